@@ -1,4 +1,4 @@
-//! Who gets at the NBD server of this machine: without TCP, and over the unix socket by user.
+//! Access to the NBD server of this machine: without TCP, and over the unix socket by user.
 
 mod support;
 
@@ -12,13 +12,13 @@ use support::process::{Output, run};
 use support::server::Server;
 use support::tools::{absent, skipped, tool};
 
-/// Users and a group that no machine has.
+/// Users and a group that do not exist on any machine.
 const FRIEND: u32 = 61_001;
 const MEMBER: u32 = 61_002;
 const STRANGER: u32 = 61_003;
 const GROUP: u32 = 62_000;
 
-/// Inodes of the TCP sockets that a process listens on.
+/// Returns the inodes of the TCP sockets that a process listens on.
 fn tcp_listeners(server: &Server) -> usize {
     let process = format!("/proc/{}", server.pid());
     let listening: Vec<String> = ["tcp", "tcp6"]
@@ -49,7 +49,7 @@ fn without_tcp_there_is_the_socket_and_nothing_else() {
     let volume = server.attached("--size 2");
     let size = run(&mut tool("nbdinfo", &format!("--size {}", server.unix_uri(&volume)))).ok();
     assert_eq!(size.trim(), (2_u64 << 30).to_string());
-    // Nobody is told an address that does not answer.
+    // An address that does not answer is not printed.
     let mut show = support::server::evenkeel(server.folder());
     show.env("EVENKEEL_NBD_LISTEN", "none").env("EVENKEEL_ENDPOINT", &server.endpoint);
     show.args(["volume", "show", &volume, "--data-dir"]).arg(server.data_dir());
@@ -60,7 +60,7 @@ fn without_tcp_there_is_the_socket_and_nothing_else() {
     assert!(both.contains("none stands beside an address"), "{both}");
 }
 
-/// A server whose socket lies in a folder that everybody may enter.
+/// Starts a server whose socket is in a folder that every user may enter.
 fn open_to(options: &str) -> (Server, String) {
     let folder = tempfile::Builder::new().prefix("evenkeel-").tempdir().expect("a folder");
     std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).expect("ours");
@@ -70,7 +70,7 @@ fn open_to(options: &str) -> (Server, String) {
     (Server::start_in(folder, data_dir, &options), socket)
 }
 
-/// What a client of that user and that group is told the size of a volume is.
+/// Asks for the size of a volume as a client of this user and group.
 fn size_for(user: u32, group: u32, socket: &str, volume: &str) -> Output {
     let who = format!("--reuid={user} --regid={user} --groups={group} nbdinfo --size");
     run(tool("setpriv", &who).arg(format!("nbd+unix:///{volume}?socket={socket}")))
@@ -91,7 +91,7 @@ fn the_socket_is_for_its_owner_and_for_those_who_are_named() {
     };
     let asked = |(server, socket): &mut (Server, String)| {
         let volume = server.attached("--size 1");
-        // Root may always, in what way it listens.
+        // Root may connect with any of these options.
         assert!(size_for(0, 0, socket, &volume).status.success());
         let clients = [(FRIEND, FRIEND), (MEMBER, GROUP), (STRANGER, STRANGER)];
         clients.map(|(user, group)| size_for(user, group, socket, &volume).status.success())
@@ -105,7 +105,7 @@ fn the_socket_is_for_its_owner_and_for_those_who_are_named() {
     let mut served = open_to(&format!("--nbd-unix-users {FRIEND} --nbd-unix-group {GROUP}"));
     assert_eq!(asked(&mut served), [true, true, false]);
     assert_eq!(mode(&served.1), (0o666, GROUP));
-    // Who was sent away by us, not by the kernel, is in the log.
+    // A client that the server refused, and not the kernel, is in the log.
     let server = &mut served.0;
     Deadline::after(PATIENCE).ask("a line about the stranger", || {
         server.process().logged().contains(&format!("uid={STRANGER}"))
@@ -144,8 +144,8 @@ fn a_configuration_file_that_another_user_can_write_is_refused_by_every_verb() {
     assert!(refused.contains("evenkeel.toml:1: key-command is not read"), "{refused}");
 }
 
-/// Runs a script in a folder until its first line of output, and then aborts it. Returns whether
-/// it left a core dump; `None` if it has ended before.
+/// Runs a script in a folder until its first line of output, and then aborts it. Returns whether it
+/// left a core dump; `None` if it has ended before.
 fn aborted(folder: &Path, script: &str) -> Option<bool> {
     let script = format!("ulimit -c unlimited && {script}");
     let mut command = std::process::Command::new("sh");

@@ -1,4 +1,4 @@
-//! The EC2 API with aws-cli and boto3 as they are, and what it does to clients of the data plane.
+//! The EC2 API with the original aws-cli and boto3, and its effects on clients of the data plane.
 
 mod support;
 
@@ -12,7 +12,7 @@ use support::process::run;
 use support::server::{Server, evenkeel, new_folder};
 use support::tools::{absent, in_venv};
 
-/// Who knows the data folder needs no port: it is noted there.
+/// The server writes its port to its data folder, from which the clients read it.
 #[test]
 fn env_names_the_port_that_the_server_of_the_data_folder_took() {
     let mut server = Server::start("--store memory");
@@ -57,7 +57,7 @@ fn a_folder_with_chosen_credentials_is_taken_and_one_with_malformed_ones_is_left
     server.create("--size 1");
 }
 
-/// One check of tests/python/ec2.py, on a server of its own.
+/// Runs one check of tests/python/ec2.py on a server of its own.
 fn boto3(check: &str) {
     boto3_on("memory", check);
 }
@@ -137,7 +137,7 @@ fn boto3_is_refused_without_the_right_signature() {
     boto3("signatures");
 }
 
-/// Asked with `EVENKEEL_WRITE=1`, it writes the page. What is wrong with replies fails it anyway.
+/// With `EVENKEEL_WRITE=1` it writes the page. It fails in either case if replies are wrong.
 #[test]
 fn the_matrix_of_parameters_is_what_the_server_answers() {
     let python = in_venv("python");
@@ -166,7 +166,7 @@ fn the_matrix_of_parameters_is_what_the_server_answers() {
     );
 }
 
-/// Takes until a minute ends: of a minute nothing can be asked for before.
+/// Waits for the end of a minute: no metric of a minute exists before.
 #[test]
 fn boto3_and_aws_cli_read_metrics_from_cloudwatch() {
     let (python, aws) = (in_venv("python"), in_venv("aws"));
@@ -246,7 +246,7 @@ fn aws_cli_sees_a_volume_in_error_as_impaired() {
     if absent(&[&aws]) {
         return;
     }
-    // A restart loses what was in memory.
+    // A restart loses the contents of memory.
     let mut server = Server::start("--store memory");
     let bad = server.create("--size 1");
     server.stop();
@@ -318,7 +318,7 @@ fn a_volume_is_reachable_while_it_is_attached() {
         let mut second = open().expect("attached");
         first.write(0, &[round; 512]).expect("written");
         assert_eq!(second.read(0, 512).expect("read"), [round; 512]);
-        // Requests may be on their way when the volume goes.
+        // Requests may be under way when the volume is deleted.
         first.send(support::nbd::READ, 1, 0, 1 << 20).expect("sent");
         server.evenkeel(&format!("volume detach {volume} --wait")).ok();
         assert!(first.is_closed_by_server());
@@ -328,7 +328,7 @@ fn a_volume_is_reachable_while_it_is_attached() {
     }
 }
 
-/// The server knows where it listens: nothing that the caller has set says it better.
+/// The server uses its own address, not variables of the caller.
 #[test]
 fn a_volume_is_shown_where_its_server_listens() {
     let mut server = Server::start("");
@@ -345,7 +345,7 @@ fn a_volume_is_shown_where_its_server_listens() {
     let text = shown(&server, &server.endpoint, "text");
     both.iter().for_each(|uri| assert!(text.contains(uri), "{text}"));
     server.stop();
-    // One that listens on all of the machine's addresses is reached where its API is.
+    // A server that listens on all addresses is reached at the address of its API.
     server.option("--nbd-listen 0.0.0.0:0");
     server.restart();
     assert!(server.nbd.ip().is_unspecified());

@@ -1,5 +1,5 @@
-//! What becomes of volumes whose bytes are not as they were left: missing, too many, or forgotten.
-//! Nothing is made up for.
+//! Volumes whose stored bytes have changed: missing ones, additional ones, and those that the
+//! database has lost. Missing bytes are never replaced by zeroes.
 
 mod support;
 
@@ -34,7 +34,7 @@ fn state(server: &Server, volume: &str) -> String {
     described(server, volume)["state"].as_str().expect("a state").to_owned()
 }
 
-/// The control plane's database, file by file.
+/// Returns the files of the control plane's database with their contents.
 fn database(server: &Server) -> Vec<(PathBuf, Vec<u8>)> {
     let paths =
         ["db", "db-wal", "db-shm"].map(|end| server.data_dir().join(format!("control.{end}")));
@@ -48,8 +48,8 @@ fn remove_database(server: &Server) {
     }
 }
 
-/// The pool belongs to a later database than the one that the server finds: it has lost a volume
-/// and more bytes than another one has.
+/// The pool is newer than the database that the server finds: one volume is missing in it, and
+/// another one is larger.
 #[test]
 fn bytes_that_are_missing_are_an_error_and_never_zeroes() {
     let mut server = Server::start("");
@@ -84,14 +84,14 @@ fn bytes_that_are_missing_are_an_error_and_never_zeroes() {
         assert!(shown.contains(reason), "{shown}");
         server.evenkeel(&format!("volume modify {volume} --size 3")).fails_with(1);
     }
-    // The server of the data folder is found, whatever it listens on.
+    // The server of the data folder is found, whatever address it listens on.
     for doctor in ["doctor".to_owned(), format!("doctor --listen {}", server.api)] {
         let told = server.evenkeel(&doctor).fails_with(1);
         assert!(told.contains("is in error: ") && told.contains("1 more in error"), "{told}");
     }
     let held = server.evenkeel("store inspect").ok();
     assert!(!held.contains(missing.as_str()), "it was made anew: {held}");
-    // One whose bytes stay away can be given up.
+    // A volume whose bytes stay missing can be deleted.
     server.evenkeel(&format!("volume detach {missing} --wait")).ok();
     server.evenkeel(&format!("volume rm {missing}")).ok();
     assert_eq!(server.list("volume ls").len(), 2);
@@ -133,7 +133,7 @@ fn bytes_that_no_volume_has_are_listed_adopted_and_removed() {
     server.evenkeel(&format!("volume attach {kept} --wait")).ok();
     check_mark(&server, &kept, 7);
     assert!(server.credits(&kept) < 100 * 2 * PATIENCE.as_secs(), "credits were given");
-    // What a volume has cannot be removed as if none had it, and what none has can.
+    // Bytes of a known volume cannot be removed as unowned, but those without a volume can.
     server.evenkeel(&format!("volume rm --unowned {kept}")).fails_with(3);
     server.evenkeel(&format!("volume adopt {kept} --type gp2")).fails_with(3);
     server.evenkeel(&format!("volume rm --unowned {removed}")).ok();
@@ -154,7 +154,7 @@ fn a_folder_is_served_only_by_the_store_that_holds_its_volumes() {
     assert!(refused.contains("serve with --store local"), "{refused}");
     server.restart();
     check_mark(&server, &volume, 3);
-    // What was in memory is gone, and that is said.
+    // The contents of memory are lost, and the volume's error says so.
     let mut server = Server::start("--store memory");
     let volume = server.attached("--size 1");
     server.stop();
@@ -179,7 +179,7 @@ fn a_failed_flush_is_remembered_until_the_volume_is_attached_anew() {
     client.write(0, &[2; 4_096]).expect("written");
     let error = |result: std::io::Result<()>| result.expect_err("it fails").raw_os_error();
     assert_eq!(error(client.flush()), Some(EIO));
-    // The device takes every flush from here on, and what it lost is lost all the same.
+    // The device accepts later flushes, but the writes before the failed one are lost all the same.
     let mut third = Client::open(server.nbd, &volume).expect("attached");
     for client in [&mut client, &mut second, &mut third] {
         assert_eq!(error(client.flush()), Some(EIO));
@@ -199,8 +199,8 @@ fn a_failed_flush_is_remembered_until_the_volume_is_attached_anew() {
     assert_eq!(Metrics::of(&server).sum("flush_failed", &[&volume]), 0.0);
 }
 
-/// The device counts its flushes anew in each process: the first one after a start succeeds if the
-/// failure is forgotten.
+/// Each process counts the device's flushes from the start, so the first flush after a start would
+/// succeed if the failure was forgotten.
 #[test]
 fn a_failed_flush_is_remembered_by_the_next_process() {
     let mut server = Server::start("--store faulty:local,channels=4,read_us=10,fail_flush=2");

@@ -1,4 +1,4 @@
-//! `evenkeel calibrate` and the first start of a server, from outside.
+//! `evenkeel calibrate` and the first start of a server, through the command line.
 
 mod support;
 
@@ -44,8 +44,8 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// Bounds that only a machine which stands still half of the time could break; what is found of a
-/// device that is known is tested in virtual time.
+/// Bounds that a machine breaks only if it stands still for half of the time. Results for a known
+/// device are tested in virtual time.
 #[test]
 fn a_known_device_is_found_and_its_record_is_the_servers() {
     let folder = tempfile::tempdir().unwrap();
@@ -76,7 +76,7 @@ fn a_known_device_is_found_and_its_record_is_the_servers() {
     let calibration = &told["capacity"]["calibration"];
     assert_eq!(calibration["calibration_id"], record["id"]);
     assert_eq!(calibration["measured"], record["date"]);
-    // Ten times what the device could do at best.
+    // Ten times the device's maximum.
     let refused = server.evenkeel("volume create --type io2 --size 300 --iops 240000");
     let refused = refused.fails_with(4);
     assert!(refused.contains("not enough device time left to sell (as calibrated)"), "{refused}");
@@ -99,7 +99,7 @@ fn the_first_start_calibrates_and_the_next_does_not() {
     assert_eq!(record(server.data_dir()), first);
     assert_eq!(server.list("volume ls").len(), 0);
     server.stop();
-    // A record that was edited is not believed, and not overwritten either.
+    // An edited record is neither used nor overwritten.
     let path = server.data_dir().join("calibration.json");
     let text = fs::read_to_string(&path).unwrap().replace("\"channels\": ", "\"channels\": 1");
     fs::write(&path, &text).unwrap();
@@ -138,14 +138,14 @@ fn what_holds_something_is_refused_or_left_as_it_is() {
     assert!(wrong.contains("read_us is missing"), "{wrong}");
 }
 
-/// A calibration of `target` that has made its volume in `data_dir`.
+/// Returns a calibration of `target` that has created its volume in `data_dir`.
 fn begun(target: &Path, data_dir: &Path) -> support::process::Running {
     let running = start(&mut calibrate(target, ""));
     Deadline::after(PATIENCE).ask("the volume", || has_volume(data_dir));
     running
 }
 
-/// Whether a data folder holds the volume that is measured with.
+/// Returns whether a data folder has the volume for measurements.
 fn has_volume(data_dir: &Path) -> bool {
     let mut inspect = evenkeel(data_dir.parent().expect("it is in a folder"));
     let found = run(inspect.args(["store", "inspect", "--data-dir"]).arg(data_dir));
@@ -181,9 +181,8 @@ fn what_a_killed_one_left_is_removed_by_the_next_and_by_a_server() {
     assert_eq!(server.list("volume ls").len(), 0);
 }
 
-/// A pool of three devices, of which each is a failure domain: measured healthy, without one, and
-/// while it makes up for what that one has missed. What a server and nodes sell is there in all of
-/// them.
+/// A pool of three devices, each a failure domain, is measured with all of them, without one, and
+/// while that one recovers. A server and nodes sell a capacity that all three states have.
 #[test]
 #[ignore = "full: crates/control/src/model/admission_tests.rs::states_of_a_pool_have_rows stays"]
 fn a_pool_is_calibrated_healthy_degraded_and_recovering() {
@@ -202,7 +201,7 @@ fn a_pool_is_calibrated_healthy_degraded_and_recovering() {
     assert_eq!(healthy["device"]["pool"]["devices"], 3, "{healthy}");
     assert_eq!(healthy["device"]["pool"]["domain"], "osd");
 
-    // What is written without the device keeps it busy when it comes back: half a second a piece.
+    // Writes without the device keep it busy when it comes back: half a second for each object.
     ceph.ask("osd set noout");
     ceph.ask("config set osd osd_recovery_sleep 0.5");
     ceph.signal_osd(0, "-TERM");
@@ -230,7 +229,7 @@ fn a_pool_is_calibrated_healthy_degraded_and_recovering() {
     assert_eq!(all["curve"], healthy["curve"], "the base stays");
     ceph.is_well(3);
 
-    // Nodes share the record that the first one brings, and a newer one from then on.
+    // Nodes share the record that the first one brings, and later a newer one.
     let flags = |node| format!("{} --etcd {} --node {node}", ceph.store(), etcd.endpoints());
     let capacity_of = |server: &Server| -> Value {
         let told = server.evenkeel("volume capacity -o json").ok();
@@ -257,7 +256,7 @@ fn a_pool_is_calibrated_healthy_degraded_and_recovering() {
     assert_eq!(capacity_of(&second)["calibration"]["calibration_id"], newer["id"]);
 }
 
-/// Writes so many objects of 4 MiB to the pool of volumes.
+/// Writes this number of objects of 4 MiB to the pool of volumes.
 fn write_objects(ceph: &Cluster, objects: u32) {
     let mut command = Command::new("rados");
     command.args(["-c", &ceph.conf, "-p", "evenkeel", "bench", "300", "write", "--no-cleanup"]);

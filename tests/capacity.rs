@@ -1,4 +1,4 @@
-//! What cannot be guaranteed is refused: seen by aws-cli, boto3 and our own command line.
+//! Capacity that cannot be guaranteed is not sold: with aws-cli, boto3 and our own command line.
 
 mod support;
 
@@ -60,7 +60,7 @@ fn listings_say_what_is_sold() {
     assert_eq!(of_type("st1")["reservation"], "base throughput");
     let csv = server.evenkeel("volume capacity -o csv").ok();
     assert!(csv.contains("\nio2,provisioned,1,12000,188,2\n"), "{csv}");
-    // Nothing is kept but the volumes, so a crash changes nothing.
+    // The control plane keeps only the volumes, so a crash changes nothing.
     server.kill_9();
     server.restart();
     assert_eq!(json(&server, "volume ls")["capacity"]["sold"][0]["sold"], 6_000);
@@ -143,8 +143,8 @@ fn boto3_is_refused_with_ec2_s_code_and_status() {
     run(&mut server.shell(&format!("exec {python} -B {script} capacity"))).ok();
 }
 
-/// `size` bytes of memory mounted as the disk of a server; `None`, with a word about it, where that
-/// is not permitted.
+/// Mounts `size` bytes of memory as the disk of a server; returns `None` with a message if mounts
+/// are not permitted.
 fn small_disk(size: &str, options: &str) -> Option<(Mount, Server)> {
     let mount = Mount::tmpfs(&format!("size={size}"))?;
     let folder = tempfile::tempdir().expect("a folder");

@@ -1,5 +1,5 @@
-//! `evenkeel capacity plan` from outside: what fits where, what is left, and what it says of
-//! mistakes.
+//! `evenkeel capacity plan` through the command line: which volumes fit on which devices, what is
+//! left, and messages on errors.
 
 mod support;
 
@@ -61,14 +61,15 @@ fn volumes_that_fit_are_placed_on_devices_that_carry_them() {
     assert!(csv.starts_with("volume,type,gib,device\nweb 1,gp3,100,nvme "), "{csv}");
 }
 
-/// What does not fit says how many devices more it takes, what they cost, and an exit code.
+/// If volumes do not fit, the output has the number of further devices and their cost, and the exit
+/// code says so.
 #[test]
 fn what_does_not_fit_says_what_is_needed() {
     let folder = Folder::with("volume,type,gib,iops,count\ndb,io2,100,60000,11\n");
     let output = folder.plan(&format!("--prices {BOOK}"));
     let text = output.fails_with(4);
     assert!(text.contains("the volumes do not fit on the devices that there are"), "{text}");
-    // Each takes three quarters of one of the eight devices that carry it.
+    // Each takes three quarters of one of the eight devices that allow its type.
     let needed = "3 more like nvme are needed, for 191.88 EUR a month (no packing needs fewer)";
     assert!(text.contains(needed), "{text}");
     let stdout = folder.plan(&format!("--prices {BOOK} -o json")).stdout;
@@ -79,7 +80,7 @@ fn what_does_not_fit_says_what_is_needed() {
     let large = Folder::with("type,gib,iops\nio2,100,90000\n");
     let refused = large.plan(&format!("--prices {BOOK}")).fails_with(4);
     assert!(refused.contains("line 2, io2 of 100 GiB with 90000 IOPS: no device is"), "{refused}");
-    // A device sells 80,000 IOPS, and the slow ones carry no io2.
+    // A device sells 80,000 IOPS, and the slow ones do not allow io2.
     assert!(refused.contains("nvme: 112."), "{refused}");
     let lacks = "% of the device time that is sold are needed; hdd 1: carries no io2";
     assert!(refused.contains(lacks), "{refused}");
@@ -102,7 +103,7 @@ fn what_a_server_lists_fits_on_its_own_calibration() {
     assert_eq!(value["fits"], true, "{value}");
     let device = &value["devices"][0];
     assert_eq!((&device["sold_gib"], &device["left"]["gib"]), (&135.into(), &65.into()));
-    // What is said to be left is what the server still sells.
+    // The amounts that the plan leaves are those that the server still sells.
     let iops = device["left"]["iops"].as_u64().expect("a number");
     let flags = format!("volume create --type io2 --size 100 --iops {iops}");
     server.evenkeel(&flags).ok();

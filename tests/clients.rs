@@ -1,4 +1,4 @@
-//! Unmodified NBD clients against the built binary: libnbd's tools, qemu's, fio.
+//! Unmodified NBD clients with the built binary: libnbd's tools, qemu's, fio.
 
 mod support;
 
@@ -87,7 +87,7 @@ fn no_other_export_exists_and_the_message_says_why() {
         assert_eq!(reply.kind, REPLY_UNKNOWN, "{name}: {message}");
         assert!(message.contains("attached"), "{name}: {message}");
         assert!(message.contains(name), "{name}: {message}");
-        // A second try on the same connection may have the right name.
+        // A second attempt on the same connection may use the right name.
         client.send_option(OPTION_GO, &go(&volume)).expect("sent");
         assert!(client.option_reply().expect("a reply").kind < REPLY_UNKNOWN);
     }
@@ -111,7 +111,7 @@ fn nbdcopy_brings_a_file_in_and_out() {
         run(&mut tool("nbdcopy", &copy_out)).ok();
         let metadata = copy.metadata().expect("a copy");
         assert_eq!(metadata.size(), 4 * GIB);
-        // What was never written was known to be a hole, and neither read nor written.
+        // Ranges that were never written are known as holes, and are neither read nor written.
         assert!(metadata.blocks() * 512 < 128 << 20, "{} blocks", metadata.blocks());
         let mut data = vec![0; 64 * MIB];
         std::fs::File::open(&copy).expect("open").read_exact(&mut data).expect("read");
@@ -119,8 +119,8 @@ fn nbdcopy_brings_a_file_in_and_out() {
     }
 }
 
-/// One check of tests/python/protocol.py, over both transports, on both stores, in both ways of
-/// doing I/O.
+/// Runs one check of tests/python/protocol.py, over both transports, on both stores, with both ways
+/// of I/O.
 fn protocol(check: &str) {
     if absent(&["libnbd for Python"]) {
         return;
@@ -179,7 +179,7 @@ fn nbdsh_talks_to_the_server() {
     let server = Server::start("--store memory");
     let uri = server.unix_uri(&server.attached("--size 1"));
     let mut nbdsh = tool("nbdsh", "");
-    // It runs the first `python3` on the path, which must be the one that has libnbd.
+    // It runs the first `python3` on the path, which must be the one with libnbd.
     nbdsh.env("PATH", format!("/usr/bin:{}", std::env::var("PATH").unwrap_or_default()));
     nbdsh.args(["-u", &uri, "-c", "h.pwrite(b'k' * 512, 512); print(h.pread(1024, 0)[510:514])"]);
     assert_eq!(run(&mut nbdsh).ok(), "bytearray(b'\\x00\\x00kk')\n");
@@ -206,7 +206,7 @@ fn qemu_img_converts_and_compares() {
     qemu_img(&format!("convert -f raw -O qcow2 {raw} {qcow2}")).ok();
     qemu_img(&format!("convert -n -f qcow2 -O raw {qcow2} {uri}")).ok();
     qemu_img(&format!("compare -f qcow2 -F raw {qcow2} {uri}")).ok();
-    // One block of what is zero in the image.
+    // Writes to a block that is zero in the image.
     run(tool("qemu-io", "-f raw -c").args(["write -P 7 9M 4k", &uri])).ok();
     let difference = qemu_img(&format!("compare -f qcow2 -F raw {qcow2} {uri}")).fails_with(1);
     assert!(difference.contains("offset 9437184"), "{difference}");
@@ -245,7 +245,7 @@ fn qemu_io_reads_back_what_it_did() {
                 qemu_io.args(["-c", command]);
             }
             let text = run(qemu_io.arg(&uri)).fails_with(1);
-            // The last command alone fails: it is past the end.
+            // Only the last command fails: it is past the end.
             assert!(!text.contains("verification failed"), "{text}");
             assert_eq!(text.matches("failed").count(), 1, "{text}");
             assert!(text.contains("read failed: "), "{text}");
@@ -253,7 +253,7 @@ fn qemu_io_reads_back_what_it_did() {
     }
 }
 
-/// Random writes that fio reads back and checks, with 32 of them under way.
+/// Makes random writes with 32 of them under way, which fio reads back and checks.
 fn fio_verifies(options: &str) {
     if absent(&["fio"]) {
         return;
@@ -263,7 +263,7 @@ fn fio_verifies(options: &str) {
         "--rw=randwrite --bs=4k --size=48m",
         "--rw=randwrite --bs=256k --size=128m",
         "--rw=randrw --bssplit=512/10:4k/50:64k/30:256k/10 --blockalign=512 --size=64m",
-        // fio sends the write of a block while its discard is under way, unless told not to.
+        // By default fio may send a write of a block while its discard is under way.
         "--rw=randtrimwrite --bs=64k --size=64m --serialize_overlap=1",
     ];
     for (job, over_tcp) in jobs.into_iter().zip([true, false].into_iter().cycle()) {

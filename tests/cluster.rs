@@ -1,6 +1,6 @@
-//! Nodes that serve the same volumes: bytes are on a Ceph cluster, books in etcd. What one of them
-//! had that is killed, stopped or paused is served by the others. Cluster and etcd are throw-away
-//! ones on this machine.
+//! Nodes that serve the same volumes, with bytes on a Ceph cluster and records in etcd. If a node
+//! is killed, stopped or paused, others serve its volumes. Cluster and etcd are temporary ones on
+//! this machine.
 
 mod support;
 
@@ -17,12 +17,12 @@ use support::server::Server;
 use support::tools::absent;
 use support::writer::{BLOCK_BYTES, STRIDE};
 
-/// It reserves so little that it fits on whatever machine.
+/// A volume with so small a reservation that it fits on any machine.
 const VOLUME: &str = "--type gp2 --size 8";
 const BLOCKS: u64 = 20;
 
-/// Makes certificates of nodes as the manual says, for as many as it has. Returns the flags of
-/// each.
+/// Makes certificates of nodes by the manual's commands. Returns a function with the flags of each
+/// node.
 fn certificates(folder: &Path) -> impl Fn(u32) -> String {
     let manual = format!("{}/docs/operating/cluster.md", env!("CARGO_MANIFEST_DIR"));
     let manual = std::fs::read_to_string(manual).expect("the manual");
@@ -55,7 +55,7 @@ fn holds(server: &Server, volume: &str, byte: u8) {
     }
 }
 
-/// Volumes of a node, as the list of nodes has them; none before it is known.
+/// Returns the number of a node's volumes from the list of nodes; `None` before it is known.
 fn volumes_of(server: &Server, node: &str) -> Option<u64> {
     let nodes = server.list("node ls");
     nodes.iter().find(|found| found["name"] == node)?["volumes"].as_u64()
@@ -83,9 +83,9 @@ fn other_nodes_serve_what_was_acknowledged() {
     let refused = first.evenkeel(&format!("serve {} --data-dir x", as_node("second", 3)));
     assert!(refused.stderr.contains("others expect the name node-2.evenkeel"), "{refused}");
     let mut second = Server::start(&as_node("second", 2));
-    // Any node answers the API.
+    // Every node answers the API.
     assert_eq!(second.list("volume ls")[0]["state"], "in-use");
-    // And any node takes any export: this one goes on without an error.
+    // Every node accepts clients of every export. This client continues without an error.
     let mut client = Client::open(second.nbd, &volume).expect("an export of another node");
     assert!(client.read(0, BLOCK_BYTES).expect("data").iter().all(|byte| *byte == 1));
     first.kill_9();
@@ -103,19 +103,19 @@ fn other_nodes_serve_what_was_acknowledged() {
 
     let third = Server::start(&as_node("third", 3));
     drained_and_moved(&second, &third, &volume);
-    // Handed over before it stops.
+    // Its volumes are handed over before it stops.
     second.stop();
     is_served(&third, &volume);
     holds(&third, &volume, 2);
     assert_eq!(third.list("volume ls")[0]["size_gib"], 9);
     assert_eq!(volumes_of(&third, "third"), Some(1));
 
-    // The number of the second one stays its own.
+    // A node that starts again has its former number.
     let last = Server::start(&as_node("second", 2));
     a_node_that_wakes_joins_again(&third, &last, &volume);
 }
 
-/// Moves under load: no request of a client of any node fails.
+/// Moves volumes under load: no request of a client may fail.
 fn drained_and_moved(second: &Server, third: &Server, volume: &str) {
     let mut clients =
         [second, third].map(|server| Client::open(server.nbd, volume).expect("an export"));
@@ -144,8 +144,8 @@ fn drained_and_moved(second: &Server, third: &Server, volume: &str) {
     holds(second, volume, 2);
 }
 
-/// A node that is paused is taken over. What it still has to send when it wakes is refused, and it
-/// joins again.
+/// Pauses a node, which is taken over. When it wakes, its late writes are refused, and it joins
+/// again.
 fn a_node_that_wakes_joins_again(paused: &Server, last: &Server, volume: &str) {
     signal_server(paused, Signal::STOP);
     is_served(last, volume);
@@ -161,7 +161,7 @@ fn a_node_that_wakes_joins_again(paused: &Server, last: &Server, volume: &str) {
     holds(paused, volume, 3);
 }
 
-/// etcd answers, and has other data than the node that leads knows.
+/// etcd answers, but has data that the leader does not know.
 #[test]
 fn etcd_is_read_again_after_an_unknown_commit_and_decides_nothing_without_its_data() {
     let Some((_folder, cluster, mut etcd)) = ground(Ground::SMALL) else { return };
@@ -181,13 +181,13 @@ fn etcd_is_read_again_after_an_unknown_commit_and_decides_nothing_without_its_da
     assert!(Deadline::after(PATIENCE).comes(modified), "not modified: {why}");
 
     etcd.lose_data();
-    // No node leads, so the bytes that it serves are not unowned.
+    // There is no leader, so the bytes that it serves are not unowned.
     let leads = || server.evenkeel("volume unowned").status.success();
     assert!(Deadline::after(PATIENCE).comes(|| !leads()), "a leader of nothing");
     let is_led = || Deadline::after(Duration::from_secs(10)).comes(leads);
     assert!(!is_led(), "a leader was elected in an etcd without data");
     holds(&server, &volume, 1);
-    // A process that starts does not take it for a new cluster.
+    // A process that starts does not treat it as a new cluster.
     server.kill_9();
     let data_dir = server.data_dir().display().to_string();
     let refused = server.evenkeel(&format!("serve {flags} --data-dir {data_dir}"));

@@ -1,10 +1,10 @@
-//! What may happen to a cluster: nodes, etcd and Ceph are killed, stopped and cut off under load, a
-//! clock is set, a pool is full, volumes move. Each row of the fault table in
-//! `docs/internals/benchmarks.md` is a test here. Clients write through NBD all the time; in
-//! the end each volume holds what was acknowledged, and nobody was told an error.
+//! Faults of a cluster: nodes, etcd and Ceph are killed, stopped and cut off under load, a clock is
+//! set, a pool is full, volumes move. Each row of the fault table in `docs/internals/benchmarks.md`
+//! is a test here. Clients write through NBD all the time; in the end each volume has the
+//! acknowledged writes, and no client got an error.
 //!
-//! What is measured is printed. What is demanded of it only tells a cluster that works from one
-//! that does not.
+//! Measurements are printed. The bounds on them only distinguish a cluster that works from one that
+//! does not.
 
 mod support;
 
@@ -25,15 +25,15 @@ use support::writer::{self, BLOCK_BYTES, STRIDE, Writer};
 const GP3: &str = "--type gp3 --size 8";
 /// The longest pause of a client of another node when a node is lost: usually 3 to 4 s.
 const TAKEOVER_MAX_S: f64 = 30.0;
-/// The longest pause of a client that has nothing to do with a fault: less than the 3 s of a lease,
-/// so that being taken over is told from a machine that is busy.
+/// The longest pause of a client that is not affected by a fault, in seconds. It is shorter than
+/// the 3 s of a lease, so that a takeover is not mistaken for a busy machine.
 const UNHARMED_MAX_S: f64 = 2.5;
-/// The longest time until the API takes changes again.
+/// The longest time until the API accepts changes again, in seconds.
 const API_MAX_S: f64 = 30.0;
 /// The region of blocks that a test itself writes.
 const OWN_REGION: u64 = 20;
 
-/// One cluster at a time: the machine is small, and what is measured counts.
+/// Clusters run one at a time: the machine is small, and their times are measured.
 fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
@@ -43,8 +43,8 @@ fn seconds(seconds: u64) {
     pass(Duration::from_secs(seconds));
 }
 
-/// Waits until a change through the API of a node is made, and takes it back; how long it took to
-/// be made.
+/// Waits until a change through the API of a node succeeds, and reverts it. Returns how long the
+/// change took, in seconds.
 #[track_caller]
 fn changes_are_made(nodes: &Nodes, by: usize) -> f64 {
     let watch = Stopwatch::start();
@@ -66,7 +66,7 @@ fn at_most(what: &str, seconds: f64, most: f64) {
     assert!(seconds < most, "{what}: {seconds:.2} s, at most {most} s");
 }
 
-/// The value that so many percent are at or below.
+/// Returns the value of this percentile.
 fn percentile(sorted: &[f64], percent: usize) -> f64 {
     sorted[(sorted.len() * percent).div_ceil(100).max(1) - 1]
 }
@@ -88,8 +88,8 @@ fn nodes_that_are_killed_ten_times_lose_nothing() {
     kills(&mut nodes, 10);
 }
 
-/// Kills the home of a volume again and again. A client of another node waits; one of the node
-/// itself connects elsewhere; a volume with another home goes on.
+/// Kills the home of a volume repeatedly. A client of another node waits, a client of the killed
+/// node connects to another one, and clients of a volume with another home are not affected.
 fn kills(nodes: &mut Nodes, rounds: usize) {
     let [volume, other] = [0; 2].map(|_| nodes.at(C).attached(GP3));
     let through = nodes.at(C).nbd;
@@ -126,7 +126,7 @@ fn kills(nodes: &mut Nodes, rounds: usize) {
     [relayed, own, unharmed].into_iter().for_each(|one| one.finish(through));
 }
 
-/// Requests that a node has not answered yet when it stops, and that nobody waits for any more.
+/// Requests that a node has not answered when it stops, and whose client stops waiting.
 struct Late {
     client: Client,
 }
@@ -134,7 +134,7 @@ struct Late {
 const LATE_REQUESTS: u64 = 128;
 
 impl Late {
-    /// Sends them.
+    /// Sends the requests.
     fn sent_to(nodes: &Nodes, node: usize, volume: &str) -> Self {
         let mut client = Client::open(nodes.at(node).nbd, volume).expect("an export");
         for nth in 0..LATE_REQUESTS {
@@ -145,7 +145,7 @@ impl Late {
         Self { client }
     }
 
-    /// The client goes elsewhere, and writes something newer.
+    /// Connects the client to another node, and writes newer data.
     fn gives_up(self, nodes: &Nodes, through: usize, volume: &str) {
         drop(self.client);
         let mut client = Client::open(nodes.at(through).nbd, volume).expect("an export");
@@ -176,7 +176,7 @@ fn a_node_that_hangs_and_goes_on_writes_nothing_late() {
     let [volume, other] = [0; 2].map(|_| nodes.at(C).attached(GP3));
     let relayed = Writer::start(&volume, 0, &[nodes.at(C).nbd]);
     let unharmed = Writer::start(&other, 0, &[nodes.at(C).nbd]);
-    // The first one led in the beginning, and the second one leads after it.
+    // The first node leads at the beginning, and the second one after it.
     for (victim, spared, length_s) in [(A, B, 10), (A, B, 40), (B, A, 10), (B, A, 40)] {
         nodes.place(C, &volume, victim);
         nodes.place(C, &other, spared);
@@ -250,7 +250,7 @@ fn a_member_of_etcd_that_is_lost_is_not_noticed_by_clients() {
     proxy.cut(false);
     goes_on("it is back", &nodes, &client);
     assert_eq!(nodes.ceph.fenced(), fenced, "somebody was fenced");
-    // A leader that is elected before a node's lease is there again may move its volumes.
+    // A leader that is elected before a node has its lease again may move the node's volumes.
     println!("the volume is still at b: {}", nodes.volumes_of(C, B) == Some(1));
     client.finish(nodes.at(C).nbd);
 }
@@ -291,7 +291,7 @@ fn a_node_that_is_cut_off_from_etcd_serves_until_another_one_leads() {
     [relayed, own].into_iter().for_each(|one| one.finish(nodes.at(C).nbd));
 }
 
-/// How long etcd is away.
+/// How long etcd is stopped, in seconds.
 const AWAY_S: f64 = 60.0;
 
 #[test]
@@ -317,7 +317,7 @@ fn all_of_etcd_may_be_down_for_a_minute() {
     etcd_is_away(&mut nodes, |nodes| nodes.etcd.kill_member(0), |nodes| nodes.etcd.start_member(0));
 }
 
-/// The I/Os of a client in the time that something takes, and that time.
+/// Returns the I/Os of a client while `what` runs, and the duration in seconds.
 fn counted(client: &Writer, what: impl FnOnce()) -> (f64, f64) {
     let (before, watch) = (client.answered(), Stopwatch::start());
     what();
@@ -345,7 +345,7 @@ fn etcd_is_away(nodes: &mut Nodes, goes: impl Fn(&mut Nodes), comes: impl Fn(&mu
         let refused = nodes.at(B).evenkeel("volume create --type gp3 --size 1");
         println!("after {:.1} s: {}", watch.seconds(), refused.stderr.trim());
         assert!(!refused.status.success(), "{refused}");
-        // A leader that does not hear of its lease steps down, perhaps before it has answered.
+        // A leader whose lease is not confirmed steps down, perhaps before its answer.
         let why = ["etcd has not answered", "no node leads", "ended before it answered"];
         let is_told = why.iter().any(|why| refused.stderr.contains(why));
         assert!(is_told, "it is not told why: {refused}");
@@ -364,7 +364,7 @@ fn etcd_is_away(nodes: &mut Nodes, goes: impl Fn(&mut Nodes), comes: impl Fn(&mu
          {back:.2?} s after its return; API after {api:.1} s"
     );
     assert!(count <= LIMIT * took + LIMIT / 20.0 + 2.0, "{count} I/Os in {took} s");
-    // One request at a time on a machine that does other work may be far below the limit.
+    // One request at a time may be far below the limit on a busy machine.
     assert!(count >= 0.1 * LIMIT * took, "{count} I/Os in {took} s");
     let most = CREDITS as f64 + 100.0 * spent_in + 3_000.0 / 20.0 + 2.0;
     assert!(spent <= most, "{spent} I/Os, at most {most}");
@@ -508,7 +508,7 @@ fn a_clock_that_is_an_hour_off_moves_nothing() {
             println!("the clock of a {offset}, it leads: {leads}: pauses {pauses:.2?} s");
             pauses.iter().for_each(|pause| at_most("a client", *pause, UNHARMED_MAX_S));
             let answer = nodes.at(C).evenkeel("volume ls");
-            // Whoever runs the control plane judges when a request was signed.
+            // The leader's clock decides whether a signature has expired.
             if leads && offset != "+0d" {
                 assert!(answer.fails_with(1).contains("RequestExpired"));
             } else {
@@ -538,7 +538,7 @@ fn of_two_takers_one_serves() {
     let _turn = turn();
     let Some(mut nodes) = Nodes::start(Ground::SMALL) else { return };
     let volume = nodes.at(C).attached(GP3);
-    // Before the lease of the one that is killed ends, and while it is taken over.
+    // Before the lease of the killed node ends, and during the takeover.
     for delay_ms in [1_000, 3_000, 3_200, 3_400] {
         let leader = nodes.leader(C).expect("somebody leads");
         let (victim, client_at) = match leader {
@@ -585,8 +585,8 @@ fn snapshots_under_load_hold_what_was_acknowledged() {
     snapshots(&nodes, 10);
 }
 
-/// Snapshots of a volume that a client writes to: each holds all that was acknowledged before it
-/// was asked for, and a beginning of what was written: nothing without what came before.
+/// Makes snapshots of a volume under writes. Each has all writes that were acknowledged before the
+/// call, and some later ones: none without those before it.
 fn snapshots(nodes: &Nodes, count: usize) {
     let volume = nodes.at(C).attached(GP3);
     nodes.place(C, &volume, A);
@@ -627,8 +627,8 @@ fn two_hundred_moves_under_load_fail_nothing() {
     moves(&nodes, 200);
 }
 
-/// Moves a gp2 volume to and fro while a client of a third node writes: it has no error, and its
-/// credits are what they were, with what was earned and without what was spent.
+/// Moves a gp2 volume to and fro while a client of a third node writes. The client gets no error,
+/// and the credits are as before, with those earned and without those spent.
 fn moves(nodes: &Nodes, count: usize) {
     const REFILL: f64 = 100.0;
     const BURST: f64 = 3_000.0;
@@ -653,7 +653,7 @@ fn moves(nodes: &Nodes, count: usize) {
     });
     let after = balance();
     let earned = after - before + ios;
-    // Each home begins with what may be saved beside the balance, 50 ms of the burst.
+    // Each home begins with saved tokens beside the balance, 50 ms of the burst rate.
     let error = earned - REFILL * seconds;
     [&mut pauses, &mut took].into_iter().for_each(|all| all.sort_by(f64::total_cmp));
     println!(
@@ -665,7 +665,7 @@ fn moves(nodes: &Nodes, count: usize) {
         1e3 * percentile(&took, 50),
     );
     at_most("a move", percentile(&pauses, 100), TAKEOVER_MAX_S);
-    // Nothing is earned between two homes, and a request that was sent again may be paid for twice.
+    // No credits are earned between two homes, and a repeated request may be charged twice.
     let between = REFILL * took.iter().sum::<f64>() + count as f64;
     let (least, most) = (-between - BURST / 20.0, REFILL * 1.0 + BURST / 20.0);
     assert!((least..=most).contains(&error), "{error} credits, {least} to {most}");
@@ -673,7 +673,7 @@ fn moves(nodes: &Nodes, count: usize) {
     client.finish(through);
 }
 
-/// Metrics are of whole minutes, so this takes two of them.
+/// Metrics cover whole minutes, so this takes two of them.
 #[test]
 #[ignore = "full: crates/control/src/history.rs::what_one_server_has_another_takes_over stays"]
 fn what_was_recorded_outlives_the_leader() {
@@ -687,7 +687,7 @@ fn what_was_recorded_outlives_the_leader() {
     nodes.place(C, &volume, B);
     let client = Writer::start(&volume, 0, &[nodes.at(C).nbd]);
     let created = events(nodes.at(C));
-    // Two whole minutes, and what is taken over of them.
+    // Two whole minutes, with the takeovers in them.
     seconds(150);
     let first = minutes(nodes.at(C), &volume);
     assert!(first >= 1, "{first} minutes");
@@ -705,7 +705,7 @@ fn what_was_recorded_outlives_the_leader() {
     client.finish(nodes.at(C).nbd);
 }
 
-/// Numbers of all events that a node tells of, with what they say.
+/// Returns the numbers of all events that a node lists, with their texts.
 #[track_caller]
 fn events(server: &Server) -> Vec<(u64, String)> {
     let text = server.evenkeel("events -o csv").ok();
@@ -716,7 +716,7 @@ fn events(server: &Server) -> Vec<(u64, String)> {
     text.lines().skip(1).map(event).collect()
 }
 
-/// Minutes of which CloudWatch has the writes of a volume.
+/// Returns the minutes for which CloudWatch has the writes of a volume.
 #[track_caller]
 fn minutes(server: &Server, volume: &str) -> usize {
     let script = format!(

@@ -1,4 +1,4 @@
-//! What volumes cost, from outside: the report of a server, and what it says of mistakes.
+//! The cost of volumes: the report of a server, and messages on errors.
 
 mod support;
 
@@ -42,7 +42,7 @@ fn a_report_adds_up_by_whatever_is_asked_for() {
     assert!(text.contains("(no tag team)") && text.contains("attached to no host: 2"), "{text}");
     let csv = server.evenkeel("report cost --by volume --as-of 2025-10-14 -o csv").ok();
     assert!(csv.contains(&format!("\n{attached},1,100,0,8.00,5.00,3.00,0.00,16.00\n")), "{csv}");
-    // In 2013 neither gp3 nor io2 nor st1 had a price.
+    // In 2013, gp3, io2 and st1 had no price.
     let old = report(&server, "--as-of 2013-06");
     assert_eq!((total(&old["total"]), &old["total"]["unpriced"]), (0, &3.into()), "{old}");
 }

@@ -1,5 +1,5 @@
-//! fio's own verification of a volume whose server is killed under its writes, and of the snapshots
-//! that are made and deleted meanwhile.
+//! fio verifies a volume whose server was killed during writes, and the snapshots that were made
+//! and deleted meanwhile.
 
 mod support;
 
@@ -17,33 +17,33 @@ use support::server::{CommandLine, Server};
 use support::tools::{absent, fio, reports, start_fio, tool};
 
 const BLOCK: u64 = 4_096;
-/// Bytes of the volume that a job has for itself.
+/// Bytes of the volume for each job.
 const REGION: u64 = 16 << 20;
 /// Writes of a job from one flush to the next.
 const WRITES_A_FLUSH: u64 = 8;
-/// Flushes of the jobs at least before the server is killed.
+/// Least number of flushes of the jobs before the server is killed.
 const FLUSHES_MIN: f64 = 20.0;
-/// Snapshots that are kept at a time.
+/// Maximum number of snapshots that are kept.
 const SNAPSHOTS: usize = 2;
 
-/// How fio names a kind of checksum in the header of a block.
+/// fio's numbers of checksums in the header of a block.
 const MD5: u16 = 2;
 const CRC32C: u16 = 5;
-/// What that header begins with.
+/// The value with which that header begins.
 const MAGIC: u16 = 0xacca;
 
-/// A job of fio that writes over each block of its region once, in an order that its seed decides,
-/// with one request at a time: what is there at any moment is a beginning of that order.
+/// A job of fio that overwrites each block of its region once, in an order that its seed decides,
+/// one request at a time. At any moment the region holds the writes up to some point in that order.
 struct Job {
     offset: u64,
     seed: u64,
 }
 
-/// What a job had come to when its server was gone.
+/// The progress of a job when its server ended.
 struct Progress {
     /// Writes that it has sent.
     sent: u64,
-    /// Those of them that a flush has covered that was answered.
+    /// Those of them that an answered flush has covered.
     durable: u64,
 }
 
@@ -70,10 +70,10 @@ impl Job {
         start_fio(server, &server.unix_uri(volume), &self.overwriting("--do_verify=0"))
     }
 
-    /// Has fio verify that a volume holds the first of its writes.
+    /// Verifies with fio that a volume has the first `writes` writes and no others.
     #[track_caller]
     fn verify(&self, server: &Server, volume: &str, writes: u64) {
-        // fio takes no bytes for all.
+        // fio would take 0 bytes as all of them.
         if writes > 0 {
             let bytes = writes * BLOCK;
             let words = format!("--verify_only --verify_fatal=1 --io_size={bytes}");
@@ -82,7 +82,7 @@ impl Job {
         }
     }
 
-    /// Blocks that it has written over on a volume. All others are as they were before.
+    /// Returns the blocks of a volume that it has overwritten. All others are as before.
     #[track_caller]
     fn written(&self, server: &Server, volume: &str) -> u64 {
         const READ: u64 = 1 << 20;
@@ -103,27 +103,27 @@ impl Job {
     }
 }
 
-/// What a job has reported that may have ended with an error.
+/// Returns the progress from the output of a job, which may have ended with an error.
 #[track_caller]
 fn progress(fio: Running) -> Progress {
     let output = fio.finish();
     let report = reports(&output.stdout).pop().unwrap_or_default();
     let Some(sent) = report["jobs"][0]["write"]["total_ios"].as_u64() else { panic!("{output}") };
-    // fio goes on behind a flush that failed: whether one was answered is told by the next write
-    // that was, and that is not the last one that it counts.
+    // fio continues after a failed flush. A flush was certainly answered only if the write after it
+    // was. The last write that fio counts may not have been.
     let answered = sent.saturating_sub(2) / WRITES_A_FLUSH;
     Progress { sent, durable: answered * WRITES_A_FLUSH }
 }
 
-/// What became of snapshots, as their maker was told.
+/// The snapshots, by the answers to their maker.
 #[derive(Default)]
 struct Snapshots {
     made: Vec<String>,
-    /// Whose deletion was asked for.
+    /// Those whose deletion was requested.
     deleted: Vec<String>,
 }
 
-/// Makes snapshots of a volume, and deletes the older ones, until the server is gone.
+/// Makes snapshots of a volume, and deletes the older ones, until the server ends.
 fn keep_making(server: &CommandLine, volume: &str, snapshots: &Mutex<Snapshots>) {
     loop {
         let output = server.run(&format!("snapshot create {volume} --wait -o json"));
@@ -144,7 +144,8 @@ fn keep_making(server: &CommandLine, volume: &str, snapshots: &Mutex<Snapshots>)
     }
 }
 
-/// The server is killed while jobs write and snapshots come and go. What it has made is returned.
+/// Kills the server while jobs write and snapshots are made and deleted. Returns the progress of
+/// the jobs, and the snapshots.
 #[track_caller]
 fn kill(
     server: &mut Server,
@@ -165,15 +166,15 @@ fn kill(
         };
         let is_busy = Deadline::after(PATIENCE).comes(is_busy);
         pass(delay);
-        // Also if nothing has come: the scope waits for who asks the server.
+        // Also on failure: the scope waits for the thread that calls the server.
         server.kill_9();
         assert!(is_busy, "no snapshot, or no flush");
     });
     (writers.into_iter().map(progress).collect(), snapshots.into_inner().expect("whole"))
 }
 
-/// Checks a snapshot by a volume that is made of it: it can be read as a whole, and each job's
-/// region holds the first of its writes and no other.
+/// Checks a snapshot by a volume made from it: it can be read completely, and each job's region has
+/// the first of its writes and no others.
 #[track_caller]
 fn check_snapshot(server: &Server, snapshot: &str, jobs: &[Job]) {
     let clone = server.attached(&format!("--type io2 --iops 8000 --snapshot {snapshot}"));
@@ -190,7 +191,7 @@ fn remove(server: &Server, volume: &str) {
     server.evenkeel(&format!("volume rm {volume}")).ok();
 }
 
-/// Kills the server so many times.
+/// Kills the server this number of times.
 fn fio_verifies_after_kills(rounds: u32, test: &str) {
     if absent(&["fio", "nbdcopy"]) {
         return;
@@ -222,7 +223,7 @@ fn fio_verifies_after_kills(rounds: u32, test: &str) {
         }
         for snapshot in &listed {
             let id = snapshot["snapshot_id"].as_str().expect("an id");
-            // One that the server was asked to make, or to delete, when it was killed.
+            // A snapshot whose creation or deletion was under way when the server was killed.
             let is_between = !snapshots.made.iter().any(|made| made == id);
             if is_completed(id) {
                 check_snapshot(&server, id, &jobs);

@@ -1,4 +1,4 @@
-//! Many connections of one client: the others still get in, and the log stays readable.
+//! Many connections of one client: other clients are still accepted, and the log stays short.
 
 mod support;
 
@@ -13,7 +13,7 @@ use support::nbd::{Client, OPTION_GO, REPLY_INFO, REPLY_POLICY, go};
 use support::server::Server;
 use support::tools::skipped;
 
-/// More than one core of any version has served at once.
+/// More connections than one core of any version has served at once.
 const CROWD: usize = 4_300;
 /// `CONNECTIONS_PER_VOLUME_MAX`.
 const PER_VOLUME: usize = 1_024;
@@ -22,7 +22,7 @@ const HANDSHAKES: usize = 256;
 /// `LOG_LINES_MAX`.
 const LOG_LINES: usize = 5;
 
-/// Whether this process may not open so many files; says so.
+/// Returns whether this process cannot open enough files, and prints it.
 fn has_too_few_files() -> bool {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     // The server is another process with the same limit, half of which is for connections.
@@ -53,7 +53,7 @@ fn a_client_with_thousands_of_connections_keeps_nobody_out() {
         (0..CROWD).filter_map(|_| Client::open(server.nbd, &crowded).ok()).collect();
     works(&server, &other);
     assert_eq!(crowd.len(), PER_VOLUME);
-    // Who is in is served, and who is not is told why.
+    // Accepted connections are served, and refused ones get the reason.
     crowd[0].write(0, &[1; 512]).expect("written");
     assert_eq!(crowd[PER_VOLUME - 1].read(0, 512).expect("read"), [1; 512]);
     let mut refused = Client::connect(server.nbd).expect("greeted");
@@ -62,7 +62,7 @@ fn a_client_with_thousands_of_connections_keeps_nobody_out() {
     let why = String::from_utf8_lossy(&reply.data).into_owned();
     assert_eq!(reply.kind, REPLY_POLICY, "{why}");
     assert!(why.contains("1024 connections") && why.contains("close some"), "{why}");
-    // On the same connection another volume is to be had, and this one when there is room.
+    // The same connection can select another volume, and this one when there is room.
     drop(crowd.split_off(PER_VOLUME / 2));
     let deadline = Deadline::after(PATIENCE);
     deadline.ask("a place of those that are closed", || {
@@ -90,7 +90,7 @@ fn silent_newcomers_make_room_for_those_who_speak() {
         }
     }
     works(&server, &volume);
-    // The first ones have left for others, and the server holds no more than it may.
+    // The first handshakes were closed for new ones, and the server has no more than its maximum.
     assert!(silent[0].is_closed_by_server());
     let files = || {
         let folder = format!("/proc/{}/fd", server.pid());
@@ -99,7 +99,7 @@ fn silent_newcomers_make_room_for_those_who_speak() {
     Deadline::after(PATIENCE).ask("closed sockets", || files() < HANDSHAKES + 100);
 }
 
-/// A connection to the server from another loopback address of this machine.
+/// Connects to the server from another loopback address of this machine.
 fn from(address: [u8; 4], server: SocketAddr) -> TcpStream {
     let socket = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
     bind(&socket, &SocketAddr::from((address, 0))).expect("one of loopback");
@@ -109,7 +109,7 @@ fn from(address: [u8; 4], server: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Whether the server says hello there, or closes the connection before a word is said.
+/// Returns whether the server sends its greeting, or closes the connection before.
 fn is_greeted(stream: TcpStream) -> bool {
     let mut greeting = Vec::new();
     match stream.take(18).read_to_end(&mut greeting) {
@@ -129,12 +129,13 @@ fn who_has_no_volume_is_turned_away_and_who_has_one_finds_a_place_beside_a_crowd
     let register = "host register --type evenkeel.local --address 127.0.0.77";
     let host = server.list(register)[0]["host_id"].as_str().expect("an id").to_owned();
     let (crowded, its_own) = (server.attached("--size 1"), server.create("--size 1"));
-    // Registered is not enough; this machine may always ask.
+    // A registered host without an attached volume is refused; this machine is always accepted.
     assert!(!is_greeted(from(HOST, server.nbd)));
     assert!(is_greeted(from([127, 0, 0, 1], server.nbd)));
     server.evenkeel(&format!("volume attach {its_own} --host {host} --wait")).ok();
     assert!(is_greeted(from(HOST, server.nbd)));
-    // However many come from elsewhere and say nothing, or have all the connections they may.
+    // The host is accepted although other clients use all connections of a volume, and many clients
+    // are silent.
     let open = |_| Client::open(server.nbd, &crowded).ok();
     let _crowd: Vec<Client> = (0..PER_VOLUME + 100).filter_map(open).collect();
     let connect = |_| Client::connect(server.nbd).expect("greeted");
@@ -161,14 +162,14 @@ fn a_client_in_a_loop_fills_no_log() {
     }
     let line = "a connection is closed";
     let count = |log: &str| log.lines().filter(|text| text.contains(line)).count();
-    // Told once the window is over, though nothing more happens.
+    // The summary is logged after the window, without a further event.
     let deadline = Deadline::after(PATIENCE);
     deadline.ask("a count of what was left out", || {
         pass(Duration::from_millis(100));
         server.process().logged().contains("there were more of these lines")
     });
     let log = server.stop();
-    // The lines themselves, and one that tells how many more there were; in a second window again
+    // The lines themselves, and one with the number of further ones; a second window has them again
     // if this machine is very slow.
     assert!(count(&log) <= TRIES / 10, "{log}");
     let number = |line: &str| -> Option<usize> {

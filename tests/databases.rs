@@ -1,5 +1,5 @@
-//! Databases on a file system on a volume, whose server is killed at any moment: each row whose
-//! commit was answered is there afterwards, as it was, and no transaction is there by half.
+//! Databases on a file system on a volume whose server is killed at any moment. Afterwards each row
+//! of an answered commit exists unchanged, and no transaction exists partially.
 
 mod support;
 
@@ -17,16 +17,17 @@ use support::random::{Random, seed_of};
 use support::server::Server;
 use support::tools::absent;
 
-/// Transactions that are answered at least before the server is killed.
+/// Least number of answered transactions before the server is killed.
 const ANSWERED_MIN: u64 = 10;
 /// A writer's transactions from one checkpoint of the database to the next.
 const CHECKPOINT_EVERY: u64 = 50;
-/// Begins with its log, and changes its way with each kill.
+/// Begins with its write-ahead log, and changes the way of commits with each kill.
 const SQLITE: Database = Database::Sqlite { has_log: true };
-/// Rows of a transaction at most.
+/// Maximum number of rows of a transaction.
 const ROWS_MAX: u64 = 6;
 
-/// Who makes one transaction after the other: what each writes is decided by its number.
+/// A thread that makes one transaction after the other. Its rows follow from the transaction's
+/// number.
 struct Writer {
     number: u64,
     /// The last one that was answered.
@@ -34,7 +35,7 @@ struct Writer {
 }
 
 impl Writer {
-    /// The rows of a transaction, as the table has them.
+    /// Returns the rows of a transaction, as they are in the table.
     fn rows(&self, transaction: u64) -> Vec<String> {
         let first = (self.number << 32 | transaction) * ROWS_MAX;
         let mut random = Random::new(first);
@@ -48,7 +49,7 @@ impl Writer {
         (first..first + count).map(|id| row(id, &mut random)).collect()
     }
 
-    /// The statements of a transaction.
+    /// Returns the statements of a transaction.
     fn statements(&self, transaction: u64) -> String {
         let rows = self.rows(transaction);
         let values: Vec<String> =
@@ -61,7 +62,7 @@ impl Writer {
         )
     }
 
-    /// Makes transactions until one fails, or a test that has failed itself did not see to that.
+    /// Makes transactions until one fails; gives up after some time, in case the test has failed.
     fn write(&self, database: Database, mut session: Session) {
         let deadline = Deadline::after(2 * PATIENCE);
         while !deadline.left().is_zero() {
@@ -80,7 +81,7 @@ impl Writer {
 
 /// A database on a file system on a volume.
 struct World {
-    // In the order in which they are taken down.
+    // In the order in which they must be dropped.
     file_system: FileSystem,
     server: Server,
     volume: String,
@@ -105,7 +106,7 @@ impl World {
         Self { file_system, server, volume, place, writers, random, _folder: folder }
     }
 
-    /// Kills the server while the database is written to, at a moment that the seed decides.
+    /// Kills the server during writes to the database, at a moment that the seed decides.
     #[track_caller]
     fn killed_under_writers(&mut self, database: Database) {
         let served = database.start(&self.place);
@@ -120,7 +121,7 @@ impl World {
             Deadline::after(PATIENCE).ask("answered commits", is_busy);
             pass(delays[0]);
             self.server.kill_9();
-            // It may find out that its disk is gone, or go down with it.
+            // It may detect that its disk is gone, or end with it.
             pass(delays[1]);
             served.kill();
         });
@@ -154,7 +155,7 @@ impl World {
     }
 }
 
-/// Makes an empty database, and who will write to it.
+/// Creates an empty database, and its writers.
 #[track_caller]
 fn writers(database: Database, place: &Place) -> Vec<Writer> {
     let writer = |number| Writer { number, answered: AtomicU64::new(0) };
@@ -172,12 +173,12 @@ fn writers(database: Database, place: &Place) -> Vec<Writer> {
     writers
 }
 
-/// Transactions that were answered.
+/// Returns the number of answered transactions.
 fn answered(writers: &[Writer]) -> u64 {
     writers.iter().map(|of| of.answered.load(Ordering::SeqCst)).sum()
 }
 
-/// Checks that what was answered is there, and nothing by half.
+/// Checks that answered transactions exist, and none partially.
 #[track_caller]
 fn check(database: Database, place: &Place, writers: &[Writer]) {
     let served = database.start(place);
@@ -213,7 +214,7 @@ fn check(database: Database, place: &Place, writers: &[Writer]) {
     served.kill();
 }
 
-/// Kills the server so many times under a database, half of them on each file system.
+/// Kills the server of a database's volume this number of times, half of them on each file system.
 fn survives_kills(database: Database, rounds: u64, test: &str) {
     if has_no_mounts() || database.is_absent() {
         return;
@@ -225,7 +226,7 @@ fn survives_kills(database: Database, rounds: u64, test: &str) {
         let mut world = World::new(database, kind, seed ^ kind as u64);
         for round in 0..rounds / 2 {
             println!("{database:?} on {kind:?}, round {round}");
-            // As it was left by the other way.
+            // In the state that the other way has left.
             let is_first_way = (kind as u64 + round).is_multiple_of(2);
             let database = if is_first_way { database } else { database.other_way() };
             world.killed_under_writers(database);
@@ -277,8 +278,8 @@ fn mariadb_keeps_every_committed_row_through_20_kills() {
     survives_kills(Database::MariaDb, 20, "mariadb_keeps_every_committed_row_through_20_kills");
 }
 
-/// Kills the home of the volume while the database commits, which goes on when another node has
-/// taken over: it waits, and hears of no error.
+/// Kills the home of the volume while the database commits. The database waits, gets no error, and
+/// continues after the takeover by another node.
 #[track_caller]
 fn outlives_its_node(database: Database, place: &Place, writers: &[Writer], home: &mut Server) {
     let served = database.start(place);
@@ -295,13 +296,13 @@ fn outlives_its_node(database: Database, place: &Place, writers: &[Writer], home
         home.kill_9();
         let killed_at = answered(writers);
         more(killed_at + writers.len() as u64);
-        // So that it recovers from its log, too.
+        // The database is killed, too, and so has to recover from its log.
         served.kill();
     });
 }
 
-/// The database is on a volume of a cluster, mounted through a node that lives on. The node that
-/// serves the volume is killed ten times.
+/// The database is on a volume of a cluster, mounted through a node that is not killed. The node
+/// that serves the volume is killed ten times.
 #[test]
 #[ignore = "full: tests/databases.rs::postgresql_keeps_every_committed_row stays"]
 fn postgresql_keeps_every_committed_row_on_a_cluster_whose_nodes_are_killed() {
@@ -334,7 +335,7 @@ fn postgresql_keeps_every_committed_row_on_a_cluster_whose_nodes_are_killed() {
         check(database, &place, &writers);
         others[at].restart();
     }
-    // As another node has it, which has never seen the file system.
+    // Through another node, which has never used the file system.
     file_system.lose();
     file_system.recover_at(&others[0].tcp_uri(&volume));
     check(database, &place, &writers);

@@ -7,8 +7,8 @@ use support::process::run;
 use support::server::evenkeel;
 use support::tools::absent;
 
-/// The limiter is right however busy the machine is: what cannot be known is undecided, never
-/// broken. What it prints, its exit code and its page say the same.
+/// The limiter is correct however busy the machine is: the verdict may be undecided, but never
+/// broken. The output, the exit code and the page agree.
 #[test]
 fn the_demonstration_never_calls_an_honest_server_broken() {
     if absent(&["fio"]) {
@@ -18,7 +18,7 @@ fn the_demonstration_never_calls_an_honest_server_broken() {
     let page = folder.path().join("report.html");
     let mut demo = evenkeel(folder.path());
     let output = run(demo.args(["demo", "--time", "12s", "--report"]).arg(&page));
-    // No verdict leaves no page.
+    // Without a verdict there is no page.
     let page = std::fs::read_to_string(&page).unwrap_or_default();
     let last = output.stdout.lines().last().unwrap_or_default();
     match output.status.code() {

@@ -1,4 +1,4 @@
-//! Pools on block devices, and disks that fail while they are used.
+//! Pools on block devices, and disks that fail during use.
 
 mod support;
 
@@ -17,8 +17,8 @@ use support::tools::{absent, tool};
 /// `NBD_EIO`.
 const EIO: i32 = 5;
 
-/// The first command of the documentation, on a device: what holds something is refused by name,
-/// all of the device is for sale, and what is added to it, too.
+/// The first command of the documentation, on a device. A device with contents is refused by their
+/// name. The whole device can be sold, and its extension, too.
 #[test]
 #[ignore = "full: crates/store/src/local/tests/devices.rs::a_disk_is_used_to_its_end stays"]
 fn a_block_device_is_a_pool() {
@@ -66,8 +66,8 @@ fn a_block_device_is_a_pool() {
     assert!(found.contains("no problems"), "{found}");
 }
 
-/// A disk whose reads, writes or both fail for as long as a file is there: nbdkit's error filter,
-/// made a file by nbdfuse and a device by a loop.
+/// A disk whose reads, writes or both fail while a file exists: nbdkit's error filter, presented as
+/// a file by nbdfuse and as a device by a loop device.
 struct FailingDisk {
     folder: PathBuf,
     device: Option<LoopDevice>,
@@ -106,7 +106,7 @@ impl FailingDisk {
         self.device.as_ref().expect("until the end").path()
     }
 
-    /// Has these operations fail from now on, or not any more.
+    /// Makes these operations fail or succeed from now on.
     fn fails(&self, names: &[&str], fails: bool) {
         for name in names {
             let trigger = self.folder.join(format!("{name}-fail"));
@@ -128,8 +128,8 @@ impl Drop for FailingDisk {
     }
 }
 
-/// What cannot be read or written is an error of that request. When the disk is back, everything
-/// that was flushed is there.
+/// A failed read or write is an error of that request only. When the disk is back, all flushed data
+/// is there.
 #[test]
 #[ignore = "full: tests/store.rs::what_the_disk_has_changed_is_an_error_and_never_data stays"]
 fn a_disk_that_fails_and_comes_back_has_lost_nothing_that_was_flushed() {
@@ -164,7 +164,7 @@ fn a_disk_that_fails_and_comes_back_has_lost_nothing_that_was_flushed() {
     client.write(behind, &pattern(3, 0)).expect("written");
     client.flush().expect("flushed");
 
-    // All of it is gone, and the server dies meanwhile.
+    // The whole disk fails, and the server is killed meanwhile.
     disk.fails(&["reads", "writes"], true);
     assert_eq!(read(&mut client, 3), Err(Some(EIO)));
     client.write(0, &pattern(4, 0)).and_then(|()| client.flush()).expect_err("the disk is gone");

@@ -1,8 +1,8 @@
-//! The commands that the documentation shows do what it says they do.
+//! Checks that the commands in the documentation work.
 //!
-//! Each page with commands is walked: its blocks run in one shell, from the first to the last, as
-//! they stand, against a server of the page's own. A block says what a machine may lack, in a line
-//! `# needs ...`. With EVENKEEL_PAGE only the page of that path is walked.
+//! The blocks of each page with commands run in one shell, from the first to the last, as they are
+//! written, against a server of the page's own. If a block needs something that a machine may lack,
+//! it says so in a line `# needs ...`. With EVENKEEL_PAGE only the page of that path is checked.
 
 mod support;
 
@@ -18,19 +18,20 @@ use support::process::run;
 use support::server::{Server, evenkeel};
 use support::tools::{absent, in_venv, skipped};
 
-/// Where the commands of a page run.
+/// The place in which the commands of a page run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum On {
     /// A server with these options, with every change.
     Server(&'static str),
-    /// The same in `cargo x ci --full` only: it takes longer than a few seconds.
+    /// A server with these options, in `cargo x ci --full` only: it takes longer than a few
+    /// seconds.
     Long(&'static str),
-    /// A throw-away Ceph cluster and etcd, in `cargo x ci --full`: the blocks that need them.
+    /// A temporary Ceph cluster and etcd, in `cargo x ci --full`: the blocks that need them.
     Cluster,
     /// The sources: all its commands are of cargo and make, which
-    /// `what_is_built_and_tested_is_there` looks at.
+    /// `what_is_built_and_tested_is_there` checks.
     Sources,
-    /// Another test walks it: its file and name.
+    /// Another test runs its commands: its file and name.
     Test(&'static str),
 }
 
@@ -38,9 +39,9 @@ enum On {
 struct Page {
     path: &'static str,
     on: On,
-    /// What is there before the first command, as a script.
+    /// A script that runs before the first command.
     before: &'static str,
-    /// What stands for what only the reader knows, and for what takes too long.
+    /// Replacements of texts that only the reader knows, and of commands that take too long.
     instead: &'static [(&'static str, &'static str)],
 }
 
@@ -50,14 +51,14 @@ const fn on(path: &'static str, on: On) -> Page {
 
 const A_VOLUME: &str = "evenkeel volume create --size 8 --attach";
 
-/// Every page that has commands. A page is here twice if some of its blocks need a cluster.
+/// Every page with commands. A page occurs twice if some of its blocks need a cluster.
 const PAGES: &[Page] = &[
     on("README.md", On::Server("")),
     Page {
         before: "qemu-img create -q -f qcow2 image.qcow2 64M
             evenkeel volume create --type gp3 --size 1 --throughput 750 --attach
             SMALL=$(latest)",
-        // All of a volume of 100 GiB takes longer to read.
+        // Reading all of a volume of 100 GiB would take too long.
         instead: &[
             ("image.qcow2 nbd://127.0.0.1:10809/$VOLUME", "image.qcow2 nbd://$NBD/$SMALL"),
             ("nbdcopy nbd://127.0.0.1:10809/$VOLUME", "nbdcopy nbd://$NBD/$SMALL"),
@@ -65,7 +66,7 @@ const PAGES: &[Page] = &[
         ..on("docs/start.md", On::Server(""))
     },
     Page {
-        // One case of many, and the shortened load where the article's takes hours.
+        // One case of many, and the shortened load, as the article's takes hours.
         instead: &[
             (" --only gp3", ""),
             (" --full", " --live"),
@@ -98,7 +99,7 @@ const PAGES: &[Page] = &[
         On::Server("--sell-iops 10000 --sell-throughput 500 --oversell gp3=2"),
     ),
     Page {
-        // It reserves so little that it fits on whatever machine.
+        // It reserves so little that it fits on any machine.
         before: "evenkeel volume create --type gp2 --size 1
             evenkeel calibrate a --quick && cp -r a b
             first_toml $ROOT/docs/operating/capacity_plan.md >book.toml",
@@ -163,7 +164,7 @@ const PAGES: &[Page] = &[
                 "FIRST=$(latest_snapshot); evenkeel snapshot create $(latest) --wait
                 evenkeel snapshot export snap-... --to s3://backups/db --parent $FIRST",
             ),
-            // What `sh` has no word of its own for.
+            // `sh` does not have this command.
             ("time ", ""),
             ("create V", "create $(latest)"),
             ("/disk", "."),
@@ -171,7 +172,7 @@ const PAGES: &[Page] = &[
         ],
         ..on("docs/operating/snapshots.md", On::Server("--store local"))
     },
-    // A pool is on a block device: a loop device, for which it needs root.
+    // A pool is on a block device, which is a loop device here and needs root.
     Page {
         before: "truncate -s 4G disk
             test $(id -u) != 0 || DISK=$(losetup -f --show disk)",
@@ -185,7 +186,7 @@ const PAGES: &[Page] = &[
         before: "evenkeel volume create --size 8 --attach && mkdir metrics
             cd metrics && sed s/vol-0123456789abcdef0/$(latest)/g >one.json \\
                 $ROOT/crates/planner/samples/cloudwatch_data.json && cd ..",
-        // The list is one of the server's, whose zone is in no region of AWS.
+        // The list is from the server, whose zone is in no region of AWS.
         instead: &[("fleet volumes.json", "fleet volumes.json --region us-east-1")],
         ..on("docs/reference/fleet.md", On::Server(""))
     },
@@ -199,31 +200,31 @@ const PAGES: &[Page] = &[
     },
 ];
 
-/// Whether something that a block needs is here.
+/// Whether a need of a block is met.
 enum Is {
-    /// Where the page is walked on a cluster.
+    /// Met where the page's commands run on a cluster.
     OnCluster,
-    /// Not for this test; the test that walks it.
+    /// Not met by this test, but by the named one.
     In(&'static str),
     Here(fn() -> bool),
 }
 
-/// What a block says that it needs, beside a machine with the packages of `cargo x setup`.
+/// The needs that blocks may name, beside a machine with the packages of `cargo x setup`.
 const NEEDS: [(&str, Is); 7] = [
-    // A test has no right to a mount point of the machine, so that one boots a guest.
+    // A test must not use a mount point of the machine, so that one boots a guest.
     ("# needs root and a kernel with nbd", Is::In("tests/reconnect.rs")),
     ("# needs root and a block device", Is::Here(is_root)),
     ("# needs a Ceph cluster", Is::OnCluster),
     ("# needs a Ceph cluster with OSDs that are stopped", Is::In("tests/calibrate.rs")),
     ("# needs a Ceph cluster and an etcd", Is::OnCluster),
     ("# needs Prometheus", Is::Here(has_prometheus)),
-    // What the first command prints is made up there.
+    // The output of the first command is simulated there.
     ("# needs an account at AWS", Is::In("tests/plan_fleet.rs")),
 ];
 
-/// What the scripts of all pages begin with. A server of a command is started and, once it is up,
-/// stopped again; its ports are free ones, and its folder is not that of the page's server. What
-/// goes on until Ctrl-C gets it.
+/// The beginning of the scripts of all pages. A server that a command starts gets free ports and a
+/// folder other than that of the page's server, and is stopped once it runs. Commands that would
+/// run until Ctrl-C get it.
 const BEGIN: &str = r#"
 BESIDE= DISK=
 trap 'kill $BESIDE 2>/dev/null || true; test -z "$DISK" || losetup -d $DISK' EXIT
@@ -270,7 +271,7 @@ stand() {
 set -x
 "#;
 
-/// Flags with which a measurement takes seconds instead of minutes.
+/// Flags that shorten a measurement from minutes to seconds.
 const SHORTER: [(&str, &str); 10] = [
     ("evenkeel bench limits", "--time 8s"),
     ("evenkeel bench nbd", "--time 1s --rounds 1"),
@@ -284,16 +285,16 @@ const SHORTER: [(&str, &str); 10] = [
     ("evenkeel demo", "--time 12s"),
 ];
 
-/// The longest that a page may take.
+/// Time limit of a page.
 const PAGE_MAX: Duration = Duration::from_secs(1_800);
 
-/// The words of a command without what is set for it alone.
+/// Returns the words of a command without assignments of variables in front of it.
 fn words(command: &str) -> Vec<&str> {
     let words = command.split('#').next().unwrap_or_default().split_whitespace();
     words.skip_while(|word| word.contains('=') && !word.contains('"')).collect()
 }
 
-/// Whether it builds or tests the sources, or runs what such a command has built.
+/// Returns whether it builds or tests the sources, or runs the result of such a command.
 fn is_of_sources(command: &str) -> bool {
     let is_built = command.contains("target/release/");
     is_built || matches!(words(command).first(), Some(&("cargo" | "make")))
@@ -307,8 +308,8 @@ fn has_prometheus() -> bool {
     !absent(&["prometheus"])
 }
 
-/// What a shell can run here: this server's addresses, an id for each placeholder, and no more than
-/// a second for each measurement, or three for a calibration.
+/// Converts a command so that a shell can run it here: with this server's addresses, an id for each
+/// placeholder, and at most a second for each measurement, or three for a calibration.
 fn runnable(server: &Server, page: &Page, command: &str) -> String {
     let mut command = command.to_owned();
     for (shown, here) in page.instead {
@@ -342,8 +343,8 @@ fn runnable(server: &Server, page: &Page, command: &str) -> String {
     }
 }
 
-/// Whether what a block says that it needs is here. What is not is told, unless the page is walked
-/// elsewhere, too.
+/// Returns whether a need of a block is met. Prints that the block is skipped if not, unless the
+/// page also runs in another place.
 fn is_here(path: &str, needs: &str, on_cluster: bool) -> bool {
     let known = NEEDS.iter().find(|(known, _)| *known == needs);
     let (_, is) = known.unwrap_or_else(|| panic!("{path}: {needs}: not one of those known"));
@@ -357,13 +358,13 @@ fn is_here(path: &str, needs: &str, on_cluster: bool) -> bool {
     false
 }
 
-/// The commands of a page as a script, and how many they are. Blocks that need what is not here are
-/// left out, and so are those for another place.
+/// Returns the commands of a page as a script, and their number. Blocks with unmet needs, and those
+/// for another place, are left out.
 fn script(server: &Server, of: &Page, on_cluster: bool) -> (String, usize) {
     let mut script = format!("{BEGIN}{}\n", of.before);
     let (mut count, mut is_walked) = (0, !on_cluster);
     for command in commands(&page(of.path)) {
-        // `cargo x bench` is that verb of a build for release.
+        // `cargo x bench` runs this verb of a release build.
         let command = command.replace("cargo x bench ", "evenkeel bench ");
         if command == END_OF_NEEDS {
             is_walked = !on_cluster;
@@ -377,7 +378,7 @@ fn script(server: &Server, of: &Page, on_cluster: bool) -> (String, usize) {
     (script, count)
 }
 
-/// Walks a page on a server.
+/// Runs the commands of a page on a server.
 fn walk(of: &Page, server: &Server, settings: &[(&str, String)], on_cluster: bool) {
     let (script, count) = script(server, of, on_cluster);
     println!("== {}: {count} lines of commands", of.path);
@@ -389,12 +390,12 @@ fn walk(of: &Page, server: &Server, settings: &[(&str, String)], on_cluster: boo
     assert!(output.status.success(), "{}: {output}", of.path);
 }
 
-/// Tools that the pages call, beside those of their own packages.
+/// Returns whether the tools exist that the pages call, beside those of their own packages.
 fn has_clients() -> bool {
     !absent(&[&in_venv("aws"), "fio", "nbdinfo", "nbdcopy", "qemu-img", "openssl"])
 }
 
-/// Walks pages on a server each, some of them at once.
+/// Runs the commands of pages on a server each, some of them at once.
 fn walk_on_servers(pages: &[(&Page, &str)], at_once: usize) {
     if !has_clients() {
         return;
@@ -453,7 +454,7 @@ fn the_commands_of_the_pages_about_clusters_run() {
     }
 }
 
-/// A page that is new is put into the table, and one that is gone is taken out.
+/// The table has every page with commands, and no others.
 #[test]
 fn every_page_with_commands_is_walked() {
     let in_table: BTreeSet<String> = PAGES.iter().map(|of| of.path.to_owned()).collect();
@@ -473,7 +474,7 @@ fn every_page_with_commands_is_walked() {
     }
 }
 
-/// What is in a block stands at its head, so that a command that is not walked is none.
+/// The tag of each block says what it contains, so that no command is left out.
 #[test]
 fn every_block_says_what_it_is() {
     let mut faults = Vec::new();
@@ -486,14 +487,14 @@ fn every_block_says_what_it_is() {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
-/// The folder of a package's sources.
+/// Returns the folder of a package's sources.
 fn package(words: &[&str]) -> String {
     let name = words.iter().skip_while(|word| **word != "-p").nth(1);
     let name = name.and_then(|name| name.strip_prefix("evenkeel-"));
     name.map_or_else(String::new, |name| format!("crates/{name}/"))
 }
 
-/// What is wrong with a command of cargo or make; `None` if all that it names is there.
+/// Returns what a command of cargo or make names that does not exist; `None` if all of it exists.
 fn missing(command: &str) -> Option<String> {
     let words = words(command);
     let is_there = |path: &str| std::path::Path::new(ROOT).join(path).exists();
@@ -524,8 +525,8 @@ fn missing(command: &str) -> Option<String> {
     }
 }
 
-/// What takes hours is not run here: `cargo x ci` runs the tests, and the benches are measured by
-/// hand. That all of them are there is looked at.
+/// These commands take hours, so they are not run here: `cargo x ci` runs the tests, and benches
+/// are run by hand. This test checks that all of them exist.
 #[test]
 fn what_is_built_and_tested_is_there() {
     let mut count = 0;
@@ -538,8 +539,8 @@ fn what_is_built_and_tested_is_there() {
     assert!(count > 20, "{count}");
 }
 
-/// `make bench` is that verb with a suite, and leaves a page where the README says; here without
-/// the minutes that it takes live.
+/// `make bench` runs this verb with a suite, and leaves a page at the README's path; here without
+/// the minutes of the live part.
 #[test]
 fn the_experiment_that_the_readme_shows_leaves_its_page() {
     let shown = commands(&page("README.md"));
@@ -560,8 +561,8 @@ fn the_experiment_that_the_readme_shows_leaves_its_page() {
     output.ok();
 }
 
-/// `make demo` and `make serve` build the program once, where the shell of the first pages looks
-/// for it.
+/// `make demo` and `make serve` build the program once, at the path that the shell of the first
+/// pages uses.
 #[test]
 fn the_first_pages_find_the_program_that_make_serve_builds() {
     let makefile = page("Makefile");
@@ -574,7 +575,7 @@ fn the_first_pages_find_the_program_that_make_serve_builds() {
     }
 }
 
-/// The verbs of the reference: its headings.
+/// Returns the verbs of the reference: its headings.
 fn documented_verbs() -> BTreeSet<String> {
     let reference = page("docs/reference/cli.md");
     let headings = reference.lines().filter_map(|line| line.strip_prefix("## evenkeel "));

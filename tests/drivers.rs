@@ -1,5 +1,5 @@
-//! Clients of the EC2 API that others wrote, with what they ask for, in their order: the EBS CSI
-//! driver, Terraform's provider, the SDK for Go, dsnap, and every verb of aws-cli.
+//! Clients of the EC2 API by others, with their original calls in their order: the EBS CSI driver,
+//! Terraform's provider, the SDK for Go, dsnap, and every verb of aws-cli.
 
 mod support;
 
@@ -9,10 +9,10 @@ use support::process::run;
 use support::server::Server;
 use support::tools::{absent, in_target, in_venv};
 
-/// Where the pool's file lies in a data folder.
+/// The path of the pool's file in a data folder.
 const POOL: &str = "pool";
 
-/// One check of a script of tests/python with the Python of the AWS clients.
+/// Runs one check of a script of tests/python with the Python of the AWS clients.
 fn check(server: &Server, script: &str, check: &str) {
     let python = in_venv("python");
     let script = format!("{}/tests/python/{script}", env!("CARGO_MANIFEST_DIR"));
@@ -21,7 +21,7 @@ fn check(server: &Server, script: &str, check: &str) {
     run(&mut server.shell(&format!("exec {python} -B {script} {check} {nbd} {pool}"))).ok();
 }
 
-/// The same on a server of its own, with these options; nothing if there is no such Python.
+/// Runs a check on a server of its own with these options; does nothing without that Python.
 fn check_on(options: &str, script: &str, name: &str) {
     if absent(&[&in_venv("python")]) {
         return;
@@ -29,7 +29,7 @@ fn check_on(options: &str, script: &str, name: &str) {
     check(&Server::start(options), script, name);
 }
 
-/// The same on a server that has a key.
+/// Runs a check on a server that has a key.
 fn check_with_key(options: &str, script: &str, name: &str) {
     if absent(&[&in_venv("python")]) {
         return;
@@ -38,7 +38,7 @@ fn check_with_key(options: &str, script: &str, name: &str) {
     check(&server, script, name);
 }
 
-/// A server whose key lies in another folder.
+/// Starts a server whose key is in another folder.
 fn with_key(options: &str) -> (tempfile::TempDir, Server) {
     let folder = tempfile::tempdir().expect("a folder");
     let key = folder.path().join("key");

@@ -1,4 +1,4 @@
-//! What was promised to last lasts, through kill -9 and through a clean stop.
+//! Durable data and state survive kill -9 and a clean stop.
 
 mod support;
 
@@ -14,14 +14,14 @@ use support::process::start;
 use support::server::{FAST, Server};
 use support::tools::{absent, libnbd, libnbd_script};
 
-/// What a crash may cost the balance of the gp2 volume below, as docs/reference/api.md says: a
-/// lease, which is ten seconds of burst (3,000) less baseline (100), and 50 ms of burst.
+/// The credits that a crash may cost the gp2 volume below, as docs/reference/api.md says: a lease,
+/// which is ten seconds of burst (3,000) less baseline (100), and 50 ms of burst.
 const CRASH_COST: u64 = 10 * (3_000 - 100) + 150;
-/// What that volume earns in the longest time a test may take: 100 a second.
+/// The credits that the volume earns in the longest time of a test: 100 a second.
 const EARNED_MAX: u64 = 100 * 2 * PATIENCE.as_secs();
 
-/// Kills the server under a client that writes, several times, and checks each time that what was
-/// flushed, or written with FUA, is there.
+/// Kills the server several times under a client that writes, and checks each time that flushed
+/// writes and those with FUA are there.
 fn writes_survive(options: &str) {
     if absent(&["libnbd for Python"]) {
         return;
@@ -41,7 +41,7 @@ fn writes_survive(options: &str) {
         let survivors = found.trim().strip_prefix("survivors ").and_then(|n| n.parse().ok());
         assert!(survivors > Some(10_u32), "{found}");
     }
-    // The same through a clean stop.
+    // The same writes, with a clean stop.
     server.stop();
     server.restart();
     libnbd("writer.py", &["check", &server.tcp_uri(&volume), &memory]);
@@ -57,8 +57,8 @@ fn acknowledged_writes_survive_kill_9_with_plain_calls() {
     writes_survive("--io pread");
 }
 
-/// Kills the server several times after writes that no flush has followed, and a few that one has:
-/// each of them is there.
+/// Kills the server several times after writes without a flush, and a few with one: all of them are
+/// there.
 #[test]
 fn answered_writes_survive_kill_9_without_a_flush() {
     const BLOCK: usize = 4_096;
@@ -86,12 +86,12 @@ fn answered_writes_survive_kill_9_without_a_flush() {
     }
 }
 
-/// Everything that the API tells about volumes and hosts.
+/// Returns all that the API lists of volumes and hosts.
 fn inventory(server: &Server) -> Vec<Vec<Value>> {
     ["volume ls", "host ls"].map(|verb| server.list(verb)).to_vec()
 }
 
-/// A server with some of everything.
+/// Starts a server with some of everything.
 fn furnished() -> (Server, [String; 3]) {
     let server = Server::start("");
     let attached = server.attached("--type gp2 --size 10 --tag Name=first");
@@ -154,18 +154,18 @@ fn credit_balances_survive_and_a_crash_gives_none() {
     server.kill_9();
     server.restart();
     let killed = server.credits(&volume);
-    // What was earned since the balance was last stored may be gone, too.
+    // Credits earned since the balance was last stored may be lost, too.
     let least = 1_000_000 - CRASH_COST;
     assert!((least..least + EARNED_MAX).contains(&killed), "{stopped}, after a crash {killed}");
-    // A balance too small for that goes to zero, and not below.
+    // A balance smaller than that becomes zero, not less.
     server.evenkeel(&format!("volume credits {volume} --set 5")).ok();
     server.kill_9();
     server.restart();
     assert!(server.credits(&volume) < EARNED_MAX);
 }
 
-/// While nothing can be written, whatever the reason, no more is spent than what is on disk allows:
-/// the burst ends with the lease, and a crash gives nothing back.
+/// While writes to the disk fail, for any reason, no more credits are spent than the disk's record
+/// allows: the burst ends with the lease, and a crash gives none back.
 #[test]
 fn a_crash_after_the_disk_hung_gives_no_credits() {
     if absent(&["libnbd for Python"]) {
@@ -179,7 +179,7 @@ fn a_crash_after_the_disk_hung_gives_no_credits() {
     let mut holder = libnbd_script("hold.py");
     let holder = &mut start(holder.arg(server.data_dir().join("control.db")));
     holder.wait_for_line("held");
-    // Fifteen seconds of burst, of which ten are leased: the rest would take minutes.
+    // Fifteen seconds of burst, of which ten are leased; more would take minutes.
     let begin = Stopwatch::start();
     let mut answered = 0;
     for number in 0..REQUESTS {
@@ -209,7 +209,7 @@ fn read_reply(client: &mut Client) {
     client.stream.read_exact(&mut data).expect("its data");
 }
 
-/// What a server says at its start if the one before it ended in any other way than it should.
+/// The message at the start of a server whose predecessor did not stop cleanly.
 const NOT_CLEAN: &str = "not stopped cleanly";
 
 #[test]
@@ -226,7 +226,7 @@ fn a_stop_that_comes_with_the_greeting_is_clean() {
     server.restart();
     let left = server.credits(&volume);
     assert!((1_000_000..1_000_000 + EARNED_MAX).contains(&left), "{left}");
-    // That the sign is there where it should be.
+    // The message appears when it should.
     server.kill_9();
     server.restart();
     let logged = server.stop();
@@ -238,7 +238,7 @@ fn a_stop_before_the_greeting_is_clean_and_is_not_waited_for() {
     let mut server = Server::start("");
     let volume = server.attached("--type gp2 --size 10");
     server.stop();
-    // What a first start does takes three seconds, which is long enough to be stopped in.
+    // A first start takes three seconds, which is long enough to be stopped in.
     server.option("--calibrate first-start");
     let mut starting = server.launch();
     let begun = || starting.logged().contains("calibrating the store");
@@ -272,7 +272,7 @@ fn what_the_api_acknowledged_survives_kill_9() {
         for volume in &removed {
             assert_eq!(state(volume), None, "{volume} was removed");
         }
-        // Whatever was under way, nothing is left halfway.
+        // Operations that were under way are done completely or not at all.
         for volume in &volumes {
             let state = volume["state"].as_str().expect("a state");
             assert!(["available", "in-use"].contains(&state), "{volume}");
@@ -295,7 +295,7 @@ fn a_folder_has_one_server_and_only_its_own() {
     let serve = "serve --listen 127.0.0.1:0 --nbd-listen 127.0.0.1:0 --data-dir";
     let refused = server.evenkeel(&format!("{serve} {folder}")).fails_with(1);
     assert!(refused.contains(&folder), "{refused}");
-    // The one that was refused has taken nothing away: the socket answers, too.
+    // The refused server has removed nothing: the socket answers, too.
     check_reads_zeroes(&server, &volume);
     drop(std::os::unix::net::UnixStream::connect(server.socket()).expect("the socket"));
     let another = server.folder().join("another");
@@ -314,7 +314,7 @@ fn check_reads_zeroes(server: &Server, volume: &str) {
     assert_eq!(client.read(0, 512).expect("read"), [0; 512]);
 }
 
-/// Makes volumes, and removes every second of them, until that fails.
+/// Creates volumes, and removes every second of them, until a call fails.
 const CHANGES: &str = r#"
     make() { evenkeel volume create --size 1 --attach -o csv >made && sed -n '2s/,.*//p' made; }
     while true; do
@@ -327,8 +327,8 @@ const CHANGES: &str = r#"
     done
 "#;
 
-/// Kills the server after so many acknowledged removals, with another change under way. Returns the
-/// volumes that exist and are attached, and those that were removed.
+/// Kills the server after `removals` acknowledged removals, with another change under way. Returns
+/// the volumes that exist and are attached, and those that were removed.
 fn killed_amid_changes(server: &mut Server, removals: usize) -> (Vec<String>, Vec<String>) {
     let mut changes = start(&mut server.shell(CHANGES));
     for _ in 0..removals {

@@ -1,4 +1,4 @@
-//! Events of a real server: the verb that prints them, and webhooks, over crashes of the server and
+//! Events of a real server: the verb that prints them, and webhooks, with crashes of the server and
 //! failures of the receiver.
 
 mod support;
@@ -18,13 +18,13 @@ use support::process::{run, start};
 use support::server::{Server, evenkeel};
 use support::tools::absent;
 
-/// The events that are kept, oldest first.
+/// Returns the stored events, oldest first.
 fn kept(server: &Server, flags: &str) -> Vec<Value> {
     let text = server.evenkeel(&format!("events -o json {flags}")).ok();
     text.lines().map(|line| serde_json::from_str(line).expect("a JSON line")).collect()
 }
 
-/// The name and the result of each.
+/// Returns the name and the result of each event.
 fn names(events: &[Value]) -> Vec<String> {
     let text = |value: &Value| value.as_str().expect("a text").to_owned();
     let name = |event: &Value| {
@@ -34,7 +34,7 @@ fn names(events: &[Value]) -> Vec<String> {
     events.iter().map(name).collect()
 }
 
-/// Waits until an event of this name and result is kept.
+/// Waits until an event of this name and result is stored.
 fn wait_for(server: &Server, name: &str) {
     Deadline::after(PATIENCE)
         .ask(name, || names(&kept(server, "")).iter().any(|found| found == name));
@@ -85,7 +85,7 @@ fn what_happens_to_a_volume_and_its_snapshot_is_told_in_order() {
     server.stop();
     server.restart();
     let mut after = Vec::new();
-    // It is told beside the first requests.
+    // The server accepts requests before it has stored the event of its start.
     Deadline::after(PATIENCE).ask("the start", || {
         after = kept(&server, "--after 8");
         after.len() >= 2
@@ -108,7 +108,7 @@ fn what_goes_on_is_printed_as_it_happens() {
     follower.kill_9();
 }
 
-/// An HTTP server that refuses some requests, and remembers the others.
+/// An HTTP server that refuses some requests, and records the others.
 struct Receiver {
     address: SocketAddr,
     refused: Arc<AtomicU32>,
@@ -116,7 +116,7 @@ struct Receiver {
 }
 
 impl Receiver {
-    /// One that refuses so many requests first. It ends with the test.
+    /// Starts one that refuses the first `refused` requests. It ends with the test.
     fn start(refused: u32) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
@@ -185,7 +185,7 @@ fn serve(
 #[test]
 fn a_webhook_gets_every_event_in_order_over_a_kill_and_its_own_failures() {
     let receiver = Receiver::start(2);
-    // The second one is never there, and disturbs nobody.
+    // The second receiver does not exist, which must not affect the first.
     let nobody = TcpListener::bind("127.0.0.12:0").expect("a port").local_addr().expect("one");
     let mut server = Server::start(&format!(
         "--events-webhook http://{}/secret/hook?token=secret \
@@ -203,7 +203,7 @@ fn a_webhook_gets_every_event_in_order_over_a_kill_and_its_own_failures() {
         !kept(&server, &format!("--resource {late}")).is_empty()
     });
     server.kill_9();
-    // What a crash leaves of a line is cut off.
+    // A line that a crash has left incomplete is removed.
     let path = server.data_dir().join("events.jsonl");
     let mut file = OpenOptions::new().append(true).open(path).expect("the log");
     file.write_all(b"{\"sequence\":9,\"event\":{\"vers").expect("written");
@@ -226,7 +226,7 @@ fn a_webhook_gets_every_event_in_order_over_a_kill_and_its_own_failures() {
     });
     let mut first: Vec<(u64, String)> = Vec::new();
     for (sequence, body) in receiver.accepted() {
-        // One may come twice, and is the same then.
+        // An event may arrive twice, with the same content.
         match first.iter().find(|(known, _)| *known == sequence) {
             Some((_, known)) => assert_eq!(*known, body),
             None => first.push((sequence, body)),
@@ -243,7 +243,7 @@ fn a_webhook_gets_every_event_in_order_over_a_kill_and_its_own_failures() {
     });
 }
 
-/// A receiver that accepts an event and whose answer does not end.
+/// A receiver that accepts an event, but whose answer does not end.
 #[test]
 fn a_webhook_that_answers_without_end_takes_no_memory() {
     const SENT_MAX: u64 = 64 << 20;
@@ -264,7 +264,7 @@ fn a_webhook_that_answers_without_end_takes_no_memory() {
     });
     let server = Server::start(&format!("--store memory --events-webhook http://{address}"));
     server.create("--size 1");
-    // The start of the server, and the volume: each was accepted, or the first would come again.
+    // The start of the server, and the volume: both were accepted, or the first would be repeated.
     for _ in 0..2 {
         let sent = sent.recv_timeout(PATIENCE).expect("the server has closed the connection");
         assert!(sent < SENT_MAX, "{sent} bytes were read");
@@ -276,7 +276,7 @@ fn a_webhook_that_answers_without_end_takes_no_memory() {
     assert!(resident < 512 << 20, "{resident}");
 }
 
-/// The head and the body of a request, which is accepted.
+/// Returns the head and the body of a request, and accepts it.
 fn accepted_request(listener: &TcpListener) -> (String, String) {
     let (stream, _) = listener.accept().expect("a client");
     stream.set_read_timeout(Some(PATIENCE)).expect("a socket");

@@ -1,4 +1,4 @@
-//! Snapshots that are exported, damaged, interrupted, and imported into another server.
+//! Snapshots that are exported, damaged, interrupted, and imported by another server.
 
 mod support;
 
@@ -18,7 +18,7 @@ const UNIT: u64 = 512 << 10;
 const GIB: u64 = 1 << 30;
 const VOLUME: &str = "--type gp3 --size 1 --throughput 750";
 
-/// The words of a snapshot command.
+/// Runs a snapshot command.
 fn snapshot(server: &Server, words: &str) -> Output {
     server.evenkeel(&format!("snapshot {words}"))
 }
@@ -51,7 +51,7 @@ fn all_bytes(server: &Server, volume: &str) -> Vec<Vec<u8>> {
     (0..GIB / UNIT).map(|unit| client.read(unit * UNIT, UNIT as u32).expect("data")).collect()
 }
 
-/// A volume of an import, read as a whole.
+/// Imports a snapshot, and returns all units of a volume made from it.
 #[track_caller]
 fn imported(server: &Server, of: &str, words: &str) -> Vec<Vec<u8>> {
     let done = json(snapshot(server, &format!("import {of} {words} -o json")), "import");
@@ -60,7 +60,7 @@ fn imported(server: &Server, of: &str, words: &str) -> Vec<Vec<u8>> {
     all_bytes(server, &volume)
 }
 
-/// The files of packs in a place.
+/// Returns the files of packs in a place.
 fn packs(place: &Path) -> Vec<PathBuf> {
     let files = |folder: PathBuf| std::fs::read_dir(folder).into_iter().flatten().flatten();
     let folders = files(place.join("packs"));
@@ -103,7 +103,7 @@ fn another_server_restores_a_full_and_an_incremental_export() {
     let from = format!("--from {}", place.display());
     assert!(imported(&other, &second, &from) == after, "the bytes of the second snapshot");
     assert!(imported(&other, &first, &from) == before, "the bytes of the first snapshot");
-    // A known import is not made again.
+    // A snapshot that was imported before is not imported again.
     let again = json(snapshot(&other, &format!("import {first} {from} -o json")), "import");
     assert_eq!(again["bytes"], 0, "{again}");
 
@@ -114,7 +114,7 @@ fn another_server_restores_a_full_and_an_incremental_export() {
     let same = json(snapshot(&one, &words), "export");
     assert_eq!((&same["units"], &same["bytes_written"]), (&82.into(), &0.into()), "{same}");
 
-    // What others share stays.
+    // Packs that other exports share stay.
     snapshot(&one, &format!("unexport {first} {at}")).ok();
     snapshot(&one, &format!("unexport {third} {at}")).ok();
     snapshot(&one, &format!("verify {second} {at}")).ok();
@@ -123,7 +123,7 @@ fn another_server_restores_a_full_and_an_incremental_export() {
     assert_eq!(snapshot(&one, &format!("verify {second} {at}")).status.code(), Some(3));
 }
 
-/// A server with a volume of 20 packs, and its snapshot.
+/// Starts a server with a volume of 20 packs, and makes its snapshot.
 fn with_data(random: &mut Random) -> (Server, String, String) {
     let server = Server::start("--store local");
     let volume = server.attached(VOLUME);
@@ -152,7 +152,7 @@ fn an_export_that_is_killed_goes_on_with_what_is_there() {
     wait_for(2);
     exporter.kill_9();
     assert!(!place.join("manifests").exists(), "no manifest before the end");
-    // The same with the server.
+    // The server is killed instead.
     let exporter = begin(&server, &slow);
     wait_for(5);
     server.kill_9();
@@ -224,7 +224,7 @@ fn a_flipped_bit_is_found_and_named() {
     assert!(text.contains("it is damaged") && text.contains(".json"), "{text}");
 }
 
-/// A file with a key.
+/// Writes a file with a key.
 fn key_file(server: &Server, name: &str, digit: &str) -> PathBuf {
     let path = server.folder().join(name);
     std::fs::write(&path, digit.repeat(64)).expect("a file");
@@ -242,7 +242,7 @@ fn modes(folder: &Path) -> Vec<(PathBuf, u32)> {
     all.chain([(folder.to_owned(), own)]).collect()
 }
 
-/// Whether each snapshot beside `of` is encrypted, in order.
+/// Returns whether each snapshot other than `of` is encrypted, in order.
 fn encrypted_imports(server: &Server, of: &str) -> Vec<bool> {
     let others = server.list("snapshot ls").into_iter().filter(|it| it["snapshot_id"] != of);
     let mut all: Vec<bool> =
@@ -324,7 +324,7 @@ fn a_rate_is_kept() {
     write(&server, &volume, &mut Random::new(5), &(0..41).collect::<Vec<_>>());
     let id = make(&server, &volume);
     let place = server.folder().join("exports");
-    // The first unit waits for none, and 40 follow: 20 MiB.
+    // The first unit does not wait, and 40 follow: 20 MiB.
     let clock = Stopwatch::start();
     snapshot(&server, &format!("export {id} --to {} --rate 10 --jobs 4", place.display())).ok();
     assert!(clock.seconds() >= 2.0, "{} s for 20 MiB at 10 MiB/s", clock.seconds());

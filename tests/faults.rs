@@ -1,5 +1,5 @@
-//! Crashes in the middle of bursts, devices that stall or grow slower, changes under load, and a
-//! wall clock that jumps: what was promised is kept, and what is wrong is told.
+//! Crashes during bursts, devices that stall or become slower, changes under load, and a wall clock
+//! that jumps: promises are kept, and faults are reported.
 
 mod support;
 
@@ -15,7 +15,7 @@ use support::server::{FAST, Server};
 use support::tools::{absent, fio_result, start_fio};
 use support::wall_clock::WallClock;
 
-/// A balance of credits in a server that runs, with what it can be worth some time later.
+/// A balance of credits in a server that runs, and the bounds of its later value.
 struct Balance {
     left: f64,
     refill_per_second: f64,
@@ -23,7 +23,7 @@ struct Balance {
 }
 
 impl Balance {
-    /// Of a volume: I/Os or bytes.
+    /// Returns the balance of a volume: I/Os or bytes.
     #[track_caller]
     fn of(server: &Server, volume: &str) -> Self {
         let credits = server.list(&format!("volume credits {volume}")).remove(0);
@@ -35,7 +35,8 @@ impl Balance {
         }
     }
 
-    /// I/Os of a host of type t3.nano: 250 a second, 11,800 for half an hour.
+    /// Returns the balance of a host of type t3.nano, in I/Os: 250 a second, 11,800 for half an
+    /// hour.
     #[track_caller]
     fn of_nano(server: &Server, host: &str) -> Self {
         let capacity = f64::from((11_800 - 250) * 1_800);
@@ -43,8 +44,9 @@ impl Balance {
         Self { left, refill_per_second: 250.0, burst_per_second: 11_800.0 }
     }
 
-    /// Checks what is left after a crash, `seconds` after this was: at most what was there and what
-    /// was earned since; at least what the fastest spending and a lease of ten seconds leave.
+    /// Checks a balance after a crash, `seconds` after this one. It is at most this one and the
+    /// credits earned since, and at least the rest after spending at the fastest rate and losing a
+    /// lease of ten seconds.
     #[track_caller]
     fn check(&self, later: &Self, seconds: f64) {
         let most = self.left + self.refill_per_second * seconds + 1.0;
@@ -55,7 +57,7 @@ impl Balance {
     }
 }
 
-/// The id of a new host of this type, reached from this machine.
+/// Returns the id of a new host of this type, at this machine's address.
 #[track_caller]
 fn host(server: &Server, instance_type: &str) -> String {
     let hosts = server.list(&format!("host register --type {instance_type}"));
@@ -78,7 +80,7 @@ fn a_crash_in_the_middle_of_bursts_refills_nothing() {
     let st1 = server.attached("--type st1 --size 125");
     let (nano, fast) = (host(&server, "t3.nano"), server.create(FAST));
     attach(&server, &fast, &nano);
-    // Half of the credits, so that more of them would be seen.
+    // Half of the credits, so that an increase can be seen.
     let full = Balance::of(&server, &st1).left;
     for (volume, half) in [(&gp2, 2_700_000.0), (&st1, (full / 2.0).floor())] {
         server.evenkeel(&format!("volume credits {volume} --set {half}")).ok();
@@ -96,7 +98,7 @@ fn a_crash_in_the_middle_of_bursts_refills_nothing() {
             start_fio(&server, &server.unix_uri(volume), &job)
         })
         .collect();
-    // All three are well below where they began: a refill could not be overlooked.
+    // All three are far below their beginning, so that a refill would be seen.
     let spent = [6_000.0, f64::from(40 << 20), 6_000.0];
     Deadline::after(PATIENCE).ask("credits are spent", || {
         let falls = now(&server).into_iter().zip(&begin).map(|(now, then)| then.left - now.left);
@@ -118,7 +120,7 @@ fn a_crash_in_the_middle_of_bursts_refills_nothing() {
     }
 }
 
-/// The I/Os of 16 KiB a second that may be sold, by the calibration.
+/// Returns the I/Os of 16 KiB per second that may be sold, by the calibration.
 #[track_caller]
 fn for_sale(server: &Server) -> u64 {
     let text = server.evenkeel("volume capacity -o json").ok();
@@ -128,7 +130,8 @@ fn for_sale(server: &Server) -> u64 {
     line.map_or(0, |line| line["for_sale"].as_u64().expect("a number"))
 }
 
-/// Whether a machine that was busy while it calibrated found enough to sell; says so if not.
+/// Returns whether the calibration found enough to sell, and prints it if not, as on a busy
+/// machine.
 #[track_caller]
 fn sells(server: &Server, iops: u64) -> bool {
     let for_sale = for_sale(server);
@@ -138,7 +141,7 @@ fn sells(server: &Server, iops: u64) -> bool {
     for_sale >= iops
 }
 
-/// Four devices, each with a fifth of all time in pauses of another length.
+/// Four devices, each with a fifth of its time in pauses of another length.
 #[test]
 fn a_device_that_stalls_costs_a_reserved_volume_nothing() {
     const IOPS: u64 = 500;
@@ -159,22 +162,22 @@ fn a_device_that_stalls_costs_a_reserved_volume_nothing() {
             let load = reads(&server, &server.unix_uri(&volume), 128, 4);
             let done = Done::by(load);
             println!("stalls of {stall_ms} ms: {done:?}");
-            // Each of its requests was answered, and once.
+            // Each of its requests was answered exactly once.
             let told = Metrics::of(&server).sum("read_ops_total", &[&volume]);
             assert!((done.count as f64..=done.count as f64 + 128.0).contains(&told), "{told}");
             done.reaches_percent(98, IOPS)
         };
         std::thread::scope(|scope| {
             let runs = [1, 5, 20, 100].map(|stall_ms| scope.spawn(move || run(stall_ms)));
-            // All are waited for, whatever the first says.
+            // All runs are waited for, even if the first one fails.
             runs.map(|run| run.join().expect("a run")).iter().all(|reached| *reached)
         })
     });
 }
 
-/// What volumes had done at a moment.
+/// The counters of volumes at a moment.
 struct Moment {
-    /// When it was known; it was asked for after `asked`.
+    /// The time of the answer; the query was sent at `asked`.
     seconds: f64,
     asked: f64,
     metrics: Metrics,
@@ -197,16 +200,17 @@ impl Moment {
         }
     }
 
-    /// I/Os and seconds held up by the device of one volume from `earlier` to here, each a second.
+    /// Returns I/Os, and seconds held up by the device, of one volume since `earlier`, each per
+    /// second.
     fn rates_since(&self, earlier: &Self, volume: usize) -> (f64, f64) {
         let seconds = self.seconds - earlier.seconds;
         let rate = |now: &[f64], then: &[f64]| (now[volume] - then[volume]) / seconds;
         (rate(&self.ios, &earlier.ios), rate(&self.held_by_device_s, &earlier.held_by_device_s))
     }
 
-    /// Whether one volume did at least so many percent of `per_second` since `earlier`; says so if
-    /// it did not. It must not have done more: than the rate, 50 ms of it that may be saved, and
-    /// the 250 ms that are made up for at most when the device kept it waiting.
+    /// Returns whether one volume did at least this share of `per_second` since `earlier`, and
+    /// prints it if not. More is a fault, apart from 50 ms of saved tokens and at most 250 ms of
+    /// catch-up after waits for the device.
     #[track_caller]
     fn is_within(&self, earlier: &Self, volume: usize, percent: f64, per_second: f64) -> bool {
         let done = self.ios[volume] - earlier.ios[volume];
@@ -228,7 +232,7 @@ fn a_device_that_grows_slower_costs_bursts_first_and_is_told() {
         return;
     }
     at_least_once(|| {
-        // The device's time begins after ours.
+        // The device's time begins after the test's.
         let watch = Stopwatch::start();
         let device =
             format!("channels=8,read_us=4000,device_percent=130,device_percent_at_s={SLOWER_AT_S}");
@@ -241,7 +245,7 @@ fn a_device_that_grows_slower_costs_bursts_first_and_is_told() {
         let reserved = server.attached("--type io2 --size 10 --iops 1000");
         let bursts = server.attached("--type gp2 --size 10");
         let volumes = [reserved.as_str(), &bursts];
-        // Deep enough for both to have requests in line, however many the device is given.
+        // Deep enough that both have requests waiting, however many the device accepts.
         let loads =
             [&reserved, &bursts].map(|volume| reads(&server, &server.unix_uri(volume), 128, 300));
         let under_way = || Moment::of(&server, &volumes, watch).ios.iter().all(|ios| *ios > 200.0);
@@ -254,7 +258,7 @@ fn a_device_that_grows_slower_costs_bursts_first_and_is_told() {
             println!("the machine took until {} s to see the fast device", fast.seconds);
             return false;
         }
-        // That requests take longer is noticed, told, and less is sold.
+        // The slower device is detected and reported, and less is sold.
         let noticed = Deadline::after(Duration::from_secs(15)).comes(|| {
             let logged = server.process().logged();
             logged.contains(" times as long as at its calibration")
@@ -279,16 +283,16 @@ fn a_device_that_grows_slower_costs_bursts_first_and_is_told() {
         let [reserved_slow, burst_slow] = rates(&slow, &noticed);
         println!("I/Os and seconds held by the device, a second: reserved {reserved_fast:?}, then");
         println!("{reserved_slow:?}; bursting {burst_fast:?}, then {burst_slow:?}");
-        // The device loses 23 % of what it does: the reserved volume nothing, the other half.
+        // The device loses 23 % of its rate: the reserved volume loses nothing, the other one half.
         let kept = reserved_slow.0 >= 0.9 * reserved_fast.0;
         let lost = burst_slow.0 <= 0.75 * burst_fast.0;
-        // The bursting one waits for the device all the time; its own limit is not to blame.
+        // The bursting volume waits for the device all the time, not for its own limit.
         kept && lost && burst_slow.1 > 0.8 && burst_slow.1 > reserved_slow.1
     });
 }
 
-/// What was sold can be had, until the device does half of what it did: from then on each second
-/// counts as missed, and only of the volume that asks for all it bought.
+/// The sold rates are served until the device halves its speed. From then on each second counts as
+/// missed, but only for the volume that requests all of its rate.
 #[test]
 fn seconds_without_what_was_sold_are_counted() {
     const SLOWER_AT_S: f64 = 9.0;
@@ -342,7 +346,7 @@ fn a_reserved_volume_is_modified_under_load_on_a_busy_device() {
     }
     at_least_once(|| {
         let watch = Stopwatch::start();
-        // 4,000 IOPS, of which the neighbour may have 3,000 and wants all.
+        // 4,000 IOPS, of which the neighbour may have 3,000 and requests all.
         let device = "--store faulty:memory,channels=8,read_us=2000";
         let server = Server::start(&format!("--calibrate first-start {device}"));
         if !sells(&server, 1_600) {
@@ -352,7 +356,7 @@ fn a_reserved_volume_is_modified_under_load_on_a_busy_device() {
         let neighbour = server.attached("--type gp2 --size 10");
         let volumes = [volume.as_str(), &neighbour];
         let greedy = reads(&server, &server.unix_uri(&neighbour), 128, 300);
-        // Everything that is written is read again and compared.
+        // All written blocks are read and compared.
         let job =
             "--rw=randwrite --bs=16k --size=64m --iodepth=64 --verify=crc32c --verify_fatal=1";
         let verified = start_fio(&server, &server.unix_uri(&volume), job);
@@ -407,10 +411,10 @@ fn volumes_come_and_go_under_load_on_hosts_with_limits() {
     for round in 0..24_u8 {
         attach(&server, &moving, &hosts[usize::from(round % 2)]);
         let mut client = Client::open(server.nbd, &moving).expect("attached");
-        // What was written where it was attached before is there.
+        // Data that was written at the previous host is there.
         assert_eq!(client.read(0, 4_096).expect("read"), [round; 4_096]);
         client.write(0, &[round + 1; 4_096]).expect("written");
-        // It is detached in the middle of work.
+        // It is detached while requests are under way.
         for cookie in 0..20 {
             client.send(nbd::READ, cookie, 0, 16_384).expect("sent");
         }
@@ -420,7 +424,7 @@ fn volumes_come_and_go_under_load_on_hosts_with_limits() {
     }
     let host_end = host_ios(&Metrics::of(&server));
     let end = Moment::of(&server, &ids, watch);
-    // The host's limit held for all together, with 50 ms that may be saved.
+    // The host's limit applied to all of them together, with 50 ms of saved tokens.
     let most = HOST_IOPS * (end.seconds - begin.asked + 0.05) + 1.0;
     let did = host_end - host_begin;
     assert!(did <= most, "{did} I/Os, at most {most}");
@@ -435,7 +439,7 @@ fn volumes_come_and_go_under_load_on_hosts_with_limits() {
     }
 }
 
-/// A gp2 volume of 100 I/Os a second that bursts to 3,000: its credits and its I/Os at a moment.
+/// Returns the credits and the I/Os of a gp2 volume of 100 I/Os per second that bursts to 3,000.
 #[track_caller]
 fn credits_and_ios(server: &Server, gp2: &str, watch: Stopwatch) -> (f64, Moment) {
     let moment = Moment::of(server, &[gp2], watch);
@@ -464,22 +468,22 @@ fn a_wall_clock_that_jumps_changes_no_rate_and_no_balance() {
             let (balance_before, before) = credits_and_ios(&server, &gp2, watch);
             clock.jump(offset);
             pass(Duration::from_millis(800));
-            // The jump is real: what is signed now is long past or to come.
+            // The jump is real: new signatures are far in the past or the future.
             if offset != "+0d" {
                 let refused = server.evenkeel("volume ls").fails_with(1);
                 assert!(refused.contains("RequestExpired"), "{refused}");
             }
             let (balance, now) = credits_and_ios(&server, &gp2, watch);
             reached &= now.is_within(&before, 0, 85.0, BURST);
-            // Whatever was done was paid for, and earned is what the time is worth; 50 ms may be
-            // saved beside the balance, once before and once after.
+            // The I/Os were paid for, and the earned credits are those of the elapsed time. Beside
+            // the balance, 50 ms of tokens may be saved, once before and once after.
             let earned = balance - balance_before + now.ios[0] - before.ios[0];
             let least = REFILL * (now.asked - before.seconds) - BURST / 20.0 - 1.0;
             let most = REFILL * (now.seconds - before.asked) + BURST / 20.0 + 1.0;
             assert!((least..=most).contains(&earned), "{offset}: {earned} in {least}..={most}");
         }
         drop(load);
-        // Down while the clock is set back: that earns nothing, and costs nothing.
+        // The server is stopped while the clock is set back: that earns and costs no credits.
         let (before, moment) = credits_and_ios(&server, &gp2, watch);
         server.stop();
         clock.jump("-400d");
@@ -491,7 +495,7 @@ fn a_wall_clock_that_jumps_changes_no_rate_and_no_balance() {
     });
 }
 
-/// Two hosts with limits, each with volumes of its own, and one volume that both have: it could be
+/// Two hosts with limits, each with volumes of its own, and one volume that both have. It could be
 /// attached to either, and after a start to none.
 #[test]
 fn hosts_with_limits_that_share_a_volume_outlive_restarts() {
@@ -500,7 +504,7 @@ fn hosts_with_limits_that_share_a_volume_outlive_restarts() {
         let verb = format!("host register --type m5.large --address {address}");
         server.list(&verb)[0]["host_id"].as_str().expect("an id").to_owned()
     });
-    // Each on a core of its own, as the first volumes of hosts come.
+    // Each on a core of its own, as the first volumes of hosts are placed.
     for nth in 0..12 {
         attach(&server, &server.create("--size 1"), &hosts[nth % 2]);
     }
@@ -515,8 +519,8 @@ fn hosts_with_limits_that_share_a_volume_outlive_restarts() {
     }
 }
 
-/// A deleted volume in the recycle bin and a locked snapshot, through one start 30 days ahead and
-/// the correction of the clock while the server runs.
+/// A deleted volume in the recycle bin and a locked snapshot, with a start 30 days ahead and a
+/// correction of the clock while the server runs.
 #[test]
 fn a_start_with_a_clock_that_is_a_month_ahead_empties_no_bin_and_ends_no_lock() {
     if absent(&["faketime"]) {
@@ -535,7 +539,7 @@ fn a_start_with_a_clock_that_is_a_month_ahead_empties_no_bin_and_ends_no_lock() 
     let metrics = Metrics::of(&server);
     let step_s = metrics.single("clock_step_seconds");
     assert!((step_s - 30.0 * 86_400.0).abs() < 600.0, "{step_s}");
-    // Some looks at what is over, of which there is one a second.
+    // Some checks for expired items, of which there is one per second.
     pass(Duration::from_secs(3));
     clock.jump("+0d");
     let is_back = || Metrics::of(&server).single("clock_step_seconds") < 0.0;
@@ -544,7 +548,7 @@ fn a_start_with_a_clock_that_is_a_month_ahead_empties_no_bin_and_ends_no_lock() 
     assert!(bin.contains(&deleted), "{bin}");
     let refused = server.evenkeel(&format!("snapshot rm {snapshot}")).fails_with(1);
     assert!(refused.contains("SnapshotLocked"), "{refused}");
-    // Changes are accepted, though the server began in a later time.
+    // Changes are accepted although the server started at a later time.
     server.evenkeel(&format!("volume restore {deleted}")).ok();
     server.create("--size 1");
     let log = server.stop();

@@ -1,4 +1,4 @@
-//! The published figures that a short run can carry, by the verbs that measure them.
+//! The published figures that a short run can measure, by their verbs.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod support;
@@ -9,7 +9,7 @@ use support::machine::{alone, beside_others};
 use support::server::evenkeel;
 use support::tools::absent;
 
-/// Runs `evenkeel bench` with these words and returns what it found.
+/// Runs `evenkeel bench` with these arguments and returns its results.
 fn bench(words: &str) -> Value {
     let folder = tempfile::tempdir().unwrap();
     let mut command = evenkeel(folder.path());
@@ -18,7 +18,7 @@ fn bench(words: &str) -> Value {
     serde_json::from_str(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output}"))
 }
 
-/// The order and the times are exact; what is compared besides is no matter of speed.
+/// The order and the times are exact; the other comparisons do not depend on speed.
 #[test]
 fn a_live_load_is_the_same_in_the_simulator() {
     if absent(&["fio"]) {
@@ -33,8 +33,8 @@ fn a_live_load_is_the_same_in_the_simulator() {
     }
 }
 
-/// A pause of the machine takes the same from all volumes of the instance: the shares stay even,
-/// and what is too little then is never too much.
+/// A pause of the machine affects all volumes of the instance alike: the shares stay even, and the
+/// sum is too small, never too large.
 #[test]
 fn an_instance_s_limit_is_met_and_shared_evenly() {
     if absent(&["fio"]) {
@@ -44,24 +44,25 @@ fn an_instance_s_limit_is_met_and_shared_evenly() {
     let found = bench("instance --time 10s");
     let number = |name: &str| found[name].as_f64().unwrap();
     assert!(number("evenness") > 0.97, "{found}");
-    // What is saved at first is worth 50 ms, and so is the rate of a run of ten seconds.
+    // The saved tokens at the start are worth 50 ms, in a run of ten seconds.
     let of_cap = number("bytes_per_second") / number("cap_bytes_per_second");
     assert!((0.9..=1.01).contains(&of_cap), "{found}");
 }
 
-/// The control plane looks once a second whether balances have changed; the data plane does
-/// nothing at all. Were it to poll, it would use all of a processor.
+/// The control plane checks once a second whether balances have changed; the data plane does
+/// nothing. If it polled, it would use all of a processor.
 #[test]
 fn idle_volumes_cost_little() {
     let _turn = beside_others();
-    // So many that what a server takes once, some 10 MB in threads and caches, counts little.
+    // With this many volumes a server's fixed cost, some 10 MB for threads and caches, has little
+    // effect.
     let found = bench("idle --volumes 1000 --time 3s");
     assert!(found["cpu_s"].as_f64().unwrap() < 0.5, "{found}");
     assert!(found["resident_bytes_per_volume"].as_f64().unwrap() < 32_768.0, "{found}");
 }
 
-/// Every part of the measurement of a cluster finds something, and no client of it fails. How fast
-/// the machine is does not matter here.
+/// Every part of the measurement of a cluster has results, and no client of it fails. The machine's
+/// speed does not matter here.
 #[test]
 #[ignore = "full: tests/cluster.rs::other_nodes_serve_what_was_acknowledged stays"]
 fn the_figures_of_a_cluster_are_found() {

@@ -1,5 +1,5 @@
-//! Clients that do not play by the rules, beside one that does: it keeps its rate, and memory stays
-//! within the bounds that are written down (`crates/core/src/limits.rs`).
+//! Clients that violate the rules beside one that does not: it keeps its rate, and memory stays
+//! within its documented bounds (`crates/core/src/limits.rs`).
 
 mod support;
 
@@ -19,13 +19,13 @@ const MIB: u64 = 1 << 20;
 const CONNECTION_BYTES: u64 = 32 * MIB;
 /// `VOLUME_QUEUED_BYTES_MAX`: payload that waits for one volume's limits.
 const VOLUME_QUEUED_BYTES: u64 = 32 * MIB;
-/// What a server may take beside payload while it works.
+/// Memory of a working server beside payload.
 const OTHER_BYTES: u64 = 32 * MIB;
-/// What the good client's volume is sold.
+/// Provisioned IOPS of the good client's volume.
 const IOPS: u64 = 1_000;
 const GOOD: &str = "--type io2 --size 10 --iops 1000";
 
-/// The most memory that the server has while `load` goes on.
+/// Returns the most memory that the server has while `load` runs, in bytes.
 fn peak_bytes(server: &Server, load: &mut Running) -> u64 {
     let mut peak = 0;
     while load.is_running() {
@@ -42,7 +42,7 @@ fn who_reads_no_replies_costs_a_good_client_nothing() {
         return;
     }
     at_least_once_beside_others(|| {
-        // One core has them all.
+        // A single core serves all of them.
         let server = Server::start("--store memory --cores 1");
         let (good, other) = (server.attached(GOOD), server.attached(FAST));
         let before = server.resident_bytes();
@@ -58,7 +58,7 @@ fn who_reads_no_replies_costs_a_good_client_nothing() {
         println!("{} MiB more for {LAZY} clients that read nothing", grown / MIB);
         assert!(grown >= 8 * MIB, "nothing was held: {grown}");
         assert!(grown <= LAZY * CONNECTION_BYTES + OTHER_BYTES, "{} MiB more", grown / MIB);
-        // Their volume serves whoever does read.
+        // Their volume still serves a client that reads.
         assert_eq!(open(0).read(0, 512).expect("read"), [0; 512]);
         Done::by(load).reaches_percent(85, IOPS)
     });
@@ -68,11 +68,11 @@ fn who_reads_no_replies_costs_a_good_client_nothing() {
 fn memory_stays_flat_while_more_is_written_than_may_be() {
     const CONNECTIONS: u64 = 16;
     let _alone = alone();
-    // In memory: writes that a slow disk holds up have memory of their own, up to that of a core.
+    // In memory: writes that wait for a slow disk have further memory, up to that of a core.
     let folder = tempfile::tempdir_in("/dev/shm").expect("a folder in memory");
     let data_dir = folder.path().join("data");
     let mut server = Server::start_in(folder, data_dir, "");
-    // 100 I/Os of 256 KiB a second each: 25 MiB/s. Three GiB are sent at once.
+    // 100 I/Os of 256 KiB per second each: 25 MiB/s. Three GiB are sent at once.
     let volumes = [0; 3].map(|_| server.attached("--type io2 --size 4 --iops 100"));
     let before = server.resident_bytes();
     let address = server.nbd;
@@ -85,7 +85,7 @@ fn memory_stays_flat_while_more_is_written_than_may_be() {
                     let mut client = Client::open(address, volume).expect("attached");
                     for cookie in 0..64 {
                         let offset = (number * 64 + cookie) * MIB;
-                        // In the end the server is killed under them.
+                        // The server is killed while it still receives.
                         let sent = client.send(nbd::WRITE, cookie, offset, 1 << 20);
                         if sent.and_then(|()| client.stream.write_all(payload)).is_err() {
                             return;
@@ -102,7 +102,7 @@ fn memory_stays_flat_while_more_is_written_than_may_be() {
                 pass(Duration::from_millis(20));
             }
         }
-        // Another connection is still served: the queue is full, not the server.
+        // Another connection is still served: only the queue is full.
         let mut other = Client::open(address, &volumes[0]).expect("attached");
         other.flush().expect("flushed");
         println!("most memory in each half, in MiB: {:?}", halves.map(|half| half / MIB));
@@ -115,13 +115,13 @@ fn memory_stays_flat_while_more_is_written_than_may_be() {
     });
 }
 
-/// A hundred clients, each with a byte a second.
+/// A hundred clients, each of which sends a byte per second.
 struct Slow {
-    /// In the middle of agreeing on an export.
+    /// During the negotiation of an export.
     undecided: Vec<Client>,
-    /// In the middle of a request for a block.
+    /// During a request for a block.
     asking: Vec<Client>,
-    /// In the middle of the head of a request to the API.
+    /// During the head of a request to the API.
     http: Vec<TcpStream>,
 }
 
@@ -142,7 +142,7 @@ impl Slow {
         }
     }
 
-    /// The next byte of each; those that were closed have nobody to send to.
+    /// Sends the next byte of each; connections that the server has closed are ignored.
     fn send(&mut self, second: usize) {
         let mut option = b"IHAVEOPT".to_vec();
         option.extend(OPTION_GO.to_be_bytes());
@@ -180,7 +180,7 @@ fn a_hundred_clients_with_a_byte_a_second_cost_a_good_client_nothing() {
         let grown = server.resident_bytes().saturating_sub(before);
         assert!(grown <= OTHER_BYTES, "{} MiB more", grown / MIB);
         let done = Done::by(load);
-        // Who has agreed on no export after ten seconds is shown out; who asks slowly is served.
+        // Handshakes that take ten seconds are closed; slow requests are served.
         for client in &mut slow.undecided {
             assert!(client.is_closed_by_server());
         }

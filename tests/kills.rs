@@ -1,6 +1,6 @@
-//! Calls of every kind at random from several clients, and SIGKILL at a random moment: what was
-//! answered is there after the restart, what was not is there as a whole or not at all, nothing
-//! stays on its way, and no bytes are left that belong to nobody.
+//! Random calls from several clients, and SIGKILL at a random moment. After the restart answered
+//! calls have had their effect, others have it completely or not at all, nothing stays in an
+//! intermediate state, and no unowned bytes are left.
 
 mod support;
 
@@ -10,11 +10,11 @@ use support::random::{Random, seed_of};
 use support::server::Server;
 use support::tools::{absent, in_venv};
 
-/// So many answers come before the server is killed, at least.
+/// Least number of answers before the server is killed.
 const ANSWERS_MIN: u64 = 10;
-/// More answers at most.
+/// Maximum number of further answers.
 const ANSWERS_MORE: u64 = 60;
-/// The longest time from there to the kill: two or three calls.
+/// The longest time from there to the kill, in milliseconds: two or three calls.
 const DELAY_MAX_MS: u64 = 40;
 
 fn survives(rounds: u64, test: &str) {

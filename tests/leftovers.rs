@@ -1,5 +1,5 @@
-//! What a run of `evenkeel bench` leaves behind that is interrupted: nothing. And one that is
-//! killed: nothing that `bench clean` or the next run does not take down.
+//! The leftovers of `evenkeel bench`. An interrupted run leaves none. Those of a killed run are
+//! removed by `bench clean` or by the next run.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod support;
@@ -16,22 +16,23 @@ use support::machine;
 use support::process::{Running, run, start};
 use support::tools::{absent, tool};
 
-/// A run that takes down what an earlier one has left, and then finds no file system to work on.
+/// A run that removes the leftovers of an earlier one, and then has no file system to work on.
 const NEXT: &[&str] =
     &["run", "desktop-suite", "--live", "--only", "others S2", "--runs", "1", "--no-mount"];
 
-/// What the kernel tells of the file system of a run.
+/// A part of the kernel's line for the file system of a run.
 const MOUNTED: &str = "/mnt ";
 
-/// Runs that mount: nbdfuse's file, a striped one that the program itself serves, and five of it.
+/// Runs that mount: nbdfuse's file, a striped one that the program itself serves, and five of
+/// nbdfuse's.
 const MOUNTING: [&[&str]; 3] = [
     &["run", "five-minute-job", "--live", "--runs", "1"],
     &["run", "stripe-consistency", "--live", "--runs", "1", "--only", "m1.large rndrw"],
     &["run", "burst-and-stripe", "--live", "--only", "btrfs 5"],
 ];
 
-/// Starts a run and waits until the kernel tells of something that it sets up; none where there is
-/// no root or no FUSE, which it must have said.
+/// Starts a run and waits until the kernel lists one of its mounts or loop devices. Returns `None`
+/// without root or FUSE, which the run must have reported.
 fn run_with(folder: &Path, words: &[&str], sign: &str) -> Option<Running> {
     let mut running = start(&mut bench(folder, words));
     let mounted = Deadline::after(Duration::from_secs(60))
@@ -44,7 +45,7 @@ fn run_with(folder: &Path, words: &[&str], sign: &str) -> Option<Running> {
     None
 }
 
-/// Takes down without a run what an earlier one has left, which must be something.
+/// Removes the leftovers of an earlier run, of which there must be some.
 #[track_caller]
 fn clean(folder: &Path) {
     let told = run(&mut bench(folder, &["clean"])).ok();
@@ -55,8 +56,8 @@ fn clean(folder: &Path) {
     assert_eq!(told, "earlier runs have left nothing\n");
 }
 
-/// Starts a run with a database and waits until its server works; none where it cannot. A
-/// PostgreSQL that serves has several processes, a MariaDB has one.
+/// Starts a run with a database and waits until its server works; returns `None` if it cannot run.
+/// A PostgreSQL that serves has several processes, a MariaDB has one.
 fn database_run(folder: &Path, name: &str) -> Option<Running> {
     let case = format!("{name} on io1");
     let words = ["run", "batch-beside-oltp", "--live", "--only", &case];
@@ -88,7 +89,7 @@ fn a_database_is_stopped_when_its_run_is_interrupted() {
     }
 }
 
-/// The server of a run that is killed goes on without a volume.
+/// The database server of a killed run continues without a volume.
 #[test]
 fn a_database_that_a_killed_run_left_is_stopped() {
     let _turn = machine::mounts();
@@ -107,7 +108,7 @@ fn a_run_that_is_interrupted_unmounts_before_it_ends() {
         return;
     }
     let _turn = machine::mounts();
-    // By a program that knows its number, and by Ctrl-C.
+    // By a signal to the process, and by Ctrl-C.
     for (words, is_terminal) in MOUNTING.into_iter().flat_map(|of| [(of, false), (of, true)]) {
         let folder = tempfile::tempdir().unwrap();
         let Some(running) = run_with(folder.path(), words, MOUNTED) else { return };
@@ -122,7 +123,7 @@ fn a_run_that_is_interrupted_unmounts_before_it_ends() {
     }
 }
 
-/// A run that is killed in the middle leaves a mount on a server that is gone.
+/// A run that is killed leaves a mount on a server that has ended.
 #[test]
 fn what_a_killed_run_left_mounted_is_taken_down() {
     if absent(&["nbdfuse", "fusermount3", "sysbench", "mkfs.xfs", "mkfs.btrfs"]) {
@@ -142,7 +143,7 @@ fn what_a_killed_run_left_mounted_is_taken_down() {
     }
 }
 
-/// So does the next run, before it begins.
+/// The next run removes the leftovers, too, before it begins.
 #[test]
 fn what_a_killed_run_left_mounted_is_taken_down_by_the_next() {
     if absent(&["nbdfuse", "fusermount3"]) {
@@ -157,7 +158,7 @@ fn what_a_killed_run_left_mounted_is_taken_down_by_the_next() {
     assert_eq!(mounts(folder.path()), Vec::<String>::new(), "{output}");
 }
 
-/// It is tried again, and nothing is touched that a run still uses.
+/// The removal is tried again, and mounts of a run that still uses them stay.
 #[test]
 fn what_cannot_be_taken_down_is_told() {
     if absent(&["nbdfuse", "fusermount3"]) {
@@ -183,8 +184,8 @@ fn what_cannot_be_taken_down_is_told() {
     clean(folder.path());
 }
 
-/// A thread that waits for a file that its own process serves does not die of a signal: it does
-/// when the kernel is made to answer it.
+/// A thread that waits for a file of its own process is not ended by a signal, but once the kernel
+/// fails its request.
 #[test]
 fn a_run_that_is_killed_in_its_own_calls_ends_when_it_is_taken_down() {
     if absent(&["nbdfuse", "fusermount3"]) {
@@ -205,8 +206,8 @@ fn a_run_that_is_killed_in_its_own_calls_ends_when_it_is_taken_down() {
     assert_eq!(ended.status.signal(), Some(Signal::KILL.as_raw()), "{ended}");
 }
 
-/// The front end is mounted first, then its file is a loop device, then there is a file system on
-/// it: a run that is killed between two of them leaves nothing for good.
+/// The frontend is mounted first, then its file becomes a loop device, then a file system is made
+/// on it. A run that is killed between two of these steps leaves nothing that cannot be removed.
 #[test]
 fn a_run_that_is_killed_while_it_sets_up_is_taken_down() {
     if absent(&["nbdfuse", "fusermount3"]) {

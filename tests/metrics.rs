@@ -1,5 +1,5 @@
-//! What `/metrics` tells of a real server agrees with what its clients did; the rules that ask for
-//! it can be read.
+//! The metrics of a real server at `/metrics` agree with the I/Os of its clients, and the alert
+//! rules for them are valid.
 
 mod support;
 
@@ -18,7 +18,7 @@ use support::tools::{absent, in_venv};
 fn metrics_agree_with_what_clients_did() {
     const READS: u32 = 12;
     const WRITES: u32 = 5;
-    // On a disk: memory takes no time that could be told.
+    // On a disk, since the times of memory would be rounded to zero.
     let server = Server::start("--store local");
     let used = server.attached(FAST);
     let idle = server.create("--type gp2 --size 100");
@@ -36,7 +36,7 @@ fn metrics_agree_with_what_clients_did() {
             format!("evenkeel_{name}{{volume_id=\"{volume}\",volume_type=\"{kind}\"{more}}}");
         *samples.get(&series).unwrap_or_else(|| panic!("no {series} in {samples:#?}"))
     };
-    // A request is counted once its reply is on its way, which may be a moment after it came.
+    // A request is counted when its reply is sent, which may be a moment after the client has it.
     Deadline::after(PATIENCE).ask("the last read in the metrics", || {
         samples = Metrics::of(&server).samples;
         of(&samples, "read_ops_total", &used, "") >= f64::from(READS)
@@ -70,7 +70,7 @@ fn metrics_agree_with_what_clients_did() {
     assert_eq!(samples["evenkeel_volumes{state=\"available\"}"], 1.0);
 }
 
-/// Prometheus itself accepts the rules, and they fire when they should and not otherwise.
+/// Prometheus accepts the rules, and they fire when they should and not otherwise.
 #[test]
 fn the_rules_for_prometheus_fire_when_they_should() {
     if absent(&["promtool"]) {
@@ -105,7 +105,7 @@ fn each_group_of_alerts_has_cases() {
     }
 }
 
-/// Another reader of YAML than the one that stands beside the metrics finds the same rules.
+/// A parser of YAML other than that of the metrics reads the same rules.
 #[test]
 fn the_rules_for_prometheus_are_yaml() {
     let python = in_venv("python");

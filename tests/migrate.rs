@@ -20,7 +20,7 @@ const UNIT: u64 = 512 << 10;
 const BLOCK: usize = 4_096;
 const GP3: &str = "--type gp3 --size 1 --throughput 750";
 
-/// The command, with its server's settings.
+/// Returns the command with its server's settings.
 fn migrate(from: &Server, to: &Server, words: &str) -> Command {
     let mut command = evenkeel(from.folder());
     command.env("EVENKEEL_ENDPOINT", &from.endpoint);
@@ -30,7 +30,7 @@ fn migrate(from: &Server, to: &Server, words: &str) -> Command {
     command
 }
 
-/// Runs it to its end; what it says of the migration.
+/// Runs it to its end; returns its report of the migration.
 #[track_caller]
 fn migrated(from: &Server, to: &Server, words: &str) -> Value {
     let text = run(&mut migrate(from, to, &format!("{words} -o json"))).ok();
@@ -58,7 +58,7 @@ fn bytes(server: &Server, volume: &str, units: std::ops::Range<u64>) -> Vec<Vec<
     units.map(|unit| client.read(unit * UNIT, UNIT as u32).expect("data")).collect()
 }
 
-/// Both volumes have the same bytes; they may be attached already.
+/// Checks that both volumes have the same bytes; they may be attached already.
 #[track_caller]
 fn same(one: (&Server, &str), other: (&Server, &str)) {
     for (server, volume) in [one, other] {
@@ -91,13 +91,13 @@ fn state(server: &Server, volume: &str) -> Value {
     server.list("volume ls").into_iter().find(|it| it["volume_id"] == volume).expect("the volume")
 }
 
-/// A client that writes blocks at random, until it is disconnected or told to stop. What it was
-/// answered; of the last block nothing is known if it was disconnected.
+/// Writes blocks at random until it is disconnected or asked to stop. Returns the acknowledged
+/// blocks, without the last one if it was disconnected, as its outcome is unknown.
 fn writer(nbd: SocketAddr, volume: &str, ends: &AtomicBool) -> BTreeMap<u64, Vec<u8>> {
     let (mut random, mut written) = (Random::new(7), BTreeMap::new());
     let mut client = Client::open(nbd, volume).expect("an export");
     while !ends.load(Ordering::Relaxed) {
-        // Some of it where nothing was before.
+        // Some positions were not written before.
         let at = random.below(320 * UNIT / BLOCK as u64) * BLOCK as u64;
         let data = random.bytes(BLOCK);
         match client.write(at, &data) {
@@ -107,7 +107,7 @@ fn writer(nbd: SocketAddr, volume: &str, ends: &AtomicBool) -> BTreeMap<u64, Vec
                 break;
             }
         }
-        // So slowly that it does not write to all units in one round, however long that takes.
+        // So slowly that it never writes to all units in one round.
         support::clock::pass(std::time::Duration::from_millis(50));
     }
     written
@@ -147,14 +147,14 @@ fn a_volume_in_use_moves_with_all_that_it_has() {
     );
     let credits = other.credits(new);
     assert!((900_000..1_200_000).contains(&credits), "no credits are given: {credits}");
-    // What was answered is there, and the source is kept.
+    // Acknowledged writes are there, and the source is kept.
     same((&one, &volume), (&other, new));
     let mut client = Client::open(other.nbd, new).expect("an export");
     assert!(!written.is_empty());
     for (at, data) in written {
         assert!(client.read(at, BLOCK as u32).expect("data") == data, "the block at {at}");
     }
-    // Once is enough.
+    // A second migration moves nothing, and reports the volume of the first.
     let again = migrated(&one, &other, &volume);
     assert_eq!((&again["was_done"], &again["volume_id"]), (&true.into(), &new.into()));
     assert_eq!(other.list("volume ls").len(), 1);
@@ -164,7 +164,7 @@ fn begin(from: &Server, to: &Server, words: &str) -> Running {
     start(&mut migrate(from, to, words))
 }
 
-/// Waits until the first copy has noted units at the target.
+/// Waits until the first copy has recorded units at the target.
 fn wait_for_units(to: &Server, units: u64) {
     let copied = || {
         let all = to.list("snapshot ls");
@@ -179,7 +179,7 @@ fn wait_for_units(to: &Server, units: u64) {
 fn what_was_interrupted_goes_on_with_what_is_copied() {
     let (one, mut other) = (Server::start("--store local"), Server::start("--store local"));
     let volume = one.create(&format!("{GP3} --attach"));
-    // Some zeroes, which are not copied, before and behind the interruption.
+    // Some zeroes, which are not copied, before and after the interruption.
     write(&one, &volume, &mut Random::new(2), (0..620).filter(|unit| unit % 100 != 7));
     let mut client = Client::open(one.nbd, &volume).expect("an export");
     for unit in [7, 107, 607] {
@@ -196,10 +196,10 @@ fn what_was_interrupted_goes_on_with_what_is_copied() {
     assert_eq!(failed.status.code(), Some(1), "{failed}");
     assert!(failed.stderr.contains("the same command goes on"), "{failed}");
     other.restart();
-    // The bytes differ from those of the first snapshot by now, and some are gone.
+    // The bytes now differ from those of the first snapshot, and some are removed.
     write(&one, &volume, &mut Random::new(3), [0, 600, 1_500].into_iter());
     client.write(5 * UNIT, &vec![0; UNIT as usize]).expect("room");
-    // Attached, it goes as far as it can.
+    // While the volume is attached, the migration stops before its last step.
     let output = run(&mut migrate(&one, &other, &volume));
     let text = output.fails_with(5);
     assert!(text.contains("was not detached from i-") && text.contains("--detach"), "{text}");
@@ -219,7 +219,7 @@ fn who_attaches_the_volume_in_the_last_moment_keeps_it() {
     let (one, other) = (Server::start("--store local"), Server::start("--store local"));
     let volume = one.attached(GP3);
     write(&one, &volume, &mut Random::new(5), 0..300);
-    // So slow that there is time after the volume is detached: its changes are compared then.
+    // So slow that the copy still runs after the volume is detached; then its changes are compared.
     let command = begin(&one, &other, &format!("{volume} --detach --rate 40"));
     wait_for_units(&other, 256);
     write(&one, &volume, &mut Random::new(6), 0..40);
@@ -262,7 +262,7 @@ fn what_cannot_be_moved_is_told_before_anything_is_copied() {
     let memory = Server::start("--store memory");
     refused(&memory, &volume, 1, &["has no snapshots", "--store local"]);
     assert!(one.list("snapshot ls").is_empty());
-    // A target that is away.
+    // A target that does not answer.
     one.stop();
     one.restart();
     let away = Server::start("--store local");
@@ -276,7 +276,7 @@ fn what_cannot_be_moved_is_told_before_anything_is_copied() {
     assert!(text.contains("no server at"), "{text}");
 }
 
-/// A server that can encrypt.
+/// Starts a server that can encrypt.
 fn with_key() -> Server {
     let (folder, data_dir) = support::server::new_folder();
     let key = folder.path().join("key");
@@ -309,7 +309,7 @@ fn an_encrypted_volume_stays_so_and_may_grow_while_it_is_copied() {
     assert_eq!((&has["encrypted"], &has["size_gib"]), (&true.into(), &2.into()));
     same((&one, &volume), (&other, new));
     assert!(bytes(&one, &volume, 2_990..3_010) == bytes(&other, new, 2_990..3_010));
-    // Where there is no key, only who wants that gets it.
+    // Without a key at the target, the volume is only moved with `--unencrypted`.
     one.evenkeel(&format!("volume detach {volume} --wait")).ok();
     let moved = migrated(&one, &plain, &format!("{volume} --unencrypted"));
     let new = moved["volume_id"].as_str().expect("an id");

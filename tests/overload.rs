@@ -1,4 +1,4 @@
-//! Too much, too little or nonsense from some clients: the others do not notice.
+//! Too much, too little or invalid input from some clients does not affect others.
 
 mod support;
 
@@ -23,7 +23,7 @@ const MIB: u64 = 1 << 20;
 /// `NBD_ENOSPC`.
 const ENOSPC: i32 = 28;
 
-/// A well-behaved client gets what it wants, over and over.
+/// Checks that a well-behaved client is served repeatedly.
 fn works(server: &Server, volume: &str) {
     let mut client = Client::open(server.nbd, volume).expect("attached");
     for round in 0..20 {
@@ -89,7 +89,7 @@ fn a_low_limit_of_open_files_is_raised_as_far_as_may_be() {
     }
 }
 
-/// Nonsense of several kinds; `volume` may be harmed.
+/// Returns random invalid input of several kinds; `volume` may be harmed.
 fn nonsense(random: &mut Random, volume: &str) -> Vec<u8> {
     let count = usize::try_from(random.below(3_000)).expect("small");
     let option = |number: u32, length: u32| {
@@ -132,13 +132,13 @@ fn nonsense(random: &mut Random, volume: &str) -> Vec<u8> {
     bytes
 }
 
-/// Sends it all, says that there is no more, and waits until the server ends the connection.
+/// Sends all bytes and the end of the stream, and waits until the server ends the connection.
 fn pour(
     mut stream: impl Read + Write,
     half_close: impl FnOnce() -> std::io::Result<()>,
     bytes: &[u8],
 ) {
-    // The server may end the connection before: then there is nobody to send to.
+    // The server may end the connection before; errors are ignored then.
     let _ = stream.write_all(bytes);
     let _ = half_close();
     let mut replies = [0; 65_536];
@@ -186,7 +186,7 @@ fn an_oversized_option_is_refused_and_the_connection_lives() {
     assert_eq!(reply.kind, REPLY_TOO_BIG, "{reply:?}");
     client.send_option(OPTION_GO, &go(&volume)).expect("sent");
     assert!(client.option_reply().expect("a reply").kind < REPLY_TOO_BIG);
-    // One that announces four gigabytes is not listened to for so long.
+    // An option that announces four gigabytes is not read to its end.
     let mut client = Client::connect(server.nbd).expect("a connection");
     client.send_option_head(OPTION_GO, u32::MAX).expect("sent");
     assert!(client.is_closed_by_server());
@@ -237,7 +237,7 @@ fn a_client_that_reads_no_replies_hinders_nobody() {
         }
         works(&server, &volume);
         works(&server, &other);
-        // Of the 800 MiB that were asked for, each connection may hold 32 MiB.
+        // Of the 800 MiB of requests, each connection may hold 32 MiB.
         let grown = server.resident_bytes().saturating_sub(before);
         assert!(grown < 256 * MIB, "{options}: {} MiB more", grown / MIB);
         // The replies come once they are read.
@@ -254,7 +254,7 @@ fn a_client_that_reads_no_replies_hinders_nobody() {
     }
 }
 
-/// Writes whole MiB from the start on until that fails; returns how many succeeded, and the error.
+/// Writes whole MiB from the start until a write fails; returns how many succeeded, and the error.
 fn fill(client: &mut Client) -> (u64, i32) {
     for number in 0..1_000 {
         if let Err(error) = client.write(number * MIB, &[7; 1 << 20]) {
@@ -264,7 +264,7 @@ fn fill(client: &mut Client) -> (u64, i32) {
     panic!("the disk does not fill up")
 }
 
-/// A disk on which a pool is soon full: it has tables of its own, and room that it keeps for logs.
+/// A disk on which a pool is soon full: the pool has tables, and reserves room for logs.
 const FULL_SOON: &str = "size=96m";
 
 fn a_full_disk_is_an_error_and_no_end(io: &str) {
@@ -282,7 +282,7 @@ fn fill_a_disk(options: &str, mount: &Mount, room_mib: Range<u64>) {
     let (written, error) = fill(&mut client);
     assert_eq!(error, ENOSPC);
     assert!(room_mib.contains(&written), "{written} MiB, not {room_mib:?}");
-    // The connection lives; what is there can be read and written over, on both volumes.
+    // The connection stays, and existing blocks can be read and overwritten, on both volumes.
     for number in 0..written {
         assert!(client.read(number * MIB, 1 << 20).expect("read") == [7; 1 << 20]);
     }
@@ -291,12 +291,12 @@ fn fill_a_disk(options: &str, mount: &Mount, room_mib: Range<u64>) {
         victim.read(0, 12_288).expect("read")[4_000..4_200],
         [[1; 96].as_slice(), &[2; 104]].concat()
     );
-    // A volume may have room that it has got before.
+    // A volume may still have room that it got before.
     assert_eq!(fill(&mut victim).1, ENOSPC);
     assert_eq!(server.list("volume ls").len(), 2);
     let refused = server.evenkeel("volume create --size 1");
     assert!(refused.status.success() || refused.stderr.contains("error: "), "{refused}");
-    // Space that comes back can be used at once.
+    // Freed space can be used at once.
     client.send(nbd::TRIM, 1, 0, u32::try_from(written * MIB).expect("small")).expect("sent");
     assert_eq!(client.reply().expect("a reply"), (0, 1));
     let is_there = || victim.write(20 * MIB, &[3; 1 << 20]).is_ok();
@@ -304,7 +304,7 @@ fn fill_a_disk(options: &str, mount: &Mount, room_mib: Range<u64>) {
     client.write(0, &[4; 1 << 20]).expect("there is space again");
     client.flush().expect("flushed");
     server.create("--size 1");
-    // A server that crashes on a full disk starts again, and what is there is there.
+    // A server that crashes on a full disk starts again with its data.
     assert_eq!(fill(&mut client).1, ENOSPC);
     server.kill_9();
     server.restart();
@@ -328,7 +328,7 @@ fn a_full_disk_is_an_error_and_no_end_with_plain_calls() {
     a_full_disk_is_an_error_and_no_end("--io pread");
 }
 
-/// File systems that allocate late, or ahead.
+/// File systems with delayed allocation or preallocation.
 #[test]
 #[ignore = "full: tests/overload.rs::a_full_disk_is_an_error_and_no_end_with_io_uring stays"]
 fn a_full_ext4_or_xfs_is_an_error_and_no_end() {
@@ -338,8 +338,8 @@ fn a_full_ext4_or_xfs_is_an_error_and_no_end() {
     }
 }
 
-/// What was spent on a full disk must not come back with a restart, and the space that a detach
-/// needed must not go to other volumes: then nothing could be deleted any more.
+/// Credits spent on a full disk must not come back with a restart. The space that a detach needs
+/// must not go to other volumes, as nothing could be deleted then.
 #[test]
 fn on_a_full_disk_credits_are_kept_and_volumes_can_still_be_deleted() {
     let Some(mount) = Mount::tmpfs(FULL_SOON) else { return };
@@ -353,7 +353,7 @@ fn on_a_full_disk_credits_are_kept_and_volumes_can_still_be_deleted() {
     let mut client = Client::open(server.nbd, &large).expect("attached");
     assert_eq!(fill(&mut client).1, ENOSPC);
     drop(client);
-    // To the last page, and again whenever there is one.
+    // Takes all space to the last page, and again when there is more.
     let mut next = 0;
     let mut eat = || {
         while greedy.write(next, &[9; 4_096]).is_ok() {
@@ -363,19 +363,19 @@ fn on_a_full_disk_credits_are_kept_and_volumes_can_still_be_deleted() {
     eat();
     server.evenkeel(&format!("volume detach {large} --wait")).ok();
     eat();
-    // Far more than a crash is assumed to have spent in the seconds that nobody reported.
+    // Far more than a crash is assumed to have spent since the last report.
     let begin = server.credits(&spender);
     for _ in 0..15_000 {
         spending.read(0, 4_096).expect("read");
     }
     eat();
     let (left, since) = (server.credits(&spender), Stopwatch::start());
-    // So that it has been reported.
+    // Time for a report of the balance.
     pass(Duration::from_secs(3));
     server.kill_9();
     server.restart();
     let after = server.credits(&spender);
-    // 100 a second are earned meanwhile.
+    // 100 credits per second are earned meanwhile.
     let earned = (100.0 * since.seconds()).ceil() as u64 + 1;
     assert!(after <= left + earned, "{after} after {left}: {begin} before");
     for volume in [&large, &other, &spender] {
@@ -385,8 +385,8 @@ fn on_a_full_disk_credits_are_kept_and_volumes_can_still_be_deleted() {
     assert!(server.list("volume ls").is_empty());
 }
 
-/// However often it is started on a disk that somebody fills to the last page each time, and
-/// however it ends: it starts, it serves, and what is there can be deleted.
+/// The server is started repeatedly on a disk that other files fill to the last page each time,
+/// with and without a clean stop. It starts, it serves, and its volumes can be deleted.
 #[test]
 fn on_a_disk_that_stays_full_the_server_starts_and_deletes() {
     let Some(mount) = Mount::tmpfs(FULL_SOON) else { return };
@@ -398,13 +398,13 @@ fn on_a_disk_that_stays_full_the_server_starts_and_deletes() {
     drop(client);
     let mut next = 0;
     let mut eat = |server: &Server| {
-        // It is detached in the end, too.
+        // At the end the volume is detached.
         if let Ok(mut greedy) = Client::open(server.nbd, &other) {
             while greedy.write(next, &[9; 4_096]).is_ok() {
                 next += 4_096;
             }
         }
-        // What nothing of ours is in charge of takes the rest.
+        // A file outside the pool takes the rest.
         let filler = File::options().append(true).create(true).open(mount.path().join("filler"));
         let mut filler = filler.expect("a file");
         while filler.write_all(&[1; 512]).is_ok() {}
@@ -440,7 +440,7 @@ fn a_stop_under_load_is_clean() {
     for options in ["--io uring", "--io pread", "--store memory"] {
         let mut server = Server::start(options);
         let volumes = [server.attached(FAST), server.attached("--type io2 --size 4 --iops 100")];
-        // Who does not take its replies is waited for, but not for ever.
+        // A client that does not read its replies is waited for, but not forever.
         let mut lazy = Client::open(server.nbd, &volumes[0]).expect("attached");
         let unread = if options == "--io uring" { 100 } else { 0 };
         (0..unread).for_each(|n| lazy.send(nbd::READ, n, 0, 1 << 20).expect("sent"));

@@ -1,5 +1,5 @@
-//! `evenkeel plan` from outside: from a file of another tool to the cheapest volumes, and what it
-//! says of mistakes.
+//! `evenkeel plan` through the command line: from a file of another tool to the cheapest volumes,
+//! and messages on errors.
 
 use std::process::{Command, Output};
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 const SAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/crates/planner/samples");
 
-/// A plan for a sample.
+/// Plans for a sample.
 fn plan(sample: &str, more: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
     let command = command.arg("plan").arg(format!("{SAMPLES}/{sample}")).args(more);
@@ -43,14 +43,15 @@ fn an_export_of_cloudwatch_becomes_a_ranking() {
         "gp3 100 GiB, 3000 IOPS, 125 MiB/s       8.00",
         "note: intervals known in part: 1, 60 s in all",
         "prices of 2025-10-14, us-east-1",
-        // A limit held requests back in a minute.
+        // A limit throttled requests within a minute.
         ">= 0.0           >= 0.0    not known",
         "evenkeel volume create --type gp3 --size 100 --iops 3000 --throughput 125",
         "a trace of seconds tells which",
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
-    // What the source took is told; nothing is published of standard volumes.
+    // The measured latency of the source is in the output. Nothing is published for standard
+    // volumes.
     assert!(text.contains("\ndevice: published of gp3 is \"single-digit milliseconds\""), "{text}");
     let device = |at: usize| {
         let value = layouts("cloudwatch_data.json", &["--capacity", "100"]);
@@ -72,7 +73,7 @@ fn a_declared_workload_is_met_by_the_cheapest_and_by_the_scheduler() {
     let first = &value["layouts"][0];
     assert_eq!((&first["volume_type"], &first["iops"]), (&"gp3".into(), &5_000.into()));
     assert_eq!(first["throttled_ms_per_day"], 0);
-    // Millions of requests, of which only the fast ones have to be sent one by one.
+    // Millions of requests, of which only those of the fast layouts have to be sent one by one.
     let exact = &value["cheapest_by_scheduler"];
     assert_eq!(
         (&exact["throttled_ms_per_day"], &exact["requests"]),
@@ -80,13 +81,13 @@ fn a_declared_workload_is_met_by_the_cheapest_and_by_the_scheduler() {
     );
     let less = value["neighbours_by_scheduler"].as_array().expect("a list");
     let mibps = less.iter().find(|it| it["one_less"] == "MiB/s").expect("MiB/s are sold");
-    // 312.5 MiB/s come in these minutes.
+    // 312.5 MiB/s are requested in these minutes.
     assert!(mibps["throttled_ms_per_day"].as_u64() > Some(1_000_000), "{value}");
     let few = layouts("cloudwatch_data.json", &["--capacity", "100"]);
     assert_eq!(few["cheapest_by_scheduler"]["throttled_ms_per_day"], 0, "{few}");
     assert_eq!(few["cheapest_by_scheduler"]["requests"], 231_000, "{few}");
     let total = |value: &Value| value["layouts"][0]["monthly_micro_usd"]["total"].as_u64();
-    // Stripes bring 3,000 IOPS each; waiting is cheaper still.
+    // Each volume of a stripe has 3,000 IOPS; waiting is cheaper still.
     let stripes = layouts("declared.toml", &["--capacity", "100", "--stripes", "4"]);
     assert_eq!(stripes["layouts"][0]["volumes"], 4, "{stripes}");
     let waits = layouts("declared.toml", &["--capacity", "100", "--throttled", "86400"]);
@@ -110,7 +111,7 @@ fn mistakes_are_named_with_the_next_step() {
     assert!(text.contains("no layout does this") && text.contains("--stripes"), "{text}");
     let text = refused("iostat_12.1.txt", &["--capacity", "100"], 1);
     assert!(text.contains("`iostat -xt`"), "{text}");
-    // Only bytes, or only requests, are half a workload; a log of fio says by its name what it has.
+    // Only bytes, or only requests, are half a workload. The name of fio's log says which it has.
     let text = refused("fio_each_bw.log", &["--capacity", "100", "--types", "nothing"], 2);
     assert!(text.contains("nothing"), "{text}");
     let text = refused("cloudwatch_statistics_reads.json", &["--capacity", "100"], 1);

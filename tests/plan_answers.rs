@@ -1,5 +1,5 @@
-//! The verbs of `evenkeel plan` from outside: layouts that someone names, checked, compared and
-//! explained; and commands that lead to one and back.
+//! The verbs of `evenkeel plan` through the command line: a named layout is checked, compared and
+//! explained, and commands lead to it and back.
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 const SAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/crates/planner/samples");
 
-/// `plan` with these words; `@name` is a sample.
+/// Runs `plan` with these arguments; `@name` is a sample.
 fn plan(words: &[&str]) -> Output {
     let word = |word: &&str| match word.strip_prefix('@') {
         Some(sample) => format!("{SAMPLES}/{sample}"),
@@ -19,7 +19,7 @@ fn plan(words: &[&str]) -> Output {
     command.output().expect("the program starts")
 }
 
-/// What it prints, and what it says, with this exit code.
+/// Returns its standard output and standard error; it must end with this exit code.
 #[track_caller]
 fn told(words: &[&str], code: i32) -> (String, String) {
     let output = plan(words);
@@ -35,7 +35,7 @@ fn json_of(words: &[&str], code: i32) -> Value {
     serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{error}: {stdout}"))
 }
 
-/// A trace in a file: seconds with so many requests of 4 KiB.
+/// Writes a trace to a file: seconds with these numbers of requests of 4 KiB.
 fn recorded(name: &str, seconds: &[u64]) -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("trace.toml");
@@ -56,7 +56,7 @@ fn a_workload_is_checked_on_a_layout() {
     let with = |more: &[&'static str]| [&words[..], more].concat();
     let (text, _) = told(&with(&["gp3 100, 5000 IOPS, 500 MiB/s"]), 0);
     assert!(text.contains("carries orders") && text.contains("ok"), "{text}");
-    // 625 MiB/s are asked for in two of ten minutes, and 125 are served.
+    // 625 MiB/s are requested in two of ten minutes, and 125 are served.
     let (text, error) = told(&with(&["gp3 100"]), 1);
     assert!(text.contains("does not carry orders"), "{text}");
     assert!(
@@ -73,7 +73,7 @@ fn a_workload_is_checked_on_a_layout() {
     let value = json_of(&with(&["gp3 100", "--p99", "100", "--capacity", "200"]), 1);
     let verdicts: Vec<&Value> =
         value["checks"].as_array().expect("checks").iter().map(|it| &it["pass"]).collect();
-    // Who bounds delays is content with them; 200 GiB are more than 100.
+    // A bound on delays replaces the default one on throttled time; 200 GiB are more than 100.
     assert_eq!(verdicts, [true, false, false], "{value}");
     assert_eq!(value["waiting"]["times"], 6, "{value}");
     assert_eq!(value["waiting"]["first"]["start_ms"], 3_600_000, "{value}");
@@ -82,7 +82,7 @@ fn a_workload_is_checked_on_a_layout() {
     assert_eq!(csv, "check,allowed,found,verdict\nthrottled a day s,0.0,14396,failed\n");
 }
 
-/// What a plan names passes the check, and its words are taken back.
+/// Layouts that a plan names pass the check, and their texts are accepted as arguments.
 #[test]
 fn what_a_plan_names_passes_the_check() {
     let plan = json_of(&["@declared.toml", "--capacity", "100", "--stripes", "3"], 0);
@@ -91,7 +91,7 @@ fn what_a_plan_names_passes_the_check() {
     for layout in layouts {
         let words = layout["layout"].as_str().expect("words");
         let value = json_of(&["check", "@declared.toml", "--layout", words], 0);
-        // Who checks one layout sends more requests than who looks for eight.
+        // The check of one layout sends more requests than a plan of eight.
         if layout["waits_by"] == "scheduler" {
             assert_eq!(&value["layout"], layout, "{words}");
         }
@@ -136,17 +136,18 @@ fn what_happens_is_explained_step_by_step() {
     let of = |key: &str| lines.iter().map(|it| it[key].clone()).collect::<Vec<_>>();
     assert_eq!(of("asked_iops"), [1_000, 7_500, 1, 1_000, 1], "{value}");
     assert_eq!(of("state"), ["quiet", "waits", "waits", "waits", "quiet"], "{value}");
-    // A full second serves what the limit allows.
+    // A full second serves as much as the limit allows.
     assert_eq!(of("served_iops")[..3], [1_000, 3_000, 3_000], "{value}");
     let queues: Vec<u64> = of("queue").iter().filter_map(Value::as_u64).collect();
     assert!(queues[1].abs_diff(4_500) < 5 && queues[2].abs_diff(1_501) < 5, "{value}");
-    // The last two seconds are one line; a line less, and those that wait the shortest share one.
+    // The last two seconds are one line; with one line less, those with the shortest waits share
+    // one.
     assert_eq!(of("steps"), [1, 1, 1, 1, 2], "{value}");
     let few = json_of(&[&words[..], &["--top", "3"]].concat(), 0);
     let steps: Vec<&Value> =
         few["lines"].as_array().expect("lines").iter().map(|it| &it["steps"]).collect();
     assert_eq!(steps, [1, 1, 4], "{few}");
-    // Where nothing waits and credits go up and down, the time is divided evenly.
+    // If nothing waits but credits change, the time is divided evenly.
     let (_other, quiet) = recorded("quiet", &[2_000, 1].repeat(10));
     let quiet = quiet.to_str().expect("UTF-8");
     let even = json_of(&["explain", quiet, "--layout", "gp2 1", "--step", "1", "--top", "5"], 0);
@@ -168,7 +169,8 @@ fn what_happens_is_explained_step_by_step() {
     assert!(error.contains("it goes from 0:00:00 to 0:00:06"), "{error}");
     let (_, error) = told(&[&words[..], &["--from", "2026-01-01T00:00:00Z"]].concat(), 2);
     assert!(error.contains("does not say at what time of day"), "{error}");
-    // Without a layout it is the cheapest: 7,500 come in a second, and 1.05 are earned and saved.
+    // The default layout is the cheapest one: 7,500 requests come in a second, and 1.05 seconds'
+    // worth of tokens are earned and saved.
     let value = json_of(&["explain", path, "--capacity", "1", "--types", "gp3"], 0);
     assert_eq!(value["layout"]["layout"], "gp3 15 GiB, 7143 IOPS, 125 MiB/s", "{value}");
 }
@@ -192,7 +194,7 @@ fn words_that_are_no_layout_are_named() {
     assert!(error.contains("only `evenkeel plan TRACE...` makes a page"), "{error}");
 }
 
-/// The volume of this export, modified and modified back, or copied where it cannot shrink.
+/// The volume of this export is modified, and modified back, or copied if it cannot shrink.
 #[test]
 fn commands_lead_to_a_layout_and_back() {
     let commands = |more: &[&str]| {
@@ -212,7 +214,7 @@ fn commands_lead_to_a_layout_and_back() {
     assert_eq!(there["back"]["notes"][0], "a volume is modified at most 4 times in 24 h");
     let terraform = there["terraform"].as_str().expect("a block");
     assert!(terraform.contains(&format!("terraform import aws_ebs_volume.plan {id}")));
-    // A volume cannot shrink: not there, and not back.
+    // A volume cannot shrink, neither to the layout nor back.
     let shrinks = commands(&["--source", "gp2 500", "--capacity", "100"]);
     let words = shrinks["notes"][0].as_str().expect("a note");
     assert!(words.contains("cannot be modified: New size cannot be smaller"), "{words}");
@@ -227,7 +229,7 @@ fn commands_lead_to_a_layout_and_back() {
     assert_eq!(grows["back"]["aws"], json!([]));
     let words = grows["back"]["notes"][0].as_str().expect("a note");
     assert!(words.contains("Make a volume of what it was, gp2 50 GiB, 150 IOPS"), "{words}");
-    // Before volumes could be modified, all was copied.
+    // Before volumes could be modified, their data was copied.
     let before = json_of(
         &[
             "@cloudwatch_data.json",
@@ -242,7 +244,7 @@ fn commands_lead_to_a_layout_and_back() {
     );
     let words = before["layouts"][0]["commands"]["notes"][0].as_str().expect("a note");
     assert!(words.contains("ModifyVolume is not part of the rules"), "{words}");
-    // A stripe is made of new ones.
+    // A stripe consists of new volumes.
     let words =
         ["@declared.toml", "--capacity", "100", "--stripes", "2", "--types", "gp3", "--top", "1"];
     let stripe = json_of(&words, 0)["layouts"][0]["commands"].clone();
@@ -274,7 +276,7 @@ fn credits_and_headroom_are_told() {
     assert_eq!(risks.collect::<Vec<_>>(), names, "{gp2}");
 }
 
-/// The words of a command line, of which some stand in quotes.
+/// Splits a command line into its words, some of which are quoted.
 fn split(line: &str) -> Vec<String> {
     let parts = line.split('"').enumerate();
     let words = parts.flat_map(|(place, part)| match place % 2 {
@@ -284,7 +286,8 @@ fn split(line: &str) -> Vec<String> {
     words.collect()
 }
 
-/// What the page of plans shows is what the program prints, line by line; `...` leaves some out.
+/// The examples on the page of plans are the program's output, line by line; `...` stands for
+/// left-out lines.
 #[test]
 fn the_examples_of_the_documentation_are_what_is_printed() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference/plan.md");
@@ -307,7 +310,7 @@ fn the_examples_of_the_documentation_are_what_is_printed() {
     }
 }
 
-/// The text of a page, without its elements.
+/// Returns the text of a page without its elements.
 fn words_of(page: &str) -> String {
     let mut words = String::new();
     for part in page.split('<') {
@@ -352,13 +355,13 @@ fn the_page_has_what_the_json_has_and_nothing_from_elsewhere() {
     }
     let command = first["commands"]["aws"][0].as_str().expect("a command");
     assert!(shown.contains(command), "{command}");
-    // Limits, the worst minute and what waits in it, credits, cost against waiting.
+    // Limits, the worst minute and its waits, credits, cost against waiting.
     assert_eq!(page.matches("<svg ").count(), 6);
     assert_eq!(page.matches("<desc>").count(), 6);
     assert!(shown.contains("NONE CHEAPER WAITS LESS"));
 }
 
-/// The picture of the README is a chart of a page, with the page's colours in it.
+/// The picture in the README is a chart of such a page, with the page's colours in it.
 #[test]
 fn the_picture_of_the_readme_is_what_comes_out() {
     const PICTURE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference/charts/plan.svg");
@@ -383,7 +386,7 @@ fn the_picture_of_the_readme_is_what_comes_out() {
 
 #[test]
 fn a_page_is_bounded_and_its_names_cannot_break_it() {
-    // Each second asks for something else.
+    // The demand of each second is different.
     let noise: Vec<u64> = (0..900_u64).map(|at| 1 + at * 7_919 % 4_001).collect();
     let (_folder, path) = recorded("<script>\u{1b}'\"&amp;</title>", &noise);
     let path = path.to_str().expect("UTF-8");
@@ -428,7 +431,8 @@ fn odd_names_types_and_traces_are_taken_for_what_they_are() {
 
 const BOOK: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/crates/planner/books/price_book.toml");
 
-/// A fast device of the book costs 63.96 EUR a month and has 4,000 GiB and 80,000 IOPS of 16 KiB.
+/// A fast device of the price book costs 63.96 EUR per month and has 4,000 GiB and 80,000 IOPS of
+/// 16 KiB.
 #[test]
 fn costs_come_from_the_price_book() {
     let (_folder, trace) = recorded("orders", &[8_000, 8_000]);
@@ -444,7 +448,7 @@ fn costs_come_from_the_price_book() {
     let (page, _) = told(&[&words[..], &["-o", "html"]].concat(), 0);
     assert!(page.contains("6.40 EUR a month") && page.contains("of the price book, in EUR"));
     assert!(!page.contains("USD"), "a cost is in another currency");
-    // A type that no device carries is no candidate.
+    // A type that no device allows is not considered.
     let folder = tempfile::tempdir().expect("a folder");
     let book = folder.path().join("book.toml");
     let text = std::fs::read_to_string(BOOK)
@@ -461,7 +465,7 @@ fn costs_come_from_the_price_book() {
     let words = with("io1,io2");
     let (_, error) = told(&words.each_ref().map(String::as_str), 2);
     assert!(error.contains("no candidate is left: no device of the price book carries io1, io2"));
-    // The check of a cost, and of what has no price or fits on no device.
+    // Checks of a cost, and of layouts without a price or a device that they fit on.
     let book = ["--prices", BOOK];
     let check = |layout, more: &[&'static str], code| {
         told(&[&["check", trace, "--layout", layout][..], &book, more].concat(), code)
@@ -491,7 +495,7 @@ fn instances_are_candidates() {
     }
     let (_folder, trace) = recorded("orders", &[3_590, 3_590]);
     let trace = trace.to_str().expect("UTF-8");
-    // 4,000 IOPS of the instance are nearer than the 8,000 of the volume.
+    // The instance's 4,000 IOPS are lower than the volume's 8,000.
     let layout = ["compare", trace, "--instance", "m1.large", "--layout", "gp3 100, 8000 IOPS"];
     let value = json_of(&[&layout[..], &["--layout", "gp3 100"]].concat(), 0);
     let used = value["layouts"][0]["used"].as_array().expect("a list");

@@ -1,5 +1,5 @@
-//! `evenkeel plan fleet` from outside: a list of volumes and a folder of metrics of several forms,
-//! and what it says of mistakes.
+//! `evenkeel plan fleet` through the command line: a list of volumes and a folder of metrics of
+//! several forms, and messages on errors.
 
 use std::fmt::Write;
 use std::fs;
@@ -11,8 +11,8 @@ use tempfile::TempDir;
 
 const DAY_POINTS: usize = 288;
 
-/// An answer of GetMetricData: of each volume, so many days of requests a second in points of five
-/// minutes, of 16 KiB each. Without an id, the labels have none.
+/// Returns an answer of GetMetricData. Each volume has this number of days of requests at a rate
+/// per second, in points of five minutes, of 16 KiB each. Without an id, the labels have none.
 fn answer(volumes: &[(&str, usize, u64)]) -> Value {
     let mut results = Vec::new();
     for (id, days, rate) in volumes {
@@ -41,8 +41,8 @@ fn answer(volumes: &[(&str, usize, u64)]) -> Value {
     json!({ "MetricDataResults": results, "Messages": [] })
 }
 
-/// A fleet: volumes with files of their own, with one for two of them, in two parts, of another
-/// form, and with none.
+/// Creates a fleet: volumes with files of their own, two with a shared one, one in two parts, one
+/// of another form, and one without.
 fn fleet() -> TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     let metrics = folder.path().join("metrics");
@@ -62,7 +62,7 @@ fn fleet() -> TempDir {
          vol-0009,gp9,100,,,in-use,i-4,unknown\n",
     )
     .expect("a file");
-    // Named after its volume, which nothing in it names.
+    // The file is named after its volume, and does not contain its id.
     write("vol-0001.json", &answer(&[("", 14, 900)]).to_string());
     write("page-1.json", &answer(&[("vol-0002", 14, 900), ("vol-0005", 14, 2_950)]).to_string());
     write("vol-0006.json", &answer(&[("vol-0006", 3, 100), ("vol-0abc", 3, 100)]).to_string());
@@ -82,7 +82,7 @@ fn fleet() -> TempDir {
 }
 
 fn run(folder: &Path, more: &[&str]) -> Output {
-    // The lists here do not say it.
+    // The lists here have no region.
     run_anywhere(folder, &[more, &["--region", "us-east-1"]].concat())
 }
 
@@ -162,13 +162,13 @@ fn each_volume_is_judged_by_what_there_is_of_it() {
     assert_eq!(value["totals"]["never_used_iops"], 5_000 + 6_920);
     // 80 + 582.50 + 10 + 40 + 8 + 322.50 + 8 + 8 dollars by the list.
     assert_eq!(value["totals"]["before_micro_usd"], 1_059_000_000);
-    // As many jobs as there are groups change nothing.
+    // More jobs do not change the result.
     let jobs =
         |jobs: &str| told(folder.path(), &[&ALL[..], &["-o", "csv", "--jobs", jobs]].concat());
     assert_eq!(jobs("1"), jobs("7"));
 }
 
-/// An amount as dollars, in millionths.
+/// Returns an amount in dollars as millionths.
 fn micro(text: &str) -> i64 {
     let (sign, text) = text.strip_prefix('-').map_or((1, text), |rest| (-1, rest));
     let (whole, part) = text.split_once('.').expect("cents");
@@ -189,7 +189,7 @@ fn rows_add_up_to_the_totals_in_every_form() {
         ("saving_usd_month", "saving_micro_usd"),
     ] {
         let at = header.iter().position(|name| *name == column).expect("a column");
-        // Only the name, before them, has a comma in quotes.
+        // Only the name, which comes before, has a comma in quotes.
         let cell = |line: &str| {
             micro(line.replace("\"old, small\"", "").split(',').nth(at).expect("a cell"))
         };
@@ -227,11 +227,11 @@ fn commands_have_their_way_back_and_delete_nothing() {
     for line in [
         "aws ec2 modify-volume --volume-id vol-0003 --volume-type gp3 --iops 3000 --throughput 128",
         "# undo: aws ec2 modify-volume --volume-id vol-0003 --volume-type gp2",
-        // What risks much is for people to decide.
+        // Risky commands are commented out, so that a person decides.
         "# aws ec2 modify-volume --volume-id vol-0002 --volume-type io2 --iops 1080",
         "# aws ec2 delete-volume --volume-id vol-0004",
     ] {
-        // The list says no region; the flag does, and each command names it.
+        // The list has no region; the flag names it, and each command has it.
         let line = format!("{line} --region us-east-1");
         assert!(script.lines().any(|found| found == line), "{line}: {script}");
     }
@@ -244,7 +244,7 @@ fn commands_have_their_way_back_and_delete_nothing() {
     assert_eq!(script.lines().filter(|line| line.starts_with("aws")).count(), 5, "{script}");
 }
 
-/// In 2019, only io1 has as much all the time: for twenty times as much.
+/// In 2019 only io1 has such a rate all the time, for twenty times the price.
 #[test]
 fn what_is_much_dearer_is_for_people_to_decide() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -311,12 +311,12 @@ fn mistakes_are_named_with_the_next_step() {
     let text = refused(folder.path(), &["page.json"], 1);
     assert!(text.contains("--starting-token"), "{text}");
     told(folder.path(), &["page.json", "--allow-partial"]);
-    // A trace as before, and one of this name with a folder.
+    // Without an argument the error names the list of volumes that is missing.
     let text = refused(folder.path(), &[], 2);
     assert!(text.contains("<VOLUMES>"), "{text}");
 }
 
-/// A list as `aws ec2 describe-volumes` prints it of two regions.
+/// A list as `aws ec2 describe-volumes` prints it, of two regions.
 const REGIONS: &str = r#"{"Volumes": [
     {"VolumeId": "vol-0a", "VolumeType": "gp3", "Size": 500, "Iops": 4000, "Throughput": 250,
      "State": "available", "AvailabilityZone": "ap-northeast-1a"},
@@ -325,7 +325,7 @@ const REGIONS: &str = r#"{"Volumes": [
     {"VolumeId": "vol-0c", "VolumeType": "gp2", "Size": 100, "Iops": 300, "State": "in-use",
      "AvailabilityZone": "moon-1a", "Attachments": [{"InstanceId": "i-1"}]}]}"#;
 
-/// What `aws pricing get-products` prints of gp2 in a region.
+/// Returns the output of `aws pricing get-products` for gp2 in a region.
 fn get_products(region: &str, usd: &str) -> String {
     let product = json!({
         "product": {
@@ -374,13 +374,13 @@ fn volumes_are_priced_by_their_region_or_not_at_all() {
     assert_eq!(of(&json(&["--region", "us-east-1"]), 1), of(&value, 1));
     let value = json(&["--discount", "gp2=10,gp3=12.5"]);
     assert_eq!(of(&value, 1), (json!("gp2-to-gp3"), 9_900_000, 7_700_000 + 115_500));
-    // A price list of the region, and a type that it has no price of.
+    // A price list of the region, and a type without a price in it.
     write("moon.json", &get_products("moon-1", "0.2"));
     let value = json(&["--prices", "moon.json"]);
     assert_eq!(of(&value, 2), (json!("keep"), 20_000_000, 20_000_000));
     let text = told_with(&folder, &["aws.json", "--prices", "moon.json"]);
     assert!(text.contains("moon-1 (no price of gp3, io1, io2, st1, sc1)"), "{text}");
-    // A type that is discounted twice, a list of regions that no volume is in, an empty file.
+    // A type with two discounts, a list of regions without a volume, an empty file.
     write("mars.json", &get_products("mars-1", "0.2"));
     write("empty.json", "");
     for (more, why) in [
@@ -435,8 +435,8 @@ fn a_region_is_asked_for_and_never_guessed() {
     assert!(!text.contains("USD"), "{text}");
 }
 
-/// An answer in which reads have no bytes where nothing was read, as of a Xen instance, and nights
-/// of 6,000 writes a second.
+/// An answer without bytes of reads where there were no reads, as of a Xen instance, and with
+/// nights of 6,000 writes per second.
 #[test]
 fn nights_without_a_point_of_bytes_read_count() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -474,7 +474,7 @@ fn nights_without_a_point_of_bytes_read_count() {
     let row = &value["volumes"][0];
     assert_eq!(row["known"]["peak_iops"], 6_000, "{row}");
     assert_eq!(row["better"]["iops"], 7_200, "{row}");
-    // Means of the same are no sums.
+    // Averages of the metrics are not sums.
     let text = answer(&[("vol-0abc", 14, 100)]).to_string();
     let text = text.replace(" Sum", "").replace("20000.0", "66.67");
     fs::write(metrics.join("vol-0abc.json"), text).expect("a file");

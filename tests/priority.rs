@@ -1,5 +1,5 @@
-//! The priority of the data plane's threads: what `--data-plane-priority` asks for and the kernel
-//! allows is what `/proc` shows of the cores of a running server, and of no other thread.
+//! The priority of the data plane's threads: if the kernel allows the value of
+//! `--data-plane-priority`, the cores of a running server have it in `/proc`, and no other threads.
 
 mod support;
 
@@ -10,7 +10,7 @@ use support::process::{run, start};
 use support::server::{evenkeel, new_folder};
 use support::tools::{absent, skipped};
 
-/// What a thread has, as the kernel numbers it.
+/// The scheduling policy and priorities of a thread, as the kernel numbers them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Standing {
     policy: u32,
@@ -20,30 +20,30 @@ struct Standing {
 
 const NICE: Standing = Standing { policy: 0, real_time: 0, nice: -15 };
 
-/// That of this process, which the server inherits.
+/// Returns the standing of this process, which the server inherits.
 fn normal() -> Standing {
     let own = threads(std::process::id());
     own.first().expect("this thread").1
 }
 
-/// `SCHED_RR` at the lowest priority.
+/// Returns `SCHED_RR` at the lowest priority.
 fn real_time() -> Standing {
     Standing { policy: 2, real_time: 1, ..normal() }
 }
 
-/// What begins the names of threads that a core has beside its own: workers of the kernel, and
-/// those of the driver of plain system calls.
+/// The beginnings of the names of a core's other threads: workers of the kernel, and those of the
+/// driver of plain system calls.
 const WORKERS: [&str; 2] = ["iou-", "disk"];
 
-/// A program that may have no more than it begins with: neither the capability nor the limits.
+/// A program without the capability and the limits for higher priorities.
 const WITHOUT_PRIVILEGES: [&str; 5] =
     ["prlimit", "--rtprio=0", "--nice=0", "setpriv", "--bounding-set=-sys_nice"];
 
-/// The same with the limit that allows nice values down to -20.
+/// A program without the capability, but with the limit that allows nice values down to -20.
 const WITH_NICE: [&str; 5] =
     ["prlimit", "--rtprio=0", "--nice=40", "setpriv", "--bounding-set=-sys_nice"];
 
-/// The threads of a process by name.
+/// Returns the threads of a process with their names.
 fn threads(pid: u32) -> Vec<(String, Standing)> {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("a process");
     // A thread may end meanwhile.
@@ -64,7 +64,7 @@ fn threads(pid: u32) -> Vec<(String, Standing)> {
     stats.map(thread).collect()
 }
 
-/// `evenkeel serve` with two cores, started by these words in front of it.
+/// Returns `evenkeel serve` with two cores, after these arguments.
 fn serve(before: &[&str], folder: &Path, options: &str) -> Command {
     let mut server = evenkeel(folder);
     server.args(["serve", "--listen", "127.0.0.1:0", "--nbd-listen", "127.0.0.1:0"]);
@@ -77,8 +77,8 @@ fn serve(before: &[&str], folder: &Path, options: &str) -> Command {
     command
 }
 
-/// What the cores and their workers have; all other threads are as the process began. Also what was
-/// logged until then.
+/// Returns the standing of the cores and their workers, and the log of the start. All other threads
+/// must have the standing of the process.
 fn cores(before: &[&str], options: &str) -> (Standing, String) {
     let (folder, _) = new_folder();
     let mut server = start(serve(before, folder.path(), options).stdin(Stdio::null()));
@@ -96,10 +96,10 @@ fn cores(before: &[&str], options: &str) -> (Standing, String) {
     (first, server.logged().to_owned())
 }
 
-/// Whether this machine lets a program have real-time priority.
+/// Succeeds if this machine allows real-time priority.
 const MAY_BE_REAL_TIME: &str = "chrt --rr 1 true";
 
-/// Whether it lets it have a negative nice value: `nice` runs a program in any case.
+/// Succeeds if it allows a negative nice value: `nice` runs a program in any case.
 const MAY_BE_NICE: &str = "nice -n -35 sh -c '[ $(nice) -lt 0 ]'";
 
 fn succeeds(script: &str) -> bool {
@@ -138,7 +138,7 @@ fn without_privileges_the_server_runs_and_says_what_is_missing() {
     }
     let (standing, logged) = cores(&WITHOUT_PRIVILEGES, "--data-plane-priority none");
     assert_eq!((standing, logged.contains("priority")), (normal(), false), "{logged}");
-    // Not every machine lets root raise the limit of nice values.
+    // Not every machine allows root to raise the limit of nice values.
     if starts(&WITH_NICE) {
         let (standing, logged) = cores(&WITH_NICE, "");
         assert_eq!(standing, NICE);
@@ -195,7 +195,7 @@ fn doctor_says_which_priority_is_allowed() {
     }
 }
 
-/// Whether these words start a program: only root may change what it has.
+/// Returns whether these arguments start a program; changes of privileges need root.
 fn starts(before: &[&str; 5]) -> bool {
     let [program, words @ ..] = before;
     Command::new(program).args(words).arg("true").output().is_ok_and(|run| run.status.success())

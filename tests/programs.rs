@@ -1,5 +1,5 @@
-//! Real programs on file systems on volumes: what is counted, and what is an upper bound, which
-//! hold on a machine with other work, too. How fast they are is judged in tests/suites.rs.
+//! Real programs on file systems on volumes: counts and upper bounds, which also hold on a busy
+//! machine. tests/suites.rs judges their speed.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod support;
@@ -12,15 +12,15 @@ use support::process::Output;
 use support::rates::at_least_once_whatever_else_runs;
 use support::tools::absent;
 
-/// With root and FUSE on an ext4, without them directly: three device writes for each call.
+/// With root and FUSE on an ext4, otherwise directly: three device writes for each call.
 #[test]
 fn a_job_s_calls_are_counted_and_nothing_stays_mounted() {
     let folder = tempfile::tempdir().unwrap();
     at_least_once_whatever_else_runs(|| counted_job(folder.path(), "1").1);
 }
 
-/// A PostgreSQL, a batch and a log writer together make no I/O more than their volume's credits and
-/// its baseline pay for.
+/// A PostgreSQL, a batch and a log writer together make no more I/Os than their volume's credits
+/// and its baseline pay for.
 #[test]
 #[ignore = "full: tests/programs.rs::a_program_that_fails_is_told_and_the_others_go_on stays"]
 fn a_real_postgresql_gets_what_its_volume_gives() {
@@ -31,7 +31,7 @@ fn a_real_postgresql_gets_what_its_volume_gives() {
     beside_a_batch(folder.path(), "PostgreSQL");
 }
 
-/// A program called so that does as the script says, first on the `PATH` of a run.
+/// Runs a command with this script as the program `name`, first on its `PATH`.
 fn with_program(mut command: std::process::Command, name: &str, script: &str) -> Output {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join(name);
@@ -53,7 +53,7 @@ fn a_program_that_has_done_nothing_is_told_and_the_others_go_on() {
     one_is_told_and_the_others_go_on("echo Throughput 0 MB/sec", "no throughput in Some(");
 }
 
-/// Of a suite in which dbench does as the script says.
+/// Runs a suite in which dbench is this script.
 fn one_is_told_and_the_others_go_on(script: &str, why: &str) {
     if absent(&["fio", "dbench", "postmark"]) {
         return;

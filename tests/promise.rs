@@ -1,7 +1,7 @@
-//! What was provisioned is what is served: never more, and no less as long as the machine keeps up.
+//! Provisioned rates are served: never more, and no less while the machine keeps up.
 //!
-//! More is a fault whenever it is seen. Less may be the machine's fault, which pauses or has other
-//! work: it is one only if it is seen in each of several runs.
+//! More is a fault whenever it is measured. Less may be due to the machine, which pauses or has
+//! other work. It only counts as a fault if it is measured in each of several runs.
 
 mod support;
 
@@ -11,10 +11,10 @@ use support::rates::{DEPTH, at_least_once_beside_others, load};
 use support::server::Server;
 use support::tools::{absent, reports};
 
-/// Of what may have been saved up while idle, 50 ms, and what is lost in reading two clocks.
+/// Saved tokens of an idle volume, 50 ms, and the inaccuracy of two clock readings.
 const TOLERANCE_MS: u64 = 60;
 
-/// What a job had done at some moment of its run.
+/// The progress of a job at some moment of its run.
 #[derive(Clone, Copy, Debug)]
 struct Count {
     at_ms: u64,
@@ -44,14 +44,15 @@ impl Count {
         Self { at_ms: self.at_ms - earlier.at_ms, ios: self.ios - earlier.ios }
     }
 
-    /// Fails if this is more than `per_second` allows, on top of `saved` I/Os.
+    /// Fails if this is more than `per_second` allows, with `saved` I/Os in addition.
     #[track_caller]
     fn check_ceiling(self, per_second: u64, saved: u64) {
         let most = per_second * (self.at_ms + TOLERANCE_MS) / 1_000 + saved + DEPTH + 1;
         assert!(self.ios <= most, "{self:?}: at most {most} I/Os at {per_second} IOPS");
     }
 
-    /// Whether this is what `per_second` allows, on top of `saved`, or at most 3 % less.
+    /// Returns whether this is as much as `per_second` allows, with `saved` I/Os, or at most 3 %
+    /// less.
     fn reaches(self, per_second: u64, saved: u64) -> bool {
         self.reaches_percent(97, per_second, saved)
     }
@@ -66,7 +67,7 @@ impl Count {
     }
 }
 
-/// Its next reports, so many of them.
+/// Waits for the next `count` reports.
 fn next_reports(load: &mut Running, count: u32) {
     for _ in 0..count {
         // The last line of a job's report.
@@ -74,7 +75,7 @@ fn next_reports(load: &mut Running, count: u32) {
     }
 }
 
-/// The counts of all reports, the last one at the end.
+/// Returns the counts of all reports, the last one at the end.
 fn counts(load: Running) -> Vec<Count> {
     let output = load.finish();
     assert!(output.status.success(), "{output}");
@@ -162,8 +163,8 @@ fn a_modification_under_load_acts_at_once() {
         third.check_ceiling(1_000, 0);
         seventh.since(third).check_ceiling(3_000, 0);
         last.since(eighth).check_ceiling(500, 0);
-        // Each is only some seconds long, in which one pause of the machine weighs more; which of
-        // the limits is in force is plain all the same.
+        // Each phase lasts only some seconds, in which a pause of the machine has a larger effect.
+        // It still shows which limit applies.
         third.reaches_percent(85, 1_000, 0)
             && seventh.since(fourth).reaches_percent(85, 3_000, 0)
             && last.since(eighth).reaches_percent(85, 500, 0)
@@ -190,7 +191,7 @@ fn credits_are_spent_to_the_last_one_and_no_further() {
         for pair in counts.windows(2) {
             pair[1].since(pair[0]).check_ceiling(3_000, 0);
         }
-        // After seven seconds of which two were the burst there is only the baseline.
+        // After seven seconds, of which two were the burst, only the baseline is left.
         let calm = counts[counts.len() - 3];
         last.since(calm).check_ceiling(300, 0);
         last.since(second).reaches(300, CREDITS)

@@ -1,4 +1,4 @@
-//! `evenkeel prove`: what keeps its promise passes, what does not fails and is told why.
+//! `evenkeel prove`: subjects that keep their promise pass, others fail with a reason.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod support;
@@ -15,7 +15,7 @@ use support::rates::{Came, at_least_once_or_undecided, reads};
 use support::server::{Server, evenkeel};
 use support::tools::{absent, tool};
 
-/// A proof of something that is not a server's volume.
+/// Proves a subject that is not a server's volume.
 fn prove(folder: &Path, words: &str) -> Output {
     run(evenkeel(folder).arg("prove").args(words.split(' ')))
 }
@@ -24,7 +24,7 @@ fn warnings(proof: &Value) -> String {
     proof["report"]["warnings"].to_string()
 }
 
-/// What came of a proof that should find its promise kept.
+/// Returns the result of a proof that should find its promise kept.
 fn came(proof: &Value) -> Came {
     match proof["outcome"].as_str() {
         Some("kept") => Came::Good,
@@ -33,14 +33,14 @@ fn came(proof: &Value) -> Came {
     }
 }
 
-/// Whether a proof says that it could not judge, because the machine stood still.
+/// Returns undecided if the machine stood still and the proof could not judge.
 fn undecided(output: &Output) -> Option<Came> {
     let lost = ["the machine itself stood still", "The machine's host took"];
     let stood_still = lost.iter().any(|said| output.stdout.contains(said));
     (output.status.code() == Some(6) && stood_still).then_some(Came::Undecided)
 }
 
-/// Each type of a server's volumes is held to its own promise, and the same volume from outside.
+/// Volumes of each type are held to their own promise, and the same volume from outside.
 #[test]
 fn volumes_keep_their_promise_seen_from_inside_and_outside() {
     if absent(&["fio"]) {
@@ -80,7 +80,7 @@ fn volumes_keep_their_promise_seen_from_inside_and_outside() {
         assert_eq!(loads, ["reads", "writes", "half-writes"]);
         Came::Good
     });
-    // 2,900 credits a second are spent in the first seconds: the balance is the server's own.
+    // 2,900 credits per second are spent in the first seconds; the balance is from the server.
     at_least_once_or_undecided(|| {
         server.evenkeel(&format!("volume credits {gp2} --set 9000")).ok();
         let output = server.evenkeel(&format!("prove {gp2} --time 8s -o json"));
@@ -100,7 +100,7 @@ fn volumes_keep_their_promise_seen_from_inside_and_outside() {
     });
 }
 
-/// Two limits of a gp3 volume, one of them in bytes; and a burst in bytes of an st1 volume.
+/// Two limits of a gp3 volume, one of them in bytes, and a burst in bytes of an st1 volume.
 #[test]
 #[ignore = "full: tests/promise.rs::a_volume_gets_its_mebibytes_a_second stays"]
 fn volumes_whose_throughput_is_sold_keep_their_promise() {
@@ -131,7 +131,7 @@ fn volumes_whose_throughput_is_sold_keep_their_promise() {
     }
 }
 
-/// What others call a limit is held to the promise of a volume, and the first second tells.
+/// Limiters of other products are held to the promise of a volume; the first second breaks it.
 #[test]
 fn an_nbdkit_is_told_what_its_limiter_lets_through() {
     if absent(&["fio", "nbdkit"]) {
@@ -160,7 +160,7 @@ fn lets_through_more_at_first(disk: fn(&Path) -> (Running, PathBuf, &'static str
         let words = format!("{uri} --type io2 --size 100 --iops 1000 --time 5s");
         let output = prove(folder.path(), &words);
         println!("{output}");
-        // More than 50 ms' worth is saved, which a busy machine may hide, but never makes.
+        // They save more than 50 ms' worth. A busy machine may hide that, but does not cause it.
         let is_told = output.status.code() == Some(1)
             && output.stdout.contains("broken: reads: first second: expected 9")
             && output.stdout.contains("The promise: broken");
@@ -168,7 +168,7 @@ fn lets_through_more_at_first(disk: fn(&Path) -> (Running, PathBuf, &'static str
     });
 }
 
-/// A thousand reads of 16 KiB a second, in bits, as nbdkit counts.
+/// Starts an nbdkit with a thousand reads of 16 KiB per second, in bits, as nbdkit counts.
 fn nbdkit_at_a_rate(folder: &Path) -> (Running, PathBuf, &'static str) {
     let socket = folder.join("nbdkit.sock");
     let rate = 1_000 * 16_384 * 8;
@@ -179,7 +179,8 @@ fn nbdkit_at_a_rate(folder: &Path) -> (Running, PathBuf, &'static str) {
     (start(&mut tool("nbdkit", &words)), socket, "")
 }
 
-/// A thousand I/Os a second of a file whose blocks are all there: reads of holes pass its limiter.
+/// Starts a qemu with a thousand I/Os per second on a file without holes, whose reads pass its
+/// limiter.
 fn qemu_with_a_throttle(folder: &Path) -> (Running, PathBuf, &'static str) {
     let (socket, file) = (folder.join("qemu.sock"), folder.join("qemu.disk"));
     fs::write(&file, vec![0xa5; 64 << 20]).unwrap();
@@ -194,7 +195,7 @@ fn qemu_with_a_throttle(folder: &Path) -> (Running, PathBuf, &'static str) {
     (start(&mut tool("qemu-storage-daemon", &words)), socket, "disk")
 }
 
-/// Without the guarantee a greedy neighbour takes what was sold, and the proof names it.
+/// Without the guarantee a greedy neighbour takes the sold capacity, and the proof names it.
 #[test]
 fn without_the_guarantee_a_neighbour_breaks_the_promise_and_is_named() {
     if absent(&["fio"]) {
@@ -222,7 +223,8 @@ fn without_the_guarantee_a_neighbour_breaks_the_promise_and_is_named() {
     });
 }
 
-/// A server that dies under a proof is said to be gone, with the time, and speed is not spoken of.
+/// If a server ends during a proof, the outcome says so with the time, and there is no reason about
+/// speed.
 #[test]
 fn a_server_that_dies_is_said_to_be_gone() {
     if absent(&["fio"]) {
@@ -234,7 +236,7 @@ fn a_server_that_dies_is_said_to_be_gone() {
     let mut prove = evenkeel(server.folder());
     prove.env("EVENKEEL_ENDPOINT", &server.endpoint).env("EVENKEEL_DATA_DIR", server.data_dir());
     let proof = start(prove.args(["prove", &id, "--time", "60s"]));
-    // The load that is judged follows two short ones.
+    // The load that is judged comes after two short ones.
     let children = format!("task/{}/children", proof.id());
     let is_judged = || {
         let fio = proof.proc_file(&children);
@@ -242,7 +244,7 @@ fn a_server_that_dies_is_said_to_be_gone() {
         String::from_utf8_lossy(&line).contains("--name=reads\0")
     };
     assert!(Deadline::after(Duration::from_secs(60)).comes(is_judged), "no load that is judged");
-    // Long enough for some seconds of it to be judged.
+    // Long enough for a verdict on some of its seconds.
     Deadline::after(Duration::from_secs(6)).comes(|| false);
     server.kill_9();
     let proof = proof.finish();
@@ -267,7 +269,7 @@ fn a_measurement_without_a_verdict_ends_as_undecided() {
     assert!(output.stderr.contains(told), "{output}");
 }
 
-/// A measurement that is killed leaves the server that it has started. The next one stops it.
+/// A killed measurement leaves the server that it has started. The next one stops it.
 #[test]
 fn what_a_killed_measurement_left_running_is_stopped_by_the_next() {
     if absent(&["fio"]) {
@@ -288,7 +290,7 @@ fn what_a_killed_measurement_left_running_is_stopped_by_the_next() {
     let mut next = bench();
     let is_told = || next.logged().contains("an earlier run had left");
     assert!(Deadline::after(minute).comes(is_told), "{}", next.logged());
-    // Its own server is there, and so whoever listens for signals.
+    // Its own server runs, so the handler of signals is installed.
     let is_ready = || servers_below(folder.path()).iter().any(|server| !left.contains(server));
     assert!(Deadline::after(minute).comes(is_ready), "{}", next.logged());
     let after = servers_below(folder.path());
@@ -300,7 +302,7 @@ fn what_a_killed_measurement_left_running_is_stopped_by_the_next() {
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "a folder is left");
 }
 
-/// The processes that serve a data folder below this one.
+/// Returns the processes that serve a data folder below this one.
 fn servers_below(folder: &Path) -> Vec<PathBuf> {
     let folder = folder.to_string_lossy().into_owned();
     let is_one = |process: &PathBuf| {
@@ -315,7 +317,7 @@ fn servers_below(folder: &Path) -> Vec<PathBuf> {
     servers
 }
 
-/// A plain file is too fast for a volume of 100 IOPS, and nothing in it changes.
+/// A plain file is too fast for a volume of 100 IOPS, and its contents do not change.
 #[test]
 fn a_file_is_read_only_unless_one_says_otherwise() {
     if absent(&["fio"]) {
@@ -345,7 +347,8 @@ fn a_file_is_written_to_when_one_says_so() {
     assert!(fs::read(&path).unwrap() != bytes, "nothing was written");
 }
 
-/// A plain file, its bytes, and the words to hold it to the promise of 100 IOPS.
+/// Returns the arguments that hold a plain file to the promise of 100 IOPS, its path, and its
+/// bytes.
 fn too_fast(folder: &Path) -> (String, PathBuf, Vec<u8>) {
     let path = folder.join("disk");
     let bytes: Vec<u8> = (0..8_u32 << 20).map(|i| (i % 251) as u8).collect();

@@ -1,5 +1,5 @@
-//! A server whose volumes are on a Ceph cluster: what clients see when it is killed, and when the
-//! cluster does not answer. The cluster is a throw-away one on this machine.
+//! A server with volumes on a Ceph cluster, seen by clients when it is killed, and when the cluster
+//! does not answer. The cluster is a temporary one on this machine.
 
 mod support;
 
@@ -14,7 +14,7 @@ use support::server::{Server, evenkeel};
 
 const GP3: &str = "--type gp3 --size 8";
 const BLOCK_BYTES: u32 = 4_096;
-/// Far enough apart that each is in an object of its own.
+/// Distance of blocks, so that each is in an object of its own.
 const STRIDE: u64 = 5 << 20;
 
 fn write(client: &mut Client, block: u64, byte: u8) {
@@ -44,7 +44,8 @@ fn volumes_on_ceph_outlive_their_server_and_tell_when_the_cluster_hangs() {
     cluster.interrupt();
 }
 
-/// Users who may not do what a server needs are refused at the first start, with what to do.
+/// Checks that Ceph users without a needed right are refused at the first start, with the command
+/// that grants it.
 fn users_with_too_few_rights_are_told_which(cluster: &Cluster, folder: &Path) {
     let ceph = |words: &[&str]| {
         let mut command = std::process::Command::new("ceph");
@@ -76,8 +77,7 @@ fn users_with_too_few_rights_are_told_which(cluster: &Cluster, folder: &Path) {
     }
 }
 
-/// What `evenkeel doctor` says of the cluster: the checks whose name begins with Ceph, and how each
-/// is.
+/// Returns the checks of `evenkeel doctor` whose names begin with Ceph, and their results.
 fn examined(cluster: &Cluster, folder: &Path, flags: &str) -> Vec<(String, Value)> {
     let conf = &cluster.conf;
     let words = format!(
@@ -99,7 +99,7 @@ fn doctor_tells_what_the_cluster_takes_away(cluster: &Cluster, folder: &Path) {
             .map(|(what, check)| format!("{what}: {}", check["verdict"].as_str().expect("one")))
             .collect()
     };
-    // One OSD has one copy, of a release whose scheduler reserves nothing for clients.
+    // One OSD with one copy, of a release whose scheduler reserves nothing for clients.
     let alone = [
         "Ceph cluster: ok",
         "Ceph health: ok",
@@ -120,7 +120,7 @@ fn doctor_tells_what_the_cluster_takes_away(cluster: &Cluster, folder: &Path) {
     assert_eq!(neighbours.1["found"], "on the same OSDs: cold (0 GiB)");
     let none = examined(cluster, folder, "--rbd-pool none");
     assert_eq!(verdicts(none), ["Ceph cluster: fail"]);
-    // It has only looked.
+    // The check has written nothing.
     let mut names = std::process::Command::new("rados");
     let stored = run(names.args(["-c", &cluster.conf, "-p", "evenkeel", "--all", "ls"])).ok();
     assert!(!stored.contains("evenkeel"), "{stored}");
@@ -172,7 +172,7 @@ fn a_cluster_that_hangs_is_told_within_seconds(cluster: &Cluster, server: &Serve
     });
     let is_told = Deadline::after(PATIENCE).comes(|| status(server, &volume).contains("stalled"));
     assert!(is_told, "{}", status(server, &volume));
-    // What is told of a volume does not need the cluster.
+    // The description of volumes does not need the cluster.
     assert_eq!(server.list("volume ls").len(), 1);
     cluster.signal("-CONT");
     late.join().expect("it is answered when the cluster goes on");

@@ -1,5 +1,5 @@
-//! The server ends and comes back: what its clients see, and what they have to do. In words:
-//! docs/operating/clients.md.
+//! The server ends and starts again: the effects on its clients, and the actions that they need. In
+//! prose: docs/operating/clients.md.
 
 mod support;
 
@@ -18,11 +18,11 @@ use support::process::{Running, start};
 use support::server::Server;
 use support::tools::{absent, tool};
 
-/// Volumes with credits: the first thing that a server does when it stops is to close them.
+/// Volumes with credits: a server that stops closes them first.
 const WITH_CREDITS: &str = "--type gp2 --size 4";
 
-/// A port below those that the kernel gives to whoever connects, so that it is still free when the
-/// server comes back.
+/// Returns a port below those that the kernel assigns to clients, so that it is still free when the
+/// server starts again.
 fn port() -> u16 {
     static TAKEN: AtomicU16 = AtomicU16::new(0);
     let first = 20_000 + u16::try_from(std::process::id() % 10_000).expect("small");
@@ -31,12 +31,12 @@ fn port() -> u16 {
     (first..first + 20).find(free).expect("a free port")
 }
 
-/// A server that comes back where it was.
+/// Starts a server that uses the same port after a restart.
 fn server(options: &str) -> Server {
     Server::start(&format!("{options} --nbd-listen 127.0.0.1:{}", port()))
 }
 
-/// Ends the server as it is told to, or as a crash does.
+/// Stops the server by SIGTERM, or kills it.
 fn end(server: &mut Server, signal: Signal) {
     match signal {
         Signal::TERM => drop(server.stop()),
@@ -44,7 +44,7 @@ fn end(server: &mut Server, signal: Signal) {
     }
 }
 
-/// A client that connects, works until that fails, and connects again at once.
+/// A client that connects, works until an error, and connects again at once.
 struct Tireless {
     connected: AtomicU32,
     refused: Mutex<Vec<String>>,
@@ -67,7 +67,7 @@ impl Tireless {
     }
 }
 
-/// Says that it is over, also when a test fails: those who do not hear of it go on for ever.
+/// Sets the flag when dropped, also if a test fails: the clients would otherwise never end.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -81,7 +81,7 @@ fn who_comes_back_at_once_is_never_told_that_the_volume_is_gone() {
     const VOLUMES: usize = 40;
     let mut server = server("");
     let mut volumes: Vec<String> = (0..VOLUMES).map(|_| server.attached(WITH_CREDITS)).collect();
-    // The first one is closed before all others, and the last is brought up after them.
+    // The first one is closed before all others, and the last one is started after them.
     volumes.sort();
     let volumes = [&volumes[0], &volumes[VOLUMES - 1]];
     let (address, is_over) = (server.nbd, AtomicBool::new(false));
@@ -122,12 +122,12 @@ fn qemu_that_is_told_to_reconnect_notices_nothing() {
         );
         let mut qemu_io = tool("stdbuf", "-oL qemu-io --image-opts");
         let mut qemu_io = start(qemu_io.arg(image).stdin(Stdio::piped()));
-        // qemu-io reads its input through a buffer and waits for more of it even if a whole line is
-        // left there: each line is told when the one before it is answered.
+        // qemu-io buffers its input, and waits for more of it even if it has a whole line. So each
+        // line is sent after the previous one is answered.
         qemu_io.tell("write -f -P 7 0 4k");
         qemu_io.wait_for_line("wrote 4096/4096");
         end(&mut server, signal);
-        // Asked while nobody is there.
+        // Sent while no server runs.
         qemu_io.tell("read -P 7 0 4k");
         server.restart();
         qemu_io.wait_for_line("read 4096/4096");
@@ -138,7 +138,8 @@ fn qemu_that_is_told_to_reconnect_notices_nothing() {
     }
 }
 
-/// nbdkit between the server and a client that cannot reconnect: it does so for it.
+/// Starts an nbdkit between the server and a client that cannot reconnect; nbdkit reconnects for
+/// it.
 fn proxy(server: &Server, volume: &str) -> (Running, u16) {
     let port = port();
     let mut nbdkit = tool("nbdkit", "-f --ipaddr 127.0.0.1 --filter=retry nbd");
@@ -150,7 +151,7 @@ fn proxy(server: &Server, volume: &str) -> (Running, u16) {
     (nbdkit, port)
 }
 
-/// Connects the kernel's client of a guest to an export, and waits until the device is there.
+/// Connects the guest's kernel client to an export, and waits until the device is there.
 fn connect(guest: &mut Guest, port: u16, export: &str, options: &str) {
     let client = format!("nbd-client -N '{export}' {HOST} {port} /dev/nbd0 {options}");
     guest.run(&format!("{client} >/tmp/log 2>&1; cat /tmp/log")).ok();
@@ -171,7 +172,7 @@ fn a_mounted_file_system_lives_through_restarts_behind_nbdkit() {
     for (round, signal) in [Signal::TERM, Signal::KILL].into_iter().enumerate() {
         guest.run(&format!("echo before > /mnt/before-{round} && sync")).ok();
         end(&mut server, signal);
-        // What asks for the disk meanwhile waits.
+        // Requests to the disk wait meanwhile.
         let write = format!("cp /bin/busybox /mnt/copy-{round} && echo after > /mnt/after-{round}");
         guest.begin(&format!("{write} && sync && echo 3 > /proc/sys/vm/drop_caches"));
         server.restart();
@@ -198,7 +199,7 @@ fn the_kernel_s_client_alone_is_connected_anew_by_hand_and_finds_what_was_synced
         guest.run(&format!("echo {round} > /mnt/synced && sync")).ok();
         end(&mut server, signal);
         server.restart();
-        // What docs/operating/clients.md says.
+        // The commands of docs/operating/clients.md.
         guest.run("umount -l /mnt; nbd-client -d /dev/nbd0 >/dev/null 2>&1; true").ok();
         guest.run("while cat /sys/block/nbd0/pid; do sleep 0.1; done >/dev/null 2>&1").ok();
         connect(&mut guest, port, &volume, "-nonetlink");
@@ -208,8 +209,8 @@ fn the_kernel_s_client_alone_is_connected_anew_by_hand_and_finds_what_was_synced
     }
 }
 
-/// The kernel's client with nbd-client's default, netlink, keeps what was in flight for ever; each
-/// of the two options of docs/operating/clients.md ends it with an error.
+/// With nbd-client's default, netlink, the kernel's client keeps requests that were under way
+/// forever. Each of the two options of docs/operating/clients.md ends them with an error.
 #[test]
 fn the_kernel_s_client_ends_requests_in_flight_with_the_options_of_the_page() {
     if has_no_guest() {
@@ -223,7 +224,7 @@ fn the_kernel_s_client_ends_requests_in_flight_with_the_options_of_the_page() {
         signal_server(&server, Signal::STOP);
         let read = "dd if=/dev/nbd0 of=/dev/null bs=4096 count=1 skip=50000";
         guest.run(&format!("({read} >/tmp/read 2>&1; echo ended >/tmp/ended) &")).ok();
-        // The first column counts the reads that the device has and has not answered.
+        // The first column counts the reads under way.
         let in_flight = "grep -q '^ *[1-9]' /sys/block/nbd0/inflight";
         guest.run(&format!("until {in_flight}; do sleep 0.1; done")).ok();
         server.kill_9();

@@ -1,5 +1,5 @@
-//! Recordings from outside: the server's own of a volume, over a crash, and a plan without a file;
-//! a disk of this machine.
+//! Recordings through the command line: the server's own of a volume, with a crash, a plan without
+//! a file, and a disk of this machine.
 
 mod support;
 
@@ -17,7 +17,7 @@ const READS: u64 = 300;
 const READ_BYTES: u32 = 8_192;
 const WRITES: u64 = 200;
 
-/// Reads and writes as often as that, and asks for nothing more.
+/// Makes the reads and writes of the test, without waiting for the recording.
 fn work(server: &Server, volume: &str) {
     let mut client = Client::open(server.nbd, volume).expect("attached");
     for turn in 0..READS.max(WRITES) {
@@ -42,7 +42,7 @@ fn sum(lines: &[Value], field: &str) -> u64 {
     lines.iter().map(|line| number(line, field)).sum()
 }
 
-/// What the server has recorded of a volume, once it has all that was done.
+/// Returns the server's recording of a volume, once it contains `reads` reads.
 #[track_caller]
 fn recorded(server: &Server, volume: &str, reads: u64) -> Vec<Value> {
     let mut found = Vec::new();
@@ -53,8 +53,8 @@ fn recorded(server: &Server, volume: &str, reads: u64) -> Vec<Value> {
     found
 }
 
-/// Writes until one of them is recorded, and returns their number: what comes before the first
-/// look of a server that was started again is not.
+/// Writes until one of the writes is recorded, and returns their number. Writes before the first
+/// poll of a restarted server are not recorded.
 #[track_caller]
 fn writes_until_recorded(server: &Server, volume: &str) -> u64 {
     let before = sum(&recorded(server, volume, 0), "writes");
@@ -68,7 +68,7 @@ fn writes_until_recorded(server: &Server, volume: &str) -> u64 {
     count
 }
 
-/// Lines do not overlap; returns the spaces between them.
+/// Checks that lines do not overlap; returns the gaps between them.
 fn gaps_ms(lines: &[Value]) -> Vec<u64> {
     let end = |line: &Value| number(line, "start_ms") + number(line, "length_ms");
     let space = |two: &[Value]| number(&two[1], "start_ms").checked_sub(end(&two[0]));
@@ -76,7 +76,7 @@ fn gaps_ms(lines: &[Value]) -> Vec<u64> {
     spaces.filter(|space| *space > 0).collect()
 }
 
-/// Bytes of all files of a folder; none if there is no folder.
+/// Returns the bytes of all files of a folder; 0 if there is no folder.
 fn bytes(folder: &Path) -> u64 {
     let Ok(files) = std::fs::read_dir(folder) else { return 0 };
     files.map(|file| file.expect("a file").metadata().expect("its size").len()).sum()
@@ -94,18 +94,18 @@ fn a_volume_is_recorded_over_a_crash_and_planned_without_a_file() {
     assert!(gaps_ms(&found).is_empty(), "{found:?}");
     assert!(sum(&found, "write_ns") > 0, "{found:?}");
 
-    // Without --capacity: the server knows it.
+    // Without --capacity, as the server knows the size.
     let plan = server.evenkeel(&format!("plan {volume} --types gp3")).ok();
     assert!(plan.starts_with(&volume) && plan.contains("gp3 10 GiB, 3000 IOPS"), "{plan}");
     assert!(plan.contains("note: its limits and its size are those of now"), "{plan}");
-    // The lines are a trace as well.
+    // The lines are valid as a trace file, too.
     let file = server.folder().join("volume.jsonl");
     server.evenkeel(&format!("record {volume} --file {}", file.display())).ok();
     let same = format!("plan {} --types gp3 --capacity 10", file.display());
     assert!(server.evenkeel(&same).ok().contains("gp3 10 GiB, 3000 IOPS"));
 
-    // Ten seconds later at most it is in a file, and there over a crash. One more read, so that
-    // this is no volume at rest; it may come after what is written.
+    // It is in a file after ten seconds at most, and survives a crash there. One more read, so that
+    // the volume is not idle; it may come after the file is written.
     let folder = server.data_dir().join("recordings").join(&volume);
     let before = bytes(&folder);
     Client::open(server.nbd, &volume).expect("attached").read(0, READ_BYTES).expect("read");
@@ -114,7 +114,7 @@ fn a_volume_is_recorded_over_a_crash_and_planned_without_a_file() {
     server.restart();
     let extra = writes_until_recorded(&server, &volume);
     work(&server, &volume);
-    // The last are reads.
+    // The last requests are reads.
     let found = recorded(&server, &volume, 2 * READS);
     let (reads, writes) = (sum(&found, "reads"), sum(&found, "writes"));
     assert!((2 * READS..=2 * READS + 1).contains(&reads), "{reads}");
@@ -123,7 +123,7 @@ fn a_volume_is_recorded_over_a_crash_and_planned_without_a_file() {
     let recent = lines(&server.evenkeel(&format!("record {volume} --since 1d")).ok());
     assert_eq!(sum(&recent, "reads"), reads);
 
-    // It outlives the volume, and a clean stop.
+    // It survives the deletion of the volume, and a clean stop.
     server.evenkeel(&format!("volume detach {volume}")).ok();
     server.evenkeel(&format!("volume rm {volume}")).ok();
     server.stop();
@@ -153,7 +153,7 @@ fn mistakes_are_told() {
     assert!(text.contains("--record-days 0"), "{text}");
 }
 
-/// A disk of this machine.
+/// Returns a disk of this machine.
 fn disk() -> Option<String> {
     let names = std::fs::read_dir("/sys/class/block").ok()?;
     let paths = names.filter_map(|it| Some(format!("/dev/{}", it.ok()?.file_name().to_str()?)));

@@ -1,5 +1,5 @@
-//! `evenkeel sim` from outside: exit codes, output that is the same every time, and what it says of
-//! mistakes.
+//! `evenkeel sim` through the command line: exit codes, output that is the same every time, and
+//! messages on errors.
 
 use std::process::{Command, Output};
 

@@ -1,5 +1,5 @@
-//! Snapshots of volumes in use: what they hold, what is left of them after a crash, and the verbs
-//! of the command line.
+//! Snapshots of volumes in use: their contents, their state after a crash, and the verbs of the
+//! command line.
 
 mod support;
 
@@ -16,8 +16,8 @@ const BLOCKS: u64 = 64;
 const STRIDE: u64 = 64 << 20;
 const BLOCK_BYTES: usize = 4_096;
 
-/// Writes one number after the other, each to the next block, when the one before is answered: what
-/// the volume holds at any moment is what it held after one of them.
+/// Writes one number after the other, each to the next block when the one before is answered. At
+/// any moment the volume has the state after one of the writes.
 struct Writer<'a> {
     client: Client,
     answered: &'a AtomicU64,
@@ -33,7 +33,8 @@ impl Writer<'_> {
     }
 }
 
-/// The last number that a volume holds; panics if it is not as it was after that one.
+/// Returns the last number on a volume; panics if the volume does not have the state after that
+/// number.
 #[track_caller]
 fn last_number(server: &Server, volume: &str) -> u64 {
     let mut client = Client::open(server.nbd, volume).expect("an export");
@@ -52,7 +53,7 @@ fn last_number(server: &Server, volume: &str) -> u64 {
     last
 }
 
-/// A snapshot's id from the output of `snapshot create -o json`.
+/// Returns a snapshot's id from the output of `snapshot create -o json`.
 fn id_of(text: &str) -> Option<String> {
     let value: Value = serde_json::from_str(text).ok()?;
     Some(value["snapshots"][0]["snapshot_id"].as_str()?.to_owned())
@@ -93,8 +94,8 @@ fn a_snapshot_of_a_volume_in_use_holds_what_was_acknowledged() {
     assert!(server.list("snapshot ls").is_empty());
 }
 
-/// Two volumes are written in turn, each number to the second one when the first has answered: a
-/// set of snapshots has a number of the second one only with that of the first.
+/// Two volumes are written in turn, each number to the second one when the first has answered. So a
+/// set of snapshots has a number of the second one only together with that of the first.
 #[test]
 fn the_volumes_of_a_host_are_snapshotted_at_one_moment() {
     let server = Server::start("--store local");
@@ -170,7 +171,7 @@ fn each_step_survives_a_restart() {
     assert_eq!(of, Value::from(snapshot), "where it comes from is remembered");
 }
 
-/// Makes snapshots until the server is gone; notes those that it answered.
+/// Makes snapshots until the server ends; records those that it acknowledged.
 fn make_on(server: &CommandLine, volume: &str, made: &Mutex<Vec<String>>) {
     loop {
         let output = server.run(&format!("snapshot create {volume} -o json"));
@@ -191,7 +192,7 @@ fn after_kill_9_a_snapshot_is_there_as_a_whole_or_says_that_it_is_not() {
         let made = Mutex::new(Vec::new());
         let client = Client::open(server.nbd, &volume).expect("an export");
         let mut writer = Writer { client, answered: &answered };
-        // What the crash before has taken is written anew.
+        // Blocks that the crash before has lost are written again.
         (0..BLOCKS).for_each(|_| writer.write().expect("room"));
         let command_line = server.command_line();
         std::thread::scope(|scope| {
@@ -263,7 +264,7 @@ fn the_archive_has_verbs_and_keeps_the_data() {
     assert_eq!(archived["data_bytes"], before["data_bytes"]);
     let cost = server.evenkeel("report cost").ok();
     assert!(cost.contains("archived: 1; AWS charges each for 90 days at least"), "{cost}");
-    // It stays archived over a restart, and nothing is made of it.
+    // It stays archived over a restart, and no volume can be made from it.
     server.stop();
     server.restart();
     for verb in ["volume create --type gp3 --snapshot", "snapshot copy"] {

@@ -1,5 +1,5 @@
-//! The pool on the built server: rot is an error and never data, keys come and go,
-//! and what looks at a pool finds what is there.
+//! The pool on the built server: rot is an error and never data, keys are added and removed, and
+//! programs that inspect a pool find its contents.
 
 mod support;
 
@@ -21,7 +21,7 @@ fn pool(server: &Server) -> PathBuf {
     server.data_dir().join("pool")
 }
 
-/// The blocks of the pool's file that hold these bytes.
+/// Returns the blocks of the pool's file that contain these bytes.
 fn places_of(pool: &Path, wanted: &[Vec<u8>]) -> Vec<u64> {
     let bytes = std::fs::read(pool).expect("the pool");
     let place = |data: &Vec<u8>| {
@@ -54,7 +54,7 @@ fn what_the_disk_has_changed_is_an_error_and_never_data() {
     fill(&server, &other, 2, BLOCKS);
     let wanted: Vec<_> = (0..BLOCKS).map(|block| pattern(1, block)).collect();
     let places = places_of(&pool(&server), &wanted);
-    // Beneath the running server: a byte of every fourth block, at another place of each.
+    // While the server runs, a byte of every fourth block is changed, at another position of each.
     let is_rotten = |block: u64| block.is_multiple_of(4);
     for (block, place) in (0..).zip(&places).filter(|(block, _)| is_rotten(*block)) {
         flip(&pool(&server), place * BLOCK as u64 + block * 101);
@@ -84,7 +84,7 @@ fn what_the_disk_has_changed_is_an_error_and_never_data() {
     let found = server.evenkeel("store check --data").fails_with(1);
     assert_eq!(found.matches("problem: ").count() as u64, BLOCKS / 4, "{found}");
     assert!(found.contains(&volume) && !found.contains(&other), "{found}");
-    // What is written anew is well.
+    // Newly written blocks are good.
     server.restart();
     fill(&server, &volume, 3, BLOCKS);
     let mut client = Client::open(server.nbd, &volume).expect("attached");
@@ -97,8 +97,8 @@ fn what_the_disk_has_changed_is_an_error_and_never_data() {
     assert!(found.contains("no problems"), "{found}");
 }
 
-/// A scrub finds what no client has read, goes on over a restart, and ends well once it is written
-/// anew.
+/// A scrub finds rot that no client has read, and continues after a restart. Once the block is
+/// written again, a scrub succeeds.
 #[test]
 fn a_scrub_finds_what_the_disk_has_changed_before_anybody_reads_it() {
     const BLOCKS: u64 = 3_000;
@@ -111,7 +111,7 @@ fn a_scrub_finds_what_the_disk_has_changed_before_anybody_reads_it() {
     assert!(clean.contains("completed") && clean.contains("0 places"), "{clean}");
     let place = places_of(&pool(&server), &[pattern(1, 2_900)])[0];
     flip(&pool(&server), place * BLOCK as u64 + 5);
-    // So slow that it is in the midst of the volume for long.
+    // So slow that it is still running when the server stops.
     server.evenkeel("store scrub --rate 1").ok();
     let logged = server.stop();
     assert!(!logged.contains("not as it was written"), "{logged}");
@@ -150,7 +150,7 @@ fn a_server_starts_on_its_own_pool_only() {
     let refused = server.evenkeel(serve).fails_with(1);
     assert!(refused.contains("is empty"), "{refused}");
     std::fs::remove_file(pool(&server)).expect("removed");
-    // Where it is now is remembered.
+    // The new path is remembered.
     server.option(&format!("--pool {}", aside.display()));
     server.restart();
     server.stop();
@@ -190,7 +190,7 @@ fn volumes_are_encrypted_while_there_is_a_key() {
     let is_there = |data: &[u8]| bytes.chunks(BLOCK).any(|block| block == data);
     assert!(is_there(&pattern(1, 5)) && !is_there(&pattern(2, 5)));
 
-    // Another key is no key of this volume; the one beside it is served.
+    // With another key the volume cannot be opened; the unencrypted one is served.
     std::fs::write(&key, "5b".repeat(32)).expect("another key");
     server.restart();
     assert_eq!(statuses(&server, &secret), "error");
@@ -205,8 +205,8 @@ fn volumes_are_encrypted_while_there_is_a_key() {
     assert_eq!(read(&mut client, 9), Ok(pattern(2, 9)));
 }
 
-/// A pool is served by one server, whatever folder another one is started with, and one that was
-/// overwritten is not called empty.
+/// A pool is served by one server, even if another one is started with another folder. An
+/// overwritten pool is not called empty.
 #[test]
 fn a_pool_that_a_server_holds_is_nobody_elses() {
     let (folder, data_dir) = new_folder();
@@ -233,7 +233,7 @@ fn a_pool_that_a_server_holds_is_nobody_elses() {
         let refused = server.evenkeel(&verb).fails_with(1);
         assert!(refused.contains(&held), "{verb}: {refused}");
     }
-    // To look at it is no harm.
+    // Inspecting it is harmless.
     let shown = server.evenkeel(&format!("store inspect {copy}")).ok();
     assert!(shown.contains(&volume), "{shown}");
     server.stop();
@@ -254,7 +254,7 @@ fn a_pool_that_a_server_holds_is_nobody_elses() {
     assert!(made.contains("a pool with room for"), "{made}");
 }
 
-/// A check reports a copy that is lost, and what a server would refuse.
+/// A check reports a lost copy, and faults that a server would refuse.
 #[test]
 fn a_check_finds_whatever_a_server_would_refuse() {
     let mut server = Server::start("");
@@ -315,8 +315,8 @@ fn a_copy_that_was_mended_is_an_event_a_metric_and_a_check_of_doctor() {
     assert_eq!(Metrics::of(&server).single("store_copies_mended_total"), 2.0);
 }
 
-/// A volume with a damaged log block is in error; salvage serves it with all but the changes that
-/// were in that block.
+/// A volume with a damaged log block is in error. Salvage serves it without the changes in that
+/// block.
 #[test]
 fn a_volume_whose_log_is_damaged_is_served_after_salvage() {
     let mut server = Server::start("");
@@ -353,7 +353,7 @@ fn a_volume_whose_log_is_damaged_is_served_after_salvage() {
     for block in 1..10 {
         assert_eq!(read(&mut client, block), Ok(pattern(1, block)));
     }
-    // One that is served has nothing to salvage.
+    // A volume that is served has nothing to salvage.
     server.evenkeel(&format!("volume salvage {volume}")).ok();
     server.stop();
     let found = server.evenkeel("store check --data").ok();

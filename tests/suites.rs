@@ -1,5 +1,5 @@
-//! The published experiments in their short live form, and what is kept of them. What a run leaves
-//! behind that does not end well: tests/leftovers.rs.
+//! The published experiments in their short live form, and their kept results. tests/leftovers.rs
+//! has the leftovers of runs that end badly.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod support;
@@ -46,13 +46,13 @@ fn suites_and_results_are_listed_and_what_is_not_there_is_told() {
     assert!(text.contains("not a report of this version"), "{text}");
 }
 
-/// A case of `stripe-consistency`: ten volumes behind a link that carries less than they give.
+/// A case of `stripe-consistency`: ten volumes behind a link that is slower than they are.
 const BESIDE_THE_LINK: &str = "m1.large rndrd, traffic beside";
 
 /// A case of `burst-and-stripe` with one gp2 volume.
 const ONE_GP2: &str = "gp2 1 x 500 behind";
 
-/// A hundredth of the article's time: the fall at the hour comes after 36 s.
+/// A hundredth of the article's time: the credits end after 36 s instead of an hour.
 #[test]
 #[ignore = "full: tests/promise.rs::credits_are_spent_to_the_last_one_and_no_further stays"]
 fn a_burst_ends_when_the_article_says() {
@@ -66,7 +66,7 @@ fn a_burst_ends_when_the_article_says() {
         let found = json(&output);
         let rows = found["rows"].as_array().unwrap();
         let counted = rows.iter().find(|row| row["id"] == "4.18").unwrap();
-        // Both ends count exactly, however busy the machine is.
+        // Both counters are exact, however busy the machine is.
         assert_eq!(counted["live"]["value"], 1.0, "{counted}");
         assert_eq!(found["schema"], "evenkeel-result/1");
         let configuration = &found["live"]["configurations"][0];
@@ -81,7 +81,7 @@ fn a_burst_ends_when_the_article_says() {
     is_shown(folder.path(), "burst-and-stripe");
 }
 
-/// Whether the points of these names were kept live.
+/// Returns whether the points of these names were kept live.
 fn are_kept(found: &Value, ids: &[&str]) -> bool {
     let rows = found["rows"].as_array().unwrap();
     let is_kept = |id: &&str| {
@@ -92,8 +92,8 @@ fn are_kept(found: &Value, ids: &[&str]) -> bool {
     ids.iter().all(is_kept)
 }
 
-/// Of one case: whether its requests under way agree with Little's law, and its rate is what the
-/// link carries, 52.45 MiB/s as in 0.5, after the first second.
+/// Returns whether the requests under way of a case agree with Little's law, and its rate is that
+/// of the link, 52.45 MiB/s as in 0.5, after the first second.
 fn gets_its_link(found: &Value) -> bool {
     let samples = found["live"]["configurations"][0]["runs"][0]["samples"].as_array().unwrap();
     let ios: u64 = samples[1..].iter().filter_map(Value::as_u64).sum();
@@ -103,8 +103,8 @@ fn gets_its_link(found: &Value) -> bool {
     are_kept(found, &["0.16, m1.large"]) && mibps >= 52.45 - 1.19
 }
 
-/// One case from its mounts to its report: sysbench itself on an XFS on a stripe of ten volumes
-/// where the machine allows mounts, else its requests.
+/// One case from its mounts to its report: sysbench itself on an XFS on a stripe of ten volumes if
+/// the machine allows mounts, otherwise its requests.
 #[test]
 fn a_suite_is_run_judged_and_kept() {
     if absent(&["fio", "sysbench"]) {
@@ -141,7 +141,7 @@ fn a_suite_without_mounts_is_run_and_judged() {
     });
 }
 
-/// Its newest result is shown, compared with itself, and has charts.
+/// Checks that the newest result is shown, is compared with itself, and has charts.
 fn is_shown(folder: &Path, suite: &str) {
     let shown = run(&mut bench(folder, &["show", suite])).ok();
     assert!(shown.contains("gated figures"), "{shown}");
@@ -155,8 +155,9 @@ fn is_shown(folder: &Path, suite: &str) {
     assert!(charts.len() >= 2 && charts.iter().all(|chart| chart.starts_with("<svg ")));
 }
 
-/// Twice the link is twice the rate, and both ways at once are more than one: of sysbench itself on
-/// an XFS on ten volumes where the machine allows mounts, else of its requests.
+/// Twice the link is twice the rate, and both directions at once are more than one. It is measured
+/// with sysbench on an XFS on ten volumes if the machine allows mounts, otherwise with its
+/// requests.
 #[test]
 #[ignore = "full: tests/suites.rs::a_suite_is_run_judged_and_kept stays"]
 fn a_stripe_gets_what_its_link_carries() {
@@ -195,7 +196,7 @@ fn a_stripe_without_mounts_is_ten_volumes_side_by_side() {
     });
 }
 
-/// What fio gets of five volumes through a btrfs is less than they do, and never more.
+/// fio gets less through a btrfs than its five volumes do, and never more.
 #[test]
 #[ignore = "full: tests/suites.rs::a_suite_is_run_judged_and_kept stays"]
 fn a_btrfs_on_five_volumes_does_more_than_fio_asks_for() {
@@ -217,7 +218,7 @@ fn a_btrfs_on_five_volumes_does_more_than_fio_asks_for() {
         let counted = rows.iter().find(|row| row["id"] == "4.18, btrfs").unwrap();
         println!("{counted}");
         let share = counted["live"]["value"].as_f64().unwrap();
-        // Both ends count exactly, however busy the machine is.
+        // Both counters are exact, however busy the machine is.
         assert!(share <= 1.0, "fio has what no volume did: {counted}");
         let samples = found["live"]["configurations"][0]["runs"][0]["samples"].clone();
         let samples: Vec<u64> =
@@ -230,7 +231,7 @@ fn a_btrfs_on_five_volumes_does_more_than_fio_asks_for() {
     });
 }
 
-/// With IOPS that are provisioned, nobody notices the batch.
+/// On provisioned IOPS the batch does not affect the log.
 #[test]
 #[ignore = "full: crates/sim/tests/sharing/devices.rs::\
             a_log_writer_keeps_its_latency_beside_a_neighbour_that_saturates_the_device stays"]
@@ -248,7 +249,8 @@ fn a_log_does_not_wait_for_a_batch_on_provisioned_iops() {
     });
 }
 
-/// Without credits a real database gets what its volume gives, and its log waits like all else.
+/// Without credits a real database gets the rate of its volume, and its log waits like other
+/// requests.
 #[test]
 #[ignore = "full: tests/programs.rs::a_program_that_fails_is_told_and_the_others_go_on stays"]
 fn a_real_postgresql_waits_for_a_batch_once_its_credits_are_gone() {
@@ -270,7 +272,7 @@ fn waits_for_a_batch(name: &str) {
         let Some(found) = beside_a_batch(folder.path(), name) else { return true };
         let samples = volume_samples(&found, name);
         let late: u64 = samples[38..50].iter().sum();
-        // A second of saved credits, and one for a look that came late.
+        // A second of saved credits, and one for a late reading.
         assert!(late <= 14 * 501, "more than the volume gives without credits: {samples:?}");
         let row = |id: &str| found["rows"].as_array().unwrap().iter().find(|row| row["id"] == id);
         [format!("2.3, {name} IOPS"), format!("2.8, {name}")].iter().all(|id| {
@@ -281,14 +283,14 @@ fn waits_for_a_batch(name: &str) {
     });
 }
 
-/// With root and FUSE on an ext4, without them directly: three device writes for each call.
+/// With root and FUSE on an ext4, otherwise directly: three device writes for each call.
 #[test]
 #[ignore = "full: tests/programs.rs::a_job_s_calls_are_counted_and_nothing_stays_mounted stays"]
 fn a_job_s_calls_are_three_device_writes_each_and_nothing_stays_mounted() {
     let folder = tempfile::tempdir().unwrap();
     let _alone = alone();
     at_least_once_or_undecided(|| {
-        // Twice: a mean says more than one pass.
+        // Twice, as a mean is more reliable than one pass.
         let (found, as_counted) = counted_job(folder.path(), "2");
         assert!(as_counted, "not three writes and two flushes a call");
         let rows = found["rows"].as_array().unwrap();
@@ -300,15 +302,15 @@ fn a_job_s_calls_are_three_device_writes_each_and_nothing_stays_mounted() {
         if timed.iter().all(|row| row["live"]["pass"] == true) {
             return Came::Good;
         }
-        // A machine that stands still again and again is no fault of a volume.
+        // A machine that stands still repeatedly is not the volume's fault.
         let is_told =
             timed.iter().all(|row| row["live"]["pass"] == true || row["is_unsafe"] == true);
         if is_told { Came::Undecided } else { Came::Short }
     });
 }
 
-/// With root and FUSE the programs themselves, without them their requests: IOPS bind the file
-/// server, the link binds large blocks.
+/// With root and FUSE the programs themselves, otherwise their requests: IOPS limit the file
+/// server, the link limits large blocks.
 #[test]
 #[ignore = "full: tests/programs.rs::a_program_that_fails_is_told_and_the_others_go_on stays"]
 fn desktop_programs_get_what_their_volume_and_its_link_give() {
@@ -334,7 +336,7 @@ fn desktop_programs_get_what_their_volume_and_its_link_give() {
         for test in ["SQLite", "TIO write", "FS-Mark"] {
             assert!(rate(test) > 0.0);
         }
-        // A transaction's log is written before the next begins.
+        // A transaction's log is written before the next one begins.
         assert!(has_no_database(&output) || (1.0..1_050.0).contains(&rate("pgbench")));
         // 33.75 MB a second are 257 requests of 128 KiB; a saved 50 ms' worth is 3 % of the 2 s.
         let (read, written) = (rate("IOzone read"), rate("IOzone write"));
@@ -346,7 +348,7 @@ fn desktop_programs_get_what_their_volume_and_its_link_give() {
     });
 }
 
-/// Each comes to a rate, none makes more than the link carries, and nothing is left of them.
+/// Each has a rate, none exceeds the link, and no mounts are left.
 #[test]
 #[ignore = "full: tests/programs.rs::a_program_that_fails_is_told_and_the_others_go_on stays"]
 fn desktop_programs_that_take_longer_come_to_their_end() {
@@ -378,7 +380,7 @@ fn desktop_programs_that_take_longer_come_to_their_end() {
     }
 }
 
-/// Without a file system the stand-in goes on, and the run says what it leaves out.
+/// A run without mounts skips its databases with a message, and fails if nothing else is selected.
 #[test]
 fn a_run_that_may_not_mount_leaves_its_databases_out_aloud() {
     let folder = tempfile::tempdir().unwrap();

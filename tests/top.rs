@@ -11,7 +11,7 @@ use support::process::run;
 use support::server::{FAST, Server};
 use support::tools::absent;
 
-/// Reads until the thread that has asked for it says to stop.
+/// Reads from a volume while `meanwhile` runs; returns its result.
 fn reading<T>(server: &Server, volume: &str, meanwhile: impl FnOnce() -> T) -> T {
     let mut client = Client::open(server.nbd, volume).expect("attached");
     let (stop, stopped) = std::sync::mpsc::channel::<()>();
@@ -29,7 +29,7 @@ fn reading<T>(server: &Server, volume: &str, meanwhile: impl FnOnce() -> T) -> T
 
 #[test]
 fn a_sample_tells_what_a_client_does() {
-    // A device that takes its time: memory takes none that could be told.
+    // A device with a delay, since the times of memory would be rounded to zero.
     let server = Server::start("--store faulty:memory,channels=4,read_us=200");
     let busy = server.attached("--type io2 --size 10 --iops 200");
     let idle = server.attached("--type gp2 --size 100");
@@ -79,7 +79,7 @@ fn without_a_server_or_an_interval_it_says_so() {
     assert!(text.contains("hint: start one with `evenkeel serve`"), "{text}");
 }
 
-/// One check of tests/python/terminal.py, which is the terminal.
+/// Runs one check of tests/python/terminal.py, which simulates the terminal.
 fn on_a_terminal(check: &str) {
     if absent(&["python3"]) {
         return;
@@ -90,7 +90,7 @@ fn on_a_terminal(check: &str) {
     let mut command = Command::new("python3");
     command.args(["-B", script, check, &volume, env!("CARGO_BIN_EXE_evenkeel"), "top"]);
     command.args(["--endpoint", &server.endpoint, "--data-dir"]).arg(server.data_dir());
-    // For the check in which the server goes away.
+    // For the check in which the server ends.
     command.env("SERVER_PID", server.pid().to_string()).current_dir(server.folder());
     run(command.stdin(Stdio::null())).ok();
 }

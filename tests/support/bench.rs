@@ -1,4 +1,4 @@
-//! `evenkeel bench` and what it sets up on this machine: mounts, loop devices, databases.
+//! `evenkeel bench` and its traces on this machine: mounts, loop devices, databases.
 
 use super::PATIENCE;
 use super::clock::Deadline;
@@ -10,7 +10,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
-/// `evenkeel bench` in a folder that is its own: results and temporary files lie in it.
+/// Returns `evenkeel bench` in this folder, which gets its results and temporary files.
 pub fn bench(folder: &Path, words: &[&str]) -> std::process::Command {
     let mut command = evenkeel(folder);
     command.env("TMPDIR", folder).env("EVENKEEL_RESULTS", folder.join("results"));
@@ -18,15 +18,15 @@ pub fn bench(folder: &Path, words: &[&str]) -> std::process::Command {
     command
 }
 
-/// Longest run of a suite; a test is given up by then.
+/// Time limit of a run of a suite in a test.
 const RUN_MAX: Duration = Duration::from_secs(240);
 
-/// Runs what takes longer than other programs may.
+/// Runs a program that may take longer than others.
 pub fn run_long(mut command: std::process::Command) -> Output {
     run_within(&mut command, RUN_MAX)
 }
 
-/// Runs what may take this long.
+/// Runs a program with this time limit.
 pub fn run_within(command: &mut std::process::Command, longest: Duration) -> Output {
     let mut running = start(command);
     if !Deadline::after(longest).comes(|| !running.is_running()) {
@@ -39,7 +39,7 @@ pub fn json(output: &Output) -> Value {
     serde_json::from_str(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output}"))
 }
 
-/// What the kernel tells of mounts and loop devices below a folder.
+/// Returns the kernel's lines about mounts and loop devices below a folder.
 pub fn mounts(folder: &Path) -> Vec<String> {
     let text = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
     let below = folder.display().to_string();
@@ -47,17 +47,17 @@ pub fn mounts(folder: &Path) -> Vec<String> {
     let files = devices
         .filter_map(|device| std::fs::read_to_string(device.path().join("loop/backing_file")).ok());
     let lines = text.lines().map(str::to_owned);
-    // Whose file system is gone has no path below any folder.
+    // A loop device whose file system is unmounted has no path below a folder.
     let is_meant = |line: &String| line.contains(&below) || line.trim_end() == "/nbd";
     lines.chain(files).filter(is_meant).collect()
 }
 
-/// Where the processes of a database work that are in folders below this one.
+/// Returns the working folders of database processes that are below this folder.
 pub fn databases(folder: &Path) -> Vec<String> {
     databases_that(folder, |_| true)
 }
 
-/// Of those that serve: none that only makes a folder first.
+/// Returns those that serve, without processes that still create a data folder.
 pub fn serving(folder: &Path) -> Vec<String> {
     databases_that(folder, |words| !words.contains("--boot"))
 }
@@ -75,7 +75,7 @@ fn databases_that(folder: &Path, is_meant: impl Fn(&str) -> bool) -> Vec<String>
     processes.filter_map(place).collect()
 }
 
-/// A folder that everybody may pass: PostgreSQL does not run as root.
+/// Returns a folder that every user may enter: PostgreSQL does not run as root.
 pub fn open_folder() -> tempfile::TempDir {
     let mode = Permissions::from_mode(0o755);
     tempfile::Builder::new().permissions(mode).tempdir().unwrap()
@@ -84,22 +84,22 @@ pub fn open_folder() -> tempfile::TempDir {
 /// The databases of the suite.
 pub const DATABASES: [&str; 2] = ["PostgreSQL", "MariaDB"];
 
-/// Whether nothing can be said of a database here, which a run has told.
+/// Returns whether a run has reported that a database cannot run here.
 pub fn has_no_database(output: &Output) -> bool {
     DATABASES.iter().any(|name| output.stderr.contains(&format!("skipped: no {name}")))
 }
 
-/// Waits until nothing is mounted below a folder. What another test is about to take down may be
-/// there for a moment: whose file system is gone has no path below any folder.
+/// Waits until nothing is mounted below a folder. Mounts of another test may be listed for a
+/// moment, as a loop device whose file system is unmounted has no path below a folder.
 #[track_caller]
 pub fn unmounted(folder: &Path) {
     let is_gone = || mounts(folder).is_empty();
     assert!(Deadline::after(PATIENCE).comes(is_gone), "{:?}", mounts(folder));
 }
 
-/// The job of `five-minute-job` on provisioned volumes, so many times: the result, and whether each
-/// call was three device writes and two flushes. More of them are a fault; a machine with other
-/// work may come to fewer, for calls that are late share what the kernel commits by itself.
+/// Runs the job of `five-minute-job` on provisioned volumes, `runs` times. Returns the result, and
+/// whether each call was three device writes and two flushes. More of them are a fault. Fewer are
+/// possible on a busy machine, as late calls share a commit of the kernel.
 #[track_caller]
 pub fn counted_job(folder: &Path, runs: &str) -> (Value, bool) {
     let words = ["run", "five-minute-job", "--live", "--only", "provisioned", "--runs", runs];
@@ -110,7 +110,7 @@ pub fn counted_job(folder: &Path, runs: &str) -> (Value, bool) {
     assert!(writes["value"].as_f64().unwrap() >= 0.98, "more than three writes a call: {writes}");
     let flushes = row("1.1, flushes")["live"].clone();
     let programs = found["programs"].to_string();
-    // Without a file system nobody flushes, and no program was used.
+    // Without a file system there are no flushes, and no program is used.
     assert_eq!(flushes.is_null(), !programs.contains("mkfs.ext4: mke2fs 1."), "{programs}");
     let of_a_call = flushes["value"].as_f64().unwrap_or(0.0);
     assert!(of_a_call <= 2.02, "more than two flushes a call: {flushes}");
@@ -120,9 +120,9 @@ pub fn counted_job(folder: &Path, runs: &str) -> (Value, bool) {
     (found, as_counted)
 }
 
-/// A database on a gp2 volume whose credits run out, beside a batch and a log writer. What it gets
-/// must be no more than the volume gives, whatever else the machine does: returns the result, for
-/// what is no less; none where the database cannot run.
+/// Runs a database on a gp2 volume whose credits run out, beside a batch and a log writer. It must
+/// not get more than the volume gives, however busy the machine is. Returns the result, whose lower
+/// bounds the caller checks; `None` if the database cannot run.
 #[track_caller]
 pub fn beside_a_batch(folder: &Path, name: &str) -> Option<Value> {
     let case = format!("{name} on gp2");
@@ -143,22 +143,22 @@ pub fn beside_a_batch(folder: &Path, name: &str) -> Option<Value> {
     for client in ["oltp", "log", "batch", "transactions"] {
         let run = run_of(client);
         assert!(run["ios"].as_u64().unwrap() > 0, "{client}: {run}");
-        // sysbench tells no times of each second.
+        // sysbench reports no times for each second.
         if (name, client) != ("MariaDB", "transactions") {
             let latencies = run["mean_latency_ns"].as_array().unwrap();
             assert_eq!(latencies.len(), 52, "{client}: {run}");
         }
     }
     let all: u64 = volume_samples(&found, name).iter().sum();
-    // What the scenario begins with, what 52 s earn, and a second each for what is saved beside it
-    // and for a look that came late.
+    // The scenario's initial credits, those earned in 52 s, and a second each for saved tokens and
+    // for a late reading.
     let most = 21_167 + (52 + 2) * 501;
     println!("{name}: {all} I/Os of at most {most}");
     assert!(all <= most, "{all} I/Os: at most {most}");
     Some(found)
 }
 
-/// The I/Os of each second of the volume of [`beside_a_batch`].
+/// Returns the I/Os of each second of the volume of [`beside_a_batch`].
 pub fn volume_samples(found: &Value, name: &str) -> Vec<u64> {
     let configurations = found["live"]["configurations"].as_array().unwrap();
     let name = format!("{name} on gp2 · volume");

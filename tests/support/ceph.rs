@@ -1,4 +1,4 @@
-//! A throw-away Ceph cluster on this machine.
+//! A temporary Ceph cluster on this machine.
 
 use super::PATIENCE;
 use super::clock::Deadline;
@@ -10,7 +10,7 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The user that may do what the manual says, and nothing else.
+/// The user with exactly the capabilities of the manual.
 pub const USER: &str = "client.evenkeel";
 
 /// A Ceph cluster, which ends with its process.
@@ -21,12 +21,12 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts it in a folder; `None`, and a word, without Ceph.
+    /// Starts a cluster in a folder; returns `None` with a message if Ceph is not installed.
     pub fn start(folder: &Path) -> Option<Self> {
         Self::start_with(folder, "")
     }
 
-    /// The same with these options of `evenkeel demo ceph`.
+    /// Starts a cluster with these options of `evenkeel demo ceph`.
     pub fn start_with(folder: &Path, options: &str) -> Option<Self> {
         if absent(&["ceph", "ceph-mon", "ceph-mgr", "ceph-osd", "monmaptool"]) {
             return None;
@@ -47,14 +47,14 @@ impl Cluster {
         Some(Self { process, folder: folder.join("ceph"), conf })
     }
 
-    /// Ends it as Ctrl-C does.
+    /// Stops it as Ctrl-C does.
     #[track_caller]
     pub fn interrupt(self) {
         self.process.signal(Signal::INT);
         self.process.finish().ok();
     }
 
-    /// The flags of a server whose volumes are there.
+    /// Returns the flags of a server whose volumes are on it.
     pub fn store(&self) -> String {
         format!("--store rbd --ceph-user {USER} --ceph-conf {}", self.conf)
     }
@@ -71,13 +71,13 @@ impl Cluster {
         run(Command::new("kill").args([signal, pid.trim()])).ok();
     }
 
-    /// Starts an OSD again that was killed.
+    /// Starts a killed OSD again.
     pub fn start_osd(&self, number: u32) -> Running {
         let mut command = Command::new("ceph-osd");
         start(command.args(["-c", &self.conf, "-i", &number.to_string(), "-f"]))
     }
 
-    /// Runs `ceph` with these words; what it prints.
+    /// Runs `ceph` with these arguments; returns its output.
     #[track_caller]
     pub fn ask(&self, words: &str) -> String {
         let mut command = Command::new("ceph");
@@ -85,7 +85,7 @@ impl Cluster {
         run(command.args(words.split_whitespace())).ok()
     }
 
-    /// Waits until all placement groups are active and clean, and so many OSDs are up.
+    /// Waits until all placement groups are active and clean, and `osds` OSDs are up.
     #[track_caller]
     pub fn is_well(&self, osds: u64) {
         let is_well = || {
@@ -101,10 +101,10 @@ impl Cluster {
         assert!(Deadline::after(3 * PATIENCE).comes(is_well), "{}", self.ask("status"));
     }
 
-    /// How many instances are on the blocklist.
+    /// Returns the number of instances on the blocklist.
     #[track_caller]
     pub fn fenced(&self) -> usize {
-        // A line for each: its address, its nonce and when the entry ends. A first start tries its
+        // A line for each: its address, its nonce and when the entry ends. A first start tests its
         // right to fence with an address that no instance has, for a second.
         let is_one = |line: &&str| line.contains('/') && !line.starts_with("127.0.0.1:0/1 ");
         self.ask("osd blocklist ls").lines().filter(is_one).count()

@@ -1,33 +1,33 @@
-//! The only file of the black-box tests that asks for the time, or lets it pass.
+//! The clock and the sleeps of the black-box tests; no other file uses those of the system.
 
 use std::time::{Duration, Instant};
 
-/// A point in the future that a wait must not pass.
+/// A deadline of a wait.
 #[derive(Clone, Copy, Debug)]
 pub struct Deadline {
     at: Instant,
 }
 
 impl Deadline {
-    /// The point `span` from now.
+    /// Returns the deadline `span` from now.
     #[allow(clippy::disallowed_methods)]
     pub fn after(span: Duration) -> Self {
         Self { at: Instant::now() + span }
     }
 
-    /// What is left until then; zero once it has come.
+    /// Returns the time that is left until then; zero once it has come.
     #[allow(clippy::disallowed_methods)]
     pub fn left(self) -> Duration {
         self.at.saturating_duration_since(Instant::now())
     }
 
-    /// Asks `question` until it is answered with yes. Another process's state has no event that
-    /// we could wait on: it has to be asked again. Panics when the deadline comes first.
+    /// Calls `question` until it returns true; panics after the deadline. The state of another
+    /// process has no event to wait for, so it is polled.
     pub fn ask(self, what: &str, question: impl FnMut() -> bool) {
         assert!(self.comes(question), "{what}: waited for in vain");
     }
 
-    /// The same; whether the answer was yes before the deadline came.
+    /// Calls `question` until it returns true. Returns false if the deadline comes first.
     #[allow(clippy::disallowed_methods)]
     pub fn comes(self, mut question: impl FnMut() -> bool) -> bool {
         while !question() {
@@ -40,27 +40,27 @@ impl Deadline {
     }
 }
 
-/// The time that has gone by since it was made.
+/// The time since its creation.
 #[derive(Clone, Copy, Debug)]
 pub struct Stopwatch {
     since: Instant,
 }
 
 impl Stopwatch {
-    /// One that begins now.
+    /// Starts a stopwatch.
     #[allow(clippy::disallowed_methods)]
     pub fn start() -> Self {
         Self { since: Instant::now() }
     }
 
-    /// Seconds since.
+    /// Returns the seconds since its start.
     #[allow(clippy::disallowed_methods)]
     pub fn seconds(self) -> f64 {
         self.since.elapsed().as_secs_f64()
     }
 }
 
-/// Lets time pass, for what is about what happens meanwhile; at least `span`.
+/// Sleeps for at least `span`, in tests about what happens meanwhile.
 #[allow(clippy::disallowed_methods)]
 pub fn pass(span: Duration) {
     std::thread::sleep(span);

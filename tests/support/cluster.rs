@@ -1,4 +1,4 @@
-//! Nodes that serve the same volumes, on a throw-away Ceph cluster and etcd.
+//! Nodes that serve the same volumes, on a temporary Ceph cluster and etcd.
 
 use super::PATIENCE;
 use super::ceph::Cluster;
@@ -10,7 +10,7 @@ use super::tools::absent;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// What the nodes stand on.
+/// The Ceph cluster and the etcd below the nodes.
 #[derive(Clone, Copy)]
 pub struct Ground {
     /// Options of `evenkeel demo ceph`.
@@ -20,7 +20,7 @@ pub struct Ground {
 }
 
 impl Ground {
-    /// The least there is.
+    /// One OSD and one member of etcd.
     pub const SMALL: Self = Self { ceph: "", members: 1 };
 }
 
@@ -38,12 +38,12 @@ pub const B: usize = 1;
 pub const C: usize = 2;
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
-/// The name of a node.
+/// Returns the name of a node.
 pub fn name(node: usize) -> &'static str {
     NAMES[node]
 }
 
-/// Ceph and etcd without nodes; `None`, and a word, where one is not installed.
+/// Starts Ceph and etcd without nodes; returns `None` with a message if one is not installed.
 pub fn ground(ground: Ground) -> Option<(tempfile::TempDir, Cluster, Etcd)> {
     if absent(&["etcd", "etcdctl"]) {
         return None;
@@ -55,14 +55,14 @@ pub fn ground(ground: Ground) -> Option<(tempfile::TempDir, Cluster, Etcd)> {
 }
 
 impl Nodes {
-    /// Starts three on such a ground; `None`, and a word, where a program is not installed.
+    /// Starts three nodes on new ones; returns `None` with a message if a program is not installed.
     pub fn start(on: Ground) -> Option<Self> {
         let (folder, ceph, etcd) = ground(on)?;
         let endpoints = etcd.endpoints();
         Some(Self::of(folder, ceph, etcd, [&endpoints; 3]))
     }
 
-    /// Starts three, each of which finds etcd at these endpoints.
+    /// Starts three nodes, each of which uses etcd at these endpoints.
     pub fn of(
         folder: tempfile::TempDir,
         ceph: Cluster,
@@ -78,27 +78,27 @@ impl Nodes {
         nodes
     }
 
-    /// A node.
+    /// Returns a node.
     pub fn at(&self, node: usize) -> &Server {
         &self.all[node]
     }
 
-    /// What one of them tells of a node; nothing if it does not answer.
+    /// Returns the entry of a node in another node's list; `None` if that node does not answer.
     pub fn told_of(&self, by: usize, node: usize) -> Option<Value> {
         told(&self.all[by], "node ls").into_iter().find(|it| it["name"] == NAMES[node])
     }
 
-    /// Volumes whose home a node is.
+    /// Returns the number of volumes whose home is a node.
     pub fn volumes_of(&self, by: usize, node: usize) -> Option<u64> {
         self.told_of(by, node)?["volumes"].as_u64()
     }
 
-    /// Whether a node serves, as one of them tells.
+    /// Returns whether a node serves, by the list of another one.
     pub fn serves(&self, by: usize, node: usize) -> bool {
         self.told_of(by, node).is_some_and(|it| it["status"] == "serving")
     }
 
-    /// Waits until all serve.
+    /// Waits until all nodes serve.
     #[track_caller]
     pub fn all_serve(&self, by: usize) {
         let all_serve = || (0..self.all.len()).all(|node| self.serves(by, node));
@@ -106,14 +106,14 @@ impl Nodes {
         assert!(serve, "{}", self.all[by].evenkeel("node ls"));
     }
 
-    /// The node that leads, if it is known.
+    /// Returns the leader, if it is known.
     pub fn leader(&self, by: usize) -> Option<usize> {
         let all = told(&self.all[by], "node ls");
         let leads = all.iter().find(|it| it["leads"] == true)?;
         NAMES.iter().position(|name| leads["name"] == **name)
     }
 
-    /// Has a volume at home at a node. What has just happened may be in the way for a moment.
+    /// Makes a node the home of a volume. Earlier events may prevent it for a moment.
     #[track_caller]
     pub fn place(&self, by: usize, volume: &str, node: usize) {
         let verb = format!("node move {volume} {}", NAMES[node]);
@@ -122,7 +122,7 @@ impl Nodes {
         assert!(moved, "{verb}: {}", self.all[by].evenkeel(&verb));
     }
 
-    /// What the nodes that run have logged, for a test that fails.
+    /// Returns the logs of the running nodes, for a test that fails.
     pub fn logs(&mut self) -> String {
         let of = |(name, node): (&&str, &mut Server)| {
             format!("node {name}:\n{}\n", node.process().logged())
@@ -142,7 +142,7 @@ pub fn signal_server(server: &Server, signal: Signal) {
     kill_process(pid, signal).expect("it runs");
 }
 
-/// The objects of a listing; none if the server does not answer.
+/// Returns the objects of a listing; empty if the server does not answer.
 pub fn told(server: &Server, verb: &str) -> Vec<Value> {
     let output = server.evenkeel(&format!("{verb} -o json"));
     let Ok(Value::Object(object)) = serde_json::from_str(&output.stdout) else { return vec![] };

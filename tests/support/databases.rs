@@ -1,5 +1,5 @@
-//! Real databases on a file system of the test's: how they are made, started, asked and ended. All
-//! are asked through their own command lines, a line each time.
+//! Real databases on a test's file system: how they are created, started, queried and stopped.
+//! Queries go through their own command lines, one line at a time.
 
 use super::PATIENCE;
 use super::bench::databases;
@@ -11,13 +11,13 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Where Debian has the versions of PostgreSQL.
+/// Debian's folder of the versions of PostgreSQL.
 const POSTGRES: &str = "/usr/lib/postgresql";
 
-/// What a client prints behind what was asked for.
+/// The line that a client prints after the results of a query.
 const ANSWERED: &str = "answered";
 
-/// A database. How durable its commits are is left at what it does by itself.
+/// A database. Its commits are as durable as by default.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Database {
     /// With a write-ahead log, or with a rollback journal.
@@ -28,7 +28,7 @@ pub enum Database {
     MariaDb,
 }
 
-/// A database's folders: its data, on the file system that is tested, and its socket, beside it.
+/// A database's folders: its data, on the tested file system, and its socket, beside it.
 pub struct Place {
     pub data: PathBuf,
     pub socket: PathBuf,
@@ -41,7 +41,7 @@ pub struct Served {
 }
 
 impl Database {
-    /// Whether it is not installed; says so.
+    /// Returns whether it is not installed, and prints that.
     pub fn is_absent(self) -> bool {
         match self {
             Self::Sqlite { .. } => absent(&["sqlite3", "stdbuf"]),
@@ -54,7 +54,7 @@ impl Database {
         }
     }
 
-    /// Sessions that write at once.
+    /// Returns the number of sessions that write at once.
     pub const fn sessions(self) -> u64 {
         match self {
             Self::Sqlite { .. } => 1,
@@ -62,7 +62,7 @@ impl Database {
         }
     }
 
-    /// Makes an empty one, all of which is durable.
+    /// Creates an empty database and makes it durable.
     #[track_caller]
     pub fn make(self, place: &Place) {
         let data = place.data.display().to_string();
@@ -92,7 +92,7 @@ impl Database {
             Self::PostgreSql => {
                 let mut server = postgres("postgres");
                 server.arg("-D").arg(&place.data).arg("-k").arg(&place.socket);
-                // Segments and caches are small, so that a short test comes to checkpoints, too.
+                // Segments and caches are small, so that a short test has checkpoints, too.
                 for setting in [
                     "listen_addresses=",
                     "shared_buffers=8MB",
@@ -135,7 +135,7 @@ impl Database {
         served
     }
 
-    /// SQLite with the other one of its two ways to commit; others have one.
+    /// Returns SQLite with its other way of commits; other databases have one.
     pub const fn other_way(self) -> Self {
         match self {
             Self::Sqlite { has_log } => Self::Sqlite { has_log: !has_log },
@@ -168,11 +168,11 @@ impl Database {
         Session { client: start(client.stdin(Stdio::piped())) }
     }
 
-    /// Starts its client, and waits until it has the database open.
+    /// Starts its client, and waits until it has opened the database.
     #[track_caller]
     pub fn session(self, place: &Place) -> Session {
         let mut session = self.client(place);
-        // A rollback journal's end is only durable with EXTRA: its folder is synced then.
+        // The end of a rollback journal is only durable with EXTRA, which syncs its folder.
         session.rows(match self {
             Self::Sqlite { has_log: true } => "PRAGMA journal_mode=wal; PRAGMA synchronous=full;",
             Self::Sqlite { has_log: false } => {
@@ -183,7 +183,7 @@ impl Database {
         session
     }
 
-    /// Has it write what is only in its log to its tables.
+    /// Returns the statement that writes changes from the log to the tables.
     pub const fn checkpoint(self) -> &'static str {
         match self {
             Self::Sqlite { .. } => "PRAGMA wal_checkpoint(truncate);",
@@ -192,8 +192,8 @@ impl Database {
         }
     }
 
-    /// Has it look at its table `kept` and the index of it; what a sound one answers ends with the
-    /// second text.
+    /// Returns the statement that checks its table `kept` and the index, and the text with which
+    /// the answer of a sound database ends.
     pub const fn integrity(self) -> (&'static str, &'static str) {
         match self {
             Self::Sqlite { .. } => ("PRAGMA integrity_check;", "ok"),
@@ -208,12 +208,12 @@ impl Database {
 }
 
 impl Served {
-    /// Ends it at once and waits until nothing of it is left.
+    /// Kills it and waits until all its processes have ended.
     #[track_caller]
     pub fn kill(mut self) {
         if let Some(mut process) = self.process.take() {
-            // A PostgreSQL ends what it has started when it is told to quit; each of its processes
-            // is the head of a group of its own.
+            // On SIGQUIT, a PostgreSQL ends its children; each of its processes leads a group of
+            // its own.
             let is_over = process.is_running() && {
                 process.signal(Signal::QUIT);
                 Deadline::after(PATIENCE / 6).comes(|| !process.is_running())
@@ -234,12 +234,12 @@ pub struct Session {
 }
 
 impl Session {
-    /// Has it begin with a statement, whatever becomes of it.
+    /// Sends a statement without waiting for its outcome.
     pub fn begin(&mut self, statement: &str) {
         let _ = self.client.try_to_tell(statement);
     }
 
-    /// Has it do statements; the rows of all of them, or `None` if one failed.
+    /// Runs statements; returns the rows of all of them, or `None` if one failed.
     #[track_caller]
     pub fn ask(&mut self, statements: &str) -> Option<Vec<String>> {
         let deadline = Deadline::after(PATIENCE);
@@ -257,7 +257,7 @@ impl Session {
         }
     }
 
-    /// The same for statements that must not fail.
+    /// Runs statements that must not fail; returns the rows of all of them.
     #[track_caller]
     pub fn rows(&mut self, statements: &str) -> Vec<String> {
         let rows = self.ask(statements);
@@ -271,7 +271,7 @@ fn postgres_folder() -> Option<PathBuf> {
     newest.max().map(|version| Path::new(POSTGRES).join(version.to_string()).join("bin"))
 }
 
-/// A program of PostgreSQL. Its server refuses to run as root.
+/// Returns a command of a program of PostgreSQL. Its server refuses to run as root.
 fn postgres(program: &str) -> Command {
     let id = |flag: &str| run(&mut tool("id", &format!("{flag} postgres"))).ok().trim().parse();
     let mut command = Command::new(postgres_folder().expect("it is installed").join(program));

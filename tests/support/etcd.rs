@@ -1,4 +1,4 @@
-//! A throw-away etcd on this machine, of one member or three. Members can be killed, stopped and
+//! A temporary etcd on this machine, of one member or three. Members can be killed, stopped and
 //! started again.
 
 use super::PATIENCE;
@@ -13,12 +13,13 @@ use std::process::Command;
 /// An etcd, which ends with its value.
 pub struct Etcd {
     folder: PathBuf,
-    /// Ports of each member for clients and for the others.
+    /// The ports of each member: for clients, and for other members.
     ports: Vec<[u16; 2]>,
     members: Vec<Option<Running>>,
 }
 
-/// Free ports for so many members. All at once, or one might be given twice.
+/// Returns free ports for this number of members. All are bound at once, as one might be returned
+/// twice otherwise.
 fn free_ports(members: usize) -> Vec<[u16; 2]> {
     let bind = || TcpListener::bind("127.0.0.1:0").expect("a free port");
     let all: Vec<[TcpListener; 2]> = (0..members).map(|_| [bind(), bind()]).collect();
@@ -27,7 +28,7 @@ fn free_ports(members: usize) -> Vec<[u16; 2]> {
 }
 
 impl Etcd {
-    /// Starts one with so many members in a folder.
+    /// Starts an etcd of this number of members in a folder.
     #[track_caller]
     pub fn start(folder: &Path, members: usize) -> Self {
         let folder = folder.join("etcd");
@@ -38,23 +39,23 @@ impl Etcd {
         etcd
     }
 
-    /// Where clients find a member.
+    /// Returns the address of a member for clients.
     pub fn endpoint(&self, member: usize) -> String {
         format!("http://127.0.0.1:{}", self.ports[member][0])
     }
 
-    /// Where clients find all of them, separated by commas.
+    /// Returns the addresses of all members for clients, separated by commas.
     pub fn endpoints(&self) -> String {
         let all = (0..self.ports.len()).map(|member| self.endpoint(member));
         all.collect::<Vec<_>>().join(",")
     }
 
-    /// The port at which clients find a member.
+    /// Returns the port of a member for clients.
     pub fn port(&self, member: usize) -> u16 {
         self.ports[member][0]
     }
 
-    /// Starts a member that does not run, on the data that it has.
+    /// Starts a member that does not run, with its data.
     pub fn start_member(&mut self, member: usize) {
         let peer = |member: usize| format!("http://127.0.0.1:{}", self.ports[member][1]);
         let all = (0..self.ports.len()).map(|other| format!("m{other}={}", peer(other)));
@@ -73,7 +74,7 @@ impl Etcd {
         self.members[member].take().expect("it runs").kill_9();
     }
 
-    /// Kills the only member, and starts another one without its data at the same address.
+    /// Kills the only member, and starts another one without data at the same address.
     #[track_caller]
     pub fn lose_data(&mut self) {
         assert_eq!(self.ports.len(), 1, "one member");
@@ -95,13 +96,13 @@ impl Etcd {
         assert!(Deadline::after(PATIENCE).comes(answers), "etcd does not answer");
     }
 
-    /// Runs `etcdctl` with these words, which must succeed.
+    /// Runs `etcdctl` with these arguments, which must succeed.
     #[track_caller]
     pub fn control(&self, words: &[&str]) {
         run(self.client().args(words)).ok();
     }
 
-    /// The member that leads.
+    /// Returns the member that leads.
     #[track_caller]
     pub fn leader(&self) -> usize {
         let text = run(self.client().args(["endpoint", "status", "-w", "json"])).ok();

@@ -1,6 +1,6 @@
-//! A file system on a volume: nbdfuse makes the volume a file, a loop device makes that a disk.
-//! What is written to it reaches the server past the page cache, and each flush of the file system
-//! is one of the volume.
+//! A file system on a volume: nbdfuse presents the volume as a file, a loop device makes that a
+//! disk. Writes reach the server without the page cache of the file, and each flush of the file
+//! system is one of the volume.
 
 use super::PATIENCE;
 use super::clock::Deadline;
@@ -11,11 +11,11 @@ use super::server::Server;
 use super::tools::{absent, skipped, tool};
 use std::path::{Path, PathBuf};
 
-/// Seconds after which a program of the stack is given up: one that waits for a server that is gone
-/// must not keep the test waiting.
+/// Time limit of a program of the stack, in seconds: one that waits for a server that has ended
+/// must not block the test.
 const STEP_SECONDS: &str = "30";
 
-/// Which file system.
+/// The kind of a file system.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     Ext4,
@@ -23,7 +23,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Makes one: small tables of inodes, and nothing that is done in the background later.
+    /// Makes a file system with small tables of inodes and without later background work.
     fn make(self, device: &str) -> Output {
         let words = match self {
             Self::Ext4 => "mkfs.ext4 -q -F -N 8192 -E nodiscard,lazy_itable_init=0",
@@ -32,7 +32,7 @@ impl Kind {
         step(words, &[device])
     }
 
-    /// Says with its exit code whether one that is not mounted is whole.
+    /// Checks an unmounted file system; the exit code is its result.
     fn check(self, device: &str) -> Output {
         let words = match self {
             Self::Ext4 => "e2fsck -f -n",
@@ -42,12 +42,12 @@ impl Kind {
     }
 }
 
-/// Runs a program of the stack, bounded in time.
+/// Runs a program of the stack with the time limit.
 fn step(words: &str, more: &[&str]) -> Output {
     run(tool("timeout", STEP_SECONDS).args(words.split_whitespace()).args(more))
 }
 
-/// Whether file systems cannot be mounted here; says so.
+/// Returns whether file systems cannot be mounted here, and prints that.
 pub fn has_no_mounts() -> bool {
     if absent(&["nbdfuse", "fusermount3", "losetup", "mkfs.ext4", "mkfs.xfs"]) {
         return true;
@@ -60,23 +60,23 @@ pub fn has_no_mounts() -> bool {
     Mount::tmpfs("size=64k").is_none()
 }
 
-/// A file system on a volume. Dropping it takes it down, whatever is there of it.
+/// A file system on a volume. Dropping it removes all of its mounts and devices.
 pub struct FileSystem {
     kind: Kind,
-    /// Whose path has all that is mounted.
+    /// The folder of all mounts.
     folder: PathBuf,
     nbdfuse: Option<Running>,
     device: Option<LoopDevice>,
 }
 
 impl FileSystem {
-    /// Makes one on a volume and mounts it below `folder`.
+    /// Makes a file system on a volume and mounts it below `folder`.
     #[track_caller]
     pub fn make(kind: Kind, folder: &Path, server: &Server, volume: &str) -> Self {
         Self::make_at(kind, folder, &server.unix_uri(volume))
     }
 
-    /// The same on an export.
+    /// Makes a file system on an export and mounts it below `folder`.
     #[track_caller]
     pub fn make_at(kind: Kind, folder: &Path, uri: &str) -> Self {
         let folder = folder.join("stack");
@@ -90,7 +90,7 @@ impl FileSystem {
         made
     }
 
-    /// Where it is mounted.
+    /// Returns the mount point.
     pub fn path(&self) -> PathBuf {
         self.folder.join("mnt")
     }
@@ -99,14 +99,14 @@ impl FileSystem {
         self.folder.join("fuse")
     }
 
-    /// Mounts it again after a crash, as after a power cut: its journal is replayed. Checks that it
-    /// is whole then.
+    /// Mounts it again after a crash of the server, as after a power cut: its journal is replayed.
+    /// Then checks that it is whole.
     #[track_caller]
     pub fn recover(&mut self, server: &Server, volume: &str) {
         self.recover_at(&server.unix_uri(volume));
     }
 
-    /// The same on an export.
+    /// Mounts it again on an export, and checks that it is whole.
     #[track_caller]
     pub fn recover_at(&mut self, uri: &str) {
         let device = self.connect(uri);
@@ -116,22 +116,22 @@ impl FileSystem {
         self.mount(&device);
     }
 
-    /// Takes all of it down after a crash of the server. What was not written yet is forgotten.
+    /// Removes the mounts and the device after a crash of the server. Dirty data is dropped.
     #[track_caller]
     pub fn lose(&mut self) {
         self.unmount();
         self.device = None;
         if let Some(nbdfuse) = self.nbdfuse.take() {
             let fuse = self.fuse();
-            // The kernel lets go of the loop device's file when nobody looks at the device.
+            // The kernel detaches the loop device's file once the device is closed.
             let is_gone = || step("fusermount3 -u", &[&fuse.to_string_lossy()]).status.success();
             Deadline::after(PATIENCE).ask("the end of nbdfuse's mount", is_gone);
-            // How it ends after its server has gone is its own affair.
+            // Its exit code after the server's end does not matter.
             nbdfuse.finish();
         }
     }
 
-    /// Makes the volume a disk.
+    /// Makes the volume a disk; returns the device.
     #[track_caller]
     fn connect(&mut self, uri: &str) -> String {
         let file = self.fuse().join("nbd");
@@ -154,7 +154,7 @@ impl FileSystem {
         step("mount -o noatime", &[device, &self.path().to_string_lossy()]).ok();
     }
 
-    /// Unmounts it as soon as nobody uses it: a process that was killed may not be gone yet.
+    /// Unmounts it once it is not in use: a killed process may not have ended yet.
     #[track_caller]
     fn unmount(&self) {
         let at = self.path();
@@ -171,7 +171,7 @@ fn is_mounted(at: &Path) -> bool {
 
 impl Drop for FileSystem {
     fn drop(&mut self) {
-        // A test that fails ends here, too: whatever does not go must not hide why it failed.
+        // A failed test ends here, too. Errors must not hide its cause.
         let at = self.path();
         let is_gone =
             || !is_mounted(&at) || step("umount", &[&at.to_string_lossy()]).status.success();

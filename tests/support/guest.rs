@@ -1,21 +1,21 @@
-//! A Linux of its own in which the kernel's NBD client runs: a virtual machine with Debian's kernel
-//! and a file system in memory, made of what is on this machine. It reaches this machine's loopback
-//! as 10.0.2.2, and comes from 127.0.0.1. Its shell is on a serial port.
+//! A Linux guest for the kernel's NBD client: a virtual machine with Debian's kernel and a file
+//! system in memory that is made from files of this machine. It reaches this machine's loopback as
+//! 10.0.2.2, and its connections come from 127.0.0.1. Its shell is on a serial port.
 
 use super::process::{Running, run, start};
 use super::tools::{absent, skipped, tool};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// This machine's loopback, as the guest sees it.
+/// This machine's loopback, from the guest.
 pub const HOST: &str = "10.0.2.2";
 
 const NBD_CLIENT: &str = "/usr/sbin/nbd-client";
 
-/// What of the kernel is needed beside itself.
+/// The kernel modules that the guest loads.
 const MODULES: [&str; 5] = ["virtio", "failover", "net_failover", "virtio_net", "nbd"];
 
-/// The first program. Each line that comes is done as a shell does it, and its end is told.
+/// The first program. It runs each line of its input in a shell, and prints its exit code.
 const INIT: &str = r#"#!/bin/busybox sh
 /bin/busybox --install -s /bin
 export PATH=/bin:/sbin
@@ -44,7 +44,7 @@ pub struct Guest {
     machine: Running,
 }
 
-/// How a command of the guest's shell ended, and what it printed.
+/// The exit code and output of a command in the guest's shell.
 #[derive(Debug)]
 pub struct Done {
     pub code: i32,
@@ -52,7 +52,7 @@ pub struct Done {
 }
 
 impl Done {
-    /// What it printed, if it succeeded.
+    /// Returns the output, if the command succeeded.
     #[track_caller]
     pub fn ok(self) -> String {
         assert_eq!(self.code, 0, "{}", self.text);
@@ -60,7 +60,7 @@ impl Done {
     }
 }
 
-/// Whether there can be no guest here; says so.
+/// Returns whether a guest cannot run here, and prints that.
 pub fn has_no_guest() -> bool {
     if absent(&["qemu-system-x86_64", "busybox", NBD_CLIENT]) {
         return true;
@@ -72,7 +72,7 @@ pub fn has_no_guest() -> bool {
     missing
 }
 
-/// The kernel that `cargo x setup` has unpacked.
+/// Returns the kernel that `cargo x setup` has unpacked.
 fn kernel() -> Option<PathBuf> {
     let boot = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/guest/boot");
     let mut files = std::fs::read_dir(boot).ok()?.flatten().map(|file| file.path());
@@ -80,14 +80,14 @@ fn kernel() -> Option<PathBuf> {
 }
 
 impl Guest {
-    /// Boots one; what it is made of is put into `folder`.
+    /// Boots a guest; its files are written to `folder`.
     #[track_caller]
     pub fn boot(folder: &Path) -> Self {
         let kernel = kernel().expect("has_no_guest was asked");
         let files = file_system(folder, &kernel);
         let mut machine = Command::new("qemu-system-x86_64");
-        // A /dev/kvm may be there and never run a guest, in a virtual machine for one; without it
-        // a guest of this size is up in three seconds.
+        // /dev/kvm may exist and not work, as in a virtual machine. Without it a guest of this size
+        // boots in three seconds.
         machine.args(["-accel", "tcg", "-cpu", "max", "-m", "256", "-nodefaults", "-no-reboot"]);
         machine.args(["-display", "none", "-serial", "stdio"]);
         machine.args(["-netdev", "user,id=net", "-device", "virtio-net-pci,netdev=net,romfile="]);
@@ -98,20 +98,20 @@ impl Guest {
         Self { machine }
     }
 
-    /// Does one line in its shell.
+    /// Runs one line in its shell.
     #[track_caller]
     pub fn run(&mut self, line: &str) -> Done {
         self.begin(line);
         self.finish()
     }
 
-    /// Begins one, whose end is [`Self::finish`]ed for later.
+    /// Starts a line; [`Self::finish`] waits for its end.
     pub fn begin(&mut self, line: &str) {
         assert!(!line.contains('\n'), "one line");
         self.machine.tell(line);
     }
 
-    /// Waits for the end of what was begun.
+    /// Waits for the end of the line that was started.
     #[track_caller]
     pub fn finish(&mut self) -> Done {
         let mut text = String::new();
@@ -125,7 +125,7 @@ impl Guest {
     }
 }
 
-/// The guest's files, as the kernel takes them.
+/// Writes the guest's files in the form that the kernel takes; returns the path.
 fn file_system(folder: &Path, kernel: &Path) -> PathBuf {
     let (root, archive) = (folder.join("guest"), folder.join("guest.cpio"));
     for name in ["bin", "sbin", "proc", "sys", "dev", "mnt", "tmp"] {
@@ -157,14 +157,14 @@ fn file_system(folder: &Path, kernel: &Path) -> PathBuf {
     archive
 }
 
-/// The libraries that a program is linked to; none if it is linked statically.
+/// Returns the libraries that a program is linked to; empty if it is linked statically.
 fn libraries(program: &str) -> Vec<String> {
     let output = run(&mut tool("ldd", program));
     let words = output.stdout.split_whitespace();
     words.filter(|word| word.starts_with('/') && *word != program).map(str::to_owned).collect()
 }
 
-/// The kernel's modules that are needed. One that is not there is in the kernel itself.
+/// Returns the needed modules of the kernel. A missing one is built into the kernel.
 fn modules_below(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut folders = vec![folder.join("kernel")];

@@ -1,4 +1,4 @@
-//! Loop devices of a test's own.
+//! Loop devices of a test.
 
 use super::PATIENCE;
 use super::clock::Deadline;
@@ -6,11 +6,11 @@ use super::process::run;
 use super::tools::{absent, skipped, tool};
 use std::path::Path;
 
-/// A loop device, detached in the end.
+/// A loop device. It is detached when dropped.
 pub struct LoopDevice(String);
 
 impl LoopDevice {
-    /// On a file; `None`, with a line about it, where there can be none.
+    /// Attaches one to a file; returns `None` with a message if that is not possible.
     pub fn of(file: &Path) -> Option<Self> {
         if absent(&["losetup"]) {
             return None;
@@ -21,7 +21,7 @@ impl LoopDevice {
         }
         let make = || run(tool("losetup", "--find --show --direct-io=on").arg(file));
         let mut output = make();
-        // Another process may take the device that was found to be free.
+        // Another process may take the device that was found free.
         let is_made = || {
             if !output.status.success() {
                 output = make();
@@ -32,7 +32,7 @@ impl LoopDevice {
         Some(Self(output.stdout.trim().to_owned()))
     }
 
-    /// Its path in `/dev`.
+    /// Returns its path in `/dev`.
     pub fn path(&self) -> &str {
         &self.0
     }

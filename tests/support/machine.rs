@@ -1,6 +1,6 @@
-//! Who may use the machine: a test that is near what it can carry runs alone, those about rates
-//! that ask little of it run beside each other, and tests of mounts one after the other. The locks
-//! are files, for test binaries and work trees run at the same time.
+//! Locks for the use of the machine. A test that is close to its limits runs alone, tests of low
+//! rates run beside each other, and tests of mounts run one after the other. The locks are files,
+//! since test binaries and work trees run at the same time.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::DirBuilderExt;
@@ -11,19 +11,18 @@ pub struct Turn {
     _room: File,
 }
 
-/// A turn with no other: for what comes near to what two cores can carry, or is not judged when
-/// others use them.
+/// Waits for a turn without others: for tests that are close to the limit of two cores, or that are
+/// not judged when other programs use them.
 pub fn alone() -> Turn {
     turn(File::lock)
 }
 
-/// A turn beside others like it, and beside none that is [`alone`].
+/// Waits for a turn beside others like it, but not beside one that is [`alone`].
 pub fn beside_others() -> Turn {
     turn(File::lock_shared)
 }
 
-/// The lock of what looks at the machine's mounts and loop devices: those of another test look like
-/// leftovers.
+/// Locks the machine's mounts and loop devices: those of another test look like leftovers.
 pub fn mounts() -> File {
     let mounts = file("mounts");
     mounts.lock().expect("a file of our own");
@@ -31,8 +30,8 @@ pub fn mounts() -> File {
 }
 
 fn turn(lock: impl Fn(&File) -> std::io::Result<()>) -> Turn {
-    // Held while waiting for the room: else those who share it could keep one who needs it alone
-    // waiting for ever.
+    // Held during the wait for the room: otherwise tests that share it could keep one that needs it
+    // alone waiting forever.
     let door = file("door");
     door.lock().expect("a file of our own");
     let room = file("room");
@@ -40,7 +39,7 @@ fn turn(lock: impl Fn(&File) -> std::io::Result<()>) -> Turn {
     Turn { _room: room }
 }
 
-/// A lock's file. Each opening has locks of its own, in one process, too.
+/// Opens a lock's file. Each opening has locks of its own, even in one process.
 fn file(name: &str) -> File {
     let user = rustix::process::geteuid().as_raw();
     let folder = std::env::temp_dir().join(format!("evenkeel-tests-{user}"));

@@ -1,4 +1,4 @@
-//! What a server tells at `/metrics`.
+//! The metrics of a server at `/metrics`.
 
 use super::PATIENCE;
 use super::server::Server;
@@ -13,7 +13,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// A scrape, without a signature.
+    /// Reads the metrics, without a signature.
     #[track_caller]
     pub fn of(server: &Server) -> Self {
         let api = server.api;
@@ -36,15 +36,15 @@ impl Metrics {
         Self { samples: samples.collect() }
     }
 
-    /// The one sample of this name, without its prefix, that has no labels.
+    /// Returns the one sample of this name, without its prefix, that has no labels.
     #[track_caller]
     pub fn single(&self, name: &str) -> f64 {
         let found = self.samples.get(&format!("evenkeel_{name}"));
         *found.unwrap_or_else(|| panic!("no {name} in {self:#?}"))
     }
 
-    /// The sample of this name, without its prefix, whose labels have all these values; of several
-    /// the sum.
+    /// Returns the sum of the samples of this name, without its prefix, whose labels have all these
+    /// values.
     #[track_caller]
     pub fn sum(&self, name: &str, labels: &[&str]) -> f64 {
         let begin = format!("evenkeel_{name}{{");

@@ -1,7 +1,8 @@
-//! What the black-box tests share: a server in a temporary folder, real clients, and deadlines.
+//! Shared parts of the black-box tests: a server in a temporary folder, real clients, and
+//! deadlines.
 
-// Each test file uses its own part of this; and unwrap is how a test fails, which clippy sees only
-// in functions that are tests themselves.
+// Each test file uses a part of this. Tests fail by unwrap, which clippy only allows in test
+// functions.
 #![allow(dead_code, clippy::unwrap_used)]
 
 pub mod bench;
@@ -30,5 +31,5 @@ pub mod writer;
 
 use std::time::Duration;
 
-/// The longest wait for anything that takes a moment. Only a test that fails ever waits so long.
+/// The longest wait for an event that takes a moment. Only a failing test waits this long.
 pub const PATIENCE: Duration = Duration::from_secs(60);

@@ -1,4 +1,4 @@
-//! File systems of a test's own.
+//! File systems of a test.
 
 use super::loop_device::LoopDevice;
 use super::process::run;
@@ -6,20 +6,20 @@ use super::tools::{absent, skipped, tool};
 use std::fs::File;
 use std::path::Path;
 
-/// A small file system, unmounted in the end.
+/// A small file system. It is unmounted when dropped.
 pub struct Mount {
     folder: tempfile::TempDir,
-    /// Below it, with the file that has its bytes.
+    /// The disk below it, with the file of its bytes.
     _disk: Option<(LoopDevice, tempfile::NamedTempFile)>,
 }
 
 impl Mount {
-    /// In memory; `None`, with a line about it, where mounting is not permitted.
+    /// Mounts one in memory; returns `None` with a message if mounts are not permitted.
     pub fn tmpfs(options: &str) -> Option<Self> {
         Self::mounted(&format!("-t tmpfs -o {options} tmpfs"), None)
     }
 
-    /// On a disk of this size that `mkfs`, a program and its flags, prepares.
+    /// Mounts one on a disk of this size that `mkfs`, a program and its flags, prepares.
     pub fn disk(mkfs: &str, bytes: u64) -> Option<Self> {
         let (program, flags) = mkfs.split_once(' ').expect("flags");
         if absent(&[program]) {

@@ -1,5 +1,5 @@
-//! A client of a few lines for what well-behaved clients cannot be made to do: wrong requests,
-//! silence, replies that nobody reads. After the text of the NBD protocol, not after our server.
+//! A minimal client for what well-behaved clients cannot do: wrong requests, silence, replies that
+//! it does not read. It follows the text of the NBD protocol, not our server.
 
 use super::PATIENCE;
 use std::io::{Read, Result, Write};
@@ -23,7 +23,7 @@ pub const REPLY_POLICY: u32 = (1 << 31) + 2;
 pub const REPLY_UNKNOWN: u32 = (1 << 31) + 6;
 pub const REPLY_TOO_BIG: u32 = (1 << 31) + 9;
 
-/// A connection whose replies are simple ones.
+/// A connection with simple replies.
 pub struct Client {
     pub stream: TcpStream,
 }
@@ -36,7 +36,7 @@ pub struct OptionReply {
 }
 
 impl Client {
-    /// A connection on which both sides have said hello, and agreed on nothing yet.
+    /// Connects and exchanges greetings, without selecting an export.
     pub fn connect(address: SocketAddr) -> Result<Self> {
         let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
         stream.set_read_timeout(Some(PATIENCE))?;
@@ -50,7 +50,7 @@ impl Client {
         Ok(Self { stream })
     }
 
-    /// A connection that is ready for I/O on a volume.
+    /// Returns a connection that is ready for I/O on a volume.
     pub fn open(address: SocketAddr, volume: &str) -> Result<Self> {
         let mut client = Self::connect(address)?;
         client.send_option(OPTION_GO, &go(volume))?;
@@ -93,7 +93,7 @@ impl Client {
         self.stream.write_all(&request(command, cookie, offset, length))
     }
 
-    /// The error and the cookie of the next reply; the payload of a read is the caller's to take.
+    /// Returns the error and the cookie of the next reply; the caller reads the payload of a read.
     pub fn reply(&mut self) -> Result<(u32, u64)> {
         let head: [u8; 16] = self.bytes()?;
         assert_eq!(head[..4], 0x6744_6698_u32.to_be_bytes());
@@ -120,7 +120,7 @@ impl Client {
         self.expect_success(u64::MAX)
     }
 
-    /// Whether the server ends the connection, whatever it sends before.
+    /// Returns whether the server ends the connection, whatever it sends before.
     pub fn is_closed_by_server(&mut self) -> bool {
         let mut rest = Vec::new();
         match self.stream.read_to_end(&mut rest) {
@@ -146,7 +146,7 @@ impl Client {
     }
 }
 
-/// The data of `NBD_OPT_GO`, without information requests.
+/// Returns the data of `NBD_OPT_GO`, without information requests.
 pub fn go(volume: &str) -> Vec<u8> {
     let mut data = u32::try_from(volume.len()).unwrap().to_be_bytes().to_vec();
     data.extend_from_slice(volume.as_bytes());
@@ -154,7 +154,7 @@ pub fn go(volume: &str) -> Vec<u8> {
     data
 }
 
-/// A request as it is on the wire, without flags and payload.
+/// Returns a request in its wire format, without flags and payload.
 pub fn request(command: u16, cookie: u64, offset: u64, length: u32) -> Vec<u8> {
     let mut bytes = 0x2560_9513_u32.to_be_bytes().to_vec();
     bytes.extend_from_slice(&[0, 0]);

@@ -5,11 +5,11 @@ use std::path::Path;
 /// The folder of the sources.
 pub const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
-/// What a block of code may be. Commands stand in `sh`, or with what they print in `console`,
-/// behind a `$`; everything else is not to be run.
+/// The allowed tags of blocks. Commands are in `sh`, or with their output in `console` after a `$`;
+/// other blocks are not run.
 const TAGS: [&str; 9] = ["sh", "console", "text", "toml", "json", "yaml", "ini", "promql", "usage"];
 
-/// Programs whose commands stand in a block of commands.
+/// Programs whose commands must be in a block of commands.
 const PROGRAMS: [&str; 10] =
     ["evenkeel", "cargo", "make", "aws", "fio", "ceph", "rbd", "rados", "openssl", "nbd-client"];
 
@@ -20,12 +20,12 @@ pub struct Block {
     pub text: String,
 }
 
-/// What a page says.
+/// Returns the text of a page.
 pub fn page(path: &str) -> String {
     std::fs::read_to_string(format!("{ROOT}/{path}")).unwrap_or_else(|e| panic!("{path}: {e}"))
 }
 
-/// README.md and every page below docs, in order.
+/// Returns README.md and every page below docs, in order.
 pub fn all_pages() -> Vec<String> {
     let mut found = vec!["README.md".to_owned()];
     collect(Path::new(ROOT), "docs", &mut found);
@@ -45,7 +45,7 @@ fn collect(root: &Path, folder: &str, found: &mut Vec<String>) {
     }
 }
 
-/// The blocks of a page.
+/// Returns the blocks of a page.
 pub fn blocks(text: &str) -> Vec<Block> {
     let mut found = Vec::new();
     let mut open: Option<Block> = None;
@@ -62,7 +62,7 @@ pub fn blocks(text: &str) -> Vec<Block> {
     found
 }
 
-/// What is wrong with a block; `None` if nothing is.
+/// Returns the fault of a block; `None` if it has none.
 pub fn wrong(block: &Block) -> Option<String> {
     if !TAGS.contains(&block.tag.as_str()) {
         return Some(format!("{:?} is not one of {TAGS:?}", block.tag));
@@ -74,14 +74,15 @@ pub fn wrong(block: &Block) -> Option<String> {
     command.map(|line| format!("{line:?} is a command: they stand in blocks of sh or console"))
 }
 
-/// Whether a line begins as a command does: with a prompt, a variable or a program.
+/// Returns whether a line begins like a command: with a prompt, a variable or a program.
 fn is_command(line: &str) -> bool {
     let Some((first, second)) = line.split_once(' ') else { return false };
     let is_set = first.starts_with("EVENKEEL_") && first.contains('=');
     first == "$" || is_set || (PROGRAMS.contains(&first) && !second.starts_with(' '))
 }
 
-/// The commands of a page, continued lines joined, comments that stand alone among them.
+/// Returns the commands of a page, with continued lines joined, and with comments on lines of their
+/// own.
 pub fn commands(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     for block in blocks(text) {
@@ -89,7 +90,7 @@ pub fn commands(text: &str) -> Vec<String> {
         let lines = joined.lines().filter(|line| !line.is_empty());
         match block.tag.as_str() {
             "sh" => {
-                // What the block needs counts to its end.
+                // A need of a block ends with the block.
                 found.push(END_OF_NEEDS.to_owned());
                 found.extend(lines.map(str::to_owned));
             }
@@ -103,10 +104,10 @@ pub fn commands(text: &str) -> Vec<String> {
     found
 }
 
-/// Between the commands of two blocks.
+/// Separates the commands of two blocks.
 pub const END_OF_NEEDS: &str = "#";
 
-/// Whether a page has commands.
+/// Returns whether a page has commands.
 pub fn has_commands(text: &str) -> bool {
     blocks(text).iter().any(|block| ["sh", "console"].contains(&block.tag.as_str()))
 }

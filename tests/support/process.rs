@@ -1,4 +1,4 @@
-//! Programs that are started, listened to and ended; nothing waits for ever.
+//! Programs that are started, observed and ended. Every wait has a deadline.
 
 use super::PATIENCE;
 use super::clock::Deadline;
@@ -9,7 +9,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-/// How a program ended, and what it said.
+/// The exit status and output of a program.
 pub struct Output {
     pub name: String,
     pub status: ExitStatus,
@@ -18,14 +18,14 @@ pub struct Output {
 }
 
 impl Output {
-    /// What it printed, if it succeeded.
+    /// Returns the standard output, if the program succeeded.
     #[track_caller]
     pub fn ok(self) -> String {
         assert!(self.status.success(), "{self}");
         self.stdout
     }
 
-    /// What it printed to both streams, if it failed with this exit code.
+    /// Returns both outputs, if the program failed with this exit code.
     #[track_caller]
     pub fn fails_with(self, code: i32) -> String {
         assert_eq!(self.status.code(), Some(code), "{self}");
@@ -46,7 +46,7 @@ enum Event {
     End,
 }
 
-/// A program that runs. Dropping it kills it and what it started, and nothing else.
+/// A running program. Dropping it kills the program and its children, and nothing else.
 pub struct Running {
     name: String,
     child: Child,
@@ -62,7 +62,7 @@ pub struct Running {
 pub fn start(command: &mut Command) -> Running {
     let name = command.get_program().to_string_lossy().into_owned();
     command.process_group(0).stdout(Stdio::piped()).stderr(Stdio::piped());
-    // A tool without input must not read that of the test run; `converse` has other plans.
+    // A tool without input must not read that of the test run; `converse` sets its own.
     let mut child = command.spawn().unwrap_or_else(|error| panic!("{name}: {error}"));
     let (sender, events) = channel();
     listen(child.stdout.take().unwrap(), sender.clone(), Event::Stdout);
@@ -82,7 +82,7 @@ fn listen(stream: impl Read + Send + 'static, to: Sender<Event>, event: fn(Strin
         let mut reader = BufReader::new(stream);
         let mut line = Vec::new();
         while matches!(reader.read_until(b'\n', &mut line), Ok(1..)) {
-            // Who no longer listens has seen enough; the pipe is emptied all the same.
+            // If the receiver has ended, the pipe is still emptied.
             let _ = to.send(event(String::from_utf8_lossy(&line).into_owned()));
             line.clear();
         }
@@ -91,7 +91,7 @@ fn listen(stream: impl Read + Send + 'static, to: Sender<Event>, event: fn(Strin
 }
 
 impl Running {
-    /// The first line of standard output from here on that contains `wanted`.
+    /// Returns the next line of standard output that contains `wanted`.
     #[track_caller]
     pub fn wait_for_line(&mut self, wanted: &str) -> String {
         let deadline = Deadline::after(PATIENCE);
@@ -104,7 +104,7 @@ impl Running {
         panic!("{name} did not say \"{wanted}\"\nstdout:\n{stdout}\nstderr:\n{stderr}")
     }
 
-    /// The next line of standard output; `None` when it has ended, or the deadline comes.
+    /// Returns the next line of standard output; `None` after its end or the deadline.
     pub fn next_line(&mut self, deadline: Deadline) -> Option<String> {
         loop {
             match self.next_event(deadline)? {
@@ -116,7 +116,7 @@ impl Running {
         }
     }
 
-    /// Everything that it has logged so far.
+    /// Returns the log so far.
     pub fn logged(&mut self) -> &str {
         while let Ok(event) = self.events.try_recv() {
             self.keep(&event);
@@ -129,7 +129,7 @@ impl Running {
         self.try_to_tell(line).expect("it reads");
     }
 
-    /// The same for one that may have ended.
+    /// Writes a line to the standard input of a program that may have ended.
     pub fn try_to_tell(&mut self, line: &str) -> std::io::Result<()> {
         let input = self.child.stdin.as_mut().expect("started without standard input");
         input.write_all(format!("{line}\n").as_bytes())?;
@@ -166,32 +166,32 @@ impl Running {
         kill_process(self.pid, signal).unwrap_or_else(|error| panic!("{}: {error}", self.name));
     }
 
-    /// Sends it and all that it has started in its group a signal, as a terminal does.
+    /// Sends a signal to it and its process group, as a terminal does.
     pub fn signal_group(&self, signal: Signal) {
         assert!(self.reaped.is_none(), "{} has ended", self.name);
         kill_process_group(self.pid, signal)
             .unwrap_or_else(|error| panic!("{}: {error}", self.name));
     }
 
-    /// Kills it as a crash would: no handler runs, nothing is written any more.
+    /// Kills it as a crash would: no handler runs, and nothing more is written.
     pub fn kill_9(self) {
         self.signal(Signal::KILL);
         let output = self.finish();
         assert_eq!(output.status.signal(), Some(Signal::KILL.as_raw()), "{output}");
     }
 
-    /// Whether it still runs.
+    /// Returns whether it still runs.
     pub fn is_running(&mut self) -> bool {
         self.reaped = self.child.try_wait().expect("our own child");
         self.reaped.is_none()
     }
 
-    /// Its process id.
+    /// Returns its process id.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// What the kernel keeps about it, such as `/proc/PID/status`.
+    /// Returns a file of the kernel about it, such as `/proc/PID/status`.
     pub fn proc_file(&self, name: &str) -> String {
         let path = format!("/proc/{}/{name}", self.child.id());
         std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"))

@@ -1,5 +1,5 @@
-//! A connection that can be cut without an end: what one side sends does not arrive, and neither
-//! side hears that the other is gone, as when a cable is pulled.
+//! A connection that can be cut without an end: sent bytes do not arrive, and neither side is
+//! notified, as when a cable is pulled.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Time between two looks at whether it is cut.
+/// Time between two checks whether it is cut.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Passes on what arrives at its port, until it is cut.
+/// Forwards bytes that arrive at its port, until it is cut.
 pub struct Proxy {
     port: u16,
     state: Arc<State>,
@@ -23,7 +23,7 @@ struct State {
 }
 
 impl Proxy {
-    /// One for a port of this machine.
+    /// Starts a proxy for a port of this machine.
     pub fn to(port: u16) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let own = listener.local_addr().expect("its address").port();
@@ -46,12 +46,12 @@ impl Proxy {
         Self { port: own, state }
     }
 
-    /// Where it is, for clients of HTTP.
+    /// Returns its address, for clients of HTTP.
     pub fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    /// Cuts all connections, those to come, too; or lets them go on.
+    /// Cuts all present and later connections, or lets them continue.
     pub fn cut(&self, is_cut: bool) {
         self.state.is_cut.store(is_cut, Ordering::Release);
     }
@@ -60,7 +60,7 @@ impl Proxy {
 impl Drop for Proxy {
     fn drop(&mut self) {
         self.state.is_over.store(true, Ordering::Release);
-        // Wakes the one who waits for clients.
+        // Wakes the thread that waits for clients.
         let _ = TcpStream::connect(at(self.port));
     }
 }
@@ -69,7 +69,7 @@ fn at(port: u16) -> SocketAddr {
     (Ipv4Addr::LOCALHOST, port).into()
 }
 
-/// Passes on from one to the other on a thread of its own, until either ends.
+/// Forwards bytes in one direction on a thread of its own, until either end closes.
 fn pump(mut from: TcpStream, mut to: TcpStream, state: Arc<State>) {
     std::thread::spawn(move || {
         let _ = from.set_read_timeout(Some(LOOK));

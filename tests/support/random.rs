@@ -1,9 +1,10 @@
-//! Bytes without a pattern, the same for the same seed.
+//! Random bytes that depend on the seed alone.
 
 use std::hash::{BuildHasher, RandomState};
 
-/// A seed that differs from run to run, unless `EVENKEEL_TEST_SEED` gives one. What repeats it is
-/// printed, which is seen if the test fails: `selection` is what `cargo test` takes to run it.
+/// Returns a seed that differs from run to run, unless `EVENKEEL_TEST_SEED` gives one. Prints the
+/// command that repeats the run, which is shown if the test fails: `selection` are the arguments of
+/// `cargo test`.
 pub fn seed_of(selection: &str) -> u64 {
     let given = std::env::var("EVENKEEL_TEST_SEED").ok().and_then(|text| text.parse().ok());
     let seed = given.unwrap_or_else(|| RandomState::new().hash_one(0));
@@ -28,7 +29,7 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `bound`.
+    /// Returns a number below `bound`.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.number() % bound
     }

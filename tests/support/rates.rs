@@ -1,29 +1,31 @@
-//! Rates of real clients on a machine that pauses now and then.
+//! Rates of real clients on a machine that sometimes pauses.
 
 use super::machine::{alone, beside_others};
 use super::process::Running;
 use super::server::Server;
 use super::tools::{fio_result, skipped, start_fio};
 
-/// Requests that a load keeps in flight.
+/// Requests that a load keeps under way.
 pub const DEPTH: u64 = 32;
 
 const ATTEMPTS: u32 = 3;
 
-/// Repeats a run in which something fell short, and says so; too much of something panics in it.
-/// Nothing else that measures rates runs meanwhile.
+/// Repeats a run if it returns false for too low a rate, and prints that; too high a rate panics in
+/// it. No other measurement of rates runs meanwhile.
 pub fn at_least_once(run: impl Fn() -> bool) {
     let _alone = alone();
     at_least_once_whatever_else_runs(run);
 }
 
-/// The same for a run that asks so little of the machine that others like it may go on meanwhile.
+/// Repeats a run as [`at_least_once`] does. The run needs so little of the machine that others like
+/// it may run meanwhile.
 pub fn at_least_once_beside_others(run: impl Fn() -> bool) {
     let _turn = beside_others();
     at_least_once_whatever_else_runs(run);
 }
 
-/// The same for a run that takes so long that what needs the machine alone is not to wait for it.
+/// Repeats a run as [`at_least_once`] does, without a turn: it takes so long that tests which need
+/// the machine alone must not wait for it.
 pub fn at_least_once_whatever_else_runs(run: impl Fn() -> bool) {
     let good = (1..=ATTEMPTS).any(|attempt| {
         let good = run();
@@ -35,19 +37,19 @@ pub fn at_least_once_whatever_else_runs(run: impl Fn() -> bool) {
     assert!(good, "less than promised in each of {ATTEMPTS} runs");
 }
 
-/// What came of a run that judges itself.
+/// The result of a run that judges itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Came {
-    /// As it must be.
+    /// As expected.
     Good,
-    /// Less than that.
+    /// Less than expected.
     Short,
-    /// The machine stood still for too long to tell.
+    /// Unknown, as the machine stood still for too long.
     Undecided,
 }
 
-/// Repeats a run until it is good. A machine that stands still in every run decides nothing: that
-/// is said aloud, and is no fault of what was run.
+/// Repeats a run until it is good. If the machine stands still in every run, the test is skipped
+/// with a message.
 pub fn at_least_once_or_undecided(run: impl Fn() -> Came) {
     let mut came = Vec::new();
     for attempt in 1..=ATTEMPTS {
@@ -61,19 +63,19 @@ pub fn at_least_once_or_undecided(run: impl Fn() -> Came) {
     skipped(&format!("not judged: this machine stood still too long in each of {ATTEMPTS} runs"));
 }
 
-/// Random I/O as fast as it goes, with a report each second.
+/// Starts random I/O as fast as possible, with a report each second.
 pub fn load(server: &Server, uri: &str, job: &str) -> Running {
     let common = "--size=1g --time_based --status-interval=1 --eta=never";
     start_fio(server, uri, &format!("{common} --iodepth={DEPTH} {job}"))
 }
 
-/// Random reads of 16 KiB for so many seconds, so many in flight, with one report in the end.
+/// Starts random reads of 16 KiB for `seconds`, with `depth` under way and one report at the end.
 pub fn reads(server: &Server, uri: &str, depth: u64, seconds: u64) -> Running {
     let job = "--rw=randread --bs=16k --size=1g --time_based";
     start_fio(server, uri, &format!("{job} --iodepth={depth} --runtime={seconds}"))
 }
 
-/// What reads have done.
+/// The count and the duration of reads.
 #[derive(Clone, Copy, Debug)]
 pub struct Done {
     pub count: u64,
@@ -81,7 +83,7 @@ pub struct Done {
 }
 
 impl Done {
-    /// Of `reads`, which must end without an error.
+    /// Returns those of `reads`, which must end without an error.
     #[track_caller]
     pub fn by(reads: Running) -> Self {
         let read = fio_result(reads)["read"].clone();
@@ -90,10 +92,11 @@ impl Done {
         Self { count: of("io_bytes") / 16_384, ms: of("runtime") }
     }
 
-    /// Whether this is so much of `per_second`; says so if it is not. Too much is a fault.
+    /// Returns whether this is at least `percent` of `per_second`, and prints it if not. Too much
+    /// panics.
     #[track_caller]
     pub fn reaches_percent(self, percent: u64, per_second: u64) -> bool {
-        // On top of the rate: what may be saved, 50 ms, and what is lost in reading two clocks.
+        // Beyond the rate: saved tokens, 50 ms, and the inaccuracy of two clock readings.
         let most = per_second * (self.ms + 60) / 1_000 + DEPTH;
         assert!(self.count <= most, "{self:?}: at most {most} at {per_second} IOPS");
         let due = per_second * self.ms / 1_000;

@@ -1,4 +1,4 @@
-//! A server in a temporary folder, and the command line that talks to it.
+//! A server in a temporary folder, and its command line.
 
 use super::process::{Output, Running, run, start};
 use super::tools::in_venv;
@@ -8,31 +8,31 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// What starts another server: it ends at once where its folder or pool is refused.
+/// The arguments that start another server, which ends at once if its folder or pool is refused.
 pub const SERVE: &str = "serve --listen 127.0.0.1:0 --nbd-listen 127.0.0.1:0 --calibrate never";
 
-/// A volume that no test finds too slow: 64,000 IOPS.
+/// Flags of a volume that is fast enough for every test: 64,000 IOPS.
 pub const FAST: &str = "--type io2 --size 64 --iops 64000";
 
 /// `evenkeel serve` on free ports, with a data folder that outlives its crashes.
 pub struct Server {
-    // Declared first, dropped first: the folder goes when nobody uses it any more.
+    // Declared first and so dropped first: the folder is removed when it is not used any more.
     process: Option<Running>,
     folder: tempfile::TempDir,
     data_dir: PathBuf,
     options: Vec<String>,
-    /// The soft limit of open files it is started with, if not the tests' own.
+    /// The soft limit of open files that it is started with, if not that of the tests.
     open_files: Option<u32>,
     environment: Vec<(&'static str, String)>,
     /// The API's URL.
     pub endpoint: String,
-    /// Where the API listens.
+    /// The address of the API.
     pub api: SocketAddr,
-    /// Where NBD is served over TCP.
+    /// The address of NBD over TCP.
     pub nbd: SocketAddr,
 }
 
-/// The command line that talks to a server.
+/// The command line for a server.
 pub struct CommandLine {
     folder: PathBuf,
     data_dir: PathBuf,
@@ -48,7 +48,7 @@ impl CommandLine {
     }
 }
 
-/// The built binary, deaf to the settings of whoever runs the tests.
+/// Returns a command of the built binary, without the settings of the environment.
 pub fn evenkeel(folder: &Path) -> Command {
     let mut command = without_settings(Command::new(env!("CARGO_BIN_EXE_evenkeel")));
     command.current_dir(folder);
@@ -65,14 +65,14 @@ fn without_settings(mut command: Command) -> Command {
     command
 }
 
-/// A folder of its own, and the data folder that will be in it.
+/// Returns a new folder, and the path of a data folder in it.
 pub fn new_folder() -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::Builder::new().prefix("evenkeel-").tempdir().expect("a folder");
     let data_dir = folder.path().join("data");
     (folder, data_dir)
 }
 
-/// The binary from a shell that lowered its soft limit of open files.
+/// Returns a command that lowers its soft limit of open files and runs the binary.
 fn limited_evenkeel(folder: &Path, open_files: u32) -> Command {
     let mut command = without_settings(Command::new("sh"));
     command.args(["-c", "ulimit -S -n \"$0\" && exec \"$@\""]);
@@ -82,19 +82,19 @@ fn limited_evenkeel(folder: &Path, open_files: u32) -> Command {
 }
 
 impl Server {
-    /// A server in a new folder, with these options of `evenkeel serve`.
+    /// Starts a server in a new folder, with these options of `evenkeel serve`.
     pub fn start(options: &str) -> Self {
         let (folder, data_dir) = new_folder();
         Self::start_in(folder, data_dir, options)
     }
 
-    /// The same with a soft limit of open files that is below the hard one.
+    /// Starts a server with a soft limit of open files that is below the hard one.
     pub fn start_with_open_files(open_files: u32, options: &str) -> Self {
         let (folder, data_dir) = new_folder();
         Self::start_as(folder, data_dir, options, Some(open_files))
     }
 
-    /// The same with a data folder that is there already, such as a mount within `folder`.
+    /// Starts a server on a given data folder, such as a mount within `folder`.
     pub fn start_in(folder: tempfile::TempDir, data_dir: PathBuf, options: &str) -> Self {
         Self::start_as(folder, data_dir, options, None)
     }
@@ -121,7 +121,7 @@ impl Server {
         server
     }
 
-    /// Starts it again on the same folder, after its end; its ports are new.
+    /// Starts it again on the same folder, after its end, with new ports.
     #[track_caller]
     pub fn restart(&mut self) {
         assert!(self.process.is_none(), "the server runs");
@@ -139,7 +139,7 @@ impl Server {
         self.process = Some(process);
     }
 
-    /// A process that starts on the same folder with the same options, and is the caller's.
+    /// Starts another process on the same folder with the same options; the caller owns it.
     pub fn launch(&self) -> Running {
         let mut command = match self.open_files {
             None => evenkeel(self.folder.path()),
@@ -150,11 +150,11 @@ impl Server {
             command.args(["--nbd-listen", "127.0.0.1:0"]);
         }
         command.arg("--data-dir").arg(&self.data_dir);
-        // Three seconds for each new folder would be most of the time that the tests take.
+        // Calibrations of three seconds for each new folder would be most of the tests' time.
         if !self.options.iter().any(|option| option == "--calibrate") {
             command.args(["--calibrate", "never"]);
         }
-        // Tests write little to volumes that are as large as their limits need.
+        // Tests write little to volumes that are as large as their limits require.
         if !self.options.iter().any(|option| option == "--oversell-space") {
             command.args(["--oversell-space", "unlimited"]);
         }
@@ -166,17 +166,17 @@ impl Server {
         self.options.join(" ").contains(option)
     }
 
-    /// Sets variables of the environment for the starts to come.
+    /// Sets variables of the environment for later starts.
     pub fn environment(&mut self, variables: Vec<(&'static str, String)>) {
         self.environment = variables;
     }
 
-    /// Adds options for the starts to come.
+    /// Adds options for later starts.
     pub fn option(&mut self, options: &str) {
         self.options.extend(options.split_whitespace().map(str::to_owned));
     }
 
-    /// Gives an option another value for the starts to come.
+    /// Changes the value of an option for later starts.
     pub fn set_option(&mut self, name: &str, value: &str) {
         let at = self.options.iter().position(|option| option == name).expect("it was given");
         value.clone_into(&mut self.options[at + 1]);
@@ -203,22 +203,22 @@ impl Server {
         output.stderr
     }
 
-    /// The process.
+    /// Returns the process.
     pub fn process(&mut self) -> &mut Running {
         self.process.as_mut().expect("it runs")
     }
 
-    /// The process, which is the caller's from then on.
+    /// Returns the process, which the caller owns from then on.
     pub fn taken(&mut self) -> Running {
         self.process.take().expect("it runs")
     }
 
-    /// The process's id.
+    /// Returns the process id.
     pub fn pid(&self) -> u32 {
         self.process.as_ref().expect("it runs").id()
     }
 
-    /// Memory in use now, in bytes.
+    /// Returns the memory in use, in bytes.
     pub fn resident_bytes(&self) -> u64 {
         let status = self.process.as_ref().expect("it runs").proc_file("status");
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("VmRSS");
@@ -226,27 +226,27 @@ impl Server {
         kib * 1_024
     }
 
-    /// The folder around the data folder, for the test's own files.
+    /// Returns the folder around the data folder, for the test's own files.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// The data folder.
+    /// Returns the data folder.
     pub fn data_dir(&self) -> &Path {
         &self.data_dir
     }
 
-    /// The unix socket.
+    /// Returns the path of the unix socket.
     pub fn socket(&self) -> PathBuf {
         self.data_dir.join("nbd.sock")
     }
 
-    /// Where clients find a volume over TCP.
+    /// Returns a volume's address over TCP.
     pub fn tcp_uri(&self, volume: &str) -> String {
         format!("nbd://{}/{volume}", self.nbd)
     }
 
-    /// Where clients find a volume over the unix socket.
+    /// Returns a volume's address over the unix socket.
     pub fn unix_uri(&self, volume: &str) -> String {
         format!("nbd+unix:///{volume}?socket={}", self.socket().display())
     }
@@ -256,13 +256,13 @@ impl Server {
         self.command_line().run(verb)
     }
 
-    /// The command line, for what goes on while the server is killed.
+    /// Returns the command line, for a thread that uses it while the server is killed.
     pub fn command_line(&self) -> CommandLine {
         let (folder, data_dir) = (self.folder().to_owned(), self.data_dir.clone());
         CommandLine { folder, data_dir, endpoint: self.endpoint.clone() }
     }
 
-    /// A shell that has done what the documentation says, `eval "$(evenkeel env)"`, and has this
+    /// Returns a shell that has evaluated `evenkeel env`, as the documentation says, and has this
     /// binary and the tools of `cargo x setup` on its path. It ends at the first failure.
     pub fn shell(&self, script: &str) -> Command {
         let own = Path::new(env!("CARGO_BIN_EXE_evenkeel")).parent().expect("a folder");
@@ -278,7 +278,7 @@ impl Server {
         command
     }
 
-    /// The same as [`Self::evenkeel`] for a listing: the objects of its one field that is a list.
+    /// Runs a listing verb. Returns the objects of the one field that is a list.
     #[track_caller]
     pub fn list(&self, verb: &str) -> Vec<Value> {
         let text = self.evenkeel(&format!("{verb} -o json")).ok();
@@ -288,20 +288,20 @@ impl Server {
         items
     }
 
-    /// Makes a volume with these flags; returns its id.
+    /// Creates a volume with these flags; returns its id.
     #[track_caller]
     pub fn create(&self, flags: &str) -> String {
         let volumes = self.list(&format!("volume create {flags}"));
         volumes[0]["volume_id"].as_str().expect("an id").to_owned()
     }
 
-    /// Makes a volume with these flags, attached to this machine; returns its id.
+    /// Creates a volume with these flags and attaches it to this machine; returns its id.
     #[track_caller]
     pub fn attached(&self, flags: &str) -> String {
         self.create(&format!("{flags} --attach"))
     }
 
-    /// The credit balance of a gp2 volume.
+    /// Returns the credit balance of a gp2 volume.
     #[track_caller]
     pub fn credits(&self, volume: &str) -> u64 {
         let credits = self.list(&format!("volume credits {volume}"));

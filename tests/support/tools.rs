@@ -1,4 +1,4 @@
-//! Clients that are not ours: how they are called, and what to do when one is absent.
+//! Clients by others: their commands, and tests without them.
 
 use super::process::{Running, run, start};
 use super::server::Server;
@@ -7,16 +7,16 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The interpreter whose packages are Debian's: another first on `PATH` would not see `nbd`.
+/// The interpreter with Debian's packages: another one that is first on `PATH` lacks `nbd`.
 const SYSTEM_PYTHON: &str = "/usr/bin/python3";
 
-/// Says why a test, or a part of it, is not run or not judged: past the test harness, which keeps
-/// what a test prints to itself as long as it passes. `cargo x ci` counts these lines.
+/// Prints why a test, or a part of it, is not run or not judged. It bypasses the test harness,
+/// which hides the output of passing tests. `cargo x ci` counts these lines.
 pub fn skipped(why: &str) {
     let _ = writeln!(std::io::stdout(), "SKIPPED: {why}");
 }
 
-/// Whether one of these tools is absent; says so. A test returns then.
+/// Returns whether one of these tools is absent, and prints that. The test then returns.
 pub fn absent(tools: &[&str]) -> bool {
     let missing = tools.iter().find(|tool| !is_present(tool));
     if let Some(tool) = missing {
@@ -42,17 +42,17 @@ fn system_python() -> PathBuf {
     if system.is_file() { system } else { PathBuf::from("python3") }
 }
 
-/// A program of the Python environment that `cargo x setup` makes, such as `aws`.
+/// Returns the path of a program in the Python environment of `cargo x setup`, such as `aws`.
 pub fn in_venv(name: &str) -> String {
     concat!(env!("CARGO_MANIFEST_DIR"), "/target/venv/bin/").to_owned() + name
 }
 
-/// Another program that `cargo x setup` makes.
+/// Returns the path of another program that `cargo x setup` builds.
 pub fn in_target(name: &str) -> String {
     concat!(env!("CARGO_MANIFEST_DIR"), "/target/").to_owned() + name
 }
 
-/// A script of tests/python under the interpreter that has libnbd.
+/// Returns the command of a script of tests/python, with the interpreter that has libnbd.
 pub fn libnbd_script(name: &str) -> Command {
     let mut command = Command::new(system_python());
     command.arg(format!("{}/tests/python/{name}", env!("CARGO_MANIFEST_DIR")));
@@ -60,29 +60,29 @@ pub fn libnbd_script(name: &str) -> Command {
     command
 }
 
-/// A program and its arguments, those that contain no space written in one text.
+/// Returns a command of a program; `arguments` are separated by spaces.
 pub fn tool(program: &str, arguments: &str) -> Command {
     let mut command = Command::new(program);
     command.args(arguments.split_whitespace()).stdin(Stdio::null());
     command
 }
 
-/// One fio job against a volume, in the background.
+/// Starts one fio job against a volume.
 pub fn start_fio(server: &Server, uri: &str, job: &str) -> Running {
     let mut command = tool("fio", "--name=job --thread --ioengine=nbd --output-format=json");
     command.arg(format!("--uri={uri}")).args(job.split_whitespace());
-    // Where fio writes the state of its verification, if it does.
+    // In this folder fio writes the state of its verification, if it does.
     start(command.current_dir(server.folder()))
 }
 
-/// All that fio reported, one after the other.
+/// Returns all reports of fio, in order.
 pub fn reports(text: &str) -> Vec<Value> {
     let start = text.find('{').unwrap_or(text.len());
     let reports = serde_json::Deserializer::from_str(&text[start..]).into_iter::<Value>();
     reports.map(|report| report.unwrap_or_else(|error| panic!("{error}: {text}"))).collect()
 }
 
-/// What fio reports about its one job; it must have ended without an error.
+/// Returns fio's report of its one job, which must have ended without an error.
 #[track_caller]
 pub fn fio_result(fio: Running) -> Value {
     let output = fio.finish();
@@ -93,13 +93,13 @@ pub fn fio_result(fio: Running) -> Value {
     job
 }
 
-/// One fio job against a volume, to its end; it must succeed.
+/// Runs one fio job against a volume to its end; it must succeed.
 #[track_caller]
 pub fn fio(server: &Server, uri: &str, job: &str) -> Value {
     fio_result(start_fio(server, uri, job))
 }
 
-/// A script of tests/python with libnbd, to its end; it must succeed.
+/// Runs a script of tests/python with libnbd to its end; it must succeed.
 #[track_caller]
 pub fn libnbd(script: &str, arguments: &[&str]) -> String {
     run(libnbd_script(script).args(arguments)).ok()

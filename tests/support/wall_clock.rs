@@ -1,17 +1,17 @@
-//! A wall clock that a test sets: of one server, and of nobody else. Needs `faketime`.
+//! A wall clock that a test sets for one server only. It needs `faketime`.
 
 use super::process::run;
 use super::server::Server;
 use super::tools::tool;
 use std::path::PathBuf;
 
-/// The wall clock of a server, and of nobody else.
+/// The wall clock of one server.
 pub struct WallClock {
     file: PathBuf,
 }
 
 impl WallClock {
-    /// Starts the server anew with a clock of its own, which is the real one so far.
+    /// Restarts the server with a clock of its own, which shows the real time at first.
     #[track_caller]
     pub fn of(server: &mut Server) -> Self {
         let clock = Self { file: server.folder().join("wall-clock") };
@@ -29,9 +29,9 @@ impl WallClock {
         clock
     }
 
-    /// From now on it is so far from the real one.
+    /// Sets the clock to this offset from the real time.
     pub fn jump(&self, offset: &str) {
-        // The file is read at any time, and must be whole then.
+        // The file may be read at any time, so it is replaced as a whole.
         let new = self.file.with_extension("new");
         std::fs::write(&new, offset).expect("written");
         std::fs::rename(&new, &self.file).expect("in place");

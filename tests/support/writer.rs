@@ -1,9 +1,9 @@
-//! A client that never stops: it writes blocks with rising numbers through NBD, reads some of them
-//! back, connects elsewhere when its node is gone, and keeps what was acknowledged and how long it
-//! had to wait.
+//! A client that never stops: it writes blocks with rising numbers through NBD, and reads some of
+//! them back. It connects to another node when its own ends, and records the acknowledged writes
+//! and its longest wait.
 //!
-//! It has one request under way, and the place of a number follows from the number. So what a
-//! volume holds must be all of its writes up to some number, and nothing of later ones.
+//! It has one request under way, and the position of a number follows from the number. So a volume
+//! must have all of its writes up to some number, and no later ones.
 
 use super::PATIENCE;
 use super::clock::{Deadline, Stopwatch, pass};
@@ -15,17 +15,18 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 pub const BLOCK_BYTES: u32 = 4_096;
-/// Far enough apart that each is in an object of its own.
+/// Distance of blocks, so that each is in an object of its own.
 pub const STRIDE: u64 = 5 << 20;
 /// Blocks of one writer.
 pub const BLOCKS: u64 = 32;
-/// One of so many writes is followed by a read.
+/// One in this number of writes is followed by a read.
 const READ_EVERY: u64 = 16;
-/// Errors of NBD itself: a request was refused. `ESHUTDOWN` is none, it asks to connect elsewhere.
+/// Errors of NBD itself: a request was refused. `ESHUTDOWN` is not among them, as it sends the
+/// client to another node.
 const REFUSED: [i32; 6] = [1, 5, 12, 22, 28, 95];
-/// Pause after a connection that could not be made, or a refused request.
+/// Pause after a failed connection or a refused request.
 const AGAIN: Duration = Duration::from_millis(20);
-/// The most errors that are kept.
+/// Maximum number of errors that are kept.
 const ERRORS_MAX: usize = 20;
 
 /// A client thread.
@@ -37,19 +38,19 @@ pub struct Writer {
 }
 
 struct State {
-    /// Where its volume is served, best first.
+    /// Addresses that serve its volume, best first.
     doors: Vec<SocketAddr>,
-    /// Whether it is to connect anew.
+    /// Whether it has to connect again.
     turns: bool,
     ends: bool,
-    /// The numbers of the last write that it has sent, and of the last one that was acknowledged.
+    /// The numbers of the last write that was sent, and of the last one that was acknowledged.
     sent: u64,
     acknowledged: u64,
     /// Requests of either kind that were answered.
     answered: u64,
-    /// The longest wait for an answer since somebody asked, in seconds.
+    /// The longest wait for an answer since the last query, in seconds.
     longest: f64,
-    /// Since when it waits.
+    /// The start of the present wait.
     waits: Option<Stopwatch>,
     /// Connections that have ended.
     ended: u64,
@@ -68,17 +69,18 @@ impl State {
     }
 }
 
-/// Where a number of a region is.
+/// Returns the position of a number in a region.
 fn offset(region: u64, number: u64) -> u64 {
     (region * BLOCKS + number % BLOCKS) * STRIDE
 }
 
-/// What a block with a number holds.
+/// Returns the data of the block with a number.
 fn block(region: u64, number: u64) -> Vec<u8> {
     (region << 48 | number).to_le_bytes().repeat(BLOCK_BYTES as usize / 8)
 }
 
-/// The number in a block: 0 if nothing was written; an error if it is not a block of this region.
+/// Returns the number in a block: 0 if it was not written, an error if it is not a block of this
+/// region.
 fn number_in(region: u64, data: &[u8]) -> std::result::Result<u64, String> {
     let first = u64::from_le_bytes(data[..8].try_into().unwrap());
     let number = first & ((1 << 48) - 1);
@@ -86,13 +88,13 @@ fn number_in(region: u64, data: &[u8]) -> std::result::Result<u64, String> {
     if is_whole { Ok(number) } else { Err(format!("torn or foreign block: {first:#x}")) }
 }
 
-/// The last number up to `number` that has the place `at`.
+/// Returns the last number up to `number` with the position `at`.
 fn last_at(at: u64, number: u64) -> u64 {
     (number.saturating_sub(BLOCKS)..=number).rev().find(|it| it % BLOCKS == at).unwrap_or(0)
 }
 
 impl Writer {
-    /// One that writes to a region of a volume: no other writer has the same.
+    /// Starts a writer to a region of a volume that no other writer uses.
     pub fn start(volume: &str, region: u64, doors: &[SocketAddr]) -> Self {
         let state = State {
             doors: doors.to_vec(),
@@ -115,24 +117,24 @@ impl Writer {
         writer
     }
 
-    /// Connects to the first of these from now on, and to the next one when that is gone.
+    /// Connects to the first of these from now on, and to the next one when that ends.
     pub fn turn_to(&self, doors: &[SocketAddr]) {
         let mut state = lock(&self.state);
         state.doors = doors.to_vec();
         state.turns = true;
     }
 
-    /// Requests that were answered so far.
+    /// Returns the number of answered requests.
     pub fn answered(&self) -> u64 {
         lock(&self.state).answered
     }
 
-    /// The last number that was acknowledged.
+    /// Returns the last number that was acknowledged.
     pub fn acknowledged(&self) -> u64 {
         lock(&self.state).acknowledged
     }
 
-    /// The last number that was sent.
+    /// Returns the last number that was sent.
     pub fn sent(&self) -> u64 {
         lock(&self.state).sent
     }
@@ -145,24 +147,25 @@ impl Writer {
         assert!(goes_on, "no answer for {}: {:?}", self.volume, lock(&self.state).errors);
     }
 
-    /// The longest wait for an answer since the last question, in seconds; one that goes on counts.
+    /// Returns the longest wait for an answer since the last call, in seconds, including a present
+    /// wait.
     pub fn pause(&self) -> f64 {
         let mut state = lock(&self.state);
         let now = state.waits.map_or(0.0, Stopwatch::seconds);
         std::mem::take(&mut state.longest).max(now)
     }
 
-    /// The errors that it was told so far, and forgets.
+    /// Returns the errors so far, and removes them.
     pub fn errors(&self) -> Vec<String> {
         std::mem::take(&mut lock(&self.state).errors)
     }
 
-    /// Connections of it that have ended.
+    /// Returns the number of its connections that have ended.
     pub fn ended(&self) -> u64 {
         lock(&self.state).ended
     }
 
-    /// Ends it, and checks at an address that the volume holds what was acknowledged.
+    /// Ends it, and checks at an address that the volume has the acknowledged writes.
     #[track_caller]
     pub fn finish(mut self, address: SocketAddr) {
         lock(&self.state).ends = true;
@@ -182,7 +185,8 @@ impl Drop for Writer {
     }
 }
 
-/// The number up to which a volume holds the writes of a region: all of them, and none after it.
+/// Returns the number up to which a volume has the writes of a region: all of them, and none after
+/// it.
 #[track_caller]
 pub fn held(address: SocketAddr, volume: &str, region: u64) -> u64 {
     let mut client = Client::open(address, volume).expect("an export");
@@ -199,7 +203,7 @@ pub fn held(address: SocketAddr, volume: &str, region: u64) -> u64 {
     last
 }
 
-/// What the thread has.
+/// The state of the client's thread.
 struct Work {
     state: Arc<Mutex<State>>,
     volume: String,
@@ -225,7 +229,7 @@ impl Work {
 
     /// Reads a block that was written some time ago.
     fn reads_back(&mut self, number: u64) -> bool {
-        // Of another place each time.
+        // From another position each time.
         let wanted = number.saturating_sub(number / READ_EVERY % BLOCKS).max(1);
         let at = offset(self.region, wanted);
         let Some(data) = self.until_answered("read", |client| client.read(at, BLOCK_BYTES)) else {
@@ -238,7 +242,7 @@ impl Work {
         true
     }
 
-    /// Asks until it is answered with success; `None` if it is to end.
+    /// Repeats a request until it succeeds; returns `None` if the writer is to end.
     fn until_answered<T>(
         &mut self,
         what: &str,
@@ -287,7 +291,7 @@ impl Work {
             let number = state.sent;
             state.fails(format!("{what} {number}: {error}"));
         } else {
-            // The next door, unless it is to turn elsewhere anyway.
+            // The next address, unless it has to turn to others anyway.
             if !state.turns {
                 state.doors.rotate_left(1);
             }

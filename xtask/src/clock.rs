@@ -1,27 +1,27 @@
-//! The only file of these scripts that asks for the time.
+//! The clock and the sleeps of these scripts; no other file uses those of the system.
 
 use std::time::{Duration, Instant};
 
-/// Lets a span pass.
+/// Sleeps for a duration.
 #[allow(clippy::disallowed_methods)]
 pub fn pause(span: Duration) {
     std::thread::sleep(span);
 }
 
-/// The time that has passed since it was started.
+/// The time since its creation.
 #[derive(Clone, Copy, Debug)]
 pub struct Stopwatch {
     since: Instant,
 }
 
 impl Stopwatch {
-    /// One that starts now.
+    /// Starts a stopwatch.
     #[allow(clippy::disallowed_methods)]
     pub fn start() -> Self {
         Self { since: Instant::now() }
     }
 
-    /// The time since.
+    /// Returns the time since its start.
     #[allow(clippy::disallowed_methods)]
     pub fn elapsed(self) -> Duration {
         self.since.elapsed()

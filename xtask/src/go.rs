@@ -1,20 +1,20 @@
-//! The test client that is written in Go, with the AWS SDK for Go. Its test is skipped where no Go
-//! is that can build it: Debian 12's is too old.
+//! The test client in Go, with the AWS SDK for Go. Its test is skipped if the installed Go cannot
+//! build it: Debian 12's is too old.
 
 use crate::run;
 use std::path::Path;
 use std::process::Command;
 
-/// Its sources, and the modules they need at fixed versions.
+/// Its sources, and its modules at fixed versions.
 const SOURCES: &str = "tests/go";
 const FILES: [&str; 3] = ["main.go", "go.mod", "go.sum"];
 
-/// Where it is built: the program, and what it was built of.
+/// The folder of the program, and of a stamp with the sources that it was built from.
 const FOLDER: &str = "target/go";
 const PROGRAM: &str = "smoke";
 const STAMP: &str = "built.txt";
 
-/// Builds the client, unless it is there. Downloads its modules (50 MB) once for each user.
+/// Builds the client, unless it is up to date. Downloads its modules (50 MB) once for each user.
 pub fn client(root: &Path) -> Result<(), String> {
     let folder = root.join(FOLDER);
     let mut wanted = String::new();
@@ -22,7 +22,7 @@ pub fn client(root: &Path) -> Result<(), String> {
         let text = std::fs::read_to_string(&file);
         wanted += &text.map_err(|error| format!("{}: {error}", file.display()))?;
     }
-    // Written last, so that a build that was interrupted half-way is made again.
+    // Written last, so that an interrupted build is repeated.
     let stamp = folder.join(STAMP);
     if std::fs::read_to_string(&stamp).is_ok_and(|built| built == wanted) {
         return Ok(());
@@ -32,7 +32,7 @@ pub fn client(root: &Path) -> Result<(), String> {
         return Ok(());
     }
     let program = folder.join(PROGRAM);
-    // One of other sources would be tested as if it were of these.
+    // A program of older sources would be tested as if it were of these.
     let _ = std::fs::remove_file(&program);
     println!("setup: building {}", program.display());
     let built = run::status(&mut build(root, &program));
@@ -43,11 +43,12 @@ pub fn client(root: &Path) -> Result<(), String> {
     std::fs::write(&stamp, wanted).map_err(|error| format!("{}: {error}", stamp.display()))
 }
 
-/// Without optimization: the service's package is large, and takes most of the time.
+/// Returns the command of a build without optimization: the service's package is large, and takes
+/// most of the time.
 fn build(root: &Path, program: &Path) -> Command {
     let mut go = Command::new("go");
     go.args(["build", "-gcflags=all=-N -l", "-ldflags=-s -w", "-o"]).arg(program).arg(".");
-    // The Go that is there, and the versions of go.sum.
+    // The installed Go, and the versions of go.sum.
     go.env("GOTOOLCHAIN", "local").env("GOFLAGS", "-mod=readonly");
     go.current_dir(root.join(SOURCES));
     go

@@ -1,4 +1,4 @@
-//! The kernel of the guest in which tests run the kernel's own NBD client: Debian's, unpacked and
+//! The kernel of the guest in which tests use the kernel's own NBD client: Debian's, unpacked but
 //! not installed.
 
 use crate::run;
@@ -8,13 +8,13 @@ use std::process::Command;
 /// The smallest of Debian's kernels that has a serial port, ext4, virtio and nbd.
 const KERNEL: &str = "linux-image-cloud-amd64";
 
-/// Where it is unpacked.
+/// The folder of the unpacked kernel.
 const FOLDER: &str = "target/guest";
 
-/// Downloads and unpacks the kernel, unless one is there. Needs no rights.
+/// Downloads and unpacks the kernel, unless it exists. It needs no privileges.
 pub fn kernel(root: &Path) -> Result<(), String> {
     let folder = root.join(FOLDER);
-    // Renamed last, so that one that was interrupted half-way is made again.
+    // Renamed last, so that an interrupted one is unpacked again.
     if folder.is_dir() {
         return Ok(());
     }
@@ -41,7 +41,7 @@ pub fn kernel(root: &Path) -> Result<(), String> {
     std::fs::rename(&beside, &folder).map_err(io)
 }
 
-/// The package of the kernel itself, which the other one is for.
+/// Returns the package of the kernel itself, on which the other one depends.
 fn image(shown: &str) -> Option<&str> {
     let mut names = shown.lines().filter_map(|line| line.trim().strip_prefix("Depends: "));
     names.find(|name| name.starts_with("linux-image-"))

@@ -6,12 +6,12 @@ use std::process::Command;
 
 /// I/Os of a batch of the bench.
 const BATCH: u64 = 1_000;
-/// Batches of the two runs whose difference is counted: making the world is in both.
+/// Batches of the two runs whose difference is counted, as both include the set-up.
 const BATCHES: [u64; 2] = [10, 510];
-/// Longer than any run takes under callgrind.
+/// Time limit of a run under callgrind, in seconds.
 const SECONDS_MAX: u32 = 600;
 
-/// Counts them and prints a table.
+/// Counts the instructions and prints a table.
 pub fn run(root: &Path) -> Result<(), String> {
     run::find("valgrind").ok_or("bench instructions: no valgrind here: install it")?;
     let bench = build(root)?;
@@ -40,7 +40,7 @@ fn build(root: &Path) -> Result<String, String> {
         .ok_or_else(|| "bench instructions: cargo named no program that it built".to_owned())
 }
 
-/// Instructions of a whole run.
+/// Returns the instructions of a whole run.
 fn count(bench: &str, way: &str, volumes: u64, batches: u64) -> Result<u64, String> {
     let mut command = Command::new("valgrind");
     command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null", bench, way]);

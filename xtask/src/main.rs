@@ -91,7 +91,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs one of the seed-driven tests, or all of them with as many cases as `what` says.
+/// Runs one of the seed-driven tests, or all of them; `runs` may have the number of cases.
 fn fuzz(root: &Path, what: &str, runs: &[&str]) -> Result<(), String> {
     type Fuzz = fn(&Path, u32) -> Result<(), String>;
     const FUZZ: [(&str, Fuzz, u32); 6] = [
@@ -117,13 +117,13 @@ fn fuzz(root: &Path, what: &str, runs: &[&str]) -> Result<(), String> {
     }
 }
 
-/// The workspace's folder: the parent of this package's.
+/// Returns the workspace's folder: the parent of this package's.
 fn root() -> PathBuf {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     package.parent().unwrap_or(package).to_path_buf()
 }
 
-/// Runs every scenario that comes with the program, whatever becomes of the ones before.
+/// Runs every scenario that comes with the program, even after a failed one.
 fn scenarios(root: &Path) -> Result<(), String> {
     let evenkeel = |words: &[&str]| {
         let cargo = ["run", "--release", "--quiet", "--bin", "evenkeel", "--", "sim"];
@@ -142,7 +142,7 @@ fn scenarios(root: &Path) -> Result<(), String> {
     if failed.is_empty() { Ok(()) } else { Err(format!("not as expected: {}", failed.join(", "))) }
 }
 
-/// Benchmarks are the product's own verbs; this only makes sure they are measured optimised.
+/// Runs a benchmark, which is a verb of the product, in an optimized build.
 fn bench(root: &Path, what: &str, rest: &[&str]) -> Result<(), String> {
     let mut command = run::cargo(root, &["run", "--release", "--quiet", "--bin", "evenkeel", "--"]);
     command.args(["bench", what]).args(rest);

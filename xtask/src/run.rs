@@ -1,16 +1,18 @@
-//! Starting other programs: one way to do it, one way to say that it failed.
+//! Starts other programs, and reports their failures uniformly.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// `cargo` with these arguments, in the workspace's folder, as the same toolchain that runs us.
+/// Returns `cargo` with these arguments, in the workspace's folder, with the toolchain that runs
+/// this.
 pub fn cargo(root: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root).args(arguments);
-    // What cargo has set for us. Build scripts that ask for it would run again, and all that
-    // depends on them be built again, whenever cargo is called by us and by a user in turn.
+    // Removes variables that cargo sets for this process. Build scripts that read them would run
+    // again, and all that depends on them would be rebuilt, whenever calls of cargo by this process
+    // and by a user alternate.
     let is_ours = |name: &str| {
         name.starts_with("CARGO_PKG_")
             || ["CARGO_MANIFEST_DIR", "CARGO_MANIFEST_PATH", "CARGO_MANIFEST_LINKS"].contains(&name)
@@ -23,13 +25,14 @@ pub fn cargo(root: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs to the end with our own standard streams.
+/// Runs a command to its end with the standard streams of this process.
 pub fn status(command: &mut Command) -> Result<(), String> {
     let status = command.status().map_err(|error| format!("{}: {error}", shown(command)))?;
     if status.success() { Ok(()) } else { Err(format!("{} failed: {status}", shown(command))) }
 }
 
-/// Runs to the end and returns standard output; standard error is ours.
+/// Runs a command to its end and returns its standard output; standard error is that of this
+/// process.
 pub fn output(command: &mut Command) -> Result<String, String> {
     let output = command
         .stderr(Stdio::inherit())
@@ -41,8 +44,8 @@ pub fn output(command: &mut Command) -> Result<String, String> {
     String::from_utf8(output.stdout).map_err(|_| format!("{}: output is not UTF-8", shown(command)))
 }
 
-/// Runs to the end, prints standard output line by line and lets `see` look at each.
-/// Standard error is ours.
+/// Runs a command to its end, prints its standard output line by line, and calls `see` with each
+/// line. Standard error is that of this process.
 pub fn watch(command: &mut Command, mut see: impl FnMut(&str)) -> Result<(), String> {
     let mut child = command
         .stdout(Stdio::piped())
@@ -60,8 +63,8 @@ pub fn watch(command: &mut Command, mut see: impl FnMut(&str)) -> Result<(), Str
     if status.success() { Ok(()) } else { Err(format!("{} failed: {status}", shown(command))) }
 }
 
-/// The command bounded in time: coreutils' `timeout` ends its whole process group, which a plain
-/// kill of the child does not.
+/// Returns the command with a time limit: coreutils' `timeout` ends its whole process group, which
+/// a kill of the child does not.
 pub fn bounded(command: &Command, seconds: u32) -> Command {
     let mut bounded = Command::new("timeout");
     bounded.arg("--kill-after=30").arg(seconds.to_string());
@@ -78,14 +81,15 @@ pub fn bounded(command: &Command, seconds: u32) -> Command {
     bounded
 }
 
-/// Where a program is on `PATH`, or in the folders of system tools that a user's `PATH` may lack.
+/// Returns the path of a program on `PATH`, or in the folders of system tools that a user's `PATH`
+/// may lack.
 pub fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let system = ["/usr/sbin", "/sbin"].map(PathBuf::from);
     std::env::split_paths(&path).chain(system).map(|f| f.join(program)).find(|file| file.is_file())
 }
 
-/// A command as one would type it.
+/// Returns a command as it would be typed.
 fn shown(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     words.map(OsStr::to_string_lossy).collect::<Vec<_>>().join(" ")

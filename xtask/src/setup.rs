@@ -1,21 +1,21 @@
-//! `cargo x setup`: installs what a purpose needs (the tests, unless another is named), and of that
-//! only what is missing.
+//! `cargo x setup`: installs the missing packages for a purpose, which is the tests unless another
+//! one is named.
 
 use crate::{go, guest, run};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What an installation is for.
+/// The purpose of an installation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Purpose {
-    /// `make demo`, which waits for the installation: as little as possible.
+    /// `make demo`, which waits for the installation: as few packages as possible.
     Demo,
-    /// The commands that README.md and docs/start.md give to a server of `make serve`.
+    /// The commands in README.md and docs/start.md for a server of `make serve`.
     Clients,
     /// `make bench`: the programs of the published experiments.
     Bench,
-    /// Every test: all there is.
+    /// Every test: all packages.
     Tests,
 }
 
@@ -57,7 +57,7 @@ impl Purpose {
     }
 }
 
-/// One thing that must be there, and the Debian package that brings it.
+/// A requirement, and the Debian package that provides it.
 struct Need {
     /// A program on `PATH`, or a Python module of the system's interpreter.
     what: What,
@@ -68,7 +68,7 @@ struct Need {
 enum What {
     Program(&'static str),
     PythonModule(&'static str),
-    /// A program of PostgreSQL, which Debian keeps in a folder for each version.
+    /// A program of PostgreSQL, which Debian installs in a folder for each version.
     Postgres(&'static str),
 }
 
@@ -118,22 +118,22 @@ const NEEDS: [Need; 42] = [
     Need { what: What::PythonModule("ensurepip"), package: VENV },
 ];
 
-/// Debian's package of the newest version; it brings the clients and pgbench, too.
+/// Debian's package of the newest version. It depends on the clients and on pgbench.
 const POSTGRES: &str = "postgresql";
 
-/// Debian's package of what makes Python environments.
+/// Debian's package for creating Python environments.
 const VENV: &str = "python3-venv";
 
-/// Where Debian has the versions of PostgreSQL.
+/// Debian's folder of the versions of PostgreSQL.
 const POSTGRES_FOLDER: &str = "/usr/lib/postgresql";
 
-/// Whole attempts of an apt-get call; each retries its downloads on its own as well.
+/// Attempts of an apt-get call. Each attempt retries its downloads as well.
 const ATTEMPTS_MAX: u32 = 3;
 
-/// The interpreter whose packages are Debian's: another first on `PATH` would not see `nbd`.
+/// The interpreter with Debian's packages: another one that is first on `PATH` lacks `nbd`.
 const SYSTEM_PYTHON: &str = "/usr/bin/python3";
 
-/// Installs what is missing. Calling it again is cheap: nothing is asked of the network then.
+/// Installs the missing packages. Another call is cheap: it does not use the network.
 pub fn run(root: &Path, purpose: Purpose) -> Result<(), String> {
     let missing = missing_packages(purpose, is_there);
     if !missing.is_empty() {
@@ -161,7 +161,7 @@ pub fn run(root: &Path, purpose: Purpose) -> Result<(), String> {
     Ok(())
 }
 
-/// The packages of what the purpose needs and is not there, each once.
+/// Returns the packages of missing requirements of a purpose, without duplicates.
 fn missing_packages(purpose: Purpose, is_there: impl Fn(What) -> bool) -> Vec<&'static str> {
     let needs = NEEDS.iter().filter(|need| purpose.needs(need.package));
     let mut packages: Vec<&str> =
@@ -172,7 +172,7 @@ fn missing_packages(purpose: Purpose, is_there: impl Fn(What) -> bool) -> Vec<&'
 
 fn is_there(what: What) -> bool {
     match what {
-        // What only root runs is not on the path of everybody.
+        // Programs for root are not on the `PATH` of other users.
         What::Program(name) => {
             run::find(name).is_some() || Path::new("/usr/sbin").join(name).is_file()
         }
@@ -185,7 +185,7 @@ fn is_there(what: What) -> bool {
     }
 }
 
-/// Whether a version of PostgreSQL has that program.
+/// Returns whether a version of PostgreSQL has this program.
 fn has_version_with(program: &str) -> bool {
     let versions = std::fs::read_dir(POSTGRES_FOLDER).into_iter().flatten().flatten();
     versions.map(|version| version.path().join("bin").join(program)).any(|file| file.is_file())
@@ -196,7 +196,7 @@ fn python() -> PathBuf {
     if system.is_file() { system } else { PathBuf::from("python3") }
 }
 
-/// How this user may install packages.
+/// The way in which this user may install packages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Right {
     Root,
@@ -215,7 +215,7 @@ fn install(packages: &[&str]) -> Result<(), String> {
     if run::find("apt-get").is_none() || right == Right::None {
         return Err(by_hand(packages, run::find("apt-get").is_some()));
     }
-    // Lists first: on a fresh image there are none, and old ones name files that are gone.
+    // The lists are updated first: a fresh image has none, and old ones name files that are gone.
     let update = || apt_get(right, &["update"]);
     let mut arguments = vec!["install", "--yes", "--no-install-recommends"];
     arguments.extend(packages);
@@ -225,7 +225,7 @@ fn install(packages: &[&str]) -> Result<(), String> {
         .map_err(|error| format!("{error}\n{}", by_hand(packages, true)))
 }
 
-/// What to do when we may not or cannot do it.
+/// Returns the instructions for a user that may not or cannot install packages.
 fn by_hand(packages: &[&str], has_apt: bool) -> String {
     let packages = packages.join(" ");
     if has_apt {
@@ -238,7 +238,7 @@ fn by_hand(packages: &[&str], has_apt: bool) -> String {
     }
 }
 
-/// Attempts follow one another at once: apt-get itself waits for its lock and between downloads.
+/// Repeats a command at once if it fails: apt-get itself waits for its lock and between downloads.
 fn repeat(name: &str, mut command: impl FnMut() -> Command) -> Result<(), String> {
     let mut last = String::new();
     for attempt in 1..=ATTEMPTS_MAX {
@@ -257,7 +257,8 @@ fn apt_get(right: Right, arguments: &[&str]) -> Command {
         Right::Root | Right::None => Command::new("apt-get"),
     };
     if right == Right::Sudo {
-        // Without a terminal nobody can type a password: fail at once rather than wait for one.
+        // Without a terminal a password cannot be typed, so sudo fails at once instead of waiting
+        // for it.
         if !std::io::stdin().is_terminal() {
             command.arg("-n");
         }
@@ -269,7 +270,7 @@ fn apt_get(right: Right, arguments: &[&str]) -> Command {
     command
 }
 
-/// The user id as the kernel tells it, so that no crate is needed for one number.
+/// Returns whether the kernel reports user 0, without a crate for one number.
 fn is_root() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     status.lines().any(|line| {
@@ -277,12 +278,12 @@ fn is_root() -> bool {
     })
 }
 
-/// The AWS clients in a folder of their own, at the versions of xtask/requirements.txt.
+/// Installs the AWS clients in a folder of their own, at the versions of xtask/requirements.txt.
 fn python_environment(root: &Path) -> Result<(), String> {
     let folder = root.join("target/venv");
     let list = root.join("xtask/requirements.txt");
     let wanted = std::fs::read_to_string(&list).map_err(|e| format!("{}: {e}", list.display()))?;
-    // Written last, so that an environment that was interrupted half-way is made again.
+    // Written last, so that an interrupted environment is created again.
     let stamp = folder.join("installed.txt");
     if std::fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) {
         return Ok(());
@@ -295,7 +296,7 @@ fn python_environment(root: &Path) -> Result<(), String> {
     repeat("pip install", || {
         let mut pip = Command::new(folder.join("bin/python"));
         pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
-        // The list is all of it: dsnap asks for an older urllib3, and does not use it itself.
+        // The list is complete: dsnap asks for an older urllib3, but does not use it itself.
         pip.args(["--retries", "5", "--timeout", "60", "--ignore-installed", "--no-deps", "-r"]);
         pip.arg(&list);
         pip
@@ -320,7 +321,7 @@ mod tests {
         let installed = |purpose| missing_packages(purpose, |_| false);
         assert_eq!(installed(Purpose::Demo), ["fio"]);
         assert_eq!(installed(Purpose::Clients), CLIENTS);
-        // The same order as all that there is, so that no name is misspelt.
+        // In the order of all packages, so that a misspelt name is found.
         assert_eq!(installed(Purpose::Bench), BENCH);
     }
 

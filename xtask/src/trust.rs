@@ -1,4 +1,4 @@
-//! `cargo x demo-trust`: whether the verdict of the demonstration can be trusted both ways.
+//! `cargo x demo-trust`: checks that the verdict of the demonstration can be trusted both ways.
 //!
 //! The honest server is driven on a quiet machine, beside six busy loops, beside a busy disk, and
 //! with random pauses of the server, of its client and of both: it must never be called broken.
@@ -15,13 +15,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Limiters that are broken.
+/// The limiters that are broken, as mutations.
 const LIMITERS: &str = include_str!("mutations/limiters.txt");
 
 /// The profile that `make demo` builds with.
 const PROFILE: &str = "quick";
 
-/// Runs of the honest server: beside what, and how many.
+/// Runs of the honest server: their disturbance and their number.
 const HONEST: [(Disturbance, u32); 6] = [
     (Disturbance::None, 20),
     (Disturbance::BusyLoops, 10),
@@ -37,7 +37,7 @@ const BROKEN_RUNS: u32 = 20;
 /// Load of each run. The credits of the general purpose volume end after ten seconds of it.
 const LOAD: &str = "16s";
 
-/// The longest that a run may take.
+/// Time limit of a run, in seconds.
 const RUN_SECONDS_MAX: u32 = 180;
 
 /// Exit codes of `evenkeel demo`.
@@ -45,17 +45,17 @@ const KEPT: i32 = 0;
 const BROKEN: i32 = 1;
 const UNDECIDED: i32 = 6;
 
-/// How many runs ended in which way.
+/// The number of runs with each outcome.
 #[derive(Clone, Copy, Default)]
 struct Counts {
     kept: u32,
     undecided: u32,
     broken: u32,
-    /// Runs that could not be made.
+    /// Runs that failed.
     failed: u32,
 }
 
-/// Makes all runs, or one in `share` of them, and prints a table as they come.
+/// Makes all runs, or one in `share` of them, and prints a table row by row.
 pub fn run(root: &Path, share: u32) -> Result<(), String> {
     let folder = root.join("target/demo-trust");
     fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
@@ -90,7 +90,7 @@ fn row(limiter: &str, beside: &str, counts: Counts) {
     println!("| {limiter} | {beside} | {runs} | {kept} | {undecided} | {broken} |");
 }
 
-/// Builds the program of some sources, and returns where it is.
+/// Builds the program from sources, and returns its path.
 fn build(sources: &Path, target: &Path) -> Result<PathBuf, String> {
     let mut cargo = run::cargo(sources, &["build", "--quiet", "--profile", PROFILE]);
     cargo.args(["--bin", "evenkeel"]).env("CARGO_TARGET_DIR", target);
@@ -98,15 +98,15 @@ fn build(sources: &Path, target: &Path) -> Result<PathBuf, String> {
     Ok(target.join(PROFILE).join("evenkeel"))
 }
 
-/// Keeps a program that the next build would overwrite.
+/// Copies a program that the next build would overwrite.
 fn keep(program: &Path, folder: &Path, mutation: &Mutation<'_>) -> Result<PathBuf, String> {
     let kept = folder.join(format!("evenkeel-{}", mutation.property));
     fs::copy(program, &kept).map_err(|error| format!("{}: {error}", kept.display()))?;
     Ok(kept)
 }
 
-/// Runs the demonstration again and again beside a disturbance. What a run printed that was not
-/// kept stands in the folder.
+/// Runs the demonstration repeatedly beside a disturbance. The output of runs that were not kept is
+/// written to the folder.
 fn repeat(
     program: &Path,
     folder: &Path,

@@ -1,8 +1,8 @@
-//! What a client of a volume notices of 200 requests a second to the API of the same server: the
-//! 99th percentile of its reads, with the API idle and with it busy, in turn.
+//! Measures the effect of 200 requests per second to the API on a client of a volume of the same
+//! server: the 99th percentile of its reads, with the API idle and busy in turn.
 //!
 //! `cargo bench -p evenkeel-lab --bench api_beside_io`: five minutes, with fio. The server is put
-//! together as `evenkeel serve` does it, with the store `local` in the folder of temporary files.
+//! together as by `evenkeel serve`, with the store `local` in the folder of temporary files.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a bench measures")]
 
 #[path = "../../control/benches/support/client.rs"]
@@ -28,14 +28,14 @@ use evenkeel_sim::figures::stats;
 use evenkeel_sim::workload::Workload;
 use evenkeel_store::local::pool::LocalPool;
 
-/// Pairs of runs; the medians are told.
+/// Pairs of runs; the medians are printed.
 const PAIRS: u32 = 11;
 /// Seconds of a run.
 const SECONDS: u32 = 6;
-/// Requests to the API in a second, of so many clients.
+/// Requests to the API per second, by all of its clients together.
 const RATE: u32 = 200;
 const CLIENTS: u32 = 4;
-/// Volumes that the API has to tell of.
+/// Volumes in the answers of the API.
 const VOLUMES: u64 = 1_000;
 const ZONE: &str = "local-1a";
 
@@ -51,7 +51,8 @@ fn control(data_dir: &Path) -> ControlConfig {
     }
 }
 
-/// Nanoseconds that the cores of the data plane have run, and have waited for a processor.
+/// Returns the nanoseconds that the cores of the data plane have run, and have waited for a
+/// processor.
 fn core_ns() -> [u64; 2] {
     let mut all = [0, 0];
     for task in fs::read_dir("/proc/self/task").unwrap().flatten() {
@@ -66,7 +67,7 @@ fn core_ns() -> [u64; 2] {
     all
 }
 
-/// What the API is asked for, in turn: six lists, two volumes that are made, two that are changed.
+/// Calls the API, in turn: six lists, two creations of volumes, two changes. Returns the answer.
 fn ask(client: &mut Client, number: u64, made: &str) -> Option<String> {
     let page = [("MaxResults", "100")];
     let one = [("VolumeId.1", made)];
@@ -91,7 +92,7 @@ fn ask(client: &mut Client, number: u64, made: &str) -> Option<String> {
     None
 }
 
-/// Asks the API at a steady rate until it is to stop.
+/// Calls the API at a steady rate until it is asked to stop.
 fn keep_asking(address: SocketAddr, keys: &Credentials, stop: &AtomicBool, asked: &AtomicU64) {
     let mut client = Client::new(address, keys);
     let pause = Duration::from_secs(1) * CLIENTS / RATE;
@@ -104,7 +105,7 @@ fn keep_asking(address: SocketAddr, keys: &Credentials, stop: &AtomicBool, asked
     }
 }
 
-/// Makes a volume: its id.
+/// Creates a volume; returns its id.
 fn volume(client: &mut Client, size_gib: u32) -> String {
     let size = size_gib.to_string();
     let tag = "TagSpecification.1";
@@ -122,7 +123,7 @@ fn volume(client: &mut Client, size_gib: u32) -> String {
     text(&answer, "volumeId").unwrap().to_owned()
 }
 
-/// What one run found.
+/// The results of one run.
 struct Run {
     iops: f64,
     p50_us: f64,
@@ -190,7 +191,7 @@ fn measure(bench: &Bench) {
     let _warm = bench.run(&export, true);
     let (mut quiet, mut busy) = (Vec::new(), Vec::new());
     for pair in 0..PAIRS {
-        // Each is the first as often as the other.
+        // Each comes first in every second pair.
         for is_busy in [pair % 2 == 0, pair % 2 == 1] {
             let runs = if is_busy { &mut busy } else { &mut quiet };
             runs.push(bench.run(&export, is_busy));

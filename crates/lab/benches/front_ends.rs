@@ -1,8 +1,8 @@
-//! What a file costs that is an NBD export: nbdfuse's beside our own, with the same server below
-//! and the same file system and program above, in turn.
+//! Compares the costs of a file that is an NBD export: nbdfuse's beside that of this crate's
+//! stripe, in turn, with the same server below and the same file system and program above.
 //!
-//! `cargo bench -p evenkeel-lab --bench front_ends`, as root: two minutes, on a machine that does
-//! nothing else.
+//! `cargo bench -p evenkeel-lab --bench front_ends`, as root: two minutes, on a machine without
+//! other load.
 #![allow(clippy::unwrap_used, reason = "a bench fails by panicking")]
 
 use std::fs;
@@ -17,10 +17,10 @@ use evenkeel_lab::bench::stripe::Member;
 use evenkeel_lab::bench::sysbench::Test;
 use evenkeel_sim::figures::stats;
 
-/// Runs of each; their median is told.
+/// Runs of each; their median is printed.
 const PAIRS: u64 = 5;
 
-/// Nanoseconds that threads of this name have spent on a processor, of all processes.
+/// Returns the nanoseconds that threads of this name have spent on a processor, in all processes.
 fn busy_ns(name: &str) -> u64 {
     let below = |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten();
     let tasks = below(Path::new("/proc")).flat_map(|process| below(&process.path().join("task")));
@@ -34,8 +34,8 @@ fn busy_ns(name: &str) -> u64 {
     of_name.map(|task| ns(&task)).sum()
 }
 
-/// IOPS, mean latency in ms, 95th percentile in ms, and the front end's microseconds of a processor
-/// for each request.
+/// Returns IOPS, mean latency in ms, 95th percentile in ms, and the frontend's processor time for
+/// each request in microseconds.
 fn measure(folder: &Path, front: Frontend<'_>, thread: &str, test: &Test) -> [f64; 4] {
     fs::create_dir_all(folder).unwrap();
     let stack = MountStack::open(folder, &[front], FileSystem::Xfs).unwrap();

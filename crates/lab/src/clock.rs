@@ -1,4 +1,4 @@
-//! The only file of this crate that asks what time it is.
+//! The crate's clocks and sleeps; no other file of it uses those of the system.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -6,28 +6,28 @@ use evenkeel_core::volume::Date;
 use rustix::thread::clock_nanosleep_absolute;
 use rustix::time::{ClockId, Timespec};
 
-/// The present point on the monotonic clock.
+/// Returns the present time of the monotonic clock.
 #[must_use]
 #[allow(clippy::disallowed_methods, reason = "this crate's one clock")]
 pub fn now() -> Instant {
     Instant::now()
 }
 
-/// Nanoseconds on the monotonic clock, as [`sleep_until_ns`] takes them.
+/// Returns the nanoseconds of the monotonic clock, as [`sleep_until_ns`] takes them.
 pub(crate) fn monotonic_ns() -> u64 {
     evenkeel_store::clock::now().ns
 }
 
-/// Microseconds since 1970, for what has to be compared with the clock of another program.
+/// Returns the microseconds since 1970, for comparisons with times of other programs.
 #[allow(clippy::disallowed_methods, reason = "this crate's one clock")]
 pub(crate) fn unix_us() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Sleeps until a point of the monotonic clock. Only for [`crate::stalls`], whose subject is when
-/// a sleeper wakes, and for tables of the kernel that tell nobody when they change. It may return
-/// early, after a signal.
+/// Sleeps until a time of the monotonic clock. It is only for [`crate::stalls`], which measures
+/// when a sleeper wakes, and for polls of the kernel's tables, whose changes cannot be waited for.
+/// It may return early, after a signal.
 pub(crate) fn sleep_until_ns(deadline_ns: u64) {
     // Both parts are small enough for any of their types.
     let (seconds, ns) = (deadline_ns / 1_000_000_000, deadline_ns % 1_000_000_000);
@@ -35,7 +35,7 @@ pub(crate) fn sleep_until_ns(deadline_ns: u64) {
     let _ = clock_nanosleep_absolute(ClockId::Monotonic, &deadline);
 }
 
-/// Lets a span pass that a measurement is defined by.
+/// Waits for a duration that is part of a measurement's definition.
 pub(crate) fn pause(span: Duration) {
     let end_ns = monotonic_ns() + u64::try_from(span.as_nanos()).unwrap_or(u64::MAX / 2);
     while monotonic_ns() < end_ns {
@@ -43,7 +43,7 @@ pub(crate) fn pause(span: Duration) {
     }
 }
 
-/// The present date and time as `2026-11-21 03:56:41 UTC`.
+/// Returns the present date and time as `2026-11-21 03:56:41 UTC`.
 #[must_use]
 #[allow(clippy::disallowed_methods, reason = "this crate's one clock")]
 pub fn utc_now() -> String {
@@ -52,7 +52,7 @@ pub fn utc_now() -> String {
     utc_text(since.as_secs())
 }
 
-/// Seconds since 1970 as text.
+/// Returns seconds since 1970 as text.
 fn utc_text(unix_s: u64) -> String {
     let date = Date::of_unix_day(unix_s / 86_400);
     let second = unix_s % 86_400;

@@ -1,7 +1,7 @@
 //! The demonstration: several volumes driven at once, and a verdict for each.
 //!
-//! Pure orchestration. Whoever calls it has created the volumes and says where they are; the
-//! promise it passes is the one the volumes' types make.
+//! It only runs loads and judges them. The caller has created the volumes and provides their
+//! addresses. The promises that it passes are those of the volumes' types.
 
 use std::path::Path;
 
@@ -19,66 +19,66 @@ use evenkeel_engine::Recorder;
 use evenkeel_sim::oracle::recorded::Provisioned;
 use evenkeel_sim::workload::Workload;
 
-/// How long the demonstration drives its volumes, in seconds: three bursts' worth of the small
-/// credit balance, so that the time after it is most of what is seen.
+/// Duration of the demonstration's load, in seconds: three times as long as the small credit
+/// balance lasts, so that most of it is after the burst.
 pub const DURATION_S: u32 = 30;
 
 /// I/O credits that the gp2 volume of the demonstration starts with: at 3,000 IOPS and a baseline
 /// of 300 they last 10 s.
 pub const GP2_CREDITS: u64 = 27_000;
 
-/// What a record holds of each request: that it was submitted, and that it was dispatched.
+/// Entries of a request in a record: its submission and its dispatch.
 const ENTRIES_PER_REQUEST: u64 = 2;
 
-/// Room beside requests, for names and changes of volumes, and for a limiter that lets more pass.
+/// Further entries for names and changes of volumes, and for a limiter that lets more pass.
 const ENTRIES_BESIDE: u64 = 1 << 20;
 
-/// The largest record: about 4 GiB, of which only what is used takes memory.
+/// Maximum number of entries, about 4 GiB. Only the used part takes memory.
 const ENTRIES_MAX: u64 = 1 << 26;
 
-/// A volume without waiting requests for less than this needs no word.
+/// Time without waiting requests below which a volume is not mentioned.
 const IDLE_WORTH_A_WORD_US: u64 = 50_000;
 
 /// Seconds that fio takes to set up and to end.
 const SETUP_S: u64 = 5;
 
-/// I/Os a second of a volume that has no limit, of which a record is not needed.
+/// I/Os per second of a volume without a limit, for the size of the record.
 const UNLIMITED_IOPS: u64 = 10_000;
 
 /// One volume of the demonstration.
 #[derive(Clone, Debug)]
 pub struct DemoVolume {
-    /// What it is called.
+    /// Its name.
     pub name: String,
     /// Its type, as users write it: `io2`.
     pub volume_type: String,
     /// Its size in GiB.
     pub size_gib: u32,
-    /// What was promised, with the credit balances that were set last.
+    /// Its promise, with the credit balances that were set last.
     pub promise: Promise,
-    /// What to do to it.
+    /// The load on it.
     pub workload: Workload,
-    /// Where it is.
+    /// Its address.
     pub uri: NbdUri,
-    /// How it was provisioned, for a server whose dispatches are recorded.
+    /// Its limits and balances, for a server whose dispatches are recorded.
     pub provisioned: Option<Provisioned>,
 }
 
-/// The workload of the demonstration: 16 KiB, the size at which IOPS are sold, with a queue that is
-/// deep enough for `iops`.
+/// Returns the workload of the demonstration: 16 KiB, the size at which IOPS are sold, with a queue
+/// that is deep enough for `iops`.
 #[must_use]
 pub fn workload(read_percent: u8, iops: u64, seed: u64) -> Workload {
-    // A queue of 32 keeps 16,000 IOPS busy as long as an I/O takes less than 2 ms; the greedy
-    // neighbour pushes harder.
+    // A queue of 32 keeps 16,000 IOPS busy as long as an I/O takes less than 2 ms. A volume with a
+    // higher rate gets a deeper one.
     let queue_depth = if iops > 10_000 { 64 } else { 32 };
     Workload { read_percent, seed, ..Workload::random_read(16 << 10, queue_depth, DURATION_S) }
 }
 
-/// How long [`available`] looks, in seconds.
+/// Duration of the load of [`available`], in seconds.
 pub const LOOK_S: u32 = 2;
 
-/// I/Os a second that each volume gets when all of them are driven at once, as the machine is now.
-/// What volumes may save while they are idle is not counted.
+/// Returns the I/Os per second that each volume gets if all of them are driven at once, on the
+/// machine as it is now. Tokens that volumes may save while they are idle are not counted.
 ///
 /// # Errors
 /// When the load cannot be run.
@@ -98,14 +98,14 @@ pub fn available(volumes: &[DemoVolume], folder: &Path) -> Result<Vec<u64>, LabE
     Ok(volumes.iter().zip(&run.measurements).map(|(of, measured)| rate(of, measured)).collect())
 }
 
-/// What may be promised to a volume that was to get `wanted` I/Os a second and got `measured` of
-/// them: what it wants if it got that, else four fifths of what it got, in whole hundreds.
+/// Returns the IOPS that can be promised to a volume that requested `wanted` and got `measured`:
+/// `wanted` if it got that, otherwise four fifths of `measured`, in whole hundreds.
 #[must_use]
 pub fn affordable(wanted: u64, measured: u64) -> u64 {
     if measured * 100 >= wanted * 98 { wanted } else { (measured * 4 / 5 / 100 * 100).max(100) }
 }
 
-/// What is known of the server that the volumes are on.
+/// The server of the volumes.
 pub enum Serving<'a> {
     /// Its data plane is in this process, and its dispatches are recorded.
     Here(Recording<'a>),
@@ -114,12 +114,12 @@ pub enum Serving<'a> {
     Elsewhere,
 }
 
-/// A record of a data plane of this process, under way.
+/// A record of a data plane of this process, which continues.
 pub struct Recording<'a>(&'a Recorder);
 
 impl<'a> Recording<'a> {
-    /// Begins a record with room for all requests that the limits of these volumes allow. To be
-    /// called before credits are set, so that the record has them.
+    /// Begins a record with room for all requests that the limits of these volumes allow. It must
+    /// begin before credits are set, so that it contains them.
     #[must_use]
     pub fn begin(recorder: &'a Recorder, volumes: &[DemoVolume]) -> Self {
         let iops = |volume: &DemoVolume| {
@@ -164,7 +164,8 @@ impl Serving<'_> {
 }
 
 /// Drives all volumes at once, then judges each by `bands`. Credits must have been set right before
-/// the call: what may have been earned until the load began widens the bounds of the verdict.
+/// the call: credits that may have been earned until the load began widen the bounds of the
+/// verdict.
 ///
 /// `progress` is called about once a second with every volume, in their order. `folder` holds the
 /// logs while they are needed.
@@ -239,7 +240,7 @@ pub fn run(
     Ok(report.with_note(is_elsewhere.then(|| bands.sentence_of_ceilings())))
 }
 
-/// What to know of a volume whose limits had nothing to hold back for some time; nothing where
+/// Returns a remark on a volume that had no request waiting at its limits for some time; `None` if
 /// that was short.
 fn late_store(name: &str, idle: &Stalls) -> Option<String> {
     let idle_us = idle.total_us();
@@ -252,12 +253,13 @@ fn late_store(name: &str, idle: &Stalls) -> Option<String> {
     })
 }
 
-/// When a volume's load began, in microseconds since 1970.
+/// Returns the start of a volume's load, in microseconds since 1970.
 pub(crate) fn start_us(measurement: &Measurement) -> Option<u64> {
     measurement.started_unix_ms.map(|start_ms| start_ms.saturating_mul(1_000))
 }
 
-/// A stall counts only when it is known where in every volume's series it lies.
+/// Returns the observations if the start of every load is known, since stalls cannot be placed
+/// otherwise.
 pub(crate) fn placeable(observed: Observed, measurements: &[Measurement]) -> Observed {
     match measurements.iter().all(|measurement| measurement.started_unix_ms.is_some()) {
         true => observed,
@@ -265,7 +267,7 @@ pub(crate) fn placeable(observed: Observed, measurements: &[Measurement]) -> Obs
     }
 }
 
-/// The stalls while the load ran, counted from the start of the volume that began first.
+/// Returns the stalls while the load ran, counted from the start of the volume that began first.
 pub(crate) fn during_load(observed: &Observed, measurements: &[Measurement]) -> Observed {
     let from_us = measurements.iter().filter_map(start_us).min().unwrap_or(0);
     let length_s = measurements.iter().map(|measurement| measurement.workload.duration_s).max();
@@ -273,7 +275,7 @@ pub(crate) fn during_load(observed: &Observed, measurements: &[Measurement]) -> 
     observed.during(from_us, length_us)
 }
 
-/// One line of progress: every volume's rate, in the volumes' order.
+/// Returns one line of progress: every volume's rate, in the volumes' order.
 #[must_use]
 pub fn progress_line(volumes: &[VolumeProgress]) -> String {
     let runtime_ms = volumes.iter().map(|volume| volume.runtime_ms).max().unwrap_or(0);

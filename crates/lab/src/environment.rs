@@ -1,4 +1,4 @@
-//! What a figure was measured on, so that a reader can judge it: machine, kernel, versions, load.
+//! The machine and software of a measurement, for its reader: machine, kernel, versions, load.
 
 use std::fs;
 
@@ -14,16 +14,16 @@ pub struct Environment {
     pub fio: String,
     /// Kernel name and release.
     pub kernel: String,
-    /// The processor's name, when the kernel tells it.
+    /// The processor's name, if the kernel reports it.
     pub processor: String,
     /// Processors that this process may use.
     pub processors: u64,
-    /// Memory in bytes; 0 when the kernel does not tell.
+    /// Memory in bytes; 0 if the kernel does not report it.
     pub memory_bytes: u64,
 }
 
 impl Environment {
-    /// Reads what the system tells about itself. What it does not tell stays empty.
+    /// Reads the properties of the system. Those that it does not report stay empty.
     #[must_use]
     pub fn read(fio: String) -> Self {
         let uname = rustix::system::uname();
@@ -43,7 +43,8 @@ impl Environment {
         }
     }
 
-    /// The line above a table: when it was measured, and on what.
+    /// Returns the line above a table, with the time of the measurement, the machine and its
+    /// software.
     #[must_use]
     pub fn heading(&self, measured_at: &str) -> String {
         let Self { evenkeel, fio, kernel, processors, .. } = self;
@@ -51,13 +52,14 @@ impl Environment {
     }
 }
 
-/// Processors that this process may use; 1 when the system does not tell.
+/// Returns the processors that this process may use; 1 if the system does not report them.
 #[must_use]
 pub fn processors() -> u64 {
     std::thread::available_parallelism().map_or(1, |count| count.get() as u64)
 }
 
-/// The load average of the last minute, in hundredths; `None` where the kernel does not tell.
+/// Returns the load average of the last minute, in hundredths; `None` if the kernel does not report
+/// it.
 #[must_use]
 pub fn load_hundredths() -> Option<u64> {
     parse_load(&fs::read_to_string("/proc/loadavg").ok()?)
@@ -68,13 +70,14 @@ fn parse_load(loadavg: &str) -> Option<u64> {
     Some(whole.parse::<u64>().ok()? * 100 + hundredths.parse::<u64>().ok()?)
 }
 
-/// Memory that programs could still get, in bytes; `None` when the kernel does not tell.
+/// Returns the memory that programs can still get, in bytes; `None` if the kernel does not report
+/// it.
 #[must_use]
 pub fn available_memory_bytes() -> Option<u64> {
     memory_field(&fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable")
 }
 
-/// The value of the first `name : value` line.
+/// Returns the value of the first `name : value` line.
 fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines()
         .filter_map(|line| line.split_once(':'))

@@ -1,5 +1,4 @@
-//! How an experiment can fail to take place. A promise that was not kept is a verdict, not an
-//! error.
+//! Errors of experiments. A promise that was not kept is a verdict, not an error.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -8,12 +7,12 @@ use std::time::Duration;
 use evenkeel_sim::promise::Unjudgeable;
 use evenkeel_sim::workload::BadWorkload;
 
-/// Why an experiment could not be run or judged.
+/// The reason for which an experiment could not be run or judged.
 #[derive(Debug)]
 pub enum LabError {
     /// A program is not installed.
     ToolMissing {
-        /// The program that was looked for.
+        /// The program.
         tool: String,
         /// The Debian or Ubuntu package that holds it.
         package: &'static str,
@@ -22,7 +21,7 @@ pub enum LabError {
     ToolFailed {
         /// The program.
         tool: String,
-        /// How it ended: exit status or signal, or what was missing.
+        /// Its exit status or signal, or the missing part.
         how: String,
         /// The last lines it printed.
         said: String,
@@ -31,49 +30,49 @@ pub enum LabError {
     },
     /// A program was still running at its deadline and was killed.
     Deadline {
-        /// What was waited for.
+        /// The program or condition that was waited for.
         what: String,
-        /// How long.
+        /// The length of the wait.
         after: Duration,
     },
-    /// A program printed something that we do not understand.
+    /// The output of a program could not be parsed.
     BadOutput {
         /// The program.
         tool: &'static str,
-        /// What was wrong and where.
+        /// The fault, and its place.
         what: String,
     },
     /// A workload outside the bounds the laboratory accepts.
     BadWorkload(String),
-    /// Something that an experiment has started does not work; the text says what.
+    /// A part that an experiment has started does not work.
     Failed {
-        /// What.
+        /// The fault.
         what: String,
-        /// What to do about it, where that is known.
+        /// A remedy, if it is known.
         hint: Option<&'static str>,
     },
     /// There is no result of this name; the text says where.
     NotFound(String),
-    /// The caller's own error, from the API of a server that an experiment has started.
+    /// An error of the caller's client for the API of a server that an experiment has started.
     Api(Box<dyn std::error::Error + Send + Sync>),
     /// This experiment cannot say whether the promise was kept; the text says why.
     Unjudgeable(String),
-    /// What was named cannot be driven.
+    /// The named target cannot be driven.
     BadTarget {
-        /// What was named.
+        /// The target, as the user named it.
         name: String,
-        /// Why not.
+        /// The reason.
         why: String,
-        /// What to do about it.
+        /// A remedy.
         hint: String,
     },
     /// A file or socket could not be used.
     Io {
-        /// What was being done.
+        /// The action that failed.
         what: &'static str,
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// A chart could not be drawn.
@@ -137,17 +136,17 @@ impl From<Unjudgeable> for LabError {
 }
 
 impl LabError {
-    /// A [`LabError::Failed`] that says what another error says; shaped for `map_err`.
+    /// Creates a [`LabError::Failed`] with the text of another error; for `map_err`.
     pub(crate) fn failed(what: impl fmt::Display) -> Self {
         Self::Failed { what: what.to_string(), hint: None }
     }
 
-    /// A file or folder that the user has named cannot be used; shaped for `map_err`.
+    /// Creates an error of a file or folder that the user has named; for `map_err`.
     pub(crate) fn path(path: &Path) -> impl FnOnce(std::io::Error) -> Self {
         move |error| Self::failed(format!("{}: {error}", path.display()))
     }
 
-    /// An [`LabError::Io`]; shaped for `map_err`.
+    /// Creates a [`LabError::Io`]; for `map_err`.
     pub(crate) fn io(
         what: &'static str,
         path: impl Into<PathBuf>,

@@ -14,8 +14,8 @@ pub fn write(path: &Path, text: &str) -> Result<(), LabError> {
     fs::write(path, text).map_err(LabError::path(path))
 }
 
-/// Writes a text so that it is there whole or not at all, whoever reads it meanwhile and whatever
-/// fails: under another name, synced and renamed.
+/// Writes a text so that readers, and a restart after a crash, see either the old or the new one as
+/// a whole. It is written under another name, synced and renamed.
 ///
 /// # Errors
 /// With the path, if the file cannot be written; it is then what it was before.
@@ -46,7 +46,7 @@ mod tests {
             write_whole(&path, text).unwrap();
             assert_eq!(fs::read_to_string(&path).unwrap(), text);
         }
-        // What cannot take its place changes nothing, and leaves nothing.
+        // A failed rename changes nothing, and leaves no draft.
         let occupied = folder.path().join("folder");
         fs::create_dir(&occupied).unwrap();
         let failure = format!("{:?}", write_whole(&occupied, "text").unwrap_err());

@@ -1,16 +1,15 @@
-//! The laboratory: live measurements, and what they come to.
+//! The laboratory: live measurements, and their results.
 //!
-//! The reading order is the order of the data: a [`Workload`] is run by [`mod@bench`] (live, with
-//! fio, programs or databases) and becomes a [`Series`] and a latency histogram; the [`checker`]
-//! compares it with what was promised and returns a verdict; [`report`] prints it. [`demo`] is the
-//! four in a row, [`prove`] does it on any disk, and a [`suite`] lays live and simulated runs
-//! beside published figures. [`published`] has the figures of the whole server, with servers that
-//! it starts itself. [`stalls`] watches the machine, so that its pauses are not counted against a
-//! volume.
+//! The reading order is the order of the data. [`mod@bench`] runs a [`Workload`] (live, with fio,
+//! programs or databases), which results in a [`Series`] and a latency histogram. The [`checker`]
+//! compares them with the promise and returns a verdict; [`report`] prints it. [`demo`] does these
+//! four steps in a row, [`prove`] does them on any disk, and a [`suite`] compares live and
+//! simulated runs with published figures. [`published`] has the figures of the whole server, and
+//! starts servers itself. [`stalls`] watches the machine, so that its pauses are not counted
+//! against a volume.
 //!
-//! Absent on purpose: the client of the API, which is the binary's and comes in as a
-//! [`bench::server_process::ControlApi`]; and what runs in virtual time, which is in
-//! `evenkeel-sim`.
+//! Two things are not here: the client of the API, which belongs to the binary and is passed in as
+//! a [`bench::server_process::ControlApi`]; and virtual time, which is in `evenkeel-sim`.
 //!
 //! [`Workload`]: evenkeel_sim::workload::Workload
 //! [`Series`]: evenkeel_sim::figures::series::Series

@@ -1,6 +1,7 @@
-//! The control plane's journal on a real etcd, and what etcd and other leaders may do to it.
+//! The control plane's journal on a real etcd, and the faults that etcd and other leaders may
+//! cause.
 //!
-//! Skipped, aloud, where etcd is not installed.
+//! The tests are skipped with a message if etcd is not installed.
 
 #![allow(clippy::unwrap_used)]
 
@@ -28,7 +29,7 @@ use evenkeel_lab::bench::etcd::{Etcd, Setup, Tls};
 use evenkeel_lab::{LabError, clock};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Starts an etcd, or says that the test is skipped.
+/// Starts an etcd; returns `None` and prints that the test is skipped if it is not installed.
 fn etcd(folder: &Path, setup: Setup) -> Option<Etcd> {
     match Etcd::start(&folder.join("etcd"), setup) {
         Ok(etcd) => Some(etcd),
@@ -52,7 +53,7 @@ fn keys() -> Keys {
 /// The cluster's number.
 const NUMBER: u128 = 7;
 
-/// A client of a cluster that was founded, as its first node does that.
+/// Returns a client of a cluster, which it founds as the first node does.
 fn client(endpoints: Vec<String>) -> Client {
     let client = Client::new(&Options { endpoints, ..Options::default() }).unwrap();
     found(&client);
@@ -71,7 +72,7 @@ fn election(client: &Client, node: &str) -> Election {
     Election::new(client.clone(), keys(), NUMBER, candidate)
 }
 
-/// Becomes the leader, as soon as the one before is gone.
+/// Becomes the leader as soon as the previous one has lost its lease.
 fn lead(client: &Client, node: &str) -> (EtcdJournal, Leadership) {
     let leadership = election(client, node).wait(Duration::from_secs(30)).unwrap();
     let leadership = leadership.expect("the leadership");
@@ -112,7 +113,7 @@ fn a_leader_whose_lease_is_gone_commits_nothing() {
     let (mut first, held) = lead(&client, "n1");
     let empty = first.load().unwrap().revision;
     let revision = first.commit(&change(1), empty).unwrap();
-    // A follower knows whom to ask, and commits nothing.
+    // A follower knows the leader's address, and commits nothing.
     let Standing::Follows(leader) = election(&client, "n2").campaign().unwrap() else {
         panic!("two leaders");
     };
@@ -124,7 +125,7 @@ fn a_leader_whose_lease_is_gone_commits_nothing() {
     let watch = follower.watch(revision).unwrap();
 
     etcd.client(&["lease", "revoke", &held.lease()]).unwrap();
-    // Nobody leads now.
+    // There is no leader now.
     let refused = first.commit(&change(2), revision).unwrap_err();
     assert!(refused.to_string().contains("nobody leads"), "{refused}");
     let (mut second, held_by_second) = lead(&client, "n2");
@@ -133,21 +134,21 @@ fn a_leader_whose_lease_is_gone_commits_nothing() {
     assert!(matches!(refused, JournalError::Deposed(_)), "{refused}");
     let revision = second.commit(&change(4), revision).unwrap();
     assert_eq!(numbers(&second.load().unwrap()), [1, 4].into());
-    // A journal of the first one's leadership that is opened now does not commit either.
+    // A journal that is opened now for the first one's leadership commits nothing either.
     let mut again = EtcdJournal::lead(client.clone(), keys(), held.clone());
     assert_eq!(numbers(&again.load().unwrap()), [1, 4].into());
     let refused = again.commit(&change(5), revision).unwrap_err();
     let text = refused.to_string();
     assert!(text.contains("n2 leads, at n2:8451"), "{text}");
-    // The follower has seen the second one's commit, and no other.
+    // The follower has seen the second one's commit, but no other.
     assert_eq!(next(&watch), (revision, change(4)));
-    // Who resigns is followed at once.
+    // After a resignation, a new leader can be elected at once.
     held_by_second.resign().unwrap();
     assert!(!held_by_second.is_held());
     assert!(matches!(election(&client, "n3").campaign().unwrap(), Standing::Leads(_)));
 }
 
-/// A process of a node that says that it lives.
+/// Returns a process of a node that is alive.
 fn inst() -> Inst {
     let nowhere = "127.0.0.1:1".parse().unwrap();
     Inst {
@@ -183,23 +184,23 @@ fn an_etcd_that_lost_its_data_elects_no_leader() {
         let text = error.to_string();
         assert!(text.contains("/evenkeel/test/id is missing"), "{text}");
     }
-    // The same for the etcd of another cluster of this name, which has a leader.
+    // The same happens with the etcd of another cluster of this name, which has a leader.
     kv.once("id", number::text_of(NUMBER + 1).as_bytes()).unwrap();
     let other = Leader { node: "x".into(), incarnation: "x".into(), address: "x:1".into() };
     let other = Election::new(client.clone(), keys(), NUMBER + 1, other).campaign().unwrap();
     assert!(matches!(other, Standing::Leads(_)), "{other:?}");
     let error = election(&client, "n2").campaign().unwrap_err();
     assert!(error.to_string().contains("has another number"), "{error}");
-    // Nothing was written there by a node of this cluster.
+    // No node of this cluster has written there.
     assert_eq!(kv.all("n/").unwrap().values, vec![]);
 }
 
-/// Names etcd's endpoints and the file of what was committed to the process below.
+/// Names etcd's endpoints and the file of committed changes to the process below.
 const ENDPOINTS: &str = "EVENKEEL_TEST_ETCD";
 const FILE: &str = "EVENKEEL_TEST_FILE";
 
-/// The other process of the next test: leads and commits until it is refused. Without the
-/// variables it has nothing to do.
+/// The other process of the next test: it leads and commits until it is refused. Without the
+/// variables it does nothing.
 #[test]
 fn a_process_that_leads() {
     let (Ok(endpoints), Ok(file)) = (std::env::var(ENDPOINTS), std::env::var(FILE)) else {
@@ -262,7 +263,7 @@ fn a_leader_that_slept_commits_nothing() {
     let lines = committed(&file);
     let refused = lines.last().unwrap();
     assert!(refused.contains("no longer leads") && refused.contains("n2:8451"), "{refused}");
-    // One commit may have been on its way: it was stored before the other one led, or never.
+    // One commit may have been under way: it was stored before the other leader's term, or never.
     let done: BTreeSet<u64> = lines.iter().filter_map(|line| line.parse().ok()).collect();
     assert!(done.len() <= at_stop.len() + 1, "{} after {}", done.len(), at_stop.len());
     assert!(done.is_subset(&numbers(&before)), "{done:?}");
@@ -281,7 +282,7 @@ fn a_leader_that_does_not_know_the_last_commit_must_reload() {
     let client = client(etcd.endpoints());
     let (mut journal, held) = lead(&client, "n1");
     let before = journal.load().unwrap().revision;
-    // The same commit as one of the leader whose answer it never got.
+    // A commit of the leader whose answer was lost.
     let mut unheard = EtcdJournal::lead(client.clone(), keys(), held.clone());
     unheard.load().unwrap();
     unheard.commit(&change(1), before).unwrap();
@@ -294,19 +295,19 @@ fn a_leader_that_does_not_know_the_last_commit_must_reload() {
     let loaded = journal.load().unwrap();
     assert_eq!(numbers(&loaded), [1].into());
     journal.commit(&change(2), loaded.revision).unwrap();
-    // A change that is too large, or not allowed, says nothing about what etcd has.
+    // A change that is too large, or not allowed, leaves no doubt about etcd's contents.
     let many: Vec<Event> = (0..200).map(volume).collect();
     let revision = journal.load().unwrap().revision;
     journal.commit(&many.into(), revision).unwrap_err();
     assert!(!held.must_reload());
-    // Without the leader's key no other commit succeeds either, although the lease holds.
+    // Without the leader's key no commit succeeds, although the lease holds.
     etcd.client(&["del", "/evenkeel/test/leader"]).unwrap();
     let refused = journal.commit(&change(3), revision).unwrap_err();
     assert!(matches!(refused, JournalError::Deposed(_)), "{refused}");
     assert!(held.must_reload() && held.is_held());
 }
 
-/// The volume of a number, made for a client token.
+/// Returns the creation of a volume of this number, with a client token.
 fn change_with_token(number: u64) -> Change {
     let of = VolumeId::from_bits(number.into());
     let token = Token { fingerprint: String::new(), volume: of, used: UnixMs(5) };
@@ -330,11 +331,11 @@ fn a_lease_of_tokens_that_is_gone_is_taken_again_and_history_is_given_up_twice()
     let revision = journal.commit(&change_with_token(2), revision).unwrap();
     let loaded = journal.load().unwrap();
     assert_eq!(loaded.model.tokens.keys().collect::<Vec<_>>(), ["token-2"]);
-    // What is compacted already is no failure, and what was read meanwhile begins anew.
+    // A second compaction is no failure, and an interrupted load begins again.
     upkeep::compact(&client, revision.0).unwrap();
     upkeep::compact(&client, revision.0).unwrap();
     assert_eq!(journal.load().unwrap().revision, revision);
-    // A lease that is gone is answered with no time, and is lost for good.
+    // etcd reports no remaining time for a lease that has ended, and the leadership is lost.
     etcd.client(&["lease", "revoke", &held.lease()]).unwrap();
     wait_for("the end of the leadership", || held.is_lost());
 }
@@ -374,7 +375,7 @@ fn a_full_etcd_is_cleared_and_elects_a_leader_again() {
     assert_eq!(answers.len(), 3);
     assert!(answers.iter().all(|answer| answer.is_full && answer.has_leader), "{answers:?}");
     assert!(answers.iter().all(|answer| answer.bytes > 3_000_000), "{answers:?}");
-    // The node that has the first turn does it by itself.
+    // The upkeep of the node with the first turn makes room.
     let upkeep = upkeep::Upkeep::start(client.clone(), 1, || true).unwrap();
     let is_cleared = || {
         let seen = upkeep.seen();
@@ -388,8 +389,8 @@ fn a_full_etcd_is_cleared_and_elects_a_leader_again() {
     assert!(upkeep.seen().iter().all(|member| member.answer.unwrap().bytes < 2_000_000));
 }
 
-/// Commits one volume after the other until it is told to stop; what was stored, and what was
-/// not.
+/// Commits one volume after the other until it is asked to stop. Returns the numbers that were
+/// stored, and those that were not.
 fn commit_on(
     client: &Client,
     is_over: &AtomicBool,
@@ -409,7 +410,7 @@ fn commit_on(
                 told.store(number, Ordering::Relaxed);
                 continue;
             }
-            // Neither said to be stored nor not to be.
+            // Its outcome is unknown.
             Err(JournalError::Unknown(_)) => {}
             Err(error @ JournalError::OtherForm(_)) => panic!("{error}"),
             Err(_) => _ = not_stored.insert(number),
@@ -457,14 +458,14 @@ fn three_members_lose_one_and_then_a_majority() {
     let (mut journal, held) = lead(&client, "n1");
     let mut revision = journal.load().unwrap().revision;
     revision = journal.commit(&change(1), revision).unwrap();
-    // The client talks to the first one.
+    // The client is connected to the first one.
     etcd.kill_member(0).unwrap();
     for number in 2..20 {
         revision = journal.commit(&change(number), revision).unwrap();
     }
-    // etcd may elect a leader of its own first, which makes leases longer.
+    // etcd may elect its own leader first, which extends leases.
     wait_for("a renewal", || held.is_held());
-    // One that hangs is as good as one that is gone; a majority is missing now.
+    // A member that hangs is as good as a dead one, so a majority is missing now.
     etcd.pause_member(1).unwrap();
     let error = journal.commit(&change(20), revision).unwrap_err();
     let text = error.to_string();
@@ -475,7 +476,7 @@ fn three_members_lose_one_and_then_a_majority() {
     assert!(held.must_reload(), "{text}");
     etcd.resume_member(1).unwrap();
     etcd.wait().unwrap();
-    // The next one finds out what became of the last.
+    // The next commit shows the outcome of the last one.
     let mut follower = EtcdJournal::follow(client.clone(), keys());
     let next = journal.commit(&change(21), revision);
     let there = numbers(&follower.load().unwrap());
@@ -484,7 +485,7 @@ fn three_members_lose_one_and_then_a_majority() {
         Err(JournalError::Conflict { .. }) => {
             assert!(there.contains(&20) && !there.contains(&21), "{there:?}");
         }
-        // The lease ended meanwhile.
+        // The lease has ended meanwhile.
         Err(JournalError::Deposed(_)) => assert!(!there.contains(&21), "{there:?}"),
         Err(error) => panic!("{error}"),
     }
@@ -512,7 +513,7 @@ fn history_that_is_given_up_is_told_to_whoever_needs_it() {
     let gone = Change::from(vec![Event::VolumeGone(VolumeId::from_bits(1))]);
     revision = journal.commit(&gone, revision).unwrap();
     assert_eq!(next(&watch), (revision, gone));
-    // What another program writes into a key is noticed, not overwritten.
+    // A value that another program has written to a key is detected, and not overwritten.
     let key = format!("/evenkeel/test/v/{}", VolumeId::from_bits(2));
     etcd.client(&["put", &key, "{}"]).unwrap();
     assert!(!held.must_reload());
@@ -537,7 +538,8 @@ fn what_is_too_large_for_a_transaction_is_refused_with_its_limit() {
     let large = Change::from(vec![Event::Volume(large)]);
     let refused = journal.commit(&large, revision).unwrap_err().to_string();
     assert!(refused.contains("may have 1572864"), "{refused}");
-    // Balances have no such limit: what does not fit goes first.
+    // Balances have no such limit: those that do not fit are written before, in transactions of
+    // their own.
     let mut all = change(1);
     let balances = evenkeel_core::qos::pacing::Balances { operations: Some(7), bytes: Some(8) };
     all.unleased.volumes =
@@ -582,14 +584,14 @@ fn a_user_and_its_password_are_asked_for() {
     let other = Keys::of("other").unwrap();
     let error = EtcdJournal::follow(keeper.clone(), other).load().unwrap_err().to_string();
     assert!(error.contains("permission denied") && error.contains("on this prefix"), "{error}");
-    // A member that starts anew knows no token of before.
+    // A member that starts again has no tokens of earlier sessions.
     etcd.kill_member(0).unwrap();
     etcd.start_member(0).unwrap();
     let revision = journal.commit(&change(2), revision).unwrap();
     assert_eq!(journal.load().unwrap().revision, revision);
 }
 
-/// A certificate for loopback, and who has signed it; `None` without openssl.
+/// Returns a certificate for loopback, with its authority; `None` without openssl.
 fn certificates(folder: &Path) -> Option<Tls> {
     let path = |name: &str| -> PathBuf { folder.join(name) };
     let request = |words: &[&str]| {
@@ -635,7 +637,7 @@ fn both_sides_show_certificates() {
     assert!(error.contains("etcd has not answered"), "{error}");
 }
 
-/// Prints how many commits a second there are, and what the load of 100,000 volumes takes.
+/// Prints the commits per second, and the cost of loading 100,000 volumes.
 #[test]
 #[ignore = "full: crates/lab/tests/etcd.rs::a_leader_whose_lease_is_gone_commits_nothing stays"]
 fn figures_of_the_journal_on_etcd() {

@@ -1,5 +1,5 @@
-//! Nodes of a cluster that share a pool, in virtual time: each has the scheduler and the state that
-//! its server runs, a leader divides the window among them, and the pool has a few channels.
+//! Nodes of a cluster that share a pool, in virtual time. Each has the scheduler and the shared
+//! state of its server, a leader divides the window among them, and the pool has a few channels.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::cast_possible_truncation, reason = "the numbers are small")]
 
@@ -27,7 +27,7 @@ struct Load {
     reserved: u32,
     kib: u32,
     depth: u32,
-    /// When its client begins.
+    /// Time at which its client begins.
     from_ms: u64,
 }
 
@@ -52,7 +52,7 @@ struct World {
     nodes: Vec<Node>,
     division: Division,
     divided_at: Instant,
-    /// The window is divided as long as this.
+    /// The leader divides the window until this time.
     led_until: Instant,
     loads: Vec<Load>,
     volumes: Vec<VolumeIndex>,
@@ -114,13 +114,13 @@ impl World {
         self.nodes[node].scheduler.submit(self.timeline.now(), self.volumes[load], io).unwrap();
     }
 
-    /// Up to 2^31.
+    /// Returns a random number below 2^31.
     fn random(&mut self) -> u64 {
         self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         self.random >> 33
     }
 
-    /// What the leader does now and then.
+    /// Divides the window among the nodes, as the leader does from time to time.
     fn divide(&mut self, now: Instant) {
         self.divided_at = now;
         if now >= self.led_until {
@@ -138,7 +138,7 @@ impl World {
         }
     }
 
-    /// What each load got in each of so many seconds.
+    /// Returns the I/Os of each load in each of `seconds` seconds.
     fn run(mut self, seconds: usize) -> Vec<Vec<u32>> {
         self.answered.iter_mut().for_each(|counts| counts.resize(seconds, 0));
         self.dispatch();
@@ -150,7 +150,7 @@ impl World {
 impl Node {
     fn report(&mut self, now: Instant) {
         self.said_at = now;
-        // A server that shares its device with nobody looks at nothing.
+        // A server that does not share its device reports nothing.
         if !self.shared_device.is_shared() {
             return;
         }
@@ -201,7 +201,7 @@ impl ClosedLoop for World {
         Some(Work { node, ticket, load: usize::try_from(handle).unwrap(), last, length })
     }
 
-    /// As the model says, and up to a twelfth longer.
+    /// Returns the service time of the model, and up to 40 us more.
     fn service(&mut self, _: Instant, work: &Work) -> Duration {
         Duration::from_ns(COST.ns(work.length)) + Duration::from_us(self.random() % 40)
     }
@@ -222,20 +222,21 @@ impl ClosedLoop for World {
     }
 }
 
-/// Of a pool of 15,150 I/Os of 16 KiB a second, more than one node's even part of two or three.
+/// The pool does 15,150 I/Os of 16 KiB per second, so this is more than one node's even share of
+/// two or three.
 const RESERVED: Load =
     Load { node: 0, iops: 10_000, reserved: 10_000, kib: 16, depth: 64, from_ms: 0 };
-/// As many as there is room for, and sure of little.
+/// A load of more requests than the pool can serve, with a small reservation.
 const FLOOD: Load = Load { node: 1, iops: 100_000, reserved: 500, depth: 256, ..RESERVED };
-/// The same of requests ten times as long.
+/// A flood of requests ten times as long.
 const LARGE: Load = Load { kib: 256, node: 2, depth: 48, ..FLOOD };
 
-/// The least of what a load got in the seconds after this one.
+/// Returns the least that a load got in the seconds after this one.
 fn worst(answered: &[u32], after: usize) -> u32 {
     *answered[after + 1..].iter().min().unwrap()
 }
 
-/// All of what is reserved but a hundredth.
+/// The reservation without one hundredth.
 const FLOOR: u32 = 9_900;
 
 #[test]
@@ -244,7 +245,7 @@ fn a_floor_holds_while_other_nodes_flood_the_pool() {
         let reserved = loads.iter().position(|load| load.reserved == 10_000).unwrap();
         let answered = World::new(3, loads).run(12);
         assert!(worst(&answered[reserved], 0) >= FLOOR, "{loads:?}: {answered:?}");
-        // What nobody has reserved goes to those who want it.
+        // Without a leader's division, the reserved load gets less.
         let mut without = World::new(3, loads);
         without.led_until = BEGIN;
         let answered = without.run(12);
@@ -259,11 +260,11 @@ fn a_node_alone_has_the_pool_and_gives_it_back_when_another_one_wakes() {
     let mut alone = World::new(1, &[Load { node: 0, ..FLOOD }]);
     alone.led_until = BEGIN;
     let alone = alone.run(4);
-    // The part that nobody uses is lent.
+    // The unused part is lent.
     let lent = worst(&answered[1][..5], 0);
     assert!(lent >= alone[0][2] / 10 * 9, "{lent} of {}: {answered:?}", alone[0][2]);
-    // Seven tenths of a second are left of the one in which it begins, and what it waits for its
-    // part is made good.
+    // Seven tenths of the second in which it begins are left. The time that it waits for its part
+    // is made up for.
     assert!(answered[0][5] >= FLOOR / 10 * 7 - 1_000, "{answered:?}");
     assert!(worst(&answered[0], 5) >= FLOOR, "{answered:?}");
 }
@@ -272,10 +273,11 @@ fn a_node_alone_has_the_pool_and_gives_it_back_when_another_one_wakes() {
 fn floors_hold_without_a_leader() {
     let loads = [Load { from_ms: 4_000, ..RESERVED }, FLOOD];
     let mut world = World::new(3, &loads);
-    // The flood has all of the pool when the leader goes.
+    // The flood uses all of the pool when the leader stops.
     world.led_until = BEGIN + Duration::from_ms(3_000);
     let answered = world.run(10);
     assert!(worst(&answered[0], 4) >= FLOOR, "{answered:?}");
-    // What is not lent any more is nobody's, but for an even part of what is not reserved.
+    // Without renewal the loan ends. The flood keeps its even share of the capacity that is not
+    // reserved.
     assert!(worst(&answered[1], 5) >= 500, "{answered:?}");
 }

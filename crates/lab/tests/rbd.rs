@@ -4,7 +4,7 @@
 //! EVENKEEL_SEED=<n> cargo test -p evenkeel-lab --test rbd
 //! ```
 //!
-//! Skipped, aloud, where Ceph is not installed.
+//! The tests are skipped with a message if Ceph is not installed.
 
 #![allow(clippy::unwrap_used)]
 
@@ -32,7 +32,7 @@ use evenkeel_store::{Completion, Pool, Store, StoreError, Submission};
 
 const MIB: u64 = 1 << 20;
 
-/// Starts a cluster, or says that the test is skipped.
+/// Starts a cluster; returns `None` and prints that the test is skipped if Ceph is not installed.
 fn cluster(folder: &Path, setup: Setup) -> Option<Ceph> {
     match Ceph::start(&folder.join("ceph"), setup) {
         Ok(ceph) => Some(ceph),
@@ -81,7 +81,7 @@ fn read(store: &mut dyn Store, offset: u64, length: usize) -> Result<Vec<u8>, Fa
     done.result.map(|()| done.buffer.unwrap().bytes()[..length].to_vec())
 }
 
-/// One cluster for all: it takes ten seconds to start.
+/// One cluster for all cases, as it takes ten seconds to start.
 #[test]
 fn volumes_on_a_ceph_cluster() {
     let folder = tempfile::tempdir().unwrap();
@@ -128,14 +128,14 @@ fn it_keeps_the_obligations_of_a_store(ceph: &Ceph) {
     assert!(pool.describe().starts_with("images of evenkeel/conformance in the Ceph cluster "));
 }
 
-/// What a volume or a snapshot holds.
+/// The contents of a volume or a snapshot.
 #[derive(Clone)]
 struct Model {
     bytes: Vec<u8>,
     is_encrypted: bool,
 }
 
-/// Volumes, snapshots and volumes of snapshots, beside arrays that say what they hold.
+/// Volumes, snapshots and volumes of snapshots, with arrays of their expected contents.
 struct History<'a> {
     pool: &'a RbdPool,
     random: Random,
@@ -148,7 +148,7 @@ struct History<'a> {
 const SIZE: u64 = 9 * MIB;
 const STEPS: u64 = 120;
 
-/// The snapshots of a pool.
+/// Returns the snapshots of a pool.
 fn desk(pool: &RbdPool) -> &dyn Snapshots {
     pool.snapshots().unwrap()
 }
@@ -255,7 +255,7 @@ impl History<'_> {
         self.volumes.get_mut(&id).unwrap().bytes.resize(to.0 as usize, 0);
     }
 
-    /// The units of a snapshot that differ from an older one.
+    /// Compares the units in which a snapshot differs from an older one.
     fn compare(&mut self) {
         let (Some(id), Some(older)) = (self.any_snapshot(), self.any_snapshot()) else { return };
         let older = Some(older).filter(|_| !self.random.one_in(3));
@@ -288,7 +288,7 @@ impl History<'_> {
         }
     }
 
-    /// A snapshot that is filled unit by unit, on top of another one or from nothing.
+    /// Fills a snapshot unit by unit, on top of another one or from nothing.
     fn fill(&mut self) {
         let id = SnapshotId::from_bits(self.number());
         let parent = self.any_snapshot().filter(|_| !self.random.one_in(2));
@@ -442,7 +442,8 @@ fn a_namespace_belongs_to_one_data_folder(ceph: &Ceph) {
     assert!(refused.contains("/nosuch/ceph.conf"), "{refused}");
 }
 
-/// Two clusters of servers have the same name and different etcds.
+/// Checks that a namespace belongs to one of two clusters of servers with the same name, but
+/// different etcds.
 fn a_namespace_belongs_to_one_of_two_namesakes(ceph: &Ceph) {
     let place = place(ceph, "namesakes");
     let folders = [(); 2].map(|()| tempfile::tempdir().unwrap());
@@ -461,7 +462,7 @@ fn a_namespace_belongs_to_one_of_two_namesakes(ceph: &Ceph) {
     one.check_owner().unwrap();
     is_refused(open(1, 2).err());
     assert!(!one.is_taken_over(), "its node is not fenced");
-    // As an earlier version leaves it.
+    // Restores the state that an earlier version leaves.
     let forget = || {
         let mut rados = Command::new("rados");
         rados.arg("-c").arg(ceph.conf()).args(["-p", POOL, "-N", "namesakes", "rmomapkey"]);
@@ -476,7 +477,7 @@ fn a_namespace_belongs_to_one_of_two_namesakes(ceph: &Ceph) {
     is_refused(one.check_owner().err());
 }
 
-/// A copy of a data folder, as its next process sees it while the one before is not gone.
+/// Returns a copy of a data folder, as its next process sees it while the previous one still runs.
 fn next_of(folder: &Path) -> tempfile::TempDir {
     let next = tempfile::tempdir().unwrap();
     fs::copy(folder.join("rbd-node"), next.path().join("rbd-node")).unwrap();
@@ -496,7 +497,8 @@ fn a_server_that_was_started_again_fences_the_one_before(ceph: &Ceph) {
     let after = RbdPool::open(next.path(), &place).unwrap();
     let mut new = after.open(id, size).unwrap();
     write(new.as_mut(), 4_096, &[2; 4_096]).unwrap();
-    // Clients are told to ask elsewhere: an error of the device would stop a file system.
+    // Clients get an error that sends them elsewhere; an error of the device would stop a file
+    // system.
     let elsewhere = Failure::ShuttingDown;
     assert_eq!(write(old.as_mut(), 0, &[3; 4_096]), Err(elsewhere), "a late write");
     assert_eq!(read(old.as_mut(), 0, 4_096), Err(elsewhere), "a late read");
@@ -520,7 +522,7 @@ fn a_volume_that_another_server_has_is_not_taken(ceph: &Ceph) {
     let cluster = text.split(" node ").next().unwrap();
     fs::write(&file, format!("{cluster} node 0123456789abcdef\n")).unwrap();
     let other = RbdPool::open(next.path(), &place).unwrap();
-    // What is elsewhere is found out by the first request; the next one tries again.
+    // The first request detects that the volume is elsewhere; the next one tries again.
     let mut there = other.open(id, size).unwrap();
     assert_eq!(read(there.as_mut(), 0, 4_096), Err(Failure::Io));
     let refused = other.resize(id, size, ByteCount(16 * MIB)).err().unwrap();
@@ -534,7 +536,7 @@ fn a_volume_that_another_server_has_is_not_taken(ceph: &Ceph) {
     write(store.as_mut(), 0, &[1; 4_096]).unwrap();
     assert!(matches!(one.wait_closed(id), Err(StoreError::Open { .. })), "it is open");
     drop(store);
-    // Given back, it can be had at once.
+    // After it is given back, it can be opened at once.
     one.wait_closed(id).unwrap();
     one.wait_closed(id).unwrap();
     let found = read(there.as_mut(), 0, 4_096);
@@ -581,14 +583,14 @@ fn what_is_deleted_gives_its_space_back(ceph: &Ceph) {
     drop(store);
     assert_eq!(desk(&pool).begin(one, snapshot).unwrap().made.recv(), Ok(true));
     desk(&pool).create_volume(clone, size, snapshot).unwrap();
-    // In the order that leaves the most to be done later.
+    // In the order that leaves the most work for later.
     pool.delete(one).unwrap();
     desk(&pool).delete(snapshot).unwrap();
     let mut store = pool.open(clone, size).unwrap();
     assert_eq!(read(store.as_mut(), 0, 4_096), Ok(vec![1; 4_096]), "it has what it began as");
     drop(store);
     pool.delete(clone).unwrap();
-    // A volume of a name that is still being removed is another one.
+    // A new volume with the name of one that is still being removed is separate.
     pool.create(one, size).unwrap();
     let mut store = pool.open(one, size).unwrap();
     assert_eq!(read(store.as_mut(), 0, 4_096), Ok(vec![0; 4_096]));
@@ -611,8 +613,8 @@ fn what_is_deleted_gives_its_space_back(ceph: &Ceph) {
     panic!("images that nothing needs were not removed: {names}");
 }
 
-/// Writes one block after the other, each with its own number, until it is told to stop; the
-/// longest time that one took, in milliseconds, and what each block holds then.
+/// Writes random blocks, each with its own number, until it is asked to stop. Returns the longest
+/// time of a write, in milliseconds, and the last number of each block.
 fn write_until(store: &mut dyn Store, seed: u64, ends: &AtomicBool) -> (u128, BTreeMap<u64, u64>) {
     let (mut random, mut held, mut longest) = (Random::new(seed, 0), BTreeMap::new(), 0);
     for number in 1_u64.. {

@@ -1,4 +1,5 @@
-//! The fio runner against a real NBD server. Skipped, aloud, where fio or nbdkit is not installed.
+//! The fio runner against a real NBD server. Skipped with a message if fio or nbdkit is not
+//! installed.
 
 use std::fs;
 use std::io::Write;
@@ -96,7 +97,8 @@ fn two_volumes_are_measured_at_once_and_every_io_is_counted() {
         assert_eq!(measurement.latency_per_second.len(), job.workload.duration_s as usize);
         assert!(measurement.series.per_second().iter().all(|&ios| ios > 0));
     }
-    // Two in flight, 5 ms each: never more than 400 a second, and a latency that shows the delay.
+    // Two under way of 5 ms each: never more than 400 per second, and a latency that shows the
+    // delay.
     let slow = &run.measurements[1];
     assert!(
         slow.series.per_second().iter().all(|&ios| ios <= 402),
@@ -157,7 +159,7 @@ fn a_volume_that_fails_is_told_apart_from_its_neighbour() {
     assert!(run.measurements[1].error.is_some());
 }
 
-/// What it had done until then would be taken for all that the volume gave.
+/// The I/Os until then would otherwise count as all that the volume gave.
 #[test]
 fn a_load_that_somebody_ends_gives_no_figure() {
     if !installed() {

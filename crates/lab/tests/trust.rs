@@ -1,6 +1,6 @@
-//! The verdict of the demonstration, put to the test: an honest volume and broken ones are driven
-//! at once by fio, and each is judged by the same promise. Skipped, aloud, where fio is not
-//! installed. `cargo x demo-trust` is the long form, with limiters that are broken in the sources.
+//! Checks the verdicts of the demonstration: fio drives an honest volume and broken ones at once,
+//! and each is judged by the same promise. Skipped with a message if fio is not installed. The long
+//! form is `cargo x demo-trust`, with limiters that are broken in the sources.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::io::Write;
@@ -23,13 +23,13 @@ use evenkeel_sim::workload::Workload;
 /// Seconds of load.
 const SECONDS: u32 = 8;
 
-/// When the volume that skips a second begins to.
+/// Time at which a volume begins to skip a second, in milliseconds.
 const SKIP_FROM_MS: u64 = 3_500;
 
-/// What every volume was promised, in I/Os per second.
+/// The promise of every volume, in I/Os per second.
 const PROMISED: u64 = 1_000;
 
-/// A machine that others use may hide a fault: not three times in a row.
+/// Other load of the machine may hide a fault, but not three times in a row.
 const RUNS_MAX: usize = 3;
 
 fn pacing(per_second: u64, tolerance_ms: u64) -> Pacing {
@@ -37,8 +37,8 @@ fn pacing(per_second: u64, tolerance_ms: u64) -> Pacing {
     Pacing { operations, tolerance: time::Duration::from_ms(tolerance_ms), ..Pacing::UNLIMITED }
 }
 
-/// The volumes: what each is called, and the limits that the data plane has for it. The slow one is
-/// slower than in the long form, so that a busy machine cannot hide it.
+/// Returns the volumes: their names, and their limits in the data plane. The slow one is slower
+/// than in the long form, so that a busy machine cannot hide it.
 fn volumes() -> [(&'static str, Pacing); 5] {
     [
         ("honest", pacing(PROMISED, 50)),
@@ -64,7 +64,8 @@ fn id(number: u32) -> VolumeId {
 
 fn driven(socket: &Path, number: u32, name: &str) -> DemoVolume {
     let promised = pacing(PROMISED, 50);
-    // One that skips a second is closed and opened again: modifications that promise the same.
+    // The volume that skips a second is modified twice, but is judged as if its limits stayed the
+    // same.
     let pacings = vec![promised; 3];
     DemoVolume {
         name: name.to_owned(),
@@ -85,7 +86,7 @@ fn run(engine: &Engine, folder: &Path, socket: &Path) -> Report {
     }
     let recorder = engine.recorder();
     let serving = Serving::Here(Recording::begin(&recorder, &driven_volumes));
-    // The last volume is all but closed for a second, between two calls that are a second apart.
+    // The last volume is limited to almost nothing for a second, between two calls.
     let last = u32::try_from(volumes().len()).unwrap();
     let mut changes = [pacing(1, 50), pacing(PROMISED, 50)].into_iter();
     let progress = &mut |volumes: &[VolumeProgress]| {
@@ -121,7 +122,7 @@ fn an_honest_limiter_is_never_broken_and_a_broken_one_is_found() {
             of.verdict.outcome
         };
         assert_ne!(outcome("honest"), Outcome::Broken, "{}", report.to_text());
-        // Limits are judged by the record, which no other program disturbs.
+        // Limits are judged by the record, which other programs do not disturb.
         assert_eq!(outcome("fast"), Outcome::Broken, "{}", report.to_text());
         assert_eq!(outcome("lax"), Outcome::Broken, "{}", report.to_text());
         to_find.retain(|name| outcome(name) != Outcome::Broken);

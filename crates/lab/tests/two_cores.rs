@@ -1,5 +1,5 @@
-//! Cores that share a device, in virtual time: the schedulers and the shared state that the server
-//! runs, clients that ask again as soon as they are answered, and a device of a few channels.
+//! Cores that share a device, in virtual time: the schedulers and the shared state of the server,
+//! clients that send a request for each answer, and a device of a few channels.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::cast_possible_truncation, reason = "the numbers are small")]
 
@@ -14,7 +14,7 @@ use evenkeel_sim::closed_loop::{ClosedLoop, Timeline};
 const CHANNELS: u32 = 4;
 const COST: OperationCost = OperationCost { base: Duration::from_us(200), byte_ps: 20_000 };
 const KIB: u32 = 1 << 10;
-/// As often as the server's cores tell each other.
+/// Interval of the reports among the server's cores.
 const HEAR_EVERY: Duration = Duration::from_ms(1);
 
 /// A volume and its only client.
@@ -23,7 +23,7 @@ struct Load {
     core: usize,
     iops: u64,
     reserved: u32,
-    /// Of 100.
+    /// Share of reads, in percent.
     reads: u64,
     kib: u32,
     depth: u32,
@@ -39,14 +39,14 @@ struct Work {
     length: u32,
 }
 
-/// How the device differs from its model.
+/// Deviations of the device from its model.
 #[derive(Clone, Copy, Debug)]
 struct Fake {
-    /// Requests take up to so much longer.
+    /// Longest addition to the time of a request, in microseconds.
     jitter_us: u64,
-    /// So many of a thousand take 2 ms longer.
+    /// Requests that take 2 ms longer, of a thousand.
     pauses_per_mille: u64,
-    /// What the window keeps small requests below.
+    /// The p99 that the window keeps for small requests.
     p99: Duration,
 }
 
@@ -65,7 +65,7 @@ struct World {
     volumes: Vec<VolumeIndex>,
     random: u64,
     device: Fake,
-    /// Requests answered, of each load in each second.
+    /// Answered requests of each load in each second.
     answered: Vec<Vec<u32>>,
 }
 
@@ -126,13 +126,13 @@ impl World {
         self.cores[core].scheduler.submit(self.timeline.now(), self.volumes[load], io).unwrap();
     }
 
-    /// Up to 2^31.
+    /// Returns a random number below 2^31.
     fn random(&mut self) -> u64 {
         self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         self.random >> 33
     }
 
-    /// How much longer than the model says a request takes.
+    /// Returns how much longer a request takes than the model says.
     fn noise(&mut self) -> Duration {
         let pause = self.random() % 1_000 < self.device.pauses_per_mille;
         let jitter = Duration::from_us(self.random() % (self.device.jitter_us + 1));
@@ -148,7 +148,7 @@ impl World {
 }
 
 impl Core {
-    /// What the cores report to each other, and what comes of it.
+    /// Reports to the other cores, and applies their reports.
     fn report(&mut self, number: u16, now: Instant, shared_device: &SharedDevice) {
         self.said_at = now;
         let counters = self.scheduler.device_counters(self.device);
@@ -214,13 +214,13 @@ impl ClosedLoop for World {
 /// A volume that reserves all of its limit, half of it writes.
 const RESERVED: Load =
     Load { core: 0, iops: 1_298, reserved: 1_298, reads: 50, kib: 16, depth: 32 };
-/// A volume that is sure of little, and wants three times what a reserved one does.
+/// A volume with a small reservation that requests three times as much as a reserved one.
 const GREEDY: Load = Load { iops: 3_000, reserved: 102, reads: 100, depth: 96, ..RESERVED };
-/// The same with requests ten times as long as small ones: longer than a core's whole window.
+/// A greedy volume with larger requests, each of which is longer than a core's whole window.
 const LARGE: Load = Load { kib: 256, ..GREEDY };
 
-/// A device of 7,575 I/Os of 16 KiB a second, the most that it can be late, and how much of it its
-/// tail is: six hundredths are lost to jitter, six more to pauses.
+/// Returns variants of a device of 7,575 I/Os of 16 KiB per second, up to the largest delays that
+/// it may have: jitter takes six hundredths of its time, and pauses another six.
 fn fakes() -> impl Iterator<Item = Fake> {
     let p99s = [Duration::from_us(1_056), Duration::from_ms(2)];
     p99s.into_iter().flat_map(|p99| {
@@ -232,9 +232,9 @@ fn fakes() -> impl Iterator<Item = Fake> {
     })
 }
 
-/// Runs a world for twenty seconds and judges every second but the first, in which what was saved
-/// is spent: reserved volumes get what they reserved, all but a hundredth, and of the device time
-/// that is left to greedy ones no core has less than two fifths of an even part.
+/// Runs a world for twenty seconds and judges every second but the first, in which saved tokens are
+/// spent. Reserved volumes get their reservations but for a hundredth. Of the device time that
+/// greedy ones have, no core has less than two fifths of an even share.
 fn judge(cores: usize, device: Fake, loads: &[Load]) {
     let mut world = World::new(cores, device, loads);
     world.run(20);

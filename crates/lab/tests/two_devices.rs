@@ -1,5 +1,5 @@
 //! The device of the simulator and that of the faulty store are one model: the same requests at the
-//! same times are done at the same nanosecond, so that what is shown on one is true of the other.
+//! same times end at the same nanosecond, so that results of one apply to the other.
 
 use evenkeel_core::device::Head;
 use evenkeel_core::device::{ServiceTime, WriteCache};
@@ -12,7 +12,7 @@ use evenkeel_sim::world::policy::Dispatch;
 use evenkeel_store::faulty::device::Device as Timed;
 use evenkeel_store::faulty::setup::{Setup, Stalls};
 
-/// When each request is given, and what it is.
+/// Returns requests with their times in nanoseconds.
 fn requests(random: &mut Random, count: u32) -> Vec<(u64, Operation, (u64, u32))> {
     let (mut at, mut offset) = (0, 0);
     let mut request = || {
@@ -24,7 +24,7 @@ fn requests(random: &mut Random, count: u32) -> Vec<(u64, Operation, (u64, u32))
             6 => Operation::Write { fua: true },
             _ => Operation::Flush,
         };
-        // Often a little further, and now and then somewhere else.
+        // The offset often grows a little, and sometimes jumps.
         if random.below(4) == 0 {
             offset = random.below(1 << 30);
         }
@@ -35,7 +35,7 @@ fn requests(random: &mut Random, count: u32) -> Vec<(u64, Operation, (u64, u32))
     (0..count).map(|_| request()).collect()
 }
 
-/// A setup for each of them, by chance.
+/// Returns random set-ups of both devices.
 fn devices(random: &mut Random) -> (DeviceSetup, Setup) {
     let mut time =
         || ServiceTime { base_ns: 10_000 + random.below(200_000), ns_per_kib: random.below(8_192) };
@@ -60,7 +60,7 @@ fn both_devices_are_done_at_the_same_nanosecond() {
         let (simulated, mut timed) = devices(&mut random);
         let mut simulated = Simulated::new(&simulated, Random::new(seed, 1));
         let mut requests = requests(&mut random, 400);
-        // A stall in the middle, which the simulated device is told of when it comes.
+        // A stall in the middle. The simulated device gets it as a call when it begins.
         let stall = (random.below(2) == 0).then(|| (4_000_000, 1 + random.below(3_000_000)));
         if let Some((every_ns, length_ns)) = stall {
             timed.stalls = Some(Stalls { every_ns, length_ns });
@@ -91,7 +91,7 @@ fn both_devices_are_done_at_the_same_nanosecond() {
         ends.sort_unstable();
         expected.sort_unstable();
         if has_stall {
-            // The simulated device knows nothing of the second one.
+            // The simulated device does not have the second stall.
             ends.retain(|(at, _)| *at < 8_000_000);
             expected.retain(|(at, _)| *at < 8_000_000);
         }
@@ -101,7 +101,7 @@ fn both_devices_are_done_at_the_same_nanosecond() {
     assert!(compared > 60_000, "only {compared} requests were compared");
 }
 
-/// What is done by `now`, with the time at which it was.
+/// Adds the requests that end by `now`, with their times.
 fn collect(device: &mut Simulated, now: u64, ends: &mut Vec<(u64, u32)>) {
     while !device.is_empty() && device.next_at() <= now {
         let at = device.next_at();

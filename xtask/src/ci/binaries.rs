@@ -1,25 +1,25 @@
-//! The binaries of tests: built by cargo, which says where they are and what they are made of.
+//! The binaries of tests. Cargo builds them, and reports their paths and sources.
 
 use crate::run;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
-/// What a binary's tests need of the machine, and so what may run beside it.
+/// The resources that a binary's tests need, which decide what may run beside it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Needs {
-    /// Processor time: no test asks how long something takes. Beside others of its kind, each on
+    /// Processor time: the tests measure no times. Such binaries run beside others, with tests on
     /// all cores.
     Processor,
-    /// A share: its tests start servers and clients and wait for them, with a fifth of a core in
-    /// the mean. Some of them at once, one test of each; what must not run beside others takes a
-    /// lock of the machine (`tests/support/machine.rs`).
+    /// A share: the tests start servers and clients and wait for them, with a fifth of a core on
+    /// average. Several binaries run at once, with one test each. Tests that must not run beside
+    /// others take a lock of the machine (`tests/support/machine.rs`).
     Share,
-    /// All of it: what is measured is not judged when others use a tenth of the processors.
+    /// The whole machine: measurements are not judged if others use a tenth of the processors.
     Everything,
 }
 
-/// Sources of tests that need more than processor time, by the beginning of their path; the first
-/// that fits counts.
+/// Sources of tests that need more than processor time, by the beginnings of their paths. The first
+/// match counts.
 const NEEDS: [(&str, Needs); 11] = [
     ("tests/prove.rs", Needs::Everything),
     ("crates/lab/tests/trust.rs", Needs::Everything),
@@ -37,9 +37,9 @@ const NEEDS: [(&str, Needs); 11] = [
 /// One binary of tests.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Binary {
-    /// The source it is made of, relative to the workspace's folder.
+    /// Its source, relative to the workspace's folder.
     pub source: String,
-    /// What `cargo test` takes to run it alone.
+    /// The arguments of `cargo test` that run it alone.
     pub selection: String,
     pub executable: PathBuf,
     /// The package's folder, in which cargo runs its tests.
@@ -53,15 +53,14 @@ impl Binary {
     }
 }
 
-/// Has cargo build all test binaries of the workspace, and returns them, those that take long
-/// first.
+/// Builds all test binaries of the workspace with cargo, and returns them, the slow ones first.
 pub fn build(root: &Path) -> Result<Vec<Binary>, String> {
     let words = ["test", "--workspace", "--no-run", "--message-format=json-render-diagnostics"];
     let messages = run::output(&mut run::cargo(root, &words))?;
     let mut binaries: Vec<Binary> =
         messages.lines().filter_map(|line| binary(root, line)).collect();
-    // Cargo tells of them as they are built, which is another order each time. Those of the whole
-    // program come first, since they take longest: what is short fills the lanes in the end.
+    // Cargo reports them as they are built, in a different order each time. Those of the whole
+    // program come first, as they take longest: short ones fill the lanes at the end.
     binaries.sort_by(|a, b| b.source.cmp(&a.source));
     match binaries.is_empty() {
         true => Err("cargo has built no binary of tests".to_owned()),
@@ -69,7 +68,7 @@ pub fn build(root: &Path) -> Result<Vec<Binary>, String> {
     }
 }
 
-/// The binary that one of cargo's messages tells of, if it does.
+/// Returns the binary that one of cargo's messages reports, if any.
 fn binary(root: &Path, message: &str) -> Option<Binary> {
     let message: Value = serde_json::from_str(message).ok()?;
     if message["reason"] != "compiler-artifact" || message["profile"]["test"] != true {
@@ -91,8 +90,8 @@ fn binary(root: &Path, message: &str) -> Option<Binary> {
     })
 }
 
-/// The package's name in its id: "path+file:///a/core#evenkeel-core@0.1.0", or where its folder is
-/// called the same "path+file:///a/xtask#0.1.0".
+/// Returns the package's name in its id: "path+file:///a/core#evenkeel-core@0.1.0", or
+/// "path+file:///a/xtask#0.1.0" if its folder has the same name.
 fn package(id: &str) -> &str {
     let (place, version) = id.rsplit_once('#').unwrap_or((id, ""));
     match version.split_once('@') {
@@ -127,7 +126,7 @@ mod tests {
         assert_eq!(binary(root, "not JSON"), None);
     }
 
-    /// What the table names is there: a file that was renamed would need processor time only.
+    /// The sources in the table exist: a renamed one would count as needing processor time only.
     #[test]
     fn what_needs_more_than_processor_time_is_there() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();

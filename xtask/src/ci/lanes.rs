@@ -13,17 +13,18 @@ use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::time::Duration;
 
-/// How much of each binary to run.
+/// The part of each binary's tests to run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Extent {
-    /// All but what is kept for `cargo x ci --full`.
+    /// All tests except those that are kept for `cargo x ci --full`.
     Change,
-    /// Everything.
+    /// All tests.
     Full,
 }
 
 impl Extent {
-    /// No binary may take longer: one that hangs must not take the report with it.
+    /// Returns the time limit of a binary, in seconds, so that one that hangs does not prevent the
+    /// report.
     const fn seconds_max(self) -> u32 {
         match self {
             Self::Change => 15 * 60,
@@ -32,32 +33,32 @@ impl Extent {
     }
 }
 
-/// Tests at once for each core that need a share of the machine only.
+/// Tests for each core that run at once, of those that need a share of the machine.
 const TESTS_A_CORE: usize = 2;
 
-/// Binaries at once at most, however many cores there are.
+/// Maximum number of binaries at once, on any number of cores.
 const LANES_MAX: usize = 8;
 
-/// The file with how long each binary took the last time.
+/// The file with the last duration of each binary.
 const TIMES_FILE: &str = "times";
 
-/// Binaries of less time than this are not in the table of times.
+/// The least duration in the table of times.
 const SHOWN_MIN: Duration = Duration::from_millis(500);
 
-/// What became of one binary.
+/// The result of one binary.
 pub struct Ran {
-    /// The source that it is made of.
+    /// Its source.
     pub source: String,
     pub took: Duration,
     pub tally: Tally,
-    /// What it printed, below its name.
+    /// Its output, below its name.
     pub said: String,
     pub is_success: bool,
 }
 
-/// Runs all of them: those that need a share of the machine and, with the processor time that they
-/// leave, those that need nothing else; then one after the other those that need all of it. `see`
-/// is called with each as soon as it has ended, one at a time.
+/// Runs all binaries: those that need a share of the machine together with those that only need
+/// processor time, at low priority; then those that need all of the machine, one after the other.
+/// `see` is called after each, by one thread at a time.
 pub fn run(
     root: &Path,
     binaries: &[Binary],
@@ -78,7 +79,7 @@ pub fn run(
     let of = |needs: Needs, lanes: usize| {
         let mut group: Vec<&Binary> =
             binaries.iter().filter(|binary| binary.needs() == needs).collect();
-        // What took longest begins first, so that no lane is left with it in the end.
+        // The slowest begin first, so that none is left for the end.
         group.sort_by_key(|binary| Reverse(before.get(&binary.source).copied()));
         in_lanes(group, lanes, |binary| run_one(&logs, binary, extent), see);
     };
@@ -89,12 +90,12 @@ pub fn run(
     of(Needs::Everything, 1);
     let took = seen.into_inner().map_or(before, |(took, _)| took);
     let lines: String = took.iter().map(|(source, ms)| format!("{ms} {source}\n")).collect();
-    // The next run would begin in another order, and no more.
+    // Without the file, the next run begins in another order.
     let _ = fs::write(logs.join(TIMES_FILE), lines);
     Ok(())
 }
 
-/// Milliseconds that binaries took, by their sources.
+/// Parses the durations of binaries in milliseconds, by their sources.
 fn times(text: &str) -> BTreeMap<String, u128> {
     let line = |line: &str| {
         let (ms, source) = line.split_once(' ')?;
@@ -103,8 +104,8 @@ fn times(text: &str) -> BTreeMap<String, u128> {
     text.lines().filter_map(line).collect()
 }
 
-/// Has `lanes` threads take what is next of `items` until nothing is left; `see` is called with one
-/// result at a time.
+/// Processes `items` on `lanes` threads until none is left. `see` is called with one result at a
+/// time.
 fn in_lanes<T: Send, R: Send>(
     items: Vec<T>,
     lanes: usize,
@@ -140,7 +141,7 @@ fn run_one(logs: &Path, binary: &Binary, extent: Extent) -> Ran {
             run::status(&mut command)
         });
     let took = watch.elapsed();
-    // Lossy: a test may print bytes that are no text.
+    // Lossy, as a test may print bytes that are no text.
     let text = fs::read(&log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
     let text = text.unwrap_or_default();
     let tally = Tally::of_binary(&text, ended.is_ok());
@@ -154,7 +155,7 @@ fn run_one(logs: &Path, binary: &Binary, extent: Extent) -> Ran {
 
 fn command(binary: &Binary, extent: Extent) -> Command {
     let mut command = match binary.needs() {
-        // The others are asked how long something takes, and go first.
+        // The other binaries measure times, so they have priority.
         Needs::Processor => {
             let mut last = Command::new("nice");
             last.arg("-n19").arg(&binary.executable);
@@ -163,23 +164,24 @@ fn command(binary: &Binary, extent: Extent) -> Command {
         Needs::Share | Needs::Everything => Command::new(&binary.executable),
     };
     command.current_dir(&binary.folder).env("CARGO_MANIFEST_DIR", &binary.folder);
-    // As many seeds as are written down, whoever runs this; steps of their own try more.
+    // Tests run their default number of seeds, whatever the environment sets; separate steps run
+    // more.
     command.env_remove("PROPTEST_CASES").env_remove("EVENKEEL_FUZZ_CASES");
     if extent == Extent::Full {
         command.arg("--include-ignored");
     }
-    // Those that need processor time only fill all cores, whatever is left of another one.
+    // Binaries that only need processor time use all cores, at low priority.
     if binary.needs() != Needs::Processor {
         command.arg("--test-threads=1");
     }
-    // Whoever sits at a terminal can press Ctrl-C, which `timeout` would keep from the binary.
+    // At a terminal Ctrl-C ends the run, but `timeout` would keep it from the binary.
     if std::io::stdin().is_terminal() {
         return command;
     }
     run::bounded(&command, extent.seconds_max())
 }
 
-/// Where the time went, the longest first.
+/// Returns a table of durations, the longest first.
 pub fn table(mut times: Vec<(String, Duration)>) -> String {
     times.retain(|(_, took)| *took >= SHOWN_MIN);
     times.sort_by_key(|(_, took)| std::cmp::Reverse(*took));

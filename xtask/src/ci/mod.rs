@@ -1,4 +1,5 @@
-//! `cargo x ci`: what must hold before a change lands. Runs everything, then reports everything.
+//! `cargo x ci`: the checks that a change must pass. It runs all of them, then reports all
+//! failures.
 
 mod binaries;
 mod lanes;
@@ -13,14 +14,14 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-/// How much of it to run.
+/// The set of checks to run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
-    /// What is worth a wait before each commit: no black-box tests, no documentation.
+    /// Checks that are quick enough before each commit: no black-box tests, no documentation.
     Fast,
-    /// What gates a change: every rule once, at the shortest length that can break it.
+    /// Checks that a change must pass: every rule once, at the shortest length that can break it.
     Change,
-    /// All there is: long tests, documentation, seeds, scenarios at full length, mutations.
+    /// All checks: long tests, documentation, seeds, scenarios at full length, mutations.
     Full,
 }
 
@@ -45,14 +46,14 @@ pub const FUZZ_API: u32 = 500;
 /// Cases per seed-driven test of `cargo x fuzz`.
 pub const FUZZ_CASES: u32 = 20_000;
 
-/// No step may take longer: one that hangs must not take the report with it.
+/// Time limit of a step, in seconds, so that one that hangs does not prevent the report.
 const STEP_SECONDS_MAX: u32 = 35 * 60;
 
-/// One thing to check.
+/// One check.
 enum Step {
-    /// A program, and what it prints is read as libtest's.
+    /// A program; its output is parsed as libtest's.
     Program(Command),
-    /// The rules of the house, in this process.
+    /// The rules for sources and documents, in this process.
     Tidy,
     /// All binaries of tests.
     Tests(Extent),
@@ -62,16 +63,16 @@ enum Step {
     Mutations,
 }
 
-/// What the steps have found so far.
+/// The results of the steps so far.
 #[derive(Default)]
 struct Report {
     tally: Tally,
     failures: Vec<String>,
-    /// Steps and binaries of tests, and how long each took.
+    /// Durations of steps and of binaries of tests.
     times: Vec<(String, Duration)>,
 }
 
-/// Runs every step, whatever the ones before said.
+/// Runs every step, even after a failed one.
 pub fn run(root: &Path, scope: Scope) -> Result<(), String> {
     let whole = Stopwatch::start();
     let mut report = Report::default();
@@ -107,8 +108,7 @@ fn take(root: &Path, step: Step, report: &mut Report) -> Result<(), String> {
         Step::Mutations => mutations::run(root, &[]),
         Step::Program(command) => {
             let tally = &mut report.tally;
-            // Whoever sits at a terminal can press Ctrl-C, which `timeout` would keep from the
-            // step.
+            // At a terminal Ctrl-C ends the run, but `timeout` would keep it from the step.
             let mut command = match std::io::stdin().is_terminal() {
                 true => command,
                 false => run::bounded(&command, STEP_SECONDS_MAX),
@@ -118,7 +118,7 @@ fn take(root: &Path, step: Step, report: &mut Report) -> Result<(), String> {
     }
 }
 
-/// Builds all test binaries, runs them, and prints what each has said.
+/// Builds all test binaries, runs them, and prints their output.
 fn tests(root: &Path, extent: Extent, report: &mut Report) -> Result<(), String> {
     let watch = Stopwatch::start();
     let binaries = binaries::build(root)?;
@@ -138,8 +138,8 @@ fn tests(root: &Path, extent: Extent, report: &mut Report) -> Result<(), String>
     }
 }
 
-/// Seed-driven tests whose every case writes files and waits for the disk, or reads a database of
-/// minutes: thousands of them would take an hour. They have as many cases as they say.
+/// Seed-driven tests whose every case writes files and waits for the disk, or reads a database for
+/// minutes: thousands of cases would take an hour. They keep their own number of cases.
 const WITH_FILES: [&str; 6] = [
     "cloudwatch::actions::tests::pages_of_data_are_what_a_map_of_all_minutes_has",
     "cloudwatch::store::tests::what_is_taken_over_is_what_there_was",
@@ -149,8 +149,8 @@ const WITH_FILES: [&str; 6] = [
     "recording::tests::sums_are_those_of_the_counters",
 ];
 
-/// Modules whose seed-driven tests simulate seconds, or try every layout, in each case. They say a
-/// number of their own, too, and get a twentieth of the others'.
+/// Modules whose seed-driven tests simulate seconds, or try every layout, in each case. They have a
+/// number of cases of their own, and get a twentieth of the others' here.
 const LONG: [&str; 10] = [
     "cluster::fleet::tests::",
     "cluster::tests::",
@@ -165,7 +165,7 @@ const LONG: [&str; 10] = [
 ];
 const LONG_PART: u32 = 20;
 
-/// The seed-driven tests of all crates with more seeds, but for those with files.
+/// Runs the seed-driven tests of all crates with more seeds, except those with files.
 pub fn fuzz(root: &Path, cases: u32) -> Result<(), String> {
     run::status(&mut fuzz_command(root, cases))?;
     run::status(&mut fuzz_long_command(root, cases))
@@ -188,7 +188,7 @@ fn with_cases<'a>(root: &Path, cases: u32, tests: impl IntoIterator<Item = &'a s
     command
 }
 
-/// Random calls to the scheduler with the checkers watching, one run for each seed from 1 on. A
+/// Runs random calls to the scheduler under the checkers, one run for each seed from 1 on. A
 /// failure prints the command that repeats its run.
 pub fn fuzz_scheduler(root: &Path, runs: u32) -> Result<(), String> {
     run::status(&mut fuzz_scheduler_command(root, runs))
@@ -198,7 +198,7 @@ fn fuzz_scheduler_command(root: &Path, runs: u32) -> Command {
     with_runs(root, &["-p", "evenkeel-sim", "--test", "scheduler_promise"], runs)
 }
 
-/// Random histories of a running data plane against a model, one for each seed from 1 on. A failure
+/// Runs random histories of a data plane against a model, one for each seed from 1 on. A failure
 /// prints the command that repeats it.
 pub fn fuzz_histories(root: &Path, runs: u32) -> Result<(), String> {
     run::status(&mut fuzz_histories_command(root, runs))
@@ -208,9 +208,8 @@ fn fuzz_histories_command(root: &Path, runs: u32) -> Command {
     with_runs(root, &["-p", "evenkeel-engine", "--test", "histories"], runs)
 }
 
-/// Histories of the local store on a simulated disk whose power fails, without snapshots and with
-/// them, one of each for each seed from 1 on.
-/// A failure prints the command that repeats it.
+/// Runs histories of the local store on a simulated disk whose power fails, without and with
+/// snapshots, one of each for each seed from 1 on. A failure prints the command that repeats it.
 pub fn fuzz_crashes(root: &Path, runs: u32) -> Result<(), String> {
     run::status(&mut fuzz_crashes_command(root, runs))
 }
@@ -219,8 +218,8 @@ fn fuzz_crashes_command(root: &Path, runs: u32) -> Command {
     with_runs(root, &["-p", "evenkeel-store", "--test", "crashes", "--test", "snapshots"], runs)
 }
 
-/// Histories of pools of the local store that are full, one for each seed from 1 on. A failure
-/// prints the command that repeats it.
+/// Runs histories of full pools of the local store, one for each seed from 1 on. A failure prints
+/// the command that repeats it.
 pub fn fuzz_full(root: &Path, runs: u32) -> Result<(), String> {
     run::status(&mut fuzz_full_command(root, runs))
 }
@@ -229,7 +228,7 @@ fn fuzz_full_command(root: &Path, runs: u32) -> Command {
     with_runs(root, &["-p", "evenkeel-store", "--test", "full"], runs)
 }
 
-/// Histories of a cluster of nodes on one Ceph cluster, one for each seed from 1 on. A failure
+/// Runs histories of a cluster of nodes on one Ceph cluster, one for each seed from 1 on. A failure
 /// prints the command that repeats it.
 pub fn fuzz_cluster(root: &Path, runs: u32) -> Result<(), String> {
     run::status(&mut fuzz_cluster_command(root, runs))
@@ -239,8 +238,9 @@ fn fuzz_cluster_command(root: &Path, runs: u32) -> Command {
     with_runs(root, &["-p", "evenkeel-control", "--lib", "cluster::tests::"], runs)
 }
 
-/// Requests at random for every action of every API, and ends of the server between any two steps,
-/// one history of each for each seed from 1 on. A failure prints what repeats it.
+/// Runs random requests for every action of every API, with ends of the server between any two
+/// steps, one history of each for each seed from 1 on. A failure prints the command that repeats
+/// it.
 pub fn fuzz_api(root: &Path, runs: u32) -> Result<(), String> {
     run::status(&mut fuzz_api_command(root, runs))
 }
@@ -257,7 +257,7 @@ fn with_runs(root: &Path, target: &[&str], runs: u32) -> Command {
     command
 }
 
-/// The steps in the order that fails soonest.
+/// Returns the steps, those that fail soonest first.
 fn steps(root: &Path, scope: Scope) -> Vec<(&'static str, Step)> {
     let cargo = |words: &[&str]| Step::Program(run::cargo(root, words));
     let mut steps = vec![

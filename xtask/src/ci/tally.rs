@@ -1,9 +1,9 @@
-//! What passed and what did not, over tests and steps alike, read from what libtest prints.
+//! Counts of passed, failed and skipped tests and steps, parsed from libtest's output.
 
-/// How the reason of an ignored test begins that only `cargo x ci --full` runs.
+/// The beginning of the reason of an ignored test that only `cargo x ci --full` runs.
 pub const FULL: &str = "full: ";
 
-/// Numbers of tests and steps.
+/// Counts of tests and steps.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Tally {
     pub passed: u32,
@@ -11,14 +11,14 @@ pub struct Tally {
     pub skipped: u32,
     /// Tests that only `cargo x ci --full` runs; a shorter one of the same rule has run.
     pub kept_for_full: u32,
-    /// Of those the ones that the closing line of their binary has yet to count as ignored.
+    /// Those of them that the closing line of their binary will count as ignored.
     announced: u32,
 }
 
 impl Tally {
-    /// Counts a line of libtest: "test result: ok. 3 passed; 0 failed; 1 ignored; ...", what a test
-    /// says that it skips, which libtest counts as passed, and what is kept for `--full`, which
-    /// libtest counts as ignored.
+    /// Counts a line of libtest: "test result: ok. 3 passed; 0 failed; 1 ignored; ...". A test that
+    /// prints that it is skipped counts as skipped, though libtest counts it as passed. Tests that
+    /// are kept for `--full` are counted apart from those that libtest ignores.
     pub fn add_line(&mut self, line: &str) {
         self.skipped += u32::from(line.contains("SKIPPED: "));
         if line.starts_with("test ") && line.contains(&format!(" ... ignored, {FULL}")) {
@@ -44,8 +44,8 @@ impl Tally {
         }
     }
 
-    /// What a whole binary of tests has printed. Ended it badly without a test that failed, such as
-    /// by a crash, it counts as one.
+    /// Counts the output of a whole binary of tests. If it failed without a failed test, as by a
+    /// crash, it counts as one failed test.
     pub fn of_binary(output: &str, is_success: bool) -> Self {
         let mut tally = Self::default();
         output.lines().for_each(|line| tally.add_line(line));
@@ -62,7 +62,7 @@ impl Tally {
         self.kept_for_full += other.kept_for_full;
     }
 
-    /// A step counts as one check, unless it failed through tests that are counted already.
+    /// Counts a step as one check, unless it failed by tests that are counted already.
     pub fn add_step(&mut self, before: Self, result: &Result<(), String>) {
         match result {
             Ok(()) => self.passed += 1,
@@ -71,7 +71,7 @@ impl Tally {
         }
     }
 
-    /// The plain closing line.
+    /// Returns the closing line.
     pub fn line(self) -> String {
         let Self { passed, failed, skipped, kept_for_full, .. } = self;
         let mut line = format!("{passed} passed, {failed} failed");

@@ -2,25 +2,25 @@
 
 /// A rule to break.
 pub struct Mutation<'a> {
-    /// The property that the rule is behind: a number as in docs/internals/iops_promise.md, or `S`
+    /// The property that the rule supports: a number as in docs/internals/iops_promise.md, or `S`
     /// and a number as in docs/internals/store_mutations.md, or `F` and one as in
     /// docs/internals/fencing.md, or `L` and one of its list.
     pub property: &'a str,
-    /// What is broken, in words.
+    /// A description of the broken rule.
     pub rule: &'a str,
     /// The test that must fail: arguments of `cargo test -p`.
     pub test: &'a str,
-    /// How many seeds it goes through, if a test of histories needs more than it has by itself.
+    /// Number of seeds, if a test of histories needs more than its default.
     pub histories: Option<&'a str>,
     /// The source file.
     pub file: &'a str,
-    /// Text that is there exactly once.
+    /// Text that occurs exactly once in the file.
     pub before: &'a str,
-    /// What is put there.
+    /// The text that replaces it.
     pub after: &'a str,
 }
 
-/// The lists as they are written, and what each is called.
+/// The lists with their names.
 pub const LISTS: [(&str, &str); 4] = [
     ("promise", include_str!("list.txt")),
     ("store", include_str!("store.txt")),
@@ -28,14 +28,14 @@ pub const LISTS: [(&str, &str); 4] = [
     ("lending", include_str!("lending.txt")),
 ];
 
-/// All mutations of a list, in its order.
+/// Parses all mutations of a list, in its order.
 pub fn mutations(list: &str) -> Result<Vec<Mutation<'_>>, String> {
     let mut found = Vec::new();
     let mut rest = list;
     while let Some(start) = find_line(rest, "property ") {
         let (head, body) = cut(&rest[start..], "<<<<\n")?;
         let (before, body) = cut(body, "\n====\n")?;
-        // What is put there may be nothing.
+        // The replacement may be empty.
         let (after, body) = match body.strip_prefix(">>>>\n") {
             Some(body) => ("", body),
             None => cut(body, "\n>>>>\n")?,
@@ -75,7 +75,7 @@ fn cut<'a>(text: &'a str, mark: &str) -> Result<(&'a str, &'a str), String> {
 mod tests {
     use super::*;
 
-    /// Every mutation can be made: the sources have not moved away from the list.
+    /// Every mutation can be made: the sources match the list.
     #[test]
     fn every_mutation_fits_the_sources() {
         let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();

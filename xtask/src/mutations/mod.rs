@@ -1,5 +1,5 @@
-//! Does every property test notice when the rule that it guards is broken? Each mutation breaks one
-//! rule in a copy of the sources and runs the test that must fail.
+//! Checks that every property test notices a broken rule. Each mutation breaks one rule in a copy
+//! of the sources and runs the test that must fail.
 
 pub mod list;
 
@@ -10,17 +10,17 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The longest a build and a test may take; a mutation that makes the test hang is caught, too.
+/// Time limit of a build and a test, in seconds. A mutation that makes the test hang counts as
+/// caught.
 const SECONDS_MAX: u32 = 240;
 
-/// Exit code of coreutils' `timeout` when the time was up.
+/// Exit code of coreutils' `timeout` after the time limit.
 const TIMED_OUT: i32 = 124;
 
-/// What seeded tests print in front of the seed that they failed at.
+/// The text that seeded tests print in front of their failing seed.
 const SEED: &str = "EVENKEEL_SEED=";
 
-/// Breaks every rule in turn, or only those of the lists and properties that are named, and prints
-/// a table.
+/// Breaks every rule in turn, or only those of the named lists and properties, and prints a table.
 pub fn run(root: &Path, wanted: &[&str]) -> Result<(), String> {
     let mut copy = Copy::new(root, &root.join("target/mutations"))?;
     let mut chosen = Vec::new();
@@ -52,16 +52,16 @@ pub fn run(root: &Path, wanted: &[&str]) -> Result<(), String> {
     ))
 }
 
-/// A copy of the sources that may be broken.
+/// A copy of the sources in which rules are broken.
 pub struct Copy {
     folder: PathBuf,
     target: PathBuf,
-    /// Tests that pass while nothing is broken.
+    /// Tests that pass without a broken rule.
     passing: BTreeSet<String>,
 }
 
 impl Copy {
-    /// A copy in `place`, with a target folder of its own beside it.
+    /// Creates a copy in `place`, with a target folder of its own beside it.
     pub fn new(root: &Path, place: &Path) -> Result<Self, String> {
         let folder = place.join("sources");
         let target = place.join("target");
@@ -86,12 +86,12 @@ impl Copy {
         Ok(Self { folder, target, passing: BTreeSet::new() })
     }
 
-    /// The target folder.
+    /// Returns the target folder.
     pub fn target(&self) -> &Path {
         &self.target
     }
 
-    /// Breaks a rule, calls `then` with the folder of the sources, and mends the rule.
+    /// Breaks a rule, calls `then` with the folder of the sources, and restores the rule.
     pub fn with_broken<T>(
         &self,
         mutation: &Mutation<'_>,
@@ -114,8 +114,8 @@ impl Copy {
         Ok(result)
     }
 
-    /// Whether the test fails while the rule is broken, and passes while it is not; with the seed
-    /// that it failed at, if it says one.
+    /// Returns the seed at which the test fails with the broken rule, if it printed one; `None` if
+    /// it does not fail. A test that fails without the mutation, too, is an error.
     fn catches(&mut self, mutation: &Mutation<'_>) -> Result<Option<Option<String>>, String> {
         let tested = self.with_broken(mutation, |_| {
             let (build, _) = self.cargo(mutation, &["--no-run"])?;
@@ -139,7 +139,7 @@ impl Copy {
         Ok((code != Some(0)).then_some(seed))
     }
 
-    /// The exit code of the test, and the seed that it printed.
+    /// Runs the test. Returns its exit code, and the seed that it printed.
     fn cargo(
         &self,
         mutation: &Mutation<'_>,
@@ -151,7 +151,7 @@ impl Copy {
         let mut command = run::bounded(&run::cargo(&self.folder, &arguments), SECONDS_MAX);
         command
             .env("CARGO_TARGET_DIR", &self.target)
-            // Not our own, which was made for this program.
+            // The variable of this process belongs to this program.
             .env_remove("CARGO_MANIFEST_DIR")
             .env("PROPTEST_FAILURE_PERSISTENCE", "off")
             .stderr(Stdio::null());

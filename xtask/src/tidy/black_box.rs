@@ -1,5 +1,5 @@
-//! The tests of the folder tests/ drive the built binary and real clients: no crate of ours is
-//! linked.
+//! The tests in the folder tests/ use the built binary and real clients: they link no crate of this
+//! workspace.
 
 use super::Fault;
 use super::rust_text::RustText;

@@ -1,12 +1,12 @@
-//! Which crate may use which: the arrows of docs/ARCHITECTURE.md, and no others.
+//! The allowed dependencies between crates: the arrows of docs/ARCHITECTURE.md, and no others.
 
 use super::Fault;
 use crate::run;
 use serde_json::Value;
 use std::path::Path;
 
-/// A crate, and the crates of ours that it may use, with the reason that is told when it uses
-/// another.
+/// A crate, the crates of this workspace that it may use, and the reason that is printed if it uses
+/// another one.
 const ALLOWED: [(&str, &[&str], &str); 12] = [
     (
         "evenkeel-core",
@@ -61,7 +61,7 @@ const EVERY_LIBRARY: &[&str] = &[
     "evenkeel-wire",
 ];
 
-/// Asks cargo for the real edges, of every kind: a dev-dependency binds the tests just as much.
+/// Compares with cargo's dependencies of every kind: a dev-dependency counts as much.
 pub fn check(root: &Path) -> Result<Vec<Fault>, String> {
     let arguments = ["metadata", "--format-version", "1", "--no-deps", "--offline"];
     let text = run::output(&mut run::cargo(root, &arguments))?;

@@ -1,5 +1,5 @@
-//! What is kept for `cargo x ci --full` names the test of the same rule that every change runs:
-//! `#[ignore = "full: path/to/file.rs::name stays"]`. No test is ignored for another reason.
+//! A test that is kept for `cargo x ci --full` must name a test of the same rule that every change
+//! runs: `#[ignore = "full: path/to/file.rs::name stays"]`. No test is ignored for another reason.
 
 use super::rust_text::RustText;
 use super::{Fault, Tree};
@@ -10,17 +10,17 @@ const ATTRIBUTE: &str = "#[ignore";
 /// A test that is ignored, by its file and name.
 pub type Ignored<'a> = BTreeMap<(&'a str, String), Reason>;
 
-/// Why, and where that is said.
+/// The reason, and its place.
 pub struct Reason {
     line: usize,
     text: String,
 }
 
-/// Every test of the tree that is ignored.
+/// Returns every ignored test of the tree.
 pub fn ignored(tree: &Tree) -> Ignored<'_> {
     let mut found = Ignored::new();
     for (path, text) in tree.iter().filter(|(path, _)| path.ends_with(".rs")) {
-        // The attribute's place is one in code; its reason is a string, which is blank there.
+        // The attribute is found in code; its reason is a string, which is blank there.
         let code = RustText::new(text).code;
         let columns: Vec<char> = text.chars().collect();
         let code_columns: Vec<char> = code.chars().collect();
@@ -39,12 +39,12 @@ pub fn ignored(tree: &Tree) -> Ignored<'_> {
     found
 }
 
-/// A string's text without the breaks of its lines.
+/// Returns a string's text without its line breaks.
 fn unbroken(text: &str) -> String {
     text.split("\\\n").map(str::trim_start).collect()
 }
 
-/// Checks the reason of each.
+/// Checks the reason of each ignored test.
 pub fn check(tree: &Tree, ignored: &Ignored<'_>) -> Vec<Fault> {
     let fault = |((path, name), reason): (&(&str, String), &Reason)| {
         let message = wrong(tree, ignored, &reason.text)?;
@@ -53,7 +53,7 @@ pub fn check(tree: &Tree, ignored: &Ignored<'_>) -> Vec<Fault> {
     ignored.iter().filter_map(fault).collect()
 }
 
-/// What is wrong with a reason; `None` if nothing.
+/// Returns the fault of a reason; `None` if there is none.
 fn wrong(tree: &Tree, ignored: &Ignored<'_>, reason: &str) -> Option<String> {
     let stays = reason.strip_prefix("full: ").and_then(|rest| rest.strip_suffix(" stays"));
     let Some((file, name)) = stays.and_then(|stays| stays.split_once("::")) else {

@@ -1,4 +1,4 @@
-//! How long a function may be. What is longer stands in a list with its length, and may only get
+//! The length limit of functions. Longer ones are listed with their lengths, and may only become
 //! shorter.
 
 use super::rust_text::RustText;
@@ -7,7 +7,7 @@ use super::{Fault, Tree};
 /// Lines of a function, from the line of its `fn` to the line of its closing brace: one screen.
 const LINES_MAX: usize = 70;
 
-/// The list: `path function lines` a row.
+/// The list: `path function lines` in each row.
 pub const ALLOWED_PATH: &str = "xtask/src/tidy/long_functions.txt";
 
 /// Checks every Rust file against the list.
@@ -51,7 +51,7 @@ struct Function {
     lines: usize,
 }
 
-/// Every function with a body, nested ones too.
+/// Returns every function with a body, including nested ones.
 fn functions(text: &str) -> Vec<Function> {
     let code = RustText::new(text).code;
     let mut functions = Vec::new();
@@ -75,7 +75,7 @@ fn is_word(character: char) -> bool {
     character.is_alphanumeric() || character == '_'
 }
 
-/// Bytes from a `fn` to the end of its body; none for a declaration that ends with a semicolon.
+/// Returns the bytes from a `fn` to the end of its body; `None` for a declaration without a body.
 fn body_end(code: &str) -> Option<usize> {
     let mut braces = 0_u32;
     // A semicolon within brackets is an array's length, as in `fn f(a: [u8; 4])`.

@@ -3,7 +3,7 @@
 
 use super::{Fault, Tree};
 
-/// Checks one file of the tree. `exists` answers for paths that are no text files, such as
+/// Checks one file of the tree. `exists` is called for paths that are no text files, such as
 /// pictures.
 pub fn check(path: &str, text: &str, tree: &Tree, exists: impl Fn(&str) -> bool) -> Vec<Fault> {
     if !path.ends_with(".md") {
@@ -29,7 +29,7 @@ pub fn check(path: &str, text: &str, tree: &Tree, exists: impl Fn(&str) -> bool)
     faults
 }
 
-/// The relative targets of a text's links with their lines.
+/// Returns the relative targets of a text's links with their lines.
 fn links(text: &str) -> Vec<(usize, String)> {
     let mut links = Vec::new();
     for (number, line) in prose(text) {
@@ -44,7 +44,7 @@ fn links(text: &str) -> Vec<(usize, String)> {
     links
 }
 
-/// The lines outside of fenced code, with code spans taken out.
+/// Returns the lines outside of fenced code, without code spans.
 fn prose(text: &str) -> Vec<(usize, String)> {
     let mut fenced = false;
     let mut lines = Vec::new();
@@ -58,8 +58,8 @@ fn prose(text: &str) -> Vec<(usize, String)> {
     lines
 }
 
-/// The anchors that a Markdown reader makes of the headings: lower case, punctuation gone, blanks
-/// hyphens.
+/// Returns the anchors that a Markdown reader makes from the headings: in lower case, without
+/// punctuation, with hyphens for blanks.
 fn headings(text: &str) -> Vec<String> {
     let mut fenced = false;
     let mut anchors = Vec::new();
@@ -75,7 +75,8 @@ fn headings(text: &str) -> Vec<String> {
     anchors
 }
 
-/// `target` as seen from the folder of `path`; none when it leaves the tree.
+/// Returns the path of `target` relative to the folder of `path`; `None` if it is outside of the
+/// tree.
 fn resolve(path: &str, target: &str) -> Option<String> {
     if target.is_empty() {
         return Some(path.to_owned());

@@ -1,7 +1,7 @@
-//! `cargo x tidy`: the rules of the house that neither rustfmt nor clippy can check.
+//! `cargo x tidy`: the rules of this project that neither rustfmt nor clippy can check.
 //!
-//! Each rule is one file: a pure function from text to [`Fault`]s, with its tests beside it.
-//! Here they are given the tree's files.
+//! Each rule is one file: a pure function from text to [`Fault`]s, with its tests. This module
+//! passes the tree's files to them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,14 +19,14 @@ mod source;
 mod specification;
 mod unused;
 
-/// One broken rule at one place. Line 0 is the whole file.
+/// One violation of a rule at one place. Line 0 is the whole file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fault {
     /// The file, relative to the workspace's folder.
     pub path: String,
     /// Counted from 1.
     pub line: usize,
-    /// The rule, the value, and what to do.
+    /// The rule, the value, and a remedy.
     pub message: String,
 }
 
@@ -45,10 +45,10 @@ impl fmt::Display for Fault {
     }
 }
 
-/// The text files of the work tree by their path with forward slashes.
+/// The text files of the work tree by their paths with forward slashes.
 pub type Tree = BTreeMap<String, String>;
 
-/// Checks everything, prints every fault.
+/// Checks all rules, and prints every fault.
 pub fn run(root: &Path) -> Result<(), String> {
     let tree = read_tree(root)?;
     let allowed = tree.get(length::ALLOWED_PATH).map_or("", String::as_str);
@@ -78,11 +78,11 @@ pub fn run(root: &Path) -> Result<(), String> {
     }
 }
 
-/// Folders that hold nothing written by hand.
+/// Folders without files that are written by hand.
 const SKIPPED: [&str; 6] =
     ["target", ".git", ".venv", "evenkeel-data", "node_modules", "proptest-regressions"];
 
-/// Endings of the files that rules look at.
+/// Endings of the files that rules check.
 const TEXT_ENDINGS: [&str; 8] = ["rs", "md", "toml", "py", "sh", "fio", "1", "txt"];
 
 fn read_tree(root: &Path) -> Result<Tree, String> {

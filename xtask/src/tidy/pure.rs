@@ -1,6 +1,5 @@
-//! The simulator, the planner and a node's membership are pure: they open no file, start no thread
-//! or process, have no socket and ask for no time. (core has no `std` at all, and the compiler says
-//! so.)
+//! The simulator, the planner and a node's membership are pure: they use no files, threads,
+//! processes, sockets or clocks. (core has no `std` at all, which the compiler checks.)
 
 use super::Fault;
 use super::rust_text::RustText;
@@ -32,7 +31,7 @@ pub fn check(path: &str, text: &str) -> Vec<Fault> {
     faults
 }
 
-/// Whether the line names the module, alone or in a list: `std::{fs, mem}`.
+/// Returns whether the line names the module, alone or in a list: `std::{fs, mem}`.
 fn uses(line: &str, module: &str) -> bool {
     let whole = |at: usize, length: usize| {
         let after = line[at + length..].chars().next();

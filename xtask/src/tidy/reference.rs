@@ -1,4 +1,4 @@
-//! docs/reference/cli.md and the man page are what the binary itself says.
+//! Checks that docs/reference/cli.md and the man page are the binary's own output.
 
 use super::{Fault, Tree};
 use crate::run;
@@ -11,8 +11,8 @@ const GENERATED: [(&str, &[&str]); 2] = [
     ("docs/reference/evenkeel.1", &["man", "--format", "roff"]),
 ];
 
-/// Compares each with a fresh one. A binary that does not build is a fault here, too: the other
-/// rules have something to say all the same.
+/// Compares each file with new output. A binary that does not build is a fault, too, so that the
+/// other rules are still checked.
 pub fn check(root: &Path, tree: &Tree) -> Vec<Fault> {
     let program = match program(root) {
         Ok(program) => program,
@@ -25,7 +25,7 @@ pub fn check(root: &Path, tree: &Tree) -> Vec<Fault> {
     GENERATED.into_iter().filter_map(compare).collect()
 }
 
-/// Writes each anew.
+/// Writes each file anew.
 pub fn regenerate(root: &Path) -> Result<(), String> {
     let program = program(root)?;
     for (path, arguments) in GENERATED {
@@ -37,9 +37,9 @@ pub fn regenerate(root: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Builds the program as the tests do, and returns where it is. Built alone it would be built of
-/// other crates: cargo unites the features of what it builds, and tests ask for more of them, so
-/// that each crate would be compiled twice.
+/// Builds the program together with the tests, and returns its path. Built alone, all its crates
+/// would be compiled again: cargo unites the features of the crates that it builds, and tests need
+/// more of them.
 fn program(root: &Path) -> Result<PathBuf, String> {
     let words = ["build", "--workspace", "--bin", "evenkeel", "--test", "sim"];
     let mut command = run::cargo(root, &words);
@@ -57,7 +57,7 @@ fn program(root: &Path) -> Result<PathBuf, String> {
 fn generate(program: &Path, arguments: &[&str]) -> Result<String, String> {
     let mut command = Command::new(program);
     command.args(arguments);
-    // Whoever runs this may have set some: the reference shows none.
+    // Variables of the user's environment must not appear in the reference.
     for (key, _) in std::env::vars_os() {
         if key.to_string_lossy().starts_with("EVENKEEL_") {
             command.env_remove(key);

@@ -1,8 +1,7 @@
-//! Rust source taken apart into code and comments, so that a rule about one does not trip over the
-//! other. Not a parser: it only knows where strings, characters and comments begin and end.
+//! Splits Rust source into code and comments, so that rules apply to one of them. It is no parser:
+//! it only finds where strings, characters and comments begin and end.
 
-/// A source text twice, line for line and column for column the same, each blank where the other is
-/// not.
+/// A source text twice, with the same lines and columns. Each copy is blank where the other is not.
 #[derive(Debug)]
 pub struct RustText {
     /// The text with comments, characters and the contents of strings blanked.
@@ -11,20 +10,20 @@ pub struct RustText {
     pub comments: String,
 }
 
-/// What the reader is inside of.
+/// The kind of text at a position.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     Code,
     LineComment,
-    /// With the depth: Rust's block comments nest.
+    /// The depth, as Rust's block comments nest.
     BlockComment(u32),
     Text,
-    /// With the number of hashes that close it.
+    /// The number of hashes that close it.
     RawText(usize),
 }
 
 impl RustText {
-    /// Takes `text` apart.
+    /// Splits `text`.
     pub fn new(text: &str) -> Self {
         let characters: Vec<char> = text.chars().collect();
         let mut split = Self { code: String::new(), comments: String::new() };
@@ -49,7 +48,7 @@ impl RustText {
     }
 }
 
-/// The state after the characters at `at`, and how many of them were read: at least one.
+/// Returns the state after the characters at `at`, and how many of them were read: at least one.
 fn step(state: State, characters: &[char], at: usize) -> (State, usize) {
     let starts =
         |text: &str| text.chars().enumerate().all(|(i, c)| characters.get(at + i) == Some(&c));
@@ -77,8 +76,8 @@ fn step(state: State, characters: &[char], at: usize) -> (State, usize) {
     }
 }
 
-/// Whether the character before belongs to a word: then an `r` is the end of an identifier. A `b`
-/// or `c` alone is the prefix of a byte or C string.
+/// Returns whether the character before belongs to a word: then an `r` is the end of an identifier.
+/// A `b` or `c` alone is the prefix of a byte or C string.
 fn follows_word(characters: &[char], at: usize) -> bool {
     let is_word = |c: &char| c.is_alphanumeric() || *c == '_';
     match &characters[..at] {
@@ -88,13 +87,14 @@ fn follows_word(characters: &[char], at: usize) -> bool {
     }
 }
 
-/// The hashes between an `r` and its quote; none when no quote follows, as in `r#type`.
+/// Returns the number of hashes between an `r` and its quote; `None` without a quote, as in
+/// `r#type`.
 fn raw_hashes(characters: &[char]) -> Option<usize> {
     let hashes = characters.iter().take_while(|c| **c == '#').count();
     (characters.get(hashes) == Some(&'"')).then_some(hashes)
 }
 
-/// The length of a character literal that starts here, or 1 for the tick of a lifetime.
+/// Returns the length of a character literal that starts here, or 1 for the tick of a lifetime.
 fn character_length(characters: &[char]) -> usize {
     match characters {
         ['\'', '\\', escaped, rest @ ..] => {

@@ -1,5 +1,5 @@
-//! Rules on single lines: the sentence atop each Rust file, the width, no notes to self left
-//! behind.
+//! Rules on single lines: the description at the top of each Rust file, the width, and no leftover
+//! notes.
 
 use super::Fault;
 use super::rust_text::RustText;
@@ -7,11 +7,10 @@ use super::rust_text::RustText;
 /// The widest line, in characters.
 pub const COLUMNS_MAX: usize = 100;
 
-/// Notes to self: what is not done goes into an issue.
+/// Notes of unfinished work, which belong in an issue.
 const NOTES: [&str; 3] = ["FIXME", "TODO", "XXX"];
 
-/// Calls that only debugging needs. Clippy refuses them too, but not in code that is configured
-/// out.
+/// Calls for debugging. Clippy refuses them, too, but not in code that is configured out.
 const DEBUGGING: [&str; 3] = ["dbg!", "todo!", "unimplemented!"];
 
 /// Checks one file of the tree.
@@ -40,7 +39,7 @@ fn wide_lines(path: &str, text: &str) -> Vec<Fault> {
     let mut faults = Vec::new();
     for (line, number) in text.lines().zip(1..) {
         let columns = line.chars().count();
-        // An address cannot be broken.
+        // An address cannot be wrapped.
         if columns > COLUMNS_MAX && !line.contains("://") {
             let message = format!("{columns} columns; at most {COLUMNS_MAX}");
             faults.push(Fault::new(path, number, message));
@@ -59,7 +58,7 @@ fn words(path: &str, text: &str, words: &[&str], remedy: &str) -> Vec<Fault> {
     faults
 }
 
-/// Whether `word` stands in `line` on its own, not as a part of a longer one.
+/// Returns whether `word` is in `line` as a whole word.
 fn has_word(line: &str, word: &str) -> bool {
     let is_part = |c: char| c.is_alphanumeric() || c == '_';
     line.match_indices(word).any(|(at, _)| {

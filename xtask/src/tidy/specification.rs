@@ -1,6 +1,6 @@
-//! docs/SPECIFICATION.md numbers its promises; each names the tests that enforce it, or says
-//! *pending*. Of those that it names, and of the black-box tests among them, every change runs one
-//! at least: it is not kept for `cargo x ci --full`.
+//! Checks that each numbered promise in docs/SPECIFICATION.md names the tests that enforce it, or
+//! says *pending*. At least one of these tests, and at least one of the black-box tests among them,
+//! must run with every change: it is not kept for `cargo x ci --full`.
 //!
 //! A promise is a line that starts with its number (`1. `, `### 1. ` or a table row `| 1 |`) and
 //! all that follows up to the next promise or heading. A test is named as `path/to/file.rs::name`
@@ -12,7 +12,7 @@ use super::{Fault, Tree};
 const PATH: &str = "docs/SPECIFICATION.md";
 const PENDING: &str = "*pending*";
 
-/// Checks the numbers in their order, and that each has what enforces it.
+/// Checks the order of the numbers, and that each promise has tests.
 pub fn check(tree: &Tree, ignored: &Ignored<'_>) -> Vec<Fault> {
     let Some(text) = tree.get(PATH) else {
         return vec![Fault::new(PATH, 0, "is missing")];
@@ -80,10 +80,10 @@ fn promises(text: &str) -> Vec<Promise> {
     promises
 }
 
-/// The number that a line starts with, if it starts a promise.
+/// Returns the number that a line starts with, if it starts a promise.
 fn number(line: &str) -> Option<u32> {
     let bare = line.trim_start_matches('#').trim_start_matches('|').trim_start_matches([' ', '*']);
-    // Deeper items of a list belong to the promise they stand in.
+    // Nested items of a list belong to the promise that contains them.
     if line.starts_with(' ') {
         return None;
     }
@@ -93,7 +93,7 @@ fn number(line: &str) -> Option<u32> {
     if ends { number.parse().ok() } else { None }
 }
 
-/// The tests that a text names, as file and function.
+/// Returns the tests that a text names, as file and function.
 fn tests(text: &str) -> Vec<(&str, &str)> {
     let spans = text.split('`').skip(1).step_by(2);
     spans

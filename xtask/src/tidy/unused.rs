@@ -71,7 +71,7 @@ fn unused(product: &[Source<'_>]) -> Vec<Fault> {
     faults
 }
 
-/// The name of the item that a line makes public to other crates.
+/// Returns the name of the item that a line makes public to other crates.
 fn public_item(line: &str) -> Option<&str> {
     let mut rest = words(line.trim_start().strip_prefix("pub ")?).peekable();
     loop {
@@ -87,7 +87,7 @@ fn public_item(line: &str) -> Option<&str> {
     }
 }
 
-/// Whether the documentation of the item at this line, or of its file, has the mark.
+/// Returns whether the documentation of the item at this line, or of its file, has the mark.
 fn is_marked(text: &str, line: usize) -> bool {
     let lines: Vec<&str> = text.lines().map(str::trim_start).collect();
     let is_head = |line: &&&str| line.starts_with("///") || line.starts_with("#[");
@@ -101,7 +101,7 @@ fn words(code: &str) -> impl Iterator<Item = &str> {
     code.split(move |c| !is_part(c)).filter(|word| !word.is_empty())
 }
 
-/// The code up to the first module of tests.
+/// Returns the code before the first module of tests.
 fn before_tests(code: &str) -> String {
     let starts = code.match_indices(TEST_MODULE).map(|(at, _)| at);
     let of_module = |at: &usize| {
@@ -115,7 +115,8 @@ fn before_tests(code: &str) -> String {
     starts.next().map_or(code, |at| &code[..at]).to_owned()
 }
 
-/// Files, and folders with a slash at their end, of modules that are compiled for tests alone.
+/// Returns the files, and folders with a slash at their end, of modules that are only compiled for
+/// tests.
 fn test_files(codes: &BTreeMap<&str, String>) -> BTreeSet<String> {
     let mut files = BTreeSet::new();
     for (path, code) in codes {
@@ -134,7 +135,7 @@ fn test_files(codes: &BTreeMap<&str, String>) -> BTreeSet<String> {
     files
 }
 
-/// The folder in which the modules of a file are, with a slash at its end.
+/// Returns the folder of the modules of a file, with a slash at its end.
 fn folder_of_modules(path: &str) -> String {
     let (folder, file) = path.rsplit_once('/').unwrap_or(("", path));
     match file {
@@ -151,7 +152,7 @@ fn is_of_tests(path: &str, files: &BTreeSet<String>) -> bool {
         || files.iter().any(|file| path == file || file.ends_with('/') && path.starts_with(file))
 }
 
-/// Files that no other file declares as its module.
+/// Returns faults for files that no other file declares as its module.
 fn without_module(tree: &Tree, codes: &BTreeMap<&str, String>) -> Vec<Fault> {
     let mut faults = Vec::new();
     for path in codes.keys().filter(|path| !is_root(path)) {
@@ -181,7 +182,7 @@ fn without_module(tree: &Tree, codes: &BTreeMap<&str, String>) -> Vec<Fault> {
     faults
 }
 
-/// Whether a file is the root of a crate, of a test or of a benchmark.
+/// Returns whether a file is the root of a crate, of a test or of a benchmark.
 fn is_root(path: &str) -> bool {
     let (folder, file) = path.rsplit_once('/').unwrap_or(("", path));
     let folder = folder.rsplit('/').next().unwrap_or_default();

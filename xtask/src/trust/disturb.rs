@@ -1,4 +1,4 @@
-//! What is done to a machine, a server and its clients while a demonstration runs.
+//! Disturbances of a machine, a server and its clients while a demonstration runs.
 
 use crate::clock;
 use std::fmt;
@@ -13,7 +13,7 @@ use std::time::Duration;
 /// Busy loops beside the demonstration.
 const LOOPS: usize = 6;
 
-/// No busy loop outlives this, in seconds.
+/// Time limit of a busy loop, in seconds.
 const LOOP_SECONDS_MAX: &str = "240";
 
 /// MiB that are written and synced at a time beside the demonstration.
@@ -23,7 +23,8 @@ const SYNCED_MIB: u32 = 256;
 const PAUSE_MS: (u64, u64) = (5, 40);
 const BETWEEN_MS: (u64, u64) = (100, 400);
 
-/// Pauses begin when the load runs: before that, they would disturb nothing that is judged.
+/// Time until the first pause, in which the load begins: earlier pauses would disturb nothing that
+/// is judged.
 const SETTLE: Duration = Duration::from_secs(1);
 
 /// A disturbance of a run.
@@ -56,7 +57,7 @@ impl fmt::Display for Disturbance {
 }
 
 impl Disturbance {
-    /// For the name of a file.
+    /// Returns the word for the name of a file.
     pub const fn word(self) -> &'static str {
         match self {
             Self::None => "quiet",
@@ -68,8 +69,8 @@ impl Disturbance {
         }
     }
 
-    /// Begins. `wrapper` is the process whose child the demonstration is; `folder` is on the disk
-    /// that it uses.
+    /// Begins the disturbance. `wrapper` is the parent process of the demonstration, and `folder`
+    /// is on the disk that it uses.
     pub fn begin(self, wrapper: u32, seed: u64, folder: &Path) -> Disturbed {
         let stop = Arc::new(AtomicBool::new(false));
         let mut disturbed =
@@ -90,11 +91,11 @@ impl Disturbance {
 }
 
 impl Disturbed {
-    /// Ends it.
+    /// Ends the disturbance.
     pub fn end(mut self) {
         self.stop.store(true, Ordering::Relaxed);
         for child in &mut self.children {
-            // It ends with the shell that it is.
+            // The shell is the whole process.
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -104,7 +105,7 @@ impl Disturbed {
     }
 }
 
-/// A shell that does nothing, for ever but for its bound.
+/// Starts a shell that does nothing until its time limit.
 fn busy_loop() -> Option<Child> {
     let script = format!("ulimit -t {LOOP_SECONDS_MAX}; while :; do :; done");
     Command::new("sh").arg("-c").arg(script).stdin(Stdio::null()).spawn().ok()
@@ -145,7 +146,7 @@ fn pause_again_and_again(
     }
 }
 
-/// The demonstration, which has the server in it, and the fio that it runs at present.
+/// Returns the demonstration, which contains the server, and the fio that it runs at present.
 fn processes(wrapper: u32) -> Option<(u32, u32)> {
     let demo = children(wrapper).into_iter().next()?;
     let is_fio = |process: &u32| {
@@ -169,7 +170,7 @@ fn signal(name: &str, processes: &[u32]) {
     let _ = kill.stdout(Stdio::null()).stderr(Stdio::null()).status();
 }
 
-/// Marsaglia's xorshift: pauses come at other times in each run, and at the same in a run again.
+/// Marsaglia's xorshift: the times of pauses depend on the seed alone.
 struct Random(u64);
 
 impl Random {

@@ -1,7 +1,8 @@
-//! An Apache that serves one page of a file system that is tested, and `ab`, which asks for it.
+//! An Apache that serves one page of a file system that is tested, and `ab`, which requests it.
 //!
-//! The server is one process, so that it is gone when we are done with it. As root it works as
-//! nobody, who need not be let through the folders of the run: the page's folder is all it sees.
+//! The server is a single process, so that killing it ends all of it. If it starts as root, it
+//! changes to an unprivileged user and its root directory to the page's folder. So the folders of
+//! the run need not be open to other users.
 
 use std::fmt::Write as _;
 use std::fs::{self, Permissions};
@@ -20,18 +21,18 @@ pub(super) const FOLDER: &str = "apache";
 const TOOL: &str = "apache2";
 /// The package of the server, and that of `ab`.
 const PACKAGE: &str = "apache2-bin";
-/// Where Debian has the server, and below which it has its modules.
+/// Debian's folders of the server and of its modules.
 const DEBIAN: (&str, &str) = ("/usr/sbin", "/usr/lib/apache2");
 /// Bytes of the page, as the published test had it.
 const PAGE_BYTES: usize = 3_064;
-/// The user and group that own nothing.
+/// Number of an unprivileged user and group.
 const NOBODY: u32 = 65_534;
 /// Connections that `ab` keeps busy, and threads for them.
 pub(super) const CONNECTIONS: &str = "100";
 const THREADS: u32 = 128;
 /// Longest wait for a server to answer.
 const READY_MAX: Duration = Duration::from_secs(20);
-/// Ports that are tried: one that was free may be another's by the time the server takes it.
+/// Ports that are tried: another program may take a free port before the server does.
 const PORTS_MAX: u32 = 3;
 
 /// A running server. Dropping it stops it.
@@ -43,8 +44,8 @@ pub(super) struct Apache {
 }
 
 impl Apache {
-    /// Makes the page in a folder and starts a server of it; `scratch` is for what it is told and
-    /// its errors.
+    /// Creates the page in a folder and starts a server for it. `scratch` is for the server's
+    /// configuration and its errors.
     ///
     /// # Errors
     /// When the server is missing, ends, or does not answer.
@@ -74,11 +75,13 @@ impl Apache {
         fs::write(&told, configuration(address, root, scratch))
             .map_err(LabError::io("cannot write", &told))?;
         let mut command = Command::new(program);
-        // Another start's errors are not this one's.
+        // Errors of an earlier start are removed.
         let _ = fs::remove_file(errors(scratch));
-        // It is known by where it works, also before it has gone in there by itself.
+        // The server is found by its working folder. It starts there, as it changes to the folder
+        // itself only later.
         command.current_dir(root);
-        // Threads end by a library that is found no more once the page's folder is all there is.
+        // Threads end with a function of this library, which cannot be loaded after the change of
+        // the root directory.
         command.arg("-X").arg("-f").arg(&told).env("LD_PRELOAD", "libgcc_s.so.1");
         let mut process = Guarded::spawn(command.stdout(Stdio::null()), PACKAGE)?;
         process.wait_until_ready(
@@ -91,13 +94,13 @@ impl Apache {
     }
 }
 
-/// The server: on the `PATH`, or where Debian has what is root's.
+/// Returns the path of the server: on the `PATH`, or in Debian's folder of programs for root.
 pub(super) fn find() -> Result<PathBuf, LabError> {
     child::find(TOOL, [DEBIAN.0.into()])
         .ok_or_else(|| LabError::ToolMissing { tool: TOOL.to_owned(), package: PACKAGE })
 }
 
-/// A port that nobody has at this moment.
+/// Returns a port that is free at the moment.
 fn free_address() -> Result<SocketAddr, LabError> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
     listener
@@ -109,7 +112,7 @@ fn errors(scratch: &Path) -> PathBuf {
     scratch.join("apache-errors.log")
 }
 
-/// What the server is told: no more than a page needs.
+/// Returns the server's configuration, the minimum that one page needs.
 fn configuration(address: SocketAddr, root: &Path, scratch: &Path) -> String {
     let mut told = format!(
         "ServerRoot {}\nServerName localhost\nListen {address}\nPidFile \"{}\"\nErrorLog \"{}\"\n",
@@ -136,7 +139,8 @@ fn configuration(address: SocketAddr, root: &Path, scratch: &Path) -> String {
     told
 }
 
-/// Requests per second as `ab` tells them; none unless all of them were answered with the page.
+/// Returns the requests per second that `ab` reports; `None` unless all of them were answered with
+/// the page.
 pub(super) fn rate(told: &str, requests: u64) -> Option<f64> {
     let figure = |name: &str| {
         let line = told.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));

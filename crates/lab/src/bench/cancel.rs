@@ -5,25 +5,25 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::LabError;
 
-/// Whether this process is to stop.
+/// Whether this process is asked to stop.
 static STOPPED: AtomicBool = AtomicBool::new(false);
 
-/// Ends everything that this process measures at its next look: whoever runs it gets an error, and
-/// closes its files, without which nothing can be unmounted.
+/// Asks all measurements of this process to stop. At their next check they return an error, and
+/// close their files, so that file systems can be unmounted.
 pub fn stop() {
     STOPPED.store(true, Ordering::Release);
 }
 
-/// Whether [`stop`] was called.
+/// Returns whether [`stop`] was called.
 #[must_use]
 pub fn is_stopped() -> bool {
     STOPPED.load(Ordering::Acquire)
 }
 
-/// Refuses to go on once [`stop`] was called.
+/// Returns an error if [`stop`] was called.
 ///
 /// # Errors
-/// Then.
+/// If [`stop`] was called.
 pub(crate) fn go_on() -> Result<(), LabError> {
     match is_stopped() {
         true => Err(LabError::Unjudgeable("it was told to stop".to_owned())),

@@ -1,6 +1,6 @@
-//! A Ceph cluster for tests and for trying things out: one monitor, one manager and some OSDs as
-//! plain processes on loopback, all in one folder, without containers or root. Whoever reads the
-//! folder may use it. It ends with its value, and its data is not worth keeping.
+//! A Ceph cluster for tests and trials: one monitor, one manager and some OSDs as plain processes
+//! on loopback, all in one folder, without containers or root. A user that can read the folder can
+//! use the cluster. It ends when its value is dropped, and its data is not worth keeping.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -14,31 +14,31 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::child::{Guarded, run_within};
 use crate::{LabError, clock};
 
-/// The pool that it has.
+/// The name of its pool.
 pub const POOL: &str = "evenkeel";
-/// The user that serves volumes of it.
+/// The user that serves volumes of the pool.
 pub const USER: &str = "client.evenkeel";
-/// What that user may do: what the manual says, and nothing else.
+/// The user's capabilities, exactly those that the manual grants.
 const USER_CAPS: [(&str, &str); 3] =
     [("mon", "profile rbd"), ("osd", "profile rbd pool=evenkeel"), ("mgr", "allow r")];
 const ADMIN_CAPS: [(&str, &str); 3] = [("mon", "allow *"), ("osd", "allow *"), ("mgr", "allow *")];
 const MANAGER_CAPS: [(&str, &str); 2] = [("mon", "allow profile mgr"), ("osd", "allow *")];
 const OSD_CAPS: [(&str, &str); 3] =
     [("mon", "allow profile osd"), ("mgr", "allow profile osd"), ("osd", "allow *")];
-/// The keys that the monitor begins with.
+/// The keyring that the monitor begins with.
 const KEYS: &str = "mon.keyring";
 /// Placement groups of the pool.
 const GROUPS: u32 = 32;
-/// How long one command may take.
+/// Time limit of a command.
 const COMMAND_MAX: Duration = Duration::from_secs(60);
-/// How long it may take until every placement group is active and clean.
+/// Longest wait until every placement group is active and clean.
 const CLEAN_MAX: Duration = Duration::from_secs(180);
-/// Distance of two looks at that.
+/// Time between two checks for it.
 const LOOK: Duration = Duration::from_millis(200);
-/// How long a daemon may take to end by itself.
+/// Longest wait for a daemon to end by itself.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// What a cluster is like.
+/// The configuration of a cluster.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Setup {
     /// OSDs; each holds a copy of everything, up to three.
@@ -60,13 +60,13 @@ impl Default for Setup {
 pub struct Ceph {
     folder: PathBuf,
     setup: Setup,
-    // The clients of the monitor first.
+    // The OSDs come first, since they are clients of the monitor.
     osds: Vec<Option<Guarded>>,
     manager: Option<Guarded>,
     monitor: Option<Guarded>,
 }
 
-/// A free port of loopback, as far as can be known before it is used.
+/// Returns a free port of loopback. Another program may take it before it is used.
 fn free_port() -> Result<u16, LabError> {
     TcpListener::bind("127.0.0.1:0")
         .and_then(|listener| listener.local_addr())
@@ -74,7 +74,7 @@ fn free_port() -> Result<u16, LabError> {
         .map_err(LabError::io("cannot find a free port", "127.0.0.1"))
 }
 
-/// A random id in the form of a UUID.
+/// Returns a random id in the form of a UUID.
 fn uuid() -> Result<String, LabError> {
     let path = "/proc/sys/kernel/random/uuid";
     let text = fs::read_to_string(path).map_err(LabError::io("cannot read", path))?;
@@ -104,7 +104,7 @@ impl Ceph {
         Ok(ceph)
     }
 
-    /// Its configuration file, which clients name.
+    /// Returns the path of its configuration file, for clients.
     #[must_use]
     pub fn conf(&self) -> PathBuf {
         self.folder.join("ceph.conf")
@@ -139,7 +139,7 @@ impl Ceph {
         self.wait_until_clean()
     }
 
-    /// Keys of all that take part, each in a file of its own.
+    /// Creates the keys of all daemons and users, each in a file of its own.
     fn make_keys(&self) -> Result<(), LabError> {
         self.make_key("mon.", &[("mon", "allow *")])?;
         self.make_key("client.admin", &ADMIN_CAPS)?;
@@ -168,8 +168,9 @@ impl Ceph {
         run_within(COMMAND_MAX, &mut import, "ceph-common").map(drop)
     }
 
-    /// All OSDs are on one host, so one of them is enough to tell that another is gone. Their
-    /// caches are small and their logs short, or they would grow to gigabytes.
+    /// Returns the text of the configuration file. All OSDs are on one host, so the report of one
+    /// is enough to mark another one down. Their caches are small and their logs short, as they
+    /// would grow to gigabytes otherwise.
     fn text(&self, fsid: &str, port: u16) -> String {
         let folder = self.folder.display();
         let copies = self.setup.osds.clamp(1, 3);
@@ -195,7 +196,7 @@ impl Ceph {
             format!("paxos propose interval = {propose}"),
             "mon allow pool size one = true".to_owned(),
             "mon warn on pool no redundancy = false".to_owned(),
-            // A full disk would end the monitor; tests and trials need little.
+            // A nearly full disk would stop the monitor; tests and trials need little space.
             "mon data avail warn = 1".to_owned(),
             "mon data avail crit = 0".to_owned(),
             "mon osd min down reporters = 1".to_owned(),
@@ -217,19 +218,19 @@ impl Ceph {
         text
     }
 
-    /// A daemon in the foreground.
+    /// Returns the command of a daemon in the foreground.
     fn daemon(&self, kind: &str, id: &str) -> Command {
         let mut command = Command::new(format!("ceph-{kind}"));
         command.arg("-c").arg(self.conf()).args(["-i", id, "-f"]);
         if kind == "mon" {
             command.arg("--monmap").arg(self.folder.join("monmap"));
         }
-        // Without tcmalloc each thread's own arena keeps memory that nobody uses.
+        // Without tcmalloc the arena of each thread keeps unused memory.
         command.env("MALLOC_ARENA_MAX", "2").stdout(Stdio::null());
         command
     }
 
-    /// Runs `ceph` with these words; what it prints.
+    /// Runs `ceph` with these arguments; returns its output.
     ///
     /// # Errors
     /// When it fails or hangs.
@@ -311,7 +312,7 @@ impl Ceph {
         Ok(())
     }
 
-    /// Stops an OSD as it is: its connections stay open.
+    /// Stops an OSD with SIGSTOP: its connections stay open.
     ///
     /// # Errors
     /// When it does not run.
@@ -321,7 +322,7 @@ impl Ceph {
         self.signal(number, Signal::STOP)
     }
 
-    /// Lets a stopped OSD go on.
+    /// Resumes a stopped OSD.
     ///
     /// # Errors
     /// When it does not run.
@@ -331,20 +332,20 @@ impl Ceph {
         self.signal(number, Signal::CONT)
     }
 
-    /// Whether the monitor and the manager run.
+    /// Returns whether the monitor and the manager run.
     pub fn runs(&mut self) -> bool {
         let daemons = [&mut self.manager, &mut self.monitor].into_iter();
         daemons.flatten().all(|daemon| daemon.wait_until(clock::now()).is_none())
     }
 
-    /// The OSDs that have ended since the last question, and not by [`Self::kill_osd`].
+    /// Returns the OSDs that have ended since the last call, and not by [`Self::kill_osd`].
     pub fn take_ended_osds(&mut self) -> Vec<u32> {
         let has_ended = |osd: &mut Guarded| osd.wait_until(clock::now()).is_some();
         let ended = (0..).zip(&mut self.osds);
         ended.filter_map(|(number, slot)| slot.take_if(has_ended).map(|_| number)).collect()
     }
 
-    /// Ends it in order: the OSDs, the manager, the monitor.
+    /// Stops the OSDs, then the manager, then the monitor.
     pub fn stop(&mut self) {
         let daemons = self.osds.iter_mut().chain([&mut self.manager, &mut self.monitor]);
         for daemon in daemons.flatten() {

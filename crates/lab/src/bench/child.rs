@@ -1,5 +1,4 @@
-//! A child process that cannot outlive its purpose: waited for with a deadline, killed when
-//! dropped.
+//! Child processes: each is waited for with a deadline, and killed when dropped.
 
 use std::fs;
 use std::io::{self, Read};
@@ -18,12 +17,12 @@ use evenkeel_sim::text;
 
 /// Longest run of a program that ends by itself. Generous: it exists to end a hang.
 const PROGRAM_MAX: Duration = Duration::from_secs(600);
-/// Distance of two looks at whether the whole run is told to stop.
+/// Time between two checks whether the process is asked to stop.
 const STOP_LOOK: Duration = Duration::from_millis(200);
-/// What is kept of a program's standard error: its end, where the reason for a failure is.
+/// Bytes that are kept of a program's standard error: its end, where the reason for a failure is.
 const STDERR_BYTES_MAX: usize = 16 << 10;
 
-/// How long the reader of a pipe may take to see that its program is gone.
+/// Longest wait until the reader of a pipe notices that its program has ended.
 const READER_WAIT: Duration = Duration::from_secs(2);
 
 /// A running program. Dropping it kills it and waits until it is gone.
@@ -36,11 +35,12 @@ pub struct Guarded {
 }
 
 impl Guarded {
-    /// Starts a program with nothing on its standard input; its standard error is kept (its end).
+    /// Starts a program with an empty standard input. The end of its standard error is kept.
     /// Standard output goes where the command says.
     ///
     /// # Errors
-    /// [`LabError::ToolMissing`] when there is no such program; `package` is what holds it.
+    /// [`LabError::ToolMissing`] if there is no such program; `package` is the package that holds
+    /// it.
     pub fn spawn(command: &mut Command, package: &'static str) -> Result<Self, LabError> {
         let tool = command.get_program().to_string_lossy().into_owned();
         command.stdin(Stdio::null()).stderr(Stdio::piped());
@@ -52,7 +52,8 @@ impl Guarded {
         match pidfd_open(Pid::from_child(&child), PidfdFlags::empty()) {
             Ok(pidfd) => Ok(Self { child, pidfd, stderr, status: None }),
             Err(error) => {
-                // Without a pidfd there is no wait with a deadline: do not leave it running.
+                // Without a pidfd there is no wait with a deadline, so the program must not
+                // continue.
                 let _ = child.kill();
                 let _ = child.wait();
                 Err(LabError::io("cannot watch", tool)(error.into()))
@@ -60,13 +61,13 @@ impl Guarded {
         }
     }
 
-    /// Its process id.
+    /// Returns its process id.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// The program's standard output, once, if it was asked for.
+    /// Returns the program's standard output, once, if the command has piped it.
     pub fn take_stdout(&mut self) -> Option<std::process::ChildStdout> {
         self.child.stdout.take()
     }
@@ -87,12 +88,12 @@ impl Guarded {
             }
             let timeout = Timespec::try_from(left).ok();
             let mut watched = [PollFd::new(&self.pidfd, PollFlags::IN)];
-            // An interrupted poll only means another round.
+            // An interrupted poll only repeats the loop.
             let _ = poll(&mut watched, timeout.as_ref());
         }
     }
 
-    /// Asks the program to end (SIGTERM), kills it when it has not within `grace`.
+    /// Asks the program to end (SIGTERM), and kills it if it has not ended within `grace`.
     pub fn stop(&mut self, grace: Duration) {
         let _ = pidfd_send_signal(&self.pidfd, Signal::TERM);
         if self.wait_until(clock::now() + grace).is_none() {
@@ -100,11 +101,11 @@ impl Guarded {
         }
     }
 
-    /// Kills it, and what it has started, and waits until it is gone.
+    /// Kills the program and its descendants, and waits until the program has ended.
     pub fn kill(&mut self) {
         if self.status.is_none() {
-            // Those whose parent is gone would go on, or wait for it for ever. What stands still
-            // starts nothing more.
+            // Descendants would otherwise continue, or wait for their parent forever. The stopped
+            // program cannot start more of them in the meantime.
             let _ = pidfd_send_signal(&self.pidfd, Signal::STOP);
             let family = descendants(Pid::from_child(&self.child));
             let _ = self.child.kill();
@@ -115,16 +116,16 @@ impl Guarded {
         }
     }
 
-    /// The end of what it wrote to its standard error. Call it after the program has ended.
+    /// Returns the end of the program's standard error. Call it after the program has ended.
     pub fn stderr(&mut self) -> String {
         self.kill();
         self.stderr.take().map(|reader| result_of(&reader)).unwrap_or_default()
     }
 
-    /// Waits for its end, unless the whole run is told to stop before; `what` is it in words.
+    /// Waits until the program ends, or the process is asked to stop; `what` describes it.
     ///
     /// # Errors
-    /// When it takes longer than `longest`, or the run is told to stop.
+    /// If it takes longer than `longest`, or the process is asked to stop.
     pub(crate) fn wait_to_end(
         &mut self,
         longest: Duration,
@@ -142,11 +143,11 @@ impl Guarded {
         }
     }
 
-    /// Looks until a server that was started is ready; `tool` is its name and `command` what
-    /// started it, in words, and `more` what it has said beside its standard error.
+    /// Polls until a started server is ready. `tool` is its name, `command` its command line, and
+    /// `more` returns its messages beside those on standard error.
     ///
     /// # Errors
-    /// When it ends, is not ready within `longest`, or the run is told to stop.
+    /// If the server ends, is not ready within `longest`, or the process is asked to stop.
     pub(super) fn wait_until_ready(
         &mut self,
         (tool, command): (&str, String),
@@ -180,16 +181,16 @@ impl Drop for Guarded {
     }
 }
 
-/// Runs a program to its end, unless the whole run is told to stop before; the end of what it
-/// printed.
+/// Runs a program to its end, unless the process is asked to stop before. Returns the end of its
+/// output.
 ///
 /// # Errors
-/// When it is missing, fails or hangs, or the run is told to stop.
+/// If the program is missing, fails or hangs, or the process is asked to stop.
 pub(super) fn run_to_end(command: &mut Command, package: &'static str) -> Result<String, LabError> {
     run_within(PROGRAM_MAX, command, package)
 }
 
-/// The same, in at most so long.
+/// Runs a program as [`run_to_end`] does, for at most `longest`.
 pub(crate) fn run_within(
     longest: Duration,
     command: &mut Command,
@@ -211,16 +212,16 @@ pub(crate) fn run_within(
     })
 }
 
-/// Where a program is: in a folder of the `PATH`, or in one of `more`, where distributions have
-/// what nobody is to start by hand.
+/// Returns the path of a program: in a folder of the `PATH`, or in one of `more`, where
+/// distributions have programs that are not started by hand.
 pub(super) fn find(tool: &str, more: impl IntoIterator<Item = PathBuf>) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders: Vec<PathBuf> = std::env::split_paths(&path).chain(more).collect();
     folders.into_iter().map(|folder| folder.join(tool)).find(|program| program.is_file())
 }
 
-/// The programs that a process has started and that have not ended, or are not waited for, as far
-/// as the kernel tells.
+/// Returns the child processes of a process that have not been reaped, as far as the kernel lists
+/// them.
 #[must_use]
 pub fn children(process: Pid) -> Vec<Pid> {
     let threads = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
@@ -230,7 +231,7 @@ pub fn children(process: Pid) -> Vec<Pid> {
     text.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect()
 }
 
-/// Its children, theirs, and so on.
+/// Returns the children of a process, their children, and so on.
 fn descendants(process: Pid) -> Vec<Pid> {
     let mut found = children(process);
     let mut looked_at = 0;
@@ -241,7 +242,7 @@ fn descendants(process: Pid) -> Vec<Pid> {
     found
 }
 
-/// The processes of which something is true, which is asked of their folders in `/proc`.
+/// Returns the processes for which a predicate on their folder in `/proc` is true.
 pub(super) fn processes(is_one: impl Fn(&Path) -> bool) -> Vec<Pid> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let of_entry = |entry: fs::DirEntry| {
@@ -258,8 +259,8 @@ pub(crate) fn apart(read: impl FnOnce() -> String + Send + 'static) -> mpsc::Rec
     receiver
 }
 
-/// What a reader found, once its program is gone. A pipe that a child of the program still holds
-/// open keeps its reader busy: then it found nothing, and we do not wait for it.
+/// Returns the result of a pipe's reader, once its program has ended. If a child of the program
+/// holds the pipe open, the reader does not end: after a short wait the result is empty.
 pub(crate) fn result_of(reader: &mpsc::Receiver<String>) -> String {
     reader.recv_timeout(READER_WAIT).unwrap_or_default()
 }
@@ -317,7 +318,7 @@ mod tests {
         assert!(!std::path::Path::new(&proc).exists());
     }
 
-    /// Jobs of a load are processes of their own, and wait for what the first one says.
+    /// Jobs of a load are processes of their own, and wait for output of the first one.
     #[test]
     fn what_a_program_has_started_is_killed_with_it() {
         let child = shell("sh -c 'sleep 1000 & exec sleep 1000' & sleep 1000; true");
@@ -331,7 +332,7 @@ mod tests {
         .unwrap();
         let family = descendants(own);
         drop(child);
-        // Whoever takes them over may let them be zombies for a while.
+        // Their new parent may not have reaped them yet.
         let is_gone = |pid: &Pid| {
             let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
             stat.rsplit_once(')').is_none_or(|(_, after)| after.starts_with(" Z"))

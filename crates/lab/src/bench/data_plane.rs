@@ -1,9 +1,9 @@
-//! A data plane in this process and without a control plane, for what no volume type can say:
-//! volumes with any pacing in memory, and the world of a scenario with exactly its limits, balances
-//! and instances, and its device below.
+//! A data plane in this process, without a control plane, for limits that no volume type has:
+//! volumes in memory with any pacing, and the device, instances and volumes of a scenario with
+//! exactly its limits and balances.
 //!
-//! Its stores begin empty and are gone with it. An engine that does not start or refuses a command
-//! is an error.
+//! Its stores begin empty, and end with it. An engine that does not start or refuses a command is
+//! an error.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,13 +27,13 @@ use evenkeel_wire::agent::{Attachment, Command, HostAddress, HostState, Reply, V
 /// An instance without limits, for volumes that are attached to none.
 const ELSEWHERE: u32 = u32::MAX;
 
-/// Starts a data plane on an empty store in memory; the caller adds where it listens.
+/// Starts a data plane on an empty store in memory; the caller adds its addresses.
 #[must_use]
 pub fn in_memory(io: IoMode) -> EngineConfig {
     EngineConfig {
         cores: u16::try_from(environment::processors()).unwrap_or(u16::MAX),
         io,
-        // That of the servers beside which it is measured.
+        // Its competitors in a comparison run with this priority.
         priority: Priority::None,
         tcp: Vec::new(),
         unix: None,
@@ -45,13 +45,12 @@ pub fn in_memory(io: IoMode) -> EngineConfig {
 /// Starts a data plane.
 ///
 /// # Errors
-/// If an address is taken, or the kernel refuses what it needs.
+/// If an address is taken, or the kernel refuses a resource.
 pub fn start(config: EngineConfig) -> Result<Engine, LabError> {
     Engine::start(config).map_err(LabError::failed)
 }
 
-/// Makes a volume for clients on this machine to connect to, or changes the pacing of one that was
-/// made so.
+/// Creates a volume for clients on this machine, or changes the pacing of such a volume.
 ///
 /// # Errors
 /// If the data plane refuses it.
@@ -61,7 +60,7 @@ pub fn apply(
     size: ByteCount,
     pacing: Pacing,
 ) -> Result<(), LabError> {
-    // No host has limits here, so any name will do for this machine.
+    // Hosts have no limits here, so any host stands for this machine.
     let here = Attachment { host: InstanceId::from_bits(0), address: HostAddress::Local };
     let (balances, reserved) = (Balances::default(), Reserved::NOTHING);
     let (unleased, attachments) = (Balances::default(), vec![here]);
@@ -71,7 +70,7 @@ pub fn apply(
     call(engine, Command::Create(state)).map(drop)
 }
 
-/// Makes one data plane after the other, each the world of a case; dropping it ends the last.
+/// Starts one data plane after the other, each for a case. Dropping it ends the last one.
 pub struct World {
     socket: PathBuf,
     io: IoMode,
@@ -81,7 +80,7 @@ pub struct World {
 }
 
 impl World {
-    /// Its data planes listen on a socket in this folder.
+    /// Creates a world whose data planes listen on a socket in this folder.
     #[must_use]
     pub fn new(folder: &Path, io: IoMode) -> Self {
         let socket = folder.join("nbd.sock");
@@ -97,7 +96,7 @@ impl World {
 
     fn make(&mut self, setup: &Setup) -> Result<Vec<Export>, LabError> {
         self.close();
-        // What the last one left would look like a server that runs.
+        // The socket of an earlier data plane would look like a server that runs.
         let _ = std::fs::remove_file(&self.socket);
         self.device = faulty(&setup.device);
         let mut config = EngineConfig { unix: Some(self.socket.clone()), ..in_memory(self.io) };
@@ -113,15 +112,15 @@ impl World {
     }
 }
 
-/// The same device under a store of real time; `None` if it has no channels, and so nothing that a
-/// plain store has not.
+/// Returns the set-up of a store that behaves like this device; `None` if the device has no
+/// channels, as a plain store is enough then.
 fn faulty(device: &DeviceSetup) -> Option<FaultySetup> {
     let setup = FaultySetup::new(device.channels?, device.read);
     let DeviceSetup { write, near_ns, noise_ppm, cache, .. } = *device;
     Some(FaultySetup { write, near_ns, noise_ppm, cache, ..setup })
 }
 
-/// Makes instances and volumes so, whether they are there or not.
+/// Creates these instances and volumes, or changes those that exist.
 fn apply_world(engine: &Engine, setup: &Setup) -> Result<(), LabError> {
     for (number, instance) in (0_u32..).zip(&setup.instances) {
         let pacing = instance_pacing(instance).map_err(LabError::failed)?;
@@ -159,7 +158,7 @@ fn call(engine: &Engine, command: Command) -> Result<Reply, LabError> {
     }
 }
 
-/// A world that cannot be made leaves its case without a verdict.
+/// Converts an error of a server's start, which leaves its case without a verdict.
 fn no_verdict(error: LabError) -> LabError {
     LabError::Unjudgeable(error.to_string())
 }
@@ -175,7 +174,7 @@ impl Host for World {
         })?;
         apply_world(engine, setup).map_err(no_verdict)?;
         for (id, volume) in self.volumes.iter().zip(&setup.volumes) {
-            // Those of before are of the limits of before.
+            // Balances of a volume that exists belong to its old limits.
             let full = Balances::full(&volume.pacing);
             let balances = Balances {
                 operations: volume.balances.operations.or(full.operations),

@@ -1,5 +1,5 @@
-//! What an experiment asks of a database of our own, whichever it is: transactions, a batch job
-//! beside them, and what the database itself counts of both.
+//! The interface of a database of our own for experiments: transactions, a batch job beside them,
+//! and the database's own counters of both.
 
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
@@ -12,26 +12,26 @@ use crate::{LabError, clock};
 use evenkeel_sim::scenario::program::Engine;
 use evenkeel_sim::text;
 
-/// A maximum is looked for so long, in seconds.
+/// Duration of the search for a maximum, in seconds.
 pub(super) const PROBE_S: u64 = 5;
-/// Beyond its own time, a load gets so long to end its last transactions.
+/// Time beyond its duration that a load gets to end its last transactions.
 const GRACE: Duration = Duration::from_secs(60);
 
-/// How often something was waited for, and how long all together.
+/// The number of waits, and their total time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Waits {
-    /// How often.
+    /// The number.
     pub count: u64,
-    /// How long in nanoseconds, all together.
+    /// Their sum in nanoseconds.
     pub sum_ns: u64,
 }
 
-/// What a database counts from its begin on.
+/// Counters of a database since its start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counted {
-    /// Pages read of the transactions' tables, past the database's own cache.
+    /// Reads of the transactions' tables that its own cache did not answer.
     pub data: Waits,
-    /// Those of the batch job's.
+    /// Such reads of the batch job's tables.
     pub batch: Waits,
     /// Flushes of the log.
     pub log: Waits,
@@ -39,14 +39,14 @@ pub struct Counted {
     pub transactions: u64,
 }
 
-/// Second by second what a load has done, as it has logged it.
+/// The transactions of one second, from the load's log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Second {
-    /// Which: seconds since 1970.
+    /// The second, since 1970.
     pub unix_s: u64,
-    /// Transactions that were done in it.
+    /// Transactions that ended in it.
     pub count: u64,
-    /// How long they took in microseconds, all together, from when they were due.
+    /// Sum of their times in microseconds, from when they were due.
     pub sum_us: u64,
 }
 
@@ -57,62 +57,62 @@ pub struct Readers {
     pub sessions: u16,
     /// Pause between answer and request, in microseconds.
     pub pause_us: u64,
-    /// How long, in seconds.
+    /// Duration in seconds.
     pub length_s: u64,
 }
 
 /// Transactions at a rate.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Transactions {
-    /// How many a second.
+    /// Transactions per second.
     pub per_second: f64,
-    /// How long, in seconds.
+    /// Duration in seconds.
     pub length_s: u64,
 }
 
-/// The most that a database does.
+/// The maximum rate of a database.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Maximum {
     /// Transactions a second.
     pub per_second: f64,
-    /// The exact command line that found it.
+    /// The command line of the measurement.
     pub command: String,
 }
 
 /// A database of our own with the tables of transactions and of a batch job, which it counts apart.
 /// Dropping it stops it.
 pub trait Database {
-    /// What it is, in words, for the record.
+    /// Returns a description of the database, for the record.
     fn described(&self) -> &str;
 
-    /// The most transactions a second that it does: in a short time, and in that which it takes to
-    /// write what they have left in memory. Without it, memory would lend what it never gets back.
+    /// Measures the maximum rate of transactions. The time includes that for writing the pages
+    /// which they have changed in memory, since writes into memory alone are faster than the
+    /// volume.
     ///
     /// # Errors
-    /// When the load fails or prints what we do not understand.
+    /// When the load fails or prints something that cannot be parsed.
     fn maximum(&mut self, seed: u64) -> Result<Maximum, LabError>;
 
-    /// Writes what is still to be written, and has caches forget the tables where they hide the
-    /// volume.
+    /// Writes changed pages, and drops the tables from caches that would hide the volume.
     ///
     /// # Errors
     /// When the database fails.
     fn rest(&mut self) -> Result<(), LabError>;
 
-    /// Has caches forget the batch job's tables where they hide the volume: a page that it reads
-    /// again is read of the volume again.
+    /// Drops the batch job's tables from caches that would hide the volume, so that each read of a
+    /// page reaches the volume.
     ///
     /// # Errors
     /// When there is no such file.
     fn forget_batch(&self) -> Result<(), LabError>;
 
-    /// What is counted by now.
+    /// Returns the counters.
     ///
     /// # Errors
-    /// When the database is gone, or tells no figures.
+    /// When the database has ended, or returns no figures.
     fn counted(&mut self) -> Result<Counted, LabError>;
 
-    /// Begins transactions; what they write down is in `scratch`.
+    /// Starts transactions; their logs are in `scratch`.
     ///
     /// # Errors
     /// When they cannot be started.
@@ -123,20 +123,21 @@ pub trait Database {
         scratch: &Path,
     ) -> Result<Running, LabError>;
 
-    /// Begins a batch job; its script is in `scratch`.
+    /// Starts a batch job; its script is in `scratch`.
     ///
     /// # Errors
     /// When its script cannot be written, or it cannot be started.
     fn readers(&self, readers: &Readers, seed: u64, scratch: &Path) -> Result<Running, LabError>;
 
-    /// What transactions that have ended have logged of each second; nothing if they log nothing.
+    /// Returns the log of each second of transactions that have ended; empty if the load keeps no
+    /// log.
     ///
     /// # Errors
     /// When the log cannot be read.
     fn log(&self, ended: &Running, scratch: &Path) -> Result<Vec<Second>, LabError>;
 }
 
-/// What this machine lacks for a database; `None` if nothing.
+/// Returns why this machine cannot run a database; `None` if it can.
 #[must_use]
 pub fn probe(engine: Engine) -> Option<String> {
     match engine {
@@ -145,7 +146,8 @@ pub fn probe(engine: Engine) -> Option<String> {
     }
 }
 
-/// Makes a database on a file system, with its tables; `folder` is one of the run, for its socket.
+/// Starts a database on a file system, with its tables; `folder` is a folder of the run, for its
+/// socket.
 ///
 /// # Errors
 /// When a program is missing or fails.
@@ -161,8 +163,8 @@ pub fn start(
 }
 
 impl Maximum {
-    /// Runs a load that goes on for [`PROBE_S`] to its end, and then `write_all`; `count_of` reads
-    /// how many transactions it told.
+    /// Runs a load of [`PROBE_S`] seconds to its end, and then `write_all`. `count_of` parses the
+    /// number of transactions from the load's output.
     pub(super) fn find(
         words: &[String],
         (tool, package): (&'static str, &'static str),
@@ -182,7 +184,7 @@ impl Maximum {
 }
 
 impl Counted {
-    /// What came since an earlier look.
+    /// Returns the difference to earlier counters.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         let waits = |now: Waits, before: Waits| Waits {
@@ -212,22 +214,22 @@ impl Running {
         Ok(Self { process: Guarded::spawn(&mut command, package)?, words })
     }
 
-    /// The exact command line.
+    /// Returns the exact command line.
     #[must_use]
     pub fn command(&self) -> String {
         text::command_line(&self.words)
     }
 
-    /// Its process.
+    /// Returns its process id.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.process.id()
     }
 
-    /// Waits for its end, which comes by itself.
+    /// Waits until the load ends by itself.
     ///
     /// # Errors
-    /// When it fails, or does not come.
+    /// When it fails, or does not end in time.
     pub fn finish(&mut self) -> Result<(), LabError> {
         match self.process.wait_until(clock::now() + GRACE) {
             Some(status) if status.success() => Ok(()),
@@ -236,10 +238,10 @@ impl Running {
         }
     }
 
-    /// An error if it has ended before it should have.
+    /// Checks that the load runs, or has ended with success.
     ///
     /// # Errors
-    /// Then.
+    /// When it has failed.
     pub fn is_well(&mut self) -> Result<(), LabError> {
         match self.process.wait_until(clock::now()) {
             Some(status) if !status.success() => Err(self.failed(status)),

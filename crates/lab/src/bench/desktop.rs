@@ -1,8 +1,8 @@
-//! The programs of a desktop benchmark on a mounted file system: the published ones where the
-//! distribution has them, fio in their manner where it has not.
+//! The programs of a desktop benchmark on a mounted file system: the published ones if the
+//! distribution has them, otherwise fio with the same pattern of requests.
 //!
-//! What a program did and how long it took is all that is wanted of it; whether its requests
-//! reached the volume is asked of the volume's server.
+//! Of a program only its amount of work and its time are used. The volume's server counts the
+//! requests that reach the volume.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -23,21 +23,22 @@ use evenkeel_sim::text;
 /// Threads and files of the Threaded I/O Tester.
 const TESTER_THREADS: &str = "--numjobs=32";
 const TESTER_THREADS_COUNT: u64 = 32;
-/// How long they read what the page cache answers: a fixed number of calls is over, thread by
-/// thread, before they are all there.
+/// Duration of reads from the page cache. A fixed number of calls would end, thread by thread,
+/// before all threads have begun.
 const TESTER_CACHED_S: &str = "--runtime=2";
 /// Shares of the block sizes of the file server, as fio's own example job has them.
 const FILE_SERVER_BLOCKS: &str = "--bssplit=512/10:1k/5:2k/5:4k/60:8k/2:16k/4:32k/4:64k/10";
 
-/// What a client of dbench does, as Debian has it.
+/// The recording that dbench's clients replay, as Debian installs it.
 const DBENCH_CLIENT: &str = "/usr/share/dbench/client.txt";
-/// How often what is over at once is done.
+/// Repetitions of a program that is too short for one measurement.
 const SHORT_TIMES: usize = 5;
-/// What programs that tell bytes a second are told to have done in their time.
+/// Megabytes for which the time is reported, of programs that print bytes per second.
 const MEGABYTES: f64 = 100.0;
 
-/// About how long a program takes that its client binds as much as its volume, in seconds, on a
-/// machine of two processors of 2026; those of IOMelt's manner are read by the page cache at once.
+/// Returns the approximate time of a program that its client limits as much as its volume, in
+/// seconds, on a machine with two processors of 2026. Passes in the manner of IOMelt that read are
+/// served by the page cache at once, and take none.
 #[must_use]
 pub const fn about_s(setup: ProgramSetup) -> u64 {
     let ProgramSetup { program, calls, seconds } = setup;
@@ -58,31 +59,32 @@ pub const fn about_s(setup: ProgramSetup) -> u64 {
     seconds + calls.saturating_mul(times) / per_second
 }
 
-/// Where programs run.
+/// The folders and the time limit of programs.
 #[derive(Clone, Copy, Debug)]
 pub struct Workdir<'a> {
     /// A folder on the file system that is tested.
     pub folder: &'a Path,
-    /// A folder elsewhere, for what the programs print and are told.
+    /// A folder elsewhere, for the programs' input and output.
     pub scratch: &'a Path,
-    /// What a program may take: longer is a hang.
+    /// The longest time of a program; longer is a hang.
     pub longest: Duration,
 }
 
 /// A program that was run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Score {
-    /// How long it took by the rules of its test.
+    /// The time that it took by the rules of its test.
     pub took_ns: u64,
     /// The exact command line.
     pub command: String,
 }
 
 impl Workdir<'_> {
-    /// Has everything written that the program before has left, which is not the next one's.
+    /// Writes all dirty data of the programs before to the disk, so that it does not disturb the
+    /// next one.
     ///
     /// # Errors
-    /// When it cannot be.
+    /// When the write fails.
     pub fn settle(&self) -> Result<(), LabError> {
         mounts::settle(self.folder)
     }
@@ -104,7 +106,7 @@ impl Workdir<'_> {
             Program::TreesRead => self.trees(Phase::Read, calls),
             Program::Unpack => self.unpack(calls),
             Program::Apache => self.apache(calls),
-            // They need the file of the passes before them: see `crate::bench::iomelt`.
+            // They need the file of the passes before: see `crate::bench::iomelt`.
             program if program.is_of_iomelt() => {
                 let what = format!("{} it is a pass of a batch, and no test", program.manner());
                 Err(LabError::Unjudgeable(what))
@@ -116,9 +118,10 @@ impl Workdir<'_> {
         }
     }
 
-    /// fio with options of a test, on files in the folder; its own time of the job. Without a seed
-    /// it draws the same blocks and sizes again: how many there are would vary by 3 %. What runs
-    /// for a fixed time is told as the time of `calls` at its rate.
+    /// Runs fio with options of a test, on files in the folder, and returns its own time of the
+    /// job. It passes no seed, so that each run draws the same blocks and sizes; their total would
+    /// vary by 3 % otherwise. Of a test with a fixed duration it returns the time for `calls` at
+    /// the measured rate.
     fn fio(&self, options: &[String], calls: Option<u64>) -> Result<Score, LabError> {
         let mut words = vec!["fio".to_owned(), "--eta=never".to_owned()];
         words.push(format!("--directory={}", self.folder.display()));
@@ -126,7 +129,7 @@ impl Workdir<'_> {
         self.fio_score(words, calls)
     }
 
-    /// Runs fio; the longest time of its jobs, as it tells it.
+    /// Runs fio; returns the longest time of its jobs, as it reports them.
     fn fio_score(&self, mut words: Vec<String>, calls: Option<u64>) -> Result<Score, LabError> {
         let output = self.scratch.join("fio.json");
         words.push("--output-format=json".to_owned());
@@ -145,7 +148,7 @@ impl Workdir<'_> {
         Ok(Score { took_ns, command: text::command_line(&words) })
     }
 
-    /// A table of four columns, and rows each in a transaction of its own.
+    /// Fills a table of four columns, each row in a transaction of its own.
     fn sqlite(&self, rows: u64) -> Result<Score, LabError> {
         let statements = self.scratch.join("rows.sql");
         let mut sql =
@@ -159,15 +162,15 @@ impl Workdir<'_> {
         self.timed(&["sqlite3", "-bail", &base.to_string_lossy(), &read], "sqlite3")
     }
 
-    /// Clients that do what a recorded one did; the time for a hundred megabytes of it.
+    /// Runs clients that replay a recording; returns the time for a hundred megabytes.
     fn dbench(&self, clients: u64, seconds: u64) -> Result<Score, LabError> {
         let seconds = seconds.to_string();
         let words = ["dbench", "-D", &self.folder.to_string_lossy(), "-t", &seconds, "-c"];
         let mut words = words.map(str::to_owned).to_vec();
         words.extend([DBENCH_CLIENT.to_owned(), clients.to_string()]);
         let told = self.finish(&words, "dbench");
-        // What its clients were at when their time was over would be written yet. Those of one that
-        // has failed may still be at it.
+        // The unfinished files of its clients would still be written. After a failure its clients
+        // may still be running.
         let clients = self.folder.join("clients");
         let has_clients = clients.exists();
         let removed = if has_clients { fs::remove_dir_all(&clients) } else { Ok(()) };
@@ -181,7 +184,7 @@ impl Workdir<'_> {
         Ok(Score { took_ns, command: text::command_line(&words) })
     }
 
-    /// The published sizes; files are made and removed within the time.
+    /// Runs PostMark with the published sizes. Files are made and removed within its time.
     fn postmark(&self, transactions: u64) -> Result<Score, LabError> {
         let told = self.scratch.join("postmark");
         let words = format!(
@@ -193,7 +196,7 @@ impl Workdir<'_> {
         self.timed(&["postmark", &told.to_string_lossy()], "postmark")
     }
 
-    /// What was written is removed before it has reached the volume.
+    /// Compresses a file of zeros. The output is removed before it reaches the volume.
     fn gzip(&self, mib: u64) -> Result<Score, LabError> {
         let zeros = self.folder.join("zeros");
         let made = fs::File::create(&zeros).and_then(|mut file| {
@@ -206,7 +209,7 @@ impl Workdir<'_> {
         score
     }
 
-    /// The time for a hundred megabytes of files.
+    /// Runs a phase on trees of sources; returns the time for a hundred megabytes.
     fn trees(&self, phase: Phase, sources: u64) -> Result<Score, LabError> {
         let done = trees::run(phase, self.folder, sources, self.longest)?;
         let took_s = done.took.as_secs_f64() * MEGABYTES * 1e6 / done.bytes.max(1) as f64;
@@ -214,14 +217,14 @@ impl Workdir<'_> {
         Ok(Score { took_ns: (took_s * 1e9).round() as u64, command })
     }
 
-    /// The archive is made elsewhere before; what comes out of it stays.
+    /// Unpacks an archive that is made elsewhere before. The unpacked files stay.
     fn unpack(&self, sources: u64) -> Result<Score, LabError> {
         let (tree, archive) = (self.scratch.join("tree"), self.scratch.join("tree.tar.bz2"));
         let (above, archive) = (self.scratch.to_string_lossy(), archive.to_string_lossy());
         let pack = ["tar", "-C", &above, "-cjf", &archive, "tree"].map(str::to_owned);
         let packed = trees::make(&tree, sources, self.longest)
             .and_then(|()| self.finish(&pack, "bzip2").map(drop));
-        // The next case makes one of the same name.
+        // The next case makes a tree of the same name.
         let removed = fs::remove_dir_all(&tree);
         packed?;
         removed.map_err(LabError::io("cannot remove", &tree))?;
@@ -232,7 +235,7 @@ impl Workdir<'_> {
         })
     }
 
-    /// A hundred at once ask for one page, as often as they can.
+    /// Runs ab: a hundred clients that request one page as often as they can.
     fn apache(&self, requests: u64) -> Result<Score, LabError> {
         let server = Apache::start(self.folder, self.scratch)?;
         let (connections, wanted) = (apache::CONNECTIONS, requests.to_string());
@@ -248,8 +251,8 @@ impl Workdir<'_> {
         })
     }
 
-    /// The fastest of some times of what is over in a second and bound by the processor, which
-    /// others may slow down for longer; each is begun with nothing left to be written.
+    /// Returns the fastest of several runs of a short program that the processor limits: other
+    /// programs may slow down some of them. Each run begins without dirty data.
     fn fastest(
         &self,
         mut one: impl FnMut(usize) -> Result<Score, LabError>,
@@ -263,7 +266,7 @@ impl Workdir<'_> {
         Ok(scores.swap_remove(0))
     }
 
-    /// A program from its begin to its end.
+    /// Runs a program, and returns its time from begin to end.
     fn timed(&self, words: &[&str], package: &'static str) -> Result<Score, LabError> {
         let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
         let began = clock::now();
@@ -277,10 +280,11 @@ impl Workdir<'_> {
         child::run_within(self.longest, command.args(&words[1..]).current_dir(self.folder), package)
     }
 
-    /// Files of 1 MiB, one after the other, by its own count of files per second.
+    /// Runs `fs_mark` with files of 1 MiB, one after the other. Returns the time by its own count
+    /// of files per second.
     fn fs_mark(&self, files: u64) -> Result<Score, LabError> {
         let log = self.scratch.join("fs-mark.log");
-        // It takes no path of 40 bytes and more.
+        // fs_mark refuses a path of 40 bytes or more.
         let words = ["fs_mark", "-d", "fs-mark", "-s", "1048576", "-n"];
         let mut words = words.map(str::to_owned).to_vec();
         let rest = [&files.to_string(), "-L", "1", "-l", &log.to_string_lossy()];
@@ -291,19 +295,19 @@ impl Workdir<'_> {
             tool: "fs_mark",
             what: format!("no line of figures in {told:?}"),
         })?;
-        // The next run appends to a log that is there.
+        // The next run appends to the log if it exists.
         fs::remove_file(&log).map_err(LabError::io("cannot remove", &log))?;
         let took_ns = (files as f64 * 1e9 / per_second).round() as u64;
         Ok(Score { took_ns, command: text::command_line(&words) })
     }
 }
 
-/// The folder on the file system in which a program's server works, if it has one.
+/// Returns the folder on the file system in which a program's server works, if it has one.
 pub(super) fn server_folder(program: Program) -> Option<&'static str> {
     (program == Program::Apache).then_some(apache::FOLDER)
 }
 
-/// Requests straight to an export, as they would reach the volume of a program.
+/// Makes requests directly at an export, as they would reach the volume of a program.
 ///
 /// # Errors
 /// When fio is missing, fails, or prints what we do not understand.
@@ -336,12 +340,13 @@ pub(super) fn batch(
     workdir.fio_score(words, None)
 }
 
-/// The options of fio that make a test.
+/// Returns the options of fio that make a test.
 fn fio_options(program: Program, calls: u64) -> Vec<String> {
     let size = format!("--size={calls}m");
     let fixed: &[&str] = match program {
         Program::IozoneWrite => &["--name=iozone", "--rw=write", "--bs=4k", "--end_fsync=1", &size],
-        // IOzone's file is larger than any memory: this one is forgotten before it is read.
+        // IOzone's file is larger than any memory. This one is smaller, so its pages are dropped
+        // before it is read.
         Program::IozoneRead => &["--name=iozone", "--rw=read", "--bs=4k", "--invalidate=1", &size],
         Program::FileServerLayout => {
             &["--name=server", "--rw=write", "--bs=64k", "--end_fsync=1", &size]
@@ -370,8 +375,8 @@ fn fio_options(program: Program, calls: u64) -> Vec<String> {
     fixed.iter().map(|option| (*option).to_owned()).collect()
 }
 
-/// Of the Threaded I/O Tester: its calls visit a sixteenth of the blocks of a file, with
-/// replacement, as 1,000 of 16,384 do in the published test.
+/// Returns the options of the Threaded I/O Tester: its calls visit a sixteenth of the blocks of a
+/// file, with replacement, as 1,000 of 16,384 do in the published test.
 fn tester_options(program: Program, calls: u64) -> Vec<String> {
     let mut options = ["--name=tester", TESTER_THREADS, "--thread", "--group_reporting"]
         .map(str::to_owned)
@@ -382,13 +387,13 @@ fn tester_options(program: Program, calls: u64) -> Vec<String> {
             &["--rw=write", "--bs=64k", "--end_fsync=1"]
         }
         Program::ThreadedWrite => &["--rw=randwrite", "--end_fsync=1"],
-        // The cache has what was written; what is not in it is read before the clock starts.
+        // Written pages are in the cache; the others are read before the clock starts.
         Program::ThreadedCached => &["--rw=randread", "--pre_read=1", "--invalidate=0"],
         _ => &["--rw=randread", "--direct=1"],
     };
     options.extend(fixed.iter().map(|option| (*option).to_owned()));
     if program == Program::ThreadedCached {
-        // Of each file as many blocks as there are calls, however often.
+        // As many blocks of each file as there are calls; a block may be drawn again.
         options.extend(["--bs=4k", "--norandommap"].map(str::to_owned));
         options.push(format!("--size={}k", calls * TESTER_BLOCK_KIB));
         options.extend(["--time_based", TESTER_CACHED_S].map(str::to_owned));
@@ -400,13 +405,13 @@ fn tester_options(program: Program, calls: u64) -> Vec<String> {
     options
 }
 
-/// A call's block.
+/// Size of a call's block.
 const TESTER_BLOCK_KIB: u64 = 4;
 /// KiB of each file for each call on it: 64 MiB for 1,000.
 const TESTER_FILE_KIB_PER_CALL: u64 = 64;
 
-/// The longest time that any job read or wrote, in nanoseconds, and the I/Os of all; none if there
-/// is none, or one failed.
+/// Returns the longest time that any job read or wrote, in nanoseconds, and the I/Os of all.
+/// Returns `None` if there is no job, or one failed.
 fn fio_runtime(told: &str) -> Option<(u64, u64)> {
     // Warnings may come before the JSON.
     let json: Value = serde_json::from_str(told.get(told.find('{')?..)?).ok()?;
@@ -417,7 +422,7 @@ fn fio_runtime(told: &str) -> Option<(u64, u64)> {
     let of_way = |job: &Value, way: &str| {
         let figure = |name: &str| job.get(way)?.get(name)?.as_u64();
         let ios = figure("total_ios").filter(|ios| *ios > 0)?;
-        // What took less than a millisecond took some time.
+        // A time below a millisecond is printed as 0.
         Some((figure("runtime")?.max(1), ios))
     };
     let each = || {
@@ -428,14 +433,14 @@ fn fio_runtime(told: &str) -> Option<(u64, u64)> {
     Some((longest_ms.saturating_mul(1_000_000), each().map(|(_, ios)| ios).sum()))
 }
 
-/// Files per second in the table of `fs_mark`.
+/// Returns the files per second in the table of `fs_mark`.
 fn fs_mark_rate(told: &str) -> Option<f64> {
     let (_, rows) = told.split_once("Files/sec")?;
     let figures = rows.lines().nth(1)?.split_whitespace().nth(3)?;
     figures.parse().ok().filter(|rate: &f64| *rate > 0.0)
 }
 
-/// Megabytes per second in the last line of dbench.
+/// Returns the megabytes per second in the last line of dbench.
 fn dbench_rate(told: &str) -> Option<f64> {
     let (_, figures) = told.rsplit_once("Throughput ")?;
     figures.split_whitespace().next()?.parse().ok().filter(|rate: &f64| *rate > 0.0)
@@ -482,7 +487,7 @@ mod tests {
         }
     }
 
-    /// Every program on an ordinary folder; what they do to a volume is measured elsewhere.
+    /// Runs every program on an ordinary folder; other tests measure their effect on a volume.
     #[test]
     fn programs_that_are_there_end_with_a_time() {
         let (folder, scratch) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -490,9 +495,9 @@ mod tests {
         let workdir = Workdir { folder: folder.path(), scratch: scratch.path(), longest };
         for (name, program) in Program::WORDS {
             let calls = match program {
-                // Its time is fixed, and a busy machine may get nothing done in it.
+                // Its duration is fixed, and on a busy machine it may complete nothing.
                 Program::Dbench => continue,
-                // It needs a server, and that a file system of its own.
+                // It needs a server, and a file system for it.
                 program if program.engine().is_some() => continue,
                 program if program.is_of_iomelt() => {
                     let error =
@@ -501,9 +506,9 @@ mod tests {
                     continue;
                 }
                 Program::ThreadedLayout => 16 * TESTER_FILE_KIB_PER_CALL,
-                // ab wants at least one for each connection.
+                // ab refuses less than one request for each connection.
                 Program::Apache => 128,
-                // PostMark divides by a tenth of them.
+                // PostMark divides by a tenth of the number.
                 _ => 16,
             };
             match workdir.run(ProgramSetup { program, calls, seconds: 0 }) {

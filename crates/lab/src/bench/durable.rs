@@ -1,8 +1,8 @@
 //! A log as databases write it: one durable write after another, each sent when the one before is
 //! answered.
 //!
-//! A client of its own, because fio's nbd engine cannot set FUA: it sends a write and a flush,
-//! two requests that are two I/Os to whoever counts them.
+//! It has a client of its own, because fio's nbd engine cannot set FUA: it sends a write and a
+//! flush, two requests that count as two I/Os.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -22,19 +22,19 @@ pub const LOG_BLOCK_BYTES: u32 = 16 << 10;
 /// Bytes of each write that fills a volume.
 const FILL_BLOCK_BYTES: u32 = 1 << 20;
 
-/// A server that does not answer for so long is given up.
+/// A server that does not answer within this time is given up.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 
-/// What a log writer saw.
+/// The results of a log writer.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct LogRun {
     /// Durable writes per second.
     pub writes_per_second: f64,
-    /// From the sending of a write to its answer.
+    /// Times from the sending of a write to its answer.
     pub latency: LatencySummary,
 }
 
-/// Writes 16 KiB after 16 KiB with FUA for so long, from the start of the export and round again.
+/// Writes 16 KiB after 16 KiB with FUA for this time, from the start of the export and round again.
 ///
 /// # Errors
 /// When the server cannot be reached, refuses a write, cannot write durably, or does not answer.
@@ -43,8 +43,8 @@ pub fn write_log(socket: &Path, export: &str, time: Duration) -> Result<LogRun, 
     run.map_err(LabError::io("cannot write durably over", socket))
 }
 
-/// Makes so many durable writes of `block_bytes`, one after the other; how long they took in
-/// nanoseconds.
+/// Makes this number of durable writes of `block_bytes`, one after the other. Returns how long they
+/// took, in nanoseconds.
 ///
 /// # Errors
 /// As [`write_log`].
@@ -63,8 +63,8 @@ pub fn write_batch(
     Ok(clock::monotonic_ns() - started)
 }
 
-/// Makes durable writes of `block_bytes` one after the other as long as `go_on` says so, which is
-/// told how many nanoseconds each took, and may let time pass.
+/// Makes durable writes of `block_bytes` one after the other, until `go_on` returns false. It is
+/// called after each write with its duration in nanoseconds, and may sleep.
 ///
 /// # Errors
 /// As [`write_log`].
@@ -130,7 +130,7 @@ impl Connection {
                 }
                 Some(other) => return Err(io::Error::other(format!("{export}: {other:?}"))),
                 None => {
-                    // One at a time: what follows the handshake is not the client's.
+                    // Byte by byte, since the bytes after the handshake belong to the caller.
                     let mut byte = [0];
                     stream.read_exact(&mut byte)?;
                     client.handle(&byte);
@@ -139,12 +139,13 @@ impl Connection {
         }
     }
 
-    /// What is agreed on, for a client of another kind: the stream, and the export's bytes.
+    /// Returns the stream after the handshake, for a client of another kind, and the export's size
+    /// in bytes.
     pub(super) fn into_stream(self) -> (UnixStream, u64) {
         (self.stream, self.size_bytes)
     }
 
-    /// For requests of another kind.
+    /// Returns the stream, for requests of another kind.
     #[cfg(test)]
     pub(super) fn stream(&mut self) -> &mut UnixStream {
         &mut self.stream
@@ -197,7 +198,7 @@ impl Connection {
         self.wait_for(cookie)
     }
 
-    /// The answer to the one request that is under way.
+    /// Waits for the answer to the one request that is under way.
     fn wait_for(&mut self, number: u64) -> io::Result<()> {
         let mut input = [0; 64];
         loop {
@@ -215,7 +216,8 @@ impl Connection {
     }
 }
 
-/// Room for a header, and payload that is no zeroes, which some servers would not store.
+/// Returns a buffer with room for a header, and a payload without zeros, which some servers would
+/// not store.
 fn message(payload_bytes: u32) -> Vec<u8> {
     vec![0x5a; REQUEST_BYTES + payload_bytes as usize]
 }
@@ -229,10 +231,11 @@ pub(super) mod tests {
     use std::os::unix::net::UnixListener;
     use std::thread::JoinHandle;
 
-    /// What a server was asked for: flags, command, offset, length.
+    /// A request that a server received: flags, command, offset, length.
     type Asked = (u16, u16, u64, u32);
 
-    /// A server for one client that answers every request with `error`.
+    /// Starts a server for one client that answers every request with `error`. Returns the requests
+    /// at its end.
     fn server(socket: &Path, size_bytes: u64, error: Option<ErrorCode>) -> JoinHandle<Vec<Asked>> {
         let listener = UnixListener::bind(socket).unwrap();
         std::thread::spawn(move || {
@@ -251,7 +254,7 @@ pub(super) mod tests {
         })
     }
 
-    /// A server's part of the handshake, for an export of any name.
+    /// Does a server's part of the handshake, for an export of any name.
     pub fn shake_hands(stream: &mut UnixStream, size_bytes: u64) {
         let mut server = Server::new();
         loop {

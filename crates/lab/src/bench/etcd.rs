@@ -1,5 +1,5 @@
-//! An etcd for tests and for trying things out: one or three members as plain processes on
-//! loopback, all in one folder. It ends with its value, and its data is not worth keeping.
+//! An etcd for tests and trials: one or three members as plain processes on loopback, all in one
+//! folder. It ends when its value is dropped, and its data is not worth keeping.
 
 use std::fs;
 use std::net::TcpListener;
@@ -12,22 +12,22 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::child::{Guarded, run_within};
 use crate::{LabError, clock};
 
-/// What holds the programs.
+/// The packages of the programs.
 const SERVER: &str = "etcd-server";
 const CLIENT: &str = "etcd-client";
-/// How long one command may take.
+/// Time limit of a command.
 const COMMAND_MAX: Duration = Duration::from_secs(30);
-/// How long it may take until a majority answers.
+/// Longest wait until a majority answers.
 const START_MAX: Duration = Duration::from_secs(60);
-/// Distance of two looks at that.
+/// Time between two checks for it.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// What an etcd is like.
+/// The configuration of an etcd.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Setup {
     /// Members.
     pub members: usize,
-    /// Whether what is written is on the disk when it is answered, as it is by default.
+    /// Whether writes are on the disk before their answers, as they are by default.
     pub is_durable: bool,
     /// More arguments of every member.
     pub arguments: Vec<String>,
@@ -44,7 +44,7 @@ impl Default for Setup {
 /// Files of the members' certificate, for `127.0.0.1`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Tls {
-    /// Who has signed it, and the clients'.
+    /// The authority that has signed this certificate and those of clients.
     pub authority: PathBuf,
     /// The certificate.
     pub certificate: PathBuf,
@@ -57,7 +57,7 @@ pub struct Tls {
 pub struct Etcd {
     folder: PathBuf,
     setup: Setup,
-    /// Ports of each member for clients and for the others.
+    /// The ports of each member: for clients, and for other members.
     ports: Vec<[u16; 2]>,
     members: Vec<Option<Guarded>>,
 }
@@ -87,7 +87,7 @@ impl Etcd {
         Ok(etcd)
     }
 
-    /// Where clients find it: one address for each member.
+    /// Returns the addresses for clients, one for each member.
     #[must_use]
     pub fn endpoints(&self) -> Vec<String> {
         (0..self.ports.len()).map(|member| self.endpoint(member)).collect()
@@ -138,7 +138,7 @@ impl Etcd {
         while clock::now() < deadline {
             match self.client(&["get", "x"]) {
                 Ok(_) => return Ok(()),
-                // It answers, and wants a user: so it has a leader.
+                // It requires a user, so it has a leader.
                 Err(error) if error.to_string().contains("user name is empty") => return Ok(()),
                 Err(missing @ LabError::ToolMissing { .. }) => return Err(missing),
                 Err(error) => last = error.to_string(),
@@ -148,7 +148,7 @@ impl Etcd {
         Err(LabError::failed(format!("etcd has not begun to answer: {last}")))
     }
 
-    /// Runs `etcdctl` with these words; what it prints.
+    /// Runs `etcdctl` with these arguments; returns its output.
     ///
     /// # Errors
     /// When it fails or hangs.
@@ -187,7 +187,7 @@ impl Etcd {
         }
     }
 
-    /// Stops a member as it is: its connections stay open.
+    /// Stops a member with SIGSTOP: its connections stay open.
     ///
     /// # Errors
     /// When it does not run.
@@ -197,7 +197,7 @@ impl Etcd {
         self.signal(member, Signal::STOP)
     }
 
-    /// Lets a stopped member go on.
+    /// Resumes a stopped member.
     ///
     /// # Errors
     /// When it does not run.
@@ -208,9 +208,10 @@ impl Etcd {
     }
 }
 
-/// So many free ports of loopback, as far as can be known before they are used.
+/// Returns this number of free ports of loopback. Other programs may take them before they are
+/// used.
 fn free_ports(count: usize) -> Result<Vec<u16>, LabError> {
-    // All at once, or one might be given twice.
+    // All are bound at once, as one port might be returned twice otherwise.
     let listeners = (0..count).map(|_| TcpListener::bind("127.0.0.1:0"));
     let ports = listeners
         .collect::<Result<Vec<_>, _>>()

@@ -9,43 +9,43 @@ use crate::clock;
 use crate::environment::processors;
 use crate::stalls::Observed;
 
-/// What the kernel calls a file system of FUSE.
+/// The kernel's identifier of a FUSE file system.
 const FUSE_SUPER_MAGIC: rustix::fs::FsWord = 0x6573_5546;
-/// What marks a thread of the kernel in its flags.
+/// The bit in a process's flags that marks a thread of the kernel.
 const KERNEL_THREAD: u64 = 0x0020_0000;
-/// A run is not judged where others used more of the machine's processors than this share.
+/// Share of the machine's processors; a run during which other processes used more is not judged.
 const OTHERS_MAX: f64 = 0.10;
-/// Nor where it stood still for more of the time than this share.
+/// Share of the run's time; a run during which the machine stood still for longer is not judged.
 const STOOD_STILL_MAX: f64 = 0.01;
 
-/// Watches what others do while a run lasts.
+/// Measures the work of other processes during a run.
 pub(crate) struct Guard {
     began_ns: u64,
-    /// This program, and a server that works for it.
+    /// This program, and a server that serves it.
     ours: Vec<u32>,
     before: Option<Ticks>,
 }
 
-/// Time that was worked, in ticks, since the machine and this program began.
+/// Processor time that was used, in ticks, since the machine and this program began.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Ticks {
-    /// By anybody, and what the machine's own host kept.
+    /// By all processes, and stolen by the machine's host.
     all: u64,
-    /// By this program and all that it has started, those that have ended, too.
+    /// By this program and its descendants, including those that have ended.
     own: u64,
-    /// By each of the kernel's threads, which serve our loop devices and file systems; by its
-    /// number and when it began, for they come and go.
+    /// By each thread of the kernel, as they serve our loop devices and file systems. The key is
+    /// the thread's number and its start time, since threads come and go.
     kernel: BTreeMap<(u64, u64), u64>,
 }
 
 impl Guard {
-    /// Begins before anything of the run is started.
+    /// Begins before the run starts any program.
     pub fn begin() -> Self {
         Self::beside(None)
     }
 
-    /// The same for loads on a target that somebody else serves: whoever listens at its socket is
-    /// ours, too. None where it cannot be known who on this machine works for it.
+    /// Begins for loads on a target with a server of its own. The process that listens at the
+    /// target's socket counts as part of the run. Returns `None` if that process is unknown.
     pub fn begin_at(target: &Target) -> Option<Self> {
         match target {
             Target::Nbd(uri) if !uri.is_elsewhere() => Some(Self::beside(Some(uri.server()?))),
@@ -60,13 +60,15 @@ impl Guard {
         Self { began_ns: clock::monotonic_ns(), ours, before }
     }
 
-    /// When everything of the run has ended: why broken figures say nothing, each in words.
+    /// Returns the reasons for which broken figures prove nothing. To be called when all programs
+    /// of the run have ended.
     pub fn reasons(&self, stalls: &[Observed]) -> Vec<String> {
         let reasons = [self.others(), stood_still(stalls, self.elapsed_s())];
         reasons.into_iter().flatten().collect()
     }
 
-    /// What others have used of the processors since it began, in words, where that is too much.
+    /// Returns the share of the processors that other processes have used since the begin, as text,
+    /// if it is too much.
     pub fn others(&self) -> Option<String> {
         let (before, after) = (self.before.as_ref()?, Ticks::read(&self.ours)?);
         let elapsed_s = self.elapsed_s().max(f64::MIN_POSITIVE);
@@ -78,8 +80,8 @@ impl Guard {
     }
 }
 
-/// Whether a process may stand behind a file or a device, which one nobody tells: a network block
-/// device, a loop device over whatever, a file of FUSE.
+/// Returns whether a process may serve a file or device, which the kernel does not name: behind a
+/// network block device, a loop device over any file, or a file of FUSE.
 fn is_served(path: &Path) -> bool {
     let real = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let name = real.file_name().unwrap_or_default().to_string_lossy();
@@ -113,7 +115,7 @@ fn stood_still(stalls: &[Observed], elapsed_s: f64) -> Option<String> {
 }
 
 impl Ticks {
-    /// None where the kernel does not tell.
+    /// Returns `None` if the kernel does not report the times.
     fn read(ours: &[u32]) -> Option<Self> {
         let stat = fs::read_to_string("/proc/stat").ok()?;
         let processes = fs::read_dir("/proc").ok()?.flatten();
@@ -124,8 +126,8 @@ impl Ticks {
         Some(Self { all: worked(&stat)?, own: family_work(&processes, ours), kernel })
     }
 
-    /// Seconds that others have worked since an earlier look. A thread of the kernel that is gone
-    /// since then takes what it did with it.
+    /// Returns the seconds of processor time that other processes have used since `before`. Time of
+    /// a kernel thread that has ended in between counts as theirs.
     fn since(&self, before: &Self) -> f64 {
         let all = self.all.saturating_sub(before.all);
         let own = self.own.saturating_sub(before.own);
@@ -137,8 +139,9 @@ impl Ticks {
     }
 }
 
-/// The first line is `cpu user nice system idle iowait irq softirq steal ...`. Interrupts are
-/// nobody's, and what was stolen was kept from us.
+/// Returns the processor time in the first line, in ticks. The line is
+/// `cpu user nice system idle iowait irq softirq steal ...`. Stolen time counts as work of others.
+/// Interrupts are not counted, since no process causes them.
 fn worked(stat: &str) -> Option<u64> {
     let line = stat.lines().next()?.strip_prefix("cpu ")?;
     let ticks: Vec<u64> = line.split_whitespace().map_while(|word| word.parse().ok()).collect();
@@ -146,7 +149,7 @@ fn worked(stat: &str) -> Option<u64> {
     Some(user + nice + system + steal)
 }
 
-/// What the kernel tells of a process.
+/// The kernel's record of a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Process {
     number: u32,
@@ -154,15 +157,15 @@ struct Process {
     flags: u64,
     /// User and system time of its own.
     own: u64,
-    /// Those of its children that have ended.
+    /// User and system time of its children that have ended and been reaped.
     children: u64,
     began: u64,
 }
 
 impl Process {
-    /// Its number, then its name in brackets, which may hold anything, then the 3rd field: its
-    /// state. Of the others the parent is the 4th, flags the 9th, times the 14th to 17th, and when
-    /// it began the 22nd.
+    /// Parses `/proc/PID/stat`: the number, the name in brackets, which may contain any characters,
+    /// then the 3rd field, the state. Of the others the parent is the 4th, flags the 9th, times the
+    /// 14th to 17th, and the start time the 22nd.
     fn read(stat: &str) -> Option<Self> {
         let (_, after_name) = stat.rsplit_once(')')?;
         let words: Vec<&str> = after_name.split_whitespace().collect();
@@ -177,14 +180,15 @@ impl Process {
         })
     }
 
-    /// A thread of the kernel, by its number and when it began, and the time it worked.
+    /// Returns the number, start time and processor time of a thread of the kernel; `None` for
+    /// other processes.
     fn as_kernel_thread(&self) -> Option<((u64, u64), u64)> {
         let number = u64::from(self.number);
         (self.flags & KERNEL_THREAD != 0).then_some(((number, self.began), self.own))
     }
 }
 
-/// What some processes and all that descend from them have worked.
+/// Returns the processor time of some processes and all their descendants, in ticks.
 fn family_work(processes: &[Process], eldest: &[u32]) -> u64 {
     let mut family: BTreeSet<u32> = eldest.iter().copied().collect();
     loop {
@@ -224,7 +228,7 @@ mod tests {
         assert!(ticks.all >= ticks.own);
     }
 
-    /// One of the kernel's threads goes on, one comes, and one is gone that had worked much before.
+    /// Of the kernel's threads one continues, one begins, and one with much earlier work has ended.
     #[test]
     fn threads_that_come_and_go_are_not_others() {
         let ticks = |all, own, kernel: &[((u64, u64), u64)]| Ticks {

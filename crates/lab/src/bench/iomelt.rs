@@ -1,11 +1,11 @@
-//! In the manner of IOMelt 0.6: one process, one call at a time, passes over a small file that
-//! is open for synchronous writing, without `O_DIRECT`.
+//! A test in the manner of IOMelt 0.6: one process makes one call at a time, in passes over a small
+//! file that is open for synchronous writing, without `O_DIRECT`.
 //!
-//! IOMelt is in no distribution, and its newer versions measure something else unless told not to.
-//! The passes are the published ones: serial write, serial read, random rewrite, random reread,
-//! and a coin for each call of the mixed pass; one more is ours, random reads of which none is read
-//! ahead. Positions are drawn with replacement, the last
-//! block never; the page cache is asked to forget the file before the passes that read.
+//! IOMelt is in no distribution, and its newer versions have another default test. The passes are
+//! the published ones: serial write, serial read, random rewrite, random reread, and a mixed pass
+//! in which each call is a read or a write at random. One pass is added: random reads without
+//! read-ahead. Positions are drawn with replacement, and the last block is never drawn. Before
+//! passes that read, the file is dropped from the page cache.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -23,23 +23,23 @@ const BLOCK_BYTES: u64 = 4 << 10;
 /// A pass over the file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pass {
-    /// The file from begin to end, written.
+    /// Writes the file from begin to end.
     SerialWrite,
-    /// The same, read.
+    /// Reads the file from begin to end.
     SerialRead,
-    /// Anywhere, written.
+    /// Writes random blocks.
     RandomRewrite,
-    /// Anywhere, read.
+    /// Reads random blocks.
     RandomReread,
-    /// The same, and nothing is read ahead: no published pass, but what tells how much of the one
-    /// before is the page cache's and how much is read in vain.
+    /// Reads random blocks without read-ahead. It is no published pass: its difference to the pass
+    /// before shows the effect of the page cache and of useless reads.
     RandomRereadAlone,
-    /// Anywhere, read or written as a coin falls.
+    /// Reads or writes random blocks, each with equal chance.
     Mixed,
 }
 
 impl Pass {
-    /// In their order.
+    /// All passes in their order.
     pub const ALL: [Self; 6] = [
         Self::SerialWrite,
         Self::SerialRead,
@@ -49,13 +49,13 @@ impl Pass {
         Self::Mixed,
     ];
 
-    /// Whether it is one of the five that are always run.
+    /// Returns whether it is one of the five that are always run.
     #[must_use]
     pub const fn is_published(self) -> bool {
         !matches!(self, Self::RandomRereadAlone)
     }
 
-    /// As the published tables call it.
+    /// Returns its name in the published tables.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -72,7 +72,8 @@ impl Pass {
         matches!(self, Self::SerialWrite | Self::SerialRead)
     }
 
-    /// The rewrite comes right after a read of the whole file, and nothing is forgotten before it.
+    /// Returns whether the file is dropped from the page cache before. The rewrite follows a read
+    /// of the whole file, and uses its cached pages.
     const fn forgets(self) -> bool {
         !matches!(self, Self::SerialWrite | Self::RandomRewrite)
     }
@@ -87,10 +88,10 @@ pub struct Melt {
 }
 
 impl Melt {
-    /// A new file in `folder` of so many blocks, written in the first pass.
+    /// Creates a file in `folder` for `calls` blocks, which the first pass writes.
     ///
     /// # Errors
-    /// When there is no room for it.
+    /// If the file cannot be created.
     pub fn new(folder: &Path, calls: u64, seed: u64) -> Result<Self, LabError> {
         let path = folder.join("iomelt");
         let flags = i32::try_from(OFlags::SYNC.bits()).unwrap_or_default();
@@ -100,7 +101,7 @@ impl Melt {
         Ok(Self { file, calls, random: Random::new(seed, 0) })
     }
 
-    /// Runs a pass; how long it took in nanoseconds. [`Pass::SerialWrite`] must be the first.
+    /// Runs a pass; returns its time in nanoseconds. [`Pass::SerialWrite`] must be the first.
     ///
     /// # Errors
     /// When a call fails.

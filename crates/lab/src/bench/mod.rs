@@ -1,8 +1,7 @@
-//! Experiments on real servers: fio as the load generator, a log writer of our own, and servers
-//! side by side.
+//! Experiments on real servers: fio as the load generator, a log writer of this crate, and
+//! comparisons of servers.
 //!
-//! Every program is started by `child`, which guarantees that it is gone when we are done with
-//! it.
+//! `child` starts every program, and guarantees that it has ended when its value is dropped.
 
 pub mod cancel;
 pub mod ceph;
@@ -46,20 +45,20 @@ pub use target::{PathKind, Target};
 
 use evenkeel_sim::figures::stats;
 
-/// Longest wait for a server to tell of an export.
+/// Longest wait until a server reports the size of an export.
 const ANSWER_MAX: Duration = Duration::from_secs(20);
 
 /// A volume behind a server's unix socket.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Export {
-    /// Where the server listens.
+    /// The path of the server's socket.
     pub socket: PathBuf,
-    /// What the server calls it.
+    /// The export's name.
     pub name: String,
 }
 
 impl Export {
-    /// Its address.
+    /// Returns its address.
     #[must_use]
     pub fn uri(&self) -> NbdUri {
         NbdUri::unix(&self.socket, &self.name)
@@ -71,23 +70,23 @@ impl Export {
 pub struct NbdUri(String);
 
 impl NbdUri {
-    /// An export behind a unix socket. The socket's path should be absolute.
+    /// Returns the address of an export behind a unix socket. The socket's path should be absolute.
     #[must_use]
     pub fn unix(socket: &Path, export: &str) -> Self {
         let socket = escape(&socket.to_string_lossy());
         Self(format!("nbd+unix:///{}?socket={socket}", escape(export)))
     }
 
-    /// An export behind a TCP port.
+    /// Returns the address of an export behind a TCP port.
     #[must_use]
     pub fn tcp(address: SocketAddr, export: &str) -> Self {
         Self(format!("nbd://{address}/{}", escape(export)))
     }
 
-    /// An address somebody wrote: `nbd://host:port/export`, `nbd+unix:///export?socket=path`.
+    /// Parses an address from a user: `nbd://host:port/export`, `nbd+unix:///export?socket=path`.
     ///
     /// # Errors
-    /// [`LabError::BadTarget`] when it does not begin so.
+    /// [`LabError::BadTarget`] if it has another scheme.
     pub fn parse(text: &str) -> Result<Self, LabError> {
         let schemes = ["nbd://", "nbd+unix://"];
         match schemes.iter().any(|scheme| text.starts_with(scheme)) {
@@ -100,33 +99,33 @@ impl NbdUri {
         }
     }
 
-    /// The address as text.
+    /// Returns the address as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether its server is on another machine for sure: a name may mean this one.
+    /// Returns whether its server is certainly on another machine; a host name may be this one's.
     fn is_elsewhere(&self) -> bool {
         let Some(after) = self.0.strip_prefix("nbd://") else { return false };
         let host = after.split('/').next().unwrap_or_default();
         let host = host.rsplit('@').next().unwrap_or_default();
         let address = host.parse::<SocketAddr>().map(|address| address.ip());
         let address = address.or_else(|_| host.trim_matches(['[', ']']).parse::<IpAddr>());
-        // What can be bound is one of this machine's own.
+        // A socket can be bound to an address of this machine only.
         address.is_ok_and(|ip| UdpSocket::bind((ip, 0)).is_err())
     }
 
-    /// The process that serves it, where it listens at a unix socket of this machine.
+    /// Returns the process that listens at its socket, if that is a unix socket of this machine.
     pub(crate) fn server(&self) -> Option<u32> {
         let (_, socket) = self.0.strip_prefix("nbd+unix://")?.split_once("?socket=")?;
         let stream = UnixStream::connect(unescape(socket.split('&').next()?)).ok()?;
         let peer = rustix::net::sockopt::socket_peercred(&stream).ok()?;
-        // The first process listens for others: whom it has started for this one is not told.
+        // Process 1 listens for services, and does not report which one it starts.
         u32::try_from(peer.pid.as_raw_nonzero().get()).ok().filter(|pid| *pid > 1)
     }
 
-    /// Bytes of the export, as its server tells `nbdinfo`.
+    /// Returns the size of the export in bytes, as its server reports it to `nbdinfo`.
     ///
     /// # Errors
     /// When that program is missing, or the server does not answer within 20 seconds.
@@ -139,13 +138,14 @@ impl NbdUri {
     }
 }
 
-/// The median of a figure of each sample; 0 of nothing.
+/// Returns the median of a figure of the samples; 0 if there are none.
 pub(crate) fn median<T>(samples: &[T], figure: impl Fn(&T) -> f64) -> f64 {
     let values: Vec<f64> = samples.iter().map(figure).collect();
     stats::median(&values).unwrap_or_default()
 }
 
-/// Percent-encodes what has a meaning in a URI, so that any path and any export name can be named.
+/// Percent-encodes characters with a meaning in a URI, so that any path and any export name can be
+/// used.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -159,7 +159,7 @@ fn escape(text: &str) -> String {
     escaped
 }
 
-/// The other way round. What is no percent-encoding stays as it is.
+/// Decodes percent-encoding. Anything else stays as it is.
 fn unescape(text: &str) -> OsString {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -191,7 +191,7 @@ mod tests {
         for here in own.map(|host| format!("nbd://{host}/x")) {
             assert!(!NbdUri::parse(&here).unwrap().is_elsewhere(), "{here}");
         }
-        // An address of the documentation is nobody's.
+        // These addresses are reserved for documentation.
         for there in ["nbd://192.0.2.7:10809/x", "nbd://192.0.2.7/x", "nbd://[2001:db8::7]:1/x"] {
             assert!(NbdUri::parse(there).unwrap().is_elsewhere(), "{there}");
         }

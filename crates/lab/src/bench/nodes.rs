@@ -1,5 +1,5 @@
-//! Nodes of a cluster on this machine, on a throw-away Ceph cluster and etcd: for measurements and
-//! for trying things out.
+//! Nodes of a cluster on this machine, on a temporary Ceph cluster and etcd, for measurements and
+//! trials.
 
 use std::io::BufReader;
 use std::net::SocketAddr;
@@ -15,13 +15,13 @@ use crate::LabError;
 /// A running node. Dropping it kills it.
 pub struct Node {
     process: Guarded,
-    /// Closing it would make the node's next line an error.
+    /// Kept open, as the node's next line would fail otherwise.
     _stdout: BufReader<ChildStdout>,
-    /// Where it keeps what is its own, and the access key of the API.
+    /// The folder of the node's own files, with the access key of the API.
     pub data_dir: PathBuf,
-    /// Where its API listens.
+    /// The address of its API.
     pub api: SocketAddr,
-    /// Where it takes clients of any volume.
+    /// The address for clients of any volume.
     pub nbd: SocketAddr,
 }
 
@@ -53,13 +53,13 @@ impl Node {
         Ok(Self { process, _stdout: stdout, data_dir, api: api?, nbd: nbd? })
     }
 
-    /// Its process id.
+    /// Returns its process id.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.process.id()
     }
 
-    /// Kills it, as a machine that loses power.
+    /// Kills it, as a loss of power would.
     pub fn kill(&mut self) {
         self.process.kill();
     }

@@ -1,7 +1,7 @@
-//! A client that sends requests when they are due, however many are not answered yet.
+//! A client that sends requests when they are due, regardless of those without an answer.
 //!
-//! fio is no such client: between two requests of a rate it waits for all that it has sent. What a
-//! limit holds up then is never asked for, and every delay is told too short.
+//! fio is no such client: between two requests of a rate it waits for all that it has sent. So
+//! requests that a limit delays are never made, and reported delays are too short.
 
 use std::io::{BufWriter, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -23,22 +23,23 @@ const REPLY_BYTES: usize = 16;
 /// A request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Due {
-    /// When it is due, in microseconds after the beginning.
+    /// The time at which it is due, in microseconds after the beginning.
     pub at_us: u64,
-    /// Where.
+    /// Its position in bytes.
     pub offset: u64,
-    /// How many bytes.
+    /// Its length in bytes.
     pub length: u32,
-    /// Whether it writes, zeroes, and does not read.
+    /// Whether it writes zeroes; otherwise it reads.
     pub writes: bool,
 }
 
-/// What came of it.
+/// The outcome of the requests.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Sent {
-    /// When the first was due, in milliseconds since 1970.
+    /// Time at which the first was due, in milliseconds since 1970.
     pub started_unix_ms: u64,
-    /// From when each request was due until its answer, in nanoseconds, in the order of requests.
+    /// Time from when each request was due until its answer, in nanoseconds, in the order of
+    /// requests.
     pub delays_ns: Vec<u64>,
 }
 
@@ -58,7 +59,7 @@ pub fn run(export: &Export, due: &[Due]) -> Result<Sent, LabError> {
         let sending = scope.spawn(move || send(&sender, due, start_ns));
         let delays_ns = receive(&mut stream, due, start_ns);
         if delays_ns.is_err() {
-            // Or the sender might wait for room for ever.
+            // The sender might wait for room in the socket forever.
             let _ = stream.shutdown(std::net::Shutdown::Both);
         }
         let sent = sending.join().map_err(|_| LabError::failed("the sender ended early"))?;
@@ -68,7 +69,7 @@ pub fn run(export: &Export, due: &[Due]) -> Result<Sent, LabError> {
     })
 }
 
-/// The handshake: one export by its name, with simple replies.
+/// Does the handshake for one export by its name, with simple replies.
 pub(crate) fn greet(stream: &mut (impl Read + Write), export: &str) -> std::io::Result<()> {
     let mut greeting = [0; 18];
     stream.read_exact(&mut greeting)?;

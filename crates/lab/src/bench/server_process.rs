@@ -1,9 +1,9 @@
 //! A server in a process of its own for a measurement.
 //!
-//! Its memory and processor time are its own, and it is called through the API as by any other
+//! Its memory and processor time can be measured, and it is called through the API as by any other
 //! client.
 //!
-//! The program is the one that runs. How its API is asked is the caller's: see [`ControlApi`].
+//! The program is this one. The caller provides the client of its API: see [`ControlApi`].
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -22,23 +22,24 @@ use evenkeel_wire::aws::xml::Element;
 const START_MAX: Duration = Duration::from_secs(60);
 /// Longest wait for its orderly end.
 const STOP_MAX: Duration = Duration::from_secs(30);
-/// How a server is known to be ready: the line of its greeting that comes last of those with
-/// addresses.
+/// The part of the greeting's last line by which a server is known to be ready. The addresses come
+/// before it.
 const READY: &str = "Ctrl-C";
 
-/// A device that one processor can keep busy: four channels, and what a 16 KiB I/O takes there.
+/// A device that one processor can keep busy: four channels, which have the service times of a 16
+/// KiB I/O.
 pub const DEVICE: &str = "faulty:memory,channels=4,read_us=200,read_ns_per_byte=20";
 
-/// What a measurement asks of a server's control plane. Every call returns when the server has done
-/// it, and returns [`LabError::Api`] if the server refuses it or takes too long.
+/// The calls of a server's control plane that measurements make. Every call returns when the server
+/// has done it, and returns [`LabError::Api`] if the server refuses it or takes too long.
 pub trait ControlApi {
-    /// Creates a volume, attached to this machine or to no host; its id.
+    /// Creates a volume, attached to this machine or to no host; returns its id.
     ///
     /// # Errors
     /// See the trait.
     fn create(&self, request: &VolumeRequest, attach: bool) -> Result<String, LabError>;
 
-    /// Registers a host of this instance type; its id.
+    /// Registers a host of this instance type; returns its id.
     ///
     /// # Errors
     /// See the trait.
@@ -50,45 +51,45 @@ pub trait ControlApi {
     /// See the trait.
     fn attach(&self, volume: &str, host: &str) -> Result<(), LabError>;
 
-    /// Calls an action of the API with parameters; the answer's root.
+    /// Calls an action of the API with parameters; returns the answer's root.
     ///
     /// # Errors
     /// See the trait.
     fn ask(&self, action: &str, parameters: &[(&str, &str)]) -> Result<Element, LabError>;
 
-    /// How much of each limited resource is sold.
+    /// Returns how much of each limited resource is sold.
     ///
     /// # Errors
     /// See the trait.
     fn sold(&self) -> Result<Vec<Sold>, LabError>;
 }
 
-/// How much of one resource is sold.
+/// The sold amount of one resource.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Sold {
-    /// Of both numbers.
+    /// The unit of both amounts.
     pub unit: String,
-    /// To all volumes together.
+    /// The amount that is sold to all volumes together.
     pub sold: u64,
-    /// The most that may be.
+    /// The most that may be sold.
     pub for_sale: u64,
 }
 
-/// Returns a client of the server that answers at an address and has its keys in a folder.
+/// Connects to the API of the server at an address, with the keys in a folder.
 pub type Connect = fn(SocketAddr, &Path) -> Result<Box<dyn ControlApi>, LabError>;
 
 /// A running server. Dropping it kills it.
 pub struct Served {
     child: Guarded,
-    /// Closing it would make the server's next line an error.
+    /// Kept open, as the server's next line would fail otherwise.
     _stdout: BufReader<ChildStdout>,
-    /// Its control plane.
+    /// The client of its API.
     pub api: Box<dyn ControlApi>,
-    /// Where its API listens.
+    /// The address of its API.
     pub address: SocketAddr,
-    /// Where NBD is served on a unix socket.
+    /// Path of its unix socket for NBD.
     pub socket: PathBuf,
-    /// From its start until every address answered.
+    /// Time from its start until every address answered.
     pub start_time: Duration,
 }
 
@@ -106,7 +107,7 @@ impl Served {
         let mut command = this_program(data_dir.parent().unwrap_or(data_dir))?;
         command.args(["serve", "--listen", "127.0.0.1:0", "--nbd-listen", "127.0.0.1:0"]);
         command.args(["--store", store, "--log", "error"]).args(options);
-        // Volumes have the sizes that their limits need, and little is written to them.
+        // Volumes are as large as their limits require, but little is written to them.
         command.args(["--oversell-space", "unlimited"]);
         command.arg("--data-dir").arg(data_dir);
         let started = clock::now();
@@ -126,18 +127,18 @@ impl Served {
         Ok(Self { child, _stdout: stdout, api, address, socket, start_time })
     }
 
-    /// Its process id.
+    /// Returns its process id.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Ends it in order, so that the next start on its folder is an ordinary one.
+    /// Stops it in order, so that the next start on its folder is an ordinary one.
     pub fn stop(mut self) {
         self.child.stop(STOP_MAX);
     }
 
-    /// Creates a volume and attaches it to this machine: where it is.
+    /// Creates a volume and attaches it to this machine; returns its export.
     ///
     /// # Errors
     /// If the server refuses it.
@@ -160,8 +161,8 @@ impl Served {
     }
 }
 
-/// This program, to be run in a folder without the settings of the shell, which are meant for other
-/// servers, and without those of a file in the current folder.
+/// Returns the command of this program in a folder, without the settings of the environment and of
+/// a file in the current folder, which are meant for other servers.
 ///
 /// # Errors
 /// If the system does not say where this program is.
@@ -176,13 +177,14 @@ pub fn this_program(folder: &Path) -> Result<Command, LabError> {
     Ok(command)
 }
 
-/// Where this program is.
+/// Returns the path of this program.
 pub(super) fn path_of_this_program() -> Result<PathBuf, LabError> {
     std::env::current_exe()
         .map_err(|error| LabError::failed(format!("where this program is: {error}")))
 }
 
-/// An io2 volume with so many provisioned IOPS, as small as it may be with them.
+/// Returns the request for an io2 volume with `iops` provisioned IOPS, of the smallest size that
+/// may have them.
 #[must_use]
 pub fn io2(iops: u32) -> VolumeRequest {
     const IOPS_PER_GIB: u32 = 500;
@@ -191,13 +193,13 @@ pub fn io2(iops: u32) -> VolumeRequest {
     VolumeRequest { iops: Some(iops), ..of_size(VolumeType::Io2, size_gib) }
 }
 
-/// A volume of which only the size is chosen.
+/// Returns the request for a volume of this type and size.
 #[must_use]
 pub const fn of_size(volume_type: VolumeType, size_gib: u32) -> VolumeRequest {
     VolumeRequest { volume_type, size_gib, iops: None, throughput_mibps: None, multi_attach: false }
 }
 
-/// The first address of a greeting that stands behind these words.
+/// Returns the first address of a greeting that follows these words.
 pub(super) fn address_in(lines: &[String], before: &str) -> Result<SocketAddr, LabError> {
     let rest = lines.iter().find_map(|line| line.split_once(before));
     let text = rest.and_then(|(_, rest)| rest.split([' ', '/', '\n']).next());
@@ -206,10 +208,11 @@ pub(super) fn address_in(lines: &[String], before: &str) -> Result<SocketAddr, L
     address.ok_or_else(missing)
 }
 
-/// The greeting's lines and what is left of the output; `None` if it ends or takes too long.
+/// Returns the greeting's lines and the rest of the output; `None` if the output ends or takes too
+/// long.
 pub(super) fn greeting(stdout: ChildStdout) -> Option<(BufReader<ChildStdout>, Vec<String>)> {
     let (sender, receiver) = mpsc::sync_channel(1);
-    // A read cannot be given up, a thread can: it ends with the server's output.
+    // A read has no deadline. The thread continues until the server's output ends.
     std::thread::spawn(move || {
         let mut stdout = BufReader::new(stdout);
         let mut lines = Vec::new();

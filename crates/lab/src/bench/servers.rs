@@ -1,5 +1,5 @@
-//! Servers that a run needs, known by where they work: after one that was killed they are stopped
-//! before anything is taken down.
+//! Servers that a run needs, found by their working folders. After a run that was killed they are
+//! stopped before its mounts are taken down.
 
 use std::fs::{self, Permissions};
 use std::io::ErrorKind;
@@ -12,10 +12,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::{child, mounts};
 use crate::LabError;
 
-/// A server that is told to end at once has so long before it is killed.
+/// A server that does not end within this time after its signal is killed.
 pub(super) const QUIT_MAX: Duration = Duration::from_secs(10);
-/// Programs that are servers of ours, and what ends them at once. Another one in the very folder is
-/// not ours to stop.
+/// The programs that runs start as servers, and the signals that end them at once. Other programs
+/// that work in a run's folder are not stopped.
 const PROGRAMS: [(&str, Signal); 5] = [
     ("postgres", Signal::QUIT),
     ("mariadbd", Signal::KILL),
@@ -24,11 +24,11 @@ const PROGRAMS: [(&str, Signal); 5] = [
     ("qemu-storage-daemon", Signal::TERM),
 ];
 
-/// Stops the servers of a folder, if any run: at once, since nobody needs their data again. They
-/// are known by where they work, not by a number that may be another's by now.
+/// Stops the servers that work in a folder. They may lose data, which is not needed any more. They
+/// are found by their working folder, since a process number may have been reused.
 ///
 /// # Errors
-/// When it does not go.
+/// If a server does not end.
 pub(super) fn stop(folder: &Path) -> Result<(), LabError> {
     PROGRAMS.into_iter().try_for_each(|(program, at_once)| stop_program(folder, program, at_once))
 }
@@ -47,8 +47,8 @@ fn stop_program(folder: &Path, program: &str, at_once: Signal) -> Result<(), Lab
     Ok(())
 }
 
-/// A folder that nobody else may pass, for a server's socket or data; one that an earlier start has
-/// left will do.
+/// Creates a folder that no other user can enter, for a server's socket or data. A folder of an
+/// earlier start is reused.
 pub(super) fn private_folder(folder: &Path) -> Result<(), LabError> {
     match fs::create_dir(folder) {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),
@@ -57,19 +57,19 @@ pub(super) fn private_folder(folder: &Path) -> Result<(), LabError> {
     .map_err(LabError::io("cannot make", folder))
 }
 
-/// How a server is told its folder: it works there some time after it was started, and is told
-/// from the start.
+/// Returns the argument that names a server's data folder. The server changes to it some time after
+/// its start, but is found by the argument from the start.
 pub(super) fn data_folder(folder: &Path) -> String {
     format!("--datadir={}", folder.display())
 }
 
-/// The processes of a server that works in a folder, or below, or is told to: itself and its
-/// children, but never this one.
+/// Returns the processes of a server that works in a folder or below, or has it as an argument.
+/// They include the server's children, but never this process.
 fn processes_of(folder: &Path, program: &str) -> Vec<Pid> {
     let told = data_folder(folder);
     let own = Path::new("/proc").join(std::process::id().to_string());
     child::processes(|process| {
-        // First what is cheap and true of few.
+        // The cheap check, which few processes pass, comes first.
         let exe = fs::read_link(process.join("exe"));
         if process == own || !exe.is_ok_and(|exe| is_program(&exe, program)) {
             return false;
@@ -83,7 +83,7 @@ fn processes_of(folder: &Path, program: &str) -> Vec<Pid> {
     })
 }
 
-/// Whether a process's program is called so, also where a newer one has taken its place since.
+/// Returns whether a process runs a program of this name, even if its file has been replaced since.
 fn is_program(exe: &Path, program: &str) -> bool {
     let name = exe.file_name().unwrap_or_default().to_string_lossy();
     name.strip_suffix(" (deleted)").unwrap_or(&name) == program
@@ -102,7 +102,7 @@ mod tests {
         stop(&folder.path().join("postgres")).unwrap();
     }
 
-    /// Something else in the very folder is not ours to stop.
+    /// Another program in the folder is not stopped.
     #[test]
     fn another_program_in_the_folder_is_left_alone() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,7 +1,7 @@
-//! sysbench's file test, run as it was published, and what it prints.
+//! Runs sysbench's file test as it was published, and parses its output.
 //!
-//! It prints bandwidths each second, and for the first second and for the rest a report of its own:
-//! what was saved up before the run is spent in the first.
+//! It prints bandwidths each second, and separate reports of the first second and of the rest:
+//! credits that were saved before the run are spent in the first.
 
 use std::io::Read;
 use std::path::Path;
@@ -17,14 +17,14 @@ use evenkeel_sim::text;
 const PACKAGE: &str = "sysbench";
 /// Time beyond the test's own to lay out files, begin and end. Generous: it exists to end a hang.
 const GRACE: Duration = Duration::from_secs(120);
-/// What is read of its output at most: a line each second, and a thousand of a histogram.
+/// Bytes of output that are read at most: a line each second, and a thousand of a histogram.
 const OUTPUT_BYTES_MAX: u64 = 4 << 20;
 /// Bytes of each request, as in the published test.
 pub const BLOCK_BYTES: u32 = 16 << 10;
 
 const MIB: f64 = 1_048_576.0;
 
-/// What the test does.
+/// The parameters of a test.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Test {
     /// Files it works on.
@@ -33,30 +33,32 @@ pub struct Test {
     pub total_mib: u64,
     /// Threads, each with one request under way.
     pub threads: u16,
-    /// From begin to end of all files, again and again; else anywhere.
+    /// Whether requests go from the begin to the end of all files, repeatedly; otherwise to random
+    /// positions.
     pub sequential: bool,
     /// Share of reads in percent.
     pub read_percent: u8,
     /// Length in seconds; at least 2.
     pub duration_s: u64,
-    /// Of the positions.
+    /// The seed of the positions.
     pub seed: u64,
 }
 
-/// What it told.
+/// The results of a test.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Told {
     /// The exact command line.
     pub command: String,
-    /// The first second.
+    /// The report of the first second.
     pub first: Report,
-    /// What came after it.
+    /// The report of the time after it.
     pub rest: Report,
-    /// Requests in each second, the first being 0.
+    /// Requests in each second, beginning with second 0.
     pub per_second: Vec<u64>,
-    /// Of all requests, in steps of 2 %.
+    /// Latencies of all requests, in steps of 2 %.
     pub latency: LatencySummary,
-    /// The same as shares: see [`SHARES_PPM`](evenkeel_sim::figures::histogram::SHARES_PPM).
+    /// The latencies as quantiles: see
+    /// [`SHARES_PPM`](evenkeel_sim::figures::histogram::SHARES_PPM).
     pub quantiles_ns: Vec<u64>,
 }
 
@@ -65,7 +67,7 @@ pub struct Told {
 pub struct Report {
     /// Requests answered.
     pub events: u64,
-    /// Their latencies added up.
+    /// The sum of their latencies.
     pub waited_ms: f64,
     /// The 95th percentile.
     pub p95_ms: f64,
@@ -73,7 +75,7 @@ pub struct Report {
     pub max_ms: f64,
 }
 
-/// Why it cannot be run; `None` if it can.
+/// Returns why sysbench cannot run; `None` if it can.
 #[must_use]
 pub fn lacks() -> Option<String> {
     finish(&["env", "sysbench", "--version"].map(str::to_owned), GRACE)
@@ -82,7 +84,7 @@ pub fn lacks() -> Option<String> {
 }
 
 impl Test {
-    /// The mode's name. Shares of reads between none and all are a mixed test.
+    /// Returns the mode's name. Shares of reads between none and all are a mixed test.
     #[must_use]
     pub const fn mode(&self) -> &'static str {
         match (self.sequential, self.read_percent) {
@@ -95,8 +97,8 @@ impl Test {
     }
 
     fn words(&self, folder: &Path, what: &[String]) -> Vec<String> {
-        // A program that is killed before it has begun must not be in the folder yet: `env` goes
-        // there by itself.
+        // `env` changes to the folder by itself. This process must not: a program that is killed
+        // before its exec would keep the folder in use.
         let at = folder.to_string_lossy().into_owned();
         let mut words = ["env", "-C", &at, "sysbench", "fileio"].map(str::to_owned).to_vec();
         words.push(format!("--file-num={}", self.files));
@@ -109,7 +111,7 @@ impl Test {
     /// Lays out the files, in a folder of a mounted file system.
     ///
     /// # Errors
-    /// When it is missing, fails or hangs, or the whole run is told to stop.
+    /// When sysbench is missing, fails or hangs, or the process is asked to stop.
     pub fn prepare(&self, folder: &Path) -> Result<(), LabError> {
         let words = self.words(folder, &["prepare".to_owned()]);
         finish(&words, GRACE).map(|_| ())
@@ -137,7 +139,7 @@ impl Test {
         what.extend(fixed.map(str::to_owned));
         what.push(format!("--threads={}", self.threads));
         what.push(format!("--time={}", self.duration_s));
-        // 0 would be the time of day.
+        // A seed of 0 means the time of day.
         what.push(format!("--rand-seed={}", self.seed % 1_000_000_000 + 1));
         what.push("run".to_owned());
         let words = self.words(folder, &what);
@@ -152,8 +154,8 @@ impl Test {
 }
 
 impl Told {
-    /// Latencies of all but the first second: mean, count and longest are exact, the rest as good
-    /// as the histogram of the whole run.
+    /// Returns the latencies of all but the first second. Mean, count and longest are exact, the
+    /// others as exact as the histogram of the whole run.
     #[must_use]
     pub fn latency_of_rest(&self) -> LatencySummary {
         let ns = |ms: f64| (ms * 1e6).round() as u64;
@@ -166,14 +168,14 @@ impl Told {
     }
 }
 
-/// Runs it to its end, unless the whole run is told to stop before; what it printed.
+/// Runs sysbench to its end, unless the process is asked to stop before. Returns its output.
 fn finish(words: &[String], longest: Duration) -> Result<String, LabError> {
     let mut command = Command::new(&words[0]);
     let mut child = Guarded::spawn(command.args(&words[1..]).stdout(Stdio::piped()), PACKAGE)?;
     let printed = child.take_stdout().map(|pipe| {
         child::apart(move || {
             let mut printed = String::new();
-            // What is no text or too long lacks what is looked for.
+            // Output that is no text or too long lacks the figures, and is refused later.
             let _ = pipe.take(OUTPUT_BYTES_MAX).read_to_string(&mut printed);
             printed
         })
@@ -182,9 +184,9 @@ fn finish(words: &[String], longest: Duration) -> Result<String, LabError> {
     let printed = printed.map(|printed| child::result_of(&printed)).unwrap_or_default();
     match status.code() {
         Some(0) => Ok(printed),
-        // Of `env`, which is always there.
+        // The exit status of `env`, which is always installed.
         Some(127) => Err(LabError::ToolMissing { tool: "sysbench".to_owned(), package: PACKAGE }),
-        // It tells its errors on its output.
+        // sysbench prints its errors to standard output.
         _ => Err(LabError::ToolFailed {
             tool: "sysbench".to_owned(),
             how: status.to_string(),
@@ -194,7 +196,7 @@ fn finish(words: &[String], longest: Duration) -> Result<String, LabError> {
     }
 }
 
-/// What it printed of a run; else what is not there.
+/// Parses the output of a run. Returns what is missing if it is incomplete.
 fn parse(printed: &str) -> Result<Told, String> {
     let lack = |what: &str| format!("no {what}");
     let (first, after) = printed
@@ -227,8 +229,8 @@ fn parse(printed: &str) -> Result<Told, String> {
     })
 }
 
-/// Requests in each second. The line of the first may come before its own report or after it, and
-/// that of the last may not come any more.
+/// Returns the requests in each second. The line of the first second may come before its own report
+/// or after it, and that of the last may be missing.
 fn per_second(lines: &str, first: u64, rest: u64) -> Vec<u64> {
     let mut seconds = vec![first];
     for line in lines.lines() {
@@ -246,7 +248,7 @@ fn per_second(lines: &str, first: u64, rest: u64) -> Vec<u64> {
     seconds
 }
 
-/// The histogram's lines: milliseconds, a bar, a count.
+/// Parses the histogram's lines: milliseconds, a bar, a count.
 fn latencies(lines: &str) -> LatencyHistogram {
     let mut histogram = LatencyHistogram::new();
     for line in lines.lines() {
@@ -260,7 +262,8 @@ fn latencies(lines: &str) -> LatencyHistogram {
     histogram
 }
 
-/// What is reported of both parts: count, mean and longest as they were told.
+/// Returns the latencies of several reports. Count, mean and longest are those reported, the others
+/// come from the histogram.
 fn latency(histogram: &LatencyHistogram, parts: &[Report]) -> LatencySummary {
     let ms = |of: f64| (of * 1e6).round() as u64;
     let events: u64 = parts.iter().map(|part| part.events).sum();
@@ -329,7 +332,7 @@ Latency (ms):
     fn the_first_second_is_told_apart() {
         let told = parse(PRINTED).unwrap();
         assert_eq!((told.first.events, told.rest.events), (470, 1_023));
-        // 8.4 MiB are 537.6 requests; the third second has what is left.
+        // 8.4 MiB are 537.6 requests; the third second has the rest.
         assert_eq!(told.per_second, [470, 538, 485]);
         let early = PRINTED.replace("[ 1s ] reads", "[ 1s ] r").replace(
             "[ 1s ] C",

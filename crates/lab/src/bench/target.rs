@@ -1,4 +1,4 @@
-//! What a load is driven at: an NBD export, a file or a block device.
+//! The target of a load: an NBD export, a file or a block device.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -10,36 +10,36 @@ use rustix::fs::OFlags;
 use super::NbdUri;
 use crate::LabError;
 
-/// What a load is driven at.
+/// The target of a load.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Target {
     /// An NBD export, over fio's own client: no mount, no root, no page cache.
     Nbd(NbdUri),
     /// A file or a block device of this machine.
     Path {
-        /// Where it is.
+        /// Its path.
         path: PathBuf,
-        /// Whether it can be read and written past the page cache.
+        /// Whether it supports direct I/O, without the page cache.
         direct: bool,
     },
-    /// Files of one size in a folder of a mounted file system, past the page cache. Several jobs
-    /// share them.
+    /// Files of one size in a folder of a mounted file system, used without the page cache. Several
+    /// jobs share them.
     Files {
         /// The folder.
         folder: PathBuf,
-        /// How many files.
+        /// The number of files.
         files: u64,
         /// Bytes of each, in MiB.
         mib: u64,
     },
 }
 
-/// What a path is.
+/// The kind and the size of a path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PathKind {
-    /// A regular file of so many bytes.
+    /// A regular file; its size in bytes.
     File(u64),
-    /// A block device of so many bytes.
+    /// A block device; its size in bytes.
     Device(u64),
 }
 
@@ -50,8 +50,8 @@ impl From<NbdUri> for Target {
 }
 
 impl Target {
-    /// A file or a block device, looked at but not touched. With `writes`, it must be writable and
-    /// in nobody's use: a mounted device is refused.
+    /// Opens a file or a block device to check it, without changing it. With `writes` it must be
+    /// writable, and a device must not be mounted.
     ///
     /// # Errors
     /// [`LabError::BadTarget`] when there is nothing to read, or nothing that may be written.
@@ -85,13 +85,13 @@ impl Target {
         if bytes == 0 {
             return Err(bad("it is empty".to_owned(), "fill it, or give it a size (truncate)"));
         }
-        // Some file systems, such as tmpfs before Linux 6.6, have nothing but their cache.
+        // Some file systems, such as tmpfs before Linux 6.6, have no direct I/O.
         let direct = open(OFlags::DIRECT).is_ok();
         let kind = if is_device { PathKind::Device(bytes) } else { PathKind::File(bytes) };
         Ok((Self::Path { path: path.to_owned(), direct }, kind))
     }
 
-    /// The process of this machine that serves it, where that can be known.
+    /// Returns the process on this machine that serves the target, if it is known.
     pub(crate) fn server(&self) -> Option<u32> {
         match self {
             Self::Nbd(uri) => uri.server(),
@@ -99,7 +99,8 @@ impl Target {
         }
     }
 
-    /// The options of fio that name it. Nothing is written to a path unless `writes`.
+    /// Returns the options of fio that name the target. Without `writes` they keep fio from
+    /// writing.
     pub(super) fn fio_options(&self, writes: bool) -> Vec<String> {
         match self {
             Self::Nbd(uri) => vec!["--ioengine=nbd".to_owned(), format!("--uri={}", uri.as_str())],

@@ -4,9 +4,9 @@
 //! Compile Bench needs a Python that distributions no longer have, and its lists of names and sizes
 //! are those of a kernel. Here they are drawn, and the same in every run. Its three phases are the
 //! published ones: ten trees are made one after the other; objects are written beside their
-//! sources in no order, as by a `make` of many jobs; everything is read. Whatever writes has it
-//! written to the disk within its time; what is read is in the page cache, as nobody is asked to
-//! forget it, and told as the fastest of some passes over it.
+//! sources in no order, as by a `make` of many jobs; everything is read. A phase that writes
+//! includes the write-back to the disk in its time. A phase that reads is served from the page
+//! cache, which is not dropped before; its figure is the fastest of several passes.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -21,19 +21,19 @@ use crate::{LabError, clock};
 const TREES: u64 = 10;
 /// Sources in a folder.
 const FOLDER_SOURCES: u64 = 16;
-/// The least bytes of a source, and the mean of what comes on top: 12 KiB together, with
-/// exponential chance.
+/// The least bytes of a source, and the mean of an exponentially distributed addition: 12 KiB
+/// together.
 const SOURCE_BYTES_MIN: u64 = 512;
 const SOURCE_BYTES_MORE: u64 = (12 << 10) - SOURCE_BYTES_MIN;
-/// One of so many sources has an object.
+/// One source in this number has an object.
 const COMPILED_ONE_IN: u64 = 2;
 /// An object's size, in percent of its source's.
 const OBJECT_PERCENT: u64 = 150;
-/// Everything is read again and again for so long: once, from the page cache, is over at once.
+/// Duration of the passes that read: one pass from the page cache is too short to measure.
 const READ: Duration = Duration::from_secs(2);
-/// And at least so often.
+/// The least number of these passes.
 const PASSES_MIN: usize = 4;
-/// What files are cut from.
+/// Bytes of the pool that files are cut from.
 const POOL_BYTES: u64 = 4 << 20;
 /// The seed of names, sizes and words.
 const SEED: u64 = 2013;
@@ -41,10 +41,10 @@ const SEED: u64 = 2013;
 /// A file of a tree that is drawn.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Source {
-    /// From the tree's root.
+    /// Path from the tree's root.
     path: PathBuf,
     bytes: u64,
-    /// Of its object, if it has one.
+    /// Bytes of its object, if it has one.
     object_bytes: Option<u64>,
 }
 
@@ -59,7 +59,7 @@ pub(super) enum Phase {
     Read,
 }
 
-/// What a phase did.
+/// The work of a phase.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Done {
     /// Bytes of all files that were written or read.
@@ -68,11 +68,12 @@ pub(super) struct Done {
     pub took: Duration,
 }
 
-/// Runs a phase on ten trees of so many sources each, in a folder; [`Phase::Create`] is the first.
+/// Runs a phase on ten trees of `sources` files each, in a folder. [`Phase::Create`] has to be the
+/// first.
 ///
 /// # Errors
-/// When a file cannot be written or read, it takes longer than `longest`, or the run is told to
-/// stop.
+/// When a file cannot be written or read, the phase takes longer than `longest`, or the process is
+/// asked to stop.
 pub(super) fn run(
     phase: Phase,
     folder: &Path,
@@ -101,8 +102,8 @@ pub(super) fn run(
     Ok(Done { bytes, took: clock::now() - began })
 }
 
-/// Reads everything again and again; the fastest pass. The page cache is to answer: a kernel that
-/// is short of memory forgets what was written, and what was read as well.
+/// Reads everything in several passes, and returns the fastest. The page cache should serve them. A
+/// kernel that is short of memory drops written and read pages, so a pass may be slower.
 fn read_all(trees: &[(PathBuf, Vec<Source>)], limit: Limit) -> Result<Done, LabError> {
     let mut buffer = Vec::new();
     let mut passes = Vec::new();
@@ -122,10 +123,10 @@ fn read_all(trees: &[(PathBuf, Vec<Source>)], limit: Limit) -> Result<Done, LabE
     Ok(Done { bytes, took })
 }
 
-/// Makes one tree of so many sources, whose files' contents are all different.
+/// Makes one tree of `sources` files, whose contents are all different.
 ///
 /// # Errors
-/// When it cannot be written, or the run is told to stop.
+/// When it cannot be written, or the process is asked to stop.
 pub(super) fn make(root: &Path, sources: u64, longest: Duration) -> Result<(), LabError> {
     let limit = Limit::of(longest);
     let mut random = Random::new(SEED, TREES);
@@ -140,7 +141,7 @@ pub(super) fn make(root: &Path, sources: u64, longest: Duration) -> Result<(), L
     Ok(())
 }
 
-/// When a phase is given up.
+/// The time at which a phase is given up.
 #[derive(Clone, Copy)]
 struct Limit {
     deadline: Instant,
@@ -252,7 +253,7 @@ fn folder_of(path: &Path) -> Result<(), LabError> {
     fs::create_dir_all(folder).map_err(LabError::io("cannot make", folder))
 }
 
-/// A tree of so many sources, folder by folder.
+/// Returns the files of a tree of `sources` sources, folder by folder.
 fn drawn(sources: u64, random: &mut Random) -> Vec<Source> {
     let source = |number: u64| {
         let bytes = SOURCE_BYTES_MIN + random.exponential(SOURCE_BYTES_MORE);
@@ -265,7 +266,7 @@ fn drawn(sources: u64, random: &mut Random) -> Vec<Source> {
     (0..sources).map(source).collect()
 }
 
-/// What a source is made of, the more common first.
+/// The words of a source, the more common ones first.
 const WORDS: [&str; 24] = [
     "\n",
     "\t",
@@ -295,14 +296,14 @@ const WORDS: [&str; 24] = [
 /// Names that are made up.
 const NAMES: u64 = 4_096;
 
-/// So many bytes of words and names: a text that bzip2 makes about five times smaller, as it does
-/// sources.
+/// Returns this number of bytes of words and names. bzip2 makes the text about five times smaller,
+/// as it does sources.
 fn words(bytes: u64, random: &mut Random) -> Vec<u8> {
     let wanted = usize::try_from(bytes).unwrap_or(0);
     let mut text = Vec::with_capacity(wanted + 32);
     while text.len() < wanted {
         match random.below(3) {
-            // The smaller of two is what most draws come to.
+            // The smallest of several draws, so that some names are much more frequent than others.
             0 => {
                 let name = random.below(NAMES).min(random.below(NAMES)).min(random.below(NAMES));
                 text.extend_from_slice(format!("dev_{}", name * name).as_bytes());
@@ -340,7 +341,7 @@ mod tests {
         assert_eq!(paths.len(), 3_000, "no two of a name");
     }
 
-    /// What the phases count is what lies on the disk.
+    /// The bytes that the phases count lie on the disk.
     #[test]
     fn phases_write_and_read_the_bytes_that_they_tell() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,11 +1,11 @@
-//! CPU time and memory that a process has used, from the kernel's books.
+//! CPU time and memory of a process, from the kernel's counters.
 
 use std::fs;
 
 use crate::LabError;
 
-/// CPU seconds (user and system, all threads, living and ended) a process has used since its start.
-/// The kernel counts in ticks of usually 10 ms.
+/// Returns the CPU seconds (user and system, all threads, living and ended) that a process has used
+/// since its start. The kernel counts in ticks of usually 10 ms.
 ///
 /// # Errors
 /// When there is no such process.
@@ -19,10 +19,10 @@ pub fn cpu_seconds(pid: u32) -> Result<f64, LabError> {
     Ok(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 
-/// CPU seconds that the children of this process have used, and theirs, as far as they have ended.
+/// Returns the CPU seconds of this process's descendants that have ended.
 ///
 /// # Errors
-/// When the kernel does not tell.
+/// When the kernel does not report them.
 pub fn children_cpu_seconds() -> Result<f64, LabError> {
     let path = "/proc/self/stat";
     let stat = fs::read_to_string(path).map_err(LabError::io("cannot read", path))?;
@@ -33,7 +33,7 @@ pub fn children_cpu_seconds() -> Result<f64, LabError> {
     Ok(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 
-/// Bytes of memory that a process has in use now.
+/// Returns the bytes of memory that a process uses now.
 ///
 /// # Errors
 /// When there is no such process.
@@ -48,8 +48,8 @@ pub fn resident_bytes(pid: u32) -> Result<u64, LabError> {
     })
 }
 
-/// Where `utime` and `stime` are behind the name, and where `cutime` and `cstime`: fields 14 and
-/// 15, 16 and 17.
+/// Positions of `utime` and of `cutime` after the name; `stime` and `cstime` follow them. They are
+/// fields 14 to 17.
 const UTIME: usize = 11;
 const CUTIME: usize = 13;
 
@@ -57,7 +57,7 @@ fn cpu_ticks(stat: &str) -> Option<u64> {
     ticks_from(stat, UTIME)
 }
 
-/// The sum of two fields that follow each other. The second field of all, the name, may itself hold
+/// Returns the sum of two fields that follow each other. The second field, the name, may contain
 /// spaces and brackets, so the fields are counted from the last bracket.
 fn ticks_from(stat: &str, field: usize) -> Option<u64> {
     let (_, after_name) = stat.rsplit_once(')')?;

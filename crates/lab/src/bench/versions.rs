@@ -8,14 +8,14 @@ use super::child::{self, Guarded};
 use super::{mariadb, postgres};
 use crate::clock;
 
-/// Longest wait for a program to tell its version; it is left without one then.
+/// Longest wait for a program to print its version; it is left out then.
 const TELL_MAX: Duration = Duration::from_secs(10);
-/// Letters of a version at most: what is more is about somebody's copyright.
+/// Maximum letters of a version: further ones are about copyright.
 const LETTERS_MAX: usize = 80;
 
-/// How a program is asked for its version, where it is not `--version`. postmark greets with it,
-/// and ends with its input, of which there is none; `fs_mark` has no version to tell. bzip2 would
-/// compress nothing after it.
+/// Arguments that print a program's version, if that is not `--version`. postmark prints it as a
+/// greeting, and ends with its empty input. `fs_mark` prints no version. bzip2 would compress its
+/// input after it, and so gets `--help`.
 const ASKED: [(&str, &[&str]); 9] = [
     ("mkfs.ext4", &["-V"]),
     ("mkfs.xfs", &["-V"]),
@@ -28,7 +28,7 @@ const ASKED: [(&str, &[&str]); 9] = [
     ("bzip2", &["--help"]),
 ];
 
-/// What each of these programs tells of its version, in the order of their names and each once.
+/// Returns the version line of each program, sorted by name, without duplicates.
 #[must_use]
 pub fn of(programs: &[&'static str]) -> Vec<String> {
     let mut names = programs.to_vec();
@@ -37,7 +37,7 @@ pub fn of(programs: &[&'static str]) -> Vec<String> {
     names.into_iter().map(version).collect()
 }
 
-/// `sysbench 1.0.20`; only the name of what tells none.
+/// Returns a line such as `sysbench 1.0.20`; only the name if the program prints no version.
 fn version(name: &'static str) -> String {
     let told = told(name).unwrap_or_default();
     let has_digit = |line: &&str| line.chars().any(|letter| letter.is_ascii_digit());
@@ -50,12 +50,12 @@ fn version(name: &'static str) -> String {
     if is_named { line } else { format!("{name}: {line}") }
 }
 
-/// What it prints when it is asked, on its output or as an error; none of what is not there or
-/// does not end.
+/// Returns the output or the error of a program that is asked for its version; `None` if it does
+/// not exist or does not end.
 fn told(name: &'static str) -> Option<String> {
     let asked = ASKED.iter().find(|(asked, _)| *asked == name);
     let words = asked.map_or(&["--version"][..], |(_, words)| words);
-    // A database's programs are not where others are.
+    // A database's programs are in folders of their own.
     let program =
         postgres::find(name).or_else(|| mariadb::find(name)).unwrap_or_else(|| PathBuf::from(name));
     let mut command = Command::new(program);

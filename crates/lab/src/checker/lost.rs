@@ -1,4 +1,5 @@
-//! The time that a client's log cannot be held against a limiter, and what a check says with it.
+//! The time that excuses a limiter for what a client's log shows, and the wording of checks with
+//! it.
 
 use std::ops::RangeInclusive;
 
@@ -7,32 +8,33 @@ use serde::{Deserialize, Serialize};
 use crate::stalls::Stalls;
 use evenkeel_sim::check::Check;
 
-/// A run of which more than one part in this many was lost is not excused by it: too little of it
-/// was measured. What holds without an excuse holds all the same.
+/// If more than one part in this many of a run was lost, the lost time excuses nothing, because too
+/// little of the run was measured. Checks that pass without an excuse still pass.
 const LOST_PARTS_MAX: u64 = 20;
 
-/// Of this many seconds one may stay undecided, and at least one.
+/// One in this many seconds may stay undecided, and at least one.
 const UNDECIDED_SECONDS_IN: usize = 10;
 
-/// The name of the check whether the server kept the connection.
+/// The name of the check that the server kept the connection.
 pub(super) const CONNECTION: &str = "connection";
 
-/// What became of a promise.
+/// The outcome of a promise.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
-    /// It was kept, by itself or in the time that the machine, the server and the client ran.
+    /// The promise was kept, by itself or in the time that the machine, the server and the client
+    /// ran.
     Kept,
-    /// It cannot be known: what was measured may be the limiter's fault or the machine's.
+    /// Unknown: the deviation may be the fault of the limiter or of the machine.
     Undecided,
-    /// The server closed the connection. The seconds before were kept, as far as they were judged.
+    /// The server closed the connection. As far as they were judged, the seconds before were kept.
     ServerGone,
-    /// It was broken, and no time that was lost explains it.
+    /// The promise was broken, and no lost time explains it.
     Broken,
 }
 
 impl Outcome {
-    /// In a word or two, as it stands in tables and headlines.
+    /// Returns the outcome in a word or two, for tables and headlines.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -43,7 +45,7 @@ impl Outcome {
         }
     }
 
-    /// What one check adds to the outcome.
+    /// Returns the outcome of a single check.
     #[must_use]
     pub fn of_check(check: &Check) -> Self {
         match (check.pass, check.undecided) {
@@ -55,19 +57,19 @@ impl Outcome {
     }
 }
 
-/// The time that was lost of one run, as measured.
+/// The lost time of one run, as measured.
 #[derive(Clone, Debug)]
 pub(crate) struct Lost {
     known: Stalls,
-    /// What may have been lost as well.
+    /// Time that may have been lost as well.
     doubtful: Stalls,
-    /// When no request waited for the volume's limits, by the server's record.
+    /// Spans in which no request waited for the volume's limits, by the server's record.
     idle: Stalls,
-    /// Whether little enough was lost for it to excuse anything.
+    /// Whether so little was lost that it can excuse anything.
     excuses: bool,
 }
 
-/// What a question is answered with when the time that was lost is taken into account.
+/// The answer to a question with the lost time taken into account.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Answer {
     Yes,
@@ -76,8 +78,8 @@ pub(super) enum Answer {
 }
 
 impl Lost {
-    /// What was lost of the first `length_us` of a run, when no request waited for the volume's
-    /// limits (`idle`), and what something else may have been the cause of (`others`).
+    /// Returns the lost time in the first `length_us` of a run. `idle` are the spans in which no
+    /// request waited for the volume's limits; `others` may have had another cause.
     pub(crate) fn of(stalls: &Stalls, idle: &Stalls, others: &Stalls, length_us: u64) -> Self {
         let known = stalls.during(0, length_us);
         let doubtful = known.doubtful().and(&others.during(0, length_us));
@@ -86,13 +88,13 @@ impl Lost {
         Self { known, doubtful, idle, excuses }
     }
 
-    /// Spans that were measured.
+    /// Returns the spans that were measured as lost.
     pub(super) const fn known(&self) -> &Stalls {
         &self.known
     }
 
-    /// Whether something holds: as it was counted, in the time that was measured as lost, or only
-    /// in what may have been lost.
+    /// Returns whether a condition holds without lost time or with the measured one; undecided if
+    /// only the doubtful time or idle spans make it hold.
     ///
     /// A store that stops answers nothing from then on, while requests that already wait are still
     /// dispatched, for up to `ahead_us`: a client's log shows the gap that much before the record.
@@ -107,7 +109,8 @@ impl Lost {
         }
     }
 
-    /// Asks about each of many seconds, and counts those that are undecided: a few may be.
+    /// Asks for each of several seconds, and returns the answer for all of them with the number of
+    /// undecided seconds. A few may be undecided.
     pub(super) fn ask_each(
         &self,
         ahead_us: u64,
@@ -128,7 +131,7 @@ impl Lost {
         (answer, undecided)
     }
 
-    /// A check with the answer to its question.
+    /// Returns a check with this answer.
     pub(super) fn check(
         &self,
         name: impl Into<String>,
@@ -142,7 +145,7 @@ impl Lost {
     }
 }
 
-/// How far a figure may lie from what was promised: all of it, one side, or nothing is judged.
+/// Returns whether a figure that lies somewhere in `range` can lie from `least` to `most`.
 pub(super) fn lies_in(range: &RangeInclusive<u128>, least: u128, most: u128) -> bool {
     *range.end() >= least && *range.start() <= most
 }

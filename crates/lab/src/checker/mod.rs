@@ -1,12 +1,11 @@
-//! The promise as code: what was provisioned and what was counted go in, a verdict in words comes
-//! out.
+//! The promise as code: from the provisioned and the counted figures it makes a verdict in words.
 //!
 //! It is deliberately a second, independent statement of what "provisioned IOPS" means: it knows
-//! the rates and credits that were promised and nothing of how the scheduler keeps them. All
-//! arithmetic that decides is in integers; floating point is used for printing, and for the one
-//! figure that is defined by a root.
+//! the promised rates and credits, but not how the scheduler keeps them. All arithmetic that
+//! decides is in integers; floating point is used for printing, and for the one figure that is
+//! defined by a root.
 //!
-//! What is checked, for a volume that is kept backlogged (line numbers of the specification):
+//! The checks of a volume that is kept backlogged (line numbers of the specification):
 //!
 //! 1. **Ceiling** (line 1): the first second, every later second, their mean, and *every* window of
 //!    any length: at most rate x (length + tolerance) and one I/O.
@@ -19,16 +18,15 @@
 //! # When something did not run
 //!
 //! The promise holds as long as the hardware below delivers, and a log shows a server as late when
-//! it is the client that is. Given the time in which the machine, the server's threads or the
-//! client's did not run although they had work ([`Stalls`]), a log is judged by the time that they
-//! ran; a second without such a time is judged as ever.
+//! only the client is. The machine, the server's threads or the client's may not have run although
+//! they had work ([`Stalls`]). A log is judged by the time that they ran. A second without such a
+//! time is judged as ever.
 //!
 //! * **Floor**: the rate of a second, or of the mean, holds for the time without the stalls in it:
 //!   rate x (1 s - lost). Whether a volume made up for a stall or not, both are right.
 //! * **Ceiling of a second**: rate x the stall time in the 200 ms before the second may come in
-//!   addition, for what was held up is served late; but no more than what a volume can save and
-//!   what its client had asked for. (At the baseline credits are saved instead: there no such
-//!   limit.)
+//!   addition, since delayed requests are served late; but no more than a volume can save and its
+//!   client had requested. (At the baseline credits are saved instead, without such a limit.)
 //! * **Any window** that touches a stall or the 200 ms after it may be ahead by that stall more,
 //!   together with those of the 200 ms before its end; of several, by the worst. Windows that touch
 //!   none may not.
@@ -37,16 +35,15 @@
 //! * **Variation** and **10 ms windows**: seconds and windows with a stall in them, or in the 200
 //!   ms before them, are left out.
 //!
-//! What the measured time does not explain, but three times as much would, is **undecided**: the
-//! watch may have missed some, or what piled up behind it took as long again. So is what only steal
-//! explains of which no thread is known, and what is short while no request waits for the limits by
-//! the server's record: then its store stands still, or its client. A few seconds of a run may be
-//! undecided. Where more than a twentieth of a run was lost, it excuses nothing, and what it would
-//! have excused is undecided. **Broken** is what no such time explains.
+//! If only three times the measured time explains a deviation, it is **undecided**: the watch may
+//! have missed some, or the work that piled up took as long again. It is also undecided if only
+//! steal explains it that no thread shows, or if no request waited for the limits by the server's
+//! record: the store or the client then had all of them. A few seconds of a run may be undecided.
+//! If more than a twentieth of a run was lost, the lost time excuses nothing, and the deviations
+//! that it would have excused are undecided. A deviation that no such time explains is **broken**.
 //!
-//! Where the server's own record of dispatches is at hand, limits are judged by that
-//! (`record`), because nothing between it and the scheduler can be late. Then a client's log is
-//! held to its floors and its mean alone.
+//! If the server's own record of dispatches is available, limits are judged by it (`record`),
+//! because it is never late. A client's log is then only held to its floors and its mean.
 
 mod bands;
 mod lost;
@@ -74,13 +71,13 @@ use evenkeel_sim::promise::Load;
 use evenkeel_sim::text::{self, thousands};
 use evenkeel_sim::workload::Workload;
 
-/// Fewer full seconds than this say nothing about a steady rate.
+/// Minimum number of full seconds for a verdict on a steady rate.
 const SECONDS_MIN: usize = 3;
 
-/// All answers for one volume.
+/// The verdict on one volume.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Verdict {
-    /// The worst that any check says.
+    /// The worst outcome of any check.
     pub outcome: Outcome,
     /// The checks, in the order of the specification.
     pub checks: Vec<Check>,
@@ -88,38 +85,37 @@ pub struct Verdict {
     pub summary: Summary,
 }
 
-/// The few figures that stand for a run.
+/// The figures that summarize a run.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Summary {
-    /// One for each rate that was promised in turn: usually one; two when the credits ended on the
-    /// way.
+    /// One for each promised rate in turn: usually one; two if the credits ended during the run.
     pub phases: Vec<PhaseSummary>,
     /// Client I/Os per second that the binding limit allows: the provisioned rate, or the burst
     /// rate.
     pub limit_iops: Option<f64>,
     /// Client I/Os per second that remain without credits, for a type that has them.
     pub baseline_iops: Option<f64>,
-    /// When the credits ended, in seconds from the start.
+    /// The end of the credits, in seconds from the start.
     pub burst_end_s: Option<f64>,
-    /// Client I/Os per second promised for each full second; `None` where credits may end within
-    /// it, and everywhere when nothing limits.
+    /// Client I/Os per second promised for each full second; `None` if credits may end within it,
+    /// and everywhere without a limit.
     pub expected_iops: Vec<Option<f64>>,
 }
 
-/// The figures of the seconds that share one promised rate; the first second is not among them.
+/// The figures of the seconds with one promised rate, without the first second.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct PhaseSummary {
-    /// Client I/Os per second; `None` when nothing limits.
+    /// Client I/Os per second; `None` without a limit.
     pub promised_iops: Option<f64>,
     /// Mean of the full seconds.
     pub measured_iops: f64,
-    /// The second that deviates most.
+    /// The second that deviates most from the promise.
     pub worst_second: Option<WorstSecond>,
     /// Coefficient of variation of the full seconds.
     pub cov: f64,
 }
 
-/// The second that deviates most from what was promised for it.
+/// The second that deviates most from its promise.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct WorstSecond {
     /// Its number; the run begins with second 0.
@@ -130,25 +126,28 @@ pub struct WorstSecond {
     pub deviation: f64,
 }
 
-/// What was seen of one run of one backlogged volume.
+/// The observations of one run of one backlogged volume.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen<'a> {
     /// Completions as the client stamped them.
     pub series: &'a Series,
-    /// When the machine, the server or the client did not run, counted from time 0 of the series.
+    /// Times at which the machine, the server or the client did not run, counted from time 0 of the
+    /// series.
     pub lost: &'a Stalls,
-    /// When no request waited for the volume's limits by the server's record, counted from time 0
-    /// of the series: its store or its client had all of them. What is short then is undecided.
+    /// Times in which no request waited for the volume's limits by the server's record, counted
+    /// from time 0 of the series: its store or its client had all of them. A shortfall then is
+    /// undecided.
     pub idle: &'a Stalls,
-    /// When the machine's host took time of a processor (steal), counted from time 0 of the series.
-    /// What is short then is undecided.
+    /// Times in which the machine's host took time of a processor (steal), counted from time 0 of
+    /// the series. A shortfall then is undecided.
     pub steal: &'a Stalls,
-    /// What failed, if anything did.
+    /// The error of the run, if there was one.
     pub error: Option<&'a str>,
-    /// After how many milliseconds the server closed the connection, if it did: the full seconds
-    /// before that are judged.
+    /// Milliseconds after which the server closed the connection, if it did; the full seconds
+    /// before are judged.
     pub gone_after_ms: Option<u64>,
-    /// Whether limits are judged elsewhere, by the server's own record: this log then shows floors.
+    /// Whether limits are judged by the server's record instead; this log is then held to its
+    /// floors.
     pub has_record: bool,
 }
 
@@ -189,7 +188,7 @@ pub fn check(
         return Err(LabError::Unjudgeable(why));
     }
     for (index, load) in loads.iter().enumerate() {
-        // The first is the one that binds.
+        // The first dimension is the one that binds.
         if index == 0 {
             let queue_depth = workload.queue_depth;
             let has_record = seen.has_record;
@@ -209,7 +208,7 @@ impl Verdict {
         Self { outcome: Outcome::Kept, checks: Vec::new(), summary }.with(checks)
     }
 
-    /// Adds checks.
+    /// Returns the verdict with further checks.
     #[must_use]
     pub fn with(mut self, checks: Vec<Check>) -> Self {
         for check in checks {
@@ -220,7 +219,7 @@ impl Verdict {
     }
 }
 
-/// Everything the checks of the binding dimension look at.
+/// The input of the checks of the binding dimension.
 struct Judge<'a> {
     load: &'a Load,
     bands: &'a Bands,
@@ -228,7 +227,7 @@ struct Judge<'a> {
     series: &'a Series,
     lost: &'a Lost,
     queue_depth: u32,
-    /// Whether limits are judged by the server's record.
+    /// Whether limits are judged by the server's record instead.
     has_record: bool,
 }
 
@@ -254,7 +253,7 @@ impl Judge<'_> {
         })
     }
 
-    /// Every second and the mean of one phase.
+    /// Checks every second and the mean of one phase.
     fn phase(&self, phase: &Phase, checks: &mut Vec<Check>) -> PhaseSummary {
         let counts = &self.seconds[phase.seconds.clone()];
         let worst_second = self.most_deviant(phase);
@@ -269,7 +268,7 @@ impl Judge<'_> {
         }
     }
 
-    /// The promised rate of each second that has one.
+    /// Returns the promised rate of each second that has one.
     fn expected(&self, phases: &[Phase]) -> Vec<Option<f64>> {
         let mut expected = vec![None; self.seconds.len()];
         for phase in phases {
@@ -279,11 +278,12 @@ impl Judge<'_> {
         expected
     }
 
-    /// The first second carries the tokens that a volume may save while idle, and no more.
+    /// Checks the first second. It may have the tokens that a volume can save while idle, but no
+    /// more.
     fn first_second(&self, phases: &[Phase]) -> Check {
         let Load { rate, tolerance_ms, cost, .. } = *self.load;
         let most = rate + rate * u128::from(tolerance_ms) / 1_000 + cost + self.bands.over(rate);
-        // Where credits may end within it, the first second has no floor of its own.
+        // If credits may end within it, the first second has no floor of its own.
         let has_floor = phases.first().is_some_and(|phase| phase.covers_first);
         let least_with = |stalls: &Stalls| match has_floor {
             true => self.least(ran(rate, stalls, 0..1)),
@@ -322,7 +322,7 @@ impl Judge<'_> {
         self.lost.check(phase.named("every second"), self.range(least, most), measured, answer)
     }
 
-    /// Whether a second after the first has its floor and its ceiling.
+    /// Returns whether a second after the first is between its floor and its ceiling.
     fn inside(&self, second: usize, rate: u128, stalls: &Stalls) -> bool {
         let least = self.least(ran(rate, stalls, second..second + 1));
         let most = match self.has_record {
@@ -332,13 +332,13 @@ impl Judge<'_> {
         lies_in(&(self.units_at_least(second)..=self.units_at_most(second, rate)), least, most)
     }
 
-    /// What a stall may have held up just before a second, to be served in it: at most what can be
-    /// saved, and what the client had asked for when it stopped.
+    /// Returns the units that a stall may have delayed into a second: at most those that the volume
+    /// can save, and those that the client had requested.
     fn held_up(&self, rate: u128, second: usize, stalls: &Stalls) -> u128 {
         let edge_us = second as u64 * 1_000_000;
         let stood_us = stalls.lost_us(edge_us.saturating_sub(CATCH_UP_US)..edge_us);
         let stood = rate * u128::from(stood_us) / 1_000_000;
-        // Below the rate that is paced, at the baseline, it is credits that are saved.
+        // At the baseline, below the paced rate, credits are saved, and without such a limit.
         if rate != self.load.rate {
             return stood;
         }
@@ -346,13 +346,14 @@ impl Judge<'_> {
         stood.min(saved + u128::from(self.queue_depth) * self.load.cost)
     }
 
-    /// The time in which all requests of the client are dispatched at a rate, in microseconds.
+    /// Returns the time in which all requests of the client are dispatched at a rate, in
+    /// microseconds.
     fn ahead_us(&self, rate: u128) -> u64 {
         let units = u128::from(self.queue_depth) * self.load.cost;
         u64::try_from(units * 1_000_000 / rate.max(1)).unwrap_or(u64::MAX)
     }
 
-    /// How long everything ran in a second in which something did not.
+    /// Returns a remark on the time that was lost in a second; empty if there was none.
     fn ran_text(&self, second: usize) -> String {
         let from_us = second as u64 * 1_000_000;
         match self.lost.known().lost_us(from_us..from_us + 1_000_000) {
@@ -381,7 +382,7 @@ impl Judge<'_> {
         )
     }
 
-    /// How far the mean may be off.
+    /// Returns the tolerance of the mean as text.
     fn mean_band(&self) -> String {
         let Bands { mean_ppm, over_ppm, .. } = *self.bands;
         match over_ppm {
@@ -390,12 +391,12 @@ impl Judge<'_> {
         }
     }
 
-    /// The checks that only some bands ask for: smoothness over seconds and within them.
+    /// Adds the checks that only some bands have: smoothness over seconds and within them.
     fn optional(&self, phases: &[Phase], checks: &mut Vec<Check>) -> Result<(), LabError> {
         for phase in phases {
             let Some(cov_ppm) = self.bands.cov_ppm else { continue };
             let cov = self.quiet_cov(phase)?;
-            // One I/O more or less is the finest a count can tell: below 2,000 IOPS it decides.
+            // Counts are whole I/Os: below 2,000 IOPS one more or less decides.
             let most = (f64::from(cov_ppm) / 1e6).max(1.0 / self.load.iops(phase.rate));
             checks.push(Check::new(
                 phase.named("variation (CoV)"),
@@ -410,7 +411,7 @@ impl Judge<'_> {
         Ok(())
     }
 
-    /// The variation of the seconds that no stall disturbed.
+    /// Returns the variation of the seconds without stalls.
     fn quiet_cov(&self, phase: &Phase) -> Result<f64, LabError> {
         let quiet = |second: &usize| {
             let from_us = *second as u64 * 1_000_000;
@@ -430,7 +431,8 @@ impl Judge<'_> {
         Ok(spread(&counts).cov)
     }
 
-    /// Credits are exact: what was served is what the balance and the refill paid for.
+    /// Checks credits, which are exact: the served I/Os are those that the balance and the refill
+    /// paid for.
     fn credits(&self, checks: &mut Vec<Check>) -> Option<f64> {
         let credit = self.load.credit?;
         let length_s = self.seconds.len() as u128;
@@ -440,8 +442,8 @@ impl Judge<'_> {
         let paid = credit.balance_max + earned;
         let most = paid + self.load.cost + self.bands.over(paid);
         let ended = end_ms_latest <= length_s * 1_000;
-        // A burst that outlasts the run has spent only part of the balance: then only the most
-        // holds.
+        // A burst that outlasts the run has spent only a part of the balance, so only the upper
+        // bound applies.
         let end_us = self.seconds.len() as u64 * 1_000_000;
         let least_with = |stalls: &Stalls| {
             let stood_us = stalls.lost_us(end_us.saturating_sub(CATCH_UP_US)..end_us);
@@ -473,8 +475,9 @@ impl Judge<'_> {
         ended.then_some(end_s)
     }
 
-    /// What a second can have carried at most, if the client was late: what completed shortly after
-    /// it counts as well. After the end of the run nothing was counted; there the rate stands in.
+    /// Returns the most units that a second can have carried if the client was late: completions
+    /// shortly after it count, too. After the end of the run nothing was counted, and the rate is
+    /// used.
     fn units_at_most(&self, second: usize, rate: u128) -> u128 {
         let slack_ms = self.bands.second_slack_ms as usize;
         let (edge, end) = ((second + 1) * 1_000, self.series.per_ms().len());
@@ -484,7 +487,8 @@ impl Judge<'_> {
         u128::from(ios) * self.load.cost + rate * unseen_ms / 1_000
     }
 
-    /// What it must have carried at least: without what completed shortly after its start.
+    /// Returns the least units that it must have carried: completions shortly after its start do
+    /// not count.
     fn units_at_least(&self, second: usize) -> u128 {
         let (start, slack_ms) = (second * 1_000, self.bands.second_slack_ms as usize);
         let late = &self.series.per_ms()[start..start + slack_ms.min(1_000)];
@@ -499,21 +503,21 @@ impl Judge<'_> {
             WorstSecond { second: second as u64, ios, deviation: ios as f64 / iops - 1.0 }
         };
         let size = |second: &WorstSecond| second.deviation.abs();
-        // A stall may take more from a second than is wrong with another: that one is shown.
+        // A stall may take more from a second than is wrong with another one, which is then shown.
         let known = self.lost.known();
         let wrong = |second: &usize| !self.inside(*second, phase.rate, known);
         let only_wrong = !known.is_empty() && phase.seconds.clone().any(|s| wrong(&s));
         let shown = phase.seconds.clone().filter(|second| !only_wrong || wrong(second));
-        // Backwards, because of equals the last is the maximum: the earliest is shown.
+        // Backwards, as `max_by` returns the last of equals, and the earliest is shown.
         shown.rev().map(of).max_by(|a, b| size(a).total_cmp(&size(b)))
     }
 
-    /// The floor of a second: the band, or one I/O where that is more.
+    /// Returns the floor of a second: the band below the rate, or one I/O if that is more.
     fn least(&self, rate: u128) -> u128 {
         rate.saturating_sub(self.second_slack(rate))
     }
 
-    /// The ceiling of a second after the first.
+    /// Returns the ceiling of a second after the first.
     fn most(&self, rate: u128) -> u128 {
         rate + self.second_slack(rate) + self.bands.over(rate)
     }
@@ -522,7 +526,8 @@ impl Judge<'_> {
         (rate * u128::from(self.bands.second_ppm) / 1_000_000).max(self.load.cost)
     }
 
-    /// What a second may hold, in words; only the least of it where its limit is judged elsewhere.
+    /// Returns the bounds of a second as text; only the lower one if limits are judged by the
+    /// record.
     fn range(&self, least: u128, most: u128) -> String {
         match (least, self.has_record) {
             (_, true) => format!("at least {} I/Os", self.ios_text(least)),
@@ -532,7 +537,7 @@ impl Judge<'_> {
     }
 
     fn span(&self, least: u128, most: u128) -> String {
-        // Whole I/Os inside the range: rounded inwards.
+        // Whole I/Os within the bounds, so the lower one is rounded up.
         let least = least.div_ceil(self.load.cost);
         let least = thousands(u64::try_from(least).unwrap_or(u64::MAX));
         format!("{least} to {}", self.ios_text(most))
@@ -543,7 +548,7 @@ impl Judge<'_> {
     }
 }
 
-/// What is due in some seconds for the time that is not lost in them.
+/// Returns the units that are due in some seconds for the time that is not lost in them.
 fn ran(rate: u128, stalls: &Stalls, seconds: Range<usize>) -> u128 {
     let span_us = seconds.start as u64 * 1_000_000..seconds.end as u64 * 1_000_000;
     let ran_us = span_us.end - span_us.start - stalls.lost_us(span_us);
@@ -558,7 +563,7 @@ fn signed_percent(ratio: f64) -> String {
     format!("{:+.2} %", ratio * 100.0)
 }
 
-/// A tolerance in percent, with no more digits than it has.
+/// Returns a tolerance in percent, without unneeded digits.
 pub(crate) fn short_percent(ppm: u32) -> String {
     format!("{} %", f64::from(ppm) / 10_000.0)
 }

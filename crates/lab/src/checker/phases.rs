@@ -1,4 +1,4 @@
-//! Which seconds of a run belong to which promised rate.
+//! Assigns the seconds of a run to the promised rates.
 
 use std::ops::Range;
 
@@ -11,23 +11,23 @@ use evenkeel_sim::promise::Load;
 pub(super) struct Phase {
     /// Units per second.
     pub(super) rate: u128,
-    /// The seconds that lie wholly in the phase, without second 0: that one has a check of its own.
+    /// The seconds that lie entirely in the phase, without second 0, which has a check of its own.
     pub(super) seconds: Range<usize>,
-    /// Whether second 0 lies wholly in it as well.
+    /// Whether second 0 lies entirely in it as well.
     pub(super) covers_first: bool,
-    /// What distinguishes it, for a promise with more than one phase.
+    /// Appended to the names of its checks, if the promise has several phases.
     suffix: &'static str,
 }
 
 impl Phase {
-    /// The name of a check in this phase.
+    /// Returns the name of a check in this phase.
     pub(super) fn named(&self, check: &str) -> String {
         format!("{check}{}", self.suffix)
     }
 }
 
-/// The phases of a run of `seconds` full seconds; only those in which at least one second lies.
-/// Seconds in which a burst may have ended belong to none: the check of the credits covers them.
+/// Returns the phases of a run of `seconds` full seconds, except those without a full second.
+/// Seconds in which a burst may have ended are in none: the check of the credits covers them.
 pub(super) fn phases(load: &Load, bands: &Bands, stalls: &Stalls, seconds: usize) -> Vec<Phase> {
     let Some((earliest_ms, latest_ms)) = burst_end_ms(load, bands, stalls) else {
         return vec![Phase {
@@ -55,13 +55,12 @@ pub(super) fn phases(load: &Load, bands: &Bands, stalls: &Stalls, seconds: usize
     [burst, baseline].into_iter().filter(|phase| !phase.seconds.is_empty()).collect()
 }
 
-/// The earliest and the latest time at which the credits may end, in milliseconds; `None` without
-/// credits.
+/// Returns the earliest and the latest time at which the credits may end, in milliseconds; `None`
+/// without credits.
 ///
 /// Earliest: the smallest balance, after the tokens saved while idle were served at once, by a
-/// limiter that gives as much over as is allowed. Latest:
-/// the largest balance, spent at the slowest rate that is still within the band while the machine
-/// ran.
+/// limiter that gives the most that is allowed. Latest: the largest balance, spent at the slowest
+/// rate that is still within the band while the machine ran.
 pub(super) fn burst_end_ms(load: &Load, bands: &Bands, stalls: &Stalls) -> Option<(u128, u128)> {
     let credit = load.credit?;
     let most = load.rate + bands.over(load.rate);

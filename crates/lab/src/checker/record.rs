@@ -1,4 +1,4 @@
-//! Limits, judged by the server's own record of dispatches.
+//! Judges limits by the server's own record of dispatches.
 
 use evenkeel_core::qos::trace::Trace;
 
@@ -8,11 +8,10 @@ use evenkeel_sim::oracle::recorded::{self, Judged, NotJudged, Provisioned, Span}
 use evenkeel_sim::oracle::{Finding, Rule};
 use evenkeel_sim::text::thousands;
 
-/// The rules that a server breaks by being late. Time that was lost excuses these and no other:
-/// it lets nothing come early.
+/// The rules that a late server breaks. Lost time excuses only these: it makes no request early.
 const LATE: [Rule; 2] = [Rule::Floor, Rule::Modify];
 
-/// The record of a data plane, and how its clock relates to the world's.
+/// The record of a data plane, and the origin of its clock.
 #[derive(Clone, Debug)]
 pub struct Record {
     /// The traces of its cores.
@@ -22,8 +21,8 @@ pub struct Record {
 }
 
 impl Record {
-    /// Judges one volume: what any window, each second and each credit carried. `observed` says
-    /// when the server did not run although it had work, in microseconds since 1970. A client
+    /// Judges one volume by the rules for windows, seconds and credits. `observed` has the times at
+    /// which the server did not run although it had work, in microseconds since 1970. A client
     /// counted `ios` requests, and had at most `queue_depth` under way.
     ///
     /// # Errors
@@ -44,7 +43,8 @@ impl Record {
             let Some(finding) = violated(&known, rule) else { continue };
             let doubtful = judge(&lost.doubtful().and(&observed.steal))?;
             let unexplained = violated(&doubtful, rule);
-            // What no lost time explains is shown rather than what some does.
+            // A violation that no lost time explains is shown before one that lost time may
+            // explain.
             let shown = check(unexplained.unwrap_or(finding), known.span);
             let undecided = unexplained.is_none();
             if let Some(found) = checks.iter_mut().find(|check| check.name == shown.name) {
@@ -65,22 +65,22 @@ impl Record {
     }
 }
 
-/// What the record of one volume shows.
+/// The verdict of a volume's record.
 #[derive(Clone, Debug)]
 pub struct Recorded {
     /// The checks of its limits.
     pub checks: Vec<Check>,
-    /// When no request waited for the volume's limits, in microseconds since 1970: its store or its
-    /// client was late.
+    /// Times at which no request waited for the volume's limits, in microseconds since 1970: its
+    /// store or its client was late.
     pub idle: Stalls,
 }
 
-/// What a rule found, if it was broken.
+/// Returns the finding of a rule, if it was broken.
 fn violated(judged: &Judged, rule: Rule) -> Option<&Finding> {
     judged.report.finding(rule).filter(|finding| finding.violations > 0)
 }
 
-/// What one rule found, in words; times count from the first request of the volume.
+/// Converts a finding to a check. Times count from the first request of the volume.
 fn check(finding: &Finding, (first_ns, _): Span) -> Check {
     let Finding { rule, judged, violations, first } = finding;
     let measured = match first.first() {
@@ -97,7 +97,7 @@ fn check(finding: &Finding, (first_ns, _): Span) -> Check {
     Check::new(format!("{rule}, by the server's record"), expected, measured, *violations == 0)
 }
 
-/// The record and the client tell of the same requests.
+/// Checks that the record and the client have the same number of requests.
 fn same_requests(recorded: u64, ios: u64, queue_depth: u32) -> Check {
     Check::new(
         "requests, by the server's record",

@@ -1,4 +1,4 @@
-//! Series that only just pass and only just fail, for every check.
+//! Series that barely pass and barely fail, for every check.
 
 use evenkeel_core::qos::pacing::{Balances, CountingRule, CreditLimit, Limit, Pacing};
 use proptest::prelude::*;
@@ -9,12 +9,12 @@ use evenkeel_sim::workload::Pattern;
 mod record;
 mod stalls;
 
-/// The I/Os that an even rate completes in each millisecond.
+/// Returns a series of I/Os at an even rate.
 fn even(per_second: u64, duration_s: u32) -> Series {
     drawn(duration_s, |time_ms| time_ms * per_second)
 }
 
-/// A series whose cumulative count in thousandths is given.
+/// Returns a series with this cumulative count, in thousandths of an I/O.
 fn drawn(duration_s: u32, milli_ios_until: impl Fn(u64) -> u64) -> Series {
     let mut series = Series::new(duration_s);
     for time_ms in 0..u64::from(duration_s) * 1_000 {
@@ -24,7 +24,7 @@ fn drawn(duration_s: u32, milli_ios_until: impl Fn(u64) -> u64) -> Series {
     series
 }
 
-/// Even, with `extra` more (or fewer) I/Os spread over one second.
+/// Returns an even series with `extra` more (or fewer) I/Os spread over one second.
 fn with_odd_second(per_second: u64, duration_s: u32, second: u64, extra: i64) -> Series {
     let odd = per_second.checked_add_signed(extra).unwrap();
     let mut series = Series::new(duration_s);
@@ -42,7 +42,7 @@ fn judge(promise: &Promise, series: &Series, bands: &Bands) -> Verdict {
     check(promise, &workload, series, &Stalls::NONE, None, bands).unwrap()
 }
 
-/// The verdict of a client's log alone.
+/// Returns the verdict on a client's log alone.
 fn check(
     promise: &Promise,
     workload: &Workload,
@@ -67,7 +67,7 @@ fn failed(verdict: &Verdict) -> Vec<&str> {
     named(verdict, Outcome::Broken)
 }
 
-/// The checks that came out so.
+/// Returns the names of the checks with this outcome.
 fn named(verdict: &Verdict, outcome: Outcome) -> Vec<&str> {
     let of = verdict.checks.iter().filter(|check| Outcome::of_check(check) == outcome);
     of.map(|check| check.name.as_str()).collect()
@@ -75,7 +75,7 @@ fn named(verdict: &Verdict, outcome: Outcome) -> Vec<&str> {
 
 const NONE: [&str; 0] = [];
 
-/// The promise, with every second as it was counted.
+/// The bands of the promise, with every second as it was counted.
 const STRICT: Bands = Bands { second_slack_ms: 0, ..Bands::PROMISE };
 
 #[test]
@@ -95,7 +95,7 @@ fn saved_tokens_may_come_at_once_but_only_once() {
         series.record_many(0, u32::try_from(ios).unwrap());
         series
     };
-    // 50 ms worth and one I/O; the even series itself has one in the first millisecond.
+    // 50 ms worth and one I/O. The even series itself has one I/O in the first millisecond.
     assert!(
         judge(&promise, &head_start(50), &Bands::EXACT)
             .checks
@@ -105,8 +105,8 @@ fn saved_tokens_may_come_at_once_but_only_once() {
     let verdict = judge(&promise, &head_start(52), &Bands::EXACT);
     assert_eq!(failed(&verdict), ["first second", "any window, I/Os"]);
 
-    // The same tokens again in second 5, made up for by a pause: every second is right, the window
-    // is not.
+    // The saved tokens are served again in second 5, after a pause in it: every second is right,
+    // but the window is not.
     let mut milli = Vec::new();
     milli.resize(10_000, 1_000_u64);
     milli[5_000..5_070].fill(0);
@@ -130,8 +130,8 @@ fn the_ceiling_and_the_floor_of_a_second_are_sharp() {
     }
 }
 
-/// Who gives 4 % more throughout than was promised is broken, unless that much is allowed for; the
-/// floor stays where it was.
+/// A limiter that gives 4 % more than promised is broken, unless that is allowed. The floor stays
+/// the same.
 #[test]
 fn what_may_be_given_over_moves_ceilings_only() {
     let promise = Promise::iops(1_000);
@@ -160,7 +160,7 @@ fn what_may_be_given_over_moves_ceilings_only() {
         });
         failed(&judge(&promise, &even(ios, 10), bands)).contains(&"credits spent")
     };
-    // A burst of 3,120 ends earlier than one of 3,000, and 312 remain.
+    // A burst of 3,120 IOPS ends earlier than one of 3,000, and is followed by 312.
     let mut burst = promise;
     let credit = CreditPlan { refill_per_second: 300, balance_min: 27_000, balance_max: 27_000 };
     burst.operations = Some(Rate { per_second: 3_000, credit: Some(credit) });
@@ -186,7 +186,7 @@ fn completions_stamped_just_after_the_edge_may_belong_before_it() {
     assert_eq!(failed(&judge(&promise, &stalled(3_985, 4_003), &Bands::PROMISE)), NONE);
     assert_eq!(failed(&judge(&promise, &stalled(3_985, 4_003), &STRICT)), ["every second"]);
     assert_eq!(failed(&judge(&promise, &stalled(3_985, 4_008), &Bands::PROMISE)), ["every second"]);
-    // It pardons the edge only, not a second that is short altogether.
+    // The slack applies to the edges only. A second that is short in the middle fails.
     let short = with_odd_second(3_000, 10, 4, -50);
     assert_eq!(failed(&judge(&promise, &short, &Bands::PROMISE)), ["every second"]);
     let short = with_odd_second(3_000, 10, 9, -50);
@@ -288,7 +288,8 @@ fn gp2(balance: u64) -> Promise {
     Promise { operations, ..Promise::iops(1) }
 }
 
-/// What a volume with 27,000 credits does: 150 saved tokens, 3,000 a second, then 300.
+/// Returns the series of a volume with `balance` credits: 150 saved tokens, 3,000 a second, then
+/// `refill`.
 fn burst(balance: u64, refill: u64, duration_s: u32) -> Series {
     drawn(duration_s, move |time_ms| {
         let paced = 3_000 * time_ms + if time_ms > 0 { 150_000 } else { 0 };
@@ -404,7 +405,7 @@ fn large_and_merged_requests_are_counted_as_promised() {
         assert_eq!(failed(&verdict), NONE, "{workload}");
         assert_eq!(verdict.summary.limit_iops, Some(ios as f64));
     }
-    // HDD types charge a small random request a whole unit of bytes.
+    // HDD types charge a small random request as a whole unit of bytes.
     let hdd = CountingRule { unit_bytes: 1 << 20, charge_whole_units: true, ..CountingRule::SSD };
     let bytes = Some(Rate { per_second: 40 << 20, credit: None });
     let promise = Promise { operations: None, bytes, tolerance_ms: 50, counting: hdd };
@@ -474,8 +475,8 @@ fn the_promise_of_a_pacing() {
 }
 
 proptest! {
-    /// The bucket of `every_window` against the definition: every window of every length, one by
-    /// one.
+    /// Compares the bucket of `every_window` with the definition: every window of every length, one
+    /// by one.
     #[test]
     fn every_window_is_every_window(
         counts in proptest::collection::vec(0_u32..4, 60..120), rate in 500_u64..2_500,

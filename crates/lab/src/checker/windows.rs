@@ -1,4 +1,4 @@
-//! The checks of windows that are no seconds: every window of any length, and every 10 ms.
+//! The checks of windows other than seconds: every window of any length, and every 10 ms.
 
 use super::lost::Lost;
 use super::phases::Phase;
@@ -11,19 +11,19 @@ use evenkeel_sim::text::{self, thousands};
 /// Width of the short windows of [`Bands::short_window_excess_ppm`].
 const SHORT_WINDOW_MS: usize = 10;
 
-/// For so long after a stall, what it held up may still be coming in.
+/// Time after a stall in which requests that it delayed may still complete, in milliseconds.
 pub(super) const CATCH_UP_MS: u64 = 200;
 
-/// The same in microseconds.
+/// The catch-up time in microseconds.
 pub(super) const CATCH_UP_US: u64 = CATCH_UP_MS * 1_000;
 
-/// Every window of any length at once: a bucket that drains at the rate must never hold more than
-/// the tolerance's worth and one I/O. (The highest level of that bucket *is* the largest excess of
-/// any window over rate x length.) Time stamps are whole milliseconds, which can make a window look
-/// 1 ms shorter.
+/// Checks every window of any length at once: a bucket that drains at the rate must never hold more
+/// than the tolerance's worth and one I/O. (The highest level of that bucket *is* the largest
+/// excess of any window over rate x length.) Time stamps are whole milliseconds, which can make a
+/// window look 1 ms shorter.
 ///
-/// A window that touches stalls may hold in addition what the worst of them held up. So there is a
-/// bucket for each such time: it looks at the windows that touch no worse stall than its own.
+/// A window that touches stalls may hold in addition the I/Os that the worst of them delayed. So
+/// there is a bucket for each such delay. It covers the windows that touch no worse stall.
 pub(super) fn every_window(load: &Load, bands: &Bands, series: &Series, lost: &Lost) -> Check {
     let fullest = fullest_window(load, bands, series, lost.known());
     let ahead = fullest.level.saturating_sub(load.cost * 1_000) as f64 / load.rate.max(1) as f64;
@@ -49,10 +49,10 @@ pub(super) fn every_window(load: &Load, bands: &Bands, series: &Series, lost: &L
     )
 }
 
-/// The bucket that is fullest compared with what it may hold.
+/// The bucket that is fullest relative to its limit.
 #[derive(Clone, Copy, Default)]
 struct Fullest {
-    /// The worst stall of the windows that it looks at, in milliseconds.
+    /// The delay of the worst stall in its windows, in milliseconds.
     stall_ms: u64,
     /// Its highest level, in thousandths of a unit.
     level: u128,
@@ -67,8 +67,8 @@ fn fullest_window(load: &Load, bands: &Bands, series: &Series, stalls: &Stalls) 
     lengths_ms.extend(stalls.as_slice().iter().map(|stall| held_up_ms(stalls, stall)));
     lengths_ms.sort_unstable();
     lengths_ms.dedup();
-    // Looked up for each of many buckets: on a busy machine there are hundreds of them, and as many
-    // stalls near each millisecond.
+    // Computed once, as it is used for each bucket: a busy machine has hundreds of them, and as
+    // many stalls near each millisecond.
     let near_ms: Vec<u64> =
         (0..series.per_ms().len() as u64).map(|ms| worst_near_ms(stalls, ms)).collect();
     let mut fullest = Fullest { most: 1, ..Fullest::default() };
@@ -83,30 +83,30 @@ fn fullest_window(load: &Load, bands: &Bands, series: &Series, stalls: &Stalls) 
     fullest
 }
 
-/// For how long the worst stall held requests up that a millisecond lies in the wake of.
+/// Returns the longest delay, in milliseconds, by a stall that ends at most a catch-up time before
+/// a millisecond.
 fn worst_near_ms(stalls: &Stalls, ms: u64) -> u64 {
     let near = (ms * 1_000).saturating_sub(CATCH_UP_US)..(ms + 1) * 1_000;
     let held = stalls.touching(near).iter().map(|stall| held_up_ms(stalls, stall));
     held.max().unwrap_or(0)
 }
 
-/// Time's worth that any window may be ahead, in milliseconds.
+/// Returns the time's worth that any window may be ahead, in milliseconds.
 fn window_slack_ms(load: &Load, bands: &Bands) -> u128 {
     u128::from(load.tolerance_ms) + u128::from(bands.window_slack_ms) + 1
 }
 
-/// For how long the last completion before the end of a stall may have been held up: a host that
-/// is short of time halts a machine again before it has caught up, so the stalls of a catch-up time
-/// add up.
+/// Returns the longest delay of a completion at the end of a stall, in milliseconds. A host that is
+/// short of time halts a machine again before it has caught up, so the stalls of a catch-up time
+/// are added.
 pub(super) fn held_up_ms(stalls: &Stalls, stall: &Stall) -> u64 {
     let end_us = stall.end_us();
     let together_us = stalls.lost_us(end_us.saturating_sub(CATCH_UP_US)..end_us);
     together_us.max(stall.length_us).div_ceil(1_000)
 }
 
-/// The highest level of a bucket, in thousandths of a unit, so that one millisecond's drain is the
-/// whole number `rate`. It is emptied, and stays empty, in every millisecond that is `closed` to
-/// it.
+/// Returns the highest level of a bucket, in thousandths of a unit, so that one millisecond's drain
+/// is the whole number `rate`. The bucket is empty in every millisecond that is `closed` to it.
 fn highest_level(load: &Load, rate: u128, series: &Series, closed: impl Fn(u64) -> bool) -> u128 {
     let (mut level, mut highest) = (0_u128, 0_u128);
     for (ms, &ios) in (0..).zip(series.per_ms()) {
@@ -122,7 +122,8 @@ fn highest_level(load: &Load, rate: u128, series: &Series, closed: impl Fn(u64) 
 }
 
 impl Judge<'_> {
-    /// The busiest of the 10 ms windows of one phase that lie in no stall's wake.
+    /// Checks the busiest 10 ms window of one phase that has no stall in it or in the catch-up time
+    /// before.
     pub(super) fn short_windows(&self, phase: &Phase, excess_ppm: u32) -> Check {
         let per_second = 1_000 / SHORT_WINDOW_MS;
         let windows = self.series.windows(SHORT_WINDOW_MS);

@@ -1,4 +1,4 @@
-//! What looks like a promise kept, or broken, and is something else.
+//! Recognizes measurements that look like a kept or a broken promise, and are something else.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,39 +9,40 @@ use crate::checker::{Bands, CreditPlan, Dimension, Outcome, Promise, Verdict};
 use evenkeel_sim::figures::stats;
 use evenkeel_sim::text;
 
-/// First reads that take so many times as long as the same reads again were cold.
+/// First reads that take this many times as long as the same reads again were cold.
 const COLD: f64 = 1.5;
-/// A first quarter that did so many times what the last did was served by a cache.
+/// Writes whose first quarter has this many times the rate of the last were served by a cache.
 const CACHED: f64 = 1.2;
-/// More of the time than this lost to pauses of the machine is worth a word, in parts of a hundred.
+/// If pauses of the machine take a larger share of the time, they are mentioned; in percent.
 const LOST_PERCENT: u64 = 1;
-/// What is more than promised by no more than this is a generous limit, and not none.
+/// A limiter that gives more than the promise by no more than this share is generous, but it
+/// exists.
 const MORE_MAX: f64 = 0.10;
-/// Seconds of one run that a cache is looked for in at least.
+/// The shortest run in which a cache is looked for, in seconds.
 const QUARTERS_MIN: usize = 8;
 
-/// What kind of thing to know.
+/// The kind of a caution.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CautionKind {
-    /// A burst was measured, and not what remains without credits.
+    /// The measured rate was a burst, not the baseline.
     MeasuredBurst,
     /// Blocks took longer to read the first time.
     ColdVolume,
-    /// Writes were fast until something was full.
+    /// Writes were fast until a cache was full.
     WriteCache,
-    /// Something of this machine was in the way.
+    /// This machine was busy.
     HostBusy,
-    /// The page cache cannot be passed by.
+    /// The page cache cannot be bypassed.
     PageCache,
 }
 
-/// Something to know before believing a proof.
+/// A reason for which a proof may not show what it seems to.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Caution {
-    /// What kind of thing.
+    /// Its kind.
     pub kind: CautionKind,
-    /// In words, with the figures and the way out.
+    /// The text, with the figures and a remedy.
     pub text: String,
 }
 
@@ -51,13 +52,13 @@ impl Caution {
     }
 }
 
-/// Whether the first reads of the same blocks took longer.
+/// Returns a caution if the first reads of the same blocks took longer.
 pub(super) fn cold(first: &Measurement, again: &Measurement) -> Vec<Caution> {
-    // In the first second, because faster reads come to blocks that nobody has read yet: by then
-    // at least three of four are of those that were.
+    // Only the first second counts. Faster reads get to blocks that were not read before, but at
+    // least three quarters of that second's reads are of blocks that were.
     let begins = again.latency_per_second.first().filter(|second| second.count > 0);
     let (was, is) = (first.latency.p50_ns, begins.unwrap_or(&again.latency).p50_ns);
-    // Under a limit both wait for it, and nothing can be told.
+    // Under a limit both are delayed by it, and show no difference.
     if was as f64 <= is as f64 * COLD || is == 0 {
         return Vec::new();
     }
@@ -70,7 +71,7 @@ pub(super) fn cold(first: &Measurement, again: &Measurement) -> Vec<Caution> {
     vec![Caution::new(CautionKind::ColdVolume, text)]
 }
 
-/// Whether the subject cannot be read past the page cache.
+/// Returns a caution if the subject cannot be read without the page cache.
 pub(super) fn page_cache(target: &Target) -> Option<Caution> {
     let Target::Path { direct: false, path } = target else { return None };
     let text = format!(
@@ -80,7 +81,7 @@ pub(super) fn page_cache(target: &Target) -> Option<Caution> {
     Some(Caution::new(CautionKind::PageCache, text))
 }
 
-/// Whether this machine was in the way.
+/// Returns a caution if this machine was busy, or stood still.
 pub(super) fn busy(
     warnings: &[String],
     others: Option<String>,
@@ -106,7 +107,7 @@ pub(super) fn busy(
     Some(Caution::new(CautionKind::HostBusy, text))
 }
 
-/// Whether all that was seen is a burst.
+/// Returns a caution if the load ended above the baseline, so that only a burst was measured.
 pub(super) fn burst(promise: &Promise, one: &Measured, bands: &Bands) -> Option<Caution> {
     let workload = &one.step.workload;
     let dimension = promise.binds(workload)?;
@@ -132,13 +133,13 @@ pub(super) fn burst(promise: &Promise, one: &Measured, bands: &Bands) -> Option<
     Some(Caution::new(CautionKind::MeasuredBurst, text))
 }
 
-/// How long a full balance lasts: the subject's own promise begins with one.
+/// Returns how many seconds a full balance lasts. The subject's promise has the full balance.
 fn full_lasts_s(rate: u64, full: &CreditPlan) -> u64 {
     let net = rate.saturating_sub(full.refill_per_second);
     full.balance_max.checked_div(net).unwrap_or(0)
 }
 
-/// Whether writes were fast only at first.
+/// Returns a caution if writes were fast only at first.
 pub(super) fn write_cache(one: &Measured) -> Option<Caution> {
     let seconds = one.measurement.series.per_second();
     let quarter = seconds.len() / 4;
@@ -162,9 +163,9 @@ pub(super) fn write_cache(one: &Measured) -> Option<Caution> {
     Some(Caution::new(CautionKind::WriteCache, text))
 }
 
-/// Why a load did not get what was promised, as far as that can be told.
+/// Returns why a load did not get its promise, as far as that is known.
 pub(super) fn reason(one: &Measured, verdict: &Verdict, bands: &Bands) -> Option<String> {
-    // A server that is gone, or a machine that did not run, says nothing about speed.
+    // If the server has ended or the machine stood still, the load says nothing about speed.
     if verdict.outcome != Outcome::Broken {
         return None;
     }
@@ -183,7 +184,7 @@ pub(super) fn reason(one: &Measured, verdict: &Verdict, bands: &Bands) -> Option
         };
         return Some(format!("{name}: {given} where {due} were promised: {what}"));
     }
-    // As much as was promised or allowed, and not in every second: what was broken says more.
+    // The mean is right, but not every second: the broken checks say more than a reason could.
     if phase.measured_iops >= promised * 0.995 {
         return None;
     }
@@ -198,7 +199,8 @@ pub(super) fn reason(one: &Measured, verdict: &Verdict, bands: &Bands) -> Option
             "{name}: the limits of its instance held it up for {:.1} of {seconds:.0} s",
             held.instance_s.min(seconds)
         )),
-        // Without a guarantee nothing is held back before the device, and all of it waits there.
+        // Without a guarantee no request is held back before the device, so its waits are not
+        // counted.
         Some(held) if held.own_s + held.instance_s + held.device_s <= 0.1 * seconds => {
             let (depth, took) = (one.step.workload.queue_depth, one.measurement.latency.mean_ns);
             let neighbours = match one.guarantees {

@@ -1,13 +1,12 @@
 //! A proof: one volume, file or device is driven and held to a promise, line by line.
 //!
-//! Pure orchestration, like [`demo`]: whoever calls it knows where the subject is and
-//! what was promised for it. What can be told of the subject from within (balances, what held it
-//! up) comes through [`Insight`]; a device of another maker has none, and is judged by what a
-//! client sees.
+//! Like [`demo`], this only runs loads and judges them. The caller provides the subject's address
+//! and its promise. The server's knowledge (balances, the limits that held the volume up) comes
+//! through [`Insight`]. A device of another maker has none, and is judged by what a client sees.
 //!
-//! A proof must not be fooled. What looks like a promise kept and is something else is said as a
-//! [`Caution`]: a burst in place of the baseline, a cache in place of the device. A machine that
-//! stood still proves nothing either way: the outcome is then [`Outcome::Undecided`].
+//! A measurement that looks like a kept promise and is something else gets a [`Caution`]: a burst
+//! in place of the baseline, a cache in place of the device. A machine that stood still proves
+//! nothing either way: the outcome is then [`Outcome::Undecided`].
 
 mod cautions;
 mod output;
@@ -33,58 +32,57 @@ use crate::stalls::{Observed, Server, Stalls, Watch};
 use evenkeel_sim::figures::histogram::LatencySummary;
 use evenkeel_sim::figures::stats::{Bootstrap, Interval, Sample};
 
-/// Names the shape of the JSON.
+/// The version of the JSON's schema.
 pub const SCHEMA: &str = "evenkeel.proof/2";
 
-/// The shortest load that says something about a steady rate, in seconds.
+/// The shortest load that shows a steady rate, in seconds.
 pub const SECONDS_MIN: u32 = 5;
 
-/// What is put to the proof.
+/// The volume, file or device that a proof is about.
 #[derive(Clone, Debug)]
 pub struct Subject {
     /// As the user named it.
     pub name: String,
-    /// Where it is.
+    /// Its address.
     pub target: Target,
-    /// The type that the promise is of, or `-`.
+    /// The volume type of the promise, or `-`.
     pub volume_type: String,
     /// Its size in GiB, rounded down.
     pub size_gib: u32,
-    /// What it is held to, with full balances.
+    /// Its promise, with full balances.
     pub promise: Promise,
 }
 
-/// What is done to it.
+/// The loads of a proof.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     /// Length of each load in seconds.
     pub seconds: u32,
-    /// Whether its data may be overwritten: only then are writes put to the proof.
+    /// Whether its data may be overwritten; only then are writes part of the proof.
     pub writes: bool,
-    /// Of all offsets.
+    /// The seed of all offsets.
     pub seed: u64,
-    /// By how much more than promised its limiter may give, in millionths; 0 for the promise.
+    /// How much more than its limit the limiter may give, in millionths; 0 for exactly the limit.
     pub over_ppm: u32,
 }
 
-/// What the subject's server can tell.
+/// The knowledge of the subject's server.
 pub trait Insight {
-    /// Credit balances of now; `None` if nobody can tell.
+    /// Returns the present credit balances; `None` if they are unknown.
     ///
     /// # Errors
     /// When the server does not answer.
     fn balances(&mut self) -> Result<Option<Balances>, LabError>;
 
-    /// For how long the volume was held up since the server started, by what; `None` if nobody can
-    /// tell.
+    /// Returns how long each limit has held the volume up since the server's start; `None` if
+    /// unknown.
     fn held_up(&mut self) -> Option<HeldUp>;
 
-    /// Whether the server guarantees what it has sold, against neighbours; `None` if nobody can
-    /// tell.
+    /// Returns whether the server guarantees its promises against neighbours; `None` if unknown.
     fn guarantees(&mut self) -> Option<bool>;
 }
 
-/// Nothing can be told: the subject is seen from outside only.
+/// A subject without insight: only the client's view is known.
 #[derive(Clone, Copy, Debug)]
 pub struct Outside;
 
@@ -113,23 +111,23 @@ pub struct HeldUp {
     pub device_s: f64,
 }
 
-/// The mean of the full seconds after the first, with what it may be off by.
+/// The mean of the full seconds after the first, with its confidence interval.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Mean {
-    /// Of which load.
+    /// The name of the load.
     pub load: String,
-    /// Seconds, their mean in I/Os a second, and their spread.
+    /// The I/Os of each second: number of seconds, mean, and spread.
     pub seconds: Sample,
-    /// Where the mean lies with 95 % confidence (bootstrap).
+    /// The 95 % confidence interval of the mean (bootstrap).
     pub interval: Option<Interval>,
 }
 
 /// A load that cannot be judged.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Unjudged {
-    /// Which.
+    /// The name of the load.
     pub load: String,
-    /// Why not.
+    /// The reason.
     pub why: String,
 }
 
@@ -138,23 +136,23 @@ pub struct Unjudged {
 pub struct Proof {
     /// [`SCHEMA`].
     pub schema: String,
-    /// What was put to the proof, as the user named it.
+    /// The subject, as the user named it.
     pub target: String,
-    /// What it was held to.
+    /// The promise.
     pub promise: String,
-    /// What came out.
+    /// The outcome.
     pub outcome: Outcome,
-    /// Why a promise was broken, as far as that can be told.
+    /// Reasons for a broken promise, as far as they are known.
     pub reasons: Vec<String>,
-    /// What to know before believing it.
+    /// Reasons for which the proof may not show what it seems to.
     pub cautions: Vec<Caution>,
     /// Loads without a verdict.
     pub unjudged: Vec<Unjudged>,
-    /// Latencies of one read at a time, nothing else going on.
+    /// Latencies of one read at a time, without other load.
     pub alone: LatencySummary,
-    /// Means with their confidence.
+    /// Mean rates with their confidence intervals.
     pub means: Vec<Mean>,
-    /// Everything that was measured and judged; each load is a row.
+    /// All measurements and verdicts; each load is a row.
     pub report: Report,
 }
 
@@ -170,23 +168,23 @@ struct Measured {
 }
 
 impl Measured {
-    /// Whether the server closed the connection.
+    /// Returns whether the server closed the connection.
     const fn is_gone(&self) -> bool {
         self.measurement.gone_after_ms.is_some()
     }
 }
 
-/// About how long a proof takes, in seconds of load.
+/// Returns the approximate duration of a proof, in seconds of load.
 #[must_use]
 pub fn length_s(promise: &Promise, plan: &Plan) -> u64 {
     let alone = [steps::alone("first reads", plan.seed), steps::alone("reads again", plan.seed)];
-    // How deep the queue is, which is not known before, makes none of them longer.
+    // The depth of the queue is not known yet, and does not change a load's duration.
     let loads = steps::loads(promise, plan, 0);
     alone.iter().chain(&loads).map(|step| u64::from(step.workload.duration_s)).sum()
 }
 
-/// Puts a subject to the proof. `progress` is called about once a second with what runs; `folder`
-/// holds the logs while they are needed.
+/// Proves a subject's promise. `progress` is called about once a second with the running load;
+/// `folder` holds the logs while they are needed.
 ///
 /// # Errors
 /// When a load cannot be run at all. A broken promise is not an error.
@@ -208,7 +206,7 @@ pub fn run(
         warnings: Vec::new(),
         version: String::new(),
     };
-    // The same blocks twice: what is cold or cached the first time is not the second.
+    // The same blocks are read twice: if they are cold or not cached at first, they are not later.
     let first = prover.measure(steps::alone("first reads", plan.seed), progress)?;
     if first.is_gone() {
         let alone = first.measurement.latency;
@@ -226,7 +224,7 @@ pub fn run(
         let load = prover.measure(step, progress)?;
         let is_gone = load.is_gone();
         measured.push(load);
-        // A load needs a server.
+        // Without the server no further load can run.
         if is_gone {
             break;
         }
@@ -248,7 +246,7 @@ struct Prover<'a> {
 }
 
 impl Prover<'_> {
-    /// Runs one load, with what the subject tells before and after.
+    /// Runs one load, and reads the subject's insight before and after it.
     fn measure(
         &mut self,
         step: Step,
@@ -268,7 +266,7 @@ impl Prover<'_> {
         let after = self.insight.held_up();
         let elapsed_ms = u64::try_from(run.elapsed.as_millis()).unwrap_or(u64::MAX);
         let load_ms = u64::from(step.workload.duration_s) * 1_000;
-        // Later the load is our own.
+        // Later, the load comes from these runs themselves.
         if self.commands.is_empty() {
             self.warnings.extend(run.warnings);
         }
@@ -338,7 +336,7 @@ impl Prover<'_> {
         warnings.extend(unjudged.iter().map(|one| format!("{}: {}", one.load, one.why)));
         warnings.extend(reasons.iter().cloned());
         warnings.dedup();
-        // A promise that is judged with an allowance is another promise.
+        // If the promise is judged with an allowance, its text says so.
         let promise = match self.bands.over_ppm {
             0 => subject.promise.to_string(),
             ppm => format!("{}, and up to {} more", subject.promise, short_percent(ppm)),

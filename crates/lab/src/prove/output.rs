@@ -8,7 +8,7 @@ use evenkeel_sim::figures::stats::Interval;
 use evenkeel_sim::text;
 
 impl Proof {
-    /// For a terminal.
+    /// Returns the proof as text for a terminal.
     #[must_use]
     pub fn to_text(&self) -> String {
         let mut out = format!("{}: held to {}\n\n", self.target, self.promise);
@@ -40,7 +40,7 @@ impl Proof {
         out
     }
 
-    /// A line for each second of each load.
+    /// Returns CSV with a line for each second of each load.
     #[must_use]
     pub fn to_csv(&self) -> String {
         let mut out = String::from("load,second,ios,p50_ns,p99_ns,max_ns\n");
@@ -55,8 +55,8 @@ impl Proof {
         out
     }
 
-    /// A test case for each check, as JUnit's readers take it, with what was expected and measured
-    /// of those that passed, too.
+    /// Returns JUnit XML with a test case for each check. It has the expected and measured values
+    /// of passed checks, too.
     #[must_use]
     pub fn to_junit(&self) -> String {
         let checks =
@@ -107,7 +107,8 @@ impl Proof {
         out
     }
 
-    /// What was asked, how to ask it again, what came out, and where each mean lies.
+    /// Writes the promise, the command that repeats the proof, the outcome, and the interval of
+    /// each mean.
     fn properties(&self, out: &mut String) {
         let mut properties = vec![
             ("promise".to_owned(), self.promise.clone()),
@@ -129,7 +130,7 @@ impl Proof {
         out.push_str("  </properties>\n");
     }
 
-    /// As JSON, from which all others can be made again.
+    /// Returns the proof as JSON, from which the other forms can be made again.
     ///
     /// # Errors
     /// Never in practice: no part of a proof lacks a JSON form.
@@ -137,7 +138,7 @@ impl Proof {
         serde_json::to_string_pretty(self).map_err(LabError::Json)
     }
 
-    /// Reads a proof back.
+    /// Parses a proof.
     ///
     /// # Errors
     /// When the text is not a proof, or one of another version.
@@ -152,7 +153,7 @@ impl Proof {
     }
 }
 
-/// Text for an attribute of XML; what XML cannot hold at all becomes a question mark.
+/// Returns a text for an XML attribute. Characters that XML cannot hold become question marks.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

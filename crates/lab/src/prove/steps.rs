@@ -1,26 +1,26 @@
-//! The loads of a proof, and what they are held to where balances are not known.
+//! The loads of a proof, and the promises that they are held to if balances are unknown.
 
 use super::Plan;
 use crate::checker::{CreditPlan, Dimension, Promise, Rate};
 use evenkeel_sim::figures::series::Series;
 use evenkeel_sim::workload::Workload;
 
-/// Length of the loads that look for cold or cached blocks, in seconds.
+/// Duration of the loads that look for cold or cached blocks, in seconds.
 const ALONE_S: u32 = 3;
 
-/// What is asked of it at once at least: enough for a promise to be asked for in full. Of large
-/// requests fewer: what a device may have saved is answered at once, and if that takes long to
-/// carry over, all of it at the same moment looks like more than was saved.
+/// The least queue depth of a load, enough to ask for all of the promise. It is lower for large
+/// requests: a device serves saved credits at once. If the transfer of many large requests takes
+/// long, they complete together and look like more than was saved.
 const DEPTH_MIN: u64 = 32;
 const DEPTH_MIN_LARGE: u64 = 4;
 const LARGE_BYTES: u64 = 2 << 20;
-/// And at most: more only waits.
+/// The largest queue depth: further requests would only wait.
 const DEPTH_MAX: u64 = 256;
 
-/// What IOPS are sold at.
+/// The size at which IOPS are sold.
 const BLOCK_BYTES: u32 = 16 << 10;
 
-/// Parts in a hundred by which a rate may be off to be taken for another.
+/// Difference in percent up to which two rates count as the same.
 const ALIKE_PERCENT: f64 = 5.0;
 
 /// One load.
@@ -30,14 +30,14 @@ pub(super) struct Step {
     pub workload: Workload,
 }
 
-/// One read at a time.
+/// Returns a load of one read at a time.
 pub(super) fn alone(name: &'static str, seed: u64) -> Step {
     let workload = Workload { seed, ..Workload::random_read(BLOCK_BYTES, 1, ALONE_S) };
     Step { name, workload }
 }
 
-/// Everything that is judged. `alone_ns` is what one read takes: the queue is twice as deep as the
-/// promised rate needs with it.
+/// Returns the loads that are judged. `alone_ns` is the latency of one read at a time. The queue is
+/// twice as deep as the promised rate needs at this latency.
 pub(super) fn loads(promise: &Promise, plan: &Plan, alone_ns: u64) -> Vec<Step> {
     let workload = |block_bytes, read_percent| {
         let load = Workload {
@@ -47,7 +47,7 @@ pub(super) fn loads(promise: &Promise, plan: &Plan, alone_ns: u64) -> Vec<Step> 
         };
         Workload { queue_depth: depth(promise, &load, alone_ns), ..load }
     };
-    // The largest request that still counts as one I/O.
+    // The largest request that counts as one I/O.
     let large = promise.counting.unit_bytes.max(BLOCK_BYTES);
     let mut steps = vec![Step { name: "reads", workload: workload(BLOCK_BYTES, 100) }];
     let bytes_bind = promise.binds(&workload(large, 100)) == Some(Dimension::Bytes);
@@ -72,9 +72,10 @@ fn depth(promise: &Promise, workload: &Workload, alone_ns: u64) -> u32 {
     u32::try_from(needed.clamp(least, DEPTH_MAX)).unwrap_or(32)
 }
 
-/// What a load is held to if nobody knows the balance it began with. From outside three things can
-/// be seen: the baseline, the burst, or a burst that ends; of the last the balance follows, because
-/// all that went beyond the baseline was paid for. `over` is the share by which it may give more.
+/// Returns the promise of a load if its balance at the start is unknown. From outside a load shows
+/// the baseline, the burst, or a burst that ends. In the last case the balance follows from it,
+/// because all I/Os beyond the baseline were paid with credits. `over` is the share by which the
+/// limiter may give more.
 pub(super) fn assumed(
     promise: &Promise,
     workload: &Workload,
@@ -98,7 +99,8 @@ pub(super) fn assumed(
     *rate = Some(match (is_baseline(begins), is_baseline(ends)) {
         (true, true) => Rate { per_second: credit.refill_per_second, credit: None },
         (false, true) => {
-            // In units of the limit: what one request costs of it is burst units over burst IOPS.
+            // In units of the limit: a request costs the limit's burst rate divided by the burst
+            // IOPS.
             let cost = per_second as f64 / burst.max(f64::MIN_POSITIVE);
             let used = seconds.iter().sum::<u64>() as f64 * cost;
             let earned = credit.refill_per_second as f64 * seconds.len() as f64;

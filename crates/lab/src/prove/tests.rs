@@ -1,4 +1,4 @@
-//! Proofs of made-up measurements: what is judged, recognized and printed.
+//! Proofs of invented measurements: how they are judged, recognized and printed.
 
 use super::*;
 use crate::bench::NbdUri;
@@ -8,7 +8,8 @@ use evenkeel_core::volume::{Rules, VolumeRequest, VolumeType};
 use evenkeel_sim::figures::series::Series;
 use evenkeel_sim::workload::Workload;
 
-/// A gp2 volume of 100 GiB: 300 IOPS, 3,000 while 5.4 million credits last.
+/// Returns the promise of a gp2 volume of 100 GiB: 300 IOPS, and 3,000 while 5.4 million credits
+/// last.
 fn gp2() -> Promise {
     let request = VolumeRequest {
         volume_type: VolumeType::Gp2,
@@ -21,7 +22,7 @@ fn gp2() -> Promise {
     Promise::from_pacing(&Rules::newest().pacing(&spec), Balances::default())
 }
 
-/// Seconds of so many I/Os each, spread evenly.
+/// Returns a series of seconds with these numbers of I/Os, spread evenly.
 fn series(seconds: &[u32]) -> Series {
     let mut series = Series::new(seconds.len() as u32);
     for (second, count) in seconds.iter().enumerate() {
@@ -85,8 +86,8 @@ fn kinds(proof: &Proof) -> Vec<CautionKind> {
     proof.cautions.iter().map(|caution| caution.kind).collect()
 }
 
-/// Judged from outside, a gp2 volume may show its burst, its baseline, or the end of a burst; each
-/// is a promise kept, and a burst alone is said to be one.
+/// Judged from outside, a gp2 volume may show its burst, its baseline, or the end of a burst. Each
+/// is a kept promise, and a burst alone gets a caution.
 #[test]
 fn a_burst_is_recognized_from_outside() {
     let load = step("reads", 100, 12);
@@ -177,11 +178,11 @@ fn a_machine_that_stands_still_leaves_it_undecided() {
     assert!(undecided.to_text().contains("undecided: reads: mean: expected"));
     let junit = undecided.to_junit();
     assert!(junit.contains("skipped=\"1\"") && junit.contains("<skipped message="), "{junit}");
-    // Nothing measured is no promise kept.
+    // Without measurements no promise is kept.
     assert_eq!(proof(promise, vec![]).outcome, Outcome::Undecided);
 }
 
-/// Steal of which no thread is known leaves it undecided, and the proof says so.
+/// Steal that no thread shows makes the verdict undecided, and the proof says so.
 #[test]
 fn a_host_that_takes_processors_leaves_it_undecided() {
     let promise = Promise::iops(1_000);
@@ -199,8 +200,8 @@ fn a_host_that_takes_processors_leaves_it_undecided() {
     assert_eq!(proof(promise, vec![alone]).outcome, Outcome::Broken);
 }
 
-/// The seconds before the end are judged, nothing is said of speed, and the outcome has a word of
-/// its own.
+/// The seconds before the server's end are judged, there is no reason about speed, and the outcome
+/// has a name of its own.
 #[test]
 fn a_server_that_is_gone_is_said_to_be_gone() {
     let promise = Promise::iops(1_000);
@@ -223,7 +224,7 @@ fn a_server_that_is_gone_is_said_to_be_gone() {
     assert_eq!(kept_until_then.report.volumes[0].gone_after_s, Some(6.4));
     let too_slow = gone(&[1_000, 1_000, 700, 700, 700, 700, 400, 0, 0, 0]);
     assert_eq!(too_slow.outcome, Outcome::Broken, "{}", too_slow.to_text());
-    // Too few seconds to judge any of them.
+    // Too few seconds for a verdict.
     let at_once = measured(promise, load, &[1_000, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     let mut at_once = at_once;
     at_once.measurement.gone_after_ms = Some(1_300);
@@ -242,15 +243,15 @@ fn reads_that_are_slower_the_first_time_are_cold() {
     let [cold] = &cautions::cold(&first, &again)[..] else { panic!("not seen") };
     assert!(cold.text.contains("900 us to read the first time and 300 us"), "{}", cold.text);
     assert_eq!(cautions::cold(&again, &first), []);
-    // What is read beyond the same blocks is as cold as they were: it comes later.
+    // Blocks beyond those of the first reads are cold as well, and are read later.
     let begins = LatencySummary { count: 600, p50_ns: 300_000, ..LatencySummary::default() };
     again.latency_per_second = vec![begins];
     again.latency.p50_ns = 900_000;
     assert_eq!(cautions::cold(&first, &again).len(), 1);
 }
 
-/// The queue is deep enough for the rate, writes come only if data may go, and large requests where
-/// bytes are the limit.
+/// The queue is deep enough for the rate. Writes are made only if data may be overwritten, and
+/// large requests only if bytes are limited.
 #[test]
 fn the_loads_fit_the_promise() {
     let plan = Plan { seconds: 30, writes: false, seed: 7, over_ppm: 0 };
@@ -311,8 +312,8 @@ fn every_form_holds_the_same() {
     assert!(broken.to_html().unwrap().contains("</html>"));
 }
 
-/// The server's record of dispatches is not at hand, and the proof says by what ceilings are judged
-/// instead, in each of its forms.
+/// The server's dispatches are not recorded. The proof says in each of its forms which ceilings are
+/// judged instead.
 #[test]
 fn a_proof_says_by_which_record_ceilings_are_judged() {
     let promise = Promise::iops(1_000);
@@ -322,6 +323,6 @@ fn a_proof_says_by_which_record_ceilings_are_judged() {
     assert!(proof.to_text().contains("6 ms more than its tolerance"), "{}", proof.to_text());
     assert!(proof.to_json().unwrap().contains(said));
     assert!(proof.to_html().unwrap().contains("Ceilings are judged by the client"));
-    // It is no reason to doubt a promise that is kept.
+    // This does not put a kept promise in doubt.
     assert!(proof.report.warnings.is_empty(), "{:?}", proof.report.warnings);
 }

@@ -1,4 +1,4 @@
-//! `evenkeel bench idle`: what attached volumes cost that are not used.
+//! `evenkeel bench idle`: the cost of attached volumes that are not used.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -12,34 +12,35 @@ use crate::{LabError, clock};
 use evenkeel_core::volume::VolumeType;
 use evenkeel_sim::text;
 
-/// Volumes on one host: there are so many device names.
+/// Volumes on one host, which has no more device names.
 const VOLUMES_PER_HOST: u32 = 60;
-/// A new server and one that was just started may have something to tidy up.
+/// Time in which servers that were just started finish background work.
 const SETTLE: Duration = Duration::from_secs(3);
-/// What a server may use of a processor, with volumes, more than without: a tick of the kernel's
-/// books.
+/// Maximum processor time that a server with volumes uses beyond one without, in seconds: one tick
+/// of the kernel's counter.
 const CPU_S_MAX: f64 = 0.011;
-/// How long a server with ten thousand may take to start; others as much longer or shorter.
+/// Maximum start time for each volume, in seconds: two seconds for ten thousand.
 const START_S_MAX_PER_VOLUME: f64 = 2.0 / 10_000.0;
 
 #[derive(Serialize)]
 struct Found {
     schema: &'static str,
     volumes: u32,
-    /// Of the server with them.
+    /// Memory of the server with them.
     resident_bytes: u64,
-    /// More than that of a server with none, for each.
+    /// Memory beyond that of a server without volumes, for each volume.
     resident_bytes_per_volume: f64,
-    /// Over which processor time was measured.
+    /// Duration of the measurement of processor time.
     seconds: f64,
     cpu_s: f64,
-    /// Of a server with none, in as much time.
+    /// Processor time of a server without volumes in the same duration.
     cpu_s_empty: f64,
     start_s: f64,
     pass: bool,
 }
 
-/// Attaches so many volumes and compares a server that starts with them with one that has none.
+/// Attaches this number of volumes and compares a server that starts with them with one that has
+/// none.
 ///
 /// # Errors
 /// If a server does not start, or refuses a volume.
@@ -78,7 +79,7 @@ pub fn measure(mut bench: Bench<'_>, volumes: u32) -> Result<Outcome, LabError> 
     Outcome::new(&found, shown(&found), found.pass, "idle volumes cost more than they should")
 }
 
-/// Makes so many volumes and attaches each, to hosts without limits.
+/// Creates this number of volumes and attaches each to a host without limits.
 fn fill(server: &Served, volumes: u32, bench: &mut Bench<'_>) -> Result<(), LabError> {
     let request = of_size(VolumeType::Gp3, 1);
     let mut host = String::new();

@@ -1,5 +1,5 @@
-//! `evenkeel bench instance`: ten volumes of an instance that can carry less than they are
-//! provisioned with, beside a volume of another instance.
+//! `evenkeel bench instance`: ten volumes of an instance whose limit is less than the sum of
+//! theirs, beside a volume of another instance.
 
 use std::fmt::Write as _;
 
@@ -15,17 +15,17 @@ use crate::stalls::Server;
 use evenkeel_sim::text;
 use evenkeel_sim::workload::Workload;
 
-/// An instance type of 500 Mbit/s, baseline and maximum: nothing is saved up.
+/// An instance type with a baseline of 500 Mbit/s that is also its maximum, so it saves no credits.
 const INSTANCE_TYPE: &str = "c4.large";
 const CAP_BYTES_PER_SECOND: f64 = 500e6 / 8.0;
 const VOLUMES: u32 = 10;
 const IOPS: u32 = 1_000;
 const BLOCK_BYTES: u32 = 16 << 10;
 const DEPTH: u32 = 32;
-/// The volume of another instance, which the first one's limit does not concern.
+/// IOPS of the volume of another instance, to which the limit does not apply.
 const WITNESS_IOPS: u32 = 4_000;
 
-/// The sum may miss the cap by so much, the smallest share the largest.
+/// Tolerances: of the sum to the limit, of the smallest share to the largest, and of the witness.
 const SUM_WITHIN: f64 = 0.01;
 const EVEN_WITHIN: f64 = 0.01;
 const WITNESS_WITHIN: f64 = 0.005;
@@ -36,12 +36,12 @@ struct Found {
     instance_type: &'static str,
     cap_bytes_per_second: f64,
     bytes_per_second: f64,
-    /// Of each volume.
+    /// I/Os per second of each volume.
     iops: Vec<f64>,
-    /// The smallest of them to the largest.
+    /// Ratio of the smallest to the largest.
     evenness: f64,
     witness_iops: f64,
-    /// The part of the time in which the machine, the server or the clients did not run.
+    /// The share of the time in which the machine, the server or the clients did not run.
     lost: f64,
     verdict: Verdict,
     pass: bool,
@@ -75,8 +75,8 @@ pub fn measure(mut bench: Bench<'_>) -> Result<Outcome, LabError> {
     Outcome::judged(&found, shown(&found), found.verdict, why)
 }
 
-/// Judges by the rates and by the share of the time that was lost. What misses by no more than
-/// three times that share may be the machine's doing, as in [`Stalls::doubtful`].
+/// Judges by the rates and by the share of the time that was lost. A deviation of at most three
+/// times that share may be the machine's fault, as in [`Stalls::doubtful`].
 ///
 /// [`Stalls::doubtful`]: crate::stalls::Stalls::doubtful
 fn judge(measurements: &[Measurement], lost: f64) -> Result<Found, LabError> {
@@ -155,7 +155,8 @@ mod tests {
     use evenkeel_sim::figures::histogram::LatencySummary;
     use evenkeel_sim::figures::series::Series;
 
-    /// Ten volumes of the instance and the witness, with these I/Os in one second.
+    /// Returns the verdict on ten volumes of the instance and the witness, with these I/Os in one
+    /// second.
     fn judged(each: u64, witness: u64, lost: f64) -> Verdict {
         let measurement = |ios_total| Measurement {
             name: "v".to_owned(),

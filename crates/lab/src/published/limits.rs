@@ -1,5 +1,5 @@
-//! `evenkeel bench limits`: one volume after another at its limit, driven by fio over NBD, each
-//! judged as strictly as the published figures.
+//! `evenkeel bench limits`: volumes at their limits, one after another, driven by fio over NBD, and
+//! judged by the strict bands of the published figures.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -17,20 +17,19 @@ use evenkeel_engine::{Engine, EngineConfig, IoMode};
 use evenkeel_sim::oracle::recorded::Provisioned;
 use evenkeel_sim::workload::{Pattern, Workload};
 
-/// What the report is called.
+/// The title of the report.
 const TITLE: &str = "Limits, each alone, then ten volumes at once";
 /// The limits in IOPS, from the oldest small volume to the largest of gp3 and io1's middle.
 const IOPS: [u64; 5] = [100, 500, 1_000, 3_000, 16_000];
-/// The byte limit that gp3 has without paying for more.
+/// The byte limit of a gp3 volume without extra payment.
 const BYTE_LIMIT: u64 = 125 * MIB;
-/// Small enough to be filled first: memory that is touched for the first time is slow, and that is
-/// not what is measured.
+/// Small enough to be filled before: the first touch of memory is slow, and is not to be measured.
 const VOLUME_GIB: u32 = 1;
 const VOLUME_BYTES: ByteCount = ByteCount(VOLUME_GIB as u64 * GIB);
 const FILL_SECONDS: u32 = 5;
 const QUEUE_DEPTH: u32 = 32;
 
-/// What is driven at once.
+/// Volumes that are driven at once.
 struct Row {
     name: String,
     volumes: u32,
@@ -69,7 +68,7 @@ fn rows(seconds: u32) -> Vec<Row> {
     rows
 }
 
-/// Drives every row, one after the other, on a data plane that talks to the kernel in this way.
+/// Drives every row, one after the other, on a data plane that uses this interface of the kernel.
 ///
 /// # Errors
 /// If the data plane does not start, or fio cannot be run.
@@ -116,7 +115,7 @@ fn uri(engine: &Engine, id: VolumeId) -> Result<NbdUri, LabError> {
     Ok(NbdUri::tcp(address, &id.to_string()))
 }
 
-/// The volumes of a row, with their limits in force.
+/// Returns the volumes of a row, with their limits applied.
 fn volumes(engine: &Engine, row: &Row) -> Result<Vec<DemoVolume>, LabError> {
     let volume = |number: u32| {
         let id = VolumeId::from_bits(number.into());

@@ -1,9 +1,9 @@
-//! Figures of the whole server that `docs/experiments/` publishes, each by the command that finds
-//! it again: one module a figure.
+//! Figures of the whole server that `docs/experiments/` publishes, one module for each, with the
+//! command that repeats it.
 //!
-//! All of them are given a [`Bench`], which starts servers, drives volumes all at once and judges
-//! each, and return an [`Outcome`] for the caller to print. What cannot be run at all is an error;
-//! a figure that is not met is not.
+//! Each of them gets a [`Bench`], which starts servers, drives volumes at once and judges each, and
+//! returns an [`Outcome`] for the caller to print. A measurement that cannot run is an error; a
+//! figure that is not met is not.
 
 pub mod cluster;
 pub mod idle;
@@ -30,28 +30,28 @@ use evenkeel_core::qos::pacing::{Balances, Pacing};
 use evenkeel_core::volume::VolumeRequest;
 use evenkeel_sim::workload::Workload;
 
-/// What every measurement is given.
+/// The environment of a measurement.
 pub struct Bench<'a> {
-    /// A folder with nothing in it, for logs and data folders; the caller removes it.
+    /// An empty folder for logs and data folders; the caller removes it.
     pub folder: &'a Path,
     /// Length of each load in seconds.
     pub seconds: u32,
-    /// How the API of a server is asked.
+    /// Connects to the API of a server.
     pub connect: Connect,
-    /// Is called with each line of progress.
+    /// Called with each line of progress.
     pub progress: &'a mut dyn FnMut(&str),
 }
 
-/// What a measurement found.
+/// The result of a measurement.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Outcome {
     /// As JSON.
     pub json: serde_json::Value,
-    /// In words, with a line's end.
+    /// As text, which ends with a line break.
     pub text: String,
     /// Whether the figure is met.
     pub verdict: checker::Outcome,
-    /// What a figure that is not met means.
+    /// The meaning of a figure that is not met.
     pub why: String,
 }
 
@@ -61,7 +61,7 @@ impl Outcome {
         Self::judged(found, text, verdict, why)
     }
 
-    /// What came out of a measurement that can be undecided.
+    /// Creates the outcome of a measurement that can be undecided.
     fn judged(
         found: &impl Serialize,
         text: String,
@@ -89,7 +89,7 @@ impl Bench<'_> {
         Served::start(self.connect, &self.folder.join(name), store, options)
     }
 
-    /// Drives volumes all at once, and judges each.
+    /// Drives volumes at once, and judges each.
     fn judge(
         &mut self,
         title: &str,
@@ -102,8 +102,8 @@ impl Bench<'_> {
         })
     }
 
-    /// Drives volumes all at once, and counts what each does in all; with the time that was lost
-    /// meanwhile by the machine, the clients and this server.
+    /// Drives volumes at once, and counts the I/Os of each. Returns the times, too, at which the
+    /// machine, the clients or this server did not run.
     fn totals(
         &mut self,
         jobs: &[Job],
@@ -121,7 +121,7 @@ impl Bench<'_> {
     }
 }
 
-/// A volume of a server, held to a pacing under a load.
+/// Returns a volume of a server that is held to a pacing under a load.
 fn driven(
     name: &str,
     request: &VolumeRequest,

@@ -1,5 +1,5 @@
-//! `evenkeel bench prove`: the judge is put to the proof. Volumes that must keep their promise, one
-//! that cannot, and disks of others held to the same.
+//! `evenkeel bench prove`: checks the proofs themselves. Volumes that must keep their promise, one
+//! that cannot, and disks of other makers under the same promise.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -21,31 +21,31 @@ use crate::prove::{CautionKind, Proof};
 use evenkeel_core::volume::{VolumeRequest, VolumeType};
 use evenkeel_sim::workload::Workload;
 
-/// What the disks of others are held to, too.
+/// The promise for disks of other makers.
 const IOPS: u32 = 1_000;
-/// A type's I/O, by which nbdkit's limit in bytes is made of that in IOPS.
+/// Size of an I/O, to convert nbdkit's limit in bytes per second to IOPS.
 const IO_BYTES: u64 = 16 << 10;
-/// The disks of others.
+/// Size of the disks of other makers.
 const DISK_MIB: u32 = 256;
-/// A volume that is sold beside greedy neighbours, on a device that does some 7,500 I/Os.
+/// Promise of a volume beside greedy neighbours, on a device that does some 7,500 I/Os per second.
 const SOLD_IOPS: u32 = 2_000;
-/// Each has a throughput of 128 MiB/s, two thirds of what the device can do.
+/// Number of neighbours. Each has a throughput of 128 MiB/s, two thirds of the device's.
 const GREEDY: u32 = 3;
-/// Longer than any proof takes at the same time of each load: it makes at most five of them.
+/// Upper bound on the loads of a proof, which makes at most five.
 const LOADS_MAX: u32 = 6;
 
 #[derive(Serialize)]
 struct Found {
     schema: &'static str,
     rows: Vec<Row>,
-    /// Whether every row that must be something is.
+    /// Whether every row with an expected outcome has it.
     pass: bool,
 }
 
 #[derive(Serialize)]
 struct Row {
     subject: String,
-    /// What must come out; none where it is only shown.
+    /// The expected outcome; `None` if it is only shown.
     expected: Option<Outcome>,
     proof: Proof,
 }
@@ -53,7 +53,7 @@ struct Row {
 /// Proves one subject after the other.
 ///
 /// # Errors
-/// If a server does not start, a disk of others cannot be made, or a proof prints none.
+/// If a server does not start, a disk of another maker cannot be started, or a proof has no output.
 pub fn measure(bench: Bench<'_>) -> Result<Measured, LabError> {
     let mut proofs = Proofs { bench, rows: Vec::new() };
     proofs.own_volumes()?;
@@ -70,7 +70,8 @@ pub fn measure(bench: Bench<'_>) -> Result<Measured, LabError> {
     Measured::judged(&found, shown(&found), verdict, "a proof did not come out as it must")
 }
 
-/// Whether a proof came out as it must: undecided if it is.
+/// Returns kept if the outcome is the expected one or none is expected, `is` if it is undecided or
+/// the server has gone, and broken otherwise.
 fn as_it_must(expected: Option<Outcome>, is: Outcome) -> Outcome {
     match (expected, is) {
         (None, _) => Outcome::Kept,
@@ -80,7 +81,8 @@ fn as_it_must(expected: Option<Outcome>, is: Outcome) -> Outcome {
     }
 }
 
-/// A volume of each kind of promise; of the one that is provisioned, with so many IOPS.
+/// Returns requests for a volume of each kind of promise; `iops` is for the one that is
+/// provisioned.
 fn requests(iops: u32) -> [VolumeRequest; 4] {
     [
         io2(iops),
@@ -96,7 +98,7 @@ struct Proofs<'a> {
 }
 
 impl Proofs<'_> {
-    /// A volume of each kind of promise, alone on a server.
+    /// Proves a volume of each kind of promise, alone on a server.
     fn own_volumes(&mut self) -> Result<(), LabError> {
         let server = self.bench.serve("own", "memory", &[])?;
         for request in requests(IOPS) {
@@ -109,8 +111,8 @@ impl Proofs<'_> {
         Ok(())
     }
 
-    /// A volume that has reserved its IOPS beside others that want more than the device can do: it
-    /// keeps its promise if that is guaranteed.
+    /// Proves a volume with reserved IOPS beside others that request more than the device can do.
+    /// It keeps its promise if the promise is guaranteed.
     fn beside_greedy_neighbours(
         &mut self,
         name: &str,
@@ -121,7 +123,7 @@ impl Proofs<'_> {
         let options: &[&str] = if guarantee { &[] } else { &["--no-guarantee"] };
         let server = self.bench.serve(name, DEVICE, options)?;
         let id = server.volume(sold)?.name;
-        // Their baseline is little, and they have credits for all that the device can do.
+        // Their baseline is low, but they have credits for all of the device's rate.
         let request = of_size(VolumeType::Gp2, 34);
         let seconds = LOADS_MAX * (self.bench.seconds + 10);
         let mut jobs = Vec::new();
@@ -141,7 +143,7 @@ impl Proofs<'_> {
         Ok(())
     }
 
-    /// What else calls itself limited, and what does not.
+    /// Proves limited and unlimited disks of other makers.
     fn disks_of_others(&mut self) -> Result<(), LabError> {
         let folder = self.bench.folder;
         let held_to =
@@ -160,7 +162,7 @@ impl Proofs<'_> {
         drop(nbdkit);
         let peer = qemu_limited(IOPS);
         let qemu = peer.on_disk(&place("qemu")?, 0, DISK_MIB)?;
-        // All of it is written: reads of what never was pass the limiter.
+        // It is filled, as reads of blocks that were never written pass its limiter.
         durable::fill(&qemu.socket, &peer.export, u64::from(DISK_MIB) << 20)?;
         let subject = "qemu-storage-daemon, throttle group of 1,000 IOPS".to_owned();
         self.prove(subject, None, qemu.uri.as_str(), &held_to)?;
@@ -185,7 +187,7 @@ impl Proofs<'_> {
         let mut child = Guarded::spawn(command.stdout(Stdio::piped()), "evenkeel")?;
         let mut output = String::new();
         if let Some(mut stdout) = child.take_stdout() {
-            // It ends by itself: every load has its time.
+            // It ends by itself, since every load has a duration.
             stdout.read_to_string(&mut output).map_err(LabError::failed)?;
         }
         let proof = Proof::from_json(&output).map_err(|error| {
@@ -196,7 +198,7 @@ impl Proofs<'_> {
     }
 }
 
-/// How a server's volume is named to `evenkeel prove`, with more words.
+/// Returns the arguments that name a server's volume to `evenkeel prove`, with further ones.
 fn own(server: &Served, more: &[String]) -> Result<Vec<String>, LabError> {
     let data_dir = server.socket.parent().unwrap_or(Path::new("."));
     let data_dir = data_dir.to_str().ok_or_else(|| LabError::failed("a folder without a name"))?;
@@ -205,7 +207,7 @@ fn own(server: &Served, more: &[String]) -> Result<Vec<String>, LabError> {
     Ok(words)
 }
 
-/// A file whose blocks are all there.
+/// Creates a file without holes.
 fn fill(path: &Path) -> std::io::Result<()> {
     let mut file = File::create_new(path)?;
     let block = vec![0xA5; 1 << 20];
@@ -227,7 +229,7 @@ fn shown(found: &Found) -> String {
     out
 }
 
-/// Why it was broken, else what was broken first, or what to know before one believes it.
+/// Returns why the promise was broken, otherwise the first broken check, otherwise a caution.
 fn why(proof: &Proof) -> String {
     if let Some(reason) = proof.reasons.first() {
         return reason.clone();
@@ -237,7 +239,7 @@ fn why(proof: &Proof) -> String {
         let (expected, measured) = (&check.expected, &check.measured);
         Some(format!("{}: {}: expected {expected}, measured {measured}", load.name, check.name))
     });
-    // The greedy neighbours of a proof are at work on this machine, too.
+    // The greedy neighbours of a proof make this machine busy, too.
     let caution = || proof.cautions.iter().find(|of| of.kind != CautionKind::HostBusy);
     broken.or_else(|| Some(caution()?.text.clone())).unwrap_or_default()
 }

@@ -1,5 +1,5 @@
-//! `evenkeel bench replay`: a live data plane is driven by fio while it notes what its scheduler is
-//! asked and answers; the same in virtual time has to be the same.
+//! `evenkeel bench replay`: fio drives a live data plane while the calls and answers of its
+//! scheduler are recorded. Their repetition in virtual time must give the same answers.
 
 use std::fmt::Write as _;
 
@@ -17,17 +17,18 @@ use evenkeel_sim::text;
 use evenkeel_sim::workload::Workload;
 use evenkeel_sim::world::live::{self, Replay};
 
-/// Room for so many entries a second: four for each request, and a poll now and then.
+/// Room in the record for entries per second: four for each request, and some polls.
 const ENTRIES_PER_SECOND: u64 = 200_000;
 
-/// Longer loads would only fill more memory: about 16 MB for each second.
+/// Longest load, in seconds. A longer one would only take more memory: about 16 MB for each second.
 pub const SECONDS_MAX: u32 = 60;
 
-/// Live, timers are late and machines pause, but nothing may go before it does in the simulator; a
-/// tick of the wheel is allowed, because the two began to count at different times.
+/// Live, timers are late and machines pause, but no dispatch may come earlier than in the
+/// simulator. A tick of the timer wheel is allowed, because the two clocks began at different
+/// times.
 const EARLIER_NS_MAX: u64 = 100_000;
 
-/// What is driven: a limit that is steady, a higher one, and one whose credits end.
+/// Returns the volumes: one with a steady limit, one with a higher one, and one whose credits end.
 fn volumes() -> [(&'static str, Pacing, u8); 3] {
     let limit = |per_second, credit| Some(Limit { per_second, credit });
     let credit = CreditLimit { refill_per_second: 300, capacity: 5_400 };
@@ -39,20 +40,20 @@ fn volumes() -> [(&'static str, Pacing, u8); 3] {
     ]
 }
 
-/// Drives a data plane that talks to the kernel in this way, and plays back what it has noted. A
-/// load longer than [`SECONDS_MAX`] is for the caller to refuse.
+/// Drives a data plane that uses this interface of the kernel, and plays its record back. The
+/// caller refuses a load longer than [`SECONDS_MAX`].
 ///
 /// # Errors
 /// If the data plane does not start, fio cannot be run, or the trace makes no sense.
 pub fn measure(mut bench: Bench<'_>, io: IoMode) -> Result<Outcome, LabError> {
     let socket = bench.folder.join("nbd.sock");
     let engine = data_plane::start(EngineConfig {
-        // One scheduler: the order between volumes is compared, too.
+        // One scheduler, as the order between volumes is compared, too.
         cores: 1,
         unix: Some(socket.clone()),
         ..data_plane::in_memory(io)
     })?;
-    // Two more than it lasts: fio sets up before it begins, and ends in its own time.
+    // Two seconds more than the load: fio sets up before it begins, and takes time to end.
     let entries = ENTRIES_PER_SECOND.saturating_mul(u64::from(bench.seconds) + 2);
     let recorder = engine.recorder();
     recorder.begin(usize::try_from(entries).unwrap_or(usize::MAX), Detail::Calls);

@@ -1,5 +1,5 @@
-//! `evenkeel bench reservation`: a device that is sold as far as it may be, and greedy neighbours.
-//! Every volume that has reserved its IOPS is held to its promise in every second.
+//! `evenkeel bench reservation`: a fully sold device, and greedy neighbours. Every volume with
+//! reserved IOPS is held to its promise in every second.
 
 use super::{Bench, Outcome, driven};
 use crate::LabError;
@@ -10,17 +10,18 @@ use evenkeel_core::volume::{Rules, VolumeType};
 use evenkeel_sim::text;
 use evenkeel_sim::workload::Workload;
 
-/// Volumes that share what may be sold, each driven with so many I/Os at once.
+/// Volumes that share the device's sellable capacity, and the requests under way of each.
 const RESERVED: u32 = 4;
 const RESERVED_DEPTH: u32 = 32;
-/// Their neighbours, each with three times that, by size of an I/O and share of reads.
+/// Their neighbours, by size of an I/O and share of reads; each has three times as many requests
+/// under way.
 const GREEDY: [(u32, u8); 3] = [(16 << 10, 100), (16 << 10, 0), (256 << 10, 100)];
 const GREEDY_DEPTH: u32 = 3 * RESERVED_DEPTH;
-/// A gp2 volume of this size has reserved its baseline of 102 IOPS and bursts to 3,000.
+/// Size of a gp2 volume that has reserved its baseline of 102 IOPS and bursts to 3,000.
 const GREEDY_GIB: u32 = 34;
 const GREEDY_BASELINE: u64 = 102;
 
-/// Sells all of a store's device and drives all that is sold.
+/// Sells all of a store's device, and drives all volumes.
 ///
 /// # Errors
 /// If the server does not start, the store has no device to sell, or fio cannot be run.
@@ -50,7 +51,7 @@ pub fn measure(mut bench: Bench<'_>, store: &str) -> Result<Outcome, LabError> {
             ..Workload::random_read(block_bytes, GREEDY_DEPTH, bench.seconds)
         };
         let name = format!("greedy-{number}-{}", text::bytes(block_bytes.into()).replace(' ', ""));
-        // Only its baseline was promised to it, and that is not in question.
+        // Only its baseline is promised, and not checked here.
         let export = server.volume(&request)?;
         volumes.push(driven(&name, &request, &export, &Pacing::UNLIMITED, workload));
     }
@@ -63,7 +64,7 @@ pub fn measure(mut bench: Bench<'_>, store: &str) -> Result<Outcome, LabError> {
     Outcome::of_report(&report, "a reserved volume did not get its IOPS")
 }
 
-/// What may be sold, in I/Os of 16 KiB per second.
+/// Returns the sellable capacity, in I/Os of 16 KiB per second.
 fn for_sale(server: &Served) -> Result<u64, LabError> {
     let least = server.api.sold()?.iter().map(|sold| sold.for_sale).min();
     least.ok_or_else(|| LabError::Failed {

@@ -1,8 +1,8 @@
-//! Charts as inline SVG that takes its colours from the page, so that it follows light and dark.
+//! Charts as inline SVG with colours from the page, so that they follow light and dark.
 //!
-//! plotters knows fixed colours only. Each role (ink, grid, series, limit, ...) is drawn in a
-//! colour that nothing else uses, and replaced by the page's variable at the end; that is also
-//! where lines get dashes.
+//! plotters only has fixed colours. Each role (ink, grid, series, limit, ...) is drawn in a colour
+//! that nothing else uses, and replaced by the page's variable at the end. Lines get their dashes
+//! there, too.
 
 use std::error::Error;
 
@@ -19,14 +19,14 @@ use evenkeel_sim::figures::histogram::LatencySummary;
 use evenkeel_sim::scenario::levels::FLOOR;
 use evenkeel_sim::text;
 
-/// plotters places points on whole pixels; drawn four times as large, steps stay invisible.
+/// plotters places points on whole pixels; in a drawing four times as large, the steps are
+/// invisible.
 pub(super) const SCALE: u32 = 4;
 
 pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 pub(super) type Drawn = Result<(), Box<dyn Error>>;
 
-/// The roles of colour: the colour that stands for it while drawing, and what the page gets
-/// instead.
+/// The roles of colour: each has a colour for drawing, and a variable of the page that replaces it.
 #[derive(Clone, Copy)]
 pub(super) enum Ink {
     Text,
@@ -39,7 +39,7 @@ pub(super) enum Ink {
     Series(usize),
 }
 
-/// Colours of [`Ink::Series`]; more volumes than this share colours, told apart by their labels.
+/// Number of colours of [`Ink::Series`]. More volumes share colours, and differ by their labels.
 pub(super) const SERIES_COLOURS: usize = 6;
 
 /// Dashes of the overview's lines in units of the drawing, so that colour is never the only
@@ -88,7 +88,7 @@ impl Ink {
     }
 }
 
-/// I/Os per second of one volume against its limit, and, where it has them, its burst and baseline.
+/// Draws the I/Os per second of one volume, its limit, and its burst and baseline if it has any.
 pub(super) fn iops(volume: &VolumeReport, colour: usize) -> Result<String, LabError> {
     let label = format!("I/Os per second of {}; the numbers follow in a table", volume.name);
     figure((940, 250), &label, |area| {
@@ -133,7 +133,8 @@ pub(super) fn iops(volume: &VolumeReport, colour: usize) -> Result<String, LabEr
     })
 }
 
-/// How far each second was from the rate promised for it, large enough to see a tenth of a percent.
+/// Draws the deviation of each second from its promised rate, large enough to see a tenth of a
+/// percent.
 pub(super) fn deviation(volume: &VolumeReport, colour: usize) -> Result<String, LabError> {
     let label = format!("Deviation of each second of {} from its promised rate", volume.name);
     let expected = &volume.verdict.summary.expected_iops;
@@ -157,7 +158,7 @@ pub(super) fn deviation(volume: &VolumeReport, colour: usize) -> Result<String, 
             .build_cartesian_2d(0.0..seconds, low..high)?;
         mesh(&mut chart, 5, &|value| format!("{value:+.0} %").replace("+0 %", "0 %"))?;
         let floor = (FLOOR - 1.0) * 100.0;
-        // What is allowed: one percent, and in the first second the tokens saved while idle.
+        // The allowed area: one percent, and in the first second the tokens saved while idle.
         for (from, to, top) in [(0.0, 1.0, 5.0), (1.0, seconds, -floor)] {
             let band = Rectangle::new([(from, floor), (to, top)], Ink::Band.colour().filled());
             chart.draw_series([band])?;
@@ -172,7 +173,7 @@ pub(super) fn deviation(volume: &VolumeReport, colour: usize) -> Result<String, 
     })
 }
 
-/// Median and 99th percentile of the latency second by second, on a logarithmic scale.
+/// Draws the median and 99th percentile of the latency second by second, on a logarithmic scale.
 pub(super) fn latency(volume: &VolumeReport, colour: usize) -> Result<String, LabError> {
     let label = format!("Latency of {} second by second, p50 and p99", volume.name);
     let per_second = &volume.latency_per_second;
@@ -213,7 +214,7 @@ pub(super) fn latency(volume: &VolumeReport, colour: usize) -> Result<String, La
     })
 }
 
-/// All volumes in one picture, on a logarithmic scale so that large and small can be compared.
+/// Draws all volumes in one chart, on a logarithmic scale so that large and small can be compared.
 pub(super) fn overview(volumes: &[VolumeReport]) -> Result<String, LabError> {
     let label = "I/Os per second of all volumes; the numbers follow in tables";
     figure((940, 300), label, |area| {
@@ -248,7 +249,7 @@ pub(super) fn overview(volumes: &[VolumeReport]) -> Result<String, LabError> {
     .map(dash_series)
 }
 
-/// Steps as wide as a second; a run ends where a second has no value.
+/// Returns steps as wide as a second; a run ends where a second has no value.
 pub(super) fn steps(values: impl Iterator<Item = Option<f64>>) -> Vec<Vec<(f64, f64)>> {
     let mut runs: Vec<Vec<(f64, f64)>> = Vec::new();
     let mut open = false;
@@ -268,13 +269,13 @@ pub(super) fn steps(values: impl Iterator<Item = Option<f64>>) -> Vec<Vec<(f64, 
     runs
 }
 
-/// A logarithmic range that holds both values with air around them.
+/// Returns a logarithmic range that holds both values, with margins.
 fn with_air(low: f64, high: f64) -> (f64, f64) {
     let low = low * 0.55;
     (low, (high * 1.8).max(low * 8.0))
 }
 
-/// The powers of ten around both values, so that even a narrow range has two labels.
+/// Returns the powers of ten around both values, so that even a narrow range has two labels.
 pub(super) fn whole_decades(low: f64, high: f64) -> (f64, f64) {
     let low = 10_f64.powf(low.log10().floor());
     let high = 10_f64.powf((high * 1.05).log10().ceil());
@@ -285,7 +286,7 @@ pub(super) fn short_latency(ns: f64) -> String {
     text::latency(ns.round() as u64).replace(".00", "").replace(".0 ", " ")
 }
 
-/// Light horizontal lines, seconds below, values on the left.
+/// Draws light horizontal lines, seconds below, and values on the left.
 pub(super) fn mesh<Y>(
     chart: &mut ChartContext<'_, SVGBackend<'_>, Cartesian2d<RangedCoordf64, Y>>,
     lines: usize,
@@ -297,7 +298,7 @@ where
     mesh_with(chart, lines, &|second| format!("{second:.0} s"), format)
 }
 
-/// The same with other words below.
+/// Draws the mesh with other labels below.
 pub(super) fn mesh_with<Y>(
     chart: &mut ChartContext<'_, SVGBackend<'_>, Cartesian2d<RangedCoordf64, Y>>,
     lines: usize,
@@ -325,7 +326,7 @@ where
     Ok(())
 }
 
-/// Shades the moments at which the machine stood still, each at least as wide as the eye needs.
+/// Shades the moments at which the machine stood still, each wide enough to be visible.
 fn mark_stalls<Y>(
     chart: &mut ChartContext<'_, SVGBackend<'_>, Cartesian2d<RangedCoordf64, Y>>,
     stalls: &Stalls,
@@ -343,10 +344,10 @@ where
     Ok(())
 }
 
-/// Distance of two names, one below the other.
+/// Vertical distance of two names.
 const LABEL_GAP: i32 = 16 * SCALE as i32;
 
-/// Names lines at their right end, moved apart where they would overlap.
+/// Draws the names of lines at their right ends, moved apart where they would overlap.
 pub(super) fn end_labels(area: &Area<'_>, mut labels: Vec<((i32, i32), String, Ink)>) -> Drawn {
     labels.sort_by_key(|((_, y), _, _)| *y);
     let mut lowest = area.dim_in_pixel().1 as i32 - 34 * SCALE as i32;
@@ -354,7 +355,7 @@ pub(super) fn end_labels(area: &Area<'_>, mut labels: Vec<((i32, i32), String, I
         *y = (*y).min(lowest);
         lowest = *y - LABEL_GAP;
     }
-    // What this has moved out of the picture comes back, and moves what is below it.
+    // Names above the area are moved back into it, and push those below.
     let mut highest = LABEL_GAP / 2;
     for ((_, y), _, _) in &mut labels {
         *y = (*y).max(highest);
@@ -376,18 +377,18 @@ pub(super) fn name_at(area: &Area<'_>, at: (i32, i32), name: String, ink: Ink) -
 
 /// Length of a line in a [`key`], in pixels of the page.
 const KEY_LINE: u32 = 24;
-/// Letters of a name in a key at most.
+/// Maximum letters of a name in a key.
 const KEY_LETTERS_MAX: usize = 36;
 
-/// Pixels of the page that the [`key`] of these names needs.
+/// Returns the pixels of the page that the [`key`] of these names needs.
 pub(super) fn key_room(names: &[&str]) -> u32 {
     let letters = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
     // A bold letter of 12 pixels is 7.5 wide at most, in the mean of a name.
     KEY_LINE + 26 + u32::try_from(letters.min(KEY_LETTERS_MAX)).unwrap_or(0) * 15 / 2
 }
 
-/// The series' lines and names in their order, right of a chart that has left [`key_room`]: for
-/// curves that end where others do, or anywhere.
+/// Draws the series' lines and names in order, to the right of a chart that leaves [`key_room`],
+/// for curves whose ends are close to each other or anywhere.
 pub(super) fn key(area: &Area<'_>, names: &[&str]) -> Drawn {
     let left = area.dim_in_pixel().0 as i32 - ((key_room(names) - 12) * SCALE) as i32;
     let right = left + (KEY_LINE * SCALE) as i32;
@@ -404,7 +405,7 @@ pub(super) fn key(area: &Area<'_>, names: &[&str]) -> Drawn {
     Ok(())
 }
 
-/// Draws, then hands the colours over to the page.
+/// Draws a chart, and replaces its colours by those of the page.
 pub(super) fn figure(
     (width, height): (u32, u32),
     label: &str,
@@ -442,7 +443,7 @@ fn themed(svg: &str, label: &str) -> String {
     svg.replacen("<svg ", &format!("<svg class=\"chart\" role=\"img\" aria-label=\"{label}\" "), 1)
 }
 
-/// Where lines of several share a chart, each has dashes of its own.
+/// Gives each of several series in a chart dashes of its own.
 pub(super) fn dash_series(svg: String) -> String {
     let mut svg = svg;
     for (index, dashes) in SERIES_DASHES.iter().enumerate().filter(|(_, dashes)| !dashes.is_empty())
@@ -473,7 +474,7 @@ mod tests {
         for svg in charts {
             assert!(svg.contains("var(--series-") && svg.contains("role=\"img\""));
             for (index, _) in svg.match_indices("\"#") {
-                // Only what plotters draws fully transparent may keep a colour.
+                // Only fully transparent elements may keep a colour of plotters.
                 let element = &svg[..index].rsplit_once('<').unwrap().1;
                 assert!(element.contains("opacity=\"0\""), "{element}");
             }

@@ -8,20 +8,20 @@ use crate::LabError;
 use evenkeel_sim::scenario::levels::{Level, LevelKind};
 use evenkeel_sim::text;
 
-/// Points of a curve at most: more than a screen has pixels only make the page heavy.
+/// Maximum points of a curve: more than a screen has pixels only make the page larger.
 const POINTS_MAX: usize = 600;
 
 /// A curve over time.
 pub(super) struct Curve {
-    /// Stands at its right end.
+    /// The name at its right end.
     pub name: String,
-    /// Which colour.
+    /// The number of its colour.
     pub colour: usize,
-    /// A value each distance of the points.
+    /// The values, at equal distances.
     pub values: Vec<f64>,
 }
 
-/// What the values are.
+/// The unit of values.
 #[derive(Clone, Copy)]
 pub(super) enum Unit {
     /// I/Os per second, or credits.
@@ -31,7 +31,7 @@ pub(super) enum Unit {
 }
 
 impl Unit {
-    /// A value as it stands at the axis.
+    /// Formats a value for the axis.
     pub fn shown(self, value: f64) -> String {
         match self {
             Self::Count => text::thousands(value.max(0.0).round() as u64),
@@ -40,7 +40,8 @@ impl Unit {
     }
 }
 
-/// Curves from zero up, and levels; the points lie `distance_s` apart.
+/// Draws curves on a scale that begins at zero, and levels; the points lie `distance_s` seconds
+/// apart.
 pub(super) fn from_zero(
     label: &str,
     unit: Unit,
@@ -83,7 +84,7 @@ pub(super) fn from_zero(
     })
 }
 
-/// Latencies in nanoseconds on a logarithmic scale.
+/// Draws latencies in nanoseconds on a logarithmic scale.
 pub(super) fn latencies(
     label: &str,
     curves: &[Curve],
@@ -127,13 +128,13 @@ fn longest_s(curves: &[Curve], distance_s: f64) -> f64 {
 }
 
 impl Curve {
-    /// A curve in the colour of that number.
+    /// Creates a curve in the colour of this number.
     pub fn new(name: &str, number: usize, values: Vec<f64>) -> Self {
         Self { name: name.to_owned(), colour: number % SERIES_COLOURS, values }
     }
 
-    /// The points in seconds: means of neighbours where there are too many; interrupted where the
-    /// value is none that `is_known`.
+    /// Returns the points in seconds. Neighbours are averaged if there are too many. A line is
+    /// interrupted where `is_known` is false.
     fn runs(&self, distance_s: f64, is_known: fn(f64) -> bool) -> Vec<Vec<(f64, f64)>> {
         let together = self.values.len().div_ceil(POINTS_MAX).max(1);
         let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;

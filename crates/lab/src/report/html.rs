@@ -1,4 +1,4 @@
-//! The report as one HTML page: no scripts, nothing loaded from anywhere, readable when printed.
+//! The report as one HTML page: no scripts, no other files, and readable when printed.
 
 use std::fmt::Write as _;
 
@@ -16,7 +16,7 @@ pub(super) fn page(report: &Report) -> Result<String, LabError> {
     page_with(report, "")
 }
 
-/// The same with a section of others after its summary.
+/// Returns the page with a further section after its summary.
 pub(super) fn page_with(report: &Report, section_of_others: &str) -> Result<String, LabError> {
     let mut page = open_page(&report.title);
     head(&mut page, report);
@@ -40,7 +40,7 @@ pub(super) fn page_with(report: &Report, section_of_others: &str) -> Result<Stri
     Ok(page)
 }
 
-/// Everything before the first section of a page.
+/// Returns the part of a page before its first section.
 pub(super) fn open_page(title: &str) -> String {
     let mut page = String::with_capacity(1 << 20);
     let title = escape(title);
@@ -54,7 +54,7 @@ pub(super) fn open_page(title: &str) -> String {
     page
 }
 
-/// Everything after its last section.
+/// Appends the part of a page after its last section.
 pub(super) fn end_page(page: &mut String) {
     page.push_str("</main>\n</body>\n</html>\n");
 }
@@ -82,7 +82,7 @@ fn head(page: &mut String, report: &Report) {
     page.push_str("</header>\n");
 }
 
-/// The class of the style sheet.
+/// Returns the class of the style sheet.
 const fn class(outcome: Outcome) -> &'static str {
     match outcome {
         Outcome::Kept => "kept",
@@ -131,7 +131,7 @@ fn summary(page: &mut String, report: &Report) {
     page.push_str("</section>\n");
 }
 
-/// One row a phase; what holds for the volume as a whole stands in the first.
+/// Appends a row for each phase; values of the volume as a whole are in the first.
 fn summary_rows(page: &mut String, volume: &VolumeReport, index: usize) {
     let latency = |ns| format!("<td class=\"number\">{}</td>", text::latency(ns));
     for (phase, figures) in figures(volume).into_iter().enumerate() {
@@ -219,7 +219,7 @@ fn checks(page: &mut String, checks: &[Check]) {
     close_table(page);
 }
 
-/// The table alternative of the three charts.
+/// Appends a table with the values of the three charts.
 fn numbers(page: &mut String, volume: &VolumeReport) {
     page.push_str("<details>\n<summary>The numbers behind these charts</summary>\n");
     let columns = [
@@ -289,7 +289,7 @@ fn provenance(page: &mut String, report: &Report) {
         ("Seeds", seeds.join(", ")),
         ("Data format", report.schema.clone()),
     ] {
-        // Reports of before do not tell of the load.
+        // Older reports do not have the load.
         if value.is_empty() {
             continue;
         }
@@ -307,12 +307,12 @@ fn provenance(page: &mut String, report: &Report) {
     page.push_str("</section>\n");
 }
 
-/// A column of words: its heading, and the class of its cells.
+/// Returns a column of text: its heading, and the class of its cells.
 pub(super) fn text_column(heading: &str) -> (&str, &'static str) {
     (heading, "")
 }
 
-/// A column of numbers, which stand right.
+/// Returns a column of numbers, which are aligned to the right.
 pub(super) fn number_column(heading: &str) -> (&str, &'static str) {
     (heading, " class=\"number\"")
 }
@@ -329,10 +329,10 @@ pub(super) fn close_table(page: &mut String) {
     page.push_str("</tbody>\n</table></div>\n");
 }
 
-/// Rows of the numbers behind a chart at most.
+/// Maximum rows of the numbers behind a chart.
 const NUMBERS_MAX: usize = 600;
 
-/// The table alternative of a chart: a column for each series, and rows with a name each.
+/// Appends a table with the values of a chart: a column for each series, and named rows.
 pub(super) fn numbers_behind<T>(
     page: &mut String,
     (of, row_name): (&str, &dyn Fn(usize) -> String),
@@ -373,7 +373,7 @@ fn dash() -> String {
     "–".to_string()
 }
 
-/// Makes any text safe as HTML content and as an attribute's value.
+/// Escapes any text for HTML content and attribute values.
 pub(super) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
@@ -428,7 +428,7 @@ mod tests {
         }
     }
 
-    /// Writes the sample page where a person asks for it: a chart is judged by looking at it.
+    /// Writes the sample page if requested, as a chart has to be looked at.
     #[test]
     fn the_sample_page_can_be_looked_at() {
         if let Some(path) = std::env::var_os("EVENKEEL_SAMPLE_REPORT") {

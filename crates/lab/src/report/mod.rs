@@ -1,4 +1,4 @@
-//! What was found, for people and programs: JSON is the master, text and HTML are made of it.
+//! The results of an experiment, for people and programs. Text and HTML are made from the JSON.
 
 mod chart;
 mod curves;
@@ -22,7 +22,7 @@ use crate::stalls::{Observed, Stalls};
 use evenkeel_sim::figures::histogram::LatencySummary;
 use evenkeel_sim::workload::Workload;
 
-/// Names the shape of the JSON. It changes when a reader of the old shape would misread the new
+/// The version of the JSON's schema. It changes if a reader of the old schema would misread the new
 /// one.
 pub const SCHEMA: &str = "evenkeel.report/2";
 
@@ -31,17 +31,17 @@ pub const SCHEMA: &str = "evenkeel.report/2";
 pub struct Report {
     /// [`SCHEMA`].
     pub schema: String,
-    /// What was done, in a few words.
+    /// A short title.
     pub title: String,
-    /// When.
+    /// Date and time of the measurement.
     pub measured_at: String,
-    /// On what.
+    /// The machine and its software.
     pub environment: Environment,
-    /// When the machine itself stood still, counted from the start of the load: one entry a run of
-    /// the load generator, none where there was no machine to watch.
+    /// The moments at which the machine itself stood still, counted from the start of the load: one
+    /// entry for each run of the load generator; empty in virtual time.
     #[serde(default)]
     pub stalls: Vec<Observed>,
-    /// The worst that became of any volume or load.
+    /// The worst outcome of any volume or load.
     pub outcome: Outcome,
     /// Loads that could not be judged.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -50,15 +50,15 @@ pub struct Report {
     pub volumes: Vec<VolumeReport>,
     /// The exact command lines.
     pub commands: Vec<String>,
-    /// What a reader should know before believing the figures.
+    /// Warnings that limit what the figures prove.
     pub warnings: Vec<String>,
-    /// By which record, and how finely, it was judged.
+    /// Notes on the record and the tolerances of the verdict.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
-    /// Load average of the last minute before the first run, in hundredths, where it was looked at.
+    /// Load average of the last minute before the first run, in hundredths, if it was read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load_before_hundredths: Option<u64>,
-    /// The same after the last.
+    /// Load average of the last minute after the last run, in hundredths, if it was read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load_after_hundredths: Option<u64>,
 }
@@ -68,10 +68,10 @@ const fn is_zero(number: &usize) -> bool {
     *number == 0
 }
 
-/// What was promised and measured for one volume.
+/// The promise and the measurement of one volume.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct VolumeReport {
-    /// What the volume is called.
+    /// The volume's name.
     pub name: String,
     /// Its type, as users write it: `io2`.
     pub volume_type: String,
@@ -81,15 +81,15 @@ pub struct VolumeReport {
     pub promise: String,
     /// The load.
     pub workload: Workload,
-    /// Whether it was kept, and the figures of the summary.
+    /// The verdict, and the figures of the summary.
     pub verdict: Verdict,
-    /// After how many seconds the server closed the connection, if it did.
+    /// Seconds after which the server closed the connection, if it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gone_after_s: Option<f64>,
     /// Latencies over the whole run, as the client saw them.
     pub latency: LatencySummary,
-    /// When the machine, the server or the clients did not run although they had work, counted
-    /// from the start of this volume's load.
+    /// The times at which the machine, the server or the clients did not run although they had
+    /// work, counted from the start of this volume's load.
     #[serde(default)]
     pub stalls: Stalls,
     /// I/Os that completed in each full second.
@@ -100,7 +100,7 @@ pub struct VolumeReport {
     pub latency_per_second: Vec<LatencySummary>,
 }
 
-/// What is known of a volume beside its measurement.
+/// Properties of a volume beside its measurement.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct VolumeFacts {
     /// Its type, as users write it: `io2`.
@@ -112,8 +112,8 @@ pub struct VolumeFacts {
 }
 
 impl VolumeReport {
-    /// Puts together what is known, what was measured and what was found, and the lost time with
-    /// which it was judged.
+    /// Creates a volume's report from its properties, its measurement and its verdict, with the
+    /// lost time that was used.
     #[must_use]
     pub fn new(
         facts: VolumeFacts,
@@ -137,7 +137,7 @@ impl VolumeReport {
         }
     }
 
-    /// The rate that remains when the credits are gone; only when they did go.
+    /// Returns the rate after the end of the credits; `None` if they did not end.
     fn baseline_iops(&self) -> Option<f64> {
         let summary = &self.verdict.summary;
         summary.baseline_iops.filter(|_| summary.burst_end_s.is_some())
@@ -145,7 +145,7 @@ impl VolumeReport {
 }
 
 impl Report {
-    /// A report of these volumes, measured now on this machine.
+    /// Creates a report of these volumes, measured now on this machine.
     #[must_use]
     pub fn new(
         title: impl Into<String>,
@@ -176,34 +176,34 @@ impl Report {
         }
     }
 
-    /// The same, which ends now, with the load from before it began.
+    /// Returns the report of a run that ends now, with the load average before it and now.
     #[must_use]
     pub fn with_load_since(self, load_before_hundredths: Option<u64>) -> Self {
         let load_after_hundredths = crate::environment::load_hundredths();
         Self { load_before_hundredths, load_after_hundredths, ..self }
     }
 
-    /// Adds what to know of how it was judged.
+    /// Adds a note on how it was judged.
     #[must_use]
     pub fn with_note(mut self, note: Option<String>) -> Self {
         self.notes.extend(note);
         self
     }
 
-    /// Adds loads that could not be judged: then nothing is better than undecided.
+    /// Adds a number of loads that could not be judged; the outcome is then undecided at best.
     #[must_use]
     pub fn without_verdict_on(self, unjudged: usize) -> Self {
         let least = if unjudged > 0 { Outcome::Undecided } else { Outcome::Kept };
         Self { outcome: self.outcome.max(least), unjudged, ..self }
     }
 
-    /// Whether every promise was kept.
+    /// Returns whether every promise was kept.
     #[must_use]
     pub fn is_kept(&self) -> bool {
         self.outcome == Outcome::Kept
     }
 
-    /// This run and one that came after it, in one report.
+    /// Returns one report of this run and a later one.
     #[must_use]
     pub fn followed_by(mut self, next: Self) -> Self {
         self.outcome = self.outcome.max(next.outcome);
@@ -219,20 +219,20 @@ impl Report {
         self
     }
 
-    /// What to know of the machine's own pauses, in a sentence a run, and of how it was judged.
+    /// Returns sentences on the machine's pauses in each run, and the notes.
     fn sentences(&self) -> Vec<String> {
         let kept = self.is_kept();
         let of_run = |observed: &Observed| {
             [observed.sentence(kept), observed.sentence_of_threads(), observed.sentence_of_steal()]
         };
         let mut sentences: Vec<String> = self.stalls.iter().flat_map(of_run).flatten().collect();
-        // What stood in the way of one run did so in all.
+        // A problem that all runs have in common is mentioned once.
         sentences.dedup();
         sentences.extend(self.notes.iter().cloned());
         sentences
     }
 
-    /// The report as JSON, the master from which the others can be made again.
+    /// Returns the report as JSON, from which the other forms can be made again.
     ///
     /// # Errors
     /// Never in practice: no part of a report lacks a JSON form.
@@ -240,7 +240,7 @@ impl Report {
         serde_json::to_string_pretty(self).map_err(LabError::Json)
     }
 
-    /// Reads a report back.
+    /// Parses a report.
     ///
     /// # Errors
     /// When the text is not a report, or one of another version.
@@ -254,19 +254,19 @@ impl Report {
         Ok(report)
     }
 
-    /// The table and the broken promises, for a terminal.
+    /// Returns the table and the broken promises, as text for a terminal.
     #[must_use]
     pub fn to_text(&self) -> String {
         table::text(self)
     }
 
-    /// The table and the broken promises alone, for a text with words of its own.
+    /// Returns only the table and the broken promises, as a part of another text.
     #[must_use]
     pub fn table(&self) -> String {
         table::figures_and_faults(self)
     }
 
-    /// One HTML page with its charts inside; it loads nothing from anywhere.
+    /// Returns one HTML page that contains its charts and loads no other files.
     ///
     /// # Errors
     /// When a chart cannot be drawn.

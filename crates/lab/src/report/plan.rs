@@ -1,5 +1,5 @@
-//! The page of a plan: layouts, what they cost and do, and charts of one workload against their
-//! limits. The caller has the figures; this is how they look.
+//! The page of a plan: layouts with their costs and rates, and charts of one workload against their
+//! limits. The caller provides the figures; this module draws them.
 
 mod charts;
 
@@ -12,25 +12,25 @@ use crate::LabError;
 
 pub use charts::{Axis, Curve, Dot, Frontier, Over, Shape};
 
-/// What the page says.
+/// The content of the page.
 pub struct PlanPage {
-    /// What was recorded: a volume's name.
+    /// The name of the recorded volume.
     pub title: String,
-    /// How long, how finely, and what it asks for.
+    /// The recording's length and resolution, and its demand.
     pub about: Vec<String>,
     /// The answer in a sentence.
     pub headline: String,
-    /// Whether no request waits on it.
+    /// Whether it delays no request.
     pub is_good: bool,
-    /// What a reader should know before believing it.
+    /// Warnings that limit what the plan proves.
     pub warnings: Vec<String>,
     /// The layouts.
     pub layouts: Table,
     /// Charts, each with its numbers.
     pub charts: Vec<Section>,
-    /// Commands by what they do.
+    /// Commands, each after a description.
     pub commands: Vec<(String, String)>,
-    /// What was taken for granted, by its name.
+    /// The assumptions, by their names.
     pub assumptions: Vec<(&'static str, String)>,
 }
 
@@ -41,7 +41,7 @@ pub struct Table {
     pub columns: Vec<String>,
     /// Cells.
     pub rows: Vec<Vec<String>>,
-    /// Columns of words; the others are of numbers.
+    /// Columns of text; the others are of numbers.
     pub words: Vec<usize>,
 }
 
@@ -49,13 +49,13 @@ pub struct Table {
 pub struct Section {
     /// Its heading.
     pub title: String,
-    /// What it shows, in a sentence.
+    /// A sentence that describes it.
     pub caption: String,
     /// The chart.
     pub chart: Chart,
-    /// Its numbers, for who does not see it.
+    /// Its numbers, as an alternative to the picture.
     pub numbers: Table,
-    /// Whether the numbers are shown, too, and not only where someone asks.
+    /// Whether the numbers are visible, and not folded.
     pub shows_numbers: bool,
 }
 
@@ -68,7 +68,7 @@ pub enum Chart {
 }
 
 impl PlanPage {
-    /// One HTML page with its charts inside; it loads nothing from anywhere.
+    /// Returns one HTML page that contains its charts and loads no other files.
     ///
     /// # Errors
     /// When a chart cannot be drawn.
@@ -154,7 +154,7 @@ impl Section {
     }
 }
 
-/// A chart that says what it is to who does not see it.
+/// Returns a chart with a title and a description, for readers who cannot see it.
 fn described(svg: &str, title: &str, description: &str) -> String {
     match svg.split_once('>') {
         Some((open, rest)) => {
@@ -266,7 +266,7 @@ mod tests {
         let page = page().to_html().unwrap();
         let chart = page.split("<svg ").nth(1).unwrap();
         assert!(chart.contains("fill=\"var(--stall)\""), "the gap");
-        // Before the gap, and after it.
+        // One line before the gap, and one after it.
         assert!(chart.matches("<polyline").count() >= 3, "{chart}");
     }
 

@@ -1,7 +1,6 @@
-//! Charts of several runs: how they lie, how they vary, and how one configuration does beside
-//! another.
+//! Charts of several runs: their distribution, their variation, and comparisons of configurations.
 //!
-//! Every series has a shape or a dash of its own, so that nothing depends on colour.
+//! Every series has a shape or a dash of its own, so that it can be recognized without colour.
 
 use plotters::prelude::*;
 
@@ -13,31 +12,30 @@ use evenkeel_sim::figures::histogram::SHARES_PPM;
 use evenkeel_sim::figures::stats::{Density, percentile, sorted};
 use evenkeel_sim::text;
 
-/// Places at which a density is drawn.
+/// Number of points at which a density is drawn.
 const DENSITY_PLACES: usize = 256;
-/// Points of a scatter or a staircase at most: more are not told apart.
+/// Maximum points of a scatter or a staircase: more would overlap.
 const POINTS_MAX: usize = 1_200;
 
 /// Values of one configuration: its runs, batches or seconds, in order.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Values {
-    /// What it is called.
+    /// Its name.
     pub name: String,
     /// The values.
     pub values: Vec<f64>,
 }
 
-/// A bar: its name, how high it is, and how far its error goes up and down.
+/// A bar: its name, its height, and its standard error.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Bar {
-    /// What stands below it.
+    /// The text below it.
     pub name: String,
-    /// A bar for each way of measuring: its height and its standard error; none where there is no
-    /// value.
+    /// For each way of measuring its height and its standard error; `None` without a value.
     pub bars: Vec<Option<(f64, f64)>>,
 }
 
-/// A kernel density of each of some configurations, as R draws it.
+/// Draws a kernel density of each configuration, as R does.
 ///
 /// # Errors
 /// When the chart cannot be drawn.
@@ -59,7 +57,7 @@ pub fn density(label: &str, unit: &str, all: &[Values]) -> Result<String, LabErr
     .map(dash_series)
 }
 
-/// Every value at its place in the order, a configuration beside the other.
+/// Draws every value at its place in the order, one configuration beside the other.
 ///
 /// # Errors
 /// When the chart cannot be drawn.
@@ -67,7 +65,7 @@ pub fn scatter(label: &str, unit: &str, all: &[Values]) -> Result<String, LabErr
     points(label, unit, all, false).map(dash_series)
 }
 
-/// The same joined by lines: run to run.
+/// Draws the values of each configuration joined by lines, run to run.
 ///
 /// # Errors
 /// When the chart cannot be drawn.
@@ -78,7 +76,7 @@ pub fn runs(label: &str, unit: &str, all: &[Values]) -> Result<String, LabError>
 fn points(label: &str, unit: &str, all: &[Values], is_joined: bool) -> Result<String, LabError> {
     let longest = all.iter().map(|of| of.values.len()).max().unwrap_or(0);
     let (low, high) = bounds(all.iter().flat_map(|of| of.values.iter().copied()));
-    // Run to run, nothing is hidden by leaving out the ground.
+    // Run to run, the scale begins at zero, which hides no variation.
     let range = if is_joined { (0.0, high * 1.12) } else { (low, high) };
     let names = names(all);
     figure((940, 250), label, |area| {
@@ -98,7 +96,8 @@ fn points(label: &str, unit: &str, all: &[Values], is_joined: bool) -> Result<St
             if is_joined {
                 chart.draw_series(LineSeries::new(at.iter().copied(), ink.line(4)))?;
             }
-            // Coordinates within the chart, marks in its pixels: round, cross, triangle in turn.
+            // Coordinates are those of the chart, the sizes of marks are pixels: round, cross,
+            // triangle in turn.
             let size = (if is_joined { 4 } else { 2 }) * SCALE as i32;
             let style = ink.colour().filled();
             match number % 3 {
@@ -113,7 +112,7 @@ fn points(label: &str, unit: &str, all: &[Values], is_joined: bool) -> Result<St
     })
 }
 
-/// Bars with their standard errors; `series` names what stands side by side in each.
+/// Draws bars with their standard errors; `series` names the bars side by side of each group.
 ///
 /// # Errors
 /// When the chart cannot be drawn.
@@ -122,7 +121,7 @@ pub fn bars(label: &str, unit: &str, series: &[&str], all: &[Bar]) -> Result<Str
     let top = heights.map(|(height, error)| height + error).fold(0.0, f64::max).max(1e-9) * 1.12;
     let height = 60 + 22 * u32::try_from(all.len().max(1)).unwrap_or(u32::MAX).min(60);
     figure((940, height), label, |area| {
-        // Lying, so that names of any length can be read.
+        // Horizontal bars, so that names of any length can be read.
         let mut chart = ChartBuilder::on(area)
             .margin_top(10 * SCALE)
             .margin_right(90 * SCALE)
@@ -132,7 +131,7 @@ pub fn bars(label: &str, unit: &str, series: &[&str], all: &[Bar]) -> Result<Str
         let ink = Ink::Text.colour();
         let style = TextStyle::from(("sans-serif", 12 * SCALE).into_font()).color(&ink);
         let name_of = |place: f64| {
-            // The first stands at the top.
+            // The first one is at the top.
             let nth = all.len() as f64 - place.round();
             all.get(nth.max(0.0) as usize).map_or(String::new(), |bar| bar.name.clone())
         };
@@ -177,7 +176,7 @@ pub fn bars(label: &str, unit: &str, series: &[&str], all: &[Bar]) -> Result<Str
     })
 }
 
-/// The share of values up to each value: from it any percentile is read.
+/// Draws the share of values up to each value, from which any percentile can be read.
 ///
 /// # Errors
 /// When the chart cannot be drawn.
@@ -203,8 +202,8 @@ pub fn cdf(label: &str, unit: &str, all: &[Values]) -> Result<String, LabError> 
     .map(dash_series)
 }
 
-/// The share of I/Os up to each latency, which stands on a logarithmic scale. `all` are names and
-/// the latencies in nanoseconds at [`SHARES_PPM`].
+/// Draws the share of I/Os up to each latency, on a logarithmic scale. `all` are names and the
+/// latencies in nanoseconds at [`SHARES_PPM`].
 ///
 /// # Errors
 /// When the chart cannot be drawn.
@@ -223,8 +222,8 @@ pub fn latency_cdf(label: &str, all: &[(String, Vec<u64>)]) -> Result<String, La
     )
 }
 
-/// The latency at each percentile, the percentiles in nines: 90 % is as far from 99 % as that from
-/// 99.9 %. `all` as in [`latency_cdf`].
+/// Draws the latency at each percentile, with percentiles scaled by their nines: 90 % is as far
+/// from 99 % as that from 99.9 %. `all` is as in [`latency_cdf`].
 ///
 /// # Errors
 /// When the chart cannot be drawn.
@@ -240,12 +239,12 @@ pub fn latency_percentiles(label: &str, all: &[(String, Vec<u64>)]) -> Result<St
     quantiles(label, all, range, &curve, (&share, &latency_at))
 }
 
-/// Places across and up.
+/// Points with their coordinates across and up.
 type Points = Vec<(f64, f64)>;
-/// What stands beside a place of an axis.
+/// Formats the label of a place on an axis.
 type Words<'a> = &'a dyn Fn(&f64) -> String;
 
-/// Curves of quantiles: their ranges across and up, their points, and what stands at the axes.
+/// Draws curves of quantiles: their ranges across and up, their points, and the labels of the axes.
 fn quantiles(
     label: &str,
     all: &[(String, Vec<u64>)],
@@ -264,7 +263,7 @@ fn quantiles(
     .map(dash_series)
 }
 
-/// The powers of ten around all latencies, as exponents.
+/// Returns the exponents of the powers of ten around all latencies.
 fn decades(all: &[(String, Vec<u64>)]) -> (f64, f64) {
     let known = || all.iter().flat_map(|(_, of)| of.iter().copied());
     let (low, high) =
@@ -280,10 +279,10 @@ fn latency_at(exponent: &f64) -> String {
     short_latency(10_f64.powf(*exponent))
 }
 
-/// A share with as many digits as it needs: `99.9 %`.
+/// Formats a share with as many digits as it needs: `99.9 %`.
 #[must_use]
 pub fn percentage(share: f64) -> String {
-    // What a millionth is off is the arithmetic's.
+    // Differences below a millionth are rounding errors.
     let millionths = (share * 1e6).round() / 1e4;
     format!("{millionths} %")
 }
@@ -298,7 +297,7 @@ fn names(all: &[Values]) -> Vec<&str> {
     all.iter().map(|of| of.name.as_str()).collect()
 }
 
-/// Axes with room for names on the right.
+/// Returns axes with room for names on the right.
 fn frame<'a, 'b>(
     area: &'a Area<'b>,
     names: &[&str],
@@ -310,7 +309,7 @@ fn frame<'a, 'b>(
     frame_with(area, names, (from, to), (low, high), &|value| with_unit(*value, unit), format)
 }
 
-/// The same with words of their own below.
+/// Returns axes with these labels below.
 fn frame_with<'a, 'b>(
     area: &'a Area<'b>,
     names: &[&str],
@@ -342,7 +341,7 @@ fn frame_with<'a, 'b>(
     Ok(chart)
 }
 
-/// Smallest and largest with air around them; something to draw even of nothing, or of one value.
+/// Returns the smallest and the largest value with margins; a non-empty range even without values.
 fn bounds(values: impl Iterator<Item = f64>) -> (f64, f64) {
     let (low, high) =
         values.fold((f64::MAX, f64::MIN), |(low, high), value| (low.min(value), high.max(value)));
@@ -353,7 +352,7 @@ fn bounds(values: impl Iterator<Item = f64>) -> (f64, f64) {
     (low - air, high + air)
 }
 
-/// A place in an order; nothing between two of them.
+/// Formats a place in an order; returns an empty text between two places.
 fn place(nth: f64) -> String {
     if (nth - nth.round()).abs() < 1e-6 { text::rate(nth) } else { String::new() }
 }
@@ -365,7 +364,7 @@ fn with_unit(value: f64, unit: &str) -> String {
     }
 }
 
-/// As many digits as tell neighbouring labels apart.
+/// Formats a value with enough digits to distinguish neighbouring labels.
 fn short(value: f64) -> String {
     match value.abs() {
         size if size >= 1_000.0 => text::rate(value),
@@ -376,7 +375,7 @@ fn short(value: f64) -> String {
     }
 }
 
-/// Configurations that fit into one chart, told apart by colour and dash.
+/// Maximum number of configurations in one chart, which differ by colour and dash.
 pub const TOGETHER_MAX: usize = SERIES_COLOURS;
 
 #[cfg(test)]
@@ -409,7 +408,7 @@ mod tests {
         for svg in charts.map(Result::unwrap) {
             assert!(svg.contains("var(--series-0)") && svg.contains("role=\"img\""), "{svg}");
             for (index, _) in svg.match_indices("\"#") {
-                // Only what plotters draws fully transparent may keep a colour.
+                // Only fully transparent elements may keep a colour of plotters.
                 let element = &svg[..index].rsplit_once('<').unwrap().1;
                 assert!(element.contains("opacity=\"0\""), "{element}");
             }

@@ -1,4 +1,4 @@
-//! The page of a proof: a report of its loads, and before them the means with their confidence.
+//! The page of a proof: the means with their confidence intervals, and the report of its loads.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ use crate::prove::{Mean, Proof};
 use evenkeel_sim::text;
 
 impl Proof {
-    /// One HTML page with its charts inside.
+    /// Returns one HTML page that contains its charts.
     ///
     /// # Errors
     /// When a chart cannot be drawn.
@@ -16,8 +16,8 @@ impl Proof {
         page_with(&self.report, &self.means_section())
     }
 
-    /// What the report of the loads does not have: means with their intervals, the latency of one
-    /// read at a time, and why a promise was broken.
+    /// Returns the section beside the report of the loads: means with their intervals, the latency
+    /// of one read at a time, and reasons for a broken promise.
     fn means_section(&self) -> String {
         let mut section = "<section>\n<h2>How sure it is</h2>\n".to_owned();
         let columns = [

@@ -1,4 +1,4 @@
-//! A made-up report for the tests of tables, charts and pages.
+//! An invented report for the tests of tables, charts and pages.
 
 use evenkeel_core::qos::pacing::CountingRule;
 
@@ -22,7 +22,7 @@ fn promise(per_second: u64, credit: Option<CreditPlan>) -> Promise {
     }
 }
 
-/// One volume whose cumulative count of thousandths of I/Os is given.
+/// Returns a volume with this cumulative count, in thousandths of an I/O.
 fn volume(
     name: &str,
     volume_type: &str,
@@ -72,12 +72,12 @@ fn volume(
     VolumeReport::new(facts, measurement, stalls(), verdict)
 }
 
-/// A stall that nobody suffered from.
+/// Returns a stall without an effect on the volumes.
 fn stalls() -> Stalls {
     Stalls::merged(vec![Stall { start_us: 23_400_000, length_us: 61_000 }])
 }
 
-/// Four volumes; the last breaks its promise.
+/// Returns a report of four volumes; the last one breaks its promise.
 pub(crate) fn report() -> Report {
     let head_start = |rate: u64| move |ms: u64| rate * ms + if ms > 0 { rate * 50 } else { 0 };
     let credit = CreditPlan { refill_per_second: 300, balance_min: 27_000, balance_max: 27_300 };

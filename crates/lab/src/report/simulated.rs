@@ -1,4 +1,4 @@
-//! The page of a simulated scenario: what was expected and what came, then a chart of every run.
+//! The page of a simulated scenario: its expectations and results, then a chart of every run.
 
 use std::fmt::Write as _;
 
@@ -12,14 +12,14 @@ use evenkeel_sim::scenario::levels::Level;
 use evenkeel_sim::text::{self, thousands};
 use evenkeel_sim::world::run::{CaseResults, Results, SubjectResults};
 
-/// Runs that get charts at most; more are compared in the table.
+/// Maximum number of runs with charts; more are compared in the table.
 const CHARTED_MAX: usize = 24;
-/// Curves of a chart at most.
+/// Maximum curves of a chart.
 const CURVES_MAX: usize = 6;
-/// Rows of the numbers behind a chart at most: longer runs are told in means.
+/// Maximum rows of the numbers behind a chart; longer runs are averaged.
 const ROWS_MAX: usize = 120;
 
-/// One HTML page with its charts inside; it loads nothing from anywhere.
+/// Returns one HTML page that contains its charts and loads no other files.
 ///
 /// # Errors
 /// When a chart cannot be drawn.
@@ -119,7 +119,8 @@ fn subjects(results: &Results, page: &mut String) {
     page.push_str("</section>\n");
 }
 
-/// The first column to show, and the cell of a run: none where there is only one.
+/// Returns the first column to show, and the cell of a run, which is left out if there is only one
+/// run.
 fn run_column(results: &Results) -> (usize, fn(&str) -> String) {
     match results.cases.len() {
         1 => (1, |_| String::new()),
@@ -206,7 +207,7 @@ fn latencies(
     Ok(())
 }
 
-/// The table alternative of a chart whose points lie `distance_s` apart.
+/// Appends a table with the values of a chart whose points lie `distance_s` seconds apart.
 fn numbers(page: &mut String, curves: &[Curve], distance_s: f64, cell: fn(&f64) -> String) {
     let longest = curves.iter().map(|curve| curve.values.len()).max().unwrap_or(0);
     let together = longest.div_ceil(ROWS_MAX).max(1);
@@ -220,7 +221,7 @@ fn numbers(page: &mut String, curves: &[Curve], distance_s: f64, cell: fn(&f64) 
     numbers_behind(page, ("mean until", &until), &columns, cell);
 }
 
-/// The limits that all volumes share.
+/// Returns the limits that all volumes share.
 fn common_levels(volumes: &[SubjectResults]) -> Vec<Level> {
     let Some(first) = volumes.first() else { return Vec::new() };
     let same = volumes.iter().all(|volume| volume.levels == first.levels);

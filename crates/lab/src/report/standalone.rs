@@ -1,18 +1,18 @@
-//! Charts as files of their own, for pages that show pictures and no HTML.
+//! Charts as separate files, for pages that show pictures but no HTML.
 
 use super::html::STYLE;
 
 /// A chart of a report, as a file of its own.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Chart {
-    /// What it shows, in words.
+    /// Its description.
     pub label: String,
-    /// An SVG document, in the colours of the report, light or dark as the reader has it.
+    /// An SVG document in the colours of the report, light or dark as the reader's system is.
     pub svg: String,
 }
 
 impl Chart {
-    /// A name for the `nth` of them: `03-mean-rate-of-every-configuration.svg`.
+    /// Returns a file name for the `nth` chart: `03-mean-rate-of-every-configuration.svg`.
     #[must_use]
     pub fn file_name(&self, nth: usize) -> String {
         let words = self.label.split(|letter: char| !letter.is_ascii_alphanumeric());
@@ -21,7 +21,7 @@ impl Chart {
     }
 }
 
-/// The charts of a report in HTML, in its order.
+/// Returns the charts of a report in HTML, in its order.
 #[must_use]
 pub fn charts(report: &str) -> Vec<Chart> {
     let one = |rest: &str| {
@@ -36,8 +36,8 @@ pub fn charts(report: &str) -> Vec<Chart> {
     report.split("<svg ").skip(1).filter_map(one).collect()
 }
 
-/// Rules for what draws an SVG and knows no variables of CSS: the light colours. It knows no
-/// conditions either, or finds this one not met.
+/// Returns rules with fixed light colours, for programs that draw SVG but have no CSS variables.
+/// Such a program ignores the condition of the other rules, or does not match it.
 fn without_variables(svg: &str) -> String {
     let (light, _) = colours().split_once('}').unwrap_or_default();
     let colours = light.split("--").skip(1).filter_map(|rule| {
@@ -58,7 +58,7 @@ fn without_variables(svg: &str) -> String {
     format!("{plain}\n@supports (fill: var(--ink)) {{{named}\n}}")
 }
 
-/// The rules that name the colours: they are the first of the style.
+/// Returns the rules that define the colours, which are the first of the style.
 fn colours() -> &'static str {
     STYLE.split_once("* {").map_or("", |(colours, _)| colours)
 }

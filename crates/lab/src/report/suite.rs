@@ -13,7 +13,7 @@ use crate::stalls;
 use crate::suite::configuration::IOS;
 use crate::suite::result::{BROKEN, Configuration, Found, KEPT, Part, Row, SuiteResult, UNDECIDED};
 
-/// A bar is seen beside one that is so many times as high.
+/// Ratio of heights up to which the smaller bar is visible beside the larger one.
 const SEEN: f64 = 100.0;
 
 const POINTS: &str = "Published and ours";
@@ -23,7 +23,7 @@ const IN_VIRTUAL_TIME: &str = "In virtual time";
 const PROVENANCE: &str = "How this was measured";
 
 impl SuiteResult {
-    /// One HTML page with its charts inside; it loads nothing from anywhere.
+    /// Returns one HTML page that contains its charts and loads no other files.
     ///
     /// # Errors
     /// When a chart cannot be drawn.
@@ -72,7 +72,7 @@ impl SuiteResult {
         page.push_str("</header>\n");
     }
 
-    /// Where to find what: a page of charts is long.
+    /// Appends a table of contents, as a page of charts is long.
     fn contents(&self, page: &mut String) {
         page.push_str("<nav><p class=\"note\">\n");
         let parts = [(LIVE, self.live.is_some()), (IN_VIRTUAL_TIME, self.simulated.is_some())];
@@ -87,7 +87,7 @@ impl SuiteResult {
         page.push_str("</p></nav>\n");
     }
 
-    /// What was asked, and how: results of before do not say.
+    /// Appends the question and the method; older results do not have them.
     fn question(&self, page: &mut String) {
         let told = [
             ("What was asked", &self.asked),
@@ -140,7 +140,7 @@ impl SuiteResult {
         page.push_str("</section>\n");
     }
 
-    /// The mean rate of every configuration, live and in virtual time.
+    /// Appends a chart of the mean rate of every configuration, live and in virtual time.
     fn side_by_side(&self, page: &mut String) -> Result<(), LabError> {
         let parts: Vec<(&str, &Part)> = [("live", &self.live), ("virtual", &self.simulated)]
             .into_iter()
@@ -149,7 +149,7 @@ impl SuiteResult {
         if parts.is_empty() {
             return Ok(());
         }
-        // What is known of one way of running only is shown of that.
+        // A configuration that was only run one way has one bar.
         let mut shown: Vec<&Configuration> = Vec::new();
         for (_, part) in &parts {
             let is_new = |of: &&Configuration| shown.iter().all(|known| known.name != of.name);
@@ -221,7 +221,7 @@ impl SuiteResult {
             ("Data format", self.schema.clone()),
         ];
         for part in self.live.iter().chain(&self.simulated) {
-            // Where seconds are not told to stand for more, it is said above what is shortened.
+            // If times are not scaled, the text above describes what is shortened.
             let times = match part.times {
                 1 => String::new(),
                 times => format!(", 1 s for {times} of the article's"),
@@ -246,17 +246,17 @@ impl SuiteResult {
     }
 }
 
-/// Begins a section that the contents name.
+/// Begins a section that is in the table of contents.
 pub(super) fn open_section(page: &mut String, title: &str) {
     let _ = writeln!(page, "<section id=\"{}\">\n<h2>{title}</h2>", anchor(title));
 }
 
-/// A unit of a rate, for an axis.
+/// Returns the unit of a rate, for an axis.
 pub(super) fn per_second(unit: &str) -> String {
     if unit == IOS { "IOPS".to_owned() } else { format!("{unit}/s") }
 }
 
-/// What a section's title is in an address.
+/// Returns the anchor of a section in an address.
 fn anchor(title: &str) -> String {
     title.to_lowercase().replace(' ', "-")
 }

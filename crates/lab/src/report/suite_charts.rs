@@ -18,23 +18,23 @@ use evenkeel_sim::figures::stats::{percentile, sorted};
 use evenkeel_sim::scenario::levels::Level;
 use evenkeel_sim::text;
 
-/// Values from which on a density says more than the values themselves.
+/// Minimum number of values for a density, which shows more than the values then.
 const DENSITY_MIN: usize = 30;
-/// Values from which on they are drawn one by one, in their order.
+/// Minimum number of values for a chart that shows each of them in order.
 const SCATTER_MIN: usize = 5;
-/// Groups of charts of one kind that are seen at once.
+/// Maximum number of groups of charts of one kind that are not folded.
 const UNFOLDED_MAX: usize = 4;
-/// Shares of the samples, in percent, that the table of a distribution tells.
+/// Percentiles in the table of a distribution.
 const PERCENTILES: [f64; 11] = [0.0, 1.0, 5.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 100.0];
 
-/// What came of one way of running a suite: its statistics, then its charts.
+/// Appends the section of one way of running a suite: its statistics, then its charts.
 pub(super) fn section(page: &mut String, title: &str, part: &Part) -> Result<(), LabError> {
     open_section(page, title);
     statistics(page, part);
     let known: Vec<Configuration> =
         part.configurations.iter().filter(|of| !of.is_unknown()).cloned().collect();
-    // The clients of one case belong together, and so do cases that have one each, where the same
-    // lines are theirs.
+    // Clients of one case share charts. So do cases with one client each, if they have the same
+    // lines.
     let is_together = |a: &Configuration, b: &Configuration| match (parts_of(a).0, parts_of(b).0) {
         (None, None) => a.levels == b.levels,
         (a, b) => a == b,
@@ -50,10 +50,11 @@ pub(super) fn section(page: &mut String, title: &str, part: &Part) -> Result<(),
     Ok(())
 }
 
-/// What draws the charts of some configurations onto a page.
+/// Draws the charts of some configurations onto a page.
 type Draw<'a> = dyn Fn(&mut String, &[Configuration]) -> Result<(), LabError> + 'a;
 
-/// The first charts of a kind, and the others behind a fold: a page of a hundred is not read.
+/// Draws the first charts of a kind, and the others behind a fold, as a hundred charts are too
+/// many.
 fn folded<'a>(
     page: &mut String,
     title: &str,
@@ -83,7 +84,8 @@ fn folded<'a>(
     Ok(())
 }
 
-/// n, mean, min, max, SD, SE, CoV, MiB/s and latencies: which column is which is in its heading.
+/// Appends a table of statistics: n, mean, min, max, SD, SE, CoV, MiB/s and latencies. Its headings
+/// explain the columns.
 fn statistics(page: &mut String, part: &Part) {
     let heading = |(heading, meaning): (&str, &str)| match meaning {
         "" => heading.to_owned(),
@@ -110,12 +112,12 @@ fn statistics(page: &mut String, part: &Part) {
     );
 }
 
-/// The first run of each, second by second, and below it the credits that it lived on.
+/// Draws the first run of each, second by second, and below it the credits.
 fn over_time(page: &mut String, configurations: &[Configuration]) -> Result<(), LabError> {
     let first =
         |of: &Configuration| of.runs.first().map(|run| (parts_of(of).1.to_owned(), run.clone()));
     let shown: Vec<(String, Run)> = configurations.iter().filter_map(first).collect();
-    // Curves of a chart have their points at equal distances.
+    // Curves of a chart must have points at equal distances.
     let Some(sample_s) = shown.first().map(|(_, run)| run.sample_s) else { return Ok(()) };
     let alike: Vec<&(String, Run)> =
         shown.iter().filter(|(_, run)| run.sample_s == sample_s && run.samples.len() > 1).collect();
@@ -150,7 +152,7 @@ fn over_time(page: &mut String, configurations: &[Configuration]) -> Result<(), 
     credits(page, ("Byte credits", Unit::Bytes), &before, &bytes, sample_s)
 }
 
-/// What is left of the credits at the end of each sample; nothing where there are none.
+/// Draws the credits at the end of each sample; nothing if there are none.
 fn credits(
     page: &mut String,
     (what, unit): (&str, Unit),
@@ -159,7 +161,7 @@ fn credits(
     sample_s: u64,
 ) -> Result<(), LabError> {
     let Some(&(_, first)) = shown.first() else { return Ok(()) };
-    // Clients of the same volumes live on the same credits: one curve, and no name of a client.
+    // Clients of the same volumes share their credits: one curve without a client's name.
     let common = [("left", first)];
     let are_clients = !before.is_empty() && shown.len() > 1;
     let is_one = are_clients && shown.iter().all(|(_, values)| *values == first);
@@ -175,7 +177,7 @@ fn credits(
     Ok(())
 }
 
-/// The lines of all configurations of a chart, each once.
+/// Returns the lines of all configurations of a chart, without duplicates.
 fn levels(configurations: &[Configuration]) -> Vec<Level> {
     let mut levels: Vec<Level> = Vec::new();
     for level in configurations.iter().flat_map(|of| &of.levels) {
@@ -186,7 +188,7 @@ fn levels(configurations: &[Configuration]) -> Vec<Level> {
     levels
 }
 
-/// The lines of a chart in words, for who cannot see them.
+/// Returns the lines of a chart as text, for readers who cannot see them.
 fn lines(levels: &[Level]) -> String {
     if levels.is_empty() {
         return String::new();
@@ -197,7 +199,7 @@ fn lines(levels: &[Level]) -> String {
     format!(" Lines: {}.", each.collect::<Vec<_>>().join(", "))
 }
 
-/// How latencies lie: the share of I/Os up to each, and the percentiles up to the last ones.
+/// Draws the distribution of latencies: the share of I/Os up to each, and the percentiles.
 fn latencies(page: &mut String, configurations: &[Configuration]) -> Result<(), LabError> {
     let quantiles = |of: &Configuration| Some(of.runs.first()?.quantiles_ns.clone());
     let shown: Vec<(String, Vec<u64>)> = configurations
@@ -219,7 +221,8 @@ fn latencies(page: &mut String, configurations: &[Configuration]) -> Result<(), 
     Ok(())
 }
 
-/// The case of a configuration that is one of several clients, and what it is called in it.
+/// Returns the case of a configuration that is one of several clients, and its name within the
+/// case.
 fn parts_of(configuration: &Configuration) -> (Option<&str>, &str) {
     match configuration.name.split_once(SEPARATOR) {
         Some((case, client)) => (Some(case), client),
@@ -227,12 +230,12 @@ fn parts_of(configuration: &Configuration) -> (Option<&str>, &str) {
     }
 }
 
-/// How long the clients of one case waited, over time.
+/// Draws the latencies of the clients of one case over time.
 fn latency_over_time(page: &mut String, configurations: &[Configuration]) -> Result<(), LabError> {
     let first = |of: &Configuration| of.runs.first().map(|run| run.latency_s).unwrap_or(0);
     let latency_s = configurations.iter().map(first).max().unwrap_or(0);
     let shown = configurations.iter().filter(|of| latency_s > 0 && first(of) == latency_s);
-    // One value is no course of time: it stands in the table of all.
+    // A single value is no course of time. It is in the table of all.
     let shown: Vec<(&str, &[u64])> = shown
         .filter_map(|of| Some((parts_of(of).1, &of.runs.first()?.mean_latency_ns[..])))
         .filter(|(_, means)| means.len() > 1)
@@ -254,8 +257,8 @@ fn latency_over_time(page: &mut String, configurations: &[Configuration]) -> Res
     Ok(())
 }
 
-/// A figure of each run of some configurations, in the order of the runs; nothing where there are
-/// few runs, or it is not known of all of them.
+/// Draws a figure of each run of some configurations, in the order of the runs. Configurations
+/// without the figure are left out. Draws nothing if all have few runs.
 fn run_to_run(
     page: &mut String,
     (what, unit): (&str, &str),
@@ -276,7 +279,7 @@ fn run_to_run(
     Ok(())
 }
 
-/// Run to run; where there are many runs or batches, also how they lie.
+/// Draws the runs in order, and their distribution if there are many runs or batches.
 fn across_runs(page: &mut String, configurations: &[Configuration]) -> Result<(), LabError> {
     let ms = |ns: u64| (ns > 0).then_some(ns as f64 / 1e6);
     for together in configurations.chunk_by(|a, b| a.unit() == b.unit()) {
@@ -324,7 +327,7 @@ fn across_runs(page: &mut String, configurations: &[Configuration]) -> Result<()
     Ok(())
 }
 
-/// The batches of one configuration, one by one, and how they lie.
+/// Draws the batches of one configuration in order, and their distribution.
 fn every_batch(page: &mut String, unit: &str, of: &Values) -> Result<(), LabError> {
     let (one, name, axis) = (std::slice::from_ref(of), escape(&of.name), per_second(unit));
     if of.values.len() >= DENSITY_MIN {
@@ -337,7 +340,7 @@ fn every_batch(page: &mut String, unit: &str, of: &Values) -> Result<(), LabErro
     Ok(())
 }
 
-/// The rates that so many percent of the samples reached at most.
+/// Appends the percentiles of the samples' rates.
 fn percentile_table(page: &mut String, all: &[Values]) {
     let rates = |of: &Values| {
         let ascending = sorted(&of.values);
@@ -356,7 +359,7 @@ fn value_table(page: &mut String, of: &str, all: &[Values]) {
     numbers(page, of, &columns, |value| format!("{value:.3}"));
 }
 
-/// The table alternative of a chart over time or over runs.
+/// Appends a table with the values of a chart over time or over runs.
 fn numbers<T>(page: &mut String, of: &str, columns: &[(&str, &[T])], cell: impl Fn(&T) -> String) {
     numbers_behind(page, (of, &|row| (row + 1).to_string()), columns, cell);
 }

@@ -1,4 +1,4 @@
-//! The report for a terminal: one line a volume, then every broken promise in words.
+//! The report for a terminal: one line for each volume, then every broken promise in words.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ use evenkeel_sim::text;
 const HEADINGS: [&str; 9] =
     ["volume", "type", "promised", "measured", "worst second", "CoV", "p50", "p99", "verdict"];
 
-/// Columns that hold words stand left, columns that hold numbers right.
+/// Whether a column is aligned to the left: columns of text are, columns of numbers are not.
 const LEFT: [bool; 9] = [true, true, false, false, false, false, false, false, true];
 
 pub(super) fn text(report: &Report) -> String {
@@ -22,7 +22,7 @@ pub(super) fn text(report: &Report) -> String {
     out
 }
 
-/// The table, every broken promise, and what to know of the machine's pauses.
+/// Returns the table, every broken promise, and sentences on the machine's pauses.
 pub(super) fn figures_and_faults(report: &Report) -> String {
     let mut lines = vec![HEADINGS.map(String::from).to_vec()];
     for volume in &report.volumes {
@@ -48,7 +48,7 @@ pub(super) fn figures_and_faults(report: &Report) -> String {
     out
 }
 
-/// The result in one sentence.
+/// Returns the result in one sentence.
 pub(super) fn headline(report: &Report) -> String {
     let judged = report.volumes.len();
     let count = |outcome: Outcome| {
@@ -80,7 +80,8 @@ pub(super) fn headline(report: &Report) -> String {
     }
 }
 
-/// For how long something did not run, as a clause; empty where that is known of no run.
+/// Returns a clause with the most time of any run in which the machine, the server or its clients
+/// did not run; empty if there is none.
 fn lost(report: &Report) -> String {
     let of_run = |observed: &Observed| observed.lost().and(&observed.steal).total_us();
     let lost_us = report.stalls.iter().map(of_run).max();
@@ -93,7 +94,8 @@ fn lost(report: &Report) -> String {
     }
 }
 
-/// The figures of each phase, shared with the HTML page: promised, measured, worst second, CoV.
+/// Returns the figures of each phase, which the HTML page uses, too: promised, measured, worst
+/// second, CoV.
 pub(super) fn figures(volume: &VolumeReport) -> Vec<[String; 4]> {
     let cells = |phase: &PhaseSummary| {
         let worst = phase.worst_second.map_or_else(dash, |worst| {
@@ -110,13 +112,13 @@ pub(super) fn figures(volume: &VolumeReport) -> Vec<[String; 4]> {
     volume.verdict.summary.phases.iter().map(cells).collect()
 }
 
-/// How the second phase of a volume is introduced: `after 10.0 s`.
+/// Returns the introduction of the second phase of a volume: `after 10.0 s`.
 pub(super) fn later(volume: &VolumeReport) -> String {
     let end_s = volume.verdict.summary.burst_end_s;
     end_s.map_or_else(String::new, |end_s| format!("after {end_s:.1} s"))
 }
 
-/// A volume whose credits ended has two rates, and so two lines.
+/// Returns the lines of a volume: two if its credits ended, as it has two rates then.
 fn volume_lines(volume: &VolumeReport) -> Vec<[String; 9]> {
     let line = |(index, figures): (usize, [String; 4])| {
         let [promised, measured, worst, cov] = figures;

@@ -7,15 +7,15 @@
 //! ([`Watch`]), and the checker judges by the time that the machine ran.
 //!
 //! The idea is Gil Tene's jHiccup: a thread that only sleeps for a millisecond at a time has no
-//! reason of its own to wake late, so what it sees, every program on its processor has suffered.
-//! One thing is added. jHiccup counts every delay, and a thread is also late on a machine with more
-//! work than processors. That would excuse whoever makes the work: a server that needs too much CPU
-//! time could blame the machine. The kernel keeps books of how long each thread stood in line for
-//! its processor; that time is subtracted, and only a delay that nobody caused is left.
+//! reason of its own to wake late, so every program on its processor was delayed by the same time.
+//! jHiccup counts every delay, but a thread is also late on a machine with more work than
+//! processors. That would excuse a server that needs too much CPU time. So the time that the thread
+//! waited in its processor's run queue, which the kernel counts, is subtracted. The rest of the
+//! delay is the machine's.
 //!
 //! A client's log is also late when the client or the server waited for a processor that other
 //! programs had, or was stopped. A verdict about a limiter has to know of these times as well, so
-//! the watch follows the threads of both sides (`threads`). What the host took in pieces that
+//! the watch follows the threads of both sides (`threads`). Time that the host took in pieces which
 //! neither shows is in the kernel's counter of steal (`steal`).
 
 mod steal;
@@ -32,15 +32,15 @@ pub use watch::Watch;
 /// A moment at which a processor ran nothing at all.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct Stall {
-    /// When it began, in microseconds: since 1970 as observed, since the start of the load in a
+    /// Its beginning, in microseconds: since 1970 as observed, since the start of the load in a
     /// report.
     pub start_us: u64,
-    /// How long it lasted, in microseconds.
+    /// Its length in microseconds.
     pub length_us: u64,
 }
 
 impl Stall {
-    /// The first microsecond after it.
+    /// Returns the first microsecond after it.
     #[must_use]
     pub fn end_us(&self) -> u64 {
         self.start_us.saturating_add(self.length_us)
@@ -50,27 +50,28 @@ impl Stall {
 const SECOND_US: u64 = 1_000_000;
 const TENTH_US: u64 = SECOND_US / 10;
 
-/// Stalls in the order of time, none overlapping another.
+/// Stalls in the order of time, without overlap.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(from = "Vec<Stall>", into = "Vec<Stall>")]
 pub struct Stalls(Vec<Stall>);
 
-/// What was seen of the machine during a run.
+/// The observations of the machine during a run.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Observed {
     /// The stalls. Empty when the machine was not watched.
     pub stalls: Stalls,
-    /// When threads of the server had work and did not run. Empty where the server is not known.
+    /// Times at which threads of the server had work and did not run. Empty if the server is
+    /// unknown.
     #[serde(default)]
     pub server: Stalls,
-    /// When threads of the clients had work and did not run.
+    /// Times at which threads of the clients had work and did not run.
     #[serde(default)]
     pub client: Stalls,
-    /// Steal time of a virtual machine beyond all of these: its host took it, and no counter says
-    /// from which thread. It may explain what is short, and decides nothing.
+    /// Steal time of a virtual machine beyond all of these. The kernel does not count from which
+    /// thread it was taken. It may explain a shortfall, which is then undecided.
     #[serde(default)]
     pub steal: Stalls,
-    /// Why the machine was not watched; `None` when it was.
+    /// The reason for which the machine was not watched; `None` if it was.
     pub unwatched: Option<String>,
     /// Whether the watch had real-time priority. Without it, stalls are missed on a busy machine.
     #[serde(default)]
@@ -90,11 +91,11 @@ impl From<Stalls> for Vec<Stall> {
 }
 
 impl Stalls {
-    /// A machine that never stood still.
+    /// No stalls.
     pub const NONE: Self = Self(Vec::new());
 
-    /// The union of stalls in any order, of one or several processors: a halted processor stops
-    /// whatever ran on it.
+    /// Returns the union of stalls in any order, of one or several processors: a halted processor
+    /// stops all threads on it.
     #[must_use]
     pub fn merged(mut stalls: Vec<Stall>) -> Self {
         stalls.sort_unstable();
@@ -111,20 +112,20 @@ impl Stalls {
         Self(union)
     }
 
-    /// All of them.
+    /// Returns the stalls as a slice.
     #[must_use]
     pub fn as_slice(&self) -> &[Stall] {
         &self.0
     }
 
-    /// Whether the machine never stood still.
+    /// Returns whether there are no stalls.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The same stalls counted from `origin_us`, without what lies before it or `length_us` after
-    /// it.
+    /// Returns the parts of the stalls in the span that begins at `origin_us` and is `length_us`
+    /// long, counted from `origin_us`.
     #[must_use]
     pub fn during(&self, origin_us: u64, length_us: u64) -> Self {
         let end_us = origin_us.saturating_add(length_us);
@@ -135,7 +136,7 @@ impl Stalls {
         Self(self.touching(origin_us..end_us).iter().map(cut).collect())
     }
 
-    /// Those that lie in a span of time, wholly or in part.
+    /// Returns the stalls that overlap a span of time.
     #[must_use]
     pub fn touching(&self, span_us: Range<u64>) -> &[Stall] {
         let from = self.0.partition_point(|stall| stall.end_us() <= span_us.start);
@@ -143,7 +144,7 @@ impl Stalls {
         if span_us.is_empty() { &[] } else { &self.0[from..to.max(from)] }
     }
 
-    /// The time for which the machine stood still within a span of time.
+    /// Returns the time for which the machine stood still within a span of time, in microseconds.
     #[must_use]
     pub fn lost_us(&self, span_us: Range<u64>) -> u64 {
         let within = |stall: &Stall| {
@@ -152,19 +153,19 @@ impl Stalls {
         self.touching(span_us.clone()).iter().map(within).sum()
     }
 
-    /// The time for which it stood still in all.
+    /// Returns the sum of all stalls, in microseconds.
     #[must_use]
     pub fn total_us(&self) -> u64 {
         self.0.iter().map(|stall| stall.length_us).sum()
     }
 
-    /// The union with others.
+    /// Returns the union with others.
     #[must_use]
     pub fn and(&self, others: &Self) -> Self {
         Self::merged(self.0.iter().chain(&others.0).copied().collect())
     }
 
-    /// The stalls, each this much earlier. What would begin before time 0 is cut off.
+    /// Returns the stalls, each `us` earlier. The part before time 0 is cut off.
     #[must_use]
     pub fn earlier(&self, us: u64) -> Self {
         let moved = |stall: &Stall| {
@@ -174,9 +175,9 @@ impl Stalls {
         Self::merged(self.0.iter().map(moved).collect())
     }
 
-    /// What may have been lost as well: each stall with its own length before and after it, and
-    /// every second of which more than a fifth was lost. The watch may have missed a part of a
-    /// stall, and work that piled up takes time on a processor that it shares.
+    /// Returns the time that may have been lost as well: each stall with its own length before and
+    /// after it, and every second of which more than a fifth was lost. The watch may have missed a
+    /// part of a stall, and work that has piled up delays threads after it.
     #[must_use]
     pub fn doubtful(&self) -> Self {
         let wider = |stall: &Stall| Stall {
@@ -200,7 +201,7 @@ impl Stalls {
         Self::merged(all)
     }
 
-    /// The longest stall; of equals the first.
+    /// Returns the longest stall; among equals the first.
     #[must_use]
     pub fn longest(&self) -> Option<Stall> {
         self.0.iter().rev().max_by_key(|stall| stall.length_us).copied()
@@ -208,21 +209,22 @@ impl Stalls {
 }
 
 impl Observed {
-    /// Every span in which the machine, the server or the client did not run although it had work.
+    /// Returns every span in which the machine, the server or the client did not run although it
+    /// had work.
     #[must_use]
     pub fn lost(&self) -> Stalls {
         let all = [&self.stalls, &self.server, &self.client];
         Stalls::merged(all.into_iter().flat_map(|stalls| stalls.as_slice()).copied().collect())
     }
 
-    /// Every span in which the machine or the server did not run although it had work.
+    /// Returns every span in which the machine or the server did not run although it had work.
     #[must_use]
     pub fn lost_by_server(&self) -> Stalls {
         let all = [&self.stalls, &self.server];
         Stalls::merged(all.into_iter().flat_map(|stalls| stalls.as_slice()).copied().collect())
     }
 
-    /// What was seen in a span of time, counted from its beginning.
+    /// Returns the observations in a span of time, counted from its beginning.
     #[must_use]
     pub fn during(&self, origin_us: u64, length_us: u64) -> Self {
         Self {
@@ -234,14 +236,14 @@ impl Observed {
         }
     }
 
-    /// Nothing was watched, and this is why.
+    /// Returns an observation without a watch, for this reason.
     #[must_use]
     pub fn unwatched(why: impl Into<String>) -> Self {
         Self { unwatched: Some(why.into()), ..Self::default() }
     }
 
-    /// What a reader should know of the threads that did not run although they had work; `None`
-    /// where that is too little to matter.
+    /// Returns a sentence on threads that did not run although they had work; `None` if that is too
+    /// little to matter.
     #[must_use]
     pub fn sentence_of_threads(&self) -> Option<String> {
         let (server_us, client_us) = (self.server.total_us(), self.client.total_us());
@@ -256,8 +258,8 @@ impl Observed {
         })
     }
 
-    /// What a reader should know of the steal that no stall and no thread shows; `None` where that
-    /// is too little to matter.
+    /// Returns a sentence on the steal that no stall and no thread shows; `None` if that is too
+    /// little to matter.
     #[must_use]
     pub fn sentence_of_steal(&self) -> Option<String> {
         let steal_us = self.steal.total_us();
@@ -270,8 +272,8 @@ impl Observed {
         })
     }
 
-    /// What a reader should know of a run whose promises were kept or not; `None` when there is
-    /// nothing to know.
+    /// Returns a sentence on the machine's pauses in a run; `None` if there is nothing to report.
+    /// `kept` is whether all promises were kept.
     #[must_use]
     pub fn sentence(&self, kept: bool) -> Option<String> {
         if let Some(why) = &self.unwatched {
@@ -296,8 +298,7 @@ impl Observed {
     }
 }
 
-/// What a reader should know of many runs at once, in a sentence or a few; nothing when there is
-/// nothing to know.
+/// Returns sentences on the machine's pauses in several runs; empty if there is nothing to report.
 #[must_use]
 pub fn sentences_of_runs(runs: &[Observed], kept: bool) -> Vec<String> {
     let mut sentences: Vec<String> = Vec::new();
@@ -338,10 +339,10 @@ fn times(count: usize) -> String {
     }
 }
 
-/// Threads that waited for less than this in a whole run need no sentence.
+/// Threads that waited for less than this in a whole run are not mentioned.
 const WORTH_A_WORD_US: u64 = 20_000;
 
-/// Why a watch may have missed something.
+/// The reason for which a watch may have missed stalls.
 const UNSHARP: &str =
     "the watch had no real-time priority (run as root for it) and misses some on a busy machine";
 
@@ -416,7 +417,7 @@ mod tests {
         let text = much.sentence_of_steal().unwrap();
         assert!(text.contains("took 49 ms more"), "{text}");
         assert_eq!(much.during(60_000, 10_000).steal, stalls(&[(0, 10_000)]));
-        // It may have been lost; nothing says that it was.
+        // It may have been lost, but is not known to have been.
         assert!(much.lost().is_empty() && much.lost_by_server().is_empty());
     }
 
@@ -484,7 +485,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a clock that ticks: every microsecond is lost, or it is not.
+        /// Compares with a model that decides for every microsecond whether it is lost.
         #[test]
         fn time_is_lost_where_some_processor_stood(
             list in proptest::collection::vec((0_u64..200, 0_u64..40), 0..12),

@@ -1,45 +1,47 @@
-//! Time that the host of a virtual machine kept from its processors: steal.
+//! Steal: time that the host of a virtual machine kept from its processors.
 //!
-//! The kernel adds up for each processor for how long it had work and the host ran something else
-//! (the eighth number of its line in `/proc/stat`, in ticks of mostly 10 ms). Nothing else shows
-//! all of that time:
+//! For each processor, the kernel adds up the time in which it had work and the host ran something
+//! else (the eighth number of its line in `/proc/stat`, in ticks of mostly 10 ms). No other counter
+//! has all of that time:
 //!
 //! * A thread that waits in a run queue while its processor is halted counts the wait in
-//!   `run_delay`, which goes by the clock of the queue. A thread that *runs* when its processor is
-//!   halted counts nothing: its running time goes by a clock that leaves steal out. (Both clocks:
-//!   Linux commit 6c757e9f55f0, `docs/scheduler: fix unit error`.)
-//! * The watcher sees a halt of 5 ms and more. Without real-time priority it takes a halt for a
+//!   `run_delay`, which uses the clock of the queue. A thread that *runs* when its processor is
+//!   halted counts nothing: its running time uses a clock without steal. (Both clocks: Linux commit
+//!   6c757e9f55f0, `docs/scheduler: fix unit error`.)
+//! * The watcher sees a halt of 5 ms and more. Without real-time priority, it takes a halt for a
 //!   wait in the run queue if it waited there at the time.
 //!
-//! So steal overlaps with what was measured otherwise, and only what exceeds that is counted. The
-//! kernel adds a halt to its counter at the next timer interrupt, which may fall in the next look:
-//! what was measured in one look stands for the steal of the next as well.
+//! So steal overlaps with the time that was measured in other ways, and only the excess is counted.
+//! The kernel adds a halt to its counter at the next timer interrupt, which may come after the next
+//! reading. So time that was measured between two readings also accounts for steal of the next one.
 //!
 //! The counters are rounded down to ticks: if one rises by three, then more than two ticks were
-//! taken within that look. Those are time that was lost. The rest **may** have been: it was taken
-//! in pieces that the tolerance of a limiter makes up for, and no counter says from which thread.
+//! taken since the last reading. Those are lost time. The rest **may** have been lost: it was taken
+//! in pieces that the tolerance of a limiter makes up for, and the kernel does not count from which
+//! thread.
 
 use std::collections::BTreeMap;
 
 use super::{Stall, Stalls};
 
-/// Looks of the follower between two of these. Together 50 ms, the time's worth of requests that a
-/// volume may save.
+/// The follower's polls between two readings of the counters. Together they are 50 ms, as long as
+/// the time's worth of requests that a volume may save.
 pub(super) const LOOKS_PER_READING: u32 = 25;
 
-/// Readings that are kept: an hour of them. What comes later is not known, and excuses nothing.
+/// Maximum number of readings that are kept: an hour of them. Later steal is unknown, and excuses
+/// nothing.
 const TAKEN_MAX: usize = 72_000;
 
 /// The number of the steal counter in a processor's line.
 const STEAL_FIELD: usize = 8;
 
-/// What was taken from one processor between two readings.
+/// The steal of one processor between two readings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Taken {
     /// The earlier reading and the later one, in microseconds since 1970.
     from_us: u64,
     to_us: u64,
-    /// By how many ticks the counter rose that rose most.
+    /// The rise of the counter that rose most, in ticks.
     ticks: u64,
 }
 
@@ -47,14 +49,14 @@ struct Taken {
 #[derive(Debug)]
 pub(super) struct Steal {
     tick_us: u64,
-    /// Of each processor that is watched, the counter of the last reading.
+    /// The counter of each watched processor at the last reading.
     counted: BTreeMap<u32, u64>,
     read_us: u64,
     taken: Vec<Taken>,
 }
 
 impl Steal {
-    /// Begins with a reading of `/proc/stat`, of which these processors count.
+    /// Begins with a reading of `/proc/stat`, for these processors.
     pub(super) fn new(stat: &str, processors: &[u32], ticks_per_s: u64, now_us: u64) -> Self {
         let mut counted = counters(stat);
         counted.retain(|processor, _| processors.contains(processor));
@@ -62,8 +64,8 @@ impl Steal {
         Self { tick_us, counted, read_us: now_us, taken: Vec::new() }
     }
 
-    /// Takes another reading of `/proc/stat`. A processor that is gone, or is back, counts from its
-    /// next reading on.
+    /// Adds another reading of `/proc/stat`. A processor that was offline counts from its next
+    /// reading.
     pub(super) fn read(&mut self, stat: &str, now_us: u64) {
         let now = counters(stat);
         let mut ticks = 0;
@@ -78,16 +80,17 @@ impl Steal {
         self.read_us = now_us;
     }
 
-    /// What was taken beyond `known`, the time that was measured as lost: spans that were lost, and
-    /// spans that may have been.
+    /// Returns steal beyond `known`, the time that was measured as lost in other ways: the spans
+    /// that were lost, and those that may have been.
     pub(super) fn beyond(&self, known: &Stalls) -> (Stalls, Stalls) {
         let (mut lost, mut maybe) = (Vec::new(), Vec::new());
-        // Known time before `unused_until_us` that no steal has been set against.
+        // Known time before `unused_until_us` that does not account for steal yet.
         let (mut unused_us, mut unused_until_us) = (0, 0);
         for taken in &self.taken {
             let Taken { from_us, to_us, ticks } = *taken;
             let early_us = from_us.saturating_sub(to_us - from_us);
-            // Of the time before this reading as much as was not used by the reading before.
+            // The known time between the two readings before this one, without the part that
+            // accounts for their own steal.
             let before_us = match early_us < unused_until_us {
                 true => unused_us,
                 false => known.lost_us(early_us..from_us),
@@ -107,7 +110,7 @@ impl Steal {
     }
 }
 
-/// The last `length_us` of a time that do not lie in `used`; less if there are not as many.
+/// Returns the last `length_us` of a span that are not in `used`; less if there are fewer.
 fn last_free(from_us: u64, to_us: u64, length_us: u64, used: &Stalls) -> Vec<Stall> {
     let mut free = Vec::new();
     let (mut end_us, mut left_us) = (to_us, length_us);
@@ -125,8 +128,8 @@ fn last_free(from_us: u64, to_us: u64, length_us: u64, used: &Stalls) -> Vec<Sta
     free
 }
 
-/// The steal counters in `/proc/stat`, in ticks, by the number of the processor. An old kernel has
-/// none.
+/// Returns the steal counters in `/proc/stat`, in ticks, by the number of the processor. Old
+/// kernels have none.
 fn counters(stat: &str) -> BTreeMap<u32, u64> {
     let counter = |line: &str| {
         let mut fields = line.strip_prefix("cpu")?.split_whitespace();
@@ -143,7 +146,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A reading in which each processor has this steal counter.
+    /// Returns a reading in which each processor has this steal counter.
     fn stat(steal: &[u64]) -> String {
         let line = |(processor, ticks): (usize, &u64)| {
             format!("cpu{processor} 10 20 30 40 50 60 70 {ticks} 80 90\n")
@@ -158,7 +161,7 @@ mod tests {
         Stalls::merged(list.iter().map(stall).collect())
     }
 
-    /// What is lost and what may be, of readings each 50 ms with these counters.
+    /// Returns the lost and the doubtful time of readings every 50 ms with these counters.
     fn beyond(readings: &[&[u64]], known: &[(u64, u64)]) -> (Stalls, Stalls) {
         let mut steal = Steal::new(&stat(readings[0]), &[0, 1], 100, 0);
         for (reading, number) in readings[1..].iter().zip(1..) {
@@ -176,13 +179,13 @@ mod tests {
         {
             assert_eq!(counters(text), BTreeMap::new(), "{text:?}");
         }
-        // What follows the processors is not looked at.
+        // Lines after those of the processors are ignored.
         assert_eq!(counters("intr 1\ncpu0 1 2 3 4 5 6 7 8\n"), BTreeMap::new());
     }
 
     #[test]
     fn steal_is_lost_as_far_as_it_is_certain() {
-        // Three ticks in one look: more than two were taken. One tick may be from before.
+        // Three ticks between two readings: more than two were taken. One tick may be from before.
         let (lost, maybe) = beyond(&[&[5, 5], &[8, 5], &[8, 6], &[8, 6]], &[]);
         assert_eq!(lost, stalls(&[(30_000, 20_000)]));
         assert_eq!(maybe, stalls(&[(20_000, 10_000), (90_000, 10_000)]));
@@ -198,24 +201,25 @@ mod tests {
     #[test]
     fn steal_that_was_measured_otherwise_is_not_counted_twice() {
         let readings: [&[u64]; 3] = [&[0, 0], &[4, 0], &[4, 0]];
-        // The watcher or a thread's run_delay has 35 of the 40 ms: 5 ms may be lost as well.
+        // Of the 40 ms, 35 are known from the watch or a thread's run_delay: 5 ms may be lost as
+        // well.
         let (lost, maybe) = beyond(&readings, &[(10_000, 35_000)]);
         assert_eq!((lost, maybe), (Stalls::NONE, stalls(&[(45_000, 5_000)])));
-        // All of it, and more.
+        // The known time is all of it, and more.
         assert_eq!(beyond(&readings, &[(1_000, 49_000)]), (Stalls::NONE, Stalls::NONE));
-        // A part: what is left lies beside it.
+        // A part is known; the rest lies beside it.
         let (lost, maybe) = beyond(&readings, &[(38_000, 12_000)]);
         assert_eq!(lost, stalls(&[(20_000, 18_000)]));
         assert_eq!(maybe, stalls(&[(10_000, 10_000)]));
     }
 
-    /// A halt that ends just before a look is in the counter of the look after it.
+    /// A halt that ends just before a reading is in the counter of the next reading.
     #[test]
     fn steal_that_the_kernel_counts_late_is_not_counted_twice() {
         let halt = (8_000, 40_000);
         let readings: [&[u64]; 4] = [&[0, 0], &[0, 0], &[4, 0], &[4, 0]];
         assert_eq!(beyond(&readings, &[halt]), (Stalls::NONE, Stalls::NONE));
-        // It stands for steal once: four ticks more are others.
+        // It accounts for steal once: the other four ticks are lost as well.
         let (lost, _) = beyond(&[&[0, 0], &[4, 0], &[8, 0]], &[halt]);
         assert_eq!(lost, stalls(&[(70_000, 30_000)]));
     }
@@ -225,7 +229,7 @@ mod tests {
         let mut steal = Steal::new(&stat(&[0, 0, 0]), &[1], 100, 0);
         steal.read(&stat(&[9, 0, 9]), 50_000);
         assert_eq!(steal.beyond(&Stalls::NONE), (Stalls::NONE, Stalls::NONE));
-        // A processor that is gone, and is back with a lower counter.
+        // A processor was offline, and is back with a lower counter.
         steal.read("cpu0 1 2 3 4 5 6 7 8\n", 100_000);
         steal.read(&stat(&[9, 3, 9]), 150_000);
         steal.read(&stat(&[9, 0, 9]), 200_000);
@@ -233,7 +237,7 @@ mod tests {
     }
 
     proptest! {
-        /// However steal and known time lie, no time is counted twice, and none that was not taken.
+        /// For any steal and known time, no time is counted twice, and none that was not taken.
         #[test]
         fn steal_never_counts_more_than_was_taken(
             ticks in proptest::collection::vec(0_u64..9, 1..20),

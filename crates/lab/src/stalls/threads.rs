@@ -1,14 +1,14 @@
-//! When the threads of a server and of its clients did not run, although they had work.
+//! The times at which the threads of a server and of its clients had work, but did not run.
 //!
 //! The kernel counts for how long each thread waited for a processor (`run_delay`, the second
-//! number of `/proc/<pid>/task/<tid>/schedstat`), and tells which processes are stopped and which
-//! threads are blocked by a disk. A thread that sleeps until something happens has no work. The
+//! number of `/proc/<pid>/task/<tid>/schedstat`). It also reports which processes are stopped and
+//! which threads are blocked by a disk. A thread that sleeps until an event has no work. The
 //! watcher reads the counters every [`PERIOD_NS`], and places a wait at the end of the period in
 //! which its counter rose.
 //!
-//! A thread that wakes up for every request waits a little each time, which adds up and delays
-//! nothing by more than that little. So only waits that are long one by one count: the third number
-//! says how often the thread ran.
+//! A thread that wakes up for every request waits a little each time. The sum may be long, but no
+//! request is delayed by more than one such wait. So only long waits count: the third number is how
+//! often the thread ran, which gives their mean.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -17,29 +17,29 @@ use std::path::Path;
 
 use super::{Stall, Stalls};
 
-/// Time between two looks.
+/// Time between two polls.
 pub(super) const PERIOD_NS: u64 = 2_000_000;
 
-/// Looks between two searches for new threads.
+/// Polls between two searches for new threads.
 const LOOKS_PER_SEARCH: u32 = 25;
 
-/// Waits that are shorter than this in the mean of those between two looks are left out.
+/// If the mean of the waits between two polls is shorter than this, they are left out.
 const WAIT_NS_MIN: u64 = 300_000;
 
-/// Spans that are kept of each side. More of them are seconds of waiting in each minute: such a
-/// run is not judged by them.
+/// Maximum number of spans that are kept of each side. More of them are seconds of waiting in each
+/// minute, and such a run is not judged by them.
 const SPANS_MAX: usize = 1 << 16;
 
-/// Threads that are followed, at most.
+/// Maximum number of threads that are followed.
 const THREADS_MAX: usize = 512;
 
-/// Threads of a data plane have names that begin like this.
+/// The prefix of the names of a data plane's threads.
 const DATA_THREADS: &str = "core-";
 
-/// Which process serves the load that is watched.
+/// The process that serves the watched load.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Server {
-    /// It is not known, or on another machine.
+    /// It is unknown, or on another machine.
     Unknown,
     /// This process has the data plane.
     Here,
@@ -55,17 +55,17 @@ struct Thread {
     counted: Counted,
 }
 
-/// What the kernel counts of a thread since it began.
+/// The kernel's counters of a thread since its start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Counted {
     ran_ns: u64,
     waited_ns: u64,
-    /// How often it ran, and so waited before.
+    /// The number of times that it ran; before each it waited.
     runs: u64,
 }
 
 impl Counted {
-    /// Nanoseconds waited since an earlier look, if the waits were long ones.
+    /// Returns the nanoseconds waited since `before`, if the mean wait was long.
     fn waited_since(&self, before: &Self) -> Option<u64> {
         let waited_ns = self.waited_ns.saturating_sub(before.waited_ns);
         let runs = self.runs.saturating_sub(before.runs).max(1);
@@ -92,13 +92,13 @@ impl Follower {
         Self { server, threads, looks: 0, looked_us: now_us, of_server, of_clients }
     }
 
-    /// Looks at every thread once. `now_us` is the present, in microseconds since 1970.
+    /// Polls every thread once. `now_us` is the present time, in microseconds since 1970.
     pub(super) fn look(&mut self, now_us: u64) {
         if self.looks.is_multiple_of(LOOKS_PER_SEARCH) {
             self.search();
         }
         self.looks = self.looks.wrapping_add(1);
-        // Whether any thread of a process has counted anything since the last look.
+        // Whether any counter of a process's threads has changed since the last poll.
         let mut stirred: BTreeMap<u32, bool> = BTreeMap::new();
         let (mut waits, mut ended) = (Vec::new(), Vec::new());
         let since =
@@ -135,7 +135,7 @@ impl Follower {
         self.looked_us = now_us;
     }
 
-    /// What was seen of the server's threads, and of the clients'.
+    /// Returns the lost time of the server's threads, and that of the clients'.
     pub(super) fn finish(self) -> (Stalls, Stalls) {
         (Stalls::merged(self.of_server), Stalls::merged(self.of_clients))
     }
@@ -148,7 +148,7 @@ impl Follower {
         }
     }
 
-    /// Finds threads that are not followed yet.
+    /// Finds new threads.
     fn search(&mut self) {
         let here = std::process::id();
         for client in children(here) {
@@ -157,7 +157,7 @@ impl Follower {
         match self.server {
             Server::Unknown => {}
             Server::Here => self.follow(here, is_of_data_plane),
-            // A server of another make has names of its own: all of its threads count.
+            // A server of another make has other thread names: all of its threads count.
             Server::Process(server) => {
                 let is_ours = threads(server).any(|thread| is_of_data_plane(&name(server, thread)));
                 self.follow(server, |name| !is_ours || is_of_data_plane(name));
@@ -183,7 +183,7 @@ fn is_of_data_plane(name: &str) -> bool {
     name.starts_with(DATA_THREADS)
 }
 
-/// The threads of a process.
+/// Returns the threads of a process.
 fn threads(process: u32) -> impl Iterator<Item = u32> {
     let folder = fs::read_dir(format!("/proc/{process}/task"));
     let entries = folder.into_iter().flatten().flatten();
@@ -194,7 +194,7 @@ fn name(process: u32, thread: u32) -> String {
     fs::read_to_string(format!("/proc/{process}/task/{thread}/comm")).unwrap_or_default()
 }
 
-/// The processes that any thread of a process has started and that have not ended.
+/// Returns the child processes of all threads of a process.
 fn children(process: u32) -> Vec<u32> {
     let of_thread = |thread: u32| {
         let list = Path::new("/proc").join(format!("{process}/task/{thread}/children"));
@@ -204,19 +204,19 @@ fn children(process: u32) -> Vec<u32> {
     lists.iter().flat_map(|list| list.split_whitespace()).filter_map(|id| id.parse().ok()).collect()
 }
 
-/// Whether a signal or a debugger has stopped a process.
+/// Returns whether a signal or a debugger has stopped a process.
 fn is_stopped(process: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     state(&stat).is_some_and(|state| matches!(state, 'T' | 't'))
 }
 
-/// Whether a thread is in the kernel and cannot be woken, as one that waits for a disk.
+/// Returns whether a thread is blocked in the kernel, as by a disk.
 fn is_blocked(process: u32, thread: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{process}/task/{thread}/stat"));
     state(&stat.unwrap_or_default()) == Some('D')
 }
 
-/// The third field of `/proc/<pid>/stat`, which stands behind a name in brackets.
+/// Returns the third field of `/proc/<pid>/stat`, which follows the name in brackets.
 fn state(stat: &str) -> Option<char> {
     let (_, after_name) = stat.rsplit_once(')')?;
     after_name.trim_start().chars().next()
@@ -252,14 +252,14 @@ mod tests {
         assert_eq!(parse(""), None);
         assert_eq!(parse("1 x 2"), None);
         assert_eq!(counted.waited_since(&Counted::default()), Some(2_885_209));
-        // Ten short waits delay nothing by their sum.
+        // The sum of ten short waits delays no request.
         let often = Counted { runs: 10, ..counted };
         assert_eq!(often.waited_since(&Counted::default()), None);
         assert_eq!(state("7 (a) b) T 1 7"), Some('T'));
         assert_eq!(state("7 (a"), None);
     }
 
-    /// A client that is stopped for a quarter of a second has lost about that.
+    /// A client that is stopped for a quarter of a second has lost about that time.
     #[test]
     fn a_client_that_is_stopped_is_seen() {
         let mut sleeper = Command::new("sleep");
@@ -284,7 +284,7 @@ mod tests {
         look_for(&mut follower, 2);
         let (_, clients) = follower.finish();
         let seen_us = clients.lost_us(before_us..before_us + stopped_us);
-        // The first look may come late, and the last one before the signal.
+        // The first poll may come late, and the last one before the signal.
         assert!(seen_us > stopped_us / 2, "{seen_us} of {stopped_us}: {clients:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! The watcher: a thread on every processor that has nothing to do but to wake in time.
+//! The watcher: a thread on every processor that only has to wake in time.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -15,26 +15,26 @@ use super::threads::{self, Follower};
 use super::{Observed, Server, Stall, Stalls};
 use crate::clock;
 
-/// Time between two looks at the clock.
+/// Time between two readings of the clock.
 const PERIOD_NS: u64 = 1_000_000;
 
-/// The shortest stall that is recorded. A shorter one is within what the bands of every verdict
-/// allow, and a kernel that is busy with interrupts may cause it.
+/// The shortest stall that is recorded. A shorter one is within the bands of every verdict, and a
+/// kernel that is busy with interrupts may cause it.
 const STALL_NS_MIN: u64 = 5_000_000;
 
-/// Stalls kept for each processor. More than these are more than five minutes in all: no run of at
-/// most an hour can be judged then, and what is dropped changes nothing.
+/// Maximum number of stalls that are kept for each processor. More than these are more than five
+/// minutes in all. A run of at most an hour cannot be judged then, whatever is dropped.
 const STALLS_MAX: usize = 1 << 16;
 
-/// The kernel's books about the calling thread: time on a processor, time in line for one, turns.
+/// The kernel's counters of the calling thread: time on a processor, time in the run queue, turns.
 const BOOKS: &str = "/proc/thread-self/schedstat";
 
 /// The kernel's counters of each processor; steal is one of them.
 const STAT: &str = "/proc/stat";
 
-/// The real-time priority of the watch, so that it never waits: above that of servers and clients.
-/// What is subtracted as time in line may hide a stall: on a busy machine a watch without this
-/// privilege misses some, and excuses too little rather than too much.
+/// The watch's real-time priority, above that of servers and clients, so that it never waits. Time
+/// in the run queue is subtracted, and may hide a stall. So on a busy machine a watch without this
+/// privilege misses some stalls, and excuses too little rather than too much.
 const PRIORITY: i32 = priority::REAL_TIME + 1;
 
 /// Threads that watch every processor of this process, and the threads of a server and its
@@ -49,8 +49,8 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Begins to watch. Clients are the programs that this process starts. Never fails: what
-    /// stands in its way is told in the end.
+    /// Starts to watch. Clients are the programs that this process starts. It never fails:
+    /// [`Self::finish`] reports problems.
     #[must_use]
     pub fn start(server: Server) -> Self {
         let (mut watch, real_time) =
@@ -94,9 +94,9 @@ impl Watch {
         watch
     }
 
-    /// Ends the watch and tells what was seen, in microseconds since 1970. A processor that was not
-    /// watched makes the whole result [`Observed::unwatched`]: half a list would look like a whole
-    /// one.
+    /// Ends the watch and returns its observations, in microseconds since 1970. If a processor was
+    /// not watched, the result is [`Observed::unwatched`], since half a list would look like a
+    /// whole one.
     #[must_use]
     pub fn finish(mut self) -> Observed {
         self.stop.store(true, Ordering::Relaxed);
@@ -125,16 +125,16 @@ impl Watch {
 }
 
 impl Drop for Watch {
-    /// The threads end within a period; nobody needs to wait for them.
+    /// Asks the threads to stop. They end within a period, without a wait.
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
     }
 }
 
-/// Looks at the threads of the server and its clients, and at the steal of these processors, until
-/// it is stopped.
+/// Polls the threads of the server and its clients, and the steal of these processors, until it is
+/// stopped.
 fn follow(server: Server, processors: &[u32], stop: &AtomicBool) -> (Follower, Steal) {
-    // Without the file nothing is known of steal, and nothing is excused by it.
+    // Without the file steal is unknown, and excuses nothing.
     let stat = || std::fs::read_to_string(STAT).unwrap_or_default();
     let now_us = clock::unix_us();
     let mut follower = Follower::new(server, now_us);
@@ -171,13 +171,14 @@ fn watch_processor(cpu: usize, stop: &AtomicBool) -> Result<Vec<Stall>, String> 
         if gap_ns < PERIOD_NS + STALL_NS_MIN {
             continue;
         }
-        // Read again: between the first look at the books and the clock the thread may have been
-        // sent back into the line, and that time must not pass for a stall.
+        // The counter is read again: between its first reading and that of the clock the thread may
+        // have returned to the run queue, and that time must not count as a stall.
         let in_line_ns = self::waited_ns(&books)?.saturating_sub(waited_before_ns);
         if let Some(length_ns) = stall_ns(gap_ns, in_line_ns)
             && stalls.len() < STALLS_MAX
         {
-            // It stood still first, and in line afterwards, behind all that had become late.
+            // It stood still first, and waited in the run queue afterwards, behind other late
+            // threads.
             let since_ns = clock::monotonic_ns().saturating_sub(now_ns) + in_line_ns + length_ns;
             let start_us = clock::unix_us().saturating_sub(since_ns / 1_000);
             stalls.push(Stall { start_us, length_us: length_ns / 1_000 });
@@ -186,14 +187,14 @@ fn watch_processor(cpu: usize, stop: &AtomicBool) -> Result<Vec<Stall>, String> 
     Ok(stalls)
 }
 
-/// The rule: of the time between two wake-ups, neither the sleep that was asked for nor the time in
-/// line for the processor is the machine's fault; of the rest, short delays are not counted.
+/// Returns the stall between two wake-ups. Neither the requested sleep nor the time in the run
+/// queue is the machine's fault. Of the rest, short delays do not count.
 fn stall_ns(gap_ns: u64, in_line_ns: u64) -> Option<u64> {
     let unexplained_ns = gap_ns.saturating_sub(in_line_ns).saturating_sub(PERIOD_NS);
     (unexplained_ns >= STALL_NS_MIN).then_some(unexplained_ns)
 }
 
-/// For how long the thread has stood in line for its processor since it began.
+/// Returns the time that the thread has waited in its processor's run queue since its start.
 fn waited_ns(books: &File) -> Result<u64, String> {
     let mut line = [0_u8; 96];
     let length = books.read_at(&mut line, 0).map_err(|error| format!("{BOOKS}: {error}"))?;
@@ -219,12 +220,13 @@ mod tests {
             (5, 0, None),
             (6, 0, Some(5)),
             (61, 0, Some(60)),
-            // An overloaded processor: late, but in line all the time.
+            // An overloaded processor: late, but in the run queue all the time.
             (61, 60, None),
             (500, 499, None),
-            // Halted for 50 ms, then 10 ms behind others.
+            // Halted for 50 ms, then 10 ms in the run queue.
             (61, 10, Some(50)),
-            // In line before this gap began: more than the gap explains nothing more.
+            // In the run queue before this gap began: a longer wait than the gap explains only the
+            // gap.
             (61, 90, None),
         ] {
             let want = stall_ms.map(|ms: u64| ms * MS);
@@ -248,7 +250,7 @@ mod tests {
             eprintln!("this machine cannot be watched: {why}");
             assert!(observed.stalls.is_empty());
         }
-        // Whatever it saw, it saw it meanwhile.
+        // All its observations lie in this span.
         let now_us = clock::unix_us();
         for stall in observed.stalls.as_slice() {
             assert!(stall.end_us() <= now_us && stall.end_us() > begun_us, "{stall:?}");

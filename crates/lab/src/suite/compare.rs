@@ -1,4 +1,4 @@
-//! Two results beside each other: how many times one is the other, and how sure that is.
+//! The comparison of two results: their ratio, and its confidence interval.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use crate::LabError;
 use evenkeel_sim::figures::stats::{Bootstrap, Interval, Sample};
 use evenkeel_sim::text::{self, columns};
 
-/// Runs, or batches, from which on they are compared; of fewer, the samples in them are.
+/// Runs, or batches, from which on they are compared; with fewer, their samples are.
 const RUNS_MIN: usize = 3;
 
 /// The comparison of two results of one suite.
@@ -19,34 +19,34 @@ pub struct Comparison {
     pub schema: &'static str,
     /// The suite.
     pub suite: String,
-    /// What both have run, and how it differs.
+    /// The configurations that both have, and how they differ.
     pub rows: Vec<Compared>,
 }
 
-/// One configuration in both.
+/// One configuration that both results have.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Compared {
     /// `live` or `simulated`.
     pub part: &'static str,
     /// The configuration.
     pub name: String,
-    /// What is counted, in the plural.
+    /// The name of the counted things, in the plural.
     pub unit: String,
-    /// `runs` or `samples`: what the figures are of.
+    /// `runs` or `samples`: the values that the figures summarize.
     pub of: &'static str,
-    /// Rates, a second, in the first.
+    /// Rates per second in the first result.
     pub a: Sample,
-    /// In the second.
+    /// Rates per second in the second result.
     pub b: Sample,
-    /// Mean of the first divided by mean of the second; none if that is 0.
+    /// Mean of the first divided by mean of the second; `None` if that is 0.
     pub ratio: Option<f64>,
-    /// Where that lies with 95 % confidence; none if nothing was done in either.
+    /// The 95 % confidence interval of the ratio; `None` if nothing was done in either.
     pub interval: Option<Interval>,
 }
 
 impl Compared {
-    /// Whether chance alone explains the difference: 1 lies in the interval, or beside it by no
-    /// more than means of the same rates are rounded.
+    /// Returns whether chance alone explains the difference: 1 lies in the interval, or outside of
+    /// it by no more than the rounding of the means.
     #[must_use]
     pub fn may_be_same(&self) -> bool {
         const ROUNDED: f64 = 1e-9;
@@ -55,7 +55,7 @@ impl Compared {
     }
 }
 
-/// Compares what two results have in common.
+/// Compares the configurations that two results have in common.
 ///
 /// # Errors
 /// When they are of different suites, or have nothing in common.
@@ -110,7 +110,7 @@ fn compared<'a>(
 }
 
 impl Comparison {
-    /// A table for a terminal.
+    /// Returns the comparison as a table for a terminal.
     #[must_use]
     pub fn to_text(&self) -> String {
         let head =

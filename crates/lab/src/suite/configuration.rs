@@ -1,4 +1,4 @@
-//! What came of each configuration of a suite: its runs, and what they were held to.
+//! The results of each configuration of a suite: its runs and its limits.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,20 +7,20 @@ use evenkeel_sim::figures::stats::{Bootstrap, Interval, Sample};
 use evenkeel_sim::scenario::levels::Level;
 use evenkeel_sim::world::run::{CaseResults, Results, SubjectResults};
 
-/// Values of a run that are kept at most: neighbours of a longer run are added up.
+/// Maximum number of samples that are kept of a run. Neighbours of a longer run are added up.
 const VALUES_MAX: usize = 600;
-/// Batches of a run that are kept at most; of more, every second, third, ... is.
+/// Maximum number of batches that are kept of a run. Of more, every second, third, ... is kept.
 const BATCHES_MAX: usize = 1_200;
 
-/// Runs from which on something can be said of how they vary.
+/// Number of runs from which on their variation is known.
 pub(crate) const RUNS_MIN: usize = 3;
 
-/// What is counted where nothing else is said.
+/// The name of the counted things if a configuration has none.
 pub(crate) const IOS: &str = "I/Os";
 
 const MIB: f64 = 1_048_576.0;
 
-/// Stands between a case and one of its clients in the name of a configuration.
+/// Separates a case from one of its clients in the name of a configuration.
 pub const SEPARATOR: &str = " · ";
 
 fn is_zero(number: &u64) -> bool {
@@ -39,14 +39,14 @@ pub struct Configuration {
     /// I/Os per second of the runs; of a client with batches, its requests per second in the
     /// batches.
     pub iops: Sample,
-    /// Bytes of each of its requests; 0 where they are not known, or not alike.
+    /// Bytes of each of its requests; 0 if unknown, or if their sizes differ.
     #[serde(default, skip_serializing_if = "is_none")]
     pub block_bytes: u32,
-    /// What it counts, in the plural; empty where that is I/Os.
+    /// The name of the counted things, in the plural; empty if they are I/Os.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub unit: String,
-    /// What it was held to at the start of the run, in its own requests per second: the limits of
-    /// its volume, the sum of those of a stripe, what its instance carries.
+    /// The limits at the start of the run, in its own requests per second: those of its volume, the
+    /// sum of those of a stripe, and that of its instance.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub levels: Vec<Level>,
     /// The runs.
@@ -64,52 +64,50 @@ pub struct Run {
     pub duration_s: u64,
     /// Latencies as the client saw them.
     pub latency: LatencySummary,
-    /// The latencies that the shares of [`SHARES_PPM`] had at most, in nanoseconds; empty where
+    /// The upper bounds of the latencies of each share of [`SHARES_PPM`], in nanoseconds; empty if
     /// only sums are known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub quantiles_ns: Vec<u64>,
     /// Seconds in each of `samples`.
     pub sample_s: u64,
-    /// I/Os answered, sample by sample; what is left at the end of the run and shorter is no
-    /// sample.
+    /// I/Os answered in each sample. A shorter rest at the end of the run is no sample.
     pub samples: Vec<u64>,
     /// Seconds in each of `mean_latency_ns`.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub latency_s: u64,
-    /// Mean latencies one after the other, zero where there was nothing; of the first run of a
-    /// client that is one of several.
+    /// Mean latencies one after the other, 0 without I/Os. They are of the first run of a client,
+    /// if there are several clients.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mean_latency_ns: Vec<u64>,
-    /// I/O credits at the end of each of `samples`, of all volumes below; of the first run. Empty
-    /// where there are none, and live, where nobody notes them.
+    /// I/O credits of all its volumes at the end of each of `samples`, of the first run. Empty
+    /// without credits, and in live runs, which do not record them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub credits: Vec<u64>,
     /// Byte credits, likewise.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub credits_bytes: Vec<u64>,
-    /// Batches of a client: the requests per second of each, or of every second, third, ... of
-    /// many.
+    /// Requests per second of a client's batches: of each, or of every second, third, ... if there
+    /// are many.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub batch_rates: Vec<f64>,
 }
 
 impl Configuration {
-    /// What it counts, in the plural.
+    /// Returns the name of the counted things, in the plural.
     #[must_use]
     pub fn unit(&self) -> &str {
         if self.unit.is_empty() { IOS } else { &self.unit }
     }
 
-    /// Whether nothing is known of it: what only goes on beside a program live is not
-    /// recorded.
+    /// Returns whether nothing was recorded, as of a load beside a live program.
     #[must_use]
     pub fn is_unknown(&self) -> bool {
         let is_empty = |run: &Run| run.samples.is_empty() && run.batch_rates.is_empty();
         self.runs.iter().all(|run| run.ios == 0 && is_empty(run))
     }
 
-    /// What its statistics are of, as far as it is kept: the batches of a client that has some,
-    /// else the runs.
+    /// Returns the kept values that its statistics are of: the rates of its batches if it has any,
+    /// otherwise those of its runs.
     #[must_use]
     pub fn rates(&self) -> Vec<f64> {
         let batches: Vec<f64> =
@@ -117,9 +115,9 @@ impl Configuration {
         if batches.is_empty() { self.runs.iter().map(Run::iops).collect() } else { batches }
     }
 
-    /// Where the mean of its runs or batches lies with 95 % confidence; none of fewer than three.
-    /// Of many batches not all are kept: the interval of those is narrowed to that
-    /// of all, by the root of how many times as many they are.
+    /// Returns the 95 % confidence interval of the mean of its runs or batches; `None` of fewer
+    /// than three. If not all batches are kept, the interval of the kept ones is narrowed by the
+    /// square root of their share of all.
     #[must_use]
     pub fn interval(&self) -> Option<Interval> {
         if self.iops.n < RUNS_MIN as u64 {
@@ -133,15 +131,16 @@ impl Configuration {
         Some(Interval { low: of_all(low), high: of_all(high) })
     }
 
-    /// MiB per second of its runs on average, or of its batches; none where it is not known how
-    /// much its requests move.
+    /// Returns the mean MiB per second of its runs or batches; `None` if the size of its requests
+    /// is unknown.
     #[must_use]
     pub fn mibps(&self) -> Option<f64> {
         if self.block_bytes > 0 {
             return Some(self.iops.mean * f64::from(self.block_bytes) / MIB);
         }
         if self.runs.iter().any(|run| !run.batch_rates.is_empty()) {
-            // Between two batches nothing is moved, and that is no part of their rate.
+            // The rate of a batch does not include the pause after it, but the bytes per second of
+            // a run do.
             return None;
         }
         let bytes: u64 = self.runs.iter().map(|run| run.bytes).sum();
@@ -151,22 +150,22 @@ impl Configuration {
 }
 
 impl Run {
-    /// The latency that 95 % of its I/Os had at most, in nanoseconds; none where only sums are
-    /// known, or a result is older than that it is kept.
+    /// Returns the 95th percentile of its latencies, in nanoseconds; `None` if only sums are known,
+    /// or if the result is from a version that did not keep it.
     #[must_use]
     pub fn p95_ns(&self) -> Option<u64> {
         let place = SHARES_PPM.iter().position(|ppm| *ppm == 950_000)?;
         self.quantiles_ns.get(place).copied()
     }
 
-    /// I/Os per second.
+    /// Returns the I/Os per second.
     #[must_use]
     pub fn iops(&self) -> f64 {
         self.ios as f64 / self.duration_s.max(1) as f64
     }
 
-    /// What the run came to: requests per second of its batches on average if it has some, else
-    /// I/Os per second.
+    /// Returns the rate of the run: the mean requests per second of its batches if it has any,
+    /// otherwise I/Os per second.
     #[must_use]
     pub fn rate(&self) -> f64 {
         match self.batch_rates.len() {
@@ -175,7 +174,7 @@ impl Run {
         }
     }
 
-    /// I/Os per second in each sample.
+    /// Returns the I/Os per second in each sample.
     #[must_use]
     pub fn rates(&self) -> Vec<f64> {
         let sample_s = self.sample_s.max(1) as f64;
@@ -201,7 +200,7 @@ impl Run {
         }
     }
 
-    /// The same with the credits of its volumes: what is left at the end of each sample.
+    /// Returns the run with the credits of its volumes at the end of each sample.
     fn with_credits(mut self, subject: &SubjectResults) -> Self {
         let together = together(subject);
         let last = |of: &[u64]| {
@@ -215,7 +214,7 @@ impl Run {
         self
     }
 
-    /// The same with its latencies over time.
+    /// Returns the run with its latencies over time.
     fn with_latencies(mut self, case: &CaseResults, subject: &SubjectResults) -> Self {
         let means: Vec<u64> = subject.latencies.iter().map(|at| at.mean_ns).collect();
         if means.iter().any(|mean_ns| *mean_ns > 0) {
@@ -226,23 +225,24 @@ impl Run {
     }
 }
 
-/// Calls per second of every batch of a client.
+/// Returns the calls per second of every batch of a client.
 fn batch_rates(subject: &SubjectResults) -> impl Iterator<Item = f64> {
     subject.jobs.iter().map(|(_, took_ns)| {
-        // A thousandth of a call per second is more than a clock is good for.
+        // Clocks are not exact enough for digits below a thousandth of a call per second.
         (subject.job_ios as f64 * 1e12 / (*took_ns).max(1) as f64).round() / 1e3
     })
 }
 
-/// Neighbouring samples of a run that become one.
+/// Returns the number of neighbouring samples of a run that become one.
 fn together(subject: &SubjectResults) -> usize {
     subject.completed.len().div_ceil(VALUES_MAX).max(1)
 }
 
-/// The runs of each case together. Where clients are recorded, they are what is looked at.
+/// Groups the runs of each case. If clients are recorded, their results are used, otherwise those
+/// of volumes.
 pub(super) fn configurations(results: &Results) -> Vec<Configuration> {
     let mut found: Vec<Configuration> = Vec::new();
-    // Of each of them, those that are not kept as well.
+    // Batches of each configuration, with those that are not kept.
     let mut batches: Vec<Vec<f64>> = Vec::new();
     for case in &results.cases {
         let subjects = if case.clients.is_empty() { &case.volumes } else { &case.clients };
@@ -262,7 +262,7 @@ pub(super) fn configurations(results: &Results) -> Vec<Configuration> {
                 }
                 None => {
                     batches.push(batch_rates(subject).collect());
-                    // Who waits for whom is told by several that are there at once.
+                    // Latencies over time show which client waits for which, if there are several.
                     let run = match subjects.len() {
                         1 => run,
                         _ => run.with_latencies(case, subject),

@@ -1,7 +1,7 @@
-//! Results that are kept in a folder: listed, found by a name, read and written.
+//! A folder of kept results: they are listed, found by name, read and written.
 //!
-//! A result is a JSON file, named by its suite and the second in which it was measured; its report
-//! lies beside it. What cannot be read or written is an error with the path.
+//! A result is a JSON file, named by its suite and the second in which it was measured. Its report
+//! lies beside it. If a file cannot be read or written, the error has its path.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -10,27 +10,27 @@ use super::result::SuiteResult;
 use crate::LabError;
 use crate::files::write_whole;
 
-/// A result's file in the folder; its report lies beside it.
+/// The ending of a result's file; its report lies beside it.
 const ENDING: &str = ".json";
-/// Results of one second that have names of their own.
+/// Maximum number of results of one second, which get different names.
 const SAME_NAME_MAX: u32 = 100;
-/// Of the time of day in the name of a result.
+/// Digits of the time of day in the name of a result.
 const TIME_DIGITS: usize = 6;
 
-/// A folder of results. It need not exist until one is kept.
+/// A folder of results. It is created when the first one is kept.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Kept {
     folder: PathBuf,
 }
 
 impl Kept {
-    /// The results in this folder.
+    /// Creates a value for this folder.
     #[must_use]
     pub const fn new(folder: PathBuf) -> Self {
         Self { folder }
     }
 
-    /// The user's own; `None` if the environment names no folder for them.
+    /// Returns the user's own folder; `None` if the environment names none.
     #[must_use]
     pub fn of_user() -> Option<Self> {
         let absolute = |name: &str| {
@@ -42,7 +42,7 @@ impl Kept {
         Some(Self::new(data.join("evenkeel").join("results")))
     }
 
-    /// The files of the results, the oldest first; none if there is no such folder.
+    /// Returns the files of the results, the oldest first; empty if there is no such folder.
     ///
     /// # Errors
     /// If the folder cannot be listed.
@@ -55,7 +55,7 @@ impl Kept {
         let paths = entries.filter_map(|entry| entry.ok().map(|entry| entry.path()));
         let mut paths: Vec<PathBuf> =
             paths.filter(|path| path.to_string_lossy().ends_with(ENDING)).collect();
-        // Of one second the first has no number.
+        // The first result of a second has no number.
         paths.sort_by_cached_key(|path| {
             let name = name_of(path);
             let (moment, nth) = match name.rsplit_once('-') {
@@ -67,7 +67,8 @@ impl Kept {
         Ok(paths)
     }
 
-    /// The file of a result by its path, its name, or the name of a suite for its newest.
+    /// Returns the file of a result by its path, its name, or the name of a suite, which means its
+    /// newest result.
     ///
     /// # Errors
     /// [`LabError::NotFound`] if there is none of this name.
@@ -88,7 +89,7 @@ impl Kept {
         })
     }
 
-    /// Keeps a result and its report; where they lie.
+    /// Writes a result and its report; returns their paths.
     ///
     /// # Errors
     /// If the folder or a file cannot be written, or too many results are of one second.
@@ -113,7 +114,7 @@ impl Kept {
     }
 }
 
-/// What a result is called: the name of its file without the ending.
+/// Returns the name of a result: that of its file without the ending.
 #[must_use]
 pub fn name_of(path: &Path) -> String {
     path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default()
@@ -129,8 +130,8 @@ pub fn read(path: &Path) -> Result<SuiteResult, LabError> {
     SuiteResult::from_json(&json).map_err(|error| LabError::failed(text(&error)))
 }
 
-/// A free name and that of its report, which is made so that nobody else takes the name; `None` if
-/// it is taken.
+/// Returns a free name and that of its report; `None` if it is taken. The report is created, so
+/// that no other process takes the name.
 fn take(json: PathBuf) -> Result<Option<[PathBuf; 2]>, LabError> {
     if json.exists() {
         return Ok(None);

@@ -1,10 +1,10 @@
-//! Published experiments, run again: what an article measured, the scenario that is the same
-//! workload, and the figures to be laid beside ours.
+//! Published experiments and their repetition: the figures of an article, a scenario of the same
+//! workload, and the comparison of both.
 //!
 //! A suite is a file in `crates/lab/suites/`. It names two scenarios of one workload: one at the
-//! article's full length for virtual time, and one, shortened by the rules of the file, to be run
-//! live. Its `[[point]]` tables are the published figures: each says where ours is found, how
-//! far off it may be, and whether a run fails by it.
+//! article's full length for virtual time, and a live one that is shortened by the rules of the
+//! file. Its `[[point]]` tables are the published figures. Each names the figure that is compared
+//! with it, the allowed difference, and whether a run fails by it.
 
 pub mod compare;
 pub(crate) mod configuration;
@@ -28,7 +28,7 @@ use evenkeel_sim::world::run::Results;
 
 macro_rules! suites {
     ($($name:literal),+ $(,)?) => {
-        /// Name and text of each, in the order of the reports. The files lie in
+        /// Name and text of each suite, in the order of the reports. The files lie in
         /// `crates/lab/suites/`.
         pub const SUITES: &[(&str, &str)] = &[
             $(($name, include_str!(concat!("../../suites/", $name, ".toml")))),+
@@ -48,38 +48,38 @@ suites![
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Suite {
-    /// What it shows, in a few words.
+    /// A short title of the result.
     pub title: String,
-    /// The article: what it is, when and where its figures come from.
+    /// The article: its title, and when and where its figures are from.
     pub article: String,
-    /// What was asked.
+    /// The question of the experiment.
     pub asked: String,
-    /// How it was measured, there and here.
+    /// The method of measurement, in the article and here.
     pub method: String,
-    /// What is shortened for a live run, and why that is safe.
+    /// The shortened properties of a live run, and why they do not change the result.
     pub scaled: String,
     /// The workload in virtual time.
     pub simulate: Plan,
     /// The live workload.
     pub live: Plan,
-    /// The live workload, as long as the article's; the one of virtual time without this.
+    /// The live workload at the article's length; without it, the one of virtual time is used.
     pub full: Option<Plan>,
     /// The published figures; read by [`Suite::read`].
     point: Vec<toml::Table>,
 }
 
-/// A scenario, and what it stands for.
+/// A scenario, and its ratio to the article's length.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
-    /// A scenario that comes with the program.
+    /// The name of a scenario that comes with the program.
     pub scenario: String,
     /// Seconds of the article in each second of the scenario.
     #[serde(default = "one")]
     pub times: u32,
-    /// Repetitions of each case, where the scenario has more.
+    /// Repetitions of each case, if fewer than the scenario's.
     pub repeat: Option<u32>,
-    /// Another length of each run, in seconds.
+    /// Length of each run in seconds, if not the scenario's.
     pub duration_s: Option<u64>,
 }
 
@@ -87,20 +87,20 @@ fn one() -> u32 {
     1
 }
 
-/// A scenario in which the points are measured, and nothing else is expected.
+/// A scenario for the measurement of points, without expectations of its own.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Ready {
-    /// Its comparisons are those of the points that have one, in their order.
+    /// Its comparisons are those of the points that have one, in order.
     pub scenario: Scenario,
     /// Seconds of the article in each of its seconds.
     pub times: u32,
     /// The published figures.
     pub points: Vec<Point>,
-    /// Whether there is less to run than the suite has, so that some figures may be missing.
+    /// Whether parts of the suite are left out, so that figures may be missing.
     pub is_part: bool,
 }
 
-/// How a suite was run.
+/// The way in which a suite is run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Way {
     /// With real programs, clocks and disks.
@@ -112,12 +112,11 @@ pub enum Way {
 /// Which part of a suite is run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Choice<'a> {
-    /// Only cases whose name begins so.
+    /// Only cases whose names begin with this text.
     pub only: Option<&'a str>,
-    /// At most so many runs of each case, and so many batches of each client.
+    /// Maximum number of runs of each case, and of batches of each client.
     pub runs: Option<u32>,
-    /// Without the cases of these databases, since they cannot run; programs of one are then left
-    /// out, too.
+    /// Databases that cannot run: their cases, and programs that need one, are left out.
     pub without: &'a [Engine],
 }
 
@@ -154,7 +153,8 @@ impl Choice<'_> {
             });
         }
         for case in &mut scenario.cases {
-            // So many rounds; what is done more often is so in each.
+            // The number of runs bounds the rounds; clients with several batches in a round keep
+            // them.
             let distance_ns = |client: &ClientSetup| match client.load {
                 Load::Job { every_ns, poisson: false, .. } => Some(every_ns),
                 _ => None,
@@ -169,10 +169,10 @@ impl Choice<'_> {
     }
 }
 
-/// The suite called `name`.
+/// Returns the suite called `name`.
 ///
 /// # Errors
-/// When there is none, or its file makes no sense.
+/// When there is none, or its file is invalid.
 pub fn find(name: &str) -> Result<Suite, LabError> {
     let Some((_, text)) = SUITES.iter().find(|(known, _)| *known == name) else {
         let names: Vec<&str> = SUITES.iter().map(|(name, _)| *name).collect();
@@ -188,7 +188,7 @@ pub fn find(name: &str) -> Result<Suite, LabError> {
 }
 
 impl Suite {
-    /// The live workload, in minutes or as long as the article's.
+    /// Returns the live plan: shortened to minutes, or as long as the article's.
     #[must_use]
     pub fn live_plan(&self, is_full: bool) -> &Plan {
         match is_full {
@@ -197,7 +197,7 @@ impl Suite {
         }
     }
 
-    /// Published figures.
+    /// Returns the number of published figures.
     #[must_use]
     pub fn points(&self) -> usize {
         self.point.len()
@@ -205,10 +205,10 @@ impl Suite {
 }
 
 impl Plan {
-    /// The scenario with the points of the suite called `suite`, to be run: all of it, or a part.
+    /// Returns the scenario with the points of the suite called `suite`, or a part of it.
     ///
     /// # Errors
-    /// When a file makes no sense, with its line, or no case is of the name that was asked for.
+    /// When a file is invalid, with the line; or when no case has the requested name.
     pub fn read(&self, suite: &str, part: &Choice<'_>) -> Result<Ready, LabError> {
         let wrong = |error: ScenarioError| LabError::BadWorkload(error.to_string());
         let text = catalogue::find(&self.scenario).ok_or_else(|| {
@@ -217,7 +217,7 @@ impl Plan {
         let file = format!("{}.toml", self.scenario);
         let source = Source { duration_s: self.duration_s, ..Source::new(&file, text) };
         let mut scenario = scenario::read(&source).map_err(wrong)?;
-        // What the scenario expects is judged by `sim run`; here the published figures are.
+        // `sim run` judges the scenario's own expectations; here only the points count.
         scenario.comparisons.clear();
         for case in &mut scenario.cases {
             case.expectations.clear();
@@ -234,14 +234,14 @@ impl Plan {
 }
 
 impl Ready {
-    /// What came of every point, `None` of those that this scenario has no case for.
+    /// Returns our figure for every point; `None` if the scenario has no case for it.
     #[must_use]
     pub fn found(&self, results: &Results, way: Way) -> Vec<Option<result::Found>> {
         let mut checks = results.comparisons.iter();
         let found = self.points.iter().map(|point| {
             point.comparison.as_ref()?;
             let check = checks.next()?;
-            // Fewer runs than the suite has do not vary, say.
+            // With fewer runs than the suite has, figures such as a variation may be missing.
             let may_lack = point.comparison.as_ref().is_some_and(|compared| compared.may_lack())
                 && (self.is_part || (way == Way::InVirtualTime && point.is_live_only));
             (check.value.is_some() || !may_lack).then(|| result::Found {

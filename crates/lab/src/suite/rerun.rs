@@ -1,8 +1,8 @@
-//! A suite that is run again: what this machine can run of it, in virtual time and live.
+//! The repetition of a suite on this machine, in virtual time and live.
 //!
-//! [`Rerun`] is given a suite and the part of it that is wanted, and adds what comes to one
-//! [`SuiteResult`]. A plan that cannot be read, or a load that cannot be run at all, is an error; a
-//! figure that is not met is in the result.
+//! [`Rerun`] gets a suite and the requested part of it, and adds all results to one
+//! [`SuiteResult`]. A plan that cannot be read, and a load that cannot be run at all, is an error.
+//! A figure that is not met is part of the result.
 
 use std::path::Path;
 use std::time::Duration;
@@ -18,39 +18,39 @@ use evenkeel_engine::IoMode;
 use evenkeel_sim::scenario::program::Engine;
 use evenkeel_sim::world::run::{self, CaseResults};
 
-/// Longest wait, after Ctrl-C, until a run has taken down what it had mounted.
+/// Longest wait, after Ctrl-C, until a run has taken its mounts down.
 const STOP_MAX: Duration = Duration::from_secs(60);
-/// And how long for its end once the kernel answers everything with an error.
+/// Longest wait for the same after the kernel fails all requests.
 const GIVEN_UP_MAX: Duration = Duration::from_secs(10);
-/// Distance of two looks whether it has.
+/// Time between two checks for it.
 const STOP_LOOK: Duration = Duration::from_millis(50);
 
-/// A suite that is run again.
+/// The repetition of a suite.
 #[derive(Debug)]
 pub struct Rerun<'a> {
     name: &'a str,
     suite: &'a Suite,
     part: Choice<'a>,
-    /// What has come so far.
+    /// The results so far.
     pub result: SuiteResult,
 }
 
-/// What is to be run live.
+/// A live workload that this machine can run.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Prepared {
-    /// The scenario, without what cannot run here.
+    /// The scenario, without the cases that cannot run here.
     pub ready: Ready,
     files: Files,
 }
 
 impl<'a> Rerun<'a> {
-    /// Nothing was run yet.
+    /// Creates an empty result.
     #[must_use]
     pub fn begin(name: &'a str, suite: &'a Suite, part: Choice<'a>) -> Self {
         Self { name, suite, part, result: SuiteResult::begin(name, suite) }
     }
 
-    /// The workload in virtual time.
+    /// Returns the workload of virtual time.
     ///
     /// # Errors
     /// If the suite has no such part.
@@ -58,7 +58,8 @@ impl<'a> Rerun<'a> {
         self.suite.simulate.read(self.name, &self.part)
     }
 
-    /// Runs a workload in virtual time; its I/Os. `progress` is called after each case.
+    /// Runs a workload in virtual time; returns its number of I/Os. `progress` is called after each
+    /// case.
     ///
     /// # Errors
     /// If the scenario cannot be simulated.
@@ -74,11 +75,12 @@ impl<'a> Rerun<'a> {
         Ok(results.cases.iter().map(|case| case.ios).sum())
     }
 
-    /// Finds out what this machine can run live: at full length or not, with file systems or
-    /// without. What is left out is a warning of the result, and `progress` is called with it.
+    /// Returns the part of the live workload that this machine can run: at full length or not, with
+    /// file systems or without. Each part that is left out becomes a warning of the result, and
+    /// `progress` is called with it.
     ///
     /// # Errors
-    /// If the suite has no such part, or nothing of it can run here.
+    /// If the suite has no such part, or this machine can run none of it.
     pub fn prepare(
         &mut self,
         is_full: bool,
@@ -94,12 +96,12 @@ impl<'a> Rerun<'a> {
         let files = if may_mount { files(&all, &mut skipped) } else { Files::None };
         let without = left_out(&all, files, &mut skipped);
         let mut ready = plan.read(self.name, &Choice { without: &without, ..self.part })?;
-        // Some programs have no meaning without a file system.
+        // Some programs cannot run without a file system.
         ready.is_part |= files == Files::None;
         Ok(Prepared { ready, files })
     }
 
-    /// Runs it live, on a data plane that talks to the kernel in this way; `folder` holds its
+    /// Runs it live, on a data plane that uses this interface of the kernel; `folder` holds its
     /// socket, logs and mounts. `progress` is called about once a second with the case's label.
     ///
     /// # Errors
@@ -119,7 +121,8 @@ impl<'a> Rerun<'a> {
     }
 }
 
-/// Whether file systems are mounted for a scenario.
+/// Returns the way in which the requests of a scenario are made, and reports why file systems
+/// cannot be mounted.
 fn files(ready: &Ready, skipped: &mut dyn FnMut(String)) -> Files {
     let has_files = live::has_files(&ready.scenario);
     if !has_files && live::engines(&ready.scenario).is_empty() {
@@ -135,7 +138,7 @@ fn files(ready: &Ready, skipped: &mut dyn FnMut(String)) -> Files {
     }
 }
 
-/// The databases of a scenario that cannot run.
+/// Returns the databases of a scenario that cannot run.
 fn left_out(ready: &Ready, files: Files, skipped: &mut dyn FnMut(String)) -> Vec<Engine> {
     let unmounted = || mounts::probe().or_else(|| Some("nothing is to be mounted".to_owned()));
     let mut without = Vec::new();
@@ -151,10 +154,10 @@ fn left_out(ready: &Ready, files: Files, skipped: &mut dyn FnMut(String)) -> Vec
     without
 }
 
-/// After Ctrl-C: waits until the run has taken down what it has mounted below a folder, then takes
-/// down the rest; returns what stays.
+/// Waits after Ctrl-C until the run has taken down its mounts below a folder, and takes down the
+/// rest. Returns descriptions of those that stay.
 ///
-/// The data plane must live until then, for what is mounted is in use until the pass that runs has
+/// The data plane must serve until then, since the mounts are in use until the present pass has
 /// ended.
 #[must_use]
 pub fn take_down(folder: &Path) -> Vec<String> {
@@ -165,7 +168,7 @@ pub fn take_down(folder: &Path) -> Vec<String> {
         }
     };
     wait(STOP_MAX);
-    // What a program has left to be written may take minutes.
+    // Write-back of a program's dirty data may take minutes.
     if mounts::is_any_below(folder) {
         mounts::give_up_below(folder);
         wait(GIVEN_UP_MAX);

@@ -1,4 +1,4 @@
-//! What came of a suite, as JSON: the master of which tables, pages and comparisons are made.
+//! The result of a suite as JSON. Tables, pages and comparisons are made from it.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,20 +14,20 @@ use evenkeel_sim::world::run::Results;
 
 pub use super::configuration::{Configuration, Run, SEPARATOR};
 
-/// Names the shape of the JSON. It changes when a reader of the old shape would misread the new
+/// The version of the JSON's schema. It changes if a reader of the old schema would misread the new
 /// one.
 pub const SCHEMA: &str = "evenkeel-result/1";
 
-/// The verdict of a point that is not what it must be.
+/// The verdict of a point that is broken.
 pub const BROKEN: &str = "BROKEN";
-/// The verdict of one that is.
+/// The verdict of a point that is kept.
 pub const KEPT: &str = "kept";
-/// The verdict of one that is in virtual time, and live is not, which is no gate.
+/// The verdict of a point that is kept in virtual time, but not live, where it is no gate.
 pub const KEPT_VIRTUALLY: &str = "kept in virtual time";
-/// The verdict of one that is not live, where the machine was too busy to say whose fault it
-/// is.
+/// The verdict of a point that is broken live, on a machine that was too busy to hold it against
+/// the volumes.
 pub const UNDECIDED: &str = "undecided";
-/// The verdict of a point that no run had a case for.
+/// The verdict of a point for which no run had a case.
 pub const NOT_RUN: &str = "not run";
 
 /// A suite that was run.
@@ -37,76 +37,77 @@ pub struct SuiteResult {
     pub schema: String,
     /// The suite's name.
     pub suite: String,
-    /// What it shows.
+    /// A short title of the result.
     pub title: String,
     /// The article.
     pub article: String,
-    /// What was asked.
+    /// The question of the experiment.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub asked: String,
-    /// How it was measured, there and here.
+    /// The method of measurement, in the article and here.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub method: String,
-    /// What is shortened for a live run, and why that is safe.
+    /// The shortened properties of a live run, and why they do not change the result.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub scaled: String,
-    /// The call that runs it again.
+    /// The command line that repeats it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub command: String,
-    /// When it was run.
+    /// Date and time of the run.
     pub measured_at: String,
-    /// On what.
+    /// The machine and its software.
     pub environment: Environment,
     /// Load average of the last minute before the first run, in hundredths.
     pub load_before_hundredths: Option<u64>,
-    /// The same after the last.
+    /// Load average of the last minute after the last run, in hundredths.
     pub load_after_hundredths: Option<u64>,
     /// Whether no gate failed or is undecided, and no run or program failed.
     pub pass: bool,
     /// The published figures and ours.
     pub rows: Vec<Row>,
-    /// What was run live.
+    /// The live part, if it was run.
     pub live: Option<Part>,
-    /// What was run in virtual time.
+    /// The part in virtual time, if it was run.
     pub simulated: Option<Part>,
-    /// What a reader should know before believing the figures.
+    /// Warnings that limit what the figures prove.
     pub warnings: Vec<String>,
-    /// Why live figures that are broken say nothing of the volumes: the machine was busy, or
-    /// stood still.
+    /// Reasons for which broken live figures prove nothing about the volumes: the machine was busy,
+    /// or stood still.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub busy: Vec<String>,
     /// Versions of the programs that a live run has used beside the load generator.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub programs: Vec<String>,
-    /// Runs, and programs in them, that came to nothing, and why. A result with one does not pass.
+    /// Runs, and programs in them, that failed, each with the reason. A result with one does not
+    /// pass.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<String>,
 }
 
-/// Whether what is broken live may be the machine's fault.
+/// Reasons for which broken live figures may be the machine's fault.
 #[derive(Clone, Debug, Default)]
 struct Doubts {
-    /// Of any figure.
+    /// Whether any figure may be.
     of_all: bool,
-    /// The processor beside programs that their client binds as much as their volume.
+    /// Speeds of the processor beside programs that their client limits as much as their volume.
     of_programs: Speeds,
 }
 
 /// A published figure and ours.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Row {
-    /// What it is called.
+    /// The identifier of the point.
     pub id: String,
-    /// What was measured.
+    /// The measured quantity.
     pub what: String,
-    /// What the article says.
+    /// The figure in the article.
     pub published: String,
-    /// What ours must be.
+    /// The bounds of our figure.
     pub expected: String,
-    /// What to know of it.
+    /// Remarks for the reader.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub note: String,
-    /// Whether a run fails by it; else it is shown only.
+    /// Whether a run fails by it; otherwise it is only shown.
     pub gate: bool,
     /// Whether a live run fails by it, too.
     #[serde(default = "yes")]
@@ -114,13 +115,13 @@ pub struct Row {
     /// Whether the machine was too busy for `live` to be held against the volumes.
     #[serde(default, skip_serializing_if = "is_false")]
     pub is_unsafe: bool,
-    /// Ours, live.
+    /// Our live figure.
     pub live: Option<Found>,
-    /// Ours, in virtual time.
+    /// Our figure in virtual time.
     pub simulated: Option<Found>,
 }
 
-/// Text of a file whose lines end where they happen to.
+/// Joins the lines of a text in a file, which are wrapped.
 fn in_a_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -133,18 +134,18 @@ fn yes() -> bool {
     true
 }
 
-/// Our figure.
+/// A figure of ours.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Found {
-    /// As a number, in the unit of `shown`; none if there was nothing to measure.
+    /// The value in the unit of `shown`; `None` if nothing was measured.
     pub value: Option<f64>,
-    /// In words, with its unit.
+    /// The value as text, with its unit.
     pub shown: String,
-    /// Whether it is what it must be.
+    /// Whether it is within its bounds.
     pub pass: bool,
 }
 
-/// One way of running a suite.
+/// The live or the simulated part of a result.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Part {
     /// The scenario.
@@ -153,23 +154,22 @@ pub struct Part {
     pub times: u32,
     /// Day of the volume rules.
     pub as_of: String,
-    /// Seed of the first run; the next has the next one.
+    /// Seed of the first run; that of each further run is higher by one.
     pub seed: u64,
     /// The exact command lines.
     pub commands: Vec<String>,
-    /// Where the bytes were, and how: stores, file systems with their mount options, I/O
-    /// schedulers.
+    /// Descriptions of the storage: stores, file systems with their mount options, I/O schedulers.
     #[serde(default)]
     pub storage: Vec<String>,
-    /// The machine's own pauses, a run each.
+    /// The machine's pauses in each run.
     #[serde(default)]
     pub stalls: Vec<Observed>,
-    /// What was run.
+    /// The configurations that were run.
     pub configurations: Vec<Configuration>,
 }
 
 impl Part {
-    /// What a scenario came to.
+    /// Creates a part from the results of a scenario.
     #[must_use]
     pub fn of(results: &Results, times: u32, commands: Vec<String>) -> Self {
         Self {
@@ -186,7 +186,7 @@ impl Part {
 }
 
 impl SuiteResult {
-    /// Nothing was run yet.
+    /// Creates a result without runs.
     #[must_use]
     pub fn begin(name: &str, suite: &Suite) -> Self {
         Self {
@@ -213,7 +213,7 @@ impl SuiteResult {
         }
     }
 
-    /// Adds what came in virtual time.
+    /// Adds the results of virtual time.
     pub fn add_simulated(&mut self, ready: &Ready, results: &Results) {
         let scenario = &results.scenario;
         let command = format!("evenkeel sim run {scenario} --seed {}", results.seed);
@@ -221,7 +221,7 @@ impl SuiteResult {
         self.add(ready, results, Way::InVirtualTime, &Doubts::default());
     }
 
-    /// Adds what came live.
+    /// Adds the results of a live run.
     pub fn add_live(&mut self, ready: &Ready, live: &Live) {
         let mut part = Part::of(&live.results, ready.times, live.commands.clone());
         part.stalls.clone_from(&live.stalls);
@@ -282,7 +282,8 @@ impl SuiteResult {
         self.pass = is_any_run && is_kept && self.failures.is_empty();
     }
 
-    /// Whether nothing failed, and something is undecided: to be run again on a quiet machine.
+    /// Returns whether nothing is broken, but something undecided: it should be run again on a
+    /// quiet machine.
     #[must_use]
     pub fn is_undecided(&self) -> bool {
         self.has(UNDECIDED) && !self.has(BROKEN) && self.failures.is_empty()
@@ -292,7 +293,7 @@ impl SuiteResult {
         self.rows.iter().any(|row| row.verdict() == verdict)
     }
 
-    /// As JSON.
+    /// Returns the result as JSON.
     ///
     /// # Errors
     /// Never in practice: no part of a result lacks a JSON form.
@@ -302,7 +303,7 @@ impl SuiteResult {
         Ok(text)
     }
 
-    /// Reads a result back.
+    /// Parses a result.
     ///
     /// # Errors
     /// When the text is not a result, or one of another version.
@@ -318,7 +319,7 @@ impl SuiteResult {
 }
 
 impl Row {
-    /// What the row says of a run.
+    /// Returns the verdict on the row's figures.
     #[must_use]
     pub fn verdict(&self) -> &'static str {
         let gated = [(self.live_gate, &self.live), (self.gate, &self.simulated)];

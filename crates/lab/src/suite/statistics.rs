@@ -4,7 +4,7 @@ use super::configuration::Configuration;
 use evenkeel_sim::figures::stats::Sample;
 use evenkeel_sim::text;
 
-/// The headings of the columns after the configuration's name, and what is to be known of each.
+/// The headings of the columns after the configuration's name, and explanations of them.
 pub(crate) const COLUMNS: [(&str, &str); 15] = [
     ("n", "runs, or batches of a client that makes some"),
     ("of", "what is counted"),
@@ -23,11 +23,11 @@ pub(crate) const COLUMNS: [(&str, &str); 15] = [
     ("p99.9", "of the first run"),
 ];
 
-/// What stands where nothing is known.
+/// The text of an unknown value.
 const NOTHING: &str = "–";
 
-/// The cells of a configuration's row, in the order of [`COLUMNS`]. How far one run varies is not
-/// known.
+/// Returns the cells of a configuration's row, in the order of [`COLUMNS`]. The variation of a
+/// single run is unknown.
 pub(crate) fn cells(configuration: &Configuration) -> Vec<String> {
     let Sample { n, mean, min, max, sd, se, cov } = configuration.iops;
     let nothing = || NOTHING.to_owned();
@@ -52,7 +52,7 @@ pub(crate) fn cells(configuration: &Configuration) -> Vec<String> {
     cells
 }
 
-/// Small volumes move less than one a second.
+/// Formats MiB per second, with two digits if there are few: small volumes move less than one.
 fn mibps(rate: f64) -> String {
     if rate < 10.0 { format!("{rate:.2}") } else { text::rate(rate) }
 }
@@ -88,7 +88,7 @@ mod tests {
         }
     }
 
-    /// R has NA where one value is asked how it varies, and nothing where there is none.
+    /// R returns NA for the variation of one value, and for values that do not exist.
     #[test]
     fn what_is_not_known_is_a_dash_and_no_zero() {
         let first = |configuration: &Configuration| cells(configuration)[..9].join(" ");

@@ -1,4 +1,4 @@
-//! Every suite as far as virtual time goes, and what becomes of its results.
+//! Every suite in virtual time, and the output of its results.
 
 use std::collections::BTreeSet;
 
@@ -14,13 +14,13 @@ fn only_case(name: &str) -> Choice<'_> {
     Choice { only: Some(name), runs: None, ..Choice::default() }
 }
 
-/// A result in virtual time of one of the cases.
+/// Returns a result in virtual time of one of the cases.
 fn result(only: &str) -> SuiteResult {
     let (name, _) = SUITES[0];
     simulated(name, &only_case(only)).1
 }
 
-/// What is run live of a suite, in virtual time.
+/// Runs the live scenario of a suite in virtual time.
 fn simulated(name: &str, part: &Choice<'_>) -> (Ready, SuiteResult) {
     let suite = find(name).unwrap();
     let ready = suite.live.read(name, part).unwrap();
@@ -63,7 +63,7 @@ fn ids_are_in_the_page_of_the_suite() {
     }
 }
 
-/// Who reads that a figure is held to its gate should not have to look up where.
+/// The page lists every figure that is held to its gate in virtual time only.
 #[test]
 fn what_is_held_to_its_gate_in_virtual_time_only_is_listed() {
     let page = include_str!("../../../../docs/experiments/README.md");
@@ -89,7 +89,8 @@ fn what_is_held_to_its_gate_in_virtual_time_only_is_listed() {
     }
 }
 
-/// Where a result is older than some points, its page says which have come and gone since.
+/// If a result is older than some points, its page lists the points that were added and removed
+/// since.
 #[test]
 fn the_results_that_are_published_can_be_read_and_name_every_point() {
     for (name, _) in SUITES {
@@ -106,11 +107,11 @@ fn the_results_that_are_published_can_be_read_and_name_every_point() {
         let told: BTreeSet<&str> = since.split('`').skip(1).step_by(2).collect();
         let changed: BTreeSet<&str> = published.symmetric_difference(&ids).copied().collect();
         assert_eq!(told, changed, "{name}: run it again, or tell of it under \"Since then\"");
-        // What is published is kept: at full length in virtual time, and live.
+        // A published result has passed: at full length in virtual time, and live.
         assert!(result.pass, "{name}: {}", result.headline());
         for row in result.rows.iter().filter(|row| row.gate) {
             let is_kept = |found: &Option<Found>| found.as_ref().is_none_or(|found| found.pass);
-            // 128 clients take longer than a run of the others.
+            // Points of 128 clients need not be run, as they take longer than all others.
             let is_run = row.live.is_some() || row.simulated.is_some();
             assert!(is_run || row.id.starts_with("8, "), "{name}: {} was not run", row.id);
             assert!(is_kept(&row.simulated), "{name}: {} in virtual time", row.id);
@@ -118,14 +119,15 @@ fn the_results_that_are_published_can_be_read_and_name_every_point() {
         }
         let page = result.to_html().unwrap();
         is_sound(&page);
-        // Of many charts the first are seen at once, and none of a rate has an axis of two units.
+        // The first of many charts are visible at once, and no chart of a rate has an axis of two
+        // units.
         assert!(page.contains("<summary>The other charts, run to run") || *name != "desktop-suite");
         assert!(page.contains("Mean I/Os per second: filled live, outlined in virtual time."));
     }
 }
 
-/// Two scenarios of one workload: whatever is called the same in both is the same, however much
-/// shorter one of them is. What is different is told in the scenario's own words.
+/// Volumes, clients and requests with the same name in both scenarios of a suite are equal,
+/// although one scenario is shorter. Differences have other names.
 #[test]
 fn a_shortened_run_has_the_volumes_and_the_requests_of_the_long_one() {
     for (name, _) in SUITES {
@@ -148,7 +150,7 @@ fn a_shortened_run_has_the_volumes_and_the_requests_of_the_long_one() {
             for client in &case.setup.clients {
                 let known = long.setup.clients.iter().find(|known| known.name == client.name);
                 let Some(known) = known.filter(|known| !known.is_beside()) else { continue };
-                // fio's threads do not pause: said in the suite's words.
+                // fio's threads do not pause, as the suite's text says.
                 if (name, case.name.as_str())
                     == (&"batch-beside-oltp", "gp2, twice as many waiting")
                 {
@@ -162,14 +164,14 @@ fn a_shortened_run_has_the_volumes_and_the_requests_of_the_long_one() {
     }
 }
 
-/// What a volume gives a second, and without credits.
+/// Returns the rate per second of each limit of a volume, and its baseline without credits.
 fn rates(volume: &VolumeSetup) -> Vec<Option<(u64, Option<u64>)>> {
     let limits = [volume.pacing.operations, volume.pacing.bytes];
     let rate = |limit: Limit| (limit.per_second, limit.credit.map(|of| of.refill_per_second));
     limits.into_iter().map(|limit| limit.map(rate)).collect()
 }
 
-/// What a client asks for, and how many at once.
+/// Returns a client's requests: name, size, share of reads, order, FUA, and requests under way.
 fn requests(client: &ClientSetup) -> (&str, u32, u8, bool, bool, Option<u32>) {
     let Shape { block_bytes, read_percent, sequential, fua, .. } = client.shape;
     let at_once = match client.load {
@@ -228,7 +230,8 @@ fn a_page_has_every_chart_and_loads_nothing() {
     is_sound(&page);
 }
 
-/// Nothing is loaded, every tag is closed, and every place that a link names is there once.
+/// Checks that a page loads no other files, closes every tag, and has each link's target exactly
+/// once.
 fn is_sound(page: &str) {
     for needle in ["<script", "<link", "@import", "url(", "src=", "https://"] {
         assert!(!page.contains(needle), "{needle}");
@@ -248,7 +251,7 @@ fn is_sound(page: &str) {
     }
 }
 
-/// The lines of a chart are the configuration's own, and each curve has what it lived on.
+/// The lines of a chart are the configuration's limits, and each curve has its credits.
 #[test]
 fn a_page_has_the_lines_the_credits_and_the_percentiles_of_each_configuration() {
     let result = result("gp2 1 x 500");
@@ -280,7 +283,7 @@ fn a_page_has_the_lines_the_credits_and_the_percentiles_of_each_configuration() 
     let head = "in virtual time: n of mean/s 95 % interval min max SD SE CoV MiB/s latency mean \
                 p50 p95 p99 p99.9";
     assert!(text.lines().any(|line| words(line) == head), "{text}");
-    // What an older program has kept lacks all of it, and is shown.
+    // A result of an older program has none of it, and is still shown.
     let mut old = result.clone();
     for of in &mut old.simulated.as_mut().unwrap().configurations {
         (of.block_bytes, of.levels) = (0, Vec::new());
@@ -364,7 +367,7 @@ fn a_gate_that_fails_fails_the_result() {
     assert!(!SuiteResult::begin("burst-and-stripe", &suite).pass, "nothing run is no pass");
 }
 
-/// What came of a live scenario, and nothing beside it.
+/// Returns a live result of these results, and nothing else.
 fn driven(results: &run::Results) -> Live {
     Live {
         results: results.clone(),
@@ -437,7 +440,7 @@ fn what_a_row_says_of_both_ways_of_running() {
             simulated: simulated.clone(),
         };
         assert_eq!(row.verdict(), verdict, "{row:?}");
-        // A busy machine excuses what is broken live, and makes nothing kept.
+        // A busy machine excuses a figure that is broken live. It makes no figure kept.
         let is_live_only = verdict == "BROKEN" && simulated.as_ref().is_none_or(|at| at.pass);
         let busy = Row { is_unsafe: true, ..row };
         assert_eq!(busy.verdict(), if is_live_only { "undecided" } else { verdict }, "{busy:?}");
@@ -466,18 +469,18 @@ fn a_busy_machine_leaves_what_is_broken_undecided() {
     assert!(headline.contains("the machine was busy (others used <50> %): run it"), "{headline}");
     assert!(busy.to_html().unwrap().contains("? undecided</span>"));
     assert_eq!(SuiteResult::from_json(&busy.to_json().unwrap()).unwrap(), busy);
-    // No machine is so busy that volumes give more than they may.
+    // A busy machine does not excuse more than a volume's limit.
     let mut above = results.clone();
     above.comparisons[0].value = Some(6_000.0);
     assert_eq!(of(&above, &["others used 50 %"]).rows[0].verdict(), "BROKEN");
-    // What is broken without a machine is broken.
+    // A figure that is broken in virtual time is broken.
     let mut both = busy.clone();
     both.add_simulated(&ready, &results);
     assert!(!both.pass && !both.is_undecided() && both.rows[0].verdict() == "BROKEN");
 }
 
-/// A processor that is slower at times excuses what it binds by as much as it was slower, and
-/// nothing else.
+/// A processor that is slower at times excuses figures that it limits, by its own factor. It
+/// excuses no others.
 #[test]
 fn a_slower_processor_leaves_its_programs_undecided() {
     let suite = find("five-minute-job").unwrap();

@@ -9,7 +9,7 @@ use super::statistics;
 use evenkeel_sim::text::columns;
 
 impl SuiteResult {
-    /// The published figures beside ours, then what a reader should know.
+    /// Returns the published figures beside ours, followed by warnings.
     #[must_use]
     pub fn to_text(&self) -> String {
         let head = ["point", "what", "published", "must be", "live", "simulated", "verdict"];
@@ -44,7 +44,7 @@ impl SuiteResult {
         out
     }
 
-    /// The result in one sentence.
+    /// Returns the result in one sentence.
     #[must_use]
     pub fn headline(&self) -> String {
         let broken = self.rows.iter().filter(|row| row.verdict() == BROKEN).count();
@@ -83,7 +83,7 @@ impl SuiteResult {
     }
 }
 
-/// The statistics of every configuration of a part.
+/// Returns the statistics of every configuration of a part.
 fn configurations(title: &str, part: &Part) -> String {
     let mut head = vec![format!("{title}:")];
     head.extend(statistics::COLUMNS.map(|(heading, _)| heading.to_owned()));

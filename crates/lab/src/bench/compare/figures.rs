@@ -9,9 +9,9 @@ use evenkeel_sim::workload::Workload;
 const CPU_SHARE_OF_NBDKIT: f64 = 0.5;
 
 impl Comparison {
-    /// Judges the server called `ours` against those beside it that keep their bytes: IOPS at least
-    /// the best's on every row, median latency at depth 1 at most the best's, CPU time for an I/O
-    /// at most half of nbdkit's. Rows on which nobody else was measured are left out.
+    /// Judges the server called `ours` against those that keep their bytes: IOPS at least the
+    /// best's on every row, median latency at depth 1 at most the best's, CPU time for an I/O at
+    /// most half of nbdkit's. Rows without measurements of other servers are left out.
     #[must_use]
     pub fn figures(&self, ours: &str) -> Vec<Check> {
         let mut checks = Vec::new();

@@ -1,9 +1,9 @@
-//! The least that a server can do on a socket: an NBD server that keeps nothing. What it costs is
-//! what the socket costs; no server that waits, receives and sends by system calls costs less.
+//! An NBD server that keeps no data: the least that a server can cost on a socket. Its cost is that
+//! of the socket. No server that waits, receives and sends by system calls costs less.
 //!
-//! A thread for each connection receives what is there, and answers all requests that are whole
-//! with one send. Reads get the same memory again and again, what is written is received and
-//! forgotten. There is no store, no queue, no limit and no second look at what was asked.
+//! A thread for each connection receives the available bytes, and answers all complete requests
+//! with one send. Reads return the same memory again and again; written bytes are received and
+//! dropped. It has no store, queue or limits, and validates no request twice.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -22,10 +22,10 @@ const INPUT_BYTES: usize = 256 << 10;
 /// Pieces of memory that the kernel takes with one call.
 const PARTS_MAX: usize = 1_024;
 
-/// What every read returns, as often as it takes.
+/// The bytes that reads return, repeatedly.
 static PAGE: [u8; 64 << 10] = [1; 64 << 10];
 
-/// Serves one export of `size_bytes`, whatever it is called, on a unix socket.
+/// Serves one export of `size_bytes`, under any name, on a unix socket.
 ///
 /// # Errors
 /// When the socket cannot be made or no connection be accepted.
@@ -37,7 +37,7 @@ pub fn serve_unix(socket: &Path, size_bytes: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// The same on TCP.
+/// Serves one export of `size_bytes`, under any name, on TCP.
 ///
 /// # Errors
 /// When the address is taken or no connection can be accepted.
@@ -55,7 +55,7 @@ fn serve(stream: &mut (impl Read + Write), size_bytes: u64) -> io::Result<()> {
     let mut input = vec![0; INPUT_BYTES];
     let (terms, mut end) = shake_hands(stream, size_bytes, &mut input)?;
     let mut batch = Batch::default();
-    // A request, and how much of its payload is missing.
+    // A request, and the number of bytes that are missing of its payload.
     let mut arriving: Option<(RequestHeader, usize)> = None;
     loop {
         let mut start = 0;
@@ -88,14 +88,14 @@ fn serve(stream: &mut (impl Read + Write), size_bytes: u64) -> io::Result<()> {
     }
 }
 
-/// A request, and of how many bytes the payload behind it is.
+/// Parses a request. Returns it, and the length of its payload in bytes.
 fn begin(head: &[u8; REQUEST_BYTES], terms: &Terms) -> io::Result<(RequestHeader, usize)> {
     let header = RequestHeader::decode(head).map_err(|bad| closed(&bad))?;
     let payload = header.payload_bytes(terms).map_err(|large| closed(&large))?;
     Ok((header, payload as usize))
 }
 
-/// Agrees on the one export; how many bytes of `input` are there behind the handshake.
+/// Negotiates the one export. Returns the number of bytes in `input` after the handshake.
 fn shake_hands(
     stream: &mut (impl Read + Write),
     size_bytes: u64,
@@ -130,11 +130,11 @@ fn closed(reason: &dyn std::fmt::Display) -> io::Error {
     io::Error::other(reason.to_string())
 }
 
-/// Replies that leave together.
+/// Replies that are sent together.
 #[derive(Default)]
 struct Batch {
     heads: Vec<u8>,
-    /// Where in `heads` a payload follows, and of how many bytes.
+    /// Positions in `heads` after which a payload follows, each with the payload's length in bytes.
     payloads: Vec<(usize, usize)>,
 }
 
@@ -149,7 +149,7 @@ impl Batch {
         };
         let head = match operation {
             Ok(Operation::Read) => terms.read_head(cookie, header.offset, header.length),
-            // It would be a statement about bytes that nobody keeps.
+            // Its answer would describe stored bytes, and there are none.
             Ok(Operation::BlockStatus) => terms.failure(cookie, ErrorCode::NotSupported),
             Ok(_) => terms.success(cookie),
             Err(code) => terms.failure(cookie, code),
@@ -172,7 +172,7 @@ impl Batch {
         }
         slices.push(IoSlice::new(&self.heads[from..]));
         let mut left = &mut slices[..];
-        // Takes empty ones off, too.
+        // This also removes empty slices from the front.
         IoSlice::advance_slices(&mut left, 0);
         while !left.is_empty() {
             let count = stream.write_vectored(&left[..left.len().min(PARTS_MAX)])?;
@@ -193,7 +193,7 @@ mod tests {
 
     const SIZE_BYTES: u64 = 4 << 20;
 
-    /// What a client makes of the floor while it lasts.
+    /// Serves one client while `work` runs. Returns the result of `work`.
     fn with_client<T>(work: impl FnOnce(&mut Connection) -> T) -> T {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("floor.socket");

@@ -28,7 +28,7 @@ use crate::{LabError, clock};
 use evenkeel_core::ids::VolumeId;
 use evenkeel_sim::workload::{Pattern, Workload};
 
-/// What tables call the server of [`floor`].
+/// The name of the server of [`floor`] in tables.
 pub const FLOOR: &str = "floor";
 
 /// The one volume of our own server.
@@ -40,14 +40,14 @@ const SIZE: PeerSize = PeerSize { mib: 256 };
 /// Time that starting and filling the servers may take, beside the runs.
 const SET_UP_MAX: Duration = Duration::from_secs(300);
 
-/// What to compare.
+/// The configuration of a comparison.
 #[derive(Clone, Debug)]
 pub struct CompareConfig {
     /// The servers, in the order of the table's columns.
     pub peers: Vec<Peer>,
     /// The rows of work.
     pub rows: Vec<Workload>,
-    /// How to reach the servers.
+    /// The ways to connect to the servers.
     pub transports: Vec<Transport>,
     /// Times each row visits each server; the median is reported.
     pub rounds: u32,
@@ -77,13 +77,13 @@ pub struct Sample {
 pub struct Cell {
     /// The row.
     pub workload: Workload,
-    /// How the server was reached.
+    /// The way in which clients connected.
     pub transport: Transport,
     /// The server's name.
     pub peer: String,
-    /// Whether the server keeps what is written; only such servers can be the best.
+    /// Whether the server keeps written bytes; only such servers can be the best.
     pub keeps_bytes: bool,
-    /// One sample a round.
+    /// One sample for each round.
     pub samples: Vec<Sample>,
 }
 
@@ -94,18 +94,18 @@ pub struct Comparison {
     pub schema: String,
     /// When it was measured.
     pub measured_at: String,
-    /// On what.
+    /// The machine and its software.
     pub environment: Environment,
     /// The servers' names and exact command lines.
     pub servers: Vec<(String, String)>,
-    /// One for each row, transport and server, in that order.
+    /// One cell for each row, transport and server, in that order.
     pub cells: Vec<Cell>,
-    /// What a reader should know before believing the figures.
+    /// Warnings that limit what the figures prove.
     pub warnings: Vec<String>,
 }
 
 impl Cell {
-    /// The median of each figure over the rounds.
+    /// Returns the median of each figure over the rounds.
     #[must_use]
     pub fn median(&self) -> Sample {
         let median = |figure: fn(&Sample) -> f64| median(&self.samples, figure);
@@ -118,12 +118,12 @@ impl Cell {
 }
 
 impl CompareConfig {
-    /// The published table: an unlimited volume of ours beside nbdkit, qemu-storage-daemon and the
-    /// [`floor`], with runs of so many seconds. The folders are an empty one for sockets and logs,
-    /// and one in memory.
+    /// Returns the published comparison: an unlimited volume of ours beside nbdkit,
+    /// qemu-storage-daemon and the [`floor`], with runs of `seconds` seconds. The folders are an
+    /// empty one for sockets and logs, and one in memory.
     ///
     /// # Errors
-    /// If the system does not say where this program is.
+    /// If the system does not report the path of this program.
     pub fn published(
         seconds: u32,
         rounds: u32,
@@ -147,7 +147,7 @@ impl CompareConfig {
     }
 }
 
-/// This program as one server of the comparison, called `name`: one of its hidden verbs.
+/// Returns this program as one server of the comparison, called `name`: one of its hidden verbs.
 fn this_program(name: &str, verb: &str, keeps_bytes: bool) -> Result<Peer, LabError> {
     let program = path_of_this_program()?.to_string_lossy().into_owned();
     let command = |listen: [&str; 2]| {
@@ -165,8 +165,8 @@ fn this_program(name: &str, verb: &str, keeps_bytes: bool) -> Result<Peer, LabEr
     })
 }
 
-/// The rows of the published table: 4 KiB random read and write at depth 1, 32 and 128, and 64 KiB
-/// at 16.
+/// Returns the rows of the published table: 4 KiB random read and write at depth 1, 32 and 128, and
+/// 64 KiB at 16.
 #[must_use]
 fn standard_rows(duration_s: u32) -> Vec<Workload> {
     let mut rows = Vec::new();
@@ -182,8 +182,8 @@ fn standard_rows(duration_s: u32) -> Vec<Workload> {
     rows
 }
 
-/// Starts the servers, runs every row on each in turn, and stops them. `progress` is told what runs
-/// next.
+/// Starts the servers, runs every row on each in turn, and stops them. `progress` is called with
+/// the name of each run before it begins.
 ///
 /// # Errors
 /// When a server or fio is missing, fails, or the deadline passes. Nothing is left running.
@@ -239,7 +239,8 @@ pub fn compare(
     })
 }
 
-/// Rows outermost, then transports, then servers: neighbours in time are what is compared.
+/// Returns the cells in the order of their runs: rows outermost, then transports, then servers, so
+/// that the compared runs are neighbours in time.
 fn empty_cells(config: &CompareConfig) -> Vec<Cell> {
     let mut cells = Vec::new();
     for &workload in &config.rows {
@@ -253,8 +254,8 @@ fn empty_cells(config: &CompareConfig) -> Vec<Cell> {
     cells
 }
 
-/// Sequential writes that touch the whole export, so that no server answers from holes. Long enough
-/// for the slowest at 250 MiB/s.
+/// Returns sequential writes that touch the whole export, so that no server answers from holes.
+/// They are long enough for the slowest server at 250 MiB/s.
 fn filling(size: PeerSize) -> Workload {
     let seconds = u32::try_from(size.bytes() / (250 << 20)).unwrap_or(u32::MAX).clamp(1, 60);
     Workload { pattern: Pattern::Sequential, ..Workload::random_write(1 << 20, 4, seconds) }

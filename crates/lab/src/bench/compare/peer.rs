@@ -14,13 +14,13 @@ use crate::bench::child::Guarded;
 use crate::{LabError, clock};
 use evenkeel_sim::text;
 
-/// How long a server may take until it accepts connections.
+/// Longest wait until a server accepts connections.
 const START: Duration = Duration::from_secs(20);
 
-/// How long a server may take to end when asked; then it is killed.
+/// Longest wait for a server to end when asked; then it is killed.
 const STOP: Duration = Duration::from_secs(5);
 
-/// How a server is reached.
+/// A way to connect to a server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Transport {
@@ -43,7 +43,7 @@ pub struct PeerSize {
 /// on, the TCP port on 127.0.0.1, a file of its own in memory, and the size in bytes.
 #[derive(Clone, Debug)]
 pub struct Peer {
-    /// What the table calls it.
+    /// The server's name in the table.
     pub name: String,
     /// The package that holds the program, for the message when it is missing.
     pub package: &'static str,
@@ -55,62 +55,62 @@ pub struct Peer {
     pub tcp: Vec<String>,
     /// Whether `{file}` must exist with its full size before the start.
     pub needs_file: bool,
-    /// Whether it keeps what is written. One that does not is shown as an upper bound: it is never
+    /// Whether it keeps written bytes. One that does not is shown as an upper bound: it is never
     /// the best that others are compared with.
     pub keeps_bytes: bool,
 }
 
-/// Where servers put what they need.
+/// The places for the servers' files.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place<'a> {
     /// For sockets.
     pub(crate) folder: &'a Path,
     /// For files that hold exports.
     pub(crate) files: &'a Path,
-    /// Of each export.
+    /// The size of each export.
     pub(crate) size: PeerSize,
 }
 
-/// A server that accepts connections. Dropping it stops it and removes what it left.
+/// A server that accepts connections. Dropping it stops it and removes its files.
 pub(crate) struct Running {
     pub(crate) name: String,
     pub(crate) transport: Transport,
     pub(crate) uri: NbdUri,
     pub(crate) command: String,
-    /// Where it listens, if that is a unix socket.
+    /// The path of its socket, if it listens on a unix socket.
     pub(crate) socket: PathBuf,
     child: Guarded,
     litter: Vec<PathBuf>,
 }
 
 impl PeerSize {
-    /// In bytes.
+    /// Returns the size in bytes.
     #[must_use]
     pub fn bytes(self) -> u64 {
         u64::from(self.mib) << 20
     }
 }
 
-/// nbdkit's memory plugin: one of the fastest NBD servers there are.
+/// Returns nbdkit's memory plugin, one of the fastest NBD servers.
 #[must_use]
 pub fn nbdkit_memory() -> Peer {
     nbdkit("nbdkit memory", "memory", "size={size}", false)
 }
 
-/// nbdkit's file plugin on a file.
+/// Returns nbdkit's file plugin on a file.
 #[must_use]
 pub fn nbdkit_file() -> Peer {
     nbdkit("nbdkit file", "file", "{file}", true)
 }
 
-/// qemu-storage-daemon on a file in memory.
+/// Returns qemu-storage-daemon on a file in memory.
 #[must_use]
 pub fn qemu_file() -> Peer {
     qemu("qemu file", "driver=file,node-name=disk,filename={file}", true)
 }
 
-/// qemu-storage-daemon on a file of a disk, past the page cache, held to so many I/Os of up to
-/// 256 KiB per second by a throttle group.
+/// Returns qemu-storage-daemon on a file of a disk, without the page cache, limited to `iops` I/Os
+/// of up to 256 KiB per second by a throttle group.
 #[must_use]
 pub(crate) fn qemu_limited(iops: u32) -> Peer {
     let mut peer = qemu(
@@ -127,7 +127,7 @@ pub(crate) fn qemu_limited(iops: u32) -> Peer {
     peer
 }
 
-/// nbdkit's memory plugin behind its `rate` filter: so many bytes per second for reads, and as many
+/// Returns nbdkit's memory plugin behind its `rate` filter, with this limit for reads and the same
 /// for writes.
 #[must_use]
 pub(crate) fn nbdkit_limited(bytes_per_second: u64) -> Peer {
@@ -223,7 +223,7 @@ impl Peer {
             return Err(LabError::BadWorkload(what));
         };
         let mut server = Command::new(program);
-        // Where it is looked for after a run that was killed.
+        // A later run finds it by this folder if this run is killed.
         server.args(rest).current_dir(place.folder).stdout(Stdio::null());
         let child = Guarded::spawn(&mut server, self.package)?;
         let uri = match transport {
@@ -275,7 +275,7 @@ impl Drop for Running {
     fn drop(&mut self) {
         self.child.stop(STOP);
         for path in &self.litter {
-            // It may have cleaned up behind itself.
+            // The server may have removed it already.
             let _ = std::fs::remove_file(path);
         }
     }
@@ -290,7 +290,8 @@ impl fmt::Display for Transport {
     }
 }
 
-/// A port that was free a moment ago. A server that finds it taken fails to start, and says so.
+/// Returns a port that was free a moment ago. A server that finds it taken fails to start, and says
+/// so.
 fn free_port() -> Result<SocketAddr, LabError> {
     let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let bound = TcpListener::bind(local).and_then(|listener| listener.local_addr());

@@ -13,7 +13,7 @@ const HEADINGS: [&str; 8] =
 const LEFT: [bool; 8] = [true, true, false, false, false, false, false, false];
 
 impl Comparison {
-    /// The transports that were measured, in their order.
+    /// Returns the transports that were measured, in order.
     pub(super) fn transports(&self) -> Vec<Transport> {
         let mut transports: Vec<Transport> = Vec::new();
         for cell in &self.cells {
@@ -24,7 +24,7 @@ impl Comparison {
         transports
     }
 
-    /// The cells of one transport, one group a row.
+    /// Returns the cells of one transport, one group for each row.
     pub(super) fn rows(&self, transport: Transport) -> Vec<(Workload, Vec<&Cell>)> {
         let mut rows: Vec<(Workload, Vec<&Cell>)> = Vec::new();
         for cell in self.cells.iter().filter(|cell| cell.transport == transport) {
@@ -88,7 +88,8 @@ fn row_lines(workload: &Workload, cells: &[&Cell]) -> Vec<Vec<String>> {
     cells.iter().enumerate().map(line).collect()
 }
 
-/// `1.00` for the best that keeps bytes; a dash where there is nothing to compare with.
+/// Returns the ratio, which is `1.00` for the best that keeps bytes; a dash if there is none to
+/// compare with.
 fn ratio(value: f64, best: f64) -> String {
     if best > 0.0 { format!("{:.2}", value / best) } else { "-".to_string() }
 }

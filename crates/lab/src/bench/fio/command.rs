@@ -10,7 +10,7 @@ use evenkeel_sim::workload::{Pattern, Workload};
 /// a record.
 const LOG_ENTRIES: u32 = 1 << 20;
 
-/// The whole command line, the program first. Each job's options stand after its `--name`.
+/// Returns the whole command line, the program first. Each job's options follow its `--name`.
 pub(super) fn arguments(jobs: &[Job], detail: Detail, log_prefixes: &[PathBuf]) -> Vec<String> {
     let mut arguments: Vec<String> = [
         "fio",
@@ -25,7 +25,7 @@ pub(super) fn arguments(jobs: &[Job], detail: Detail, log_prefixes: &[PathBuf]) 
         "--clocksource=clock_gettime",
         // Blocks are drawn with replacement; a map of visited blocks would cost memory and time.
         "--norandommap=1",
-        // Submission and completion latencies apart are two more logs that nobody reads.
+        // Separate logs of submission and completion latencies are not used here.
         "--disable_slat=1",
         "--disable_clat=1",
         "--lat_percentiles=1",
@@ -77,7 +77,7 @@ fn job_arguments(job: &Job, arguments: &mut Vec<String>) {
     arguments.push(format!("--randseed={seed}"));
 }
 
-/// fio takes some characters of a name as its own; the name is only a label here.
+/// Returns a name without characters that have a meaning to fio; it is only a label here.
 fn job_name(name: &str) -> String {
     let keep = |c: char| if c.is_alphanumeric() || "-_.".contains(c) { c } else { '_' };
     name.chars().map(keep).collect()

@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 use crate::{LabError, environment};
 use evenkeel_sim::text;
 
-/// What fio keeps of an I/O in memory until its run is over; the line of its log that it then
-/// writes is shorter.
+/// Bytes of memory that fio keeps for each I/O until its run ends. The line in its log, which it
+/// writes then, is shorter.
 const IO_BYTES: u64 = 40;
 
-/// What the kernel calls a file system in memory.
+/// The kernel's identifier of a file system in memory.
 const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
 
-/// What there is for logs in a folder.
+/// The room for logs in a folder.
 #[derive(Clone, Debug)]
 pub(in crate::bench) struct Room {
     folder: PathBuf,
@@ -20,33 +20,34 @@ pub(in crate::bench) struct Room {
     memory_bytes: u64,
 }
 
-/// What does not fit.
+/// A lack of room for logs.
 #[derive(Debug)]
 pub(in crate::bench) struct Shortage {
     /// GiB that are needed.
     pub needed_gib: String,
-    /// How many are free, and where.
+    /// The free GiB, with their place.
     pub free: String,
-    /// What helps.
+    /// A remedy, for the message.
     pub next: &'static str,
 }
 
 impl Room {
-    /// What is free now; of memory three quarters, for others want some, too.
+    /// Returns the room that is free now. Of memory it counts three quarters, as other programs
+    /// need some, too.
     ///
     /// # Errors
-    /// When the system does not tell how full the disk of the folder is.
+    /// If the system does not report the free space of the folder's disk.
     pub fn of(folder: &Path) -> Result<Self, LabError> {
         let stat = rustix::fs::statvfs(folder).map_err(|error| {
             LabError::io("cannot tell how full the disk is of", folder)(error.into())
         })?;
         let disk_bytes = match stat.f_blocks {
-            // Some file systems do not know.
+            // Some file systems do not report their size.
             0 => u64::MAX,
             _ => stat.f_bavail.saturating_mul(stat.f_frsize),
         };
         let memory_bytes = environment::available_memory_bytes().unwrap_or(u64::MAX);
-        // In such a folder the log is memory as well, while that of fio is not given back yet.
+        // In such a folder the log takes memory, too, while fio has not yet released its own.
         let is_memory = rustix::fs::statfs(folder).is_ok_and(|of| of.f_type == TMPFS_MAGIC);
         let copies = if is_memory { 2 } else { 1 };
         Ok(Self::with(folder, disk_bytes, memory_bytes / 4 * 3 / copies))
@@ -56,7 +57,7 @@ impl Room {
         Self { folder: folder.to_owned(), disk_bytes, memory_bytes }
     }
 
-    /// What is missing for so many I/Os; `None` if nothing.
+    /// Returns the shortage of room for this number of I/Os; `None` if they fit.
     pub fn shortage(&self, ios: u64) -> Option<Shortage> {
         let needed = ios.saturating_mul(IO_BYTES);
         let (free, place, next) = if needed > self.disk_bytes {
@@ -90,15 +91,15 @@ mod tests {
         assert!(room.disk_bytes > 0 && room.shortage(1).is_none(), "{room:?}");
         let memory = environment::available_memory_bytes().unwrap();
         assert!((1..memory).contains(&room.memory_bytes), "{room:?} of {memory}");
-        // More than any machine has.
+        // More I/Os than any machine has room for.
         assert!(room.shortage(u64::MAX).is_some());
-        // It is memory, and has no disk whose blocks are counted.
+        // `/proc` is in memory, and reports no size.
         let proc = Room::of(Path::new("/proc")).unwrap();
         assert_eq!(proc.disk_bytes, u64::MAX);
         assert!(Room::of(&folder.path().join("none")).is_err());
     }
 
-    /// Where the log is memory as well, half as many I/Os have room.
+    /// If the log is in memory as well, half as many I/Os fit.
     #[test]
     fn a_log_in_memory_takes_its_own() {
         let [disk, memory] = [Path::new("/sys"), Path::new("/dev/shm")]

@@ -21,14 +21,15 @@ pub(super) struct Counted {
     pub(super) latency_per_second: Vec<LatencySummary>,
 }
 
-/// Whether a path is the latency log of job `index`: fio appends its own job number to our prefix.
+/// Returns whether a path is the latency log of job `index`: fio appends its own job number to our
+/// prefix.
 pub(super) fn belongs_to(path: &Path, index: usize) -> bool {
     let name = path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
     let rest = name.strip_prefix(&format!("v{index}_lat.")).and_then(|r| r.strip_suffix(".log"));
     rest.is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
 }
 
-/// Counts a log; `each` hears of every I/O. Memory is bounded by the run's length, not by the
+/// Counts a log; `each` is called with every I/O. Memory is bounded by the run's length, not by the
 /// number of I/Os.
 pub(super) fn read(
     mut log: impl BufRead,
@@ -56,7 +57,7 @@ pub(super) fn read(
     Ok(Counted { series, latency, latency_per_second })
 }
 
-/// What a whole line says; `None` when it is cut short or not made of numbers.
+/// Parses a whole line; returns `None` if it is cut short or not made of numbers.
 fn parse(line: &[u8]) -> Option<Completion> {
     let line = std::str::from_utf8(line.strip_suffix(b"\n")?).ok()?;
     let mut fields = line.split(',').map(|field| field.trim().parse::<u64>().ok());

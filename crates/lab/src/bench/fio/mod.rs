@@ -38,14 +38,14 @@ const PACKAGE: &str = "fio";
 /// hang, not to judge.
 const GRACE: Duration = Duration::from_secs(60);
 
-/// The part of a workload's time that fio gets beyond it to write its logs, which it does at the
-/// end and all at once.
+/// fio writes its logs at the end, all at once. For that it gets this part of the workload's
+/// duration in addition.
 const LOG_SHARE: u32 = 10;
 
-/// What fio ends with, and every shell, when a signal has ended it.
+/// Exit statuses from here on, of fio and of shells, mean that a signal ended the program.
 const ENDED_EARLY: i32 = 128;
 
-/// The shortest span of which progress is reported.
+/// The shortest span for which a rate is reported as progress, in milliseconds.
 const PROGRESS_MS_MIN: u64 = 500;
 
 /// Volumes one run drives at most: each is a thread of fio and a log file.
@@ -54,20 +54,20 @@ pub const JOBS_MAX: usize = 64;
 /// One volume to drive.
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// What the volume is called in progress and reports.
+    /// The volume's name in progress and reports.
     pub name: String,
-    /// Where it is.
+    /// The volume, file or device to drive.
     pub target: Target,
-    /// What to do to it.
+    /// The load on it.
     pub workload: Workload,
 }
 
-/// What was measured on one volume.
+/// The measurement of one volume.
 #[derive(Clone, Debug)]
 pub struct Measurement {
     /// The job's name.
     pub name: String,
-    /// What was done.
+    /// The load on it.
     pub workload: Workload,
     /// Completions per millisecond. Empty when the run was [`Detail::Totals`].
     pub series: Series,
@@ -79,12 +79,12 @@ pub struct Measurement {
     pub ios_total: u64,
     /// fio's own run time of this job in milliseconds.
     pub runtime_ms: u64,
-    /// When the job began, in milliseconds since 1970: time 0 of its series. `None` when fio did
-    /// not tell.
+    /// Start of the job, in milliseconds since 1970: time 0 of its series. `None` if fio did not
+    /// report it.
     pub started_unix_ms: Option<u64>,
-    /// What fio reported as failed, if anything did.
+    /// fio's report of failed I/Os, if there were any.
     pub error: Option<String>,
-    /// When the server closed the connection, in milliseconds after the start, if it did.
+    /// Time at which the server closed the connection, in milliseconds after the start, if it did.
     pub gone_after_ms: Option<u64>,
 }
 
@@ -100,12 +100,12 @@ pub struct Run {
     /// Wall-clock time from the call until fio ended; the load began no later than its length
     /// before that.
     pub elapsed: Duration,
-    /// What a reader should know before believing the figures.
+    /// Warnings that limit what the figures prove.
     pub warnings: Vec<String>,
 }
 
 impl Run {
-    /// Refuses a run in which I/Os failed; `label` is what it is a run of.
+    /// Returns an error for a run with failed I/Os; `label` names the run.
     ///
     /// # Errors
     /// When there is a job with I/O errors.
@@ -118,30 +118,31 @@ impl Run {
         self.measurements.iter().find_map(told).map_or(Ok(()), Err)
     }
 
-    /// When the first job began, in milliseconds since 1970; `None` if fio did not tell.
+    /// Returns the start of the first job, in milliseconds since 1970; `None` if fio did not report
+    /// it.
     #[must_use]
     pub fn started_unix_ms(&self) -> Option<u64> {
         self.measurements.iter().filter_map(|of| of.started_unix_ms).min()
     }
 }
 
-/// How much of a run is kept.
+/// The amount of detail that is kept of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Detail {
     /// Every I/O is logged and counted: for verdicts.
     EveryIo,
-    /// fio's totals only: for the fastest servers, whose load generator should do nothing else.
+    /// Only fio's totals: for the fastest servers, whose load generator should do nothing else.
     Totals,
 }
 
 /// The priority of fio for processor time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Standing {
-    /// That of this process.
+    /// The priority of this process.
     #[default]
     Same,
-    /// Real-time where the kernel allows it, otherwise that of this process. For loads whose rates
-    /// are bounded: nothing else bounds the processor time of such a client.
+    /// Real-time if the kernel allows it, otherwise the priority of this process. For loads whose
+    /// rates are limited: nothing else limits the processor time of such a client.
     RealTime,
 }
 
@@ -152,16 +153,16 @@ const REAL_TIME: [&str; 3] = ["chrt", "--rr", "1"];
 /// One I/O of a job's log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Completion {
-    /// When it was done, in whole milliseconds after the job's start.
+    /// Time of completion, in whole milliseconds after the job's start.
     pub time_ms: u64,
-    /// From submission to completion.
+    /// Time from submission to completion.
     pub latency_ns: u64,
-    /// Its size.
+    /// Size of the I/O.
     pub bytes: u64,
 }
 
 impl Completion {
-    /// The same I/O by a clock that began so much earlier.
+    /// Returns the same I/O with its time later by `ms`, as a clock shows it that began earlier.
     #[must_use]
     pub fn later(self, ms: u64) -> Self {
         Self { time_ms: self.time_ms.saturating_add(ms), ..self }
@@ -177,16 +178,16 @@ pub struct VolumeProgress {
     pub iops: f64,
     /// I/Os so far.
     pub ios_total: u64,
-    /// How long this job has run, in milliseconds.
+    /// Time that this job has run, in milliseconds.
     pub runtime_ms: u64,
-    /// What more there is to say of it, in words.
+    /// Further text for the reader, if there is any.
     pub told: String,
 }
 
-/// fio's version as it prints it, for example `fio-3.33`.
+/// Returns fio's version as it prints it, for example `fio-3.33`.
 ///
 /// # Errors
-/// [`LabError::ToolMissing`] names the package when fio is not installed.
+/// [`LabError::ToolMissing`] names the package if fio is not installed.
 pub fn version() -> Result<String, LabError> {
     let mut command = Command::new("fio");
     command.arg("--version").stdout(Stdio::piped());
@@ -211,9 +212,9 @@ pub fn version() -> Result<String, LabError> {
 /// a tenth of it and a minute, then fio is killed.
 ///
 /// # Errors
-/// When fio is missing, cannot connect, hangs, or prints what we do not understand, or what it
-/// notes of every I/O has no room any more. I/O errors of a volume are not errors here: they are in
-/// its [`Measurement`].
+/// When fio is missing, cannot connect, hangs, prints output that cannot be parsed, or its records
+/// of I/Os have no more room. I/O errors of a volume are not errors here: they are in its
+/// [`Measurement`].
 pub fn run(
     jobs: &[Job],
     detail: Detail,
@@ -224,8 +225,8 @@ pub fn run(
     run_each(jobs, detail, standing, folder, progress, &mut |_, _| {})
 }
 
-/// The same; `each` hears of every I/O that was logged, with the number of its job: job after job,
-/// each in order of completion.
+/// Runs jobs as [`run`] does. `each` is called with the number of the job and every logged I/O: job
+/// after job, each in order of completion.
 ///
 /// # Errors
 /// As [`run`].
@@ -275,7 +276,7 @@ pub fn run_each(
 /// Writes every file of a target once, from begin to end, so that none of them is a hole.
 ///
 /// # Errors
-/// When fio is missing, fails or hangs, or the whole run is told to stop.
+/// When fio is missing, fails or hangs, or the process is asked to stop.
 pub fn lay_out(files: &Target) -> Result<(), LabError> {
     let mut command = Command::new("fio");
     command.args(["--eta=never", "--name=layout"]).args(files.fio_options(true));
@@ -283,8 +284,8 @@ pub fn lay_out(files: &Target) -> Result<(), LabError> {
     child::run_to_end(&mut command, PACKAGE).map(drop)
 }
 
-/// Starts a load of which nobody wants to know more than that it is there; dropping it ends it.
-/// It lasts for `length_s`, which nothing bounds that is noted of it.
+/// Starts a load that is not measured; dropping it ends it. It lasts for `length_s`, which the
+/// usual limit on durations does not bound, since no records are kept.
 ///
 /// # Errors
 /// When fio is missing.
@@ -300,7 +301,7 @@ pub fn beside(jobs: &[Job], length_s: u32) -> Result<Guarded, LabError> {
     Guarded::spawn(Command::new("fio").args(&arguments[1..]).stdout(Stdio::null()), PACKAGE)
 }
 
-/// Starts fio, reports progress, and returns its last snapshot and what was started.
+/// Starts fio and reports progress. Returns its last snapshot and its command line.
 fn drive(
     jobs: &[Job],
     (arguments, standing): (&[String], Standing),
@@ -335,7 +336,7 @@ fn drive(
     }
     let said = [child::result_of(&noise), child.stderr()].join("\n").trim().to_string();
     let status_text = status.map(|status| status.to_string()).unwrap_or_default();
-    // One that was told to end tells what it has done until then, as if that had been all.
+    // An interrupted fio reports its work until then as if that had been all.
     let is_whole = status.and_then(|status| status.code()).is_some_and(|code| code < ENDED_EARLY);
     match watched {
         Some(last) if is_whole && last.jobs.iter().any(|job| job.ran()) => Ok((last, command)),
@@ -343,7 +344,7 @@ fn drive(
     }
 }
 
-/// Starts fio at this priority; also the command line that starts it like that by hand.
+/// Starts fio at this priority. Returns its process and the command line for a shell.
 fn start(
     fio: &mut Command,
     arguments: &[String],
@@ -359,8 +360,8 @@ fn start(
     (child, text::command_line(&words))
 }
 
-/// Turns snapshots into progress until fio closes its output, what it notes has no more room, or
-/// the whole run is told to stop. `None` when it never printed one.
+/// Converts snapshots to progress until fio closes its output. Returns `None` if fio never printed
+/// one, and an error if fio's records have no more room or the process is asked to stop.
 fn watch(
     jobs: &[Job],
     receiver: &mpsc::Receiver<Framed>,
@@ -395,8 +396,8 @@ fn watch(
             return Err(LabError::BadWorkload(what));
         }
         let before_ms = last.as_ref().map_or(0, Snapshot::runtime_ms);
-        // The last snapshot follows close behind another, and a rate of few milliseconds says
-        // nothing.
+        // The last snapshot follows shortly after another one, and a rate over a few milliseconds
+        // is meaningless.
         if snapshot.runtime_ms().saturating_sub(before_ms) >= PROGRESS_MS_MIN {
             progress(&snapshot.since(last.as_ref(), jobs));
         }
@@ -433,7 +434,7 @@ fn read_log(
     Ok(())
 }
 
-/// The logs in a folder: files that only we name so.
+/// Returns fio's log files in a folder, found by their names.
 fn logs(folder: &Path) -> Result<Vec<PathBuf>, LabError> {
     let entries = fs::read_dir(folder).map_err(LabError::io("cannot list", folder))?;
     let paths = entries.filter_map(|entry| entry.ok().map(|entry| entry.path()));
@@ -447,7 +448,8 @@ fn remove_logs(folder: &Path) -> Result<(), LabError> {
     Ok(())
 }
 
-/// Says so when more threads want to run than there are processors. `when` is a word: `before`.
+/// Returns a warning if more threads want to run than there are processors. `when` is a word, such
+/// as `before`.
 pub(crate) fn load_warning(when: &str) -> Option<String> {
     let processors = environment::processors();
     let load = environment::load_hundredths().filter(|load| *load > processors * 100)?;
@@ -476,7 +478,7 @@ mod tests {
         assert_eq!(begun(Standing::RealTime), real_time);
     }
 
-    /// A disk without a limit may do more than anybody has thought of.
+    /// A disk without a limit may do more I/Os than were expected.
     #[test]
     fn a_run_ends_before_its_log_has_no_room() {
         let uri = NbdUri::unix(Path::new("/s"), "");

@@ -11,7 +11,7 @@ use evenkeel_sim::figures::histogram::LatencySummary;
 use evenkeel_sim::figures::series::Series;
 use rustix::io::Errno;
 
-/// Errors of a socket whose other end is gone.
+/// Errors of a socket whose peer has closed the connection.
 const DISCONNECTIONS: [Errno; 5] =
     [Errno::NOTCONN, Errno::CONNRESET, Errno::CONNABORTED, Errno::PIPE, Errno::SHUTDOWN];
 
@@ -21,10 +21,10 @@ const DOCUMENT_BYTES_MAX: usize = 16 << 20;
 /// The longest line we take apart; longer ones are remarks, and cut.
 const LINE_BYTES_MAX: u64 = 64 << 10;
 
-/// What is kept of the remarks.
+/// Bytes of remarks that are kept.
 const NOISE_BYTES_MAX: usize = 8 << 10;
 
-/// One whole document, or why there is none.
+/// A whole document, or the error of one that is missing or too large.
 pub(super) type Framed = Result<String, LabError>;
 
 /// The totals of all jobs at one time.
@@ -74,7 +74,8 @@ pub(super) fn frame(output: impl Read, sender: &SyncSender<Framed>) -> String {
                 }
             }
         }
-        // Nobody listens any more: keep reading, or fio would wait for room in the pipe.
+        // After the receiver has ended, reading continues: fio would otherwise block on a full
+        // pipe.
         if let Some(whole) = whole {
             let _ = sender.send(whole);
         }
@@ -103,12 +104,12 @@ fn totals(job: &Value, printed_unix_ms: Option<u64>) -> Option<Totals> {
     let (read, write) = (job.get("read")?, job.get("write")?);
     let count = |direction: &Value, key| direction.get(key).and_then(Value::as_u64);
     let (reads, writes) = (count(read, "total_ios")?, count(write, "total_ios")?);
-    // Mixed workloads: the direction with more I/Os stands for both. Verdicts use the log instead.
+    // Of mixed workloads, the direction with more I/Os is reported for both. Verdicts use the log.
     let heavier = if reads >= writes { read } else { write };
     let at = |name: &str| heavier.pointer(&format!("/lat_ns/{name}")).and_then(Value::as_f64);
     let ns = |name: &str| at(name).unwrap_or(0.0).max(0.0).round() as u64;
     let runtime_ms = count(read, "runtime")?.max(count(write, "runtime")?);
-    // A job that has not run yet cannot tell when it began.
+    // A job that has not run yet has no start time.
     let began = |printed: u64| (runtime_ms > 0).then(|| printed.saturating_sub(runtime_ms));
     Some(Totals {
         ios: reads + writes,
@@ -127,19 +128,19 @@ fn totals(job: &Value, printed_unix_ms: Option<u64>) -> Option<Totals> {
 }
 
 impl Snapshot {
-    /// How long the longest-running job has run.
+    /// Returns the time that the longest-running job has run, in milliseconds.
     pub(super) fn runtime_ms(&self) -> u64 {
         self.jobs.iter().map(|totals| totals.runtime_ms).max().unwrap_or(0)
     }
 
-    /// I/Os of all jobs.
+    /// Returns the I/Os of all jobs.
     pub(super) fn ios(&self) -> u64 {
         self.jobs.iter().map(|totals| totals.ios).sum()
     }
 
-    /// Of all snapshots the earliest start is kept, job by job. A snapshot is stamped a little
-    /// after its run times were taken, and much later than that once a job is done: each start it
-    /// implies is late by that much, never early, and the earliest is right to 1 or 2 ms.
+    /// Replaces each job's start by the earliest one of all snapshots. A snapshot is stamped
+    /// shortly after its run times were taken, and much later once a job is done. So each start
+    /// that it implies is late, never early, and the earliest is right to 1 or 2 ms.
     pub(super) fn keep_earliest_start(&mut self, earlier: Option<&Self>) {
         let earlier = earlier.map_or(&[][..], |earlier| &earlier.jobs);
         for (now, before) in self.jobs.iter_mut().zip(earlier) {
@@ -148,7 +149,7 @@ impl Snapshot {
         }
     }
 
-    /// What happened since an earlier snapshot, per volume.
+    /// Returns the progress of each volume since an earlier snapshot.
     pub(super) fn since(&self, earlier: Option<&Self>, jobs: &[Job]) -> Vec<VolumeProgress> {
         let before = |index: usize| {
             let totals = earlier.and_then(|earlier| earlier.jobs.get(index));
@@ -171,12 +172,12 @@ impl Snapshot {
 }
 
 impl Totals {
-    /// Whether the job did anything; one that could not connect did not.
+    /// Returns whether the job did any I/O; one that could not connect did none.
     pub(super) fn ran(&self) -> bool {
         self.ios > 0
     }
 
-    /// A measurement without details.
+    /// Returns a measurement without details.
     pub(super) fn into_measurement(self, job: &Job) -> Measurement {
         let is_gone = self.ran() && is_disconnection(self.error);
         let error = match self.error {
@@ -200,8 +201,8 @@ impl Totals {
     }
 }
 
-/// Whether fio's error of a job says that the connection to the export has ended. fio prints -1
-/// as an unsigned number when the server closes the connection in an orderly way.
+/// Returns whether fio's error of a job means that the connection to the export has ended. fio
+/// prints -1 as an unsigned number when the server closes the connection in an orderly way.
 fn is_disconnection(error: u64) -> bool {
     match i32::try_from(error) {
         Ok(code) => DISCONNECTIONS.iter().any(|errno| errno.raw_os_error() == code),

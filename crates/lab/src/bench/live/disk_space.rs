@@ -1,5 +1,5 @@
-//! Checks before a suite that the disk holds fio's logs of every I/O: hours are lost when they do
-//! not fit.
+//! Checks before a suite that the disk has room for fio's logs of every I/O, as hours would be lost
+//! otherwise.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use crate::bench::fio::Room;
 use evenkeel_sim::scenario::Case;
 use evenkeel_sim::scenario::setup::{Setup, VolumeSetup};
 
-/// Refuses cases of which the largest log has no room in memory, or in `folder`.
+/// Refuses cases whose largest log has no room in memory, or in `folder`.
 ///
 /// # Errors
 /// When there is too little of either.
@@ -33,7 +33,8 @@ fn fits(cases: &[Case], room: &Room) -> Result<(), LabError> {
     Err(LabError::BadWorkload(what))
 }
 
-/// The most I/Os that the volumes of a world let pass in its time; `None` if nothing limits them.
+/// Returns the most I/Os that the volumes' limits allow in the duration; `None` if nothing limits
+/// them.
 fn ios_max(setup: &Setup) -> Option<u64> {
     let seconds = setup.duration_ns / 1_000_000_000;
     let of_volume = |volume: &VolumeSetup| {

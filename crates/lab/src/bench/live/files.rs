@@ -1,9 +1,8 @@
-//! Programs that work on files for a time: a file system on the volumes of a stripe, and on it the
-//! published program itself. sysbench gets an XFS on one striped file, fio a btrfs that spreads
-//! itself over volumes side by side, as in the articles.
+//! Runs programs that work on files for a time: a file system on the volumes of a stripe, and on it
+//! the published program. As in the articles, sysbench gets an XFS on one striped file, and fio a
+//! btrfs that spreads over the volumes by itself.
 //!
-//! What is laid out before is no part of the experiment, so that the limits come into force when
-//! it is done.
+//! The layout of files is not part of the experiment, so the limits come into force after it.
 
 use std::path::Path;
 
@@ -28,14 +27,14 @@ use evenkeel_sim::world::ClientOutcome;
 use evenkeel_sim::world::record::{Record, Sample, Span, SpanRecord};
 use evenkeel_sim::world::run::Recorded;
 
-/// What files of a shortened run have in all: anywhere in them is anywhere on every volume, and
-/// memory that is touched for the first time is slow.
+/// Total size of the files of a shortened run. Its positions are still spread over every volume,
+/// and first touches of memory, which are slow, are few.
 const FILES_MIB_MAX: u64 = 256;
 
 /// Making a file system, laying out files and taking it down again, in seconds.
 const AROUND_S: u64 = 5;
 
-/// Whether a client of a world is such a program.
+/// Returns whether a client of a world is such a program.
 pub(super) fn are_any(setup: &Setup) -> bool {
     setup.clients.iter().any(is_one)
 }
@@ -44,7 +43,7 @@ fn is_one(client: &ClientSetup) -> bool {
     client.program.is_some_and(|setup| setup.program.is_timed())
 }
 
-/// What is missing of the programs that a world needs.
+/// Returns why the programs of a world cannot run; `None` if they can.
 pub(super) fn lacks(setup: &Setup) -> Option<String> {
     let of = |program| match program {
         Program::Sysbench => FileSystem::Xfs.lacks().or_else(sysbench::lacks),
@@ -54,12 +53,12 @@ pub(super) fn lacks(setup: &Setup) -> Option<String> {
     setup.clients.iter().find_map(|client| of(client.program?.program))
 }
 
-/// About how long a case takes, in seconds.
+/// Returns the approximate duration of a case, in seconds.
 pub(super) fn length_s(setup: &Setup) -> u64 {
     setup.duration_ns / 1_000_000_000 + AROUND_S
 }
 
-/// A case's program, and where it works.
+/// A case's program, and the place in which it works.
 struct Plan<'a> {
     number: usize,
     client: &'a ClientSetup,
@@ -73,7 +72,7 @@ struct Plan<'a> {
     seed: u64,
 }
 
-/// What a program told.
+/// The results of a program.
 struct Outcome {
     record: Record,
     answered: u64,
@@ -169,7 +168,7 @@ impl<'a> Plan<'a> {
         })
     }
 
-    /// The file system on the volumes, as the article had it.
+    /// Mounts the file system on the volumes, as in the article.
     fn mount(&self, exports: &[Export], folder: &Path) -> Result<MountStack, LabError> {
         let below = folder.join("chain");
         let volumes = self.stripe.volumes.iter();
@@ -220,7 +219,7 @@ impl<'a> Plan<'a> {
         })
     }
 
-    /// A job for each thread, all on the same files.
+    /// Runs fio with a job for each thread, all on the same files.
     fn fio(&self, context: &mut Context<'_>, mounted: &Path) -> Result<Outcome, LabError> {
         let Context { case, folder, .. } = *context;
         let progress = &mut *context.progress;
@@ -267,7 +266,7 @@ impl<'a> Plan<'a> {
         spans_of(case, Subject::Client(u32::try_from(self.number).unwrap_or(u32::MAX)))
     }
 
-    /// The program's record as that of its client. Of single volumes only their sum is known.
+    /// Returns the program's record as that of its client. Of the volumes only the sum is known.
     fn recorded(&self, setup: &Setup, record: Record, counts: Counts) -> Recorded {
         let mut clients: Vec<ClientOutcome> = Vec::new();
         for _ in &setup.clients {
@@ -289,7 +288,7 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// Why no program of a world can be run.
+/// Returns why the programs of a world cannot be driven.
 #[cfg(test)]
 pub(super) fn refusal(setup: &Setup) -> String {
     Plan::of(setup, 1).err().map(|error| error.to_string()).unwrap_or_default()
@@ -299,12 +298,12 @@ fn member(export: &Export) -> Member<'_> {
     Member { socket: &export.socket, export: &export.name }
 }
 
-/// What the server has counted of those beside, for whom nobody keeps a record.
+/// Returns a remark on the I/Os of the load beside the program, which is not recorded.
 fn neighbours_made(ios: u64) -> String {
     if ios == 0 { String::new() } else { format!(", and {ios} of others beside it") }
 }
 
-/// What sysbench told, as a record. Percentiles are those of the whole run.
+/// Returns a record of sysbench's results. Percentiles are those of the whole run.
 fn record(setup: &Setup, told: &Told, spans: &[Span]) -> Record {
     let seconds = usize::try_from(setup.duration_ns / setup.sample_ns.max(1)).unwrap_or(0);
     let block_bytes = u64::from(sysbench::BLOCK_BYTES);

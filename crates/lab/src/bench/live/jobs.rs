@@ -2,8 +2,8 @@
 //! or as the device writes that a file system makes of them.
 //!
 //! On ext4 a durable call of 4 KiB is three device writes: data, journal, commit. A client of a
-//! scenario counts device writes, so its `job_ios` are three for each call; the server's own
-//! counter says whether it is so.
+//! scenario counts device writes, so its `job_ios` are three for each call. The server's counter
+//! verifies this.
 
 use super::method::{Context, Driven};
 use super::{Export, Files, Host, programs};
@@ -28,8 +28,8 @@ const WRITES_PER_CALL: u64 = 3;
 /// Calls on a file system that was just made, before anything is measured.
 const WARM_UP_CALLS: u64 = 8;
 
-/// Whether a world's clients do nothing but durable batches, each on a volume, but for what goes on
-/// beside them.
+/// Returns whether all clients are batches of durable calls on volumes, apart from the load beside
+/// them.
 pub(super) fn are_all(setup: &Setup) -> bool {
     let is_job = |client: &&ClientSetup| {
         matches!(client.load, Load::Job { .. }) && matches!(client.target, Target::Volume(_))
@@ -38,7 +38,7 @@ pub(super) fn are_all(setup: &Setup) -> bool {
     batches().next().is_some() && batches().all(|client| is_job(&client))
 }
 
-/// What is done on one volume, round after round.
+/// The batches on one volume, round after round.
 struct Place<'a> {
     volume: usize,
     name: &'a str,
@@ -46,14 +46,14 @@ struct Place<'a> {
     rounds: u64,
 }
 
-/// What a client of a scenario stands for.
+/// The pass that a client of a scenario stands for.
 #[derive(Clone, Copy)]
 struct Role {
     client: usize,
     pass: Pass,
     /// Requests of each batch.
     ios: u64,
-    /// So often in a round.
+    /// Batches in a round.
     times: u64,
 }
 
@@ -100,8 +100,8 @@ pub(super) fn drive(context: &mut Context<'_>) -> Result<Driven, LabError> {
     Ok(outcome.driven)
 }
 
-/// The first file of a new file system costs some writes more than those that follow: bitmaps and
-/// tables that nobody has touched before.
+/// Writes the first file of a new file system. It costs more writes than those that follow: the
+/// bitmaps and tables are still untouched.
 fn warm_up(stack: &MountStack, seed: u64) -> Result<(), LabError> {
     Melt::new(stack.path(), WARM_UP_CALLS, seed)?.run(Pass::SerialWrite).map(|_| ())
 }
@@ -152,14 +152,15 @@ fn places(setup: &Setup) -> Result<Vec<Place<'_>>, LabError> {
     Ok(places)
 }
 
-/// The passes that clients stand for, of each volume, or why they cannot be.
+/// Returns the passes that clients stand for, of each volume.
 #[cfg(test)]
 pub(super) fn passes(setup: &Setup) -> Result<Vec<(String, Vec<&'static str>)>, LabError> {
     let names = |place: &Place<'_>| place.roles.iter().map(|role| role.pass.name()).collect();
     Ok(places(setup)?.iter().map(|place| (place.name.to_owned(), names(place))).collect())
 }
 
-/// The pass that a client stands for: those that write by what they write, the others by name.
+/// Returns the pass that a client stands for: one that writes is known by its shape, others by
+/// name.
 fn pass_of(client: &ClientSetup) -> Result<Pass, LabError> {
     let shape = &client.shape;
     match client.program.map(|setup| setup.program) {
@@ -177,29 +178,30 @@ fn pass_of(client: &ClientSetup) -> Result<Pass, LabError> {
 }
 
 impl Place<'_> {
-    /// Calls of each pass, by what its writes come to.
+    /// Returns the calls of each pass, as its device writes imply.
     fn calls(&self) -> u64 {
         let writes = self.roles.iter().filter(|role| writes_only(role.pass));
         writes.map(|role| role.ios / WRITES_PER_CALL).max().unwrap_or(0)
     }
 
-    /// The clients whose passes are bound by their machine as much.
+    /// Returns the clients whose passes are limited by their machine as much as by the volume.
     fn bound_here<'b>(&self, setup: &'b Setup) -> Vec<&'b str> {
         let clients = self.roles.iter().map(|role| &setup.clients[role.client]);
         clients.filter_map(programs::bound_here).collect()
     }
 
-    /// The client that a pass stands for.
+    /// Returns the role of the client that a pass stands for.
     fn role(&self, pass: Pass) -> Option<&Role> {
         self.roles.iter().find(|role| role.pass == pass)
     }
 
-    /// So often a pass is made in a round: those that are published at least once.
+    /// Returns how often a pass is made in a round; at least once if its figure is published.
     fn times(&self, pass: Pass) -> u64 {
         self.role(pass).map_or(u64::from(pass.is_published()), |role| role.times)
     }
 
-    /// What is done in each round, in words: no program is started for it.
+    /// Returns a comment that describes each round; there is no command line, as no program is
+    /// started.
     fn command(&self, stack: Option<&MountStack>) -> String {
         let rounds = self.rounds;
         let Some(stack) = stack else {
@@ -242,22 +244,22 @@ impl Place<'_> {
     }
 }
 
-/// Whether a pass does nothing but durable writes.
+/// Returns whether a pass only makes durable writes.
 const fn writes_only(pass: Pass) -> bool {
     matches!(pass, Pass::SerialWrite | Pass::RandomRewrite)
 }
 
-/// What has come so far of batches, one after the other.
+/// The outcome so far of batches, one after the other.
 pub(super) struct Outcome {
     pub driven: Driven,
     began_ns: u64,
 }
 
 impl Outcome {
-    /// Nothing yet of a case whose world is open.
+    /// Creates an empty outcome of a case whose volumes are open.
     pub fn new(context: &Context<'_>) -> Self {
         let setup = &context.case.setup;
-        // Nothing is recorded of those that only go on beside the batches.
+        // The load beside the batches is not recorded.
         let outcome = |client: &ClientSetup| ClientOutcome {
             record: (!client.is_beside()).then(Record::default),
             batches: Vec::new(),
@@ -276,7 +278,8 @@ impl Outcome {
         }
     }
 
-    /// A file system on each volume that is used, if there are to be any; of each volume in order.
+    /// Mounts a file system on each volume that is used, if the case uses files. Returns the stack
+    /// of each volume, in order.
     pub fn mount(
         &mut self,
         context: &Context<'_>,
@@ -300,7 +303,7 @@ impl Outcome {
         Ok(mounted)
     }
 
-    /// The passes on a file, each a batch.
+    /// Makes the passes on a file, each a batch.
     fn melt(
         &mut self,
         place: &Place<'_>,
@@ -329,7 +332,7 @@ impl Outcome {
         Ok(())
     }
 
-    /// The device writes of the passes that write.
+    /// Makes the device writes of the passes that write.
     fn direct(
         &mut self,
         place: &Place<'_>,
@@ -355,7 +358,7 @@ impl Outcome {
         clock::monotonic_ns() - self.began_ns
     }
 
-    /// I/Os per second of the last batch of a place's first client.
+    /// Returns the I/Os per second of the last batch of a place's first client.
     fn last_rate(&self, place: &Place<'_>) -> f64 {
         let last = place.roles.first().and_then(|role| {
             let batch = self.driven.recorded.clients[role.client].batches.last()?;

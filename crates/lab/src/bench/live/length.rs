@@ -1,18 +1,18 @@
-//! About how long a case takes live, for the bar that says how much is left.
+//! The approximate duration of a live case, for the progress bar.
 
 use super::{Files, Method, database, files, seconds};
 use crate::bench::desktop;
 use evenkeel_sim::scenario::Case;
 use evenkeel_sim::scenario::setup::{ClientSetup, Load, Setup, Target};
 
-/// What a run takes beside its load: a server made, fio started and its log read.
+/// Time of a run beside its load, in seconds: starting a server and fio, and reading its log.
 const AROUND_A_RUN_S: u64 = 2;
 /// Making a file system and taking it down again, in seconds.
 const AROUND_FILES_S: u64 = 3;
 const NS_PER_S: u64 = 1_000_000_000;
 const MILLION: u64 = 1_000_000;
 
-/// About how long a case takes live, in seconds.
+/// Returns the approximate duration of a live case, in seconds.
 #[must_use]
 pub fn length_s(case: &Case) -> u64 {
     let setup = &case.setup;
@@ -22,7 +22,7 @@ pub fn length_s(case: &Case) -> u64 {
     match Method::of(setup, Files::Mounted) {
         Method::Database => database::length_s(setup),
         Method::Programs => sum(of_program) + AROUND_FILES_S,
-        // Half as much again for the passes that are not counted.
+        // The passes that are not counted take about half as long again.
         Method::Batches => sum(of_batches) * 3 / 2 + 1,
         Method::Files => files::length_s(setup),
         Method::Requests => u64::from(seconds(setup.duration_ns)) + AROUND_A_RUN_S,
@@ -42,8 +42,8 @@ fn of_batches(setup: &Setup, client: &ClientSetup) -> u64 {
     ios.saturating_mul(setup.duration_ns / every_ns.max(1)) / rate(setup, client).max(1)
 }
 
-/// Requests a second that a client may have of its volume where nobody else wants any: by the
-/// volume's limits, its link, its device, and how many of them are under way.
+/// Returns the requests per second that a client can make alone, by the limits of its volume and
+/// its link, its device, and its requests under way.
 fn rate(setup: &Setup, client: &ClientSetup) -> u64 {
     let (Target::Volume(volume), Load::Job { depth, .. }) = (client.target, &client.load) else {
         return u64::MAX;

@@ -1,7 +1,7 @@
-//! How a case is driven live, chosen by what its clients are.
+//! The ways to drive a case live, chosen by its clients.
 //!
-//! A [`Method`] is given a [`Context`] and returns what was [`Driven`]. A case that it cannot
-//! drive, and one whose server or load generator fails, is an error.
+//! A [`Method`] gets a [`Context`] and returns a [`Driven`] result. A case that it cannot drive,
+//! and one whose server or load generator fails, is an error.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use evenkeel_sim::scenario::Case;
 use evenkeel_sim::scenario::setup::Setup;
 use evenkeel_sim::world::run::{Recorded, SubjectResults};
 
-/// How the clients of a case are run.
+/// The way in which the clients of a case are run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Method {
     /// A live database.
@@ -28,7 +28,7 @@ pub(super) enum Method {
     Requests,
 }
 
-/// A case, and what it is run with.
+/// A case, and the means to run it.
 pub(super) struct Context<'a> {
     pub case: &'a Case,
     pub seed: u64,
@@ -41,28 +41,28 @@ pub(super) struct Context<'a> {
     pub progress: &'a mut dyn FnMut(&[VolumeProgress]),
 }
 
-/// A case that was run.
+/// The outcome of a case.
 #[derive(Default)]
 pub(super) struct Driven {
     pub recorded: Recorded,
     pub commands: Vec<String>,
-    /// The machine's own pauses meanwhile.
+    /// The machine's pauses during the run.
     pub stalls: Observed,
-    /// What the bytes lay on.
+    /// Descriptions of the storage below the volumes.
     pub storage: Vec<String>,
     /// Programs that were used.
     pub programs: Vec<&'static str>,
-    /// Programs that came to nothing, and why.
+    /// Programs that failed, each with the reason.
     pub failures: Vec<String>,
-    /// The processor, beside programs that it binds.
+    /// Speeds of the processor beside programs that it limits.
     pub speeds: Speeds,
-    /// What no client stands for: passes that the page cache answers, transactions.
+    /// Results without a client: passes that the page cache answers, transactions.
     pub more: Vec<SubjectResults>,
 }
 
 impl Method {
-    /// The method for such clients; where no file system is mounted, a program on files is the
-    /// requests that it makes.
+    /// Returns the method for these clients. Without a mounted file system, a program on files is
+    /// replaced by its requests.
     pub fn of(setup: &Setup, files: Files) -> Self {
         if database::is_in(setup) {
             Self::Database
@@ -86,7 +86,7 @@ impl Method {
         }
     }
 
-    /// Whether fio notes every I/O.
+    /// Returns whether fio records every I/O.
     pub fn notes_every_io(self) -> bool {
         matches!(self, Self::Files | Self::Requests)
     }
@@ -103,8 +103,8 @@ impl Method {
     }
 }
 
-/// Notes the machine's pauses from before the volumes are made until all is over: batches have no
-/// time at which the load begins.
+/// Runs a case and observes the machine's pauses from before the volumes are created until the end,
+/// since batches have no common start of the load.
 fn watched(
     context: &mut Context<'_>,
     drive: fn(&mut Context<'_>) -> Result<Driven, LabError>,

@@ -35,38 +35,37 @@ use evenkeel_sim::scenario::{Case, Scenario};
 use evenkeel_sim::world::record::Span;
 use evenkeel_sim::world::run::{self, CaseResults, Results};
 
-/// Runs that fail one after the other until nobody believes in the next.
+/// Consecutive failed runs after which the remaining runs are skipped.
 const FAILURES_MAX: usize = 3;
 
-/// More than anything that is laid out could use of an instance.
+/// More operations or bytes per second than a layout could use.
 const UNBOUND: u64 = 1 << 40;
 
 /// A server on which the volumes of a scenario can be made.
 pub trait Host {
-    /// Makes the world of a case afresh: its device, instances and volumes, with their balances.
-    /// Where each volume is, in the order of the set-up.
+    /// Creates the device, instances and volumes of a case, with their balances, and removes those
+    /// of the case before. Returns where each volume is, in the order of the set-up.
     ///
     /// # Errors
-    /// When the server cannot make it so.
+    /// If the server cannot create them.
     fn open(&mut self, setup: &Setup) -> Result<Vec<Export>, LabError>;
 
-    /// Gives the volumes of the world that is open other limits, and the balances that go with
-    /// them; their bytes stay.
+    /// Gives the open volumes other limits, with their balances; their bytes stay.
     ///
     /// # Errors
-    /// When the server does not take them.
+    /// If the server refuses the limits.
     fn limit(&mut self, setup: &Setup) -> Result<(), LabError>;
 
-    /// What the bytes of the world that is open lie on, in words.
+    /// Returns a description of the storage below the open volumes.
     fn storage(&self) -> String;
 
-    /// What the server has counted of each volume since it was made.
+    /// Returns the server's counters of each volume since its creation.
     ///
     /// # Errors
-    /// When the server does not tell.
+    /// If the server does not return them.
     fn counters(&mut self) -> Result<Vec<Counters>, LabError>;
 
-    /// The I/Os of them.
+    /// Returns the I/O counters of the volumes.
     ///
     /// # Errors
     /// As [`Self::counters`].
@@ -75,16 +74,16 @@ pub trait Host {
     }
 }
 
-/// What a server counts of a volume.
+/// The server's counters of a volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
     /// I/Os, as its limit counts them.
     pub ios: u64,
-    /// Flushes, which cost none.
+    /// Flushes, which cost no I/O.
     pub flushes: u64,
 }
 
-/// With what batches of durable writes are made.
+/// The way in which batches of durable writes are made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Files {
     /// A file system is mounted on the volume, and a program writes to a file in it.
@@ -104,28 +103,30 @@ pub struct Live {
     pub fio: String,
     /// The machine's own pauses in each of them.
     pub stalls: Vec<Observed>,
-    /// What the bytes lay on, each once.
+    /// Descriptions of the storage below the volumes, without duplicates.
     pub storage: Vec<String>,
-    /// Versions of the other programs that were used, each once.
+    /// Versions of the other programs that were used, without duplicates.
     pub programs: Vec<String>,
-    /// What a reader should know before believing the figures.
+    /// Warnings that limit what the figures prove.
     pub warnings: Vec<String>,
-    /// Why broken figures say nothing of the volumes: the machine was busy, or stood still.
+    /// Reasons for which broken figures prove nothing about the volumes: the machine was busy, or
+    /// stood still.
     pub busy: Vec<String>,
-    /// The processor beside programs that it binds: why broken figures of theirs say nothing.
+    /// Speeds of the processor beside programs that it limits: a slow one explains their broken
+    /// figures.
     pub speeds: Speeds,
-    /// Runs, and programs in them, that came to nothing: which, and why.
+    /// Runs, and programs in them, that failed, each with the reason.
     pub failures: Vec<String>,
 }
 
-/// Runs every case of a live scenario. Repetitions are interleaved: the first of every case,
-/// then the second, because a machine drifts. `progress` is told the case and its volumes about
-/// once a second; `folder` holds fio's logs while they are needed, and mounts. What fails in the
-/// middle is told in the result, and the others go on, until three in a row have failed.
+/// Runs every case of a live scenario. Repetitions are interleaved: the first of every case, then
+/// the second, because a machine drifts. `progress` is called with the case and its volumes about
+/// once a second. `folder` holds fio's logs while they are needed, and mounts. A failure during a
+/// run is recorded in the result, and the other runs continue, until three in a row have failed.
 ///
 /// # Errors
-/// Before anything is run: when a case asks for what cannot be driven, its logs have no room, or
-/// fio is missing. And when the whole run is told to stop.
+/// Before the first run, if a case cannot be driven, its logs have no room, or fio is missing.
+/// Later, if the process is asked to stop.
 pub fn run(
     scenario: &Scenario,
     host: &mut dyn Host,
@@ -143,7 +144,7 @@ pub fn run(
         stalls: Vec::new(),
         storage: Vec::new(),
         programs: Vec::new(),
-        // Later the load is our own.
+        // Later, the load comes from these runs themselves.
         warnings: fio::load_warning("before").into_iter().collect(),
         busy: Vec::new(),
         speeds: Speeds::default(),
@@ -176,7 +177,7 @@ pub fn run(
             break;
         }
     }
-    // That of the load generator is told already.
+    // The load generator's version is in `fio` already.
     programs.retain(|program| *program != "fio");
     live.programs = versions::of(&programs);
     live.busy = guard.reasons(&live.stalls);
@@ -184,13 +185,13 @@ pub fn run(
     Ok(live)
 }
 
-/// A failure as results have it: what a program said may have several lines.
+/// Returns an error as one line, as results have it; a program's message may have several.
 fn in_a_line(error: &LabError) -> String {
     error.to_string().lines().collect::<Vec<_>>().join("; ")
 }
 
 impl Live {
-    /// Adds how a case was run; what came of it.
+    /// Adds the outcome of a run, and returns its results.
     fn add(&mut self, case: &Case, seed: u64, driven: Driven) -> CaseResults {
         self.stalls.push(driven.stalls);
         self.commands.extend(driven.commands);
@@ -207,12 +208,12 @@ impl Live {
     }
 }
 
-/// Refuses a case that asks for what cannot be driven.
+/// Refuses a case that cannot be driven.
 fn can_be_driven(case: &Case) -> Result<(), LabError> {
     Method::of(&case.setup, Files::None).check(case)
 }
 
-/// Whether a scenario has clients for which file systems can be mounted, and others do without.
+/// Returns whether a scenario has clients for which file systems can be mounted, but need not be.
 #[must_use]
 pub fn has_files(scenario: &Scenario) -> bool {
     let is_one = |case: &Case| {
@@ -222,20 +223,20 @@ pub fn has_files(scenario: &Scenario) -> bool {
     scenario.cases.iter().any(is_one)
 }
 
-/// What this machine lacks to mount file systems for a scenario; `None` if nothing.
+/// Returns why this machine cannot mount the file systems of a scenario; `None` if it can.
 #[must_use]
 pub fn lacks(scenario: &Scenario) -> Option<String> {
     let of_cases = || scenario.cases.iter().find_map(|case| files::lacks(&case.setup));
     mounts::probe().or_else(of_cases)
 }
 
-/// The database that a case is of, which nothing stands in for where no file system can be mounted.
+/// Returns the database of a case. Without a file system, such a case cannot run.
 #[must_use]
 pub fn database_of(case: &Case) -> Option<Engine> {
     database::engine(&case.setup)
 }
 
-/// The databases that programs of a scenario need, each once.
+/// Returns the databases that programs of a scenario need, without duplicates.
 #[must_use]
 pub fn engines(scenario: &Scenario) -> Vec<Engine> {
     let clients = scenario.cases.iter().flat_map(|case| &case.setup.clients);
@@ -248,7 +249,8 @@ pub fn engines(scenario: &Scenario) -> Vec<Engine> {
     engines
 }
 
-/// Numbers of the runs: the first of every case, the second of every case, and so on.
+/// Returns the numbers of the cases in the order of their runs: the first run of every case, then
+/// the second of every case, and so on.
 fn interleaved(cases: &[Case]) -> Vec<usize> {
     let nth = |number: usize| {
         cases[..number].iter().filter(|before| before.name == cases[number].name).count()
@@ -262,8 +264,8 @@ fn seconds(ns: u64) -> u32 {
     u32::try_from(ns / 1_000_000_000).unwrap_or(u32::MAX)
 }
 
-/// The same world; where the load begins at once, no bucket has room for more than it holds at the
-/// start: what would be earned until fio is there would make a shortened burst longer.
+/// Returns the set-up with buckets that have no room beyond their balance at the start, if every
+/// load begins at once. Credits earned until fio starts would make a shortened burst longer.
 fn filled_to_the_brim(setup: &Setup) -> Setup {
     let mut full = setup.clone();
     if setup.clients.iter().any(|client| client.start_ns > 0) {
@@ -283,9 +285,9 @@ fn filled_to_the_brim(setup: &Setup) -> Setup {
     full
 }
 
-/// The same world without limits, for what is laid out before they are asked for: its volumes have
-/// none and no credits, and its instances such as nothing reaches. Such a limit would be a volume's
-/// weight, too, and what that brought would still be felt when the real one has come.
+/// Returns the set-up for the layout of files, before the limits apply: volumes without limits and
+/// credits, and instances with limits out of reach. A real limit would also be a volume's weight,
+/// and the effect of that weight would outlast it.
 fn without_limits(setup: &Setup) -> Setup {
     let mut free = setup.clone();
     for volume in &mut free.volumes {
@@ -300,8 +302,8 @@ fn without_limits(setup: &Setup) -> Setup {
     free
 }
 
-/// Parts of the run whose latencies are asked for, of one subject. A client that is all that its
-/// volume serves is looked for as the volume, and the other way round.
+/// Returns the spans of the run in which latencies of this subject are needed. A client that has a
+/// volume to itself counts as the volume, and the other way round.
 fn spans_of(case: &Case, subject: Subject) -> Vec<Span> {
     let setup = &case.setup;
     let is_same = |of: &Subject| match (*of, subject) {
@@ -319,7 +321,7 @@ fn spans_of(case: &Case, subject: Subject) -> Vec<Span> {
     spans
 }
 
-/// The machine's pauses while the load ran.
+/// Returns the machine's pauses while the load ran.
 fn during(observed: &Observed, started_ms: Option<u64>, setup: &Setup) -> Observed {
     let Some(started_ms) = started_ms else {
         return Observed::unwatched("fio did not tell when it began");

@@ -1,6 +1,6 @@
-//! Programs one after the other, each a batch: on a mounted file system the programs themselves,
-//! without one the requests of them that would reach the volume. Beside them, what other clients
-//! do to the same device.
+//! Drives programs one after the other, each a batch: on a mounted file system the programs
+//! themselves, without one those of their requests that would reach the volume. Other clients of
+//! the same device run beside them.
 
 use std::path::Path;
 use std::time::Duration;
@@ -24,13 +24,13 @@ use evenkeel_sim::scenario::setup::{ClientSetup, Load, Setup, Target};
 use evenkeel_sim::workload::{DURATION_S_MAX, Workload};
 use evenkeel_sim::world::client::BatchRecord;
 
-/// A request of a program takes no longer, on the busiest of disks, on average.
+/// The longest mean time of a program's request, on the busiest of disks.
 const REQUEST_MAX: Duration = Duration::from_millis(20);
-/// What a program may take beside its requests, and what it may take in all.
+/// The longest time of a program beside its requests, and in all.
 const PROGRAM_AROUND: Duration = Duration::from_secs(600);
 const PROGRAM_MAX: Duration = Duration::from_secs(12 * 3_600);
 
-/// Whether a world's clients are programs, but for what goes on beside them.
+/// Returns whether clients of a set-up are programs, apart from the load beside them.
 pub(super) fn are_any(setup: &Setup) -> bool {
     let is_batch = |client: &ClientSetup| {
         let of = |setup: ProgramSetup| !setup.program.is_timed() && !setup.program.is_of_iomelt();
@@ -39,10 +39,10 @@ pub(super) fn are_any(setup: &Setup) -> bool {
     setup.clients.iter().any(is_batch) && !database::is_in(setup)
 }
 
-/// What a program may take that makes so many requests; longer is a hang.
+/// Returns the longest time that this client's program may take; longer is a hang.
 fn longest(client: &ClientSetup) -> Duration {
     let Load::Job { ios, .. } = &client.load else { return PROGRAM_AROUND };
-    // Of a program that runs live only, a call is at least what a request is.
+    // Of a program that only runs live, a call counts as at least one request.
     let (requests, seconds) = match client.program {
         Some(ProgramSetup { program, calls, seconds }) if program.is_live_only() => {
             (calls, seconds)
@@ -62,8 +62,8 @@ pub(super) struct Test<'a> {
     depth: u16,
 }
 
-/// Runs every program of a case, in the order in which they start there. One that is missing, fails
-/// or makes no sense is told as the failure that it is, and the others go on.
+/// Runs every program of a case, in the order of their starts. A program that is missing, fails or
+/// prints nonsense is recorded as a failure, and the others continue.
 pub(super) fn drive(context: &mut Context<'_>) -> Result<Driven, LabError> {
     let Context { case, seed, folder, .. } = *context;
     let setup = &case.setup;
@@ -91,7 +91,7 @@ pub(super) fn drive(context: &mut Context<'_>) -> Result<Driven, LabError> {
         let (Score { took_ns, command }, ready) = match ran {
             Ok(ran) => ran,
             Err(error) => {
-                // When the whole run is told to stop, everything fails.
+                // If the process is asked to stop, the error is not the program's failure.
                 cancel::go_on()?;
                 let why = in_a_line(&error);
                 outcome.driven.failures.push(format!("{}: {name}: {why}", case.label));
@@ -117,23 +117,23 @@ pub(super) fn drive(context: &mut Context<'_>) -> Result<Driven, LabError> {
     Ok(outcome.driven)
 }
 
-/// The name of a client that is a program which its machine binds as much as its volume.
+/// Returns the name of a client whose program is limited by the machine as much as by the volume.
 pub(super) fn bound_here(client: &ClientSetup) -> Option<&str> {
     client.program.filter(|of| of.program.is_bound_by_client()).map(|_| client.name.as_str())
 }
 
-/// Where a program runs, ready for it.
+/// The place in which a program runs, prepared for it.
 enum Ready<'a> {
     /// A mounted file system.
     Workdir(Workdir<'a>),
     /// A database on one.
     Database(Server),
-    /// None: its requests are made directly.
+    /// No file system: the program's requests are made directly.
     Export,
 }
 
 impl Ready<'_> {
-    /// What is there beside the file system, in words.
+    /// Returns a description of the setup beside the file system, if there is any.
     fn described(&self) -> Option<String> {
         match self {
             Self::Database(server) => Some(server.described.clone()),
@@ -142,7 +142,7 @@ impl Ready<'_> {
     }
 }
 
-/// The programs in the order of their starts.
+/// Returns the programs in the order of their starts.
 pub(super) fn tests(setup: &Setup) -> Result<Vec<Test<'_>>, LabError> {
     let mut tests = Vec::new();
     for (number, client) in setup.clients.iter().enumerate() {
@@ -161,8 +161,8 @@ pub(super) fn tests(setup: &Setup) -> Result<Vec<Test<'_>>, LabError> {
     Ok(tests)
 }
 
-/// What goes on beside programs and batches: each second of it is like the others, so that it is
-/// the same however long it is looked at.
+/// Returns the load beside programs and batches. Each of its seconds is like the others, so that it
+/// does not depend on the duration.
 pub(super) fn parts_beside(setup: &Setup) -> Result<Vec<Part>, LabError> {
     let longest_ns = u64::from(DURATION_S_MAX) * 1_000_000_000;
     let duration_ns = setup.duration_ns.min(longest_ns);
@@ -180,7 +180,7 @@ pub(super) fn parts_beside(setup: &Setup) -> Result<Vec<Part>, LabError> {
     Ok(parts)
 }
 
-/// Starts what goes on beside programs and batches, until it is dropped.
+/// Starts the load beside programs and batches. Dropping the result ends it.
 pub(super) fn neighbours(
     setup: &Setup,
     exports: &[Export],
@@ -199,13 +199,13 @@ pub(super) fn neighbours(
 }
 
 impl Test<'_> {
-    /// What it is called in the scenario.
+    /// Returns the client's name in the scenario.
     pub fn name(&self) -> &str {
         &self.client.name
     }
 
-    /// Nobody makes the requests of what needs a file system without one, or those of a database
-    /// where there is none.
+    /// Returns whether the program can run here. A program that needs a file system cannot run
+    /// without one, nor one of a database that is not installed.
     fn can_run(&self, is_mounted: bool) -> bool {
         let Some(ProgramSetup { program, .. }) = self.client.program else { return true };
         match program.engine() {
@@ -214,7 +214,7 @@ impl Test<'_> {
         }
     }
 
-    /// Makes ready what the program is not to be timed for.
+    /// Prepares the program; its time does not include this.
     fn ready<'a>(
         &self,
         stack: Option<&'a MountStack>,
@@ -237,7 +237,7 @@ impl Test<'_> {
         }
     }
 
-    /// Runs it; `place` is its export, a folder for what it is told and prints, and a seed.
+    /// Runs the program. `place` is its export, a folder for its files, and a seed.
     fn run(&self, ready: &Ready<'_>, place: (&Export, &Path, u64)) -> Result<Score, LabError> {
         let (export, folder, seed) = place;
         match (ready, self.client.program) {
@@ -247,7 +247,7 @@ impl Test<'_> {
         }
     }
 
-    /// In what manner it runs there.
+    /// Returns how the program runs there, for the record.
     fn manner(&self, ready: &Ready<'_>) -> &'static str {
         match (ready, self.client.program) {
             (Ready::Workdir(_) | Ready::Database(_), Some(setup)) => setup.program.manner(),
@@ -255,7 +255,7 @@ impl Test<'_> {
         }
     }
 
-    /// The program's requests, made directly: durable ones one at a time, others by fio.
+    /// Makes the program's requests directly: durable ones one at a time, others by fio.
     fn direct(&self, export: &Export, folder: &Path, seed: u64) -> Result<Score, LabError> {
         let shape = self.client.shape;
         if shape.fua {

@@ -1,15 +1,16 @@
-//! The record of a volume or client that was driven live, from logs that come one after the
-//! other: unlike in virtual time, I/Os arrive in no order.
+//! The record of a volume or client that was driven live, made from logs that are read one after
+//! the other: unlike in virtual time, I/Os arrive in no order.
 
 use crate::bench::fio::Completion;
 use evenkeel_sim::figures::histogram::{LatencyHistogram, LatencySummary};
 use evenkeel_sim::scenario::setup::Setup;
 use evenkeel_sim::world::record::{Record, Sample, Span, SpanRecord};
 
-/// Latencies are summed up in so many equal stretches at most: each is a histogram until the end.
+/// Maximum number of equal parts of a run for which latencies are summarized. Each is a histogram
+/// until the end.
 pub(super) const STRETCHES_MAX: usize = 60;
 
-/// See the module's text.
+/// Collects the I/Os of a volume or client.
 pub(super) struct LiveRecorder {
     sample_ns: u64,
     samples: Vec<Sample>,
@@ -20,7 +21,7 @@ pub(super) struct LiveRecorder {
 }
 
 impl LiveRecorder {
-    /// For a run of that world, of which the latencies of some parts are asked for.
+    /// Creates the recorder of a run of this world, with separate latencies for these spans.
     pub fn new(setup: &Setup, spans: Vec<Span>) -> Self {
         let samples = usize::try_from(setup.duration_ns / setup.sample_ns).unwrap_or(0);
         let stretch_samples = samples.div_ceil(STRETCHES_MAX).max(1);
@@ -35,7 +36,7 @@ impl LiveRecorder {
         }
     }
 
-    /// Counts an I/O. What is answered after the end, when the load drains, belongs to no sample.
+    /// Counts an I/O. Answers after the end, when the load drains, are in no sample.
     pub fn completed(&mut self, io: Completion) {
         let at_ns = io.time_ms.saturating_mul(1_000_000);
         let number = usize::try_from(at_ns / self.sample_ns).unwrap_or(usize::MAX);
@@ -51,7 +52,7 @@ impl LiveRecorder {
         }
     }
 
-    /// The run is over.
+    /// Ends the recording.
     pub fn finish(self) -> Record {
         let summaries: Vec<LatencySummary> =
             self.stretches.iter().map(LatencyHistogram::summary).collect();

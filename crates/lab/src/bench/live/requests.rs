@@ -1,8 +1,8 @@
-//! Requests at volumes, made by fio: each client is a job for each of its volumes, and a log writer
-//! of our own goes beside them.
+//! Makes requests at volumes with fio: each client is a job for each of its volumes, and a log
+//! writer of this crate runs beside them.
 //!
-//! fio's `nbd` engine knows no stripes. A client on one is a job for each of its volumes, with the
-//! requests it keeps under way dealt out among them as evenly as they go.
+//! fio's `nbd` engine has no stripes. A client on a stripe is a job for each of its volumes, and
+//! its requests under way are divided among them as evenly as possible.
 
 use super::method::{Context, Driven};
 use super::recorder::LiveRecorder;
@@ -18,21 +18,21 @@ use evenkeel_sim::workload::{Pattern, Workload};
 use evenkeel_sim::world::ClientOutcome;
 use evenkeel_sim::world::run::Recorded;
 
-/// Most of a volume that is visited: where a block lies means nothing to a limit, and memory that
-/// is touched for the first time is slow.
+/// The range of a volume that is visited. Positions do not matter to limits, and first touches of
+/// memory are slow.
 const SPAN_BYTES_MAX: u64 = 256 << 20;
 
-/// Requests of arrivals at a rate that are under way at most: fio holds later ones back.
+/// Maximum number of requests under way of random arrivals; fio delays later ones.
 const OPEN_UNDER_WAY_MAX: u32 = 256;
 
-/// One job of fio: of which client, on which volume.
+/// One job of fio: a client's on a volume.
 pub(super) struct Part {
     pub client: usize,
     pub volume: usize,
     pub workload: Workload,
 }
 
-/// What a case means for fio; refuses what it cannot do.
+/// Returns the jobs of fio for a case; refuses a case that fio cannot drive.
 pub(super) fn check(case: &Case) -> Result<Vec<Part>, LabError> {
     let setup = &case.setup;
     let refuse = |what: String| {
@@ -63,7 +63,7 @@ pub(super) fn check(case: &Case) -> Result<Vec<Part>, LabError> {
     Ok(parts)
 }
 
-/// The jobs of a client.
+/// Returns the jobs of a client.
 pub(super) fn parts_of(
     setup: &Setup,
     number: usize,
@@ -71,7 +71,7 @@ pub(super) fn parts_of(
 ) -> Result<Vec<Part>, String> {
     let (under_way, rate) = pace(&client.load)?;
     if client.shape.fua {
-        // fio's nbd engine cannot ask for them.
+        // fio's nbd engine cannot set FUA.
         return Err("makes durable writes, but not one at a time on one volume".to_owned());
     }
     if rate.is_some() && !matches!(client.target, Target::Volume(_)) {
@@ -108,8 +108,9 @@ pub(super) fn parts_of(
     }
 }
 
-/// Requests under way, and the rate they come at. Threads that pause between two requests are as
-/// many requests as there are threads, and the rate that they come to when answers take no time.
+/// Returns the requests under way, and their rate if there is one. Threads that pause between two
+/// requests become one request under way each, at the rate that they would have if answers took no
+/// time.
 fn pace(load: &Load) -> Result<(u32, Option<u32>), String> {
     let narrow = |rate: u64| Some(u32::try_from(rate).unwrap_or(u32::MAX));
     match *load {
@@ -124,7 +125,7 @@ fn pace(load: &Load) -> Result<(u32, Option<u32>), String> {
             Ok((under_way, rate))
         }
         Load::Open { per_second, poisson: true } => Ok((OPEN_UNDER_WAY_MAX, narrow(per_second))),
-        // fio knows no batches at random times: as many requests, one by one.
+        // fio has no batches at random times: the same number of requests comes one by one.
         Load::Job { every_ns, poisson: true, ios, depth, .. } => {
             let rate = ios.saturating_mul(1_000_000_000) / every_ns.max(1);
             Ok((depth.into(), narrow(rate.max(1))))

@@ -1,5 +1,5 @@
-//! How fast the processor is while programs run that it binds. Whoever shares its core, or heats
-//! it, is seen by no clock of ours: only work that is always the same shows it.
+//! The processor's speed while programs run that it limits. No clock here shows that another
+//! machine shares its core, or that it is hot. Only the time of a constant piece of work does.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -8,21 +8,21 @@ use evenkeel_core::random::Random;
 
 use crate::clock;
 
-/// Steps of a piece of work: about a millisecond.
+/// Steps of a piece of work, which take about a millisecond.
 const STEPS: u32 = 1_000_000;
-/// Pieces of a look, of which the fastest counts: what was on the processor by chance is not what
-/// is looked for.
+/// Pieces of a measurement. The fastest counts, as others may have been interrupted by chance.
 const PIECES: u32 = 5;
-/// Programs that the processor binds are judged as they are where it was slower at times by no more
-/// than this factor, which is as far apart as they may be.
+/// Maximum ratio of the slowest to the fastest measurement with which programs that the processor
+/// limits are judged without a caution. Their figures may differ by this factor.
 const SLOWER_MAX: f64 = 1.10;
 
-/// The fastest and the slowest look beside each program, by its name, in nanoseconds.
+/// The fastest and the slowest measurement beside each program, by its name, in nanoseconds.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Speeds(BTreeMap<String, (u64, u64)>);
 
 impl Speeds {
-    /// Takes a look beside programs, in about five milliseconds; none if there are none.
+    /// Measures the speed beside programs, in about five milliseconds; does nothing if there are
+    /// none.
     pub(super) fn look(&mut self, programs: &[&str]) {
         if !programs.is_empty() {
             let took_ns = (0..PIECES).map(|_| piece_ns()).min().unwrap_or(0);
@@ -35,7 +35,7 @@ impl Speeds {
         *looks = (looks.0.min(took_ns), looks.1.max(took_ns));
     }
 
-    /// With the looks of another run.
+    /// Adds the measurements of another run.
     pub(super) fn join(&mut self, other: Self) {
         for (program, (fastest, slowest)) in other.0 {
             self.note(&program, fastest);
@@ -43,15 +43,15 @@ impl Speeds {
         }
     }
 
-    /// By what factor the processor was slower at times beside any of these programs, where that is
-    /// more than leaves verdicts safe: figures of theirs that are off by no more say nothing.
+    /// Returns the largest ratio of slowest to fastest measurement beside these programs, if it is
+    /// too large for safe verdicts. Figures that are off by no more than this factor prove nothing.
     #[must_use]
     pub fn slower(&self, programs: &[String]) -> Option<f64> {
         let slower = programs.iter().filter_map(|program| self.0.get(program)).map(factor);
         slower.max_by(f64::total_cmp).filter(|slower| *slower > SLOWER_MAX)
     }
 
-    /// The most of any program, in words; none where verdicts are safe on all.
+    /// Returns the largest ratio of any program as text; `None` if all verdicts are safe.
     #[must_use]
     pub fn reason(&self) -> Option<String> {
         let slower = self.0.iter().map(|(program, looks)| (factor(looks), program));

@@ -1,4 +1,4 @@
-//! What a scenario becomes for fio, without running it.
+//! The conversion of a scenario to jobs of fio, without running it.
 
 use super::recorder::LiveRecorder;
 use super::requests::check;
@@ -43,7 +43,7 @@ fn every_suite_can_be_driven_shortened_and_at_full_length() {
     }
 }
 
-/// A server that is not there.
+/// A server that does not answer.
 struct Gone;
 
 impl Host for Gone {
@@ -182,7 +182,7 @@ fn a_standard_volume_makes_its_batches_beside_strangers() {
     );
     assert_eq!(passes(slow).unwrap().len(), 3, "two limits, and none");
     assert_eq!(passes(standard).unwrap(), [("standard".to_owned(), vec!["serial write"])]);
-    // What comes in batches in virtual time comes at its rate live.
+    // Batches of virtual time become requests at a rate.
     let full = known("five-minute-job");
     let parts = programs::parts_beside(&full.cases[1].setup).unwrap();
     assert_eq!(parts.len(), 1);
@@ -205,7 +205,7 @@ fn what_works_on_files_is_told_apart_and_refused_where_it_cannot() {
     };
     assert_eq!(on_files(&xfs), xfs.cases.len());
     assert_eq!(on_files(&btrfs), 5);
-    // Without mounts the same cases are ranges of volumes.
+    // Without mounts the same cases are requests on ranges of volumes.
     assert_eq!(check(&xfs.cases[0]).unwrap().len(), 10);
     let one = "title = \"t\"\nduration_s = 9\n[[volume]]\nname = \"v\"\n[[client]]\non = \"v\"\n\
                threads = 2\nprogram = \"fio\"\nprogram_calls = 1\n";

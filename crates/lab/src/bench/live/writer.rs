@@ -11,31 +11,31 @@ use crate::bench::fio::Completion;
 use crate::{LabError, clock};
 use evenkeel_sim::scenario::setup::{Load, Setup, Target, Think};
 
-/// A client that is one.
+/// A client that is a log writer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Writer {
-    /// Its number.
+    /// The client's number.
     pub client: usize,
-    /// That of its volume.
+    /// The number of its volume.
     pub volume: usize,
     block_bytes: u32,
     think: Think,
     length_ns: u64,
 }
 
-/// One that runs.
+/// A log writer that runs.
 pub(super) struct Writing(JoinHandle<Result<Written, LabError>>);
 
-/// What it saw.
+/// The results of a log writer.
 pub(super) struct Written {
     /// Every write, by its own clock.
     pub ios: Vec<Completion>,
-    /// When it began, in milliseconds since 1970.
+    /// Time at which it began, in milliseconds since 1970.
     began_ms: u64,
 }
 
 impl Writer {
-    /// The client of that number as a log writer; `None` if it is something else.
+    /// Returns the client of this number as a log writer; `None` if it is another load.
     pub fn of(number: usize, setup: &Setup) -> Option<Self> {
         let client = &setup.clients[number];
         let (Target::Volume(volume), Load::Closed { threads: 1, depth: 1, think }) =
@@ -53,12 +53,12 @@ impl Writer {
         })
     }
 
-    /// How long it writes.
+    /// Returns how long it writes.
     pub fn length_ns(&self) -> u64 {
         self.length_ns
     }
 
-    /// Begins to write.
+    /// Starts writing.
     pub fn start(&self, export: &Export, seed: u64) -> Writing {
         let (writer, export) = (*self, export.clone());
         Writing(std::thread::spawn(move || writer.run(&export, seed)))
@@ -87,7 +87,7 @@ impl Writer {
 }
 
 impl Writing {
-    /// Waits for its end, which comes by itself.
+    /// Waits until it ends by itself.
     pub fn finish(self) -> Result<Written, LabError> {
         let panicked = || LabError::Unjudgeable("the log writer ended badly".to_owned());
         self.0.join().unwrap_or_else(|_| Err(panicked()))
@@ -95,7 +95,7 @@ impl Writing {
 }
 
 impl Written {
-    /// The writes by the clock of a load that began at `started_ms`; those before it are none.
+    /// Returns the writes with times since `started_ms`; earlier writes are left out.
     pub fn since(&self, started_ms: Option<u64>) -> impl Iterator<Item = Completion> + '_ {
         let early_ms = started_ms.map_or(0, |started_ms| started_ms.saturating_sub(self.began_ms));
         self.ios.iter().filter_map(move |io| {

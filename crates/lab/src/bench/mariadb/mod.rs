@@ -1,9 +1,9 @@
 //! A MariaDB of our own on a file system that is tested.
 //!
-//! InnoDB reads and writes past the page cache, and counts what it waits for file by file. The
-//! server listens on a unix socket in the folder of the run and nowhere else. Its data folder is in
-//! the journal of the file system's [`MountStack`] before it starts: whatever happens, it is
-//! stopped before the file system goes.
+//! InnoDB reads and writes without the page cache, and counts its waits for each file. The server
+//! only listens on a unix socket in the folder of the run. Its data folder is written to the
+//! journal of the file system's [`MountStack`] before the server starts. So it is always stopped
+//! before the file system is unmounted.
 
 mod oltp;
 
@@ -19,30 +19,30 @@ use super::servers;
 use crate::LabError;
 use evenkeel_sim::text;
 
-/// Who may do everything, without a password, over the socket.
+/// The user with all rights, without a password over the socket.
 const SUPERUSER: &str = "root";
 /// The packages of its programs.
 const SERVER_PACKAGE: &str = "mariadb-server-core";
 const CLIENT_PACKAGE: &str = "mariadb-client-core";
-/// Programs that it needs, and what holds them.
+/// The programs that it needs, and their packages.
 const TOOLS: [(&str, &str); 4] = [
     ("mariadbd", SERVER_PACKAGE),
     ("mariadb-install-db", SERVER_PACKAGE),
     ("mariadb", CLIENT_PACKAGE),
     ("sysbench", "sysbench"),
 ];
-/// Where a server is that nobody is to start by hand.
+/// The folder of programs that are not started by hand.
 const SYSTEM: &str = "/usr/sbin";
-/// What the socket is called.
+/// The socket's name.
 const SOCKET: &str = "s";
 /// Longest wait for a server to be ready.
 const READY_MAX: Duration = Duration::from_secs(60);
 
-/// What the server is told, beside its folders. Its own cache is small, so that reads are of the
-/// volume. A commit is flushed before it is answered, and every page is written past the page cache
-/// and twice, as InnoDB does out of the box. Nothing is read ahead, and the log is small enough to
-/// have been written all over before anything is measured: what was never written has a journal of
-/// the file system to wait for.
+/// Settings of the server, beside its folders. Its own cache is small, so that reads reach the
+/// volume. A commit is flushed before it is answered. Pages are written without the page cache, and
+/// twice, as is InnoDB's default. There is no read-ahead. The log is so small that all of it has
+/// been written before a measurement: the first write to a block of a file waits for the file
+/// system's journal.
 const SETTINGS: [(&str, &str); 21] = [
     ("skip-networking", "ON"),
     ("max-connections", "200"),
@@ -67,20 +67,20 @@ const SETTINGS: [(&str, &str); 21] = [
     ("performance-schema-instrument", "statement/%=ON"),
 ];
 
-/// What this machine lacks for a server; `None` if nothing.
+/// Returns why this machine cannot run a server; `None` if it can.
 #[must_use]
 pub fn probe() -> Option<String> {
     let (tool, package) = TOOLS.into_iter().find(|(tool, _)| find(tool).is_none())?;
     Some(LabError::ToolMissing { tool: tool.to_owned(), package }.to_string())
 }
 
-/// A program of MariaDB or its load.
+/// Returns the path of a program of MariaDB or of its load.
 pub(super) fn find(tool: &str) -> Option<PathBuf> {
     let is_ours = TOOLS.iter().any(|(known, _)| *known == tool);
     is_ours.then(|| child::find(tool, [PathBuf::from(SYSTEM)])).flatten()
 }
 
-/// A command of one of its programs.
+/// Returns a command of one of these programs.
 fn program(tool: &'static str) -> Result<Command, LabError> {
     let package = TOOLS.iter().find(|(known, _)| *known == tool).map_or(SERVER_PACKAGE, |of| of.1);
     let found =
@@ -97,13 +97,13 @@ pub struct Server {
     data: PathBuf,
     folder: PathBuf,
     process: Guarded,
-    /// What it is, in words, for the record.
+    /// Description of the server, for the record.
     described: String,
 }
 
 impl Server {
-    /// Makes a data folder on a file system and starts a server of it. `folder` is one of the run,
-    /// for its socket.
+    /// Creates a data folder on a file system and starts its server. `folder` is a folder of the
+    /// run, for its socket.
     ///
     /// # Errors
     /// When a program is missing or fails.
@@ -112,12 +112,12 @@ impl Server {
         let folder = folder.join("mariadb");
         stack.serves(&data)?;
         let mut make = program("mariadb-install-db")?;
-        // As `-u` the user goes to the server alone: with `--user` the script would give files of
-        // the system to it. `--force` spares it the names of this host.
+        // With `-u` only the server gets the user. With `--user` the script would also give files
+        // of the system to it. `--force` keeps it from resolving this host's names.
         make.args(["--no-defaults", "--auth-root-socket-user=root", "--skip-test-db", "--force"]);
         make.arg("-uroot").arg(servers::data_folder(&data)).current_dir("/");
         child::run_to_end(&mut make, SERVER_PACKAGE)?;
-        // Who reaches the server reads and writes files as root.
+        // A client of the server can read and write files as root.
         servers::private_folder(&folder)?;
         let mut command = program("mariadbd")?;
         command.args(["--no-defaults", "--user=root"]).arg(servers::data_folder(&data));
@@ -133,15 +133,15 @@ impl Server {
         Ok(started)
     }
 
-    /// Its socket, as its programs take it.
+    /// Returns the path of its socket.
     fn socket(&self) -> PathBuf {
         self.folder.join(SOCKET)
     }
 
-    /// Runs statements; the rows of all of them.
+    /// Runs statements; returns the rows of all of them.
     ///
     /// # Errors
-    /// When the server refuses one, in its words, or does not answer in time.
+    /// When the server refuses one, with the server's message, or does not answer in time.
     fn rows(&self, statements: &str) -> Result<Vec<Row>, LabError> {
         let told = child::run_to_end(&mut client(&self.socket(), statements)?, CLIENT_PACKAGE)?;
         Ok(told.lines().map(|line| line.split('\t').map(str::to_owned).collect()).collect())
@@ -150,7 +150,7 @@ impl Server {
     fn wait_until_ready(&mut self) -> Result<(), LabError> {
         let command = format!("mariadbd --datadir={}", self.data.display());
         let socket = self.socket();
-        // Nobody is asked before there is a socket: that would take a program each time.
+        // Each query starts a program, so the first one waits for the socket.
         let is_ready = || {
             let asked = || child::run_to_end(&mut client(&socket, "SELECT 1")?, CLIENT_PACKAGE);
             socket.exists() && asked().is_ok()
@@ -168,7 +168,7 @@ impl Server {
     }
 }
 
-/// The client, which prints rows as text, one in a line.
+/// Returns a command of the client, which prints rows as text, one in a line.
 fn client(socket: &Path, statements: &str) -> Result<Command, LabError> {
     let mut command = program("mariadb")?;
     command.args(["--no-defaults", "--batch", "--skip-column-names", "--no-auto-rehash"]);
@@ -179,7 +179,7 @@ fn client(socket: &Path, statements: &str) -> Result<Command, LabError> {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It is one process, and nobody needs its data again.
+        // It is one process, and its data is not needed again.
         self.process.kill();
         // The next server of this run has a folder of the same name.
         let _ = fs::remove_dir_all(&self.folder);

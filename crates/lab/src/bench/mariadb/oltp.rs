@@ -1,5 +1,5 @@
-//! sysbench's transactions on a MariaDB of our own, and sessions of a batch job that read one row
-//! after the other anywhere in a table.
+//! sysbench's transactions on a MariaDB of our own, and sessions of a batch job that read random
+//! rows of a table one after the other.
 
 use std::fs;
 use std::path::Path;
@@ -19,20 +19,20 @@ use crate::{LabError, clock};
 const PACKAGE: &str = "sysbench";
 /// Rows of either table: 130 MiB, sixteen times the server's cache.
 const ROWS: &str = "600000";
-/// The database of the transactions, and that of the batch job: the same table, in a file that is
-/// counted apart.
+/// The database of the transactions, and that of the batch job. Both have the same table, each in a
+/// file of its own, so that they are counted apart.
 const TRANSACTIONS: &str = "oltp";
 const BATCH: &str = "batch";
-/// Sessions of the transactions: enough that a rate can be kept while each of them waits for a
+/// Sessions of the transactions. They are enough to keep the rate while each of them waits for a
 /// volume without credits.
 const SESSIONS: &str = "--threads=32";
-/// Longest wait until everything is written.
+/// Longest wait until all changed pages are written.
 const WRITTEN_MAX: Duration = Duration::from_secs(120);
-/// Distance of two looks whether it is.
+/// Time between two checks for it, in nanoseconds.
 const WRITTEN_LOOK_NS: u64 = 50_000_000;
 
-/// sysbench's own transactions of reads and writes, made small: a row is read, and another is read
-/// and changed, anywhere in the table.
+/// sysbench's own transactions of reads and writes, reduced: one random row of the table is read,
+/// and another one is updated.
 const SHAPE: [&str; 7] = [
     "--rand-type=uniform",
     "--point-selects=1",
@@ -43,8 +43,8 @@ const SHAPE: [&str; 7] = [
     "--create-secondary=off",
 ];
 
-/// One row; times in picoseconds. InnoDB does not count what it waits for its log file: a commit is
-/// answered once its record is flushed, and is little else.
+/// A row of counters; times in picoseconds. InnoDB has no counter of waits for its log file. So the
+/// time of commits stands for it: a commit consists mostly of the flush of its record.
 const COUNTERS: &str = "SELECT \
     SUM(IF(FILE_NAME LIKE '%/mariadb/oltp/%', COUNT_READ, 0)), \
     SUM(IF(FILE_NAME LIKE '%/mariadb/oltp/%', SUM_TIMER_READ, 0)), \
@@ -55,7 +55,7 @@ const COUNTERS: &str = "SELECT \
     performance_schema.events_statements_summary_global_by_event_name commits \
     WHERE commits.EVENT_NAME = 'statement/sql/commit'";
 
-/// Pages that are still to be written.
+/// The number of changed pages that are not written yet.
 const DIRTY: &str = "SELECT VARIABLE_VALUE FROM information_schema.GLOBAL_STATUS \
     WHERE VARIABLE_NAME = 'INNODB_BUFFER_POOL_PAGES_DIRTY'";
 
@@ -66,7 +66,7 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// Makes the tables of both databases, on a file system; `folder` is one of the run.
+    /// Creates the tables of both databases on a file system; `folder` is a folder of the run.
     ///
     /// # Errors
     /// As [`Server::start`], or when sysbench fails.
@@ -83,8 +83,8 @@ impl Tables {
         Ok(Self { server })
     }
 
-    /// Has every changed page written, which it would otherwise leave in memory: first by the
-    /// purge of what no transaction can see any more, which changes whatever was written.
+    /// Writes all changed pages, which would otherwise stay in memory. Before that, the purge of
+    /// row versions that no transaction can see is completed, as it changes pages.
     fn write_all(&self) -> Result<(), LabError> {
         self.server.rows(
             "SET GLOBAL innodb_max_purge_lag_wait = 0; \
@@ -110,7 +110,8 @@ impl Database for Tables {
 
     fn maximum(&mut self, seed: u64) -> Result<Maximum, LabError> {
         let time = format!("--time={PROBE_S}");
-        // With that of the load the load would write what is there, and InnoDB not log it.
+        // With the same seed, the load would later write values that rows already have, and InnoDB
+        // would not log that.
         let seed = seed_of(!seed);
         let what = ["oltp_read_write", SESSIONS, &time, &seed];
         let words = words_for(&self.server, TRANSACTIONS, &what, "run")?;
@@ -121,7 +122,8 @@ impl Database for Tables {
         self.write_all()
     }
 
-    /// InnoDB reads past the page cache, and its own has room for few of them.
+    /// Does nothing: InnoDB reads without the page cache, and its own cache has room for few of
+    /// these pages.
     fn forget_batch(&self) -> Result<(), LabError> {
         Ok(())
     }
@@ -134,7 +136,8 @@ impl Database for Tables {
         })
     }
 
-    /// sysbench takes whole transactions a second, and at least one.
+    /// Starts sysbench at a whole number of transactions per second, at least one, as it takes no
+    /// other rates.
     fn transactions(
         &self,
         wanted: Transactions,
@@ -175,13 +178,13 @@ impl Database for Tables {
         Running::start(words_for(&self.server, BATCH, &what, "run")?, PACKAGE)
     }
 
-    /// sysbench tells no times of each second.
+    /// Returns no seconds: sysbench does not report their times.
     fn log(&self, _ended: &Running, _scratch: &Path) -> Result<Vec<Second>, LabError> {
         Ok(Vec::new())
     }
 }
 
-/// A call of sysbench: what, its options, and what to do.
+/// Returns the arguments of sysbench: `what` is its test with options, `command` its action.
 fn words_for(
     server: &Server,
     database: &str,
@@ -195,7 +198,7 @@ fn words_for(
     words.push(format!("--mysql-socket={}", server.socket().display()));
     words.push(format!("--mysql-user={SUPERUSER}"));
     words.push(format!("--mysql-db={database}"));
-    // A prepared statement would count as one that is executed, whatever it is.
+    // The server would count the execution of any prepared statement as the same kind of statement.
     words.push("--db-ps-mode=disable".to_owned());
     if what.first() == Some(&"oltp_read_write") {
         words.extend(["--tables=1".to_owned(), format!("--table-size={ROWS}")]);
@@ -205,12 +208,12 @@ fn words_for(
     Ok(words)
 }
 
-/// Its numbers are drawn from this; 0 would be the time of the day.
+/// Returns the option for the seed; 0 would mean the time of day.
 fn seed_of(seed: u64) -> String {
     format!("--rand-seed={}", (seed & 0x7fff_ffff).max(1))
 }
 
-/// The figures of a row of [`COUNTERS`].
+/// Parses a row of [`COUNTERS`].
 fn counted_of(row: &Row) -> Option<Counted> {
     let count = |column: usize| row.get(column)?.parse::<u64>().ok();
     let waits =
@@ -218,7 +221,7 @@ fn counted_of(row: &Row) -> Option<Counted> {
     Some(Counted { data: waits(0)?, batch: waits(2)?, log: waits(4)?, transactions: count(4)? })
 }
 
-/// How many transactions a run came to; none if there was none.
+/// Returns the number of transactions of a run; `None` if there were none.
 fn transactions_of(told: &str) -> Option<u64> {
     let (_, figures) = told.rsplit_once("transactions:")?;
     figures.split_whitespace().next()?.parse().ok().filter(|count| *count > 0)

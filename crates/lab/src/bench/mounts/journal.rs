@@ -1,6 +1,6 @@
-//! What was set up, written before it is: a line each, the process that did so first. Only a
-//! journal in a folder of this user's own counts, into which nobody else may write: whoever may
-//! would say what is taken down.
+//! The journal of a stack: one line for each step, written before the step, after a first line that
+//! names the owning process. A journal is only read if its folder belongs to this user and no other
+//! user may write to it, since its lines say which mounts and servers are ended.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -15,21 +15,21 @@ use crate::LabError;
 
 /// The journal's name in its folder.
 const NAME: &str = "chain.journal";
-/// What it is called until its first line is written.
+/// The journal's name until its first line is written.
 const DRAFT: &str = "chain.journal.new";
-/// That its group or anybody may write, in the mode of a folder.
+/// Permissions in a folder's mode that let its group or others write.
 const OTHERS_WRITE: u32 = 0o022;
 
-/// Something of the system that must be taken down.
+/// A step that has to be undone.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Step {
-    /// A FUSE mount there.
+    /// A FUSE mount at this path.
     Fuse(PathBuf),
-    /// Loop devices of that file.
+    /// Loop devices of this file.
     Loop(PathBuf),
-    /// A mount there.
+    /// A mount at this path.
     Mount(PathBuf),
-    /// A server that works in that folder.
+    /// A server that works in this folder.
     Server(PathBuf),
 }
 
@@ -51,7 +51,7 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    /// Begins one in a folder, in the name of this process.
+    /// Begins a journal in a folder, with this process as its owner.
     pub fn begin(folder: &Path) -> Result<Self, LabError> {
         if !is_private(folder) {
             let others = io::Error::other("others own it, or may write to it");
@@ -61,7 +61,7 @@ impl Journal {
         let pid = std::process::id();
         let began = started(pid).ok().flatten().unwrap_or_default();
         let first = format!("process {pid} {began} {}\n", system());
-        // Whole from the first moment: half a line is nobody's.
+        // Renamed into place when complete: a half-written line would name no owner.
         let draft = folder.join(DRAFT);
         let mut file = File::create(&draft).map_err(LabError::io("cannot make", &draft))?;
         file.write_all(first.as_bytes())
@@ -71,12 +71,12 @@ impl Journal {
         Ok(Self { path })
     }
 
-    /// The one that this process has begun in a folder.
+    /// Returns the journal that this process has begun in a folder.
     pub fn of(folder: &Path) -> Self {
         Self { path: folder.join(NAME) }
     }
 
-    /// Notes a step that comes next.
+    /// Appends a step that is about to be done.
     pub fn write(&self, step: &Step) -> Result<(), LabError> {
         let mut options = OpenOptions::new();
         let written = options.append(true).open(&self.path).and_then(|mut file| {
@@ -87,8 +87,8 @@ impl Journal {
     }
 }
 
-/// The steps of a journal, in their order; `None` where there is no journal. A last line that was
-/// cut short is no step: nothing was set up before it was whole.
+/// Returns the steps of a journal in order; `None` if there is no journal. A last line without its
+/// end is ignored, as its step was not begun.
 pub(super) fn read(folder: &Path) -> Option<Vec<Step>> {
     let text = text(folder)?;
     let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
@@ -102,15 +102,15 @@ pub(super) fn read(folder: &Path) -> Option<Vec<Step>> {
     Some(whole.lines().filter_map(step).collect())
 }
 
-/// Forgets the journal of a folder.
+/// Removes the journal of a folder.
 pub(super) fn remove(folder: &Path) {
     if is_private(folder) {
         let _ = fs::remove_file(folder.join(NAME));
     }
 }
 
-/// Removes a folder and all in it, the journal last: a removal that fails or is cut short is found
-/// again by it.
+/// Removes a folder and its contents, the journal last. So after a failure or a crash the folder is
+/// found and removed again.
 pub(super) fn remove_with_folder(folder: &Path) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
@@ -123,19 +123,20 @@ pub(super) fn remove_with_folder(folder: &Path) -> io::Result<()> {
     fs::remove_dir_all(folder)
 }
 
-/// What the journal of a folder says, if it counts.
+/// Returns the text of a folder's journal, if the folder is private.
 fn text(folder: &Path) -> Option<String> {
     is_private(folder).then(|| fs::read_to_string(folder.join(NAME)).ok()).flatten()
 }
 
-/// Whether this user has made a folder, and nobody else may write into it.
+/// Returns whether a folder belongs to this user, and no other user may write to it.
 pub(super) fn is_private(folder: &Path) -> bool {
     let is_ours = |of: &fs::Metadata| of.is_dir() && of.uid() == geteuid().as_raw();
     fs::symlink_metadata(folder).is_ok_and(|of| is_ours(&of) && of.mode() & OTHERS_WRITE == 0)
 }
 
-/// Whether a folder has a journal whose process is no more: another one of the same number began
-/// at another time. Of a process of another machine or container nobody here can tell.
+/// Returns whether a folder has a journal whose process has ended. A process with the same number
+/// that began at another time is another process. Returns false for processes of another machine or
+/// container, which are not visible here.
 pub(super) fn is_orphan(folder: &Path) -> bool {
     let Some(text) = text(folder) else { return false };
     let mut words = text.lines().next().unwrap_or_default().split(' ').skip(1);
@@ -146,15 +147,15 @@ pub(super) fn is_orphan(folder: &Path) -> bool {
     is_here && pid.is_none_or(is_gone)
 }
 
-/// The machine and the container, as far as they have names: of other ones the numbers of processes
-/// say nothing.
+/// Returns the names of the machine and of the container, as far as they have any. A process number
+/// has a meaning only within them.
 fn system() -> String {
     let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let numbers = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
     format!("{}/{}", host.trim().replace(' ', "-"), numbers.display())
 }
 
-/// Makes the journal of a folder one of a process that is no more.
+/// Replaces the owner in a folder's journal by a process that has ended.
 #[cfg(test)]
 pub(super) fn disown(folder: &Path) {
     let path = folder.join(NAME);
@@ -163,16 +164,16 @@ pub(super) fn disown(folder: &Path) {
     fs::write(&path, format!("process 4294967294 1\n{steps}")).unwrap();
 }
 
-/// When a process began, in the kernel's ticks; `None` if there is none, or it has been killed and
-/// is only not gone yet: a thread that waits for a file which its own process served does not go
-/// before that file does.
+/// Returns the time at which a process began, in kernel ticks. Returns `None` if there is no such
+/// process, or if it has been killed and cannot exit: a thread that waits for a file which its own
+/// process served exits only once that file is gone.
 fn started(pid: u32) -> io::Result<Option<String>> {
     let stat = match fs::read_to_string(format!("/proc/{pid}/stat")) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) if Errno::from_io_error(&error) == Some(Errno::SRCH) => return Ok(None),
         stat => stat?,
     };
-    // Counted from the name's last bracket: the name may hold anything.
+    // Fields are counted from the last bracket of the name, as the name may contain any characters.
     let (_, after_name) = stat.rsplit_once(')').unwrap_or_default();
     let mut fields = after_name.split_whitespace();
     let is_dead = matches!(fields.next(), Some("Z" | "X"));
@@ -180,19 +181,19 @@ fn started(pid: u32) -> io::Result<Option<String>> {
     Ok((!is_dead && !is_killed(&status)).then(|| fields.nth(18).map(str::to_owned)).flatten())
 }
 
-/// Whether a process of that status has been told to die at once.
+/// Returns whether a process with this status has a pending SIGKILL.
 fn is_killed(status: &str) -> bool {
     const SIGKILL: u64 = 1 << (9 - 1);
     ["SigPnd", "ShdPnd"].iter().filter_map(|name| bits(status, name)).any(|set| set & SIGKILL > 0)
 }
 
-/// A set of a process, of the signals or rights that its status tells in bits.
+/// Returns a bit set from a process's status, such as pending signals or capabilities.
 pub(super) fn bits(status: &str, name: &str) -> Option<u64> {
     let told = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
     u64::from_str_radix(told.trim(), 16).ok()
 }
 
-/// Whether something is mounted right there.
+/// Returns whether a file system is mounted exactly at this path.
 pub(super) fn is_mounted(at: &Path) -> bool {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let wanted = at.to_string_lossy().replace(' ', "\\040");
@@ -248,7 +249,8 @@ mod tests {
         }
     }
 
-    /// A zombie has a number and no life, as has what is killed and waits for what nobody answers.
+    /// A zombie has a number but does not run. Nor does a killed process that waits for a request
+    /// without an answer.
     #[test]
     fn who_was_killed_is_gone() {
         let mut child = std::process::Command::new("true").spawn().unwrap();

@@ -1,10 +1,10 @@
-//! A file system on NBD exports, for programs that know files only: nbdfuse makes an export a file,
-//! or [`Stripe`] makes one of several, a loop device makes the file a disk, and a file system is
-//! made and mounted on it, or on several such disks.
+//! Mounts file systems on NBD exports, for programs that use files. nbdfuse presents one export as
+//! a file, or [`Stripe`] presents several as one. A loop device makes the file a disk. A file
+//! system is made on the disk, or on several such disks, and mounted.
 //!
-//! It needs root and FUSE: [`probe`] says what is missing. Everything is written to a journal
-//! before it is set up, and taken down again when the stack is dropped, by [`clean`] after Ctrl-C,
-//! or by [`clean_leftovers`] after a crash.
+//! This needs root and FUSE; [`probe`] returns the reason if they are missing. Each step is written
+//! to a journal before it is done. It is undone when the stack is dropped, by [`clean`] after
+//! Ctrl-C, or by [`clean_leftovers`] after a crash.
 
 mod journal;
 
@@ -29,11 +29,12 @@ use crate::{LabError, clock};
 
 /// Longest wait for one program of the stack: mkfs writes little, but perhaps at 100 IOPS.
 const STEP_MAX: Duration = Duration::from_secs(120);
-/// Longest wait for a loop device to let go of its file, which it does when nobody looks.
+/// Longest wait until the kernel has detached a loop device from its file, which it does once the
+/// device is closed.
 const GONE_MAX: Duration = Duration::from_secs(20);
-/// Distance of two looks at a table of the kernel, which has no event to wait for.
+/// Time between two polls of a kernel table, which has no event to wait for.
 pub(super) const LOOK: Duration = Duration::from_millis(20);
-/// Connections of nbdfuse: it serves ten requests at once with them, and three with one.
+/// Connections of nbdfuse. With 16 of them it serves ten requests at once, with one only three.
 const CONNECTIONS: &str = "16";
 
 /// A file system.
@@ -43,14 +44,14 @@ pub enum FileSystem {
     Ext4,
     /// Two.
     Xfs,
-    /// Every write goes to a new place, and its place and checksum are written later. Over several
+    /// Every write uses new blocks; their positions and checksums are written later. Over several
     /// disks it is a RAID 0 with chunks of 64 KiB.
     Btrfs,
 }
 
 impl FileSystem {
-    /// What makes one without telling the device that everything is unused, which would be
-    /// requests too.
+    /// Returns the command that makes the file system, and the package of its program. The options
+    /// keep it from discarding the device's blocks, which would be requests, too.
     fn make(self) -> (&'static [&'static str], &'static str) {
         match self {
             Self::Ext4 => (&["mkfs.ext4", "-q", "-F", "-E", EXT4_OPTIONS], "e2fsprogs"),
@@ -59,15 +60,15 @@ impl FileSystem {
         }
     }
 
-    /// Why it cannot be made; `None` if it can.
+    /// Returns why the file system cannot be made; `None` if it can.
     #[must_use]
     pub fn lacks(self) -> Option<String> {
         let (make, package) = self.make();
         output(&[make[0], "-V"], package).err().map(|error| error.to_string())
     }
 
-    /// What tells it of the disks below: so that an XFS lays files out along chunks, and a btrfs
-    /// writes everything once.
+    /// Returns the options for the disks below: an XFS lays files out along the stripe's chunks,
+    /// and a btrfs writes each block once.
     fn along(self, fronts: &[Frontend<'_>]) -> Vec<String> {
         match (self, fronts) {
             (Self::Xfs, [Frontend::Stripe { members, chunk_bytes }]) => {
@@ -81,11 +82,11 @@ impl FileSystem {
         }
     }
 
-    /// How it is mounted on these disks. A btrfs is told all of them, since nobody has looked what
-    /// they hold.
+    /// Returns the mount options for these disks. A btrfs needs the names of all its disks, since
+    /// the kernel has not scanned them.
     fn mount_options(self, devices: &[String]) -> String {
         match self {
-            // Telling the device what is unused would be requests, too.
+            // Discards would be requests, too.
             Self::Btrfs => {
                 devices.iter().fold("noatime,nodiscard".to_owned(), |options, device| {
                     format!("{options},device={device}")
@@ -96,15 +97,15 @@ impl FileSystem {
     }
 }
 
-/// Nothing is left to be initialised in the background, in the middle of a measurement.
+/// Options of an ext4 without background initialisation, which would disturb a measurement.
 const EXT4_OPTIONS: &str = "nodiscard,lazy_itable_init=0,lazy_journal_init=0";
 
-/// What makes a file of exports.
+/// A program that presents exports as a file.
 #[derive(Clone, Copy, Debug)]
 pub enum Frontend<'a> {
-    /// nbdfuse, of one.
+    /// nbdfuse, of one export.
     Nbdfuse(&'a NbdUri),
-    /// A stripe of our own.
+    /// This crate's stripe, of several volumes.
     Stripe {
         /// Its volumes.
         members: &'a [Member<'a>],
@@ -126,13 +127,13 @@ pub struct MountStack {
     folder: PathBuf,
     mount: PathBuf,
     fronts: Vec<Served>,
-    /// What was set up, in words, for the record.
+    /// Description of the stack, for the record.
     pub described: String,
-    /// The programs that did it.
+    /// The programs that set it up.
     pub programs: Vec<&'static str>,
 }
 
-/// What this machine lacks for a stack; `None` if nothing.
+/// Returns why this machine cannot mount a stack; `None` if it can.
 #[must_use]
 pub fn probe() -> Option<String> {
     if !rustix::process::geteuid().is_root() {
@@ -156,29 +157,30 @@ pub fn probe() -> Option<String> {
     None
 }
 
-/// Whether a process of that status may mount; taken for granted where the kernel does not tell.
+/// Returns whether a process with this status may mount. True if the kernel does not report
+/// capabilities.
 fn may_mount(status: &str) -> bool {
     const CAP_SYS_ADMIN: u32 = 21;
     journal::bits(status, "CapEff").is_none_or(|rights| rights >> CAP_SYS_ADMIN & 1 == 1)
 }
 
 impl MountStack {
-    /// Sets one up below `folder`, which is made and must hold nothing else of this kind.
+    /// Creates `folder` and sets a stack up below it. The folder must hold no other stack.
     ///
     /// # Errors
-    /// When others may write there, or a program is missing, fails or hangs; what was set up until
-    /// then is taken down.
+    /// If other users may write to the folder, or a program is missing, fails or hangs. The steps
+    /// done until then are undone.
     pub fn open(
         folder: &Path,
         fronts: &[Frontend<'_>],
         system: FileSystem,
     ) -> Result<Self, LabError> {
-        // Others may pass, whatever the umask, for servers of other users work below it.
+        // Servers that run as other users work below it, so it is searchable whatever the umask.
         let made = fs::DirBuilder::new().recursive(true).mode(0o755).create(folder);
         made.map_err(LabError::io("cannot make", folder))?;
-        // As the kernel names it, by whose tables everything is found again.
+        // The kernel's tables have the canonical path, by which the mounts are found again.
         let folder = fs::canonicalize(folder).map_err(LabError::io("cannot find", folder))?;
-        // What an earlier one of the same run left would be forgotten with its journal.
+        // This run's new journal replaces an older one, whose steps have to be undone first.
         let left = clean(&folder);
         if !left.is_empty() {
             let what = format!("what was set up there before stays: {}", left.join("; "));
@@ -191,31 +193,31 @@ impl MountStack {
             described: String::new(),
             programs: Vec::new(),
         };
-        // From here on dropping `stack` takes down whatever there is.
+        // From here on, dropping `stack` undoes the steps that were done.
         stack.set_up(fronts, system)?;
         Ok(stack)
     }
 
-    /// Where the file system is mounted.
+    /// Returns the mount point of the file system.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.mount
     }
 
-    /// Notes that a server is to work in a folder of the file system: it is stopped before anything
-    /// else is taken down.
+    /// Records that a server will work in a folder of the file system. It is stopped before the
+    /// stack is taken down.
     ///
     /// # Errors
-    /// When it cannot be written down.
+    /// If the journal cannot be written.
     pub fn serves(&self, folder: &Path) -> Result<(), LabError> {
         Journal::of(&self.folder).write(&Step::Server(folder.to_path_buf()))
     }
 
-    /// Lets the file system send no flushes any more: as on a machine whose disks tell of no write
-    /// cache. Only for volumes whose bytes nobody needs again.
+    /// Remounts the file system so that it sends no flushes, as on a machine whose disks have no
+    /// write cache. Only for volumes whose contents are not needed after a crash.
     ///
     /// # Errors
-    /// When it cannot be mounted so.
+    /// If the remount fails.
     pub fn without_flushes(&self) -> Result<(), LabError> {
         let at = self.mount.to_string_lossy();
         output(&["mount", "-o", "remount,nobarrier", &at], "mount").map(drop)
@@ -247,7 +249,7 @@ impl MountStack {
         Ok(())
     }
 
-    /// Makes a file of exports; where it is.
+    /// Presents exports as a file. Returns the file's path.
     fn serve(
         &mut self,
         number: usize,
@@ -284,7 +286,7 @@ impl Drop for MountStack {
         clean(&self.folder);
         for front in self.fronts.drain(..) {
             match front {
-                // Unmounted, it ends by itself.
+                // nbdfuse ends by itself after the unmount.
                 Served::Nbdfuse(mut child) => {
                     let _ = child.wait_until(clock::now() + GONE_MAX);
                 }
@@ -294,9 +296,10 @@ impl Drop for MountStack {
     }
 }
 
-/// Takes down what the journal in a folder tells of, the last first. What is not there any more is
-/// done. What does not go is told, and left with everything below it: a loop device is found by its
-/// file, which has no name any more once its own mount is gone.
+/// Undoes the steps in a folder's journal, the last first, and removes the journal. A step that is
+/// already undone succeeds. At the first failure it stops, and returns the error as text: the
+/// mounts below have to stay, because a loop device is found by the name of its file, which is gone
+/// once the file's own mount is.
 pub fn clean(folder: &Path) -> Vec<String> {
     clean_with(folder, take_down)
 }
@@ -309,7 +312,7 @@ fn clean_with(folder: &Path, take_down: impl Fn(&Step) -> Result<(), LabError>) 
     left
 }
 
-/// The same, and the journal stays.
+/// Undoes the steps as [`clean`] does, and keeps the journal.
 fn undo(folder: &Path, take_down: impl Fn(&Step) -> Result<(), LabError>) -> Vec<String> {
     for step in journal::read(folder).unwrap_or_default().into_iter().rev() {
         if let Err(error) = take_down(&step) {
@@ -319,68 +322,69 @@ fn undo(folder: &Path, take_down: impl Fn(&Step) -> Result<(), LabError>) -> Vec
     Vec::new()
 }
 
-/// Whether a stack is set up in a folder below this one.
+/// Returns whether a stack is set up in a folder directly below `parent`.
 #[must_use]
 pub fn is_any_below(parent: &Path) -> bool {
     below(parent).any(|folder| journal::read(&folder).is_some())
 }
 
-/// What is right below a folder.
+/// Returns the entries of a folder.
 fn below(parent: &Path) -> impl Iterator<Item = PathBuf> {
     fs::read_dir(parent).into_iter().flatten().flatten().map(|entry| entry.path())
 }
 
-/// Has everything on the file system of a folder written.
+/// Writes all dirty data of the folder's file system to its disk.
 ///
 /// # Errors
-/// When it cannot be.
+/// If the write fails.
 pub(super) fn settle(folder: &Path) -> Result<(), LabError> {
     let written = fs::File::open(folder).and_then(|folder| Ok(syncfs(folder)?));
     written.map_err(LabError::io("cannot have the system write", folder))
 }
 
-/// Has the kernel answer what waits for the front ends in every folder below one, with an error:
-/// nobody else will soon, and nobody needs the bytes.
+/// Makes the kernel fail all requests that wait for frontends in the folders below `parent`. Only
+/// for runs that end, whose bytes are not needed.
 pub fn give_up_below(parent: &Path) {
     below(parent).for_each(|folder| give_up(&folder));
 }
 
-/// [`clean`] of every folder below one.
+/// Calls [`clean`] for every folder below `parent`.
 #[must_use]
 pub fn clean_below(parent: &Path) -> Vec<String> {
     below(parent).flat_map(|folder| clean(&folder)).collect()
 }
 
-/// Notes in a run's own folder whose it is, so that [`clean_leftovers`] finds it when this process
-/// is no more, stacks or none, and stops the servers that work in it.
+/// Records this process as the owner of a run's folder. After the process has ended,
+/// [`clean_leftovers`] removes the folder and stops the servers that work in it, even if it has no
+/// stacks.
 ///
 /// # Errors
-/// When it cannot be written down.
+/// If the journal cannot be written.
 pub fn claim(run: &Path) -> Result<(), LabError> {
-    // As the kernel tells where a process works.
+    // The kernel reports the canonical path as a process's working directory.
     let run = run.canonicalize().map_err(LabError::io("cannot find", run))?;
     Journal::begin(&run)?.write(&Step::Server(run))
 }
 
-/// What a run that did not end well left, and what became of it.
+/// The leftovers of a run that ended without cleaning up, and whether they were removed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Leftover {
-    /// A line for people: the folder, and what stays of it.
+    /// The folder, and the error or "taken down", in one line.
     pub text: String,
-    /// Whether everything of it is gone now.
+    /// Whether nothing is left of it.
     pub is_gone: bool,
 }
 
-/// Takes down what a run left that did not end well: of every folder in `parent` whose name begins
-/// with `prefix` and whose process is no more, or that of one of its stacks, the stacks, the
-/// servers and then the folder. In words, a line each. A folder into which others may write is
-/// none of ours, here and in the folder of a run.
+/// Removes what earlier runs left in `parent`. A run's folder has a name that begins with `prefix`,
+/// and is removed if the process that owns it or one of its stacks has ended. Stacks are taken down
+/// first, then servers, then the folder. Folders to which other users may write are skipped, as are
+/// such folders of stacks. Returns one line of text for each leftover.
 #[must_use]
 pub fn clean_leftovers(parent: &Path, prefix: &str) -> Vec<String> {
     take_down_leftovers(parent, prefix).into_iter().map(|leftover| leftover.text).collect()
 }
 
-/// [`clean_leftovers`], for callers that must know whether anything stays.
+/// Removes leftovers as [`clean_leftovers`] does, for callers that need to know whether any stay.
 #[must_use]
 pub fn take_down_leftovers(parent: &Path, prefix: &str) -> Vec<Leftover> {
     let mut leftovers = Vec::new();
@@ -412,22 +416,22 @@ pub fn take_down_leftovers(parent: &Path, prefix: &str) -> Vec<Leftover> {
     leftovers
 }
 
-/// Has the kernel answer what waits for a front end of a run that is no more, or is to end: nobody
-/// else will soon, and nobody needs the bytes. Without it a thread of that very run may wait for
-/// ever, and whatever it has open stays.
+/// Makes the kernel fail all requests that wait for the frontends of a run that has ended or is to
+/// end. Its bytes are not needed. Otherwise a thread of that run may wait forever, and keep its
+/// files open.
 fn give_up(folder: &Path) {
     for step in journal::read(folder).unwrap_or_default() {
         if let Step::Fuse(at) = step
             && journal::is_mounted(&at)
         {
-            // In use it stays mounted, and only answers everything with an error from now on.
+            // A mount in use stays, and fails all requests from now on.
             let _ = output(&["umount", "-f", &at.to_string_lossy()], "mount");
         }
     }
 }
 
-/// Takes one thing down. The program that makes it may have outlived a run that was killed, and be
-/// at it still: it is waited for, or what it makes would be there when everybody has looked.
+/// Undoes one step. A program of the step may still run after its run was killed. It is waited for,
+/// as its mount or device would otherwise appear after this cleanup.
 fn take_down(step: &Step) -> Result<(), LabError> {
     match step {
         Step::Server(folder) => servers::stop(folder),
@@ -441,7 +445,7 @@ fn take_down(step: &Step) -> Result<(), LabError> {
         }
         Step::Fuse(at) => {
             if !journal::is_mounted(at) {
-                // One that has not mounted yet would serve for ever.
+                // An nbdfuse that has not mounted yet would serve forever.
                 for process in makers("nbdfuse", &at.join("nbd")) {
                     let _ = kill_process(process, Signal::KILL);
                 }
@@ -452,8 +456,8 @@ fn take_down(step: &Step) -> Result<(), LabError> {
     }
 }
 
-/// Waits until two looks in a row find none: a process has no words for a moment while it becomes
-/// another program.
+/// Waits until two polls in a row find no process: during an exec a process has no command line for
+/// a moment.
 fn wait_for_makers(tool: &str, path: &Path) -> Result<(), LabError> {
     let what = format!("{tool} of {}", path.display());
     let mut in_vain = 0;
@@ -463,7 +467,7 @@ fn wait_for_makers(tool: &str, path: &Path) -> Result<(), LabError> {
     })
 }
 
-/// Processes of a program that were told of a path.
+/// Returns the processes of a program that have this path among their arguments.
 fn makers(tool: &str, path: &Path) -> Vec<Pid> {
     child::processes(|process| {
         let line = fs::read(process.join("cmdline")).unwrap_or_default();
@@ -474,7 +478,8 @@ fn makers(tool: &str, path: &Path) -> Vec<Pid> {
     })
 }
 
-/// Unmounts what is mounted there; gently first, then as soon as nobody uses it any more.
+/// Unmounts a mount point. If it is in use, detaches it, so that the kernel unmounts it after its
+/// last use.
 fn unmount(at: &Path, words: &[&str]) -> Result<(), LabError> {
     if !journal::is_mounted(at) {
         return Ok(());
@@ -496,8 +501,8 @@ fn detach(file: &Path) -> Result<(), LabError> {
     wait_until(&what, GONE_MAX, || loops_of(file).is_empty())
 }
 
-/// The loop devices of a file, by the kernel's own table: `losetup -j` looks at the file itself,
-/// and finds nothing where the server behind it is gone.
+/// Returns the loop devices of a file from the kernel's own table. `losetup -j` opens the file
+/// itself, and finds nothing if the server behind it has ended.
 fn loops_of(file: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir("/sys/block").into_iter().flatten().flatten();
     let is_of_file = |entry: &fs::DirEntry| {
@@ -507,14 +512,14 @@ fn loops_of(file: &Path) -> Vec<PathBuf> {
     entries.filter(is_of_file).map(|entry| Path::new("/dev").join(entry.file_name())).collect()
 }
 
-/// The I/O scheduler of a block device, as the kernel tells it.
+/// Returns the I/O scheduler of a block device, as the kernel reports it.
 fn scheduler(device: &str) -> String {
     let name = device.rsplit('/').next().unwrap_or_default();
     let text = fs::read_to_string(format!("/sys/block/{name}/queue/scheduler"));
     text.map_or_else(|_| String::new(), |text| format!("(scheduler {})", text.trim()))
 }
 
-/// Looks until something has come.
+/// Polls until a condition holds.
 pub(super) fn wait_until(
     what: &str,
     after: Duration,
@@ -532,16 +537,16 @@ pub(super) fn wait_until(
     Ok(())
 }
 
-/// A program that Ctrl-C does not reach, which a terminal sends to the whole group: whatever is
-/// below others must stay until those are gone. (nbdfuse unmounts at once, and the kernel then has
-/// no path for the loop device above it by which anybody could find that.)
+/// Returns a command in a process group of its own, so that a terminal's Ctrl-C does not reach it.
+/// The lower parts of a stack have to stay until those above are gone. (nbdfuse unmounts at once on
+/// a signal, and the kernel then has no path by which the loop device above it could be found.)
 fn apart_from_terminal(program: &str) -> Command {
     let mut command = Command::new(program);
     command.process_group(0);
     command
 }
 
-/// Runs a program to its end; what it printed. Bounded in time.
+/// Runs a program to its end, within [`STEP_MAX`]. Returns its output.
 fn output(words: &[&str], package: &'static str) -> Result<String, LabError> {
     let mut command = apart_from_terminal(words[0]);
     let mut child = Guarded::spawn(command.args(&words[1..]).stdout(Stdio::piped()), package)?;
@@ -566,7 +571,7 @@ mod tests {
     use std::io::Write;
     use std::os::unix::fs::PermissionsExt;
 
-    /// Says what a machine lacks on which a test is skipped.
+    /// Returns whether this machine cannot mount, and prints why the test is skipped.
     fn cannot_mount() -> bool {
         let lacks = probe();
         if let Some(why) = &lacks {
@@ -592,7 +597,7 @@ mod tests {
         assert!(!may_mount("CapEff:\t00000000a80425fb\n"), "as a container's root has it");
     }
 
-    /// A run that mounted nothing leaves the logs of its load.
+    /// A run without mounts leaves only the logs of its load.
     #[test]
     fn a_folder_of_a_run_that_is_gone_is_removed_with_what_is_in_it() {
         let parent = tempfile::tempdir().unwrap();
@@ -608,8 +613,8 @@ mod tests {
         assert!(!killed.exists() && alive.join("log").exists());
     }
 
-    /// Anybody may make folders where temporary ones are, a server that runs as another user below
-    /// those of a run, too, and name what is to be taken down.
+    /// Any user may create folders in the directory of temporary files. So may a server that runs
+    /// as another user below those of a run. A journal there could name anything as a step to undo.
     #[test]
     fn a_journal_that_others_may_write_is_not_followed() {
         let parent = tempfile::tempdir().unwrap();
@@ -619,8 +624,9 @@ mod tests {
             servers::private_folder(made).unwrap();
         }
         let program = folder.join("postgres");
-        // By another process: one that a test forks beside it would keep a copy that this process
-        // writes open until it runs its own program, and a file open for writing is not run.
+        // Another process copies it. If a test forked while this process wrote the copy, the child
+        // would keep it open for writing until its exec, and a file that is open for writing cannot
+        // be executed.
         let copied = std::process::Command::new("cp").arg("/bin/sleep").arg(&program).status();
         assert!(copied.unwrap().success(), "cp /bin/sleep");
         let mut server = std::process::Command::new(program);
@@ -663,7 +669,7 @@ mod tests {
         assert!(!run.exists() && server.wait_until(crate::clock::now() + GONE_MAX).is_some());
     }
 
-    /// What cannot be removed is told, and found again by the journal, which goes last.
+    /// If a removal fails, the error is returned, and the journal stays until a retry succeeds.
     #[test]
     fn a_removal_that_fails_is_told_and_tried_again() {
         if cannot_mount() {
@@ -687,7 +693,8 @@ mod tests {
         assert!(!run.exists());
     }
 
-    /// What lies below something that does not go is found by it, and so must stay.
+    /// The loop device below a mount that stays is found by the mount's path, and so must stay,
+    /// too.
     #[test]
     fn a_clean_up_stops_at_the_first_thing_that_does_not_go() {
         let folder = tempfile::Builder::new().prefix("evenkeel-chain-test-").tempdir().unwrap();
@@ -714,7 +721,7 @@ mod tests {
         assert!(journal::read(folder.path()).is_none(), "all is gone");
     }
 
-    /// losetup goes on when the run that started it is killed.
+    /// losetup continues after the run that started it has been killed.
     #[test]
     fn a_loop_device_that_comes_after_its_run_is_gone_is_taken_down() {
         if cannot_mount() {

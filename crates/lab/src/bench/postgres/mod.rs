@@ -1,9 +1,9 @@
 //! A PostgreSQL of our own on a file system that is tested, with pgbench's tables in it.
 //!
-//! The server refuses to run as root, and mounts need root: it runs as the user `postgres`, or
-//! `nobody`. It listens on a unix socket in the folder of the run and nowhere else. Its data folder
-//! is in the journal of the file system's [`MountStack`] before it starts: whatever happens, it is
-//! stopped before the file system goes.
+//! The server refuses to run as root, but mounts need root. So the server runs as the user
+//! `postgres`, or `nobody`. It only listens on a unix socket in the folder of the run. Its data
+//! folder is written to the journal of the file system's [`MountStack`] before the server starts.
+//! So it is always stopped before the file system is unmounted.
 
 pub mod pgbench;
 mod session;
@@ -24,20 +24,20 @@ use super::servers;
 use crate::{LabError, clock};
 use evenkeel_sim::text;
 
-/// The superuser of the cluster, whatever user of the system runs it.
+/// The superuser of the cluster, whichever user of the system runs the server.
 const SUPERUSER: &str = "postgres";
-/// Where Debian has the programs that are not on the `PATH`: a folder for each version.
+/// Debian's folder of the programs that are not on the `PATH`, with a subfolder for each version.
 const DEBIAN: &str = "/usr/lib/postgresql";
 /// The package of all of them.
 const PACKAGE: &str = "postgresql";
-/// A socket's name is made of a port, though none is opened.
+/// The socket's name contains a port, although none is opened.
 const PORT: &str = "5432";
-/// What the socket is called.
+/// The socket's name.
 const SOCKET: &str = ".s.PGSQL.5432";
-/// Longest wait for a server to be ready, and to be gone.
+/// Longest wait for a server to be ready, and to end.
 const READY_MAX: Duration = Duration::from_secs(60);
 
-/// What the cluster is made with. What is not flushed then is so before anything is measured.
+/// Arguments of `initdb`. Its files are flushed later, before any measurement.
 const INITDB: [&str; 6] = [
     "--no-sync",
     "--auth=trust",
@@ -47,9 +47,9 @@ const INITDB: [&str; 6] = [
     "--username=postgres",
 ];
 
-/// What the server is told, beside its folders. Its own cache is small, so that reads are of the
-/// volume. Nothing goes on in the background that would be another load: no checkpoint, no vacuum,
-/// no writer ahead of need. Bulk loads are not logged.
+/// Settings of the server, beside its folders. Its own cache is small, so that reads reach the
+/// volume. No checkpoint, vacuum or background writer adds load of its own. Bulk loads are not
+/// logged.
 const SETTINGS: [(&str, &str); 17] = [
     ("port", PORT),
     ("listen_addresses", ""),
@@ -70,7 +70,7 @@ const SETTINGS: [(&str, &str); 17] = [
     ("update_process_title", "off"),
 ];
 
-/// What this machine lacks for a server; `None` if nothing.
+/// Returns why this machine cannot run a server; `None` if it can.
 #[must_use]
 pub fn probe() -> Option<String> {
     let missing = ["initdb", "postgres", "pgbench"].into_iter().find(|tool| find(tool).is_none());
@@ -81,7 +81,8 @@ pub fn probe() -> Option<String> {
         .or_else(|| User::find().err().map(|error| error.to_string()))
 }
 
-/// A program of PostgreSQL: on the `PATH`, or where Debian has the newest version of it.
+/// Returns the path of a program of PostgreSQL: on the `PATH`, or the newest version in Debian's
+/// folder.
 pub(super) fn find(tool: &str) -> Option<PathBuf> {
     let versions = fs::read_dir(DEBIAN).into_iter().flatten().flatten();
     let newest = versions
@@ -95,7 +96,7 @@ fn program(tool: &str) -> Result<PathBuf, LabError> {
     find(tool).ok_or_else(|| LabError::ToolMissing { tool: tool.to_owned(), package: PACKAGE })
 }
 
-/// Who runs the server.
+/// The system's user that runs the server.
 struct User {
     name: &'static str,
     uid: u32,
@@ -125,8 +126,8 @@ impl User {
             .map_err(LabError::io("cannot give away", folder))
     }
 
-    /// Lets the user pass through the folders of the run, which are ours; those above them must
-    /// let everybody pass.
+    /// Lets the user pass through the folders of the run, which this process owns. Those above them
+    /// must be open to all users already.
     fn may_pass(&self, own: &[&Path]) -> Result<(), LabError> {
         for folder in own {
             fs::set_permissions(folder, Permissions::from_mode(0o711))
@@ -152,13 +153,13 @@ pub struct Server {
     data: PathBuf,
     folder: PathBuf,
     process: Guarded,
-    /// What it is, in words, for the record.
+    /// Description of the server, for the record.
     pub described: String,
 }
 
 impl Server {
-    /// Makes a cluster on a file system and starts a server of it. `folder` is one of the run, for
-    /// its socket.
+    /// Creates a cluster on a file system and starts its server. `folder` is a folder of the run,
+    /// for its socket.
     ///
     /// # Errors
     /// When a program is missing or fails, or a folder cannot be passed.
@@ -186,13 +187,13 @@ impl Server {
         Ok(started)
     }
 
-    /// The folder of its socket, as `-h` of its programs takes it.
+    /// Returns the folder of its socket, as its programs take it after `-h`.
     #[must_use]
     pub fn host(&self) -> &Path {
         &self.folder
     }
 
-    /// A session of one of its databases.
+    /// Opens a session of one of its databases.
     ///
     /// # Errors
     /// When there is no such database, or the server is gone.
@@ -200,8 +201,8 @@ impl Server {
         Session::open(&self.folder.join(SOCKET), SUPERUSER, database)
     }
 
-    /// Asks the kernel to forget what it has cached of these files of the cluster, named as the
-    /// server names them. Pages that are still to be written stay.
+    /// Drops these files of the cluster from the page cache. Their names are those that the server
+    /// reports. Dirty pages stay.
     ///
     /// # Errors
     /// When there is no such file.
@@ -215,11 +216,11 @@ impl Server {
         Ok(())
     }
 
-    /// Has everything on its file system written, so that no earlier page is in the way of what
-    /// comes next.
+    /// Writes all dirty data of its file system to the disk, so that it does not disturb what
+    /// follows.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// When the write fails.
     pub fn settle(&self) -> Result<(), LabError> {
         mounts::settle(&self.data)
     }
@@ -249,7 +250,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // What does not go is told by whoever takes down the file system below it.
+        // A server that stays is reported when the file system below it is taken down.
         let _ = servers::stop(&self.data);
         let _ = self.process.wait_until(clock::now() + servers::QUIT_MAX);
         // The next server of this run has a folder of the same name.

@@ -1,5 +1,5 @@
 //! pgbench on a server of our own: its tables, its transactions at a rate or one after the other,
-//! and sessions of a batch job that read one page after the other anywhere in a table.
+//! and sessions of a batch job that read random pages of a table one after the other.
 
 use std::fs;
 use std::path::Path;
@@ -15,31 +15,31 @@ use crate::bench::desktop::Score;
 use crate::bench::mounts::MountStack;
 use evenkeel_sim::text;
 
-/// Hundred thousands of accounts: 256 MiB, thirty times the server's cache.
+/// pgbench's scale, in hundred thousands of accounts: 256 MiB, thirty times the server's cache.
 const SCALE: u64 = 20;
 /// The database of the transactions.
 const TRANSACTIONS: &str = "oltp";
-/// The database that a cluster is made with, which neither of both uses.
+/// The database that a new cluster has; neither load uses it.
 const FIRST: &str = "postgres";
-/// That of the batch job: the same tables, which the server counts apart.
+/// The database of the batch job: the same tables, which the server counts apart.
 const BATCH: &str = "batch";
-/// Sessions of the transactions: enough that a rate can be kept while each of them waits for a
+/// Sessions of the transactions. They are enough to keep the rate while each of them waits for a
 /// volume without credits.
 const SESSIONS: &str = "32";
-/// What pgbench's logs are called; its process id follows.
+/// The prefix of pgbench's logs; the process id follows it.
 const LOG: &str = "transactions";
 /// A server with the tables of transactions and of a batch job.
 #[derive(Debug)]
 pub struct Tables {
     server: Server,
     session: Session,
-    /// Files that hold what transactions visit, as the server names them.
+    /// Files of the transactions' tables, as the server names them.
     transactions: Vec<String>,
-    /// Those that the batch job reads.
+    /// Files of the tables that the batch job reads.
     batch: Vec<String>,
 }
 
-/// One row; times in milliseconds.
+/// A row of counters; times in milliseconds.
 const COUNTERS: &str = "\
     SELECT o.blks_read, o.blk_read_time, b.blks_read, b.blk_read_time, w.wal_sync, \
     w.wal_sync_time, o.xact_commit \
@@ -47,7 +47,7 @@ const COUNTERS: &str = "\
     WHERE o.datname = 'oltp' AND b.datname = 'batch'";
 
 impl Tables {
-    /// Makes the tables of both databases, on a file system; `folder` is one of the run.
+    /// Creates the tables of both databases on a file system; `folder` is a folder of the run.
     ///
     /// # Errors
     /// As [`Server::start`], or when pgbench fails.
@@ -56,7 +56,8 @@ impl Tables {
         let mut session = server.session(FIRST)?;
         session.rows(&format!("CREATE DATABASE {TRANSACTIONS}"))?;
         fill(&server, TRANSACTIONS, SCALE)?;
-        // Copied as files: read again, rows would be marked as known to be committed, and written.
+        // A copy of the files. In a copy by statements, reads would set the hint bits of rows, and
+        // so write.
         let copied = format!("CREATE DATABASE {BATCH} TEMPLATE {TRANSACTIONS} STRATEGY file_copy");
         session.rows(&copied)?;
         let files = |database| -> Result<Vec<String>, LabError> {
@@ -90,7 +91,8 @@ impl Database for Tables {
         self.forget_batch()
     }
 
-    /// The transactions' pages would have to be written first, and are read again seldom enough.
+    /// Drops only the batch job's tables. The transactions' pages would have to be written before,
+    /// and are rarely read again.
     fn forget_batch(&self) -> Result<(), LabError> {
         self.server.forget(&self.batch)
     }
@@ -125,7 +127,7 @@ impl Database for Tables {
         )?;
         let pages: Option<u64> = rows.first().and_then(|row| row.first()?.parse().ok());
         let last = pages.and_then(|pages| pages.checked_sub(1)).unwrap_or(0);
-        // By its place a row is one page and no index.
+        // A row that is read by its position is one page, and no index is read.
         let script = format!(
             "\\set page random(0, {last})\n\
              SELECT aid FROM pgbench_accounts WHERE ctid = '(:page,1)';\n\
@@ -149,7 +151,7 @@ impl Database for Tables {
     }
 }
 
-/// The figures of a row of [`COUNTERS`].
+/// Parses a row of [`COUNTERS`].
 fn counted_of(row: &Row) -> Option<Counted> {
     let count = |column: usize| row.get(column)?.parse::<u64>().ok();
     let waits = |column: usize| {
@@ -159,7 +161,7 @@ fn counted_of(row: &Row) -> Option<Counted> {
     Some(Counted { data: waits(0)?, batch: waits(2)?, log: waits(4)?, transactions: count(6)? })
 }
 
-/// Makes tables of so many hundred thousand accounts.
+/// Creates tables of `scale` hundred thousand accounts.
 fn fill(server: &Server, database: &str, scale: u64) -> Result<(), LabError> {
     let mut words = words_for(server, database, None)?;
     words.extend(["-i", "-q", "-s"].map(str::to_owned));
@@ -167,7 +169,7 @@ fn fill(server: &Server, database: &str, scale: u64) -> Result<(), LabError> {
     child::run_to_end(Command::new(&words[0]).args(&words[1..]), PACKAGE).map(drop)
 }
 
-/// A server with the tables of [`batch`], and nothing left to write but what transactions do.
+/// Starts a server with the tables of [`batch`], and writes all dirty data to the disk.
 ///
 /// # Errors
 /// As [`Server::start`], or when pgbench fails.
@@ -179,11 +181,11 @@ pub fn ready(stack: &MountStack, folder: &Path) -> Result<Server, LabError> {
     Ok(server)
 }
 
-/// Makes transactions one after the other; how long they took, without the connection's making, by
-/// pgbench's own rate.
+/// Makes transactions one after the other. Returns how long they took by pgbench's own rate,
+/// without the time to connect.
 ///
 /// # Errors
-/// When pgbench fails or prints what we do not understand.
+/// When pgbench fails or prints something that cannot be parsed.
 pub fn batch(server: &Server, transactions: u64, seed: u64) -> Result<Score, LabError> {
     let mut words = words_for(server, FIRST, Some(seed))?;
     words.extend(["-c", "1", "-t", &transactions.to_string()].map(str::to_owned));
@@ -197,7 +199,8 @@ pub fn batch(server: &Server, transactions: u64, seed: u64) -> Result<Score, Lab
     Ok(Score { took_ns, command: text::command_line(&words) })
 }
 
-/// The words that all calls begin with; with a seed those of a load, which vacuums nothing first.
+/// Returns the arguments with which all calls begin. With a seed they are those of a load, which
+/// vacuums no tables before.
 fn words_for(server: &Server, database: &str, seed: Option<u64>) -> Result<Vec<String>, LabError> {
     let program = program("pgbench")?.display().to_string();
     let host = server.host().display().to_string();
@@ -208,20 +211,21 @@ fn words_for(server: &Server, database: &str, seed: Option<u64>) -> Result<Vec<S
     Ok(words)
 }
 
-/// A line of an aggregated log: when it begins, how many, the sum of their latencies, and more.
+/// Parses a line of an aggregated log: start time, number of transactions, sum of latencies, and
+/// more.
 fn second(line: &str) -> Option<Second> {
     let mut figures = line.split_whitespace().map(|figure| figure.parse::<u64>().ok());
     let mut next = || figures.next()?;
     Some(Second { unix_s: next()?, count: next()?, sum_us: next()? })
 }
 
-/// How many transactions a run came to; none if there was none.
+/// Returns the number of transactions of a run; `None` if there were none.
 fn transactions_of(told: &str) -> Option<u64> {
     let (_, figures) = told.rsplit_once("actually processed: ")?;
     figures.split(['/', '\n']).next()?.trim().parse().ok().filter(|count| *count > 0)
 }
 
-/// Transactions a second, without the time to connect.
+/// Returns the transactions per second, without the time to connect.
 fn rate_of(told: &str) -> Option<f64> {
     let (_, figures) = told.rsplit_once("tps = ")?;
     figures.split_whitespace().next()?.parse().ok().filter(|rate: &f64| *rate > 0.0)

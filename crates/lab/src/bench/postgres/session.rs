@@ -1,5 +1,5 @@
-//! A session of a PostgreSQL over its unix socket, for statements and their rows as text: enough of
-//! its protocol, version 3, for a server of our own that trusts us.
+//! A session of a PostgreSQL over its unix socket, for statements and their rows as text. It is a
+//! small part of version 3 of the protocol, for a server that requires no password.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -15,7 +15,7 @@ const VERSION: u32 = 3 << 16;
 const MESSAGE_MAX: usize = 1 << 20;
 /// Longest wait for a statement. Generous: it exists to end a hang.
 const STATEMENT_MAX: Duration = Duration::from_secs(120);
-/// Distance of two looks whether the whole run was told to stop.
+/// Time between two checks whether the process is asked to stop.
 const STOP_LOOK: Duration = Duration::from_millis(200);
 
 /// A row, column by column; a null is empty.
@@ -28,10 +28,10 @@ pub struct Session {
 }
 
 impl Session {
-    /// Opens one to a database, as the superuser that the cluster was made with.
+    /// Opens a session of a database, as the superuser of the cluster.
     ///
     /// # Errors
-    /// When nobody listens or the server refuses, in its words.
+    /// When no server listens, or it refuses the session; the error has the server's message.
     pub fn open(socket: &Path, user: &str, database: &str) -> Result<Self, LabError> {
         let stream = UnixStream::connect(socket).and_then(|stream| {
             stream.set_read_timeout(Some(STOP_LOOK))?;
@@ -49,10 +49,10 @@ impl Session {
         Ok(session)
     }
 
-    /// Runs a statement; its rows.
+    /// Runs a statement; returns its rows.
     ///
     /// # Errors
-    /// When the server refuses it, in its words, or does not answer in time.
+    /// When the server refuses it, with the server's message, or does not answer in time.
     pub fn rows(&mut self, statement: &str) -> Result<Vec<Row>, LabError> {
         let mut body = statement.as_bytes().to_vec();
         body.push(0);
@@ -66,7 +66,7 @@ impl Session {
         self.stream.write_all(&message).map_err(LabError::io("cannot write to", "PostgreSQL"))
     }
 
-    /// What comes until the server is ready for the next statement.
+    /// Reads messages until the server is ready for the next statement.
     fn answer(&mut self, asked: &str) -> Result<Vec<Row>, LabError> {
         let (mut rows, mut refused) = (Vec::new(), None);
         loop {
@@ -75,11 +75,11 @@ impl Session {
                 b'Z' => return refused.map_or(Ok(rows), Err),
                 b'D' => rows.push(row(&body).ok_or_else(|| odd("a row that is cut short"))?),
                 b'E' => refused = Some(refusal(asked, &body)),
-                // 0 is that no password is wanted.
+                // 0 means that no password is required.
                 b'R' if body[..] != [0; 4] => return Err(odd("it wants a password")),
                 _ => {}
             }
-            // The server ends a session that it refuses from the start.
+            // After refusing a session, the server closes it.
             if kind == b'E' && body.starts_with(b"SFATAL") {
                 return refused.map_or(Ok(rows), Err);
             }
@@ -97,7 +97,7 @@ impl Session {
         Ok((kind, body))
     }
 
-    /// Reads so many bytes, however long they take to come, unless the whole run is told to stop.
+    /// Fills `buffer`, in at most [`STATEMENT_MAX`], unless the process is asked to stop before.
     fn fill(&mut self, mut buffer: &mut [u8], asked: &str) -> Result<(), LabError> {
         let deadline = clock::now() + STATEMENT_MAX;
         while !buffer.is_empty() {
@@ -129,7 +129,7 @@ fn odd(what: &str) -> LabError {
     LabError::BadOutput { tool: "PostgreSQL", what: what.to_owned() }
 }
 
-/// The columns of a row message; none if it is cut short.
+/// Parses the columns of a row message; returns `None` if it is cut short.
 fn row(body: &[u8]) -> Option<Row> {
     let (count, mut rest) = body.split_first_chunk::<2>()?;
     let mut row = Row::new();
@@ -144,7 +144,8 @@ fn row(body: &[u8]) -> Option<Row> {
     Some(row)
 }
 
-/// What the server says of a statement: fields, each a letter and text up to a zero; `M` is why.
+/// Converts the server's error message. It consists of fields, each a letter and a text up to a
+/// zero byte; `M` is the reason.
 fn refusal(asked: &str, body: &[u8]) -> LabError {
     let fields = body.split(|byte| *byte == 0);
     let why = fields.filter_map(|field| field.strip_prefix(b"M")).next().unwrap_or_default();
@@ -166,7 +167,7 @@ mod tests {
         [&[kind][..], &length.to_be_bytes(), body].concat()
     }
 
-    /// A server that answers the start of a session and then one statement.
+    /// Runs a statement on a server that answers the start of a session and then this statement.
     fn answers(second: Vec<u8>) -> Result<Vec<Row>, LabError> {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("s");

@@ -1,5 +1,5 @@
-//! As much of the kernel's FUSE protocol as one file needs: the file is the root of its mount, so
-//! nothing is ever looked up, listed or made.
+//! The part of the kernel's FUSE protocol that one file needs. The file is the root of its mount,
+//! so there are no lookups, listings or creations.
 //!
 //! The layouts are those of the kernel's `include/uapi/linux/fuse.h`, in the byte order of the
 //! machine. The crate `fuser` speaks all of it, at the price of thirty more crates.
@@ -13,12 +13,11 @@ pub(super) const DATA_BYTES_MAX: u32 = 1 << 20;
 pub(super) const REQUEST_BYTES_MAX: usize = DATA_BYTES_MAX as usize + 4_096;
 /// Bytes before an answer's own.
 pub(super) const HEAD_BYTES: usize = 16;
-/// Requests that the kernel keeps under way of those that nobody waits for one by one, as a loop
-/// device's.
+/// The kernel's limit on concurrent background requests, such as those of a loop device.
 pub(super) const BACKGROUND_MAX: u16 = 128;
 
 const IN_HEAD_BYTES: usize = 40;
-/// What a write has between its head and its data.
+/// Bytes of a write request between its head and its data.
 const WRITE_BYTES: usize = 40;
 const PAGE_BYTES: u32 = 4_096;
 
@@ -32,33 +31,34 @@ const OPEN_PARALLEL_WRITES: u32 = 1 << 6;
 const REGULAR_FILE: u32 = 0o100_600;
 /// The file's number: that of the root.
 const ROOT: u64 = 1;
-/// For so many seconds the kernel need not ask for the file's size again.
+/// Seconds for which the kernel may cache the file's size.
 const VALID_S: u64 = 3_600;
 
-/// What the kernel asks for.
+/// A request of the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Ask<'a> {
-    /// To agree on bounds. Kernels of a later version answer in ours.
+    /// Negotiates the version and bounds. Kernels with a later version accept this one.
     Begin { readahead_bytes: u32 },
-    /// What the file is like.
+    /// Reads the file's attributes.
     Attributes,
-    /// To open it.
+    /// Opens the file.
     Open,
-    /// To read from it.
+    /// Reads from the file.
     Read { offset: u64, bytes: u32 },
-    /// To write to it.
+    /// Writes to the file.
     Write { offset: u64, data: &'a [u8] },
-    /// What was written to be durable.
+    /// Makes earlier writes durable.
     Sync,
-    /// Nothing that needs more than a yes.
+    /// A request that succeeds without an action.
     Done,
-    /// Nothing at all: no answer is expected.
+    /// A request without an answer.
     Silent,
-    /// What a file of a fixed size cannot do.
+    /// A request that a file of a fixed size does not support.
     Unknown,
 }
 
-/// A request: its number, and what is asked for. `None` if it is none, and so has no answer.
+/// Parses a request. Returns its number and what it asks for; `None` if the message is no request,
+/// and so has no answer.
 pub(super) fn parse(message: &[u8]) -> Option<(u64, Ask<'_>)> {
     let length = usize::try_from(u32_at(message, 0)?).ok()?;
     let message = message.get(..length)?;
@@ -67,11 +67,11 @@ pub(super) fn parse(message: &[u8]) -> Option<(u64, Ask<'_>)> {
     Some((unique, ask(opcode, body).unwrap_or(Ask::Unknown)))
 }
 
-/// What is asked for; `None` if the fields are not all there.
+/// Parses the body of a request; returns `None` if fields are missing.
 fn ask(opcode: u32, body: &[u8]) -> Option<Ask<'_>> {
     Some(match opcode {
         26 => Ask::Begin { readahead_bytes: u32_at(body, 8)? },
-        // A new size or mode changes nothing.
+        // Changes of size or mode are ignored, and the attributes returned.
         3 | 4 => Ask::Attributes,
         14 => Ask::Open,
         15 => Ask::Read { offset: u64_at(body, 8)?, bytes: u32_at(body, 16)? },
@@ -89,7 +89,7 @@ fn ask(opcode: u32, body: &[u8]) -> Option<Ask<'_>> {
     })
 }
 
-/// The head of an answer of so many bytes in all.
+/// Returns the head of an answer with `total_bytes` bytes, the head included.
 pub(super) fn head(unique: u64, total_bytes: usize) -> [u8; HEAD_BYTES] {
     let mut head = [0; HEAD_BYTES];
     head[..4].copy_from_slice(&u32::try_from(total_bytes).unwrap_or(u32::MAX).to_ne_bytes());
@@ -97,20 +97,20 @@ pub(super) fn head(unique: u64, total_bytes: usize) -> [u8; HEAD_BYTES] {
     head
 }
 
-/// The answer that a request failed, with an error number of the system.
+/// Returns the answer to a failed request, with an error number of the system.
 pub(super) fn failure(unique: u64, error: rustix::io::Errno) -> [u8; HEAD_BYTES] {
     let mut head = head(unique, HEAD_BYTES);
     head[4..8].copy_from_slice(&(-error.raw_os_error()).to_ne_bytes());
     head
 }
 
-/// The answer to [`Ask::Begin`]: many requests at once, large ones, and none of them waiting for
-/// another.
+/// Returns the answer to [`Ask::Begin`]. It allows many concurrent requests, large ones, and none
+/// of them waits for another.
 pub(super) fn begun(unique: u64, readahead_bytes: u32) -> Vec<u8> {
     let mut answer = Answer::default();
     answer.u32(VERSION.0).u32(VERSION.1).u32(readahead_bytes);
     answer.u32(ASYNC_READ | ASYNC_DIRECT | MAX_PAGES);
-    // Where requests begin to queue up is where the kernel's own threads are held back: not here.
+    // The kernel throttles its own threads above the congestion threshold, so it is the maximum.
     answer.u16(BACKGROUND_MAX).u16(BACKGROUND_MAX);
     let pages = u16::try_from(DATA_BYTES_MAX / PAGE_BYTES).unwrap_or(u16::MAX);
     // Times are whole nanoseconds; nothing is mapped.
@@ -119,7 +119,7 @@ pub(super) fn begun(unique: u64, readahead_bytes: u32) -> Vec<u8> {
     answer.finish(unique)
 }
 
-/// The answer to [`Ask::Attributes`].
+/// Returns the answer to [`Ask::Attributes`].
 pub(super) fn attributes(unique: u64, size_bytes: u64) -> Vec<u8> {
     let mut answer = Answer::default();
     answer.u64(VALID_S).u32(0).u32(0);
@@ -130,14 +130,14 @@ pub(super) fn attributes(unique: u64, size_bytes: u64) -> Vec<u8> {
     answer.finish(unique)
 }
 
-/// The answer to [`Ask::Open`]: past the page cache, and writes side by side.
+/// Returns the answer to [`Ask::Open`]: without the page cache, and with concurrent writes.
 pub(super) fn opened(unique: u64) -> Vec<u8> {
     let mut answer = Answer::default();
     answer.u64(0).u32(OPEN_DIRECT | OPEN_PARALLEL_WRITES).u32(0);
     answer.finish(unique)
 }
 
-/// The answer to [`Ask::Write`].
+/// Returns the answer to [`Ask::Write`].
 pub(super) fn written(unique: u64, bytes: u32) -> Vec<u8> {
     let mut answer = Answer::default();
     answer.u32(bytes).u32(0);
@@ -232,7 +232,7 @@ mod tests {
         for length in 0..write.len() {
             assert_eq!(parse(&write[..length]), None, "{length}");
         }
-        // More data is promised than there is: nobody may wait for an answer.
+        // The request promises more data than it has. It still has a number, and so gets an answer.
         let torn = request(16, &transfer(512, 4, b"abc"));
         assert_eq!(parse(&torn), Some((77, Ask::Unknown)));
     }

@@ -12,26 +12,28 @@ pub(super) struct Layout {
 pub(super) struct Piece {
     /// Number of the volume.
     pub volume: usize,
-    /// Where on the volume.
+    /// Position on the volume, in bytes.
     pub offset: u64,
-    /// Where in the request.
+    /// Position in the request, in bytes.
     pub at: usize,
-    /// How many.
+    /// Length in bytes.
     pub bytes: u32,
 }
 
 impl Layout {
-    /// Over so many volumes; one at least, and chunks of one byte at least.
+    /// Creates a layout over this number of volumes, at least one, with chunks of at least one
+    /// byte.
     pub fn new(volumes: usize, chunk_bytes: u32) -> Self {
         Self { volumes: (volumes as u64).max(1), chunk_bytes: u64::from(chunk_bytes).max(1) }
     }
 
-    /// Bytes of a stripe over volumes that hold at least so many each: whole chunks of all of them.
+    /// Returns the size of a stripe over volumes of at least `volume_bytes` each: whole chunks of
+    /// all of them.
     pub fn size_bytes(self, volume_bytes: u64) -> u64 {
         volume_bytes / self.chunk_bytes * self.chunk_bytes * self.volumes
     }
 
-    /// The pieces of a request in the order of its bytes.
+    /// Returns the pieces of a request in the order of its bytes.
     pub fn pieces(self, offset: u64, bytes: u32) -> impl Iterator<Item = Piece> {
         let mut at = 0_u32;
         std::iter::from_fn(move || {

@@ -1,10 +1,10 @@
-//! A stripe of NBD exports as one file, for loop devices and the file systems on them: what an LVM
-//! stripe is where the kernel has no device-mapper.
+//! A stripe of NBD exports as one file, for loop devices and the file systems on them. It replaces
+//! an LVM stripe where the kernel has no device-mapper.
 //!
 //! The file is a FUSE mount of its own, served by a thread of this process. Therefore nothing in
-//! this process may use the file, or a file system on it: a process that is killed ends only when
-//! none of its threads waits for the disk, and only then the kernel gives the mount up. Programs
-//! that use it are processes of their own; when this one ends, in whatever way, they get errors.
+//! this process may use the file, or a file system on it: a killed process ends only when none of
+//! its threads waits for the disk, and only then does the kernel abort the mount. Programs that use
+//! it are processes of their own; when this one ends, in whatever way, they get errors.
 
 mod fuse;
 mod layout;
@@ -29,7 +29,7 @@ use crate::{LabError, clock};
 
 /// Volumes of a stripe at most.
 pub const VOLUMES_MAX: usize = 64;
-/// Chunks are multiples of this: a request has so many pieces at most, and none is part of a block.
+/// Chunks are multiples of this. It bounds the pieces of a request, and no block is in two pieces.
 pub const CHUNK_BYTES_MIN: u32 = 4 << 10;
 
 /// An export of a stripe.
@@ -41,8 +41,8 @@ pub struct Member<'a> {
     pub export: &'a str,
 }
 
-/// A mounted striped file. Dropping it ends its service, but unmounts nothing: whoever has it
-/// mounted unmounts first.
+/// A mounted striped file. Dropping it ends its service but does not unmount; the caller unmounts
+/// before.
 #[derive(Debug)]
 pub struct Stripe {
     file: PathBuf,
@@ -53,8 +53,8 @@ pub struct Stripe {
 }
 
 impl Stripe {
-    /// Mounts one over `file`, which is made if it is not there. It has as many whole chunks of
-    /// each member as the smallest has.
+    /// Mounts a stripe over `file`, which is created if it does not exist. It has as many whole
+    /// chunks of each member as the smallest has.
     ///
     /// # Errors
     /// When a member cannot be reached, or the file cannot be mounted, which needs root.
@@ -99,13 +99,13 @@ impl Stripe {
         Ok(Self { file: file.to_owned(), size_bytes, stop, service })
     }
 
-    /// Where it is.
+    /// Returns the file's path.
     #[must_use]
     pub fn file(&self) -> &Path {
         &self.file
     }
 
-    /// How many bytes it has.
+    /// Returns the size in bytes.
     #[must_use]
     pub const fn size_bytes(&self) -> u64 {
         self.size_bytes

@@ -1,5 +1,5 @@
-//! The loop that serves a striped file: requests of the kernel become requests of volumes, and
-//! their answers the kernel's. One thread, which waits for nothing but all of them.
+//! The loop that serves a striped file: it converts requests of the kernel to requests of volumes,
+//! and their answers to the kernel's. It is one thread, which only waits for all of them at once.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -16,14 +16,14 @@ use super::layout::{Layout, Piece};
 use super::volume::{Answers, INPUT_BYTES, Volume};
 use crate::clock;
 
-/// Requests of the kernel under way at most; more stay where they are until some are answered.
+/// The kernel's requests under way at most. Others stay in the device until some are answered.
 const UNDER_WAY_MAX: usize = 2 * fuse::BACKGROUND_MAX as usize;
 /// Buffers of answered reads that are kept for the next ones.
 const SPARE_MAX: usize = 32;
-/// Distance of two looks whether a volume has stopped to answer.
+/// Time between two checks whether a volume has stopped answering.
 const LOOK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
-/// What is served, and to whom.
+/// A striped file with its volumes, and the state of its requests.
 pub(super) struct Server {
     device: File,
     volumes: Vec<Volume>,
@@ -36,9 +36,9 @@ pub(super) struct Server {
 #[derive(Default)]
 struct Work {
     ops: Slab<Op>,
-    /// What was asked of volumes; their numbers are the cookies.
+    /// Requests to volumes; their numbers are the cookies.
     parts: Slab<Part>,
-    /// Requests of which every part is answered.
+    /// Requests of which all parts are answered.
     finished: Vec<usize>,
     spare: Vec<Vec<u8>>,
 }
@@ -52,7 +52,7 @@ struct Op {
 }
 
 enum Kind {
-    /// With room for the answer's head and its bytes.
+    /// The buffer has room for the answer's head and its bytes.
     Read(Vec<u8>),
     Write(u32),
     Sync,
@@ -72,8 +72,8 @@ impl Server {
         Self { device, volumes, layout, size_bytes, work: Work::default() }
     }
 
-    /// Serves until the file is unmounted, or `stop` is closed. The file is gone then: whoever
-    /// still uses it gets errors.
+    /// Serves until the file is unmounted, or `stop` is closed. Later requests to the file get
+    /// errors.
     pub fn run(mut self, stop: &OwnedFd) {
         let mut request = vec![0; fuse::REQUEST_BYTES_MAX];
         let mut input = vec![0; INPUT_BYTES];
@@ -101,7 +101,8 @@ impl Server {
         }
     }
 
-    /// Waits until something has come; `None` when it is over.
+    /// Waits until a descriptor is ready, at most [`LOOK`]. Returns `None` if `stop` is closed or
+    /// the file is unmounted.
     fn wait(&self, stop: &OwnedFd) -> Option<Ready> {
         let has_room = self.work.ops.len() < UNDER_WAY_MAX;
         let device = if has_room { PollFlags::IN } else { PollFlags::empty() };
@@ -122,14 +123,14 @@ impl Server {
             .then(|| Ready { device: device.contains(PollFlags::IN), volumes: numbered.collect() })
     }
 
-    /// Takes requests of the kernel as long as there are some. False when the file is unmounted.
+    /// Accepts requests of the kernel while there are any. Returns false if the file is unmounted.
     fn take(&mut self, room: &mut [u8]) -> bool {
         while self.work.ops.len() < UNDER_WAY_MAX {
             match self.device.read(room) {
                 Ok(0) => return false,
                 Ok(count) => self.serve(&room[..count]),
                 Err(error) => match Errno::from_io_error(&error) {
-                    // One that was withdrawn while it was read.
+                    // A request that was withdrawn while it was read.
                     Some(Errno::INTR | Errno::NOENT) => {}
                     Some(Errno::AGAIN) => return true,
                     _ => return false,
@@ -155,7 +156,7 @@ impl Server {
     }
 
     fn read(&mut self, unique: u64, offset: u64, bytes: u32) {
-        // A read beyond the end is a shorter one.
+        // A read beyond the end is shortened.
         let left = self.size_bytes.saturating_sub(offset);
         let bytes = u32::try_from(left).unwrap_or(u32::MAX).min(bytes).min(fuse::DATA_BYTES_MAX);
         let mut answer = self.work.spare.pop().unwrap_or_default();
@@ -188,7 +189,7 @@ impl Server {
         self.work.begun(op);
     }
 
-    /// Asks a volume for its part of a request.
+    /// Sends a volume its part of a request.
     fn ask(&mut self, op: usize, command: u16, piece: &Piece, payload: &[u8]) {
         let Piece { volume, offset, at, bytes } = *piece;
         let part = Part { op, volume, at, bytes: bytes as usize };
@@ -196,12 +197,12 @@ impl Server {
         let cookie = self.work.parts.insert(part) as u64;
         let header = RequestHeader { flags: 0, command, cookie, offset, length: bytes };
         if !self.volumes[volume].send(&header, payload, clock::now()) {
-            // This part, and all that it still owes.
+            // The volume is lost: this part fails, and all parts that it has not answered.
             self.work.lose(volume);
         }
     }
 
-    /// Answers what is done.
+    /// Answers the requests whose parts are all answered.
     fn answer(&mut self) {
         while let Some(number) = self.work.finished.pop() {
             let op = self.work.ops.remove(number);
@@ -221,27 +222,27 @@ impl Server {
         }
     }
 
-    /// Answers; nobody is left to hear it if that fails.
+    /// Writes an answer to the kernel. It is not needed any more if that fails.
     fn say(&mut self, answer: &[u8]) {
         let said = self.device.write(answer);
         debug_assert!(said.is_ok() || said.is_err_and(is_of_nobody), "a malformed answer");
     }
 }
 
-/// Whether an answer failed because its request was withdrawn, or the file is unmounted.
+/// Returns whether an answer failed because its request was withdrawn, or the file is unmounted.
 fn is_of_nobody(error: io::Error) -> bool {
     matches!(Errno::from_io_error(&error), Some(Errno::NOENT | Errno::NODEV | Errno::NOTCONN))
 }
 
-/// What has come.
+/// The descriptors that are ready.
 struct Ready {
     device: bool,
-    /// Of every volume that serves.
+    /// Of each volume that serves.
     volumes: Vec<(usize, PollFlags)>,
 }
 
 impl Work {
-    /// A request with no parts yet: it cannot be done before [`Work::begun`].
+    /// Begins a request without parts. It cannot finish before [`Work::begun`].
     fn begin(&mut self, unique: u64, kind: Kind) -> usize {
         self.ops.insert(Op { unique, kind, left: 1, has_failed: false })
     }
@@ -259,7 +260,7 @@ impl Work {
         }
     }
 
-    /// A volume answers nothing any more.
+    /// Fails all parts that a lost volume has not answered.
     fn lose(&mut self, volume: usize) {
         let owed = self.parts.iter().filter(|(_, part)| part.volume == volume);
         let owed: Vec<u64> = owed.map(|(cookie, _)| cookie as u64).collect();

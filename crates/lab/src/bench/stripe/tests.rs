@@ -1,5 +1,5 @@
-//! A striped file behind a kernel of our own: a socket that keeps messages apart stands for the
-//! FUSE device, and small servers in memory for the volumes. None of it needs root.
+//! A striped file with a simulated kernel: a socket that keeps messages apart replaces the FUSE
+//! device, and small servers in memory the volumes. The tests do not need root.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -19,11 +19,11 @@ use crate::bench::durable::tests::shake_hands;
 const VOLUME_BYTES: u64 = 1 << 20;
 const CHUNK_BYTES: u32 = 4 << 10;
 
-/// A volume's bytes, and the requests that came: command, offset, length.
+/// A volume's bytes, and the requests that it received: command, offset, length.
 type Kept = Arc<Mutex<(Vec<u8>, Vec<(u16, u64, u32)>)>>;
 
-/// A volume that answers pairs of requests in the wrong order where `swaps`, fails reads at
-/// `bad_offset`, and is gone after so many requests.
+/// How a volume serves: it answers pairs of requests in the wrong order if `swaps`, fails reads at
+/// `bad_offset`, and closes the connection after `gone_after` requests.
 #[derive(Clone, Copy)]
 struct Manner {
     swaps: bool,
@@ -104,7 +104,7 @@ impl Kernel {
         Self { device, kept, unique: 0, answers, service, _folder: folder, stop }
     }
 
-    /// Asks for something without waiting for the answer; its number.
+    /// Sends a request without waiting for the answer; returns its number.
     fn ask(&mut self, opcode: u32, offset: u64, bytes: usize, data: &[u8]) -> u64 {
         self.unique += 1;
         let mut message = vec![0; 80];
@@ -118,7 +118,8 @@ impl Kernel {
         self.unique
     }
 
-    /// The answer to that number, after whatever else is answered before it: error and bytes.
+    /// Returns the error and the bytes of the answer with this number. Skips other answers before
+    /// it.
     fn answer(&mut self, unique: u64) -> (i32, Vec<u8>) {
         loop {
             if let Some(answer) = self.answers.remove(&unique) {
@@ -181,7 +182,7 @@ fn what_is_written_lies_on_all_volumes_and_is_read_again() {
 fn many_requests_are_under_way_and_answered_in_any_order() {
     let mut kernel = Kernel::new(&[Manner { swaps: true, ..WELL }, WELL]);
     let block = |number: u64| vec![u8::try_from(number).unwrap(); 512];
-    // An even number on each volume, since the first answers pairs of them only.
+    // Each volume gets an even number of requests, since the first one answers only pairs of them.
     let numbers = || 0..64_u64;
     let asked: Vec<u64> = numbers().map(|n| kernel.write(n * 2_048, &block(n))).collect();
     for unique in asked {
@@ -229,7 +230,7 @@ fn a_request_fails_if_one_of_its_volumes_does_and_the_others_go_on() {
     assert_eq!(kernel.answer(good), (0, vec![0; CHUNK_BYTES as usize]));
 }
 
-/// Nothing waits for ever for a server that is gone, neither what it owes nor what comes after.
+/// No request waits forever for a server that has ended, neither one under way nor a later one.
 #[test]
 fn a_volume_that_is_gone_is_an_error_and_no_hang() {
     let gone = Manner { gone_after: 1, ..WELL };
@@ -246,7 +247,7 @@ fn a_volume_that_is_gone_is_an_error_and_no_hang() {
     assert_eq!(kernel.answer(other), (0, vec![0; 512]));
 }
 
-/// Nobody who answers.
+/// A receiver that expects no answers.
 struct Nobody;
 
 impl volume::Answers for Nobody {

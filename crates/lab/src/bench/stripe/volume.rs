@@ -1,4 +1,4 @@
-//! A connection to one volume of a stripe: many requests under way, and nobody waits for it.
+//! A connection to one volume of a stripe, with many requests under way and no blocking wait.
 
 use std::io::{self, Read, Write};
 use std::ops::Range;
@@ -14,29 +14,29 @@ use crate::bench::durable::Connection;
 /// Bytes that are taken from a volume's socket at once.
 pub(super) const INPUT_BYTES: usize = 256 << 10;
 
-/// A volume that owes an answer and says nothing for so long is given up.
+/// A volume that owes an answer and sends nothing for this long is lost.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
 
-/// What a volume says, and to whom it matters.
+/// The receiver of a volume's answers.
 pub(super) trait Answers {
-    /// Where the bytes of that request go, if it is a read: a range of what it was asked for.
+    /// Returns the number of bytes that this request reads; `None` if it is no read.
     fn wants(&self, cookie: u64) -> Option<usize>;
 
-    /// Some of these bytes, from `at` on.
+    /// Receives some of these bytes, which begin at `at`.
     fn bytes(&mut self, cookie: u64, at: usize, bytes: &[u8]);
 
-    /// It is done, and whether it succeeded.
+    /// Receives the end of a request, and whether it succeeded.
     fn done(&mut self, cookie: u64, is_good: bool);
 }
 
-/// See the module's text.
+/// A connection to a volume.
 pub(super) struct Volume {
     stream: UnixStream,
     reader: ReplyReader,
-    /// Bytes the socket would not take yet.
+    /// Output that waits for room in the socket.
     out: Vec<u8>,
     sent: usize,
-    /// The read whose bytes come next: its cookie, and which of them are missing.
+    /// The read whose bytes come next: its cookie, and the range that is missing.
     taking: Option<(u64, Range<usize>)>,
     under_way: usize,
     heard_at: Instant,
@@ -44,7 +44,7 @@ pub(super) struct Volume {
 }
 
 impl Volume {
-    /// Connects to an export; with how many bytes it has.
+    /// Connects to an export. Returns the connection and the export's size in bytes.
     pub fn open(socket: &Path, export: &str, now: Instant) -> io::Result<(Self, u64)> {
         let (stream, size_bytes) = Connection::open(socket, export)?.into_stream();
         stream.set_nonblocking(true)?;
@@ -61,18 +61,18 @@ impl Volume {
         Ok((volume, size_bytes))
     }
 
-    /// Whether it still serves.
+    /// Returns whether the connection is still in use.
     pub fn is_alive(&self) -> bool {
         self.is_alive
     }
 
-    /// Whether something waits until its socket takes it.
+    /// Returns whether output waits for room in the socket.
     pub fn has_output(&self) -> bool {
         self.is_alive && self.sent < self.out.len()
     }
 
-    /// Sends a request with its payload. False if the volume is lost, now or before; then none of
-    /// its requests is answered any more.
+    /// Sends a request with its payload. Returns false if the volume is lost, now or before. Then
+    /// no request gets an answer any more.
     pub fn send(&mut self, header: &RequestHeader, payload: &[u8], now: Instant) -> bool {
         if !self.is_alive {
             return false;
@@ -92,7 +92,7 @@ impl Volume {
         self.is_alive
     }
 
-    /// Sends what had to wait.
+    /// Sends output that waited for room in the socket.
     pub fn flush(&mut self) {
         let out = std::mem::take(&mut self.out);
         self.sent += self.write(&[&out[self.sent..]]);
@@ -103,7 +103,7 @@ impl Volume {
         }
     }
 
-    /// Writes as much as goes in; how much that was.
+    /// Writes as many bytes as the socket accepts. Returns their number.
     fn write(&mut self, parts: &[&[u8]]) -> usize {
         let slices: Vec<_> = parts.iter().map(|part| io::IoSlice::new(part)).collect();
         loop {
@@ -119,7 +119,7 @@ impl Volume {
         }
     }
 
-    /// Takes what has come in, with room for it at hand.
+    /// Receives input from the socket into `room`, and passes it to `answers`.
     pub fn receive(&mut self, room: &mut [u8], now: Instant, answers: &mut dyn Answers) {
         while self.is_alive {
             match self.stream.read(room) {
@@ -138,7 +138,7 @@ impl Volume {
         }
     }
 
-    /// Hands on what a piece of the stream says. False if it makes no sense.
+    /// Passes a piece of the stream to `answers`. Returns false if it violates the protocol.
     fn understand(&mut self, mut input: &[u8], answers: &mut dyn Answers) -> bool {
         while !input.is_empty() {
             if let Some((cookie, missing)) = &mut self.taking {
@@ -162,7 +162,7 @@ impl Volume {
                     _ => self.done(cookie, true, answers),
                 },
                 Some(Event::Simple { cookie, error: Some(_) }) => self.done(cookie, false, answers),
-                // Structured replies were not agreed on.
+                // Structured replies were not negotiated.
                 Some(_) => return false,
             }
         }
@@ -174,7 +174,7 @@ impl Volume {
         answers.done(cookie, is_good);
     }
 
-    /// Gives it up if it has owed an answer for too long. True if it was given up just now.
+    /// Gives the volume up if it has owed an answer for too long. Returns whether it did so now.
     pub fn is_given_up(&mut self, now: Instant) -> bool {
         let is_late = self.under_way > 0 && now.duration_since(self.heard_at) > ANSWER_MAX;
         let is_new = is_late && self.is_alive;

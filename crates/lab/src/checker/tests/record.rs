@@ -1,4 +1,4 @@
-//! What the server's own record shows of a server that is late.
+//! Verdicts on a late server by its own record.
 
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::qos::scheduler::{Io, Scheduler};
@@ -12,7 +12,7 @@ use crate::checker::record::Record;
 use crate::stalls::{Observed, Stall};
 
 const MS: u64 = 1_000_000;
-/// The volume is modified at this time, and the server does nothing for a while.
+/// The time at which the volume is modified; then the server does nothing for a while.
 const MODIFIED_MS: u64 = 2_500;
 const QUEUE_DEPTH: u32 = 8;
 
@@ -20,15 +20,15 @@ fn id() -> VolumeId {
     VolumeId::from_bits(7)
 }
 
-/// The limits before the modification, and after it.
+/// Returns the limits before and after the modification.
 fn pacings() -> Vec<Pacing> {
     let operations = Some(Limit { per_second: 1_000, credit: None });
     let before = Pacing { operations, ..Pacing::UNLIMITED };
     vec![before, Pacing { bytes: Some(Limit { per_second: 250 << 20, credit: None }), ..before }]
 }
 
-/// Four seconds of a volume that always has requests waiting, as a server records them which does
-/// nothing for `held_ms` once the volume is modified; and how many requests there were.
+/// Returns the record of four seconds of a volume that always has requests waiting, and its number
+/// of requests. The server does nothing for `held_ms` after the volume is modified.
 fn recorded(held_ms: u64) -> (Record, u64) {
     let [before, after] = pacings().try_into().unwrap();
     let mut scheduler = Scheduler::new(Instant::ZERO);
@@ -62,8 +62,8 @@ fn recorded(held_ms: u64) -> (Record, u64) {
     (Record { traces: vec![trace], origin_unix_ns: 0 }, ios)
 }
 
-/// What becomes of the modification when the server is late by `held_ms`, of which `known_ms` were
-/// seen as lost, and `steal_ms` from the same moment on taken by the machine's host.
+/// Returns the outcome of the modification if the server is late by `held_ms`, of which `known_ms`
+/// were measured as lost, and the machine's host took `steal_ms` from the same moment on.
 fn modification(held_ms: u64, known_ms: u64, steal_ms: u64) -> Outcome {
     let (record, ios) = recorded(held_ms);
     let volume = Provisioned { id: id(), pacings: pacings(), balances: Balances::default() };
@@ -77,7 +77,8 @@ fn modification(held_ms: u64, known_ms: u64, steal_ms: u64) -> Outcome {
     Outcome::of_check(of("modify"))
 }
 
-/// A host halts a machine for a tenth of a second at a time, and the watch does not see all of it.
+/// A host halts a machine for a tenth of a second at a time, but the watch measures only a part of
+/// it.
 #[test]
 fn a_modification_that_lost_time_delays_is_not_broken() {
     assert_eq!(modification(0, 0, 0), Outcome::Kept);
@@ -88,7 +89,7 @@ fn a_modification_that_lost_time_delays_is_not_broken() {
     assert_eq!(modification(190, 0, 0), Outcome::Broken);
 }
 
-/// Steal of which no thread is known explains what is late, and decides nothing.
+/// Steal that no thread shows may explain the lateness, so the verdict is undecided.
 #[test]
 fn a_modification_that_steal_delays_is_undecided() {
     assert_eq!(modification(190, 10, 150), Outcome::Undecided);

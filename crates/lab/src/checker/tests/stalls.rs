@@ -1,9 +1,10 @@
-//! Verdicts of runs in which the machine stood still: what it explains is excused, nothing else is.
+//! Verdicts of runs in which the machine stood still: deviations that it explains are excused, and
+//! no others.
 
 use super::*;
 use crate::stalls::Stall;
 
-/// Stalls in milliseconds: start and length.
+/// Returns stalls with these starts and lengths in milliseconds.
 fn stalls(list: &[(u64, u64)]) -> Stalls {
     let stall = |&(start_ms, length_ms): &(u64, u64)| Stall {
         start_us: start_ms * 1_000,
@@ -12,8 +13,8 @@ fn stalls(list: &[(u64, u64)]) -> Stalls {
     Stalls::merged(list.iter().map(stall).collect())
 }
 
-/// What a backlogged volume at `per_second` completes: nothing during a stall; after it what was
-/// saved, at most the tolerance's worth, at three times the rate.
+/// Returns the series of a backlogged volume at `per_second`: nothing during a stall, and after it
+/// the saved tokens, at most the tolerance's worth, at three times the rate.
 fn paced(per_second: u64, duration_s: u32, stalls: &Stalls) -> Series {
     let mut series = Series::new(duration_s);
     // In thousandths of an I/O, so that a millisecond earns `per_second`.
@@ -34,13 +35,13 @@ fn judge_with(promise: &Promise, series: &Series, stalls: &Stalls, bands: &Bands
     check(promise, &workload, series, stalls, None, bands).unwrap()
 }
 
-/// The checks that fail for a volume of 3,000 IOPS, with every second as it was counted.
+/// Returns the failed checks of a volume of 3,000 IOPS, with every second as it was counted.
 fn broken(series: &Series, stalls: &Stalls) -> Vec<String> {
     let verdict = judge_with(&Promise::iops(3_000), series, stalls, &STRICT);
     failed(&verdict).into_iter().map(String::from).collect()
 }
 
-/// A series with the I/Os of some spans of milliseconds taken out: from, and to before.
+/// Returns a series without the I/Os of some spans of milliseconds: from, and to (exclusive).
 fn without(series: &Series, gaps_ms: &[(usize, usize)]) -> Series {
     let mut kept = Series::new(10);
     for (ms, &ios) in series.per_ms().iter().enumerate() {
@@ -60,7 +61,7 @@ fn a_stall_is_excused_only_where_it_is_known() {
         if stall.1 > 80 || stall.0 % 1_000 > 900 {
             assert!(!broken(&series, &Stalls::NONE).is_empty(), "{stall:?}");
         }
-        // A stall at another time explains nothing of a second.
+        // A stall at another time does not excuse a second.
         let elsewhere = stalls(&[(7_400, stall.1)]);
         let seconds = |failed: Vec<String>| failed.iter().any(|name| name.contains("second"));
         let (unknown, elsewhere) = (broken(&series, &Stalls::NONE), broken(&series, &elsewhere));
@@ -71,7 +72,7 @@ fn a_stall_is_excused_only_where_it_is_known() {
 #[test]
 fn a_second_that_is_low_beside_a_stall_is_found() {
     let known = stalls(&[(4_300, 90)]);
-    // 3 % of second 6, in which nothing stood still.
+    // 3 % of second 6, in which no stall was.
     let low = without(&paced(3_000, 10, &known), &[(6_200, 6_230)]);
     assert_eq!(broken(&low, &known), ["every second"]);
     let verdict = judge_with(&Promise::iops(3_000), &low, &known, &Bands::PROMISE);
@@ -83,8 +84,8 @@ fn a_second_that_is_low_beside_a_stall_is_found() {
 fn a_second_that_lost_more_than_its_stall_is_found() {
     let known = stalls(&[(4_300, 30)]);
     let made_up = paced(3_000, 10, &known);
-    // A stall of 30 ms is made up for; 30 ms more are its due, and 1 % on top is the band. Up to
-    // three times as much may be its doing.
+    // A stall of 30 ms is made up for. Another 30 ms of loss are excused by it, with the band of 1
+    // % on top. Up to three times as much may be due to it.
     for (lost_ms, undecided, found) in [
         (38, false, &NONE[..]),
         (42, true, &NONE),
@@ -97,20 +98,20 @@ fn a_second_that_lost_more_than_its_stall_is_found() {
     }
 }
 
-/// Whether some second of a volume of 3,000 IOPS can be the machine's doing or the volume's.
+/// Returns whether one second of a volume of 3,000 IOPS is undecided.
 fn has_undecided_second(series: &Series, known: &Stalls) -> bool {
     let verdict = judge_with(&Promise::iops(3_000), series, known, &STRICT);
     verdict.checks.iter().any(|check| check.measured.contains("1 of 9 s undecided"))
 }
 
-/// The checks of a volume of 3,000 IOPS that are undecided.
+/// Returns the undecided checks of a volume of 3,000 IOPS.
 fn undecided(series: &Series, known: &Stalls) -> Vec<String> {
     let verdict = judge_with(&Promise::iops(3_000), series, known, &STRICT);
     named(&verdict, Outcome::Undecided).into_iter().map(String::from).collect()
 }
 
-/// What is short while no request waited for the limits may be the disk's doing: undecided, and not
-/// kept. A second in which requests waited all the time is broken.
+/// A shortfall while no request waited for the limits may be the disk's: it is undecided, not kept.
+/// A second in which requests waited all the time is broken.
 #[test]
 fn what_is_short_while_nothing_waits_is_undecided() {
     let series = without(&even(3_000, 10), &[(4_300, 4_380)]);
@@ -165,8 +166,8 @@ fn a_store_that_stands_still_is_late_before_nothing_waits() {
     assert_eq!(failed(&judged(&series, &[(4_600, 268)])), ["every second"]);
 }
 
-/// Steal of which no thread is known may explain a second that is short, by as much as was taken
-/// in it; a limiter that lets too much through stays broken.
+/// Steal that no thread shows may explain the shortfall of a second, up to the amount of steal in
+/// it. A limiter that gives too much stays broken.
 #[test]
 fn what_only_steal_explains_is_undecided() {
     let workload = Workload::random_read(16 << 10, 32, 10);
@@ -208,7 +209,7 @@ fn more_than_a_few_undecided_seconds_leave_the_run_undecided() {
         (broken(&two, &known), undecided(&two, &known)),
         (vec![], vec!["every second".into()])
     );
-    // A second that nothing disturbed is broken beside any number of them.
+    // A second without a stall is broken beside any number of undecided ones.
     assert_eq!(broken(&lost(&[4, 6, 8]), &known), ["every second"]);
 }
 
@@ -253,8 +254,8 @@ fn a_second_after_a_stall_gets_what_was_held_up_and_no_more() {
     // Twice the stall before the edge, if the watch has missed a part of it.
     assert_eq!(held_up(180 + 30), NONE);
     assert_eq!(held_up(180 + 31), ["every second"]);
-    // At most the tolerance can be saved, however long the stall: 50 ms, the queue of 32, and the
-    // band.
+    // At most the tolerance can be saved, however long the stall is: 50 ms, the queue of 32, and
+    // the band.
     let long = stalls(&[(4_850, 150)]);
     let series = |ios: u32| {
         let mut series = without(&even(3_000, 10), &[(4_850, 5_000)]);
@@ -267,7 +268,7 @@ fn a_second_after_a_stall_gets_what_was_held_up_and_no_more() {
 
 #[test]
 fn the_mean_is_judged_over_the_time_that_the_machine_ran() {
-    // 4 x 90 ms of nine seconds are 4 %: lost, and not made up for.
+    // 4 x 90 ms of nine seconds are 4 %: they are lost, and not made up for.
     let known = stalls(&[(1_300, 90), (3_300, 90), (5_300, 90), (7_300, 90)]);
     let gaps = [(1_300, 1_390), (3_300, 3_390), (5_300, 5_390), (7_300, 7_390)];
     let series = without(&even(3_000, 10), &gaps);
@@ -289,7 +290,7 @@ fn smoothness_is_judged_where_the_machine_ran() {
     };
     assert_eq!(judged(&known), NONE);
     assert_eq!(judged(&Stalls::NONE), ["every second", "variation (CoV)", "busiest 10 ms"]);
-    // A little in nearly every second: too few are left to tell how much they vary.
+    // There is a short stall in nearly every second, so too few are left to judge their variation.
     let often: Vec<(u64, u64)> = (1..8).map(|second| (second * 1_000 + 500, 6)).collect();
     let workload = Workload::random_read(16 << 10, 32, 10);
     let promise = Promise::iops(3_000);
@@ -299,7 +300,8 @@ fn smoothness_is_judged_where_the_machine_ran() {
 
 #[test]
 fn credits_survive_a_stall() {
-    // Spent 90 ms later; saved during the stall at the baseline, and spent after it.
+    // The credits are spent 90 ms later. Credits earned during the stall at the baseline are spent
+    // after it.
     let known = stalls(&[(4_300, 90), (20_940, 60), (29_950, 50)]);
     let (mut balance, mut saved) = (27_000_000_u64, 150_000_u64);
     let mut series = Series::new(30);
@@ -316,7 +318,7 @@ fn credits_survive_a_stall() {
     assert_eq!(failed(&judge_with(&promise, &series, &known, &Bands::PROMISE)), NONE);
     let unknown = judge_with(&promise, &series, &Stalls::NONE, &Bands::PROMISE);
     assert!(failed(&unknown).contains(&"every second, at the baseline"), "{unknown:?}");
-    // Credits that nobody earned are still found.
+    // I/Os without credits are still found.
     let mut gift = series.clone();
     (0..100).for_each(|ms| gift.record_many(5_000 + ms * 10, 1));
     let verdict = judge_with(&promise, &gift, &known, &Bands::PROMISE);
@@ -334,17 +336,17 @@ fn a_run_that_stood_still_for_long_is_excused_by_nothing() {
     assert!(judged(&[(2_000, 500)]).unwrap().outcome == Outcome::Kept);
     let too_long = judged(&[(2_000, 500), (6_000, 7)]).unwrap();
     assert_eq!(too_long.outcome, Outcome::Undecided);
-    // What holds without an excuse holds all the same: short stalls are made up for.
+    // Checks that pass without an excuse still pass: short stalls are made up for.
     let many: Vec<(u64, u64)> = (0..20).map(|n| (n * 500 + 200, 30)).collect();
     assert_eq!(judged(&many).unwrap().outcome, Outcome::Kept);
-    // What lies after the run does not count.
+    // Time after the end of the run does not count.
     assert_eq!(judged(&[(2_000, 500), (10_000, 700)]).unwrap().outcome, Outcome::Kept);
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
-    /// A volume that is paced rightly passes, whatever the machine does.
+    /// A correctly paced volume passes with any stalls.
     #[test]
     fn stalls_alone_never_break_a_promise(
         list in proptest::collection::vec((0_u64..10_000, 5_u64..90), 0..5),
@@ -356,15 +358,15 @@ proptest! {
         prop_assert_eq!(failed(&verdict), NONE, "{:?}", list);
     }
 
-    /// A stall excuses nothing in seconds that it does not touch: an I/O series that is 3 % low in
-    /// one of them fails.
+    /// A stall excuses nothing in seconds that it does not touch: a series that is 3 % low in one
+    /// of them fails.
     #[test]
     fn a_low_second_is_found_beside_any_stall(
         list in proptest::collection::vec((0_u64..10_000, 5_u64..90), 0..5),
         second in 1_usize..9, within in 0_usize..900,
     ) {
         let from_us = second as u64 * 1_000_000;
-        // A second of which much was lost casts doubt on its neighbours.
+        // A second of which much was lost makes its neighbours doubtful.
         let seconds = from_us.saturating_sub(1_200_000)..from_us + 2_200_000;
         let beside = |stall: &&(u64, u64)| stalls(&[**stall]).touching(seconds.clone()).is_empty();
         let list: Vec<(u64, u64)> = list.iter().filter(beside).copied().collect();
@@ -374,8 +376,8 @@ proptest! {
         prop_assert_eq!(broken(&low, &known), ["every second"]);
     }
 
-    /// The buckets by length against the definition: every window of every length, with the longest
-    /// stall that it touches.
+    /// Compares the buckets by length with the definition: every window of every length, with the
+    /// longest stall that it touches.
     #[test]
     fn every_window_gets_the_longest_stall_that_it_touches(
         counts in proptest::collection::vec(0_u32..4, 1_000), rate in 500_u64..2_500,

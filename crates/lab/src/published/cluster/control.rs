@@ -1,4 +1,4 @@
-//! The control plane: commands a second through the node that leads, whose journal is in etcd.
+//! The control plane: commands per second through the leader, whose journal is in etcd.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -9,15 +9,15 @@ use crate::bench::server_process::ControlApi;
 use crate::{LabError, clock};
 use evenkeel_sim::figures::stats;
 
-/// Volumes that are made and modified, and how many when it is to be quick.
+/// Volumes that are created and modified; the second number is for a quick run.
 const VOLUMES: [u32; 2] = [600, 40];
 /// Callers at once.
 const CALLERS: usize = 8;
-/// Calls of a kind by one caller, one after the other.
+/// Calls of a kind by one caller, one after the other; the second number is for a quick run.
 const CALLS: [u32; 2] = [200, 20];
-/// Changes a second.
+/// The minimum rate of changes, per second.
 const RATE_MIN: f64 = 300.0;
-/// Distance of two looks at whether volumes are available.
+/// Time between two checks whether volumes are available.
 const LOOK: Duration = Duration::from_millis(20);
 
 pub(super) fn measure(world: &mut World<'_, '_>, setup: &Setup) -> Result<Vec<Row>, LabError> {
@@ -42,7 +42,7 @@ pub(super) fn measure(world: &mut World<'_, '_>, setup: &Setup) -> Result<Vec<Ro
 
     let calls = setup.count(CALLS[0], CALLS[1]) as usize;
     let first = volumes.first().map_or("", String::as_str);
-    // One commit, and nothing for any data plane.
+    // One commit, without a command to a data plane.
     let tag = |api: &dyn ControlApi, number: usize| {
         let value = number.to_string();
         let words = [("ResourceId.1", first), ("Tag.1.Key", "number"), ("Tag.1.Value", &value)];
@@ -63,8 +63,8 @@ pub(super) fn measure(world: &mut World<'_, '_>, setup: &Setup) -> Result<Vec<Ro
     Ok(rows)
 }
 
-/// Creates volumes; their names, how many a second until all are available, and the median time of
-/// a call.
+/// Creates volumes. Returns their ids, how many per second became available, and the median time of
+/// a call in milliseconds.
 fn create(way: &Way, count: usize) -> Result<(Vec<String>, f64, f64), LabError> {
     let begun_ns = clock::monotonic_ns();
     let (volumes, _, p50) = calls(way, CALLERS, count, &|api, _| make(api))?;
@@ -82,7 +82,7 @@ fn create(way: &Way, count: usize) -> Result<(Vec<String>, f64, f64), LabError> 
     Ok((volumes, per_second(count, begun_ns), p50))
 }
 
-/// Asks for a small volume; its name.
+/// Creates a small volume; returns its id.
 pub(super) fn make(api: &dyn ControlApi) -> Result<String, LabError> {
     let words = [("AvailabilityZone", "local-1a"), ("Size", "8"), ("VolumeType", "gp3")];
     let made = api.ask("CreateVolume", &words)?;
@@ -99,7 +99,8 @@ fn per_second(count: usize, begun_ns: u64) -> f64 {
     count as f64 * 1e9 / (clock::monotonic_ns() - begun_ns).max(1) as f64
 }
 
-/// Calls by several callers at once: how many a second, and the median time of one.
+/// Makes calls by several callers at once. Returns the calls per second, and the median time of one
+/// in milliseconds.
 fn at_once(
     way: &Way,
     callers: usize,
@@ -109,7 +110,7 @@ fn at_once(
     calls(way, callers, count, call).map(|(_, rate, p50)| (rate, p50))
 }
 
-/// The same, with what each call returned.
+/// Makes calls as [`at_once`] does, and returns their results, too.
 pub(super) fn calls<T: Send>(
     way: &Way,
     callers: usize,

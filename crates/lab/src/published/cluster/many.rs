@@ -1,4 +1,4 @@
-//! Many volumes of which few are connected: what the others cost the nodes.
+//! The cost of many volumes of which few have a client.
 
 use std::net::TcpStream;
 use std::time::Duration;
@@ -13,23 +13,23 @@ use crate::{LabError, clock};
 use evenkeel_core::volume::VolumeType;
 use evenkeel_sim::text;
 
-/// Volumes in all, and how many of them have a client; the same when it is to be quick.
+/// Volumes in all, and those with a client; the second numbers are for a quick run.
 const VOLUMES: [u32; 2] = [10_000, 200];
 const CONNECTED: [u32; 2] = [100, 10];
 const CALLERS: usize = 4;
-/// Volumes that are made between two lines of progress.
+/// Volumes that are created between two lines of progress.
 const STEP: u32 = 1_000;
-/// Before and while processor time is counted.
+/// Pauses before the measurement of processor time, and its length in seconds.
 const SETTLE: Duration = Duration::from_secs(5);
 const IDLE_S: [u32; 2] = [30, 5];
-/// What those without a client may take: memory of all nodes together, processor time of it.
+/// Limits for volumes without a client: memory of all nodes together, processor time of one.
 const MIB_MAX: f64 = 60.0;
 const CPU_PERCENT_MAX: f64 = 0.5;
 
-/// What the nodes use together.
+/// The resources that all nodes use together.
 struct Usage {
     mib: f64,
-    /// Of one processor.
+    /// Processor time, in percent of one processor.
     cpu_percent: f64,
 }
 
@@ -91,7 +91,7 @@ pub(super) fn measure(world: &mut World<'_, '_>, setup: &Setup) -> Result<Vec<Ro
     ])
 }
 
-/// What the nodes use when nobody asks them for anything.
+/// Measures the resources that the nodes use without requests.
 fn usage(world: &World<'_, '_>, seconds: u32) -> Result<Usage, LabError> {
     clock::pause(SETTLE);
     let ids = world.ids();

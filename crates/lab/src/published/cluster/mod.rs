@@ -1,9 +1,9 @@
-//! `evenkeel bench cluster`: three nodes on a throw-away Ceph cluster and etcd on this machine, and
-//! what they are held to: takeover, moves, throughput and processor time beside librbd itself, the
-//! control plane, many volumes.
+//! `evenkeel bench cluster`: three nodes on a temporary Ceph cluster and etcd on this machine, and
+//! their figures: takeover, moves, throughput and processor time beside librbd itself, the control
+//! plane, many volumes.
 //!
-//! Clients, nodes, etcd and Ceph share the machine's processors, so what counts are ratios of runs
-//! in turn, and pauses that are much longer than a turn of the processor.
+//! Clients, nodes, etcd and Ceph share the machine's processors. So the figures are ratios of runs
+//! in turn, and pauses that are much longer than a scheduling delay.
 
 mod control;
 mod many;
@@ -27,49 +27,49 @@ use self::world::World;
 /// A part of the measurement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Figure {
-    /// Nodes are killed.
+    /// The outage when nodes are killed.
     Takeover,
-    /// Volumes move under load.
+    /// The pause when volumes move under load.
     Moves,
-    /// Beside fio on librbd.
+    /// Throughput beside fio on librbd.
     Throughput,
-    /// The API through the node that leads.
+    /// Calls of the API through the leader.
     Control,
-    /// Volumes that nobody is connected to.
+    /// The cost of volumes without a client.
     Many,
 }
 
 impl Figure {
-    /// All of them, in the order in which they are measured.
+    /// All figures, in the order of their measurement.
     pub const ALL: [Self; 5] =
         [Self::Takeover, Self::Moves, Self::Throughput, Self::Control, Self::Many];
 }
 
-/// What is measured, and how often.
+/// The figures to measure, and how often.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Setup {
-    /// The parts.
+    /// The figures.
     pub figures: Vec<Figure>,
     /// How long Ceph's monitors collect changes, in milliseconds.
     pub propose_ms: u32,
-    /// A few of each: whether everything works, and not how well.
+    /// Whether to measure only a few times, to see that everything works.
     pub quick: bool,
 }
 
 impl Setup {
-    /// So many, or so few.
+    /// Returns `few` for a quick run, otherwise `all`.
     fn count(&self, all: u32, few: u32) -> u32 {
         if self.quick { few } else { all }
     }
 }
 
-/// What a figure is to be.
+/// The bound of a figure.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Aim {
     AtMost(f64),
     AtLeast(f64),
-    /// It is shown beside another one.
+    /// None: it is shown beside another figure.
     None,
 }
 
@@ -80,7 +80,7 @@ struct Row {
     seen: f64,
     unit: &'static str,
     aim: Aim,
-    /// How it was found.
+    /// How it was measured.
     of: String,
 }
 
@@ -89,7 +89,7 @@ impl Row {
         Self { figure: figure.to_owned(), seen, unit, aim, of }
     }
 
-    /// Median and 99th percentile of times, which both are held to the aim.
+    /// Returns the median and the 99th percentile of times, which both have this aim.
     fn times(figure: &str, times_ms: &[f64], aim: Aim, of: &str) -> [Self; 2] {
         let ascending = stats::sorted(times_ms);
         let longest = ascending.last().copied().unwrap_or_default();
@@ -124,7 +124,7 @@ impl Row {
     }
 }
 
-/// With as many decimals as anybody reads.
+/// Formats a number with as many decimals as are useful.
 fn number(value: f64) -> String {
     match value.abs() {
         size if size >= 100.0 => text::thousands(value.max(0.0).round() as u64),
@@ -138,9 +138,9 @@ struct Found {
     schema: &'static str,
     measured_at: String,
     environment: Environment,
-    /// What a reader should know before believing the figures.
+    /// Warnings that limit what the figures prove.
     warnings: Vec<String>,
-    /// Whether the program that served was built with all optimizations.
+    /// Whether the serving program was built with all optimizations.
     is_release: bool,
     propose_ms: u32,
     quick: bool,
@@ -154,7 +154,7 @@ struct Found {
 /// If a program is missing or fails, or a node does not do what it is asked to.
 pub fn measure(mut bench: Bench<'_>, setup: &Setup) -> Result<Outcome, LabError> {
     let environment = Environment::read(fio::version()?);
-    // Only the load before: during it, the load is our own.
+    // Only the load before: later it comes from these runs themselves.
     let warnings = fio::load_warning("before").into_iter().collect();
     let mut rows = Vec::new();
     let mut world = World::start(&mut bench, setup.propose_ms)?;

@@ -12,18 +12,18 @@ use crate::bench::server_process::{ControlApi, io2};
 use crate::{LabError, clock};
 use evenkeel_sim::workload::Workload;
 
-/// Moves, and how many when it is to be quick.
+/// Number of moves; the second number is for a quick run.
 const MOVES: [u32; 2] = [200, 6];
-/// What a client may wait at a move.
+/// Longest pause of a client at a move, in milliseconds.
 const PAUSE_MS_MAX: f64 = 50.0;
-/// Between two moves.
+/// Pause between two moves.
 const BREATH: Duration = Duration::from_millis(100);
-/// The paced volume, how long it is driven, and how often it moves.
+/// The paced volume, the duration of its load, and the time between its moves.
 const PACED_IOPS: u32 = 500;
 const PACED_S: [u32; 2] = [60, 8];
 const PACED_DEPTH: u32 = 8;
 const PACED_MOVE_EVERY: Duration = Duration::from_millis(1_700);
-/// What a second of it may be off, in percent.
+/// Largest deviation of one of its seconds, in percent.
 const OFF_PERCENT_MAX: f64 = 0.5;
 
 pub(super) fn measure(world: &mut World<'_, '_>, setup: &Setup) -> Result<Vec<Row>, LabError> {
@@ -32,7 +32,7 @@ pub(super) fn measure(world: &mut World<'_, '_>, setup: &Setup) -> Result<Vec<Ro
     let volume = world.volume(&io2(16_000))?;
     let api = world.api(leader)?;
     let places = others(leader);
-    // The client of the leader is at neither home; the other one is at one of them.
+    // The leader's client is at neither home; the other client is at one of them.
     for (at, figure) in [
         (leader, "pause at a move, client of a third node"),
         (places[0], "pause at a move, client of a home"),
@@ -52,7 +52,8 @@ pub(super) fn measure(world: &mut World<'_, '_>, setup: &Setup) -> Result<Vec<Ro
     Ok(rows)
 }
 
-/// Moves a volume there and back; how long its client waited each time, and how long the call took.
+/// Moves a volume to and fro. Returns how long its client waited each time, and how long the call
+/// took, in milliseconds.
 fn pauses(
     api: &dyn ControlApi,
     volume: &str,
@@ -75,7 +76,7 @@ fn pauses(
     Ok((waited, calls))
 }
 
-/// Drives a paced volume through moves: the worst of its seconds.
+/// Drives a paced volume through moves; returns the worst of its seconds.
 fn paced(world: &mut World<'_, '_>, setup: &Setup, leader: &'static str) -> Result<Row, LabError> {
     let volume = world.volume(&io2(PACED_IOPS))?;
     let seconds = setup.count(PACED_S[0], PACED_S[1]);
@@ -117,7 +118,7 @@ fn paced(world: &mut World<'_, '_>, setup: &Setup, leader: &'static str) -> Resu
     Ok(Row::new("worst second of a paced volume", worst, "%", Aim::AtMost(OFF_PERCENT_MAX), of))
 }
 
-/// I/Os of its full seconds but the first one, which may have what an idle bucket has saved.
+/// Returns the I/Os of its full seconds, without the first one, which may have saved tokens.
 fn seconds_of(measurement: &Measurement) -> Vec<u64> {
     measurement.series.per_second().into_iter().skip(1).collect()
 }

@@ -1,4 +1,4 @@
-//! Nodes are killed with `kill -9`: how long the clients of their volumes hear nothing.
+//! Nodes are killed with `kill -9`: how long the clients of their volumes get no answers.
 
 use std::time::Duration;
 
@@ -9,26 +9,26 @@ use crate::bench::server_process::of_size;
 use crate::{LabError, clock};
 use evenkeel_core::volume::VolumeType;
 
-/// Nodes that are killed, and how many when it is to be quick.
+/// Nodes that are killed; the second number is for a quick run.
 const KILLS: [u32; 2] = [100, 2];
-/// The same of nodes that lead.
+/// Leaders that are killed; the second number is for a quick run.
 const KILLS_OF_LEADERS: [u32; 2] = [10, 1];
-/// What a client may wait.
+/// Longest outage of a client, in milliseconds.
 const OUTAGE_MS_MAX: f64 = 6_000.0;
-/// What the end of a lease may take to the first answer, with monitors that collect changes for so
-/// long, and for a second.
+/// Longest time from the end of a lease to the first answer, in milliseconds. The first value is
+/// for monitors that collect changes for at most [`QUICK_MONITORS_MS`], the second for others.
 const QUICK_MONITORS_MS: u32 = 100;
 const TAKEOVER_MS_MAX: [f64; 2] = [300.0, 1_500.0];
-/// Before a node is killed the clients write for so long.
+/// Time for which clients write before a node is killed.
 const SETTLE: Duration = Duration::from_millis(300);
 
-/// What one node's death was to its clients, in milliseconds.
+/// The effects of a node's death on clients, in milliseconds.
 struct Death {
-    /// From the end of the lease to the first answer to a client of another node.
+    /// Time from the end of the lease to the first answer to a client of another node.
     takeover_ms: f64,
-    /// Without an answer, for a client of another node.
+    /// Time without an answer, for a client of another node.
     outage_ms: f64,
-    /// The same for a client whose own node it was, and which connects to the next one.
+    /// Time without an answer, for a client of the killed node, which connects to another one.
     outage_here_ms: f64,
 }
 
@@ -89,8 +89,8 @@ fn rows(setup: &Setup, deaths: &[Death], of_leaders: &[Death]) -> Vec<Row> {
     rows.into_iter().flatten().collect()
 }
 
-/// Kills the home of a volume, with a client at it and one at another node; starts it again when it
-/// is taken over.
+/// Kills the home of a volume with a client at it and one at another node. Starts it again after
+/// the takeover.
 fn die(
     world: &mut World<'_, '_>,
     volume: &str,

@@ -1,5 +1,5 @@
-//! A volume on its home node, beside fio's own client of librbd on an image of the same kind: in
-//! turn, so that what drifts on the machine is in both.
+//! The throughput of a volume on its home node, beside fio's own client of librbd on an image of
+//! the same kind. The runs alternate, so that drifts of the machine affect both.
 
 use std::fs;
 use std::path::PathBuf;
@@ -15,19 +15,21 @@ use crate::bench::server_process::io2;
 use crate::bench::usage::{children_cpu_seconds, cpu_seconds};
 use evenkeel_sim::figures::stats;
 
-/// Pairs of runs, and their length in seconds; the same when it is to be quick.
+/// Pairs of runs, and their length in seconds; the second numbers are for a quick run.
 const ROUNDS: [u32; 2] = [5, 1];
 const SECONDS: [u32; 2] = [5, 2];
-/// What is read and written of each: filled before, as only then every read is one of Ceph.
+/// The range that is read and written, in MiB. It is filled before, as otherwise reads would not
+/// reach Ceph's disks.
 const SPAN_MIB: u32 = 512;
 /// The pool of the image, beside that of the volumes.
 const POOL: &str = "direct";
 const IMAGE: &str = "image";
-/// What the volume has of librbd's throughput at least.
+/// Minimum ratio of the volume's throughput to librbd's.
 const RATIO_MIN: f64 = 0.95;
-/// Processor time of the server for an I/O of 4 KiB above what librbd's client takes.
+/// Maximum processor time of the server for an I/O of 4 KiB beyond that of librbd's client, in
+/// microseconds.
 const CPU_US_MAX: f64 = 6.0;
-/// Beside the length of a run.
+/// Time that a run may take beside its duration.
 const GRACE: Duration = Duration::from_secs(120);
 
 /// A kind of load.
@@ -51,9 +53,9 @@ const FILL: Load = Load { name: "fill", rw: "write", block: "1m", depth: 8 };
 struct Run {
     iops: f64,
     ios: f64,
-    /// Of fio itself, which is librbd's process where it uses librbd.
+    /// Processor time of fio, which includes librbd's if fio uses it.
     fio_cpu_s: f64,
-    /// Of the node, if there is one.
+    /// Processor time of the node, if there is one.
     node_cpu_s: f64,
 }
 
@@ -63,12 +65,12 @@ impl Run {
     }
 }
 
-/// What fio drives.
+/// The target of fio: a volume or an image.
 struct Side {
     engine: Vec<String>,
     /// The configuration of Ceph's client.
     conf: Option<PathBuf>,
-    /// The process that serves.
+    /// The process that serves the volume.
     node: Option<u32>,
 }
 
@@ -129,8 +131,8 @@ fn rows_of(load: &Load, pairs: &[[Run; 2]]) -> Vec<Row> {
     rows
 }
 
-/// An image in a pool of its own, and the configuration of a client without a cache, as the
-/// server's is: what it answers is on the OSDs.
+/// Creates an image in a pool of its own, and the configuration of a client without a cache, as the
+/// server's: its answered writes are on the OSDs.
 fn direct(world: &World<'_, '_>) -> Result<Side, LabError> {
     let (ceph, conf) = (&world.ceph, world.ceph.conf());
     ceph.client(&["osd", "pool", "create", POOL, "32", "32"])?;
@@ -148,7 +150,7 @@ fn direct(world: &World<'_, '_>) -> Result<Side, LabError> {
     Ok(Side { engine, conf: Some(of_client), node: None })
 }
 
-/// Runs one load for so long, or once over all of it.
+/// Runs one load for `seconds`, or once over all of the range.
 fn run(
     world: &World<'_, '_>,
     side: &Side,
@@ -175,10 +177,10 @@ fn run(
     Ok(Run { iops, ios, fio_cpu_s: after.0 - before.0, node_cpu_s: after.1 - before.1 })
 }
 
-/// I/Os of a run of fio, and how many a second.
+/// Returns the I/Os of a run of fio, and the I/Os per second.
 fn totals(text: &str) -> Result<(f64, f64), LabError> {
     let bad = |what: String| LabError::BadOutput { tool: "fio", what };
-    // An engine may have words of its own before it.
+    // An engine may print messages before it.
     let json = text.find('{').map_or(text, |at| &text[at..]);
     let told: serde_json::Value =
         serde_json::from_str(json).map_err(|error| bad(error.to_string()))?;

@@ -1,4 +1,4 @@
-//! The nodes, what they stand on, and what every part asks of them.
+//! The cluster that all figures use: the nodes, etcd and Ceph.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader};
@@ -22,16 +22,16 @@ use evenkeel_core::volume::VolumeRequest;
 pub(super) const NAMES: [&str; 3] = ["a", "b", "c"];
 /// Size of the only OSD in GiB; sparse.
 const OSD_GIB: u32 = 16;
-/// Longest wait for something that the nodes do by themselves.
+/// Longest wait for an action of the nodes themselves.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
-/// Distance of two looks at that.
+/// Time between two checks for it.
 const LOOK: Duration = Duration::from_millis(50);
-/// Everything may be created: nobody writes as much.
+/// Volumes may be larger than the disk in sum, as little is written to them.
 const OPTIONS: [&str; 4] = ["--oversell-space", "unlimited", "--log", "warn"];
 
-/// See the module's text.
+/// The cluster. Dropping it ends all its processes.
 pub(super) struct World<'a, 'b> {
-    // In the order in which they end.
+    // In the order in which they must end.
     nodes: BTreeMap<&'static str, Node>,
     pub leases: Leases,
     etcd: Etcd,
@@ -40,7 +40,7 @@ pub(super) struct World<'a, 'b> {
 }
 
 impl<'a, 'b> World<'a, 'b> {
-    /// Starts all of it.
+    /// Starts the cluster.
     pub fn start(bench: &'a mut Bench<'b>, propose_ms: u32) -> Result<Self, LabError> {
         bench.report("starting a Ceph cluster, etcd and three nodes");
         let folder = bench.folder;
@@ -64,13 +64,13 @@ impl<'a, 'b> World<'a, 'b> {
         Ok(())
     }
 
-    /// A node that runs.
+    /// Returns a node that runs.
     pub fn node(&self, name: &str) -> Result<&Node, LabError> {
         let missing = || LabError::NotFound(format!("node {name} does not run"));
         self.nodes.get(name).ok_or_else(missing)
     }
 
-    /// Kills a node. Returns when, on the monotonic clock.
+    /// Kills a node. Returns the time, in nanoseconds of the monotonic clock.
     pub fn kill(&mut self, name: &str) -> u64 {
         let at_ns = clock::monotonic_ns();
         if let Some(mut node) = self.nodes.remove(name) {
@@ -79,38 +79,38 @@ impl<'a, 'b> World<'a, 'b> {
         at_ns
     }
 
-    /// The API, asked at one node.
+    /// Returns a client of the API at one node.
     pub fn api(&self, name: &str) -> Result<Box<dyn ControlApi>, LabError> {
         self.way(name)?.api()
     }
 
-    /// The way to it, which another thread can take, too.
+    /// Returns the way to the API of a node, which another thread can use, too.
     pub fn way(&self, name: &str) -> Result<Way, LabError> {
         let node = self.node(name)?;
         Ok(Way { connect: self.bench.connect, api: node.api, keys: node.data_dir.clone() })
     }
 
-    /// The process ids of the nodes.
+    /// Returns the process ids of the nodes.
     pub fn ids(&self) -> Vec<u32> {
         self.nodes.values().map(Node::id).collect()
     }
 
-    /// A new volume that this machine may use.
+    /// Creates a volume that this machine may use; returns its id.
     pub fn volume(&self, request: &VolumeRequest) -> Result<String, LabError> {
         self.api(self.any())?.create(request, true)
     }
 
-    /// The name of a node that runs.
+    /// Returns the name of a node that runs.
     fn any(&self) -> &'static str {
         self.nodes.keys().next().copied().unwrap_or(NAMES[0])
     }
 
-    /// The node that runs the control plane, once all serve; asked at any.
+    /// Returns the leader, once all nodes serve.
     pub fn all_serve(&self) -> Result<&'static str, LabError> {
         let deadline = clock::now() + PATIENCE;
         loop {
             cancel::go_on()?;
-            // Between two leaders nobody answers.
+            // Without a leader no call is answered.
             if let Ok(answer) = self.api(self.any())?.ask("DescribeNodes", &[]) {
                 let nodes = answer.items("nodeSet");
                 let is = |field, value| {
@@ -150,31 +150,31 @@ pub(super) struct Way {
 }
 
 impl Way {
-    /// A client of it.
+    /// Returns a client of the API.
     pub fn api(&self) -> Result<Box<dyn ControlApi>, LabError> {
         (self.connect)(self.api, &self.keys)
     }
 }
 
-/// Moves a volume to a node, where it may be already.
+/// Moves a volume to a node; it may be there already.
 pub(super) fn move_volume(api: &dyn ControlApi, volume: &str, to: &str) -> Result<(), LabError> {
     api.ask("MoveVolume", &[("VolumeId", volume), ("Node", to)]).map(drop)
 }
 
-/// The names but this.
+/// Returns the other two names.
 pub(super) fn others(but: &str) -> [&'static str; 2] {
     let mut names = NAMES.into_iter().filter(|name| *name != but);
     [names.next().unwrap_or(NAMES[0]), names.next().unwrap_or(NAMES[1])]
 }
 
-/// When etcd has said of nodes that their lease has ended.
+/// The times at which etcd reported the ends of nodes' leases.
 pub(super) struct Leases {
     _watch: Guarded,
     ended: Arc<Mutex<Vec<(String, u64)>>>,
 }
 
 impl Leases {
-    /// Watches the keys of the nodes' processes, by `etcdctl`: nothing of the nodes is believed.
+    /// Watches the keys of the nodes' processes by `etcdctl`, independently of the nodes.
     fn watch(etcd: &Etcd) -> Result<Self, LabError> {
         let mut command = Command::new("etcdctl");
         command.env("ETCDCTL_API", "3").args(["--endpoints", &etcd.endpoints().join(",")]);
@@ -185,7 +185,7 @@ impl Leases {
         let told = Arc::clone(&ended);
         std::thread::spawn(move || {
             let mut is_end = false;
-            // One line says what, the next one of which key.
+            // One line has the kind of event, the next one the key.
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
                 let node = line.strip_suffix("/inst").and_then(|key| key.rsplit('/').next());
                 if let (Some(node), true) = (node, is_end) {
@@ -198,7 +198,7 @@ impl Leases {
         Ok(Self { _watch: watch, ended })
     }
 
-    /// When the lease of a node has ended that was killed then.
+    /// Returns when the lease of a node ended that was killed at `killed_ns`.
     pub fn end_of(&self, node: &str, killed_ns: u64) -> Result<u64, LabError> {
         let deadline = clock::now() + PATIENCE;
         loop {

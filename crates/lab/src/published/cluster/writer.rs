@@ -1,5 +1,5 @@
-//! A client that writes 4 KiB after 4 KiB and notes when each is answered: the longest time without
-//! an answer is what its user waits.
+//! A client that writes blocks of 4 KiB and records the time of each answer. The longest time
+//! without an answer is the outage of its user.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -14,25 +14,25 @@ use evenkeel_wire::nbd::constants::{SIMPLE_REPLY_MAGIC, command};
 use evenkeel_wire::nbd::transmission::RequestHeader;
 
 const BLOCK_BYTES: u32 = 4 << 10;
-/// It goes around in so many blocks, each in an object of its own.
+/// Blocks that it writes in turn, each in an object of its own.
 const BLOCKS: u64 = 16;
 const STRIDE: u64 = 4 << 20;
-/// From an answer to the next request.
+/// Pause from an answer to the next request.
 const BREATH: Duration = Duration::from_millis(1);
-/// Before it connects again.
+/// Pause before it connects again.
 const AGAIN: Duration = Duration::from_millis(20);
 /// Longest wait for an answer.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
-/// Answers that are kept: half an hour of them.
+/// Maximum number of answers that are kept: half an hour of them.
 const ANSWERS_MAX: usize = 1 << 21;
-/// Distance of two looks at what was answered.
+/// Time between two checks for an answer.
 const LOOK: Duration = Duration::from_millis(5);
 
 #[derive(Default)]
 struct Shared {
     is_over: AtomicBool,
     connections: AtomicU64,
-    /// When each answer came, on the monotonic clock.
+    /// Time of each answer, in nanoseconds of the monotonic clock.
     answers_ns: Mutex<Vec<u64>>,
 }
 
@@ -42,15 +42,15 @@ impl Shared {
     }
 }
 
-/// See the module's text. It ends with its value.
+/// A client that writes on a thread of its own until it is dropped.
 pub(super) struct Writer {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Writer {
-    /// Writes through the first of these addresses, and through the next one when a connection
-    /// ends.
+    /// Starts writing to `volume` through the first of these addresses, and through the next one
+    /// when a connection ends.
     pub fn start(addresses: Vec<SocketAddr>, volume: &str) -> Self {
         let shared = Arc::<Shared>::default();
         let (there, volume) = (Arc::clone(&shared), volume.to_owned());
@@ -59,7 +59,7 @@ impl Writer {
                 if there.is_over.load(Ordering::Acquire) {
                     return;
                 }
-                // However it ends, the user of a disk connects again.
+                // It connects again after any end, as the client of a disk does.
                 let _ = write(*address, &volume, &there);
                 clock::pause(AGAIN);
             }
@@ -67,12 +67,13 @@ impl Writer {
         Self { shared, thread: Some(std::thread::spawn(work)) }
     }
 
-    /// Connections that it has had.
+    /// Returns the number of connections that it has had.
     pub fn connections(&self) -> u64 {
         self.shared.connections.load(Ordering::Acquire)
     }
 
-    /// Waits for an answer that comes after this moment, and returns when it came.
+    /// Waits for an answer after a time of the monotonic clock, and returns the time of that
+    /// answer.
     ///
     /// # Errors
     /// When none comes.
@@ -94,7 +95,7 @@ impl Writer {
         }
     }
 
-    /// The longest time without an answer, in milliseconds, that has something of this span.
+    /// Returns the longest time without an answer that overlaps this span, in milliseconds.
     pub fn longest_gap_ms(&self, from_ns: u64, to_ns: u64) -> f64 {
         longest_gap(&self.shared.answers(), from_ns, to_ns) as f64 / 1e6
     }
@@ -103,7 +104,7 @@ impl Writer {
 impl Drop for Writer {
     fn drop(&mut self) {
         self.shared.is_over.store(true, Ordering::Release);
-        // Should it have panicked, whoever waited for its answers has failed.
+        // If the thread has panicked, waits for its answers have failed already.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }
@@ -141,7 +142,7 @@ fn write(address: SocketAddr, volume: &str, shared: &Shared) -> io::Result<()> {
         }
         let mut answers = shared.answers();
         if answers.len() == ANSWERS_MAX {
-            // What is asked for is of the last seconds.
+            // Only the answers of the last seconds are used.
             answers.drain(..ANSWERS_MAX / 2);
         }
         answers.push(clock::monotonic_ns());

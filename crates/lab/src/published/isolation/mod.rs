@@ -1,5 +1,5 @@
-//! `evenkeel bench isolation`: a log writer beside large neighbours, on several servers in turn.
-//! Does the small durable write stay fast?
+//! `evenkeel bench isolation`: a log writer beside large neighbours, on several servers in turn. It
+//! shows whether small durable writes stay fast.
 
 mod runs;
 mod table;
@@ -15,17 +15,16 @@ use crate::bench::Export;
 use crate::bench::compare::{Peer, Running, nbdkit_file, qemu_limited};
 use crate::bench::server_process::{Served, io2};
 
-/// Beside neighbours the 99th percentile of a durable write is to be at most so many times what it
-/// is alone.
+/// Largest ratio of the 99th percentile of a durable write beside neighbours to that alone.
 const P99_TIMES_MAX: f64 = 2.0;
 
-/// What the log's volume is provisioned with, and each neighbour's: five thousand together, which
-/// the device of the published figures may sell.
+/// Provisioned IOPS of the log's volume, and of each neighbour's. Their sum is 5,000, which the
+/// device of the published figures may sell.
 const LOG_IOPS: u32 = 2_000;
 const NEIGHBOUR_IOPS: u32 = 1_500;
 
-/// The part of each volume that is used: more than a disk's own cache would be a longer wait than
-/// it is worth, and past the page cache there is no other.
+/// The range of each volume that is used. Filling more than a disk's own cache would take too long,
+/// and direct I/O uses no other cache.
 const SPAN_MIB: u32 = 256;
 
 /// The server that is judged.
@@ -33,7 +32,7 @@ const OURS: &str = "evenkeel";
 
 /// A server with three volumes.
 struct Subject {
-    /// What the table calls it.
+    /// The server's name in the table.
     name: &'static str,
     log: Export,
     /// The volume of the neighbour that reads.
@@ -42,16 +41,16 @@ struct Subject {
     writes: Export,
 }
 
-/// What the volumes lie on.
+/// The storage below the volumes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Store {
-    /// As `serve --store` takes it.
+    /// The argument of `serve --store`.
     pub name: String,
     /// Whether it is a plain disk, on which other servers can be measured, too.
     pub is_disk: bool,
 }
 
-/// Measures each store, so many times in each situation.
+/// Measures each store, `rounds` times in each situation.
 ///
 /// # Errors
 /// If a server is missing, does not start or refuses a volume, or fio cannot be run.
@@ -59,10 +58,10 @@ pub fn measure(mut bench: Bench<'_>, stores: &[Store], rounds: u32) -> Result<Ou
     let mut results = Vec::new();
     for store in stores {
         let folder = bench.folder.join(format!("store-{}", results.len()));
-        // Servers of other users work in it: they may pass, and not write.
+        // Servers of other users work in it: they may enter it, but not write.
         DirBuilder::new().mode(0o755).create(&folder).map_err(LabError::path(&folder))?;
         results.push(on(store, &folder, rounds, &mut bench)?);
-        // What cannot be removed goes with the folder around it.
+        // Files that cannot be removed are removed with the folder above.
         let _ = fs::remove_dir_all(&folder);
     }
     let texts: Vec<String> = results.iter().map(ToString::to_string).collect();
@@ -72,7 +71,7 @@ pub fn measure(mut bench: Bench<'_>, stores: &[Store], rounds: u32) -> Result<Ou
     Outcome::new(&results, texts.join("\n"), pass, &why)
 }
 
-/// All servers on one store, and the other servers too if it is a disk.
+/// Measures all servers on one store; servers of others only if it is a disk.
 fn on(
     store: &Store,
     folder: &Path,
@@ -97,7 +96,7 @@ fn on(
     if store.is_disk {
         let [log, neighbour] = [LOG_IOPS, NEIGHBOUR_IOPS].map(qemu_limited);
         for (name, place, peers) in [
-            // No limit holds nbdkit's disks.
+            // nbdkit's disks have no limit.
             ("nbdkit", "nbdkit", [nbdkit_file(), nbdkit_file(), nbdkit_file()]),
             ("qemu throttle", "qemu", [log, neighbour.clone(), neighbour]),
         ] {
@@ -111,7 +110,7 @@ fn on(
     runs::measure(&store.name, &subjects, rounds, bench)
 }
 
-/// Servers beside ours, each with a disk in a folder: for the log, reads and writes.
+/// Starts servers of another make, each with a disk in a folder: for the log, reads and writes.
 fn other(
     name: &'static str,
     peers: &[Peer; 3],

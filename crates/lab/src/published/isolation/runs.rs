@@ -21,15 +21,15 @@ use crate::{LabError, clock};
 use evenkeel_sim::text;
 use evenkeel_sim::workload::Workload;
 
-/// What the neighbours are made of.
+/// The neighbours' requests: their size, and how many are under way.
 const NEIGHBOUR_BLOCK_BYTES: u32 = 256 << 10;
 const NEIGHBOUR_DEPTH: u32 = 64;
 
-/// Neighbours run so much longer than the log writer, in seconds: until all of them are up, and
+/// Seconds by which neighbours run longer than the log writer: until all of them have started, and
 /// for the last of its writes.
 const NEIGHBOURS_LONGER_S: u32 = 4;
 
-/// Who else is there.
+/// The neighbours of the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Beside {
@@ -52,7 +52,7 @@ pub struct Sample {
     pub p50_ns: u64,
     /// Their 99th percentile.
     pub p99_ns: u64,
-    /// What the neighbours moved together, in bytes per second.
+    /// Bytes per second of the neighbours together.
     pub neighbours_bytes_per_second: f64,
 }
 
@@ -61,31 +61,31 @@ pub struct Sample {
 pub struct Cell {
     /// The server's name.
     pub subject: String,
-    /// Who else was there.
+    /// The neighbours.
     pub beside: Beside,
-    /// One a round.
+    /// One sample for each round.
     pub samples: Vec<Sample>,
 }
 
-/// What was found.
+/// The results of a measurement.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Isolation {
     /// Names the shape of this document: `evenkeel.isolation/1`.
     pub schema: String,
-    /// What the volumes lay on.
+    /// The storage below the volumes.
     pub device: String,
     /// When it was measured.
     pub measured_at: String,
-    /// On what machine.
+    /// The machine and its software.
     pub environment: Environment,
     /// Situations outermost, servers within.
     pub cells: Vec<Cell>,
-    /// What a reader should know before believing the figures.
+    /// Warnings that limit what the figures prove.
     pub warnings: Vec<String>,
 }
 
 impl Beside {
-    /// All, the quietest first.
+    /// All situations, the quietest first.
     pub const ALL: [Self; 4] = [Self::Nobody, Self::Reads, Self::Writes, Self::Both];
 
     fn reads(self) -> bool {
@@ -109,7 +109,7 @@ impl fmt::Display for Beside {
 }
 
 impl Cell {
-    /// The median of each figure over the rounds.
+    /// Returns the median of each figure over the rounds.
     pub fn median(&self) -> Sample {
         let median = |figure: fn(&Sample) -> f64| median(&self.samples, figure);
         Sample {
@@ -122,8 +122,8 @@ impl Cell {
 }
 
 impl Isolation {
-    /// How many times as long as alone a server's log writes take beside neighbours, at the 99th
-    /// percentile; `None` if one of the two was not measured.
+    /// Returns the ratio of the 99th percentile of a server's log writes beside neighbours to that
+    /// alone; `None` if one of them was not measured.
     pub fn p99_times(&self, subject: &str, beside: Beside) -> Option<f64> {
         let p99 = |beside: Beside| {
             let of = |cell: &&Cell| cell.subject == subject && cell.beside == beside;
@@ -132,14 +132,15 @@ impl Isolation {
         Some(p99(beside)? / p99(Beside::Nobody)?.max(1.0))
     }
 
-    /// Whether a server's log is as fast beside neighbours as it is to be, in every situation.
+    /// Returns whether a server's log is fast enough beside neighbours in every situation.
     pub fn holds(&self, subject: &str) -> bool {
         let times = Beside::ALL.map(|beside| self.p99_times(subject, beside));
         times.iter().flatten().all(|&times| times <= P99_TIMES_MAX)
     }
 }
 
-/// Fills what is used of all volumes, then visits the servers in every situation, round by round.
+/// Fills the used range of all volumes, then measures the servers in every situation, round by
+/// round.
 pub fn measure(
     device: &str,
     subjects: &[Subject],
@@ -178,7 +179,7 @@ pub fn measure(
     })
 }
 
-/// What was never written would be read for nothing.
+/// Fills the used ranges: reads of blocks that were never written do not reach the disk.
 fn fill(subject: &Subject) -> Result<(), LabError> {
     let bytes = u64::from(SPAN_MIB) << 20;
     let exports = [&subject.log, &subject.reads, &subject.writes];
@@ -200,7 +201,8 @@ fn run(subject: &Subject, beside: Beside, bench: &Bench<'_>) -> Result<Sample, L
             drop(up);
             run
         });
-        // Nobody reports if fio fails; its own error tells more then than what the log saw.
+        // If fio fails, there is no progress to wait for, and its error is returned instead of the
+        // log's.
         let log_run = are_up.recv().ok().map(|()| log(subject, time));
         (log_run, load.join())
     });
@@ -254,7 +256,7 @@ fn neighbours(subject: &Subject, beside: Beside, seconds: u32) -> Vec<Job> {
     jobs
 }
 
-/// What the neighbours do, in words.
+/// Returns a description of the neighbours' load.
 pub fn neighbours_text() -> String {
     format!("{}, {NEIGHBOUR_DEPTH} at once", text::bytes(u64::from(NEIGHBOUR_BLOCK_BYTES)))
 }

@@ -12,37 +12,37 @@ use evenkeel_sim::text;
 pub struct Over {
     /// The time that is shown.
     pub axis: Axis,
-    /// What the values are, for the scale.
+    /// The unit of the values.
     pub unit: &'static str,
     /// The curves; the first has the first colour.
     pub curves: Vec<Curve>,
-    /// Times of which nothing is known, in seconds.
+    /// Times of which no values are known, in seconds.
     pub gaps: Vec<(f64, f64)>,
-    /// The highest value; of the curves if there is none.
+    /// The highest value of the scale; that of the curves if `None`.
     pub top: Option<f64>,
 }
 
 /// The axis of time.
 pub struct Axis {
-    /// The first second.
+    /// Its first second.
     pub from_s: f64,
-    /// The last.
+    /// Its last second.
     pub to_s: f64,
-    /// How a second is written.
+    /// Formats a second as text.
     pub words: Box<dyn Fn(f64) -> String>,
 }
 
 /// Values at equal distances over the whole axis.
 pub struct Curve {
-    /// Stands at its right end.
+    /// The name at its right end.
     pub name: String,
-    /// How it is drawn.
+    /// The shape in which it is drawn.
     pub shape: Shape,
-    /// The values; `None` where nothing is known.
+    /// The values; `None` if unknown.
     pub values: Vec<Option<f64>>,
 }
 
-/// How a curve is drawn.
+/// The shape of a curve.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Shape {
     /// Filled down to zero.
@@ -64,16 +64,17 @@ pub struct Frontier {
 pub struct Dot {
     /// Its number in the table.
     pub number: usize,
-    /// What it costs a month.
+    /// Its cost per month.
     pub cost: f64,
-    /// Seconds of waiting a day.
+    /// Seconds per day for which requests wait.
     pub throttled_s: f64,
-    /// Whether none is cheaper that waits no longer.
+    /// Whether no cheaper layout waits as little.
     pub is_best: bool,
 }
 
 impl Axis {
-    /// The unit of which round numbers are marked: a minute of hours, an hour of days.
+    /// Returns the unit whose multiples are marked, in seconds: a minute, an hour or a day, by the
+    /// axis's length.
     fn unit_s(&self) -> f64 {
         let length_s = self.to_s - self.from_s;
         let units = [86_400.0, 3_600.0, 60.0];
@@ -82,7 +83,7 @@ impl Axis {
 }
 
 impl Over {
-    /// The chart as SVG.
+    /// Returns the chart as SVG.
     pub(super) fn draw(&self, label: &str) -> Result<String, LabError> {
         figure((940, 260), label, |area| self.draw_on(area)).map(dash_series)
     }
@@ -102,7 +103,7 @@ impl Over {
             .build_cartesian_2d(from..to, 0.0..top)?;
         for (start, end) in &self.gaps {
             let (start, end) = (start / unit_s, end / unit_s);
-            // As wide as the eye needs.
+            // At least wide enough to be visible.
             let end = end.max(start + (to - from) / 400.0).min(to);
             let mark = Rectangle::new([(start, 0.0), (end, top)], Ink::Stall.colour().filled());
             chart.draw_series([mark])?;
@@ -130,7 +131,7 @@ impl Over {
     }
 }
 
-/// A value of a scale: whole, or with tenths where they matter.
+/// Formats a value of a scale: as a whole number, or with tenths if they matter.
 fn rounded(value: f64) -> String {
     match value {
         value if value >= 10.0 || value.fract() == 0.0 => {
@@ -141,7 +142,7 @@ fn rounded(value: f64) -> String {
 }
 
 impl Curve {
-    /// The corners of its steps; a run ends where nothing is known.
+    /// Returns the corners of its steps; a run ends where values are unknown.
     fn runs(&self, from: f64, to: f64, top: f64) -> Vec<Vec<(f64, f64)>> {
         let width = (to - from) / self.values.len().max(1) as f64;
         let mut runs: Vec<Vec<(f64, f64)>> = Vec::new();
@@ -154,7 +155,7 @@ impl Curve {
             let (start, end) = (from + place as f64 * width, from + (place + 1) as f64 * width);
             match runs.last_mut() {
                 Some(run) if is_open => match run.last_mut() {
-                    // Steps of the same height are one.
+                    // Steps of the same height are merged.
                     Some(last) if last.1 == value => last.0 = end,
                     _ => run.extend([(start, value), (end, value)]),
                 },
@@ -167,7 +168,8 @@ impl Curve {
 }
 
 impl Frontier {
-    /// The chart as SVG. Waiting is on a logarithmic scale, where a second is as good as none.
+    /// Returns the chart as SVG. Waiting is on a logarithmic scale, on which a second is close to
+    /// none.
     pub(super) fn draw(&self, label: &str) -> Result<String, LabError> {
         figure((940, 300), label, |area| self.draw_on(area))
     }
@@ -211,8 +213,8 @@ impl Frontier {
         beside(area, labels)
     }
 
-    /// Where the scale of costs ends: what is far dearer than all of the best would press them
-    /// together.
+    /// Returns the end of the scale of costs. Much more expensive layouts are beyond it, as they
+    /// would press the best ones together.
     #[must_use]
     pub fn end_cost(&self) -> f64 {
         let dearest = |best: bool| {
@@ -223,10 +225,10 @@ impl Frontier {
     }
 }
 
-/// How far the scale of costs goes beyond the dearest of the best.
+/// Ratio of the end of the scale to the cost of the most expensive of the best layouts.
 const FAR_DEARER: f64 = 4.0;
 
-/// Numbers beside their dots, moved to the right where they would hide each other.
+/// Draws numbers beside their dots, moved to the right where they would overlap.
 fn beside(area: &Area<'_>, mut labels: Vec<((i32, i32), String, Ink)>) -> Drawn {
     labels.sort_by_key(|((x, y), _, _)| (*y, *x));
     let mut taken: Vec<(i32, i32)> = Vec::new();

@@ -1,9 +1,9 @@
-//! A live database, where a scenario has its requests: transactions at a share of the most that
-//! the database does, its log, and a batch job of sessions that read pages.
+//! Runs a live database in place of a scenario's requests: transactions at a share of the
+//! database's maximum, its log, and a batch job of sessions that read pages.
 //!
-//! Everything is counted by the database itself, once a second: how many pages it has read of the
-//! transactions' and of the batch's tables and how long it waited for them, and how often and how
-//! long it waited for its log. The volume's own counter is its server's.
+//! The database's own counters are read once a second: the number of page reads in the
+//! transactions' and in the batch's tables, the number of flushes of its log, and the waits for
+//! each. The volume's counter is that of its server.
 
 mod roles;
 
@@ -33,22 +33,22 @@ const NS_PER_S: u64 = 1_000_000_000;
 /// Making a cluster, its tables and the search for its maximum, in seconds.
 const AROUND_S: u64 = 25;
 
-/// Whether a world's clients are what goes on in a database.
+/// Returns whether a world's clients are those of a database.
 pub(super) fn is_in(setup: &Setup) -> bool {
     engine(setup).is_some()
 }
 
-/// Which.
+/// Returns which database it is.
 pub(super) fn engine(setup: &Setup) -> Option<Engine> {
     setup.clients.iter().find_map(|client| roles::load(client)?.0.engine())
 }
 
-/// About how long it takes, in seconds.
+/// Returns the approximate duration in seconds.
 pub(super) fn length_s(setup: &Setup) -> u64 {
     setup.duration_ns / NS_PER_S + AROUND_S
 }
 
-/// Refuses what cannot be driven.
+/// Refuses a case that cannot be driven.
 pub(super) fn check(case: &Case) -> Result<(), LabError> {
     Roles::of(case).map(|_| ())
 }
@@ -66,8 +66,8 @@ pub(super) fn drive(context: &mut Context<'_>) -> Result<Driven, LabError> {
     let stacks = outcome.mount(context, &exports, |volume| volume == roles.volume)?;
     let mounted = stacks.iter().flatten().next();
     let stack = mounted.ok_or_else(|| LabError::Unjudgeable("nothing is mounted".to_owned()))?;
-    // EC2's disks told of no write cache ("flush: disabled"): a flush of the log was one request.
-    // The loop device would make two of it, one behind the other in its line.
+    // EC2's disks reported no write cache ("flush: disabled"), so a flush of the log was one
+    // request. A loop device would turn it into two, one after the other.
     stack.without_flushes()?;
     let database = databases::start(roles.engine, stack, folder)?;
     outcome.driven.storage.push(format!("{}; its file system has nobarrier", database.described()));
@@ -82,7 +82,7 @@ pub(super) fn drive(context: &mut Context<'_>) -> Result<Driven, LabError> {
     Ok(Driven { stalls, ..outcome.driven })
 }
 
-/// The same world with its volumes held at a rate, without credits.
+/// Returns the set-up with volumes limited to a rate, without credits.
 fn held(setup: &Setup, per_second: u64) -> Setup {
     let mut held = without_limits(setup);
     for volume in &mut held.volumes {
@@ -91,14 +91,14 @@ fn held(setup: &Setup, per_second: u64) -> Setup {
     held
 }
 
-/// What the database and the server of its volume count.
+/// Counters of the database and of its volume's server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Counters {
     database: Counted,
     volume: u64,
 }
 
-/// Samples that are drawn while a run lasts.
+/// The last samples that progress covers.
 const SHOWN: usize = 16;
 
 impl Counters {
@@ -113,19 +113,19 @@ fn summary(waits: &[Waits]) -> LatencySummary {
     LatencySummary::of_sum(sum(|waits| waits.count), sum(|waits| waits.sum_ns))
 }
 
-/// A database that is ready.
+/// A database that is ready for its load.
 struct Run<'a> {
     roles: Roles,
     database: Box<dyn Database>,
     seed: u64,
     scratch: &'a Path,
-    /// What there was in each sample.
+    /// The counters' increase in each sample.
     counted: Vec<Counters>,
 }
 
 impl Run<'_> {
-    /// Looks for the most that the database does, and leaves it as if nothing had been; the rate
-    /// that it is to have.
+    /// Measures the database's maximum, and restores its state. Returns the rate that its load
+    /// shall have, in transactions per second.
     fn rate(
         &mut self,
         setup: &Setup,
@@ -143,15 +143,15 @@ impl Run<'_> {
         Ok(maximum.per_second * percent as f64 / 100.0)
     }
 
-    /// Writes down what is to be written and forgets what was read, past all limits, before the
-    /// volumes have those that are given.
+    /// Writes changed pages and drops caches without limits, and then applies these limits to the
+    /// volumes.
     fn rest(&mut self, host: &mut dyn Host, limits: &Setup) -> Result<(), LabError> {
         host.limit(&without_limits(limits))?;
         self.database.rest()?;
         host.limit(limits)
     }
 
-    /// The load, sample by sample; what the load has logged of its transactions.
+    /// Runs the load, sample by sample. Returns its log of the transactions.
     fn load(
         &mut self,
         context: &mut Context<'_>,
@@ -190,7 +190,7 @@ impl Run<'_> {
         self.database.log(&transactions, self.scratch)
     }
 
-    /// What is counted by now.
+    /// Returns the counters.
     fn look(&mut self, host: &mut dyn Host) -> Result<Counters, LabError> {
         let database = self.database.counted()?;
         let volume = host.counted()?.get(self.roles.volume).copied().unwrap_or(0);
@@ -220,7 +220,7 @@ impl Run<'_> {
         }
     }
 
-    /// The records of the clients and of the volume, and the transactions.
+    /// Adds the records of the clients and of the volume, and the transactions, to the outcome.
     fn record(&self, case: &Case, outcome: &mut Outcome, seconds: &[Second], started_ms: u64) {
         let setup = &case.setup;
         let of_client = |number: usize, pick: fn(&Counters) -> Waits| {
@@ -236,7 +236,7 @@ impl Run<'_> {
             recorded.clients[log].record = Some(of_client(log, |at| at.database.log));
         }
         for (nth, Batch { client, start_ns, .. }) in self.roles.batches.iter().enumerate() {
-            // The database counts them all together, and there is never more than one.
+            // The database counts all batches together. At most one runs at a time.
             let next = self.roles.batches.get(nth + 1);
             let span =
                 Span { from_ns: *start_ns, to_ns: next.map_or(u64::MAX, |next| next.start_ns) };
@@ -248,7 +248,7 @@ impl Run<'_> {
             let subject = Subject::Client(u32::try_from(*client).unwrap_or(u32::MAX));
             recorded.clients[*client].record = Some(record(&waits, setup, spans_of(case, subject)));
         }
-        // How long its requests took there is not asked: the database's own waits are.
+        // The times of the volume's requests are not used, as the database counts its own waits.
         let ios: Vec<Waits> =
             self.counted.iter().map(|at| Waits { count: at.volume, sum_ns: 0 }).collect();
         recorded.completed = ios.iter().map(|ios| ios.count).sum();
@@ -265,7 +265,7 @@ impl Run<'_> {
         }
         let (told, done) = match seconds.is_empty() {
             false => ("as pgbench sees them", done),
-            // How long they took is not asked, either.
+            // Their times are not known.
             true => ("as the database counts them", self.counted.iter().map(done_of).collect()),
         };
         let done = record(&done, setup, Vec::new());
@@ -282,7 +282,7 @@ fn done_of(at: &Counters) -> Waits {
     Waits { count: at.database.transactions, sum_ns: 0 }
 }
 
-/// A record of what was counted in each sample.
+/// Returns a record of the counts of each sample.
 fn record(waits: &[Waits], setup: &Setup, spans: Vec<Span>) -> Record {
     let sample = |waits: &Waits| Sample { completed: waits.count, ..Sample::default() };
     let in_span = |span: Span| {

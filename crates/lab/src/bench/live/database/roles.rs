@@ -1,4 +1,4 @@
-//! Which client of a scenario is what in a database.
+//! The roles of a scenario's clients in a database.
 
 use super::NS_PER_S;
 use crate::LabError;
@@ -8,24 +8,24 @@ use evenkeel_sim::scenario::Case;
 use evenkeel_sim::scenario::program::{Engine, Program, ProgramSetup};
 use evenkeel_sim::scenario::setup::{ClientSetup, Load, Setup, Target, Think};
 
-/// The load that a client stands for, and the share of its maximum in percent, if it is one of
-/// transactions.
+/// Returns the load that a client stands for, and its share of the maximum in percent, if the load
+/// is transactions.
 pub fn load(client: &ClientSetup) -> Option<(Program, u64)> {
     let ProgramSetup { program, calls, .. } = client.program?;
     program.is_transactions().then_some((program, calls))
 }
 
-/// Who is what: numbers of clients and of their volume.
+/// The roles: the volume, and the numbers of the clients.
 pub struct Roles {
     pub volume: usize,
     pub program: Program,
     pub engine: Engine,
     pub transactions: usize,
     pub percent: u64,
-    /// The rate at which the volume is held while a maximum is looked for.
+    /// The limit of the volume, in IOPS, during the measurement of the maximum.
     pub probe_iops: u64,
     pub log: Option<usize>,
-    /// In the order of their starts; one is over when the next begins.
+    /// In the order of their starts; each ends when the next one begins.
     pub batches: Vec<Batch>,
 }
 
@@ -62,7 +62,8 @@ impl Roles {
                 engine,
                 transactions: number,
                 percent,
-                // The rate of its requests is the same share of what it was looked for at.
+                // The same share applies to the requests: at this limit the client's rate is
+                // `percent` of it.
                 probe_iops: per_second * 100 / percent,
                 log: None,
                 batches: Vec::new(),
@@ -92,7 +93,8 @@ impl Roles {
 }
 
 impl Batch {
-    /// A client as sessions that read a page at a time; none if it is something else.
+    /// Returns the client as a batch of sessions that read one page at a time; `None` if it is
+    /// another load.
     fn of(number: usize, setup: &Setup) -> Option<Self> {
         let client = &setup.clients[number];
         let Load::Closed { threads, depth: 1, think: Think::Constant(pause_ns) } = client.load
