@@ -4,8 +4,8 @@
 //! and from there on 1,024 of equal width for each doubling. A histogram also knows the range of
 //! the buckets that are in use: those of one second of a steady volume are several dozen of 27,648.
 //! Adding, emptying and summing up touch no others. The server uses the coarser histogram of
-//! [`evenkeel_core::latency`]: 210 buckets for each volume and stage, whose numbers are a byte in
-//! messages.
+//! [`evenkeel_core::latency`] with 210 buckets for each volume and stage, whose numbers are a byte
+//! in messages.
 
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
