@@ -8,7 +8,7 @@
 //!
 //! ```text
 //!  events ─▶ Checkers ─▶ Seen: exact levels of every limit, every request, causes of waiting
-//!                 │            ▲ looked at by
+//!                 │            ▲ read by
 //!                 └─▶ rules/: ceiling, seconds, peak, credits, hierarchy, ... ─▶ Report
 //! ```
 //!

@@ -7,7 +7,7 @@ use toml::de::{DeTable, DeValue};
 /// Maximum number of runs of a scenario.
 const CASES_MAX: usize = 1_024;
 
-/// A value and the line it stands in.
+/// A value and its line.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Node {
     pub line: usize,

@@ -23,7 +23,7 @@ pub struct Request {
     pub handle: u32,
 }
 
-/// A request, or one piece of it, that goes to the device now.
+/// A request, or one piece of it, that is given to the device now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Dispatch {
     /// Number of the volume.
