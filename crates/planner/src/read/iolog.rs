@@ -17,7 +17,7 @@ const EXPECTED: &str = "file, action and, of a request, offset and length; with 
 /// Reads an iolog of either version. Each file in the log becomes a trace.
 ///
 /// # Errors
-/// Returns [`Broken`] if a line is invalid.
+/// Returns [`Broken`] if a line is invalid, or if there are no wanted requests or no times.
 pub fn read(input: &mut dyn BufRead, hints: &Hints) -> Read {
     let mut lines = Lines::new(input);
     let has_times = match lines.next()?.map(|(_, line)| line.trim()) {

@@ -74,7 +74,7 @@ pub fn line(volume: &str, interval: &Interval) -> String {
 /// Reads lines, in any order of time.
 ///
 /// # Errors
-/// Returns [`Broken`] if a line is invalid.
+/// Returns [`Broken`] if a line is invalid, or if there are no intervals of a wanted volume.
 pub fn read(input: &mut dyn BufRead, hints: &Hints) -> Read {
     let mut lines = Lines::new(input);
     let mut traces = Traces::new(Clock::Unix);

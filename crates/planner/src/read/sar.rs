@@ -94,7 +94,7 @@ impl Output<'_> {
 /// Reads the output of `sar -d`.
 ///
 /// # Errors
-/// Returns [`Broken`] if a line is invalid.
+/// Returns [`Broken`] if a line is invalid, or if there are no values of a wanted device.
 pub fn read(input: &mut dyn BufRead, hints: &Hints) -> Read {
     let mut lines = Lines::new(input);
     let mut reader = Sar {
@@ -240,7 +240,7 @@ impl Sar<'_> {
 /// Reads the output of `sadf -d` for devices.
 ///
 /// # Errors
-/// Returns [`Broken`] if a line is invalid.
+/// Returns [`Broken`] if a line is invalid, or if there are no values of a wanted device.
 pub fn read_sadf(input: &mut dyn BufRead, hints: &Hints) -> Read {
     let mut lines = Lines::new(input);
     let mut output = Output::new(hints, Clock::Unix);
