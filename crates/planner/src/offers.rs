@@ -110,7 +110,7 @@ impl Offers {
     /// Adds the prices of an offer file or of an answer.
     ///
     /// # Errors
-    /// Returns [`Broken`] if the text is neither, or if a price is invalid.
+    /// Returns [`Broken`] if the text is neither, if a price is invalid, or if pages are missing.
     pub fn read(&mut self, input: &mut dyn BufRead) -> Result<(), Broken> {
         skip_mark(input)?;
         match first_byte(input)? {

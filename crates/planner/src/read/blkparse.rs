@@ -39,7 +39,7 @@ struct Reader {
 /// Reads the events of requests. Each device becomes a trace.
 ///
 /// # Errors
-/// Returns [`Broken`] if an event is invalid, or if there is none.
+/// Returns [`Broken`] if an event is invalid, or if there are no reads and writes.
 pub fn read(input: &mut dyn BufRead, hints: &Hints) -> Read {
     let mut lines = Lines::new(input);
     let mut reader = Reader::default();

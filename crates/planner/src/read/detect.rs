@@ -85,7 +85,7 @@ impl fmt::Display for Format {
     }
 }
 
-/// Returns the format of a text that begins with `head`: its first KiB, after
+/// Returns the format of a text that begins with `head`: its first few KiB, after
 /// [`skip_mark`](super::skip_mark).
 #[must_use]
 pub fn detect(head: &[u8]) -> Option<Format> {

@@ -79,7 +79,8 @@ struct Reader<'a> {
 /// Reads a log. [`Hints::fio_log`] is the quantity of its values.
 ///
 /// # Errors
-/// Returns [`Broken`] if a line is invalid, or if the quantity is not known.
+/// Returns [`Broken`] if a line is invalid, if the quantity is not known, or if there are no reads
+/// and writes.
 pub fn read(input: &mut dyn BufRead, hints: &Hints) -> Read {
     let Some(log) = hints.fio_log else {
         return Err(Broken::whole(

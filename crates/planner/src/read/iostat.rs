@@ -219,8 +219,8 @@ struct Reader<'a> {
 /// Reads the output of `iostat -x`, with `-t` or with the interval as a hint.
 ///
 /// # Errors
-/// Returns [`Broken`] if a line is invalid, if the interval is not known, or if there are no reports
-/// of a wanted device.
+/// Returns [`Broken`] if a line is invalid, if the interval is not known, or if there are no
+/// reports of a wanted device.
 pub fn read(input: &mut dyn BufRead, hints: &Hints) -> Read {
     let mut lines = Lines::new(input);
     let mut reader = Reader {

@@ -82,7 +82,8 @@ impl<'de> Visitor<'de> for DiskVisitor {
 /// Reads the output of `iostat -x -o JSON`.
 ///
 /// # Errors
-/// Returns [`Broken`] if the JSON is invalid, or if the interval is not known.
+/// Returns [`Broken`] if the JSON is invalid, if the interval is not known, or if there are no
+/// reports of a wanted device.
 pub fn read(input: &mut dyn BufRead, hints: &Hints) -> Read {
     let document: Document = json::read(input, FORM)?;
     let mut reports = Reports::new(hints);

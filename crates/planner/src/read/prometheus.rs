@@ -117,7 +117,7 @@ type Device = BTreeMap<Counter, BTreeMap<u64, f64>>;
 /// is set.
 ///
 /// # Errors
-/// Returns [`Broken`] if the answer is invalid, or has no series of a disk.
+/// Returns [`Broken`] if the answer is invalid, or has no two points of a wanted disk.
 pub fn read(input: &mut dyn BufRead, hints: &Hints) -> Read {
     let answer: Answer = json::read(input, FORM)?;
     let Some(data) = answer.data.filter(|_| answer.status == "success") else {

@@ -47,7 +47,8 @@ impl Point {
 /// Reads an answer. [`Hints::name`] is the volume's id.
 ///
 /// # Errors
-/// Returns [`Broken`] if the answer is invalid, or not of a volume's metric.
+/// Returns [`Broken`] if the answer is invalid, is not of a volume's metric, or lacks the statistic
+/// that an interval needs.
 pub fn read(input: &mut dyn BufRead, hints: &Hints) -> Read {
     let answer: Answer = json::read(input, FORM)?;
     let Some(metric) = Metric::find(&answer.label) else {
