@@ -1,9 +1,9 @@
-//! How long it takes to find the cheapest layouts, of all types and numbers of volumes.
+//! The time of a search for the cheapest layouts, of all types and numbers of volumes.
 //!
 //! `cargo bench -p evenkeel-planner --bench search`
 //!
-//! The workload has a daily wave, a nightly batch and bursts at random, from a seed. Each search
-//! is run several times, and the median is printed, with the cost of what was found.
+//! The workload has a daily wave, a nightly batch and random bursts, from a seed. Each search is
+//! run several times. The benchmark prints the median, and the cost of the cheapest layout.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)] // a measurement may panic, and measures
 
 use std::time::{Duration, Instant};
@@ -19,10 +19,10 @@ use evenkeel_planner::trace::{Clock, Columns, Interval, Trace};
 
 const DAY_S: u64 = 86_400;
 const ROUNDS: usize = 5;
-/// Layouts that are asked for, as by the program.
+/// Number of layouts that are asked for, as by the program.
 const SHOWN: usize = 8;
 
-/// Requests of so many days, in steps of so many seconds.
+/// Returns the requests of `days` days, in steps of `step_s` seconds.
 fn workload(days: u64, step_s: u64) -> Trace {
     let mut random = Random::new(1, 0);
     let mut next = |below: u64| random.below(below);

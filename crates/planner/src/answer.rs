@@ -1,5 +1,6 @@
-//! What there is to say of a layout beside its cost: how far its limits are, what binds and when,
-//! and how much of the answer hangs on what the trace does not tell.
+//! The properties of a layout beside its cost: the use of its limits, the limit that holds requests
+//! and the time at which it does, and the dependence of the answer on the assumptions about the
+//! trace.
 
 use crate::demand::{Assume, DAY_US, Demand, HOUR_US};
 use crate::fluid::{Fluid, MICRO};
@@ -8,43 +9,44 @@ use crate::search::{Found, Space, buckets};
 use crate::steady;
 use crate::trace::Trace;
 
-/// A layout with all that is known of it.
+/// A layout with its properties.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rated {
     /// The layout, its cost, and its replay.
     pub found: Found,
-    /// Milliseconds a day in which requests wait, by assumption: even, active, worst.
+    /// Milliseconds per day in which requests wait, by assumption: even, active, worst.
     pub throttled_ms_per_day: [u64; 3],
-    /// How much of each limit the busiest span uses, in thousandths; more than 1,000 waits.
+    /// Use of each limit in the busiest span, in thousandths; above 1,000 requests wait.
     pub used_permille: Vec<(LimitKind, u64)>,
-    /// The hour in which requests wait the longest.
+    /// The hour with the longest waiting time; `None` if no request waits.
     pub worst_hour: Option<WorstHour>,
-    /// How many such layouts of a billion lose data within a year, best and worst; `None` if the
+    /// Layouts of a billion that lose data within a year, at best and at worst; `None` if the
     /// type's durability is not published.
     pub loss_ppb: Option<(u64, u64)>,
-    /// After how many seconds credits run out if the workload is repeated for a month.
+    /// Time after which requests wait longer than in the trace, in seconds, because credits have
+    /// run out, if the workload is repeated for a month; `None` if they never do.
     pub dry_after_s: Option<u64>,
 }
 
 /// An hour of a replay in which requests waited.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WorstHour {
-    /// Its beginning, in microseconds since the trace's beginning, without gaps.
+    /// Its start, in microseconds since the trace's start, without gaps.
     pub start_us: u64,
-    /// Microseconds of it in which requests waited.
+    /// Time in which requests waited, in microseconds.
     pub waited_us: u64,
-    /// What they waited for.
+    /// The limit for which they waited the longest.
     pub limit: LimitKind,
 }
 
-/// Microseconds of waiting, as milliseconds a day.
+/// Converts a waiting time to milliseconds per day.
 #[must_use]
 pub fn ms_per_day(waited_us: u64, length_us: u64) -> u64 {
     let ms = u128::from(waited_us) * DAY_US / u128::from(length_us.max(1)) / 1_000;
     u64::try_from(ms).unwrap_or(u64::MAX)
 }
 
-/// Says what there is to say of layouts that were found for the demand of a trace.
+/// Computes the properties of layouts that a search found for the demand of a trace.
 #[must_use]
 pub fn rate(space: &Space, trace: &Trace, demand: &Demand, found: Vec<Found>) -> Vec<Rated> {
     let all = [Assume::Even, Assume::Active, Assume::Worst].map(|it| Demand::of(trace, it));
@@ -70,7 +72,8 @@ pub fn rate(space: &Space, trace: &Trace, demand: &Demand, found: Vec<Found>) ->
     found.into_iter().map(rated).collect()
 }
 
-/// For how many microseconds requests wait, and when the last is served.
+/// Returns the time in which requests wait and the time at which the last one is served, in
+/// microseconds.
 fn waited(space: &Space, demand: &Demand, layout: &Layout) -> (u64, u64) {
     let counting = space.rules.pacing(&layout.each).counting;
     let start_us = demand.spans.first().map_or(0, |span| span.start_us);
@@ -81,7 +84,7 @@ fn waited(space: &Space, demand: &Demand, layout: &Layout) -> (u64, u64) {
     (fluid.waited_us(), fluid.free_us())
 }
 
-/// How much of each limit the busiest span uses, in thousandths.
+/// Returns the use of each limit in the busiest span, in thousandths.
 fn used(space: &Space, demand: &Demand, layout: &Layout) -> Vec<(LimitKind, u64)> {
     let pacing = space.rules.pacing(&layout.each);
     let (mut operations, mut bytes) = (0, 0);
@@ -113,7 +116,7 @@ fn worst_hour(space: &Space, demand: &Demand, layout: &Layout) -> Option<WorstHo
         let most = added.iter().zip(&limits).max_by_key(|(us, _)| **us);
         let is_worse = worst.as_ref().is_none_or(|worst: &WorstHour| waited_us > worst.waited_us);
         if let Some((_, limit)) = most.filter(|_| waited_us > 0 && is_worse) {
-            // What it leaves behind waits in the hours that follow.
+            // Its backlog waits in the hours that follow.
             let waited_us = waited_us.min(HOUR_US);
             worst = Some(WorstHour { start_us: hour * HOUR_US, waited_us, limit: *limit });
         }
@@ -130,20 +133,20 @@ fn worst_hour(space: &Space, demand: &Demand, layout: &Layout) -> Option<WorstHo
     worst
 }
 
-/// What a trace asks for at most and on average, as the rules of SSD types count.
+/// The maximum and mean rates of a demand, in requests as the trace has them.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Asked {
-    /// Requests a second in the busiest span.
+    /// Requests per second in the busiest span.
     pub peak_iops: u64,
-    /// Bytes a second in the busiest span.
+    /// Bytes per second in the busiest span.
     pub peak_bytes_per_second: u64,
-    /// Requests a second on average.
+    /// Mean requests per second.
     pub mean_iops: u64,
-    /// Bytes a second on average.
+    /// Mean bytes per second.
     pub mean_bytes_per_second: u64,
 }
 
-/// What a demand comes to.
+/// Returns the rates of a demand.
 #[must_use]
 pub fn asked(demand: &Demand) -> Asked {
     let rate = |amount: u64, length_us: u64| {
@@ -172,7 +175,8 @@ mod tests {
     use crate::testing::{minutes, space};
     use crate::trace::SourceLimits;
 
-    /// Minutes with so many requests of 4 KiB; the source allowed 6,000 a second.
+    /// Returns a trace of minutes with these numbers of requests of 4 KiB. The source's limit is
+    /// 6,000 per second.
     fn limited(all: &[u64]) -> Trace {
         let mut trace = minutes(all);
         trace.source = SourceLimits { iops: Some(6_000), ..SourceLimits::default() };
@@ -202,7 +206,7 @@ mod tests {
             [(LimitKind::VolumeIops, 2_000), (LimitKind::VolumeBytes, 187)]
         );
         let worst = rated.worst_hour.unwrap();
-        // 180,000 are left after the minute, and 2,000 a second are free then.
+        // 180,000 are left after the minute, and 2,000 per second are free then.
         assert_eq!((worst.start_us, worst.waited_us), (HOUR_US, 150_000_000));
         assert_eq!(worst.limit, LimitKind::VolumeIops);
         let [even, active, most] = rated.throttled_ms_per_day;

@@ -1,7 +1,7 @@
-//! Bisection: the first or the last number of a range of which there is something.
+//! Bisection: the first or the last number of a range for which a function returns a value.
 
-/// The least number of a range of which there is something, and what. If there is something of a
-/// number, there is of all higher ones.
+/// Returns the least number of a range for which `of` returns a value, and the value. If `of`
+/// returns one for a number, it must return one for all higher numbers.
 pub(crate) fn least<T>((from, to): (u32, u32), of: impl Fn(u32) -> Option<T>) -> Option<(u32, T)> {
     let mut found = (to, of(to)?);
     let mut low = from;
@@ -15,8 +15,8 @@ pub(crate) fn least<T>((from, to): (u32, u32), of: impl Fn(u32) -> Option<T>) ->
     Some(found)
 }
 
-/// The largest number of a range of which there is something, and what. If there is something of a
-/// number, there is of all lower ones.
+/// Returns the largest number of a range for which `of` returns a value, and the value. If `of`
+/// returns one for a number, it must return one for all lower numbers.
 pub(crate) fn largest<T>(
     (from, to): (u32, u32),
     of: impl Fn(u32) -> Option<T>,
@@ -33,8 +33,8 @@ pub(crate) fn largest<T>(
     Some(found)
 }
 
-/// As [`least`], beginning at a guess: a good one is asked for with the number below it, and little
-/// else.
+/// Returns the result of [`least`], and begins at a guess. A good guess takes hardly more than two
+/// calls: for itself and for the number below it.
 pub(crate) fn least_near<T>(
     (from, to): (u32, u32),
     guess: u32,
@@ -62,7 +62,7 @@ pub(crate) fn least_near<T>(
             }
         }
     };
-    // Downward, unless what lies right below is known.
+    // Downward, unless the value right below is known.
     while low < found.0 && found.0 <= guess {
         let next = found.0.saturating_sub(step).max(low);
         match of(next) {
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// The oracle asks for every number.
+        /// Compared with the result of asking for every number.
         #[test]
         fn the_first_and_the_last_are_found(
             from in 0..50_u32,

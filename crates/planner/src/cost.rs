@@ -1,17 +1,17 @@
-//! What volumes and their snapshots cost a month, group by group, in millionths of a unit of money;
-//! and the same in cents that still add up.
+//! Monthly cost of volumes and their snapshots, by group, in millionths of a currency unit, and in
+//! cents that still add up.
 
 use std::collections::BTreeMap;
 
 use evenkeel_core::price::{Cost, PriceList};
 use evenkeel_core::volume::VolumeSpec;
 
-/// Millionths of a unit of money in a cent.
+/// Millionths of a currency unit in a cent.
 pub const MICROS_PER_CENT: u64 = 10_000;
 
 const BYTES_PER_GIB: u128 = 1 << 30;
 
-/// What something costs a month, item by item, in millionths.
+/// A monthly cost by item, in millionths of a currency unit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Items {
     /// Capacity of volumes.
@@ -25,13 +25,13 @@ pub struct Items {
 }
 
 impl Items {
-    /// All of them, in the order in which they are printed.
+    /// Returns all items, in the order in which they are printed.
     #[must_use]
     pub const fn all(&self) -> [u64; 4] {
         [self.storage, self.iops, self.throughput, self.snapshots]
     }
 
-    /// The sum of all of them.
+    /// Returns their sum.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.all().into_iter().fold(0, u64::saturating_add)
@@ -52,40 +52,40 @@ impl From<Cost> for Items {
     }
 }
 
-/// Where the data of a snapshot is.
+/// The storage tier of a snapshot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Tier {
-    /// In the standard tier.
+    /// The standard tier.
     Standard,
-    /// In the archive.
+    /// The archive.
     Archive,
-    /// In the archive, and restored for some days: AWS charges both.
+    /// The archive, and restored for some days: AWS charges both.
     Restored,
 }
 
-/// A volume, a snapshot, or many of them.
+/// A volume, a snapshot, or the sum of many of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Line {
-    /// How many volumes.
+    /// Number of volumes.
     pub volumes: u64,
-    /// Their GiB.
+    /// Size of the volumes in GiB.
     pub gib: u64,
-    /// How many snapshots.
+    /// Number of snapshots.
     pub snapshots: u64,
-    /// How many of them are archived, restored for some days or not.
+    /// Number of snapshots that are archived, restored for some days or not.
     pub archived: u64,
-    /// The bytes of data in them.
+    /// Data of the snapshots in bytes.
     pub snapshot_bytes: u64,
-    /// What all of it costs by a price list.
+    /// Monthly cost by a price list.
     pub list: Items,
-    /// How many volumes and snapshots the list has no price for; they count as nothing in it.
+    /// Number of volumes and snapshots without a price in the list. They cost nothing in `list`.
     pub unpriced: u64,
-    /// What all of it costs on hardware of one's own, by its price book.
+    /// Monthly cost on the operator's own hardware, by its price book, in millionths.
     pub own: u64,
 }
 
 impl Line {
-    /// A volume at list price.
+    /// Returns a volume at list price.
     #[must_use]
     pub fn volume(prices: &PriceList, spec: &VolumeSpec) -> Self {
         let cost = prices.of(spec.volume_type).and_then(|prices| prices.monthly(spec));
@@ -98,7 +98,8 @@ impl Line {
         }
     }
 
-    /// The monthly list price of a snapshot with `bytes` of data in a tier, rounded half up.
+    /// Returns a snapshot with `bytes` of data in a tier at its monthly list price, rounded half
+    /// up.
     #[must_use]
     pub fn snapshot(prices: &PriceList, bytes: u64, tier: Tier) -> Self {
         let price = prices.snapshot().map(|prices| match tier {
@@ -119,7 +120,7 @@ impl Line {
         }
     }
 
-    /// Adds another one.
+    /// Adds another line.
     pub fn add(&mut self, other: &Self) {
         self.volumes += other.volumes;
         self.gib = self.gib.saturating_add(other.gib);
@@ -132,31 +133,31 @@ impl Line {
     }
 }
 
-/// The groups of `lines` and their sums, the dearest first, and equal ones by name.
+/// Sums `lines` by group. The dearest group comes first, and equal ones by name.
 pub fn grouped<G: Ord>(lines: impl IntoIterator<Item = (G, Line)>) -> Vec<(G, Line)> {
     let mut groups: BTreeMap<G, Line> = BTreeMap::new();
     for (group, line) in lines {
         groups.entry(group).or_default().add(&line);
     }
     let mut groups: Vec<(G, Line)> = groups.into_iter().collect();
-    // Stable: what costs the same stays in the order of names.
+    // The sort is stable: groups of equal cost stay in the order of names.
     groups.sort_by_key(|(_, line)| std::cmp::Reverse((line.own, line.list.total())));
     groups
 }
 
-/// A table of amounts in cents, each within a cent of what it is exactly.
+/// A table of amounts in cents, each within a cent of the exact amount.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Cents {
     /// The cells of each row.
     pub rows: Vec<Vec<u64>>,
-    /// The sum of each column.
+    /// Sum of each column.
     pub columns: Vec<u64>,
-    /// The sum of all: the exact sum, rounded half up.
+    /// Sum of all cells: the exact sum, rounded half up.
     pub total: u64,
 }
 
-/// Amounts in cents that add up by row and by column: what rounding leaves over goes to the cells
-/// with the largest remainders. A row's own sum is that of its cells.
+/// Rounds amounts to cents that add up by row and by column: the cells with the largest remainders
+/// are rounded up. The sum of a row is that of its cells.
 #[must_use]
 pub fn in_cents(rows: &[Vec<u64>]) -> Cents {
     let width = rows.iter().map(Vec::len).max().unwrap_or_default();
@@ -176,8 +177,8 @@ pub fn in_cents(rows: &[Vec<u64>]) -> Cents {
     Cents { rows: table, columns, total }
 }
 
-/// So many cents for these amounts: each rounded down, and a cent more for those with the largest
-/// remainders, as long as there are any.
+/// Distributes `cents` over these amounts: each is rounded down, and those with the largest
+/// remainders get one cent more, while any are left.
 #[must_use]
 pub fn apportioned(amounts: &[u64], cents: u64) -> Vec<u64> {
     let mut shares: Vec<u64> = amounts.iter().map(|amount| amount / MICROS_PER_CENT).collect();
@@ -191,19 +192,19 @@ pub fn apportioned(amounts: &[u64], cents: u64) -> Vec<u64> {
     shares
 }
 
-/// Cents as a number with two decimals.
+/// Formats cents as a number with two decimals.
 #[must_use]
 pub fn decimal(cents: u64) -> String {
     format!("{}.{:02}", cents / 100, cents % 100)
 }
 
-/// Millionths in cents, rounded half up.
+/// Converts millionths to cents, rounded half up.
 #[must_use]
 pub const fn half_up(micros: u64) -> u64 {
     micros.saturating_add(MICROS_PER_CENT / 2) / MICROS_PER_CENT
 }
 
-/// Millionths, rounded half up to cents, as a number with two decimals.
+/// Formats millionths as a number with two decimals, rounded half up to cents.
 #[must_use]
 pub fn rounded(micros: u64) -> String {
     decimal(half_up(micros))
@@ -261,7 +262,7 @@ mod tests {
 
     #[test]
     fn a_table_in_cents_adds_up_where_plain_rounding_would_not() {
-        // Three thirds of a cent are a cent, and rounded one by one they would be nothing.
+        // Three thirds of a cent are a cent; each of them, rounded alone, would be 0.
         let cents = in_cents(&[vec![3_350], vec![3_350], vec![3_350]]);
         assert_eq!(
             cents,
@@ -272,7 +273,7 @@ mod tests {
     }
 
     proptest! {
-        /// Rows and columns add up to the printed total, and nothing is a cent off.
+        /// Rows and columns add up to the printed total, and no cell is off by a cent.
         #[test]
         fn tables_in_cents_add_up(
             rows in proptest::collection::vec(

@@ -1,10 +1,10 @@
-//! How long requests waited: amounts by delay, in buckets of bounded relative width.
+//! Delays of requests: amounts by delay, in buckets of bounded relative width.
 
-/// Buckets in each doubling: a bucket is at most a sixteenth wider than its beginning.
+/// Number of buckets in each doubling: a bucket is at most a sixteenth wider than its start.
 const PER_OCTAVE: u64 = 16;
 const PER_OCTAVE_LOG: u32 = PER_OCTAVE.trailing_zeros();
 
-/// Amounts by delay in microseconds.
+/// Amounts of requests by delay, in microseconds.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Delays {
     /// Millionths of requests by bucket.
@@ -15,7 +15,7 @@ pub struct Delays {
     most_us: u64,
 }
 
-/// The bucket of a delay: exact below [`PER_OCTAVE`], then sixteen for each doubling.
+/// Returns the bucket of a delay: exact below [`PER_OCTAVE`], then sixteen for each doubling.
 pub(crate) const fn bucket(us: u64) -> usize {
     if us < PER_OCTAVE {
         return us as usize;
@@ -24,7 +24,7 @@ pub(crate) const fn bucket(us: u64) -> usize {
     (shift as u64 * PER_OCTAVE + (us >> shift)) as usize
 }
 
-/// The least delay of a bucket.
+/// Returns the least delay of a bucket.
 pub(crate) const fn begin(bucket: usize) -> u64 {
     let bucket = bucket as u64;
     if bucket < 2 * PER_OCTAVE {
@@ -34,7 +34,8 @@ pub(crate) const fn begin(bucket: usize) -> u64 {
     (PER_OCTAVE + bucket % PER_OCTAVE) << shift
 }
 
-/// So many `width`ths of an amount: most products fit in a word, whose division is far cheaper.
+/// Returns `span` `width`ths of an amount. Most products fit into 64 bits, whose division is far
+/// faster.
 fn part(amount: u128, span: u64, width: u64) -> u128 {
     match u64::try_from(amount).ok().and_then(|amount| amount.checked_mul(span)) {
         Some(product) => (product / width).into(),
@@ -43,7 +44,7 @@ fn part(amount: u128, span: u64, width: u64) -> u128 {
 }
 
 impl Delays {
-    /// Adds requests whose delays lie evenly between two.
+    /// Adds requests whose delays are evenly distributed between two.
     pub fn add(&mut self, one_us: u64, other_us: u64, amount: u128) {
         if amount == 0 {
             return;
@@ -81,7 +82,7 @@ impl Delays {
         }
     }
 
-    /// Adds all of another.
+    /// Adds the amounts of another.
     pub fn merge(&mut self, other: &Self) {
         if self.buckets.len() < other.buckets.len() {
             self.buckets.resize(other.buckets.len(), 0);
@@ -94,8 +95,8 @@ impl Delays {
         self.most_us = self.most_us.max(other.most_us);
     }
 
-    /// The delay that so many thousandths of the requests do not exceed, in microseconds, rounded
-    /// up by at most a sixteenth.
+    /// Returns the delay that `permille` thousandths of the requests do not exceed, in
+    /// microseconds, rounded up by at most a sixteenth.
     #[must_use]
     pub fn permille(&self, permille: u32) -> u64 {
         let wanted = (self.total * u128::from(permille)).div_ceil(1_000);
@@ -109,20 +110,20 @@ impl Delays {
         self.most_us
     }
 
-    /// The mean delay in microseconds.
+    /// Returns the mean delay in microseconds.
     #[must_use]
     pub fn mean_us(&self) -> u64 {
         let mean = self.weighted.checked_div(self.total).unwrap_or_default();
         u64::try_from(mean).unwrap_or(u64::MAX)
     }
 
-    /// The longest delay in microseconds.
+    /// Returns the longest delay in microseconds.
     #[must_use]
     pub const fn most_us(&self) -> u64 {
         self.most_us
     }
 
-    /// All requests, in millionths.
+    /// Returns the number of requests, in millionths.
     #[must_use]
     pub const fn total(&self) -> u128 {
         self.total
@@ -157,7 +158,7 @@ mod tests {
     }
 
     proptest! {
-        /// The oracle sorts single requests.
+        /// Compared with the percentiles of single requests, sorted.
         #[test]
         fn percentiles_are_those_of_single_requests(
             all in proptest::collection::vec((0..1_000_000_u64, 1..50_u128), 1..100),

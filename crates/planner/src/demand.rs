@@ -1,4 +1,4 @@
-//! What a layout is asked for: a trace, and what is assumed of the time that it does not resolve.
+//! The demand on a layout: a trace, and an assumption about the times that it does not resolve.
 
 use evenkeel_core::qos::pacing::CountingRule;
 
@@ -11,32 +11,32 @@ const US_PER_MS: u64 = 1_000;
 pub(crate) const HOUR_US: u64 = 3_600_000_000;
 pub(crate) const DAY_US: u128 = 86_400_000_000;
 
-/// How requests are taken to lie within an interval. What is known of an interval is how many they
-/// were, and not when they came.
+/// The assumption about the times of requests within an interval. A trace has the number of an
+/// interval's requests, and not their times.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Assume {
-    /// Evenly: the least that a layout may have to do at once.
+    /// Evenly distributed: the least that a layout may have to serve at once.
     Even,
-    /// Evenly in the time in which the volume was not idle, if the trace tells that.
+    /// Evenly distributed over the time in which the volume was not idle, if the trace has it.
     Active,
-    /// As fast as the source allowed as it counts, one after the other; within a second if its
-    /// limits are not known. On a layout without credits they never wait longer in all, whenever
-    /// they came, if all requests of an interval are of one size.
+    /// One after another, as fast as the source's limits allowed by its counting rule; within a
+    /// second if its limits are not known. If all requests of an interval have one size, no other
+    /// times would make them wait longer in all on a layout without credits.
     Worst,
 }
 
-/// Requests that come evenly within a span of time.
+/// Requests that arrive evenly within a span of time.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Span {
-    /// When they begin to come, in microseconds since the trace's beginning, without its gaps.
+    /// Start of the span, in microseconds since the trace's start, without its gaps.
     pub start_us: u64,
-    /// For how long they come.
+    /// Length of the span in microseconds.
     pub length_us: u64,
-    /// How many they are.
+    /// Number of requests.
     pub requests: u64,
-    /// Their bytes.
+    /// Bytes of the requests.
     pub bytes: u64,
-    /// Whether the source held more of them back.
+    /// Whether the source's limits held more requests back.
     pub held: Held,
 }
 
@@ -45,14 +45,16 @@ pub struct Span {
 pub struct Demand {
     /// The spans with requests, by time. They do not overlap.
     pub spans: Vec<Span>,
-    /// The length of all that is known, in microseconds.
+    /// Total length without gaps, in microseconds.
     pub length_us: u64,
-    /// What the source's limits held back: more was wanted than the spans say.
+    /// The requests that the source's limits held back: more was wanted than `spans` has. `None` if
+    /// there are none.
     pub held_back: Option<HeldBack>,
 }
 
 impl Demand {
-    /// What a trace asks for. Gaps are cut out: nothing comes in them, and no credits are earned.
+    /// Returns the demand of a trace. Gaps are removed: no requests arrive and no credits are
+    /// earned in them.
     #[must_use]
     pub fn of(trace: &Trace, assume: Assume) -> Self {
         let (mut at_us, mut spans) = (0_u64, Vec::with_capacity(trace.intervals.len()));
@@ -73,25 +75,25 @@ impl Demand {
         Self { spans, length_us: at_us, held_back: HeldBack::of(trace) }
     }
 
-    /// The same length, with nothing in it.
+    /// Returns a demand of the same length, without requests.
     pub(crate) const fn clone_without_spans(&self) -> Self {
         Self { spans: Vec::new(), length_us: self.length_us, held_back: self.held_back }
     }
 
-    /// The parts of the volume that gets a share of all requests, as `counting` counts them.
+    /// Returns the parts of the volume with this share of all requests, as `counting` counts them.
     pub fn parts(&self, counting: CountingRule, share: Share) -> impl Iterator<Item = Part> {
         self.spans.iter().map(move |span| span.part(counting, share))
     }
 }
 
 impl Span {
-    /// Bytes of a request on average, rounded up; 0 if nothing is known of them.
+    /// Returns the mean size of a request in bytes, rounded up; 0 if sizes are not known.
     #[must_use]
     pub fn mean_bytes(&self) -> u64 {
         mean_bytes(self.requests, self.bytes)
     }
 
-    /// What the volume that gets a share gets of it.
+    /// Returns the part of the span for the volume with this share.
     pub(crate) fn part(&self, counting: CountingRule, share: Share) -> Part {
         let (operations, bytes) = counted((self.requests, self.bytes), counting, share);
         Part {
@@ -107,15 +109,15 @@ fn mean_bytes(requests: u64, bytes: u64) -> u64 {
     bytes.div_ceil(requests.max(1))
 }
 
-/// The I/Os and the bytes that count of so many requests with so many bytes, if each request has
-/// the mean size and goes to volumes with such shares.
+/// Returns the counted I/Os and bytes of these requests, if each has the mean size and goes to
+/// volumes with this share.
 pub(crate) fn counted(
     (requests, bytes): (u64, u64),
     counting: CountingRule,
     share: Share,
 ) -> (u128, u128) {
     let mean_bytes = mean_bytes(requests, bytes);
-    // A request without bytes, or with bytes that are not known, is one at least.
+    // A request without bytes, or of unknown size, is at least one I/O.
     let units = mean_bytes.div_ceil(counting.unit_bytes.max(1).into()).max(1);
     let each = units.max(share.pieces(mean_bytes));
     let operations = u128::from(requests) * u128::from(each);
@@ -126,9 +128,9 @@ pub(crate) fn counted(
     (operations, bytes)
 }
 
-/// The requests of an interval and their bytes, or what the source allows of them, if that is
-/// hardly less: a look at the counters that is late counts for one interval what belongs to the
-/// next. Their mean size does not grow.
+/// Returns the requests of an interval and their bytes, reduced to the source's limit if they
+/// exceed it slightly: a late reading of counters adds a part of the next interval to this one. The
+/// mean size does not grow.
 fn at_limit(source: &SourceLimits, interval: &Interval) -> (u64, u64) {
     const LATE_PERCENT: u128 = 2;
     let (requests, bytes) = (interval.requests(), interval.bytes());
@@ -143,7 +145,7 @@ fn at_limit(source: &SourceLimits, interval: &Interval) -> (u64, u64) {
             continue;
         }
         let part = |all: u64| u128::from(all) * allowed / amount;
-        // Of the limit that is reached no more than it allows, and of the other no less.
+        // For the limit that is reached, at most what it allows; for the other one, no less.
         let fewer = match place {
             0 => part(requests),
             _ => (u128::from(requests) * allowed).div_ceil(amount),
@@ -157,7 +159,7 @@ fn at_limit(source: &SourceLimits, interval: &Interval) -> (u64, u64) {
     least
 }
 
-/// Microseconds within which the requests of an interval come.
+/// Returns the time within which the requests of an interval arrive, in microseconds.
 fn within_us(trace: &Trace, interval: &Interval, assume: Assume) -> u64 {
     let length_us = interval.length_ms.saturating_mul(US_PER_MS);
     match assume {
@@ -176,7 +178,8 @@ fn within_us(trace: &Trace, interval: &Interval, assume: Assume) -> u64 {
     }
 }
 
-/// Microseconds in which the volume was not idle; all of the interval if nothing is known of it.
+/// Returns the time in which the volume was not idle, in microseconds; the whole interval if that
+/// is not known.
 fn active_us(interval: &Interval) -> u64 {
     let idle_ms = interval.idle_ms.unwrap_or(0).min(interval.length_ms);
     match (interval.length_ms - idle_ms).saturating_mul(US_PER_MS) {
@@ -209,14 +212,14 @@ mod tests {
         let trace = trace(vec![minute(0, 6_000, 4, Some(57_000)), minute(9, 60, 4, None)]);
         let lengths = |assume| {
             let demand = Demand::of(&trace, assume);
-            // The gap is cut out.
+            // The gap is removed.
             assert_eq!((demand.spans[1].start_us, demand.length_us), (60_000_000, 120_000_000));
             demand.spans.iter().map(|span| span.length_us).collect::<Vec<_>>()
         };
         assert_eq!(lengths(Assume::Even), [60_000_000, 60_000_000]);
         assert_eq!(lengths(Assume::Active), [3_000_000, 60_000_000]);
         assert_eq!(lengths(Assume::Worst), [2_000_000, 20_000]);
-        // Where the source's limits are not known, the time without requests is.
+        // If the source's limits are not known, the idle time still is.
         let mut unknown = trace.clone();
         unknown.source = SourceLimits::default();
         unknown.intervals[0].idle_ms = Some(59_900);

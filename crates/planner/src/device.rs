@@ -1,17 +1,18 @@
-//! The time of the device, which no limit tells: what is published of a type, and what a trace
-//! measured at its source.
+//! The latency of the device, which no limit determines: the published one of a type, and the one
+//! that a trace measured at its source.
 //!
-//! It is an addend of its own. Waits are what limits do; nothing here is invented where nothing is
-//! published or measured.
+//! It is added to the waiting time that limits cause. Without a published or measured latency there
+//! is none.
 
 use crate::throttled::EMPTY_PPM;
 use crate::trace::{Interval, Trace};
 
-/// An interval tells of the device if the source's limits are used to less than so many hundredths.
+/// Maximum use of the source's limits, in percent, of an interval that shows the latency of the
+/// device.
 const FREE_PERCENT: u128 = 90;
 
-/// Microseconds below which the device answers, from the words that are published of a type: of
-/// each request or on average. `None` where no number is.
+/// Returns the published upper bound of a type's latency in microseconds, of each request or on
+/// average, from its words. Returns `None` if they have no number.
 #[must_use]
 pub fn published_below_us(words: &str) -> Option<u64> {
     if words == "single-digit milliseconds" {
@@ -23,20 +24,20 @@ pub fn published_below_us(words: &str) -> Option<u64> {
     number.parse().ok().filter(|_| is_us)
 }
 
-/// What requests took at the source, from arrival to answer.
+/// The measured latency of requests at the source, from arrival to answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Measured {
-    /// Microseconds of a request on average.
+    /// Mean latency of a request, in microseconds.
     pub mean_us: u64,
-    /// How many requests it is the mean of.
+    /// Number of requests in the mean.
     pub requests: u64,
-    /// Whether the trace tells when the source's limits held requests back. If not, waiting may be
-    /// in the mean.
+    /// Whether the trace shows when the source's limits held requests back. If it does not, the
+    /// mean may include waiting.
     pub is_free: bool,
 }
 
-/// The mean of the intervals in which no limit of the source held requests back, as far as the
-/// trace tells; `None` if it has no times of requests.
+/// Returns the mean over the intervals in which no limit of the source held requests back, as far
+/// as the trace shows. Returns `None` if it has no latencies.
 #[must_use]
 pub fn measured(trace: &Trace) -> Option<Measured> {
     let source = &trace.source;

@@ -1,12 +1,12 @@
-//! The product's own scheduler under a demand, in virtual time: request by request.
+//! Replays a demand request by request on the product's own scheduler, in virtual time.
 //!
-//! One volume stands for all of a layout: the one that gets the most of the requests.
-//! Requests are sent when they come, whether earlier ones were served or not, to places that do not
-//! follow each other. Nothing lies below: what is measured is how long limits hold requests up.
+//! One volume represents a layout: the one with the largest share of the requests. Requests are
+//! sent at their times, whether earlier ones are served or not, to places that do not follow each
+//! other. There is no device below: the replay measures the time for which limits hold requests up.
 //!
-//! Requests that come slower than every limit lets them through do not wait, and the credits that
-//! they use are known. So only stretches in which a [fluid](crate::fluid) waits, or is
-//! near to it, are sent; the credits at their beginnings are the fluid's.
+//! Requests that arrive more slowly than every limit allows do not wait, and the credits that they
+//! use are known. So only stretches in which a [fluid](crate::fluid) waits, or nearly waits, are
+//! sent. Their credits at the start are those of the fluid.
 
 use std::collections::VecDeque;
 
@@ -24,39 +24,41 @@ use crate::search::{Space, Wanted, buckets, may_wait};
 
 const NS_PER_US: u64 = 1_000;
 const NS_PER_S: u64 = 1_000_000_000;
-/// Distance of two places, in bytes: far enough that no request follows another.
+/// Distance between two places, in bytes: so large that no request follows another one.
 const STRIDE: u64 = 16 << 20;
-/// Places.
+/// Number of places.
 const PLACES: u64 = 1 << 16;
-/// The largest request, in bytes: what is larger is sent in pieces.
+/// Maximum length of a request, in bytes. Larger ones are sent in pieces.
 const LENGTH_MAX: u64 = 1 << 20;
-/// How near to a limit requests are sent, in thousandths of it: the first that makes few enough.
+/// Thresholds in thousandths of a limit, above which requests are sent. The first one with few
+/// enough requests is used.
 const NEAR_PERMILLE: [u32; 3] = [900, 990, 1_000];
-/// The most requests for which those that are merely near to a limit are sent, too, where a layout
-/// is judged.
+/// Maximum number of requests with which those that are only near a limit are sent, too, when a
+/// layout is judged.
 const NEAR_REQUESTS_MAX: u64 = 500_000;
-/// A stretch goes on over what comes so soon after it: a pacer has all its tokens again then.
+/// Maximum gap between the end of a stretch and a request that continues it, in microseconds. After
+/// a longer one a pacer has all its tokens again.
 const AFTER_US: u64 = 1_000_000;
 
-/// What the scheduler did.
+/// The result of a replay.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Exact {
-    /// Requests of one volume.
+    /// Number of requests of one volume.
     pub requests: u64,
-    /// How many of them were sent: the others come too slowly to wait.
+    /// Number of requests that were sent. The others arrive too slowly to wait.
     pub sent: u64,
-    /// Microseconds in which requests waited.
+    /// Time in which requests waited, in microseconds.
     pub waited_us: u64,
-    /// When the last of those that were sent was served.
+    /// Time at which the last sent request was served, in microseconds.
     pub end_us: u64,
-    /// How long requests waited.
+    /// Delays of the requests.
     pub delays: Delays,
-    /// Nanoseconds for which each limit held the volume up.
+    /// Time for which each limit held the volume up, in nanoseconds.
     pub held_ns: Vec<(LimitKind, u64)>,
 }
 
-/// Sends the requests of a demand that may wait to a layout, at most so many to a volume; `None` if
-/// they are more, or if the scheduler does not take the layout.
+/// Sends the requests of a demand that may wait to a layout. Returns `None` if there are more than
+/// `requests_max` of them for a volume, or if the scheduler rejects the layout.
 #[must_use]
 pub fn replay(space: &Space, demand: &Demand, layout: &Layout, requests_max: u64) -> Option<Exact> {
     let stretches = NEAR_PERMILLE.into_iter().find_map(|near| {
@@ -67,14 +69,14 @@ pub fn replay(space: &Space, demand: &Demand, layout: &Layout, requests_max: u64
 }
 
 impl Exact {
-    /// Whether it is as wanted. A microsecond of waiting is more than none.
+    /// Returns whether the result is as wanted. A microsecond of waiting is more than none.
     #[must_use]
     pub fn does(&self, demand: &Demand, wanted: &Wanted) -> bool {
         may_wait(self.waited_us, self.end_us, demand, wanted)
             && wanted.delays.iter().all(|(permille, us)| self.delays.permille(*permille) <= *us)
     }
 
-    /// Counts all requests of a volume; those that were not sent did not wait.
+    /// Sets the number of all requests of a volume. Those that were not sent did not wait.
     fn counting(mut self, requests: u64) -> Self {
         self.requests = requests;
         let quiet = u128::from(requests.saturating_sub(self.sent));
@@ -83,32 +85,33 @@ impl Exact {
     }
 }
 
-/// What came of judging a layout.
+/// The verdict on a layout.
 pub(crate) enum Judged {
-    /// It does what is wanted.
+    /// It meets the requirements.
     Does(Exact),
-    /// It does not.
+    /// It does not meet them.
     DoesNot,
-    /// More requests would have to be sent.
+    /// It is unknown: more requests would have to be sent.
     TooMany,
 }
 
-/// The part of a demand that may wait at limits that are not less than those of a layout.
+/// The part of a demand that may wait at limits no lower than those of a layout.
 pub(crate) struct Busy {
     demand: Demand,
-    /// All requests of a volume.
+    /// Number of all requests of a volume.
     requests: u64,
 }
 
 impl Busy {
-    /// What may wait on a layout, and on all of its type and number with higher limits.
+    /// Returns the part that may wait on a layout, and on all layouts of its type and number with
+    /// higher limits.
     pub(crate) fn of(space: &Space, demand: &Demand, layout: &Layout) -> Self {
         let near = NEAR_PERMILLE.into_iter().min().unwrap_or_default();
         let counting = space.rules.pacing(&layout.each).counting;
         let start_us = demand.spans.first().map_or(0, |span| span.start_us);
         let mut fluid = Fluid::new(buckets(space, layout).1, start_us).without_delays();
         let parts = demand.parts(counting, layout.share(space));
-        // What is sent, and what leaves fewer credits to it.
+        // The spans that are sent, and those that reduce the credits of later ones.
         let mut kept: Vec<bool> = parts.map(|part| !fluid.take(part)).collect();
         for stretch in stretches(space, demand, layout, near) {
             let sent = kept.get_mut(stretch.spans.0..=stretch.spans.1).unwrap_or_default();
@@ -120,8 +123,9 @@ impl Busy {
         Self { demand: Demand { spans, ..demand.clone_without_spans() }, requests }
     }
 
-    /// Whether a layout does what is wanted, if at most so many requests have to be sent for that;
-    /// and how many were sent. It ends with the first stretch after which it is known.
+    /// Judges whether a layout meets the requirements, with at most `requests_max` requests sent.
+    /// Returns the verdict and the number of requests that were sent. It stops after the first
+    /// stretch that decides.
     pub(crate) fn judge(
         &self,
         space: &Space,
@@ -130,7 +134,7 @@ impl Busy {
         requests_max: u64,
     ) -> (Judged, u64) {
         let demand = &self.demand;
-        // Which requests are sent depends on the layout alone, and not on how many may be.
+        // The choice of requests depends on the layout only, not on `requests_max`.
         let mut all = Vec::new();
         for near in NEAR_PERMILLE {
             all = stretches(space, demand, layout, near);
@@ -160,21 +164,21 @@ impl Busy {
     }
 }
 
-/// Spans in which requests wait, or are near to it.
+/// Consecutive spans in which requests wait or nearly wait.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Stretch {
-    /// The first and the last span.
+    /// Indices of the first and the last span.
     spans: (usize, usize),
     requests: u64,
     start_us: u64,
-    /// Credits at its beginning.
+    /// Credits at its start.
     credits: Vec<(LimitKind, u64)>,
-    /// When all that came in it is served.
+    /// Time at which all its requests are served, in microseconds.
     end_us: u64,
 }
 
 impl Stretch {
-    /// When its requests come, and their lengths.
+    /// Returns the times of its requests in nanoseconds, and their lengths in bytes.
     fn sent(
         &self,
         space: &Space,
@@ -190,12 +194,12 @@ impl Stretch {
     }
 }
 
-/// How many requests have to be sent.
+/// Returns the number of requests to send.
 fn requests(stretches: &[Stretch]) -> u64 {
     stretches.iter().fold(0, |all, it| all.saturating_add(it.requests))
 }
 
-/// What has to be sent.
+/// Returns the stretches to send.
 fn stretches(space: &Space, demand: &Demand, layout: &Layout, near: u32) -> Vec<Stretch> {
     let counting = space.rules.pacing(&layout.each).counting;
     let (limits, buckets) = buckets(space, layout);
@@ -210,7 +214,7 @@ fn stretches(space: &Space, demand: &Demand, layout: &Layout, near: u32) -> Vec<
         let mut credits = [0; 4];
         credits.iter_mut().zip(fluid.credits()).for_each(|(kept, now)| *kept = now);
         fluid.take(part);
-        // Credits that end within a part make it wait, however few they seemed to be needed.
+        // If credits run out within a part, it waits, however small the need for them seemed.
         let is_near = is_near || fluid.waited_us() > waited_us;
         let requests = Sent::of(span, space, layout).count;
         let end_us = fluid.free_us().max(part.start_us + part.length_us);
@@ -235,8 +239,9 @@ fn stretches(space: &Space, demand: &Demand, layout: &Layout, near: u32) -> Vec<
     all
 }
 
-/// Nanoseconds of each second, from the demand's beginning on, for which each limit holds a volume
-/// up. All requests are sent, at most so many to a volume; `None` as of [`replay`].
+/// Returns the nanoseconds of each second, from the demand's start on, for which each limit holds a
+/// volume up. Sends all requests. Returns `None` if there are more than `requests_max` of them for
+/// a volume, or if the scheduler rejects the layout.
 #[must_use]
 pub fn held_each_second(
     space: &Space,
@@ -290,7 +295,7 @@ fn send(space: &Space, demand: &Demand, layout: &Layout, stretches: &[Stretch]) 
     Some(exact.counting(all_requests(space, demand, layout)))
 }
 
-/// Sends a stretch, and adds what happens.
+/// Sends a stretch, and adds its results.
 fn send_one(
     space: &Space,
     demand: &Demand,
@@ -308,7 +313,7 @@ fn send_one(
     Some(())
 }
 
-/// The requests of a demand that one volume gets.
+/// Returns the number of a demand's requests that one volume gets.
 fn all_requests(space: &Space, demand: &Demand, layout: &Layout) -> u64 {
     let counts = demand.spans.iter().map(|it| Sent::of(it, space, layout).count);
     counts.fold(0, u64::saturating_add)
@@ -328,7 +333,7 @@ impl Sent {
         let mean = span.mean_bytes().max(512);
         let pieces = share.pieces(mean);
         let count = share.of_requests(span.requests.saturating_mul(pieces));
-        // A piece that is too large for one request becomes several.
+        // A piece that is too large for one request is sent as several.
         let parts = mean.div_ceil(pieces).div_ceil(LENGTH_MAX);
         let length = mean.div_ceil(pieces * parts).next_multiple_of(512).min(LENGTH_MAX);
         Self {
@@ -339,7 +344,7 @@ impl Sent {
         }
     }
 
-    /// When a request of it comes: they are spread evenly.
+    /// Returns the time of a request in nanoseconds. Requests are evenly distributed.
     fn at_ns(&self, number: u64) -> u64 {
         let offset = u128::from(self.length_ns) * (2 * u128::from(number) + 1);
         let offset = offset / (2 * u128::from(self.count.max(1)));
@@ -347,26 +352,26 @@ impl Sent {
     }
 }
 
-/// A scheduler with one volume, and what waits.
+/// A scheduler with one volume, and the requests that wait.
 struct Run {
     scheduler: Scheduler,
     volume: VolumeIndex,
     instance: bool,
-    /// When the requests came that the scheduler has, in order.
+    /// Arrival times of the requests in the scheduler, in order.
     with_it: VecDeque<u64>,
-    /// When those came that found its queue full, and their lengths.
+    /// Arrival times and lengths of the requests that found the scheduler's queue full.
     outside: VecDeque<(u64, u32)>,
     sent: u64,
-    /// Until when waiting was counted.
+    /// Time up to which waiting was counted.
     counted_ns: u64,
     waited_ns: u64,
-    /// When the last was served.
+    /// Time at which the last request was served.
     served_ns: u64,
     delays: Delays,
 }
 
 impl Run {
-    /// A scheduler at the beginning of a stretch.
+    /// Creates a scheduler at the start of a stretch.
     fn new(space: &Space, layout: &Layout, pacing: &Pacing, stretch: &Stretch) -> Option<Self> {
         let now = Instant::from_ns(stretch.start_us.saturating_mul(NS_PER_US));
         let of =
@@ -410,9 +415,9 @@ impl Run {
         }
     }
 
-    /// Hands a request over; `false` if there is no room.
+    /// Submits a request. Returns `false` if the queue is full.
     fn submit(&mut self, now_ns: u64, came_ns: u64, length: u32) -> bool {
-        // An odd factor visits every place.
+        // An odd factor reaches every place.
         let place = self.sent.wrapping_mul(40_503) % PLACES;
         let io = Io { operation: Operation::Read, offset: place * STRIDE, length, handle: 0 };
         match self.scheduler.submit(Instant::from_ns(now_ns), self.volume, io) {
@@ -425,7 +430,7 @@ impl Run {
         }
     }
 
-    /// Lets time pass until a moment.
+    /// Advances the time to `end_ns`.
     fn until(&mut self, end_ns: u64) {
         while let Some(next) = self.scheduler.poll_timeout() {
             let now_ns = next.ns;
@@ -437,7 +442,7 @@ impl Run {
         }
     }
 
-    /// Serves what may go now, and hands over what waits outside.
+    /// Serves the requests that are due, and submits those that wait outside.
     fn take_output(&mut self, now_ns: u64) {
         loop {
             while let Some(dispatch) = self.scheduler.poll_output() {
@@ -468,7 +473,7 @@ impl Run {
         self.until(u64::MAX);
     }
 
-    /// Nanoseconds for which each limit held the volume up until now.
+    /// Returns the nanoseconds so far for which each limit held the volume up.
     fn held_ns(&self) -> Vec<(LimitKind, u64)> {
         let exceeded = self.scheduler.exceeded(self.volume);
         let mut held_ns = vec![
@@ -482,7 +487,7 @@ impl Run {
         held_ns
     }
 
-    /// Adds what happened.
+    /// Adds the results to `exact`.
     fn end(self, exact: &mut Exact) {
         let held_ns = self.held_ns();
         exact.sent += self.sent;
@@ -518,12 +523,12 @@ mod tests {
         assert_eq!((slow.requests, slow.sent, slow.delays.total()), (9_500, 0, 9_500 * MICRO));
         let late = run(&seconds(&[(6_000, 4)]));
         assert_eq!(late.requests, 6_000);
-        // A second's 6,000 take two; 50 ms of tokens are saved at the start.
+        // The 6,000 of a second take two; 50 ms of tokens are saved at the start.
         assert!((1_850_000..=2_000_000).contains(&late.waited_us), "{}", late.waited_us);
         let held = |kind| late.held_ns.iter().find(|(it, _)| *it == kind).map(|(_, ns)| *ns);
         assert!(held(LimitKind::VolumeIops) > held(LimitKind::VolumeBytes));
         assert_eq!(replay(&space(&[], 1), &seconds(&[(6_000, 4)]), &gp3, 5_999), None);
-        // Five volumes of 3,000 take 15,000; an instance of 3,600 does not.
+        // Five volumes of 3,000 reach 15,000; an instance of 3,600 does not.
         let five = layout(5, VolumeType::Gp3, 100, None);
         let minute = seconds(&[(14_000, 4); 3]);
         let free = replay(&space(&[], 1), &minute, &five, 1_000_000).expect("few");
@@ -536,7 +541,7 @@ mod tests {
 
     #[test]
     fn each_second_is_held_up_by_what_binds_in_it() {
-        // A second of 6,000, which takes two; a second of 200 MiB at 125, later.
+        // A second of 6,000, which takes two, and later a second of 200 MiB at 125 MiB/s.
         let demand = seconds(&[(6_000, 4), (0, 4), (0, 4), (0, 4), (0, 4), (1_600, 128)]);
         let (space, gp3) = (space(&[], 1), layout(1, VolumeType::Gp3, 100, None));
         let held = held_each_second(&space, &demand, &gp3, 1_000_000).expect("few");
@@ -555,8 +560,8 @@ mod tests {
 
     #[test]
     fn credits_are_known_where_nothing_is_sent() {
-        // gp2 of 100 GiB: 300 IOPS. 1,000 use up 5.4 million credits in 7,714 s; what comes in the
-        // 286 s that are left waits, until 200,000 are served.
+        // gp2 of 100 GiB: 300 IOPS. 1,000 IOPS use up 5.4 million credits in 7,714 s. Requests of
+        // the remaining 286 s wait, until 200,000 are served.
         let gp2 = layout(1, VolumeType::Gp2, 100, None);
         let (demand, space) = (seconds(&[(1_000, 4); 8_000]), space(&[], 1));
         let exact = replay(&space, &demand, &gp2, 1_000_000).expect("few");
@@ -570,7 +575,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(48))]
 
-        /// The oracle sends every request.
+        /// Compared with a replay that sends every request.
         #[test]
         fn what_is_not_sent_does_not_wait(
             all in proptest::collection::vec(
@@ -596,7 +601,7 @@ mod tests {
             prop_assert_eq!(whole.sent, whole.requests);
             prop_assert_eq!(few.requests, whole.requests);
             prop_assert_eq!(few.delays.total(), whole.delays.total());
-            // A credit more or less at the beginning of a stretch, or a token.
+            // One credit more or less at the start of a stretch, or one token.
             let slack = 2_000 * all.len() as u64;
             prop_assert!(
                 few.waited_us.abs_diff(whole.waited_us) <= slack + whole.waited_us / 200,
@@ -606,8 +611,8 @@ mod tests {
             prop_assert!(one.abs_diff(other) <= 2_000 + other / 200, "{} {}", one, other);
         }
 
-        /// The fluid is what the search goes by. It differs by the tokens that a pacer saves, and
-        /// by single requests.
+        /// The search uses the fluid. It differs from the scheduler by the tokens that a pacer
+        /// saves, and by single requests.
         #[test]
         fn the_scheduler_does_what_the_fluid_says(
             all in proptest::collection::vec((0..9_000_u64, 1..200_u64), 1..8),
@@ -622,7 +627,7 @@ mod tests {
             let (demand, space) = (seconds(&all), space(&[], 1));
             let exact = replay(&space, &demand, &layout, 1_000_000).expect("few");
             let (_, fluid) = search::replay(&space, &demand, &layout);
-            // The tokens that are saved spare waiting: 50 ms of it whenever another limit binds.
+            // Saved tokens spare waiting: 50 ms of it whenever another limit holds.
             let saved = 60_000 * all.len() as u64;
             let slack = 1_000 * all.len() as u64 + fluid.waited_us() / 50;
             prop_assert!(

@@ -1,8 +1,8 @@
-//! Whether volumes fit on devices, on which each goes, what is left to sell, and how many devices
-//! are needed next.
+//! Placement of volumes on devices: whether they fit, the device of each, the capacity left to
+//! sell, and the number of further devices needed.
 //!
-//! What a volume takes of a device is what admission books for it: device time by its reservation,
-//! and its whole size. So a server admits what is packed here.
+//! A volume takes of a device the device time of its reservation, by the books of admission, and
+//! its whole size. So a server admits every packing.
 
 #[cfg(test)]
 mod tests;
@@ -18,44 +18,44 @@ use evenkeel_core::volume::{IopsRule, Rules, VolumeRequest, VolumeSpec, VolumeTy
 use crate::bisect::{largest, least};
 use crate::packing::{Amounts, DIMENSIONS, Packed, Problem, Unpacked};
 
-/// A device with the server around it.
+/// A device and its server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Device {
-    /// What the device delivers.
+    /// Capacity of the device.
     pub floor: DeviceFloor,
-    /// What the server has beside it.
+    /// Capacity of the server beside the device.
     pub domain: DomainFloor,
-    /// The part of both that is sold, in millionths.
+    /// The share of both that is sold, in millionths.
     pub sold_share_ppm: u32,
-    /// Its space.
+    /// Its space in GiB.
     pub space_gib: u64,
-    /// The types whose volumes it carries; all if `None`.
+    /// The types of volumes that it carries; `None` is all.
     pub types: Option<Vec<VolumeType>>,
 }
 
-/// Volumes on devices.
+/// A placement of volumes on devices.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fitted {
-    /// Which volume is where: on the devices that exist, then on further ones.
+    /// The device of each volume: first the devices that exist, then further ones.
     pub packed: Packed,
-    /// What is on each device, and what is left of it; the further ones come last.
+    /// The contents of each device, and the capacity left on it. Further devices are last.
     pub devices: Vec<Filled>,
 }
 
-/// A device with its volumes.
+/// The contents of a device.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Filled {
-    /// How many volumes.
+    /// Number of volumes.
     pub volumes: usize,
-    /// Their GiB.
+    /// Their size in GiB.
     pub sold_gib: u64,
-    /// The device time that they reserve, in thousandths of what is sold of it, rounded up.
+    /// The device time that they reserve, in thousandths of the sellable time, rounded up.
     pub time_permille: u64,
-    /// What may still be sold.
+    /// The capacity left to sell.
     pub left: Left,
 }
 
-/// What may still be sold of a device.
+/// The capacity left to sell on a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Left {
     /// Space in GiB.
@@ -68,10 +68,10 @@ pub struct Left {
     pub io2: Option<VolumeSpec>,
 }
 
-/// Packs volumes onto devices, and onto further ones like `next` where these are not enough.
+/// Packs volumes onto devices, and onto further ones like `next` if these are not enough.
 ///
 /// # Errors
-/// [`Unpacked`].
+/// Returns [`Unpacked`] if a volume fits nowhere, or if no packing is found.
 pub fn fit(
     rules: &Rules,
     devices: &[Device],
@@ -107,14 +107,14 @@ pub fn fit(
     Ok(Fitted { packed, devices })
 }
 
-/// What a volume needs of a device that is more than there is.
+/// A requirement of a volume that exceeds the capacity of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lack {
     /// The device carries no volumes of this type.
     Type(VolumeType),
-    /// GiB: what is needed, and what there is.
+    /// Space in GiB: the requirement, and the capacity.
     Space(u64, u64),
-    /// A resource of admission: so many thousandths of what is sold of it are needed.
+    /// A resource of admission: the requirement in thousandths of its sellable amount.
     Resource(Resource, u64),
 }
 
@@ -138,7 +138,8 @@ impl fmt::Display for Lack {
 }
 
 impl Device {
-    /// What a volume needs of an empty device that is more than there is; nothing if it fits.
+    /// Returns the requirements of a volume that exceed the capacity of the empty device; empty if
+    /// it fits.
     #[must_use]
     pub fn lacks(&self, rules: &Rules, spec: &VolumeSpec) -> Vec<Lack> {
         if !self.carries(spec.volume_type) {
@@ -166,10 +167,10 @@ impl Device {
         self.types.as_ref().is_none_or(|types| types.contains(&volume_type))
     }
 
-    /// All that may be sold of it.
+    /// Returns everything that may be sold of it.
     fn room(&self) -> Amounts {
         let ledger = self.ledger();
-        // Space is the last dimension; the resources of admission come before it.
+        // Space is the last dimension. The resources of admission precede it.
         let mut room = [self.space_gib; DIMENSIONS];
         for (room, resource) in room.iter_mut().zip(Resource::ALL) {
             *room = ledger.usage(resource).sellable.unwrap_or(u64::MAX);
@@ -177,13 +178,14 @@ impl Device {
         room
     }
 
-    /// What a volume takes of it; more than there is if it does not carry the type.
+    /// Returns the amounts that a volume takes of it; more than there is if the device does not
+    /// carry the type.
     fn takes(&self, rules: &Rules, spec: &VolumeSpec) -> Amounts {
         if !self.carries(spec.volume_type) {
             return [u64::MAX; DIMENSIONS];
         }
         let mut ledger = self.ledger();
-        // An empty ledger takes every reservation of a volume.
+        // An empty ledger accepts every reservation of a volume.
         let _ = ledger.enter(VolumeId::from_bits(0), reservation(rules, spec));
         let mut takes = [u64::from(spec.size_gib); DIMENSIONS];
         for (takes, resource) in takes.iter_mut().zip(Resource::ALL) {
@@ -192,7 +194,7 @@ impl Device {
         takes
     }
 
-    /// The device with these volumes, by admission's own books.
+    /// Returns the contents of the device with these volumes, by the books of admission.
     fn filled(&self, rules: &Rules, volumes: &[VolumeSpec]) -> Filled {
         let mut ledger = self.ledger();
         for (number, spec) in (0..).zip(volumes) {
@@ -221,14 +223,14 @@ impl Device {
     }
 }
 
-/// A volume that no device has yet.
+/// A volume that is on no device.
 const ANOTHER: VolumeId = VolumeId::from_bits(u64::MAX as u128);
 
 fn reservation(rules: &Rules, spec: &VolumeSpec) -> Reservation {
     rules.reserved(spec).reservation(Oversell::NONE)
 }
 
-/// What is left of a device.
+/// The capacity left on a device.
 struct Room<'a> {
     rules: &'a Rules,
     ledger: &'a Ledger,
@@ -236,7 +238,7 @@ struct Room<'a> {
 }
 
 impl Room<'_> {
-    /// A volume, if there can be such a one and it fits.
+    /// Returns a volume if the rules allow it and it fits.
     fn fitting(
         &self,
         volume_type: VolumeType,
@@ -254,7 +256,7 @@ impl Room<'_> {
         self.ledger.consult(ANOTHER, &reservation(self.rules, &spec)).ok().map(|()| spec)
     }
 
-    /// What a gp3 volume reserves does not depend on its size.
+    /// Returns the largest gp3 volume that fits. Its reservation does not depend on its size.
     fn largest_gp3(&self) -> Option<VolumeSpec> {
         let most = self.rules.of(VolumeType::Gp3)?.size_gib_max;
         let size_gib = u32::try_from(self.gib).unwrap_or(u32::MAX).min(most);

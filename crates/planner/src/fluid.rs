@@ -1,13 +1,14 @@
-//! Limits as fluids: what a queue before them does with evenly arriving requests.
+//! Limits as fluids: the behaviour of a queue before them, with evenly arriving requests.
 //!
-//! Requests are taken for a liquid that arrives evenly within a [`Part`], is served in the order
-//! of arrival, and as fast as all limits allow. So a part is served as it arrives, or it waits for
-//! what came before; where one becomes the other is computed and not stepped to, and the time of a
-//! replay depends on the number of parts only. What the product's scheduler does differs by single
-//! requests and by the fraction of a second for which it saves tokens.
+//! Requests are modelled as a liquid that arrives evenly within a [`Part`], and is served in the
+//! order of arrival, as fast as all limits allow. So a part is served as it arrives, or it waits
+//! for earlier ones. The time of a change between both is computed, not stepped to, so the run time
+//! of a replay depends on the number of parts only. The product's scheduler differs by single
+//! requests, and by the fraction of a second for which it saves tokens.
 //!
-//! Times are microseconds, amounts are millionths of a request or a byte: a rate of `r` a second is
-//! `r` millionths a microsecond, so all of it is whole numbers, rounded against the volume.
+//! Times are in microseconds, amounts in millionths of a request or a byte: a rate of `r` per
+//! second is `r` millionths per microsecond. So everything is whole numbers, rounded against the
+//! volume.
 
 mod look;
 
@@ -18,10 +19,10 @@ use crate::delays::Delays;
 /// Millionths in one.
 pub const MICRO: u128 = 1_000_000;
 
-/// How much faster than its limit a pacer lets through what it saved.
+/// Factor on the limit's rate at which a pacer lets saved tokens through.
 const AT_ONCE: u128 = 1_000;
 
-/// What a limit counts.
+/// The unit that a limit counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Counts {
     /// Counted I/Os.
@@ -33,9 +34,9 @@ pub enum Counts {
 /// Requests that arrive evenly.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Part {
-    /// When they begin to arrive, in microseconds.
+    /// Start of their arrival, in microseconds.
     pub start_us: u64,
-    /// For how long they arrive; not zero.
+    /// Length of their arrival, in microseconds; not zero.
     pub length_us: u64,
     /// Millionths of counted I/Os.
     pub operations: u128,
@@ -43,21 +44,21 @@ pub struct Part {
     pub bytes: u128,
 }
 
-/// A limit, with the credits that it has now.
+/// A limit, with its present credits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bucket {
     counts: Counts,
-    /// Most a second.
+    /// Maximum per second.
     rate: u128,
-    /// Credits earned a second; `rate` without credits.
+    /// Credits earned per second; `rate` without credits.
     refill: u128,
-    /// Millionths of credits that can be saved; zero without credits.
+    /// Maximum credits in millionths; zero without credits.
     capacity: u128,
     credits: u128,
 }
 
 impl Bucket {
-    /// A limit, with so many millionths of the credits that it can save.
+    /// Creates a limit whose credits are `balance_ppm` millionths of the maximum.
     #[must_use]
     pub fn new(counts: Counts, limit: Limit, balance_ppm: u32) -> Self {
         let rate = u128::from(limit.per_second).max(1);
@@ -72,8 +73,8 @@ impl Bucket {
         Self { counts, rate, refill, capacity, credits }
     }
 
-    /// The same limits as a pacer that saves tokens for so long has them: what it saved passes at
-    /// once.
+    /// Returns the limits as a pacer has them that saves `saved_us` worth of tokens: saved tokens
+    /// pass at once.
     pub(crate) fn saving(
         counts: Counts,
         limit: Limit,
@@ -91,11 +92,11 @@ impl Bucket {
             let refill = u128::from(credit.refill_per_second).clamp(1, rate);
             saves(refill, u128::from(credit.capacity) * MICRO)
         });
-        // A request of a volume that has a token left passes whole.
+        // If a token is left, a request passes whole.
         [Some(saves(rate, rate * u128::from(saved_us) + MICRO)), credit].into_iter().flatten()
     }
 
-    /// What it lets through a microsecond: less when the credits for one are used up.
+    /// Returns the present rate per microsecond: the lower one if the credits for one are spent.
     const fn now(&self) -> u128 {
         let above = self.rate - self.refill;
         if self.credits >= above { self.rate } else { self.refill }
@@ -108,7 +109,8 @@ impl Bucket {
         }
     }
 
-    /// Microseconds for which the credits last if `amount` is served evenly within `span_us`.
+    /// Returns the microseconds for which the credits last if `amount` is served evenly within
+    /// `span_us`; `None` if they suffice.
     fn lasts(&self, amount: u128, span_us: u64) -> Option<u64> {
         let above = amount.checked_sub(self.refill * u128::from(span_us)).filter(|it| *it > 0)?;
         if self.capacity == 0 || self.credits >= above {
@@ -117,7 +119,7 @@ impl Bucket {
         u64::try_from(self.credits * u128::from(span_us) / above).ok()
     }
 
-    /// Takes what was served within a span, and adds what was earned.
+    /// Subtracts the amount served within a span, and adds the earned credits.
     fn pass(&mut self, amount: u128, span_us: u64) {
         if self.capacity > 0 {
             let earned = self.credits + self.refill * u128::from(span_us);
@@ -126,37 +128,39 @@ impl Bucket {
     }
 }
 
-/// What a replay came to.
+/// The result of a replay.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Outcome {
-    /// Microseconds in which requests waited, by the limit (its place) that they waited for.
+    /// Time in which requests waited, in microseconds, by the index of the limit for which they
+    /// waited.
     pub throttled_us: Vec<u64>,
-    /// How long requests waited.
+    /// Delays of the requests.
     pub delays: Delays,
-    /// The least credits of each limit, in millionths of what it can save.
+    /// Lowest credits of each limit, in millionths of its maximum.
     pub least_ppm: Vec<u32>,
-    /// When the last request was served.
+    /// Time at which the last request was served, in microseconds.
     pub end_us: u64,
 }
 
 impl Outcome {
-    /// Microseconds in which requests waited.
+    /// Returns the time in which requests waited, in microseconds.
     #[must_use]
     pub fn waited_us(&self) -> u64 {
         self.throttled_us.iter().sum()
     }
 
-    /// The place of the limit that they waited for the longest; `None` if they never waited.
+    /// Returns the index of the limit for which they waited the longest; `None` if they never
+    /// waited.
     #[must_use]
     pub fn binding(&self) -> Option<usize> {
         binding(&self.throttled_us)
     }
 }
 
-/// The place of the longest time; `None` if all are zero.
+/// Returns the index of the longest time; `None` if all are zero.
 pub(crate) fn binding(times_us: &[u64]) -> Option<usize> {
     let all = times_us.iter().enumerate().filter(|(_, us)| **us > 0);
-    // The first of equals.
+    // The first of equal ones.
     all.rev().max_by_key(|(_, us)| **us).map(|(place, _)| place)
 }
 
@@ -164,17 +168,17 @@ pub(crate) fn binding(times_us: &[u64]) -> Option<usize> {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fluid {
     buckets: Vec<Bucket>,
-    /// Until when the limits are busy with what has come.
+    /// Time until which the limits are busy with the requests so far, in microseconds.
     free_us: u64,
-    /// The least credits of each limit.
+    /// Lowest credits of each limit.
     least: Vec<u128>,
     throttled_us: Vec<u64>,
     delays: Delays,
-    /// Whether delays are of no interest: to spread them over their buckets takes the longest.
+    /// Whether delays are skipped: their distribution over buckets takes most of the time.
     skips_delays: bool,
 }
 
-/// How long serving at all limits takes, and the place of the one that takes longest.
+/// Time that serving at all limits takes, and the index of the one that takes longest.
 #[derive(Clone, Copy)]
 struct Needed {
     us: u64,
@@ -182,7 +186,7 @@ struct Needed {
 }
 
 impl Fluid {
-    /// A queue that is empty at a point in time.
+    /// Creates a queue that is empty at `start_us`.
     #[must_use]
     pub fn new(buckets: Vec<Bucket>, start_us: u64) -> Self {
         let least = buckets.iter().map(|bucket| bucket.credits).collect();
@@ -191,13 +195,13 @@ impl Fluid {
         Self { buckets, free_us: start_us, least, throttled_us, delays, skips_delays: false }
     }
 
-    /// Counts no delays from now on.
+    /// Skips delays from now on.
     #[must_use]
     pub fn without_delays(self) -> Self {
         Self { skips_delays: true, ..self }
     }
 
-    /// Replays parts, in the order of their beginnings.
+    /// Replays parts, in the order of their starts.
     #[must_use]
     pub fn replay(buckets: Vec<Bucket>, parts: impl IntoIterator<Item = Part>) -> Outcome {
         let mut parts = parts.into_iter().peekable();
@@ -209,7 +213,7 @@ impl Fluid {
         fluid.outcome()
     }
 
-    /// What came of it.
+    /// Returns the result.
     #[must_use]
     pub fn outcome(self) -> Outcome {
         let least = self.least.iter().zip(&self.buckets);
@@ -221,7 +225,8 @@ impl Fluid {
         }
     }
 
-    /// Lets time pass in which nothing comes, if all that came before is served by then.
+    /// Advances the time to `until_us` without arrivals, if all earlier requests are served by
+    /// then.
     pub fn rest(&mut self, until_us: u64) {
         if self.free_us < until_us {
             let idle_us = until_us - self.free_us;
@@ -230,8 +235,8 @@ impl Fluid {
         }
     }
 
-    /// Serves a part, which begins no earlier than the one before. Says whether it left no trace:
-    /// nothing waited and no credits were missing when it began, nor at its end.
+    /// Serves a part, which begins no earlier than the previous one. Returns whether it left no
+    /// trace: no request waited and no credits were missing, at its start and at its end.
     pub fn take(&mut self, mut part: Part) -> bool {
         self.rest(part.start_us);
         let length_us = u128::from(part.length_us);
@@ -246,7 +251,7 @@ impl Fluid {
         while part.length_us > 0 {
             let length_us = u128::from(part.length_us);
             let fits = |bucket: &Bucket| bucket.amount(&part) <= bucket.now() * length_us;
-            // A microsecond of waiting is rounding.
+            // A microsecond of waiting is a rounding error.
             if self.free_us <= part.start_us + 1 && self.buckets.iter().all(fits) {
                 self.flow(&mut part);
             } else {
@@ -271,7 +276,7 @@ impl Fluid {
         needed
     }
 
-    /// Serves it as it arrives, until it ends or credits do.
+    /// Serves it as it arrives, until it ends or credits run out.
     fn flow(&mut self, part: &mut Part) {
         let lasts = self.buckets.iter().filter_map(|it| it.lasts(it.amount(part), part.length_us));
         let span_us = lasts.min().unwrap_or(part.length_us).clamp(1, part.length_us);
@@ -281,7 +286,8 @@ impl Fluid {
         self.free_us = part.start_us.max(self.free_us);
     }
 
-    /// Serves it as fast as the limits allow, until it ends, its backlog does, or credits do.
+    /// Serves it as fast as the limits allow, until it ends, its backlog is gone, or credits run
+    /// out.
     fn drain(&mut self, part: &mut Part) {
         let needed = self.needed(part);
         let late_us = self.free_us.saturating_sub(part.start_us);
@@ -295,9 +301,9 @@ impl Fluid {
         }
         let lasts = self.buckets.iter().filter_map(|it| it.lasts(it.amount(part), whole_us));
         span_us = lasts.min().unwrap_or(span_us).clamp(1, span_us);
-        // What is served in that time arrived in this time.
+        // The amount that is served in that time arrived in this time.
         let arrived = u128::from(part.length_us) * u128::from(span_us) / u128::from(whole_us);
-        // What is served has arrived: rounding must not say that it came later.
+        // An amount that is served has arrived: rounding must not make it arrive later.
         let arrived_us = u64::try_from(arrived).unwrap_or(u64::MAX);
         let arrived_us = arrived_us.min(late_us.saturating_add(span_us));
         let served = part.split(span_us, whole_us, arrived_us);
@@ -314,11 +320,11 @@ impl Fluid {
 }
 
 impl Part {
-    /// Counted I/Os and bytes a second while it arrives.
+    /// Returns the counted I/Os and bytes per second during its arrival.
     #[must_use]
     pub fn rates(&self) -> (u64, u64) {
         let length_us = self.length_us.max(1);
-        // Millionths a microsecond are units a second. Most fit into the fast division.
+        // Millionths per microsecond are units per second. Most fit into the fast division.
         let rate = |amount: u128| match u64::try_from(amount) {
             Ok(amount) => amount / length_us,
             Err(_) => u64::try_from(amount / u128::from(length_us)).unwrap_or(u64::MAX),
@@ -326,13 +332,13 @@ impl Part {
         (rate(self.operations), rate(self.bytes))
     }
 
-    /// Cuts off the first microseconds. What comes in all pieces is what comes in it.
+    /// Removes and returns the first `span_us`. An amount is in exactly one of the pieces.
     pub(crate) fn cut(&mut self, span_us: u64) -> Self {
         self.split(span_us, self.length_us, span_us)
     }
 
-    /// Cuts off what is served in `span_us` of the `whole_us` that all of it takes, and what
-    /// arrived in `arrived_us`. The rest stays; nothing stays after the whole.
+    /// Removes and returns the amount that is served in `span_us` of the `whole_us` that all of it
+    /// takes, and that arrived in `arrived_us`. The rest stays; nothing stays after the whole.
     fn split(&mut self, span_us: u64, whole_us: u64, arrived_us: u64) -> Self {
         if span_us >= whole_us {
             let all = *self;
@@ -341,7 +347,7 @@ impl Part {
             return all;
         }
         let share = |amount: u128| amount * u128::from(span_us) / u128::from(whole_us);
-        // Something must stay to arrive, or the rest would have no time.
+        // A part of the arrival must stay, or the rest would have no time.
         let arrived_us = arrived_us.min(self.length_us - 1);
         let served = Self {
             start_us: self.start_us,
@@ -357,7 +363,7 @@ impl Part {
     }
 }
 
-/// Credits in millionths of what can be saved; all of them where there are none to save.
+/// Returns credits in millionths of the maximum; all of them without a maximum.
 fn ppm(credits: u128, capacity: u128) -> u32 {
     let ppm = (credits * MICRO).checked_div(capacity).unwrap_or(MICRO);
     u32::try_from(ppm).unwrap_or(u32::MAX)

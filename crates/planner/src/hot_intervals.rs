@@ -1,8 +1,9 @@
 //! The intervals of a demand that a search must evaluate.
 //!
-//! A part that finds no queue and all credits, and leaves both so, changes nothing for those behind
-//! it. It does the same at higher limits. So what was quiet at the least limits of a search need
-//! not be looked at again, and neither need what was quiet at limits that turned out too low.
+//! A part is quiet if it finds no queue and all credits, and leaves both in the same state. It does
+//! not affect later parts, and it is quiet at higher limits, too. So parts that are quiet at the
+//! lowest limits of a search need not be evaluated again, and neither need those that are quiet at
+//! limits that prove too low.
 
 use evenkeel_core::qos::pacing::{CountingRule, Limit};
 
@@ -13,26 +14,26 @@ use crate::layout::LimitKind;
 use crate::spread::Share;
 use crate::throttled::{Held, HeldBack};
 
-/// Parts that are not quiet, and what the quiet ones come to.
+/// Parts that are not quiet, and the sum of the quiet ones.
 #[derive(Clone, Default, Debug)]
 pub struct Parts {
     busy: Vec<Part>,
-    /// Millionths of counted I/Os of the quiet ones.
+    /// Millionths of counted I/Os of the quiet parts.
     quiet: u128,
-    /// When the last quiet one ends.
+    /// End of the last quiet part, in microseconds.
     quiet_end_us: u64,
 }
 
-/// A replay, and what of it matters for higher limits.
+/// The result of a replay, and the parts that matter at higher limits.
 pub struct Replayed {
-    /// What it came to; `None` if it was given up.
+    /// The result; `None` if the replay was stopped.
     pub outcome: Option<Outcome>,
-    /// What is not quiet at higher limits.
+    /// The parts that are not quiet at these limits.
     pub higher: Parts,
 }
 
 impl Parts {
-    /// What is not quiet at the least limits of a search.
+    /// Returns the parts that are not quiet at the lowest limits of a search.
     #[must_use]
     pub fn of(buckets: Vec<Bucket>, parts: impl Iterator<Item = Part>) -> Self {
         let mut fluid = Fluid::new(buckets, 0);
@@ -52,8 +53,8 @@ impl Parts {
         }
     }
 
-    /// What happens at limits that are at least those that the parts were kept for, until it is
-    /// given up.
+    /// Replays the parts at limits that are no lower than those for which the parts were kept.
+    /// Stops as soon as `gives_up` returns true.
     #[must_use]
     pub fn replay(&self, buckets: Vec<Bucket>, gives_up: impl Fn(&Fluid) -> bool) -> Replayed {
         let mut fluid = Fluid::new(buckets, 0);
@@ -73,16 +74,16 @@ impl Parts {
     }
 }
 
-/// Rates below which requests wait for longer than is wanted, whatever else there is.
+/// Rates below which requests wait for longer than is wanted, whatever the other limits are.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Floor {
-    /// I/Os and bytes that a limit must let through as long as it has credits.
+    /// I/Os and bytes that a limit must allow while it has credits.
     most: Rates,
-    /// Those that it must let through without.
+    /// I/Os and bytes that it must allow without credits.
     earned: Rates,
 }
 
-/// Counted I/Os and bytes a second.
+/// Counted I/Os and bytes per second.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 struct Rates {
     operations: u64,
@@ -96,14 +97,15 @@ impl Rates {
     }
 }
 
-/// How a volume counts, and what it gets of all requests.
+/// The counting rule of a volume, and its share of all requests.
 type Split = (CountingRule, Share);
 
 impl Floor {
-    /// The rates that a demand comes at for more than so many microseconds a day: while requests
-    /// come faster than they are served, they wait. If the source's limits held requests back for
-    /// longer, no less than the source's: how much more was wanted is not known. Who counts
-    /// otherwise has no less than what was recorded then.
+    /// Returns the rates that a demand exceeds for more than `us_per_day` microseconds a day: while
+    /// requests arrive faster than they are served, they wait. If the source's limits held requests
+    /// back for longer, the rates are no lower than the source's limits, because the further demand
+    /// is unknown. For a volume with another counting rule they are no lower than the rates
+    /// recorded then.
     #[must_use]
     pub fn of(demand: &Demand, (counting, share): Split, us_per_day: u64) -> Self {
         let parts = demand.parts(counting, share);
@@ -111,13 +113,13 @@ impl Floor {
         Self::of_lengths(demand, (counting, share), us_per_day, rates)
     }
 
-    /// What the source's limits held back alone.
+    /// Returns the rates that follow from the requests that the source's limits held back, alone.
     #[must_use]
     pub(crate) fn held(demand: &Demand, split: Split, us_per_day: u64) -> Self {
         Self::of_lengths(demand, split, us_per_day, std::iter::empty())
     }
 
-    /// Of rates, and for how long requests wait at limits below them.
+    /// Computes the floor from rates and the times for which requests wait at limits below them.
     fn of_lengths(
         demand: &Demand,
         (counting, share): Split,
@@ -150,8 +152,8 @@ impl Floor {
         }
     }
 
-    /// The same of pacers that save tokens for so long. A part that comes faster than they last
-    /// through half of it with waits for the other half.
+    /// Returns the floor for pacers that save `saved_us` worth of tokens. If a part arrives so fast
+    /// that they last for at most half of it, the other half waits.
     #[must_use]
     pub fn saving(
         demand: &Demand,
@@ -170,7 +172,7 @@ impl Floor {
         Self::of_lengths(demand, (counting, share), us_per_day, rates)
     }
 
-    /// Whether a limit is too low.
+    /// Returns whether a limit is too low.
     #[must_use]
     pub fn is_above(&self, (kind, limit): (LimitKind, Limit)) -> bool {
         let of = |rates: Rates| if kind.counts_bytes() { rates.bytes } else { rates.operations };
@@ -178,8 +180,8 @@ impl Floor {
     }
 }
 
-/// The most that was recorded in a span while the source held requests back, at its limits and
-/// without credits.
+/// Returns the highest recorded rates of spans in which the source's limits held requests back,
+/// with credits and without.
 fn recorded(demand: &Demand, (counting, share): Split) -> (Rates, Rates) {
     let (mut at_most, mut at_earned) = (Rates::default(), Rates::default());
     let parts = demand.parts(counting, share);
@@ -194,14 +196,15 @@ fn recorded(demand: &Demand, (counting, share): Split) -> (Rates, Rates) {
     (at_most, at_earned)
 }
 
-/// What the volume with a share has of what the source gave, at most and without credits.
+/// Returns the rates that a volume with this share had of the source's limits, with credits and
+/// without.
 fn at_source(held: &HeldBack, share: Share) -> (Rates, Rates) {
     let of = |limit: Option<u64>| limit.map_or(0, |limit| share.of_limit(limit));
     let rates = |iops, bytes| Rates { operations: of(iops), bytes: of(bytes) };
     (rates(held.iops, held.bytes_per_second), rates(held.earned_iops, held.earned_bytes_per_second))
 }
 
-/// For how long a demand comes at which rate, in buckets of rates.
+/// The time for which a demand arrives at each rate, in buckets of rates.
 #[derive(Default)]
 struct Lengths(Vec<u64>);
 
@@ -216,7 +219,7 @@ impl Lengths {
         }
     }
 
-    /// The least rate, or less, that is exceeded no longer than allowed.
+    /// Returns the lowest rate, rounded down, that is exceeded for no longer than `allowed`.
     fn above(&self, allowed: u128) -> u64 {
         let mut sum = 0_u128;
         for (at, length_us) in self.0.iter().enumerate().rev() {
@@ -239,7 +242,7 @@ mod tests {
     use crate::testing::{layout, seconds, space};
 
     proptest! {
-        /// Requests of a second, an idle second or a burst, at limits that rise.
+        /// Requests of a second, idle seconds or bursts, at limits that rise.
         #[test]
         fn what_was_quiet_at_lower_limits_changes_nothing(
             all in proptest::collection::vec(
@@ -273,7 +276,7 @@ mod tests {
             prop_assert_eq!(higher.outcome, Some(replay(&space, &demand, &high).1));
         }
 
-        /// No layout below the floor does what is wanted.
+        /// No layout below the floor meets the requirements.
         #[test]
         fn below_the_floor_requests_wait_too_long(
             all in proptest::collection::vec((0..60_000_u64, 1..100_u64), 1..30),

@@ -1,4 +1,4 @@
-//! A layout: equal volumes that share a workload, what they cost and what they limit.
+//! A layout: equal volumes that share a workload, with their cost and their limits.
 
 use evenkeel_core::instance::InstanceType;
 use evenkeel_core::price::Cost;
@@ -14,18 +14,18 @@ use crate::spread::Share;
 /// A limit that a layout has.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum LimitKind {
-    /// I/Os a second of each volume.
+    /// I/Os per second of each volume.
     VolumeIops,
-    /// Bytes a second of each volume.
+    /// Bytes per second of each volume.
     VolumeBytes,
-    /// I/Os a second of the instance.
+    /// I/Os per second of the instance.
     InstanceIops,
-    /// Bytes a second of the instance.
+    /// Bytes per second of the instance.
     InstanceBytes,
 }
 
 impl LimitKind {
-    /// Whether it counts bytes, and not I/Os.
+    /// Returns whether it counts bytes; otherwise it counts I/Os.
     #[must_use]
     pub const fn counts_bytes(self) -> bool {
         matches!(self, Self::VolumeBytes | Self::InstanceBytes)
@@ -35,28 +35,28 @@ impl LimitKind {
 /// Equal volumes that share a workload, and the instance that they are attached to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Layout {
-    /// How many.
+    /// Number of volumes.
     pub volumes: u32,
-    /// What each of them is.
+    /// Type and size of each volume.
     pub each: VolumeSpec,
-    /// The type of the instance; `None` without its limits.
+    /// The type of the instance; `None` without an instance's limits.
     pub instance: Option<&'static InstanceType>,
 }
 
 impl Layout {
-    /// A single volume, without an instance's limits.
+    /// Creates a single volume, without an instance's limits.
     #[must_use]
     pub const fn one(each: VolumeSpec) -> Self {
         Self { volumes: 1, each, instance: None }
     }
 
-    /// Whether the volumes are the same, whatever the instance.
+    /// Returns whether the volumes are equal, whatever the instance.
     #[must_use]
     pub fn is_same_volumes(&self, other: &Self) -> bool {
         (self.volumes, &self.each) == (other.volumes, &other.each)
     }
 
-    /// What it costs in a month, item by item; `None` if the list has no price of the type.
+    /// Returns the monthly cost by item; `None` if the list has no price of the type.
     #[must_use]
     pub fn monthly(&self, prices: &ListPrices) -> Option<Cost> {
         let one = prices.monthly(&self.each)?;
@@ -68,13 +68,14 @@ impl Layout {
         })
     }
 
-    /// How many layouts of a billion lose data within a year, from the best to the worst that is
-    /// published of the type; `None` if nothing is. One lost volume is a lost layout.
+    /// Returns the layouts of a billion that lose data within a year, at best and at worst by the
+    /// published range of the type; `None` if nothing is published. One lost volume is a lost
+    /// layout.
     #[must_use]
     pub fn loss_ppb(&self, rules: &Rules) -> Option<(u64, u64)> {
         let durability = rules.of(self.each.volume_type)?.promise.durability?;
         let loss = |whole_ppm: u32| {
-            // 1 - d^n, in billionths of billionths, which keeps what is small.
+            // 1 - d^n, in billionths of billionths, which preserves small numbers.
             let one = 1_000_000_000_000_000_000_u128;
             let each = u128::from(whole_ppm.min(1_000_000)) * (one / 1_000_000);
             let whole = (0..self.volumes)
@@ -84,8 +85,8 @@ impl Layout {
         Some((loss(durability.max_ppm), loss(durability.min_ppm)))
     }
 
-    /// The limits of the volume that gets the most, full of credits, with its share of an
-    /// instance's.
+    /// Returns the limits of the volume with the largest share, full of credits, and its share of
+    /// the instance's limits.
     #[must_use]
     pub fn buckets(&self, space: &Space) -> Vec<(LimitKind, Bucket)> {
         let full = |(kind, limit): (LimitKind, Limit)| {
@@ -95,7 +96,7 @@ impl Layout {
         self.all(space).map(full).collect()
     }
 
-    /// The same limits with what their pacers save beside credits.
+    /// Returns these limits with the tokens that their pacers save beside credits.
     pub(crate) fn saving_buckets(&self, space: &Space) -> Vec<Bucket> {
         let saved_us = space.rules.pacing(&self.each).tolerance.ns / 1_000;
         let full = |(kind, limit): (LimitKind, Limit)| {
@@ -105,20 +106,21 @@ impl Layout {
         self.all(space).flat_map(full).collect()
     }
 
-    /// The most a second of each limit of the volume that gets the most, with its share of an
-    /// instance's.
+    /// Returns the maximum rate per second of each limit of the volume with the largest share, and
+    /// of its share of the instance's limits.
     #[must_use]
     pub fn limits(&self, space: &Space) -> Vec<(LimitKind, u64)> {
         self.all(space).map(|(kind, limit)| (kind, limit.per_second)).collect()
     }
 
-    /// Whether each limit, in the order of [`Self::limits`], saves credits.
+    /// Returns whether each limit, in the order of [`Self::limits`], saves credits.
     #[must_use]
     pub fn saves_credits(&self, space: &Space) -> Vec<bool> {
         self.all(space).map(|(_, limit)| limit.credit.is_some()).collect()
     }
 
-    /// What is left of each limit, in the order of [`Self::limits`], when its credits are gone.
+    /// Returns the rate of each limit, in the order of [`Self::limits`], when its credits are
+    /// spent.
     #[must_use]
     pub fn refills(&self, space: &Space) -> Vec<u64> {
         let refill =
@@ -126,7 +128,7 @@ impl Layout {
         self.all(space).map(|(_, limit)| refill(limit)).collect()
     }
 
-    /// The limits themselves.
+    /// Returns the limits themselves.
     pub(crate) fn all(&self, space: &Space) -> impl Iterator<Item = (LimitKind, Limit)> {
         let pacing = space.rules.pacing(&self.each);
         let of_instance = self.instance_share(space);
@@ -141,8 +143,8 @@ impl Layout {
         all.into_iter().filter_map(|(kind, limit)| Some((kind, limit?)))
     }
 
-    /// What the volume that gets the most has of its instance's limits: as much of them as of the
-    /// requests. `None` without an instance.
+    /// Returns the share of the instance's limits of the volume with the largest share: as large as
+    /// its share of the requests. Returns `None` without an instance.
     #[must_use]
     pub fn instance_share(&self, space: &Space) -> Option<InstancePacing> {
         let (pacing, share) = (self.instance?.pacing(), self.share(space));
@@ -160,7 +162,7 @@ impl Layout {
         })
     }
 
-    /// What the volume that gets the most gets of the requests.
+    /// Returns the largest share of the requests that one of the volumes gets.
     #[must_use]
     pub const fn share(&self, space: &Space) -> Share {
         space.spread.of(self.volumes)
@@ -188,7 +190,7 @@ mod tests {
         let rules = Rules::newest();
         let loss =
             |volumes| layout(volumes, VolumeType::Gp3, 100, None).loss_ppb(rules).expect("known");
-        // 99.8 to 99.9 % of volumes are whole after a year.
+        // 99.8 to 99.9 % of the volumes lose no data in a year.
         assert_eq!(loss(1), (1_000_000, 2_000_000));
         assert_eq!(loss(5), (4_990_010, 9_960_080));
     }

@@ -1,4 +1,4 @@
-//! Layouts in words, such as `2 x gp3 100 GiB, 3000 IOPS, 125 MiB/s`, and back.
+//! Reads and formats layouts as text, such as `2 x gp3 100 GiB, 3000 IOPS, 125 MiB/s`.
 
 use core::fmt;
 
@@ -6,8 +6,8 @@ use evenkeel_core::volume::{InvalidSpec, Rules, VolumeRequest, VolumeSpec, Volum
 
 use crate::layout::Layout;
 
-/// Seconds in words, rounded to the nearest of the smaller of two units: `90 s`, `12 min`,
-/// `1 h 6 min`, `2 days 3 h`.
+/// Formats seconds, rounded to the nearest of the smaller of two units: `90 s`, `12 min`, `1 h 6
+/// min`, `2 days 3 h`.
 #[must_use]
 pub fn span(seconds: u64) -> String {
     let two = |number: u64, of: u64, name: &str, small: &str| match (number / of, number % of) {
@@ -24,9 +24,9 @@ pub fn span(seconds: u64) -> String {
     }
 }
 
-/// The most volumes of a layout.
+/// Maximum number of volumes of a layout.
 pub const VOLUMES_MAX: u32 = 128;
-/// The most characters of a word that an error repeats.
+/// Maximum number of characters of a word that an error repeats.
 const FOUND_CHARS_MAX: usize = 40;
 const GIB_PER_TIB: u32 = 1_024;
 
@@ -50,26 +50,26 @@ impl fmt::Display for Layout {
     }
 }
 
-/// Why words are no layout.
+/// The reason why a text is not a layout.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum BadLayout {
-    /// A word that means nothing at its place, and what was expected there.
+    /// A word is invalid at its place; also has what was expected there.
     Word(String, &'static str),
-    /// The words end where more was expected.
+    /// The text ends where more was expected.
     Ends(&'static str),
-    /// A property is named twice.
+    /// A property is stated twice.
     Twice(&'static str),
-    /// So many volumes are none, or too many.
+    /// The number of volumes is zero or too large.
     Volumes(u64),
-    /// The type's IOPS follow from its size, and are these.
+    /// The type's IOPS follow from its size, and differ from the stated ones.
     Baseline {
         /// The type.
         volume_type: VolumeType,
         /// Its size in GiB.
         size_gib: u32,
-        /// IOPS that were named.
+        /// The stated IOPS.
         named: u32,
-        /// IOPS that it has.
+        /// The IOPS of the volume.
         has: u32,
     },
     /// The rules in force do not allow such a volume.
@@ -103,11 +103,11 @@ impl From<InvalidSpec> for BadLayout {
     }
 }
 
-/// What a part of the words is.
+/// A number or a word of a text.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Token {
     Number(u64),
-    /// In lower case.
+    /// A word in lower case.
     Word(String),
 }
 
@@ -130,11 +130,11 @@ const A_SIZE: &str = "a size in GiB, such as 100 GiB";
 const A_UNIT: &str = "GiB, TiB, IOPS or MiB/s after the number";
 const MORE: &str = "a number with IOPS or MiB/s, or Multi-Attach";
 
-/// A layout in words, by the rules of a day: `gp3 100` has the defaults of its type. Case and
-/// spaces do not matter, and thousands may be separated.
+/// Reads a layout by the rules of a day: `gp3 100` has the defaults of its type. Case and spaces do
+/// not matter, and thousands may be separated.
 ///
 /// # Errors
-/// [`BadLayout`].
+/// Returns [`BadLayout`] if the text is not a layout that the rules allow.
 pub fn parse(text: &str, rules: &Rules) -> Result<Layout, BadLayout> {
     let tokens = tokens(text);
     let (volumes, rest) = match tokens.as_slice() {
@@ -155,7 +155,7 @@ pub fn parse(text: &str, rules: &Rules) -> Result<Layout, BadLayout> {
     Ok(Layout { volumes, ..Layout::one(each) })
 }
 
-/// One volume: its type, its size, and what may follow.
+/// Reads one volume: its type, its size, and its properties.
 fn volume(tokens: &[Token], rules: &Rules) -> Result<VolumeSpec, BadLayout> {
     let (name, rest) = match tokens {
         [Token::Word(name), rest @ ..] => (name, rest),
@@ -198,7 +198,7 @@ fn size(tokens: &[Token]) -> Result<(u32, &[Token]), BadLayout> {
 
 const MULTI_ATTACH: &str = "multi-attach";
 
-/// The first of what follows a size; returns the others.
+/// Reads the first property after a size. Returns the remaining tokens.
 fn property<'a>(
     request: &mut VolumeRequest,
     tokens: &'a [Token],
@@ -229,7 +229,8 @@ fn property<'a>(
     Ok(rest)
 }
 
-/// The volume by the rules. IOPS that follow from the size are shown, and so may be named.
+/// Resolves the volume by the rules. IOPS that follow from the size are printed, so the text may
+/// state them.
 fn resolve(request: &VolumeRequest, rules: &Rules) -> Result<VolumeSpec, BadLayout> {
     let has = rules.of(request.volume_type).and_then(|it| it.iops.baseline(request.size_gib));
     let (Some(has), Some(named)) = (has, request.iops) else {
@@ -243,7 +244,7 @@ fn resolve(request: &VolumeRequest, rules: &Rules) -> Result<VolumeSpec, BadLayo
     }
 }
 
-/// The numbers and words of a text. Commas between them mean nothing.
+/// Returns the numbers and words of a text. Commas between them are ignored.
 fn tokens(text: &str) -> Vec<Token> {
     let mut tokens = Vec::new();
     let mut rest = text;
@@ -268,8 +269,8 @@ fn tokens(text: &str) -> Vec<Token> {
     tokens
 }
 
-/// A number at the beginning of a text, with the length of its digits: `3000`, `3,000`, `3_000`,
-/// `3'000`. A separator has three digits behind it.
+/// Returns the number at the start of a text, and the length of its digits: `3000`, `3,000`,
+/// `3_000`, `3'000`. A separator is followed by three digits.
 fn number(text: &str) -> (u64, usize) {
     let (mut number, mut length) = (0_u64, 0);
     let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
@@ -292,7 +293,7 @@ fn number(text: &str) -> (u64, usize) {
     (number, length)
 }
 
-/// What may separate thousands; the last two are spaces that do not break.
+/// Separators of thousands; the last two are non-breaking spaces.
 pub(crate) const THOUSANDS: [char; 5] = [',', '_', '\'', '\u{a0}', '\u{202f}'];
 
 #[cfg(test)]
@@ -384,7 +385,7 @@ mod tests {
             let multi_attach = size_gib % 2 == 0;
             let request =
                 VolumeRequest { volume_type, size_gib, iops, throughput_mibps, multi_attach };
-            // As much of it as the type has.
+            // As many of the properties as the type has.
             let fewer = [
                 request,
                 VolumeRequest { multi_attach: false, ..request },
@@ -402,7 +403,7 @@ mod tests {
     }
 
     proptest! {
-        /// The oracle is the layout that the words were made of.
+        /// Compared with the layout from which the text was formatted.
         #[test]
         fn words_lead_back_to_their_layout(
             layout in layouts(),

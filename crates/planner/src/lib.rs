@@ -1,8 +1,7 @@
-//! The planner: which volumes a workload needs, and what will happen on them.
+//! The planner: the volumes that a workload needs, and the behaviour of the workload on them.
 //!
-//! The reading order is the order of the data. A text of another tool is [`read`] into a
-//! [`trace`]. Absent on purpose: a clock, files, threads, sockets. The caller reads files and
-//! prints answers.
+//! A text of another tool is [`read`] into a [`trace`], from which the other modules compute. The
+//! crate has no clock, files, threads or sockets. The caller reads files and prints answers.
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 

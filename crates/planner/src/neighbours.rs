@@ -1,15 +1,15 @@
-//! The layouts that have one unit less than another: what the scheduler does on them shows how
-//! sharp a plan is.
+//! The layouts that have one unit less than another one. Their replay on the scheduler shows how
+//! tight a plan is.
 
 use evenkeel_core::volume::{IopsRule, VolumeRequest, VolumeSpec};
 
 use crate::layout::Layout;
 use crate::search::{Space, Wanted};
 
-/// What a layout has one less of.
+/// The unit of which a layout has one less.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Less {
-    /// A volume; the others are as large as they must be.
+    /// A volume; the others become as large as they must.
     Volumes,
     /// A GiB of each volume.
     Gib,
@@ -19,7 +19,8 @@ pub enum Less {
     Mibps,
 }
 
-/// The layouts with one unit less that are large enough and legal, and cost no more.
+/// Returns the layouts with one unit less that are large enough, allowed by the rules, and no
+/// dearer.
 #[must_use]
 pub fn one_less(space: &Space, wanted: &Wanted, layout: &Layout) -> Vec<(Less, Layout)> {
     let VolumeSpec { volume_type, size_gib, iops, throughput_mibps, multi_attach } = layout.each;
@@ -90,7 +91,7 @@ mod tests {
                 .map(|(less, it)| (*less, it.volumes, it.each.size_gib, it.each.iops))
                 .collect()
         };
-        // What gp3 brings without payment cannot be less, and neither what must be held.
+        // The free part of gp3 cannot be less, and neither can the required capacity.
         let gp3 = layout(1, VolumeType::Gp3, 100, Some(5_000));
         assert_eq!(all(&gp3, 100), [(Less::Iops, 1, 100, Some(4_999))]);
         assert_eq!(all(&layout(1, VolumeType::Gp3, 100, None), 100), []);

@@ -1,8 +1,8 @@
-//! Price lists as AWS publishes them: the offer files of AmazonEC2 of the Price List API, in JSON
-//! and CSV, and the answers of `aws pricing get-products`.
+//! Reads the price lists that AWS publishes: the offer files of AmazonEC2 of the Price List API, in
+//! JSON and CSV, and the answers of `aws pricing get-products`.
 //!
-//! A file of a region has some hundred megabytes, so it is read value by value, and only the prices
-//! of volumes are kept. A price belongs to the region that its `regionCode` names.
+//! A file of a region has several hundred megabytes, so it is read value by value, and only the
+//! prices of volumes are kept. A price belongs to the region that its `regionCode` names.
 
 mod csv;
 mod json;
@@ -15,7 +15,7 @@ use evenkeel_core::volume::{Date, VolumeType};
 
 use crate::read::{Broken, first_byte, skip_mark};
 
-/// The IOPS and the MiB/s of gp3 that its storage pays for.
+/// The IOPS and the MiB/s of gp3 that the price of its storage includes.
 const GP3_IOPS: u32 = 3_000;
 const GP3_MIBPS: u32 = 125;
 /// The last IOPS of io2's first and second tier.
@@ -24,10 +24,10 @@ const MICROS: u128 = 1_000_000;
 const MIBPS_PER_GIBPS: u128 = 1_024;
 /// The region whose usage types have no prefix.
 const HOME_REGION: &str = "us-east-1";
-/// The most digits of a price.
+/// Maximum number of digits of a price.
 const DIGITS_MAX: usize = 24;
 
-/// What a price is for.
+/// The subject of a price.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Item {
     Gib(VolumeType),
@@ -37,7 +37,7 @@ enum Item {
     MillionIos,
 }
 
-/// The usage types of volumes, behind `EBS:`.
+/// The usage types of volumes, after `EBS:`.
 const ITEMS: [(&str, Item); 14] = [
     ("VolumeUsage", Item::Gib(VolumeType::Standard)),
     ("VolumeUsage.st1", Item::Gib(VolumeType::St1)),
@@ -56,13 +56,14 @@ const ITEMS: [(&str, Item); 14] = [
 ];
 
 impl Item {
-    /// What a usage type is for, such as `APN1-EBS:VolumeUsage.gp3`; `None` if it is of no volume.
+    /// Returns the subject of a usage type such as `APN1-EBS:VolumeUsage.gp3`; `None` if it is not
+    /// a volume's.
     fn of(usage_type: &str) -> Option<Self> {
         let (_, usage) = usage_type.split_once("EBS:")?;
         ITEMS.iter().find(|(known, _)| *known == usage).map(|(_, item)| *item)
     }
 
-    /// Millionths for one of a unit, as a fraction of the millionths of the item's own unit.
+    /// Returns the millionths of the item's own unit for one of `unit`.
     fn factor(self, unit: &str) -> Option<u128> {
         let unit = unit.to_ascii_lowercase();
         match (self, unit.as_str()) {
@@ -79,7 +80,7 @@ impl Item {
 /// A price as a file has it.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 struct Row {
-    /// Where it stands, for errors.
+    /// Its place in the file, for errors.
     place: String,
     usage_type: String,
     region: Option<String>,
@@ -87,11 +88,11 @@ struct Row {
     /// Decimals, such as `0.0800000000`.
     price: String,
     currency: String,
-    /// A day, or a time of one.
+    /// A day, or a time of a day.
     date: String,
 }
 
-/// What is read of files. The prices of a region may stand in several.
+/// The prices read from files. The prices of a region may be in several files.
 #[derive(Default)]
 pub struct Offers {
     lists: BTreeMap<String, Prices>,
@@ -109,7 +110,7 @@ impl Offers {
     /// Adds the prices of an offer file or of an answer.
     ///
     /// # Errors
-    /// [`Broken`].
+    /// Returns [`Broken`] if the text is neither, if a price is invalid, or if pages are missing.
     pub fn read(&mut self, input: &mut dyn BufRead) -> Result<(), Broken> {
         skip_mark(input)?;
         match first_byte(input)? {
@@ -118,10 +119,10 @@ impl Offers {
         }
     }
 
-    /// A list of each region that there are prices of.
+    /// Returns the price list of each region.
     ///
     /// # Errors
-    /// [`Broken`] if no type has all of its prices.
+    /// Returns [`Broken`] if no type has all of its prices.
     pub fn lists(self) -> Result<Vec<PriceList>, Broken> {
         let lists: Vec<PriceList> = self.lists.into_iter().filter_map(Prices::list).collect();
         if lists.is_empty() {
@@ -134,11 +135,11 @@ impl Offers {
         Ok(lists)
     }
 
-    /// Adds a price, if it is one of a volume.
+    /// Adds a price, if it is a volume's.
     fn add(&mut self, row: Row) -> Result<(), Broken> {
         let Some(item) = Item::of(&row.usage_type) else { return Ok(()) };
         let micros = micros(&row, item)?;
-        // gp3 has IOPS and MiB/s that cost nothing, which some lists have as a price of their own.
+        // The IOPS and MiB/s that gp3 includes have a price of 0 in some lists.
         if micros == 0 {
             return Ok(());
         }
@@ -167,7 +168,7 @@ impl Offers {
     }
 }
 
-/// The price of a row in millionths of its currency, rounded half up.
+/// Returns the price of a row in millionths of its currency, rounded half up.
 fn micros(row: &Row, item: Item) -> Result<u64, Broken> {
     let bad =
         |found: &str, expected: String| Broken::whole(&format!("{}: {found}", row.place), expected);
@@ -187,7 +188,8 @@ fn micros(row: &Row, item: Item) -> Result<u64, Broken> {
 }
 
 impl Prices {
-    /// The list of a region; `None` if no type has all of its prices, or nothing says the day.
+    /// Returns the list of a region; `None` if no type has all of its prices, or if the day is
+    /// missing.
     fn list((region, prices): (String, Self)) -> Option<PriceList> {
         let date = prices.date?;
         let types: Vec<TypePrices> =
@@ -195,7 +197,7 @@ impl Prices {
         (!types.is_empty()).then(|| PriceList::new(date, region, prices.currency, types))
     }
 
-    /// The prices of a type; `None` if one of them is not there.
+    /// Returns the prices of a type; `None` if one of them is missing.
     fn of(&self, volume_type: VolumeType) -> Option<TypePrices> {
         let price = |item: Item| self.micros.get(&item).copied();
         let tier = |up_to: u32, price: u64| Tier { up_to, price };

@@ -1,11 +1,11 @@
-//! Which volume goes onto which device, and how many more devices are needed: bin packing in
-//! several dimensions.
+//! Placement of volumes on devices, with as few further devices as possible: bin packing in several
+//! dimensions.
 //!
-//! Bins that exist cost nothing; further ones of one kind are to be as few as possible. Several
-//! orders of first and best fit, and spreading over fewer bins, give a packing; sums and dual
-//! feasible functions give a bound that no packing beats. Where both are the same the answer is
-//! exact. Where they are not, small problems are searched by branch and bound; of large ones the
-//! gap is told.
+//! Bins that exist cost nothing; the number of further ones, all of one kind, is minimized. Several
+//! orders of first and best fit, and spreading over fewer bins, yield a packing. Sums and dual
+//! feasible functions yield a lower bound for every packing. If both are equal, the answer is
+//! exact. If not, small problems are searched by branch and bound; for large ones the gap is
+//! reported.
 
 mod exact;
 mod spread;
@@ -14,25 +14,26 @@ mod tests;
 
 use std::cmp::Reverse;
 
-/// What is counted: device time, time of cores, bytes in, bytes out, space.
+/// Number of dimensions: device time, time of cores, bytes in, bytes out, space.
 pub const DIMENSIONS: usize = 5;
 
 /// An amount in each dimension.
 pub type Amounts = [u64; DIMENSIONS];
 
-/// The most items that are searched by branch and bound.
+/// Maximum number of items that are searched by branch and bound.
 pub const EXACT_ITEMS_MAX: usize = 32;
 
-/// The most steps of that search: a second or so.
+/// Maximum number of steps of that search: about a second.
 pub const EXACT_STEPS_MAX: u64 = 2_000_000;
 
-/// One, as parts of a room are counted.
+/// One whole, in the unit of parts of a room.
 const ONE: u64 = 1 << 32;
 
-/// Dual feasible functions that are tried: up to items of which so many fit into a room.
+/// Maximum parameter of the dual feasible functions that are tried: the number of items that fit
+/// into a room.
 const FEASIBLE_MAX: u64 = 24;
 
-/// What is to be packed, and where.
+/// Items to pack, and bins for them.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Problem {
     /// The room of a bin of each kind.
@@ -41,75 +42,75 @@ pub struct Problem {
     pub bins: Vec<usize>,
     /// The kind of further bins.
     pub next: usize,
-    /// What each item takes of a bin of each kind.
+    /// The amounts that each item takes of a bin of each kind.
     pub items: Vec<Vec<Amounts>>,
 }
 
 /// A packing.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Packed {
-    /// The bin of each item: those that exist, then further ones.
+    /// The bin of each item: first the bins that exist, then further ones.
     pub bin_of: Vec<usize>,
-    /// How many further bins there are.
+    /// Number of further bins.
     pub further: usize,
-    /// How many any packing needs, at least.
+    /// Lower bound on the number of further bins of any packing.
     pub further_min: usize,
 }
 
 impl Packed {
-    /// Whether no packing needs fewer bins.
+    /// Returns whether no packing needs fewer bins.
     #[must_use]
     pub const fn is_exact(&self) -> bool {
         self.further == self.further_min
     }
 }
 
-/// Why there is no packing.
+/// The reason why there is no packing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unpacked {
-    /// This item fits into no bin of any kind that there may be.
+    /// This item fits into no bin of any available kind.
     TooLarge {
-        /// Which one.
+        /// Index of the item.
         item: usize,
     },
-    /// None was found: these items fit into bins that exist only.
+    /// No packing was found: these items fit into existing bins only.
     NotFound {
-        /// One that was left.
+        /// Index of an item without a bin.
         item: usize,
     },
 }
 
-/// How a bin is chosen.
+/// The choice of a bin.
 #[derive(Clone, Copy)]
 enum Fit {
-    /// The first with enough room.
+    /// The first one with enough room.
     First,
-    /// The one that is fullest afterwards.
+    /// The one that has the least room afterwards.
     Best,
 }
 
-/// How items are sorted, largest first.
+/// The order of items, largest first.
 #[derive(Clone, Copy)]
 enum Order {
-    /// By the dimension in which they are largest.
+    /// By the largest dimension of each.
     Largest,
     /// By the sum of all dimensions.
     Sum,
 }
 
 impl Problem {
-    /// The bins that exist, empty.
+    /// Returns the bins that exist, empty.
     fn empty(&self) -> Vec<(usize, Amounts)> {
         self.bins.iter().map(|kind| (*kind, self.kinds[*kind])).collect()
     }
 
-    /// Whether an item fits into a bin of a kind with so much room.
+    /// Returns whether an item fits into a bin of a kind with this room left.
     fn fits(&self, item: usize, kind: usize, room: &Amounts) -> bool {
         self.items[item][kind].iter().zip(room).all(|(takes, room)| takes <= room)
     }
 
-    /// The part of an empty bin that each item takes in each dimension, rounded down. Of the kinds
-    /// into which it fits, the least.
+    /// Returns the part of an empty bin that each item takes in each dimension, rounded down: the
+    /// least over the kinds into which it fits.
     fn parts(&self) -> Vec<Amounts> {
         let kinds = self.usable();
         let of = |item: usize| {
@@ -124,7 +125,7 @@ impl Problem {
         (0..self.items.len()).map(of).collect()
     }
 
-    /// The kinds that there may be.
+    /// Returns the available kinds.
     fn usable(&self) -> Vec<usize> {
         let mut kinds: Vec<usize> = self.bins.iter().copied().chain([self.next]).collect();
         kinds.sort_unstable();
@@ -132,11 +133,11 @@ impl Problem {
         kinds
     }
 
-    /// The further bins that every packing needs, at least.
+    /// Returns a lower bound on the further bins of every packing.
     fn further_min(&self, parts: &[Amounts]) -> usize {
         let by_sum = (0..DIMENSIONS).map(|at| self.further_by_sum(at)).max().unwrap_or_default();
         let everywhere = bins_for(parts).saturating_sub(self.bins.len() as u64);
-        // Items that fit into bins of one kind only need as many of that kind.
+        // Items that fit into bins of one kind only need enough bins of that kind.
         let others: Vec<usize> =
             self.usable().into_iter().filter(|kind| *kind != self.next).collect();
         let is_bound =
@@ -148,8 +149,8 @@ impl Problem {
         usize::try_from(everywhere.max(here).max(by_sum)).unwrap_or(usize::MAX)
     }
 
-    /// The further bins without which there is not enough of one dimension. What bins of another
-    /// kind hold is counted at the rate of the item that is best placed there.
+    /// Returns the further bins that the sum of one dimension needs. The room of bins of another
+    /// kind is converted at the rate of the item that fits best there.
     fn further_by_sum(&self, at: usize) -> u64 {
         let demand = |item: &Vec<Amounts>, kind: usize| u128::from(item[kind][at]);
         let all: u128 = self.items.iter().map(|item| demand(item, self.next)).sum();
@@ -174,10 +175,10 @@ impl Problem {
         u64::try_from(all.saturating_sub(held).div_ceil(room)).unwrap_or(u64::MAX)
     }
 
-    /// Packs all items with as few further bins as can be found.
+    /// Packs all items with as few further bins as it finds.
     ///
     /// # Errors
-    /// [`Unpacked`].
+    /// Returns [`Unpacked`] if an item fits into no bin, or if no packing is found.
     pub fn pack(&self) -> Result<Packed, Unpacked> {
         let kinds = self.usable();
         let fits_alone =
@@ -217,8 +218,8 @@ impl Problem {
         best.ok_or(Unpacked::NotFound { item: left })
     }
 
-    /// The items in an order in which greedy packings do well; first those that no further bin can
-    /// take.
+    /// Returns the items in an order that suits greedy packing. Those that no further bin can take
+    /// come first.
     fn sorted(&self, parts: &[Amounts], order: Order) -> Vec<usize> {
         let size = |item: usize| {
             let parts = parts[item];
@@ -233,7 +234,7 @@ impl Problem {
         order
     }
 
-    /// Packs the items one by one. The error is the first that no bin can take.
+    /// Packs the items one by one. The error is the first item that no bin can take.
     fn greedy(&self, order: &[usize], fit: Fit) -> Result<(Vec<usize>, usize), usize> {
         let mut bins = self.empty();
         let mut bin_of = vec![0; self.items.len()];
@@ -261,7 +262,7 @@ impl Problem {
         Ok((bin_of, bins.len() - self.bins.len()))
     }
 
-    /// The room that an item would leave in a bin, in parts of an empty one, as a sum.
+    /// Returns the room that an item would leave in a bin: the sum of the parts of an empty one.
     fn left(&self, item: usize, kind: usize, room: &Amounts) -> u64 {
         let mut after = *room;
         take(&mut after, &self.items[item][kind]);
@@ -270,20 +271,20 @@ impl Problem {
     }
 }
 
-/// Takes an item's amounts from a room that has them.
+/// Subtracts an item's amounts from a room that is large enough.
 fn take(room: &mut Amounts, takes: &Amounts) {
     for (room, takes) in room.iter_mut().zip(takes) {
         *room = room.saturating_sub(*takes);
     }
 }
 
-/// A part of a whole in units of [`ONE`], rounded down; of nothing it is nothing.
+/// Returns a part of a whole in units of [`ONE`], rounded down; 0 if the whole is 0.
 fn part(amount: u64, whole: u64) -> u64 {
     let wide = u128::from(amount) * u128::from(ONE);
     wide.checked_div(u128::from(whole)).map_or(0, |part| u64::try_from(part).unwrap_or(u64::MAX))
 }
 
-/// The bins that items need at least, by what they take of one in each dimension.
+/// Returns a lower bound on the bins for items that take these parts of one in each dimension.
 fn bins_for(parts: &[Amounts]) -> u64 {
     let of = |at: usize| {
         let one = |parts: &Amounts| parts[at];
@@ -292,9 +293,9 @@ fn bins_for(parts: &[Amounts]) -> u64 {
     (0..DIMENSIONS).map(of).max().unwrap_or_default()
 }
 
-/// The bins that parts of them need at least, by the dual feasible function of Fekete and Schepers
-/// for `k`: parts of which at most `k` fit into a bin count as a k-th. With 0 all count as what
-/// they are.
+/// Returns a lower bound on the bins for parts of them, by the dual feasible function of Fekete and
+/// Schepers for `k`: parts of which at most `k` fit into a bin count as a k-th. With 0 each counts
+/// as it is.
 fn bins_min(parts: impl Iterator<Item = u64>, k: u64) -> u64 {
     let (one, wide_k) = (u128::from(ONE), u128::from(k));
     let sum: u128 = parts

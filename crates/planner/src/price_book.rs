@@ -1,5 +1,5 @@
-//! Price books of one's own hardware, in TOML: what devices, their nodes and energy cost a month,
-//! and which part of it a volume pays.
+//! Price books of an operator's own hardware, in TOML: the monthly cost of devices, their nodes and
+//! energy, and the part of it that a volume pays.
 //!
 //! ```toml
 //! currency = "EUR"
@@ -43,9 +43,9 @@ use toml::de::DeTable;
 use crate::layout::Layout;
 use table::{MICROS, Table};
 
-/// The most bytes of a book.
+/// Maximum size of a book, in bytes.
 pub const BOOK_BYTES_MAX: u64 = 1 << 20;
-/// The most kinds of devices in a book.
+/// Maximum number of kinds of devices in a book.
 const KINDS_MAX: usize = 100;
 const MONEY_MAX: u64 = 1_000_000_000;
 const WATTS_MAX: u64 = 100_000;
@@ -56,12 +56,12 @@ const DAYS_OF_YEAR: u128 = 365;
 const HOURS_OF_MONTH: u128 = 24 * DAYS_OF_MONTH;
 const GIB: u128 = 1 << 30;
 
-/// What is wrong with a book.
+/// An error in a book.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BookError {
-    /// The line, from 1 on; `None` if the book as a whole is meant.
+    /// The line, from 1 on; `None` if the error is of the book as a whole.
     pub line: Option<usize>,
-    /// What is there, and what is expected.
+    /// The value found, and the expected one.
     pub message: String,
 }
 
@@ -76,7 +76,7 @@ impl fmt::Display for BookError {
 
 impl std::error::Error for BookError {}
 
-/// A price book that was read.
+/// The contents of a price book.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PriceBook {
     currency: String,
@@ -84,45 +84,45 @@ pub struct PriceBook {
     kinds: Vec<DeviceKind>,
 }
 
-/// What all hardware of a book costs a month, in millionths.
+/// Monthly cost of all hardware of a book, in millionths.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Monthly {
-    /// The purchase, spread over the years of life.
+    /// The purchase, divided by the months of life.
     pub purchase: u64,
-    /// Energy, with what the building takes for itself.
+    /// Energy, including that of the building.
     pub energy: u64,
-    /// What is paid by the month: rack, network, staff.
+    /// Monthly payments: rack, network, staff.
     pub running: u64,
 }
 
 impl Monthly {
-    /// The sum of all items.
+    /// Returns the sum of all items.
     #[must_use]
     pub const fn total(&self) -> u64 {
         self.purchase.saturating_add(self.energy).saturating_add(self.running)
     }
 }
 
-/// Equal devices.
+/// A kind of equal devices.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeviceKind {
     /// Its name.
     pub name: String,
-    /// How many there are.
+    /// Number of devices.
     pub number: u32,
-    /// The space of one.
+    /// Space of one device, in GiB.
     pub capacity_gib: u64,
-    /// What one delivers.
+    /// Capacity of one device.
     pub floor: DeviceFloor,
-    /// The part of that which is sold, in millionths.
+    /// The share of the capacity that is sold, in millionths.
     pub sold_share_ppm: u32,
-    /// What all of them cost a month, with their part of the nodes.
+    /// Monthly cost of all of them, with their part of the nodes, in millionths.
     pub monthly: u64,
-    /// The types whose volumes they carry; all that no other kind carries if it is empty.
+    /// The types of volumes that they carry; if it is empty, all types that no other kind carries.
     types: Vec<VolumeType>,
 }
 
-/// What limits how many volumes of a kind a device holds.
+/// The resource that determines the price of a volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ChargedBy {
     /// Its part of the space.
@@ -131,16 +131,16 @@ pub enum ChargedBy {
     DeviceTime,
 }
 
-/// What a volume costs a month.
+/// The monthly price of a volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Charge {
-    /// In millionths.
+    /// The price in millionths.
     pub micros: u64,
-    /// By which of its parts.
+    /// The resource that determines it.
     pub by: ChargedBy,
 }
 
-/// No device of the book carries volumes of this type.
+/// The error that no device of the book carries volumes of this type.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NotCarried {
     /// The type.
@@ -160,7 +160,7 @@ impl fmt::Display for NotCarried {
 
 impl std::error::Error for NotCarried {}
 
-/// What is bought: millionths of money and of watts.
+/// Hardware and its cost: millionths of money and of watts.
 struct Hardware {
     number: u64,
     price: u64,
@@ -169,17 +169,17 @@ struct Hardware {
     monthly: u64,
 }
 
-/// What energy costs, in millionths.
+/// The cost of energy, in millionths.
 struct Energy {
     kwh: u64,
     pue: u64,
 }
 
 impl PriceBook {
-    /// Reads a book. `calibrated` returns the floor in a calibration record that the book names.
+    /// Reads a book. `calibrated` returns the capacity in a calibration record that the book names.
     ///
     /// # Errors
-    /// [`BookError`], which names the line, the key, the value and what is expected.
+    /// Returns [`BookError`], which names the line, the key, the value and the expected one.
     pub fn read(
         text: &str,
         calibrated: &mut dyn FnMut(&str) -> Result<DeviceFloor, String>,
@@ -228,7 +228,7 @@ impl PriceBook {
                 return Err(BookError { line: Some(line), message });
             }
             let own = hardware.monthly(energy);
-            // Its part of the nodes, so that the parts of all kinds are the whole.
+            // Its part of the nodes, rounded so that the parts of all kinds add up to the whole.
             let upto = |devices: u128| u128::from(nodes.total()) * devices / number;
             let after = before + u128::from(hardware.number);
             let of_nodes = u64::try_from(upto(after) - upto(before)).unwrap_or(u64::MAX);
@@ -241,39 +241,39 @@ impl PriceBook {
         Ok(Self { currency, monthly, kinds })
     }
 
-    /// The name of its currency.
+    /// Returns the name of its currency.
     #[must_use]
     pub fn currency(&self) -> &str {
         &self.currency
     }
 
-    /// What all hardware costs a month.
+    /// Returns the monthly cost of all hardware.
     #[must_use]
     pub const fn monthly(&self) -> Monthly {
         self.monthly
     }
 
-    /// Its devices.
+    /// Returns its kinds of devices.
     #[must_use]
     pub fn kinds(&self) -> &[DeviceKind] {
         &self.kinds
     }
 
-    /// The devices that carry volumes of a type.
+    /// Returns the devices that carry volumes of a type.
     ///
     /// # Errors
-    /// [`NotCarried`].
+    /// Returns [`NotCarried`] if there are none.
     pub fn carrier(&self, volume_type: VolumeType) -> Result<&DeviceKind, NotCarried> {
         let named = self.kinds.iter().find(|kind| kind.types.contains(&volume_type));
         let others = || self.kinds.iter().find(|kind| kind.types.is_empty());
         named.or_else(others).ok_or(NotCarried { volume_type })
     }
 
-    /// What a volume costs a month: of what one device costs, its part of the space or of the
-    /// device time that is sold, whichever is larger; rounded half up.
+    /// Returns the monthly price of a volume: its part of the space or of the sold device time of
+    /// one device, whichever is larger, of the cost of that device; rounded half up.
     ///
     /// # Errors
-    /// [`NotCarried`].
+    /// Returns [`NotCarried`] if no device carries its type.
     pub fn volume(&self, rules: &Rules, spec: &VolumeSpec) -> Result<Charge, NotCarried> {
         let kind = self.carrier(spec.volume_type)?;
         let (reserved, sellable) = kind.device_time(rules, spec);
@@ -286,8 +286,8 @@ impl PriceBook {
         Ok(Charge { micros: kind.part(part, whole), by })
     }
 
-    /// Whether a volume fits on a device that has no other. Of layouts of one type and number of
-    /// volumes, a cheaper one fits wherever a dearer one does: the cost is the part of a device.
+    /// Returns whether a volume fits on an empty device. The price is the part of a device, so of
+    /// layouts of one type and number of volumes, a cheaper one fits wherever a dearer one does.
     #[must_use]
     pub fn fits(&self, rules: &Rules, spec: &VolumeSpec) -> bool {
         self.carrier(spec.volume_type).is_ok_and(|kind| {
@@ -296,20 +296,20 @@ impl PriceBook {
         })
     }
 
-    /// What a layout costs a month: all its volumes.
+    /// Returns the monthly price of a layout: that of all its volumes.
     ///
     /// # Errors
-    /// [`NotCarried`].
+    /// Returns [`NotCarried`] if no device carries its type.
     pub fn layout(&self, rules: &Rules, layout: &Layout) -> Result<u64, NotCarried> {
         let each = self.volume(rules, &layout.each)?;
         Ok(each.micros.saturating_mul(layout.volumes.into()))
     }
 
-    /// What so many bytes of a snapshot cost a month, on the devices of its volume's type; on the
-    /// first ones if that is not known.
+    /// Returns the monthly price of `bytes` of a snapshot, on the devices of its volume's type, or
+    /// on the first kind if the type is not known.
     ///
     /// # Errors
-    /// [`NotCarried`].
+    /// Returns [`NotCarried`] if no device carries the type.
     pub fn snapshot(&self, of: Option<VolumeType>, bytes: u64) -> Result<u64, NotCarried> {
         let kind = match of {
             Some(volume_type) => Some(self.carrier(volume_type)?),
@@ -326,17 +326,17 @@ impl DeviceKind {
         both_carry_the_rest || self.types.iter().any(|it| other.types.contains(it))
     }
 
-    /// The device time that a volume reserves, and what one device sells of it.
+    /// Returns the device time that a volume reserves, and the time that one device sells.
     fn device_time(&self, rules: &Rules, spec: &VolumeSpec) -> (u128, u128) {
         let mut ledger = Ledger::new(self.floor, DomainFloor::UNLIMITED, self.sold_share_ppm);
         let reservation = rules.reserved(spec).reservation(Oversell::NONE);
-        // An empty ledger takes every reservation of a volume.
+        // An empty ledger accepts every reservation of a volume.
         let _ = ledger.enter(VolumeId::from_bits(0), reservation);
         let usage = ledger.usage(Resource::DeviceTime);
         (usage.sold.min(u64::MAX.into()), u128::from(usage.sellable.unwrap_or(u64::MAX).max(1)))
     }
 
-    /// A part of what one device costs a month.
+    /// Returns a part of the monthly cost of one device.
     fn part(&self, part: u128, whole: u128) -> u64 {
         let whole = whole.saturating_mul(self.number.into()).max(1);
         let charge = u128::from(self.monthly).saturating_mul(part).saturating_add(whole / 2);
@@ -356,7 +356,8 @@ impl Hardware {
         let paid = u128::from(energy.kwh) * u128::from(energy.pue);
         Monthly {
             purchase: rounded(u128::from(self.price) * DAYS_OF_MONTH * number, days),
-            // Millionths of a watt become kilowatt hours, and millionths of the pue one.
+            // Converts millionths of a watt to kilowatt hours, and divides by the millionths of the
+            // pue.
             energy: rounded(kwh_of_month * paid, micros * micros * 1_000),
             running: rounded(u128::from(self.monthly) * number, 1),
         }
@@ -402,7 +403,7 @@ fn device(
     Ok((table.line(), hardware, kind))
 }
 
-/// What one device sells: an operator's figure, or what was measured.
+/// Reads the capacity that one device sells: an operator's figure, or a calibration record.
 fn sells(
     table: &mut Table<'_>,
     calibrated: &mut dyn FnMut(&str) -> Result<DeviceFloor, String>,

@@ -1,25 +1,25 @@
-//! Quantities as lists and flags write them: a number, with or without a unit.
+//! Reads quantities of lists and flags: a number, with or without a unit.
 //!
 //! Every cell of a list and every flag of a size, a rate or an amount is read here, so that the
-//! same text means the same everywhere. What has two meanings is refused, and never guessed.
+//! same text has the same meaning everywhere. A text with two meanings is rejected, never guessed.
 
 use crate::layout_text::THOUSANDS;
 
-/// What a number counts.
+/// The measure of a number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Measure {
     /// Capacity, in GiB.
     Gib,
-    /// I/Os a second.
+    /// I/Os per second.
     Iops,
     /// Throughput, in MiB/s.
     Mibps,
 }
 
-/// A unit, as a fraction of that of its measure.
+/// A unit, as a fraction of the unit of its measure.
 type Factor = (u64, u64);
 
-/// The units of capacity. AWS calls a GiB a GB, in its price list and its console.
+/// The units of capacity. AWS calls a GiB a GB in its price list and its console.
 const SIZES: [(&str, Factor); 16] = [
     ("b", (1, 1 << 30)),
     ("kib", (1, 1 << 20)),
@@ -40,7 +40,7 @@ const SIZES: [(&str, Factor); 16] = [
 ];
 const RATES: [(&str, Factor); 5] =
     [("iops", (1, 1)), ("io/s", (1, 1)), ("ops", (1, 1)), ("k", (1_000, 1)), ("kiops", (1_000, 1))];
-/// The units of throughput. AWS calls a MiB/s a MB/s where it describes volumes.
+/// The units of throughput. AWS calls a MiB/s a MB/s in its descriptions of volumes.
 const THROUGHPUTS: [(&str, Factor); 13] = [
     ("kib/s", (1, 1 << 10)),
     ("kb/s", (1, 1 << 10)),
@@ -56,11 +56,11 @@ const THROUGHPUTS: [(&str, Factor); 13] = [
     ("gb/s", (1 << 10, 1)),
     ("gbs", (1 << 10, 1)),
 ];
-/// The most decimals of a number.
+/// Maximum number of decimals of a number.
 const DECIMALS_MAX: usize = 12;
 
 impl Measure {
-    /// What a text may be, for errors.
+    /// Returns the accepted texts, for errors.
     #[must_use]
     pub const fn expected(self) -> &'static str {
         match self {
@@ -83,8 +83,8 @@ impl Measure {
         }
     }
 
-    /// What a unit is of this measure; `None` if it is none of its units. `Mbps` is none: a small
-    /// `b` is a bit to many.
+    /// Returns a unit of this measure; `None` if it is not one. `Mbps` is not: many readers take
+    /// `b` for a bit.
     #[must_use]
     pub fn unit(self, text: &str) -> Option<Factor> {
         let text = text.trim();
@@ -96,10 +96,11 @@ impl Measure {
     }
 }
 
-/// A number of units in whole GiB, IOPS or MiB/s. A text without a unit has `heading`'s.
+/// Reads a number of units in whole GiB, IOPS or MiB/s. A text without a unit has that of
+/// `heading`.
 ///
 /// # Errors
-/// Returns what is accepted, for the text of an error, if the text is no such number.
+/// Returns the accepted texts, for an error message, if the text is no such number.
 pub fn whole(text: &str, measure: Measure, heading: Option<Factor>) -> Result<u64, String> {
     let (number, unit) = parts(text, measure, heading)?;
     match number.whole(unit) {
@@ -111,17 +112,17 @@ pub fn whole(text: &str, measure: Measure, heading: Option<Factor>) -> Result<u6
 /// Reads a number in a unit, rounded up: the least whole number that holds the quantity.
 ///
 /// # Errors
-/// Returns what is accepted, for the text of an error, if the text is no such number.
+/// Returns the accepted texts, for an error message, if the text is no such number.
 pub fn at_least(text: &str, measure: Measure) -> Result<u64, String> {
     let (number, unit) = parts(text, measure, None)?;
     let (value, is_whole) = number.whole(unit).ok_or_else(|| measure.expected().to_owned())?;
     Ok(value.saturating_add(u64::from(!is_whole)))
 }
 
-/// An amount of money in millionths of its currency.
+/// Reads an amount of money in millionths of its currency.
 ///
 /// # Errors
-/// Returns what is accepted, for the text of an error, if the text is no such amount.
+/// Returns the accepted texts, for an error message, if the text is no such amount.
 pub fn micros(text: &str) -> Result<u64, String> {
     let expected = || "an amount, such as 400, 1,200 or 99.50".to_owned();
     let (number, rest) = Number::read(text.trim()).map_err(|_| expected())?;
@@ -147,15 +148,15 @@ fn parts(
     Ok((number, unit))
 }
 
-/// A number as it was written: its digits, and how many of them are decimals.
+/// A number as it was written: its digits, and the number of decimals among them.
 struct Number {
     digits: u128,
     scale: u128,
 }
 
 impl Number {
-    /// The number at the beginning of a text, and what follows it; why not, if there is a reason
-    /// beside that it is none.
+    /// Reads the number at the start of a text. Returns it and the rest; or the reason, if there is
+    /// one beside that it is not a number.
     fn read(text: &str) -> Result<(Self, &str), Option<String>> {
         let is_part = |c: char| c.is_ascii_digit() || c == '.' || THOUSANDS.contains(&c);
         let mut end = text.find(|c| !is_part(c)).unwrap_or(text.len());
@@ -181,13 +182,13 @@ impl Number {
         Ok((Self { digits, scale: 10_u128.pow(places) }, rest))
     }
 
-    /// What stands before and behind a decimal point or comma.
+    /// Returns the parts before and after a decimal point or comma.
     fn point(number: &str) -> Result<(&str, &str), Option<String>> {
         if number.ends_with(['.', ',']) {
             return Err(None);
         }
         if let Some((whole, decimals)) = number.split_once('.') {
-            // Three digits may be thousands as many languages write them.
+            // Three digits may be thousands, as in many languages.
             let is_short = (1..=3).contains(&whole.len()) && whole != "0";
             let is_grouped = decimals.split('.').all(|group| group.len() == 3);
             if decimals != "000" && is_short && is_grouped {
@@ -211,7 +212,7 @@ impl Number {
         }
     }
 
-    /// The digits of a number whose thousands may be separated, each by the same character.
+    /// Returns the digits of a number whose thousands may be separated, all by the same character.
     fn without_thousands(text: &str) -> Option<String> {
         let Some(separator) = text.chars().find(|c| !c.is_ascii_digit()) else {
             return Some(text.to_owned());
@@ -265,7 +266,7 @@ mod tests {
         assert_eq!(whole("16,000 IOPS", Measure::Iops, None), Ok(16_000));
         assert_eq!(whole("1 GiB/s", Measure::Mibps, None), Ok(1_024));
         assert_eq!(whole("125 MBps", Measure::Mibps, None), Ok(125));
-        // The heading's unit counts where the cell has none.
+        // The unit of the heading applies to a cell without one.
         let tib = Measure::Gib.unit("TiB");
         assert_eq!(whole("2", Measure::Gib, tib), Ok(2_048));
         assert_eq!(whole("2 GiB", Measure::Gib, tib), Ok(2));
@@ -324,7 +325,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is written of a number, it is read as this number or refused.
+        /// A written number is read as this number or rejected.
         #[test]
         fn a_number_is_what_its_digits_say(number in 0_u64..1 << 40, separator in 0_usize..6) {
             let digits = number.to_string();

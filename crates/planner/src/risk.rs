@@ -1,4 +1,4 @@
-//! What may go wrong with a layout, in words: what a table of figures does not make anyone ask.
+//! The risks of a layout, in words, which its figures alone do not show.
 
 use core::fmt;
 
@@ -13,96 +13,96 @@ use crate::search::Space;
 use crate::spread::Spread;
 use crate::trace::{Note, Trace};
 
-/// From here on a limit has no room for more.
+/// Lowest use of a limit, in thousandths, that leaves no headroom.
 const NO_HEADROOM_PERMILLE: u64 = 950;
-/// Fewer credits than these deserve a word.
+/// Credits below which they are reported as low, in millionths of the maximum.
 const CREDITS_LOW_PPM: u32 = 250_000;
 
-/// Something that may go wrong.
+/// A risk of a layout.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Risk {
-    /// The replay itself has requests wait.
+    /// Requests wait in the replay itself.
     Waits {
-        /// Milliseconds a day.
+        /// Waiting time in milliseconds per day.
         ms_per_day: u64,
-        /// The limit that they wait for the longest.
+        /// The limit for which they wait the longest.
         limit: LimitKind,
     },
-    /// Repeated for a month, the workload spends more credits than it earns.
+    /// If the workload is repeated for a month, it spends more credits than it earns.
     RunsDry {
-        /// Seconds after which they are gone.
+        /// Seconds after which the credits are spent.
         after_s: u64,
     },
-    /// The busiest hour is above what is earned.
+    /// The busiest hour exceeds the earned rate.
     LivesOnCredits {
         /// The limit.
         limit: LimitKind,
-        /// Seconds after which full credits are gone at that hour's rate.
+        /// Seconds after which full credits are spent at the rate of that hour.
         empty_after_s: u64,
-        /// The least credits of the replay, in millionths of what can be saved.
+        /// Lowest credits of the replay, in millionths of the maximum.
         least_ppm: u32,
     },
-    /// No hour is, but bursts leave little.
+    /// No hour exceeds the earned rate, but bursts leave few credits.
     CreditsRunLow {
         /// The limit.
         limit: LimitKind,
-        /// The least credits of the replay, in millionths of what can be saved.
+        /// Lowest credits of the replay, in millionths of the maximum.
         least_ppm: u32,
     },
-    /// More is asked for than a limit, in bursts that its tokens let through or that wait.
+    /// The demand exceeds a limit, in bursts that its tokens let through or that wait.
     OverLimit {
         /// The limit.
         limit: LimitKind,
-        /// How much of it the busiest interval asks for, in thousandths.
+        /// Demand of the busiest interval, in thousandths of the limit.
         permille: u64,
     },
     /// A limit is nearly reached.
     NoHeadroom {
         /// The limit.
         limit: LimitKind,
-        /// How much of it the busiest interval uses, in thousandths.
+        /// Use of the limit in the busiest interval, in thousandths.
         permille: u64,
     },
-    /// A disk with a head takes some milliseconds for a request, which no limit tells.
+    /// A disk with a head takes several milliseconds for a request, which no limit shows.
     SlowDevice,
-    /// One lost volume loses all.
+    /// One lost volume loses all data.
     Stripe {
-        /// How many there are.
+        /// Number of volumes.
         volumes: u32,
-        /// How many such layouts of a billion lose data within a year, best and worst.
+        /// Such layouts of a billion that lose data within a year, at best and at worst.
         loss_ppb: Option<(u64, u64)>,
     },
-    /// Not every file system spreads what is busy over all volumes.
+    /// Not every file system spreads its busy data over all volumes.
     HotSet {
-        /// How many there are.
+        /// Number of volumes.
         volumes: u32,
-        /// The hundredths of the requests that are said to go to one of them.
+        /// The given percentage of the requests that go to one of them.
         percent: Option<u32>,
     },
-    /// What happens within an interval is not known, and matters.
+    /// The times within an interval are not known, and they matter.
     Steps {
-        /// The length of an interval in milliseconds.
+        /// Length of an interval in milliseconds.
         resolution_ms: u64,
-        /// Milliseconds of waiting a day, at least and at most.
+        /// Least and largest waiting time, in milliseconds per day.
         ms_per_day: (u64, u64),
     },
     /// The source was at its limit: more was wanted than was recorded.
     Censored {
-        /// Intervals in which it was.
+        /// Number of intervals in which it was.
         intervals: u64,
-        /// All intervals.
+        /// Number of all intervals.
         of: u64,
     },
-    /// Some of the time is not known.
+    /// A part of the time is unknown.
     Gaps {
-        /// Milliseconds that are not known.
+        /// Length of that part, in milliseconds.
         unknown_ms: u64,
     },
-    /// Nobody says how often such a volume is lost.
+    /// No durability of such a volume is published.
     NoDurability,
 }
 
-/// The name of a limit, as tables have it.
+/// Returns the name of a limit, as tables have it.
 #[must_use]
 pub const fn limit_words(kind: LimitKind) -> &'static str {
     match kind {
@@ -113,7 +113,7 @@ pub const fn limit_words(kind: LimitKind) -> &'static str {
     }
 }
 
-/// How many of a hundred layouts are lost, at best and at worst, of their billionths.
+/// Returns the percentage of layouts that are lost, at best and at worst, from their billionths.
 #[must_use]
 pub fn loss_words((best, worst): (u64, u64)) -> String {
     let percent = |ppb: u64| format!("{}.{:03}", ppb / 10_000_000, ppb / 10_000 % 1_000);
@@ -124,7 +124,7 @@ pub fn loss_words((best, worst): (u64, u64)) -> String {
 }
 
 impl Risk {
-    /// A short name for programs.
+    /// Returns a short name for programs.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -236,7 +236,7 @@ impl fmt::Display for Tenths {
     }
 }
 
-/// What may go wrong with a layout, the worst first.
+/// Returns the risks of a layout, the worst first.
 #[must_use]
 pub fn risks(space: &Space, trace: &Trace, demand: &Demand, rated: &Rated) -> Vec<Risk> {
     let mut risks = Vec::new();
@@ -283,7 +283,7 @@ pub fn risks(space: &Space, trace: &Trace, demand: &Demand, rated: &Rated) -> Ve
     risks
 }
 
-/// What the limits and their credits come to.
+/// Returns the risks of its limits and their credits.
 fn used_risks(space: &Space, demand: &Demand, rated: &Rated) -> Vec<Risk> {
     let layout = &rated.found.layout;
     let pacing = space.rules.pacing(&layout.each);
@@ -313,8 +313,8 @@ fn used_risks(space: &Space, demand: &Demand, rated: &Rated) -> Vec<Risk> {
     risks
 }
 
-/// The most counted I/Os and the most bytes a second, on average over an hour of the clock that
-/// the trace has, or over all of a shorter one.
+/// Returns the highest counted I/Os and bytes per second, on average over an hour of the demand, or
+/// over all of a shorter one.
 fn busiest_hour(parts: impl Iterator<Item = Part>, length_us: u64) -> (u64, u64) {
     let (mut hour, mut sums, mut most) = (0, (0, 0), (0, 0));
     for mut part in parts {
@@ -354,7 +354,7 @@ mod tests {
 
     #[test]
     fn each_risk_is_told_where_it_is() {
-        // 400 a second for an hour; 100 GiB of gp2 earn 300, and save 5.4 million.
+        // 400 per second for an hour; 100 GiB of gp2 earn 300, and save 5.4 million.
         let hour = minutes(&[24_000; 60]);
         let told = of(&hour, "gp2 100");
         assert!(told[0].starts_with("its credits run out after 15 h"), "{told:?}");
@@ -369,7 +369,7 @@ mod tests {
         let told = of(&full, "gp3 100");
         assert_eq!(told[0], "99 % of the IOPS limit in the busiest interval: no headroom");
         let told = of(&minutes(&[240_000]), "gp3 100");
-        // Of 80 s that it takes, all are spent waiting.
+        // It takes 80 s, and requests wait in all of them.
         assert_eq!(told[0], "requests wait 86400.0 s a day, mostly for IOPS");
         assert_eq!(told[1], "133.3 % of the IOPS limit are asked for in the busiest interval");
         let told = of(&hour, "5 x gp3 100");
@@ -382,7 +382,7 @@ mod tests {
         let mut trace = minutes(&[60, 60, 60]);
         trace.intervals[1].is_censored = Some(true);
         trace.notes.push(Note::Gap { start_ms: 180_000, length_ms: 7_200_000 });
-        // What the trace does not tell is told by its source's limits, and counts as well.
+        // Limits of the source count as well, for intervals in which the trace does not state it.
         let mut limited = trace.clone();
         limited.source.iops = Some(1);
         let held = Demand::of(&limited, Assume::Even).held_back.map(|held| held.intervals);
@@ -402,7 +402,7 @@ mod tests {
 
     #[test]
     fn bursts_that_leave_little_are_told() {
-        // 6 minutes of 3,000 in an otherwise idle hour and a half: 5.4 million take 31 minutes.
+        // 28 minutes of 3,000 per second, then 92 idle ones: full credits last for 33 minutes.
         let mut all = vec![180_000; 28];
         all.extend([0; 92]);
         let told = of(&minutes(&all), "gp2 100");
@@ -415,7 +415,7 @@ mod tests {
         .map(Risk::name)
         .collect();
         assert_eq!(names, ["credits_run_low", "no_durability"]);
-        // Small volumes earn 100 a second: 99 on average of the hour, in one burst.
+        // Small volumes earn 100 per second: 99 on average of the hour, in one burst.
         let mut burst = vec![0; 60];
         burst[0] = 180_000;
         burst[1] = 176_000;

@@ -1,15 +1,15 @@
-//! The cheapest layouts that do what is wanted.
+//! Searches the cheapest layouts that meet the requirements.
 //!
 //! For each type and number of volumes the search is exact: no cheaper layout of that type and
-//! number does what is wanted, as far as a [fluid](crate::fluid) replay can tell. It rests on three
-//! facts. A volume is never worse with a higher limit, so the least one that will do is bisected.
-//! What a provisioned type does depends on its size only through what may be provisioned, so its
-//! size is the least that is allowed. Costs never fall with what is provisioned. The same holds for
-//! each type of instance that is asked for.
+//! number meets the requirements in a [fluid](crate::fluid) replay. It relies on three facts. A
+//! volume is never worse with a higher limit, so the lowest sufficient limit is found by bisection.
+//! The performance of a provisioned type depends on its size only through the limits that can be
+//! provisioned, so its size is the least that is allowed. Costs never fall with the provisioned
+//! limits. The same holds for each requested type of instance.
 //!
-//! It is fast because most of a demand need not be replayed: no layout does that is slower than the
-//! demand comes for too long ([`Floor`]), and what is quiet at the least limits that are left is so
-//! at all others ([`Parts`]).
+//! It is fast because most of a demand need not be replayed. A layout whose limits the demand
+//! exceeds for too long is excluded ([`Floor`]), and the parts that are quiet at the lowest
+//! remaining limits are quiet at all others ([`Parts`]).
 
 mod evaluate;
 mod refine;
@@ -35,62 +35,64 @@ use crate::spread::Spread;
 pub use evaluate::given;
 pub use refine::{settle, sharpen, sharpest};
 
-/// What a layout must do.
+/// The requirements for a layout.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Wanted {
-    /// GiB of all volumes together.
+    /// Capacity of all volumes together, in GiB.
     pub capacity_gib: u64,
-    /// The most microseconds a day in which requests may wait for a limit.
+    /// Maximum time in which requests may wait for a limit, in microseconds per day.
     pub throttled_us_per_day_max: u64,
-    /// Delays that so many thousandths of the requests must not exceed, in microseconds.
+    /// Pairs of thousandths of the requests, and the delay in microseconds that these must not
+    /// exceed.
     pub delays: Vec<(u32, u64)>,
     /// Whether an instance boots from it.
     pub boots: bool,
     /// Whether several instances attach it.
     pub multi_attach: bool,
-    /// The most that it may cost in a month, in millionths of the currency.
+    /// Maximum monthly cost, in millionths of the currency.
     pub monthly_max: Option<u64>,
 }
 
-/// Where layouts are looked for.
+/// The space of layouts that is searched.
 #[derive(Clone, Debug)]
 pub struct Space {
     /// The rules in force.
     pub rules: &'static Rules,
     /// The prices in force.
     pub prices: Prices,
-    /// The types.
+    /// The types of volumes.
     pub types: Vec<VolumeType>,
-    /// The most volumes.
+    /// Maximum number of volumes.
     pub volumes_max: u32,
-    /// How several volumes share the requests.
+    /// The distribution of requests over several volumes.
     pub spread: Spread,
-    /// The types of instances that the volumes may be attached to, in the order in which they are
-    /// preferred at the same cost; none without their limits.
+    /// The types of instances to which the volumes may be attached; at equal cost the first one is
+    /// preferred. If it is empty, the limits of instances do not apply.
     pub instances: Vec<&'static InstanceType>,
 }
 
 impl Space {
-    /// The types that an instance may boot from, or several attach, as it is wanted.
+    /// Returns the rules of the types from which an instance may boot, or that several may attach,
+    /// if `wanted` requires it.
     pub fn suitable<'a>(&'a self, wanted: &'a Wanted) -> impl Iterator<Item = &'static TypeRules> {
         let all = self.types.iter().filter_map(|it| self.rules.of(*it));
         all.filter(|rules| suits(rules, wanted.boots, wanted.multi_attach))
     }
 
-    /// Those of the suitable types that have no price, and so are no candidates.
+    /// Returns the suitable types without a price, which are not candidates.
     #[must_use]
     pub fn unpriced(&self, wanted: &Wanted) -> Vec<VolumeType> {
         let all = self.suitable(wanted).map(|rules| rules.volume_type);
         all.filter(|volume_type| !self.prices.has(*volume_type)).collect()
     }
 
-    /// What a layout costs in a month, item by item; `None` if its type has no price.
+    /// Returns the monthly cost of a layout by item; `None` if its type has no price.
     #[must_use]
     pub fn monthly(&self, layout: &Layout) -> Option<Cost> {
         self.prices.monthly(self.rules, layout)
     }
 
-    /// The instances to look at: one without limits if none is named.
+    /// Returns the instances to search; one without limits if none is given.
     fn hosts(&self) -> Vec<Option<&'static InstanceType>> {
         match self.instances.is_empty() {
             true => vec![None],
@@ -98,8 +100,8 @@ impl Space {
         }
     }
 
-    /// The cheapest first; of those that cost the same, those with fewer and smaller volumes, and
-    /// on the instance that is preferred.
+    /// Sorts by cost. Of equal cost, layouts with fewer and smaller volumes come first, and those
+    /// on the preferred instance.
     fn sort(&self, found: &mut [Found]) {
         let preferred = |it: &Layout| self.instances.iter().position(|of| Some(*of) == it.instance);
         found.sort_by_key(|Found { layout, .. }| {
@@ -108,7 +110,7 @@ impl Space {
         found.sort_by_key(Found::total);
     }
 
-    /// The most volumes of a layout on the instance that takes the most.
+    /// Returns the maximum number of volumes of a layout on the instance that takes the most.
     #[must_use]
     pub fn most_volumes(&self) -> u32 {
         let attached = self.hosts().into_iter().map(attachments_max).max();
@@ -120,48 +122,49 @@ fn attachments_max(instance: Option<&InstanceType>) -> u32 {
     instance.map_or(u32::MAX, |instance| instance.attachments_max)
 }
 
-/// Whether an instance may boot from a type, if it has to, and several may attach it.
+/// Returns whether an instance may boot from a type, if it must, and several may attach it, if they
+/// must.
 pub(crate) fn suits(rules: &TypeRules, boots: bool, multi_attach: bool) -> bool {
     (rules.boot || !boots) && (rules.multi_attach != MultiAttach::No || !multi_attach)
 }
 
-/// A layout that does what is wanted, and what will happen on it.
+/// A layout that meets the requirements, and its replay.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Found {
     /// The layout.
     pub layout: Layout,
-    /// What it costs in a month, in millionths of the currency.
+    /// Its monthly cost, in millionths of the currency.
     pub monthly: Cost,
-    /// What its requests cost in a month beside, where each is paid for.
+    /// The monthly cost of its requests, for types that charge for them.
     pub requests: u64,
-    /// What the replay came to, of the volume that gets the most.
+    /// The result of the replay, for the volume with the largest share.
     pub outcome: Outcome,
     /// The limits, in the order of the outcome.
     pub limits: Vec<LimitKind>,
-    /// What the product's scheduler does, where it was asked.
+    /// The result of the product's scheduler, if it was asked.
     pub exact: Option<Exact>,
 }
 
 impl Found {
-    /// All that it costs in a month, in millionths of the currency.
+    /// Returns its total monthly cost, in millionths of the currency.
     #[must_use]
     pub const fn total(&self) -> u64 {
         self.monthly.total().saturating_add(self.requests)
     }
 
-    /// Microseconds in which requests wait: the scheduler's, where it was asked.
+    /// Returns the time in which requests wait, in microseconds: the scheduler's, if it was asked.
     #[must_use]
     pub fn waited_us(&self) -> u64 {
         self.exact.as_ref().map_or_else(|| self.outcome.waited_us(), |exact| exact.waited_us)
     }
 
-    /// How long requests wait: the scheduler's, where it was asked.
+    /// Returns the delays of requests: the scheduler's, if it was asked.
     #[must_use]
     pub fn delays(&self) -> &Delays {
         self.exact.as_ref().map_or(&self.outcome.delays, |exact| &exact.delays)
     }
 
-    /// The limit that requests wait for the longest; none if they do not wait.
+    /// Returns the limit for which requests wait the longest; `None` if they do not wait.
     #[must_use]
     pub fn binding(&self) -> Option<LimitKind> {
         match &self.exact {
@@ -171,21 +174,22 @@ impl Found {
         }
     }
 
-    /// When the last request is served; what was not sent to the scheduler is served at once.
+    /// Returns the time at which the last request is served. Requests that were not sent to the
+    /// scheduler are served at once.
     #[must_use]
     pub fn end_us(&self) -> u64 {
         self.exact.as_ref().map_or(self.outcome.end_us, |exact| exact.end_us)
     }
 }
 
-/// The cheapest layout of each type and number of volumes, and instance, that does what is wanted,
-/// cheapest first.
+/// Returns the cheapest layout of each type, number of volumes and instance that meets the
+/// requirements, cheapest first.
 #[must_use]
 pub fn cheapest(space: &Space, demand: &Demand, wanted: &Wanted) -> Vec<Found> {
     cheapest_few(space, demand, wanted, usize::MAX)
 }
 
-/// The first so many of the [`cheapest`]. What is dearer than these is not replayed.
+/// Returns the first `count` layouts of [`cheapest`]. Dearer ones are not replayed.
 #[must_use]
 pub fn cheapest_few(space: &Space, demand: &Demand, wanted: &Wanted, count: usize) -> Vec<Found> {
     let mut found: Vec<Found> = Vec::new();
@@ -199,8 +203,8 @@ pub fn cheapest_few(space: &Space, demand: &Demand, wanted: &Wanted, count: usiz
             if attachments_max(*instance) < volumes {
                 continue;
             }
-            // What costs as much as the last of those that are asked for comes behind it, because
-            // it has more volumes.
+            // A layout with more volumes that costs as much as the last requested one comes after
+            // it.
             let last = count.checked_sub(1).and_then(|last| found.get(last));
             let cost_max = last
                 .map(|last| last.total().saturating_sub((last.layout.volumes < volumes).into()));
@@ -225,7 +229,7 @@ pub fn cheapest_few(space: &Space, demand: &Demand, wanted: &Wanted, count: usiz
     found
 }
 
-/// The search among layouts of one type and number.
+/// The search among layouts of one type and number of volumes.
 struct Search<'a> {
     space: &'a Space,
     demand: &'a Demand,
@@ -234,25 +238,26 @@ struct Search<'a> {
     volumes: u32,
     instance: Option<&'static InstanceType>,
     floor: Floor,
-    /// What costs more in a month is not looked for.
+    /// Maximum monthly cost of layouts that are searched.
     cost_max: Option<u64>,
     /// Whether limits save tokens, as the scheduler's pacers do.
     saves: bool,
 }
 
-/// A volume of a layout: IOPS and MiB/s where they are provisioned.
+/// A volume of a layout: its size in GiB, and IOPS and MiB/s if they are provisioned.
 type Point = (u32, Option<u32>, Option<u32>);
 
-/// What came of trying a layout.
+/// The result of trying a layout.
 enum Tried {
-    /// It does what is wanted.
+    /// It meets the requirements.
     Does(Box<Found>),
-    /// It does not, and only these parts matter at higher limits, if a replay told.
+    /// It does not. Has the parts that matter at higher limits, if it was replayed.
     DoesNot(Option<Parts>),
 }
 
 impl Search<'_> {
-    /// The cheapest; none if not even that fits on the hardware that is priced.
+    /// Returns the cheapest layout; `None` if there is none, or if it does not fit on the priced
+    /// hardware.
     fn best(&self) -> Option<Found> {
         let found = self.cheapest()?;
         self.space.prices.fits(self.space.rules, &found.layout.each).then_some(found)
@@ -277,19 +282,19 @@ impl Search<'_> {
         }
     }
 
-    /// The most IOPS of a volume: those of its type that have a price.
+    /// Returns the maximum IOPS of a volume: those of its type that have a price.
     fn iops_max(&self, of_type: u32) -> u32 {
         of_type.min(self.space.prices.iops_max(self.rules.volume_type))
     }
 
-    /// The least size of a volume; `None` if there is none so large.
+    /// Returns the least size of a volume; `None` if the type has none of that size.
     fn least_gib(&self) -> Option<u32> {
         let each_gib = self.wanted.capacity_gib.div_ceil(self.volumes.into());
         let least_gib = u32::try_from(each_gib).ok()?.max(self.rules.size_gib_min);
         (least_gib <= self.rules.size_gib_max).then_some(least_gib)
     }
 
-    /// The cheapest of a type of which one number is chosen.
+    /// Returns the cheapest layout of a type with one number to choose.
     fn of_one(
         &self,
         (from, to): (u32, u32),
@@ -306,7 +311,7 @@ impl Search<'_> {
         least_that_does((from, to), &parts, at).map(|(_, found)| found)
     }
 
-    /// The cheapest of a type that sells IOPS and throughput.
+    /// Returns the cheapest layout of a type that sells IOPS and throughput.
     fn of_both(
         &self,
         gib: u32,
@@ -325,7 +330,7 @@ impl Search<'_> {
             let least_cost = self.sized(gib, floor, Some(mibps)).and_then(|it| self.cost(it));
             let is_dearer =
                 |best: &Found| least_cost.is_none_or(|cost| cost.total() >= best.monthly.total());
-            // More MiB/s only cost more, unless they spare IOPS.
+            // More MiB/s only cost more, unless they save IOPS.
             if best.as_ref().is_some_and(is_dearer) {
                 break;
             }
@@ -340,8 +345,8 @@ impl Search<'_> {
         best
     }
 
-    /// The least IOPS beside the most MiB/s, the least MiB/s beside the most IOPS, and what is not
-    /// quiet there: neither may be less than that, whatever the other is.
+    /// Returns the least IOPS beside the most MiB/s, the least MiB/s beside the most IOPS, and the
+    /// parts that are not quiet there. Neither number may be lower, whatever the other is.
     fn corner(
         &self,
         gib: u32,
@@ -362,12 +367,13 @@ impl Search<'_> {
             instance: self.instance,
         };
         let is_fast = |layout: Layout| self.is_fast(&layout).then_some(());
-        // What the demand's rates alone demand.
+        // The limits that the demand's rates alone require.
         let (iops_from, ()) = least(iops, |iops| is_fast(limits(iops, mibps.1)))?;
         let (mibps_from, ()) = least(mibps, |mibps| is_fast(limits(iops.1, mibps)))?;
         self.is_affordable(self.space.monthly(&limits(iops_from, mibps_from))?)?;
         let parts = self.parts(&limits(iops_from, mibps_from));
-        // Whatever the other is, neither may be less than what it must be beside the most of it.
+        // Whatever the other number is, neither may be less than it must be beside the maximum of
+        // the other.
         let beside = |iops| mibps.1.min(most_beside(ratio, iops));
         let (least_iops, _) = least_that_does((iops_from, iops.1), &parts, |parts, iops| {
             at(parts, iops, beside(iops))
@@ -387,12 +393,12 @@ impl Search<'_> {
         }
     }
 
-    /// Nothing, if a cost is above what is looked for.
+    /// Returns `None` if a cost exceeds the maximum.
     fn is_affordable(&self, least_cost: Cost) -> Option<()> {
         self.cost_max.is_none_or(|most| least_cost.total() <= most).then_some(())
     }
 
-    /// How requests are counted by volumes of this type.
+    /// Returns the counting rule of volumes of this type.
     fn counting(&self) -> Option<CountingRule> {
         let gib = self.least_gib()?;
         let iops = match self.rules.iops {
@@ -406,12 +412,12 @@ impl Search<'_> {
         Some(self.space.rules.pacing(&self.layout(point)?.each).counting)
     }
 
-    /// Whether no limit is below what the demand's rates alone demand.
+    /// Returns whether no limit is below the rates that the demand alone requires.
     fn is_fast(&self, layout: &Layout) -> bool {
         !layout.all(self.space).any(|limit| self.floor.is_above(limit))
     }
 
-    /// What is not quiet on a layout.
+    /// Returns the parts that are not quiet on a layout.
     fn parts(&self, layout: &Layout) -> Parts {
         let counting = self.space.rules.pacing(&layout.each).counting;
         let all = self.demand.parts(counting, layout.share(self.space));
@@ -425,7 +431,7 @@ impl Search<'_> {
         }
     }
 
-    /// A volume with provisioned IOPS, as large as these need.
+    /// Returns a volume with provisioned IOPS, as large as they need.
     fn sized(&self, least_gib: u32, iops: u32, mibps: Option<u32>) -> Option<Point> {
         let IopsRule::Provisioned { per_gib, any_size, .. } = self.rules.iops else { return None };
         let needed = if iops > any_size { iops.div_ceil(per_gib.max(1)) } else { 0 };
@@ -468,7 +474,7 @@ impl Search<'_> {
     }
 }
 
-/// What the requests of a month of 30 days cost.
+/// Returns the cost of the requests of a month of 30 days.
 fn requests(space: &Space, demand: &Demand, layout: &Layout, outcome: &Outcome) -> u64 {
     let all = layout.share(space).all_of(outcome.delays.total() / MICRO);
     let month = all * 30 * DAY_US / u128::from(demand.length_us.max(1));
@@ -476,13 +482,13 @@ fn requests(space: &Space, demand: &Demand, layout: &Layout, outcome: &Outcome) 
     space.prices.requests(layout.each.volume_type, month)
 }
 
-/// The limits of a layout, full of credits, and their kinds.
+/// Returns the limits of a layout, full of credits, and their kinds.
 #[must_use]
 pub fn buckets(space: &Space, layout: &Layout) -> (Vec<LimitKind>, Vec<Bucket>) {
     layout.buckets(space).into_iter().unzip()
 }
 
-/// What happens on a layout.
+/// Replays a demand on a layout.
 #[must_use]
 pub fn replay(space: &Space, demand: &Demand, layout: &Layout) -> (Vec<LimitKind>, Outcome) {
     let counting = space.rules.pacing(&layout.each).counting;
@@ -491,32 +497,33 @@ pub fn replay(space: &Space, demand: &Demand, layout: &Layout) -> (Vec<LimitKind
     (limits, Fluid::replay(buckets, parts))
 }
 
-/// Whether an outcome is as wanted.
+/// Returns whether an outcome meets the requirements.
 #[must_use]
 pub fn does(outcome: &Outcome, demand: &Demand, wanted: &Wanted) -> bool {
     may_wait(outcome.waited_us(), outcome.end_us, demand, wanted)
         && wanted.delays.iter().all(|(permille, us)| outcome.delays.permille(*permille) <= *us)
 }
 
-/// Whether requests may wait so long until a time. If not, they may not afterwards, either.
+/// Returns whether requests may wait for `waited_us` until a time. If not, the layout cannot meet
+/// the requirements later, either.
 pub(crate) fn may_wait(waited_us: u64, until_us: u64, demand: &Demand, wanted: &Wanted) -> bool {
     let known_us = u128::from(demand.length_us.max(until_us).max(1));
     u128::from(waited_us) * DAY_US <= u128::from(wanted.throttled_us_per_day_max) * known_us
 }
 
-/// The most MiB/s that may be provisioned beside so many IOPS.
+/// Returns the maximum MiB/s that may be provisioned beside these IOPS.
 fn most_beside(ratio: Ratio, iops: u32) -> u32 {
     let most = u64::from(iops).saturating_mul(ratio.numerator) / ratio.denominator.max(1);
     u32::try_from(most).unwrap_or(u32::MAX)
 }
 
-/// The least IOPS beside which so many MiB/s may be provisioned.
+/// Returns the least IOPS beside which these MiB/s may be provisioned.
 fn least_beside(ratio: Ratio, mibps: u32) -> u32 {
     let least = u64::from(mibps).saturating_mul(ratio.denominator).div_ceil(ratio.numerator.max(1));
     u32::try_from(least).unwrap_or(u32::MAX)
 }
 
-/// The least number of a range at which a layout does, and what it is.
+/// Returns the least number of a range at which a layout meets the requirements, and the layout.
 fn least_that_does(
     (from, to): (u32, u32),
     parts: &Parts,

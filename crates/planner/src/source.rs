@@ -1,4 +1,4 @@
-//! What the volume of a trace allowed, counted as it counts: a limit in I/Os is none in requests.
+//! The limits of a trace's source, in its own counting: a limit in I/Os is not one in requests.
 
 use evenkeel_core::qos::pacing::{CountingRule, Limit, Pacing};
 
@@ -7,8 +7,9 @@ use crate::spread::Share;
 use crate::trace::{Counting, SourceLimits};
 
 impl SourceLimits {
-    /// Adds what is not known yet: the limits of equal volumes, of which the one that gets the most
-    /// gets a share. More than what makes it reach its limits they never let through.
+    /// Sets limits that are not known yet: those of equal volumes of which the one with the largest
+    /// share gets `share`. Together they never serve more than what makes this volume reach its
+    /// limits.
     pub fn fill(&mut self, pacing: &Pacing, share: Share) {
         let all =
             |per_second: u64| u64::try_from(share.all_of(per_second.into())).unwrap_or(u64::MAX);
@@ -17,7 +18,7 @@ impl SourceLimits {
         };
         let earned = |known: Option<u64>, most: Option<u64>, limit: Option<Limit>| {
             let credit = limit.and_then(|limit| limit.credit);
-            // Where it is as much as the most, no credits are needed.
+            // If it equals the maximum, no credits are needed.
             let earned = credit.map(|credit| all(credit.refill_per_second));
             known.or(earned.filter(|earned| most.is_none_or(|most| *earned < most)))
         };
@@ -30,8 +31,8 @@ impl SourceLimits {
         self.counting = self.counting.or(Some(counting));
     }
 
-    /// The I/Os and the bytes that count for its limits, if each request has the mean size: as SSD
-    /// types count where nothing else is known.
+    /// Returns the I/Os and bytes that count for its limits, if each request has the mean size. If
+    /// its counting rule is not known, that of SSD types applies.
     #[must_use]
     pub fn counted(&self, requests: u64, bytes: u64) -> [u128; 2] {
         let one = Counting { rule: CountingRule::SSD, share: Share::ALL };
@@ -40,13 +41,13 @@ impl SourceLimits {
         [operations, bytes]
     }
 
-    /// The most I/Os and bytes a second.
+    /// Returns the maximum I/Os and bytes per second.
     #[must_use]
     pub const fn most(&self) -> [Option<u64>; 2] {
         [self.iops, self.bytes_per_second]
     }
 
-    /// The I/Os and bytes a second that are left without credits, where it has credits.
+    /// Returns the I/Os and bytes per second without credits, if it has credits.
     #[must_use]
     pub const fn earned(&self) -> [Option<u64>; 2] {
         [self.earned_iops, self.earned_bytes_per_second]

@@ -1,17 +1,17 @@
-//! How the volumes of a layout share its requests.
+//! The distribution of requests over the volumes of a layout.
 
-/// How requests are spread over volumes.
+/// A distribution of requests over volumes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Spread {
-    /// Evenly, each request in pieces: RAID 0.
+    /// Evenly, with each request in pieces: RAID 0.
     Striped {
-        /// How much of a request goes to one volume before the next.
+        /// Bytes of a request on one volume before the next one follows.
         stripe_bytes: u32,
     },
-    /// Each request to one volume; one volume gets more of them than any other.
+    /// Each request on one volume. One volume gets more of them than any other.
     Hot {
-        /// The part of all requests that this volume gets, in hundredths. It is never less than an
-        /// even share.
+        /// The percentage of all requests that this volume gets. It is never less than an even
+        /// share.
         percent: u32,
     },
 }
@@ -20,7 +20,8 @@ impl Spread {
     /// Pieces of 64 KiB.
     pub const STRIPED: Self = Self::Striped { stripe_bytes: 64 << 10 };
 
-    /// What the volume gets that gets the most of several: all limits of a layout are its.
+    /// Returns the share of the volume with the largest one. The limits of a layout are those of
+    /// this volume.
     #[must_use]
     pub const fn of(self, volumes: u32) -> Share {
         let volumes = if volumes > 1 { volumes as u64 } else { 1 };
@@ -39,53 +40,53 @@ impl Spread {
     }
 }
 
-/// What one volume gets of the requests of all, and of what all share.
+/// A volume's share of all requests, and of limits that all volumes share.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Share {
     part: u64,
     whole: u64,
     stripe_bytes: u64,
-    /// The most pieces of a request.
+    /// Maximum number of pieces of a request.
     pieces_max: u64,
 }
 
 impl Share {
-    /// All of it: that of a single volume.
+    /// The share of a single volume: everything.
     pub const ALL: Self = Self { part: 1, whole: 1, stripe_bytes: 1, pieces_max: 1 };
 
-    /// Its part of what all ask for, rounded up.
+    /// Returns its part of a total amount, rounded up.
     #[must_use]
     pub fn of_most(&self, amount: u128) -> u128 {
         (amount * u128::from(self.part)).div_ceil(self.whole.into())
     }
 
-    /// Its part of a limit that all share, rounded down.
+    /// Returns its part of a shared limit, rounded down.
     #[must_use]
     pub fn of_limit(&self, limit: u64) -> u64 {
         let share = u128::from(limit) * u128::from(self.part) / u128::from(self.whole);
         u64::try_from(share).unwrap_or(u64::MAX)
     }
 
-    /// Its part of a number of requests, rounded up.
+    /// Returns its part of a number of requests, rounded up.
     #[must_use]
     pub fn of_requests(&self, requests: u64) -> u64 {
         u64::try_from(self.of_most(requests.into())).unwrap_or(u64::MAX)
     }
 
-    /// What all ask for, if its part is this.
+    /// Returns the total amount of which this is its part.
     #[must_use]
     pub fn all_of(&self, part: u128) -> u128 {
         part.saturating_mul(self.whole.into()) / u128::from(self.part.max(1))
     }
 
-    /// Pieces of a request: at most one for each volume of a stripe, because those of one volume
-    /// that follow each other merge before it.
+    /// Returns the number of pieces of a request: at most one for each volume of a stripe, because
+    /// consecutive pieces of one volume are merged.
     #[must_use]
     pub fn pieces(&self, request_bytes: u64) -> u64 {
         request_bytes.div_ceil(self.stripe_bytes).clamp(1, self.pieces_max)
     }
 
-    /// How many times as much all have as it has, as a number with a fraction.
+    /// Returns the ratio of the total to its part, as a fraction.
     #[must_use]
     pub fn times(&self) -> f64 {
         self.whole as f64 / self.part.max(1) as f64
@@ -105,7 +106,7 @@ mod tests {
         let hot = Spread::Hot { percent: 60 }.of(5);
         assert_eq!((hot.of_requests(10), hot.of_limit(10), hot.pieces(1 << 20)), (6, 6, 1));
         assert_eq!((hot.all_of(6), Share::ALL.of_limit(7)), (10, 7));
-        // No volume that gets the most gets less than an even share.
+        // The volume with the largest share never gets less than an even share.
         assert_eq!(Spread::Hot { percent: 10 }.of(5).of_limit(10), 2);
         assert_eq!(Spread::Hot { percent: 1 }.of(1).of_limit(10), 10);
     }

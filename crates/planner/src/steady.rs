@@ -1,5 +1,5 @@
-//! Whether a layout carries a workload for good: a trace that begins with full credits says what
-//! happens once, and a bill is for a month.
+//! Whether a layout carries a workload permanently: a trace that begins with full credits shows one
+//! run, but costs are for a month.
 
 use crate::demand::Demand;
 use crate::fluid::{Fluid, Part};
@@ -8,8 +8,8 @@ use crate::search::{Space, buckets};
 
 const MONTH_US: u64 = 30 * 86_400_000_000;
 
-/// After how many seconds requests wait longer than in the trace, if its workload is repeated for a
-/// month of 30 days; `None` if they never do.
+/// Returns the seconds after which requests wait longer than in the trace, if its workload is
+/// repeated for a month of 30 days; `None` if they never do.
 #[must_use]
 pub fn dry_after_s(space: &Space, demand: &Demand, layout: &Layout) -> Option<u64> {
     let saves = layout.saves_credits(space);
@@ -36,7 +36,7 @@ pub fn dry_after_s(space: &Space, demand: &Demand, layout: &Layout) -> Option<u6
         first_waited_us = first_waited_us.or(Some(fluid.waited_us()));
         let saved = fluid.credits().zip(&saves).filter(|(_, saves)| **saves);
         let credits: Vec<u64> = saved.map(|(credits, _)| credits).collect();
-        // What begins with as much as before goes on as before.
+        // A repetition that begins with as many credits as the previous one has the same course.
         let is_steady = |before: &Vec<u64>| credits.iter().zip(before).all(|(now, was)| now >= was);
         if credits_before.as_ref().is_some_and(is_steady) {
             return None;
@@ -63,22 +63,22 @@ mod tests {
 
     #[test]
     fn credits_that_are_spent_faster_than_earned_run_dry() {
-        // 400 a second; 100 GiB of gp2 earn 300, and 5.4 million last for 15 hours.
+        // 400 per second; 100 GiB of gp2 earn 300, and 5.4 million last for 15 hours.
         let hour = [24_000; 60];
         let after_s = dry(&hour, "gp2 100").unwrap();
         assert!((15 * 3_600..=15 * 3_600 + 180).contains(&after_s), "{after_s}");
-        // What earns as much, or has no credits, lasts.
+        // A volume that earns as much, or has no credits, lasts.
         assert_eq!(dry(&hour, "gp2 134"), None);
         assert_eq!(dry(&hour, "gp3 100"), None);
         // Half an hour of 400 and half of none is 200 on average.
         let halves = [[24_000; 30], [0; 30]].concat();
         assert_eq!(dry(&halves, "gp2 100"), None);
-        // One of 400 more in a hundred hours outlasts a month: 1.4 million of 5.4 million.
+        // 33 more per minute than are earned: 1.4 million of 5.4 million credits in a month.
         let slow = [18_033; 60];
         assert_eq!(dry(&slow, "gp2 100"), None);
     }
 
-    /// Against the replay of the month itself.
+    /// Compared with the replay of the month itself.
     #[test]
     fn the_month_itself_says_the_same() {
         for (requests, gib) in [(20_000, 100), (30_000, 100), (18_500, 100), (90_000, 300)] {

@@ -1,4 +1,4 @@
-//! What several unit tests of the planner begin with.
+//! Common setup of the planner's unit tests.
 
 use evenkeel_core::price::PriceList;
 use evenkeel_core::volume::{Rules, VolumeRequest, VolumeType};
@@ -12,7 +12,7 @@ use crate::trace::{Clock, Columns, Interval, Trace};
 /// Microseconds of a second.
 pub const S: u64 = 1_000_000;
 
-/// The newest rules and prices, for an instance without limits.
+/// Returns the newest rules and prices, for an instance without limits.
 pub fn space(types: &[VolumeType], volumes_max: u32) -> Space {
     Space {
         rules: Rules::newest(),
@@ -24,7 +24,7 @@ pub fn space(types: &[VolumeType], volumes_max: u32) -> Space {
     }
 }
 
-/// Volumes by the newest rules.
+/// Returns volumes by the newest rules.
 pub fn layout(volumes: u32, volume_type: VolumeType, size_gib: u32, iops: Option<u32>) -> Layout {
     let request =
         VolumeRequest { volume_type, size_gib, iops, throughput_mibps: None, multi_attach: false };
@@ -32,7 +32,8 @@ pub fn layout(volumes: u32, volume_type: VolumeType, size_gib: u32, iops: Option
     Layout { volumes, ..Layout::one(each) }
 }
 
-/// A second after the other: requests and KiB of each.
+/// Returns a demand of consecutive seconds: the requests of each, and the size of its requests in
+/// KiB.
 pub fn seconds(all: &[(u64, u64)]) -> Demand {
     let span = |(at, (requests, kib)): (u64, &(u64, u64))| Span {
         start_us: at * S,
@@ -45,7 +46,7 @@ pub fn seconds(all: &[(u64, u64)]) -> Demand {
     Demand { spans, length_us: all.len() as u64 * S, held_back: None }
 }
 
-/// Minutes with so many requests of 4 KiB.
+/// Returns a trace of minutes with these numbers of requests of 4 KiB.
 pub fn minutes(all: &[u64]) -> Trace {
     let minute = |(at, reads): (u64, &u64)| Interval {
         start_ms: at * 60_000,
@@ -58,7 +59,7 @@ pub fn minutes(all: &[u64]) -> Trace {
     Trace::new("v", Clock::Unix, Columns::default(), intervals).expect("a trace")
 }
 
-/// GiB, and seconds a day in which requests may wait.
+/// Returns requirements: GiB, and seconds per day in which requests may wait.
 pub fn wanted(capacity_gib: u64, throttled_s_per_day: u64) -> Wanted {
     Wanted {
         capacity_gib,

@@ -1,65 +1,66 @@
 //! Intervals in which limits of the source delayed requests: the demand was higher than the trace
 //! shows.
 //!
-//! What was recorded then is a lower bound, so no plan may conclude from it that less suffices.
-//! What counts for a limit is what the source counted: an I/O of 1 MiB is four of most types.
+//! The recorded amounts are a lower bound then, so no plan may conclude that less suffices. Limits
+//! apply to the source's counted I/Os: a request of 1 MiB is four I/Os for most types.
 
 use evenkeel_core::qos::pacing::CountingRule;
 
 use crate::trace::{Interval, SourceLimits, Trace};
 
-/// A limit counts as reached from so many hundredths of it on, if the source does not tell.
+/// Use of a limit, in percent, from which it counts as reached if the source does not state it.
 const REACHED_PERCENT: u128 = 99;
-/// Fewer credits than these, in millionths of what can be saved, are none.
+/// Credits below which there are practically none, in millionths of the maximum.
 pub(crate) const EMPTY_PPM: u32 = 10_000;
-/// Where the source tells that one was, or that its credits are gone, it is one that was reached
-/// by so many.
+/// Use of a limit, in percent, from which it counts as the reached one if the source states that
+/// one was reached, or that its credits are spent.
 const NEAR_PERCENT: u128 = 90;
 
-/// Whether the source held back more than an interval tells.
+/// Whether the source held back more than an interval shows.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Held {
-    /// It did not, as far as the trace tells.
+    /// It did not, as far as the trace shows.
     #[default]
     No,
-    /// It gave the most that it gives.
+    /// It was at its maximum rate.
     AtMost,
-    /// Its credits were gone: it gave what it earns.
+    /// Its credits were spent: it was at the rate that it earns.
     AtEarned,
 }
 
-/// What was held back.
+/// The intervals that limits of the source held back.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct HeldBack {
-    /// Intervals.
+    /// Number of intervals.
     pub intervals: u64,
     /// Their length in milliseconds.
     pub length_ms: u64,
-    /// The beginning of the first.
+    /// Start of the first one, in milliseconds by the trace's clock.
     pub first_ms: u64,
-    /// The source's limit in counted I/Os a second, if it was reached and is known.
+    /// The source's limit in counted I/Os per second, if it was reached and is known.
     pub iops: Option<u64>,
-    /// The same in counted bytes a second.
+    /// The source's limit in counted bytes per second, if it was reached and is known.
     pub bytes_per_second: Option<u64>,
-    /// The counted I/Os a second that it earns, if they were all that it gave and are known.
+    /// The counted I/Os per second that it earns, if it was at this rate and it is known.
     pub earned_iops: Option<u64>,
-    /// The same in counted bytes a second.
+    /// The counted bytes per second that it earns, if it was at this rate and it is known.
     pub earned_bytes_per_second: Option<u64>,
-    /// How it counted them, if that is known.
+    /// Its counting rule, if it is known.
     pub counting: Option<CountingRule>,
 }
 
-/// The limits of an interval that held it back, I/Os and bytes.
+/// The limits that held an interval back: in I/Os, and in bytes.
 struct Reached {
     held: Held,
-    /// What each lets through a second, where it was reached and is known.
+    /// The rate per second of each limit that was reached, if it is known.
     limits: [Option<u64>; 2],
-    /// Which of them are earned.
+    /// Whether each of them is the earned rate.
     are_earned: [bool; 2],
 }
 
 impl HeldBack {
-    /// What limits held back in a trace; `None` if nothing was, as far as it tells.
+    /// Returns the intervals that limits held back in a trace; `None` if there are none, as far as
+    /// the trace shows.
     #[must_use]
     pub fn of(trace: &Trace) -> Option<Self> {
         let counting = trace.source.counting.map(|counting| counting.rule);
@@ -85,7 +86,7 @@ impl HeldBack {
 }
 
 impl Held {
-    /// Whether the source held an interval back.
+    /// Returns whether the source held an interval back.
     #[must_use]
     pub fn of(source: &SourceLimits, interval: &Interval) -> Self {
         Reached::of(source, interval).map_or(Self::No, |reached| reached.held)
@@ -100,7 +101,7 @@ impl Reached {
         }
         let (most, mut limits, mut are_earned) = (source.most(), source.most(), [false; 2]);
         if is_empty {
-            // What it has no credits of goes on as before.
+            // A limit without credits of its own is the same as before.
             are_earned = source.earned().map(|earned| earned.is_some());
             limits = [source.earned_iops.or(most[0]), source.earned_bytes_per_second.or(most[1])];
         }
@@ -111,9 +112,10 @@ impl Reached {
         };
         let is_at = |at: usize| is_reached(interval.length_ms, amounts[at], limits[at], percent);
         let reached = match [is_at(0), is_at(1)] {
-            // For a part of the interval: it was the one of which more was used.
+            // The limit was reached in a part of the interval: it is the one of which more was
+            // used.
             [false, false] if interval.is_censored == Some(true) => more_used(amounts, limits),
-            // It is held back, whatever it is asked for; by what is not known.
+            // Requests are held back, but the limit is unknown.
             [false, false] if is_empty && are_earned == [false; 2] => [false; 2],
             [false, false] => return None,
             reached => reached,
@@ -124,14 +126,14 @@ impl Reached {
     }
 }
 
-/// Whether an amount is so many hundredths of what a limit allows.
+/// Returns whether an amount is at least `percent` percent of a limit.
 fn is_reached(length_ms: u64, amount: u128, limit: Option<u64>, percent: u128) -> bool {
     let Some(limit) = limit.filter(|limit| *limit > 0) else { return false };
     let allowed = u128::from(limit) * u128::from(length_ms) * percent;
     amount * 1_000 * 100 >= allowed
 }
 
-/// The limit of which more is used: I/Os, or bytes.
+/// Returns which limit is used more: I/Os, or bytes.
 fn more_used([operations, amount]: [u128; 2], limits: [Option<u64>; 2]) -> [bool; 2] {
     match limits {
         [Some(iops), Some(bytes)] => {
@@ -175,7 +177,7 @@ mod tests {
         // A burst within the interval: 500 of 3,000 are more than 2 of 125 MiB.
         let held = HeldBack::of(&trace(&[(500, Some(true))])).unwrap();
         assert_eq!((held.iops, held.bytes_per_second), (Some(3_000), None));
-        // Without credits it is held back, whatever it is asked for.
+        // Without credits it is held back, whatever the demand is.
         let mut empty = trace(&[(300, None), (300, Some(false))]);
         empty.intervals[1].balance_ppm = Some(0);
         let held = HeldBack::of(&empty).unwrap();

@@ -1,7 +1,7 @@
-//! A replay step by step: what is asked for, what is served, what waits, what credits are left.
+//! A replay step by step: demand, service, queue, and the credits that are left.
 //!
-//! It is the [fluid](crate::fluid) replay, fed a second at a time at most. What is served between
-//! two looks at it is taken to be served evenly.
+//! It is the [fluid](crate::fluid) replay, in pieces of at most a second. The amount served between
+//! two readings counts as evenly distributed.
 
 use crate::demand::Demand;
 use crate::fluid::{Fluid, Part, binding};
@@ -10,14 +10,14 @@ use crate::search::{Space, buckets};
 use crate::spread::Spread;
 use crate::trace::Trace;
 
-/// The most steps of a timeline.
+/// Maximum number of steps of a timeline.
 pub const STEPS_MAX: u64 = 300_000;
-/// The most limits of a layout.
+/// Maximum number of limits of a layout.
 const LIMITS_MAX: usize = 4;
 const SECOND_US: u64 = 1_000_000;
-/// Looks at the replay at most, beside those at the ends of steps and of intervals.
+/// Maximum number of readings of the replay, beside those at the ends of steps and of intervals.
 const LOOKS_MAX: u64 = 2_700_000;
-/// Two times of waiting are one if no more lies between them.
+/// Maximum time between two waiting times that count as one, in microseconds.
 const TOGETHER_US: u64 = SECOND_US;
 
 /// Counted I/Os and bytes, in millionths.
@@ -34,7 +34,7 @@ impl Amount {
         Self { operations: self.operations + other.operations, bytes: self.bytes + other.bytes }
     }
 
-    /// So many parts of so many.
+    /// Returns the part `of` / `whole` of the amount.
     fn share(self, of: u64, whole: u64) -> Self {
         let share = |amount: u128| amount * u128::from(of) / u128::from(whole.max(1));
         Self { operations: share(self.operations), bytes: share(self.bytes) }
@@ -47,8 +47,9 @@ impl Amount {
         }
     }
 
-    /// The rate of a limit's unit a second, of an amount that came within so long, to the nearest
-    /// whole: what is served in a step is rounded down by millionths.
+    /// Returns the rate per second, in the limit's unit, of an amount that arrived within
+    /// `length_us`, to the nearest whole number: the amounts served in a step are rounded down by
+    /// millionths.
     #[must_use]
     pub fn per_second(&self, counts_bytes: bool, length_us: u64) -> u64 {
         let amount = if counts_bytes { self.bytes } else { self.operations };
@@ -60,103 +61,105 @@ impl Amount {
 /// A step of a timeline. Amounts are those of one volume.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Step {
-    /// Its beginning, in microseconds since the trace's beginning, without gaps.
+    /// Its start, in microseconds since the trace's start, without gaps.
     pub start_us: u64,
-    /// Its length.
+    /// Its length in microseconds.
     pub length_us: u64,
-    /// What came in it.
+    /// Amount that arrived in it.
     pub asked: Amount,
-    /// What was served in it.
+    /// Amount that was served in it.
     pub served: Amount,
-    /// What waited at its end.
+    /// Amount that waited at its end.
     pub queue: Amount,
-    /// Microseconds of it in which requests waited, by the limit's place.
+    /// Time in which requests waited in it, in microseconds, by the limit's index.
     waited_us: [u64; LIMITS_MAX],
-    /// The longest that a request waited that came in it.
+    /// Longest delay of a request that arrived in it, in microseconds.
     pub delay_us: u64,
-    /// Credits at its end by the limit's place, in millionths of what can be saved.
+    /// Credits at its end by the limit's index, in millionths of the maximum.
     balances_ppm: [Option<u32>; LIMITS_MAX],
 }
 
 impl Step {
-    /// Microseconds of it in which requests waited.
+    /// Returns the time in which requests waited, in microseconds.
     #[must_use]
     pub fn waited_us(&self) -> u64 {
         self.waited_us.iter().sum()
     }
 
-    /// Credits of a limit at its end, in millionths of what can be saved.
+    /// Returns the credits of a limit at its end, in millionths of the maximum.
     #[must_use]
     pub fn balance_ppm(&self, place: usize) -> Option<u32> {
         self.balances_ppm.get(place).copied().flatten()
     }
 
-    /// The least of the credits at its end.
+    /// Returns the lowest credits at its end.
     #[must_use]
     pub fn least_balance_ppm(&self) -> Option<u32> {
         self.balances_ppm.iter().flatten().min().copied()
     }
 
-    /// The place of the limit that requests waited for the longest.
+    /// Returns the index of the limit for which requests waited the longest.
     #[must_use]
     pub fn binding(&self) -> Option<usize> {
         binding(&self.waited_us)
     }
 }
 
-/// A time in which requests waited without a pause.
+/// A continuous time in which requests waited.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Episode {
-    /// Its beginning, in microseconds since the trace's beginning, without gaps.
+    /// Its start, in microseconds since the trace's start, without gaps.
     pub start_us: u64,
-    /// Its end.
+    /// Its end, in microseconds.
     pub end_us: u64,
-    /// The limit that requests waited for at first.
+    /// The limit for which requests waited at first.
     pub limit: LimitKind,
 }
 
 impl Episode {
-    /// Its length in microseconds.
+    /// Returns its length in microseconds.
     #[must_use]
     pub const fn length_us(&self) -> u64 {
         self.end_us.saturating_sub(self.start_us)
     }
 }
 
-/// All that happens on a layout.
+/// The complete replay on a layout.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Timeline {
-    /// The limits of one volume, in the order of their places.
+    /// The limits of one volume, in the order of their indices.
     pub limits: Vec<LimitKind>,
-    /// How many volumes do the same: all of a stripe, or the one that gets the most.
+    /// Number of volumes with the same course: all of a stripe, or only the one with the largest
+    /// share.
     pub volumes: u32,
     /// The steps, until the trace ends.
     pub steps: Vec<Step>,
-    /// When all is served, in microseconds since the trace's beginning.
+    /// Time at which everything is served, in microseconds since the trace's start.
     pub end_us: u64,
-    /// The first time of waiting.
+    /// The first waiting time.
     pub first: Option<Episode>,
-    /// The longest.
+    /// The longest waiting time.
     pub longest: Option<Episode>,
-    /// How many there are.
+    /// Number of waiting times.
     pub episodes: u64,
 }
 
-/// The least step, of whole seconds, that a demand may have for [`STEPS_MAX`].
+/// Returns the least step of whole seconds with which a demand has at most [`STEPS_MAX`] steps.
 #[must_use]
 pub const fn least_step_us(demand: &Demand) -> u64 {
     demand.length_us.div_ceil(STEPS_MAX).next_multiple_of(SECOND_US)
 }
 
 impl Timeline {
-    /// Replays a demand on a layout in steps, which are made longer where there would be more than
+    /// Replays a demand on a layout in steps. They are made longer if there would be more than
     /// [`STEPS_MAX`].
     #[must_use]
     pub fn of(space: &Space, demand: &Demand, layout: &Layout, step_us: u64) -> Self {
         Self::within(space, demand, layout, step_us, (0, demand.length_us))
     }
 
-    /// The same with the steps of a time alone. All of it is replayed.
+    /// Replays a demand as [`Self::of`] does, and returns only the steps of a time. Everything is
+    /// replayed.
     #[must_use]
     pub fn within(
         space: &Space,
@@ -186,19 +189,19 @@ impl Timeline {
     }
 }
 
-/// A replay that is looked at.
+/// A replay with its readings.
 struct Run {
     fluid: Fluid,
     limits: Vec<LimitKind>,
     step_us: u64,
-    /// The beginning of the first step.
+    /// Start of the first step.
     from_us: u64,
-    /// The end of the last.
+    /// End of the last step.
     end_us: u64,
     steps: Vec<Step>,
-    /// What waits when the first step begins.
+    /// Amount that waits at the start of the first step.
     queue: Amount,
-    /// Credits then.
+    /// Credits at the start of the first step.
     balances_ppm: [Option<u32>; LIMITS_MAX],
     waited_us: Vec<u64>,
     open: Option<Episode>,
@@ -245,13 +248,13 @@ impl Run {
         balances
     }
 
-    /// The step at a time; `None` before the first and after the last.
+    /// Returns the step at a time; `None` before the first and after the last one.
     fn at(&mut self, us: u64) -> Option<&mut Step> {
         let place = usize::try_from(us.checked_sub(self.from_us)? / self.step_us).ok()?;
         self.steps.get_mut(place).filter(|_| us < self.end_us)
     }
 
-    /// Where the step ends that a time is in.
+    /// Returns the end of the step that contains a time.
     const fn next(&self, us: u64) -> u64 {
         if us < self.from_us {
             return self.from_us;
@@ -263,7 +266,7 @@ impl Run {
         if next > self.end_us { self.end_us } else { next }
     }
 
-    /// Takes what comes within a step.
+    /// Serves the arrivals of a part of a step.
     fn take(&mut self, piece: Part) {
         self.idle_until(piece.start_us);
         let from_us = self.fluid.free_us().max(piece.start_us);
@@ -289,7 +292,7 @@ impl Run {
         self.look(to_us);
     }
 
-    /// Earns credits while nothing is asked for, and looks at them at the end of each step.
+    /// Earns credits while nothing arrives, and reads them at the end of each step.
     fn idle_until(&mut self, us: u64) {
         while self.fluid.free_us() < us {
             let from_us = self.fluid.free_us();
@@ -299,7 +302,7 @@ impl Run {
         }
     }
 
-    /// Credits at this time are those of the step that ends with it or has it.
+    /// Records the credits at a time in the step that ends then or contains it.
     fn look(&mut self, us: u64) {
         let balances = self.balances();
         if us <= self.from_us {
@@ -309,7 +312,7 @@ impl Run {
         }
     }
 
-    /// What is served from one time to another, in the steps between them.
+    /// Distributes the amount served between two times over the steps between them.
     fn spread(&mut self, from: u64, to: u64, amount: Amount, waited_us: &[u64; LIMITS_MAX]) {
         let length = to.saturating_sub(from);
         let (mut at, mut done, mut waited) = (from, Amount::default(), [0; LIMITS_MAX]);
@@ -336,11 +339,11 @@ impl Run {
         let all: u64 = added.iter().sum();
         let binding = added.iter().enumerate().max_by_key(|(_, us)| **us);
         let Some(&limit) = binding.and_then(|(place, _)| self.limits.get(place)) else { return };
-        // A microsecond is rounding.
+        // A microsecond is a rounding error.
         if all <= 1 {
             return;
         }
-        // Who was late at first has caught up at some time; who was not has become late.
+        // If requests waited at the start, the queue has ended since; otherwise it has begun.
         let (start_us, end_us) =
             if was_late { (from, from + all) } else { (to.saturating_sub(all), to) };
         match &mut self.open {
@@ -370,7 +373,7 @@ impl Run {
         for step in &mut self.steps {
             queue = queue.plus(step.asked).minus(step.served);
             step.queue = queue;
-            // While requests wait that came before, nobody looks.
+            // Credits are not read while earlier requests wait.
             for (balance, before) in step.balances_ppm.iter_mut().zip(&mut balances) {
                 *balance = balance.or(*before);
                 *before = *balance;
@@ -388,16 +391,16 @@ impl Run {
     }
 }
 
-/// From times of a demand, which has no gaps, to those of the trace's clock, and back.
+/// Converts times of a demand, which has no gaps, to those of the trace's clock, and back.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Times {
-    /// Where a stretch without gaps begins: in microseconds of the demand, in milliseconds of the
-    /// trace.
+    /// Start of each stretch without gaps: in microseconds of the demand, and in milliseconds of
+    /// the trace.
     stretches: Vec<(u64, u64)>,
 }
 
 impl Times {
-    /// Those of a trace.
+    /// Creates the conversion for a trace.
     #[must_use]
     pub fn of(trace: &Trace) -> Self {
         let (mut stretches, mut at_us, mut end_ms) = (Vec::new(), 0_u64, None);
@@ -411,7 +414,7 @@ impl Times {
         Self { stretches }
     }
 
-    /// The trace's time in milliseconds.
+    /// Returns the trace's time in milliseconds.
     #[must_use]
     pub fn ms(&self, at_us: u64) -> u64 {
         let after = self.stretches.partition_point(|(start_us, _)| *start_us <= at_us);
@@ -420,7 +423,7 @@ impl Times {
             .map_or(at_us / 1_000, |(start_us, ms)| ms.saturating_add((at_us - start_us) / 1_000))
     }
 
-    /// The demand's time in microseconds. All of a gap is the time after it.
+    /// Returns the demand's time in microseconds. All times in a gap become the time after it.
     #[must_use]
     pub fn us(&self, at_ms: u64) -> u64 {
         let after = self.stretches.partition_point(|(_, ms)| *ms <= at_ms);

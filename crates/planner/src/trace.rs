@@ -1,9 +1,9 @@
-//! The normal form of a workload: what a volume was asked for, interval by interval.
+//! The common form of a workload: the demand on a volume, interval by interval.
 //!
-//! Whatever a file says (counters, sums, means), an [`Interval`] has the *amounts* of its span: how
-//! many requests, how many bytes. What a file does not say is absent, never zero: a span without an
-//! interval is a gap. [`Columns`] says how each amount was come by, because a mean of a minute and
-//! a count of a second are not the same evidence.
+//! Whatever a file has (counters, sums, means), an [`Interval`] has the *amounts* of its span: the
+//! number of requests, the bytes. Data that a file lacks is absent, never zero: a span without an
+//! interval is a gap. [`Columns`] has the origin of each amount, because a mean of a minute is
+//! weaker evidence than a count of a second.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,25 +12,25 @@ use evenkeel_core::qos::pacing::CountingRule;
 
 use crate::spread::Share;
 
-/// The most intervals of one trace: a month of seconds.
+/// Maximum number of intervals of one trace: a month of seconds.
 pub const INTERVALS_MAX: usize = 2_700_000;
-/// The most milliseconds of a trace: 30 years. What is longer was not recorded.
+/// Maximum length of a trace, in milliseconds: 30 years. A longer one was not recorded.
 pub const LENGTH_MS_MAX: u64 = 1_000_000_000_000;
-/// The most requests of a trace: a month at 3.8 million a second.
+/// Maximum number of requests of a trace: a month at 3.8 million per second.
 pub const REQUESTS_MAX: u64 = 10_000_000_000_000;
-/// The most bytes of a trace: an exabyte.
+/// Maximum number of bytes of a trace: an exabyte.
 pub const BYTES_MAX: u64 = 1_000_000_000_000_000_000;
-/// The most sizes that are told apart.
+/// Maximum number of different sizes.
 pub const SIZES_MAX: usize = 64;
 
-/// What one volume was asked for.
+/// The demand on one volume.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Trace {
     /// Its name where it was recorded: the id of a volume, the name of a device.
     pub name: String,
-    /// What the times are counted from.
+    /// The start of its times.
     pub clock: Clock,
-    /// How the amounts were come by.
+    /// The origin of the amounts.
     pub columns: Columns,
     /// The intervals, by start. They do not overlap.
     pub intervals: Vec<Interval>,
@@ -38,20 +38,20 @@ pub struct Trace {
     pub source: SourceLimits,
     /// Requests by their size in bytes, if each request was seen. At most [`SIZES_MAX`] sizes.
     pub sizes: Option<Sizes>,
-    /// What was assumed, left out or is missing, for the reader of the answer.
+    /// Assumptions, omissions and missing data, for the reader of the answer.
     pub notes: Vec<Note>,
 }
 
-/// What the times of a trace are counted from.
+/// The start of a trace's times.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Clock {
     /// 1970-01-01T00:00:00Z.
     Unix,
-    /// The beginning of the recording, whenever that was.
+    /// The unknown start of the recording.
     Elapsed,
 }
 
-/// How an amount was come by.
+/// The origin of an amount.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// The difference of a counter.
@@ -64,7 +64,7 @@ pub enum Kind {
     Maximum,
 }
 
-/// How each amount of a trace was come by; `None` if no interval has it.
+/// The origin of each amount of a trace; `None` if no interval has it.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Columns {
     /// [`Interval::reads`], [`Interval::writes`].
@@ -77,10 +77,10 @@ pub struct Columns {
     pub queue: Option<Kind>,
 }
 
-/// What happened in one span of time.
+/// The amounts of one span of time.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Interval {
-    /// Its beginning, in milliseconds by the trace's clock.
+    /// Its start, in milliseconds by the trace's clock.
     pub start_ms: u64,
     /// Its length in milliseconds, not zero.
     pub length_ms: u64,
@@ -94,23 +94,23 @@ pub struct Interval {
     pub write_bytes: u64,
     /// Nanoseconds from arrival to answer, of all reads together.
     pub read_ns: Option<u64>,
-    /// The same of all writes.
+    /// Nanoseconds from arrival to answer, of all writes together.
     pub write_ns: Option<u64>,
     /// Milliseconds without any request.
     pub idle_ms: Option<u64>,
-    /// The mean number of requests that were waiting or served, in thousandths.
+    /// Mean number of requests that wait or are served, in thousandths.
     pub queued_milli: Option<u64>,
-    /// Credits that were left, in millionths of what can be saved.
+    /// Credits that were left, in millionths of the maximum.
     pub balance_ppm: Option<u32>,
     /// Bytes in use by the file system.
     pub used_bytes: Option<u64>,
-    /// Whether a limit of the source delayed requests: then more was wanted than the amounts say.
+    /// Whether a limit of the source delayed requests. Then more was wanted than the amounts show.
     pub is_censored: Option<bool>,
-    /// The amounts that are not known. They are 0 here, and may have been more.
+    /// The unknown amounts. They are 0 here, and may have been more.
     pub unknown: Amounts,
 }
 
-/// Some of the four amounts of an interval.
+/// A subset of the four amounts of an interval.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Amounts(u8);
 
@@ -131,54 +131,54 @@ impl Amounts {
     pub const ALL: Self = Self::REQUESTS.or(Self::BYTES);
     const NONE: Self = Self(0);
 
-    /// Those of either.
+    /// Returns the amounts of either.
     #[must_use]
     pub const fn or(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Those of both.
+    /// Returns the amounts of both.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 
-    /// Those that another has not.
+    /// Returns the amounts that another lacks.
     #[must_use]
     pub const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
 
-    /// Whether there is none.
+    /// Returns whether there is none.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 }
 
-/// The limits where a trace was recorded.
+/// The limits of the source of a trace.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct SourceLimits {
-    /// Counted I/Os a second.
+    /// Counted I/Os per second.
     pub iops: Option<u64>,
-    /// Counted bytes a second.
+    /// Counted bytes per second.
     pub bytes_per_second: Option<u64>,
-    /// Counted I/Os a second that are left without credits, where there are credits of them.
+    /// Counted I/Os per second without credits, if there are credits for them.
     pub earned_iops: Option<u64>,
-    /// The same of counted bytes.
+    /// Counted bytes per second without credits, if there are credits for them.
     pub earned_bytes_per_second: Option<u64>,
-    /// How requests count for these limits.
+    /// The counting of requests for these limits.
     pub counting: Option<Counting>,
     /// Capacity in bytes.
     pub capacity: Option<u64>,
 }
 
-/// How requests count for the limits of equal volumes that share them.
+/// The counting of requests for the limits of equal volumes that share them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Counting {
-    /// How each volume counts.
+    /// The counting rule of each volume.
     pub rule: CountingRule,
-    /// What the one gets of them that gets the most.
+    /// The share of the volume that gets the most.
     pub share: Share,
 }
 
@@ -191,30 +191,30 @@ pub struct Sizes {
     pub writes: BTreeMap<u32, u64>,
 }
 
-/// Something the reader of the answer has to know of a trace.
+/// Information about a trace for the reader of the answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Note {
-    /// Nothing is known from `start_ms` for `length_ms`.
+    /// The time from `start_ms` for `length_ms` is unknown.
     Gap {
-        /// The beginning, by the trace's clock.
+        /// Its start in milliseconds, by the trace's clock.
         start_ms: u64,
-        /// The length.
+        /// Its length in milliseconds.
         length_ms: u64,
     },
-    /// Something was assumed or left out; a sentence.
+    /// A sentence about an assumption or an omission.
     Remark(String),
 }
 
-/// A trace whose intervals overlap, are empty, or are too many.
+/// The reason why intervals are not a trace.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Malformed {
-    /// An interval of no length, at this time.
+    /// An interval without length, at this time.
     Empty(u64),
     /// Two intervals overlap at this time.
     Overlap(u64),
     /// There are more than [`INTERVALS_MAX`].
     TooMany,
-    /// It is longer, or has more requests or bytes, than a disk can have.
+    /// It is longer, or has more requests or bytes, than is possible for a disk.
     Impossible,
 }
 
@@ -240,19 +240,19 @@ impl fmt::Display for Malformed {
 impl std::error::Error for Malformed {}
 
 impl Interval {
-    /// The first millisecond after it.
+    /// Returns the first millisecond after it.
     #[must_use]
     pub const fn end_ms(&self) -> u64 {
         self.start_ms.saturating_add(self.length_ms)
     }
 
-    /// All requests.
+    /// Returns the number of all requests.
     #[must_use]
     pub const fn requests(&self) -> u64 {
         self.reads.saturating_add(self.writes)
     }
 
-    /// All bytes.
+    /// Returns the number of all bytes.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.read_bytes.saturating_add(self.write_bytes)
@@ -260,10 +260,10 @@ impl Interval {
 }
 
 impl Trace {
-    /// A trace of these intervals, in any order. Gaps between them become notes.
+    /// Creates a trace of these intervals, in any order. Gaps between them become notes.
     ///
     /// # Errors
-    /// [`Malformed`].
+    /// Returns [`Malformed`] if they overlap, are empty, or exceed a maximum.
     pub fn new(
         name: impl Into<String>,
         clock: Clock,
@@ -299,9 +299,9 @@ impl Trace {
         Ok(Self { name: name.into(), clock, columns, intervals, source, sizes, notes })
     }
 
-    /// The intervals of which an amount is not known that other intervals have: more may have been
-    /// asked for in them. Where a direction had no request, it had no byte, either: CloudWatch has
-    /// no point for these bytes on Xen instances.
+    /// Returns the intervals with an unknown amount that other intervals have: more may have been
+    /// wanted in them. If a direction had no requests, it had no bytes, either: CloudWatch has no
+    /// point for these bytes on Xen instances.
     pub fn partial(&self) -> impl Iterator<Item = &Interval> {
         let mut nowhere = Amounts::ALL;
         for interval in &self.intervals {
@@ -321,14 +321,14 @@ impl Trace {
         })
     }
 
-    /// Milliseconds of all intervals together, without the gaps.
+    /// Returns the length of all intervals together without the gaps, in milliseconds.
     #[must_use]
     pub fn known_ms(&self) -> u64 {
         self.intervals.iter().map(|interval| interval.length_ms).sum()
     }
 
-    /// The length of the longest interval in which something happened: the resolution that can be
-    /// relied on. An interval in which nothing happened is the same in each of its seconds.
+    /// Returns the length of the longest interval with requests, in milliseconds: the reliable
+    /// resolution. An idle interval is the same in each of its seconds.
     #[must_use]
     pub fn resolution_ms(&self) -> u64 {
         let busy = |interval: &&Interval| interval.requests() > 0 || interval.bytes() > 0;

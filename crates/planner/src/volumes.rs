@@ -1,4 +1,4 @@
-//! A list of volumes in CSV: what `evenkeel volume ls -o csv` prints, or what somebody plans.
+//! Reads a list of volumes in CSV: the output of `evenkeel volume ls -o csv`, or planned volumes.
 
 #[cfg(test)]
 mod tests;
@@ -12,15 +12,15 @@ use evenkeel_core::volume::{
 use crate::quantity::{self, Measure};
 use crate::read::{Broken, Lines, cells, refuse_twice, skip_mark};
 
-/// The most volumes of a list, with what `count` says.
+/// Maximum number of volumes in a list, including those of `count`.
 pub const VOLUMES_MAX: usize = 100_000;
 
 /// A volume of a list.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Listed {
-    /// Its id, or what somebody calls it.
+    /// Its id, or a name.
     pub name: String,
-    /// What it is.
+    /// Its type and size.
     pub spec: VolumeSpec,
 }
 
@@ -34,7 +34,7 @@ const COUNT: [&str; 1] = ["count"];
 
 const COLUMNS: [&[&str]; 6] = [&NAME, &TYPE, &GIB, &IOPS, &MIBPS, &COUNT];
 
-/// The places of the columns; others are not looked at.
+/// The indices of the columns. Others are ignored.
 struct Columns {
     name: Option<usize>,
     volume_type: usize,
@@ -44,11 +44,11 @@ struct Columns {
     count: Option<usize>,
 }
 
-/// Reads a list. The first line names the columns: `type` and `gib` must be there; `volume`,
-/// `iops`, `mib_s` and `count` may be.
+/// Reads a list. The first line has the titles of the columns: `type` and `gib` are mandatory;
+/// `volume`, `iops`, `mib_s` and `count` are optional.
 ///
 /// # Errors
-/// [`Broken`], with the line, what is there and what is expected.
+/// Returns [`Broken`] with the line, the text found and the expected one.
 pub fn read(input: &mut dyn BufRead, rules: &Rules) -> Result<Vec<Listed>, Broken> {
     skip_mark(input)?;
     let mut lines = Lines::new(input);
@@ -70,11 +70,11 @@ pub fn read(input: &mut dyn BufRead, rules: &Rules) -> Result<Vec<Listed>, Broke
     }
 }
 
-/// A volume as a list shows it: with what it has, also where that is not sold but follows from its
-/// size.
+/// Resolves a volume as a list shows it: with its IOPS and throughput, even if they are not sold
+/// but follow from its size.
 ///
 /// # Errors
-/// [`InvalidSpec`] if the rules have no such volume.
+/// Returns [`InvalidSpec`] if the rules have no such volume.
 pub fn resolve(rules: &Rules, shown: VolumeRequest) -> Result<VolumeSpec, InvalidSpec> {
     let VolumeRequest { volume_type, size_gib, iops, throughput_mibps, .. } = shown;
     let of_type = rules.of(volume_type);
@@ -120,7 +120,7 @@ impl Columns {
         })
     }
 
-    /// The volumes of one line.
+    /// Reads the volumes of one line.
     fn volumes(
         &self,
         number: u64,

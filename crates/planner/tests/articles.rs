@@ -1,5 +1,5 @@
-//! Published articles about provisioned IOPS, recomputed: their credits, prices and durability, the
-//! slips in them, and their conclusions as plans. `docs/experiments/README.md` describes them.
+//! Published articles about provisioned IOPS, recomputed: their credits, prices and durability,
+//! their errors, and their conclusions as plans. `docs/experiments/README.md` describes them.
 #![allow(clippy::unwrap_used)] // a test may panic
 #![allow(clippy::inconsistent_digit_grouping)] // dollars and cents
 
@@ -13,7 +13,7 @@ use evenkeel_planner::spread::Spread;
 const S: u64 = 1_000_000;
 const CENT: u64 = 10_000;
 
-/// Rules and prices of a day.
+/// Returns the rules and prices of a day.
 fn space(date: &str, types: &[VolumeType], volumes_max: u32) -> Space {
     let date: Date = date.parse().unwrap();
     Space {
@@ -37,7 +37,7 @@ fn layout(
     Layout { volumes, ..Layout::one(space.rules.resolve(&request).unwrap()) }
 }
 
-/// So many requests of 4 KiB, evenly in so many seconds.
+/// Returns a demand of requests of 4 KiB, evenly distributed over `seconds`.
 fn evenly(requests: u64, seconds: u64) -> Demand {
     let span = Span {
         start_us: 0,
@@ -49,7 +49,7 @@ fn evenly(requests: u64, seconds: u64) -> Demand {
     Demand { spans: vec![span], length_us: seconds * S, held_back: None }
 }
 
-/// Milliseconds that a layout takes for requests that wait from the beginning.
+/// Returns the milliseconds that a layout takes for requests that all wait from the start.
 fn takes_ms(space: &Space, layout: &Layout, requests: u64) -> u64 {
     search::replay(space, &evenly(requests, 1), layout).1.end_us / 1_000
 }
@@ -71,12 +71,12 @@ fn cents(space: &Space, layout: &Layout) -> u64 {
     total / CENT
 }
 
-/// gp2 and gp3, single and five-way, on btrfs (2021): what credits carry.
+/// gp2 and gp3, single and five-way, on btrfs (2021): the rates that credits carry.
 #[test]
 fn the_credits_of_gp2_carry_what_the_article_says() {
     let space = space("2021-06-01", &[], 1);
     let gp2 = |volumes, gib| layout(&space, (volumes, VolumeType::Gp2, gib), None, None);
-    // The burst's length to the second: at the burst's rate nothing waits until then.
+    // The length of the burst, to the second: at the burst's rate nothing waits until then.
     for (layout, iops, until_s) in [
         (gp2(1, 500), 3_000, 3_600),
         (gp2(1, 100), 3_000, 2_000),
@@ -106,7 +106,7 @@ fn the_credits_of_gp2_carry_what_the_article_says() {
     }
     let gp3 = layout(&space, (1, VolumeType::Gp3, 500), None, None);
     assert_eq!(takes_ms(&space, &gp3, 12_000_000), 4_000_000);
-    // 2,000 GiB earn 6,000 a second and use no credits; 1,000 GiB earn as much as a burst.
+    // 2,000 GiB earn 6,000 per second and use no credits; 1,000 GiB earn as much as a burst.
     let day = evenly(6_000 * 86_400, 86_400);
     assert_eq!(search::replay(&space, &day, &gp2(1, 2_000)).1.waited_us(), 0);
     let day = evenly(3_000 * 86_400, 86_400);
@@ -115,7 +115,7 @@ fn the_credits_of_gp2_carry_what_the_article_says() {
     assert!(search::replay(&space, &day, &gp2(1, 999)).1.least_ppm[0] < 1_000_000);
 }
 
-/// The prices of the article, and those in which it errs.
+/// The prices of the article, and its errors in them.
 #[test]
 fn the_prices_of_the_article_and_its_slips() {
     let space = space("2021-06-01", &[], 1);
@@ -141,11 +141,11 @@ fn the_prices_of_the_article_and_its_slips() {
     assert_eq!((at_list_price, gp3(16_000, 1_000)), (75_00, 140_00));
     let rounded_cents = 40_00 + 85 * 40_96 / 100;
     assert_eq!((rounded_cents, rounded_cents + 65_00), (74_81, 139_81), "74.816 and 139.816");
-    // An IOPS costs half a cent and not a twentieth of one: 12,000 of them are 60 USD.
+    // An IOPS costs half a cent, not a twentieth of one: 12,000 of them are 60 USD.
     assert_eq!(gp3(16_000, 1_000) - gp3(4_000, 1_000), 12_000 / 2);
     // For the 50 USD of gp2, gp3 with as much throughput has 4,000 IOPS; it prints 4,015.
     assert_eq!(gp3(4_000, 250), 50_00);
-    // "600 % more" for one io1 than for five gp3 comes out with no IOPS that it names.
+    // "600 % more" for one io1 than for five gp3 does not follow from any IOPS that it names.
     let five = cents(&space, &layout(&space, (5, VolumeType::Gp3, 100), None, None));
     assert_eq!(five, 40_00);
     let more_percent = [3_000, 5_000, 18_000]
@@ -153,7 +153,7 @@ fn the_prices_of_the_article_and_its_slips() {
     assert_eq!(more_percent, [543, 868, 2_981]);
 }
 
-/// Its conclusion: five small gp3 beside one io1; and what it leaves out.
+/// Its conclusion: five small gp3 compared with one io1; and the alternatives that it leaves out.
 #[test]
 fn five_of_gp3_are_cheaper_than_one_io1_and_less_durable() {
     let space = space("2021-06-01", &[VolumeType::Gp3, VolumeType::Io1, VolumeType::Io2], 5);
@@ -168,13 +168,13 @@ fn five_of_gp3_are_cheaper_than_one_io1_and_less_durable() {
     let (io1, io2) = (best(VolumeType::Io1, 1), best(VolumeType::Io2, 1));
     assert_eq!(found.first().unwrap(), five);
     let usd = |it: &Found| it.total() / 1_000_000;
-    // One gp3 with 12,000 IOPS more does it, too; the article compares five with io1 alone.
+    // One gp3 with 12,000 more IOPS suffices, too; the article compares five with io1 only.
     assert_eq!([usd(five), usd(one), usd(io1), usd(io2)], [40, 100, 1_037, 1_037]);
     let loss = |it: &Found| it.layout.loss_ppb(space.rules).unwrap();
     // Lost within a year, of a billion: 0.5 to 1 %, 0.1 to 0.2 %, 0.001 %.
     assert_eq!(loss(five), (4_990_010, 9_960_080));
     assert_eq!((loss(io1), loss(io2)), ((1_000_000, 2_000_000), (10_000, 10_000)));
-    // A hot set on one device, of a file system that does not stripe, has 3,000 IOPS.
+    // A hot set on one device, with a file system that does not stripe, has 3,000 IOPS.
     let hot = layout(&space, (1, VolumeType::Gp3, 100), None, None);
     assert_eq!(takes_ms(&space, &hot, 15_000 * 4_000), 5 * 4_000_000);
     assert_eq!(takes_ms(&space, &five.layout, 15_000 * 4_000), 4_000_000);
@@ -200,7 +200,7 @@ fn too_large_a_gp2_is_cheaper_than_io1() {
     let day = evenly(1_500 * 86_400, 86_400);
     let found = search::cheapest(&space, &day, &wanted(200));
     let [gp2, io1] = found.as_slice() else { panic!("two types") };
-    // A day's credits spare 21 GiB of 500; for a month, hardly one.
+    // A day's credits save 21 GiB of 500; for a month, hardly one.
     assert_eq!((gp2.layout.each.size_gib, gp2.total() / CENT), (480, 48_00));
     let month = evenly(1_500 * 86_400 * 30, 86_400 * 30);
     let found = search::cheapest(&space, &month, &wanted(200));

@@ -1,5 +1,5 @@
-//! Every form has a sample that is read, broken ones whose message says what to do, and no
-//! mutation of either that does harm.
+//! Every format has a sample that is read, and broken samples whose error has a remedy. No mutation
+//! of either does harm.
 
 use evenkeel_planner::read::fio_log::FioLog;
 use evenkeel_planner::read::{Broken, Format, Hints, Read, detect, read};
@@ -10,7 +10,7 @@ fn samples() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("samples")
 }
 
-/// The texts of a folder that are recordings.
+/// Returns the recordings in a folder: their names and texts.
 fn texts_of(folder: &Path) -> Vec<(String, Vec<u8>)> {
     let files = std::fs::read_dir(folder).expect("samples").flatten().map(|entry| entry.path());
     let mut texts: Vec<(String, Vec<u8>)> = files
@@ -27,7 +27,7 @@ fn texts_of(folder: &Path) -> Vec<(String, Vec<u8>)> {
     texts
 }
 
-/// What is known of a sample beside its text.
+/// Returns the information about a sample that its text lacks.
 fn hints_of(name: &str) -> Hints {
     Hints {
         fio_log: FioLog::of_file_name(name),
@@ -37,7 +37,7 @@ fn hints_of(name: &str) -> Hints {
     }
 }
 
-/// Each sample: its form, its traces, and the intervals of the first.
+/// Each sample: its format, the number of its traces, and the number of intervals of the first one.
 const READABLE: &[(&str, Format, usize, usize)] = &[
     ("blkparse.txt", Format::Blkparse, 1, 4),
     ("btrfs.toml", Format::Declared, 1, 4_000),
@@ -115,7 +115,7 @@ fn a_long_line_is_refused_whatever_the_form_has_lines() {
     }
 }
 
-/// What can be done to a text.
+/// A mutation of a text.
 #[derive(Clone, Debug)]
 enum Mutation {
     Cut(prop::sample::Index),
@@ -151,7 +151,7 @@ fn mutation() -> impl Strategy<Value = Mutation> {
     ]
 }
 
-/// The numbers of a text: where each begins and ends.
+/// Returns the start and the end of each number in a text.
 fn numbers(text: &[u8]) -> Vec<(usize, usize)> {
     let mut found = Vec::new();
     let mut begin = None;
@@ -209,7 +209,7 @@ fn mutate(text: &[u8], mutation: &Mutation) -> Vec<u8> {
     bytes
 }
 
-/// What holds of the result of any text.
+/// Asserts the properties of the result of any text.
 fn check(result: Read, what: &str) {
     match result {
         Ok(traces) => {
@@ -224,7 +224,7 @@ fn check(result: Read, what: &str) {
         }
         Err(Broken { line, found, expected }) => {
             assert!(!expected.is_empty(), "{what}: nothing expected");
-            // Without a line, the error says of which part of the text it is.
+            // Without a line, the error names the part of the text.
             assert!(line.is_some_and(|line| line > 0) || !found.is_empty(), "{what}: {expected}");
         }
     }

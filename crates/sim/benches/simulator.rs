@@ -1,5 +1,5 @@
-//! How fast virtual time passes: simulated I/Os per second of a volume held to its limit, and
-//! events per second that all checkers together judge.
+//! The speed of virtual time: simulated I/Os per second of a volume at its limit, and events per
+//! second that all checkers together judge.
 //!
 //! `cargo bench -p evenkeel-sim --bench simulator`
 
@@ -9,7 +9,7 @@ use evenkeel_sim::world::run::{self, Method};
 use evenkeel_sim::world::swarm;
 use std::hint::black_box;
 
-/// One volume on an ideal device, for as many I/Os as every other row.
+/// Returns one volume on an ideal device, with the same number of I/Os for every row.
 fn one_volume(iops: u64, depth: u32) -> Scenario {
     let text = format!(
         r#"

@@ -1,22 +1,22 @@
-//! One verdict: a question put to a measurement, and its answer.
+//! One verdict: an expectation and the measurement that is compared with it.
 
 use serde::{Deserialize, Serialize, Serializer};
 
-/// One question put to a measurement, and its answer.
+/// An expectation, and the measurement that is compared with it.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Check {
-    /// What was asked: what was measured, of what and when.
+    /// The figure, in words: its kind, its subject and its time.
     pub name: String,
-    /// What was promised or expected, with its tolerance.
+    /// The promised or expected value, with its tolerance.
     pub expected: String,
-    /// What was measured.
+    /// The measured value.
     pub measured: String,
-    /// The figure, if the question is of one and there was something to measure.
+    /// The measured figure, if the expectation is of a number and it was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<f64>,
-    /// Whether it is as expected.
+    /// Whether the expectation is met.
     pub pass: bool,
-    /// Whether it cannot be known: it is not as expected, and that may be the machine's doing.
+    /// Whether the verdict is open: the expectation is not met, and the machine may be the cause.
     #[serde(default, skip_serializing_if = "is_false")]
     pub undecided: bool,
 }
@@ -27,7 +27,7 @@ const fn is_false(flag: &bool) -> bool {
 }
 
 impl Check {
-    /// A question with an answer in words only.
+    /// Creates a verdict in words only.
     #[must_use]
     pub fn new(
         name: impl Into<String>,
@@ -40,7 +40,8 @@ impl Check {
     }
 }
 
-/// The JSON of `evenkeel.sim/1`: the question is called `what`, and its figure is always there.
+/// Serializes checks for `evenkeel.sim/1`: there `name` is called `what`, and `value` is never left
+/// out.
 pub(crate) fn expectations<S: Serializer>(checks: &[Check], to: S) -> Result<S::Ok, S::Error> {
     #[derive(Serialize)]
     struct Expectation<'a> {

@@ -1,9 +1,10 @@
-//! For tests: the closed loop that experiments share. Clients send again when they are answered, a
-//! device has channels behind one queue, and a server polls its scheduler when that asks for it.
+//! For tests: the closed loop that experiments share. Clients send their next request when one is
+//! answered, a device has channels behind one queue, and a server polls its scheduler when the
+//! scheduler asks for it.
 //!
-//! An experiment implements [`ClosedLoop`]: it owns the schedulers and the clients, and says how
-//! long the device takes. The loop owns the time, the device's queue and what happens later, in a
-//! [`Timeline`] that the experiment keeps for it. [`run_until`](ClosedLoop::run_until) moves time:
+//! An experiment implements [`ClosedLoop`]: it owns the schedulers and the clients, and determines
+//! the service times of the device. The loop has the time, the device's queue and future events, in
+//! a [`Timeline`] that the experiment owns. [`run_until`](ClosedLoop::run_until) advances the time:
 //!
 //! ```text
 //! wake ─▶ events that are due (complete, send) ─▶ poll, if the timer has gone off ─┐
@@ -11,23 +12,23 @@
 //!   └───────────── the earliest of the next event and the timer ◀──────────────────┘
 //! ```
 //!
-//! Everything is deterministic: events of the same time happen in the order in which they were
-//! made, and before a poll of that time. A loop whose scheduler asks for polls at one instant
-//! without end stops.
+//! Everything is deterministic: events of the same time are handled in the order in which they were
+//! created, and before a poll of that time. The loop stops if its scheduler asks for polls at one
+//! instant without end.
 
 use crate::world::events::Heap;
 use evenkeel_core::time::{Duration, Instant};
 use std::collections::VecDeque;
 
-/// Polls in a row that a scheduler may ask for at one instant before time has to pass.
+/// Maximum number of polls that a scheduler may ask for at one instant.
 const POLLS_AT_ONCE_MAX: u32 = 1_024;
 
-/// Time, the device, and what happens later: the state of a [`ClosedLoop`] over pieces `P`.
+/// Time, device and future events: the state of a [`ClosedLoop`] over pieces `P`.
 #[derive(Debug)]
 pub struct Timeline<P> {
     now: Instant,
     events: Heap<Event<P>>,
-    /// At the device, in order of arrival, and not served yet.
+    /// Pieces at the device that wait for a channel, in order of arrival.
     queue: VecDeque<P>,
     channels: u32,
     busy_channels: u32,
@@ -42,14 +43,14 @@ enum Event<P> {
 
 #[derive(Clone, Copy, Debug)]
 struct Timer {
-    /// What the schedulers asked for.
+    /// The time that the schedulers asked for.
     wanted: Instant,
     goes_off: Instant,
 }
 
 impl<P: Copy> Timeline<P> {
-    /// A timeline that begins at `start`, with an idle device that serves `channels` pieces at
-    /// once; [`u32::MAX`] is one where none waits.
+    /// Creates a timeline that begins at `start`, with an idle device that serves `channels` pieces
+    /// at once. With [`u32::MAX`] channels no piece waits.
     #[must_use]
     pub const fn new(start: Instant, channels: u32) -> Self {
         Self {
@@ -62,13 +63,13 @@ impl<P: Copy> Timeline<P> {
         }
     }
 
-    /// The present time.
+    /// Returns the present time.
     #[must_use]
     pub const fn now(&self) -> Instant {
         self.now
     }
 
-    /// Lets time pass up to `at` without anything happening; does nothing if `at` is in the past.
+    /// Advances the time to `at` without handling events; does nothing if `at` is in the past.
     pub fn advance(&mut self, at: Instant) {
         self.now = self.now.max(at);
     }
@@ -83,7 +84,7 @@ impl<P: Copy> Timeline<P> {
         event.into_iter().chain(self.timer.map(|timer| timer.goes_off)).min()
     }
 
-    /// The next piece of the queue, if a channel is free.
+    /// Returns the next piece of the queue if a channel is free, and occupies the channel.
     fn take_channel(&mut self) -> Option<P> {
         if self.busy_channels >= self.channels {
             return None;
@@ -94,46 +95,47 @@ impl<P: Copy> Timeline<P> {
     }
 }
 
-/// An experiment in a closed loop, for tests and benchmarks; see the module's text. The required
-/// methods are called by the loop, the provided ones from `dispatch` on by the experiment and its
-/// owner.
+/// An experiment in a closed loop, for tests and benchmarks; see the module's text. The loop calls
+/// the required methods. The experiment and its owner call the provided ones from `dispatch` on.
 pub trait ClosedLoop {
-    /// What the device serves: a request, or a piece of one.
+    /// The unit of the device's work: a request, or a piece of one.
     type Piece: Copy;
 
-    /// The loop's own state.
+    /// Returns the loop's own state.
     fn timeline(&mut self) -> &mut Timeline<Self::Piece>;
 
-    /// When the schedulers want to be polled at the latest; `None` if they wait for no time.
+    /// Returns the latest time of the next poll; `None` if the schedulers wait for no time.
     fn poll_timeout(&self) -> Option<Instant>;
 
     /// Polls the schedulers.
     fn poll(&mut self, now: Instant);
 
-    /// The next piece that a scheduler gives to the device, until there is none.
+    /// Returns the next piece that a scheduler gives to the device, until there is none.
     fn poll_output(&mut self, now: Instant) -> Option<Self::Piece>;
 
-    /// How long the device takes for a piece whose service begins now.
+    /// Returns the service time of a piece whose service begins now.
     fn service(&mut self, now: Instant, piece: &Self::Piece) -> Duration;
 
-    /// The device is done with a piece, and has begun the next one of its queue.
+    /// Handles the completion of a piece. The device has begun the next one of its queue.
     fn complete(&mut self, now: Instant, piece: Self::Piece);
 
-    /// The time of a [`Timeline::send_at`] has come.
+    /// Handles the time of a [`Timeline::send_at`].
     fn send(&mut self, _now: Instant, _number: u32) {}
 
-    /// When a server wakes up that is to wake up at `at`. It handles nothing before.
+    /// Returns the time at which a server wakes up that is to wake up at `at`. It handles nothing
+    /// before.
     fn wake(&mut self, at: Instant) -> Instant {
         at
     }
 
-    /// How late a timer goes off that is set now; completions are handled on time all the same.
+    /// Returns the lateness of a timer that is set now. Completions are handled on time all the
+    /// same.
     fn timer_lateness(&mut self) -> Duration {
         Duration::ZERO
     }
 
-    /// Gives the device what the schedulers dispatch. The loop does so after each of its calls, an
-    /// experiment does after calls of its own to a scheduler.
+    /// Gives the device the pieces that the schedulers dispatch. The loop does so after each of its
+    /// calls; an experiment must do so after its own calls of a scheduler.
     fn dispatch(&mut self) {
         let now = self.timeline().now;
         while let Some(piece) = self.poll_output(now) {
@@ -142,7 +144,7 @@ pub trait ClosedLoop {
         }
     }
 
-    /// Begins the service of what has a channel.
+    /// Begins the service of pieces while channels are free.
     fn serve(&mut self) {
         while let Some(piece) = self.timeline().take_channel() {
             let now = self.timeline().now;
@@ -151,7 +153,8 @@ pub trait ClosedLoop {
         }
     }
 
-    /// Sets the timer to what the schedulers ask for. One that stays the same keeps its lateness.
+    /// Sets the timer to the time that the schedulers ask for. An unchanged timer keeps its
+    /// lateness.
     fn set_timer(&mut self) {
         let wanted = self.poll_timeout();
         if wanted == self.timeline().timer.map(|timer| timer.wanted) {
@@ -164,8 +167,8 @@ pub trait ClosedLoop {
         self.timeline().timer = timer;
     }
 
-    /// Goes to the next time before `end` at which something happens, and handles it. `false` if
-    /// there is none, or if a scheduler asks for polls at one instant without end.
+    /// Advances to the next event or timer before `end`, and handles it. Returns `false` if there
+    /// is none, or if a scheduler asks for polls at one instant without end.
     fn step(&mut self, end: Instant) -> bool {
         self.set_timer();
         let Some(next) = self.timeline().next_at().filter(|next| *next < end) else { return false };
@@ -198,7 +201,7 @@ pub trait ClosedLoop {
         false
     }
 
-    /// Handles all that happens before `end`, and lets time pass up to it.
+    /// Handles all events before `end`, and advances the time to it.
     fn run_until(&mut self, end: Instant) {
         while self.step(end) {}
         self.timeline().advance(end);
@@ -209,7 +212,7 @@ pub trait ClosedLoop {
 mod tests {
     use super::*;
 
-    /// Pieces of 10 ns each, given out at time zero.
+    /// Pieces of 10 ns each, dispatched at time zero.
     struct Pieces {
         timeline: Timeline<u32>,
         waiting: u32,

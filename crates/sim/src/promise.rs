@@ -1,4 +1,4 @@
-//! What was promised for a volume, and what it means for one workload.
+//! The promise of a volume, and its limits for one workload.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use evenkeel_core::qos::pacing::{Balances, CountingRule, Limit, Pacing};
 use crate::text;
 use crate::workload::{Pattern, Workload};
 
-/// What is limited.
+/// A limited dimension.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Dimension {
     /// Counted I/Os.
@@ -16,15 +16,15 @@ pub enum Dimension {
     Bytes,
 }
 
-/// A balance that pays for a burst. The balance at the start of the load is known between two
-/// bounds, because some time passes between setting or reading it and the first I/O.
+/// A balance that pays for a burst. At the start of the load it is known between two bounds,
+/// because some time passes between setting or reading it and the first I/O.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CreditPlan {
-    /// Units earned per second; the rate that remains when the balance is gone.
+    /// Units earned per second; the rate that remains when the balance is spent.
     pub refill_per_second: u64,
-    /// The smallest balance that the volume can have had at the start of the load.
+    /// Smallest possible balance at the start of the load.
     pub balance_min: u64,
-    /// The largest.
+    /// Largest possible balance at the start of the load.
     pub balance_max: u64,
 }
 
@@ -33,20 +33,20 @@ pub struct CreditPlan {
 pub struct Rate {
     /// Units per second: the provisioned rate, or the burst rate of a type with credits.
     pub per_second: u64,
-    /// Present on types that burst.
+    /// The credits of a type that bursts.
     pub credit: Option<CreditPlan>,
 }
 
-/// What was promised for one volume.
+/// The promise of one volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Promise {
-    /// In counted I/Os; `None` promises no limit.
+    /// Rate in counted I/Os; `None` promises no limit.
     pub operations: Option<Rate>,
-    /// In bytes; `None` promises no limit.
+    /// Rate in bytes; `None` promises no limit.
     pub bytes: Option<Rate>,
     /// Time's worth of tokens that an idle volume may save, in milliseconds.
     pub tolerance_ms: u32,
-    /// How requests are counted.
+    /// The rule by which requests are counted.
     pub counting: CountingRule,
 }
 
@@ -54,17 +54,17 @@ pub struct Promise {
 /// counted I/O or bytes, such that one request of the workload costs the whole number `cost`.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
-    /// What is limited.
+    /// The limited dimension.
     pub dimension: Dimension,
-    /// Units per second at most.
+    /// Maximum units per second.
     pub rate: u128,
-    /// Units that one request of the workload costs.
+    /// Units of one request of the workload.
     pub cost: u128,
-    /// Present if the rate ends when the credits do.
+    /// The credits, if the rate ends when they are spent.
     pub credit: Option<LoadCredit>,
     /// Time's worth of tokens that an idle volume may save, in milliseconds.
     pub tolerance_ms: u32,
-    /// As promised, for printing.
+    /// The promised rate, for printing.
     per_second: u64,
 }
 
@@ -73,13 +73,13 @@ pub struct Load {
 pub struct LoadCredit {
     /// Units earned per second.
     pub refill: u128,
-    /// The smallest balance at the start of the load.
+    /// Smallest balance at the start of the load.
     pub balance_min: u128,
-    /// The largest.
+    /// Largest balance at the start of the load.
     pub balance_max: u128,
 }
 
-/// This workload cannot say whether the promise was kept; the text says why.
+/// The workload cannot show whether the promise was kept; the text has the reason.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Unjudgeable(pub String);
 
@@ -92,8 +92,8 @@ impl fmt::Display for Unjudgeable {
 impl std::error::Error for Unjudgeable {}
 
 impl Promise {
-    /// The promise that a volume's pacing makes. `balances` are those at the start of the load;
-    /// where one is not given, the bucket is full.
+    /// Returns the promise of a volume's pacing. `balances` are those at the start of the load; a
+    /// missing balance is full.
     #[must_use]
     pub fn from_pacing(pacing: &Pacing, balances: Balances) -> Self {
         let rate = |limit: Limit, balance: Option<u64>| Rate {
@@ -116,7 +116,8 @@ impl Promise {
         }
     }
 
-    /// A steady promise in I/Os, counted as SSD types count, with the default tolerance.
+    /// Returns a steady promise in I/Os, with the counting rule of SSD types and the default
+    /// tolerance.
     #[must_use]
     pub fn iops(per_second: u64) -> Self {
         Self {
@@ -127,8 +128,8 @@ impl Promise {
         }
     }
 
-    /// The same promise when up to `delay_ms` may have passed since its balances were known: what
-    /// may have been earned meanwhile widens the bounds.
+    /// Widens the bounds of the balances by the credits that may have been earned since they were
+    /// known: in up to `delay_ms`.
     #[must_use]
     pub fn started_within(mut self, delay_ms: u64) -> Self {
         for rate in [&mut self.operations, &mut self.bytes].into_iter().flatten() {
@@ -141,7 +142,7 @@ impl Promise {
         self
     }
 
-    /// The same promise with these balances; where one is not given, it stays as it was.
+    /// Sets these balances. A missing one does not change.
     #[must_use]
     pub fn with_balances(mut self, balances: Balances) -> Self {
         let set = |rate: &mut Option<Rate>, balance: Option<u64>| {
@@ -155,14 +156,15 @@ impl Promise {
         self
     }
 
-    /// Which limit a workload meets first; `None` if it meets none, or now this and now that.
+    /// Returns the limit that a workload reaches first; `None` if it reaches none, or now one and
+    /// now another.
     #[must_use]
     pub fn binds(&self, workload: &Workload) -> Option<Dimension> {
         Some(self.loads(workload).ok()?.first()?.dimension)
     }
 
-    /// Requests a second that a workload may make while credits last, and for ever; `None` without
-    /// a limit.
+    /// Returns the requests per second that a workload can make while credits last, and without
+    /// them; `None` without a limit.
     #[must_use]
     pub fn rates_of(&self, workload: &Workload) -> Option<(f64, f64)> {
         let loads = self.loads(workload).ok()?;
@@ -170,13 +172,13 @@ impl Promise {
         Some((load.iops(load.rate), load.iops(load.sustained())))
     }
 
-    /// The dimensions under a workload, the one that binds first.
+    /// Returns the limited dimensions for a workload. The one that it reaches first is the first.
     pub fn loads(&self, workload: &Workload) -> Result<Vec<Load>, Unjudgeable> {
         let mut loads = Vec::with_capacity(2);
         if let Some(rate) = &self.operations {
             let unit = u128::from(self.counting.unit_bytes.max(1));
-            // Merged sequential requests share a counted I/O: one costs a fraction, so count
-            // fractions.
+            // Merged sequential requests share a counted I/O, so that one costs a fraction. The
+            // units are such fractions.
             let (scale, cost) = if self.merges(workload) {
                 (unit, u128::from(workload.block_bytes))
             } else {
@@ -206,14 +208,14 @@ impl Promise {
         Ok(loads)
     }
 
-    /// Whether neighbouring requests of this workload are counted together.
+    /// Returns whether adjacent requests of this workload are counted together.
     fn merges(&self, workload: &Workload) -> bool {
         workload.pattern == Pattern::Sequential
             && workload.block_bytes >= self.counting.merge_bytes_min
             && workload.block_bytes < self.counting.unit_bytes
     }
 
-    /// Bytes that the byte limit is charged for one request.
+    /// Returns the bytes that the byte limit is charged for one request.
     fn bytes_charged(&self, workload: &Workload) -> u128 {
         let block = u128::from(workload.block_bytes);
         if !self.counting.charge_whole_units || self.merges(workload) {
@@ -234,7 +236,8 @@ impl Promise {
             return Err(Unjudgeable(format!("the promised rate of {dimension} is zero")));
         }
         let units = |value: u64| u128::from(value) * scale;
-        // A refill as fast as the rate never lets the balance fall: that is a steady rate.
+        // If credits are refilled at the rate or faster, the balance never falls, and the rate is
+        // steady.
         let credit = rate.credit.filter(|credit| credit.refill_per_second < rate.per_second);
         Ok(Load {
             dimension,
@@ -252,24 +255,24 @@ impl Promise {
 }
 
 impl Load {
-    /// The rate that lasts: after the credits, or always.
+    /// Returns the rate that lasts: the refill rate of credits, or without credits the rate.
     pub fn sustained(&self) -> u128 {
         self.credit.map_or(self.rate, |credit| credit.refill)
     }
 
-    /// A rate in units as requests of the workload per second.
+    /// Converts a rate in units to requests of the workload per second.
     pub fn iops(&self, rate: u128) -> f64 {
         rate as f64 / self.cost as f64
     }
 
-    /// The rate as it was promised.
+    /// Returns the promised rate as text.
     pub fn rate_text(&self) -> String {
         self.dimension.rate_text(self.per_second)
     }
 }
 
 impl Dimension {
-    /// A rate of this dimension with its unit.
+    /// Formats a rate of this dimension with its unit.
     #[must_use]
     pub fn rate_text(self, per_second: u64) -> String {
         match self {
@@ -289,8 +292,8 @@ impl fmt::Display for Dimension {
 }
 
 impl fmt::Display for Promise {
-    /// `3,000 IOPS, 125 MiB/s`; with credits `3,000 IOPS for 27,000 credits, then 300 IOPS; 128
-    /// MiB/s`.
+    /// Formats `3,000 IOPS, 125 MiB/s`; with credits `3,000 IOPS for 27,000 credits, then 300 IOPS;
+    /// 128 MiB/s`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rates = [(Dimension::Operations, self.operations), (Dimension::Bytes, self.bytes)];
         let mut separator = "";

@@ -1,10 +1,10 @@
-//! Numbers as people read them. Every table and chart of the laboratory prints through these.
+//! Formats numbers for people. Every table and chart of the laboratory prints with these functions.
 
 use std::fmt::Write as _;
 
 use evenkeel_core::units::ByteCount;
 
-/// `16000` as `16,000`.
+/// Formats `16000` as `16,000`.
 #[must_use]
 pub fn thousands(value: u64) -> String {
     let digits = value.to_string();
@@ -18,7 +18,7 @@ pub fn thousands(value: u64) -> String {
     text
 }
 
-/// A rate with at most one decimal: `1,000`, `999.9`. The decimal is dropped from 10,000 up.
+/// Formats a rate with at most one decimal: `1,000`, `999.9`. Rates from 10,000 on have no decimal.
 #[must_use]
 pub fn rate(value: f64) -> String {
     let tenths = (value.max(0.0) * 10.0).round() as u64;
@@ -29,14 +29,14 @@ pub fn rate(value: f64) -> String {
     }
 }
 
-/// A ratio as a percentage with two or, when small, three decimals: `0.05` as `5.00 %`.
+/// Formats a ratio as a percentage with two or, if it is small, three decimals: `0.05` as `5.00 %`.
 #[must_use]
 pub fn percent(ratio: f64) -> String {
     let percent = ratio * 100.0;
     if percent.abs() < 1.0 { format!("{percent:.3} %") } else { format!("{percent:.2} %") }
 }
 
-/// A latency with three significant digits and its unit: `28.1 us`, `10.7 ms`, `1.20 s`.
+/// Formats a latency with three significant digits and its unit: `28.1 us`, `10.7 ms`, `1.20 s`.
 #[must_use]
 pub fn latency(ns: u64) -> String {
     let (scale, unit) = match ns {
@@ -52,8 +52,8 @@ pub fn latency(ns: u64) -> String {
     }
 }
 
-/// Values one after the other as a line of blocks, of which each step is twice as much, from the
-/// least of them on; a space where there is none.
+/// Formats values as a line of blocks. Each step up is twice as much, beginning with the least
+/// value; 0 is a space.
 #[must_use]
 pub fn blocks(values: &[u64]) -> String {
     const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
@@ -65,26 +65,26 @@ pub fn blocks(values: &[u64]) -> String {
     values.iter().map(block).collect()
 }
 
-/// Bytes in the largest binary unit that divides them: `256 KiB`.
+/// Formats bytes in the largest binary unit that divides them: `256 KiB`.
 #[must_use]
 pub fn bytes(count: u64) -> String {
     ByteCount(count).to_string()
 }
 
-/// A byte rate in MiB/s: `125 MiB/s`, `46.9 MiB/s`.
+/// Formats a byte rate in MiB/s: `125 MiB/s`, `46.9 MiB/s`.
 #[must_use]
 pub fn byte_rate(bytes_per_second: u64) -> String {
     format!("{} MiB/s", rate(bytes_per_second as f64 / 1_048_576.0))
 }
 
-/// A command line that a shell reads back as the same arguments.
+/// Formats a command line that a shell reads back as the same arguments.
 #[must_use]
 pub fn command_line<S: AsRef<str>>(arguments: &[S]) -> String {
     let quoted: Vec<String> = arguments.iter().map(|argument| quote(argument.as_ref())).collect();
     quoted.join(" ")
 }
 
-/// Quotes an argument only where it needs it, so that command lines stay readable.
+/// Quotes an argument only if it needs quotes, so that command lines stay readable.
 fn quote(argument: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./:@%+,".contains(c);
     if !argument.is_empty() && argument.chars().all(plain) {
@@ -93,7 +93,7 @@ fn quote(argument: &str) -> String {
     format!("'{}'", argument.replace('\'', r"'\''"))
 }
 
-/// Lines in columns as wide as their widest cell. The columns of words stand `left`.
+/// Formats lines in columns as wide as their widest cell. Columns with `left` are aligned left.
 pub fn aligned(lines: &[Vec<String>], left: &[bool]) -> String {
     let widths = widths(lines, left.len());
     let mut out = String::new();
@@ -124,7 +124,7 @@ fn widths(lines: &[Vec<String>], columns: usize) -> Vec<usize> {
     (0..columns).map(|column| width(column).unwrap_or(0)).collect()
 }
 
-/// A line of CSV by RFC 4180, without its end: cells are quoted where they need it.
+/// Formats a line of CSV by RFC 4180, without its end. Cells are quoted if they need it.
 pub fn csv_line<S: AsRef<str>>(cells: &[S]) -> String {
     let quoted = |cell: &S| {
         let cell = cell.as_ref();
@@ -137,10 +137,10 @@ pub fn csv_line<S: AsRef<str>>(cells: &[S]) -> String {
     cells.iter().map(quoted).collect::<Vec<_>>().join(",")
 }
 
-/// The known word that `word` most likely was meant to be; none when all are too far away.
+/// Returns the known word that is most similar to `word`; `None` if all differ too much.
 #[must_use]
 pub fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    // A third of the letters may be wrong, and one always.
+    // A third of the letters may be wrong, and always one.
     let distance_max = (word.chars().count() / 3).max(1);
     known
         .map(|candidate| (distance(word, candidate), candidate))
@@ -149,7 +149,8 @@ pub fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&
         .map(|(_, candidate)| candidate)
 }
 
-/// Letters to insert, remove or replace to get from one word to the other (Levenshtein).
+/// Returns the number of letters to insert, remove or replace to turn one word into the other
+/// (Levenshtein).
 fn distance(from: &str, to: &str) -> usize {
     let to: Vec<char> = to.replace('_', "-").chars().collect();
     let mut row: Vec<usize> = (0..=to.len()).collect();

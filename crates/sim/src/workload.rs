@@ -1,4 +1,4 @@
-//! The one description of a workload: live measurements run it with fio, and a promise is judged by
+//! The description of a workload: fio executes it in live measurements, and promises are judged for
 //! it.
 
 use std::fmt;
@@ -7,53 +7,53 @@ use serde::{Deserialize, Serialize};
 
 use crate::text;
 
-/// The deepest queue a workload may ask for: what one NVMe queue pair holds.
+/// Maximum queue depth of a workload: that of one NVMe queue pair.
 pub const QUEUE_DEPTH_MAX: u32 = 1_024;
 
-/// The longest workload, in seconds. An hour of one-millisecond counts is 14 MB: bounded, and two
-/// are long enough for the longest published run, of 4,000 s.
+/// Maximum duration of a workload, in seconds. An hour of one-millisecond counts is 14 MB. Two
+/// hours are enough for the longest published run, of 4,000 s.
 pub const DURATION_S_MAX: u32 = 7_200;
 
-/// The order in which blocks are visited.
+/// The order in which blocks are accessed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Pattern {
     /// Uniformly over the whole volume, with replacement.
     Random,
-    /// One block after another, from the start of the volume, again and again.
+    /// One block after another, repeatedly from the start of the volume.
     Sequential,
 }
 
-/// A workload on one volume: `queue_depth` requests are always in flight, or, with a rate, as many
-/// as come and at most so many.
+/// A workload on one volume: `queue_depth` requests are always in flight, or, with a rate, the
+/// requests that have arrived and at most `queue_depth`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Workload {
-    /// The order in which blocks are visited.
+    /// The order in which blocks are accessed.
     pub pattern: Pattern,
     /// Size of each request in bytes.
     pub block_bytes: u32,
     /// Share of reads in percent; the rest are writes.
     pub read_percent: u8,
-    /// Requests in flight.
+    /// Number of requests in flight.
     pub queue_depth: u32,
     /// Length in whole seconds.
     pub duration_s: u32,
-    /// Only so many MiB from the start of the volume on are visited; all of it without this.
+    /// Number of MiB from the start of the volume that are accessed; `None` is all of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub span_mib: Option<u32>,
-    /// Requests come so many a second, at exponentially distributed distances; without this, one
-    /// follows each answer.
+    /// Average number of requests per second, at exponentially distributed distances. With `None`,
+    /// a request follows each answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_iops: Option<u32>,
-    /// Begins so many seconds after the others.
+    /// Delay of its start after the others', in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_s: Option<u32>,
-    /// Seed of the offsets and of the read/write coin: the same seed visits the same blocks.
+    /// Seed of the offsets and of the choice of reads: the same seed accesses the same blocks.
     pub seed: u64,
 }
 
 impl Workload {
-    /// Random reads, the workload of most published figures.
+    /// Returns a workload of random reads, as that of most published figures.
     #[must_use]
     pub const fn random_read(block_bytes: u32, queue_depth: u32, duration_s: u32) -> Self {
         Self {
@@ -69,7 +69,7 @@ impl Workload {
         }
     }
 
-    /// Random writes.
+    /// Returns a workload of random writes.
     #[must_use]
     pub const fn random_write(block_bytes: u32, queue_depth: u32, duration_s: u32) -> Self {
         let mut workload = Self::random_read(block_bytes, queue_depth, duration_s);
@@ -77,16 +77,16 @@ impl Workload {
         workload
     }
 
-    /// When it ends, in seconds after the first of its run begins.
+    /// Returns its end, in seconds after the start of the first workload of its run.
     #[must_use]
     pub fn end_s(&self) -> u32 {
         self.start_s.unwrap_or(0).saturating_add(self.duration_s)
     }
 
-    /// Checks every bound, so that nothing downstream has to.
+    /// Checks every bound, so that later code need not.
     ///
     /// # Errors
-    /// [`BadWorkload`] names the value and its bounds.
+    /// Returns [`BadWorkload`], which names the value and its bounds.
     pub fn validate(&self) -> Result<(), BadWorkload> {
         let bad = |what: String| Err(BadWorkload(what));
         let block = self.block_bytes;
@@ -113,7 +113,7 @@ impl Workload {
     }
 }
 
-/// A workload outside the bounds that are accepted; the text names the value and its bounds.
+/// A workload out of bounds; the text names the value and its bounds.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BadWorkload(pub String);
 

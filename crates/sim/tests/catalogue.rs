@@ -1,4 +1,4 @@
-//! The list of scenarios is the folder `scenarios/`.
+//! The list of scenarios has exactly the files of the folder `scenarios/`.
 
 use std::collections::BTreeSet;
 

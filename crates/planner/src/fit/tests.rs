@@ -1,4 +1,4 @@
-//! What is packed is what admission admits, and no more of it is left than it says.
+//! Admission accepts every packing, and the capacity left is exact.
 
 use evenkeel_core::qos::admission::{Figure, PPM};
 use proptest::prelude::*;
@@ -32,10 +32,10 @@ fn what_fits_is_placed_and_the_rest_is_told() {
     assert_eq!(full.left, Left { gib: 0, iops: 0, gp3: None, io2: None });
     assert_eq!((empty.left.gib, empty.left.iops), (1_000, 10_000));
     assert_eq!(empty.left.gp3.unwrap().size_gib, 1_000);
-    // 10,000 IOPS need ten GiB of io2, at 1,000 for each.
+    // 10,000 IOPS need ten GiB of io2, at 1,000 IOPS per GiB.
     let io2 = empty.left.io2.unwrap();
     assert_eq!((io2.iops, io2.size_gib), (Some(10_000), 10));
-    // A third one of 6,000 IOPS fits, and a fourth needs a device more.
+    // A third volume of 6,000 IOPS fits, and a fourth one needs another device.
     let more = [volumes[0]; 4];
     let fitted = fit(Rules::newest(), &devices, &devices[1], &more).unwrap();
     assert_eq!((fitted.packed.further, fitted.packed.further_min), (2, 2));
@@ -86,8 +86,8 @@ fn volume() -> impl Strategy<Value = VolumeSpec> {
 }
 
 proptest! {
-    /// A server with the same floor admits every volume of a device, one after the other, and what
-    /// is said to be left, and nothing larger.
+    /// A server with the same floor admits every volume of a device, one after another, and the
+    /// volume that is reported as left, but no larger one.
     #[test]
     fn admission_admits_what_is_packed(
         volumes in proptest::collection::vec(volume(), 0..40),

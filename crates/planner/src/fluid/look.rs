@@ -1,34 +1,35 @@
-//! What can be seen of a replay under way.
+//! The state of a replay in progress.
 
 use super::{Bucket, Fluid, MICRO, Part, ppm};
 
 impl Fluid {
-    /// Microseconds in which requests waited until now, by the limit that they waited for.
+    /// Returns the time in which requests waited so far, in microseconds, by the limit for which
+    /// they waited.
     #[must_use]
     pub fn throttled_us(&self) -> &[u64] {
         &self.throttled_us
     }
 
-    /// Microseconds in which requests waited until now.
+    /// Returns the time in which requests waited so far, in microseconds.
     #[must_use]
     pub fn waited_us(&self) -> u64 {
         self.throttled_us.iter().sum()
     }
 
-    /// Until when the limits are busy with what has come, in microseconds.
+    /// Returns the time until which the limits are busy with the requests so far, in microseconds.
     #[must_use]
     pub const fn free_us(&self) -> u64 {
         self.free_us
     }
 
-    /// The credits of each limit; zero of one without.
+    /// Returns the credits of each limit; zero of one without credits.
     pub fn credits(&self) -> impl Iterator<Item = u64> {
         let whole = |bucket: &Bucket| u64::try_from(bucket.credits / MICRO).unwrap_or(u64::MAX);
         self.buckets.iter().map(whole)
     }
 
-    /// Whether a part comes as fast as so many thousandths of what a limit lets through now, or
-    /// more, or a tenth of the rest of these thousandths is all that is left of credits.
+    /// Returns whether a part arrives faster than `permille` thousandths of a limit's present rate,
+    /// or whether credits are lower than a tenth of the remaining thousandths of their maximum.
     #[must_use]
     pub fn is_near(&self, part: &Part, permille: u32) -> bool {
         let length_us = u128::from(part.length_us);
@@ -39,8 +40,8 @@ impl Fluid {
         })
     }
 
-    /// The credits that each limit has now, in millionths of what it can save; `None` where there
-    /// are none to save.
+    /// Returns the present credits of each limit, in millionths of the maximum; `None` of one
+    /// without credits.
     pub fn balances_ppm(&self) -> impl Iterator<Item = Option<u32>> {
         let saves = self.buckets.iter().map(|bucket| (bucket.capacity > 0).then_some(bucket));
         saves.map(|bucket| bucket.map(|bucket| ppm(bucket.credits, bucket.capacity)))

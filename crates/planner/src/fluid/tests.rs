@@ -1,4 +1,4 @@
-//! Known answers, steps of a millisecond as an oracle, and what must never change.
+//! Known results, a comparison with steps of a millisecond, and properties.
 
 use std::collections::VecDeque;
 
@@ -28,11 +28,11 @@ fn part(start_us: u64, length_us: u64, operations: u64, bytes: u64) -> Part {
 fn what_fits_passes_and_what_does_not_waits() {
     let fits = Fluid::replay(vec![steady(1_000)], [part(0, S, 1_000, 0)]);
     assert_eq!((fits.waited_us(), fits.delays.most_us(), fits.binding()), (0, 0, None));
-    // A second's 3,000 take three: the last waits for two.
+    // The 3,000 of a second take three: the last waits for two.
     let late = Fluid::replay(vec![steady(1_000)], [part(0, S, 3_000, 0)]);
     assert_eq!((late.waited_us(), late.end_us, late.delays.most_us()), (3 * S, 3 * S, 2 * S));
     assert_eq!(late.delays.mean_us(), S);
-    // What comes behind it waits, until the backlog is gone: 2,000 are left and 500 a second come.
+    // Later requests wait until the backlog is gone: 2,000 are left and 500 per second arrive.
     let both = [part(0, S, 3_000, 0), part(S, 9 * S, 4_500, 0)];
     let gone = Fluid::replay(vec![steady(1_000)], both);
     assert_eq!(gone.waited_us(), 5 * S);
@@ -50,13 +50,13 @@ fn the_limit_that_takes_longest_is_the_one_that_binds() {
 
 #[test]
 fn credits_carry_a_burst_and_run_out_to_the_second() {
-    // gp2 of 100 GiB: 300 IOPS, 3,000 while 5.4 million credits last: 2,000 s.
+    // gp2 of 100 GiB: 300 IOPS, and 3,000 while 5.4 million credits last: 2,000 s.
     let gp2 = || vec![burst(300, 3_000, 5_400_000)];
     let until = |seconds: u64| Fluid::replay(gp2(), [part(0, seconds * S, 3_000 * seconds, 0)]);
     assert_eq!((until(2_000).waited_us(), until(2_000).least_ppm[0]), (0, 0));
     let over = until(2_001);
     assert_eq!(over.waited_us(), 10 * S, "the last second's 3,000 take ten");
-    // What is earned while nothing comes is there afterwards, and never more than can be saved.
+    // Credits earned during idle time are available afterwards, up to the maximum.
     let again = [part(0, 2_000 * S, 6_000_000, 0), part(2_100 * S, S, 30_300, 0)];
     let outcome = Fluid::replay(gp2(), again);
     let spent = (30_000.0 / 2_700.0 + 300.0 / 300.0, outcome.waited_us());
@@ -65,7 +65,7 @@ fn credits_carry_a_burst_and_run_out_to_the_second() {
 
 #[test]
 fn a_backlog_that_ends_with_the_credits_is_no_time_before_it_came() {
-    // gp2 of 1 GiB; the backlog's end and the credits' fall into one microsecond.
+    // gp2 of 1 GiB. The end of the backlog and of the credits fall into one microsecond.
     let parts = [
         part(0, S, 5_579_684, 0),
         part(S, 1_804_481_000, 0, 0),
@@ -130,7 +130,7 @@ fn near(one: u64, other: u64, by: u64) -> bool {
 }
 
 proptest! {
-    /// The oracle goes on by milliseconds, with a queue of what came in each.
+    /// Compared with steps of a millisecond, with a queue of the arrivals of each.
     #[test]
     fn a_replay_is_what_steps_of_a_millisecond_come_to(
         parts in parts(),
@@ -195,7 +195,8 @@ proptest! {
         let pieces: Vec<Part> = pieces.chain([idle]).collect();
         let count = pieces.len() as u64;
         let cut = Fluid::replay(vec![burst(refill, refill + above, capacity)], pieces);
-        // A backlog that is nearly gone as the credits are makes waiting of nearly nothing.
+        // A backlog that is nearly gone, with credits that are nearly gone, causes hardly any
+        // waiting.
         let slack = 4 * count + whole.waited_us() / 50;
         prop_assert!(near(whole.waited_us(), cut.waited_us(), slack), "{whole:?} {cut:?}");
         prop_assert!(near(whole.delays.mean_us(), cut.delays.mean_us(), 4 * count));

@@ -1,14 +1,15 @@
-//! Offer files in CSV: some lines that say what they are, then a header, then a line of each price.
+//! Reads offer files in CSV: several lines of description, then a header, then one line for each
+//! price.
 
 use std::io::BufRead;
 
 use super::{Offers, Row};
 use crate::read::{Broken, Lines, cells};
 
-/// The most lines before the header.
+/// Maximum number of lines before the header.
 const LINES_BEFORE_MAX: u64 = 20;
 
-/// The places of the columns; others are not looked at.
+/// The indices of the columns. Others are ignored.
 struct Columns {
     term: Option<usize>,
     usage_type: usize,
@@ -20,7 +21,7 @@ struct Columns {
 }
 
 impl Columns {
-    /// `None` if a line is no header.
+    /// Returns the columns of a header; `None` if the line is not one.
     fn of(titles: &[String]) -> Option<Self> {
         let place = |name: &str| {
             titles.iter().position(|title| title.replace(' ', "").eq_ignore_ascii_case(name))

@@ -1,5 +1,5 @@
-//! Offer files in JSON, and answers of GetProducts: each product of an answer is a text of its own,
-//! in JSON, too.
+//! Reads offer files in JSON, and answers of GetProducts, in which each product is a text in JSON
+//! as well.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -80,7 +80,7 @@ pub fn read(input: &mut dyn BufRead, offers: &mut Offers) -> Result<(), Broken> 
     Ok(())
 }
 
-/// A text that is being read.
+/// The state of reading a text.
 struct Reading<'a> {
     offers: &'a mut Offers,
     /// The products of volumes in an offer file, by SKU.
@@ -99,7 +99,7 @@ impl Reading<'_> {
         for term in terms.values() {
             let date = term.effective_date.clone().or_else(|| self.published.clone());
             for (place, dimension) in &term.price_dimensions {
-                // A list in two currencies has dollars first.
+                // If a price is in several currencies, the one in US dollars is used.
                 let usd = dimension.price_per_unit.get_key_value("USD");
                 let price = usd.or_else(|| dimension.price_per_unit.first_key_value());
                 let Some((currency, price)) = price else { continue };
@@ -129,7 +129,7 @@ impl Reading<'_> {
     }
 }
 
-/// An offer file, an answer, or the list of products in an answer.
+/// Reads an offer file, an answer, or the list of products in an answer.
 impl<'de> Visitor<'de> for &mut Reading<'_> {
     type Value = ();
 
@@ -179,7 +179,7 @@ enum Listed {
     Product(Box<Answered>),
 }
 
-/// The terms of an offer file, of which only those on demand are looked at.
+/// Reads the terms of an offer file. Only those on demand are used.
 struct TermsOf<'a, 'b>(&'a mut Reading<'b>);
 
 impl<'de> DeserializeSeed<'de> for TermsOf<'_, '_> {
@@ -190,7 +190,7 @@ impl<'de> DeserializeSeed<'de> for TermsOf<'_, '_> {
     }
 }
 
-/// The list of products in an answer.
+/// Reads the list of products in an answer.
 struct ListOf<'a, 'b>(&'a mut Reading<'b>);
 
 impl<'de> DeserializeSeed<'de> for ListOf<'_, '_> {
@@ -201,7 +201,7 @@ impl<'de> DeserializeSeed<'de> for ListOf<'_, '_> {
     }
 }
 
-/// The products of an offer file, of which those of volumes are kept.
+/// Reads the products of an offer file, and keeps those of volumes.
 struct ProductsOf<'a, 'b>(&'a mut Reading<'b>);
 
 impl<'de> DeserializeSeed<'de> for ProductsOf<'_, '_> {
@@ -229,7 +229,7 @@ impl<'de> Visitor<'de> for ProductsOf<'_, '_> {
     }
 }
 
-/// The prices on demand of an offer file, by SKU. They stand behind its products.
+/// Reads the prices on demand of an offer file, by SKU. They follow its products.
 struct OnDemandOf<'a, 'b>(&'a mut Reading<'b>);
 
 impl<'de> DeserializeSeed<'de> for OnDemandOf<'_, '_> {

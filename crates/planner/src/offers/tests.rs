@@ -1,4 +1,4 @@
-//! The forms in which AWS publishes prices. The figures are those of the Price List in Tokyo.
+//! The formats in which AWS publishes prices. The figures are those of the price list of Tokyo.
 
 use evenkeel_core::volume::{Rules, VolumeRequest};
 
@@ -85,7 +85,7 @@ fn csv() -> String {
         \"APN1-EBS:VolumeUsage.gp2\",\"ap-northeast-1\"\n"
 }
 
-/// What a volume costs, which the built-in list of Tokyo says, too.
+/// Returns the monthly price of a volume. The built-in list of Tokyo has the same one.
 fn monthly(list: &PriceList, volume_type: VolumeType, iops: Option<u32>) -> Option<u64> {
     let throughput_mibps = (volume_type == VolumeType::Gp3).then_some(250);
     let request =
@@ -122,7 +122,7 @@ fn every_form_says_the_same() {
             assert!(cost.is_some() && cost == monthly(known, volume_type, iops), "{volume_type}");
         }
         assert_eq!(list.of(VolumeType::Standard).unwrap().million_ios, 80_000);
-        // Without the price of its IOPS, io1 has none.
+        // Without the price of its IOPS, io1 has no price.
         assert!(list.of(VolumeType::Io1).is_none() && list.of(VolumeType::Sc1).is_none());
     }
 }

@@ -1,15 +1,15 @@
-//! Branch and bound: tries every bin for every item, but what a better packing cannot be in.
+//! Branch and bound: tries every bin for every item, except where no better packing is possible.
 //!
-//! The items come one by one, largest first. Of bins that are the same, only the first is tried; an
-//! item that is the same as the one before is not put before it. The packing whose bins come first
-//! in order among the best ones passes both rules, so that a best one is always found.
+//! Items are placed one by one, largest first. Of equal bins only the first is tried, and an item
+//! that equals its predecessor is not placed before it. Among the best packings, the one whose bins
+//! come first in order satisfies both rules, so a best packing is always found.
 
 use super::{Amounts, DIMENSIONS, EXACT_STEPS_MAX, ONE, Packed, Problem, part, take};
 
 struct Search<'a> {
     problem: &'a Problem,
     order: &'a [usize],
-    /// The parts of bins that the items from each on take together, at least.
+    /// Lower bounds of the parts of bins that the items from each index on take together.
     rest: Vec<[u128; DIMENSIONS]>,
     bins: Vec<(usize, Amounts)>,
     bin_of: Vec<usize>,
@@ -18,8 +18,8 @@ struct Search<'a> {
     steps: u64,
 }
 
-/// The best packing: with what is proven of it, if the search came to its end. `known` is one that
-/// was found already.
+/// Returns the best packing. Its `further_min` is exact if the search was complete. `known` is a
+/// packing that was found before.
 pub(super) fn search(
     problem: &Problem,
     parts: &[Amounts],
@@ -56,17 +56,17 @@ impl Search<'_> {
         self.bins.len() - self.problem.bins.len()
     }
 
-    /// Whether nothing is left to find: the best is as good as can be, or time is over.
+    /// Returns whether the search is over: the best packing is optimal, or the steps are used up.
     fn is_over(&self) -> bool {
         let is_best = self.best.as_ref().is_some_and(|(_, further)| *further <= self.further_min);
         is_best || self.steps > EXACT_STEPS_MAX
     }
 
-    /// The further bins that the items from `place` on make it at least.
+    /// Returns a lower bound on the further bins with the items from `place` on.
     fn bound(&self, place: usize) -> usize {
         let whole = u128::from(ONE);
         let more = |at: usize| {
-            // Rounded up: there may be more room than that, but not less.
+            // Rounded up: the room may be larger than its rounded part.
             let free = |(kind, room): &(usize, Amounts)| {
                 u128::from(part(room[at], self.problem.kinds[*kind][at])) + 1
             };

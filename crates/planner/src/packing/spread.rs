@@ -1,18 +1,18 @@
 //! Spreads items over a given number of bins, so that each bin keeps room in the dimensions that
-//! the items to come need. First and best fit fill bins one by one, and leave them full in one
-//! dimension and empty in the other.
+//! later items need. First and best fit fill bins one by one, and leave them full in one dimension
+//! and empty in the other.
 
 use super::{Amounts, DIMENSIONS, Packed, Problem, part, take};
 
-/// The most looks at a bin in all tries together.
+/// Maximum number of bins that are examined in all tries together.
 const LOOKS_MAX: u64 = 40_000_000;
 
-/// Parts are counted so coarsely here that the product of two of them, and the sum of one for each
-/// dimension, is below 2^64.
+/// Number of bits by which parts are rounded here: the sum of the products of two parts over all
+/// dimensions is then below 2^64.
 const COARSER_BITS: u32 = 4;
 
-/// A packing with fewer further bins than `known` has, if one is found. The number of bins is
-/// searched by halving: with one more bin, items usually fit as well.
+/// Returns a packing with fewer further bins than `known`, if it finds one. It searches the number
+/// of bins by bisection: with one more bin, items usually fit as well.
 pub(super) fn fewer(problem: &Problem, order: &[usize], known: &Packed) -> Option<Packed> {
     let (mut low, mut high) = (known.further_min, known.further);
     let (mut found, mut looks) = (None, 0_u64);
@@ -34,7 +34,7 @@ pub(super) fn fewer(problem: &Problem, order: &[usize], known: &Packed) -> Optio
     found
 }
 
-/// Puts each item into the bin that has most room in the dimensions in which the item is large.
+/// Places each item into the bin with most room in the dimensions in which the item is large.
 fn spread(problem: &Problem, order: &[usize], further: usize) -> Option<Vec<usize>> {
     let mut bins = problem.empty();
     bins.extend(std::iter::repeat_n((problem.next, problem.kinds[problem.next]), further));
@@ -52,7 +52,7 @@ fn spread(problem: &Problem, order: &[usize], further: usize) -> Option<Vec<usiz
             (0..problem.kinds.len()).map(|kind| parts(&problem.items[item][kind], kind)).collect();
         let fitting = bins.iter().zip(&free).enumerate();
         let fitting = fitting.filter(|(_, ((kind, room), _))| problem.fits(item, *kind, room));
-        // Of equal ones the first.
+        // The first of equal ones.
         let (at, _) = fitting
             .map(|(at, ((kind, _), free))| (at, product(&of_kind[*kind], free)))
             .reduce(|best, other| if other.1 > best.1 { other } else { best })?;

@@ -1,17 +1,18 @@
-//! Small problems against trying everything, large ones against their bounds.
+//! Small problems compared with all assignments, large ones with their bounds.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// One kind of bin and existing ones, in two dimensions; the others are not limited.
+/// Returns a problem in two dimensions with one kind of bins, of which some exist. The other
+/// dimensions are unlimited.
 fn plain(room: [u64; 2], bins: usize, items: &[[u64; 2]]) -> Problem {
     let item = |[time, space]: &[u64; 2]| vec![[*time, 0, 0, 0, *space]];
     let kinds = vec![[room[0], u64::MAX, u64::MAX, u64::MAX, room[1]]];
     Problem { kinds, bins: vec![0; bins], next: 0, items: items.iter().map(item).collect() }
 }
 
-/// Asserts that every item is in a bin and no bin holds more than its room.
+/// Asserts that every item has a bin and that no bin exceeds its room.
 fn assert_holds(problem: &Problem, packed: &Packed) {
     assert_eq!(packed.bin_of.len(), problem.items.len());
     let kind_of = |bin: usize| problem.bins.get(bin).copied().unwrap_or(problem.next);
@@ -26,7 +27,7 @@ fn assert_holds(problem: &Problem, packed: &Packed) {
     assert!(packed.further_min <= packed.further);
 }
 
-/// The fewest further bins of all assignments; `None` if there is none.
+/// Returns the fewest further bins of all assignments; `None` if there is none.
 fn by_trying(problem: &Problem) -> Option<usize> {
     let bins = problem.bins.len() + problem.items.len();
     let mut rooms: Vec<(usize, Amounts)> = (0..bins)
@@ -78,7 +79,7 @@ fn what_fits_needs_no_further_bin() {
 #[test]
 fn what_is_too_large_is_named() {
     assert_eq!(plain([100, 10], 1, &[[1, 1], [1, 11]]).pack(), Err(Unpacked::TooLarge { item: 1 }));
-    // It fits into the large bin that exists, and a second one does not.
+    // One item fits into the large bin that exists, and a second one does not.
     let mut problem = plain([100, 10], 1, &[[1, 20], [1, 20]]);
     problem.kinds.push([100, u64::MAX, u64::MAX, u64::MAX, 30]);
     problem.bins = vec![1];
@@ -88,7 +89,7 @@ fn what_is_too_large_is_named() {
     assert_eq!(problem.pack().unwrap().further, 0);
 }
 
-/// Where sums say ten bins, two in each of three say fifteen.
+/// The sum needs eleven bins. Only two items fit into one bin, so fifteen are needed.
 #[test]
 fn the_bound_counts_what_cannot_share_a_bin() {
     let items = vec![[1_000 / 3 + 1, 0]; 30];
@@ -96,7 +97,7 @@ fn the_bound_counts_what_cannot_share_a_bin() {
     assert_eq!((packed.further, packed.further_min), (15, 15));
 }
 
-/// Bins of another kind that cannot take an item do not count as room for it.
+/// Bins of another kind that cannot take an item are no room for it.
 #[test]
 fn the_bound_counts_only_bins_that_can_take_an_item() {
     let mut problem = plain([10, 100], 0, &[[6, 1]; 40]);
@@ -108,7 +109,7 @@ fn the_bound_counts_only_bins_that_can_take_an_item() {
     assert_eq!((packed.further, packed.further_min), (39, 39));
 }
 
-/// First fit decreasing is not optimal here: it needs three bins of 10 for what two hold.
+/// First fit decreasing is not optimal here: it needs three bins of 10 for items that fit into two.
 #[test]
 fn small_problems_are_searched() {
     let items = [[5, 0], [4, 0], [3, 0], [3, 0], [3, 0], [2, 0]];
@@ -121,7 +122,7 @@ fn small_problems_are_searched() {
     assert_eq!((packed.further, packed.is_exact()), (2, true));
 }
 
-/// Numbers from a generator that is the same everywhere.
+/// Returns a generator of numbers that is the same on every machine.
 fn numbers(mut seed: u64) -> impl FnMut(u64) -> u64 {
     move |below| {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -129,7 +130,7 @@ fn numbers(mut seed: u64) -> impl FnMut(u64) -> u64 {
     }
 }
 
-/// Ten thousand volumes on some hundred devices: the gap is told, and it is small.
+/// Ten thousand volumes on a hundred devices and more: the gap is reported, and it is small.
 #[test]
 fn ten_thousand_items_are_packed_with_a_small_gap() {
     let mut below = numbers(7);
@@ -142,8 +143,8 @@ fn ten_thousand_items_are_packed_with_a_small_gap() {
     assert!(packed.further > 0 && gap * 100 <= bins, "{gap} of {bins}");
 }
 
-/// Items that are large in either of two dimensions: bins that are filled one by one are full in
-/// one of them and half empty in the other.
+/// Items that are large in one of two dimensions: bins that are filled one by one are full in one
+/// dimension and half empty in the other.
 #[test]
 fn spreading_fills_bins_in_all_dimensions() {
     let mut below = numbers(11);
@@ -185,7 +186,8 @@ fn problems() -> impl Strategy<Value = Problem> {
 }
 
 proptest! {
-    /// Every assignment is tried; the answer is as good as the best, and the bound is never above.
+    /// Compared with every assignment: the answer equals the best one, and the bound never exceeds
+    /// it.
     #[test]
     fn small_problems_equal_trying_everything(problem in problems()) {
         let best = by_trying(&problem);
@@ -200,7 +202,7 @@ proptest! {
         }
     }
 
-    /// Larger ones hold in every dimension, and the bound stays below what was found.
+    /// Larger packings hold in every dimension, and the bound does not exceed the result.
     #[test]
     fn packings_hold(
         items in proptest::collection::vec([1..80_u64, 1..80_u64], 1..120),

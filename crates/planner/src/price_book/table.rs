@@ -1,5 +1,5 @@
-//! A table of a price book, key by key. Every error names the line, the key, the value and what is
-//! expected. Numbers are read from their digits: no amount passes through floating point.
+//! Reads a table of a price book, key by key. Every error names the line, the key, the value and
+//! the expected one. Numbers are read from their digits: no amount passes through floating point.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -12,16 +12,16 @@ use super::BookError;
 /// Millionths of one.
 pub const MICROS: u64 = 1_000_000;
 const DECIMALS_MAX: usize = 6;
-/// Characters of a value that an error shows.
+/// Maximum number of characters of a value that an error shows.
 const SHOWN_CHARS_MAX: usize = 40;
 
-/// A table whose keys are taken one by one; what is left at the end is unknown.
+/// A table whose keys are taken one by one. Keys that are left at the end are unknown.
 pub struct Table<'a> {
     text: &'a str,
     name: &'static str,
     line: usize,
     entries: BTreeMap<&'a str, &'a Spanned<DeValue<'a>>>,
-    /// The keys that were asked for, for the error that names them.
+    /// The keys that were taken or looked up, for the error that lists them.
     known: Vec<&'static str>,
 }
 
@@ -31,12 +31,12 @@ impl<'a> Table<'a> {
         Self { text, name, line, entries: entries.collect(), known: vec![] }
     }
 
-    /// The line in which it begins.
+    /// Returns the line in which it begins.
     pub const fn line(&self) -> usize {
         self.line
     }
 
-    /// The line of a place in the text.
+    /// Returns the line of a byte offset in the text.
     pub fn line_of(text: &str, at: usize) -> usize {
         let before = text.as_bytes().get(..at).unwrap_or_default();
         before.iter().filter(|byte| **byte == b'\n').count() + 1
@@ -58,13 +58,13 @@ impl<'a> Table<'a> {
         self.at(value, format!("{key} = {shown} in {}: expected {expected}", self.name))
     }
 
-    /// What is missing, and what it is for.
+    /// Returns the error for a missing key; `meaning` describes its value.
     pub fn missing(&self, key: &str, meaning: &str) -> BookError {
         let message = format!("{} has no {key}: add {meaning}", self.name);
         BookError { line: Some(self.line), message }
     }
 
-    /// An amount in millionths; the range is in whole ones.
+    /// Reads an amount in millionths. The range is in whole units.
     pub fn amount(
         &mut self,
         key: &'static str,
@@ -87,7 +87,7 @@ impl<'a> Table<'a> {
         })
     }
 
-    /// A whole number.
+    /// Reads a whole number.
     pub fn whole(
         &mut self,
         key: &'static str,
@@ -106,14 +106,14 @@ impl<'a> Table<'a> {
         })
     }
 
-    /// A text of some length.
+    /// Reads a text of at least one character.
     pub fn words(&mut self, key: &'static str) -> Result<Option<&'a str>, BookError> {
         let Some(value) = self.take(key) else { return Ok(None) };
         let words = value.get_ref().as_str().filter(|words| !words.trim().is_empty());
         words.map(Some).ok_or_else(|| self.wrong(key, value, "a text in quotes"))
     }
 
-    /// A list of texts, each of which `read` knows.
+    /// Reads a list of texts, each of which `read` must know.
     pub fn list<T>(
         &mut self,
         key: &'static str,
@@ -128,7 +128,7 @@ impl<'a> Table<'a> {
         items.ok_or_else(|| self.wrong(key, value, expected))
     }
 
-    /// A table in this one.
+    /// Reads a table in this one.
     pub fn table(
         &mut self,
         key: &'static str,
@@ -141,7 +141,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// The tables of a list in this one.
+    /// Reads the tables of a list in this one.
     pub fn tables(
         &mut self,
         key: &'static str,
@@ -166,7 +166,7 @@ impl<'a> Table<'a> {
         Self::new(self.text, name, Self::line_of(self.text, value.span().start), table)
     }
 
-    /// Fails if there are keys that nobody asked for.
+    /// Returns an error if there are keys that were not taken.
     pub fn done(&self) -> Result<(), BookError> {
         let Some((key, value)) = self.entries.iter().next() else { return Ok(()) };
         let message =
@@ -175,7 +175,7 @@ impl<'a> Table<'a> {
     }
 }
 
-/// Digits with a point as millionths; `None` for anything else.
+/// Converts digits with a decimal point to millionths; `None` for anything else.
 fn micros(text: &str) -> Option<u64> {
     let text = text.replace('_', "");
     let text = text.strip_prefix('+').unwrap_or(&text);

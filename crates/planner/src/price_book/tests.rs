@@ -1,4 +1,4 @@
-//! Books are added up by hand, and every mistake in one is named.
+//! Books whose sums are calculated by hand, and the errors of broken books.
 
 use proptest::prelude::*;
 
@@ -19,9 +19,9 @@ fn charge(book: &PriceBook, volume_type: VolumeType, gib: u32, iops: Option<u32>
     book.volume(Rules::newest(), &layout(1, volume_type, gib, iops).each).unwrap()
 }
 
-/// Two nodes of 7,300 EUR over five years are 240 a month, of 250 W each at 0.25 EUR and a pue of
-/// 1.2 are 108, and 60 each for the rack are 120: 468, of which the eight fast devices of ten have
-/// 374.40. These cost 8 x 730 over four years, 120 a month, and 8 x 10 W are 17.28.
+/// Two nodes of 7,300 EUR over five years are 240 a month, at 250 W each with 0.25 EUR and a pue of
+/// 1.2 they are 108, and 60 each for the rack are 120: 468, of which eight of ten devices, the fast
+/// ones, have 374.40. These cost 8 x 730 over four years, 120 a month, and 8 x 10 W are 17.28.
 #[test]
 fn a_month_of_a_book_is_what_a_pencil_says() {
     let book = read(BOOK).unwrap();
@@ -57,7 +57,7 @@ fn a_volume_pays_the_larger_of_its_parts() {
     assert_eq!(book.snapshot(None, 2_000 << 30), Ok(31_980_000));
 }
 
-/// Asserts what is said of the book with one thing changed.
+/// Asserts the error of the book with one thing changed.
 #[track_caller]
 fn assert_says(changes: &[(&str, &str, &str)]) {
     for (from, to, error) in changes {
@@ -154,14 +154,14 @@ fn a_type_that_nothing_carries_is_named() {
 }
 
 proptest! {
-    /// A device full of equal volumes brings in what it costs, but for the rounding of each.
+    /// A device full of equal volumes earns its cost, except for the rounding of each.
     #[test]
     fn equal_volumes_that_fill_a_device_pay_for_it(
         volumes in 1..400_u32,
         price in 0..1_000_000_u32,
         by_space: bool,
     ) {
-        // So many volumes of 100 GiB, each with 100 IOPS, fill it one way or the other.
+        // `volumes` volumes of 100 GiB and 100 IOPS each fill the device, by space or by IOPS.
         let (gib, iops) = if by_space { (100, 200) } else { (200, 100) };
         let book = format!(
             "currency = \"EUR\"\nkwh = 0.1\n[[device]]\nname = \"a\"\nnumber = 1\nprice = {price}\n\
@@ -181,7 +181,7 @@ proptest! {
         prop_assert!(off <= u64::from(volumes) + slack, "{sum} of {:?}", book.monthly());
     }
 
-    /// Any volumes that fit on a device together pay for the part of it that they fill, at least.
+    /// Any volumes that fit on a device together pay at least for the part of it that they fill.
     #[test]
     fn what_is_sold_is_paid(all in proptest::collection::vec((4..400_u32, 100..4_000_u32), 1..10)) {
         let book = read(BOOK).unwrap();
@@ -197,7 +197,7 @@ proptest! {
         prop_assert!(paid + 64_000 >= fraction(iops, 80_000));
     }
 
-    /// Whatever a book holds, it is read or refused.
+    /// Any book is read or rejected without a panic.
     #[test]
     fn no_book_is_too_strange(text in "[a-z=\"\\[\\]0-9.\n -]{0,200}", at in 0..600_usize) {
         let _ = read(&text);

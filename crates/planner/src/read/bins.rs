@@ -1,4 +1,4 @@
-//! Requests that were seen one by one, counted by the second in which they arrived.
+//! Requests that were recorded one by one, counted by the second of their arrival.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ pub(super) enum Direction {
     Write,
 }
 
-/// One direction of a second.
+/// The counts of one direction in a second.
 #[derive(Clone, Copy, Default)]
 struct Half {
     requests: u64,
@@ -24,7 +24,7 @@ struct Half {
 }
 
 impl Half {
-    /// The time of all requests, if that of each is known.
+    /// Returns the sum of all latencies, if each is known.
     fn times(self) -> Option<u64> {
         (self.timed == self.requests).then_some(self.ns)
     }
@@ -83,7 +83,7 @@ impl Bins {
         Ok(())
     }
 
-    /// Adds the time of a request that was counted in this second.
+    /// Adds the latency of a request that was counted in this second.
     pub fn add_time(&mut self, name: &str, second: u64, direction: Direction, ns: u64) {
         let device = self.devices.get_mut(name);
         let halves = device.and_then(|device| device.seconds.get_mut(&second));
@@ -97,7 +97,8 @@ impl Bins {
         self.devices.is_empty()
     }
 
-    /// The traces. A second without requests is idle, not a gap: the recording went on.
+    /// Returns the traces. A second without requests is idle, not a gap, because the recording
+    /// continued.
     pub fn finish(self, clock: Clock, has_times: bool, remarks: &[String]) -> Read {
         let mut traces = Vec::new();
         for (name, device) in self.devices {
@@ -133,7 +134,7 @@ impl Device {
             Direction::Write => &mut self.sizes.writes,
         };
         *sizes.entry(size).or_default() += 1;
-        // Each direction has its half, and powers of two fit into it.
+        // Each direction has half of the sizes; powers of two fit into that.
         if sizes.len() > SIZES_MAX / 2 && !self.rounds {
             self.rounds = true;
             for sizes in [&mut self.sizes.reads, &mut self.sizes.writes] {
@@ -150,7 +151,7 @@ impl Device {
         let mut intervals: Vec<Interval> = Vec::with_capacity(self.seconds.len());
         for (second, [reads, writes]) in &self.seconds {
             let start_ms = second.saturating_mul(1_000);
-            // One interval for a pause of any length: its seconds are all the same.
+            // One interval for a pause of any length, because its seconds are equal.
             let end_ms = intervals.last().map_or(start_ms, Interval::end_ms);
             if let Some(length_ms) = start_ms.checked_sub(end_ms).filter(|ms| *ms > 0) {
                 intervals.push(Interval {
@@ -178,12 +179,12 @@ impl Device {
     }
 }
 
-/// The next power of two; the largest size stands for all above it, so that there are 32.
+/// Returns the next power of two. The largest size represents all above it, so that there are 32.
 fn round_up(size: u32) -> u32 {
     size.max(2).checked_next_power_of_two().unwrap_or(1 << 31)
 }
 
-/// The name of a recording that has none.
+/// Returns the name for a recording without one.
 pub(super) fn name_or(hints: &Hints, fallback: &str) -> String {
     hints.name.clone().unwrap_or_else(|| fallback.to_owned())
 }

@@ -1,7 +1,7 @@
-//! What `blkparse` prints of blktrace's events.
+//! Reads the output of `blkparse` for the events of blktrace.
 //!
-//! Of the events of a request, Q (it arrived) and C (it was answered) are taken: one of Q, G, I and
-//! D would count it again. A line is `8,16 1 42 0.000123456 1234 Q WS 2048 + 8 [postgres]`.
+//! Of the events of a request only Q (it arrived) and C (it was answered) are used; G, I and D
+//! would count it again. A line is `8,16 1 42 0.000123456 1234 Q WS 2048 + 8 [postgres]`.
 
 use std::collections::BTreeMap;
 use std::io::BufRead;
@@ -12,13 +12,13 @@ use super::bins::{Bins, Direction};
 use super::lines::Lines;
 use super::{Broken, Hints, Read};
 
-/// The most requests that wait for their answer.
+/// Maximum number of requests that wait for their answer.
 pub const WAITING_MAX: usize = 65_536;
 const SECTOR_BYTES: u64 = 512;
 const EXPECTED: &str = "major,minor cpu sequence seconds.nanoseconds pid action rwbs sector + \
                         sectors: print with blkparse in its own format, without -f";
 
-/// A request that arrived.
+/// A request that arrived and is not answered.
 #[derive(Clone, Copy)]
 struct Waiting {
     ns: u64,
@@ -28,7 +28,7 @@ struct Waiting {
 #[derive(Default)]
 struct Reader {
     bins: Bins,
-    /// Numbers of devices, so that waiting requests have no names.
+    /// Numbers of devices, so that waiting requests need no names.
     devices: BTreeMap<String, u32>,
     waiting: BTreeMap<(u32, u64), Waiting>,
     forgotten: u64,
@@ -36,15 +36,15 @@ struct Reader {
     discards: u64,
 }
 
-/// Reads the events of requests. A device is a trace.
+/// Reads the events of requests. Each device becomes a trace.
 ///
 /// # Errors
-/// [`Broken`].
+/// Returns [`Broken`] if an event is invalid, or if there are no reads and writes.
 pub fn read(input: &mut dyn BufRead, hints: &Hints) -> Read {
     let mut lines = Lines::new(input);
     let mut reader = Reader::default();
     while let Some((number, line)) = lines.next()? {
-        // Others are of the summary, or messages.
+        // Other lines are of the summary, or messages.
         if is_event(line) {
             reader.event(line, number, hints)?;
         }
@@ -66,7 +66,7 @@ pub fn read(input: &mut dyn BufRead, hints: &Hints) -> Read {
     reader.bins.finish(Clock::Elapsed, has_times, &remarks)
 }
 
-/// Whether a line begins with the numbers of a device.
+/// Returns whether a line begins with the numbers of a device.
 fn is_event(line: &str) -> bool {
     let word = line.split_whitespace().next().unwrap_or_default();
     word.split_once(',').is_some_and(|(major, minor)| {
@@ -135,8 +135,8 @@ impl Reader {
                 number
             }
         };
-        // Answers that were not recorded leave requests behind. Starting anew costs each request
-        // a constant time, and the seconds concerned have no times.
+        // Missing answers leave requests in the table. Clearing it takes constant time per request,
+        // and the affected seconds have no latencies.
         if self.waiting.len() >= WAITING_MAX {
             self.forgotten += self.waiting.len() as u64;
             self.waiting.clear();
@@ -145,7 +145,7 @@ impl Reader {
         Ok(())
     }
 
-    /// An answer is that of all requests that begin in its sectors: they were merged.
+    /// Applies an answer to all requests that begin in its sectors: they were merged.
     fn answer(&mut self, device: &str, sector: u64, sectors: u64, ns: u64) {
         let Some(number) = self.devices.get(device).copied() else { return };
         let end = sector.saturating_add(sectors);
@@ -161,7 +161,7 @@ impl Reader {
     }
 }
 
-/// `0.000123456` in nanoseconds.
+/// Converts `0.000123456` to nanoseconds.
 fn nanoseconds(text: &str) -> Option<u64> {
     let (seconds, part) = text.split_once('.')?;
     if part.len() != 9 || !part.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -198,7 +198,7 @@ mod tests {
         assert_eq!(trace.notes, [remark]);
     }
 
-    /// Lines without end, of which half are answers and every 50th request has none.
+    /// Lines without end. Half of them are answers, and every 50th request has none.
     struct Endless {
         buffer: Vec<u8>,
         taken: usize,
@@ -249,7 +249,7 @@ mod tests {
         }
     }
 
-    /// Reads so many bytes; what is kept is bounded by seconds and by waiting requests.
+    /// Reads `bytes` bytes. Memory is bounded by the number of seconds and of waiting requests.
     fn read_generated(bytes: u64) {
         let mut input = Endless { buffer: Vec::new(), taken: 0, lines: 0, left: bytes };
         let traces = read(&mut input, &Hints::default()).unwrap();

@@ -1,4 +1,4 @@
-//! Traces while they are read: by name, with bounds on what is kept.
+//! Traces while they are read, by name, with bounds on their number and size.
 
 use std::collections::BTreeMap;
 
@@ -6,9 +6,9 @@ use super::Broken;
 use super::Read;
 use crate::trace::{Amounts, Clock, Columns, INTERVALS_MAX, Interval, Malformed, Note, Trace};
 
-/// The most volumes or devices of one text.
+/// Maximum number of volumes or devices in one text.
 pub const NAMES_MAX: usize = 100_000;
-/// The most intervals of all traces of one text.
+/// Maximum number of intervals of all traces of one text.
 pub const INTERVALS_TOTAL_MAX: usize = 4 * INTERVALS_MAX;
 
 /// A trace that is being read.
@@ -39,12 +39,12 @@ impl Traces {
         self.by_name.keys().map(String::as_str)
     }
 
-    /// Whether there is no interval.
+    /// Returns whether there is no interval.
     pub const fn is_empty(&self) -> bool {
         self.total == 0
     }
 
-    /// The trace of this name, a new one if there is none.
+    /// Returns the trace of this name, and creates it if there is none.
     pub fn of(&mut self, name: &str) -> Result<&mut Pending, Broken> {
         if !self.by_name.contains_key(name) && self.by_name.len() >= NAMES_MAX {
             return Err(too_many_names(name));
@@ -76,7 +76,8 @@ impl Traces {
         Ok(())
     }
 
-    /// The traces, each with these remarks. Names without intervals are left out, and noted.
+    /// Returns the traces, each with these remarks. Names without intervals are left out, with a
+    /// remark.
     pub fn finish(mut self, remarks: &[String]) -> Read {
         let mut remarks = remarks.to_vec();
         remarks.extend(self.without_intervals());
@@ -104,7 +105,7 @@ impl Traces {
     }
 }
 
-/// What either has.
+/// Returns the columns that either has.
 pub(crate) fn either(one: Columns, other: Columns) -> Columns {
     Columns {
         requests: one.requests.or(other.requests),
@@ -127,7 +128,7 @@ pub(crate) fn too_many_intervals(name: &str) -> Broken {
     Broken::whole(name, expected)
 }
 
-/// What a trace cannot be made of.
+/// Returns the error for intervals that cannot form a trace.
 pub(crate) fn malformed(name: &str, error: &Malformed) -> Broken {
     let expected = match error {
         Malformed::Overlap(_) => {

@@ -1,4 +1,4 @@
-//! A workload that someone declares instead of recording it, in TOML.
+//! Reads a workload that is declared instead of recorded, in TOML.
 //!
 //! ```toml
 //! name = "orders"
@@ -24,8 +24,8 @@
 //! busy_percent = 20        # the first two
 //! ```
 //!
-//! The same text always becomes the same intervals: seconds, or with `interval = "phase"` as few
-//! as say the same.
+//! The same text always becomes the same intervals: seconds, or with `interval = "phase"` as few as
+//! have the same meaning.
 
 use std::io::{BufRead, Read as _};
 use std::ops::Range;
@@ -39,7 +39,7 @@ use super::collect::Traces;
 use super::lines::unreadable;
 use super::{Broken, Hints, Read};
 
-/// The most bytes of a declaration.
+/// Maximum size of a declaration, in bytes.
 pub const DECLARED_BYTES_MAX: u64 = 1 << 20;
 const PHASES_MAX: usize = 1_000;
 
@@ -76,7 +76,7 @@ struct Plan {
     depth: Option<u64>,
     /// Negative if the rate falls.
     growth_percent: i64,
-    /// The period in seconds, and how many of them are busy.
+    /// The period in seconds, and the number of busy seconds at its start.
     period: Option<(u64, u64)>,
 }
 
@@ -90,7 +90,7 @@ struct Piece {
 /// Reads a declaration.
 ///
 /// # Errors
-/// [`Broken`].
+/// Returns [`Broken`] with the line of an invalid value.
 pub fn read(input: &mut dyn BufRead, hints: &Hints) -> Read {
     let text = text(input)?;
     let declared: Declared = toml::from_str(&text).map_err(|error| syntax(&text, &error))?;
@@ -99,7 +99,7 @@ pub fn read(input: &mut dyn BufRead, hints: &Hints) -> Read {
             let expected = format!("the name of the workload that is declared: {name:?}");
             return Err(Broken::whole(wanted, expected));
         }
-        // A workload without a name gets the one that is wanted.
+        // A workload without a name gets the wanted one.
         (wanted, name) => name.or_else(|| wanted.clone()).unwrap_or_else(|| "declared".to_owned()),
     };
     if declared.phase.is_empty() || declared.phase.len() > PHASES_MAX {
@@ -136,7 +136,7 @@ pub fn read(input: &mut dyn BufRead, hints: &Hints) -> Read {
             start_s = start_s.saturating_add(plan.length_s);
         }
     }
-    // Seconds in a row are never malformed, but may be more than a disk can do.
+    // Seconds in a row are never malformed, but their sum may exceed the limits of a trace.
     let mut traces = traces.finish(&[super::DECLARED.to_owned()]).map_err(|_| {
         let expected = format!(
             "a workload of one disk: {}; lower rate_iops, size_kib, for or repeat",
@@ -171,7 +171,7 @@ fn text(input: &mut dyn BufRead) -> Result<String, Broken> {
     })
 }
 
-/// The line on which a span begins.
+/// Returns the line on which a span begins.
 fn line_of(text: &str, span: &Range<usize>) -> u64 {
     let before = text.bytes().take(span.start).filter(|byte| *byte == b'\n').count();
     before as u64 + 1
@@ -188,7 +188,7 @@ fn syntax(text: &str, error: &toml::de::Error) -> Broken {
     }
 }
 
-/// Checks values, and says where they are.
+/// Checks values, and names their lines in errors.
 struct Check<'a> {
     text: &'a str,
 }
@@ -254,7 +254,7 @@ impl Check<'_> {
     }
 }
 
-/// `90s`, `15m`, `8h` or `7d` in seconds.
+/// Converts `90s`, `15m`, `8h` or `7d` to seconds.
 fn duration_s(text: &str) -> Option<u64> {
     let unit_s = match text.chars().next_back()? {
         's' => 1,
@@ -278,9 +278,9 @@ impl Plan {
         }
     }
 
-    /// The requests from the beginning of the phase to a second of it, without its idle parts.
+    /// Returns the requests from the start of the phase to a second of it, without its idle parts.
     fn requests_until(&self, second: u64) -> u128 {
-        // The rate grows linearly, so that its sum is that of a trapezium.
+        // The rate grows linearly, so its sum is the area of a trapezium.
         let (rate, length) = (i128::from(self.rate_iops), i128::from(self.length_s));
         let (growth, second) = (i128::from(self.growth_percent), i128::from(second));
         let grown = rate * growth * second * second / (200 * length);
@@ -310,7 +310,7 @@ impl Plan {
                 let requests = self
                     .requests_until(piece.to_s)
                     .saturating_sub(self.requests_until(piece.from_s));
-                // Reads are divided off the running sum: no second rounds on its own.
+                // Reads are a share of the running sum, so that no second is rounded on its own.
                 let reads_until = |requests: u128| requests * u128::from(self.read_percent) / 100;
                 let reads = reads_until(requests_before + requests) - reads_until(requests_before);
                 requests_before += requests;
@@ -331,7 +331,7 @@ impl Plan {
         Ok(())
     }
 
-    /// The piece that begins at a second of the phase.
+    /// Returns the piece that begins at a second of the phase.
     fn piece(&self, from_s: u64, by_phase: bool) -> Piece {
         let (is_busy, end_s) = match self.period {
             None => (true, self.length_s),
@@ -364,7 +364,7 @@ mod tests {
         assert_eq!(trace.intervals.len(), 2 * (3_600 + 1_800));
         assert_eq!(trace.resolution_ms(), 1_000);
         let hour = &trace.intervals[..3_600];
-        // From 2,000 to 3,000 requests a second in an hour.
+        // From 2,000 to 3,000 requests per second in an hour.
         assert_eq!(hour.iter().map(Interval::requests).sum::<u64>(), 9_000_000);
         assert_eq!(hour.iter().map(|at| at.reads).sum::<u64>(), 6_300_000);
         assert_eq!(hour[0].requests(), 2_000);
@@ -400,7 +400,7 @@ mod tests {
         let broken = named(text, "nosuch").unwrap_err();
         let message = "\"nosuch\": expected the name of the workload that is declared: \"orders\"";
         assert_eq!(broken.to_string(), message);
-        // One without a name may be called anything.
+        // A workload without a name may get any name.
         let nameless = text.replace("name = \"orders\"", "");
         assert_eq!(named(&nameless, "mine").as_deref(), Ok("mine"));
     }

@@ -1,4 +1,4 @@
-//! Which form a text has, and the reader of each.
+//! Detects the format of a text, and calls its reader.
 
 use std::fmt;
 use std::io::BufRead;
@@ -9,7 +9,7 @@ use super::{
     recorder, sar,
 };
 
-/// The form of a text.
+/// The format of a text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Format {
     /// The answer of CloudWatch's GetMetricData.
@@ -34,14 +34,14 @@ pub enum Format {
     Blkparse,
     /// The answer of a range query of Prometheus.
     Prometheus,
-    /// The lines of our recorder.
+    /// The lines of Evenkeel's recorder.
     Recorder,
     /// A declared workload.
     Declared,
 }
 
 impl Format {
-    /// All forms.
+    /// All formats.
     pub const ALL: [Self; 13] = [
         Self::CloudWatchData,
         Self::CloudWatchStatistics,
@@ -58,7 +58,7 @@ impl Format {
         Self::Declared,
     ];
 
-    /// The word for it, for flags.
+    /// Returns its name in flags.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -85,8 +85,8 @@ impl fmt::Display for Format {
     }
 }
 
-/// The form of a text that begins with `head`: a few KiB, as much as there is, behind what
-/// [`skip_mark`](super::skip_mark) passes over.
+/// Returns the format of a text that begins with `head`: its first few KiB, after
+/// [`skip_mark`](super::skip_mark).
 #[must_use]
 pub fn detect(head: &[u8]) -> Option<Format> {
     let text = String::from_utf8_lossy(head);
@@ -97,7 +97,7 @@ pub fn detect(head: &[u8]) -> Option<Format> {
     text.lines().find_map(|line| of_line(line.trim()))
 }
 
-/// The form of a JSON text, by the key that only it has.
+/// Returns the format of a JSON text, by a key that only this format has.
 fn json(text: &str) -> Option<Format> {
     let keys = [
         ("\"MetricDataResults\"", Format::CloudWatchData),
@@ -112,7 +112,7 @@ fn json(text: &str) -> Option<Format> {
     keys.into_iter().find(|(key, _)| text.contains(key)).map(|(_, format)| format)
 }
 
-/// The form of a text with this line; `None` if it may be of several.
+/// Returns the format of a text with this line; `None` if several have such lines.
 fn of_line(line: &str) -> Option<Format> {
     if line.starts_with("fio version ") {
         return Some(Format::FioIolog);
@@ -143,10 +143,10 @@ fn of_line(line: &str) -> Option<Format> {
     (begins_with_time && cells >= 2).then_some(Format::CloudWatchConsole)
 }
 
-/// Reads a text of this form.
+/// Reads a text of this format.
 ///
 /// # Errors
-/// [`Broken`](super::Broken).
+/// Returns the [`Broken`](super::Broken) of the format's reader.
 pub fn read(format: Format, input: &mut dyn BufRead, hints: &Hints) -> Read {
     match format {
         Format::CloudWatchData => cloudwatch::data::read(input, hints),

@@ -4,21 +4,21 @@ use crate::trace::{Columns, Interval, Kind};
 
 use super::numbers::amount;
 
-/// What a column says.
+/// The quantity in a column.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Field {
     Reads,
     Writes,
     /// Requests of all kinds together.
     Transfers,
-    /// Bytes in one unit of the column.
+    /// Bytes; the number is the bytes in one unit of the column.
     ReadBytes(f64),
     WriteBytes(f64),
     /// Bytes of all kinds together.
     Bytes(f64),
     ReadWaitMs,
     WriteWaitMs,
-    /// The mean of reads and writes together.
+    /// The mean latency of reads and writes together.
     WaitMs,
     Queue,
     BusyPercent,
@@ -29,7 +29,7 @@ const KIB: f64 = 1_024.0;
 const MIB: f64 = 1_048_576.0;
 const SECTOR: f64 = 512.0;
 
-/// What the column of this name says; `None` if nothing that is taken.
+/// Returns the quantity in the column of this name; `None` if it is not used.
 pub(crate) fn field(header: &str) -> Option<Field> {
     Some(match header {
         "r/s" => Field::Reads,
@@ -56,7 +56,7 @@ pub(crate) fn field(header: &str) -> Option<Field> {
     })
 }
 
-/// What a report says of a device: rates a second, means and shares.
+/// The values of a device in a report: rates per second, means and shares.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Rates {
     reads: Option<f64>,
@@ -73,23 +73,23 @@ pub(crate) struct Rates {
     discard_bytes: f64,
 }
 
-/// What was assumed of a device, for its remarks.
+/// The assumptions about a device, for its remarks.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Assumed {
     /// Requests were divided into reads and writes as bytes are.
     pub splits_requests: bool,
-    /// Neither requests nor bytes say what is read; all count as reads.
+    /// Neither requests nor bytes are divided by direction; all requests count as reads.
     pub splits_nothing: bool,
-    /// One mean time stands for reads and for writes.
+    /// One mean latency was used for reads and for writes.
     pub shares_times: bool,
-    /// Requests of a report without bytes, as flushes are, were left out.
+    /// Requests of a report without bytes, such as flushes, were left out.
     pub leaves_out: bool,
-    /// Discards were seen, which are not taken.
+    /// There were discards, which are not used.
     pub has_discards: bool,
 }
 
 impl Rates {
-    /// Takes the value of a column.
+    /// Sets the value of a column.
     pub fn set(&mut self, field: Field, value: f64) {
         match field {
             Field::Reads => self.reads = Some(value),
@@ -107,7 +107,7 @@ impl Rates {
         }
     }
 
-    /// The amounts of an interval of this length, their kinds, and what they assume.
+    /// Returns the amounts of an interval of this length, their kinds, and the assumptions.
     pub fn interval(&self, start_ms: u64, length_ms: u64) -> (Interval, Columns, Assumed) {
         let seconds = length_ms as f64 / 1_000.0;
         let mut assumed = Assumed { has_discards: self.discard_bytes > 0.0, ..Assumed::default() };
@@ -144,7 +144,8 @@ impl Rates {
         (interval, columns, assumed)
     }
 
-    /// Reads and writes a second. Where only their sum is known, bytes say how it divides.
+    /// Returns the reads and writes per second. If only their sum is known, they are divided as
+    /// bytes are.
     fn requests(&self, assumed: &mut Assumed) -> (f64, f64) {
         let Some(transfers) = self.transfers else {
             return (self.reads.unwrap_or(0.0), self.writes.unwrap_or(0.0));
@@ -164,7 +165,7 @@ impl Rates {
 }
 
 impl Assumed {
-    /// What was assumed in any interval.
+    /// Returns the assumptions of either.
     pub const fn or(self, other: Self) -> Self {
         Self {
             splits_requests: self.splits_requests || other.splits_requests,
@@ -175,7 +176,7 @@ impl Assumed {
         }
     }
 
-    /// A sentence for each.
+    /// Returns a sentence for each assumption.
     pub fn remarks(self) -> Vec<String> {
         let all = [
             (
@@ -193,7 +194,8 @@ impl Assumed {
     }
 }
 
-/// Why the requests of a device of this name are those of another one, too.
+/// Returns why the requests of a device of this name are also those of another device; `None` if
+/// they are not.
 pub(crate) fn repeats(name: &str) -> Option<String> {
     let what = if name.starts_with("dm-") {
         "a mapped device repeats the requests of the devices below it"

@@ -1,8 +1,9 @@
-//! fio's logs: `_bw.log`, `_iops.log`, `_lat.log`, `_clat.log`, `_slat.log`.
+//! Reads fio's logs: `_bw.log`, `_iops.log`, `_lat.log`, `_clat.log`, `_slat.log`.
 //!
 //! A line is `ms, value, direction, size[, offset][, priority][, issue time]`. Without
-//! `log_avg_msec` it is one request, whose size is there. With it, it is the mean of a window that
-//! ends at the time, and the size is 0. Only the name of a file says what the values are.
+//! `log_avg_msec` it is one request, and has its size. With it, it is the mean of a window that
+//! ends at the time, and the size is 0. Only the name of a file identifies the quantity of the
+//! values.
 
 use std::collections::BTreeMap;
 use std::io::BufRead;
@@ -15,21 +16,21 @@ use super::lines::Lines;
 use super::numbers::amount;
 use super::{Broken, Hints, INTERVALS_TOTAL_MAX, Read};
 
-/// What the values of a log are.
+/// The quantity of the values of a log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FioLog {
-    /// KiB a second.
+    /// KiB per second.
     Bandwidth,
-    /// Requests a second.
+    /// Requests per second.
     Iops,
-    /// Nanoseconds from the beginning of a request to its end.
+    /// Nanoseconds from the start of a request to its end.
     Latency,
     /// Nanoseconds of a part of that: to or from the kernel.
     PartOfLatency,
 }
 
 impl FioLog {
-    /// The log of a file of this name, as fio makes it.
+    /// Returns the quantity by the name that fio gives to a file.
     #[must_use]
     pub fn of_file_name(name: &str) -> Option<Self> {
         let stem = name.strip_suffix(".log")?;
@@ -44,14 +45,14 @@ impl FioLog {
     }
 }
 
-/// Times above this are since 1970, as `log_unix_epoch` makes them: 2001, or 31 years of a run.
+/// Lowest time that is since 1970, as with `log_unix_epoch`: in 2001, or after 31 years of a run.
 const UNIX_MS_MIN: u64 = 1_000_000_000_000;
 const EXPECTED: &str = "a line of a fio log: ms, value, direction (0 to 2), size, ...";
 
 struct Entry {
     ms: u64,
     value: u64,
-    /// `None` of a trim.
+    /// `None` for a trim.
     direction: Option<Direction>,
     size: u64,
 }
@@ -60,7 +61,7 @@ struct Entry {
 #[derive(Clone, Copy, Default)]
 struct Window {
     values: [Option<u64>; 2],
-    /// Values that were added to another one: those of other jobs.
+    /// Whether values of other jobs were added.
     added: bool,
 }
 
@@ -70,15 +71,16 @@ struct Reader<'a> {
     bins: Bins,
     means: BTreeMap<u64, Window>,
     trims: u64,
-    /// Whether the first line has a size.
+    /// Whether the first line has a size: then each line is a request.
     is_each: Option<bool>,
     is_unix: bool,
 }
 
-/// Reads a log; [`Hints::fio_log`] says which.
+/// Reads a log. [`Hints::fio_log`] is the quantity of its values.
 ///
 /// # Errors
-/// [`Broken`].
+/// Returns [`Broken`] if a line is invalid, if the quantity is not known, or if there are no reads
+/// and writes.
 pub fn read(input: &mut dyn BufRead, hints: &Hints) -> Read {
     let Some(log) = hints.fio_log else {
         return Err(Broken::whole(
@@ -113,8 +115,8 @@ pub fn read(input: &mut dyn BufRead, hints: &Hints) -> Read {
     }
 }
 
-/// Whether lines have a mean and a maximum, as `log_window_value=both` makes them. A third number
-/// above 2 is no direction. The first buffer of the text decides.
+/// Returns whether lines have a mean and a maximum, as with `log_window_value=both`: then a third
+/// number above 2 is not a direction. The first buffer of the text decides.
 fn has_two_values(input: &mut dyn BufRead) -> bool {
     let head = input.fill_buf().unwrap_or_default();
     let text = String::from_utf8_lossy(head);
@@ -172,7 +174,7 @@ impl Reader<'_> {
             }
             return Ok(());
         }
-        // The line is written when the request ends.
+        // The line is written at the end of the request.
         let ns = if log == FioLog::Latency { entry.value } else { 0 };
         let second = entry.ms.saturating_sub(ns / 1_000_000) / 1_000;
         self.bins.add(&self.name, second, direction, entry.size)?;
@@ -202,8 +204,8 @@ impl Reader<'_> {
         self.bins.finish(clock, log == FioLog::Latency, &remarks)
     }
 
-    /// Means become amounts of windows of one length. fio writes the end of a window, a few
-    /// milliseconds late at times.
+    /// Converts means to amounts of windows of equal length. fio writes the end of a window, at
+    /// times a few milliseconds late.
     fn finish_means(self, log: FioLog) -> Read {
         let Some(window_ms) = self.window_ms() else {
             return Err(Broken::whole(
@@ -213,7 +215,7 @@ impl Reader<'_> {
         };
         let mut slots: BTreeMap<u64, Window> = BTreeMap::new();
         for (ms, window) in &self.means {
-            // The nearest window; a remainder of a window at the end is not one.
+            // The nearest window. A partial window at the end is not one.
             let slot = ms.saturating_add(window_ms / 2) / window_ms;
             let sum = slots.entry(slot).or_default();
             sum.added |= window.added;
@@ -232,7 +234,7 @@ impl Reader<'_> {
             remarks.push("several values of a window were added, as those of several jobs".into());
         }
         let unit = if log == FioLog::Iops { 1 } else { 1_024 };
-        // Half a request of a window is a whole one of two: what is left over is carried on.
+        // Remainders are carried over: half a request of one window is a whole one of two windows.
         let mut left_over = [0.0; 2];
         for (slot, window) in slots.iter().filter(|(slot, _)| **slot > 0) {
             let mut amounts = [0; 2];
@@ -261,7 +263,7 @@ impl Reader<'_> {
         traces.finish(&remarks)
     }
 
-    /// The length that most windows have.
+    /// Returns the length of most windows.
     fn window_ms(&self) -> Option<u64> {
         if let Some(ms) = self.hints.interval() {
             return Some(ms);

@@ -1,7 +1,7 @@
-//! fio's iologs, versions 2 and 3: what a job did, to be replayed.
+//! Reads fio's iologs, versions 2 and 3: the requests of a job, for a replay.
 //!
 //! A line of version 3 begins with a time in microseconds, `27 /dev/vdb read 0 4096`. Version 2 has
-//! no times; only its lines `wait` let time pass.
+//! no times; only its lines `wait` advance the time.
 
 use std::io::BufRead;
 
@@ -14,10 +14,10 @@ use super::{Broken, Hints, Read};
 const EXPECTED: &str = "file, action and, of a request, offset and length; with a time in \
                         microseconds before them in version 3";
 
-/// Reads an iolog of either version. A file of the log is a trace.
+/// Reads an iolog of either version. Each file in the log becomes a trace.
 ///
 /// # Errors
-/// [`Broken`].
+/// Returns [`Broken`] if a line is invalid, or if there are no wanted requests or no times.
 pub fn read(input: &mut dyn BufRead, hints: &Hints) -> Read {
     let mut lines = Lines::new(input);
     let has_times = match lines.next()?.map(|(_, line)| line.trim()) {
@@ -49,7 +49,7 @@ pub fn read(input: &mut dyn BufRead, hints: &Hints) -> Read {
 }
 
 enum Error {
-    /// The line is not one of an iolog.
+    /// The line is invalid.
     Line,
     Broken(Broken),
 }
@@ -58,7 +58,7 @@ enum Error {
 struct Reader {
     has_times: bool,
     bins: Bins,
-    /// The sum of the waits.
+    /// Sum of the waits, in microseconds.
     wait_us: u64,
     flushes: u64,
     trims: u64,

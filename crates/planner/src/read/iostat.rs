@@ -1,8 +1,8 @@
-//! `iostat -x`, the text. Columns are known by the names in the header, because every version of
-//! sysstat has another order.
+//! Reads the text of `iostat -x`. Columns are identified by the names in the header, because their
+//! order differs between versions of sysstat.
 //!
-//! A report is one table, or with `--pretty` several, of which each has other columns. It ends
-//! where a header comes back, at the next time, or with the text.
+//! A report is one table, or with `--pretty` several with different columns. It ends where a header
+//! is repeated, at the next time, or with the text.
 
 use std::collections::BTreeMap;
 use std::io::BufRead;
@@ -15,35 +15,35 @@ use super::lines::Lines;
 use super::numbers::{decimal, time};
 use super::{Broken, Hints, Read};
 
-/// What is expected of the times of a recording without them.
+/// The expected times, for the error of a recording without them.
 const ASKS_INTERVAL: &str = "a time before each report: record with `iostat -xt`, or give the \
                              interval in milliseconds with --interval-ms";
 const EXPECTED_TIME: &str = "a time as 11/25/2026 07:09:48 PM, 11/25/26 19:09:48 or \
                              2026-11-25T19:09:48+0000: record with S_TIME_FORMAT=ISO";
 
-/// The most tables of a report; `--pretty` prints four.
+/// Maximum number of tables in a report; `--pretty` prints four.
 const TABLES_MAX: usize = 8;
 
 type Report = BTreeMap<String, Rates>;
 
-/// The end of a report, and what it says.
+/// A report and its end.
 struct Held {
     unix_ms: Option<u64>,
     report: Report,
 }
 
-/// Reports on their way to intervals: what iostat's text and its JSON have in common.
+/// Converts reports to intervals: the common part of iostat's text and its JSON.
 pub(super) struct Reports<'a> {
     hints: &'a Hints,
     traces: Traces,
     assumed: BTreeMap<String, Assumed>,
     /// The first report of a recording, until the interval is known.
     first: Option<Held>,
-    /// Whether any report but the first ones was taken.
+    /// Whether any report but the first ones was used.
     has_any: bool,
-    /// The end of the report before.
+    /// End of the previous report, in milliseconds since 1970.
     before_ms: Option<u64>,
-    /// The interval of this recording.
+    /// The interval of this recording, in milliseconds.
     nominal_ms: Option<u64>,
     first_dropped: u64,
     not_after: u64,
@@ -68,19 +68,19 @@ impl<'a> Reports<'a> {
         }
     }
 
-    /// Another recording begins: its first report is since boot again.
+    /// Begins another recording. Its first report is since boot again.
     pub fn restart(&mut self) {
         self.first_dropped += u64::from(self.first.take().is_some());
         self.is_joined |= self.has_any;
         self.nominal_ms = None;
     }
 
-    /// Remembers that a time has no zone.
+    /// Records whether a time has no zone.
     pub const fn see_zone(&mut self, has_zone: bool) {
         self.is_zoneless |= !has_zone;
     }
 
-    /// Takes a report that ended at `unix_ms`.
+    /// Adds a report that ended at `unix_ms`.
     pub fn take(&mut self, unix_ms: Option<u64>, report: Report) -> Result<(), Broken> {
         let Some(held) = self.first.take() else {
             if self.nominal_ms.is_some() {
@@ -108,7 +108,7 @@ impl<'a> Reports<'a> {
         self.follow(unix_ms, &report)
     }
 
-    /// Takes a report whose predecessor's end is known.
+    /// Adds a report whose predecessor's end is known.
     fn follow(&mut self, unix_ms: Option<u64>, report: &Report) -> Result<(), Broken> {
         let nominal_ms = self.nominal_ms.unwrap_or(1_000);
         let before_ms = self.before_ms.unwrap_or(0);
@@ -118,8 +118,8 @@ impl<'a> Reports<'a> {
             self.not_after += 1;
             return Ok(());
         };
-        // Times are of whole seconds, and iostat divides by the time that really passed. A longer
-        // way is a pause between two recordings.
+        // Times are in whole seconds, but iostat divides by the exact time. A much longer distance
+        // is a pause between two recordings.
         let slack_ms = 1_000 + nominal_ms / 10;
         let length_ms =
             if between_ms > nominal_ms.saturating_add(slack_ms) { nominal_ms } else { between_ms };
@@ -137,7 +137,7 @@ impl<'a> Reports<'a> {
         Ok(())
     }
 
-    /// The traces, once all reports are taken.
+    /// Returns the traces, after all reports.
     pub fn finish(mut self) -> Read {
         if let Some(held) = self.first.take() {
             self.finish_first(held)?;
@@ -174,7 +174,7 @@ impl<'a> Reports<'a> {
         self.traces.finish(&remarks)
     }
 
-    /// A recording that ends with its first report.
+    /// Ends a recording that has only its first report.
     fn finish_first(&mut self, held: Held) -> Result<(), Broken> {
         if self.has_any && !self.hints.keeps_first {
             self.first_dropped += 1;
@@ -200,7 +200,7 @@ impl<'a> Reports<'a> {
 /// A table that is being read.
 struct Table {
     columns: Vec<Option<Field>>,
-    /// The number of columns, with the device's.
+    /// Number of columns, including that of the device.
     width: usize,
     is_device_last: bool,
     /// A device whose values are on the next line, as old versions print with `-h`.
@@ -216,10 +216,11 @@ struct Reader<'a> {
     is_in_cpu: bool,
 }
 
-/// Reads what `iostat -x` prints, with `-t` or with the interval as a hint.
+/// Reads the output of `iostat -x`, with `-t` or with the interval as a hint.
 ///
 /// # Errors
-/// [`Broken`].
+/// Returns [`Broken`] if a line is invalid, if the interval is not known, or if there are no
+/// reports of a wanted device.
 pub fn read(input: &mut dyn BufRead, hints: &Hints) -> Read {
     let mut lines = Lines::new(input);
     let mut reader = Reader {
@@ -357,7 +358,7 @@ impl Reader<'_> {
     }
 }
 
-/// A value, and its column with the unit that the value itself has with `-h`.
+/// Returns a value, and its column with the value's own unit, which it has with `-h`.
 fn value(field: Field, word: &str) -> Option<(Field, f64)> {
     let (number, unit) = match word.char_indices().next_back()? {
         (_, last) if last.is_ascii_digit() => (word, None),

@@ -1,4 +1,4 @@
-//! `iostat -x -o JSON`.
+//! Reads the output of `iostat -x -o JSON`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -36,7 +36,7 @@ struct Statistics {
     disk: Vec<Disk>,
 }
 
-/// A device with its columns. Names of columns are many and not kept.
+/// A device with its columns. The names of columns are many, so they are not kept.
 struct Disk {
     name: String,
     rates: Rates,
@@ -79,10 +79,11 @@ impl<'de> Visitor<'de> for DiskVisitor {
     }
 }
 
-/// Reads what `iostat -x -o JSON` prints.
+/// Reads the output of `iostat -x -o JSON`.
 ///
 /// # Errors
-/// [`Broken`].
+/// Returns [`Broken`] if the JSON is invalid, if the interval is not known, or if there are no
+/// reports of a wanted device.
 pub fn read(input: &mut dyn BufRead, hints: &Hints) -> Read {
     let document: Document = json::read(input, FORM)?;
     let mut reports = Reports::new(hints);

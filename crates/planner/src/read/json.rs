@@ -1,4 +1,4 @@
-//! JSON texts, within a bound of their size.
+//! Reads JSON texts up to a maximum size.
 
 use std::io::{self, BufRead, Read};
 
@@ -6,10 +6,10 @@ use serde::de::DeserializeOwned;
 
 use super::Broken;
 
-/// The most bytes of a JSON text.
+/// Maximum size of a JSON text, in bytes.
 pub const JSON_BYTES_MAX: u64 = 256 << 20;
 
-/// Passes on at most [`JSON_BYTES_MAX`] bytes; says whether there were more.
+/// Reads at most [`JSON_BYTES_MAX`] bytes, and records whether there were more.
 struct Limited<'a> {
     input: &'a mut dyn BufRead,
     left: u64,
@@ -37,7 +37,7 @@ impl Read for Limited<'_> {
     }
 }
 
-/// The value of a text of this `form`.
+/// Reads the value of a text of this format.
 pub(crate) fn read<T: DeserializeOwned>(input: &mut dyn BufRead, form: &str) -> Result<T, Broken> {
     read_within(input, form, JSON_BYTES_MAX)
 }
@@ -63,7 +63,7 @@ fn too_long(form: &str, bytes_max: u64) -> Broken {
     Broken::whole(form, expected)
 }
 
-/// The bytes of a text of this `form`: what is in memory is parsed several times as fast.
+/// Reads the bytes of a text of this format. A text in memory is parsed several times as fast.
 pub(crate) fn slurp(input: &mut dyn BufRead, form: &str) -> Result<Vec<u8>, Broken> {
     slurp_within(input, form, JSON_BYTES_MAX)
 }
@@ -80,10 +80,10 @@ fn slurp_within(input: &mut dyn BufRead, form: &str, bytes_max: u64) -> Result<V
     Ok(text)
 }
 
-/// What a JSON text is not.
+/// Returns the error for an invalid JSON text.
 pub(crate) fn broken(error: &serde_json::Error, form: &str) -> Broken {
     let text = error.to_string();
-    // The line has a place of its own in our message.
+    // The line is a separate part of our message.
     let found = text.split(" at line ").next().unwrap_or_default();
     let expected = match error.classify() {
         serde_json::error::Category::Eof => format!("{form} to its end: is the file complete?"),

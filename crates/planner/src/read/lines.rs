@@ -1,10 +1,11 @@
-//! Lines of a text, one at a time: a text without line ends is an error, not a full memory.
+//! Reads the lines of a text, one at a time. A text without line ends is an error, so that it does
+//! not fill the memory.
 
 use std::io::BufRead;
 
 use super::Broken;
 
-/// The most bytes of a line.
+/// Maximum length of a line, in bytes.
 pub const LINE_BYTES_MAX: usize = 64 << 10;
 
 /// The lines of a text, with their numbers.
@@ -20,19 +21,19 @@ impl<'a> Lines<'a> {
         Self { input, bytes: Vec::new(), text: String::new(), number: 0 }
     }
 
-    /// The next line without its end, and its number from 1 on; `None` after the last.
+    /// Returns the next line without its end, and its number from 1 on; `None` after the last one.
     pub fn next(&mut self) -> Result<Option<(u64, &str)>, Broken> {
         if !self.fill()? {
             return Ok(None);
         }
         let bytes = self.bytes.strip_suffix(b"\r").unwrap_or(&self.bytes);
         self.text.clear();
-        // Names of programs and devices may be of any encoding; what is read here is ASCII.
+        // Names of programs and devices may have any encoding. The rest of the line is ASCII.
         self.text.push_str(&String::from_utf8_lossy(bytes));
         Ok(Some((self.number, &self.text)))
     }
 
-    /// Reads up to the next line end. Whether there was anything.
+    /// Reads up to the next line end. Returns whether there was anything.
     fn fill(&mut self) -> Result<bool, Broken> {
         self.bytes.clear();
         self.number += 1;
@@ -65,11 +66,11 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// Passes over the mark with which some programs begin a text in UTF-8. All that reads a text of
-/// somebody else begins with it.
+/// Skips the byte order mark with which some programs begin a text in UTF-8. Every reader of
+/// another program's text calls it first.
 ///
 /// # Errors
-/// [`Broken`] if the text is in UTF-16, or cannot be read.
+/// Returns [`Broken`] if the text is in UTF-16, or cannot be read.
 pub fn skip_mark(input: &mut dyn BufRead) -> Result<(), Broken> {
     while let Err(error) = input.fill_buf() {
         if error.kind() != std::io::ErrorKind::Interrupted {
@@ -87,8 +88,8 @@ pub fn skip_mark(input: &mut dyn BufRead) -> Result<(), Broken> {
     Ok(())
 }
 
-/// Refuses titles of columns of which two mean the same, by what `meaning` makes of a title: one
-/// of them would not be looked at. What means nothing may stand twice.
+/// Returns an error if two titles of columns have the same meaning, by `meaning`: one of the
+/// columns would be ignored. Titles without a meaning may be repeated.
 pub(crate) fn refuse_twice<T: PartialEq>(
     line: u64,
     titles: &[String],
@@ -109,13 +110,13 @@ pub(crate) fn refuse_twice<T: PartialEq>(
     Ok(())
 }
 
-/// A text that its source cannot deliver.
+/// Returns the error of a text that cannot be read.
 pub(crate) fn unreadable(line: u64, error: &std::io::Error) -> Broken {
     Broken::at(line, &error.to_string(), "a text that can be read to its end")
 }
 
-/// The cells of a row of a table, and whether its quotes are closed. Quotes may hold separators;
-/// two of them are one. One within a cell that has begun without is a character.
+/// Returns the cells of a row of a table, and whether its quotes are closed. Quotes may contain
+/// separators, and two quotes are one. A quote within an unquoted cell is a character.
 pub(crate) fn cells(line: &str, separator: char) -> (Vec<String>, bool) {
     let (mut all, mut cell, mut is_quoted) = (Vec::new(), String::new(), false);
     let mut chars = line.chars().peekable();
@@ -134,7 +135,7 @@ pub(crate) fn cells(line: &str, separator: char) -> (Vec<String>, bool) {
     (all, !is_quoted)
 }
 
-/// The first byte that is no space, which stays in the input.
+/// Returns the first byte that is not a space, and leaves it in the input.
 pub(crate) fn first_byte(input: &mut dyn BufRead) -> Result<Option<u8>, Broken> {
     loop {
         let buffer = input.fill_buf().map_err(|error| {

@@ -1,4 +1,4 @@
-//! Traces of one volume that were recorded apart, put together: its metrics, or its days.
+//! Merges traces of one volume that were recorded separately: its metrics, or its days.
 
 use std::collections::BTreeMap;
 
@@ -10,13 +10,13 @@ use crate::layout_text::span as span_words;
 
 /// Merges traces of one volume by time.
 ///
-/// Traces that share a span are taken as parts of the same recording, such as one metric each. An
-/// interval stays if any trace of them has an amount of it; what others do not have of it counts as
-/// nothing, and a remark says so. Traces one after the other are put in a row.
+/// Traces that share a span are parts of the same recording, such as one metric each. An interval
+/// is kept if any of these traces has an amount for it. Amounts that others lack count as 0, with a
+/// remark. Traces that follow each other are put in a row.
 ///
 /// # Errors
-/// [`Broken`] if they are of different volumes or clocks, or two have the same amount of the same
-/// time.
+/// Returns [`Broken`] if they are of different volumes or clocks, or if two have the same amount
+/// for the same time.
 pub fn merge(traces: Vec<Trace>) -> Result<Trace, Broken> {
     let Some(first) = traces.first() else {
         return Err(Broken::whole("no trace", "at least one"));
@@ -57,7 +57,7 @@ pub fn merge(traces: Vec<Trace>) -> Result<Trace, Broken> {
     Ok(merged)
 }
 
-/// The columns of both, by the weaker evidence.
+/// Returns the columns of both, with the weaker evidence of each.
 fn weakest(one: Columns, other: Columns) -> Columns {
     let rank = |kind: Kind| match kind {
         Kind::Counter => 0,
@@ -77,7 +77,7 @@ fn weakest(one: Columns, other: Columns) -> Columns {
     }
 }
 
-/// What all say, once each.
+/// Returns the remarks of all traces, each once.
 fn remarks(traces: &[Trace]) -> Vec<String> {
     let mut seen = std::collections::BTreeSet::new();
     let notes = traces.iter().flat_map(|trace| &trace.notes);
@@ -89,7 +89,7 @@ fn remarks(traces: &[Trace]) -> Vec<String> {
         .collect()
 }
 
-/// Sizes are those of the whole only if every trace with requests has them.
+/// Returns the sizes of all, if every trace with requests has them.
 fn sizes(traces: &[Trace]) -> Option<Sizes> {
     let mut all = Sizes::default();
     for trace in traces.iter().filter(|trace| trace.columns.requests.is_some()) {
@@ -126,9 +126,9 @@ fn intervals(mut traces: Vec<Trace>) -> Result<Vec<Interval>, Broken> {
     Ok(merged)
 }
 
-/// The intervals of traces that share a span.
+/// Returns the intervals of traces that share a span.
 fn combine(traces: &[Trace]) -> Result<Vec<Interval>, Broken> {
-    // Without any amounts, all that there is makes an interval.
+    // Without any amounts, every value makes an interval.
     let are_amounts_needed = traces.iter().any(has_amounts);
     let mut all: BTreeMap<(u64, u64), (bool, Interval)> = BTreeMap::new();
     for trace in traces {
@@ -157,7 +157,7 @@ fn has_amounts(trace: &Trace) -> bool {
     trace.columns.requests.or(trace.columns.bytes).is_some()
 }
 
-/// What is to say of traces that share a span and do not begin and end together.
+/// Returns a remark on traces that share a span and have different ends.
 fn ends_apart(traces: &[Trace]) -> Option<String> {
     let span = |trace: &Trace| {
         let (first, last) = (trace.intervals.first()?, trace.intervals.last()?);
@@ -193,7 +193,7 @@ fn ends_apart(traces: &[Trace]) -> Option<String> {
     })
 }
 
-/// What is to say of intervals that are known in part.
+/// Returns a remark on intervals that are partly known.
 fn partial(trace: &Trace) -> Option<String> {
     let count = trace.partial().count();
     (count > 0).then(|| {
@@ -206,7 +206,7 @@ fn partial(trace: &Trace) -> Option<String> {
     })
 }
 
-/// Both together; `None` if both say the same thing.
+/// Returns both intervals together; `None` if both have the same amount.
 fn add(one: &Interval, other: &Interval) -> Option<Interval> {
     let amount = |one: u64, other: u64| (one == 0 || other == 0).then(|| one.max(other));
     fn option<T>(one: Option<T>, other: Option<T>) -> Option<Option<T>> {
@@ -228,7 +228,7 @@ fn add(one: &Interval, other: &Interval) -> Option<Interval> {
         queued_milli: option(one.queued_milli, other.queued_milli)?,
         balance_ppm: option(one.balance_ppm, other.balance_ppm)?,
         used_bytes: option(one.used_bytes, other.used_bytes)?,
-        // The two limits have a metric each.
+        // Each of the two limits has a metric of its own.
         is_censored: match (one.is_censored, other.is_censored) {
             (Some(one), Some(other)) => Some(one || other),
             (one, other) => one.or(other),

@@ -1,8 +1,8 @@
-//! Readers of what other tools have recorded. Each turns text into [`Trace`]s, a line or a value at
-//! a time, so that memory is bounded by the intervals and not by the file.
+//! Readers of other tools' recordings. Each converts text to [`Trace`]s, a line or a value at a
+//! time, so that memory is bounded by the intervals and not by the file.
 //!
-//! [`detect`] tells the form of a text by its beginning, [`read`] reads it. What a text does not
-//! say stays a gap or becomes a note; nothing is filled in between.
+//! [`detect`] returns the format of a text by its beginning, [`read`] reads it. Missing data
+//! becomes a gap or a note; nothing is interpolated.
 
 mod bins;
 pub mod blkparse;
@@ -37,22 +37,22 @@ pub use merge::merge;
 
 use crate::trace::Trace;
 
-/// The lengths of an interval that someone may say: up to a year.
+/// The accepted lengths of an interval from the user: up to a year.
 const INTERVAL_MS: RangeInclusive<u64> = 1..=366 * 86_400_000;
-/// The most characters of a text that an error repeats.
+/// Maximum number of characters of a text that an error repeats.
 const FOUND_CHARS_MAX: usize = 80;
 
-/// What is remarked of a trace that nobody recorded.
+/// The remark on a declared trace.
 pub const DECLARED: &str = "declared, not recorded";
 
-/// What a text has that a reader does not understand.
+/// An error in a text: the part that a reader does not understand.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Broken {
-    /// The line, from 1 on; `None` if the text as a whole is meant.
+    /// The line, from 1 on; `None` if the error is of the text as a whole.
     pub line: Option<u64>,
-    /// What is there, cut to a bearable length.
+    /// The text found, truncated.
     pub found: String,
-    /// What was expected instead, and what to do.
+    /// The expected text, and a remedy.
     pub expected: String,
 }
 
@@ -69,12 +69,12 @@ impl fmt::Display for Broken {
 impl std::error::Error for Broken {}
 
 impl Broken {
-    /// What this line has instead of what was `expected`.
+    /// Creates an error about the text found in a line.
     pub(crate) fn at(line: u64, found: &str, expected: impl Into<String>) -> Self {
         Self { line: Some(line), ..Self::whole(found, expected) }
     }
 
-    /// What the text as a whole, or the part of it that `found` names, has instead.
+    /// Creates an error about the text as a whole, or about the part of it that `found` names.
     pub(crate) fn whole(found: &str, expected: impl Into<String>) -> Self {
         let mut cut: String = found.trim().chars().take(FOUND_CHARS_MAX).collect();
         if cut.len() < found.trim().len() {
@@ -84,28 +84,27 @@ impl Broken {
     }
 }
 
-/// What a reader must be told if the text does not say it.
+/// Information that a reader needs if the text does not have it.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Hints {
-    /// The only volume or device that is wanted; all without it. A text that has no names gets
-    /// this one.
+    /// The only volume or device to read; `None` reads all. A text without names gets this one.
     pub name: Option<String>,
-    /// Milliseconds between two reports, where they have no times.
+    /// Milliseconds between two reports without times.
     pub interval_ms: Option<u64>,
-    /// Whether a part of an answer will do.
+    /// Whether an incomplete answer is accepted.
     pub allows_partial: bool,
-    /// The queries of GetMetricData, in JSON: they say what its answer does not.
+    /// The queries of GetMetricData, in JSON. Its answer lacks a part of their information.
     pub queries: Option<String>,
-    /// Which of fio's logs a text is.
+    /// The quantity of a log of fio.
     pub fio_log: Option<fio_log::FioLog>,
-    /// Whether series of Prometheus are rates a second, and not counters.
+    /// Whether series of Prometheus are rates per second; otherwise they are counters.
     pub are_rates: bool,
-    /// Whether the first report is of an interval, as with `iostat -y`, and not since boot.
+    /// Whether the first report is of an interval, as with `iostat -y`; otherwise it is since boot.
     pub keeps_first: bool,
 }
 
 impl Hints {
-    /// The interval, if one can be of this length.
+    /// Returns the interval, if its length is acceptable.
     pub(crate) fn interval(&self) -> Option<u64> {
         self.interval_ms.filter(|ms| INTERVAL_MS.contains(ms))
     }

@@ -1,10 +1,10 @@
-//! Numbers and times as tools print them.
+//! Reads numbers and times as tools print them.
 
 use evenkeel_core::volume::Date;
 
-/// A number, not negative: `12`, `0.50`, or `0,50` where a locale writes a comma.
+/// Reads a number, not negative: `12`, `0.50`, or `0,50` in a locale with a decimal comma.
 pub(crate) fn decimal(text: &str) -> Option<f64> {
-    // Words such as `inf` and `nan` are numbers to the standard library.
+    // The standard library reads words such as `inf` and `nan` as numbers.
     if !text.starts_with(|first: char| first.is_ascii_digit()) {
         return None;
     }
@@ -15,20 +15,20 @@ pub(crate) fn decimal(text: &str) -> Option<f64> {
     value.is_finite().then_some(value)
 }
 
-/// The nearest whole amount.
+/// Returns the nearest whole amount.
 pub(crate) fn amount(value: f64) -> u64 {
-    // A cast saturates, and makes 0 of what is negative or no number.
+    // A cast saturates, and returns 0 for negative values and for NaN.
     value.round() as u64
 }
 
-/// A time as the milliseconds since 1970, and whether its zone is known.
+/// A time in milliseconds since 1970, and whether its zone is known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Time {
     pub unix_ms: u64,
     pub has_zone: bool,
 }
 
-/// A time in one of the forms that sysstat, CloudWatch and their locales print.
+/// Reads a time in one of the formats that sysstat, CloudWatch and their locales print.
 pub(crate) fn time(text: &str) -> Option<Time> {
     let text = text.trim();
     let at = text.find(['T', ' '])?;
@@ -53,8 +53,8 @@ pub(crate) fn time(text: &str) -> Option<Time> {
     Some(Time { unix_ms: u64::try_from(unix_ms).ok()?, has_zone: !zone.is_empty() })
 }
 
-/// A time as `2026-11-25T19:00:00Z` or with `+00:00`, which is what most texts have, in
-/// milliseconds since 1970: the short way to what [`time`] says.
+/// Reads a time such as `2026-11-25T19:00:00Z` or with `+00:00`, which most texts have, in
+/// milliseconds since 1970. It is a fast path of [`time`].
 pub(crate) fn utc(text: &str) -> Option<u64> {
     let (digits, zone) = text.as_bytes().split_at_checked(19)?;
     if !matches!(zone, b"Z" | b"+00:00") {
@@ -74,7 +74,7 @@ pub(crate) fn utc(text: &str) -> Option<u64> {
     u64::try_from(all * 1_000).ok().filter(|_| is_clock)
 }
 
-/// A time of day, `19:09:48` or `07:09:48 PM`, in milliseconds since midnight.
+/// Reads a time of day, `19:09:48` or `07:09:48 PM`, in milliseconds since midnight.
 pub(crate) fn time_of_day(clock: &str, half: Option<&str>) -> Option<u64> {
     let ms = clock_ms(clock)?;
     let ms = match half {
@@ -85,7 +85,8 @@ pub(crate) fn time_of_day(clock: &str, half: Option<&str>) -> Option<u64> {
     u64::try_from(ms).ok()
 }
 
-/// A day, `2026-11-25`, `2026/11/25`, `11/25/2026`, `11/25/26` or `25.11.2026`, since 1970.
+/// Reads a day, `2026-11-25`, `2026/11/25`, `11/25/2026`, `11/25/26` or `25.11.2026`, in days since
+/// 1970.
 pub(crate) fn date(text: &str) -> Option<i64> {
     let separator = text.chars().find(|c| !c.is_ascii_digit())?;
     if !"-/.".contains(separator) {
@@ -109,14 +110,14 @@ pub(crate) fn date(text: &str) -> Option<i64> {
     days(year, number(month)?, number(day)?)
 }
 
-/// The days from 1970-01-01 to a day of the Gregorian calendar.
+/// Returns the days from 1970-01-01 to a day of the Gregorian calendar.
 fn days(year: i64, month: i64, day: i64) -> Option<i64> {
     let year = u16::try_from(year).ok()?;
     let date = Date::new(year, u8::try_from(month).ok()?, u8::try_from(day).ok()?)?;
     i64::try_from(date.unix_day()?).ok()
 }
 
-/// `19:09`, `19:09:48` or `19:09:48.250` in milliseconds.
+/// Converts `19:09`, `19:09:48` or `19:09:48.250` to milliseconds.
 fn clock_ms(text: &str) -> Option<i64> {
     let (whole, part) = text.split_once(['.', ',']).unwrap_or((text, ""));
     let mut units = whole.split(':').map(|unit| {
@@ -125,7 +126,7 @@ fn clock_ms(text: &str) -> Option<i64> {
     });
     let (hours, minutes) = (units.next()??, units.next()??);
     let seconds = units.next().map_or(Some(0), |seconds| seconds)?;
-    // A minute with a leap second has 61.
+    // A minute with a leap second has 61 seconds.
     if units.next().is_some() || hours > 23 || minutes > 59 || seconds > 60 {
         return None;
     }
@@ -136,13 +137,13 @@ fn clock_ms(text: &str) -> Option<i64> {
     Some(((hours * 60 + minutes) * 60 + seconds) * 1_000 + ms.parse::<i64>().ok()?)
 }
 
-/// A time of a half day as one of a whole: 12 is the hour before 1.
+/// Converts a time of a half day to one of a whole day: 12 is the hour before 1.
 fn half_day(ms: i64, is_afternoon: bool) -> Option<i64> {
     const HALF: i64 = 43_200_000;
     (ms < HALF + 3_600_000).then_some(ms % HALF + if is_afternoon { HALF } else { 0 })
 }
 
-/// `Z`, `UTC`, `+0200` or `+02:00` in milliseconds.
+/// Converts `Z`, `UTC`, `+0200` or `+02:00` to milliseconds.
 fn zone_ms(text: &str) -> Option<i64> {
     if matches!(text, "Z" | "UTC" | "GMT") {
         return Some(0);
@@ -161,7 +162,7 @@ fn zone_ms(text: &str) -> Option<i64> {
     (hours < 24 && minutes < 60).then_some(sign * (hours * 60 + minutes) * 60_000)
 }
 
-/// A time for the reader of a note.
+/// Formats a time for a note.
 pub(crate) fn show_time(unix_ms: u64) -> String {
     let date = Date::of_unix_day(unix_ms / 86_400_000);
     let of_day = unix_ms % 86_400_000 / 1_000;

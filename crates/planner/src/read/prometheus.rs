@@ -1,8 +1,8 @@
-//! The answer of Prometheus' range query: counters of node_exporter, `node_disk_*`.
+//! Reads the answer of Prometheus' range query: counters of node_exporter, `node_disk_*`.
 //!
-//! An interval is the difference of two points that follow each other. A counter that falls was
-//! reset; a point that is missing makes a gap, though its counters are known at both ends: what
-//! happened in between is not.
+//! An interval is the difference of two consecutive points. A counter that falls was reset. A
+//! missing point makes a gap, although the counters are known at both ends: their course in between
+//! is not.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,7 +20,7 @@ use super::{Broken, Hints, INTERVALS_TOTAL_MAX, NAMES_MAX, Read, json};
 const FORM: &str = "the answer of a range query: {\"status\", \"data\": {\"resultType\": \
                     \"matrix\", \"result\"}}";
 
-/// What a series counts.
+/// The quantity that a series counts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Counter {
     Reads,
@@ -46,7 +46,7 @@ const COUNTERS: [(Counter, &str); 8] = [
 ];
 
 impl Counter {
-    /// The counter in a name, and whether the name is the counter's own.
+    /// Returns the counter in a name, and whether the name is the counter's own.
     fn of(name: &str) -> Option<(Self, bool)> {
         let (counter, stem) = COUNTERS.iter().find(|(_, stem)| name.contains(stem))?;
         let own = name.strip_prefix("node_").and_then(|rest| rest.strip_suffix("_total"));
@@ -81,7 +81,7 @@ struct Series {
     values: Vec<Point>,
 }
 
-/// A time in milliseconds since 1970 and a value, which is no number after a stale marker.
+/// A time in milliseconds since 1970 and a value, which is NaN after a stale marker.
 struct Point(u64, f64);
 
 impl<'de> Deserialize<'de> for Point {
@@ -110,14 +110,14 @@ impl<'de> Visitor<'de> for PointVisitor {
     }
 }
 
-/// Series of one device, by what they count, and whether they are rates.
+/// The series of one device, by counter.
 type Device = BTreeMap<Counter, BTreeMap<u64, f64>>;
 
-/// Reads an answer. Series whose names are not those of counters are taken as rates, if
-/// [`Hints::are_rates`] says so.
+/// Reads an answer. Series whose names are not those of counters are rates, if [`Hints::are_rates`]
+/// is set.
 ///
 /// # Errors
-/// [`Broken`].
+/// Returns [`Broken`] if the answer is invalid, or has no two points of a wanted disk.
 pub fn read(input: &mut dyn BufRead, hints: &Hints) -> Read {
     let answer: Answer = json::read(input, FORM)?;
     let Some(data) = answer.data.filter(|_| answer.status == "success") else {
@@ -170,14 +170,14 @@ pub fn read(input: &mut dyn BufRead, hints: &Hints) -> Read {
     Ok(traces)
 }
 
-/// Whether devices of several machines are in one answer.
+/// Returns whether one answer has devices of several machines.
 fn has_instances(series: &[Series]) -> bool {
     let mut instances = series.iter().map(|series| series.metric.get("instance"));
     let first = instances.next().flatten();
     instances.any(|instance| instance != first)
 }
 
-/// The device of a series and what it counts; `None` if it is not of a disk.
+/// Returns the device of a series and its counter; `None` if it is not of a disk.
 fn identify(
     labels: &BTreeMap<String, String>,
     has_instances: bool,
@@ -206,7 +206,7 @@ fn identify(
     Ok(Some((name, counter)))
 }
 
-/// What an interval of a device is made of.
+/// The amounts of an interval of a device.
 struct Span {
     start_ms: u64,
     length_ms: u64,
@@ -245,7 +245,7 @@ fn add_device(
     let mut resets = 0;
     for pair in ends.windows(2) {
         let (Some(from), Some(to)) = (pair.first(), pair.get(1)) else { continue };
-        // A scrape may be a little late, and a step of milliseconds is rounded.
+        // A scrape may be slightly late, and a step of milliseconds is rounded.
         if to - from > step_ms.saturating_add(step_ms / 10) {
             continue;
         }
@@ -276,7 +276,7 @@ fn add_device(
     Ok(())
 }
 
-/// The least spacing of the points: that of the query.
+/// Returns the least spacing of the points, which is that of the query.
 fn step_ms(times: &BTreeMap<u64, usize>, hints: &Hints) -> Option<u64> {
     let next = times.keys().skip(1);
     let spacings = times.keys().zip(next).map(|(from, to)| to - from);
@@ -284,7 +284,7 @@ fn step_ms(times: &BTreeMap<u64, usize>, hints: &Hints) -> Option<u64> {
     Some(hints.interval().unwrap_or(least))
 }
 
-/// What was counted between two times; `None` if a counter fell.
+/// Returns the amounts counted between two times; `None` if a counter fell.
 fn differences(
     device: &Device,
     from: u64,
@@ -362,7 +362,7 @@ mod tests {
         assert_eq!(trace.columns.bytes, Some(Kind::Counter));
         let spans: Vec<u64> =
             trace.intervals.iter().map(|at| (at.start_ms - 1_795_633_200_000) / 1_000).collect();
-        // A point is missing at 60 s, and counters begin anew at 105 s.
+        // A point is missing at 60 s, and the counters are reset at 105 s.
         assert_eq!(spans, [0, 15, 30, 75, 105, 120]);
         let first = trace.intervals[0];
         assert_eq!((first.length_ms, first.reads, first.writes), (15_000, 1_500, 750));

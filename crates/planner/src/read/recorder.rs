@@ -1,4 +1,4 @@
-//! Our own recorder's lines: one interval of one volume each, in JSON.
+//! Reads and writes the lines of Evenkeel's own recorder: one interval of one volume each, in JSON.
 //!
 //! ```json
 //! {"volume":"vol-0123","start_ms":1795633200000,"length_ms":1000,"reads":12,"writes":3,
@@ -6,7 +6,7 @@
 //! ```
 //!
 //! That is one line. The fields are those of [`Interval`]; optional ones may be left out, and
-//! unknown ones are passed over. Times are since 1970. [`line()`] writes what [`read`] reads.
+//! unknown ones are ignored. Times are since 1970. [`line()`] writes the lines that [`read`] reads.
 
 use std::io::BufRead;
 
@@ -46,7 +46,7 @@ struct Record {
     is_censored: Option<bool>,
 }
 
-/// The line of an interval, with its end.
+/// Returns the line of an interval, with its end.
 #[must_use]
 pub fn line(volume: &str, interval: &Interval) -> String {
     let record = Record {
@@ -65,7 +65,7 @@ pub fn line(volume: &str, interval: &Interval) -> String {
         used_bytes: interval.used_bytes,
         is_censored: interval.is_censored,
     };
-    // A structure of numbers and a text always has a form in JSON.
+    // A structure of numbers and a text always has a JSON form.
     let mut text = serde_json::to_string(&record).unwrap_or_default();
     text.push('\n');
     text
@@ -74,7 +74,7 @@ pub fn line(volume: &str, interval: &Interval) -> String {
 /// Reads lines, in any order of time.
 ///
 /// # Errors
-/// [`Broken`].
+/// Returns [`Broken`] if a line is invalid, or if there are no intervals of a wanted volume.
 pub fn read(input: &mut dyn BufRead, hints: &Hints) -> Read {
     let mut lines = Lines::new(input);
     let mut traces = Traces::new(Clock::Unix);

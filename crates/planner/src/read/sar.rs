@@ -1,7 +1,7 @@
-//! sysstat's history of devices: `sar -d`, and `sadf -d FILE -- -d` with semicolons.
+//! Reads sysstat's history of devices: `sar -d`, and `sadf -d FILE -- -d` with semicolons.
 //!
-//! Neither tells reads from writes in requests, only in bytes. A row of sar has the end of its
-//! interval; the header above it has the beginning.
+//! Both distinguish reads from writes in bytes only, not in requests. A row of sar has the end of
+//! its interval; the header above it has the start.
 
 use std::collections::BTreeMap;
 use std::io::BufRead;
@@ -18,7 +18,7 @@ const DAY_MS: u64 = 86_400_000;
 const ASKS_HEADER: &str = "a header with DEV and tps: print with `sar -d -f FILE`";
 const EXPECTED_TIME: &str = "a time as 19:09:48 or 07:09:48 PM: print with LC_ALL=C sar -d -f FILE";
 
-/// Where the values of a row go.
+/// The quantities in the cells of a row.
 struct Columns {
     fields: Vec<Option<Field>>,
 }
@@ -29,7 +29,7 @@ impl Columns {
         fields.contains(&Some(Field::Transfers)).then_some(Self { fields })
     }
 
-    /// The values of a row, or what is wrong with it.
+    /// Returns the values of a row, or its error.
     fn rates<'a>(&self, words: impl Iterator<Item = &'a str>) -> Result<Rates, String> {
         let mut rates = Rates::default();
         let mut count = 0;
@@ -50,7 +50,7 @@ impl Columns {
     }
 }
 
-/// Intervals and what was assumed for them.
+/// The intervals, and the assumptions about them.
 struct Output<'a> {
     hints: &'a Hints,
     traces: Traces,
@@ -91,10 +91,10 @@ impl Output<'_> {
     }
 }
 
-/// Reads what `sar -d` prints.
+/// Reads the output of `sar -d`.
 ///
 /// # Errors
-/// [`Broken`].
+/// Returns [`Broken`] if a line is invalid, or if there are no values of a wanted device.
 pub fn read(input: &mut dyn BufRead, hints: &Hints) -> Read {
     let mut lines = Lines::new(input);
     let mut reader = Sar {
@@ -127,13 +127,13 @@ pub fn read(input: &mut dyn BufRead, hints: &Hints) -> Read {
 struct Sar<'a> {
     output: Output<'a>,
     columns: Option<Columns>,
-    /// The beginning of the day that times are of.
+    /// Start of the day of the times, in milliseconds since 1970.
     day_ms: u64,
     has_date: bool,
-    /// The beginning and the end of the interval that rows are of.
+    /// Start and end of the interval of the rows.
     from_ms: Option<u64>,
     to_ms: Option<u64>,
-    /// The latest time, to notice midnight.
+    /// The latest time, to detect midnight.
     last_ms: u64,
     not_after: u64,
 }
@@ -148,7 +148,7 @@ impl Sar<'_> {
             return self.banner(number, text);
         }
         if text.starts_with("Average") || text.contains("RESTART") {
-            // A restart ends an interval whose beginning is not in the text any more.
+            // A restart ends an interval whose start is no longer in the text.
             (self.columns, self.from_ms, self.to_ms) = (None, None, None);
             return Ok(());
         }
@@ -166,7 +166,7 @@ impl Sar<'_> {
         }
         let is_row = self.columns.is_some();
         if !is_row && !self.output.traces.is_empty() {
-            // Other tables of `sar -A`, or what follows averages.
+            // Other tables of `sar -A`, or the lines after the averages.
             return Ok(());
         }
         if !is_row {
@@ -185,7 +185,7 @@ impl Sar<'_> {
         let at_ms =
             self.time(clock, half).ok_or_else(|| Broken::at(number, text, EXPECTED_TIME))?;
         if self.to_ms != Some(at_ms) {
-            // The next interval begins where this one ends.
+            // The next interval begins at the end of this one.
             self.from_ms = self.to_ms.or(self.from_ms);
             self.to_ms = Some(at_ms);
         }
@@ -206,7 +206,7 @@ impl Sar<'_> {
         }
     }
 
-    /// A day begins.
+    /// Begins a day.
     fn banner(&mut self, number: u64, text: &str) -> Result<(), Broken> {
         (self.columns, self.from_ms, self.to_ms) = (None, None, None);
         let day = text.split_whitespace().find_map(date);
@@ -223,11 +223,11 @@ impl Sar<'_> {
         Ok(())
     }
 
-    /// A time of day, on the next day after midnight.
+    /// Returns a time of day, on the next day after midnight.
     fn time(&mut self, clock: &str, half: Option<&str>) -> Option<u64> {
         let of_day = time_of_day(clock, half)?;
         let mut at_ms = self.day_ms.checked_add(of_day)?;
-        // A jump of half a day back is midnight; a smaller one is a clock that was set.
+        // A jump back of half a day or more is midnight. A smaller one is a clock that was set.
         if at_ms.saturating_add(DAY_MS / 2) < self.last_ms {
             self.day_ms = self.day_ms.checked_add(DAY_MS)?;
             at_ms = self.day_ms.checked_add(of_day)?;
@@ -237,10 +237,10 @@ impl Sar<'_> {
     }
 }
 
-/// Reads what `sadf -d` prints of devices.
+/// Reads the output of `sadf -d` for devices.
 ///
 /// # Errors
-/// [`Broken`].
+/// Returns [`Broken`] if a line is invalid, or if there are no values of a wanted device.
 pub fn read_sadf(input: &mut dyn BufRead, hints: &Hints) -> Read {
     let mut lines = Lines::new(input);
     let mut output = Output::new(hints, Clock::Unix);
@@ -338,7 +338,7 @@ mod tests {
     fn old_columns_are_in_sectors_and_midnight_is_not_the_past() {
         let trace = only(sar(include_str!("../../samples/sar_d_10.txt")), "dev8-0");
         let lengths: Vec<u64> = trace.intervals.iter().map(|interval| interval.length_ms).collect();
-        // Between the restart and the next header nothing is known.
+        // The time between the restart and the next header is unknown.
         assert_eq!(lengths, [600_000, 600_000, 600_000]);
         let first = trace.intervals[0];
         assert_eq!((first.reads, first.writes), (3_600, 1_200));

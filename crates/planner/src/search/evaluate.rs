@@ -4,7 +4,7 @@ use super::{Found, Space, replay, requests};
 use crate::demand::Demand;
 use crate::layout::Layout;
 
-/// A layout that was named, and not looked for; `None` if there is no price of its type.
+/// Evaluates a given layout; returns `None` if there is no price of its type.
 #[must_use]
 pub fn given(space: &Space, demand: &Demand, layout: &Layout) -> Option<Found> {
     let monthly = space.monthly(layout)?;
@@ -22,7 +22,7 @@ mod tests {
     use crate::search::{Wanted, cheapest};
     use crate::testing::{seconds, space};
 
-    /// What the search finds is the same if it is named.
+    /// A layout has the same result if it is given as if it is found.
     #[test]
     fn a_named_layout_is_rated_as_a_found_one() {
         let demand = seconds(&[(2_500, 16), (100, 4), (4_000, 64), (0, 1), (900, 4)]);

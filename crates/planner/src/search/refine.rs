@@ -1,9 +1,9 @@
 //! Makes the layouts that the fluid model found as cheap as the product's scheduler allows.
 //!
-//! The fluid counts on no tokens: a pacer saves some, so that for short bursts less does. What the
-//! scheduler does with a layout decides here. Which layouts are tried first follows from a fluid
-//! with saved tokens; it differs from the scheduler by single requests, so that mostly a layout and
-//! the one below it are tried.
+//! The fluid has no tokens. A pacer saves some, so that lower limits suffice for short bursts. Here
+//! the scheduler decides. A fluid with saved tokens determines which layouts are tried first. It
+//! differs from the scheduler by single requests, so that mostly a layout and the one below it are
+//! tried.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -17,21 +17,22 @@ use crate::exact::{self, Busy, Exact, Judged};
 use crate::hot_intervals::Floor;
 use crate::layout::Layout;
 
-/// The most requests that are sent to make the layouts of an answer as cheap as can be: about half
-/// a second.
+/// Maximum number of requests that are sent to make the layouts of an answer as cheap as possible:
+/// about half a second.
 pub const REQUESTS_MAX: u64 = 4_000_000;
-/// At least so many layouts of the fluid are sharpened, however few are asked for: which of them is
-/// the cheapest must not depend on how many are shown. On several instances they cost the same, so
-/// that there are as many for each.
+/// Minimum number of the fluid's layouts that are sharpened: the cheapest one must not depend on
+/// the number of layouts that are shown. On several instances they cost the same, so there are this
+/// many for each.
 const SHARPENED_MIN: usize = 8;
-/// So often one more of something is tried for the first layout.
+/// Maximum number of times that the first layout gets one more of something.
 const SETTLED_STEPS: u32 = 4;
-/// How far below a guess requests that may wait are kept, in parts of it.
+/// Reciprocal of the part of a guess by which the search begins below it, and keeps the requests
+/// that may wait there.
 const BELOW: u32 = 16;
-/// The same at least.
+/// Minimum of that distance.
 const BELOW_MIN: u32 = 8;
 
-/// The first so many of the cheapest layouts, with what does on the scheduler.
+/// Returns the first `count` of the cheapest layouts that are sufficient on the scheduler.
 #[must_use]
 pub fn sharpest(space: &Space, demand: &Demand, wanted: &Wanted, count: usize) -> Vec<Found> {
     let least = SHARPENED_MIN.saturating_mul(space.hosts().len());
@@ -41,8 +42,8 @@ pub fn sharpest(space: &Space, demand: &Demand, wanted: &Wanted, count: usize) -
     all
 }
 
-/// Asks the scheduler for the first layout with as many requests as may be sent: if it was judged
-/// with those alone that must wait, it may have a token too few, and gets one more of something.
+/// Replays the first layout on the scheduler with as many requests as may be sent. If it was judged
+/// only with those that must wait, it may lack a token, and gets one more of something.
 #[must_use]
 pub fn settle(
     space: &Space,
@@ -54,7 +55,7 @@ pub fn settle(
     for _ in 0..SETTLED_STEPS {
         let Some(first) = found.first_mut() else { break };
         let Some(exact) = exact::replay(space, demand, &first.layout, requests_max) else { break };
-        // What nobody sharpened is told as it is.
+        // A layout that was not sharpened is reported as it is.
         let is_settled = first.exact.is_none() || exact.does(demand, wanted);
         first.exact = Some(exact);
         if is_settled {
@@ -69,9 +70,9 @@ pub fn settle(
     found
 }
 
-/// Each layout with the least that does what is wanted on the scheduler, cheapest first. Where the
-/// layout itself does not, it is more. Where more than so many requests would have to be sent for
-/// all of them, those that are left stay as they are, and without what the scheduler does.
+/// Reduces each layout to the least that meets the requirements on the scheduler, and sorts them by
+/// cost. A layout that does not meet them there is enlarged. If all of them together need more than
+/// `requests_max` requests, the remaining ones do not change, and have no result of the scheduler.
 #[must_use]
 pub fn sharpen(
     space: &Space,
@@ -84,13 +85,13 @@ pub fn sharpen(
     let sharp = |found| Sharpening::of(space, demand, wanted, &left, &found)?.run(found);
     let mut all: Vec<Found> = found.into_iter().filter_map(sharp).collect();
     all.retain(|it| wanted.monthly_max.is_none_or(|most| it.total() <= most));
-    // What is more than the fluid found may not fit on the hardware that is priced.
+    // A layout that became larger than the fluid's may not fit on the priced hardware.
     all.retain(|it| space.prices.fits(space.rules, &it.layout.each));
     space.sort(&mut all);
     all
 }
 
-/// What may be chosen of a type, and between which bounds.
+/// The numbers of a type that can be chosen, and their bounds.
 #[derive(Clone, Copy)]
 enum Chosen {
     Gib(u32, u32),
@@ -100,20 +101,20 @@ enum Chosen {
 
 /// The search among layouts of one type and number on one instance, with the scheduler.
 struct Sharpening<'a> {
-    /// The fluid with saved tokens.
+    /// The search with the fluid with saved tokens.
     search: Search<'a>,
-    /// What no limit may be below, because the source's limits held requests back.
+    /// Lower bounds of limits, because the source's limits held requests back.
     held: Floor,
     least_gib: u32,
     chosen: Chosen,
     busy: Busy,
-    /// Requests that may still be sent.
+    /// Number of requests that may still be sent.
     left: &'a Cell<u64>,
     ran_out: Cell<bool>,
     known: RefCell<BTreeMap<Point, Option<Exact>>>,
 }
 
-/// A volume that does what is wanted.
+/// A volume that meets the requirements.
 type Good = (Point, Exact);
 
 impl<'a> Sharpening<'a> {
@@ -156,7 +157,8 @@ impl<'a> Sharpening<'a> {
         })
     }
 
-    /// The cheapest; none if no layout of this type and number does what is wanted.
+    /// Returns the cheapest layout; `None` if no layout of this type and number meets the
+    /// requirements.
     fn run(mut self, found: Found) -> Option<Found> {
         let each = found.layout.each;
         let at = match self.chosen {
@@ -165,7 +167,7 @@ impl<'a> Sharpening<'a> {
             Chosen::Both { .. } => (each.size_gib, each.iops, each.throughput_mibps),
         };
         let start = self.at(at);
-        // Nothing is known of it, and less is no better known.
+        // The scheduler could not judge it, and needs as many requests to judge less.
         if self.ran_out.get() {
             return Some(found);
         }
@@ -184,7 +186,7 @@ impl<'a> Sharpening<'a> {
                 self.busy = Busy::of(self.search.space, self.search.demand, &lowest);
             }
             match self.least(low, guess, start.clone()) {
-                // A guess was too high by more than was thought.
+                // The guess was too high by more than was assumed.
                 Some((_, is_edge)) if is_edge && low != (0, 0) && !self.ran_out.get() => {
                     low = (0, 0);
                 }
@@ -204,7 +206,7 @@ impl<'a> Sharpening<'a> {
         }
     }
 
-    /// The volume with so much of what is chosen, or with the least of it that there is.
+    /// Returns the volume with these numbers, or the least that is allowed.
     fn point(&self, number: u32, mibps: u32) -> Option<Point> {
         match self.chosen {
             Chosen::Gib(min, _) => Some((number.max(min), None, None)),
@@ -217,7 +219,7 @@ impl<'a> Sharpening<'a> {
         }
     }
 
-    /// The rates below which the fluid with saved tokens waits for too long.
+    /// Returns the rates below which the fluid with saved tokens waits for too long.
     fn floor(&self, layout: &Layout) -> Floor {
         let Search { space, demand, wanted, .. } = self.search;
         let pacing = space.rules.pacing(&layout.each);
@@ -226,7 +228,8 @@ impl<'a> Sharpening<'a> {
         Floor::saving(demand, by, wanted.throttled_us_per_day_max, saved_us)
     }
 
-    /// The cheapest with one more of something that does what is wanted; the fastest if none does.
+    /// Returns the cheapest layout with one more of something that meets the requirements; the
+    /// fastest if none does.
     fn one_more(&self, found: &Found, requests_max: u64) -> Option<Found> {
         let each = found.layout.each;
         let (iops, mibps) = (each.iops.unwrap_or_default(), each.throughput_mibps);
@@ -256,7 +259,7 @@ impl<'a> Sharpening<'a> {
         last
     }
 
-    /// What the fluid with saved tokens comes to.
+    /// Returns the result of the fluid with saved tokens.
     fn guess(&self) -> Option<(u32, u32)> {
         match self.chosen {
             Chosen::Gib(..) => Some((self.search.cheapest()?.layout.each.size_gib, 0)),
@@ -268,7 +271,7 @@ impl<'a> Sharpening<'a> {
         }
     }
 
-    /// What the scheduler does with a volume, if that is as wanted.
+    /// Judges a volume with the scheduler. Returns `None` if it does not meet the requirements.
     fn at(&self, point: Point) -> Option<Good> {
         if let Some(known) = self.known.borrow().get(&point) {
             return known.clone().map(|exact| (point, exact));
@@ -292,8 +295,8 @@ impl<'a> Sharpening<'a> {
         exact.map(|exact| (point, exact))
     }
 
-    /// The cheapest volume that does, no dearer than one that is known to do, and whether a number
-    /// of it is the lowest that was allowed.
+    /// Returns the cheapest volume that meets the requirements, no dearer than a known one, and
+    /// whether one of its numbers is the lowest that was allowed.
     fn least(
         &self,
         low: (u32, u32),
@@ -316,7 +319,7 @@ impl<'a> Sharpening<'a> {
         }
     }
 
-    /// The same of a type that sells IOPS and throughput.
+    /// Does the work of [`Self::least`] for a type that sells IOPS and throughput.
     fn of_both(
         &self,
         (low, guess): ((u32, u32), (u32, u32)),
@@ -329,7 +332,8 @@ impl<'a> Sharpening<'a> {
         let at = |iops, mibps| sized(iops, mibps).and_then(|point| self.at(point));
         let cost = |point| self.search.cost(point).map_or(u64::MAX, |cost| cost.total());
         let (low_iops, low_mibps) = (low.0.max(iops.0), low.1.max(mibps.0));
-        // Whatever the other is, neither may be less than what it must be beside the most of it.
+        // Whatever the other number is, neither may be less than it must be beside the maximum of
+        // the other.
         let (least_iops, _) = least_near((low_iops, iops.1), guess.0, |number| {
             at(number, mibps.1.min(most_beside(ratio, number)))
         })?;
@@ -341,7 +345,7 @@ impl<'a> Sharpening<'a> {
         for number in least_mibps..=mibps.1 {
             let floor = least_iops.max(least_beside(ratio, number));
             let best_cost = best.as_ref().map_or(u64::MAX, |(point, _)| cost(*point));
-            // More MiB/s only cost more, unless they spare IOPS.
+            // More MiB/s only cost more, unless they save IOPS.
             let is_cheaper =
                 |iops| sized(iops, number).filter(|point| cost(*point) < best_cost).map(|_| ());
             let range = (floor, most_iops.max(floor));

@@ -1,4 +1,4 @@
-//! Known answers, and oracles that try every layout.
+//! Known results, and comparisons with trying every layout.
 
 use std::sync::Arc;
 
@@ -18,16 +18,16 @@ fn best(space: &Space, demand: &Demand, wanted: &Wanted) -> Found {
 #[test]
 fn the_cheapest_is_what_it_must_be() {
     let gp3 = space(&[VolumeType::Gp3], 1);
-    // 5,000 of 16 KiB a second: 5,000 IOPS, and 78.125 MiB/s, which is in the 125.
+    // 5,000 of 16 KiB per second: 5,000 IOPS, and 78.125 MiB/s, which the 125 include.
     let found = best(&gp3, &seconds(&[(5_000, 16); 60]), &wanted(100, 0));
     let each = found.layout.each;
     assert_eq!((each.size_gib, each.iops, each.throughput_mibps), (100, Some(5_000), Some(125)));
     // 0.08 for a GiB, 0.005 for each of 2,000 IOPS.
     assert_eq!(found.total(), 8_000_000 + 10_000_000);
-    // 1,000 of 512 KiB: two counted each, and 500 MiB/s, beside which 2,000 IOPS must be.
+    // 1,000 of 512 KiB: each counts as two, and 500 MiB/s, which need 2,000 IOPS beside them.
     let each = best(&gp3, &seconds(&[(1_000, 512); 60]), &wanted(100, 0)).layout.each;
     assert_eq!((each.iops, each.throughput_mibps), (Some(3_000), Some(500)));
-    // Twice that is more than 2,000 MiB/s beside 4,000 IOPS: those must be bought, too.
+    // More than twice that needs 4,800 IOPS and 1,200 MiB/s: both must be bought.
     let each = best(&gp3, &seconds(&[(2_400, 512); 60]), &wanted(100, 0)).layout.each;
     assert_eq!((each.iops, each.throughput_mibps), (Some(4_800), Some(1_200)));
 }
@@ -37,7 +37,8 @@ fn a_size_may_be_bought_for_its_iops_or_its_credits() {
     let io1 = space(&[VolumeType::Io1], 1);
     let each = best(&io1, &seconds(&[(6_000, 4); 60]), &wanted(10, 0)).layout.each;
     assert_eq!((each.size_gib, each.iops), (120, Some(6_000)));
-    // An hour at 1,000 IOPS: credits carry it on the least gp2 volume that is large enough.
+    // An hour at 1,000 IOPS: credits carry it on the smallest gp2 volume with the required
+    // capacity.
     let gp2 = space(&[VolumeType::Gp2], 1);
     let each = best(&gp2, &seconds(&[(1_000, 4); 3_600]), &wanted(10, 0)).layout.each;
     assert_eq!(each.size_gib, 10);
@@ -58,7 +59,7 @@ fn stripes_and_types_are_compared_by_cost() {
     let demand = seconds(&[(15_000, 4); 60]);
     let found = cheapest(&all, &demand, &wanted(500, 0));
     let first = &found[0];
-    // Each gp3 volume brings 3,000 IOPS: five need none that are paid for.
+    // Each gp3 volume includes 3,000 IOPS: five volumes need no paid ones.
     assert_eq!((first.layout.volumes, first.layout.each.iops), (5, Some(3_000)));
     assert_eq!(first.total(), 500 * 80_000);
     assert!(found.is_sorted_by_key(Found::total));
@@ -88,7 +89,7 @@ fn what_was_held_back_is_no_reason_for_less() {
         Some(HeldBack { length_ms: 10_000, iops: Some(1_500), ..HeldBack::default() });
     assert_eq!(one(&demand, 0), 1_500);
     assert_eq!(one(&demand, 14_000), 1_500);
-    // Who allows that much waiting allows it to the recorded, too.
+    // A requirement that allows that much waiting allows it for the recorded requests, too.
     assert_eq!(one(&demand, 15_000), 1_000);
     let two = cheapest(&space, &demand, &wanted(100, 0));
     let striped = two.iter().find(|it| it.layout.each.iops == Some(750));
@@ -104,8 +105,8 @@ fn demand() -> impl Strategy<Value = Demand> {
     proptest::collection::vec(one, 1..12).prop_map(|all| seconds(&all))
 }
 
-/// The book of the samples: a fast device costs 63.96 EUR a month, has 4,000 GiB and sells 80,000
-/// IOPS; a slow one costs 53.88, has 10,000 GiB and sells 400.
+/// Returns the book of the samples: a fast device costs 63.96 EUR a month, has 4,000 GiB and sells
+/// 80,000 IOPS; a slow one costs 53.88, has 10,000 GiB and sells 400.
 pub(super) fn book() -> PriceBook {
     let text = include_str!("../../books/price_book.toml");
     PriceBook::read(text, &mut |path| Err(path.to_owned())).unwrap()
@@ -118,12 +119,12 @@ fn costs_are_those_of_the_book() {
         ..space(&[VolumeType::Gp3, VolumeType::Io2], 2)
     };
     let found = cheapest(&all, &seconds(&[(8_000, 4); 60]), &wanted(400, 0));
-    // A tenth of a device, by both of its parts; its price does not depend on the type.
+    // A tenth of a device, by both of its parts. The price does not depend on the type.
     let first = &found[0];
     assert_eq!((first.total(), first.layout.volumes), (6_396_000, 1));
     assert_eq!((first.monthly.storage, first.monthly.throughput), (6_396_000, 0));
-    // 16,000 IOPS are a fifth of the device time of io2, which has 16 KiB with each of them. gp3
-    // has 125 MiB/s with all of them, and is cheaper.
+    // 16,000 IOPS are a fifth of the device time of io2, which reserves 16 KiB for each of them.
+    // gp3 reserves 125 MiB/s for all of them, and is cheaper.
     let found = cheapest(&all, &seconds(&[(16_000, 4); 60]), &wanted(400, 0));
     let of = |volume_type| {
         let of = |it: &&Found| it.layout.each.volume_type == volume_type;
@@ -132,7 +133,7 @@ fn costs_are_those_of_the_book() {
     let io2 = of(VolumeType::Io2).monthly;
     assert_eq!((io2.storage, io2.iops), (0, 12_792_000));
     assert!(of(VolumeType::Gp3).total() < io2.total());
-    // What no device holds is no candidate; two of them hold it.
+    // A volume that fits on no device is no candidate; two volumes on two devices are.
     let found = cheapest(&all, &seconds(&[(100, 4); 60]), &wanted(7_000, 0));
     assert!(found.iter().all(|it| it.layout.volumes == 2) && !found.is_empty(), "{found:?}");
 }
@@ -157,13 +158,13 @@ fn what_has_no_price_is_no_candidate() {
 fn an_instance_may_be_what_binds() {
     let named = |names: &[&str]| names.iter().filter_map(|name| instance::by_name(name)).collect();
     let of = |names: &[&str]| Space { instances: named(names), ..space(&[VolumeType::Gp3], 1) };
-    // m1.large has 4,000 IOPS, m5.large 3,600 and 18,750 for half an hour.
+    // m1.large has 4,000 IOPS, m5.large 3,600, and 18,750 for half an hour.
     let all = of(&["m1.large", "m5.large", "m2.4xlarge"]);
     let on = |demand: &Demand| -> Vec<&str> {
         let found = cheapest(&all, demand, &wanted(100, 0));
         found.iter().filter_map(|it| Some(it.layout.instance?.name)).collect()
     };
-    // Where all do, the order is the one in which they are preferred.
+    // If all meet the requirements, they are in the order of preference.
     assert_eq!(on(&seconds(&[(2_000, 4); 60])), ["m1.large", "m5.large", "m2.4xlarge"]);
     assert_eq!(on(&seconds(&[(5_000, 4); 60])), ["m5.large", "m2.4xlarge"]);
     assert_eq!(on(&seconds(&[(9_000, 4); 60])), ["m5.large"]);
@@ -177,7 +178,7 @@ fn an_instance_may_be_what_binds() {
     assert!(does(&found.outcome, &seconds(&[(9_000, 4); 60]), &loose));
 }
 
-/// The article's five volumes of 3,000 IOPS, of a file system that does not stripe.
+/// The article's five volumes of 3,000 IOPS, with a file system that does not stripe.
 #[test]
 fn a_hot_volume_needs_what_its_share_needs() {
     let of = |spread| Space { spread, ..space(&[VolumeType::Gp3], 5) };
@@ -189,12 +190,12 @@ fn a_hot_volume_needs_what_its_share_needs() {
     assert_eq!(five(Spread::STRIPED), 3_000);
     assert_eq!(five(Spread::Hot { percent: 60 }), 9_000);
     assert_eq!(five(Spread::Hot { percent: 100 }), 15_000);
-    // A share below an even one is an even one.
+    // A share below an even one counts as an even one.
     assert_eq!(five(Spread::Hot { percent: 1 }), 3_000);
 }
 
-/// All layouts of one volume that may be cheaper than a total, of a type whose IOPS are sold alone
-/// or that has none to sell.
+/// Returns all layouts of one volume that may be cheaper than a total, of a type that sells IOPS
+/// alone or none.
 fn all_of(space: &Space, volume_type: VolumeType, gib: u32, volumes: u32) -> Vec<Layout> {
     let rules = space.rules.of(volume_type).unwrap();
     let request = |size_gib, iops| VolumeRequest {
@@ -218,7 +219,8 @@ fn all_of(space: &Space, volume_type: VolumeType, gib: u32, volumes: u32) -> Vec
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
-    /// The oracle tries every layout, with the rules and prices of 2013, which have small ranges.
+    /// Compared with trying every layout, with the rules and prices of 2013, which have small
+    /// ranges.
     #[test]
     fn no_layout_is_cheaper_than_the_cheapest(
         demand in demand(),
@@ -267,7 +269,7 @@ proptest! {
         }
     }
 
-    /// The oracle tries a grid of what is cheaper: it must not do.
+    /// No layout of a grid of cheaper ones meets the requirements.
     #[test]
     fn what_is_cheaper_does_not_do(
         demand in demand(),
@@ -288,7 +290,7 @@ proptest! {
         for found in cheapest(&space, &demand, &wanted) {
             let best = found.layout.each;
             let (iops, mibps) = (best.iops.unwrap(), best.throughput_mibps.unwrap());
-            // The neighbours, and points of the rectangle in which cheaper ones may lie.
+            // The neighbours, and points of the rectangle that contains the cheaper ones.
             let share = |most: u32, least: u32, part: u64| {
                 least + (u64::from(most - least) * part / 1_000) as u32
             };
@@ -349,7 +351,7 @@ proptest! {
     }
 }
 
-/// A region in which io2's price is known up to 32,000 IOPS alone has io2 up to there.
+/// In a region with a price of io2 up to 32,000 IOPS only, io2 is searched up to there.
 #[test]
 fn a_type_is_looked_for_as_far_as_it_has_a_price() {
     let list = PriceList::in_region("eu-west-1", None).unwrap();

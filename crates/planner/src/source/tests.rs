@@ -1,4 +1,4 @@
-//! What counts for the limits of a source, held to an account of every single request.
+//! The counting for the limits of a source, compared with an account of every single request.
 
 use evenkeel_core::qos::pacing::{Limit, Pacing};
 use evenkeel_core::volume::VolumeType::{self, Gp2, Gp3, Io2, Sc1, St1};
@@ -12,7 +12,7 @@ use crate::testing::{layout, minutes, space, wanted};
 use crate::throttled::HeldBack;
 use crate::trace::{Clock, Columns, Interval, Trace};
 
-/// A trace of intervals with so many requests of one size each, on a volume.
+/// Returns a trace of intervals with requests of one size each, on a volume.
 fn trace(on: &Layout, length_ms: u64, all: &[Interval]) -> Trace {
     let at = |(at, it): (u64, &Interval)| Interval { start_ms: at * length_ms, length_ms, ..*it };
     let intervals = (0..).zip(all).map(at).collect();
@@ -25,7 +25,7 @@ fn pacing(layout: &Layout) -> Pacing {
     space(&[], 1).rules.pacing(&layout.each)
 }
 
-/// Of I/Os and of bytes; what is not limited is without end.
+/// Returns the limits in I/Os and bytes; `f64::MAX` if there is none.
 fn limits(pacing: &Pacing, of: fn(&Limit) -> u64) -> [f64; 2] {
     [pacing.operations, pacing.bytes].map(|limit| limit.map_or(f64::MAX, |it| of(&it) as f64))
 }
@@ -34,7 +34,8 @@ fn of(requests: u64, bytes: u64) -> Interval {
     Interval { reads: requests, read_bytes: requests * bytes, ..Interval::default() }
 }
 
-/// The I/Os and bytes of one request: cut off a unit at a time, as the documents of EBS say it.
+/// Returns the I/Os and bytes of one request, counted unit by unit, as the documents of EBS
+/// describe it.
 fn account(on: &Layout, bytes: u64) -> (f64, f64) {
     let is_hdd = matches!(on.each.volume_type, St1 | Sc1);
     let unit = if is_hdd { 1_048_576 } else { 262_144 };
@@ -50,7 +51,7 @@ fn volume(volume_type: VolumeType) -> Layout {
     match volume_type {
         Io2 => layout(1, Io2, 500, Some(8_000)),
         Gp3 => layout(1, Gp3, 500, None),
-        // So large that it earns the most that it gives.
+        // So large that it earns its maximum rate.
         St1 => layout(1, St1, 13_000, None),
         other => layout(1, other, 500, None),
     }
@@ -58,13 +59,13 @@ fn volume(volume_type: VolumeType) -> Layout {
 
 #[test]
 fn large_requests_reach_a_limit_that_their_number_does_not() {
-    // 750 of 1 MiB are 3,000 I/Os; 500 MiB/s do not hold them back.
+    // 750 of 1 MiB are 3,000 I/Os. 500 MiB/s do not hold them back.
     let gp3 = layout(1, Gp3, 500, None);
     let mut large = trace(&gp3, 1_000, &[of(750, 1 << 20), of(740, 1 << 20)]);
     large.source.bytes_per_second = Some(1 << 30);
     let held = HeldBack::of(&large).unwrap();
     assert_eq!((held.intervals, held.iops, held.bytes_per_second), (1, Some(3_000), None));
-    // 40 of 4 KiB a second take 40 MiB/s of a disk with a head, and are all that 1 TiB earns.
+    // 40 of 4 KiB per second take 40 MiB/s of a disk with a head, which is all that 1 TiB earns.
     let st1 = layout(1, St1, 1_024, None);
     let mut small = trace(&st1, 1_000, &[of(40, 4_096), of(30, 4_096)]);
     small.intervals.iter_mut().for_each(|it| it.balance_ppm = Some(0));
@@ -81,22 +82,22 @@ fn without_credits_no_layout_earns_less_than_the_source() {
         let found = cheapest(&space(&[Gp2], 1), &demand, &wanted(10, throttled_s));
         found[0].layout.each.size_gib
     };
-    // 10 GiB have credits for the rest of the hour: nothing says that more was wanted.
+    // 10 GiB have credits for the rest of the hour: the trace does not show that more was wanted.
     assert_eq!(gib(&trace, 0), 10);
     trace.intervals[7].balance_ppm = Some(0);
     let held = HeldBack::of(&trace).unwrap();
     assert_eq!((held.intervals, held.iops, held.earned_iops), (1, None, Some(300)));
     assert_eq!(gib(&trace, 0), 100);
-    // A minute of an hour is 1,440 s a day.
+    // A minute of an hour is 1,440 s of a day.
     assert_eq!([1_439, 1_440].map(|throttled_s| gib(&trace, throttled_s)), [100, 10]);
-    // Where it asks for less than it earns, credits come back: nothing is held back.
+    // If the demand is less than it earns, credits grow: nothing is held back.
     trace.intervals[7].reads = 9_000;
     assert_eq!(HeldBack::of(&trace), None);
 }
 
 #[test]
 fn who_counts_otherwise_gives_what_was_recorded() {
-    // 20 MiB/s are all that 512 GiB earn: 20 requests of 4 KiB, which are 20 I/Os elsewhere.
+    // 512 GiB earn 20 MiB/s: 20 requests of 4 KiB, which are 20 I/Os elsewhere.
     let st1 = layout(1, St1, 512, None);
     let mut trace = trace(&st1, 1_000, &[of(20, 4_096); 60]);
     trace.intervals.iter_mut().for_each(|it| it.balance_ppm = Some(0));
@@ -108,7 +109,7 @@ fn who_counts_otherwise_gives_what_was_recorded() {
 }
 
 proptest! {
-    /// The oracle counts each request by itself, and compares parts of a limit as fractions.
+    /// Compared with counting each request by itself, with parts of a limit as fractions.
     #[test]
     fn what_is_held_back_is_what_each_request_counts(
         kind in proptest::sample::select(vec![Gp2, Gp3, Io2, St1, Sc1]),
@@ -125,7 +126,7 @@ proptest! {
             let bytes = sectors * 512;
             let (ios, charged) = account(&on, bytes);
             let each = [ios, charged];
-            // So many thousandths of the limit that is reached first.
+            // As many requests as reach `permille` thousandths of the limit that is reached first.
             let fastest = (most[0] / each[0]).min(most[1] / each[1]);
             let requests = (fastest * permille as f64 / 1_000.0) as u64;
             let used = |of: [f64; 2]| {
@@ -148,7 +149,7 @@ proptest! {
         prop_assert_eq!(held.map_or(0, |held| held.intervals), expected);
     }
 
-    /// The truth is a trace of seconds; what is known are the sums of its minutes.
+    /// The truth is a trace of seconds. The known values are the sums of its minutes.
     #[test]
     fn the_truth_lies_within_the_bounds_of_its_minutes(
         (from, to) in (
@@ -180,7 +181,7 @@ proptest! {
             replay(&space(&[], 1), &Demand::of(trace, assume), on).1.waited_us()
         };
         let waited = |trace: &Trace, assume| waited_on(&to, trace, assume);
-        // Nothing comes faster than the source itself serves it.
+        // No requests arrive faster than the source itself serves them.
         prop_assert_eq!(waited_on(&on, &minutes, Assume::Worst), 0);
         let known = waited(&truth, Assume::Even);
         // Each part is rounded against the volume by a microsecond or two.

@@ -1,4 +1,4 @@
-//! The oracle is a queue before one limit, a millisecond at a time.
+//! Timelines, compared with a queue before one limit, a millisecond at a time.
 
 use evenkeel_core::volume::VolumeType;
 use proptest::prelude::*;
@@ -25,7 +25,7 @@ fn a_busy_second_is_served_in_those_that_follow() {
     assert_eq!(of(|it| u128::from(it.delay_us / 1_000)), [0, 1_500, 0, 500, 0]);
     let first = timeline.first.expect("it waits");
     assert_eq!((first.start_us, first.limit), (S, LimitKind::VolumeIops));
-    // 1,500 are left at 3 s, to which 1,000 a second come, and 3,000 a second go.
+    // 1,500 are left at 3 s. Then 1,000 per second arrive, and 3,000 per second are served.
     let end_us = 3 * S + 750_000;
     assert!(first.end_us.abs_diff(end_us) < 5 && timeline.episodes == 1, "{timeline:?}");
     assert_eq!(timeline.longest, timeline.first);
@@ -37,7 +37,7 @@ fn a_busy_second_is_served_in_those_that_follow() {
 
 #[test]
 fn credits_are_spent_and_earned() {
-    // 10 GiB of gp2 earn 100 a second and save 5.4 million.
+    // 10 GiB of gp2 earn 100 per second and save 5.4 million.
     let mut all = vec![(3_000, 4); 100];
     all.extend([(0, 4); 300]);
     let timeline = timeline(&all, VolumeType::Gp2, 100 * S);
@@ -108,13 +108,13 @@ proptest! {
         let waited: u64 = timeline.steps.iter().map(Step::waited_us).sum();
         let most = outcome.waited_us();
         prop_assert!(waited <= most + pieces, "{waited} {most}");
-        // What is not waited in the steps is waited after them.
+        // The waiting time that is not in the steps is after them.
         let after = timeline.end_us - demand.length_us;
         prop_assert!(waited + after + pieces >= most, "{waited} {after} {most}");
         for step in &timeline.steps {
             prop_assert!(step.waited_us() <= step.length_us + 30, "{step:?}");
         }
-        // A part of it is that part.
+        // A window has the same steps as the whole.
         let from = all.len() / 3;
         let window = (from as u64 * step_us, (from as u64 + 2) * step_us);
         if window.1 <= demand.length_us {
@@ -122,14 +122,14 @@ proptest! {
             let whole = &timeline.steps[from..from + 2];
             prop_assert_eq!(part.steps.len(), 2);
             for (one, other) in part.steps.iter().zip(whole) {
-                // What lies before it is looked at elsewhere, so microseconds differ.
+                // Earlier times are read at different points, so microseconds differ.
                 let near = |one: u128, other: u128| one.abs_diff(other) <= 20_000 * MICRO / 1_000;
                 let (queue, expected) = (one.queue.operations, other.queue.operations);
                 prop_assert!(near(queue, expected), "{one:?} {other:?}");
                 prop_assert!(near(one.served.operations, other.served.operations));
                 prop_assert!(one.waited_us().abs_diff(other.waited_us()) <= 100);
                 let [one, other] = [one, other].map(|it| it.least_balance_ppm().unwrap_or(0));
-                // Credits are looked at when what came is served: a second's is 600 ppm.
+                // Credits are read when the arrivals are served: those of a second are 600 ppm.
                 prop_assert!(one.abs_diff(other) <= 5_000, "{one} {other}");
             }
         }
@@ -145,7 +145,7 @@ proptest! {
         for (second, requests) in all.iter().enumerate() {
             let mut served = 0;
             for _ in 0..1_000 {
-                // Millis of requests; 3,000 a second are 3 a millisecond.
+                // Thousandths of requests; 3,000 per second are 3 per millisecond.
                 queue += requests;
                 let now = queue.min(3_000);
                 queue -= now;

@@ -1,4 +1,4 @@
-//! Lists as our own program prints them and as people write them.
+//! Lists as Evenkeel prints them and as people write them.
 
 use proptest::prelude::*;
 
@@ -79,7 +79,7 @@ fn mistakes_are_named() {
 }
 
 proptest! {
-    /// Whatever stands in a list, it is read or refused.
+    /// Any list is read or rejected without a panic.
     #[test]
     fn no_list_is_too_strange(text in "(type,gib,count\n)?[a-z0-9,\"\n\r-]{0,200}") {
         if let Ok(all) = list(&text) {

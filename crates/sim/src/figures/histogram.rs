@@ -1,50 +1,50 @@
 //! Latencies: percentiles with a relative error of at most 0.1 %, over a run and second by second.
 //!
-//! Buckets as in an HDR histogram of three digits: one for each nanosecond up to 2,047, and from
-//! there on 1,024 of equal width to each doubling. What is special is that a histogram knows which
-//! of its buckets were hit at all: those of one second of a steady volume are a few dozen of
-//! 27,648, and summing them up, adding and emptying them look at no others. The server keeps the
-//! coarser one of [`evenkeel_core::latency`]: 210 buckets for each volume and stage, whose numbers
-//! are a byte in messages.
+//! The buckets are those of an HDR histogram of three digits: one for each nanosecond up to 2,047,
+//! and from there on 1,024 of equal width for each doubling. A histogram also knows the range of
+//! the buckets that are in use: those of one second of a steady volume are several dozen of 27,648.
+//! Adding, emptying and summing up touch no others. The server uses the coarser histogram of
+//! [`evenkeel_core::latency`] with 210 buckets for each volume and stage, whose numbers are a byte
+//! in messages.
 
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
-/// The longest latency that is distinguished from longer ones: a minute in nanoseconds.
+/// Longest latency that is distinguished from longer ones: a minute, in nanoseconds.
 const LATENCY_NS_MAX: u64 = 60_000_000_000;
 
-/// Buckets to a doubling, as a power of two: half a bucket is less than a thousandth of its value.
+/// Number of buckets for a doubling, as a power of two: half a bucket is less than a thousandth of
+/// its value.
 const DOUBLING_BITS: u32 = 10;
 const DOUBLING: usize = 1 << DOUBLING_BITS;
 
-/// One more than the bucket of [`LATENCY_NS_MAX`], rounded up to whole doublings.
+/// Number of buckets: that of [`LATENCY_NS_MAX`], rounded up to whole doublings.
 const BUCKETS: usize = bucket_of(LATENCY_NS_MAX).next_multiple_of(DOUBLING);
 
-/// Shares of the I/Os at which a run's latencies are kept for a chart of how they lie, in
-/// millionths: closer to each other where a tail is looked for.
+/// Shares of the I/Os for which a run's latencies are kept, in millionths, for a chart of their
+/// distribution. They are closer to each other in the tail.
 pub const SHARES_PPM: [u64; 26] = [
     10_000, 50_000, 100_000, 200_000, 250_000, 300_000, 400_000, 500_000, 600_000, 700_000,
     750_000, 800_000, 850_000, 900_000, 925_000, 950_000, 970_000, 980_000, 990_000, 995_000,
     998_000, 999_000, 999_500, 999_900, 999_990, 1_000_000,
 ];
 
-/// The latencies of many I/Os. Bounded: at most 216 KiB whatever the number of I/Os.
+/// The latencies of many I/Os. It takes at most 216 KiB, whatever the number of I/Os.
 #[derive(Clone, Debug)]
 pub struct LatencyHistogram {
-    /// I/Os in each bucket.
+    /// Number of I/Os in each bucket.
     counts: Vec<u64>,
-    /// The lowest bucket that was hit, and one more than the highest.
+    /// The lowest bucket in use, and one more than the highest.
     lowest: usize,
     end: usize,
     count: u64,
     longest_ns: u64,
 }
 
-/// What is reported of many latencies. All in nanoseconds; zero when nothing was measured, or not
-/// that.
+/// A summary of many latencies, in nanoseconds. A figure that was not measured is zero.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct LatencySummary {
-    /// I/Os counted.
+    /// Number of I/Os.
     pub count: u64,
     /// Mean.
     pub mean_ns: u64,
@@ -54,12 +54,12 @@ pub struct LatencySummary {
     pub p99_ns: u64,
     /// 99.9th percentile.
     pub p999_ns: u64,
-    /// The longest, exact.
+    /// Maximum, exact.
     pub max_ns: u64,
 }
 
 impl LatencySummary {
-    /// What somebody else has counted and summed up: of the rest nothing is known.
+    /// Creates a summary from the count and the sum of another source. The other figures are zero.
     #[must_use]
     pub fn of_sum(count: u64, sum_ns: u64) -> Self {
         Self { count, mean_ns: sum_ns.checked_div(count).unwrap_or(0), ..Self::default() }
@@ -67,19 +67,19 @@ impl LatencySummary {
 }
 
 impl LatencyHistogram {
-    /// An empty histogram.
+    /// Creates an empty histogram.
     #[must_use]
     pub fn new() -> Self {
         Self { counts: vec![0; BUCKETS], lowest: BUCKETS, end: 0, count: 0, longest_ns: 0 }
     }
 
-    /// Counts one I/O. Longer than a minute counts as a minute, except in the maximum.
+    /// Counts one I/O. A latency above a minute counts as a minute, except in the maximum.
     #[inline]
     pub fn record(&mut self, latency_ns: u64) {
         self.record_all(latency_ns, 1);
     }
 
-    /// Counts so many I/Os of one latency.
+    /// Counts `ios` I/Os of one latency.
     #[inline]
     pub fn record_all(&mut self, latency_ns: u64, ios: u64) {
         if ios == 0 {
@@ -93,7 +93,7 @@ impl LatencyHistogram {
         self.end = self.end.max(bucket + 1);
     }
 
-    /// The figures that are reported.
+    /// Returns the summary.
     #[must_use]
     pub fn summary(&self) -> LatencySummary {
         let total = self.count as f64;
@@ -109,7 +109,7 @@ impl LatencyHistogram {
             mean += (values.start + (values.end - values.start) / 2) as f64 * count as f64 / total;
             for (rank, at_rank) in &mut quantiles {
                 if seen < *rank {
-                    // A bucket's upper edge may lie above the longest value it holds.
+                    // The upper edge of a bucket may be above the longest latency in it.
                     *at_rank = (values.end - 1).min(self.longest_ns);
                 }
             }
@@ -120,8 +120,8 @@ impl LatencyHistogram {
         LatencySummary { count, mean_ns: mean.round() as u64, p50_ns, p99_ns, p999_ns, max_ns }
     }
 
-    /// The latencies that so many of the I/Os had at most, a value for each of [`SHARES_PPM`];
-    /// nothing where nothing was counted.
+    /// Returns the upper bounds of the latencies of the shares of I/Os in [`SHARES_PPM`], in
+    /// nanoseconds; empty without I/Os.
     #[must_use]
     pub fn quantiles(&self) -> Vec<u64> {
         let mut found = Vec::with_capacity(SHARES_PPM.len());
@@ -141,7 +141,7 @@ impl LatencyHistogram {
         found
     }
 
-    /// Counts all that `other` counted, too.
+    /// Adds the counts of `other`.
     pub fn add(&mut self, other: &Self) {
         let both = self.counts[other.hit()].iter_mut().zip(&other.counts[other.hit()]);
         for (count, more) in both {
@@ -153,7 +153,7 @@ impl LatencyHistogram {
         self.end = self.end.max(other.end);
     }
 
-    /// Empties it, keeping the memory.
+    /// Removes all counts, and keeps the memory.
     pub fn reset(&mut self) {
         let hit = self.hit();
         self.counts[hit].fill(0);
@@ -162,20 +162,21 @@ impl LatencyHistogram {
         self.longest_ns = 0;
     }
 
-    /// The buckets from the lowest to the highest that was hit.
+    /// Returns the range from the lowest to the highest bucket in use.
     fn hit(&self) -> Range<usize> {
         self.lowest.min(self.end)..self.end
     }
 }
 
-/// Below two doublings' worth the number itself; then as many bits of it as distinguish it.
+/// Returns the bucket of a latency: below two doublings the number itself, then as many of its
+/// leading bits as distinguish it.
 const fn bucket_of(latency_ns: u64) -> usize {
     let below_two = latency_ns | (2 * DOUBLING as u64 - 1);
     let shift = below_two.ilog2() - DOUBLING_BITS;
     shift as usize * DOUBLING + (latency_ns >> shift) as usize
 }
 
-/// The latencies that a bucket holds.
+/// Returns the latencies of a bucket.
 const fn values_of(bucket: usize) -> Range<u64> {
     let shift = (bucket / DOUBLING).saturating_sub(1);
     let first = (bucket - shift * DOUBLING) as u64;
@@ -198,7 +199,8 @@ pub struct LatencyRecorder {
 }
 
 impl LatencyRecorder {
-    /// For a run of `duration_s` seconds; what completes later counts in the whole only.
+    /// Creates the recorder of a run of `duration_s` seconds. Later completions count in the whole
+    /// run only.
     #[must_use]
     pub fn new(duration_s: u32) -> Self {
         Self {
@@ -216,13 +218,14 @@ impl LatencyRecorder {
         while self.per_second.len() < second {
             self.close_second();
         }
-        // A record that steps back over a second's edge counts in the later second.
+        // A record that steps back over the edge of a second counts in the later second.
         if self.per_second.len() < self.seconds {
             self.second.record(latency_ns);
         }
     }
 
-    /// The whole run and each second of it; seconds without I/O are there, with a count of zero.
+    /// Returns the summary of the whole run, and of each second of it. A second without I/O has a
+    /// count of zero.
     #[must_use]
     pub fn finish(mut self) -> (LatencySummary, Vec<LatencySummary>) {
         while self.per_second.len() < self.seconds {

@@ -1,4 +1,4 @@
-//! What a run comes to: counts over time, latencies, and statistics of several runs.
+//! Figures of runs: counts over time, latencies, and statistics of several runs.
 
 pub mod histogram;
 pub mod series;

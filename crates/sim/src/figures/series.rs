@@ -1,5 +1,4 @@
-//! How many I/Os completed when: exact counts per millisecond, and every window that is made of
-//! them.
+//! Completions over time: exact counts per millisecond, and in every window of whole milliseconds.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,10 +7,10 @@ use crate::figures::stats::Sample;
 /// Milliseconds in a second.
 const SECOND_MS: usize = 1_000;
 
-/// Completions per millisecond of a run whose length is known. Time 0 is the start of the load.
+/// Completions per millisecond of a run of known length. Time 0 is the start of the load.
 ///
-/// fio stamps completions in whole milliseconds, rounded down, so windows of whole milliseconds are
-/// exact: nothing is interpolated.
+/// fio rounds the times of completions down to whole milliseconds, so windows of whole milliseconds
+/// are exact: nothing is interpolated.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Series {
     per_ms: Vec<u32>,
@@ -28,14 +27,14 @@ pub struct Spread {
 }
 
 impl Series {
-    /// An empty series of `duration_s` seconds.
+    /// Creates an empty series of `duration_s` seconds.
     #[must_use]
     pub fn new(duration_s: u32) -> Self {
         Self { per_ms: vec![0; duration_s as usize * SECOND_MS], late: 0 }
     }
 
-    /// Counts an I/O that completed `time_ms` after the start. What completes after the end, when
-    /// the load is already draining, belongs to no full second and is counted apart.
+    /// Counts an I/O that completed `time_ms` after the start. Completions after the end, while the
+    /// load drains, belong to no full second and are counted separately.
     pub fn record(&mut self, time_ms: u64) {
         let slot = usize::try_from(time_ms).ok().and_then(|index| self.per_ms.get_mut(index));
         match slot {
@@ -51,7 +50,7 @@ impl Series {
         }
     }
 
-    /// Cuts the series off after its first `seconds` full seconds.
+    /// Returns the series of the first `seconds` full seconds.
     #[must_use]
     pub fn first_seconds(&self, seconds: u64) -> Self {
         let ms = usize::try_from(seconds).unwrap_or(usize::MAX).saturating_mul(SECOND_MS);
@@ -60,20 +59,20 @@ impl Series {
         Self { per_ms: self.per_ms[..kept].to_vec(), late: self.late + cut }
     }
 
-    /// Completions per millisecond.
+    /// Returns the completions per millisecond.
     #[must_use]
     pub fn per_ms(&self) -> &[u32] {
         &self.per_ms
     }
 
-    /// Completions per full second.
+    /// Returns the completions per full second.
     #[must_use]
     pub fn per_second(&self) -> Vec<u64> {
         self.windows(SECOND_MS)
     }
 
-    /// Completions in each full window of `width_ms` milliseconds; a last partial window is left
-    /// out.
+    /// Returns the completions in each full window of `width_ms` milliseconds. A last, partial
+    /// window is left out.
     #[must_use]
     pub fn windows(&self, width_ms: usize) -> Vec<u64> {
         let width_ms = width_ms.max(1);
@@ -81,13 +80,13 @@ impl Series {
         self.per_ms.chunks_exact(width_ms).map(sum).collect()
     }
 
-    /// I/Os that completed within the run.
+    /// Returns the number of I/Os that completed within the run.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.per_ms.iter().map(|&count| u64::from(count)).sum()
     }
 
-    /// I/Os that completed after its end, while the load drained.
+    /// Returns the number of I/Os that completed after its end, while the load drained.
     #[must_use]
     pub fn late(&self) -> u64 {
         self.late
@@ -95,7 +94,7 @@ impl Series {
 }
 
 impl Spread {
-    /// The mean and coefficient of variation of some values.
+    /// Returns the mean and the coefficient of variation of some values.
     #[must_use]
     pub fn of(values: &[f64]) -> Self {
         let Sample { mean, cov, .. } = Sample::of(values);

@@ -1,67 +1,67 @@
-//! What a request is worth: the counting rule stated once more, by prefix sums.
+//! The counted I/Os and bytes of a request: the counting rule, restated with prefix sums.
 //!
-//! Written from the rule's words and sharing no code with the scheduler's own counting, so that a
-//! charge that is wrong shows as a rate that is wrong.
+//! Written from the rule's words, without code of the scheduler's own counting, so that a wrong
+//! charge shows as a wrong rate.
 
 use evenkeel_core::qos::pacing::CountingRule;
 
 use super::event::Direction;
 
-/// The counting of one volume: feed it every piece in the order of dispatch.
+/// The counting of one volume. It must get every piece in the order of dispatch.
 #[derive(Clone, Copy, Debug)]
 pub struct Counter {
     rule: CountingRule,
     run: Option<Run>,
 }
 
-/// Neighbouring requests that share units: where they end, and how many bytes they are.
+/// Adjacent requests that share units: their end and their bytes.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     direction: Direction,
     end: u64,
     bytes: u64,
-    /// Whether the piece that ended it lets another request join.
+    /// Whether another request may join after the piece that ended it.
     open: bool,
 }
 
-/// A piece as the counting rule sees it.
+/// The properties of a piece that the counting rule needs.
 #[derive(Clone, Copy, Debug)]
 pub struct Piece {
-    /// Which way its payload goes.
+    /// Direction of its payload.
     pub direction: Direction,
-    /// First byte.
+    /// Offset of its first byte.
     pub offset: u64,
-    /// Bytes of this piece.
+    /// Length of this piece in bytes.
     pub length: u32,
-    /// Bytes of the whole request.
+    /// Length of the whole request in bytes.
     pub whole_length: u32,
     /// Whether it is the first piece of its request.
     pub first: bool,
-    /// Whether it is the last.
+    /// Whether it is the last piece.
     pub last: bool,
 }
 
 impl Counter {
-    /// A volume that counts by `rule` and has seen nothing.
+    /// Creates the counter of a volume that counts by `rule` and has no requests yet.
     #[must_use]
     pub const fn new(rule: CountingRule) -> Self {
         Self { rule, run: None }
     }
 
-    /// Counts by another rule from now on; another one ends the run.
+    /// Sets the rule. A different rule ends the run.
     pub fn set_rule(&mut self, rule: CountingRule) {
         if self.rule != rule {
             *self = Self::new(rule);
         }
     }
 
-    /// A request that changes content without payload (discard, zeroes) ends a run and is one I/O;
-    /// so is a flush, which is none.
+    /// Ends the run: for requests that change content without payload (discard, zeroes), which are
+    /// one I/O, and for flushes, which are none.
     pub fn interrupt(&mut self) {
         self.run = None;
     }
 
-    /// I/Os and bytes that a piece of a read or a write is worth.
+    /// Returns the I/Os and the bytes of a piece of a read or a write.
     pub fn count(&mut self, piece: &Piece) -> (u32, u64) {
         let unit = u64::from(self.rule.unit_bytes.max(1));
         let mergeable = piece.whole_length >= self.rule.merge_bytes_min;

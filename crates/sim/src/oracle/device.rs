@@ -1,15 +1,16 @@
-//! The device: what is on it, how dear its requests are, and when it had room.
+//! The device: the work in flight, the cost of the dearest request, and the times at which it had
+//! room.
 
 use std::collections::VecDeque;
 
 use super::event::{Direction, Dispatched, Submitted};
 use super::system::{DevicePromise, DeviceWork};
 
-/// Spans with room that are remembered. What is older counts as a time without: nobody is blamed
-/// for it.
+/// Maximum number of remembered spans with room. An older span counts as one without room, so that
+/// it excuses a wait.
 const ROOMS_MAX: usize = 256;
 
-/// What requests are counted in.
+/// Size of the reference request, in which reservations are counted.
 pub(super) const REFERENCE_BYTES: u32 = 16 << 10;
 
 const THOUSAND: u64 = 1_000;
@@ -19,14 +20,15 @@ const THOUSAND: u64 = 1_000;
 pub(super) struct Device {
     pub(super) pieces: u64,
     pub(super) cost_ns: u64,
-    /// `u64::MAX` when no window is known.
+    /// The window in nanoseconds of a channel; `u64::MAX` if no window is known.
     pub(super) window_ns: u64,
     pub(super) work: Option<DeviceWork>,
-    /// Cost of the dearest request so far, by what was measured: while that fits, any does.
+    /// Measured cost of the dearest request so far. While it fits into the window, every request
+    /// does.
     dearest_ns: u64,
-    /// The most that a request was said to cost beside what was measured, in thousandths.
+    /// Largest ratio of a dispatch's reported cost to its measured cost, in thousandths.
     dearer_per_mille: u64,
-    /// When it had room, in order.
+    /// The spans in which it had room, in order.
     rooms: VecDeque<(u64, u64)>,
 }
 
@@ -36,24 +38,25 @@ impl Device {
         Self {
             window_ns: promise.map_or(u64::MAX, |device| device.window_ns),
             work,
-            // A window is so many requests of a mean that begins with the reference.
+            // The size of a window is a number of requests of the mean, which begins with the
+            // reference.
             dearest_ns: work.map_or(0, |work| work.cost_ns(Direction::Read, REFERENCE_BYTES)),
             dearer_per_mille: THOUSAND,
             ..Self::default()
         }
     }
 
-    /// The cost of the dearest request there may be.
+    /// Returns the largest cost that a request can have, in nanoseconds of a channel.
     pub(super) fn dearest_ns(&self) -> u64 {
         (self.dearest_ns / THOUSAND + 1).saturating_mul(self.dearer_per_mille)
     }
 
-    /// Whether whatever waits fits into the window.
+    /// Returns whether every waiting request fits into the window.
     pub(super) fn has_room(&self) -> bool {
         match self.work {
             None => self.cost_ns < self.window_ns,
             Some(work) => {
-                // One channel may be kept free for urgent ones.
+                // One channel may be kept free for urgent requests.
                 let channels = work.channels.min(work.slots_max).saturating_sub(1).max(1);
                 self.pieces < channels
                     || self.cost_ns.saturating_add(self.dearest_ns()) <= self.window_ns
@@ -61,7 +64,7 @@ impl Device {
         }
     }
 
-    /// Lets time pass.
+    /// Advances the time, which adds a span if the device has room.
     pub(super) fn pass(&mut self, from: u64, to: u64) {
         if self.window_ns == u64::MAX || from == to || !self.has_room() {
             return;
@@ -77,7 +80,7 @@ impl Device {
         }
     }
 
-    /// For how long of the time from `from` to now it had room.
+    /// Returns the time between `from` and now in which it had room, in nanoseconds.
     pub(super) fn room_ns(&self, from: u64, now: u64) -> u64 {
         if self.window_ns == u64::MAX {
             return now - from;

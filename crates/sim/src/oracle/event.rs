@@ -1,111 +1,111 @@
-//! What can be seen of a system from outside: the events that the promise is judged by.
+//! Events that can be observed from outside a system; the rules judge the promise by them.
 //!
-//! All times are nanoseconds on one clock that does not step back; volumes, instances and handles
+//! All times are nanoseconds on one clock that does not step back. Volumes, instances and handles
 //! are the numbers of the program that reports the events. Volumes and instances are numbered
 //! densely from 0.
 
 use super::system::{DIMENSIONS, VolumePromise};
 
-/// Which way the payload of a request goes.
+/// Direction of a request's payload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Direction {
     /// To the client.
     Read,
     /// From the client.
     Write,
-    /// There is no payload: flush, discard, block status.
+    /// No payload: flush, discard, block status.
     None,
 }
 
-/// Whether a dispatch was covered by what a volume is sure of, or only by its credits.
+/// Whether a dispatch was covered by the volume's floor, or only by its credits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Tier {
     /// Covered by the reservation or the baseline.
     Base,
-    /// Allowed by credits or weight alone: the first to wait when the device is short.
+    /// Allowed by credits or weight alone. These wait first if the device is short of time.
     Burst,
 }
 
-/// A request was taken and waits.
+/// A request was accepted and waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Submitted {
-    /// When.
+    /// Time of the event.
     pub at: u64,
-    /// Whose it is.
+    /// Its volume.
     pub volume: u32,
-    /// The client host it came from.
+    /// The client host that sent it.
     pub instance: u32,
-    /// Its name until it is answered.
+    /// Its handle until it is answered.
     pub handle: u64,
-    /// Which way its payload goes.
+    /// Direction of its payload.
     pub direction: Direction,
-    /// First byte of the range.
+    /// Offset of the first byte of the range.
     pub offset: u64,
     /// Length of the range in bytes.
     pub length: u32,
 }
 
-/// A request, or one piece of it, went to the device and was charged.
+/// A request, or one piece of it, was given to the device and charged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Dispatched {
-    /// When.
+    /// Time of the event.
     pub at: u64,
-    /// Whose it is.
+    /// Its volume.
     pub volume: u32,
-    /// The client host it came from.
+    /// The client host that sent it.
     pub instance: u32,
-    /// The name of its request.
+    /// The handle of its request.
     pub handle: u64,
-    /// Which way its payload goes.
+    /// Direction of its payload.
     pub direction: Direction,
     /// Length of this piece in bytes.
     pub length: u32,
-    /// Counted I/Os that it is worth; see [`Counter`](super::Counter).
+    /// Counted I/Os of this piece; see [`Counter`](super::Counter).
     pub operations: u32,
-    /// Bytes that it is worth against the volume's byte limit; not always the bytes moved.
+    /// Bytes charged to the volume's byte limit; not always the bytes moved.
     pub bytes: u64,
-    /// Passes of the guard on requests that cost no byte.
+    /// Units charged to the guard, which limits requests that cost no bytes.
     pub guard: u32,
-    /// Nanoseconds of one device channel that it is worth; 0 where no device is modelled.
+    /// Its cost in nanoseconds of one device channel; 0 if no device is modelled.
     pub device_cost_ns: u64,
-    /// What covered it; `None` where the scheduler does not report it.
+    /// The tier that covered it; `None` if the scheduler does not report it.
     pub tier: Option<Tier>,
-    /// Whether it went by the urgent class.
+    /// Whether it was dispatched in the urgent class.
     pub urgent: bool,
     /// Whether it is the last piece of its request.
     pub last: bool,
 }
 
-/// The device is done with a piece.
+/// The device completed a piece.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Completed {
-    /// When.
+    /// Time of the event.
     pub at: u64,
-    /// Whose it is.
+    /// Its volume.
     pub volume: u32,
-    /// The name of its request.
+    /// The handle of its request.
     pub handle: u64,
     /// Length of the piece in bytes.
     pub length: u32,
-    /// What the piece was worth when it was dispatched.
+    /// The cost of the piece at its dispatch.
     pub device_cost_ns: u64,
-    /// Whether its request is answered by this.
+    /// Whether it completes its request.
     pub last: bool,
 }
 
-/// A size that the system says of itself.
+/// A quantity that the system reports of itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sample {
-    /// Requests and payload bytes that wait for a volume; `None` where it is not reported.
+    /// Requests and payload bytes that wait for a volume.
     Queued {
         /// The volume.
         volume: u32,
-        /// Requests.
+        /// Number of requests.
         requests: u64,
-        /// Payload bytes not dispatched yet.
+        /// Payload bytes that are not dispatched yet; `None` if they are not reported.
         bytes: Option<u64>,
     },
-    /// Cost of everything on the device, in nanoseconds of a channel.
+    /// Cost of all pieces on the device, in nanoseconds of a channel.
     InFlight {
         /// The cost.
         cost_ns: u64,
@@ -119,28 +119,28 @@ pub enum Sample {
     VolumeBalances {
         /// The volume.
         volume: u32,
-        /// I/Os, then bytes; `None` where there are no such credits.
+        /// Credits in I/Os, then in bytes; `None` without such credits.
         units: [Option<u64>; 2],
     },
     /// Credit balances of an instance in whole units, rounded down.
     InstanceBalances {
         /// The instance.
         instance: u32,
-        /// I/Os, then bytes; `None` where there are no such credits.
+        /// Credits in I/Os, then in bytes; `None` without such credits.
         units: [Option<u64>; 2],
     },
     /// The size of any other structure.
     Structure {
-        /// What it is called in a report.
+        /// Its name in reports.
         name: &'static str,
-        /// How many entries it has.
+        /// Its number of entries.
         size: u64,
-        /// The most it may have now.
+        /// The maximum at this time.
         bound: u64,
     },
 }
 
-/// Who stood still.
+/// The part of the system that paused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cause {
     /// The server: its poller was late.
@@ -149,90 +149,89 @@ pub enum Cause {
     Device,
 }
 
-/// One thing that happened.
+/// An event.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// A volume begins, with its credits as promised.
+    /// A volume begins to exist, with the credits of its promise.
     Added {
-        /// When.
+        /// Time of the event.
         at: u64,
-        /// Its number, not in use.
+        /// Its number, which no volume has.
         volume: u32,
-        /// What is promised for it.
+        /// Its promise.
         promise: Box<VolumePromise>,
     },
-    /// Other limits are in force from now on.
+    /// A volume has other limits from now on.
     Modified {
-        /// When.
+        /// Time of the event.
         at: u64,
-        /// Of which volume.
+        /// The volume.
         volume: u32,
-        /// What is promised from now on; its `balances` say nothing.
+        /// The promise from now on; its `balances` are ignored.
         promise: Box<VolumePromise>,
     },
-    /// An operator replaced the balances that are given.
+    /// An operator replaced the given balances.
     Credited {
-        /// When.
+        /// Time of the event.
         at: u64,
-        /// Of which volume.
+        /// The volume.
         volume: u32,
-        /// I/Os, then bytes.
+        /// Credits in I/Os, then in bytes.
         units: [Option<u64>; 2],
     },
-    /// A volume ends. What waited was cancelled before.
+    /// A volume is removed. Its waiting requests were cancelled before.
     Removed {
-        /// When.
+        /// Time of the event.
         at: u64,
         /// Its number.
         volume: u32,
     },
-    /// See [`Submitted`].
+    /// A request was accepted; see [`Submitted`].
     Submitted(Submitted),
-    /// A request was not taken, because the queue was full. It is not submitted either.
+    /// A request was refused because the queue was full. There is no [`Event::Submitted`] of it.
     Refused {
-        /// When.
+        /// Time of the event.
         at: u64,
-        /// Whose it is.
+        /// The volume.
         volume: u32,
-        /// Payload bytes of it.
+        /// Its payload in bytes.
         length: u32,
     },
-    /// See [`Dispatched`].
+    /// A piece was dispatched; see [`Dispatched`].
     Dispatched(Dispatched),
-    /// See [`Completed`].
+    /// A piece was completed; see [`Completed`].
     Completed(Completed),
-    /// A request is answered without having been dispatched to its end. Pieces of it that are on
-    /// the device complete as usual, none of them `last`.
+    /// A request is answered although it was not completely dispatched. Pieces of it that are on
+    /// the device complete as usual, without `last`.
     Cancelled {
-        /// When.
+        /// Time of the event.
         at: u64,
-        /// Whose it is.
+        /// The volume.
         volume: u32,
-        /// Its name.
+        /// The handle of the request.
         handle: u64,
     },
-    /// The system stood still, and nobody else is to blame for what was not done meanwhile. It must
-    /// be reported before anything else that happened after `from`: a second is judged by what is
-    /// known when it is over.
+    /// The system paused, which excuses the work that was not done meanwhile. This event must
+    /// precede all others that are later than `from`, because a second is judged when it is over.
     Stalled {
-        /// Its first nanosecond.
+        /// First nanosecond of the pause.
         from: u64,
-        /// The first one after it.
+        /// First nanosecond after it.
         to: u64,
-        /// Who stood still.
+        /// The part of the system that paused.
         cause: Cause,
     },
-    /// See [`Sample`].
+    /// The system reported a quantity of itself; see [`Sample`].
     Sampled {
-        /// When.
+        /// Time of the event.
         at: u64,
-        /// What was reported.
+        /// The quantity.
         sample: Sample,
     },
 }
 
 impl Event {
-    /// When it happened.
+    /// Returns its time; of a pause, the start.
     #[must_use]
     pub const fn at(&self) -> u64 {
         match self {
@@ -250,7 +249,7 @@ impl Event {
         }
     }
 
-    /// Whose it is; `None` when it is of no one volume.
+    /// Returns its volume; `None` if it has none.
     #[must_use]
     pub const fn volume(&self) -> Option<u32> {
         match self {
@@ -273,7 +272,7 @@ impl Event {
 }
 
 impl Dispatched {
-    /// What it is worth to its volume: I/Os, bytes, passes of the guard.
+    /// Returns the units that it is charged: I/Os, bytes, units of the guard.
     #[must_use]
     pub fn charge(&self) -> [u64; DIMENSIONS] {
         [u64::from(self.operations), self.bytes, u64::from(self.guard)]

@@ -5,25 +5,25 @@ use super::system::InstancePromise;
 use super::token_level::Level;
 use super::volumes::Limited;
 
-/// An instance that is open for no longer than this at a stretch is taking turns: who was next went
-/// when the poll came, and it is shut again.
+/// Maximum length of a stretch in which an instance is open between two turns: the next volume is
+/// served at the following poll, and the instance is closed again.
 const TURN_NS: u64 = 1_000_000;
 
 /// One client host.
 #[derive(Clone, Debug)]
 pub(super) struct Instance {
-    /// I/Os, then bytes.
+    /// Limits in I/Os, then in bytes.
     pub(super) limits: [Option<Limited>; 2],
-    /// Reads, then writes.
+    /// Links of reads, then of writes.
     pub(super) links: [Option<Level>; 2],
     settled_at: u64,
-    /// Nanoseconds since the beginning in which all of its limits let one more pass.
+    /// Nanoseconds so far in which all of its limits let a request pass.
     pub(super) open_ns: u64,
-    /// Those of them in which it was open for longer than turns take, at a stretch.
+    /// Nanoseconds of those that belong to stretches longer than a turn.
     pub(super) idle_ns: u64,
-    /// When the last of these ended, at the last settling if it has not.
+    /// End of the last such stretch, or the time of the last settling if it has not ended.
     pub(super) idle_until: u64,
-    /// For how long it has been open by the last settling.
+    /// Length of the present open stretch at the last settling, in nanoseconds.
     stretch_ns: u64,
 }
 
@@ -67,7 +67,7 @@ impl Instance {
         }
     }
 
-    /// Notes that it was open for the last `open_ns` of a span.
+    /// Counts the last `open_ns` of a span as open.
     fn note_open(&mut self, open_ns: u64, span_ns: u64) {
         self.open_ns += open_ns;
         let before_ns = if open_ns < span_ns { 0 } else { self.stretch_ns };
@@ -78,8 +78,8 @@ impl Instance {
         }
     }
 
-    /// Whether all of its limits let one more pass at `now`, which is not before the last settling,
-    /// and for how long they have.
+    /// Returns the nanoseconds for which all of its limits have let a request pass at `now`; `None`
+    /// if they do not. `now` is not before the last settling.
     pub(super) fn lets_pass_for(&self, now: u64) -> Option<u64> {
         let span_ns = now.saturating_sub(self.settled_at);
         let open = |level: &Level| level.rate > 0 && level.raised(span_ns) >= 0;
@@ -111,13 +111,13 @@ impl Instance {
     }
 }
 
-/// What a dispatch is worth to its instance: I/Os, then payload bytes moved.
+/// Returns the units that a dispatch is charged at its instance: I/Os, then payload bytes moved.
 pub(super) fn charge(dispatched: &Dispatched) -> [u64; 2] {
     let moved = if dispatched.direction == Direction::None { 0 } else { dispatched.length };
     [u64::from(dispatched.operations), u64::from(moved)]
 }
 
-/// Which of the two links the payload takes.
+/// Returns the index of the link for a payload; `None` without a payload.
 pub(super) const fn link_of(direction: Direction) -> Option<usize> {
     match direction {
         Direction::Read => Some(0),

@@ -1,19 +1,19 @@
-//! The promise as code for a whole system, judged event by event.
+//! The promise of a whole system as code, judged event by event.
 //!
-//! Where a live verdict judges one backlogged volume by what its client counted, this
-//! watches everything that happens to many: who submitted what, what was dispatched, what the
-//! device answered, which limits changed. It knows what was promised ([`System`]) and restates it
-//! in exact integers; it shares no code with the scheduler. The simulator, the fuzzer and the
-//! benchmarks report [`Event`]s to it in the order of time and ask for a [`Report`] at the end.
+//! A live verdict judges one backlogged volume by the counts of its client. This module observes
+//! every event of many volumes: submissions, dispatches, completions, changes of limits. It knows
+//! the promises ([`System`]) and restates them in exact integers; it shares no code with the
+//! scheduler. The simulator, the fuzzer and the benchmarks report [`Event`]s to it in the order of
+//! time, and get a [`Report`] at the end.
 //!
 //! ```text
-//!  events ─▶ Checkers ─▶ Seen: exact levels of every limit, every request, who holds up whom
-//!                 │            ▲ looked at by
+//!  events ─▶ Checkers ─▶ Seen: exact levels of every limit, every request, causes of waiting
+//!                 │            ▲ read by
 //!                 └─▶ rules/: ceiling, seconds, peak, credits, hierarchy, ... ─▶ Report
 //! ```
 //!
-//! Every rule is a small machine with bounded memory. What is judged when is in
-//! docs/internals/checkers.md.
+//! Every rule is a small state machine with bounded memory. docs/internals/checkers.md has the
+//! occasions that each rule judges.
 
 mod counting;
 mod device;
@@ -43,7 +43,7 @@ use self::report::Findings;
 use self::rules::Watcher;
 use self::state::Seen;
 
-/// All rules that apply to a system, watching it.
+/// The rules that apply to a system, and the state that they read.
 #[derive(Debug)]
 pub struct Checkers {
     seen: Seen,
@@ -53,13 +53,13 @@ pub struct Checkers {
 }
 
 impl Checkers {
-    /// Every rule.
+    /// Creates the checkers of every rule.
     #[must_use]
     pub fn new(system: System) -> Self {
         Self::only(system, &Rule::ALL)
     }
 
-    /// Some of the rules.
+    /// Creates the checkers of some rules.
     #[must_use]
     pub fn only(system: System, rules: &[Rule]) -> Self {
         let findings = Findings::new(rules);
@@ -67,7 +67,8 @@ impl Checkers {
         Self { seen: Seen::new(system), watchers, findings, events: 0 }
     }
 
-    /// Takes one event. Their times do not step back; one that does counts as the latest before it.
+    /// Observes one event. Events come in the order of time; the time of an earlier one is taken as
+    /// that of its predecessor.
     pub fn observe(&mut self, event: &Event) {
         self.events += 1;
         self.seen.arrive(event);
@@ -77,13 +78,13 @@ impl Checkers {
         self.seen.apply(event);
     }
 
-    /// How many violations were found so far: to stop a run at the first.
+    /// Returns the number of violations so far. A caller may stop a run at the first one.
     #[must_use]
     pub fn violations(&self) -> u64 {
         self.findings.violations()
     }
 
-    /// Judges what was still open when the last event happened.
+    /// Judges the occasions that are still open at the last event, and returns the report.
     #[must_use]
     pub fn finish(mut self) -> Report {
         self.seen.settle_all();

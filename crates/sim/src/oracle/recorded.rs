@@ -1,10 +1,10 @@
 //! The record of a live data plane, judged event by event.
 //!
-//! A data plane can record each request that its scheduler takes and each one that it dispatches,
-//! with the nanosecond ([`Trace`]). That is where limits are exact: nothing between the scheduler
-//! and a client's clock has touched these times. [`judge`] turns the record of one volume into
-//! [`Event`]s and has the [`Checkers`] look at them. What was promised comes from the caller, and
-//! what a request is worth from the rule of counting, never from the record.
+//! A data plane can record each request that its scheduler accepts and each dispatch, to the
+//! nanosecond ([`Trace`]). These times are exact: they do not include the delays between the
+//! scheduler and a client's clock. [`judge`] converts the record of one volume to [`Event`]s for
+//! the [`Checkers`]. The promise comes from the caller, and the charge of a request from the
+//! counting rule, never from the record.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,7 +20,7 @@ use super::{
     Rule, Submitted, System, VolumePromise,
 };
 
-/// The rules that apply to one volume on its own limits.
+/// The rules that apply to one volume with its own limits.
 const RULES: [Rule; 6] = [
     Rule::Ceiling,
     Rule::FirstSecond,
@@ -30,55 +30,56 @@ const RULES: [Rule; 6] = [
     Rule::Modify,
 ];
 
-/// The floor of a second on a live server: half a percent, and one I/O.
+/// Margin of the floor of a second on a live server: half a percent, and one I/O.
 const FLOOR_PPM: u32 = 5_000;
 
-/// Within what time a modification acts on a live server, whose timers are late at times. Longer
+/// Maximum time until a modification acts on a live server, whose timers are late at times. Longer
 /// delays that the machine explains are in the stalls.
 const MODIFY_NS: u64 = 100_000_000;
 
-/// The shortest span without a request that is kept.
+/// Minimum length of an idle span that is kept.
 const IDLE_NS_MIN: u64 = 100_000;
 
-/// A volume as it was provisioned.
+/// A volume and its provisioned limits.
 #[derive(Clone, Debug)]
 pub struct Provisioned {
-    /// Which volume.
+    /// The volume.
     pub id: VolumeId,
-    /// Its limits at first, and then after each modification.
+    /// Its limits at first, and after each modification.
     pub pacings: Vec<Pacing>,
-    /// Its credits when the record begins. Where they are set while it is recorded, the record
-    /// says when.
+    /// Its credits at the start of the record. The record has later changes of them.
     pub balances: Balances,
 }
 
-/// A span of the record's clock, in nanoseconds: its beginning and its end.
+/// A span of the record's clock, in nanoseconds: its start and its end.
 pub type Span = (u64, u64);
 
-/// What the record of one volume shows.
+/// The verdict on the record of one volume.
 #[derive(Clone, Debug)]
 pub struct Judged {
-    /// What the rules found.
+    /// Findings of the rules.
     pub report: Report,
-    /// Counted I/Os that were dispatched.
+    /// Number of counted I/Os that were dispatched.
     pub operations: u64,
-    /// The first request and the last event of the volume, in nanoseconds of the record's clock.
+    /// Times of the volume's first request and its last event, in nanoseconds of the record's
+    /// clock.
     pub span: Span,
-    /// Spans between requests in which none waited, so that nothing was held back by a limit: the
-    /// store had all of them, or the client. Those of a tenth of a millisecond and more.
+    /// Spans of at least a tenth of a millisecond in which no request waited, so that no limit
+    /// delayed one: all requests were at the store or with the client.
     pub idle: Vec<Span>,
 }
 
-/// Why the record of a volume cannot be judged.
+/// The reason why the record of a volume cannot be judged.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum NotJudged {
-    /// The volume is in no trace, or has no request in it.
+    /// The volume is in no trace, or has no request in one.
     Absent,
     /// This number of entries had no room in a trace.
     LeftOut(u64),
-    /// The record holds a call that changes a volume in a way that is not judged; its name.
+    /// The record has a call that changes a volume in a way that is not judged; has the call's
+    /// name.
     Call(&'static str),
-    /// The record holds more modifications than the caller knows of.
+    /// The record has more modifications than the caller knows of.
     Modified,
 }
 
@@ -95,11 +96,11 @@ impl fmt::Display for NotJudged {
 
 impl std::error::Error for NotJudged {}
 
-/// Judges what was dispatched of one volume. `stalls` are spans in which the server did not run,
-/// in the order of time: they excuse a floor that was missed, and no ceiling.
+/// Judges the dispatches of one volume. `stalls` are spans in which the server did not run, in the
+/// order of time. They excuse a missed floor, and no exceeded ceiling.
 ///
 /// # Errors
-/// If the record does not allow a verdict.
+/// Returns an error if the record does not allow a verdict.
 pub fn judge(traces: &[Trace], volume: &Provisioned, stalls: &[Span]) -> Result<Judged, NotJudged> {
     let left_out: u64 = traces.iter().map(Trace::left_out).sum();
     if left_out > 0 {
@@ -128,7 +129,7 @@ pub fn judge(traces: &[Trace], volume: &Provisioned, stalls: &[Span]) -> Result<
     Ok(Judged { report: checkers.finish(), operations, span, idle })
 }
 
-/// A request that was submitted and not dispatched to its end.
+/// A request that was submitted and is not completely dispatched.
 #[derive(Clone, Copy, Debug)]
 struct Open {
     direction: Direction,
@@ -138,16 +139,16 @@ struct Open {
 
 struct Reader<'a> {
     checkers: Checkers,
-    /// What is promised when the record begins.
+    /// The promise at the start of the record.
     first: VolumePromise,
     pacings: std::slice::Iter<'a, Pacing>,
     counter: Counter,
     open: BTreeMap<u32, Open>,
-    /// Those that are not reported yet.
+    /// The stalls that are not reported yet.
     stalls: &'a [Span],
     operations: u64,
     span: Option<Span>,
-    /// Since when no request waits.
+    /// Time since which no request waits; `None` while one does.
     idle_since: Option<u64>,
     idle: Vec<Span>,
 }
@@ -172,9 +173,9 @@ impl Reader<'_> {
                     let units = [balances.operations, balances.bytes];
                     self.observe(&Event::Credited { at, volume: 0, units });
                 }
-                // Requests of a client that goes are no longer waited for: at its end.
+                // The requests of a client that disconnects no longer wait, from its end on.
                 Call::Other("cancel_queued" | "lease" | "remove") => {}
-                // A host that has limits, or a device that is shared, holds volumes as well.
+                // The limits of a host and of a shared device delay volumes, too.
                 Call::Other(call) if name.is_some() => return Err(NotJudged::Call(call)),
                 _ => {}
             }
@@ -219,7 +220,7 @@ impl Reader<'_> {
     }
 
     fn dispatched(&mut self, at: u64, dispatch: &Dispatch) {
-        // What was submitted before the record began has a dispatch alone.
+        // A request from before the record has only a dispatch.
         let Some(open) = self.open.get_mut(&dispatch.handle) else { return };
         let Open { direction, length: whole_length, started } = *open;
         open.started = true;
@@ -256,7 +257,8 @@ impl Reader<'_> {
             urgent: dispatch.urgent,
             last,
         }));
-        // The record is one of what goes; when the store is done with it says nothing here.
+        // The record has dispatches. The time of the store's completion does not matter for these
+        // rules.
         let completed =
             Completed { at, volume: 0, handle: handle.into(), length, device_cost_ns: 0, last };
         self.observe(&Event::Completed(completed));

@@ -1,43 +1,43 @@
-//! What the rules found: violations, and how much each rule has looked at.
+//! The findings of the rules: violations, and the number of occasions that each rule judged.
 
 use std::fmt;
 
 use crate::check::Check;
 use crate::text::thousands;
 
-/// Violations of one rule that are kept word by word; all are counted.
+/// Maximum number of violations of one rule that are kept in words. All are counted.
 const KEPT_MAX: usize = 16;
 
-/// What is promised, one rule each. The numbers are the lines of the specification.
+/// The rules of the promise. The numbers are the lines of the specification.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Rule {
-    /// 1: no window of any length carries more than its rate, the tolerance and one I/O.
+    /// 1: no window of any length has more than its rate, the tolerance and one I/O.
     Ceiling,
-    /// 1: the first second of a backlog carries at most the tolerance's worth more.
+    /// 1: the first second of a backlog has at most the tolerance's worth more.
     FirstSecond,
     /// 1: later seconds are exact.
     SteadySecond,
-    /// 1: no 10 ms of a steady backlog carry much more than the average.
+    /// 1: no 10 ms of a steady backlog have much more than the average.
     Peak10Ms,
-    /// 2: every second of a backlog carries what is provisioned or reserved.
+    /// 2: every second of a backlog has the provisioned or reserved rate.
     Floor,
     /// 4: credits are exact to one I/O, one byte.
     Credits,
-    /// 5: volume, instance and device limits hold at once, and sums are exact.
+    /// 5: the limits of volume, instance and device hold at once, and sums are exact.
     Hierarchy,
-    /// 5: equals get equal shares of what they share.
+    /// 5: equal volumes get equal shares of a shared resource.
     Fairness,
-    /// 5: no burst passes what a baseline covers.
+    /// 5: no burst is dispatched before work that a baseline covers.
     BaseBeforeBurst,
     /// 6: a log writer's 99th percentile beside neighbours.
     Isolation,
-    /// 6: while urgent requests come, large ones leave the device a channel free.
+    /// 6: while urgent requests arrive, large ones leave a channel of the device free.
     FreeChannel,
     /// 7: modifications act at once, refill nothing and gain nothing.
     Modify,
-    /// 2: nothing that waits is passed over for ever.
+    /// 2: no waiting request is passed over for ever.
     NoStarvation,
-    /// 9: requests of a class go in the order they came.
+    /// 9: requests of a class are dispatched in the order of arrival.
     ClassOrder,
     /// 9: every request is answered exactly once, and its bytes add up.
     Conservation,
@@ -45,52 +45,52 @@ pub enum Rule {
     Bounded,
 }
 
-/// A promise that was not kept.
+/// A broken promise.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Violation {
-    /// Which.
+    /// The rule.
     pub rule: Rule,
-    /// When it showed, in nanoseconds.
+    /// Time at which it was found, in nanoseconds.
     pub at: u64,
-    /// Whose it is, if it is a volume's.
+    /// The volume, if it concerns one.
     pub volume: Option<u32>,
-    /// Whose it is, if it is a client host's.
+    /// The client host, if it concerns one.
     pub instance: Option<u32>,
-    /// What was promised.
+    /// The promise, in words.
     pub expected: String,
-    /// What was seen.
+    /// The observation, in words.
     pub observed: String,
 }
 
 /// The findings of one rule.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Finding {
-    /// Which rule.
+    /// The rule.
     pub rule: Rule,
-    /// How many occasions it judged. None means that nothing was proved.
+    /// Number of occasions that it judged. If it is 0, nothing is proved.
     pub judged: u64,
-    /// How many of them were violations.
+    /// Number of them that were violations.
     pub violations: u64,
-    /// The first of them.
+    /// The first violations.
     pub first: Vec<Violation>,
 }
 
 /// All findings.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Report {
-    /// Events that were observed.
+    /// Number of observed events.
     pub events: u64,
-    /// One for each rule that applied, in the order of [`Rule::ALL`].
+    /// One finding for each rule that applied, in the order of [`Rule::ALL`].
     pub findings: Vec<Finding>,
 }
 
-/// Where the rules put what they find.
+/// The findings so far.
 #[derive(Debug)]
 pub(super) struct Findings {
     by_rule: [Option<Finding>; Rule::ALL.len()],
 }
 
-/// Whom a violation is about.
+/// The subject of a violation.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Whose {
     Volume(u32),
@@ -119,7 +119,7 @@ impl Rule {
         Self::Bounded,
     ];
 
-    /// The line of the specification that it checks.
+    /// Returns the line of the specification that it checks.
     #[must_use]
     pub const fn line(self) -> u8 {
         match self {
@@ -133,7 +133,7 @@ impl Rule {
         }
     }
 
-    /// What keeping it means, in words.
+    /// Returns its promise in words.
     #[must_use]
     pub const fn promise(self) -> &'static str {
         match self {
@@ -204,19 +204,20 @@ impl Findings {
         Self { by_rule }
     }
 
-    /// Whether anybody asked for the rule.
+    /// Returns whether the rule is checked.
     pub(super) fn wants(&self, rule: Rule) -> bool {
         self.by_rule[rule as usize].is_some()
     }
 
-    /// One occasion was looked at.
+    /// Counts one occasion that was judged.
     pub(super) fn judged(&mut self, rule: Rule) {
         if let Some(finding) = &mut self.by_rule[rule as usize] {
             finding.judged += 1;
         }
     }
 
-    /// One occasion was looked at, and was kept or not; `words` are expected and observed.
+    /// Judges one occasion; if it is not `kept`, `words` returns the expectation and the
+    /// observation.
     pub(super) fn judge(
         &mut self,
         rule: Rule,
@@ -263,31 +264,31 @@ impl Findings {
 }
 
 impl Report {
-    /// Whether every rule was kept.
+    /// Returns whether every rule was kept.
     #[must_use]
     pub fn pass(&self) -> bool {
         self.findings.iter().all(|finding| finding.violations == 0)
     }
 
-    /// The rules that were broken.
+    /// Returns the rules that were broken.
     #[must_use]
     pub fn broken(&self) -> Vec<Rule> {
         let broken = self.findings.iter().filter(|finding| finding.violations > 0);
         broken.map(|finding| finding.rule).collect()
     }
 
-    /// The violations that were kept, in the order of the rules.
+    /// Returns the violations that were kept in words, in the order of the rules.
     pub fn violations(&self) -> impl Iterator<Item = &Violation> {
         self.findings.iter().flat_map(|finding| &finding.first)
     }
 
-    /// What one rule found; `None` if it did not apply.
+    /// Returns the finding of one rule; `None` if the rule did not apply.
     #[must_use]
     pub fn finding(&self, rule: Rule) -> Option<&Finding> {
         self.findings.iter().find(|finding| finding.rule == rule)
     }
 
-    /// One line of a verdict for each rule that judged anything.
+    /// Returns one line of a verdict for each rule that judged anything.
     #[must_use]
     pub fn checks(&self) -> Vec<Check> {
         let judged = self.findings.iter().filter(|f| f.judged > 0 || f.violations > 0);

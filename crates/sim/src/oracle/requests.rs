@@ -1,16 +1,16 @@
-//! The requests of one volume that are not fully answered, by handle.
+//! The requests of one volume that are not completely answered, by handle.
 
 use std::collections::BTreeMap;
 
 use super::event::{Completed, Direction, Dispatched, Submitted};
 
-/// What is known of one request.
+/// The state of one request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Request {
-    /// Its place in the order of submission.
+    /// Its number in the order of submission.
     pub(super) seq: u64,
     pub(super) at: u64,
-    /// When its latest piece was dispatched.
+    /// Time at which its latest piece was dispatched.
     pub(super) dispatched_at: u64,
     pub(super) length: u32,
     pub(super) has_payload: bool,
@@ -18,13 +18,13 @@ pub(super) struct Request {
     pub(super) dispatched_pieces: u32,
     pub(super) completed_bytes: u64,
     pub(super) completed_pieces: u32,
-    /// Dispatched to its end.
+    /// Whether it is completely dispatched.
     pub(super) gone: bool,
-    /// Answered by a cancellation; pieces of it are on the device.
+    /// Whether it was answered by a cancellation; pieces of it are on the device.
     pub(super) cancelled: bool,
 }
 
-/// The table, and what of it waits.
+/// The table of requests, and counters of those that wait.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Requests {
     by_handle: BTreeMap<u64, Request>,
@@ -50,7 +50,7 @@ impl Request {
         }
     }
 
-    /// Whether it waits, wholly or in part.
+    /// Returns whether it waits, wholly or in part.
     pub(super) const fn waits(&self) -> bool {
         !self.gone && !self.cancelled
     }
@@ -66,8 +66,8 @@ impl Requests {
         self.by_handle.get(&handle)
     }
 
-    /// Of the requests that were dispatched to their end and not answered, the one that has been so
-    /// longest, and since when.
+    /// Returns the handle of the request that was completely dispatched first and is not answered,
+    /// and the time of its dispatch.
     pub(super) fn oldest_on_device(&self) -> Option<(u64, u64)> {
         let gone = self.by_handle.iter().filter(|(_, request)| request.gone);
         gone.map(|(handle, request)| (*handle, request.dispatched_at)).min_by_key(|(_, at)| *at)
@@ -77,7 +77,8 @@ impl Requests {
         self.by_handle.len()
     }
 
-    /// A handle that is taken already stays what it was: the rule of conservation has complained.
+    /// Adds a request. If the handle is in use, the earlier request stays: conservation reports
+    /// that.
     pub(super) fn insert(&mut self, handle: u64, request: Request) {
         if let std::collections::btree_map::Entry::Vacant(vacant) = self.by_handle.entry(handle) {
             self.queued += 1;
@@ -119,7 +120,8 @@ impl Requests {
         request.completed_pieces += 1;
         let all_back = request.completed_pieces >= request.dispatched_pieces;
         if completed.last || (request.cancelled && all_back) {
-            // An answer to what waits is a fault of its own; the queue must not keep it for ever.
+            // An answer to a waiting request is a violation of its own. The request must still
+            // leave the queue.
             if request.waits() {
                 self.queued -= 1;
                 self.queued_bytes -= request.waiting_payload();

@@ -1,8 +1,8 @@
-//! The state of the observed system: exact token levels, waiting and running requests, and what
-//! blocks what. Rules read it and do not change it.
+//! The state of the observed system: exact token levels, waiting and running requests, and the
+//! causes of waiting. Rules read it and do not change it.
 //!
-//! An event is taken in two steps. [`Seen::arrive`] lets the time up to it pass; then the rules
-//! look, so that they see the levels and queues just before it; then [`Seen::apply`] takes it in.
+//! An event is observed in three steps. [`Seen::arrive`] advances the time to it. Then the rules
+//! read the levels and queues just before it. Then [`Seen::apply`] applies it.
 
 use super::device::Device;
 use super::event::{Dispatched, Event, Sample};
@@ -12,14 +12,15 @@ use super::system::System;
 use super::token_level::worth;
 use super::volumes::{Others, VolumeModel};
 
-/// Volumes are numbered below this: twice what one core carries. A wild number takes no memory.
+/// Limit on volume numbers: twice the number of volumes of one core. A number beyond it takes no
+/// memory.
 pub(super) const VOLUMES_MAX: u32 = 1 << 17;
 
-/// The end of time, 146 years after its beginning: far enough that spans can be added to it.
+/// The maximum time, 146 years after the start: spans can be added to it without overflow.
 const TIME_MAX_NS: u64 = 1 << 62;
 
-/// Stalls that are remembered; the oldest is forgotten. A live server beside other work has some
-/// hundred short ones in the second that is judged.
+/// Maximum number of remembered stalls; the oldest is forgotten. A live server beside other work
+/// has several hundred short ones in the second that is judged.
 const STALLS_MAX: usize = 512;
 
 /// See the module's text.
@@ -33,12 +34,12 @@ pub(super) struct Seen {
     pub(super) stalls: Stalls,
 }
 
-/// When nobody could do anything.
+/// The stalls, in which no work could be done.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Stalls {
-    /// In order of their beginning.
+    /// Start and end of each, in the order of their start.
     spans: Vec<(u64, u64)>,
-    /// The end of the latest.
+    /// The latest end.
     end: u64,
 }
 
@@ -59,12 +60,12 @@ impl Seen {
         self.instances.get(number as usize)
     }
 
-    /// Volumes that exist, with their numbers.
+    /// Returns the volumes that exist, with their numbers.
     pub(super) fn each_volume(&self) -> impl Iterator<Item = (u32, &VolumeModel)> {
         (0..).zip(&self.volumes).filter_map(|(number, volume)| Some((number, volume.as_deref()?)))
     }
 
-    /// Lets time pass up to the event, for those that it is about.
+    /// Advances the time to the event, for the volume and the instance that it concerns.
     pub(super) fn arrive(&mut self, event: &Event) {
         // A clock that steps back earns nothing and undoes nothing.
         let at = event.at().min(TIME_MAX_NS).max(self.now);
@@ -82,7 +83,7 @@ impl Seen {
         }
     }
 
-    /// Lets time pass up to now for everybody: at the end.
+    /// Advances the time to now for every volume, at the end.
     pub(super) fn settle_all(&mut self) {
         for number in 0..self.volumes.len() {
             self.settle(u32::try_from(number).unwrap_or(u32::MAX));
@@ -107,7 +108,7 @@ impl Seen {
         volume.settle(now, others, &self.device, stalled_ns, catch_up.time_ns);
     }
 
-    /// The counters of others: an instance that limits nothing is open all the time.
+    /// Returns the counters of an instance. One without limits is always open.
     fn others(&self, instance: Option<u32>) -> Others {
         let instance = instance.and_then(|number| self.instance(number));
         let (open_ns, idle_ns, idle_until) = instance
@@ -117,7 +118,7 @@ impl Seen {
         Others { open_ns, idle_ns, idle_until }
     }
 
-    /// Takes the event in.
+    /// Applies the event.
     pub(super) fn apply(&mut self, event: &Event) {
         match event {
             Event::Added { volume, promise, .. } => {
@@ -191,7 +192,7 @@ impl Seen {
 
 impl Stalls {
     fn add(&mut self, from: u64, to: u64) {
-        // Two that overlap are one: time is lost once.
+        // The part of a stall that overlaps the previous one counts once.
         let from = from.max(self.end);
         if from < to {
             if self.spans.len() == STALLS_MAX {
@@ -202,14 +203,14 @@ impl Stalls {
         }
     }
 
-    /// Whether a time is in the wake of a stall: after it, for no longer than it took (of two that
-    /// overlap, the second from where the first ended). Everybody has what was saved meanwhile, and
-    /// all of it is wanted at once.
+    /// Returns whether a time is in the wake of a stall: after it, within as long as it lasted (if
+    /// two overlap, the second counts from the end of the first). All volumes have saved tokens
+    /// meanwhile, and want to use them at once.
     pub(super) fn is_wake(&self, at: u64) -> bool {
         self.spans.iter().any(|&(start, end)| end <= at && at - end < end - start)
     }
 
-    /// Nanoseconds of stalls within a span.
+    /// Returns the nanoseconds of stalls within a span.
     pub(super) fn overlap(&self, from: u64, to: u64) -> u64 {
         if self.end <= from {
             return 0;
@@ -219,7 +220,7 @@ impl Stalls {
     }
 }
 
-/// What a rate is worth in `span_ns` without what was lost of it.
+/// Returns the units of a rate in `span_ns` less the lost time, in level units.
 pub(super) fn worth_without(rate: u64, span_ns: u64, lost_ns: u64) -> i128 {
     worth(rate, span_ns.saturating_sub(lost_ns))
 }

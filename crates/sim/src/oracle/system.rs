@@ -1,17 +1,18 @@
-//! What was promised for a whole system, in plain numbers.
+//! The promises of a whole system, in plain numbers.
 
 use evenkeel_core::limits::{VOLUME_QUEUED_BYTES_MAX, VOLUME_QUEUED_REQUESTS_MAX};
 use evenkeel_core::qos::pacing::{Balances, CreditLimit, Limit, Pacing};
 
 use super::event::Direction;
 
-/// What is limited of a volume: I/Os, bytes, and the guard on requests that cost no byte.
+/// Number of limited dimensions of a volume: I/Os, bytes, and the guard on requests that cost no
+/// bytes.
 pub const DIMENSIONS: usize = 3;
 
-/// What a volume is sure of while it is backlogged.
+/// The minimum that a volume is promised while it is backlogged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Floor {
-    /// Nothing: it gets what is left.
+    /// Nothing: it gets the remainder.
     #[default]
     None,
     /// Everything up to its limits.
@@ -20,77 +21,80 @@ pub enum Floor {
     Reserved {
         /// I/Os of the reference size per second.
         per_second: u64,
-        /// What one I/O of the reference size costs on the device, in nanoseconds of a channel. 0
-        /// counts I/Os, of whatever size.
+        /// Cost of one I/O of the reference size on the device, in nanoseconds of a channel. If it
+        /// is 0, I/Os of any size are counted.
         reference_cost_ns: u64,
     },
 }
 
-/// What was promised for one volume.
+/// The promise of one volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct VolumePromise {
-    /// The client host whose limits hold it together with others; `None` if none do.
+    /// The client host whose limits it shares with other volumes; `None` without one.
     pub instance: Option<u32>,
     /// Limit in counted I/Os; `None` promises no limit.
     pub operations: Option<Limit>,
     /// Limit in bytes; `None` promises no limit.
     pub bytes: Option<Limit>,
-    /// Requests per second that cost no byte, so that they overload nobody (flush, discard); `None`
-    /// promises no limit.
+    /// Limit on requests per second that cost no bytes (flush, discard), so that they cannot
+    /// overload the server; `None` promises no limit.
     pub guard: Option<u64>,
     /// Time's worth of tokens that it may save while idle.
     pub tolerance_ns: u64,
-    /// Credits at the start: what is not given is full.
+    /// Credits at the start; a missing balance is full.
     pub balances: Balances,
-    /// What it is sure of.
+    /// The minimum that it is promised.
     pub floor: Floor,
-    /// Its part of what reservations leave of a device, beside the others'; equals have the same.
+    /// Its weight in the part of a device that reservations leave; equal volumes have equal
+    /// weights.
     pub weight: u32,
 }
 
-/// What was promised for all volumes of one client host together.
+/// The promise of all volumes of one client host together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct InstancePromise {
-    /// Limit in counted I/Os: the most per second, and as credit its baseline and burst.
+    /// Limit in counted I/Os: the maximum per second, with baseline and burst as its credit.
     pub operations: Option<Limit>,
-    /// The same in payload bytes moved.
+    /// Limit in payload bytes moved.
     pub bytes: Option<Limit>,
     /// Payload bytes per second that the link carries, in each direction.
     pub link: Option<u64>,
     /// Time's worth of tokens that it may save while idle.
     pub tolerance_ns: u64,
-    /// Credits at the start: what is not given is full.
+    /// Credits at the start; a missing balance is full.
     pub balances: Balances,
 }
 
-/// What stands below: measured once, not promised by us.
+/// The device below: it is measured once and not promised by the server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DevicePromise {
-    /// Cost that may be in flight at the start, in nanoseconds of a channel. Where nothing is known
-    /// of the device but this, a dispatch is allowed while less is.
+    /// Maximum cost in flight at the start, in nanoseconds of a channel. If nothing else is known
+    /// of the device, a dispatch is allowed while less than this is in flight.
     pub window_ns: u64,
-    /// What it was measured to do. Then the window is what [`Sample::Window`] reports, within
-    /// bounds that follow from this; and a dispatch is allowed if it fits into it, or is alone.
+    /// Its measured service times. If they are known, the window is that of [`Sample::Window`],
+    /// within bounds that follow from them. A dispatch is allowed if it fits into the window, or if
+    /// it is the only one.
     ///
     /// [`Sample::Window`]: super::Sample::Window
     pub work: Option<DeviceWork>,
 }
 
-/// How long a device takes for what.
+/// The service times of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DeviceWork {
-    /// Requests it works on at once.
+    /// Number of requests that it serves at once.
     pub channels: u64,
-    /// The window is never more than so many requests of the dearest kind.
+    /// The window is at most this number of requests of the dearest kind.
     pub slots_max: u64,
     /// Nanoseconds for any read, and picoseconds for each byte of it.
     pub read: (u64, u64),
-    /// The same for a write, and for whatever moves no byte.
+    /// Nanoseconds for any write, and picoseconds for each byte of it; also for requests that move
+    /// no bytes.
     pub write: (u64, u64),
 }
 
 impl DeviceWork {
-    /// Nanoseconds of a channel that a request takes.
+    /// Returns the nanoseconds of a channel that a request takes.
     pub(super) fn cost_ns(&self, direction: Direction, length: u32) -> u64 {
         let (kind, length) = match direction {
             Direction::Read => (self.read, length),
@@ -100,96 +104,101 @@ impl DeviceWork {
         kind.0 + u64::from(length).saturating_mul(kind.1).div_ceil(1_000)
     }
 
-    /// The least window that leaves no channel idle: the channels' worth of the cheapest requests,
-    /// which may have been found to take half of what was measured.
+    /// Returns the minimum window that keeps all channels busy, in nanoseconds: the cheapest
+    /// request on each channel, if it takes half of the measured time.
     pub(super) fn window_min_ns(&self) -> u64 {
-        // A thirty-second less: a window is a number of slots times a mean, both rounded down.
+        // A thirty-second less, because a window is a number of slots times a mean, both rounded
+        // down.
         self.channels * self.read.0.min(self.write.0) / 2 / 32 * 31
     }
 }
 
-/// The 99th percentile of a volume at queue depth 1 with nobody beside it.
+/// The 99th percentile of a volume's latency at queue depth 1 without neighbours.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Alone {
     /// The volume.
     pub volume: u32,
-    /// From submission to the answer.
+    /// Time from submission to answer, in nanoseconds.
     pub p99_ns: u64,
 }
 
 /// Bounds of queues and of waiting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bounds {
-    /// Requests that may wait for one volume.
+    /// Maximum number of requests that wait for one volume.
     pub queued_requests: u64,
-    /// Payload bytes that may wait for one volume. An empty queue takes a request of any length.
+    /// Maximum payload bytes that wait for one volume. An empty queue takes a request of any
+    /// length.
     pub queued_bytes: u64,
-    /// Pieces that may be on the device at once, of all volumes; `None` is not judged.
+    /// Maximum number of pieces on the device, of all volumes; `None` is not judged.
     pub in_flight: Option<u64>,
-    /// For how long the first of a queue may wait although its volume's own limits let it pass;
-    /// `None` is not judged.
+    /// Maximum time that the first request of a queue waits although its volume's own limits let it
+    /// pass; `None` is not judged.
     pub wait_ns: Option<u64>,
-    /// Urgent dispatches in a row while a normal request of the volume waits; `None` is not judged.
+    /// Maximum number of urgent dispatches in a row while a normal request of the volume waits;
+    /// `None` is not judged.
     pub urgent_run: Option<u32>,
-    /// For how long a request may be on the device at the end and not count as forgotten; `None` is
-    /// not judged.
+    /// Maximum time that a request is on the device at the end without being counted as forgotten;
+    /// `None` is not judged.
     pub answer_ns: Option<u64>,
-    /// For how long a request covered by a baseline may be due before a burst passes it unpunished.
+    /// Maximum time that a request covered by a baseline may be due before a burst that overtakes
+    /// it is a violation.
     pub base_slack_ns: u64,
-    /// Time's worth of its baseline that a volume may save.
+    /// Time's worth of its baseline that a volume may save, in nanoseconds.
     pub base_depth_ns: u64,
 }
 
-/// The made-whole rule: time that we were late is not forfeited.
+/// The made-whole rule: time that the server was late is not forfeited.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CatchUp {
-    /// Most time's worth that may be caught up.
+    /// Maximum time's worth that may be caught up with, in nanoseconds.
     pub time_ns: u64,
-    /// The most that is served while catching up, in quarters of the rate.
+    /// Maximum rate while catching up, in quarters of the volume's rate.
     pub rate_quarters: u64,
 }
 
-/// How close is close enough; the defaults are the promise's own words.
+/// Margins of the rules; the defaults are those of the promise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Margins {
-    /// By how much the first second after idle may exceed the rate; `None` is the tolerance's
-    /// worth, which is 5 % for the usual 50 ms.
+    /// Excess of the first second after idle over the rate; `None` is the tolerance's worth, which
+    /// is 5 % for the usual 50 ms.
     pub first_second_ppm: Option<u32>,
-    /// By how much a later second may exceed it.
+    /// Excess of a later second over the rate.
     pub steady_second_ppm: u32,
-    /// By how much any 10 ms of a steady backlog may exceed it.
+    /// Excess of any 10 ms of a steady backlog over the rate.
     pub peak_ppm: u32,
-    /// By how much a second may fall short of the floor.
+    /// Shortfall of a second below the floor.
     pub floor_ppm: u32,
-    /// By how much the sum of a saturated instance may be off.
+    /// Deviation of the sum of a saturated instance from its limit.
     pub sum_ppm: u32,
-    /// By how much the least of equals may fall short of the most.
+    /// Shortfall of the least of equal volumes below the most.
     pub fairness_ppm: u32,
-    /// Within what time a modification acts.
+    /// Maximum time until a modification acts, in nanoseconds.
     pub modify_ns: u64,
-    /// How much longer the 99th percentile may be than alone, in percent of it.
+    /// Maximum of the 99th percentile beside neighbours, in percent of that alone.
     pub isolation_percent: u64,
-    /// Debt that would last longer than this at the new rate of a modification is forgiven.
+    /// A modification forgives debt that would last longer than this at the new rate, in
+    /// nanoseconds.
     pub modify_debt_ns: u64,
 }
 
-/// Everything that was promised.
+/// The promises of a system.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct System {
-    /// The volumes that exist from the start, by number; others come with
+    /// The volumes that exist from the start, by number. Later ones are announced by
     /// [`Added`](super::Event::Added).
     pub volumes: Vec<VolumePromise>,
     /// The client hosts with limits, by number. A number without an entry has none.
     pub instances: Vec<InstancePromise>,
-    /// The device, where there is one window for all.
+    /// The device, if all volumes share one window.
     pub device: Option<DevicePromise>,
-    /// Volumes whose latency alone is known.
+    /// The volumes whose latency without neighbours is known.
     pub alone: Vec<Alone>,
     /// Bounds of queues and of waiting.
     pub bounds: Bounds,
     /// The made-whole rule.
     pub catch_up: CatchUp,
-    /// How close is close enough.
+    /// Margins of the rules.
     pub margins: Margins,
 }
 
@@ -231,8 +240,8 @@ impl Default for Margins {
 }
 
 impl VolumePromise {
-    /// The promise that a pacing makes: its limits, and all of them as its floor. What costs no
-    /// byte may come as often as I/Os may, or as counted units fit into the bytes.
+    /// Returns the promise of a pacing: its limits, with all of them as its floor. Requests without
+    /// bytes are limited to the rate of I/Os, or of counted units in the limit in bytes.
     #[must_use]
     pub fn from_pacing(pacing: &Pacing, balances: Balances) -> Self {
         let unit = u64::from(pacing.counting.unit_bytes.max(1));
@@ -249,7 +258,8 @@ impl VolumePromise {
         }
     }
 
-    /// A rate in I/Os without credits, with the usual tolerance, sure of all of it.
+    /// Returns the promise of a rate in I/Os without credits, with the usual tolerance, and all of
+    /// it as its floor.
     #[must_use]
     pub fn iops(per_second: u64) -> Self {
         let operations = Some(Limit { per_second, credit: None });
@@ -257,13 +267,14 @@ impl VolumePromise {
         Self::from_pacing(&Pacing { operations, ..Pacing::UNLIMITED }, balances)
     }
 
-    /// The limits: I/Os, bytes, guard.
+    /// Returns the limits: I/Os, bytes, guard.
     pub(super) fn limits(&self) -> [Option<Limit>; DIMENSIONS] {
         let guard = self.guard.map(|per_second| Limit { per_second, credit: None });
         [self.operations, self.bytes, guard]
     }
 
-    /// I/Os per second that count as base: the reservation, else what credits are refilled by.
+    /// Returns the I/Os per second that count as base: the reservation, or else the refill rate of
+    /// credits.
     pub(super) fn baseline(&self) -> Option<u64> {
         match self.floor {
             Floor::Reserved { per_second, .. } => Some(per_second),
@@ -273,7 +284,7 @@ impl VolumePromise {
 }
 
 impl InstancePromise {
-    /// A client host without limits.
+    /// The promise of a client host without limits.
     pub const UNLIMITED: Self = Self {
         operations: None,
         bytes: None,

@@ -1,4 +1,4 @@
-//! One volume: its limits as exact levels, its requests, and for how long it was held up by whom.
+//! One volume: its limits as exact levels, its requests, and the times for which it was held up.
 
 use evenkeel_core::qos::pacing::Limit;
 
@@ -11,29 +11,30 @@ use super::token_level::{Level, UNIT, worth};
 /// One dimension of a volume's or an instance's promise.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limited {
-    /// What a volume is sure of: time that we were late is forfeited beyond the depth. A volume
-    /// that is ready by this must be let go.
+    /// The minimum that the volume is promised: time that the server was late is forfeited beyond
+    /// the depth. If the volume is ready by this level, it must be served.
     pub(super) pacer: Level,
-    /// What it may get: time that we were late is caught up with. A volume that is not ready by
-    /// this must not go.
+    /// The maximum that it may get: time that the server was late is caught up with. If the volume
+    /// is not ready by this level, it must not be served.
     pub(super) generous: Level,
     pub(super) credit: Option<Level>,
 }
 
-/// Nanoseconds since the beginning in which the first of the queue was held up although the
-/// volume's own limits let it pass, by whom else had a hand in it.
+/// Nanoseconds so far in which the first request of the queue was held up although the volume's own
+/// limits let it pass, by cause.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct HeldUp {
-    /// By anybody.
+    /// All of it.
     pub(super) all_ns: u64,
-    /// While its instance would have let it pass too.
+    /// While its instance let it pass, too.
     pub(super) past_instance_ns: u64,
-    /// While the device had room as well, and nobody stood still: there is no excuse.
+    /// While the device had room as well, and nothing paused: there is no excuse.
     pub(super) unexcused_ns: u64,
-    /// The same where its instance was not just taking turns: even among many it was passed over.
+    /// As `unexcused_ns`, less the time in which its instance was only taking turns: the volume was
+    /// passed over even for that.
     pub(super) passed_over_ns: u64,
-    /// What is to be caught up with: the same as past its instance, and all of its waiting while it
-    /// catches up.
+    /// Time that is to be caught up with: as `past_instance_ns`, and all of the waiting time while
+    /// the volume catches up.
     pub(super) catch_up_ns: u64,
 }
 
@@ -41,31 +42,31 @@ pub(super) struct HeldUp {
 #[derive(Debug)]
 pub(super) struct VolumeModel {
     pub(super) promise: VolumePromise,
-    /// I/Os, bytes, guard.
+    /// The limits in I/Os, bytes and units of the guard.
     pub(super) limits: [Option<Limited>; DIMENSIONS],
     pub(super) requests: Requests,
     pub(super) next_seq: u64,
     pub(super) settled_at: u64,
     pub(super) held_up: HeldUp,
-    /// In the span that was settled last, all of it at its end.
+    /// The time held up in the last settled span, all of it at the span's end, in nanoseconds.
     pub(super) last_held_up_ns: u64,
-    /// Without a break until then, since it was served last.
+    /// The continuous time held up until then, since the last dispatch, in nanoseconds.
     pub(super) unserved_ns: u64,
-    /// When its queue was last empty; meaningless while it is.
+    /// Time at which its queue was last empty; meaningless while it is.
     pub(super) backlogged_since: u64,
     pub(super) modifications: u64,
-    /// As they were when it was settled last.
+    /// The counters of its instance at the last settling.
     others: Others,
 }
 
 /// Counters of a volume's instance, in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Others {
-    /// In which its instance let one more pass.
+    /// Time in which the instance let one more request pass.
     pub(super) open_ns: u64,
-    /// In which it did so for longer than turns take.
+    /// Time in which it did so for longer than turns take.
     pub(super) idle_ns: u64,
-    /// When that was for the last time.
+    /// End of the last such stretch.
     pub(super) idle_until: u64,
 }
 
@@ -93,7 +94,7 @@ impl VolumeModel {
         }
     }
 
-    /// Notes the counters of others as of its beginning.
+    /// Sets the counters of the instance at the start.
     pub(super) fn catch_up(&mut self, others: Others) {
         self.others = others;
     }
@@ -102,7 +103,8 @@ impl VolumeModel {
         self.requests.queued > 0
     }
 
-    /// Which of its limits will hold it longest once `units` are charged; `None` if none will.
+    /// Returns the limit that holds the volume longest after a charge of `units`; `None` if none
+    /// does.
     pub(super) fn bound_after(&self, units: &[u64; DIMENSIONS]) -> Option<usize> {
         let wait = |dimension: usize| {
             let limited = self.limits[dimension].as_ref()?;
@@ -112,8 +114,8 @@ impl VolumeModel {
         (0..DIMENSIONS).filter_map(wait).max().map(|(_, dimension)| dimension)
     }
 
-    /// Lets time pass up to `now`. `others` are the present counters of its instance; `stalled_ns`
-    /// of the time since the last settling nobody could do anything.
+    /// Advances the time to `now`. `others` are the present counters of its instance; `stalled_ns`
+    /// is the time in stalls since the last settling.
     pub(super) fn settle(
         &mut self,
         now: u64,
@@ -139,10 +141,12 @@ impl VolumeModel {
             self.unserved_ns = if ready == span_ns { self.unserved_ns + ready } else { ready };
             self.held_up.all_ns += ready;
             self.held_up.past_instance_ns += owed_ns;
-            // It was ready at the end of the span: room before that was of no use to it.
+            // The volume was ready at the end of the span. Earlier room of the device was of no use
+            // to it.
             let room = device.room_ns(now - ready, now);
             self.held_up.unexcused_ns += owed_ns.min(room).saturating_sub(stalled_ns);
-            // It was ready at the end of the span: what its instance did before does not count.
+            // The volume was ready at the end of the span. What its instance did before does not
+            // count.
             let idle = idle.min(others.idle_until.saturating_sub(now - ready)).min(ready);
             self.held_up.passed_over_ns += idle.min(room).saturating_sub(stalled_ns);
             if self.limits.iter().flatten().any(Limited::catches_up) {
@@ -218,12 +222,12 @@ impl Limited {
         Self { credit, ..Self::plain(Level::pacer(limit.per_second, tolerance_ns)) }
     }
 
-    /// A limit without credits.
+    /// Creates a limit without credits.
     pub(super) const fn plain(pacer: Level) -> Self {
         Self { pacer, generous: pacer, credit: None }
     }
 
-    /// A limit that a modification brings into being is no gift.
+    /// Creates a limit that a modification adds. It starts with nothing saved.
     fn empty(limit: Limit, tolerance_ns: u64) -> Self {
         let mut limited = Self::new(limit, tolerance_ns, Some(0));
         (limited.pacer.level, limited.generous.level) = (0, 0);
@@ -246,23 +250,23 @@ impl Limited {
         }
     }
 
-    /// Of the coming `span_ns`, how many at its end it lets pass.
+    /// Returns the nanoseconds at the end of the coming `span_ns` in which it lets a request pass.
     pub(super) fn ready_for(&self, span_ns: u64) -> u64 {
         let of = |level: &Level| level.ready_for(level.raised(span_ns), span_ns);
         of(&self.pacer).min(self.credit.as_ref().map_or(span_ns, of))
     }
 
-    /// Whether there is something left to catch up with.
+    /// Returns whether there is something left to catch up with.
     pub(super) fn catches_up(&self) -> bool {
         self.generous.level > self.pacer.level
     }
 
-    /// A volume that has nothing waiting gives up its catch-up.
+    /// Forfeits the catch-up of a volume without waiting requests.
     fn forfeit(&mut self) {
         self.generous.level = self.generous.level.min(self.generous.depth);
     }
 
-    /// Lets time pass, of which `owed_ns` are not forfeited, up to `catch_up_ns` in all.
+    /// Advances the time. `owed_ns` of it are not forfeited, up to `catch_up_ns` in all.
     pub(super) fn pass(&mut self, span_ns: u64, owed_ns: u64, catch_up_ns: u64) {
         self.pacer.pass(span_ns, 0);
         let generous = &mut self.generous;
@@ -275,7 +279,7 @@ impl Limited {
 
     pub(super) fn take(&mut self, units: u64) {
         if units > 0 {
-            // What goes was ready: it has caught up by at least this much.
+            // A dispatched request was ready, so it has caught up by at least this much.
             self.pacer.level = self.pacer.level.max(self.generous.level.min(0));
         }
         self.pacer.take(units);
@@ -285,20 +289,21 @@ impl Limited {
         }
     }
 
-    /// For how long it lets nobody pass once `units` are charged, in nanoseconds.
+    /// Returns the time for which it lets no request pass after a charge of `units`, in
+    /// nanoseconds.
     fn wait_after(&self, units: u64) -> u64 {
         let credit = self.credit.as_ref().map_or(0, |credit| credit.wait_after(units));
         self.pacer.wait_after(units).max(credit)
     }
 
-    /// Whether it is the credits that hold it longest once `units` are charged.
+    /// Returns whether the credits hold it longest after a charge of `units`.
     pub(super) fn on_refill_after(&self, units: u64) -> bool {
         let credit = self.credit.as_ref().map_or(0, |credit| credit.wait_after(units));
         credit > self.pacer.wait_after(units)
     }
 
-    /// What its owner may be charged in `span_ns` from now on at most, before one more, with all
-    /// that is saved by now, in level units. It was settled `back_ns` ago.
+    /// Returns the maximum charge in the coming `span_ns` before one more request, with everything
+    /// saved by now, in level units. The last settling was `back_ns` ago.
     pub(super) fn most(&self, back_ns: u64, span_ns: u64) -> i128 {
         let of =
             |level: &Level| level.raised(back_ns).min(level.depth) + worth(level.rate, span_ns);
@@ -306,7 +311,8 @@ impl Limited {
         self.credit.as_ref().map_or(paced, |credit| paced.min(of(credit)))
     }
 
-    /// The most that a backlogged owner can be served in `span_ns` from now on, in level units.
+    /// Returns the maximum that a backlogged owner can be served in the coming `span_ns`, in level
+    /// units.
     pub(super) fn entitled(&self, span_ns: u64) -> i128 {
         let paced = self.pacer.level.min(0) + worth(self.pacer.rate, span_ns);
         let earned = |credit: &Level| credit.level + worth(credit.rate, span_ns);

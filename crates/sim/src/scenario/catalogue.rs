@@ -1,12 +1,12 @@
 //! The scenarios that come with the program, and the test of each.
 
-/// Makes the list and the tests of one table: file name, name of the test, and how many of its runs
-/// the test makes, or how many seconds of each. `cargo x scenarios` makes all of them whole.
+/// Creates the list and the tests from one table: file name, name of the test, and the number of
+/// runs or the seconds of each run that the test makes. `cargo x scenarios` makes all runs in full.
 macro_rules! scenarios {
     ($($name:literal $(: $test:ident($($runs:tt)+))?),+ $(,)?) => {
         const COUNT: usize = [$($name),+].len();
 
-        /// Name and text of each, sorted by name. The files lie in `crates/sim/scenarios/`.
+        /// Name and text of each, sorted by name. The files are in `crates/sim/scenarios/`.
         pub const SCENARIOS: [(&str, &str); COUNT] = [
             $(($name, include_str!(concat!("../../scenarios/", $name, ".toml")))),+
         ];
@@ -46,7 +46,7 @@ scenarios! {
     "fio-40": fio_40(all),
     "fio-4000": fio_4000(first 1),
     "first-second": first_second(all),
-    // Four weeks are hundreds of millions of I/Os: at full length only.
+    // Four weeks are hundreds of millions of I/Os, so no test runs it.
     "five-minute-job",
     "five-minute-job-short": five_minute_job_short(all),
     "gp2-2000": gp2_2000(all),
@@ -61,7 +61,7 @@ scenarios! {
     "log-writer-few-channels": log_writer_few_channels(all),
     "lost-device": lost_device(all),
     "modify-step": modify_step(all),
-    // Its 300 s, nine times, are hundreds of millions of I/Os.
+    // Nine runs of 300 s are hundreds of millions of I/Os.
     "piops-stripe": piops_stripe(seconds 7),
     "piops-stripe-xfs": piops_stripe_xfs(all),
     "reservations": reservations(all),
@@ -74,7 +74,7 @@ scenarios! {
     "stripe": stripe(all),
 }
 
-/// The text of the scenario called `name`.
+/// Returns the text of the scenario called `name`.
 #[must_use]
 pub fn find(name: &str) -> Option<&'static str> {
     SCENARIOS.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)

@@ -10,11 +10,11 @@ use std::ops::RangeInclusive;
 
 const DEPTH: RangeInclusive<u32> = 1..=1_024;
 const CLIENTS_MAX: usize = 4_096;
-/// What a program does at most, in its own unit.
+/// Bounds on the calls of a program, in its own unit.
 const CALLS: RangeInclusive<u64> = 1..=1_000_000;
-/// How long a program may go on.
+/// Bounds on the duration of a program, in seconds.
 const PROGRAM_S: RangeInclusive<u64> = 1..=3_600;
-/// Requests of a trace at most.
+/// Maximum number of requests in a trace.
 const TRACE_MAX: usize = 10_000_000;
 
 type Read<T> = Result<T, ScenarioError>;
@@ -54,7 +54,7 @@ pub(super) fn clients(
     Ok(clients)
 }
 
-/// What `on` names, and the bytes of each.
+/// Returns the targets that `on` names, and the size of each in bytes.
 fn targets(reader: &Reader<'_>, setup: &Setup) -> Read<Vec<(Target, u64)>> {
     let wanted = reader.texts("on")?;
     let mut targets = Vec::new();
@@ -100,7 +100,7 @@ fn client(
     Ok(ClientSetup { name, target, shape, load, start_ns, stop_ns, program })
 }
 
-/// What a client stands for.
+/// Reads the program that a client stands for, if the table names one.
 fn program(reader: &Reader<'_>, load: &Load) -> Read<Option<ProgramSetup>> {
     let program = reader.choice("program", &Program::WORDS)?;
     let calls = reader.whole("program_calls", CALLS)?;
@@ -155,7 +155,7 @@ fn shape(reader: &Reader<'_>, size_bytes: u64) -> Read<Shape> {
     })
 }
 
-/// The keys of each kind of load: one of its own, and those that go with it.
+/// The key of each kind of load, and the keys that may stand beside it.
 const LOADS: [(&str, &[&str]); 4] = [
     ("iops", &["arrivals"]),
     ("job_ios", &["job_every_s", "arrivals", "depth", "think_us", "think"]),

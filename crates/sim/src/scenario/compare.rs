@@ -1,5 +1,5 @@
-//! What a scenario expects of runs, volumes or times beside each other: that one figure is so many
-//! times another, or that repetitions of a run are alike.
+//! Comparisons between runs, volumes or times: the ratio of two figures, or the variation between
+//! repetitions of a run.
 
 use super::expect::{Bounds, Metric};
 use super::known::Known;
@@ -10,19 +10,20 @@ use crate::text;
 /// One comparison.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Comparison {
-    /// What is compared, in words.
+    /// Description of the comparison, for results.
     pub what: String,
-    /// The figures that are looked at.
+    /// The figures that are compared.
     pub of: Vec<Measure>,
-    /// How they are looked at.
+    /// How they are compared.
     pub by: By,
-    /// What comes of it is multiplied by this: where a run is a fraction of what it stands for.
+    /// Factor by which the result is multiplied, if a run lasts a fraction of the time that it
+    /// stands for; otherwise 1.
     pub times: f64,
-    /// What must come of it.
+    /// Bounds on the result.
     pub bounds: Bounds,
 }
 
-/// A figure, and where it comes from.
+/// A figure, and its source.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Measure {
     /// Measured in a run.
@@ -41,33 +42,33 @@ pub enum Measure {
 pub enum By {
     /// Their mean is divided by the mean of these.
     RatioTo(Vec<Measure>),
-    /// The same, each side having been multiplied by something first.
+    /// As [`By::RatioTo`], after each side is multiplied by a factor.
     Quotient {
-        /// What the figures are multiplied by, if anything.
+        /// Factor of the figures, if any.
         times: Option<Factor>,
-        /// What they are divided by.
+        /// The figures that they are divided by.
         to: Vec<Measure>,
-        /// What that is multiplied by, if anything.
+        /// Factor of those, if any.
         to_times: Option<Factor>,
     },
     /// Their standard deviation is divided by their mean, in percent.
     CovPercent,
-    /// That is divided by the same of these.
+    /// Their coefficient of variation is divided by that of these.
     CovRatioTo(Vec<Measure>),
-    /// Their mean is taken, as what it is.
+    /// Their mean, in the unit of the metric.
     Mean(Metric),
-    /// The one that is furthest from the middle of what must come of it, as what it is.
+    /// The one that is furthest from the middle of the bounds, in the unit of the metric.
     Furthest(Metric),
-    /// The same of what is known without a run.
+    /// Their mean, of figures that are known without a run.
     Known(Known),
 }
 
-/// What something is multiplied by: a mean.
+/// A factor: the mean of figures, times a scale.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Factor {
     /// Figures.
     pub of: Vec<Measure>,
-    /// What one of their units counts for.
+    /// Factor that converts their unit.
     pub scale: f64,
 }
 
@@ -79,7 +80,7 @@ impl Factor {
 }
 
 impl Comparison {
-    /// Everything that is looked at.
+    /// Returns every figure that is compared or is part of a factor.
     pub fn measures(&self) -> impl Iterator<Item = Measure> {
         let (to, factors): (&[Measure], [Option<&Factor>; 2]) = match &self.by {
             By::RatioTo(to) | By::CovRatioTo(to) => (to, [None, None]),
@@ -90,8 +91,9 @@ impl Comparison {
         self.of.iter().chain(to).chain(factors).copied()
     }
 
-    /// Whether a busy machine may be why a figure is not what it must be: not of what is known
-    /// without a run or is counted, nor where volumes gave more than they may.
+    /// Returns whether load on the machine may explain a figure outside its bounds. It cannot
+    /// explain a figure that is known without a run or is a count, or volumes that exceed their
+    /// limits.
     #[must_use]
     pub fn may_suffer(&self, value: Option<f64>) -> bool {
         use Metric::{Counted, CreditsSpent, FlushesPerCall, JobMeanCalls, JobMeanIops, KibPerIo};
@@ -112,8 +114,9 @@ impl Comparison {
         }
     }
 
-    /// Whether a processor that was slower at times by a factor may be why a figure is not what it
-    /// must be: a ratio or a rate that is off by no more, and how runs vary.
+    /// Returns whether a processor that was slower at times, by the factor `slower`, may explain a
+    /// figure outside its bounds: a ratio or a rate that is off by no more than the factor, or the
+    /// variation between runs.
     #[must_use]
     pub fn may_be_slowed(&self, value: Option<f64>, slower: f64) -> bool {
         let varies = match &self.by {
@@ -128,15 +131,16 @@ impl Comparison {
         varies || value.is_some_and(is_near)
     }
 
-    /// Whether there may be no figure where fewer runs are made, or no file system is there for its
-    /// programs: not where none is a verdict, as of a rate that never falls.
+    /// Returns whether the figure may be missing if fewer runs are made, or if there is no file
+    /// system for its programs. It may not if a missing figure is a verdict: a rate that never
+    /// falls.
     #[must_use]
     pub const fn may_lack(&self) -> bool {
         let (By::Mean(metric) | By::Furthest(metric)) = &self.by else { return true };
         !matches!(metric, Metric::FallsBelow(_) | Metric::CreditsSpent { .. })
     }
 
-    /// Whether all its figures are of the first `runs` runs.
+    /// Returns whether all its figures are of the first `runs` runs.
     #[must_use]
     pub fn is_within(&self, runs: usize) -> bool {
         let is_there = |measure| match measure {
@@ -146,7 +150,7 @@ impl Comparison {
         self.measures().all(is_there)
     }
 
-    /// Judges. `measured` has the figures of each run.
+    /// Judges the figures of all runs. `measured` has those of each run.
     #[must_use]
     pub fn check(&self, measured: &[&[Option<f64>]]) -> Check {
         let value = self.value(measured).map(|value| value * self.times);
@@ -180,7 +184,7 @@ impl Comparison {
             By::CovPercent => (self.of.len() > 1).then_some(of.cov * 100.0),
             By::Mean(_) | By::Known(_) => Some(of.mean),
             By::Furthest(_) => {
-                // The bounds are of what comes of it in the end.
+                // The bounds apply to the product.
                 let middle = self.bounds.middle()? / self.times;
                 let distance = |figure: &f64| (figure - middle).abs();
                 figures_of.into_iter().max_by(|a, b| distance(a).total_cmp(&distance(b)))
@@ -189,7 +193,7 @@ impl Comparison {
     }
 }
 
-/// None if there are none, or one is not known.
+/// Returns the figures; `None` if there are none, or one is not known.
 fn figures(of: &[Measure], measured: &[&[Option<f64>]]) -> Option<Vec<f64>> {
     let figure = |of: &Measure| match *of {
         Measure::Of { run, measure } => *measured.get(run)?.get(measure)?,
@@ -199,13 +203,13 @@ fn figures(of: &[Measure], measured: &[&[Option<f64>]]) -> Option<Vec<f64>> {
 }
 
 impl By {
-    /// A figure with its unit.
+    /// Formats a result with its unit.
     #[must_use]
     pub fn shown(&self, value: f64) -> String {
         match self {
             Self::RatioTo(_) if value >= 100.0 => text::rate(value),
             Self::RatioTo(_) | Self::Quotient { .. } => format!("{value:.3}"),
-            // A thousandth is a lot where both are near nothing.
+            // A difference of a thousandth matters if both variations are near 0.
             Self::CovRatioTo(_) => format!("{value:.4}"),
             Self::CovPercent => text::percent(value / 100.0),
             Self::Mean(metric) | Self::Furthest(metric) => metric.shown(value),

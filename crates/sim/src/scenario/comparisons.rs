@@ -1,4 +1,4 @@
-//! What a scenario expects of its runs beside each other.
+//! Reads the comparisons between the runs of a scenario.
 
 use super::expectations::{self, bounds, measure};
 use super::reader::Reader;
@@ -11,22 +11,22 @@ use evenkeel_core::volume::{Date, VolumeSpec};
 
 type Read<T> = Result<T, ScenarioError>;
 
-/// The keys that `to` and `times` may have: those in which they differ.
+/// The keys by which `to` and `times` may differ from their table.
 const DIFFERENT: [&str; 8] = ["metric", "case", "of", "volumes", "from_s", "to_s", "at_s", "times"];
 
-/// How the figures of several runs are looked at.
+/// How the figures of several runs are combined.
 #[derive(Clone, Copy)]
 enum Across {
-    /// How far they vary.
+    /// Their coefficient of variation.
     CovPercent,
-    /// The one that is furthest from what it must be.
+    /// The one that is furthest from the middle of the bounds.
     Furthest,
 }
 
 /// A latency is in milliseconds; times a rate it is a number of requests.
 const SECONDS_PER_MS: f64 = 1e-3;
 
-/// The `[[compare]]` tables; what they compare is added to what is measured of each run.
+/// Reads the `[[compare]]` tables. Adds the figures that they compare to the measures of each run.
 pub(super) fn comparisons(
     file: &str,
     node: Option<Node>,
@@ -44,7 +44,7 @@ pub(super) fn comparisons(
     document.tables("compare")?.into_iter().map(of_table).collect()
 }
 
-/// What one table compares; one that `may_be_alone` is compared with nothing.
+/// Reads one table. One that `may_be_alone` needs nothing to be compared with.
 pub(super) fn comparison(
     reader: &Reader<'_>,
     cases: &mut [Case],
@@ -107,7 +107,7 @@ pub(super) fn comparison(
     Ok(Comparison { what, of, by, times: 1.0, bounds })
 }
 
-/// One side divided by the other, with what each is multiplied by first.
+/// Divides one side by the other, after each is multiplied by its factor.
 fn quotient(
     times: Option<(Factor, String)>,
     to: Vec<Measure>,
@@ -122,7 +122,7 @@ fn quotient(
     (By::Quotient { times, to, to_times }, format!("{what}, times {}", by.join(" / ")))
 }
 
-/// What a side is multiplied by: the same with what `times` says instead.
+/// Reads the factor of a side: the figures of its table with the keys in `times` replaced.
 fn factor(
     reader: &Reader<'_>,
     side: &Side<'_>,
@@ -139,11 +139,11 @@ fn factor(
     Ok(Some((Factor { of, scale }, factor.what)))
 }
 
-/// One side of a comparison in words.
+/// One side of a comparison.
 struct Side<'a> {
     what: String,
     case: &'a str,
-    /// How it is looked at if there is no other side.
+    /// How its figures are combined if there is no other side.
     alone: By,
 }
 
@@ -160,7 +160,7 @@ impl Side<'_> {
     }
 }
 
-/// Adds what is measured to every run of the cases that are named; what is known needs no run.
+/// Adds the measurement to every run of the named cases. Properties of volumes need no run.
 fn measures<'a>(
     reader: &Reader<'a>,
     cases: &mut [Case],
@@ -190,7 +190,7 @@ fn measures<'a>(
     Ok((found, Side { what, case: pattern, alone: By::Mean(metric) }))
 }
 
-/// What is known of the volumes that the table describes itself, or of those of a case.
+/// Computes a property of the volumes that the table describes itself, or of those of a case.
 fn knowledge<'a>(
     reader: &Reader<'a>,
     cases: &[Case],
@@ -227,7 +227,7 @@ fn knowledge<'a>(
     Ok((found, side(&of.join(" + "), pattern)))
 }
 
-/// The volumes of a case that are named, none of raw limits.
+/// Returns the named volumes of a case. Returns an error if one has raw limits.
 fn typed_volumes(reader: &Reader<'_>, of: &[&str], case: &Case) -> Read<Vec<VolumeSpec>> {
     let names = || case.setup.volumes.iter().map(|volume| volume.name.as_str());
     let mut specs = Vec::new();
@@ -257,7 +257,7 @@ fn measure_in(reader: &Reader<'_>, case: &Case) -> Read<Expectation> {
     expectations::of_all(reader, &patterns, &case.setup, measured)
 }
 
-/// The table itself with what `to` says instead.
+/// Returns the table with the keys in `to` replaced.
 fn merged(reader: &Reader<'_>, other: &Reader<'_>) -> Read<Table> {
     let mut merged = reader.entries().clone();
     for (key, node) in other.entries() {

@@ -1,4 +1,4 @@
-//! What a scenario expects of its run, and whether it came so.
+//! Expectations of a scenario's run, and their verdicts.
 
 use crate::check::Check;
 use crate::figures::histogram::LatencySummary;
@@ -11,17 +11,18 @@ use evenkeel_core::time::Duration;
 /// One expectation.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Expectation {
-    /// What is measured.
+    /// The figure.
     pub metric: Metric,
-    /// Of what: one or several volumes or clients.
+    /// The volumes or clients that it is measured of.
     pub of: Vec<Subject>,
-    /// How that is called.
+    /// The name of those in results.
     pub of_name: String,
-    /// The part of the run that is looked at.
+    /// The part of the run in which it is measured.
     pub span: Span,
-    /// Counts requests when they go to the device, not when they are answered.
+    /// Whether requests are counted when they are dispatched to the device, not when they are
+    /// answered.
     pub at_dispatch: bool,
-    /// What it must be.
+    /// Bounds on the figure.
     pub bounds: Bounds,
 }
 
@@ -34,7 +35,7 @@ pub enum Subject {
     Client(u32),
 }
 
-/// What is measured.
+/// A figure that can be measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Metric {
     /// Requests per second.
@@ -45,25 +46,26 @@ pub enum Metric {
     KibPerIo,
     /// Requests.
     TotalIos,
-    /// Requests per second, in the sample that is furthest off.
+    /// Requests per second in the sample that is furthest from the middle of the bounds.
     EverySecond,
     /// The least requests per second in any sample of any of them.
     WorstSecond,
     /// Standard deviation of the samples' rates divided by their mean, in percent.
     CovPercent,
-    /// Most requests in ten milliseconds, as a rate per second.
+    /// Largest number of requests in ten milliseconds, as a rate per second.
     Peak10ms,
     /// A latency in milliseconds.
     Latency(Quantile),
-    /// Requests that wait for their answer at one time, on average.
+    /// Average number of requests that wait for their answer.
     UnderWay,
-    /// When the rate first falls below so many requests per second, in seconds after the start.
+    /// Time at which the rate first falls below this many requests per second, in seconds after the
+    /// start.
     FallsBelow(u64),
-    /// Requests above a baseline until the rate falls: what credits there were.
+    /// Requests above a baseline until the rate falls: the credits that were spent.
     CreditsSpent {
-        /// Where it has fallen, in requests per second.
+        /// The rate below which it has fallen, in requests per second.
         below: u64,
-        /// What needs no credits, in requests per second.
+        /// The rate that needs no credits, in requests per second.
         baseline: u64,
     },
     /// I/O credits at the end of the span.
@@ -72,7 +74,7 @@ pub enum Metric {
     CreditsGib,
     /// The least rate of several divided by the largest.
     Share,
-    /// Time's worth of tokens that was lost to pauses and paid back by the end, in milliseconds.
+    /// Tokens that were lost to pauses and paid back by the end, in milliseconds of the rate.
     CatchUp,
     /// Requests that were answered divided by those that the server counted.
     Counted,
@@ -80,15 +82,15 @@ pub enum Metric {
     FlushesPerCall,
     /// Requests per second of each batch: their mean.
     JobMeanIops,
-    /// The same of a program whose calls are not the volume's I/Os: calls per second.
+    /// Calls per second of each batch, if a program's calls are not the volume's I/Os: their mean.
     JobMeanCalls,
     /// Requests per second of each batch: their coefficient of variation in percent.
     JobCovPercent,
-    /// How long the batches took, all together, in seconds.
+    /// Sum of the batches' durations, in seconds.
     JobSeconds,
 }
 
-/// Which latency.
+/// A statistic of latencies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Quantile {
     /// The mean.
@@ -103,29 +105,29 @@ pub enum Quantile {
     Max,
 }
 
-/// What a figure must be.
+/// Bounds on a figure.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Bounds {
     /// At least this.
     pub low: f64,
     /// At most this.
     pub high: f64,
-    /// As the scenario says it: `1,000 within 1 %`.
+    /// The bounds in the words of the scenario: `1,000 within 1 %`.
     pub words: String,
 }
 
-/// What a volume or a client has to show.
+/// Everything measured of a volume or a client.
 #[derive(Clone, Copy, Debug)]
 pub struct Evidence<'a> {
     /// Its record.
     pub record: &'a Record,
     /// Its batches.
     pub batches: &'a [BatchRecord],
-    /// Requests of a batch.
+    /// Number of requests in a batch.
     pub batch_ios: u64,
-    /// What the scheduler has paid back to it.
+    /// Time's worth of tokens that the scheduler has paid back to it.
     pub catch_up: Duration,
-    /// What both ends have counted; nothing of a client that is not all that a volume serves.
+    /// The counts of both ends; `None` for a client that is not the only one of its volume.
     pub counts: Option<Counts>,
 }
 
@@ -134,7 +136,7 @@ pub struct Evidence<'a> {
 pub struct Counts {
     /// Answers that the clients got.
     pub answered: u64,
-    /// What the server charged for.
+    /// Requests that the server charged for.
     pub counted: u64,
     /// Calls of programs whose flushes were counted; 0 where there are none, as in virtual time.
     pub calls: u64,
@@ -143,14 +145,14 @@ pub struct Counts {
 }
 
 impl Bounds {
-    /// What lies between both; `None` if there is only one of them.
+    /// Returns the middle of both bounds; `None` if there is only one of them.
     #[must_use]
     pub fn middle(&self) -> Option<f64> {
         let middle = (self.low + self.high) / 2.0;
         middle.is_finite().then_some(middle)
     }
 
-    /// Anything will do.
+    /// Returns bounds that accept any figure.
     #[must_use]
     pub fn none() -> Self {
         Self { low: f64::NEG_INFINITY, high: f64::INFINITY, words: String::new() }
@@ -158,7 +160,7 @@ impl Bounds {
 }
 
 impl Expectation {
-    /// Judges. `evidence` is that of each subject, in order.
+    /// Judges the run. `evidence` is that of each subject, in order.
     #[must_use]
     pub fn check(&self, evidence: &[Evidence<'_>], sample_ns: u64) -> Check {
         let value = self.measure(evidence, sample_ns);
@@ -236,7 +238,7 @@ impl Expectation {
         }
     }
 
-    /// How long the requests of all subjects waited, in seconds.
+    /// Returns the sum of the latencies of all subjects' requests, in seconds.
     fn waited_s(&self, evidence: &[Evidence<'_>]) -> Option<f64> {
         let waited = |of: &Evidence<'_>| {
             let latency = self.watched(of)?.latency;
@@ -245,7 +247,7 @@ impl Expectation {
         evidence.iter().map(waited).sum()
     }
 
-    /// The samples that lie in the span.
+    /// Returns the samples that lie in the span.
     fn samples<'r>(
         &self,
         record: &'r Record,
@@ -260,8 +262,8 @@ impl Expectation {
         if self.at_dispatch { sample.dispatched } else { sample.completed }
     }
 
-    /// Whether the part of the run must be watched while it runs: its latencies, or its counts
-    /// where it does not consist of whole samples.
+    /// Returns whether the span must be recorded during the run: for latencies, and for counts if
+    /// the span does not consist of whole samples.
     #[must_use]
     pub fn needs_watch(&self, sample_ns: u64) -> bool {
         match self.metric {
@@ -270,7 +272,7 @@ impl Expectation {
         }
     }
 
-    /// A last sample that is not whole is not kept.
+    /// Returns whether the span consists of whole samples. A last, partial sample is not kept.
     fn has_whole_samples(&self, sample_ns: u64) -> bool {
         [self.span.from_ns, self.span.to_ns].iter().all(|ns| ns.is_multiple_of(sample_ns))
     }
@@ -292,7 +294,7 @@ impl Expectation {
         all.map(|sample| self.count(&sample)).sum::<u64>() as f64
     }
 
-    /// Requests per second of each sample, of all subjects together.
+    /// Returns the requests per second of each sample, of all subjects together.
     fn rates(&self, evidence: &[Evidence<'_>], sample_ns: u64) -> Vec<f64> {
         let mut counts: Vec<u64> = Vec::new();
         for of in evidence {
@@ -314,7 +316,7 @@ impl Expectation {
         each.collect()
     }
 
-    /// Of several that belong together, one that is missing leaves nothing to say.
+    /// Returns the duration of all batches; `None` if a subject lacks one, as they belong together.
     fn job_seconds(&self, evidence: &[Evidence<'_>]) -> Option<f64> {
         let took = |of: &Evidence<'_>| {
             let each = self.batches(of).map(|batch| batch.took_ns as f64 / 1e9);
@@ -323,25 +325,26 @@ impl Expectation {
         evidence.iter().map(took).sum()
     }
 
-    /// The batches that began in the span.
+    /// Returns the batches that began in the span.
     fn batches<'r>(&self, of: &Evidence<'r>) -> impl Iterator<Item = &'r BatchRecord> + use<'r> {
         let span = self.span;
         of.batches.iter().filter(move |batch| span.contains(batch.started_ns))
     }
 }
 
-/// The least divided by the largest; none if all are 0.
+/// Returns the least divided by the largest; `None` if all are 0.
 fn least_share(each: impl Iterator<Item = f64>) -> Option<f64> {
     let (least, most) = each.fold((f64::MAX, 0.0_f64), |(l, m), ios| (l.min(ios), m.max(ios)));
     (most > 0.0).then(|| least / most)
 }
 
-/// What was lost to pauses and paid back, of all together.
+/// Sums the time's worth of tokens that was lost to pauses and paid back, in milliseconds.
 fn catch_up_ms(evidence: &[Evidence<'_>]) -> f64 {
     evidence.iter().map(|of| of.catch_up.ns as f64 / 1e6).sum()
 }
 
-/// What the clients got divided by what the server counted; none if it counted nothing.
+/// Divides the answers that clients got by the requests that the server counted; `None` if it
+/// counted none.
 fn counted_share(evidence: &[Evidence<'_>]) -> Option<f64> {
     let counts = || evidence.iter().filter_map(|of| of.counts);
     let counted: u64 = counts().map(|counts| counts.counted).sum();
@@ -349,7 +352,7 @@ fn counted_share(evidence: &[Evidence<'_>]) -> Option<f64> {
     (counted > 0).then(|| answered as f64 / counted as f64)
 }
 
-/// Flushes for each call; none where no call was made, or none that has flushes.
+/// Returns the flushes for each call; `None` without calls that have flushes.
 fn flushes_per_call(evidence: &[Evidence<'_>]) -> Option<f64> {
     let counts = || evidence.iter().filter_map(|of| of.counts);
     let calls: u64 = counts().map(|counts| counts.calls).sum();
@@ -357,8 +360,9 @@ fn flushes_per_call(evidence: &[Evidence<'_>]) -> Option<f64> {
     (calls > 0).then(|| flushes as f64 / calls as f64)
 }
 
-/// When rates fall below `level`, in samples; within the sample in which it happens, by its share
-/// of the rates before and after. None if they never do, or never were above.
+/// Returns the time at which rates fall below `level`, in samples. The place within that sample is
+/// its share of the rates before and after. Returns `None` if they never fall below it, or never
+/// were above.
 fn falls_below(rates: &[f64], level: f64) -> Option<f64> {
     let first = rates.iter().position(|rate| *rate < level)?;
     let before = *rates[..first].last()?;
@@ -367,8 +371,8 @@ fn falls_below(rates: &[f64], level: f64) -> Option<f64> {
     Some(first as f64 + share.clamp(0.0, 1.0))
 }
 
-/// What was had above a baseline, from the first of the rates until they fall below `level`, having
-/// been above it.
+/// Returns the sum of the rates above a baseline, from the first rate of at least `level` until
+/// they fall below it.
 fn spent_until(rates: &[f64], level: f64, baseline: f64) -> Option<f64> {
     let rises = rates.iter().position(|rate| *rate >= level)?;
     let fell = rises as f64 + falls_below(&rates[rises..], level)?;
@@ -391,7 +395,7 @@ impl Quantile {
 }
 
 impl Metric {
-    /// Every metric by the word that scenarios use. Those with a number of their own get it later.
+    /// Every metric, by the word that scenarios use. The parameters of a metric are read later.
     pub const WORDS: [(&'static str, Self); 26] = [
         ("mean_iops", Self::MeanIops),
         ("mean_mibps", Self::MeanMibps),
@@ -421,14 +425,14 @@ impl Metric {
         ("job_seconds", Self::JobSeconds),
     ];
 
-    /// Whether it can be measured of any part of the run, not only of whole samples.
+    /// Returns whether it can be measured over any span, not only over whole samples.
     #[must_use]
     pub const fn is_exact(self) -> bool {
         use Metric::{CatchUp, Latency, MeanIops, Share, TotalIos, UnderWay};
         matches!(self, MeanIops | TotalIos | Share | Latency(_) | UnderWay | CatchUp)
     }
 
-    /// Whether a run of a fraction of the time has a fraction of it: a sum, or a time.
+    /// Returns whether a run of a fraction of the time has a fraction of it: a sum, or a duration.
     #[must_use]
     pub const fn is_total(self) -> bool {
         matches!(
@@ -437,13 +441,13 @@ impl Metric {
         )
     }
 
-    /// Whether virtual time has nothing of it, so that nothing is missing there without it.
+    /// Returns whether it exists only in live runs, so that virtual time cannot measure it.
     #[must_use]
     pub const fn is_live_only(self) -> bool {
         matches!(self, Self::FlushesPerCall)
     }
 
-    /// A figure with its unit.
+    /// Formats a figure with its unit.
     #[must_use]
     pub fn shown(self, value: f64) -> String {
         match self {
@@ -467,7 +471,7 @@ impl Metric {
         }
     }
 
-    /// What it is called in results.
+    /// Returns its name in results.
     #[must_use]
     pub fn words(self) -> String {
         match self {

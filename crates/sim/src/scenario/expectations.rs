@@ -1,4 +1,4 @@
-//! What a scenario expects.
+//! Reads the expectations of a scenario.
 
 use super::reader::Reader;
 use super::{ScenarioError, matching, nothing_called};
@@ -7,12 +7,12 @@ use crate::scenario::known::Known;
 use crate::scenario::setup::{Load, Setup};
 use crate::world::record::Span;
 
-/// No figure is larger.
+/// Limit on every figure.
 const VALUE_MAX: f64 = 1e18;
 
 type Read<T> = Result<T, ScenarioError>;
 
-/// All `[[expect]]` tables; one with `each` becomes one of each subject.
+/// Reads the `[[expect]]` tables. A table with `each` becomes one expectation for each subject.
 pub(super) fn expectations(document: &Reader<'_>, setup: &Setup) -> Read<Vec<Expectation>> {
     let mut expectations = Vec::new();
     for reader in document.tables("expect")? {
@@ -39,7 +39,7 @@ fn of_table(reader: &Reader<'_>, setup: &Setup) -> Read<Vec<Expectation>> {
     Ok(vec![of_all(reader, &patterns, setup, expected)?])
 }
 
-/// What is measured, and when; of what and what it must be is left open.
+/// Reads the metric and the span. Leaves the subjects and the bounds empty.
 pub(super) fn measure(reader: &Reader<'_>, setup: &Setup) -> Read<Expectation> {
     let word = reader.text("metric")?;
     if Known::WORDS.iter().any(|(known, _)| word == Some(*known)) {
@@ -72,7 +72,7 @@ pub(super) fn measure(reader: &Reader<'_>, setup: &Setup) -> Read<Expectation> {
     })
 }
 
-/// The same of the volumes or clients that are named, all together.
+/// Adds the named volumes or clients to a measurement, all together.
 pub(super) fn of_all(
     reader: &Reader<'_>,
     patterns: &[&str],
@@ -90,7 +90,7 @@ pub(super) fn of_all(
     Ok(Expectation { of, of_name: patterns.join(" + "), ..measured })
 }
 
-/// The volumes and clients that are named.
+/// Returns the named volumes and clients.
 fn subjects(
     reader: &Reader<'_>,
     key: &'static str,
@@ -121,7 +121,7 @@ fn subjects(
     Ok(subjects)
 }
 
-/// Metrics of jobs are of clients that have some.
+/// Returns an error if a metric of jobs names a client without jobs.
 fn check_jobs(
     reader: &Reader<'_>,
     metric: Metric,

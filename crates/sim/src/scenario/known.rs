@@ -1,5 +1,4 @@
-//! What is known of volumes without running them: their price, their durability, what their type
-//! allows.
+//! Properties of volumes that need no run: their price, their durability, the limits of their type.
 
 use crate::text;
 use evenkeel_core::price::PriceList;
@@ -7,10 +6,10 @@ use evenkeel_core::volume::{
     Date, IopsRule, Rules, ThroughputRule, TypeRules, VolumeRequest, VolumeSpec,
 };
 
-/// No type has more IOPS in any rulebook.
+/// Exclusive limit on IOPS: no type has as many in any rulebook.
 const IOPS_END: u32 = 1 << 24;
 
-/// What is asked of volumes, all together.
+/// A property of one or several volumes together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Known {
     /// List price in US dollars a month of 30 days.
@@ -22,7 +21,7 @@ pub enum Known {
     CreditsFull,
     /// The most IOPS that volumes of these types may have, whatever their size.
     IopsMax,
-    /// The most IOPS that volumes of these types and sizes are made with: one more is refused.
+    /// The most IOPS with which volumes of these types and sizes can be created.
     IopsAllowed,
     /// IOPS that they have without credits.
     IopsBase,
@@ -42,10 +41,10 @@ impl Known {
         ("mibps_max", Self::MibpsMax),
     ];
 
-    /// The figure for `volumes` on a day: by the price list and the rules in force then.
+    /// Computes the property of `volumes` by the rules and the price list in force on a day.
     ///
     /// # Errors
-    /// When the day has no rules or no price list, or they do not have it for a type.
+    /// Returns an error if the day has no rules or no price list, or if they lack it for a type.
     pub fn of(self, volumes: &[VolumeSpec], as_of: Date) -> Result<f64, String> {
         let rules = Rules::as_of(as_of).map_err(|error| error.to_string())?;
         let each = |figure: fn(&TypeRules) -> Option<f64>| {
@@ -60,7 +59,7 @@ impl Known {
             Self::MonthlyUsd => monthly_usd(volumes, as_of),
             Self::DurabilityPercent => {
                 let whole: f64 = each(durability).product::<Result<f64, _>>()?;
-                // To a ten-millionth: a figure as it is written, and not its neighbour in floating
+                // Rounded to seven decimals, so that it equals the published figure in floating
                 // point.
                 Ok((whole * 1e7).round() / 1e5)
             }
@@ -82,7 +81,7 @@ impl Known {
         }
     }
 
-    /// A figure with its unit.
+    /// Formats a figure with its unit.
     #[must_use]
     pub fn shown(self, value: f64) -> String {
         match self {
@@ -99,7 +98,7 @@ impl Known {
         }
     }
 
-    /// What it is called in results.
+    /// Returns its name in results.
     #[must_use]
     pub fn words(self) -> &'static str {
         match self {
@@ -148,8 +147,8 @@ fn mibps_max(rules: &TypeRules) -> f64 {
     })
 }
 
-/// Found by asking, from what the volume has and is accepted: a rule that is written down and not
-/// kept would show.
+/// Finds the limit by a binary search over requests, so that a rule that is stated but not enforced
+/// would show.
 fn iops_allowed(rules: &Rules, spec: &VolumeSpec) -> Result<u32, String> {
     let VolumeSpec { volume_type, size_gib, throughput_mibps, multi_attach, .. } = *spec;
     let is_accepted = |iops| {
@@ -169,7 +168,7 @@ fn iops_allowed(rules: &Rules, spec: &VolumeSpec) -> Result<u32, String> {
     Ok(accepted)
 }
 
-/// To the cent; to the tenth of one where there is a part of a cent.
+/// Formats dollars to the cent, or to a tenth of a cent if there is a part of one.
 fn usd(value: f64) -> String {
     let mills = (value * 1e3).round() as u64;
     let (dollars, rest) = (text::thousands(mills / 1_000), mills % 1_000);
@@ -214,7 +213,7 @@ mod tests {
         assert!(error.starts_with("no prices of us-east-1 are known for 2012-11-01"), "{error}");
     }
 
-    /// The exact power of the exact middle, in whole numbers.
+    /// Compared with the exact power of the exact middle, in whole numbers.
     #[test]
     fn a_stripe_is_as_durable_as_all_its_volumes_together() {
         for n in 1..=5 {

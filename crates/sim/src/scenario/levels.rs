@@ -1,5 +1,4 @@
-//! The lines that belong into a chart of a rate: what the configuration was held to, in the
-//! client's own requests per second.
+//! Limits that a chart of a rate shows as lines, in the client's own requests per second.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,37 +9,37 @@ use evenkeel_core::qos::pacing::{CountingRule, Limit};
 /// The share of its rate that a volume is promised in every second (specification, line 2).
 pub const FLOOR: f64 = 0.99;
 
-/// An instance that carries so many times what its volumes may do draws no line: it would only make
-/// the others flat.
+/// An instance's line is left out above this multiple of its volumes' limit: it would compress the
+/// other lines.
 const INSTANCE_TIMES_MAX: f64 = 4.0;
 
-/// What a line is.
+/// The kind of a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LevelKind {
-    /// What volumes without credits may do.
+    /// The limit of volumes without credits.
     Limit,
-    /// What volumes may do while they have credits.
+    /// The limit of volumes that have credits left.
     Burst,
-    /// What they may do without.
+    /// The limit of those volumes without credits left.
     Baseline,
-    /// What their instance may carry.
+    /// The limit of their instance.
     Instance,
-    /// What they are promised in every second: 99 % of the least of their limits.
+    /// The promised rate in every second: 99 % of the lowest sustained limit.
     Floor,
 }
 
 /// A line across a chart.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Level {
-    /// What it is.
+    /// Its kind.
     pub kind: LevelKind,
-    /// Where, in requests per second.
+    /// Its height, in requests per second.
     pub iops: f64,
 }
 
 impl LevelKind {
-    /// What it is called in a chart.
+    /// Returns its name in a chart.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -53,7 +52,7 @@ impl LevelKind {
     }
 }
 
-/// Requests as far as it matters to what they are counted as.
+/// The properties of requests that determine how they are counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Requests {
     /// Bytes of each.
@@ -61,12 +60,12 @@ struct Requests {
     /// Bytes of the pieces that a stripe cuts them into.
     piece_bytes: u64,
     read_percent: u8,
-    /// Whether one follows the other, so that neighbours share a unit.
+    /// Whether each request begins where the previous one ended, so that neighbours share a unit.
     in_a_row: bool,
 }
 
-/// The lines of a volume, as the requests of its clients are counted. Of different ones each counts
-/// as one, and bytes draw no line.
+/// Returns the lines of a volume, in requests of its clients. If their requests differ, each counts
+/// as one I/O, and limits in bytes draw no line.
 #[must_use]
 pub fn of_volume(setup: &Setup, number: u32) -> Vec<Level> {
     let is_in = |client: &&ClientSetup| match client.target {
@@ -74,7 +73,7 @@ pub fn of_volume(setup: &Setup, number: u32) -> Vec<Level> {
         Target::Stripe(stripe) => setup.stripes[stripe as usize].volumes.contains(&number),
     };
     let mut all = setup.clients.iter().filter(is_in).map(|client| {
-        // Of what a stripe cuts, a volume sees the pieces.
+        // A volume sees the pieces of requests that a stripe cuts.
         let whole = Requests::of(setup, client);
         Requests { bytes: whole.piece_bytes, ..whole }
     });
@@ -83,14 +82,15 @@ pub fn of_volume(setup: &Setup, number: u32) -> Vec<Level> {
     lines(setup, &[number], requests)
 }
 
-/// The lines of what a client is on: the sum of a stripe's volumes, and what their instance
-/// carries. Clients of one volume have them in common.
+/// Returns the lines of a client's target: the sum of a stripe's volumes, and the limit of their
+/// instance. Clients of the same target share these limits.
 #[must_use]
 pub fn of_client(setup: &Setup, client: &ClientSetup) -> Vec<Level> {
     lines(setup, client.target.volumes(setup), Some(Requests::of(setup, client)))
 }
 
-/// Bytes of the requests that clients make of a volume itself; 0 if they differ.
+/// Returns the size of the requests that clients send to the volume itself, in bytes; 0 if they
+/// differ or there are none.
 #[must_use]
 pub fn block_bytes(setup: &Setup, number: u32) -> u32 {
     let of_volume = setup.clients.iter().filter(|client| client.target == Target::Volume(number));
@@ -121,7 +121,7 @@ impl Requests {
         }
     }
 
-    /// I/Os that one of them counts as.
+    /// Returns the number of I/Os as which one request counts.
     fn units(&self, unit_bytes: u64) -> u64 {
         let pieces = self.bytes.div_ceil(self.piece_bytes);
         pieces * self.piece_bytes.div_ceil(unit_bytes.max(1))
@@ -150,15 +150,15 @@ fn lines(setup: &Setup, numbers: &[u32], requests: Option<Requests>) -> Vec<Leve
     if let Some(instance) = instance {
         add(LevelKind::Instance, instance);
     }
-    // Where a volume has no limit, nothing is promised of it.
+    // A volume without a limit has no floor.
     if let Some(base) = base {
         add(LevelKind::Floor, instance.map_or(base, |instance| base.min(instance)) * FLOOR);
     }
     levels
 }
 
-/// Requests per second of a volume, by the tighter of its limits; none if it has none that binds
-/// such requests.
+/// Returns the requests per second that the tighter limit of a volume allows; `None` if no limit
+/// applies to such requests.
 fn rate(volume: &VolumeSetup, requests: Option<Requests>, of: fn(&Limit) -> u64) -> Option<f64> {
     let CountingRule { unit_bytes, charge_whole_units, merge_bytes_min } = volume.pacing.counting;
     let unit = u64::from(unit_bytes.max(1));
@@ -173,7 +173,7 @@ fn rate(volume: &VolumeSetup, requests: Option<Requests>, of: fn(&Limit) -> u64)
     operations.into_iter().chain(bytes.map(|limit| limit / charged)).min_by(f64::total_cmp)
 }
 
-/// The instance that volumes are on; none where they are on none, or on several.
+/// Returns the instance of the volumes; `None` if they have none, or several.
 fn instance_of<'a>(setup: &'a Setup, numbers: &[u32]) -> Option<&'a InstanceSetup> {
     let mut places = numbers.iter().map(|number| setup.volumes.get(*number as usize)?.instance);
     let first = places.next()??;
@@ -183,7 +183,8 @@ fn instance_of<'a>(setup: &'a Setup, numbers: &[u32]) -> Option<&'a InstanceSetu
     setup.instances.get(first as usize)
 }
 
-/// What an instance carries of such requests in a second, when it has no credits either.
+/// Returns the requests per second that an instance sustains without credits; `None` if no limit
+/// applies.
 fn instance_rate(instance: &InstanceSetup, requests: Option<Requests>) -> Option<f64> {
     let pacing = instance_pacing(instance).ok()?;
     let operations = pacing.operations.map(|limit| limit.sustained_per_second() as f64);
@@ -191,7 +192,7 @@ fn instance_rate(instance: &InstanceSetup, requests: Option<Requests>) -> Option
     let unit = u64::from(CountingRule::SSD.unit_bytes);
     let operations = operations.map(|limit| limit / requests.units(unit) as f64);
     let both = pacing.bytes.map(|limit| limit.sustained_per_second() as f64);
-    // A direction carries its share of the requests only.
+    // Each direction carries only its share of the requests.
     let link = |link: Option<u64>, percent: u8| {
         link.filter(|_| percent > 0).map(|link| link as f64 * 100.0 / f64::from(percent))
     };

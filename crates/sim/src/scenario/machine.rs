@@ -1,4 +1,4 @@
-//! The device of a scenario and the host's lateness.
+//! Reads the device of a scenario and the lateness of the host.
 
 use super::ScenarioError;
 use super::reader::Reader;
@@ -8,12 +8,12 @@ use crate::scenario::setup::{
 };
 use evenkeel_core::units::MIB;
 
-/// Latency of the device where the scenario names none.
+/// Latency of the device if the scenario states none.
 const IDEAL_NS: u64 = 100_000;
 
 type Read<T> = Result<T, ScenarioError>;
 
-/// The `[device]` table.
+/// Reads the `[device]` table.
 pub(super) fn device(document: &Reader<'_>) -> Read<DeviceSetup> {
     let Some(reader) = document.table("device")? else { return Ok(DeviceSetup::ideal(IDEAL_NS)) };
     reader.has("stalls");
@@ -61,8 +61,8 @@ fn real(reader: &Reader<'_>) -> Read<DeviceSetup> {
     })
 }
 
-/// How the scheduler bounds what it gives to the device; by default two requests more than there
-/// are channels.
+/// Reads the scheduler's bound on the work in flight at the device; by default two requests more
+/// than there are channels.
 fn window(reader: &Reader<'_>, channels: Option<u32>) -> Read<Option<WindowSetup>> {
     let slots = reader.small("window_slots", 1..=1 << 20)?;
     let small_p99_ns = reader.scaled("window_p99_us", 1e3, 0.1..=1e8)?;
@@ -114,14 +114,14 @@ fn collection(reader: &Reader<'_>) -> Read<Option<GarbageCollection>> {
     }
 }
 
-/// The stalls that `[device]` lists.
+/// Returns the pauses that `[device]` lists.
 pub(super) fn stalls(document: &Reader<'_>) -> Read<Vec<Change>> {
     let Some(reader) = document.table("device")? else { return Ok(Vec::new()) };
     let stalls = spans(&reader, "stalls")?.into_iter();
     Ok(stalls.map(|(at_ns, ns)| Change { at_ns, kind: ChangeKind::Stall(ns) }).collect())
 }
 
-/// The `[poller]` table.
+/// Reads the `[poller]` table.
 pub(super) fn poller(document: &Reader<'_>) -> Read<PollerSetup> {
     let Some(reader) = document.table("poller")? else { return Ok(PollerSetup::default()) };
     let realistic = reader.choice("lateness", &[("none", false), ("realistic", true)])?;
@@ -138,7 +138,7 @@ pub(super) fn poller(document: &Reader<'_>) -> Read<PollerSetup> {
     Ok(setup)
 }
 
-/// A list of `{ at_s, length_ms }` in nanoseconds.
+/// Reads a list of `{ at_s, length_ms }`, in nanoseconds.
 fn spans(reader: &Reader<'_>, key: &'static str) -> Read<Vec<(u64, u64)>> {
     let mut spans = Vec::new();
     for span in reader.tables(key)? {

@@ -1,21 +1,21 @@
-//! Scenario files: what is simulated and what is expected of it, as a person writes it.
+//! Scenario files: the description of a simulation and of its expected results.
 //!
-//! | file | what |
+//! | file | content |
 //! |---|---|
 //! | `tree.rs` | TOML to values with lines; the cases a scenario is run for |
-//! | `reader.rs` | one table: bounds, words, keys that nobody knows |
+//! | `reader.rs` | one table: bounds, words, unknown keys |
 //! | `volumes.rs` | volumes, instances, stripes, changes |
 //! | `clients.rs` | clients |
 //! | `program.rs` | programs that stand for a client in a live run |
 //! | `machine.rs` | device and poller |
-//! | `setup.rs` | a run as plain data: what the files above are read into |
-//! | `expectations.rs` | reads what is expected of a run |
+//! | `setup.rs` | a run as plain data, the result of the files above |
+//! | `expectations.rs` | reads the expectations of a run |
 //! | `expect.rs` | an expectation, and its verdict on a run |
-//! | `comparisons.rs` | reads what is expected of runs beside each other |
+//! | `comparisons.rs` | reads the comparisons between runs |
 //! | `compare.rs` | a comparison, and its verdict on runs: the gates of experiments |
 //! | `known.rs` | properties of volumes that need no run |
 //! | `levels.rs` | the lines of limits in a chart of a rate |
-//! | `points.rs` | published figures, and what of a run is laid beside them |
+//! | `points.rs` | published figures, and their counterparts in our runs |
 //! | `catalogue.rs` | the scenarios that come with the program, and the test of each |
 //!
 //! All keys are explained in docs/reference/scenarios.md.
@@ -48,9 +48,9 @@ use tree::Binding;
 
 /// The longest run: a year.
 const DURATION_S_MAX: u64 = 366 * 86_400;
-/// Samples of all volumes of a run together at most, so that its memory is bounded.
+/// Maximum number of samples of all volumes of a run together. It bounds the memory of a run.
 const SAMPLES_MAX: u64 = 20_000_000;
-/// Volumes of a run at most.
+/// Maximum number of volumes of a run.
 const VOLUMES_MAX: usize = 4_096;
 
 /// A scenario that was read.
@@ -58,43 +58,43 @@ const VOLUMES_MAX: usize = 4_096;
 pub struct Scenario {
     /// The file's name without its ending.
     pub name: String,
-    /// In a few words.
+    /// Title of a few words.
     pub title: String,
-    /// What it is about.
+    /// Description of the experiment.
     pub about: String,
     /// Where its figures come from.
     pub source: String,
     /// Day of the volume rules.
     pub as_of: Date,
-    /// Seed of the first case; the next has the next one.
+    /// Seed of the first case. Each further case has the next number.
     pub seed: u64,
-    /// What is run.
+    /// The runs.
     pub cases: Vec<Case>,
-    /// What is expected of runs beside each other.
+    /// Comparisons between the runs.
     pub comparisons: Vec<Comparison>,
 }
 
 /// One run of a scenario.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Case {
-    /// The case; empty if it is the only one.
+    /// Name of the case; empty if it is the only one.
     pub name: String,
-    /// What distinguishes the run from the others: the case, and which repetition of it.
+    /// Unique name of the run: the case, and the number of the repetition.
     pub label: String,
-    /// The world.
+    /// The simulated world.
     pub setup: Setup,
-    /// What is expected of it.
+    /// Expectations of the run.
     pub expectations: Vec<Expectation>,
-    /// What is measured to be compared.
+    /// Figures that are measured for comparisons.
     pub measures: Vec<Expectation>,
 }
 
-/// A scenario cannot be read. Names the file and line, the key, its value and its bounds.
+/// A scenario cannot be read. The message has the file and line, the key, its value and its bounds.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ScenarioError {
     /// `file:line: what is wrong`.
     pub message: String,
-    /// What to do about it, where we know.
+    /// A remedy, if one is known.
     pub hint: Option<String>,
 }
 
@@ -120,17 +120,17 @@ impl std::error::Error for ScenarioError {}
 
 /// Reads the files that a scenario names. The simulator itself opens none.
 pub trait Files {
-    /// The file at `path`, which is relative to the scenario.
+    /// Reads the file at `path`, which is relative to the scenario.
     ///
     /// # Errors
-    /// The whole message: which file, and why it cannot be read.
+    /// Returns the whole message: the file, and why it cannot be read.
     fn read(&self, path: &str) -> Result<NamedText, String>;
 }
 
 /// The text of a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NamedText {
-    /// What errors call it: the path.
+    /// Path of the file in error messages.
     pub name: String,
     /// Its content.
     pub text: String,
@@ -139,20 +139,21 @@ pub struct NamedText {
 /// Where a scenario's text comes from.
 #[derive(Clone, Copy)]
 pub struct Source<'a> {
-    /// What errors call it: the path.
+    /// Path of the file in error messages.
     pub file: &'a str,
     /// Its content.
     pub text: &'a str,
-    /// Reads the files that it names; `None` if it may name none.
+    /// Reads the files that the scenario names; `None` if it may name none.
     pub files: Option<&'a dyn Files>,
-    /// Volume rules of another day than its own.
+    /// Day of the volume rules, if another than the scenario's.
     pub as_of: Option<Date>,
-    /// Another length of its runs than its own, in seconds.
+    /// Length of the runs in seconds, if another than the scenario's.
     pub duration_s: Option<u64>,
 }
 
 impl<'a> Source<'a> {
-    /// A text as it is.
+    /// Creates the source of a text that names no files, with the day and the length that it
+    /// states.
     #[must_use]
     pub const fn new(file: &'a str, text: &'a str) -> Self {
         Self { file, text, files: None, as_of: None, duration_s: None }
@@ -160,7 +161,7 @@ impl<'a> Source<'a> {
 }
 
 impl Scenario {
-    /// Leaves only the first runs, and the comparisons between them.
+    /// Keeps only the first `runs` runs, and the comparisons between them.
     pub fn keep(&mut self, runs: usize) {
         self.cases.truncate(runs);
         self.comparisons.retain(|comparison| comparison.is_within(runs));
@@ -170,7 +171,7 @@ impl Scenario {
 /// Reads a scenario.
 ///
 /// # Errors
-/// When anything in it makes no sense.
+/// Returns an error if a key, a value or a combination of them is invalid.
 pub fn read(source: &Source<'_>) -> Result<Scenario, ScenarioError> {
     let mut document = tree::parse(source.file, source.text)?;
     let bindings = tree::take_cases(source.file, &mut document)?;
@@ -261,13 +262,14 @@ fn case(
     Ok((setup, expectations))
 }
 
-/// Whose names match: `db` is that name, `db-*` all that begin with `db-`.
+/// Returns the numbers of the names that match: `db` is that name, `db-*` all that begin with
+/// `db-`.
 fn matching<'n>(pattern: &str, names: impl Iterator<Item = &'n str>) -> Vec<u32> {
     let numbered = names.zip(0_u32..).filter(|(name, _)| tree::matches(pattern, name));
     numbered.map(|(_, number)| number).collect()
 }
 
-/// The error for a name that nothing has.
+/// Returns the error for a name that does not exist.
 fn nothing_called<'n>(
     reader: &Reader<'_>,
     key: &str,

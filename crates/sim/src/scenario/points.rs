@@ -1,8 +1,8 @@
-//! Published figures: what an article says, and what of our runs is laid beside it.
+//! Published figures, and the figures of our runs that are compared with them.
 //!
-//! A `[[point]]` says what is measured in the words of `[[compare]]`, in the article's own time. A
-//! run of a hundredth of that time has a hundredth of the credits: its spans are a hundredth, and
-//! its totals and times count a hundredfold.
+//! A `[[point]]` describes a measurement with the keys of `[[compare]]`, in the article's own time.
+//! A run of a hundredth of that time has a hundredth of the credits: its spans are divided by a
+//! hundred, and its totals and durations are multiplied by a hundred.
 
 use std::collections::BTreeSet;
 
@@ -19,35 +19,35 @@ const TIMES: [&str; 3] = ["from_s", "to_s", "at_s"];
 
 type Read<T> = Result<T, ScenarioError>;
 
-/// A published figure and its place in our runs.
+/// A published figure and its counterpart in our runs.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Point {
-    /// What it is called in results, in docs/experiments/ and when it fails.
+    /// Its name in results, in docs/experiments/ and in failures.
     pub id: String,
-    /// What was measured, in words.
+    /// Description of the measurement.
     pub what: String,
-    /// What the article says of it.
+    /// The article's figure, in words.
     pub published: String,
-    /// What is wrong with that, or why ours is looked at in another way.
+    /// An error of the article, or the reason why our figure is measured in another way.
     pub note: String,
-    /// Whether a run fails by it; else it is shown only.
+    /// Whether a run fails if the figure is out of bounds; otherwise it is only shown.
     pub is_gate: bool,
-    /// Whether a live run fails by it, too: not where it asks more than a small machine has.
+    /// Whether a live run fails, too; not if the figure needs more than a small machine has.
     pub is_live_gate: bool,
-    /// Whether it is of what only a kernel does, as its page cache and the flushes of its file
-    /// system: there is none in virtual time, nor live without a file system.
+    /// Whether only a kernel can produce it, with its page cache and the flushes of its file
+    /// system. Neither exists in virtual time, nor live without a file system.
     pub is_live_only: bool,
-    /// The programs that it is of and that their client binds as much as their volume, by name.
+    /// Names of the clients whose programs are bound by the processor as much as by their volume.
     pub bound_by_client: Vec<String>,
-    /// Where it is found in the runs of a scenario; `None` where none of them is of that case.
+    /// The comparison in the runs of a scenario; `None` if no run is of that case.
     pub comparison: Option<Comparison>,
 }
 
-/// The `[[point]]` tables of a text, to be measured in the runs of a scenario: each second of the
-/// scenario stands for `times` of the article's. Every other key of the text is left to others.
+/// Reads the `[[point]]` tables of a text, for the runs of a scenario. Each second of the scenario
+/// stands for `times` seconds of the article. Other keys of the text are ignored.
 ///
 /// # Errors
-/// When a point makes no sense, with its file and line.
+/// Returns an error with file and line if a point is invalid.
 pub fn points(file: &str, text: &str, scenario: &mut Scenario, times: u32) -> Read<Vec<Point>> {
     let document = tree::parse(file, text)?;
     let Some(Node { value: Value::List(items), .. }) = document.get("point") else {
@@ -113,7 +113,7 @@ fn point(reader: Reader<'_>, scenario: &mut Scenario, times: u32) -> Read<Point>
     })
 }
 
-/// What the clients are called that are compared and are programs like that.
+/// Returns the names of the compared clients whose program satisfies `is`.
 fn programs_of(compared: &Comparison, scenario: &Scenario, is: fn(Program) -> bool) -> Vec<String> {
     let mut names = BTreeSet::new();
     for measure in compared.measures() {
@@ -130,7 +130,7 @@ fn programs_of(compared: &Comparison, scenario: &Scenario, is: fn(Program) -> bo
     names.into_iter().collect()
 }
 
-/// Whether the scenario has runs of every case that the point names.
+/// Returns whether the scenario has runs of every case that the point names.
 fn has_its_cases(reader: &Reader<'_>, scenario: &Scenario) -> Read<bool> {
     let is_there = |pattern: Option<&str>| {
         let names = scenario.cases.iter().map(|case| &case.name);
@@ -143,8 +143,8 @@ fn has_its_cases(reader: &Reader<'_>, scenario: &Scenario) -> Read<bool> {
     Ok(other && is_there(reader.text("case")?))
 }
 
-/// What one unit of a shortened run counts for: sums and times are longer by as much as the time
-/// is; rates, latencies and ratios are what they are.
+/// Returns the factor of a shortened run's figure: `times` for sums and durations, 1 for rates,
+/// latencies and ratios.
 fn factor(by: &By, times: u32) -> f64 {
     match by {
         By::Mean(metric) | By::Furthest(metric) if metric.is_total() => f64::from(times),
@@ -152,7 +152,7 @@ fn factor(by: &By, times: u32) -> f64 {
     }
 }
 
-/// The same table with its times divided.
+/// Returns the table with its times divided by `times`.
 fn compressed(table: &Table, times: u32) -> Table {
     let seconds = f64::from(times.max(1));
     let of_node = |(key, node): (&String, &Node)| {

@@ -1,77 +1,81 @@
-//! Programs of a desktop benchmark: what a client of a scenario stands for where it is run
-//! live on a file system.
+//! Programs of a desktop benchmark that a client of a scenario stands for, if it is run live on a
+//! file system.
 //!
-//! In virtual time, and without a file system, the client's batch of requests is what reaches the
-//! volume of such a program. `crates/lab/src/bench/desktop.rs` runs the programs themselves.
+//! In virtual time, and live without a file system, the client's batch of requests takes the place
+//! of the program: it is what such a program sends to its volume. `crates/lab/src/bench/desktop.rs`
+//! runs the programs themselves.
 //!
-//! sysbench's file test and fio on files are of another kind: they last as long as their client,
-//! and their requests are the client's, whether there is a file system or not.
+//! sysbench's file test and fio on files differ from the others: they run as long as their client,
+//! and the client's requests are theirs, with a file system and without one.
 
-/// A test, or what must be laid out before one.
+/// A program that measures, or one that creates the files of another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Program {
     /// A file written from begin to end; calls are MiB.
     IozoneWrite,
-    /// The same file, read from begin to end; calls are MiB.
+    /// The file of [`Self::IozoneWrite`], read from begin to end; calls are MiB.
     IozoneRead,
     /// The file of the file server, written; calls are MiB.
     FileServerLayout,
-    /// Random reads and writes of 512 bytes to 64 KiB, 64 under way; calls are MiB of its file.
+    /// Random reads and writes of 512 bytes to 64 KiB, 64 at once; calls are MiB of its file.
     FileServer,
     /// Rows inserted, each a transaction; calls are rows.
     Sqlite,
     /// Files of 1 MiB, each flushed before it is closed; calls are files.
     FsMark,
-    /// The 32 files of the two tests that follow, written; calls are KiB of each.
+    /// The 32 files of the threaded programs, written; calls are KiB of each file.
     ThreadedLayout,
-    /// 32 threads write 4 KiB anywhere in a file each, and flush it; calls are those of each.
+    /// 32 threads, each of which writes 4 KiB anywhere in its file and flushes it; calls are those
+    /// of each thread.
     ThreadedWrite,
-    /// 32 threads read 4 KiB anywhere in a file each, past the page cache; calls are those of each.
+    /// 32 threads, each of which reads 4 KiB anywhere in its file, past the page cache; calls are
+    /// those of each thread.
     ThreadedRead,
-    /// The same, from the page cache; calls are the first blocks of each file that are read, again
-    /// and again for a fixed time.
+    /// As [`Self::ThreadedRead`], from the page cache; calls are the first blocks of each file,
+    /// which are read repeatedly for a fixed time.
     ThreadedCached,
     /// IOMelt's file, read from begin to end; calls are reads.
     MeltRead,
-    /// Anywhere in it, read; calls are reads.
+    /// Reads at random places of IOMelt's file; calls are reads.
     MeltReread,
-    /// The same, and nothing is read ahead; calls are reads.
+    /// As [`Self::MeltReread`], without read-ahead; calls are reads.
     MeltRereadAlone,
-    /// Anywhere in it, read or written as a coin falls; calls are both.
+    /// Reads and writes at random places of IOMelt's file, with equal chances; calls are both.
     MeltMixed,
-    /// Random writes of 64 KiB that nobody waits for; calls are MiB.
+    /// Random asynchronous writes of 64 KiB; calls are MiB.
     AioStress,
-    /// Clients of a file server, for the seconds that are said; calls are clients.
+    /// Clients of a file server, for a given number of seconds; calls are clients.
     Dbench,
-    /// Small files of a mail server, as the page cache has them; calls are transactions.
+    /// Small files of a mail server, from the page cache; calls are transactions.
     Postmark,
     /// A file of zeros, compressed; calls are MiB.
     Gzip,
-    /// Ten trees of sources, made and flushed; calls are sources of each.
+    /// Ten trees of source files, created and flushed; calls are source files of each.
     TreesCreate,
-    /// Objects of those, written in no order and flushed; calls are as before.
+    /// Object files of those trees, written in random order and flushed; calls are source files of
+    /// each.
     TreesCompile,
-    /// Sources and objects, read from the page cache; calls are as before.
+    /// Source and object files, read from the page cache; calls are source files of each.
     TreesRead,
-    /// A tree of sources out of its archive; calls are sources.
+    /// A tree of source files, extracted from its archive; calls are source files.
     Unpack,
-    /// A web server that is asked for one page; calls are requests.
+    /// A web server that serves one page; calls are requests.
     Apache,
     /// sysbench's file test for the time of its client; calls are files.
     Sysbench,
     /// fio on files for the time of its client; calls are files.
     Fio,
-    /// Transactions on a PostgreSQL, at a share of the most that it does; calls are percent. Its
-    /// load says what of it reaches the volume. The other clients of the same volume are the
+    /// Transactions on PostgreSQL, at a share of its highest rate; calls are percent. Its client's
+    /// load is the I/O of it that reaches the volume. Further clients of the volume are the
     /// database's log and a batch job on it.
     Pgbench,
-    /// The same on a MariaDB, by sysbench.
+    /// As [`Self::Pgbench`], on MariaDB, by sysbench.
     SysbenchOltp,
-    /// Transactions one after the other on a PostgreSQL of their own; calls are transactions.
+    /// Transactions one after another on a PostgreSQL server of their own; calls are transactions.
     PgbenchBatch,
 }
 
-/// A database that a program needs, one of its own on a file system.
+/// A database that a program needs; each program has a server of its own on a file system.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Engine {
     /// PostgreSQL.
@@ -91,19 +95,19 @@ impl Engine {
     }
 }
 
-/// A program, and how much of it.
+/// A program, and the amount of its work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ProgramSetup {
-    /// Which.
+    /// The program.
     pub program: Program,
-    /// How much it does, in its own unit.
+    /// The amount of its work, in its own unit.
     pub calls: u64,
-    /// How long it goes on, in seconds; 0 where it ends when it is done, or with its client.
+    /// Its duration in seconds; 0 if it ends with its work or with its client.
     pub seconds: u64,
 }
 
 impl Program {
-    /// Every program by the word that scenarios use.
+    /// Every program, by the word that scenarios use.
     pub const WORDS: [(&'static str, Self); 28] = [
         ("iozone-write", Self::IozoneWrite),
         ("iozone-read", Self::IozoneRead),
@@ -135,8 +139,8 @@ impl Program {
         ("pgbench-batch", Self::PgbenchBatch),
     ];
 
-    /// The programs that do it, by their names; fio and our own stand in for those that are not to
-    /// be had.
+    /// Returns the names of the programs that do it. fio and Evenkeel's own programs replace those
+    /// that are not available.
     #[must_use]
     pub const fn tools(self) -> &'static [&'static str] {
         match self {
@@ -155,7 +159,7 @@ impl Program {
         }
     }
 
-    /// The database that must run beside it, if it needs one.
+    /// Returns the database that must run beside it, if it needs one.
     #[must_use]
     pub const fn engine(self) -> Option<Engine> {
         match self {
@@ -165,34 +169,34 @@ impl Program {
         }
     }
 
-    /// Whether it is transactions at a share of the most that a database does.
+    /// Returns whether it executes transactions at a share of a database's highest rate.
     #[must_use]
     pub const fn is_transactions(self) -> bool {
         matches!(self, Self::Pgbench | Self::SysbenchOltp)
     }
 
-    /// Whether it lasts as long as its client does, and makes the client's requests; else it is a
-    /// batch.
+    /// Returns whether it runs as long as its client and sends the client's requests. Otherwise it
+    /// is a batch.
     #[must_use]
     pub const fn is_timed(self) -> bool {
         matches!(self, Self::Sysbench | Self::Fio)
     }
 
-    /// Whether its command line must say how long it runs.
+    /// Returns whether its command line needs a duration.
     #[must_use]
     pub const fn needs_seconds(self) -> bool {
         matches!(self, Self::Dbench)
     }
 
-    /// Whether it is a pass of IOMelt, which needs the file that the passes that write leave.
+    /// Returns whether it is a pass of IOMelt. Those need the file that earlier passes wrote.
     #[must_use]
     pub const fn is_of_iomelt(self) -> bool {
         matches!(self, Self::MeltRead | Self::MeltReread | Self::MeltRereadAlone | Self::MeltMixed)
     }
 
-    /// Whether it runs live on a file system or not at all: the page cache of a kernel answers
-    /// it, or its client binds it as much as its volume. Nothing stands in for that in virtual
-    /// time. Such a client says how much its program counts itself.
+    /// Returns whether it can run only live on a file system: a kernel's page cache answers it, or
+    /// its client's processor binds it as much as its volume. Virtual time has no substitute. The
+    /// requests of such a client's batch are the units that the program itself counts.
     #[must_use]
     pub const fn is_live_only(self) -> bool {
         self.is_of_iomelt()
@@ -211,14 +215,14 @@ impl Program {
             )
     }
 
-    /// Whether its client binds it as much as its volume, live: a slower processor is a slower
-    /// program.
+    /// Returns whether, live, its client's processor binds it as much as its volume: on a slower
+    /// processor it is slower.
     #[must_use]
     pub const fn is_bound_by_client(self) -> bool {
         self.is_live_only() || matches!(self, Self::PgbenchBatch)
     }
 
-    /// What it counts, in the plural, where that is not requests to its volume.
+    /// Returns the plural of its unit, if that is not requests to its volume.
     #[must_use]
     pub const fn unit(self) -> Option<&'static str> {
         match self {
@@ -235,14 +239,14 @@ impl Program {
         }
     }
 
-    /// Whether it is known what of it reaches the volume, so that its requests can be made without
-    /// it.
+    /// Returns whether its I/O on the volume is known, so that a client can send the same requests
+    /// without it.
     #[must_use]
     pub const fn is_of_requests(self) -> bool {
         !self.is_live_only() && self.engine().is_none()
     }
 
-    /// Whether it is the published program itself, or one in its manner.
+    /// Returns whether it is the published program itself, or an imitation, in words.
     #[must_use]
     pub const fn manner(self) -> &'static str {
         match self {

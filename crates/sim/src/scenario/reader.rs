@@ -1,5 +1,5 @@
-//! Takes one table of a scenario apart: every value checked against its bounds, every key that
-//! nobody asked for an error with the key that was meant.
+//! Reads one table of a scenario: checks every value against its bounds. For an unknown key it
+//! returns an error that names the most similar key.
 
 use super::ScenarioError;
 use super::tree::{Node, Table, Value};
@@ -8,10 +8,10 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
-/// One table, and which of its keys were asked for.
+/// One table, and the set of its keys that were read.
 pub(super) struct Reader<'a> {
     file: &'a str,
-    /// How the table is called in errors: `[[volume]]`.
+    /// Name of the table in errors: `[[volume]]`.
     what: String,
     line: usize,
     table: &'a Table,
@@ -35,7 +35,7 @@ impl<'a> Reader<'a> {
         self.line
     }
 
-    /// All that stands in the table.
+    /// Returns all entries of the table.
     pub fn entries(&self) -> &'a Table {
         self.table
     }
@@ -45,12 +45,12 @@ impl<'a> Reader<'a> {
         self.table.get(key)
     }
 
-    /// Whether the key is there.
+    /// Returns whether the key exists. Counts as reading it.
     pub fn has(&self, key: &'static str) -> bool {
         self.get(key).is_some()
     }
 
-    /// An error about a key, at its line.
+    /// Creates an error about a key, at its line.
     pub fn fault(&self, key: &str, message: impl AsRef<str>) -> ScenarioError {
         let message = message.as_ref();
         match self.table.get(key) {
@@ -70,12 +70,12 @@ impl<'a> Reader<'a> {
         if self.what.is_empty() { String::new() } else { format!("{} ", self.what) }
     }
 
-    /// The value of a key that must be there; `why` says what it is.
+    /// Returns the value of a mandatory key, or an error; `why` describes the value.
     pub fn need<T>(&self, key: &'static str, value: Option<T>, why: &str) -> Read<T> {
         value.ok_or_else(|| self.fault(key, format!("is missing: {why}")))
     }
 
-    /// A whole number within bounds.
+    /// Reads a whole number within bounds.
     pub fn whole(&self, key: &'static str, range: RangeInclusive<u64>) -> Read<Option<u64>> {
         let Some(node) = self.get(key) else { return Ok(None) };
         let Value::Whole(number) = node.value else {
@@ -87,13 +87,13 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The same as a 32-bit number.
+    /// Reads a whole number of 32 bits within bounds.
     pub fn small(&self, key: &'static str, range: RangeInclusive<u32>) -> Read<Option<u32>> {
         let wide = u64::from(*range.start())..=u64::from(*range.end());
         Ok(self.whole(key, wide)?.and_then(|number| u32::try_from(number).ok()))
     }
 
-    /// A number within bounds.
+    /// Reads a number within bounds.
     pub fn number(&self, key: &'static str, range: RangeInclusive<f64>) -> Read<Option<f64>> {
         let Some(node) = self.get(key) else { return Ok(None) };
         let number = match node.value {
@@ -107,7 +107,8 @@ impl<'a> Reader<'a> {
         Err(self.fault(key, out_of(range.start(), range.end())))
     }
 
-    /// A number of units as nanoseconds, or of anything else that is kept in finer whole units.
+    /// Reads a number and converts it to smaller whole units, for example from seconds to
+    /// nanoseconds.
     pub fn scaled(
         &self,
         key: &'static str,
@@ -117,7 +118,7 @@ impl<'a> Reader<'a> {
         Ok(self.number(key, range)?.map(|number| (number * fine_per_unit).round() as u64))
     }
 
-    /// A text.
+    /// Reads a text.
     pub fn text(&self, key: &'static str) -> Read<Option<&'a str>> {
         match self.get(key).map(|node| &node.value) {
             None => Ok(None),
@@ -126,7 +127,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// One or several texts.
+    /// Reads one or several texts.
     pub fn texts(&self, key: &'static str) -> Read<Option<Vec<&'a str>>> {
         match self.get(key).map(|node| &node.value) {
             Some(Value::List(items)) => {
@@ -140,7 +141,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// True or false; false if it is not there.
+    /// Reads a boolean; false if the key is missing.
     pub fn flag(&self, key: &'static str) -> Read<bool> {
         match self.get(key).map(|node| &node.value) {
             None => Ok(false),
@@ -149,7 +150,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// One of some words.
+    /// Reads one of several words.
     pub fn choice<T: Clone>(&self, key: &'static str, words: &[(&str, T)]) -> Read<Option<T>> {
         let Some(text) = self.text(key)? else { return Ok(None) };
         if let Some((_, chosen)) = words.iter().find(|(word, _)| *word == text) {
@@ -164,7 +165,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// The table of that name.
+    /// Reads the table of that name.
     pub fn table(&self, key: &'static str) -> Read<Option<Self>> {
         match self.get(key) {
             None => Ok(None),
@@ -175,7 +176,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The tables of that name; none if there are none.
+    /// Reads the tables of that name; returns an empty list if there are none.
     pub fn tables(&self, key: &'static str) -> Read<Vec<Self>> {
         let shape = || self.fault(key, format!("must be written as [[{key}]] tables"));
         let Some(node) = self.get(key) else { return Ok(Vec::new()) };
@@ -189,7 +190,7 @@ impl<'a> Reader<'a> {
         readers.collect()
     }
 
-    /// Refuses a key that was never asked for.
+    /// Returns an error if the table has a key that was not read.
     pub fn done(self) -> Read<()> {
         let known = self.known.borrow();
         let Some((key, node)) = self.table.iter().find(|(key, _)| !known.contains(key.as_str()))

@@ -1,4 +1,4 @@
-//! What one simulated run consists of: plain data, made by the scenario reader or by hand.
+//! The setup of one simulated run: plain data, made by the scenario reader or by a test.
 //!
 //! Volumes, instances, stripes and clients are named by their number in these lists. Times are
 //! nanoseconds after the start.
@@ -8,15 +8,15 @@ use evenkeel_core::volume::VolumeSpec;
 
 use crate::scenario::program::ProgramSetup;
 
-// What a faulty store is like is said in the same words, and means the same.
+// A faulty store has the same keys with the same meaning.
 pub use evenkeel_core::device::{ServiceTime, WriteCache};
 
-/// Everything that is in a simulated world.
+/// The setup of a simulated world.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Setup {
     /// Length of the run.
     pub duration_ns: u64,
-    /// Distance of the samples: rates and balances are kept once each.
+    /// Time between two samples of rates and balances.
     pub sample_ns: u64,
     /// The volumes.
     pub volumes: Vec<VolumeSetup>,
@@ -24,13 +24,13 @@ pub struct Setup {
     pub instances: Vec<InstanceSetup>,
     /// RAID 0 sets over volumes.
     pub stripes: Vec<StripeSetup>,
-    /// Who sends requests.
+    /// The clients.
     pub clients: Vec<ClientSetup>,
-    /// What the volumes lie on.
+    /// The device under the volumes.
     pub device: DeviceSetup,
-    /// How late the scheduler is woken.
+    /// Lateness of the scheduler's wake-ups.
     pub poller: PollerSetup,
-    /// What happens during the run, in order of time.
+    /// Events during the run, in order of time.
     pub changes: Vec<Change>,
 }
 
@@ -41,37 +41,37 @@ pub struct VolumeSetup {
     pub name: String,
     /// Its type and size in words.
     pub kind: String,
-    /// Bytes it holds.
+    /// Its size in bytes.
     pub size_bytes: u64,
     /// Its limits.
     pub pacing: Pacing,
-    /// Credit balances at the start; full where there is none.
+    /// Credit balances at the start; a missing one is full.
     pub balances: Balances,
-    /// The EBS volume it is; `None` for one of raw limits.
+    /// Its EBS type and size; `None` for a volume of raw limits.
     pub spec: Option<VolumeSpec>,
     /// Number of the instance it is attached to.
     pub instance: Option<u32>,
-    /// What it is promised of the device; `None` leaves it to the scheduler.
+    /// Its share of the device; `None` leaves it to the scheduler.
     pub share: Option<ShareSetup>,
 }
 
-/// What a volume is promised of a device that others use too.
+/// A volume's share of a shared device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ShareSetup {
-    /// I/Os per second it gets whatever the others do; 0 is the scheduler's minimum.
+    /// I/Os per second that are reserved for it; 0 is the scheduler's minimum.
     pub reservation_per_second: u64,
-    /// Its weight where more is wanted than there is; `None` is its rate.
+    /// Its weight if volumes want more than the device has; `None` is its rate.
     pub weight: Option<u32>,
 }
 
-/// One client host, and what all its volumes together may do.
+/// One client host, and the limits of all its volumes together.
 #[derive(Clone, PartialEq, Debug)]
 pub struct InstanceSetup {
     /// Its name.
     pub name: String,
     /// Its type, or its limits in words.
     pub kind: String,
-    /// I/Os per second it sustains, at most `unit_bytes` each.
+    /// I/Os per second that it sustains, of at most `unit_bytes` each.
     pub baseline_iops: u64,
     /// Most I/Os per second.
     pub iops_max: u64,
@@ -79,24 +79,24 @@ pub struct InstanceSetup {
     pub baseline_bytes_per_second: u64,
     /// Most bytes per second.
     pub bytes_per_second_max: u64,
-    /// Whether reads and writes have the bandwidth each for itself, as on a full-duplex link.
+    /// Whether reads and writes each have the whole bandwidth, as on a full-duplex link.
     pub per_direction: bool,
-    /// Share of the bandwidth that payload gets, in millionths.
+    /// Share of the bandwidth that is payload, in millionths.
     pub efficiency_ppm: u32,
 }
 
-/// A RAID 0 set: chunk after chunk on volume after volume.
+/// A RAID 0 set: its chunks lie on its volumes in turn.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StripeSetup {
     /// Its name.
     pub name: String,
     /// Numbers of its volumes.
     pub volumes: Vec<u32>,
-    /// Bytes in a row on one volume.
+    /// Size of a chunk in bytes.
     pub chunk_bytes: u32,
 }
 
-/// Where a client's requests go.
+/// The destination of a client's requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Target {
     /// The volume of that number.
@@ -105,33 +105,33 @@ pub enum Target {
     Stripe(u32),
 }
 
-/// Who sends requests, and which.
+/// A client and its requests.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ClientSetup {
     /// Its name.
     pub name: String,
-    /// Where they go.
+    /// Destination of its requests.
     pub target: Target,
-    /// What they are.
+    /// Properties of its requests.
     pub shape: Shape,
-    /// When they are sent.
+    /// Times of its requests.
     pub load: Load,
-    /// When the client begins.
+    /// Time of its start.
     pub start_ns: u64,
-    /// When it sends its last.
+    /// Time after which it sends nothing.
     pub stop_ns: u64,
-    /// What it stands for where it is run live on a file system.
+    /// The program that it stands for in a live run on a file system.
     pub program: Option<ProgramSetup>,
 }
 
 impl ClientSetup {
-    /// Whether it is run live on a file system or not at all.
+    /// Returns whether it can run only live on a file system.
     #[must_use]
     pub fn is_live_only(&self) -> bool {
         self.program.is_some_and(|setup| setup.program.is_live_only())
     }
 
-    /// Whether it only goes on beside others: requests or batches at random times.
+    /// Returns whether it only adds load beside other clients: requests or batches at random times.
     #[must_use]
     pub const fn is_beside(&self) -> bool {
         let is_random = matches!(self.load, Load::Open { .. } | Load::Job { poisson: true, .. });
@@ -139,55 +139,58 @@ impl ClientSetup {
     }
 }
 
-/// What a client's requests are like.
+/// Properties of a client's requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shape {
     /// Share of reads, in percent; the others are writes.
     pub read_percent: u8,
-    /// Bytes of each.
+    /// Size of each.
     pub block_bytes: u32,
-    /// One after the other from the start of the range, round and round; else anywhere in it.
+    /// Whether requests follow each other through the range, repeatedly; otherwise they are
+    /// anywhere in it.
     pub sequential: bool,
-    /// Writes are durable before the reply.
+    /// Whether writes are durable before they are answered.
     pub fua: bool,
-    /// Bytes of the range, from the target's first byte on.
+    /// Size of the range, which begins at the target's first byte.
     pub span_bytes: u64,
 }
 
-/// When a client sends requests.
+/// Times of a client's requests.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Load {
-    /// Each answer is followed, after a pause, by the next request.
+    /// The next request follows each answer, after a pause.
     Closed {
-        /// Each with its own place in a sequential run.
+        /// Number of threads. Each has its own place in a sequential range.
         threads: u16,
-        /// Requests each keeps under way.
+        /// Number of requests that each keeps in flight.
         depth: u16,
         /// Pause between answer and request.
         think: Think,
     },
-    /// Requests come whatever becomes of the earlier ones.
+    /// Requests are sent at their times, whether earlier ones are answered or not.
     Open {
-        /// So many a second on average.
+        /// Average number of requests per second.
         per_second: u64,
-        /// At exponentially distributed distances; else evenly.
+        /// Whether the distances are exponentially distributed; otherwise they are equal.
         poisson: bool,
     },
-    /// A batch of requests again and again.
+    /// A batch of requests, repeatedly.
     Job {
-        /// Distance of the starts; a batch that takes longer is followed by the next at once.
+        /// Time between the starts of two batches. If a batch takes longer, the next one follows at
+        /// once.
         every_ns: u64,
-        /// Whether that is the mean of exponentially distributed distances, the first of them
-        /// before the first batch; else they are all alike, and the first batch begins at once.
+        /// Whether that is the mean of exponentially distributed distances, the first of which
+        /// precedes the first batch. Otherwise distances are equal, and the first batch starts at
+        /// once.
         poisson: bool,
         /// Requests of each batch.
         ios: u64,
-        /// Requests kept under way meanwhile.
+        /// Number of requests that a batch keeps in flight.
         depth: u16,
-        /// Pause between answer and request, of a batch of one request at a time.
+        /// Pause between answer and request, of a batch with one request at a time.
         think: Think,
     },
-    /// What was recorded.
+    /// Recorded requests.
     Trace(Vec<Arrival>),
 }
 
@@ -196,69 +199,71 @@ pub enum Load {
 pub enum Think {
     /// None.
     No,
-    /// Always as long.
+    /// Always this many nanoseconds.
     Constant(u64),
-    /// Exponentially distributed with this mean.
+    /// Exponentially distributed, with this mean in nanoseconds.
     Exponential(u64),
 }
 
 /// A recorded request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Arrival {
-    /// When it came, after the client's start.
+    /// Its time, after the client's start.
     pub at_ns: u64,
-    /// Read or write.
+    /// Whether it is a read; otherwise it is a write.
     pub is_read: bool,
-    /// First byte.
+    /// Offset of its first byte.
     pub offset: u64,
-    /// Bytes.
+    /// Its length in bytes.
     pub length: u32,
 }
 
-/// The device below the volumes, as it behaves.
+/// The behaviour of the device under the volumes.
 #[derive(Clone, PartialEq, Debug)]
 pub struct DeviceSetup {
-    /// Requests it works on at once; `None` is no bound.
+    /// Number of requests that it serves at once; `None` is unlimited.
     pub channels: Option<u32>,
-    /// What a read takes.
+    /// Service time of a read.
     pub read: ServiceTime,
-    /// What a write takes.
+    /// Service time of a write.
     pub write: ServiceTime,
-    /// What a read or a write takes before its bytes are counted if it begins near where the last
-    /// one of its volume ended; `None` if that makes no difference.
+    /// Part of the service time that does not depend on the length, for a request that begins near
+    /// the end of the previous one of its volume; `None` if its place makes no difference. In
+    /// nanoseconds.
     pub near_ns: Option<u64>,
-    /// Relative standard deviation of what they take, in millionths.
+    /// Relative standard deviation of service times, in millionths.
     pub noise_ppm: u32,
-    /// Where writes are fast until it is full.
+    /// A write cache: writes are fast until it is full.
     pub cache: Option<WriteCache>,
-    /// What the device does to itself.
+    /// Pauses of the device's own.
     pub collection: Option<GarbageCollection>,
-    /// Whether the scheduler knows of the device, and how it bounds what it gives to it.
+    /// The bound on what the scheduler has in flight at the device; `None` if the scheduler does
+    /// not know of the device.
     pub window: Option<WindowSetup>,
 }
 
-/// The bound on what the scheduler gives to a device at once.
+/// The bound on what the scheduler has in flight at a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WindowSetup {
-    /// As much as so many requests of the present mean cost.
+    /// The device time of this many requests of the present mean.
     Slots(u32),
-    /// What keeps 99 of 100 small requests within this many nanoseconds.
+    /// The device time with which 99 of 100 small requests take at most this many nanoseconds.
     Adaptive(u64),
 }
 
-/// Pauses that writes bring about.
+/// Pauses that writes cause.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GarbageCollection {
     /// Bytes written between two pauses.
     pub every_bytes: u64,
-    /// Length of each.
+    /// Length of each pause.
     pub pause_ns: u64,
 }
 
-/// How late the scheduler is woken.
+/// Lateness of the scheduler's wake-ups.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PollerSetup {
-    /// Mean of the exponentially distributed lateness of its timer; 0 is exact.
+    /// Mean of the timer's lateness, which is exponentially distributed; 0 is exact.
     pub late_mean_ns: u64,
     /// Chance that a wake-up finds the whole program paused, in millionths.
     pub pause_ppm: u32,
@@ -268,32 +273,32 @@ pub struct PollerSetup {
     pub pauses: Vec<(u64, u64)>,
 }
 
-/// Something that happens at a time.
+/// An event at a time.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Change {
-    /// When.
+    /// Its time.
     pub at_ns: u64,
-    /// What.
+    /// The event.
     pub kind: ChangeKind,
 }
 
-/// What may happen.
+/// The kinds of events.
 #[derive(Clone, PartialEq, Debug)]
 pub enum ChangeKind {
-    /// A volume gets other limits.
+    /// The volume of this number gets other limits.
     SetLimits(u32, Box<Pacing>),
-    /// A volume gets other balances.
+    /// The volume of this number gets other balances.
     SetBalances(u32, Balances),
-    /// The device does nothing for so long.
+    /// The device serves nothing for this many nanoseconds.
     Stall(u64),
-    /// Requests take so many percent of what they took at first.
+    /// Service times change to this percentage of those of the setup.
     DevicePercent(u32),
-    /// The device has so many channels: a part of it was lost, or is back.
+    /// The number of channels changes to this: a part of the device is lost, or is back.
     DeviceChannels(u32),
 }
 
 impl Target {
-    /// The numbers of the volumes that it consists of.
+    /// Returns the numbers of its volumes.
     #[must_use]
     pub fn volumes<'a>(&'a self, setup: &'a Setup) -> &'a [u32] {
         match self {
@@ -304,7 +309,7 @@ impl Target {
 }
 
 impl Setup {
-    /// Whether only one client uses a volume, and no stripe does.
+    /// Returns whether the target is a volume that only one client uses, and no stripe.
     #[must_use]
     pub fn is_sole(&self, target: Target) -> bool {
         let Target::Volume(volume) = target else { return false };
@@ -314,7 +319,7 @@ impl Setup {
 }
 
 impl DeviceSetup {
-    /// A device without queues or surprises: every request takes as long.
+    /// Returns a device without queues or variation: every request takes `latency_ns`.
     #[must_use]
     pub const fn ideal(latency_ns: u64) -> Self {
         let time = ServiceTime { base_ns: latency_ns, ns_per_kib: 0 };
@@ -332,8 +337,8 @@ impl DeviceSetup {
 }
 
 impl PollerSetup {
-    /// What a busy host does to a thread that waits: tens of microseconds, and now and then a
-    /// millisecond and a half.
+    /// Returns the lateness of a thread on a busy host: a mean of 15 microseconds, and in one of a
+    /// thousand wake-ups 1.5 milliseconds.
     #[must_use]
     pub fn realistic() -> Self {
         let pause_ns = 1_500_000;

@@ -1,4 +1,4 @@
-//! What a person may write, and what is said when it makes no sense.
+//! Scenario files that can be read, and the errors of those that cannot.
 
 use super::*;
 use crate::scenario::compare::By;
@@ -11,7 +11,7 @@ fn try_read(text: &str) -> Result<Scenario, ScenarioError> {
     read(&Source::new("s.toml", text))
 }
 
-/// The error that more lines bring about, from line 6 on.
+/// Returns the error that `more` causes, which begins in line 6.
 fn error_of(more: &str) -> String {
     let text = format!("{SMALL}{more}");
     match try_read(&text) {
@@ -77,7 +77,7 @@ fn cases_are_listed_or_combined() {
     assert!(error("[[case]]\nname = \"a\"\n[matrix]\n").contains("has [[case]] and [matrix]"));
 }
 
-/// Lines added to a small scenario, and how the error begins.
+/// Lines that are added to a small scenario, and the beginning of the error.
 const MISTAKES: &[(&str, &str)] = &[
     (
         "seeed = 1",
@@ -326,8 +326,8 @@ fn a_trace_is_read_from_beside_the_scenario() {
     assert!(error.ends_with("beside/u.csv: no such file"), "{error}");
 }
 
-/// docs/reference/scenarios.md shows a whole scenario; it can be read, and every key and word of
-/// ours is explained.
+/// docs/reference/scenarios.md shows a whole scenario, which can be read, and explains every key
+/// and word.
 #[test]
 fn the_documented_scenario_can_be_read_and_every_metric_is_explained() {
     let page = include_str!("../../../../docs/reference/scenarios.md");
@@ -377,7 +377,7 @@ fn the_window_is_the_schedulers() {
     assert!(ideal.contains("has no default; add window_slots"), "{ideal}");
 }
 
-/// Two volumes, of which the second is there in one case only, and three runs of each case.
+/// Two volumes, of which the second exists in one case only, and three runs of each case.
 const REPEATED: &str = "title = \"t\"\nduration_s = 2\nrepeat = 3\n\
     [[case]]\nname = \"alone\"\n[[case]]\nname = \"beside\"\n\
     [[volume]]\nname = \"v\"\niops = 1_000\n\
@@ -468,7 +468,7 @@ fn sides_are_multiplied_and_variations_divided() {
         let scenario = compared(more).unwrap();
         crate::world::run::run(&scenario, 1, Method::ClosedForm, &mut |_| {}).unwrap()
     };
-    // Little's law: what is under way is a latency times a rate.
+    // Little's law: the number of requests in flight is a latency times a rate.
     let of = "metric = \"under_way\"\nfrom_s = 1\nof = \"v\"\ncase = \"alone\"";
     let to = "to = { metric = \"mean_ms\", times = { metric = \"mean_iops\" } }";
     let law = results(&format!("{of}\n{to}\nequals = 1\nwithin = 0.01"));

@@ -1,20 +1,20 @@
-//! A scenario file as a tree of values with their lines, and the cases it is run for.
+//! A scenario file as a tree of values with their lines, and the cases for which it is run.
 
 use super::ScenarioError;
 use std::collections::{BTreeMap, BTreeSet};
 use toml::de::{DeTable, DeValue};
 
-/// Runs of one scenario at most.
+/// Maximum number of runs of a scenario.
 const CASES_MAX: usize = 1_024;
 
-/// A value and the line it stands in.
+/// A value and its line.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Node {
     pub line: usize,
     pub value: Value,
 }
 
-/// What may stand in a scenario.
+/// A value in a scenario.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum Value {
     Text(String),
@@ -27,12 +27,12 @@ pub(super) enum Value {
 
 pub(super) type Table = BTreeMap<String, Node>;
 
-/// One run of a scenario: what it is called, and what its `$names` stand for.
+/// One run of a scenario: its name, and the values of its `$names`.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Binding {
     /// The case.
     pub case: String,
-    /// The run: the case, and which repetition of it.
+    /// The run: the case, and the number of the repetition.
     pub label: String,
     pub values: Table,
 }
@@ -44,7 +44,7 @@ impl Binding {
 }
 
 impl Value {
-    /// As it would be written.
+    /// Formats the value as TOML has it.
     pub fn shown(&self) -> String {
         match self {
             Self::Text(text) => format!("\"{text}\""),
@@ -112,7 +112,8 @@ fn node(
     Ok(Node { line, value })
 }
 
-/// Takes `[[case]]`, `[matrix]` and `repeat` out of a document: what the rest is run for.
+/// Removes `[[case]]`, `[matrix]` and `repeat` from a document, and returns the runs that they
+/// describe.
 pub(super) fn take_cases(name: &str, document: &mut Table) -> Result<Vec<Binding>, ScenarioError> {
     let (cases, matrix) = (document.remove("case"), document.remove("matrix"));
     let bindings = match (cases, matrix) {
@@ -132,7 +133,7 @@ pub(super) fn take_cases(name: &str, document: &mut Table) -> Result<Vec<Binding
     }
 }
 
-/// Every case so many times, each with a seed of its own.
+/// Repeats every case. The runs have different seeds.
 fn repeated(
     name: &str,
     repeat: &Node,
@@ -154,10 +155,10 @@ fn repeated(
     bounded(name, repeat.line, runs.collect())
 }
 
-/// The key of a table that is there in some cases only.
+/// The key of a table that exists in some cases only.
 const ONLY_IN: &str = "only_in";
 
-/// Every `only_in` names cases that exist.
+/// Returns an error if an `only_in` names a case that does not exist.
 fn check_only_in(name: &str, document: &Table, bindings: &[Binding]) -> Result<(), ScenarioError> {
     for node in document.values() {
         let items = match &node.value {
@@ -200,7 +201,7 @@ fn patterns<'n>(name: &str, node: &'n Node) -> Result<Vec<&'n str>, ScenarioErro
     }
 }
 
-/// Whether a name is meant: `db` is that name, `db-*` any that begins with `db-`.
+/// Returns whether a name matches: `db` is that name, `db-*` any that begins with `db-`.
 pub(super) fn matches(pattern: &str, name: &str) -> bool {
     match pattern.strip_suffix('*') {
         Some(prefix) => name.starts_with(prefix),
@@ -263,8 +264,8 @@ fn bounded(name: &str, line: usize, bindings: Vec<Binding>) -> Result<Vec<Bindin
     }
 }
 
-/// The document with every text `$key` replaced by what it stands for in a case, without the
-/// tables that are of other cases only.
+/// Replaces every text `$key` by its value in a case, and removes the tables that are of other
+/// cases only.
 pub(super) fn bind(
     name: &str,
     document: &Table,
@@ -338,7 +339,7 @@ fn bind_node(
     Ok(Node { line, value })
 }
 
-/// Whether a table is there in a case.
+/// Returns whether a table exists in a case.
 fn is_in(name: &str, item: &Node, binding: &Binding) -> Result<bool, ScenarioError> {
     let Value::Table(table) = &item.value else { return Ok(true) };
     let Some(only_in) = table.get(ONLY_IN) else { return Ok(true) };

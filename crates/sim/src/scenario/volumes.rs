@@ -1,4 +1,4 @@
-//! Volumes, instances and stripes of a scenario, and what happens to volumes during the run.
+//! Reads the volumes, instances and stripes of a scenario, and the changes during the run.
 
 use super::reader::Reader;
 use super::{ScenarioError, matching, nothing_called};
@@ -17,16 +17,17 @@ const MIBPS_MAX: u32 = 1_000_000;
 const SIZE_GIB_MAX: u32 = 65_536;
 const COPIES_MAX: u32 = 4_096;
 const CREDITS_MAX: u64 = 1 << 50;
-/// Changes of a run at most.
+/// Maximum number of changes of a run.
 const CHANGES_MAX: usize = 100_000;
-/// Size of a volume of raw limits that names none.
+/// Size of a volume of raw limits if it states none, in GiB.
 const RAW_SIZE_GIB: u32 = 100;
-/// The last day of which `core::instance` keeps apart what was known then.
+/// The last day for which `core::instance::history` has bandwidths; later days have the present
+/// ones.
 const HISTORY_ENDS: Date = Date { year: 2014, month: 12, day: 31 };
 
 type Read<T> = Result<T, ScenarioError>;
 
-/// All `[[instance]]` tables.
+/// Reads the `[[instance]]` tables.
 pub(super) fn instances(document: &Reader<'_>, as_of: Date) -> Read<Vec<InstanceSetup>> {
     let mut instances: Vec<InstanceSetup> = Vec::new();
     for reader in document.tables("instance")? {
@@ -106,7 +107,7 @@ fn raw_instance(reader: &Reader<'_>) -> Read<InstanceSetup> {
     })
 }
 
-/// All `[[volume]]` tables, each as often as its `count` says.
+/// Reads the `[[volume]]` tables, each as often as its `count` states.
 pub(super) fn volumes(
     document: &Reader<'_>,
     rules: &Rules,
@@ -164,7 +165,7 @@ fn volume(reader: Reader<'_>, rules: &Rules, instances: &[InstanceSetup]) -> Rea
     Ok(setup)
 }
 
-/// Volumes that are described only, and not run: each as often as its `count` says.
+/// Reads volumes that are only described and not run, each as often as its `count` states.
 pub(super) fn described(readers: Vec<Reader<'_>>, as_of: Date) -> Read<Vec<VolumeSpec>> {
     let mut volumes = Vec::new();
     for reader in readers {
@@ -195,7 +196,7 @@ fn share(reader: &Reader<'_>) -> Read<Option<ShareSetup>> {
     Ok(Some(ShareSetup { reservation_per_second: reservation.unwrap_or(0), weight }))
 }
 
-/// The limits of a volume: those of its type, or raw ones.
+/// Reads the limits of a volume: those of its type, or raw ones.
 fn limits(reader: &Reader<'_>, rules: &Rules) -> Read<(Option<VolumeSpec>, Pacing)> {
     let Some(volume_type) = volume_type(reader)? else {
         return Ok((None, raw_limits(reader)?));
@@ -253,7 +254,7 @@ fn raw_limits(reader: &Reader<'_>) -> Read<Pacing> {
     Ok(Pacing { counting: CountingRule::SSD, operations, bytes, ..Pacing::UNLIMITED })
 }
 
-/// Balances that are named; only where the volume has such credits.
+/// Reads the balances that are stated. Returns an error if the volume has no such credits.
 fn balances(reader: &Reader<'_>, pacing: &Pacing) -> Read<Balances> {
     let mut balances = Balances::default();
     if let Some(credits) = reader.whole("credits", 0..=CREDITS_MAX)? {
@@ -272,7 +273,7 @@ fn balances(reader: &Reader<'_>, pacing: &Pacing) -> Read<Balances> {
     Ok(balances)
 }
 
-/// All `[[stripe]]` tables.
+/// Reads the `[[stripe]]` tables.
 pub(super) fn stripes(document: &Reader<'_>, volumes: &[VolumeSetup]) -> Read<Vec<StripeSetup>> {
     let mut stripes = Vec::new();
     for reader in document.tables("stripe")? {
@@ -297,8 +298,8 @@ pub(super) fn stripes(document: &Reader<'_>, volumes: &[VolumeSetup]) -> Read<Ve
     Ok(stripes)
 }
 
-/// All `[[change]]` tables, in the order of time: each builds on what the one before made of a
-/// volume.
+/// Reads the `[[change]]` tables in order of time. Each change applies to the volume as the
+/// previous one left it.
 pub(super) fn changes(document: &Reader<'_>, rules: &Rules, setup: &Setup) -> Read<Vec<Change>> {
     let readers = document.tables("change")?;
     let mut times = Vec::new();
@@ -335,7 +336,7 @@ pub(super) fn changes(document: &Reader<'_>, rules: &Rules, setup: &Setup) -> Re
     Ok(changes)
 }
 
-/// When a change happens: once, or again and again.
+/// Returns the times of a change: one, or several at equal distances.
 fn times_of(reader: &Reader<'_>, setup: &Setup) -> Read<Vec<u64>> {
     let end_s = setup.duration_ns as f64 / 1e9;
     let at_ns = reader.scaled("at_s", 1e9, 0.0..=end_s)?;
@@ -353,7 +354,7 @@ fn times_of(reader: &Reader<'_>, setup: &Setup) -> Read<Vec<u64>> {
     Ok(times.take(CHANGES_MAX + 1).collect())
 }
 
-/// What becomes of the device, if the change is about it.
+/// Reads a change of the device, if the table has one.
 fn device_change(reader: &Reader<'_>, setup: &Setup) -> Read<Option<ChangeKind>> {
     if let Some(ns) = reader.scaled("stall_ms", 1e6, 0.001..=1e7)? {
         return Ok(Some(ChangeKind::Stall(ns)));

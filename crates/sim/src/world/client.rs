@@ -1,38 +1,38 @@
-//! Who sends requests: what the next one is, and when it is sent.
+//! Clients: the next request of each, and the time at which it is sent.
 
 use super::record::Recorder;
 use crate::scenario::setup::{ClientSetup, Load, Shape, Think};
 use evenkeel_core::random::Random;
 use evenkeel_core::request::Operation;
 
-/// Requests that a client which does not wait for answers may have under way; what comes beyond
-/// them is dropped and counted.
+/// Maximum number of requests in flight of a client that does not wait for answers. Further ones
+/// are dropped and counted.
 pub const BACKLOG_MAX: u64 = 65_536;
 
-/// Threads of a client are numbered from 0; this is the client itself.
+/// The client itself, where a thread is named. Threads are numbered from 0.
 pub const NO_THREAD: u16 = u16::MAX;
 
 /// One client while it runs.
 #[derive(Debug)]
 pub struct Client {
-    /// How it was set up.
+    /// Its setup.
     pub setup: ClientSetup,
     random: Random,
-    /// Blocks in the range.
+    /// Number of blocks in the range.
     blocks: u64,
-    /// Of each thread: the next offset of its sequential run.
+    /// The next offset of each thread's sequential run.
     cursors: Vec<u64>,
-    /// Requests sent and not answered.
+    /// Requests that were sent and are not answered.
     pub under_way: u64,
-    /// Requests that were too many.
+    /// Requests that were dropped, because too many were in flight.
     pub dropped: u64,
-    /// Arrivals so far: of an even open load, and of a trace.
+    /// Arrivals so far, of an even open load and of a trace.
     arrivals: u64,
-    /// The batch that runs.
+    /// The present batch.
     batch: Batch,
     /// Batches that ended.
     pub batches: Vec<BatchRecord>,
-    /// Its own record, unless its volume's is the same.
+    /// Its own record; `None` if it equals its volume's.
     pub recorder: Option<Recorder>,
 }
 
@@ -42,43 +42,43 @@ struct Batch {
     left: u64,
 }
 
-/// A batch of requests that ended.
+/// A batch of requests that has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BatchRecord {
-    /// When it began, after the start of the run.
+    /// Its start, after the start of the run.
     pub started_ns: u64,
-    /// How long it took.
+    /// Its duration.
     pub took_ns: u64,
 }
 
-/// A request as a client makes it.
+/// A request of a client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Wanted {
-    /// What to do.
+    /// The operation.
     pub operation: Operation,
-    /// First byte.
+    /// Offset of the first byte.
     pub offset: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub length: u32,
 }
 
-/// What a client does when it is woken or answered.
+/// The next action of a client that was woken or got an answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NextSend {
-    /// Sends so many requests, those of threads 0, 1, ... in turn.
+    /// Sends this number of requests, of threads 0, 1, ... in turn.
     Send(u32),
-    /// Sends one of this thread.
+    /// Sends a request of this thread.
     SendAs(u16),
-    /// Sends this one.
+    /// Sends this request.
     SendThis(Wanted),
-    /// Waits until then, as that thread or itself.
+    /// Waits until this time, for this thread or [`NO_THREAD`].
     Wait(u64, u16),
-    /// Nothing.
+    /// Does nothing.
     Rest,
 }
 
 impl Client {
-    /// A client before its start.
+    /// Creates a client before its start.
     #[must_use]
     pub fn new(setup: &ClientSetup, random: Random, recorder: Option<Recorder>) -> Self {
         let threads = match setup.load {
@@ -101,14 +101,14 @@ impl Client {
         }
     }
 
-    /// The thread that the `nth` request under way belongs to.
+    /// Returns the thread of the `nth` request in flight.
     #[must_use]
     pub fn thread(&self, nth: u32) -> u16 {
         let threads = u32::try_from(self.cursors.len()).unwrap_or(1).max(1);
         u16::try_from(nth % threads).unwrap_or(0)
     }
 
-    /// What it does at its start.
+    /// Returns the action at its start.
     pub fn start(&mut self, now: u64) -> NextSend {
         match &self.setup.load {
             Load::Closed { threads, depth, .. } => {
@@ -124,8 +124,8 @@ impl Client {
         }
     }
 
-    /// What it does when a wait is over; called until it answers with a wait or rest. Open loads
-    /// send first and then wait for the next arrival.
+    /// Returns the action at the end of a wait. It is called until it returns [`NextSend::Wait`] or
+    /// [`NextSend::Rest`]. Open loads send a request first and then wait for the next arrival.
     pub fn wake(&mut self, now: u64, thread: u16) -> NextSend {
         if now >= self.setup.stop_ns {
             return NextSend::Rest;
@@ -147,7 +147,7 @@ impl Client {
         }
     }
 
-    /// When an open load's next request comes, the one before having been sent.
+    /// Returns the wait of an open load for its next request, after it has sent one.
     pub fn after_arrival(&mut self, now: u64) -> NextSend {
         match &self.setup.load {
             Load::Open { .. } => self.next_arrival(now),
@@ -156,7 +156,7 @@ impl Client {
         }
     }
 
-    /// What it does when a request of `thread` was answered.
+    /// Returns the action after the answer to a request of `thread`.
     #[inline(always)]
     pub fn answered(&mut self, now: u64, thread: u16) -> NextSend {
         self.under_way -= 1;
@@ -189,7 +189,7 @@ impl Client {
         }
     }
 
-    /// What a thread does that is to send another request.
+    /// Returns the action of a thread that has another request to send.
     #[inline(always)]
     fn go_on(&mut self, now: u64, thread: u16, think: Think) -> NextSend {
         match think {
@@ -202,7 +202,7 @@ impl Client {
         }
     }
 
-    /// The next request of a thread.
+    /// Creates the next request of a thread.
     #[inline(always)]
     pub fn next_request(&mut self, thread: u16) -> Wanted {
         let Shape { read_percent, block_bytes, sequential, span_bytes, .. } = self.setup.shape;
@@ -223,7 +223,7 @@ impl Client {
         Wanted { operation: self.operation(is_read), offset, length: block_bytes }
     }
 
-    /// Arrivals of an even load in the second that is not over.
+    /// Returns the arrivals of an even load in the present second.
     pub fn arrivals_of_second(&self) -> u64 {
         match self.setup.load {
             Load::Open { per_second, .. } => self.arrivals % per_second.max(1),
@@ -242,7 +242,7 @@ impl Client {
             let distance = self.random.exponential(1_000_000_000 / per_second);
             return NextSend::Wait(now.saturating_add(distance), NO_THREAD);
         }
-        // Counted from the start, so that rounding does not add up.
+        // Counted from the start, so that rounding errors do not add up.
         self.arrivals += 1;
         let after = u128::from(self.arrivals) * 1_000_000_000 / u128::from(per_second);
         let after = u64::try_from(after).unwrap_or(u64::MAX);

@@ -1,8 +1,8 @@
-//! The device below the volumes: channels, costs, a write cache, pauses.
+//! The device below the volumes: channels, service times, a write cache, pauses.
 //!
-//! Completions are kept in the device's own time, which stands still in a pause; so a pause moves
-//! everything under way at once. Where every request takes as long and no channel is waited for,
-//! they end in the order they began, and a queue does instead of a heap.
+//! Completion times are in the device's own time, which stops during a pause. So a pause delays
+//! everything in flight at once. If all requests take the same time and none waits for a channel,
+//! they complete in order, and a queue replaces the heap.
 
 use super::events::Heap;
 use super::policy::Dispatch;
@@ -14,12 +14,12 @@ use evenkeel_core::request::Operation;
 use slab::Slab;
 use std::collections::VecDeque;
 
-/// Work the device is done with.
+/// Completed work of the device.
 #[derive(Clone, Copy, Debug)]
 pub struct Done {
-    /// What it was.
+    /// The dispatch.
     pub dispatch: Dispatch,
-    /// When it was given to the device, in simulated time.
+    /// Simulated time at which the device got it.
     pub given_at: u64,
 }
 
@@ -28,24 +28,24 @@ pub struct Done {
 pub struct Device {
     setup: DeviceSetup,
     random: Random,
-    /// Simulated time is at least this much ahead of the device's own.
+    /// Sum of the lengths of all pauses so far, in nanoseconds.
     paused_ns: u64,
-    /// The device's time while it stands still.
+    /// The device's own time during the last pause.
     still_at: u64,
     work: Work,
-    /// When it is done with something next, in its own time; the end of time for never.
+    /// The next completion in the device's own time; `u64::MAX` without one.
     next_own: u64,
     cache: Cache,
-    /// Of each volume that something was done for.
+    /// The head of each volume that the device has served.
     heads: Vec<Head>,
     written_since_pause: u64,
-    /// What requests take, in percent of what the setup says.
+    /// Service times, in percent of those of the setup.
     percent: u64,
 }
 
 #[derive(Debug)]
 enum Work {
-    /// All take as long.
+    /// Work of a device on which everything takes the same time.
     Fifo(VecDeque<(u64, Done)>),
     Channels {
         all: u32,
@@ -57,7 +57,7 @@ enum Work {
 }
 
 impl Device {
-    /// A device at the start of time, at rest.
+    /// Creates an idle device at the start of time.
     #[must_use]
     pub fn new(setup: &DeviceSetup, random: Random) -> Self {
         let work = if always_takes_as_long(setup) {
@@ -85,14 +85,15 @@ impl Device {
         }
     }
 
-    /// Whether a device has neither queues nor surprises, and the scheduler does not know of it.
+    /// Returns whether a device has neither queues nor variation, and the scheduler does not know
+    /// of it.
     #[must_use]
     pub const fn is_ideal(setup: &DeviceSetup) -> bool {
         always_takes_as_long(setup) && setup.collection.is_none() && setup.window.is_none()
     }
 
-    /// Writes what decides its future, times counted from `now`, and the handles of what it works
-    /// on; `None` if it is not ideal.
+    /// Appends to `words` the state that determines its future, with times relative to `now`, and
+    /// to `handles` the requests in flight. Returns `None` if requests may take different times.
     pub fn write_state(
         &self,
         now: u64,
@@ -111,7 +112,7 @@ impl Device {
         Some(())
     }
 
-    /// Pieces of work given to it and not done.
+    /// Returns the number of dispatches that it has got and not completed.
     #[must_use]
     pub fn len(&self) -> usize {
         match &self.work {
@@ -120,13 +121,13 @@ impl Device {
         }
     }
 
-    /// Whether it has nothing to do.
+    /// Returns whether it has no work.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Gives it work.
+    /// Adds a dispatch to its work.
     #[inline(always)]
     pub fn give(&mut self, now: u64, dispatch: Dispatch) {
         self.collect_garbage(now, &dispatch);
@@ -147,13 +148,13 @@ impl Device {
         self.look_ahead();
     }
 
-    /// When it is done with something next; the end of time for never.
+    /// Returns the simulated time of the next completion; `u64::MAX` without one.
     #[must_use]
     pub fn next_at(&self) -> u64 {
         self.next_own.saturating_add(self.paused_ns)
     }
 
-    /// What it is done with by `now`; one after the other.
+    /// Returns the next dispatch that is completed by `now`.
     #[inline(always)]
     pub fn poll(&mut self, now: u64) -> Option<Done> {
         let own_now = self.own_time(now);
@@ -166,7 +167,7 @@ impl Device {
         Some(done)
     }
 
-    /// What a channel is done with.
+    /// Completes the earliest dispatch of its channels that ends by `own_now`.
     fn finish(&mut self, own_now: u64) -> Option<Done> {
         let Work::Channels { free, waiting, ends, under_way, .. } = &mut self.work else {
             return None;
@@ -174,7 +175,7 @@ impl Device {
         let (ended_at, slot) = ends.pop_due(own_now)?;
         let done = under_way.remove(slot as usize);
         match waiting.pop_front() {
-            // The channel went on when it was free, not when somebody looked.
+            // The channel began the next one when it was free, not at the time of this call.
             Some(next) => self.begin(ended_at, next),
             None => *free += 1,
         }
@@ -182,21 +183,21 @@ impl Device {
         Some(done)
     }
 
-    /// Lets it stand still for so long from now on, or after the pause that it is in.
+    /// Pauses the device from now on for `length_ns`, or after its present pause.
     pub fn pause(&mut self, now: u64, length_ns: u64) {
         self.still_at = self.own_time(now);
         self.paused_ns = self.paused_ns.saturating_add(length_ns);
     }
 
-    /// From now on requests take so many percent of what they took at first; those that a channel
-    /// works on are not affected.
+    /// Sets the service times of further requests, in percent of those of the setup. Those that a
+    /// channel serves already are not affected.
     pub fn set_percent(&mut self, percent: u32) {
         self.percent = percent.into();
     }
 
-    /// From now on it has so many channels: a part of it was lost, or is back. Of what it works on,
-    /// as large a part is lost, too, and begun again before all that waits. Changes nothing where
-    /// no channel is ever waited for.
+    /// Sets the number of channels: a part of the device is lost, or is back. The same part of the
+    /// requests in service is lost, too; they begin again before all that wait. Does nothing if no
+    /// request ever waits for a channel.
     pub fn set_channels(&mut self, now: u64, channels: u32) {
         let own_now = self.own_time(now);
         let Work::Channels { all, free, waiting, ends, .. } = &mut self.work else { return };
@@ -218,7 +219,7 @@ impl Device {
         self.look_ahead();
     }
 
-    /// Keeps `next_own`, which every turn of the world looks at several times.
+    /// Updates `next_own`, which each turn of the world reads several times.
     fn look_ahead(&mut self) {
         let own = match &self.work {
             Work::Fifo(queue) => queue.front().map(|(at, _)| *at),
@@ -240,7 +241,7 @@ impl Device {
         }
     }
 
-    /// How long a request takes once a channel works on it.
+    /// Returns the service time of a dispatch on a channel, in nanoseconds.
     fn service_ns(&mut self, own_now: u64, dispatch: &Dispatch) -> u64 {
         let Dispatch { operation, length, .. } = *dispatch;
         let (time, moved) = match operation {
@@ -256,7 +257,8 @@ impl Device {
         }
     }
 
-    /// What a request takes where the head of its volume is.
+    /// Returns the service time that fits the distance of a dispatch from the last one of its
+    /// volume.
     fn time(&mut self, time: ServiceTime, dispatch: &Dispatch) -> ServiceTime {
         let Some(near_ns) = self.setup.near_ns else { return time };
         let volume = dispatch.volume as usize;
@@ -278,7 +280,7 @@ impl Device {
     }
 }
 
-/// Whether every request takes as long, and none waits.
+/// Returns whether all requests take the same time, and none waits.
 const fn always_takes_as_long(setup: &DeviceSetup) -> bool {
     let DeviceSetup { read, write, .. } = setup;
     setup.channels.is_none()
@@ -305,7 +307,7 @@ mod tests {
         Device::new(setup, Random::new(1, 0))
     }
 
-    /// When each is done, by handle.
+    /// Returns the completion time and the handle of each dispatch.
     fn ends(device: &mut Device) -> Vec<(u64, u32)> {
         let mut ends = Vec::new();
         while !device.is_empty() {
@@ -384,7 +386,7 @@ mod tests {
         for handle in 0..6 {
             device.give(u64::from(handle), dispatch(handle, WRITE, 1));
         }
-        // Half of it: what began last is begun again once the others have ended.
+        // Half of the device is lost. The requests that began last begin again after the others.
         device.set_channels(50, 2);
         assert_eq!(device.next_at(), 100);
         let first = [100, 101].map(|at| device.poll(at).map(|done| done.dispatch.handle));

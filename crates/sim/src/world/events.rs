@@ -1,10 +1,11 @@
-//! What happens later: a 4-ary heap of small entries, in the order of time and, at the same time,
-//! of arrival.
+//! Future events: a 4-ary heap of small entries, in order of time and, at the same time, of
+//! arrival.
 //!
-//! Four children to a node: half the levels of a binary heap, and the children of a node lie in one
-//! or two cache lines.
+//! With four children to a node the heap has half the levels of a binary one, and the children of a
+//! node are in one or two cache lines.
 
-/// Entries by time. Among entries of one time the first one in comes out first.
+/// Entries in order of time. Among entries with the same time the first one added is the first one
+/// removed.
 #[derive(Debug)]
 pub struct Heap<T> {
     entries: Vec<Entry<T>>,
@@ -19,25 +20,25 @@ struct Entry<T> {
 }
 
 impl<T: Copy> Heap<T> {
-    /// An empty heap.
+    /// Creates an empty heap.
     #[must_use]
     pub const fn new() -> Self {
         Self { entries: Vec::new(), pushed: 0 }
     }
 
-    /// When the first entry is due.
+    /// Returns the time of the first entry.
     #[must_use]
     pub fn first_at(&self) -> Option<u64> {
         self.entries.first().map(|entry| entry.at)
     }
 
-    /// Entries waiting.
+    /// Returns the number of entries.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether nothing waits.
+    /// Returns whether it has no entries.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
@@ -60,35 +61,35 @@ impl<T: Copy> Heap<T> {
         self.entries[hole] = entry;
     }
 
-    /// All entries, in no order.
+    /// Returns all entries in arbitrary order.
     pub fn iter(&self) -> impl Iterator<Item = (u64, T)> {
         self.entries.iter().map(|entry| (entry.at, entry.what))
     }
 
-    /// All entries in the order in which they come out.
+    /// Returns all entries in the order in which they would be removed.
     pub fn iter_in_order(&self) -> impl Iterator<Item = (u64, T)> + use<T> {
         let mut entries = self.entries.clone();
         entries.sort_unstable_by_key(|entry| (entry.at, entry.sequence));
         entries.into_iter().map(|entry| (entry.at, entry.what))
     }
 
-    /// Gives entries another time; the order of arrival stays.
+    /// Sets new times of all entries. The order of arrival stays.
     pub fn move_in_time(&mut self, to: impl Fn(u64, T) -> u64) {
         for entry in &mut self.entries {
             entry.at = to(entry.at, entry.what);
         }
-        // What is in order is a heap.
+        // A sorted list is a heap.
         self.entries.sort_unstable_by_key(|entry| (entry.at, entry.sequence));
     }
 
-    /// Takes out those that would come last, so many of them; in their order.
+    /// Removes the last `count` entries, and returns them in order.
     pub fn take_last(&mut self, count: usize) -> Vec<T> {
         self.entries.sort_unstable_by_key(|entry| (entry.at, entry.sequence));
         let kept = self.entries.len().saturating_sub(count);
         self.entries.split_off(kept).into_iter().map(|entry| entry.what).collect()
     }
 
-    /// Takes the first entry if it is due at `now`.
+    /// Removes the first entry if its time is at most `now`.
     pub fn pop_due(&mut self, now: u64) -> Option<(u64, T)> {
         let first = *self.entries.first().filter(|entry| entry.at <= now)?;
         let last = self.entries.pop()?;
@@ -98,7 +99,7 @@ impl<T: Copy> Heap<T> {
         Some((first.at, first.what))
     }
 
-    /// Puts `entry` where the root was.
+    /// Places `entry`, beginning at the root, which is free.
     fn sift_down(&mut self, entry: Entry<T>) {
         let mut hole = 0;
         loop {

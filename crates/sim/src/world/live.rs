@@ -1,6 +1,6 @@
-//! A live server's trace once more in virtual time: first every call as it was made, which has to
-//! give the very same dispatches; then the requests alone, in a world that knows when they came and
-//! nothing else.
+//! Replays the trace of a live server in virtual time. At first every recorded call is repeated and
+//! must yield the same dispatches. Then only the requests are simulated, in a world that knows
+//! nothing but their arrival times.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,7 +21,7 @@ use crate::world::World;
 
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// What became of one volume's requests.
+/// Dispatches of one volume, live and in the simulator.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct VolumeReplay {
     /// Requests dispatched live.
@@ -30,36 +30,37 @@ pub struct VolumeReplay {
     pub same_order: bool,
     /// Dispatches in each second, live.
     pub live_per_second: Vec<u64>,
-    /// In the simulator.
+    /// Dispatches in each second, in the simulator.
     pub simulated_per_second: Vec<u64>,
-    /// The longest that a dispatch was later live, where timers are late.
+    /// Largest time by which a live dispatch was later than the simulated one, in nanoseconds: live
+    /// timers are late.
     pub live_later_max_ns: u64,
-    /// The longest that a dispatch was earlier live.
+    /// Largest time by which a live dispatch was earlier than the simulated one.
     pub live_earlier_max_ns: u64,
 }
 
-/// What became of all.
+/// The result of a replay.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Replay {
-    /// Dispatches that came again at the same nanosecond in the same order when every call was made
-    /// again.
+    /// Number of dispatches that the repeated calls yielded again, at the same nanosecond and in
+    /// the same order.
     pub same: u64,
-    /// In the order in which they were added.
+    /// The volumes, in the order in which they were added.
     pub volumes: Vec<VolumeReplay>,
 }
 
-/// Why a trace cannot be played back, or gave something else.
+/// The reason why a trace cannot be replayed, or why its replay differs.
 #[derive(Clone, PartialEq, Debug)]
 pub enum NotReplayed {
-    /// The trace had no room for all of it.
+    /// The trace had no room for this number of its entries.
     LeftOut(u64),
-    /// The same calls gave other dispatches, or cannot be made.
+    /// The recorded calls yield other dispatches, or cannot be repeated.
     Differs(Difference),
     /// A request of a kind that a recorded load does not have.
     Request(Operation),
-    /// A volume was changed while it was recorded; the name of the call.
+    /// A volume was changed during the recording; has the name of the call.
     Changed(&'static str),
-    /// The simulator does not take it.
+    /// The simulator cannot simulate the setup.
     NotSimulated(NotSimulated),
 }
 
@@ -92,7 +93,7 @@ impl fmt::Display for NotReplayed {
 impl std::error::Error for NotReplayed {}
 
 impl VolumeReplay {
-    /// The largest difference of a second's dispatches.
+    /// Returns the largest difference between the dispatches of the same second.
     #[must_use]
     pub fn off_max(&self) -> u64 {
         let seconds = self.live_per_second.len().max(self.simulated_per_second.len());
@@ -104,14 +105,14 @@ impl VolumeReplay {
     }
 }
 
-/// When something was dispatched, and which part of its volume.
+/// A dispatch: its time, and the offset and the length of its range.
 type Seen = (u64, u64, u32);
 
-/// Plays a trace back, both ways.
+/// Replays a trace both ways.
 ///
 /// # Errors
-/// When the calls alone do not give what they gave, or the trace is not one of reads and writes
-/// from the first volume on.
+/// Returns an error if the repeated calls yield other dispatches, or if the trace has anything but
+/// reads and writes of volumes that do not change.
 pub fn replay(trace: &Trace) -> Result<Replay, NotReplayed> {
     if trace.left_out() > 0 {
         return Err(NotReplayed::LeftOut(trace.left_out()));
@@ -127,7 +128,7 @@ pub fn replay(trace: &Trace) -> Result<Replay, NotReplayed> {
     Ok(Replay { same, volumes: volumes.collect() })
 }
 
-/// What a trace says of one volume.
+/// The trace of one volume.
 struct LiveVolume {
     pacing: Pacing,
     balances: Balances,
@@ -169,7 +170,7 @@ impl Live {
                     let seen = (at_ns, dispatch.offset, dispatch.length);
                     live.of(&numbers, dispatch.volume, |volume| volume.dispatched.push(seen));
                 }
-                // The simulator's volumes keep their limits.
+                // Volumes of the simulation keep their limits.
                 Call::SetLimits(..) => return Err(NotReplayed::Changed("set_limits")),
                 Call::SetBalances(..) => return Err(NotReplayed::Changed("set_balances")),
                 Call::Name(..) | Call::Poll | Call::Complete(_) | Call::Other(_) => {}
@@ -184,13 +185,14 @@ impl Live {
         name: VolumeIndex,
         then: impl FnOnce(&mut LiveVolume),
     ) {
-        // A replay of the calls has found every name to be a volume's.
+        // `Trace::replay` has found that every name is a volume's.
         if let Some(volume) = numbers.get(&name).and_then(|&number| self.volumes.get_mut(number)) {
             then(volume);
         }
     }
 
-    /// A world with the same volumes, on a device that answers at once, and the recorded requests.
+    /// Creates a world with the same volumes, on a device that answers at once, and the recorded
+    /// requests.
     fn setup(&self) -> Setup {
         let mut volumes = Vec::new();
         let mut clients = Vec::new();
@@ -261,7 +263,7 @@ fn compared(live: &[Seen], simulated: &[Seen]) -> VolumeReplay {
     }
 }
 
-/// The product, and what it dispatched when.
+/// The product, and a record of its dispatches.
 #[derive(Debug)]
 struct Noting {
     product: Product,
@@ -304,7 +306,7 @@ mod tests {
     use evenkeel_core::qos::scheduler::{Io, Scheduler, Ticket};
     use evenkeel_core::qos::trace::Detail;
 
-    /// What a server of two volumes would record that is late by a few microseconds every time.
+    /// Returns the trace of a server of two volumes that is always late by a few microseconds.
     fn recorded() -> Trace {
         let start = Instant::from_ns(77_000_000_123);
         let mut scheduler = Scheduler::new(start);

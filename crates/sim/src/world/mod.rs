@@ -1,16 +1,17 @@
-//! The loop of the reactor in virtual time: wait, handle what ended, dispatch what is due.
+//! The loop of the reactor in virtual time: wait, handle completions, dispatch.
 //!
 //! ```text
 //!  clients ─ submit ─▶ policy ─ poll_output ─▶ device ─ complete ─▶ clients
 //!     ▲                                                               │
-//!     └──────────── now = the earliest of what comes next ◀───────────┘
+//!     └──────────── now = the time of the earliest event ─◀───────────┘
 //! ```
 //!
-//! Nothing here knows what the policy does: the product's scheduler and models of others run in the
-//! same world.
+//! This module is independent of the policy: the product's scheduler and models of others run in
+//! the same world.
 //!
-//! Billions of requests pass here, and a tenth of their time would be calls: whatever happens to
-//! each of them is inlined into the turn by force, here, in the client, the device and the record.
+//! Billions of requests pass through this code, and calls would take a tenth of its time. So the
+//! functions that handle each request are inlined, here and in the client, the device and the
+//! record.
 
 pub mod client;
 pub mod device;
@@ -45,21 +46,21 @@ use evenkeel_core::time::Instant;
 use slab::Slab;
 use std::collections::VecDeque;
 
-/// Latencies are kept over time only where they do not take more memory than this many records.
+/// Maximum number of records for which latencies are kept over time. It bounds memory.
 const STRETCHED_RECORDS_MAX: usize = 64;
 
-/// What a volume's request needs until it is answered.
+/// State of a volume's request until it is answered.
 #[derive(Clone, Copy, Debug)]
 struct UnderWay {
     submitted_at: u64,
     client: u32,
     length: u32,
-    /// The whole that this is a part of, or [`NO_GROUP`].
+    /// The client's request that this is a part of, or [`NO_GROUP`].
     group: u32,
     thread: u16,
-    /// Pieces at the device.
+    /// Number of its pieces at the device.
     pieces: u16,
-    /// Whether the last piece went to the device.
+    /// Whether the last piece was given to the device.
     whole: bool,
 }
 
@@ -73,7 +74,7 @@ struct Group {
     parts: u32,
 }
 
-/// What wakes the world.
+/// An event that ends a wait of the world.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Start(u32),
@@ -81,24 +82,25 @@ enum Event {
     Change(u32),
 }
 
-/// One volume while the world runs.
+/// State of one volume.
 #[derive(Debug)]
 struct RunningVolume {
     recorder: Recorder,
-    /// Requests that found the policy's queue full, in the order they came.
+    /// Requests that the policy's full queue refused, in the order of arrival.
     blocked: VecDeque<Request>,
     instance: u32,
     has_credits: bool,
 }
 
-/// Where all requests are. `submitted` is the sum of the others.
+/// Number of requests in each place. `submitted` is the sum of `completed`, `blocked` and
+/// `under_way`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Census {
-    /// Requests to volumes made so far.
+    /// Requests to volumes so far.
     pub submitted: u64,
     /// Answered.
     pub completed: u64,
-    /// Refused by the policy's full queue, to be submitted again.
+    /// Refused by the policy's full queue; they are submitted again.
     pub blocked: u64,
     /// With the policy, or at the device.
     pub under_way: u64,
@@ -106,27 +108,27 @@ pub struct Census {
     pub pieces_at_device: u64,
 }
 
-/// What became of a run.
+/// The outcome of a run.
 #[derive(Debug)]
 pub struct Outcome<P> {
-    /// Of each volume.
+    /// The record of each volume.
     pub volumes: Vec<Record>,
-    /// Of each client.
+    /// The outcome of each client.
     pub clients: Vec<ClientOutcome>,
-    /// Where the requests were at the end.
+    /// Number of requests in each place at the end.
     pub census: Census,
     /// The policy at the end.
     pub policy: P,
 }
 
-/// What became of a client.
+/// The outcome of a client.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ClientOutcome {
-    /// Its own record; `None` if it is its volume's.
+    /// Its own record; `None` if it equals its volume's.
     pub record: Option<Record>,
-    /// Batches that ended.
+    /// Batches that have ended.
     pub batches: Vec<BatchRecord>,
-    /// Requests that were not sent because too many were under way.
+    /// Requests that were not sent because too many were in flight.
     pub dropped: u64,
 }
 
@@ -149,14 +151,14 @@ pub struct World<P> {
     groups: Slab<Group>,
     submitted: u64,
     completed: u64,
-    /// Whether what repeats itself is leapt over; see `steady.rs`.
+    /// Whether repeated stretches are skipped; see `steady.rs`.
     may_leap: bool,
     /// The state at the end of the last sample, if it is known.
     snapshot: Option<Snapshot>,
 }
 
 impl<P: Policy> World<P> {
-    /// A world before its first nanosecond.
+    /// Creates a world at time 0.
     #[must_use]
     pub fn new(setup: &Setup, seed: u64, policy: P) -> Self {
         let samples = setup.duration_ns / setup.sample_ns.max(1);
@@ -206,24 +208,24 @@ impl<P: Policy> World<P> {
         }
     }
 
-    /// Does not simulate again what repeats itself exactly, where that is possible at all: the
-    /// records and the census are the same, to the bit. What the policy counts by itself is not,
-    /// and of what is under way the places, and whether it reads, are those of earlier requests.
-    /// `setup` must be the one it was made of.
+    /// Skips stretches that repeat the previous one exactly, if the setup allows it at all. The
+    /// records and the census are identical to those of a complete simulation. The policy's own
+    /// counters are not, and of requests in flight the places and directions are those of earlier
+    /// requests. `setup` must be the one that the world was created with.
     #[must_use]
     pub fn leaping(mut self, setup: &Setup) -> Self {
         self.may_leap = steady::may_repeat(setup);
         self
     }
 
-    /// Also keeps the latencies of a part of the run: of a volume, or of a client's own record.
+    /// Also records the latencies of a volume in a span, for its own record.
     pub fn watch_volume(&mut self, volume: u32, span: Span) {
         if let Some(volume) = self.volumes.get_mut(volume as usize) {
             volume.recorder.watch(span);
         }
     }
 
-    /// The same of a client that has a record of its own.
+    /// Also records the latencies of a client in a span, if it has a record of its own.
     pub fn watch_client(&mut self, client: u32, span: Span) {
         let client = self.clients.get_mut(client as usize);
         if let Some(recorder) = client.and_then(|client| client.recorder.as_mut()) {
@@ -231,7 +233,7 @@ impl<P: Policy> World<P> {
         }
     }
 
-    /// Runs to the end.
+    /// Runs until the end of the setup's duration.
     #[must_use]
     pub fn run(mut self) -> Outcome<P> {
         while self.turn() {}
@@ -250,7 +252,7 @@ impl<P: Policy> World<P> {
         }
     }
 
-    /// One turn of the loop; `false` when the run is over.
+    /// Executes one turn of the loop. Returns `false` if the run is over.
     pub fn turn(&mut self) -> bool {
         let next = self.next_at();
         if next >= self.end {
@@ -265,7 +267,7 @@ impl<P: Policy> World<P> {
                 return false;
             }
         }
-        // Only a call makes a policy ask for another time.
+        // Only calls change the policy's timeout.
         let mut asked = Some(self.poller.asked);
         while let Some(done) = self.device.poll(now) {
             self.complete(&done);
@@ -285,7 +287,7 @@ impl<P: Policy> World<P> {
         true
     }
 
-    /// Where all requests are.
+    /// Returns the number of requests in each place.
     #[must_use]
     pub fn census(&self) -> Census {
         let blocked = self.volumes.iter().map(|volume| volume.blocked.len() as u64).sum();
@@ -298,7 +300,7 @@ impl<P: Policy> World<P> {
         }
     }
 
-    /// The policy.
+    /// Returns the policy.
     pub const fn policy(&self) -> &P {
         &self.policy
     }
@@ -308,7 +310,7 @@ impl<P: Policy> World<P> {
         self.device.next_at().min(event).min(self.poller.at).min(self.next_sample)
     }
 
-    /// When the policy wants to be polled; the end of time for never.
+    /// Returns the time at which the policy wants to be polled; `u64::MAX` without one.
     fn ask(&self) -> u64 {
         self.policy.poll_timeout().map_or(u64::MAX, |timeout| timeout.ns)
     }

@@ -1,15 +1,16 @@
-//! When the policy is polled: as it asks for, or as late as the host is.
+//! Times at which the policy is polled: the times that it asks for, plus the lateness of the host.
 
 use crate::scenario::setup::PollerSetup;
 use evenkeel_core::random::Random;
 
-/// When the policy is polled.
+/// The timer and the pauses of the program that polls the policy.
 #[derive(Debug)]
 pub(super) struct Poller {
     setup: PollerSetup,
     random: Random,
     next_pause: usize,
-    /// What the policy asked for, and when it is woken for that; the end of time for never.
+    /// The time that the policy asked for, and the time at which the timer ends for it; `u64::MAX`
+    /// is never.
     pub(super) asked: u64,
     pub(super) at: u64,
 }
@@ -19,7 +20,7 @@ impl Poller {
         Self { setup: setup.clone(), random, next_pause: 0, asked: u64::MAX, at: u64::MAX }
     }
 
-    /// When the program that is woken at `at` runs.
+    /// Returns the time at which the program runs that is woken at `at`.
     pub(super) fn wake(&mut self, at: u64) -> u64 {
         let mut awake = at;
         if at == self.at && self.setup.pause_ppm > 0 && self.random.chance_ppm(self.setup.pause_ppm)
@@ -36,7 +37,7 @@ impl Poller {
         awake
     }
 
-    /// Sets the timer for what the policy asks for.
+    /// Sets the timer for the time that the policy asks for.
     pub(super) fn arm(&mut self, now: u64, asked: u64) {
         if asked <= now {
             self.at = now;
@@ -49,12 +50,12 @@ impl Poller {
         }
         self.asked = asked;
     }
-    /// When the next pause of the whole program begins.
+    /// Returns the start of the next pause of the whole program.
     pub(super) fn next_pause_at(&self) -> Option<u64> {
         self.setup.pauses.get(self.next_pause).map(|(begin, _)| *begin)
     }
 
-    /// Lets the pauses that are still to come begin earlier.
+    /// Moves the pauses that are still to come.
     pub(super) fn bring_nearer(&mut self, nearer: impl Fn(u64) -> u64) {
         for (begin, _) in self.setup.pauses.iter_mut().skip(self.next_pause) {
             *begin = nearer(*begin);

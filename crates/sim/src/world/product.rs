@@ -1,4 +1,4 @@
-//! The product in the simulator: the very scheduler that runs in production, unchanged.
+//! The product in the simulator: the scheduler that runs in production, unchanged.
 
 use super::policy::{Dispatch, Policy, Request};
 use crate::scenario::setup::{
@@ -17,21 +17,21 @@ use evenkeel_core::request::Operation;
 use evenkeel_core::time::{Duration, Instant};
 use std::fmt;
 
-/// The product's scheduler and what it leaves to its caller to remember.
+/// The product's scheduler, and the state that it leaves to its caller.
 #[derive(Debug)]
 pub struct Product {
     scheduler: Scheduler,
     volumes: Vec<VolumeIndex>,
     instances: Vec<InstanceIndex>,
     device: Option<DeviceIndex>,
-    /// Of each handle: the request's volume and what it does.
+    /// The volume and the operation of each request, by handle.
     notes: Vec<(u32, Operation)>,
 }
 
-/// A scenario asks for something the scheduler refuses.
+/// The scheduler rejects a part of a scenario.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NotSimulated {
-    /// What is asked for, by what, and why not.
+    /// The rejected part and the reason.
     pub what: String,
 }
 
@@ -44,10 +44,11 @@ impl fmt::Display for NotSimulated {
 impl std::error::Error for NotSimulated {}
 
 impl Product {
-    /// The scheduler with everything in a setup.
+    /// Creates the scheduler with everything in a setup.
     ///
     /// # Errors
-    /// When it asks for more than a scheduler carries, or for an instance that no rule covers.
+    /// Returns an error if the setup exceeds the scheduler's limits, or has an instance that no
+    /// rule covers.
     pub fn new(setup: &Setup) -> Result<Self, NotSimulated> {
         let refused = |error: &dyn fmt::Display| NotSimulated { what: error.to_string() };
         let now = Instant::ZERO;
@@ -80,7 +81,7 @@ impl Product {
         Ok(Self { scheduler, volumes, instances, device, notes: Vec::new() })
     }
 
-    /// The next dispatch, as the simulator sees it and as the scheduler said it.
+    /// Returns the next dispatch, as the simulator has it and as the scheduler has it.
     #[inline]
     pub fn poll_dispatch(&mut self) -> Option<(Dispatch, scheduler::Dispatch)> {
         let quantum = self.scheduler.poll_output()?;
@@ -97,26 +98,26 @@ impl Product {
         Some((dispatch, quantum))
     }
 
-    /// What a volume has done; `None` where there is no such volume.
+    /// Returns the counters of a volume; `None` if there is no such volume.
     #[must_use]
     pub fn counters(&self, volume: u32) -> Option<Counters> {
         Some(self.scheduler.counters(*self.volumes.get(volume as usize)?))
     }
 
-    /// What an instance has done; `None` where there is no such instance.
+    /// Returns the counters of an instance; `None` if there is no such instance.
     #[must_use]
     pub fn instance_counters(&self, instance: u32) -> Option<InstanceCounters> {
         Some(self.scheduler.instance_counters(*self.instances.get(instance as usize)?))
     }
 
-    /// What the device has done; `None` where the scheduler does not know of it.
+    /// Returns the counters of the device; `None` if the scheduler does not know of it.
     #[must_use]
     pub fn device_counters(&self) -> Option<DeviceCounters> {
         Some(self.scheduler.device_counters(self.device?))
     }
 }
 
-/// The device as the scheduler knows it: exactly as it behaves, without its noise.
+/// Returns the scheduler's model of the device: its exact behaviour, without the noise.
 pub(super) fn device_model(setup: &DeviceSetup) -> Option<DeviceModel> {
     let cost = |cost: ServiceTime| OperationCost {
         base: Duration::from_ns(cost.base_ns),
@@ -144,10 +145,10 @@ fn claim(volume: &VolumeSetup) -> Claim {
     }
 }
 
-/// An instance's limits as the scheduler takes them.
+/// Converts an instance's limits to those of the scheduler.
 ///
 /// # Errors
-/// When it has a link for each direction that bursts.
+/// Returns an error if it has a separate link for each direction and that link bursts.
 pub fn instance_pacing(instance: &InstanceSetup) -> Result<InstancePacing, NotSimulated> {
     let efficient = |bytes: u64| {
         let ppm = u128::from(bytes) * u128::from(instance.efficiency_ppm) / 1_000_000;

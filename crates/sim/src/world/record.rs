@@ -1,15 +1,15 @@
-//! What is kept of a run: a sample each second of every volume, and the latencies.
+//! Records of a run: a sample of each second of every volume, and latencies.
 
 use crate::figures::histogram::{LatencyHistogram, LatencySummary};
 use evenkeel_core::qos::pacing::Balances;
 
-/// Width of the short windows whose highest count is kept.
+/// Width of the short windows of which the highest count is kept.
 pub const SHORT_WINDOW_NS: u64 = 10_000_000;
 
-/// Latencies are summed up in so many equal stretches of the run at most.
+/// Maximum number of equal stretches of the run for which latencies are summed up.
 const STRETCHES_MAX: u64 = 240;
 
-/// One second of a volume or a client, or what the run's sample distance is.
+/// The counts of one volume or client in one sample, which lasts a second or the run's `sample_ns`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Sample {
     /// Requests whose last piece went to the device.
@@ -18,36 +18,37 @@ pub struct Sample {
     pub completed: u64,
     /// Their bytes.
     pub completed_bytes: u64,
-    /// Most requests dispatched in one of the ten-millisecond windows that ended in it.
+    /// Largest number of requests dispatched in one of the ten-millisecond windows that ended in
+    /// it.
     pub peak_10ms: u32,
     /// Credit balances at its end.
     pub balances: Balances,
 }
 
-/// Latencies from one time to another, in nanoseconds after the start.
+/// A span of the run, in nanoseconds after the start.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Span {
-    /// From here on.
+    /// First time in it.
     pub from_ns: u64,
-    /// Up to but not at.
+    /// First time after it.
     pub to_ns: u64,
 }
 
 impl Span {
-    /// Whether that time lies in it.
+    /// Returns whether a time is in it.
     #[must_use]
     pub const fn contains(&self, at_ns: u64) -> bool {
         self.from_ns <= at_ns && at_ns < self.to_ns
     }
 
-    /// Its length in seconds.
+    /// Returns its length in seconds.
     #[must_use]
     pub fn seconds(&self) -> f64 {
         (self.to_ns - self.from_ns) as f64 / 1e9
     }
 }
 
-/// Keeps the record of one volume or client while it runs.
+/// Records one volume or client during the run.
 #[derive(Debug)]
 pub struct Recorder {
     current: Sample,
@@ -55,68 +56,68 @@ pub struct Recorder {
     bytes: u64,
     short_ends_at: u64,
     short_count: u32,
-    /// Of the sample that is not over; of the whole run where there are no stretches.
+    /// Latencies of the present sample; of the whole run if there are no stretches.
     latencies: LatencyHistogram,
     stretch: Option<Stretch>,
     watched: Vec<Watched>,
 }
 
-/// A part of the run that somebody asked for.
+/// The counts of a requested span.
 #[derive(Debug)]
 struct Watched {
     span: Span,
-    /// The same in the world's time, which is earlier once something was leapt over.
+    /// The span in the world's time, which is earlier after stretches were skipped.
     in_world: Span,
     dispatched: u64,
     histogram: LatencyHistogram,
 }
 
-/// Latencies of a part of the run that is not over, and of all before it.
+/// Latencies of the present stretch, and of all earlier ones.
 #[derive(Debug)]
 struct Stretch {
     whole: LatencyHistogram,
     histogram: LatencyHistogram,
-    /// Of the last sample that was over.
+    /// Latencies of the last complete sample.
     last: LatencyHistogram,
     samples: u64,
     samples_max: u64,
     summaries: Vec<LatencySummary>,
 }
 
-/// The finished record of one volume or client.
+/// The complete record of one volume or client.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Record {
-    /// One each sample distance; a last partial one is left out.
+    /// The samples; a last partial one is left out.
     pub samples: Vec<Sample>,
-    /// Bytes that were answered in the whole run.
+    /// Bytes of all answered requests of the run.
     pub bytes: u64,
     /// Latencies of the whole run.
     pub latency: LatencySummary,
-    /// Those that the shares of
-    /// [`SHARES_PPM`](crate::figures::histogram::SHARES_PPM) had at most, in nanoseconds; empty
-    /// where only sums are known.
+    /// Upper bounds of the latencies of the shares of requests in
+    /// [`SHARES_PPM`](crate::figures::histogram::SHARES_PPM), in nanoseconds; empty if only sums
+    /// are known.
     pub quantiles_ns: Vec<u64>,
-    /// Samples in each of `latencies`.
+    /// Number of samples in each of `latencies`.
     pub latency_samples: u64,
-    /// Latencies of equal stretches of the run; empty where there are too many volumes.
+    /// Latencies of equal stretches of the run; empty if there are too many volumes.
     pub latencies: Vec<LatencySummary>,
-    /// Parts of the run that were asked for.
+    /// The requested spans.
     pub spans: Vec<SpanRecord>,
 }
 
-/// What happened in one part of the run, to the nanosecond.
+/// Counts of one span, exact to the nanosecond.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SpanRecord {
-    /// Which part.
+    /// The span.
     pub span: Span,
-    /// Requests whose last piece went to the device in it.
+    /// Requests whose last piece was dispatched to the device in it.
     pub dispatched: u64,
-    /// Latencies of those that were answered in it.
+    /// Latencies of requests that were answered in it.
     pub latency: LatencySummary,
 }
 
 impl Recorder {
-    /// For a run of so many samples. A record with stretches takes four times the memory.
+    /// Creates the recorder of a run of `samples`. One with stretches takes four times the memory.
     #[must_use]
     pub fn new(samples: u64, with_stretches: bool) -> Self {
         let stretch = with_stretches.then(|| Stretch {
@@ -139,7 +140,7 @@ impl Recorder {
         }
     }
 
-    /// Also keeps the count and latencies of this part of the run.
+    /// Also records the count and the latencies of this span.
     pub fn watch(&mut self, span: Span) {
         if self.watched.iter().all(|watched| watched.span != span) {
             let histogram = LatencyHistogram::new();
@@ -147,7 +148,7 @@ impl Recorder {
         }
     }
 
-    /// A request went to the device.
+    /// Counts a request that was dispatched to the device.
     #[inline(always)]
     pub fn dispatched(&mut self, now: u64) {
         self.current.dispatched += 1;
@@ -160,7 +161,7 @@ impl Recorder {
         }
     }
 
-    /// A request was answered.
+    /// Counts a request that was answered.
     #[inline(always)]
     pub fn completed(&mut self, now: u64, latency_ns: u64, length: u32) {
         self.current.completed += 1;
@@ -173,7 +174,7 @@ impl Recorder {
         }
     }
 
-    /// A sample is over.
+    /// Ends a sample.
     pub fn close_sample(&mut self, now: u64, balances: Balances) {
         if now >= self.short_ends_at {
             self.close_short(now);
@@ -190,8 +191,8 @@ impl Recorder {
         }
     }
 
-    /// Lets the last sample, at the end of which it is `now`, be followed by another that is the
-    /// same but for the balances, in no time. Only a record with stretches knows how it was.
+    /// Appends a copy of the last sample, which ended at `now`, with other balances. Does nothing
+    /// in a record without stretches, which does not keep the latencies of a sample.
     pub fn repeat_sample(&mut self, now: u64, balances: Balances) {
         let (Some(stretch), Some(last)) = (&self.stretch, self.samples.last()) else { return };
         self.current = *last;
@@ -203,25 +204,25 @@ impl Recorder {
         self.close_sample(now, balances);
     }
 
-    /// When the parts begin and end that somebody asked for.
+    /// Returns the starts and the ends of the requested spans, in the world's time.
     pub fn edges(&self) -> impl Iterator<Item = u64> {
         self.watched.iter().flat_map(|watched| [watched.in_world.from_ns, watched.in_world.to_ns])
     }
 
-    /// Lets those of them that are still to come, come earlier.
+    /// Moves the starts and the ends that are still to come.
     pub fn bring_nearer(&mut self, nearer: impl Fn(u64) -> u64) {
         for Watched { in_world: Span { from_ns, to_ns }, .. } in &mut self.watched {
             (*from_ns, *to_ns) = (nearer(*from_ns), nearer(*to_ns));
         }
     }
 
-    /// The run is over.
+    /// Ends the recording.
     #[must_use]
     pub fn finish(mut self) -> Record {
         let mut record = Record::default();
         if let Some(mut stretch) = self.stretch.take() {
-            // What came after the last whole sample belongs to the stretch that it cuts short, or
-            // to none.
+            // Latencies after the last whole sample belong to the stretch that the end of the run
+            // cuts short. If that stretch has no sample, they belong to none.
             stretch.add(&mut self.latencies);
             if stretch.samples > 0 {
                 stretch.close();
@@ -251,14 +252,14 @@ impl Recorder {
     }
 }
 
-/// Where in the world's time something is once `leapt_ns` of what followed `now` have passed in no
-/// time: what was past stays where it was.
+/// Returns the new time of an event in the world's time if `leapt_ns` after `now` are skipped. A
+/// past event keeps its time.
 pub fn brought_nearer(at: u64, now: u64, leapt_ns: u64) -> u64 {
     if at > now { at.saturating_sub(leapt_ns).max(now) } else { at }
 }
 
 impl Stretch {
-    /// Adds the latencies of a sample, which is over.
+    /// Adds the latencies of a complete sample.
     fn add(&mut self, sample: &mut LatencyHistogram) {
         self.histogram.add(sample);
         std::mem::swap(sample, &mut self.last);

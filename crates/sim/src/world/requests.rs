@@ -44,7 +44,7 @@ impl<P: Policy> World<P> {
         }
     }
 
-    /// Sends a request to a stripe, in as many parts as it has chunks there.
+    /// Sends a request to a stripe, in one part for each chunk.
     fn send_striped(&mut self, stripe: usize, number: u32, thread: u16, wanted: Wanted) {
         let mut rest = wanted;
         let Some((volume, part)) = self.stripes[stripe].first_part(&mut rest) else { return };
@@ -79,7 +79,7 @@ impl<P: Policy> World<P> {
         let RunningVolume { blocked, instance, .. } = &mut self.volumes[volume as usize];
         let instance = *instance;
         let request = Request { volume, instance, operation, offset, length, handle };
-        // What waits already goes first.
+        // Requests that wait already precede it.
         if !blocked.is_empty() || !self.policy.submit(Instant::from_ns(self.now), &request) {
             blocked.push_back(request);
             return;
@@ -87,7 +87,7 @@ impl<P: Policy> World<P> {
         self.dispatch();
     }
 
-    /// Gives the device what the policy lets go: mostly nothing.
+    /// Gives the device the dispatches of the policy, mostly none.
     #[inline(always)]
     pub(super) fn dispatch(&mut self) {
         while let Some(dispatch) = self.policy.poll_output() {
@@ -150,7 +150,7 @@ impl<P: Policy> World<P> {
             recorder.completed(self.now, self.now - submitted_at, length);
         }
         match client.answered(self.now, thread) {
-            // What nearly every closed loop does, without a call.
+            // The case of nearly every closed loop, without a call.
             NextSend::SendAs(thread) => self.send_next(number, thread),
             step => self.carry_out(number, step),
         }

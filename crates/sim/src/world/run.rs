@@ -1,4 +1,4 @@
-//! From a scenario to its results: every case in a world of its own, judged by what was expected.
+//! Runs scenarios: every case in a world of its own, judged by its expectations.
 
 use super::client::BatchRecord;
 use super::policy::Policy;
@@ -15,20 +15,19 @@ use evenkeel_core::qos::pacing::Balances;
 use evenkeel_core::time::Duration;
 use serde::Serialize;
 
-/// Names the shape of the JSON. It changes when a reader of the old shape would misread the new
-/// one.
+/// The name of the JSON format. It changes if a reader of the old format would misread the new one.
 pub const SCHEMA: &str = "evenkeel.sim/1";
 
-/// What came of a scenario.
+/// The results of a scenario.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Results {
     /// [`SCHEMA`].
     pub schema: &'static str,
     /// The scenario's name.
     pub scenario: String,
-    /// In a few words.
+    /// Title of a few words.
     pub title: String,
-    /// What it is about.
+    /// Description of the experiment.
     pub about: String,
     /// Where its figures come from.
     pub source: String,
@@ -36,43 +35,43 @@ pub struct Results {
     pub as_of: String,
     /// Seed of the first case.
     pub seed: u64,
-    /// Whether all came as expected.
+    /// Whether all expectations are met.
     pub pass: bool,
-    /// Each run.
+    /// The results of each run.
     pub cases: Vec<CaseResults>,
-    /// What was expected of runs beside each other.
+    /// Comparisons between runs.
     #[serde(serialize_with = "check::expectations")]
     pub comparisons: Vec<Check>,
 }
 
-/// What came of one case.
+/// The results of one case.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct CaseResults {
-    /// What distinguishes it from the others.
+    /// Unique name of the run.
     pub label: String,
     /// Its seed.
     pub seed: u64,
     /// Simulated seconds.
     pub duration_s: u64,
-    /// Distance of the samples in seconds.
+    /// Time between two samples, in seconds.
     pub sample_s: u64,
     /// I/Os that were answered.
     pub ios: u64,
-    /// Whether all came as expected.
+    /// Whether all expectations are met.
     pub pass: bool,
     /// Each expectation.
     #[serde(serialize_with = "check::expectations")]
     pub checks: Vec<Check>,
-    /// Figures for comparisons with other runs.
+    /// Figures that are compared with those of other runs.
     #[serde(skip)]
     pub measured: Vec<Option<f64>>,
     /// Each volume.
     pub volumes: Vec<SubjectResults>,
-    /// Each client whose requests are not all of its volume's.
+    /// Each client whose record differs from its volume's, or that has batches or dropped requests.
     pub clients: Vec<SubjectResults>,
 }
 
-/// What came of a volume or a client.
+/// The results of a volume or a client.
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
 pub struct SubjectResults {
     /// Its name.
@@ -81,85 +80,86 @@ pub struct SubjectResults {
     pub kind: String,
     /// The limits of a volume in words.
     pub limits: String,
-    /// Requests answered.
+    /// Requests that were answered.
     pub ios: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Latencies as the client saw them.
+    /// Latencies that the client measured.
     pub latency: LatencySummary,
-    /// Those that the shares of
-    /// [`SHARES_PPM`](crate::figures::histogram::SHARES_PPM) had at most, in nanoseconds; empty
-    /// where only sums are known.
+    /// Upper bounds of the latencies of the shares of requests in
+    /// [`SHARES_PPM`](crate::figures::histogram::SHARES_PPM), in nanoseconds; empty if only sums
+    /// are known.
     #[serde(skip)]
     pub quantiles_ns: Vec<u64>,
-    /// Bytes of each request of a client, where they are all alike; else 0.
+    /// Size of a client's requests in bytes; 0 if they differ.
     #[serde(skip)]
     pub block_bytes: u32,
-    /// What a client counts, in the plural, where that is not its requests.
+    /// Plural of the unit that a client counts; empty if it counts its requests.
     #[serde(skip)]
     pub unit: &'static str,
-    /// Requests that went to the device, sample by sample.
+    /// Requests dispatched to the device, for each sample.
     pub dispatched: Vec<u64>,
-    /// Requests answered, sample by sample.
+    /// Requests answered, for each sample.
     pub completed: Vec<u64>,
     /// Their bytes.
     pub completed_bytes: Vec<u64>,
-    /// Most requests dispatched in ten milliseconds, sample by sample.
+    /// Largest number of requests dispatched in ten milliseconds, for each sample.
     pub peak_10ms: Vec<u32>,
-    /// I/O credits at the end of each sample; empty where there are none.
+    /// I/O credits at the end of each sample; empty without credits.
     pub credits: Vec<u64>,
-    /// Byte credits at the end of each sample; empty where there are none.
+    /// Byte credits at the end of each sample; empty without credits.
     pub credits_bytes: Vec<u64>,
-    /// The same of what a client is on: of a stripe, those of its volumes together.
+    /// I/O credits of a client's target at the end of each sample: the sum over a stripe's volumes.
     #[serde(skip)]
     pub target_credits: Vec<u64>,
-    /// Its byte credits.
+    /// Byte credits of a client's target at the end of each sample.
     #[serde(skip)]
     pub target_credits_bytes: Vec<u64>,
-    /// Samples in each of `latencies`.
+    /// Number of samples in each of `latencies`.
     pub latency_samples: u64,
     /// Latencies of equal stretches of the run.
     pub latencies: Vec<LatencySummary>,
-    /// Batches of a client: begin and length in nanoseconds.
+    /// Batches of a client: start and duration in nanoseconds.
     pub jobs: Vec<(u64, u64)>,
-    /// Requests in each of them.
+    /// Number of requests in each batch.
     pub job_ios: u64,
-    /// Requests of a client that were not sent because too many were under way.
+    /// Requests of a client that were not sent because too many were in flight.
     pub dropped: u64,
-    /// The levels that belong into a chart of the rate.
+    /// The lines of limits in a chart of the rate.
     #[serde(skip)]
     pub levels: Vec<Level>,
 }
 
-/// How a run comes to its results.
+/// The method by which a run is simulated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Method {
     /// Every request is simulated.
     Stepwise,
-    /// What repeats itself exactly is computed: the results are the same.
+    /// Exactly repeated stretches are computed. The results are the same.
     ClosedForm,
 }
 
-/// What was recorded of a case, in virtual time or live.
+/// The records of a case, in virtual time or live.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Recorded {
-    /// Of each volume, in the order of the set-up.
+    /// The record of each volume, in the order of the setup.
     pub volumes: Vec<Record>,
-    /// Of each client.
+    /// The outcome of each client.
     pub clients: Vec<ClientOutcome>,
-    /// What the scheduler has paid back to each volume; nothing where it does not report that.
+    /// Time's worth of tokens that the scheduler has paid back to each volume; empty if it does not
+    /// report that.
     pub catch_up: Vec<Duration>,
-    /// What both ends of each volume counted.
+    /// The counts of both ends of each volume.
     pub counts: Vec<Counts>,
     /// I/Os that were answered.
     pub completed: u64,
 }
 
-/// Runs the cases of a scenario on the product's scheduler, `each` hearing of every case that is
-/// done.
+/// Runs the cases of a scenario on the product's scheduler. Calls `each` with the results of every
+/// case.
 ///
 /// # Errors
-/// When the scenario asks for what is not simulated.
+/// Returns an error if a part of the scenario cannot be simulated.
 pub fn run(
     scenario: &Scenario,
     seed: u64,
@@ -169,10 +169,10 @@ pub fn run(
     run_with(scenario, (seed, method), Product::new, each)
 }
 
-/// The same on any scheduler.
+/// Runs the cases of a scenario on the scheduler that `policy` creates.
 ///
 /// # Errors
-/// What `policy` says.
+/// Returns the error of `policy`.
 pub fn run_with<P: Policy, E>(
     scenario: &Scenario,
     (seed, method): (u64, Method),
@@ -189,7 +189,7 @@ pub fn run_with<P: Policy, E>(
     Ok(finish(scenario, seed, cases))
 }
 
-/// The results of a scenario whose cases are done.
+/// Creates the results of a scenario from those of its cases.
 #[must_use]
 pub fn finish(scenario: &Scenario, seed: u64, cases: Vec<CaseResults>) -> Results {
     let measured: Vec<&[Option<f64>]> = cases.iter().map(|case| &case.measured[..]).collect();
@@ -238,14 +238,14 @@ fn run_case<P: Policy>(case: &Case, (seed, method): (u64, Method), policy: P) ->
     conclude(case, seed, &recorded)
 }
 
-/// In virtual time the scheduler and the clients are recorded apart.
+/// Counts the answers and the dispatches of a record. In virtual time they are recorded separately.
 fn counts(record: &Record) -> Counts {
     let total = |pick: fn(&Sample) -> u64| record.samples.iter().map(pick).sum();
     let (answered, counted) = (total(|at| at.completed), total(|at| at.dispatched));
     Counts { answered, counted, ..Counts::default() }
 }
 
-/// Judges what was recorded of a case.
+/// Judges the records of a case.
 #[must_use]
 pub fn conclude(case: &Case, seed: u64, recorded: &Recorded) -> CaseResults {
     let setup = &case.setup;
@@ -270,7 +270,7 @@ pub fn conclude(case: &Case, seed: u64, recorded: &Recorded) -> CaseResults {
     }
 }
 
-/// The results of a case of which nothing is known: every figure is missing.
+/// Returns the results of a case without records: every figure is missing.
 #[must_use]
 pub fn nothing(case: &Case, seed: u64) -> CaseResults {
     CaseResults {
@@ -287,7 +287,7 @@ pub fn nothing(case: &Case, seed: u64) -> CaseResults {
     }
 }
 
-/// A client without a record of its own is its volume.
+/// Returns the volume of a client without a record of its own; otherwise the subject itself.
 fn resolved(setup: &Setup, subject: Subject) -> Subject {
     match subject {
         Subject::Client(client) => match setup.clients[client as usize].target {
@@ -300,7 +300,8 @@ fn resolved(setup: &Setup, subject: Subject) -> Subject {
     }
 }
 
-/// What is known of a subject; never nothing, because a client without a record is its volume.
+/// Returns the records of a subject; always `Some`, because a client without a record of its own
+/// has its volume's.
 fn evidence<'a>(setup: &Setup, recorded: &'a Recorded, subject: Subject) -> Option<Evidence<'a>> {
     let record = match resolved(setup, subject) {
         Subject::Volume(volume) => Some(&recorded.volumes[volume as usize]),
@@ -323,7 +324,7 @@ fn evidence<'a>(setup: &Setup, recorded: &'a Recorded, subject: Subject) -> Opti
     Some(Evidence { record: record?, batches, batch_ios, catch_up, counts })
 }
 
-/// Requests of a batch; none of a client that makes none.
+/// Returns the number of requests in a batch; 0 of a client without batches.
 fn job_ios(client: &ClientSetup) -> u64 {
     match client.load {
         Load::Job { ios, .. } => ios,
@@ -363,7 +364,7 @@ fn clients(setup: &Setup, recorded: &Recorded) -> Vec<SubjectResults> {
             Target::Volume(volume) => &setup.volumes[volume as usize].name,
             Target::Stripe(stripe) => &setup.stripes[stripe as usize].name,
         };
-        // What other programs move is their own affair, and no request is like the other.
+        // Other programs make requests of their own, of different sizes.
         let is_alike =
             client.program.is_none_or(|of| of.program.is_timed() || of.program.is_of_iomelt());
         let (target_credits, target_credits_bytes) = credits_of(setup, recorded, client.target);
@@ -382,8 +383,8 @@ fn clients(setup: &Setup, recorded: &Recorded) -> Vec<SubjectResults> {
     results
 }
 
-/// Credits of what a client is on, sample by sample: of a stripe, those of its volumes together.
-/// Empty where there are none.
+/// Returns the I/O and byte credits of a target at the end of each sample: the sums over a stripe's
+/// volumes. They are empty without credits.
 fn credits_of(setup: &Setup, recorded: &Recorded, target: Target) -> (Vec<u64>, Vec<u64>) {
     let volumes = target.volumes(setup);
     let records = || volumes.iter().filter_map(|volume| recorded.volumes.get(*volume as usize));
@@ -397,7 +398,7 @@ fn credits_of(setup: &Setup, recorded: &Recorded, target: Target) -> (Vec<u64>, 
     (sums(|balances| balances.operations), sums(|balances| balances.bytes))
 }
 
-/// What came of a record, under a name.
+/// Returns the results of a record, under a name.
 pub fn subject(name: &str, kind: &str, record: &Record) -> SubjectResults {
     let samples = &record.samples;
     let balances = |pick: fn(&Balances) -> Option<u64>| {

@@ -1,17 +1,18 @@
-//! The closed form of a steady stretch: what repeats itself exactly is not simulated again.
+//! The closed form of a steady stretch: exact repetitions are not simulated again.
 //!
-//! At the end of each sample the whole state of the world is written down with all times counted
-//! from that moment: what waits in the scheduler and for how long it has, the levels of its limits,
-//! what the device works on, who thinks until when. Where it is what it was a sample ago, the next
-//! sample will be what the last one was, and so on until something comes from outside: a change, a
-//! start, a stop, a pause, the end. All of those samples are added to the records at once. Then the
-//! world does not move on, but what lies ahead comes nearer; nothing in it knows what time it is.
+//! At the end of each sample the whole state of the world is written down, with all times relative
+//! to that moment: the requests in the scheduler and their waiting times, the levels of its limits,
+//! the work of the device, the ends of the clients' pauses. If the state equals that of the
+//! previous sample, the next sample will equal the last one, and so on until the next external
+//! event: a change, a start, a stop, a pause, the end. All of those samples are added to the
+//! records at once. The world's clock does not advance for them. Instead the external events are
+//! moved earlier, since no state depends on the absolute time.
 //!
-//! It may not change a bit of the results, so it is tried only where chance decides nothing: one
-//! volume, one client that sends requests of one length, which cost the same wherever they lie and
-//! whichever way their bytes go, an ideal device, exact timers. Whether a request is a read then
-//! only names it. Credits that run down or fill up are repeated as long as they are neither spent
-//! nor full on the way.
+//! The results must stay identical to the bit, so this is tried only if no result depends on a
+//! random number: one volume, one client with requests of one length, whose cost depends neither on
+//! their place nor on their direction, an ideal device, exact timers. The direction of a request is
+//! then only a name. Credits that are spent or refilled are repeated until they are used up or
+//! full.
 
 use super::{Event, World};
 use crate::scenario::setup::{ChangeKind, ClientSetup, Load, Setup, Shape, Think};
@@ -23,24 +24,24 @@ use evenkeel_core::qos::Phase;
 use evenkeel_core::qos::pacing::Pacing;
 use evenkeel_core::time::Instant;
 
-/// Even arrivals are at the same places of every second.
+/// Period of even arrivals: they come at the same times of every second.
 const SECOND_NS: u64 = 1_000_000_000;
 
 /// The state of a world at the end of a sample.
 #[derive(Debug)]
 pub(super) struct Snapshot {
     at: u64,
-    /// When something comes from outside next.
+    /// Time of the next external event.
     horizon: u64,
-    /// When the oldest request under way was submitted.
+    /// Time at which the oldest request in flight was submitted.
     oldest_submitted_at: u64,
     phase: Phase,
     words: Vec<u64>,
-    /// What only counts: requests submitted, completed, and dropped.
+    /// Counters: requests submitted, completed, and dropped.
     counts: [u64; 3],
 }
 
-/// Whether nothing in a world is left to chance but what decides nothing.
+/// Returns whether no result of a world depends on a random number.
 pub(super) fn may_repeat(setup: &Setup) -> bool {
     let ([volume], [client]) = (setup.volumes.as_slice(), setup.clients.as_slice()) else {
         return false;
@@ -63,7 +64,7 @@ pub(super) fn may_repeat(setup: &Setup) -> bool {
         && later.chain([&volume.pacing]).all(|pacing| costs_the_same(shape, pacing))
 }
 
-/// Whether requests that come one after the other never share a counted I/O, and none is urgent.
+/// Returns whether consecutive requests never share a counted I/O, and none is urgent.
 const fn costs_the_same(shape: &Shape, pacing: &Pacing) -> bool {
     let counting = &pacing.counting;
     let merges = shape.block_bytes >= counting.merge_bytes_min
@@ -71,13 +72,13 @@ const fn costs_the_same(shape: &Shape, pacing: &Pacing) -> bool {
     !merges && !shape.fua
 }
 
-/// A time, counted from another; the end of time is never.
+/// Returns a time relative to `now`; `u64::MAX` stays as it is.
 fn counted_from(now: u64, at: u64) -> u64 {
     if at == u64::MAX { at } else { at.wrapping_sub(now) }
 }
 
 impl<P: Policy> World<P> {
-    /// To be called when a sample was closed: leaps over what follows, if it is known.
+    /// Skips the next samples if they are known. Is called after each sample.
     pub(super) fn leap_if_steady(&mut self) {
         if !self.may_leap {
             return;
@@ -88,11 +89,12 @@ impl<P: Policy> World<P> {
             (Some(before), Some(after)) => self.leap(before, after),
             _ => false,
         };
-        // After a leap the credits are others.
+        // A leap changes the credits.
         self.snapshot = after.filter(|_| !leapt);
     }
 
-    /// Leaps as often over what lay between two snapshots as it is known to come again.
+    /// Skips as many repetitions of the time between two snapshots as are certain. Returns whether
+    /// there were any.
     fn leap(&mut self, before: &Snapshot, after: &Snapshot) -> bool {
         let cycle_ns = after.at - before.at;
         let is_undisturbed = before.horizon >= after.at && cycle_ns == self.sample_ns;
@@ -104,7 +106,7 @@ impl<P: Policy> World<P> {
             if edge > self.now {
                 horizon = horizon.min(edge);
             } else if edge > after.oldest_submitted_at {
-                return false; // some of what is answered next was sent before it
+                return false; // some requests that are answered next were sent before it
             }
         }
         let cycles_max = horizon.saturating_sub(self.now) / cycle_ns;
@@ -136,7 +138,7 @@ impl<P: Policy> World<P> {
         self.volumes.iter().map(|volume| &volume.recorder).chain(of_clients)
     }
 
-    /// Lets all that comes from outside come so much earlier.
+    /// Moves all external events earlier by `leapt_ns`.
     fn bring_nearer(&mut self, leapt_ns: u64) {
         let now = self.now;
         let nearer = |at| brought_nearer(at, now, leapt_ns);
@@ -154,18 +156,20 @@ impl<P: Policy> World<P> {
         self.volumes.iter_mut().for_each(|volume| volume.recorder.bring_nearer(nearer));
     }
 
-    /// Until when nothing comes from outside, at present or later.
+    /// Returns the time of the next external event.
     fn horizon(&self) -> u64 {
         let events = self.events.iter().filter(|(_, event)| !matches!(event, Event::Wake(..)));
         let stops = self.clients.iter().map(|client| client.setup.stop_ns);
         let stops = stops.filter(|stop| *stop > self.now);
-        // Who is to look at the end of a sample would be late for it.
+        // One nanosecond earlier: a wake-up at the end of a sample would be late if a pause began
+        // then.
         let pause = self.poller.next_pause_at().map(|begin| begin.saturating_sub(1));
         let all = events.map(|(at, _)| at).chain(stops).chain(pause).chain([self.end]);
         all.fold(u64::MAX, u64::min)
     }
 
-    /// The state at present; `None` if that is not the end of a sample, or cannot be written down.
+    /// Returns the present state; `None` if this is not the end of a sample, or if the state cannot
+    /// be written down.
     fn take_snapshot(&mut self) -> Option<Snapshot> {
         let (now, client) = (self.now, &self.clients[0]);
         if self.next_sample != now + self.sample_ns || !self.groups.is_empty() {
@@ -195,8 +199,9 @@ impl<P: Policy> World<P> {
         Some(Snapshot { at: now, horizon, oldest_submitted_at, phase, words, counts })
     }
 
-    /// Writes the requests under way, in the order in which they are met; returns when the oldest
-    /// was submitted. A request that is met again, because it is in pieces, is its place.
+    /// Writes the requests in flight, in the order of `handles`. Returns the time at which the
+    /// oldest was submitted. A request in pieces occurs repeatedly; it is written as its first
+    /// place.
     fn write_requests(&self, handles: &[u32], words: &mut Vec<u64>) -> u64 {
         let mut places = vec![None; self.requests.capacity()];
         let mut oldest = self.now;

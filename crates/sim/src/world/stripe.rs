@@ -1,10 +1,10 @@
-//! How a request to a RAID 0 set falls into parts: one for each chunk that it touches.
+//! Splits a request to a RAID 0 set into parts: one for each chunk that it touches.
 
 use crate::scenario::setup::StripeSetup;
 use crate::world::client::Wanted;
 
 impl StripeSetup {
-    /// The first part of a request and its volume; `rest` becomes what follows.
+    /// Returns the first part of a request and its volume, and removes the part from `rest`.
     pub fn first_part(&self, rest: &mut Wanted) -> Option<(u32, Wanted)> {
         if rest.length == 0 {
             return None;
@@ -20,7 +20,7 @@ impl StripeSetup {
         Some((self.volumes[(chunk_number % volumes) as usize], part))
     }
 
-    /// All parts of a request.
+    /// Returns all parts of a request.
     pub fn parts(&self, wanted: &Wanted) -> impl Iterator<Item = (u32, Wanted)> {
         let mut rest = *wanted;
         std::iter::from_fn(move || self.first_part(&mut rest))

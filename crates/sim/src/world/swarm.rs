@@ -1,5 +1,5 @@
-//! Random worlds against every checker: volumes of all kinds, clients, instances and a device,
-//! modified and stalled on the way. A world is decided by its seed alone.
+//! Random worlds under every checker: volumes of all kinds, clients, instances and a device, with
+//! changes and pauses. The seed alone determines a world.
 
 #[cfg(test)]
 mod found;
@@ -20,51 +20,51 @@ use evenkeel_core::units::GIB;
 const NS_PER_MS: u64 = 1_000_000;
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// Reservations take at most so many thousandths of the device's time: what admission sells.
+/// Maximum share of the device's time for reservations, in thousandths: admission sells no more.
 const SOLD_PER_MILLE: u64 = 800;
 
-/// The noise of the device is a part of what was measured as its floor.
+/// Maximum noise of the device, in millionths. The device's measured capacity includes its noise.
 const NOISE_PPM_MAX: u64 = 200_000;
 
-/// The kind of a volume whose latency is promised.
+/// The kind of a volume that has a promised latency.
 const LOG: &str = "log";
 
-/// Of what one request at a time can take of the device, a log has so much reserved.
+/// Reservation of a log, in percent of the rate that one request at a time can reach.
 const LOG_PERCENT: u64 = 120;
 
-/// What became of one world.
+/// The verdict on one world.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Judged {
     /// Its seed.
     pub seed: u64,
-    /// What was in it, in words.
+    /// Description of the world.
     pub world: String,
-    /// Answered requests.
+    /// Number of answered requests.
     pub ios: u64,
-    /// What the checkers found.
+    /// Findings of the checkers.
     pub report: Report,
 }
 
-/// Sums over many worlds.
+/// Sums of many verdicts.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Tally {
-    /// Worlds that were judged.
+    /// Number of worlds that were judged.
     pub worlds: u64,
-    /// Requests answered in them.
+    /// Number of requests answered in them.
     pub ios: u64,
-    /// Occasions judged by each rule, in the order of [`Rule::ALL`].
+    /// Number of occasions that each rule judged, in the order of [`Rule::ALL`].
     pub judged: [u64; Rule::ALL.len()],
-    /// Worlds that did not keep the promise.
+    /// Number of worlds that broke the promise.
     pub failed_worlds: u64,
-    /// The first of them.
+    /// The first of those worlds.
     pub failed: Vec<Judged>,
 }
 
-/// Failed worlds that are kept with all that was found.
+/// Maximum number of failed worlds that are kept with all findings.
 const FAILED_MAX: usize = 100;
 
 impl Tally {
-    /// Counts one more world.
+    /// Adds the verdict on a world.
     pub fn add(&mut self, judged: Judged) {
         self.worlds += 1;
         self.ios += judged.ios;
@@ -83,15 +83,16 @@ impl Tally {
     }
 }
 
-/// Makes the world of a seed, runs it, and has every rule judge it.
+/// Generates the world of a seed, runs it, and judges it by every rule.
 ///
 /// # Errors
-/// When the product does not take what was made: a mistake of the maker.
+/// Returns an error if the product rejects the world: a fault of the generator.
 pub fn judge(seed: u64) -> Result<Judged, NotSimulated> {
     judge_world(&setup(seed), seed)
 }
 
-/// Runs a world, in which the seed decides what clients and device do, and has every rule judge it.
+/// Runs a world, and judges it by every rule. The seed determines the behaviour of clients and
+/// device.
 fn judge_world(setup: &Setup, seed: u64) -> Result<Judged, NotSimulated> {
     let alone = if has_log(setup) { vec![alone(setup, seed)?] } else { Vec::new() };
     let outcome = World::new(setup, seed, Watched::new(setup, &alone)?).run();
@@ -103,12 +104,12 @@ fn judge_world(setup: &Setup, seed: u64) -> Result<Judged, NotSimulated> {
     })
 }
 
-/// Whether the first volume is a log whose latency is promised.
+/// Returns whether the first volume is a log with a promised latency.
 fn has_log(setup: &Setup) -> bool {
     setup.volumes.first().is_some_and(|volume| volume.kind == LOG)
 }
 
-/// The first volume in the same world without its neighbours.
+/// Runs the first volume in the same world without its neighbours.
 fn alone(setup: &Setup, seed: u64) -> Result<Alone, NotSimulated> {
     let clients = setup.clients.iter().take(1).cloned().collect();
     let setup = Setup { clients, ..setup.clone() };
@@ -131,7 +132,7 @@ fn described(setup: &Setup) -> String {
     )
 }
 
-/// The world of a seed.
+/// Returns the world of a seed.
 #[must_use]
 pub fn setup(seed: u64) -> Setup {
     let mut maker = Maker { random: Random::new(seed, u64::MAX) };
@@ -162,7 +163,7 @@ pub fn setup(seed: u64) -> Setup {
         maker.log(&mut volumes[0], &mut clients[0], &device);
     }
     if equal {
-        // Equals that ask for equally much, and for more than there is.
+        // Equal volumes, whose clients ask for the same rate, together for more than there is.
         for client in &mut clients {
             client.shape = Shape { block_bytes: 16 << 10, read_percent: 100, ..client.shape };
             client.shape.sequential = false;
@@ -200,7 +201,8 @@ impl Maker {
         };
         let credit = Some(credit).filter(|_| self.random.one_in(3));
         let bytes_alone = self.random.one_in(8);
-        // No heavier than the fastest of the others.
+        // At most the load of the fastest other volume: 250 MiB/s are 16,000 requests of 16 KiB per
+        // second.
         let rates: &[u64] =
             if bytes_alone { &[4, 25, 125, 250] } else { &[4, 25, 125, 250, 1_000] };
         let bytes_per_second = self.random.among(rates) << 20;
@@ -267,8 +269,8 @@ impl Maker {
         }
     }
 
-    /// Sells four fifths of the device, in uneven parts unless they are equals, each at most what
-    /// its volume may use; what one request at a time can take is left for a log.
+    /// Reserves four fifths of the device, in random parts of at most a volume's rate, or in equal
+    /// parts. What one request at a time can reach stays free for a log.
     fn reserve(&mut self, volumes: &mut [VolumeSetup], device: &DeviceSetup, equal: bool) {
         let count = volumes.len() as u64;
         let reference_ns = device.read.base_ns + 16 * device.read.ns_per_kib;
@@ -277,14 +279,15 @@ impl Maker {
         left -= LOG_PERCENT * NS_PER_S / reference_ns / 100;
         let most_each = left / count / 2;
         for volume in volumes {
-            // Everybody has a hundredth of its limit and at least 20 without asking.
+            // Every volume has a hundredth of its limit, and at least 20 I/Os per second, without a
+            // claim.
             let rate = volume.pacing.operations.map_or(0, |limit| limit.sustained_per_second());
             let most = volume.pacing.operations.map_or(0, |limit| limit.per_second);
             let least = (most / 100).max(20);
             left = left.saturating_sub(least);
             let mut reservation = self.random.below(rate.min(left) + 1);
             let mut weight = Some(1 + u32::try_from(self.random.below(1_000)).unwrap_or(0));
-            // A draw that decides nothing any more: every world stays what its seed has made it.
+            // This draw has no effect. It stays, so that each seed still generates the same world.
             let _ = self.random.one_in(4);
             if equal {
                 (reservation, weight) = (rate.min(most_each), Some(1));
@@ -295,8 +298,8 @@ impl Maker {
         }
     }
 
-    /// A device of which the largest request takes no more, shared by the channels, than a sixth of
-    /// what a small one does: on others a log waits longer for a channel than it is promised.
+    /// Makes the device so fast that the largest request, shared by the channels, takes at most a
+    /// sixth of a small one. On slower ones a log waits longer for a channel than it is promised.
     fn fast(&mut self, device: &mut DeviceSetup) {
         let base_ns = device.read.base_ns;
         let cost = ServiceTime { base_ns, ns_per_kib: base_ns / (40 + self.random.below(100)) };
@@ -308,7 +311,7 @@ impl Maker {
         (device.channels, device.read, device.write) = (Some(channels), cost, cost);
     }
 
-    /// Makes a log of a volume: one small write at a time, all of it reserved.
+    /// Turns a volume into a log: one small write at a time, all of it reserved.
     fn log(&mut self, volume: &mut VolumeSetup, client: &mut ClientSetup, device: &DeviceSetup) {
         let per_second = LOG_PERCENT * NS_PER_S / device.write.ns(16 << 10) / 100;
         LOG.clone_into(&mut volume.kind);
@@ -367,12 +370,12 @@ impl Maker {
                 }
             }
             1 => ChangeKind::Stall(NS_PER_MS + self.random.below(100 * NS_PER_MS)),
-            // What a log is promised holds for as long as its limits are what they were.
+            // A log's promise holds only while its limits do not change.
             _ if volumes[number as usize].kind == LOG => {
                 ChangeKind::Stall(NS_PER_MS + self.random.below(10 * NS_PER_MS))
             }
             _ => {
-                // Without credits that come and go: what they are worth is not this rule's matter.
+                // Only the rate changes; the credits stay as they are.
                 let of = &volumes[number as usize].pacing;
                 let mut pacing = *of;
                 let factor = self.random.among(&[2, 5, 15, 40]);
@@ -400,7 +403,7 @@ impl Maker {
 mod tests {
     use super::*;
 
-    /// As many worlds as a test may take; `evenkeel sim swarm --seeds N` judges more.
+    /// As many worlds as a test has time for; `evenkeel sim swarm --seeds N` judges more.
     #[test]
     fn the_promise_is_kept_in_random_worlds() {
         let mut tally = Tally::default();

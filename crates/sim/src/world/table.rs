@@ -1,16 +1,15 @@
-//! Results as text for people, and as JSON and CSV for programs. The same results are the same
-//! bytes.
+//! Results as text for people, and as JSON and CSV for programs. Equal results are equal bytes.
 
 use super::run::{CaseResults, Results, SubjectResults};
 use crate::check::Check;
 use crate::text::{self, columns, thousands};
 use std::fmt::Write as _;
 
-/// Parts of the run that are shown of a volume at most.
+/// Maximum number of stretches of a run that are shown for a volume.
 const STRETCHES_MAX: usize = 4;
 
 impl Results {
-    /// Tables for a terminal.
+    /// Returns tables for a terminal.
     #[must_use]
     pub fn to_text(&self) -> String {
         let mut out = format!("{}: {}\n", self.scenario, self.title);
@@ -28,7 +27,7 @@ impl Results {
         out
     }
 
-    /// A line each second of each volume and client.
+    /// Returns a line of CSV for each second of each volume and client.
     #[must_use]
     pub fn to_csv(&self) -> String {
         let mut out = String::from(
@@ -44,14 +43,14 @@ impl Results {
         out
     }
 
-    /// Everything as one line of JSON.
+    /// Returns all results as one line of JSON.
     #[must_use]
     pub fn to_json(&self) -> String {
         // Plain numbers and texts always have a JSON form.
         serde_json::to_string(self).unwrap_or_default() + "\n"
     }
 
-    /// The result in one sentence.
+    /// Returns the result in one sentence.
     #[must_use]
     pub fn headline(&self) -> String {
         let failed = self.checks().filter(|(_, check)| !check.pass).count();
@@ -65,7 +64,7 @@ impl Results {
         }
     }
 
-    /// Every expectation with the run that it is of; comparisons between runs are the last.
+    /// Returns every expectation and the name of its run. Comparisons between runs are the last.
     pub fn checks(&self) -> impl Iterator<Item = (&str, &Check)> {
         let of_cases =
             self.cases.iter().flat_map(|case| case.checks.iter().map(|c| (case.label.as_str(), c)));
@@ -125,13 +124,13 @@ impl SubjectResults {
         ]
     }
 
-    /// The rate over time in words: `3,000 for 2,000 s, then 300 for 400 s`.
+    /// Returns the rate over time in words: `3,000 for 2,000 s, then 300 for 400 s`.
     fn course(&self, sample_s: u64) -> String {
         let mut stretches = stretches(&self.completed);
         let mut lengths: Vec<usize> = stretches.iter().map(|stretch| stretch.samples).collect();
         lengths.sort_unstable_by(|a, b| b.cmp(a));
         let worth = lengths.get(STRETCHES_MAX - 1).copied().unwrap_or(0);
-        // What takes a hundredth of the run is not worth a word.
+        // A stretch shorter than a hundredth of the run is left out.
         let worth = worth.max(self.completed.len() / 100);
         stretches.retain(|stretch| stretch.samples >= worth);
         stretches.dedup_by(|later, earlier| {
@@ -168,7 +167,7 @@ impl SubjectResults {
     }
 }
 
-/// A part of the run in which the rate hardly changes.
+/// A stretch of the run in which the rate hardly changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Stretch {
     samples: usize,
@@ -180,7 +179,8 @@ impl Stretch {
         self.ios as f64 / self.samples as f64
     }
 
-    /// Whether a rate differs by no more than a twentieth, or what chance makes of counts.
+    /// Returns whether a rate differs by no more than a twentieth, or than the random variation of
+    /// counts.
     fn is_like(&self, count: f64) -> bool {
         let mean = self.mean();
         (count - mean).abs() <= (mean * 0.05).max(3.0 * mean.sqrt()).max(3.0)

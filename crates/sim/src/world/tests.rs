@@ -1,4 +1,4 @@
-//! The world against what can be worked out by hand.
+//! The world, compared with figures that are calculated by hand.
 
 use super::*;
 use crate::scenario::program::{Program, ProgramSetup};
@@ -67,7 +67,7 @@ fn completed(outcome: &Outcome<Product>, volume: usize) -> Vec<u64> {
     outcome.volumes[volume].samples.iter().map(|sample| sample.completed).collect()
 }
 
-/// Each of the requests under way ends every 100 us, from the first on.
+/// Each request in flight completes after 100 us, and the next one follows at once.
 #[test]
 fn a_closed_loop_on_an_ideal_device_is_its_depth_by_its_latency() {
     for (threads, depth) in [(1, 1), (3, 7), (1, 100)] {
@@ -81,7 +81,7 @@ fn a_closed_loop_on_an_ideal_device_is_its_depth_by_its_latency() {
     }
 }
 
-/// Little's law: what waits for tokens waits for depth / rate.
+/// Little's law: a request that waits for tokens waits for depth / rate.
 #[test]
 fn a_limited_volume_has_its_rate_and_the_latency_that_follows() {
     let one = setup(4, vec![volume(Some(1_000))], vec![client(Target::Volume(0), 1, 32)]);
@@ -97,10 +97,10 @@ fn a_limited_volume_has_its_rate_and_the_latency_that_follows() {
 fn clients_think_arrive_and_come_back() {
     let base = client(Target::Volume(0), 1, 1);
     let loads = [
-        // A round is 100 us at the device and 900 us of thought.
+        // A round is 100 us at the device and a pause of 900 us.
         (Load::Closed { threads: 2, depth: 2, think: Think::Constant(900_000) }, 4_000),
         (Load::Open { per_second: 700, poisson: false }, 700 - 1),
-        // 2 ms at the device, ten times; the one that starts with the second ends after it.
+        // 2 ms at the device, ten times. The batch that starts with the second ends after it.
         (
             Load::Job {
                 every_ns: 100_000_000,
@@ -144,8 +144,8 @@ fn jobs_start_in_time_or_at_once_when_late() {
     assert!(long.windows(2).all(|two| two[0].started_ns + two[0].took_ns == two[1].started_ns));
 }
 
-/// Distances of the starts are random, the first of them before the first batch; of what is late
-/// the next comes at once.
+/// The distances of starts are random, and the first one precedes the first batch. A batch that is
+/// late starts as soon as its predecessor ends.
 #[test]
 fn jobs_at_random_times_start_as_often_on_average() {
     let batches = |ios, seed| {
@@ -164,7 +164,7 @@ fn jobs_at_random_times_start_as_often_on_average() {
     assert!(long.windows(2).any(|two| two[0].started_ns + two[0].took_ns == two[1].started_ns));
 }
 
-/// Nothing stands in for a page cache, and nothing is reported of what would have used it.
+/// There is no substitute for a page cache. A client that needs one reports nothing.
 #[test]
 fn what_a_page_cache_answers_is_not_simulated() {
     let load =
@@ -178,7 +178,7 @@ fn what_a_page_cache_answers_is_not_simulated() {
     assert!(outcome.clients[1].batches.is_empty());
 }
 
-/// Ten requests of 100 us with nine pauses between them; none before the next batch.
+/// Ten requests of 100 us with nine pauses between them, and none before the next batch.
 #[test]
 fn a_job_may_pause_between_its_requests() {
     let think = Think::Constant(400_000);
@@ -267,8 +267,8 @@ fn the_same_seed_is_the_same_run() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
-    /// Requests are neither lost nor made: at every moment each is answered, refused for now,
-    /// waiting in the scheduler, or at the device.
+    /// Requests are neither lost nor created: at every moment each one is answered, refused for
+    /// now, waiting in the scheduler, or at the device.
     #[test]
     fn requests_are_conserved(
         limits in prop::collection::vec(prop::option::of(50_u64..50_000), 1..4),
@@ -302,7 +302,7 @@ proptest! {
         }
     }
 
-    /// Parts lie side by side, cover the request, and never cross a chunk's border.
+    /// Parts are adjacent, cover the request, and never cross the border of a chunk.
     #[test]
     fn parts_of_a_striped_request_are_the_request(
         volumes in 1_u32..12, chunk_kib in 1_u32..300, offset in 0_u64..1 << 40,

@@ -1,4 +1,4 @@
-//! The product under the checkers: reports everything that happens to it to them.
+//! The product under the checkers, which get a report of every event.
 
 use super::policy::{Dispatch, Policy, Request};
 use super::product::{NotSimulated, Product, instance_pacing};
@@ -16,15 +16,15 @@ use evenkeel_core::request::Operation;
 use evenkeel_core::time::{Duration, Instant};
 use std::collections::{BTreeMap, VecDeque};
 
-/// Nothing that its volume's own limits let pass waits longer than this.
+/// Maximum wait of a request that its volume's own limits let pass.
 const WAIT_MAX_NS: u64 = 2_000_000_000;
 
-/// A request of this size is what reservations are counted in.
+/// Size of the requests in which reservations are counted.
 const REFERENCE_BYTES: u32 = 16 << 10;
 
-/// A tag is counted in whole nanoseconds and a timer goes off in its own time: what a reservation
-/// covers may be so much early or late. A promise that is kept is far closer, one that is broken is
-/// broken by more and more.
+/// Maximum time by which the dispatches that a reservation covers may be early or late. Tags are
+/// whole nanoseconds and timers have a time of their own. A promise that is kept is far closer; the
+/// error of a broken one grows.
 const BASE_SLACK_NS: u64 = 1_000_000;
 
 /// A request that is not answered.
@@ -42,30 +42,30 @@ struct Open {
 pub(super) struct Watched {
     product: Product,
     checkers: Checkers,
-    /// What is promised for each volume, and how its requests count.
+    /// Each volume's promise, and the counter of its requests.
     volumes: Vec<(VolumePromise, Counter)>,
     instances: u32,
-    /// What each volume has reserved, by its own choice.
+    /// The reservation that each volume asked for.
     reserved: Vec<u64>,
-    /// Dispatches that are reported and not collected yet: all went at once.
+    /// Dispatches that are reported and not collected yet. All were dispatched at once.
     output: VecDeque<Dispatch>,
-    /// By handle.
+    /// Requests that are not answered, by handle.
     open: Vec<Open>,
-    /// When nothing is done, and by whom, in order; reported just before.
+    /// Pauses: start, end and cause, in order. Each is reported just before the next event.
     stalls: Vec<(u64, u64, Cause)>,
     next_stall: usize,
-    /// What the pieces on the device were worth, by ticket.
+    /// Device time of the pieces at the device, by ticket.
     on_device: BTreeMap<u64, u64>,
-    /// The window as it was reported last.
+    /// The window that was reported last, in nanoseconds.
     window_ns: Option<u64>,
 }
 
 impl Watched {
-    /// The product with everything in a setup, and what that promises; beside it what is known of
-    /// volumes that were alone.
+    /// Creates the product with everything in a setup and its promises, and the records of volumes
+    /// that ran alone.
     ///
     /// # Errors
-    /// When the product does not take the setup.
+    /// Returns an error if the product rejects the setup.
     pub(super) fn new(setup: &Setup, alone: &[Alone]) -> Result<Self, NotSimulated> {
         let product = Product::new(setup)?;
         let work = work(&setup.device);
@@ -105,7 +105,7 @@ impl Watched {
         Ok(watched)
     }
 
-    /// What the checkers found.
+    /// Returns the findings of the checkers.
     pub(super) fn finish(self) -> Report {
         self.checkers.finish()
     }
@@ -190,10 +190,10 @@ impl Watched {
     }
 }
 
-/// When nothing is done: pauses of the server, and of the device.
+/// Returns the pauses of the server and of the device, in order.
 fn stalls(setup: &Setup) -> Vec<(u64, u64, Cause)> {
     let ours = setup.poller.pauses.iter().map(|(from, length)| (*from, from + length, Cause::Ours));
-    // A pause that comes while the device stands still begins when that one ends.
+    // A pause that begins during another one of the device starts when that one ends.
     let mut end = 0;
     let of_device = setup.changes.iter().filter_map(|change| match change.kind {
         ChangeKind::Stall(length) => {
@@ -208,7 +208,7 @@ fn stalls(setup: &Setup) -> Vec<(u64, u64, Cause)> {
     stalls
 }
 
-/// What the device does, if the scheduler knows of it.
+/// Returns the work of the device, if the scheduler knows of it.
 fn work(device: &DeviceSetup) -> Option<DeviceWork> {
     let window = device.window?;
     let channels = u64::from(device.channels.unwrap_or(u32::MAX));
@@ -220,7 +220,7 @@ fn work(device: &DeviceSetup) -> Option<DeviceWork> {
     Some(DeviceWork { channels, slots_max, read: kind(device.read), write: kind(device.write) })
 }
 
-/// What a volume is promised: its limits; and on a device that others use, its reservation.
+/// Returns the promise of a volume: its limits, and on a shared device its reservation.
 fn promise(volume: &VolumeSetup, work: Option<&DeviceWork>) -> VolumePromise {
     let promise = VolumePromise::from_pacing(&volume.pacing, volume.balances);
     let rate = volume.pacing.operations.map(|limit| limit.per_second);
@@ -237,8 +237,8 @@ fn reserved(volume: &VolumeSetup) -> u64 {
     volume.share.map_or(0, |share| share.reservation_per_second)
 }
 
-/// What even a volume that has reserved nothing is sure of: a hundredth of its limit and at least
-/// 20 I/Os a second, as far as its limit allows.
+/// Returns the rate of a volume without a reservation: a hundredth of its limit and at least 20
+/// I/Os per second, but no more than its limit.
 fn least(pacing: &Pacing) -> u64 {
     let rate = pacing.operations.map(|limit| limit.per_second);
     (rate.unwrap_or(0) / 100).max(20).min(rate.unwrap_or(u64::MAX))
@@ -255,7 +255,7 @@ const fn direction(operation: Operation) -> Direction {
 impl Policy for Watched {
     fn submit(&mut self, now: Instant, request: &Request) -> bool {
         let Request { volume, operation, offset, length, handle, .. } = *request;
-        // A number of no instance has no limits.
+        // A number without an instance has no limits.
         let instance = self.volumes[volume as usize].0.instance.unwrap_or(self.instances);
         let direction = direction(operation);
         let place = handle as usize;

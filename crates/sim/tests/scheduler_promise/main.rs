@@ -1,9 +1,9 @@
-//! The scheduler itself under the checkers: a small closed loop of random clients, with everything
-//! that happens to a server thrown in: volumes come, go, move and are modified, requests are
-//! cancelled, polls are late, the clock steps back.
+//! The scheduler itself under the checkers: a small closed loop of random clients, with random
+//! events of a server: volumes are added, removed, moved and modified, requests are cancelled,
+//! polls are late, the clock steps back.
 //!
-//! A run is decided by its seed: `EVENKEEL_SEED=<n>` repeats one, and a failure prints the command.
-//! `cargo x fuzz scheduler 1000` makes so many runs.
+//! The seed determines a run: `EVENKEEL_SEED=<n>` repeats one, and a failure prints the command.
+//! `cargo x fuzz scheduler 1000` makes 1,000 runs.
 
 #![allow(clippy::unwrap_used)] // a test may fail by unwrapping, in its helpers too
 
@@ -15,7 +15,7 @@ use self::world::{NS_PER_S, Sabotage, World};
 
 mod world;
 
-/// The seeds to run: the one that is given, or the first few.
+/// Returns the seeds to run: the given one, or the first few.
 fn seeds() -> Vec<u64> {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
     let runs = number("EVENKEEL_FUZZ_CASES").unwrap_or(12);
@@ -38,7 +38,7 @@ fn the_scheduler_keeps_its_promise_whatever_happens() {
         }
     }
     if std::env::var_os("EVENKEEL_SEED").is_some() {
-        return; // one seed need not meet everything
+        return; // one seed need not reach every rule
     }
     for rule in [
         Rule::Ceiling,

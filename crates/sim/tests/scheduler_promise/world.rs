@@ -1,4 +1,4 @@
-//! One scheduler, its volumes with a client each, a device that takes its time, and the checkers.
+//! One scheduler, its volumes with a client each, a device with service times, and the checkers.
 
 use std::collections::BTreeMap;
 
@@ -20,33 +20,33 @@ use evenkeel_sim::oracle::{
 
 const NS_PER_MS: u64 = 1_000_000;
 pub const NS_PER_S: u64 = 1_000_000_000;
-/// A poll that is later than this is reported as a stall of ours.
+/// A poll that is later than this is reported as a stall of the server.
 const LATE_REPORTED_NS: u64 = 500_000;
 
-/// What is done wrong on purpose, to see that it is noticed.
+/// An intended fault, which a rule must find.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sabotage {
     None,
-    /// A dispatch is passed on twice.
+    /// A dispatch is given to the device twice.
     DispatchTwice,
     /// A completion is lost.
     LoseCompletion,
-    /// The scheduler is given a rate of one in a thousand more than was promised.
+    /// The scheduler has a rate that is a thousandth higher than promised.
     FasterRate,
-    /// A modification replaces the volume by a new one, with all it may save.
+    /// A modification replaces the volume by a new one, with everything saved that it may save.
     RefillAtModify,
-    /// Polls are late by 20 ms and nobody says so.
+    /// Polls are late by 20 ms without a report.
     SecretlyLate,
 }
 
-/// One volume with its client, which keeps so many requests in flight.
+/// One volume with its client, which keeps a number of requests in flight.
 struct ClientVolume {
     index: VolumeIndex,
     pacing: Pacing,
     claim: Claim,
     instance: Option<InstanceIndex>,
     counter: Counter,
-    /// Counted I/Os so far.
+    /// Number of counted I/Os so far.
     operations: u64,
     lengths: [u32; 2],
     sequential: bool,
@@ -54,9 +54,9 @@ struct ClientVolume {
     next_handle: u32,
     /// Requests that are not answered, by handle.
     open: BTreeMap<u32, Open>,
-    /// Requests that did not fit into the queue.
+    /// Number of requests that wait because the queue was full.
     held_back: u32,
-    /// When it may next be refused to: a client that is refused waits for a dispatch.
+    /// Whether its last request was refused; its client then waits for a dispatch.
     full: bool,
 }
 
@@ -76,14 +76,14 @@ pub struct World {
     scheduler: Scheduler,
     checkers: Checkers,
     timeline: Timeline<OnDevice>,
-    /// By the checkers' number.
+    /// The volumes by the checkers' number.
     volumes: BTreeMap<u32, ClientVolume>,
     numbers: BTreeMap<VolumeIndex, u32>,
     next_number: u32,
     sabotage: Sabotage,
-    /// What is dispatched once more on purpose.
+    /// The dispatch that is repeated as a fault.
     twice: Option<scheduler::Dispatch>,
-    /// What the volumes share; nothing in half of the worlds.
+    /// The device and the client host that volumes share; `None` in half of the worlds.
     shared: Option<(DeviceIndex, InstanceIndex)>,
     window_ns: Option<u64>,
 }
@@ -98,19 +98,19 @@ pub struct OnDevice {
     cost_ns: u64,
 }
 
-/// Requests that the shared device works on at once, and what each of them is said to take.
+/// Number of channels of the shared device, and modelled time of each request on one.
 const CHANNELS: u32 = 64;
 const REQUEST_NS: u64 = 60_000;
 const BYTE_PS: u32 = 100;
 
-/// I/Os a second of the shared client host.
+/// Limit of the shared client host, in I/Os per second.
 const HOST_IOPS: u64 = 6_000;
 
-/// Nobody who reserves a part of what he may use reserves less than this.
+/// Minimum reservation, in I/Os per second, of a volume whose limits allow as much.
 const RESERVED_MIN: u64 = 20;
 
 impl World {
-    /// A world of its own for each seed; the even ones have a device and a client host to share.
+    /// Creates the world of a seed. Even seeds have a shared device and a shared client host.
     pub fn new(seed: u64, sabotage: Sabotage) -> Self {
         let mut system = System::default();
         system.bounds.answer_ns = Some(NS_PER_S);
@@ -140,7 +140,7 @@ impl World {
         }
         while self.step(Instant::from_ns(length_ns)) {
             if self.rng.one_in(500) {
-                // A clock that steps back, once the scheduler knows the present time.
+                // The clock steps back, after the scheduler got the present time.
                 self.scheduler.poll(self.timeline.now());
                 let back = self.rng.below(self.timeline.now().ns.min(NS_PER_S) + 1);
                 self.scheduler.poll(Instant::from_ns(self.timeline.now().ns - back));
@@ -197,7 +197,7 @@ impl World {
         self.dispatch();
     }
 
-    /// Gives a volume its part of what is shared.
+    /// Gives a volume its claim on the shared device, and maybe on the shared host.
     fn claim(&mut self, index: VolumeIndex, pacing: &Pacing) -> (Claim, Option<InstanceIndex>) {
         let Some((device, instance)) = self.shared else { return (Claim::NONE, None) };
         let rate = pacing.operations.map_or(0, |limit| limit.per_second);
@@ -365,7 +365,7 @@ impl World {
         })
     }
 
-    /// Something that happens to a server now and then.
+    /// An occasional event of a server.
     fn mishap(&mut self) {
         let numbers: Vec<u32> = self.volumes.keys().copied().collect();
         let Some(number) = (!numbers.is_empty()).then(|| self.rng.among(&numbers)) else { return };
@@ -424,7 +424,7 @@ impl World {
         }
     }
 
-    /// Takes a volume out and puts it in again: nobody may notice, but for what waited.
+    /// Exports a volume and imports it again. Only its waiting requests may be affected.
     fn moved(&mut self, number: u32) {
         let (index, instance) = (self.volumes[&number].index, self.volumes[&number].instance);
         let pacing = self.volumes[&number].pacing;
@@ -461,11 +461,11 @@ impl World {
         self.scheduler.set_balances(self.timeline.now(), index, balances);
     }
 
-    /// Asks the scheduler what it thinks of itself.
+    /// Reports the scheduler's queue and balances of a volume, and checks its count of I/Os.
     fn sample(&mut self, number: u32) {
         let index = self.volumes[&number].index;
         let counters = self.scheduler.counters(index);
-        // Counted twice, by two statements of the rule.
+        // Counted by two independent statements of the rule.
         if self.sabotage == Sabotage::None {
             assert_eq!(counters.operations, self.volumes[&number].operations, "volume {number}");
         }
@@ -498,7 +498,8 @@ impl ClosedLoop for World {
         self.scheduler.poll(now);
     }
 
-    /// Once the scheduler has given out all, clients send what they held back.
+    /// Returns the next dispatch. After the last one, clients send the requests that they held
+    /// back.
     fn poll_output(&mut self, _: Instant) -> Option<OnDevice> {
         loop {
             if let Some(dispatch) = self.twice.take().or_else(|| self.scheduler.poll_output()) {
@@ -528,7 +529,7 @@ impl ClosedLoop for World {
         let OnDevice { number, handle, length, ticket, cost_ns } = piece;
         let lost = self.sabotage == Sabotage::LoseCompletion && self.rng.one_in(1_000);
         let mut last = false;
-        // Its volume may have gone meanwhile: the device is done with it all the same.
+        // The volume may be removed already. The device completes the piece all the same.
         if let Some(volume) = self.volumes.get_mut(&number)
             && let Some(open) = volume.open.get_mut(&handle)
         {
@@ -553,7 +554,7 @@ impl ClosedLoop for World {
         self.scheduler.complete(now, ticket);
     }
 
-    /// Wakes up on time, or a little late, or much too late, which is reported.
+    /// Wakes up on time, slightly late, or very late, which is reported.
     fn wake(&mut self, at: Instant) -> Instant {
         let late_ns = match self.rng.below(3_000) {
             0 => NS_PER_MS + self.rng.below(60 * NS_PER_MS),
@@ -570,13 +571,13 @@ impl ClosedLoop for World {
     }
 }
 
-/// What the scheduler knows of the shared device.
+/// Returns the scheduler's model of the shared device.
 fn model() -> DeviceModel {
     let cost = OperationCost { base: Duration::from_ns(REQUEST_NS), byte_ps: BYTE_PS };
     DeviceModel { channels: CHANNELS, read: cost, write: cost, window: Window::Slots(CHANNELS + 2) }
 }
 
-/// Adds a device and a client host, and promises what they do.
+/// Adds a device and a client host, and their promises.
 fn share(scheduler: &mut Scheduler, system: &mut System) -> (DeviceIndex, InstanceIndex) {
     let device = scheduler.add_device(Instant::ZERO, &model()).unwrap();
     let operations = Some(Limit { per_second: HOST_IOPS, credit: None });
@@ -592,7 +593,7 @@ fn share(scheduler: &mut Scheduler, system: &mut System) -> (DeviceIndex, Instan
     (device, host)
 }
 
-/// The checkers' number of a client host; one that has no limits is none of theirs.
+/// Returns the checkers' number of a client host, or a number without limits.
 fn host(instance: Option<InstanceIndex>) -> u32 {
     if instance.is_some() { 0 } else { u32::MAX }
 }

@@ -13,11 +13,11 @@ use crate::world::{Client, KIB, LOG_WRITE, NS_PER_S, WRITE, World, at, device, l
 
 const SLOTS: Window = Window::Slots(34);
 
-/// 16 KiB reads a second that the device of [`device`] gives in all.
+/// Total capacity of the device of [`device`], in 16 KiB reads per second.
 const CAPACITY: u64 = 219_877;
 
-/// 18: volumes that together have reserved four fifths of the device get what they have reserved in
-/// every tenth of a second, whatever ten neighbours of eight times the weight do.
+/// 18: volumes that together reserve four fifths of the device get their reservations in every
+/// tenth of a second, whatever ten neighbours of eight times the weight do.
 #[test]
 fn p18_reservations_hold_under_overload() {
     let each = CAPACITY * 8 / 10 / 40;
@@ -38,9 +38,9 @@ fn p18_reservations_hold_under_overload() {
     assert!(counters.by_weight > 0, "what is left goes to the others too");
 }
 
-/// 18: a reservation is used up by what its requests cost by the model: volumes get what they have
-/// reserved, also when writes take twice as long as the model says, as long as the device has the
-/// time for it; neighbours of a hundred times the weight get what is left.
+/// 18: a reservation is charged the modelled cost of its requests. Volumes get their reservations
+/// even if writes take twice the modelled time, as long as the device has time for it. Neighbours
+/// of a hundred times the weight get the rest.
 #[test]
 fn p18_reservations_hold_where_writes_take_longer_than_the_model_says() {
     let each = CAPACITY * 4 / 10 / 40;
@@ -72,8 +72,8 @@ fn p18_reservations_hold_where_writes_take_longer_than_the_model_says() {
     assert!(left > CAPACITY / 10, "{left} of the neighbours'");
 }
 
-/// 19: what reservations leave is shared by weight: equal weights equally, and by device time, so
-/// a volume that sends larger requests gets no more of it.
+/// 19: the rest beside reservations is shared by weight: equal weights equally, and by device time,
+/// so a volume with larger requests gets no more of it.
 #[test]
 fn p19_weights_share_the_rest() {
     let mut clients = vec![Client::greedy(32, 16 * KIB); 8];
@@ -92,14 +92,14 @@ fn p19_weights_share_the_rest() {
     let shares: Vec<f64> = (0..8).map(time).collect();
     let least = shares.iter().copied().fold(f64::MAX, f64::min);
     let most = shares.iter().copied().fold(0.0, f64::max);
-    // A reservation of 20 a second, which nobody is without, comes in addition.
+    // The minimum reservation of 20 I/Os per second, which every volume has, is added to it.
     assert!(least / most >= 0.99, "{shares:?}");
 }
 
-/// 21: as long as somebody's reservation is due, nothing goes by weight: base before burst.
+/// 21: while a volume's reservation is due, no dispatch is by weight: base before burst.
 #[test]
 fn p21_base_goes_before_burst() {
-    // Baselines are reserved; credits let every volume ask for ten times as much.
+    // Baselines are reserved. With credits every volume may ask for ten times as much.
     let burst = |baseline: u64| {
         let credit = Some(CreditLimit { refill_per_second: baseline, capacity: 1 << 40 });
         let mut client = Client::greedy(64, 16 * KIB).reserved(u32::try_from(baseline).unwrap());
@@ -132,7 +132,7 @@ fn a_log_writer_keeps_its_latency_beside_a_neighbour_that_saturates_the_device()
         world.run_until(3 * NS_PER_S);
         (world.percentile(0, 990), world.latencies[0].len())
     };
-    // Of these seeds the worst is 264 us beside and 175 us alone: 1.51. Promised is 2.
+    // The worst of these seeds is 264 us with a neighbour and 175 us alone: 1.51. The promise is 2.
     for seed in 0..8 {
         let (alone, _) = p99(&[log], seed);
         let (beside, served) = p99(&[log, Client::greedy(120, 256 * KIB)], seed);
@@ -141,9 +141,9 @@ fn a_log_writer_keeps_its_latency_beside_a_neighbour_that_saturates_the_device()
     }
 }
 
-/// 12 and 18: half of a device of four channels, and a window that others found to be narrow: one
-/// large request takes longer than all of it. It goes all the same, as soon as a channel is free,
-/// and those who have reserved three quarters of two channels do not wait for it.
+/// 12 and 18: half of a device of four channels, with a window that other cores found to be narrow:
+/// one large request takes longer than the whole window. It is dispatched all the same, as soon as
+/// a channel is free, and volumes that reserve three quarters of two channels do not wait for it.
 #[test]
 fn p12_p18_a_request_larger_than_the_window_neither_starves_nor_stops_the_others() {
     let cost = OperationCost { base: Duration::from_us(200), byte_ps: 20_000 };
@@ -162,13 +162,15 @@ fn p12_p18_a_request_larger_than_the_window_neither_starves_nor_stops_the_others
             assert!(count >= 693, "volume {volume}: {count} in second {second}");
         }
     }
-    // What is left of two channels are 3,787 less 2,800 of 528 us a second: 95 of 5.44 ms.
+    // Two channels have 3,787 requests of 528 us per second, less 2,800 reserved ones: as much as
+    // 95 of 5.44 ms.
     let large = world.count(4, NS_PER_S..4 * NS_PER_S) / 3;
     assert!(large >= 90, "{large}");
 }
 
-/// 20: on few channels the last one is kept free of large requests while urgent ones come, so that
-/// these do not wait for one: a large one takes 5.4 ms there, a small one half a millisecond.
+/// 20: with few channels the last one is kept free of large requests while urgent ones arrive, so
+/// that they do not wait for a large one. There a large one takes 5.4 ms, a small one half a
+/// millisecond.
 #[test]
 fn p20_an_urgent_request_finds_a_channel_free() {
     let cost = OperationCost { base: Duration::from_us(200), byte_ps: 20_000 };
@@ -188,12 +190,12 @@ fn p20_an_urgent_request_finds_a_channel_free() {
     let (alone, _) = p99(&[log]);
     let (beside, large) = p99(&[log, Client::greedy(64, 256 * KIB)]);
     assert!(beside <= 2 * alone, "p99 {beside} ns beside, {alone} ns alone");
-    // Half of the channels, if not three of the four, are the large ones'.
+    // The large requests have at least half of the channels, if not three of the four.
     assert!(large >= 2 * 170, "{large}");
 }
 
-/// 20: the urgent class is no way around anything: it has its own bound, and the volume's limits
-/// hold for it.
+/// 20: the urgent class does not bypass limits: it has a bound of its own, and the volume's limits
+/// apply to it.
 #[test]
 fn p20_urgent_requests_are_bounded() {
     let mut log = Client::greedy(1, 4 * KIB).limited(20_000).reserved(1_000);
@@ -204,14 +206,14 @@ fn p20_urgent_requests_are_bounded() {
     let reserved = world.going.iter().filter(|going| {
         going.volume == 0 && going.reason == DispatchReason::Reserved && going.at >= NS_PER_S
     });
-    // In units of 16 KiB reads: 96 us of 145 us each.
+    // In units of 16 KiB reads: 96 us of 145 us for each.
     let reserved = reserved.count();
     assert!(reserved <= 2 * (1_600 + 60), "{reserved}");
 }
 
-/// 28: a device that stood still for up to 100 ms costs a volume nothing: within a second from the
-/// start of the stall it has had 99 % of what it is provisioned, and never more than it should
-/// have had by then.
+/// 28: a pause of the device of up to 100 ms costs a volume nothing: within a second from the start
+/// of the pause it gets 99 % of its provisioned I/Os, and never more than it should have had by
+/// then.
 #[test]
 fn p28_a_stalled_device_is_made_up_for() {
     for stall_ms in [1, 5, 20, 60, 100] {
@@ -232,7 +234,7 @@ fn p28_a_stalled_device_is_made_up_for() {
     }
 }
 
-/// 28: the same for a pause of our own, in which nobody polled.
+/// 28: a pause of the server, in which it does not poll, costs a volume nothing either.
 #[test]
 fn p28_a_pause_of_the_server_is_made_up_for() {
     for pause_ms in [1, 5, 20, 100] {
@@ -249,8 +251,8 @@ fn p28_a_pause_of_the_server_is_made_up_for() {
     }
 }
 
-/// 28: of a time in which others had the device, only what was reserved is made up for: the rest of
-/// its limit was never promised to the volume.
+/// 28: of time in which other volumes had the device, only the reservation is made up for. The rest
+/// of the volume's limit was not promised.
 #[test]
 fn p28_what_was_not_reserved_is_not_made_up_for() {
     let client = Client::greedy(400, 16 * KIB).limited(2_000).reserved(400);
@@ -266,8 +268,8 @@ fn p28_what_was_not_reserved_is_not_made_up_for() {
     assert!(after <= 2_000 + 101, "{after}");
 }
 
-/// A tenant who is idle saves its tolerance and nothing else: no delay is made up for that was not
-/// ours.
+/// 28: an idle volume saves its tolerance and nothing else. Only delays that the server caused are
+/// made up for.
 #[test]
 fn p28_idleness_is_not_made_up_for() {
     let client = Client { depth: 0, ..Client::greedy(0, 16 * KIB).limited(1_000) };
@@ -281,8 +283,8 @@ fn p28_idleness_is_not_made_up_for() {
     assert!((549..=551).contains(&served), "{served}");
 }
 
-/// 25: every request goes once; the window is empty when everything is done, and made-up or
-/// repeated completions change nothing.
+/// 25: every request is dispatched once. The window is empty after the last completion, and
+/// invented or repeated completions change nothing.
 #[test]
 fn p25_completions_are_counted_once() {
     let client = Client::greedy(0, 256 * KIB);
@@ -299,7 +301,8 @@ fn p25_completions_are_counted_once() {
         tickets.push(dispatch.ticket);
         last += u32::from(dispatch.last);
         let counters = world.scheduler.device_counters(name);
-        // As many as there are slots of the dearest, which takes longer than a channel's part.
+        // As many as there are slots of the dearest request, which takes longer than a channel's
+        // part.
         let dearest_ns = device(SLOTS).read.ns(256 * KIB);
         let most_ns = counters.window_slots * dearest_ns;
         assert!(counters.in_flight_ns <= most_ns, "{counters:?}");
@@ -332,8 +335,8 @@ fn p25_completions_are_counted_once() {
     assert_eq!(world.scheduler.counters(volume).in_flight, 0);
 }
 
-/// 27: every nanosecond in which a volume with requests waiting dispatched nothing is somebody's:
-/// a limit's, the instance's, the device's, or our lateness.
+/// 27: every nanosecond in which a volume with waiting requests dispatched nothing is attributed to
+/// a limit, the instance, the device, or the server's lateness.
 #[test]
 fn p27_the_time_a_volume_waits_is_accounted_for() {
     let clients = [
@@ -361,7 +364,7 @@ fn p27_the_time_a_volume_waits_is_accounted_for() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// 1, 13, 12: limits hold at a device too, whatever the neighbours do, and nobody starves.
+    /// 1, 13, 12: limits hold on a device, too, whatever the neighbours do, and no volume starves.
     #[test]
     fn p12_p13_limits_and_the_window_hold_at_once(
         volumes in prop::collection::vec(
@@ -389,7 +392,7 @@ proptest! {
                 .collect();
             few |= times.len() < 5;
             let Some(Limit { per_second, .. }) = client.pacing.operations else { continue };
-            // Any window that ends with an I/O; 250 ms may be made up for.
+            // Any window that ends with an I/O. Up to 250 ms may be made up for.
             let catch_up = world.scheduler.counters(world.volumes[volume]).catch_up.ns;
             for (first, start) in times.iter().enumerate().step_by(7) {
                 for (last, end) in times.iter().enumerate().skip(first).step_by(11) {
@@ -400,8 +403,8 @@ proptest! {
             }
         }
         if few {
-            // The least reservation is 20 I/Os of 16 KiB a second: of 256 KiB that is one or two in
-            // half a second, and fewer where more is reserved than the device has.
+            // The minimum reservation is 20 I/Os of 16 KiB per second. That is one or two of 256
+            // KiB in half a second, and fewer if more is reserved than the device has.
             world.run_until(10 * NS_PER_S);
             for volume in 0..clients.len() {
                 let served = world.count(volume, 0..10 * NS_PER_S);
@@ -411,8 +414,9 @@ proptest! {
     }
 }
 
-/// What the property above found when it asked for five I/Os in half a second of everybody: large
-/// I/Os behind the least reservation, on a device of which more is reserved than there is.
+/// A case of the property above that failed when the property asked for five I/Os in half a second
+/// of each volume: large I/Os with the minimum reservation, on a device with more reservations than
+/// capacity.
 #[test]
 fn p12_the_least_reservation_is_kept_in_large_requests() {
     let client = |depth, length, reserved| Client::greedy(depth, length).reserved(reserved);
@@ -430,7 +434,7 @@ fn p12_the_least_reservation_is_kept_in_large_requests() {
     assert!((25..=50).contains(&served), "{served}");
 }
 
-/// 16, 24: a volume that gets a claim, another one, and none again keeps its limits throughout.
+/// 16, 24: a volume that gets a claim, another one, and none again keeps its limits all the time.
 #[test]
 fn p16_claims_come_and_go_without_a_gain() {
     let client = Client::greedy(32, 16 * KIB).limited(1_000);
@@ -449,8 +453,8 @@ fn p16_claims_come_and_go_without_a_gain() {
     assert!((1_998..=2_051).contains(&served), "{served}");
 }
 
-/// 12: what is sold by throughput is sure in bytes: an st1 of 40 MiB/s and a gp3 of 125 MiB/s, in
-/// large requests, beside a neighbour that takes whatever it gets.
+/// 12: a reservation of throughput is kept in bytes: an st1 of 40 MiB/s and a gp3 of 125 MiB/s,
+/// with large requests, beside a neighbour without a limit.
 #[test]
 fn p12_a_reservation_of_throughput_is_kept_in_bytes() {
     let model = device(Window::Adaptive { small_p99: Duration::from_ms(4) });

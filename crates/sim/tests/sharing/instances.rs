@@ -12,7 +12,7 @@ fn instance(operations: Option<Limit>, bytes: Option<Limit>) -> InstancePacing {
     InstancePacing { operations, bytes, ..InstancePacing::UNLIMITED }
 }
 
-/// An instance with such a link each way.
+/// Returns an instance with a link of this rate in each direction.
 fn linked(operations: Option<Limit>, each_way: u64) -> InstancePacing {
     InstancePacing {
         read_bytes_per_second: Some(each_way),
@@ -25,7 +25,8 @@ fn span(from: u64, to: u64) -> std::ops::Range<u64> {
     from * NS_PER_S..to * NS_PER_S
 }
 
-/// §5.3.5: forty volumes of 3,000 on an instance of 40,000: the sum is exact, the shares are even.
+/// §5.3.5: forty volumes of 3,000 on an instance of 40,000. The sum is exact, and the shares are
+/// even.
 #[test]
 fn p13_p19_forty_volumes_share_an_instance_evenly() {
     let clients = vec![Client::greedy(32, 16 * KIB).limited(3_000).on(0); 40];
@@ -38,7 +39,8 @@ fn p13_p19_forty_volumes_share_an_instance_evenly() {
     assert!(least * 100 >= most * 99, "{counts:?}");
 }
 
-/// 19: in proportion to what is provisioned, by what a request costs and not by how many there are.
+/// 19: shares are in proportion to the provisioned rates, and by the cost of requests, not by their
+/// number.
 #[test]
 fn p19_an_instance_is_shared_by_provisioned_rate_and_cost() {
     let mut clients = vec![
@@ -60,8 +62,8 @@ fn p19_an_instance_is_shared_by_provisioned_rate_and_cost() {
     clients.truncate(1);
 }
 
-/// A volume that is limited in bytes alone, as hard disks' types are, is one of several: it is not
-/// to have all that it could take.
+/// A volume with a limit in bytes only, as hard disks' types have, is one of several: it does not
+/// get all that it could use.
 #[test]
 fn p19_a_volume_limited_in_bytes_leaves_the_others_theirs() {
     let credit = Some(CreditLimit { refill_per_second: 78 << 20, capacity: 1 << 40 });
@@ -75,13 +77,13 @@ fn p19_a_volume_limited_in_bytes_leaves_the_others_theirs() {
     let mut world = World::new(None, &[instance(None, limit(62_500_000))], &[volume, scanner]);
     world.run_until(5 * NS_PER_S);
     let bytes = [0, 1].map(|volume| world.bytes(volume, span(1, 5)) / 4);
-    // 1,000 and 78 x 64 = 4,992 I/Os of 16 KiB.
+    // The weights are 1,000 and, of the scanner, 78 x 64 = 4,992 I/Os of 16 KiB.
     let part = 62_500_000 * 1_000 / 5_992;
     assert!(bytes[0].abs_diff(part) < part / 50, "{bytes:?}");
     assert!((bytes[0] + bytes[1]).abs_diff(62_500_000) < 62_500, "{bytes:?}");
 }
 
-/// A link has a limit for each direction: both together carry twice one.
+/// A link has a limit for each direction: both together carry twice as much.
 #[test]
 fn a_link_is_limited_in_each_direction_by_itself() {
     let link = InstancePacing {
@@ -101,7 +103,7 @@ fn a_link_is_limited_in_each_direction_by_itself() {
 }
 
 /// Both directions share the limit in I/Os: a reader with one request at a time, whose line is
-/// empty whenever it was served, does not keep the writers out.
+/// empty after each, does not keep the writers out.
 #[test]
 fn a_light_direction_of_a_link_does_not_starve_the_other() {
     let link = InstancePacing {
@@ -121,8 +123,8 @@ fn a_light_direction_of_a_link_does_not_starve_the_other() {
     }
 }
 
-/// Where both directions want the limit in I/Os, each volume has its part of it, and not each
-/// direction: five that read and one that writes are six.
+/// If both directions want the limit in I/Os, each volume has its part of it, not each direction:
+/// five readers and one writer are six volumes.
 #[test]
 fn p19_directions_share_by_who_wants_them() {
     let link = linked(limit(2_000), 125_000_000);
@@ -135,11 +137,11 @@ fn p19_directions_share_by_who_wants_them() {
     assert!(counts.iter().all(|count| count.abs_diff(2_000) <= 20), "{counts:?}");
 }
 
-/// Beside one that reads and writes, in no order, a reader and a writer have as much as each other
-/// in every second: it takes a turn of what all of them share, wherever it waits for it.
+/// Beside a volume that reads and writes in random order, a reader and a writer get the same in
+/// every second: the volume takes a turn of the shared limit in whichever direction it waits.
 #[test]
 fn p19_who_goes_both_ways_takes_as_much_from_either() {
-    // Of the second a turn is four requests; the last takes sixteen turns for one.
+    // A turn is four requests of the second row; a request of the last row takes sixteen turns.
     for (operations, bytes_per_second, length, apart) in [
         (limit(300), 100_000_000, 16 * KIB, 2),
         (None, 8_000_000, 4 * KIB, 8),
@@ -162,8 +164,8 @@ fn p19_who_goes_both_ways_takes_as_much_from_either() {
     }
 }
 
-/// Who reads and writes by turns, and is alone where it reads, does not come back to the front of
-/// those who write each time: whichever of its requests uses its turns up.
+/// A volume that reads and writes alternately, and is alone in its reads, does not return to the
+/// front of the writers each time, whichever of its requests uses its turns up.
 #[test]
 fn p12_who_is_alone_one_way_starves_nobody_the_other_way() {
     let link = linked(None, 1_000_000);
@@ -180,8 +182,8 @@ fn p12_who_is_alone_one_way_starves_nobody_the_other_way() {
     }
 }
 
-/// A host is looked at when something may go, however the first request of who waits for one way
-/// becomes one that goes the other way: an urgent write goes before a read.
+/// A host is polled when a request can be dispatched, even if the first request of a volume that
+/// waits for one direction is replaced by one of the other: an urgent write precedes a read.
 #[test]
 fn p23_a_host_is_not_looked_at_in_vain() {
     let link = linked(limit(20_000), 10_000_000);
@@ -195,8 +197,8 @@ fn p23_a_host_is_not_looked_at_in_vain() {
     assert!((0..3).all(|volume| world.count(volume, span(9, 10)) > 0));
 }
 
-/// A volume whose claim is put in force again and again, as when others come and go, keeps its
-/// place among the others of its host.
+/// A volume whose claim is set again repeatedly, as when others come and go, keeps its place among
+/// the volumes of its host.
 #[test]
 fn p19_a_claim_that_is_put_in_force_again_costs_no_turn() {
     let client = Client::greedy(16, 16 * KIB).limited(3_000).on(0);
@@ -212,16 +214,16 @@ fn p19_a_claim_that_is_put_in_force_again_costs_no_turn() {
 }
 
 /// A volume whose own limits hold it up after each request, with next to nothing saved meanwhile,
-/// keeps what is left of its turns: where a request takes a fifth more than a turn is worth, it is
-/// not to pay for each with two.
+/// keeps the rest of its turns: if a request takes a fifth more than a turn is worth, it does not
+/// cost two turns each time.
 #[test]
 fn p19_a_volume_near_its_own_limit_keeps_the_rest_of_its_turns() {
     let small = Client::greedy(16, 16 * KIB).limited(1_000).on(0);
     let mut large = Client::greedy(16, 64 * KIB).limited(1_000).on(0);
     large.pacing = crate::world::pacing(limit(1_000), limit(400 << 16));
     large.pacing.tolerance = Duration::from_ms(1);
-    // An I/O takes 500 us of 2,000 a second, 64 KiB take 596 us of the bytes: in 533 turns there
-    // are 447 large ones, more than their own limit lets through.
+    // An I/O takes 500 us of 2,000 per second, and 64 KiB take 596 us of the bytes: 533 turns are
+    // 447 large requests, more than the volume's own limit allows.
     let pacing = instance(limit(2_000), limit(110_000_000));
     let mut world = World::new(None, &[pacing], &[small, small, small, large]);
     world.run_until(5 * NS_PER_S);
@@ -230,9 +232,9 @@ fn p19_a_volume_near_its_own_limit_keeps_the_rest_of_its_turns() {
     assert!((360..=400).contains(&counts[3]), "{counts:?}");
 }
 
-/// Four small ones of a weight each beside a large one of 1,000, whose limit is so many per mille
-/// of its part: an I/O is 500 us of 2,000 a second, which bind, and 64 KiB are charged 596 us of
-/// bytes.
+/// Returns four small volumes of weight `weight` beside a large one of 1,000 whose limit is
+/// `per_mille` thousandths of its part, their instance, and that part. An I/O takes 500 us of 2,000
+/// per second, and this limit holds; 64 KiB are charged 596 us of bytes.
 fn large_beside_small(weight: u64, per_mille: u64) -> (Vec<Client>, InstancePacing, u64) {
     let fast = Client::greedy(16, 16 * KIB).limited(3_000).on(0);
     let small = Client { claim: fast.limited(weight).claim, ..fast };
@@ -244,8 +246,9 @@ fn large_beside_small(weight: u64, per_mille: u64) -> (Vec<Client>, InstancePaci
     (vec![large, small, small, small, small], pacing, part)
 }
 
-/// A volume whose own limits break off its turns has the rest of them when it comes back, before
-/// the next round: where a turn is worth a request and a half, it is not to have one of each.
+/// A volume whose own limits interrupt its turn gets the rest of the turn when it comes back,
+/// before the next round: if a turn is worth a request and a half, it gets more than one request a
+/// turn.
 #[test]
 fn p19_a_turn_that_own_limits_break_off_goes_on_afterwards() {
     for weight in [250, 500, 700] {
@@ -253,13 +256,13 @@ fn p19_a_turn_that_own_limits_break_off_goes_on_afterwards() {
         let mut world = World::new(None, &[pacing], &clients);
         world.run_until(5 * NS_PER_S);
         let (count, own) = (world.count(0, span(1, 5)) / 4, part * 95 / 100);
-        // A request more or less in a turn.
+        // Tolerates one request in a turn.
         assert!(count.abs_diff(own) <= own / 16, "{count} of {own} beside {weight}");
     }
 }
 
-/// One whose limits would let it have more than its part is not given more for being held up by
-/// them when its turn comes: a turn in which it takes nothing is not kept for later.
+/// A volume whose limits allow more than its part gets no more for being held up by them when its
+/// turn comes: a turn in which it takes nothing is not kept for later.
 #[test]
 fn p19_a_turn_that_brings_nothing_is_none() {
     for (weight, per_mille) in [(250, 1_050), (500, 1_200), (700, 1_100)] {
@@ -271,8 +274,8 @@ fn p19_a_turn_that_brings_nothing_is_none() {
     }
 }
 
-/// A flow with one small request waits for a quantum at most beside those that come back to go on
-/// with their turns, too.
+/// A flow with one small request waits for at most one quantum, also beside flows that come back to
+/// continue their turns.
 #[test]
 fn light_flows_go_before_turns_that_go_on() {
     let (clients, pacing, _) = large_beside_small(250, 950);
@@ -288,13 +291,13 @@ fn light_flows_go_before_turns_that_go_on() {
         world.submit(6);
     }
     world.run_until(9 * NS_PER_S);
-    // Service takes 100 us, its own I/O 500 us of the host's, the one before it 596 us.
+    // Service takes 100 us, its own I/O 500 us of the host's limit, the I/O before it 596 us.
     let longest = world.percentile(6, 1_000);
     assert!(longest <= 1_200_000, "{longest}");
 }
 
-/// One whose own limits make it wait for a little longer than a round takes, again and again, has
-/// its turn when it comes back: what it may have is less than its share of the host.
+/// A volume whose own limits repeatedly make it wait slightly longer than a round gets its turn
+/// when it comes back: its limit is below its share of the host.
 #[test]
 fn p19_who_comes_back_does_not_wait_for_another_round() {
     let fast = Client::greedy(16, 16 * KIB).limited(3_000).on(0);
@@ -311,8 +314,8 @@ fn p19_who_comes_back_does_not_wait_for_another_round() {
     }
 }
 
-/// Flows with one small request go first once a round, and not as often as others of their kind
-/// had a turn: two of them that are back in time for each other do not keep a third out.
+/// Flows with one small request come first once a round, and not as often as another such flow had
+/// a turn: two of them that come back in time for each other do not keep a third flow out.
 #[test]
 fn p19_light_flows_leave_a_heavy_one_its_turns() {
     let heavy = Client::greedy(16, 16 * KIB).limited(3_000).on(0);
@@ -322,7 +325,7 @@ fn p19_light_flows_leave_a_heavy_one_its_turns() {
     for now in (NS_PER_S / 10..3 * NS_PER_S).step_by(100_000) {
         world.run_until(now);
         for number in 0..2 {
-            // It asks again 1.5 ms after it was served.
+            // It sends the next request 1.5 ms after it was served.
             if world.count(1 + number, 0..now) == asked[number] {
                 again_at[number] = now + 1_500_000;
                 asked[number] += 1;
@@ -335,8 +338,8 @@ fn p19_light_flows_leave_a_heavy_one_its_turns() {
     assert!(count >= 330, "{count} of 1,000 beside two light ones");
 }
 
-/// One that reads and writes is now in the line of one direction and now in the other's: all the
-/// same it has its part by weight, no more and no less.
+/// A volume that reads and writes is in the line of one direction or of the other. It gets its part
+/// by weight all the same, no more and no less.
 #[test]
 fn p19_who_reads_and_writes_has_its_part_by_weight() {
     let link = InstancePacing {
@@ -355,8 +358,8 @@ fn p19_who_reads_and_writes_has_its_part_by_weight() {
     assert!(counts[1..].iter().all(|count| count.abs_diff(200) <= 4), "{counts:?}");
 }
 
-/// §5.3.4: an instance that bursts for thirty minutes, to the I/O: (max - baseline) x 1,800 s of
-/// credits last exactly so long, and then the baseline is exact.
+/// §5.3.4: an instance that bursts for thirty minutes, exact to the I/O: (max - baseline) x 1,800 s
+/// of credits last exactly that long, and then the baseline is exact.
 #[test]
 fn p13_an_instance_s_burst_ends_when_its_credits_do() {
     let (baseline, most) = (100, 500);
@@ -370,7 +373,7 @@ fn p13_an_instance_s_burst_ends_when_its_credits_do() {
         (0..3).map(|volume| world.count(volume, span(from, to))).sum()
     };
     assert!(sum(1, 9).abs_diff(8 * most) <= 1, "{}", sum(1, 9));
-    // In all: the capacity and what was earned before the end.
+    // In all: the capacity, and the credits earned before the end.
     assert_eq!(sum(0, 20), 4_000 + 20 * baseline);
     assert!(sum(11, 20).abs_diff(9 * baseline) <= 1, "{}", sum(11, 20));
     let counters = world.scheduler.instance_counters(world.instances[0]);
@@ -378,7 +381,7 @@ fn p13_an_instance_s_burst_ends_when_its_credits_do() {
     assert_eq!(counters.waiting, 3);
 }
 
-/// A flow with one small request waits for a quantum at most, not for the whole ring.
+/// A flow with one small request waits for at most one quantum, not for the whole ring.
 #[test]
 fn light_flows_go_first() {
     let mut clients = vec![Client::greedy(64, 16 * KIB).limited(10_000).on(0); 20];
@@ -390,15 +393,15 @@ fn light_flows_go_first() {
         world.submit(20);
     }
     world.run_until(4 * NS_PER_S);
-    // Service takes 100 us, an I/O of the instance too, a round of it 2.1 ms.
+    // Service takes 100 us, an I/O of the instance as well, and a round of it 2.1 ms.
     let p99 = world.percentile(20, 990);
     assert!(p99 <= 100_000 + 200_000, "{p99}");
     let heavy: Vec<u64> = (0..20).map(|volume| world.count(volume, span(1, 3))).collect();
     assert!(heavy.iter().min().unwrap() * 100 >= heavy.iter().max().unwrap() * 99, "{heavy:?}");
 }
 
-/// 16, 23: limits of an instance change at once and never refill; an instance that goes away frees
-/// its volumes; nothing is left behind.
+/// 16, 23: limits of an instance change at once and never refill. A removed instance frees its
+/// volumes. No state is left behind.
 #[test]
 fn p16_p23_instances_change_and_go() {
     let clients = vec![Client::greedy(32, 16 * KIB).limited(5_000).on(0); 4];
@@ -431,8 +434,8 @@ fn p16_p23_instances_change_and_go() {
     assert_eq!(world.scheduler.poll_timeout(), None);
 }
 
-/// 13: several hosts of one volume share its limits evenly, each within its own instance's, and one
-/// that is held up by its instance holds up nobody else.
+/// 13: several hosts of one volume share its limits evenly, each within the limits of its own
+/// instance. A host that is held up by its instance holds up no other host.
 #[test]
 fn p13_hosts_of_a_shared_volume_take_turns() {
     let mut first = Client::greedy(32, 16 * KIB).limited(6_000).on(0);
@@ -464,7 +467,7 @@ fn p13_hosts_of_a_shared_volume_take_turns() {
             waiting[dispatch.handle as usize] -= 1;
             served[dispatch.handle as usize] += u64::from(now >= NS_PER_S);
         }
-        // None as long as the tokens saved at the start last.
+        // There is no timeout while the tokens saved at the start last.
         now = world.scheduler.poll_timeout().map_or(now, |timeout| timeout.ns.max(now));
         world.scheduler.poll(at(now));
     }
@@ -484,8 +487,8 @@ fn p13_hosts_of_a_shared_volume_take_turns() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
-    /// 13: the limits of volumes and instances hold at once in every window, and the narrower is
-    /// used up.
+    /// 13: the limits of volumes and instances hold at once in every window, and the narrower one
+    /// is used up.
     #[test]
     fn p13_volume_and_instance_limits_hold_at_once(
         rates in prop::collection::vec(50..8_000u64, 1..10),

@@ -1,5 +1,5 @@
-//! A device that answers nothing any more: who is on another one does not notice, and who was on it
-//! is served again as soon as it has moved.
+//! A device that stops answering: volumes on other devices are not affected, and its own volumes
+//! are served again as soon as they have moved.
 
 use evenkeel_core::qos::scheduler::DeviceIndex;
 use evenkeel_core::qos::sharing::Window;
@@ -8,13 +8,14 @@ use crate::world::{Client, KIB, NS_PER_S, World, at, device};
 
 const DEPTH: u32 = 32;
 const BLOCK: u32 = 16 * KIB;
-/// What each of the volumes has reserved: ten on each device and none is short of anything, twenty
-/// on one is less than four fifths of it.
+/// Reservation of each volume, in I/Os per second: with ten volumes on each device none lacks time,
+/// and twenty on one device take less than four fifths of it.
 const EACH: u32 = 8_000;
 const ON_EACH: usize = 10;
 const LOST: usize = 0;
 
-/// Each device with its volumes, of which one answers nothing that would be done at `lost_at`.
+/// Creates two devices with their volumes. One of them answers nothing that it would complete at
+/// `lost_at` or later.
 fn pair(lost_at: u64) -> (World, [DeviceIndex; 2]) {
     let mut client = Client::greedy(DEPTH, BLOCK).limited(EACH.into()).reserved(EACH);
     client.claim.weight = 1_000;
@@ -27,7 +28,7 @@ fn pair(lost_at: u64) -> (World, [DeviceIndex; 2]) {
     }
     let lost = world.volumes[LOST * ON_EACH..][..ON_EACH].to_vec();
     world.set_service(move |_, now, dispatch| {
-        // The channels are never all taken: a request takes what it costs.
+        // The channels are never all occupied: a request takes its own cost only.
         let is_answered = !lost.contains(&dispatch.volume) || now + dispatch.device_ns < lost_at;
         if is_answered { dispatch.device_ns } else { u64::MAX }
     });
@@ -35,7 +36,7 @@ fn pair(lost_at: u64) -> (World, [DeviceIndex; 2]) {
     (world, devices)
 }
 
-/// Moves everybody from the lost device to another; their clients begin anew.
+/// Moves all volumes of the lost device to another one. Their clients begin anew.
 fn move_all(world: &mut World, to: DeviceIndex) {
     let now = at(world.now());
     for number in LOST * ON_EACH..(LOST + 1) * ON_EACH {
@@ -62,7 +63,7 @@ fn a_lost_device_costs_its_own_volumes_only_and_those_only_until_they_have_moved
         let was_lost = number / ON_EACH == LOST;
         for at in 0..40 {
             let served = world.count(number, at * NS_PER_S / 10..(at + 1) * NS_PER_S / 10);
-            // Lost for a second, in which its window fills and nothing more goes.
+            // Lost for a second: its window fills, and nothing more is dispatched.
             if was_lost && (10..20).contains(&at) {
                 let most = if at == 10 { tenth } else { 0 };
                 assert!(served <= most, "volume {number}, tenth {at}: {served}");
@@ -71,6 +72,6 @@ fn a_lost_device_costs_its_own_volumes_only_and_those_only_until_they_have_moved
             }
         }
     }
-    // What it never answered is in flight there still, and holds nobody else up.
+    // Requests without an answer are still in flight there, and hold no other volume up.
     assert_eq!(world.scheduler.device_counters(devices[LOST]).in_flight, stuck.in_flight);
 }

@@ -1,5 +1,5 @@
-//! What the scheduler promises, in closed loops: each volume by its own limits, and properties 12
-//! to 28 of volumes that share instances and devices.
+//! Properties of the scheduler in closed loops: each volume by its own limits, and properties 12 to
+//! 28 of volumes that share instances and devices.
 
 #![allow(clippy::unwrap_used)] // a test may fail by unwrapping, in its helpers too
 

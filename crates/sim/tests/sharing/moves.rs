@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use crate::world::{KIB, NS_PER_S, READ, at, device, limit, pacing};
 
-/// A scheduler with a device, and the volume when it is there.
+/// A scheduler with a device, and the volume while it is there.
 struct Home {
     scheduler: Scheduler,
     device: DeviceIndex,
@@ -21,7 +21,8 @@ impl Home {
     }
 }
 
-/// What went when, if the volume moves from home to home after each of `moves` nanoseconds.
+/// Runs a volume that moves from home to home after each of `moves` nanoseconds. Returns its
+/// dispatches with their times.
 fn run(
     pacing: &Pacing,
     claim: Option<Claim>,
@@ -88,9 +89,9 @@ fn collect(scheduler: &mut Scheduler, now: u64, going: &mut Vec<(u64, u32)>) {
 }
 
 proptest! {
-    /// 24: a volume that moves, as often as it likes, is served as if it had stayed: the same
-    /// requests at the same time. (What was ready between two ticks of the wheel when it moved goes
-    /// then, a part of a tick before it would have.)
+    /// 24: a volume that moves, however often, is served as if it had stayed: the same requests at
+    /// the same time. (A request that was ready between two ticks of the wheel at a move is
+    /// dispatched then, a part of a tick earlier.)
     #[test]
     fn p24_moving_changes_nothing(
         rate in 20..5_000u64,
@@ -136,7 +137,7 @@ fn a_volume_with_requests_waiting_stays() {
     let exported = home.scheduler.export(at(0), volume).unwrap();
     let gone: VolumeIndex = volume;
     assert_eq!(home.scheduler.export(at(0), gone).unwrap_err(), ExportError::NoSuchVolume);
-    // A place that is not there: the volume is given back and can go elsewhere.
+    // The place does not exist. The volume is returned and can move to another one.
     let mut other = Home::new();
     let stranger = {
         let mut many = Scheduler::new(at(0));
@@ -152,7 +153,7 @@ fn a_volume_with_requests_waiting_stays() {
     assert_eq!(refused, Err(NoSuch::Device));
 }
 
-/// An instance that goes from scheduler to scheduler has what it had: no I/O more, no I/O less.
+/// An instance that moves between schedulers keeps its balances, exact to the I/O.
 #[test]
 fn an_instance_moves_with_its_exact_levels() {
     let limits = InstancePacing {

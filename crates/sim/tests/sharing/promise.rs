@@ -1,13 +1,13 @@
-//! The promise itself, in virtual time, with late polls: means, seconds, bursts, credits.
+//! The promise of a volume in virtual time, with late polls: means, seconds, bursts, credits.
 
 use evenkeel_core::qos::pacing::{Balances, CountingRule, CreditLimit, Limit, Pacing};
 
 use crate::world::{Client, KIB, Lateness, NS_PER_S, World, at, limit};
 
-/// The window in which bursts are looked for.
+/// Length of the windows in which bursts are counted.
 const WINDOW_NS: u64 = 10_000_000;
-/// 60 to 140 us on the device and the reactor's own lateness: requests a client completes per
-/// second and request in flight, at least.
+/// Minimum of the requests per second that a client completes for each request in flight, at 60 to
+/// 140 us on the device and with the reactor's own lateness.
 const CLIENT_PER_SECOND_MIN: u64 = 6_500;
 
 fn pacing(operations: Option<u64>, bytes: Option<u64>) -> Pacing {
@@ -18,21 +18,22 @@ fn client(pacing: Pacing, depth: u32, length: u32) -> Client {
     Client { pacing, ..Client::greedy(depth, length) }
 }
 
-/// How hard a client pushes.
+/// The load of a client relative to its limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Push {
-    /// It could not use up its limit all the time: it saves tokens, and spends them when it can.
+    /// The load could not use up the limit all the time: it saves tokens, and spends them when it
+    /// can.
     Below,
-    /// It could, but it waits for nothing while the reactor sleeps, and catches up afterwards.
+    /// The load could, but no request waits while the reactor sleeps, and it catches up afterwards.
     Above,
-    /// It has a request waiting at every moment.
+    /// A request waits at every moment.
     Backlogged,
 }
 
 impl Push {
     fn of(world: &World, rate: u64, depth: u32) -> Self {
         let depth = u64::from(depth);
-        // What it has on the device at the full rate, and what goes in one late wake-up.
+        // Requests on the device at the full rate, and those of one late wake-up.
         let busy_ns = 140_000 + 50_000 + world.lateness_max_ns;
         if depth * CLIENT_PER_SECOND_MIN <= rate + rate / 10 {
             Self::Below
@@ -44,7 +45,7 @@ impl Push {
     }
 }
 
-/// Checks what a client of a volume of `rate` requests a second was given.
+/// Checks the dispatches of a client on a volume of `rate` requests per second.
 fn check(world: &World, client: usize, rate: u64, seconds: usize) {
     let per_second = &world.per_second[client];
     let push = Push::of(world, rate, world.clients[client].depth);
@@ -56,12 +57,13 @@ fn check(world: &World, client: usize, rate: u64, seconds: usize) {
     // 50 ms of saved tokens and one request more.
     let saved = rate / 20 + 1;
     assert!(counts[0] <= rate + saved, "first second: {}", context());
-    // What a client that waits for nothing in a late wake-up saves up in it, and in another one on
-    // top.
+    // The tokens that a client without waiting requests saves in a late wake-up, and in another one
+    // after it.
     let caught_up =
         if push == Push::Above { rate * 2 * world.lateness_max_ns / NS_PER_S } else { 0 };
     let slack = 1.max(rate / 1_000) + caught_up;
-    // When the reactor sleeps over a second's end, what was due before it is counted after it.
+    // If the reactor sleeps over the end of a second, requests that were due before it count after
+    // it.
     let moved = |second: usize| {
         let late_ns = world.late_over_second_ns.get(&second).copied().unwrap_or(0);
         (rate * late_ns).div_ceil(NS_PER_S)
@@ -86,9 +88,9 @@ fn check(world: &World, client: usize, rate: u64, seconds: usize) {
         context()
     );
     if push == Push::Backlogged {
-        // What a wake-up was late comes after it, all at once: that is what the tolerance is for.
-        // Else no burst. A stall of 1.5 ms makes 1.15 times the average of 10 ms; stalls that
-        // follow each other add up.
+        // Requests that a late wake-up delayed come after it, all at once; that is the purpose of
+        // the tolerance. Otherwise there is no burst. A stall of 1.5 ms yields 1.15 times the
+        // average of 10 ms; stalls that follow each other add up.
         let window_ns = WINDOW_NS + world.lateness_max_ns + 50_000;
         let window_max = rate * window_ns / NS_PER_S + 2;
         let got = world.busiest(client, WINDOW_NS);
@@ -120,8 +122,8 @@ fn every_limit_holds_at_every_depth() {
     }
 }
 
-/// With polls on time there is no burst at all: one request more than the average where it is not a
-/// whole number, and one tick's worth.
+/// With polls on time there is no burst at all: one request more than the average if that is not a
+/// whole number, and the requests of one tick.
 #[test]
 fn a_backlog_polled_on_time_has_no_bursts() {
     for rate in [100, 333, 1_000, 3_000, 16_000, 256_000] {
@@ -137,7 +139,7 @@ fn a_backlog_polled_on_time_has_no_bursts() {
 fn a_byte_limit_holds_at_every_depth() {
     for depth in [1, 4, 32, 256] {
         hold(pacing(None, Some(125 << 20)), 500, 256 << 10, depth, Lateness::Realistic);
-        // Both limits, the one in bytes binding: 16 KiB at 125 MiB/s is 8,000 a second.
+        // Both limits, of which the one in bytes holds: 16 KiB at 125 MiB/s is 8,000 per second.
         let both = pacing(Some(16_000), Some(125 << 20));
         hold(both, 8_000, 16 << 10, depth, Lateness::Realistic);
     }
@@ -177,15 +179,15 @@ fn gp2(baseline: u64) -> Client {
     client(Pacing { operations, ..pacing(None, None) }, 4, 16 * KIB)
 }
 
-/// What a gp2 volume may have served `ns` after it was given a balance and a full pacer, to the
-/// I/O.
+/// Returns the I/Os that a gp2 volume may get in `ns` after it was given a balance and a full
+/// pacer, exact to one I/O.
 fn gp2_served(balance: u64, baseline: u64, ns: u64) -> u64 {
     let earned = |rate| rate * ns / NS_PER_S;
     (earned(GP2_PEAK) + GP2_PEAK / 20).min(balance + earned(baseline)) + 1
 }
 
-/// The published table. Each row: burst from a full balance, jump to just before its end, see it
-/// end, see the baseline, and refill. Exact to one I/O all the way.
+/// The published table. For each row: burst from a full balance, jump to just before its end, reach
+/// the end, then the baseline, and refill. Exact to one I/O at each step.
 #[test]
 fn gp2_bursts_end_and_refill_as_published() {
     for (baseline, burst_s, refill_s) in [
@@ -204,13 +206,13 @@ fn gp2_bursts_end_and_refill_as_published() {
         world.run_until(5 * NS_PER_S);
         let expected = gp2_served(GP2_CAPACITY, baseline, 5 * NS_PER_S);
         assert!(served(&world).abs_diff(expected) <= 1, "{baseline}: {}", served(&world));
-        // The same drain all the way would end the balance when the table says.
+        // At the same drain the balance would end at the time of the table.
         let left = world.scheduler.balances(at(world.now()), volume).operations.unwrap();
         let drain = GP2_PEAK - baseline;
         let end_s = 5 + left / drain;
         assert!(end_s.abs_diff(burst_s) <= 1, "{baseline}: ends after {end_s} s");
 
-        // Jump: leave two seconds of the burst, and watch it end.
+        // Jump: leave two seconds of the burst, and observe its end.
         let jump = Balances { operations: Some(2 * drain), bytes: None };
         world.scheduler.set_balances(at(world.now()), volume, jump);
         let before = served(&world);
@@ -222,7 +224,7 @@ fn gp2_bursts_end_and_refill_as_published() {
             assert!(got.abs_diff(peak.min(paid)) <= 1, "{baseline}: {got} after {step}00 ms");
         }
 
-        // Idle: the balance grows to the brim when the table says, and not before.
+        // Idle: the balance becomes full at the time of the table, and not before.
         let _ = world.scheduler.cancel_queued(at(world.now()), volume, |_| true).count();
         let empty = Balances { operations: Some(0), bytes: None };
         world.scheduler.set_balances(at(world.now()), volume, empty);
@@ -243,7 +245,7 @@ fn a_whole_gp2_burst_is_exact_to_one_io() {
     let volume = world.volumes[0];
     for second in [1, 10, 1_000, 1_861, 1_862, 1_863, 1_900] {
         world.run_until(second * NS_PER_S);
-        world.going.clear(); // it holds millions
+        world.going.clear(); // it has millions
         let expected = gp2_served(GP2_CAPACITY, 100, second * NS_PER_S);
         let got = world.scheduler.counters(volume).operations;
         assert!(got.abs_diff(expected) <= 1, "{got} served in {second} s, {expected} expected");
@@ -252,7 +254,8 @@ fn a_whole_gp2_burst_is_exact_to_one_io() {
     assert!(after.iter().all(|count| count.abs_diff(100) <= 1), "{after:?}");
 }
 
-/// A small, shallow disk: what its byte credits sustain is paced evenly, in whole units.
+/// A small disk with few requests in flight: the rate that its byte credits sustain is paced
+/// evenly, in whole units.
 #[test]
 fn hdd_credits_run_out_in_bytes() {
     let mib = 1 << 20;
@@ -266,7 +269,7 @@ fn hdd_credits_run_out_in_bytes() {
         bytes: Some(Limit { per_second: 30 * mib, credit }),
         ..pacing(None, None)
     };
-    // Small and random: each costs a whole unit.
+    // Small and random: each request costs a whole unit.
     let mut world = World::late(Lateness::None, &[client(pacing, 4, 16 * KIB)]);
     world.run_until(12 * NS_PER_S);
     assert_eq!(world.per_second[0][..3], [32, 30, 30]);

@@ -1,4 +1,4 @@
-//! Properties of the whole: volumes of all kinds on two instances and a device.
+//! Properties of the whole scheduler: volumes of all kinds on two instances and a device.
 
 use evenkeel_core::qos::pacing::{CreditLimit, Limit};
 use evenkeel_core::qos::sharing::{InstancePacing, Window};
@@ -64,8 +64,8 @@ fn going(world: &World) -> Vec<(u64, usize, u32)> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// 9, 26: polls that nobody asked for change nothing, and the same inputs give the same
-    /// outputs, to the nanosecond.
+    /// 9, 26: polls that the scheduler did not ask for change nothing, and the same inputs yield
+    /// the same outputs, to the nanosecond.
     #[test]
     fn p09_p26_extra_polls_change_nothing(
         clients in prop::collection::vec(client(), 1..10),
@@ -85,7 +85,7 @@ proptest! {
         prop_assert_eq!(plain.0, run(5).0);
     }
 
-    /// 15: in which order volumes send what they send in the same nanosecond changes no total.
+    /// 15: the order in which volumes submit requests in the same nanosecond changes no total.
     #[test]
     fn p15_the_order_within_a_nanosecond_changes_no_total(
         rates in prop::collection::vec(200..5_000u64, 2..8),
@@ -110,14 +110,14 @@ proptest! {
         let sums = (one.iter().sum::<u64>(), other.iter().sum::<u64>());
         prop_assert!(sums.0.abs_diff(sums.1) <= 1, "{:?} {:?}", one, other);
         for (one, other) in one.iter().zip(&other) {
-            // A hundredth, or what a turn is worth.
+            // A hundredth, or the worth of a turn.
             let most = (one / 100).max(16);
             prop_assert!(one.abs_diff(*other) <= most, "{} {}", one, other);
         }
     }
 
-    /// 25, 23: whatever is submitted is dispatched, waits, or was cancelled; when all is over
-    /// nothing is left anywhere and nobody asks to be polled.
+    /// 25, 23: every submitted request is dispatched, waits, or was cancelled. At the end there is
+    /// no state left, and the scheduler does not ask for a poll.
     #[test]
     fn p23_p25_nothing_is_lost_and_nothing_is_left(
         clients in prop::collection::vec(client(), 1..10),
@@ -145,7 +145,7 @@ proptest! {
                 prop_assert_eq!(count as u32, waiting);
             }
         }
-        // Slow volumes have little waiting.
+        // Slow volumes have few waiting requests.
         world.run_until(world.now() + 600 * NS_PER_S);
         for volume in world.volumes.clone() {
             let counters = world.scheduler.counters(volume);
@@ -160,7 +160,7 @@ proptest! {
         }
     }
 
-    /// 11: requests of a class are dispatched in the order they came; with one kind of request
+    /// 11: requests of a class are dispatched in the order of arrival. With one kind of request
     /// there is one class.
     #[test]
     fn p11_lanes_are_first_in_first_out(

@@ -1,5 +1,5 @@
 //! The scheduler in a closed loop: volumes that may share instances and a device, clients that keep
-//! so many requests in flight, a device that may stall, and a server that may wake up late.
+//! a number of requests in flight, a device that may pause, and a server that may wake up late.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -18,21 +18,21 @@ use evenkeel_sim::closed_loop::{ClosedLoop, Timeline};
 use crate::support::Rng;
 pub use crate::support::{KIB, NS_PER_S, at, limit, pacing};
 
-/// After so many events the whole scheduler is looked at.
+/// Number of events after which the invariants of the scheduler are checked.
 const EVENTS_BETWEEN_CHECKS: u32 = 1_024;
 
 pub const READ: Operation = Operation::Read;
-/// One that nobody waits for.
+/// A write that is not urgent.
 pub const WRITE: Operation = Operation::Write { fua: false };
 pub const LOG_WRITE: Operation = Operation::Write { fua: true };
 
-/// The device of the paper's tables: 32 channels, 80 us and 4 ns per byte.
+/// Returns the device of the paper's tables: 32 channels, 80 us and 4 ns per byte.
 pub fn device(window: Window) -> DeviceModel {
     let cost = OperationCost { base: Duration::from_us(80), byte_ps: 4_000 };
     DeviceModel { channels: 32, read: cost, write: cost, window }
 }
 
-/// How late a server wakes up.
+/// Lateness of a server's wake-ups.
 #[derive(Clone, Copy)]
 pub enum Lateness {
     /// Never: every poll is on time.
@@ -51,7 +51,7 @@ impl Lateness {
     }
 }
 
-/// How long a device takes for a request that it begins at a time.
+/// Returns the service time of a request that the device begins at a time, in nanoseconds.
 type Service = Box<dyn FnMut(&mut Rng, u64, &Dispatch) -> u64>;
 
 /// One client of one volume.
@@ -62,16 +62,16 @@ pub struct Client {
     /// Number of its instance.
     pub instance: Option<usize>,
     pub operation: Operation,
-    /// Half of its requests are writes instead.
+    /// Whether half of its requests are writes instead.
     pub writes_too: bool,
-    /// After so many of its requests every second one is a plain write instead.
+    /// Number of its requests after which every second one is a plain write instead.
     pub alternates_after: Option<u32>,
     pub depth: u32,
     pub length: u32,
 }
 
 impl Client {
-    /// Random reads of 16 KiB without limit or reservation.
+    /// Creates a client with random reads of `length` bytes, without limit or reservation.
     pub fn greedy(depth: u32, length: u32) -> Self {
         let claim = Claim { reservation_per_second: 0, weight: 1_000 };
         let pacing = Pacing::UNLIMITED;
@@ -104,7 +104,7 @@ impl Client {
     }
 }
 
-/// What was dispatched when.
+/// A dispatch and its time.
 #[derive(Clone, Copy, Debug)]
 pub struct Going {
     pub at: u64,
@@ -120,29 +120,30 @@ pub struct World {
     pub volumes: Vec<VolumeIndex>,
     pub instances: Vec<InstanceIndex>,
     pub going: Vec<Going>,
-    /// Dispatches of each volume in each second.
+    /// Number of dispatches of each volume in each second.
     pub per_second: Vec<Vec<u64>>,
     /// Latencies of each volume's requests, in nanoseconds.
     pub latencies: Vec<Vec<u64>>,
-    /// When the device does nothing.
+    /// Spans in which the device does nothing.
     pub stalls: Vec<Range<u64>>,
-    /// When the server does nothing: no poll, no completion.
+    /// Spans in which the server does nothing: no poll, no completion.
     pub pauses: Vec<Range<u64>>,
-    /// Polls the scheduler at so many times it did not ask for, between any two events.
+    /// Number of polls that the scheduler did not ask for, between any two events.
     pub extra_polls: u32,
-    /// How often it was polled at its own wish.
+    /// Number of polls that the scheduler asked for.
     pub polls: u64,
     pub lateness_max_ns: u64,
-    /// By second: how long before its start the server should have woken up that woke up after it.
+    /// By second: the time by which a wake-up that was due before its start was late for it, in
+    /// nanoseconds.
     pub late_over_second_ns: BTreeMap<usize, u64>,
     pub clients: Vec<Client>,
     pub rng: Rng,
     service: Service,
     lateness: Lateness,
-    /// Requests of each client.
+    /// Number of requests of each client.
     sent: Vec<u32>,
-    /// Requests of each that found the queue full and wait for room, as in a socket that is not
-    /// read; `None` where no queue may be full.
+    /// Number of requests of each client that found the queue full and wait for room, as in a
+    /// socket that is not read; `None` if no queue may be full.
     held_back: Option<Vec<u32>>,
     names: BTreeMap<VolumeIndex, usize>,
     next_handle: u32,
@@ -160,7 +161,8 @@ impl World {
         Self::in_order(model, instances, clients, &order)
     }
 
-    /// The same, with clients that send their first requests in this order.
+    /// Creates a world as [`Self::new`] does, with clients that send their first requests in this
+    /// order.
     pub fn in_order(
         model: Option<DeviceModel>,
         instances: &[InstancePacing],
@@ -172,8 +174,8 @@ impl World {
         world
     }
 
-    /// Volumes that share nothing, on a device that takes 60 to 140 us, and a server that is late.
-    /// The seed is the environment's.
+    /// Creates volumes that share nothing, on a device that takes 60 to 140 us, and a server with
+    /// this lateness. The seed is that of the environment.
     pub fn late(lateness: Lateness, clients: &[Client]) -> Self {
         let mut world = Self::idle(None, &[], clients);
         world.rng = Rng::from_environment();
@@ -184,8 +186,9 @@ impl World {
         world
     }
 
-    /// The same as `new` before the first request. Without a model no request waits at the device,
-    /// and each takes 100 us; with one each takes what it says, plus or minus a fifth.
+    /// Creates a world as [`Self::new`] does, before the first request. Without a model no request
+    /// waits at the device, and each takes 100 us; with one each takes the modelled time, plus or
+    /// minus a fifth.
     pub fn idle(
         model: Option<DeviceModel>,
         instances: &[InstancePacing],
@@ -241,12 +244,12 @@ impl World {
         }
     }
 
-    /// Has the device take other times from now on.
+    /// Sets the service times of the device from now on.
     pub fn set_service(&mut self, service: impl FnMut(&mut Rng, u64, &Dispatch) -> u64 + 'static) {
         self.service = Box::new(service);
     }
 
-    /// Gives a client another volume: that which its own has become elsewhere.
+    /// Replaces the volume of a client, by the name that its volume has at another place.
     pub fn replace(&mut self, number: usize, volume: VolumeIndex) {
         self.volumes[number] = volume;
         self.names.insert(volume, number);
@@ -257,7 +260,7 @@ impl World {
         (0..self.clients[number].depth).for_each(|_| self.submit(number));
     }
 
-    /// The same with other chance from now on.
+    /// Sets the seed of the random numbers from now on.
     pub fn seeded(mut self, seed: u64) -> Self {
         self.rng = Rng::new(seed);
         self
@@ -296,29 +299,29 @@ impl World {
         }
     }
 
-    /// Requests submitted so far.
+    /// Returns the number of requests submitted so far.
     pub const fn submissions(&self) -> u32 {
         self.next_handle
     }
 
-    /// One client sends nothing any more.
+    /// Stops the requests of one client.
     pub fn stop_sending_of(&mut self, number: usize) {
         self.clients[number].depth = 0;
     }
 
-    /// Nobody sends anything any more.
+    /// Stops the requests of all clients.
     pub fn stop_sending(&mut self) {
         for client in &mut self.clients {
             client.depth = 0;
         }
     }
 
-    /// The present time in nanoseconds.
+    /// Returns the present time in nanoseconds.
     pub fn now(&self) -> u64 {
         self.timeline.now().ns
     }
 
-    /// Lets time pass up to `end` and with it.
+    /// Advances the time up to `end` inclusively.
     pub fn run_until(&mut self, end: u64) {
         let mut events = 0_u32;
         while self.step(at(end + 1)) {
@@ -331,19 +334,20 @@ impl World {
         self.timeline.advance(at(end));
     }
 
-    /// Requests of a volume dispatched in a span.
+    /// Returns the number of a volume's requests that were dispatched in a span.
     pub fn count(&self, volume: usize, span: Range<u64>) -> u64 {
         let going = self.going.iter().filter(|going| going.volume == volume);
         going.filter(|going| span.contains(&going.at)).count() as u64
     }
 
-    /// Bytes of a volume dispatched in a span.
+    /// Returns the bytes of a volume that were dispatched in a span.
     pub fn bytes(&self, volume: usize, span: Range<u64>) -> u64 {
         let going = self.going.iter().filter(|going| going.volume == volume);
         going.filter(|going| span.contains(&going.at)).map(|going| u64::from(going.length)).sum()
     }
 
-    /// The most dispatches of a volume in any span of this length after the first second.
+    /// Returns the largest number of a volume's dispatches in any span of this length after the
+    /// first second.
     pub fn busiest(&self, volume: usize, span_ns: u64) -> u64 {
         let times = self.going.iter().filter(|going| going.volume == volume);
         let times: Vec<u64> = times.map(|going| going.at).filter(|at| *at >= NS_PER_S).collect();
@@ -358,7 +362,7 @@ impl World {
         most as u64
     }
 
-    /// The latency that so many per mille of a volume's requests do not exceed.
+    /// Returns the latency that `per_mille` thousandths of a volume's requests do not exceed.
     pub fn percentile(&self, volume: usize, per_mille: usize) -> u64 {
         let mut sorted = self.latencies[volume].clone();
         sorted.sort_unstable();

@@ -1,6 +1,6 @@
-//! The table that CloudWatch's console saves as CSV.
+//! Reads the table that CloudWatch's console saves as CSV.
 //!
-//! Rows of labels come first: what they are called has changed over time, so each column is known
+//! It begins with rows of labels. Their titles have changed over time, so each column is identified
 //! by the names of a metric, a volume and a statistic in any of its labels. Values begin with the
 //! first row that begins with a time.
 
@@ -12,13 +12,13 @@ use crate::read::lines::{Lines, cells};
 use crate::read::numbers::{decimal, time};
 use crate::read::{Broken, Hints, INTERVALS_TOTAL_MAX, Read};
 
-/// The most rows before the values.
+/// Maximum number of rows before the values.
 const LABEL_ROWS_MAX: usize = 64;
 
 /// Reads a table.
 ///
 /// # Errors
-/// [`Broken`].
+/// Returns [`Broken`] if a row is invalid, or if no column is of a volume's metric.
 pub fn read(input: &mut dyn BufRead, hints: &Hints) -> Read {
     let mut lines = Lines::new(input);
     let mut labels: Vec<Vec<String>> = Vec::new();
@@ -71,7 +71,8 @@ pub fn read(input: &mut dyn BufRead, hints: &Hints) -> Read {
     Ok(traces)
 }
 
-/// What each column after the times has; nothing where no label names a metric of a volume.
+/// Returns the series of each column after the times; `None` for a column without a metric of a
+/// volume.
 fn columns_of(labels: &[Vec<String>], number: u64) -> Result<Vec<Option<Series>>, Broken> {
     let width = labels.iter().map(Vec::len).max().unwrap_or(0);
     let series = |column: usize| {
@@ -104,7 +105,7 @@ fn columns_of(labels: &[Vec<String>], number: u64) -> Result<Vec<Option<Series>>
     Ok(columns)
 }
 
-/// The period, if a row of labels says the same one for all columns.
+/// Returns the period, if a row of labels has the same one for all columns.
 fn period(labels: &[Vec<String>]) -> Option<u64> {
     let row = labels.iter().find(|row| row.first().is_some_and(|name| name.trim() == "Period"))?;
     let mut seconds = row.iter().skip(1).filter_map(|cell| cell.trim().parse::<u64>().ok());

@@ -1,7 +1,7 @@
-//! The answer of GetMetricData, as `aws cloudwatch get-metric-data` prints it.
+//! Reads the answer of GetMetricData, as `aws cloudwatch get-metric-data` prints it.
 //!
-//! It says neither statistic nor period. With the text of the queries, both are known, and a series
-//! is known by its `Id`; without it, by its `Label`.
+//! It has neither statistic nor period. With the text of the queries both are known, and a series
+//! is identified by its `Id`. Without it, a series is identified by its `Label`.
 
 use std::collections::BTreeMap;
 use std::io::BufRead;
@@ -76,10 +76,10 @@ struct Dimension {
     value: String,
 }
 
-/// Reads an answer; [`Hints::queries`] is the text of the queries, if it was kept.
+/// Reads an answer. [`Hints::queries`] is the text of the queries, if it is available.
 ///
 /// # Errors
-/// [`Broken`].
+/// Returns [`Broken`] if the answer is invalid, incomplete, or has no metric of a volume.
 pub fn read(input: &mut dyn BufRead, hints: &Hints) -> Read {
     let text = json::slurp(input, FORM)?;
     let answer: Answer =
@@ -277,7 +277,7 @@ mod tests {
         assert!(broken.expected.starts_with("one value of VolumeReadOps at 2026-11-25T19:00:00Z"));
     }
 
-    /// An answer with a metric in each series, of minutes from 19:00 on; `-1` is no point.
+    /// Returns an answer with a series for each metric, of minutes from 19:00 on; `-1` is no point.
     fn answer(series: &[(&str, &[f64])]) -> String {
         let result = |(label, values): &(&str, &[f64])| {
             let known = || (0..).zip(*values).filter(|(_, value)| **value >= 0.0);
@@ -295,7 +295,7 @@ mod tests {
         format!(r#"{{"MetricDataResults": [{}]}}"#, all.join(","))
     }
 
-    /// On Xen instances there is no point of VolumeReadBytes where nothing was read.
+    /// On Xen instances there is no point of VolumeReadBytes if nothing was read.
     #[test]
     fn bytes_are_none_where_operations_are_none() {
         let text = answer(&[
@@ -338,7 +338,7 @@ mod tests {
             assert!(broken.expected.starts_with(&start), "{broken}");
             assert!(broken.expected.contains("\"Stat\": \"Sum\""), "{broken}");
         }
-        // Seconds have fractions.
+        // Numbers of seconds have fractions.
         let whole: &[f64] = &[600.0, 300.0];
         let text = answer(&[("VolumeReadOps", whole), ("VolumeIdleTime", ops)]);
         assert!(read_with(&text, &Hints::default()).is_ok());

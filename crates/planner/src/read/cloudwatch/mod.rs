@@ -1,8 +1,9 @@
-//! CloudWatch's metrics of volumes: what the forms of its answers have in common.
+//! Reads CloudWatch's metrics of volumes: the common part of the formats of its answers.
 //!
-//! An answer has series of points. Those of one volume become intervals where any of its series of
-//! requests and bytes has a point. CloudWatch has no point where it knows nothing: what is absent
-//! is unknown, and an interval that lacks something still shows what was used in it.
+//! An answer has series of points. The series of one volume become intervals at every time at which
+//! one of its series of requests or bytes has a point. CloudWatch has no point if it has no value:
+//! a missing point is unknown, and an interval with a missing amount still shows the use of the
+//! others.
 
 pub mod console;
 pub mod data;
@@ -20,7 +21,7 @@ use super::collect::{Traces, too_many_intervals, too_many_names};
 use super::numbers::{amount, show_time, time, utc};
 use super::{Broken, Hints, INTERVAL_MS, INTERVALS_TOTAL_MAX, NAMES_MAX, Read};
 
-/// A metric that is taken.
+/// A metric that is used.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Metric {
     ReadOps,
@@ -51,7 +52,7 @@ const METRICS: [(Metric, &str); 11] = [
 ];
 
 impl Metric {
-    /// The metric that a label names.
+    /// Returns the metric that a label names.
     fn find(label: &str) -> Option<Self> {
         METRICS.iter().find(|(_, name)| label.contains(name)).map(|(metric, _)| *metric)
     }
@@ -60,16 +61,16 @@ impl Metric {
         METRICS.iter().find(|(metric, _)| *metric == self).map_or("", |(_, name)| name)
     }
 
-    /// Whether it is a part of what was asked of the volume.
+    /// Returns whether it is a number of requests or bytes.
     const fn is_amount(self) -> bool {
         matches!(self, Self::ReadOps | Self::WriteOps | Self::ReadBytes | Self::WriteBytes)
     }
 
-    /// Whether a statistic of it means what an interval has.
+    /// Returns whether a statistic of it has the meaning of an interval's value.
     const fn takes(self, statistic: Statistic) -> bool {
         match self {
             Self::QueueLength | Self::BurstBalance => matches!(statistic, Statistic::Average),
-            // Whether it was 1 at all.
+            // Whether it was 1 at any time.
             Self::IopsExceeded | Self::ThroughputExceeded => {
                 matches!(statistic, Statistic::Sum | Statistic::Average | Statistic::Maximum)
             }
@@ -77,7 +78,7 @@ impl Metric {
         }
     }
 
-    /// The statistic to ask for.
+    /// Returns the statistic to ask for.
     const fn wanted(self) -> &'static str {
         match self {
             Self::QueueLength | Self::BurstBalance => "Average",
@@ -87,7 +88,7 @@ impl Metric {
     }
 }
 
-/// How CloudWatch makes one value of several.
+/// The statistic by which CloudWatch combines several values.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Statistic {
     Sum,
@@ -99,12 +100,12 @@ pub(super) enum Statistic {
 }
 
 impl Statistic {
-    /// The statistic of a query.
+    /// Returns the statistic of a query.
     fn of(text: &str) -> Self {
         Self::find(text).unwrap_or(Self::Other)
     }
 
-    /// The statistic that a label names.
+    /// Returns the statistic that a label names.
     fn find(label: &str) -> Option<Self> {
         label.split(|c: char| !c.is_ascii_alphanumeric()).find_map(|word| {
             Some(match word.to_ascii_lowercase().as_str() {
@@ -120,7 +121,7 @@ impl Statistic {
     }
 }
 
-/// The id of a volume in a label.
+/// Returns the id of a volume in a label.
 fn volume_in(label: &str) -> Option<&str> {
     let from = label.get(label.find("vol-")?..)?;
     let digits = from.get(4..)?.bytes().take_while(u8::is_ascii_hexdigit).count();
@@ -129,7 +130,7 @@ fn volume_in(label: &str) -> Option<&str> {
 
 /// Points of one metric of one volume.
 pub(super) struct Series {
-    /// What the text calls it, for errors.
+    /// Its name in the text, for errors.
     pub place: String,
     pub volume: Option<String>,
     pub metric: Metric,
@@ -137,7 +138,7 @@ pub(super) struct Series {
     pub points: Vec<(u64, f64)>,
 }
 
-/// A timestamp of JSON: a text, or seconds since 1970.
+/// A timestamp in JSON: a text, or seconds since 1970; here in milliseconds.
 pub(super) struct Timestamp(pub u64);
 
 impl<'de> Deserialize<'de> for Timestamp {
@@ -175,16 +176,16 @@ impl Visitor<'_> for TimestampVisitor {
 struct Volume {
     /// The points of each metric, by time, each time once.
     series: BTreeMap<Metric, Vec<(u64, f64)>>,
-    /// The metrics whose statistic is not said, and what the text calls them.
+    /// The metrics without a statistic in the text, and their names there.
     unsaid: BTreeMap<Metric, String>,
     unsuitable: BTreeMap<Metric, String>,
-    /// The points of means and of numbers of samples, whose product is a sum.
+    /// The points of means and of numbers of samples. Their product is a sum.
     averages: BTreeMap<Metric, Vec<(u64, f64)>>,
     sample_counts: BTreeMap<Metric, Vec<(u64, f64)>>,
 }
 
-/// Makes traces of series. `period_ms` is what the text or a query says, if it does.
-/// `needs_amounts` is whether a volume needs requests or bytes at once.
+/// Creates traces from series. `period_ms` is the period that the text or a query states, if any.
+/// `needs_amounts` is whether a volume needs requests or bytes.
 pub(super) fn assemble(
     series: Vec<Series>,
     period_ms: Option<u64>,
@@ -269,9 +270,9 @@ fn gather(series: Vec<Series>, hints: &Hints) -> Result<BTreeMap<String, Volume>
     Ok(volumes)
 }
 
-/// Adds points to those of a metric; the time at which there are two values is an error.
+/// Adds points to those of a metric. Returns an error with the time if there are two values for it.
 fn add(points: &mut Vec<(u64, f64)>, mut more: Vec<(u64, f64)>) -> Result<(), u64> {
-    // Answers are newest first, or oldest first, or pages of them: runs, which sort in no time.
+    // Answers are sorted in either direction, or pages of such: runs, which sort fast.
     match points.is_empty() {
         true => *points = more,
         false => points.append(&mut more),
@@ -286,7 +287,7 @@ fn add(points: &mut Vec<(u64, f64)>, mut more: Vec<(u64, f64)>) -> Result<(), u6
 }
 
 impl Volume {
-    /// Another statistic of a metric that is needed is an error, unless the right one is there.
+    /// Returns an error if a needed metric has another statistic only.
     fn refuse_unsuitable(&self, name: &str, needs_amounts: bool) -> Result<(), Broken> {
         for (metric, place) in &self.unsuitable {
             let is_needed = metric.is_amount() || !needs_amounts;
@@ -303,7 +304,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Sums where the means of samples and their numbers are there, whatever a sample is.
+    /// Computes sums from the means and the numbers of samples, whatever a sample is.
     fn sum_averages(&mut self) {
         for (metric, averages) in &self.averages {
             let Some(counts) = self.sample_counts.get(metric) else { continue };
@@ -318,7 +319,8 @@ impl Volume {
         }
     }
 
-    /// A sum of operations or bytes is whole: points that are not are of another statistic.
+    /// Returns an error for a sum of operations or bytes that is not whole: it is another
+    /// statistic.
     fn refuse_fractions(&self, name: &str) -> Result<(), Broken> {
         for (metric, place) in self.unsaid.iter().filter(|(metric, _)| metric.is_amount()) {
             let is_fraction = |value: f64| (value - value.round()).abs() > 0.001;
@@ -338,7 +340,7 @@ impl Volume {
         Ok(())
     }
 
-    /// The times at which anything that is needed has a value.
+    /// Returns the times at which a needed metric has a value.
     fn starts(&self, needs_amounts: bool) -> Vec<u64> {
         let has_amounts = self.series.keys().any(|metric| metric.is_amount());
         if !has_amounts && needs_amounts {
@@ -349,7 +351,7 @@ impl Volume {
         let points = needed.iter().flat_map(|(_, points)| points.iter());
         let mut starts: Vec<u64> = points.map(|(start_ms, _)| *start_ms).collect();
         starts.sort();
-        // Of a text without any amounts, all is needed: it is merged with others later.
+        // In a text without amounts all metrics are needed, because it is merged with others later.
         let least = if has_amounts { 1 } else { needed.len() };
         let times = starts.chunk_by(|a, b| a == b).filter(|same| same.len() >= least);
         times.filter_map(|same| same.first().copied()).collect()
@@ -393,7 +395,7 @@ impl Volume {
         Ok(remarks.into_iter().map(Note::Remark).collect())
     }
 
-    /// The amounts that no series has.
+    /// Returns the amounts that no series has.
     fn missing(&self) -> Option<String> {
         let is_missing = |metric: &Metric| metric.is_amount() && !self.series.contains_key(metric);
         let missing: Vec<&str> = METRICS
@@ -418,9 +420,9 @@ impl Volume {
     }
 }
 
-/// The values of a volume at a time, which goes on.
+/// The values of a volume at a time, which only increases.
 struct At<'a> {
-    /// The points of each metric that are left, by its place in [`METRICS`].
+    /// The remaining points of each metric, by its index in [`METRICS`].
     left: [&'a [(u64, f64)]; METRICS.len()],
     values: [Option<f64>; METRICS.len()],
 }

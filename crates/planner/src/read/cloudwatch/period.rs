@@ -1,18 +1,19 @@
 //! The periods of points, inferred from their spacing.
 //!
-//! CloudWatch keeps points of a minute for 15 days, of five minutes for 63, of an hour for 455. An
-//! answer of a month therefore has stretches of different periods, and they get finer with time,
-//! never coarser. So the period of a point is at most the least spacing seen up to it.
+//! CloudWatch keeps points of a minute for 15 days, of five minutes for 63, of an hour for 455. So
+//! an answer of a month has stretches of different periods, which get finer with time, never
+//! coarser. The period of a point is at most the least spacing up to it.
 
 use super::show_time;
 
-/// The periods in which CloudWatch keeps points, and the finer ones of its own metrics.
+/// The periods in which CloudWatch keeps points, and the finer ones of high-resolution metrics.
 const PERIODS_MS: [u64; 7] = [3_600_000, 300_000, 60_000, 30_000, 10_000, 5_000, 1_000];
-/// A spacing is a period of its own if it comes this often in a row: a gap in points of a minute
-/// may be of five minutes, too.
+/// Number of equal spacings in a row that make a period of their own: a single gap of five minutes
+/// may be in points of a minute, too.
 const REPEATS_MIN: usize = 3;
 
-/// The length of each point's interval; `None` if nothing says it. `starts_ms` are in order.
+/// Returns the length of each point's interval; `None` if it cannot be inferred. `starts_ms` are in
+/// order.
 pub(super) fn lengths(starts_ms: &[u64], said_ms: Option<u64>) -> Option<Vec<u64>> {
     let spacings: Vec<u64> =
         starts_ms.windows(2).filter_map(|pair| Some(pair.get(1)? - pair.first()?)).collect();
@@ -29,7 +30,7 @@ pub(super) fn lengths(starts_ms: &[u64], said_ms: Option<u64>) -> Option<Vec<u64
     let mut least = u64::MAX;
     let mut lengths = Vec::with_capacity(starts_ms.len());
     for index in 0..starts_ms.len() {
-        // The last point has no spacing of its own, and is like those before it.
+        // The last point has no spacing of its own. It gets that of the points before it.
         least = least.min(spacings.get(index).copied().unwrap_or(least));
         let period = periods.iter().find(|period| least.is_multiple_of(**period));
         lengths.push(period.copied().unwrap_or(finest).min(least));
@@ -37,7 +38,7 @@ pub(super) fn lengths(starts_ms: &[u64], said_ms: Option<u64>) -> Option<Vec<u64
     Some(lengths)
 }
 
-/// The period of points that are this far apart: a multiple of it is a gap.
+/// Returns the period of points with this spacing. A multiple of the period is a gap.
 fn period_of(spacing_ms: u64) -> Option<u64> {
     // A query may have any multiple of a minute as its period.
     let is_asked = spacing_ms.is_multiple_of(60_000) && spacing_ms <= 86_400_000;
@@ -55,7 +56,7 @@ fn is_repeated(spacings: &[u64], period: u64) -> bool {
     })
 }
 
-/// What was inferred, stretch by stretch.
+/// Returns a remark with the inferred period of each stretch.
 pub(super) fn remark(starts: &[u64], lengths: &[u64], said_ms: Option<u64>) -> Option<String> {
     let mut stretches: Vec<(u64, u64)> = Vec::new();
     for (start_ms, length_ms) in starts.iter().zip(lengths) {
@@ -94,7 +95,7 @@ mod tests {
     #[test]
     fn a_gap_is_no_period() {
         assert_eq!(minutes(&[0, 1, 6, 7, 12, 13]), [1; 6]);
-        // A single gap of five minutes at the beginning, too.
+        // Also with a single gap of five minutes at the start.
         assert_eq!(minutes(&[0, 5, 6, 7]), [1; 4]);
         assert_eq!(minutes(&[0, 5, 15, 20]), [5; 4]);
         assert_eq!(minutes(&[0, 60]), [60; 2]);

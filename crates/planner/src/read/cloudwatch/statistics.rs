@@ -1,5 +1,5 @@
-//! The answer of GetMetricStatistics: one metric, which its `Label` names. Nothing in it says the
-//! volume. The answers of a volume's metrics are put together by [`merge`](crate::read::merge).
+//! Reads the answer of GetMetricStatistics: one metric, which its `Label` names. It does not name
+//! the volume. [`merge`](crate::read::merge) combines the answers of a volume's metrics.
 
 use std::io::BufRead;
 
@@ -29,7 +29,7 @@ struct Point {
 }
 
 impl Point {
-    /// A value that means what an interval has, and its statistic.
+    /// Returns a value with the meaning of an interval's value, and its statistic.
     fn value(&self, metric: Metric) -> Option<(Statistic, f64)> {
         // A sum is the mean of the samples times their number, whatever a sample is.
         let sum = self.sum.or_else(|| Some(self.average? * self.sample_count?));
@@ -44,10 +44,11 @@ impl Point {
     }
 }
 
-/// Reads an answer; [`Hints::name`] is the volume's id.
+/// Reads an answer. [`Hints::name`] is the volume's id.
 ///
 /// # Errors
-/// [`Broken`].
+/// Returns [`Broken`] if the answer is invalid, is not of a volume's metric, or lacks the statistic
+/// that an interval needs.
 pub fn read(input: &mut dyn BufRead, hints: &Hints) -> Read {
     let answer: Answer = json::read(input, FORM)?;
     let Some(metric) = Metric::find(&answer.label) else {
@@ -109,7 +110,7 @@ mod tests {
         let merged = merge(vec![writes.clone(), reads.clone()]).unwrap();
         let amounts: Vec<(u64, u64)> =
             merged.intervals.iter().map(|interval| (interval.reads, interval.writes)).collect();
-        // The writes of a minute are not known, and its reads count.
+        // The writes of one minute are not known, and its reads count.
         assert_eq!(amounts, [(600, 60), (601, 60), (602, 0), (603, 60)]);
         let partial: Vec<u64> = merged.partial().map(|interval| interval.reads).collect();
         assert_eq!(partial, [602]);
@@ -124,7 +125,7 @@ mod tests {
         assert!(merge(vec![reads.clone(), other]).is_err());
         assert!(merge(Vec::new()).is_err());
 
-        // Days that follow each other stand in a row.
+        // Days that follow each other are put in a row.
         let mut later = reads.clone();
         for interval in &mut later.intervals {
             interval.start_ms += 3_600_000;

@@ -1,4 +1,4 @@
-//! What is sharpened against trying every layout on the scheduler.
+//! Sharpened layouts, compared with trying every layout on the scheduler.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ fn sharp(space: &Space, demand: &Demand, wanted: &Wanted) -> Vec<Found> {
     sharpen(space, demand, wanted, cheapest(space, demand, wanted), MANY)
 }
 
-/// Whether the scheduler does what is wanted, asked as the answer of a plan asks it.
+/// Returns whether the scheduler meets the requirements, asked as the answer of a plan asks it.
 fn does(space: &Space, demand: &Demand, wanted: &Wanted, layout: &Layout) -> bool {
     exact::replay(space, demand, layout, MANY).expect("few").does(demand, wanted)
 }
@@ -37,13 +37,13 @@ fn a_burst_of_a_second_needs_a_twentieth_less() {
         found.layout.each.iops.expect("IOPS")
     };
     let (second, minute) = (iops(&seconds(&[(6_300, 4)])), iops(&seconds(&[(6_300, 4); 60])));
-    // 6,300 come in a second, and one more may be owed: 1.05 s of 6,000 are saved and earned.
+    // 6,300 arrive in a second, and one more may be owed: 1.05 s of 6,000 are saved and earned.
     assert!((5_990..=6_000).contains(&second), "{second}");
-    // 6,294.8 a second in 60.05 s.
+    // 6,294.8 per second in 60.05 s.
     assert!((6_290..=6_295).contains(&minute), "{minute}");
 }
 
-/// Each instance has its own answer: what its limits let through differs.
+/// Each instance has its own answer, because their limits differ.
 #[test]
 fn each_instance_is_asked_for_itself() {
     let names = ["m1.large", "m5.large", "m2.4xlarge"];
@@ -124,8 +124,8 @@ fn what_the_source_held_back_is_no_reason_for_less() {
 
 #[test]
 fn credits_that_are_spent_below_the_limit_are_missing_above_it() {
-    // 2,000 a second for 4,000 s: 5.4 million credits carry it with 217 GiB. Between 100 s of
-    // these, nothing is near to the limit of 3,000, and nothing is sent.
+    // 2,000 per second for 4,000 s: 5.4 million credits carry it with 217 GiB. Between each 100 s
+    // of these, nothing is near the limit of 3,000, and nothing is sent.
     let gp2 = space(&[VolumeType::Gp2], 1);
     let mut demand = seconds(&[(200_000, 4); 40]);
     demand.length_us *= 100;
@@ -151,7 +151,7 @@ fn a_token_too_few_is_made_good() {
             let less = Found { exact: Some(Exact::default()), ..less };
             let settled = settle(&both, &demand, &wanted, vec![less], MANY);
             assert_eq!(settled.first(), Some(&found), "{layout:?}");
-            // What the scheduler was not asked for is told as it is.
+            // A layout for which the scheduler was not asked is reported as it is.
             let less = given(&both, &demand, &layout).expect("a price");
             let settled = settle(&both, &demand, &wanted, vec![less], MANY).remove(0);
             assert_eq!(settled.layout, layout);
@@ -169,7 +169,8 @@ fn demand() -> impl Strategy<Value = Demand> {
     proptest::collection::vec(one, 1..7).prop_map(|all| seconds(&all))
 }
 
-/// All layouts of a type and number, each number that is chosen one by one.
+/// Returns all layouts of a type and number of volumes, with every value of the numbers that can be
+/// chosen.
 fn all_of(space: &Space, volume_type: VolumeType, gib: u32, volumes: u32) -> Vec<Layout> {
     let rules = space.rules.of(volume_type).unwrap();
     let request = |size_gib, iops| VolumeRequest {
@@ -193,8 +194,9 @@ fn all_of(space: &Space, volume_type: VolumeType, gib: u32, volumes: u32) -> Vec
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(6))]
 
-    /// The oracle sends every layout's requests, from the cheapest on: types of 2014, which have
-    /// small ranges. By a list or a book, striped or with a hot volume, on none or some instances.
+    /// Compared with a replay of every layout, from the cheapest on, for types of 2014, which have
+    /// small ranges. With a list or a book, striped or with a hot volume, on no or several
+    /// instances.
     #[test]
     fn no_layout_is_cheaper_on_the_scheduler(
         demand in demand(),
@@ -228,8 +230,8 @@ proptest! {
         }
     }
 
-    /// What is sold in two numbers: nothing on a grid of what is cheaper does, nor what is next to
-    /// it.
+    /// For types with two numbers: neither a grid of cheaper layouts nor the neighbours of the
+    /// layout meet the requirements.
     #[test]
     fn what_is_cheaper_does_not_do_on_the_scheduler(
         demand in demand(),
@@ -278,8 +280,8 @@ proptest! {
         }
     }
 
-    /// One IOPS, MiB/s or GiB less is too little, of all types, also in a stripe, beside a hot
-    /// volume, behind the limits of instances and with the costs of a price book.
+    /// One IOPS, MiB/s or GiB less is too little, for all types, also in a stripe, beside a hot
+    /// volume, with the limits of instances and with the costs of a price book.
     #[test]
     fn one_less_does_not_do_on_the_scheduler(
         demand in demand(),
@@ -324,7 +326,7 @@ proptest! {
         let strict = total(of(&demand, gib, throttled));
         prop_assert!(total(of(&demand, gib, throttled + looser)) <= strict);
         prop_assert!(total(of(&demand, gib * 2, throttled)) >= strict);
-        // Who may not wait at all may not with idle time, either.
+        // If requests may not wait at all, idle time does not change that.
         let layouts = |demand: &Demand| {
             let all = of(demand, gib, 0);
             all.iter().map(|it| (it.layout, it.waited_us())).collect::<Vec<_>>()
@@ -366,7 +368,7 @@ proptest! {
             exact::replay(&space, &demand, &layout, MANY).expect("few").waited_us
         };
         let less = waited(iops, mibps);
-        // A microsecond for each second may be rounded otherwise.
+        // Rounding may differ by a microsecond for each second.
         prop_assert!(waited(iops + more, mibps) <= less + 6);
         prop_assert!(waited(iops, mibps + more) <= less + 6);
     }

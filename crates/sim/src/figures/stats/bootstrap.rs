@@ -1,41 +1,41 @@
-//! How sure a figure is: intervals from samples drawn anew from the sample.
+//! Confidence intervals of figures, from samples that are drawn again from the sample.
 //!
-//! The percentile bootstrap of Efron: of many samples drawn with replacement, the middle 95 % of
-//! their figures are the interval. It assumes no shape of the distribution, and of few values it
-//! is too narrow: of three runs it misses the truth about four times as often as it says
+//! The percentile bootstrap of Efron: many samples are drawn with replacement, and the middle 95 %
+//! of their figures are the interval. It assumes no shape of the distribution, and for few values
+//! it is too narrow: for three runs it misses the truth about four times as often as it states
 //! (Hesterberg, "What Teachers Should Know About the Bootstrap", The American Statistician 69 (4),
-//! 2015, §4). So every drawn mean lies farther from the sample's mean, by as much as Student's
-//! interval of so many values is wider than what the bootstrap finds of normal ones. Of few values
-//! that are far from normal it is still too narrow, as every interval is.
+//! 2015, §4). So every drawn mean is moved away from the sample's mean, by the ratio of the widths
+//! of Student's interval and the bootstrap's interval for the same number of normal values. For few
+//! values that are far from normal it is still too narrow, as every interval is.
 
 use evenkeel_core::random::Random;
 use serde::{Deserialize, Serialize};
 
 use super::{Sample, sorted};
 
-/// The share of repetitions that an interval leaves out on either side.
+/// The share of repetitions that an interval leaves out on each side.
 const TAIL: f64 = 0.025;
 /// `qnorm(0.975)`.
 const NORMAL: f64 = 1.959_963_985;
-/// `qt(0.975, 1:9)`: beyond, a series is near enough.
+/// `qt(0.975, 1:9)`; beyond, a series is accurate enough.
 const STUDENT: [f64; 9] = [12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622];
 
-/// From where to where a figure lies with 95 % confidence.
+/// The interval in which a figure lies with 95 % confidence.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Interval {
     /// Lower end.
     pub low: f64,
-    /// Upper end; of a ratio it is infinite, and null in JSON, where the divisor may be 0, and so
-    /// is the lower one where it is 0.
+    /// Upper end. That of a ratio is infinite, and null in JSON, if the divisor may be 0. The lower
+    /// end is infinite if the divisor is 0.
     pub high: f64,
 }
 
-/// How intervals are made. The same seed makes the same, on every machine.
+/// The parameters of intervals. The same seed yields the same interval on every machine.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Bootstrap {
-    /// Samples drawn.
+    /// Number of samples that are drawn.
     pub resamples: u32,
-    /// Of all chance.
+    /// Seed of the random numbers.
     pub seed: u64,
 }
 
@@ -46,37 +46,37 @@ impl Default for Bootstrap {
 }
 
 impl Bootstrap {
-    /// The interval of the mean of these rates, none of which is negative; `None` of fewer than
-    /// two, which do not show how far they vary.
+    /// Returns the interval of the mean of these rates, none of which is negative. Returns `None`
+    /// for fewer than two rates, which do not show their variation.
     #[must_use]
     pub fn mean(self, rates: &[f64]) -> Option<Interval> {
         let mut means = Means::of(rates, self.seed, 0)?;
         self.interval(|| means.draw())
     }
 
-    /// The interval of mean(`of`) / mean(`to`), each drawn for itself; `None` if one has fewer than
-    /// two rates, or all of both are 0.
+    /// Returns the interval of mean(`of`) / mean(`to`), each drawn independently. Returns `None` if
+    /// one has fewer than two rates, or if all rates of both are 0.
     #[must_use]
     pub fn ratio(self, of: &[f64], to: &[f64]) -> Option<Interval> {
-        // Streams of their own: equal samples must not be drawn alike.
+        // Separate random streams: equal samples must not be drawn alike.
         let mut of = Means::of(of, self.seed, 1)?;
         let mut to = Means::of(to, self.seed, 2)?;
         self.interval(|| of.draw() / to.draw())
     }
 
     fn interval(self, mut figure: impl FnMut() -> f64) -> Option<Interval> {
-        // Nothing by nothing is no figure.
+        // 0 / 0 is not a figure.
         let figures: Vec<f64> =
             (0..self.resamples).map(|_| figure()).filter(|figure| !figure.is_nan()).collect();
         let ascending = sorted(&figures);
         let last = ascending.len().checked_sub(1)?;
         let outside = (TAIL * last as f64).floor() as usize;
-        // Not between two of them: one may be infinite.
+        // Not interpolated between two of them: one may be infinite.
         Some(Interval { low: ascending[outside], high: ascending[last - outside] })
     }
 }
 
-/// Means of samples drawn from a sample.
+/// Means of samples that are drawn from a sample.
 struct Means<'a> {
     rates: &'a [f64],
     mean: f64,
@@ -92,7 +92,8 @@ impl<'a> Means<'a> {
         Some(Self { rates, mean, wider, random })
     }
 
-    /// The mean of as many rates as there are, each drawn from all of them, moved away from theirs.
+    /// Returns the mean of as many rates as the sample has, each drawn from all of them, moved away
+    /// from the sample's mean.
     fn draw(&mut self) -> f64 {
         let sum: f64 = self.rates.iter().map(|_| self.random.among(self.rates)).sum();
         let drawn = sum / self.rates.len() as f64;
@@ -100,15 +101,15 @@ impl<'a> Means<'a> {
     }
 }
 
-/// How many times as wide as the bootstrap's Student's interval is, of `n` normal values; `None` of
-/// fewer than two.
+/// Returns the ratio of the width of Student's interval to that of the bootstrap's, for `n` normal
+/// values; `None` for fewer than two.
 fn wider(n: usize) -> Option<f64> {
     let freedom = n.checked_sub(1).filter(|freedom| *freedom > 0)?;
     Some(student(freedom) / NORMAL * (n as f64 / freedom as f64).sqrt())
 }
 
-/// `qt(0.975, freedom)`; from ten on by the first terms of its series (Abramowitz and Stegun,
-/// 26.7.5).
+/// Returns `qt(0.975, freedom)`; from ten on by the first terms of its series (Abramowitz and
+/// Stegun, 26.7.5).
 fn student(freedom: usize) -> f64 {
     if let Some(known) = freedom.checked_sub(1).and_then(|place| STUDENT.get(place)) {
         return *known;
@@ -160,7 +161,7 @@ mod tests {
         }
     }
 
-    /// About normal: the sum of twelve.
+    /// Returns about normal values: each is the sum of twelve random numbers.
     fn drawn(random: &mut Random, n: usize) -> Vec<f64> {
         let one = |random: &mut Random| (0..12).map(|_| random.below(1_001) as f64).sum::<f64>();
         (0..n).map(|_| one(random)).collect()
@@ -208,7 +209,7 @@ mod tests {
         assert_ne!(Bootstrap { seed: 2, ..bootstrap }.mean(&squares), bootstrap.mean(&squares));
     }
 
-    /// A divisor that may be 0 leaves one end open, and says what the other end says.
+    /// If the divisor may be 0, the upper end is infinite and the lower end is finite.
     #[test]
     fn ratios_to_what_may_be_nothing() {
         let bootstrap = Bootstrap::default();

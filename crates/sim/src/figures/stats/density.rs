@@ -1,27 +1,27 @@
-//! Kernel density: the smooth histogram in which the published charts are drawn.
+//! Kernel density: the smooth histogram that the published charts show.
 
 use super::{Sample, percentile, sorted};
 
-/// Bandwidths beyond the smallest and the largest value that a curve is drawn: R's `cut`.
+/// Bandwidths by which a curve extends beyond the smallest and the largest value: R's `cut`.
 const CUT: f64 = 3.0;
 
-/// Bandwidths away from a value at which its share of the density is below 1e-17.
+/// Distance from a value, in bandwidths, at which its share of the density is below 1e-17.
 const REACH: f64 = 9.0;
 
-/// A curve: how dense the values lie at each of several equally distant places.
+/// A curve: the density of the values at each of several equally distant places.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Density {
     /// The places, in the values' unit.
     pub at: Vec<f64>,
-    /// Share of the values in each unit there.
+    /// Density there: share of the values per unit.
     pub density: Vec<f64>,
-    /// Standard deviation of the Gaussian that stands for each value.
+    /// Standard deviation of the Gaussian that replaces each value.
     pub bandwidth: f64,
 }
 
 impl Density {
-    /// The density of these values at so many places, from three bandwidths before the smallest to
-    /// three beyond the largest. Empty of nothing.
+    /// Returns the density of these values at `places` places, from three bandwidths below the
+    /// smallest value to three above the largest. It is empty without values.
     #[must_use]
     pub fn of(values: &[f64], places: usize) -> Self {
         let ascending = sorted(values);
@@ -37,9 +37,9 @@ impl Density {
     }
 }
 
-/// The bandwidth that R takes by default (`bw.nrd0`, Silverman's rule of thumb): 0.9 times the
-/// smaller of standard deviation and interquartile range / 1.34, times n^-1/5. Where that spread is
-/// nothing, R takes the standard deviation, then the first value, then 1. 0 of nothing.
+/// Returns R's default bandwidth (`bw.nrd0`, Silverman's rule of thumb): 0.9 times the smaller of
+/// standard deviation and interquartile range / 1.34, times n^-1/5. If that spread is 0, R takes
+/// the standard deviation, then the first value, then 1. Returns 0 without values.
 #[must_use]
 pub fn bandwidth(values: &[f64]) -> f64 {
     bandwidth_of_sorted(&sorted(values))
@@ -57,7 +57,7 @@ fn bandwidth_of_sorted(ascending: &[f64]) -> f64 {
     }
 }
 
-/// The mean of a Gaussian around each value; only those near enough to count are looked at.
+/// Returns the mean of Gaussians around the values that are near enough to matter.
 fn density_at(ascending: &[f64], bandwidth: f64, at: f64) -> f64 {
     let from = ascending.partition_point(|&value| value < at - REACH * bandwidth);
     let to = ascending.partition_point(|&value| value <= at + REACH * bandwidth);

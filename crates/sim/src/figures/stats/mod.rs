@@ -1,8 +1,8 @@
-//! The statistics of a handful of runs: what a published table holds, and what it does not say.
+//! Statistics of several runs: the figures of a published table, and those that it leaves out.
 //!
-//! Every figure is what R prints for the same numbers; the tests quote the R expression. Where R
-//! prints NA, for the spread of one value, it is 0 here, and tables show a dash for it. Nothing
-//! here knows what the numbers are.
+//! Every figure equals that of R for the same numbers; the tests quote the R expression. If R
+//! prints NA, for the spread of one value, it is 0 here, and tables show a dash for it. This module
+//! does not know the meaning of the numbers.
 
 mod bootstrap;
 mod density;
@@ -12,27 +12,27 @@ pub use density::{Density, bandwidth};
 
 use serde::{Deserialize, Serialize};
 
-/// What several runs of the same thing came to. All zero when there was no run.
+/// The figures of several runs of the same workload. All are zero without runs.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Sample {
-    /// Runs.
+    /// Number of runs.
     pub n: u64,
     /// Arithmetic mean.
     pub mean: f64,
-    /// The smallest.
+    /// Minimum.
     pub min: f64,
-    /// The largest.
+    /// Maximum.
     pub max: f64,
-    /// Sample standard deviation, with n - 1 in the divisor; 0 of one run.
+    /// Sample standard deviation, with n - 1 in the divisor; 0 for one run.
     pub sd: f64,
-    /// Standard error of the mean, sd / sqrt(n): what the Phoronix suite prints as `SE +/-`.
+    /// Standard error of the mean, sd / sqrt(n), which the Phoronix suite prints as `SE +/-`.
     pub se: f64,
-    /// Coefficient of variation, sd / |mean|; 0 where the mean is 0.
+    /// Coefficient of variation, sd / |mean|; 0 if the mean is 0.
     pub cov: f64,
 }
 
 impl Sample {
-    /// The figures of these values.
+    /// Returns the figures of these values.
     #[must_use]
     pub fn of(values: &[f64]) -> Self {
         let Some(first) = values.first() else { return Self::default() };
@@ -52,7 +52,7 @@ impl Sample {
     }
 }
 
-/// The values in ascending order, as [`percentile`] takes them.
+/// Returns the values in ascending order, as [`percentile`] needs them.
 #[must_use]
 pub fn sorted(values: &[f64]) -> Vec<f64> {
     let mut sorted = values.to_vec();
@@ -60,9 +60,9 @@ pub fn sorted(values: &[f64]) -> Vec<f64> {
     sorted
 }
 
-/// The value that `percent` of the values lie below, interpolated between its neighbours (R's
-/// default, type 7). The values must be in ascending order; `None` of nothing. A percentage out of
-/// range counts as the nearest that is in it.
+/// Returns the value that is above `percent` of the values, interpolated between its neighbours
+/// (R's default, type 7). The values must be in ascending order. Returns `None` without values. A
+/// percentage out of range counts as the nearest one in range.
 #[must_use]
 pub fn percentile(ascending: &[f64], percent: f64) -> Option<f64> {
     let last = ascending.len().checked_sub(1)?;
@@ -73,7 +73,7 @@ pub fn percentile(ascending: &[f64], percent: f64) -> Option<f64> {
     Some(low + (high - low) * (at - below as f64))
 }
 
-/// The median; `None` of nothing. In any order.
+/// Returns the median of values in any order; `None` without values.
 #[must_use]
 pub fn median(values: &[f64]) -> Option<f64> {
     percentile(&sorted(values), 50.0)
@@ -84,7 +84,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Both within a ten-millionth: R's figures are quoted with as many digits.
+    /// Asserts that two figures differ by at most a ten-millionth, the precision of the quoted
+    /// ones.
     pub(super) fn close(got: f64, want: f64) {
         assert!((got - want).abs() <= want.abs() * 1e-7 + 1e-15, "got {got}, R says {want}");
     }

@@ -1,5 +1,5 @@
-//! A continuous backlog cut into tenths of a second, so that every second of it can be judged, one
-//! every tenth.
+//! A continuous backlog in bins of a tenth of a second, so that its seconds can be judged: one
+//! begins with every bin.
 
 use std::array;
 
@@ -9,20 +9,20 @@ use super::super::system::DIMENSIONS;
 use super::super::token_level::UNIT;
 use super::super::volumes::{Limited, VolumeModel};
 
-/// The length of a bin.
+/// Length of a bin in nanoseconds.
 pub(super) const BIN_NS: u64 = 100_000_000;
-/// Bins in a second.
+/// Number of bins in a second.
 pub(super) const SECOND_BINS: usize = 10;
 
-/// Bins of one silence that are judged, at most.
+/// Maximum number of bins of one silence that are judged.
 const SKIP_BINS: u64 = 100;
 
-/// A tenth of a second.
+/// The counts of a tenth of a second.
 #[derive(Clone, Copy, Debug, Default)]
 struct Bin {
     used: [u64; DIMENSIONS],
     cost_ns: u64,
-    /// The levels at its beginning.
+    /// The levels at its start.
     levels: [Option<Limited>; DIMENSIONS],
     held_up_ns: u64,
     by_instance_ns: u64,
@@ -33,24 +33,25 @@ struct Bin {
 pub(super) struct Backlog {
     bins: [Bin; SECOND_BINS],
     open: Bin,
-    /// When the open bin ends.
+    /// Time at which the open bin ends.
     end: u64,
-    /// Bins that are over.
+    /// Number of complete bins.
     pub(super) closed: u64,
-    /// Whether it began with an idle volume, not with a modification in its middle.
+    /// Whether it began with an idle volume; otherwise it began with a modification.
     pub(super) from_idle: bool,
-    /// The largest charge so far.
+    /// Largest charge so far.
     pub(super) largest: [u64; DIMENSIONS],
     pub(super) largest_cost_ns: u64,
-    /// Since when each limit has been what holds it: the tokens saved before are spent.
+    /// Time since which each limit is the one that holds the volume: the tokens that it had saved
+    /// are spent.
     pub(super) bound_since: [Option<u64>; DIMENSIONS],
-    /// When somebody else last held it up who is not to blame.
+    /// Time at which the volume was last held up with an excuse.
     pub(super) excused_at: Option<u64>,
     past_instance_ns: u64,
     unexcused_ns: u64,
 }
 
-/// A second of a backlog.
+/// The counts of one second of a backlog.
 #[derive(Clone, Debug)]
 pub(super) struct Second {
     pub(super) from: u64,
@@ -60,7 +61,8 @@ pub(super) struct Second {
     pub(super) levels: [Option<Limited>; DIMENSIONS],
     pub(super) held_up_ns: u64,
     pub(super) by_instance_ns: u64,
-    /// The time that what was served takes at its limits, whichever took longest in each bin.
+    /// Time that the limits need for the served units: the maximum over the limits in each bin,
+    /// summed up.
     pub(super) busy_ns: u64,
 }
 
@@ -81,7 +83,7 @@ impl Backlog {
         }
     }
 
-    /// Lets time pass up to now; calls `judge` for every second that is over.
+    /// Advances the time to now. Calls `judge` for every second that has ended.
     pub(super) fn pass(
         &mut self,
         volume: &VolumeModel,
@@ -102,12 +104,12 @@ impl Backlog {
         let first = self.closed;
         while now >= self.end {
             if self.closed == first + SKIP_BINS {
-                // A silence this long has been judged often enough; what is skipped is the same.
+                // The skipped bins of a long silence equal those that were judged.
                 let skipped = (now - self.end) / BIN_NS;
                 self.end += skipped * BIN_NS;
                 self.closed += skipped;
             }
-            // What held it up lies at the end of the span.
+            // The time in which it was held up is at the end of the span.
             let after_ns = left_ns.min(now - self.end);
             self.open.wait(left_ns - after_ns, &waited);
             left_ns = after_ns;
@@ -122,7 +124,7 @@ impl Backlog {
     fn close(&mut self, volume: &VolumeModel, now: u64) {
         self.bins.rotate_left(1);
         self.bins[SECOND_BINS - 1] = self.open;
-        // The levels are known as of now: what they were at the edge is worked out backwards.
+        // The levels at the edge of the bin follow from the present ones.
         let back_ns = now - self.end;
         let back = |limited: Limited| {
             let mut limited = limited;
@@ -165,7 +167,7 @@ impl Backlog {
     }
 }
 
-/// What held a volume up between two of its events.
+/// The times for which a volume was held up between two of its events.
 struct Waited {
     all_ns: u64,
     by_instance_ns: u64,
@@ -178,7 +180,7 @@ impl Waited {
 }
 
 impl Bin {
-    /// Adds a part of what was waited, and of it the instance's share.
+    /// Adds `part_ns` of the waiting time, and the instance's share of it.
     fn wait(&mut self, part_ns: u64, waited: &Waited) {
         self.held_up_ns += part_ns;
         let share = u128::from(part_ns) * u128::from(waited.by_instance_ns);
@@ -202,8 +204,9 @@ impl Bin {
     }
 }
 
-/// Notes since when each limit has been the one that holds a volume, after a dispatch that left it
-/// `bound` by one. While another holds it, a limit saves tokens; while none does, we are late.
+/// Updates the times since which each limit is the one that holds a volume, after a dispatch after
+/// which `bound` holds it. A limit saves tokens while another one holds the volume. If none holds
+/// it, the server is late, and nothing changes.
 pub(super) fn bind(since: &mut [Option<u64>; DIMENSIONS], bound: Option<usize>, now: u64) {
     let Some(bound) = bound else { return };
     for (dimension, since) in since.iter_mut().enumerate() {

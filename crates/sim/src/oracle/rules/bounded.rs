@@ -1,4 +1,5 @@
-//! Line 9: every queue has a bound in I/Os and bytes, and pushes back only when it is reached.
+//! Line 9: every queue is bounded in I/Os and bytes, and refuses requests only if a bound is
+//! reached.
 
 use super::super::event::{Direction, Event, Sample};
 use super::super::report::{Findings, Rule, Whose};
@@ -46,7 +47,7 @@ impl Watcher for Bounded {
     }
 }
 
-/// Whether one more request has room. An empty queue takes any.
+/// Returns whether one more request has room. An empty queue has room for any request.
 fn fits(volume: &VolumeModel, length: u32, seen: &Seen) -> bool {
     let bounds = seen.system.bounds;
     let requests = &volume.requests;

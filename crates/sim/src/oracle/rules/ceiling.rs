@@ -1,13 +1,13 @@
-//! Line 1: in any window of any length at most rate x length, the tolerance's worth and one I/O.
+//! Line 1: any window of any length has at most rate x length, the tolerance's worth and one I/O.
 //!
-//! All windows at once: a level that rises with what is served and drains at the rate is, at any
-//! time, the largest excess of any window that ends then. Before the last I/O of a window it may be
-//! the tolerance's worth. Modifications are taken at their most generous here (a window may save
-//! the largest tolerance in force during it); [`Modify`](super::modify) is exact about them.
+//! All windows are judged at once: a level that rises with the served units and drains at the rate
+//! is, at any time, the largest excess of any window that ends then. Before the last I/O of a
+//! window it may be the tolerance's worth. Modifications are judged generously here (a window may
+//! save the largest tolerance in force during it); [`Modify`](super::modify) is exact about them.
 //!
-//! What was our lateness is not forfeited: a volume that waited although its limits and its
-//! instance let it pass may be behind by that, up to the made-whole time, and catches up at no more
-//! than the catch-up rate, which is a second level that drains faster.
+//! Time that the server was late is not forfeited: a volume that waited although its limits and its
+//! instance let it pass may be behind by that time, up to the made-whole time. It catches up at no
+//! more than the catch-up rate, which is a second level that drains faster.
 
 use super::super::event::Event;
 use super::super::report::{Findings, Rule, Whose};
@@ -21,14 +21,14 @@ use super::{NAMES, PerVolume, Watcher, units_text};
 #[derive(Clone, Copy, Debug)]
 struct Window {
     rate: u64,
-    /// The most that may be saved in any window that is still open, of the two kinds.
+    /// The most that any window that is still open may save, at the rate and at the catch-up rate.
     depth: i128,
     catch_up_depth: i128,
     /// The depth in force.
     depth_now: i128,
-    /// Ahead of the rate; below zero by what is to be caught up with.
+    /// Excess over the rate; negative by the units that are to be caught up with.
     ahead: i128,
-    /// Ahead of the catch-up rate, in quarters.
+    /// Excess over the catch-up rate, in quarters of units.
     catch_up: i128,
 }
 
@@ -121,7 +121,7 @@ impl OfVolume {
         }
     }
 
-    /// A volume that has nothing waiting gives up its catch-up.
+    /// Forfeits the catch-up of a volume without waiting requests.
     fn forfeit(&mut self) {
         for window in self.windows.iter_mut().flatten() {
             if window.ahead < 0 {
@@ -141,8 +141,7 @@ impl Window {
         let owed = owed.min(worth(self.rate, rule.time_ns));
         let drained_to = self.ahead - worth(self.rate, span_ns);
         self.ahead = drained_to.max(-owed);
-        // Only what is forfeited ends the windows that are open: time that is caught up with does
-        // not.
+        // Only forfeited units end the open windows. Time that is caught up with does not.
         let forfeited = drained_to < -owed || self.ahead == 0;
         let drained = worth(self.rate, span_ns).saturating_mul(rule.rate_quarters.into());
         self.catch_up = (self.catch_up - drained).max(0);
@@ -154,7 +153,7 @@ impl Window {
         }
     }
 
-    /// Whether one more may go, of any size.
+    /// Returns whether one more request may be dispatched, of any size.
     fn allows(&self) -> bool {
         self.rate > 0 && self.ahead <= self.depth && self.catch_up <= 4 * self.catch_up_depth
     }

@@ -1,5 +1,5 @@
-//! Line 9: every request is answered exactly once, nothing is dispatched that was not submitted,
-//! and bytes add up.
+//! Line 9: every request is answered exactly once, every dispatch has a submission, and bytes add
+//! up.
 
 use super::super::event::{Completed, Dispatched, Event, Sample};
 use super::super::report::{Findings, Rule, Whose};
@@ -29,7 +29,8 @@ impl Watcher for Conservation {
         });
     }
 
-    /// What still waits or is on the device is no fault; a request that was forgotten is.
+    /// Judges requests on the device: one that was dispatched too long ago was forgotten. Waiting
+    /// requests and others on the device are no violation.
     fn finish(&mut self, seen: &Seen, findings: &mut Findings) {
         let Some(most_ns) = seen.system.bounds.answer_ns else { return };
         for (number, volume) in seen.each_volume() {
@@ -45,7 +46,7 @@ impl Watcher for Conservation {
     }
 }
 
-/// What was expected and what was seen.
+/// The expectation and the observation.
 type Words = (String, String);
 
 fn fault(event: &Event, number: u32, seen: &Seen) -> Option<Words> {
@@ -56,7 +57,7 @@ fn fault(event: &Event, number: u32, seen: &Seen) -> Option<Words> {
         });
     }
     let Some(volume) = volume else {
-        // What was on the device when its volume went completes afterwards.
+        // Pieces that were on the device when their volume was removed complete afterwards.
         let late = matches!(event, Event::Completed(_));
         return unless(late, || ("a volume that exists".into(), "there is none".into()));
     };
@@ -109,7 +110,7 @@ fn completion(completed: &Completed, request: Option<&Request>) -> Option<Words>
     let pieces = request.completed_pieces + 1;
     let bytes = request.completed_bytes + u64::from(completed.length);
     let (of_pieces, of_bytes) = (request.dispatched_pieces, request.dispatched_bytes);
-    // All that was dispatched is back, and nothing more will be.
+    // All dispatched pieces are complete, and no further one will be dispatched.
     let whole = request.gone && pieces == of_pieces && bytes == of_bytes;
     let within = pieces <= of_pieces && bytes <= of_bytes;
     unless(within && completed.last == whole, || {
@@ -119,7 +120,7 @@ fn completion(completed: &Completed, request: Option<&Request>) -> Option<Words>
     })
 }
 
-/// The words of a fault, unless there is none.
+/// Returns the words of a violation; `None` if the rule was `kept`.
 fn unless(kept: bool, words: impl FnOnce() -> Words) -> Option<Words> {
     if kept { None } else { Some(words()) }
 }

@@ -1,7 +1,7 @@
-//! Line 4: credits are spent to the last one and no further, and reported as they are.
+//! Line 4: credits are spent to the last one and no further, and reported exactly.
 //!
 //! Credits that end too early show in the floor: while a balance is left, a backlogged volume is
-//! sure of its burst rate.
+//! promised its burst rate.
 
 use super::super::event::{Event, Sample};
 use super::super::instances;
@@ -43,7 +43,7 @@ impl Watcher for Credits {
     }
 }
 
-/// Nothing may be spent by who owes already.
+/// Judges that a volume in debt of credits spends nothing.
 fn spend(
     limits: &[Option<Limited>],
     charge: &[u64],

@@ -1,10 +1,10 @@
 //! Line 5: volumes with the same promise on a saturated client host get the same share of it.
 //!
-//! Judged over every second but the first in which all of them were backlogged throughout and
-//! waited for somebody other than their own limits for at least half of it. A share is device cost
-//! where it is known, else what it takes of the host's limit that it takes most of, in time. Who
-//! got all that its own limits had for it is owed nothing, however much more others had saved:
-//! shares are fair in the sense of max-min.
+//! Judged over every second but the first in which all of them were backlogged throughout, and
+//! waited for at least half of it although their own limits let them pass. A share is device cost
+//! if that is known, otherwise the time that the dispatch takes of the host's limit of which it
+//! takes most. A volume that got all that its own limits allowed is owed nothing, even if others
+//! had saved more: shares are max-min fair.
 
 use super::super::event::{Dispatched, Event};
 use super::super::instances;
@@ -23,11 +23,11 @@ const MILLION: u64 = 1_000_000;
 struct Group {
     promise: VolumePromise,
     members: Vec<Member>,
-    /// Since when all of them are backlogged.
+    /// Time since which all of them are backlogged.
     since: Option<u64>,
-    /// Balances were set since: what own limits had is not known.
+    /// Whether balances were set since: the amount that own limits allowed is then unknown.
     disturbed: bool,
-    /// All of them had been backlogged for a second before.
+    /// Whether all of them had been backlogged for a second before.
     steady: bool,
     largest: u64,
 }
@@ -37,20 +37,20 @@ struct Member {
     volume: u32,
     backlogged: bool,
     used: u64,
-    /// What it was charged by its own limits, and the most of it at once.
+    /// Units that its own limits charged it, and the largest single charge.
     charged: [u64; DIMENSIONS],
     largest: [u64; DIMENSIONS],
-    /// Its own limits as of the last settling before the window began, so long ago.
+    /// Its own limits at its last settling before the window, `back_ns` earlier.
     limits: [Option<Limited>; DIMENSIONS],
     back_ns: u64,
-    /// How long it had waited when the window began.
+    /// Its waiting time at the start of the window, in nanoseconds.
     held_up_ns: u64,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Fairness {
     groups: Vec<Group>,
-    /// By volume: its group and its place in it.
+    /// Group and index in it of each volume.
     places: Vec<Option<(usize, usize)>>,
 }
 
@@ -98,7 +98,7 @@ impl Fairness {
             self.places[moved.volume as usize] = Some((group, place));
         }
         *since = None;
-        // Empty groups stay for the next of their kind, unless there are many.
+        // Empty groups are kept for later volumes with their promise, unless there are many.
         if self.groups.len() > 1_024 {
             self.regroup();
         }
@@ -162,13 +162,13 @@ impl Group {
         let saturated = self.members.iter().all(|member| waited(member) * 2 >= SECOND_NS);
         let used = || self.members.iter().map(|member| member.used);
         let (least, most) = (used().min().unwrap_or(0), used().max().unwrap_or(0));
-        // Turns go back to before the window: who was ahead then is behind now, be it at a device
-        // or because its own limits hold it up until it is level with those who came later.
+        // Turns compensate for the time before the window: a volume that was ahead then is behind
+        // now, at a device or because its own limits delay it until it is level with later volumes.
         if saturated && self.steady && !self.disturbed {
             let share = MILLION - u64::from(seen.system.margins.fairness_ppm);
             let due = u128::from(most) * u128::from(share) / u128::from(MILLION);
-            // Turns are not divided: one turn may have gone to one and not to the other yet, at the
-            // host, and at the device if there is one.
+            // Turns are indivisible: one volume may have had a turn that another one has not had
+            // yet, at the host and at the device if there is one.
             let places = 1 + u128::from(seen.device.work.is_some());
             let turns = 2 * places * u128::from(self.largest);
             let span_ns = seen.now - self.since.unwrap_or(seen.now);
@@ -202,8 +202,8 @@ impl Member {
         }
     }
 
-    /// Whether it was charged all that one of its own limits could give in the window, to `share`
-    /// millionths.
+    /// Returns whether it was charged all that one of its own limits could allow in the window,
+    /// less the margin: `share` millionths.
     fn has_all_of_its_own(&self, span_ns: u64, share: u64) -> bool {
         (0..DIMENSIONS).any(|dimension| {
             let Some(limited) = &self.limits[dimension] else { return false };
@@ -255,7 +255,8 @@ fn held_up_ns(number: u32, seen: &Seen) -> u64 {
     seen.volume(number).map_or(0, |volume| volume.held_up.all_ns)
 }
 
-/// What a dispatch takes of the limit of its host that it takes most of, in nanoseconds.
+/// Returns the time that a dispatch takes of the host's limit of which it takes most, in
+/// nanoseconds.
 fn host_cost_ns(dispatched: &Dispatched, seen: &Seen) -> u64 {
     let Some(instance) = seen.instance(dispatched.instance) else {
         return dispatched.operations.into();

@@ -1,8 +1,9 @@
-//! Line 6: while urgent requests come, the device's last channel is not given to a large one.
+//! Line 6: while urgent requests arrive, no large one takes the device's last channel.
 //!
-//! A large request takes more than four times what the reference request was measured to take. If
-//! it finds all channels but one busy and an urgent one went less than 100 ms ago, it waits: so the
-//! next urgent one finds that channel free. More channels may be kept free than this one.
+//! A large request takes more than four times the measured time of the reference request. If it
+//! finds all channels but one busy and an urgent request was dispatched less than 100 ms ago, it
+//! waits, so that the next urgent request finds that channel free. The device may keep more
+//! channels free.
 
 use super::super::device::REFERENCE_BYTES;
 use super::super::event::{Direction, Event};
@@ -11,27 +12,27 @@ use super::super::state::Seen;
 use super::super::system::DeviceWork;
 use super::Watcher;
 
-/// So long after an urgent request the next one is expected.
+/// Time after an urgent request in which the next one is expected.
 const EXPECTED_NS: u64 = 100_000_000;
 
-/// A large request takes more than so many times what the reference request takes.
+/// A request is large if it takes more than this many times the time of the reference request.
 const LARGE: u64 = 4;
 
 #[derive(Debug)]
 pub(super) struct FreeChannel {
-    /// Pieces that may be on the device once a large one is added.
+    /// Maximum number of pieces on the device with a large one.
     most: u64,
-    /// What a request takes that is not large.
+    /// Maximum time of a request that is not large, in nanoseconds.
     small_ns: u64,
     urgent_at: Option<u64>,
 }
 
 impl FreeChannel {
-    /// The rule for a device; it says nothing where there is but one channel.
+    /// Creates the rule for a device. It judges nothing if there is only one channel.
     pub(super) fn new(work: &DeviceWork) -> Self {
         let most = if work.channels < 2 { u64::MAX } else { work.channels - 1 };
         let of = |direction| work.cost_ns(direction, REFERENCE_BYTES);
-        // Half read, half write.
+        // The reference is half read, half write.
         let reference_ns = (of(Direction::Read) + of(Direction::Write)).div_ceil(2);
         Self { most, small_ns: LARGE * reference_ns, urgent_at: None }
     }

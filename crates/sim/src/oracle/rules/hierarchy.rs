@@ -51,8 +51,8 @@ fn of_device(dispatched: &Dispatched, seen: &Seen, findings: &mut Findings) {
     if device.window_ns == u64::MAX || dispatched.device_cost_ns == 0 {
         return;
     }
-    // What is reported of a window is its present size; when this one went it may have been
-    // another.
+    // A reported window is the present one. It may have been different at the time of this
+    // dispatch.
     let (before_ns, most_ns) = match &device.work {
         None => (device.cost_ns, device.window_ns.saturating_sub(1)),
         Some(work) => {
@@ -60,7 +60,7 @@ fn of_device(dispatched: &Dispatched, seen: &Seen, findings: &mut Findings) {
             (device.cost_ns + dispatched.device_cost_ns, work.slots_max.saturating_mul(dearest_ns))
         }
     };
-    // A window smaller than one request lets one through at a time.
+    // A window smaller than one request allows one at a time.
     let kept = before_ns <= most_ns || device.pieces == 0;
     findings.judge(Rule::Hierarchy, kept, seen.now, Whose::Node, || {
         let expected = format!("at most {most_ns} ns of device in flight");
@@ -68,7 +68,7 @@ fn of_device(dispatched: &Dispatched, seen: &Seen, findings: &mut Findings) {
     });
 }
 
-/// A window that is reported is no excuse for leaving channels idle.
+/// Judges a reported window: it must be large enough to keep all channels busy.
 fn window(told_ns: u64, seen: &Seen, findings: &mut Findings) {
     let Some(work) = &seen.device.work else { return };
     let least_ns = work.window_min_ns();

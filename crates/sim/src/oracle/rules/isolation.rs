@@ -1,7 +1,8 @@
-//! Line 6: a log writer at queue depth 1 keeps its 99th percentile within twice that alone.
+//! Line 6: the 99th percentile of a log writer at queue depth 1 is at most twice that without
+//! neighbours.
 //!
-//! The percentile is within a bound exactly if at most one latency in a hundred is above it: that
-//! takes two counters and no histogram. What comes in the wake of a stall is not judged.
+//! The percentile is within a bound exactly if at most one latency in a hundred exceeds it. That
+//! takes two counters and no histogram. Latencies in the wake of a stall are not judged.
 
 use super::super::event::Event;
 use super::super::report::{Findings, Rule, Whose};
@@ -9,7 +10,7 @@ use super::super::state::Seen;
 use super::super::system::{Alone, System};
 use super::Watcher;
 
-/// Fewer latencies than this have no 99th percentile.
+/// Minimum number of latencies that have a 99th percentile.
 const SAMPLES_MIN: u64 = 100;
 
 #[derive(Debug)]
@@ -45,7 +46,7 @@ impl Watcher for Isolation {
         let of = |watched: &&mut Watched| watched.alone.volume == completed.volume;
         let Some(watched) = self.0.iter_mut().find(of) else { return };
         let Some(volume) = seen.volume(completed.volume) else { return };
-        // Of a client that has more than one in flight, the others are its own neighbours.
+        // If a client has several requests in flight, they are neighbours of each other.
         if volume.requests.len() != 1 {
             return;
         }

@@ -1,4 +1,4 @@
-//! The rules, one small machine each. They see every event just before it is taken in.
+//! The rules, one small state machine each. They observe every event just before it is applied.
 
 mod bins;
 mod bounded;
@@ -24,17 +24,17 @@ use super::report::{Findings, Rule};
 use super::state::{Seen, VOLUMES_MAX};
 use super::system::{DIMENSIONS, System};
 
-/// One rule, or a few that share their books.
+/// One rule, or several that share their state.
 pub(super) trait Watcher: Debug + Send {
-    /// Looks at an event, with everything as it was just before.
+    /// Observes an event. `seen` is the state just before it.
     fn observe(&mut self, event: &Event, seen: &Seen, findings: &mut Findings);
 
-    /// Judges what is still open at the end.
+    /// Judges the occasions that are still open at the end.
     fn finish(&mut self, _seen: &Seen, _findings: &mut Findings) {}
 }
 
-/// What is kept of each volume, by its number; made when it is first asked for. Wild numbers share
-/// one place.
+/// State of each volume, by number; created at the first access. Numbers beyond the maximum share
+/// one entry.
 #[derive(Debug)]
 pub(super) struct PerVolume<T> {
     by_number: Vec<T>,
@@ -58,7 +58,7 @@ impl<T: Default> PerVolume<T> {
     }
 }
 
-/// The watchers of the rules that are wanted and say something about this system.
+/// Creates the watchers of the requested rules that apply to this system.
 pub(super) fn watchers(system: &System, findings: &Findings) -> Vec<Box<dyn Watcher>> {
     let wants = |rules: &[Rule]| rules.iter().any(|rule| findings.wants(*rule));
     let mut watchers: Vec<Box<dyn Watcher>> = Vec::new();
@@ -98,7 +98,7 @@ pub(super) fn watchers(system: &System, findings: &Findings) -> Vec<Box<dyn Watc
 /// The names of the dimensions.
 pub(super) const NAMES: [&str; DIMENSIONS] = ["I/Os", "bytes", "guarded requests"];
 
-/// Level units as units with three decimals: rounded down, for printing only.
+/// Formats level units as units with three decimals, rounded down, for printing only.
 pub(super) fn units_text(level: i128) -> String {
     let thousandths = level / 1_000_000;
     let sign = if thousandths < 0 { "-" } else { "" };

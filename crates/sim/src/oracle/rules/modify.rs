@@ -1,9 +1,10 @@
-//! Line 7: a modification acts at once, refills nothing, and no sequence of them gains anything.
+//! Line 7: a modification acts at once, refills nothing, and no sequence of modifications gains
+//! units.
 //!
-//! From its first modification on a volume is held to its exact levels: settled at the old rate,
-//! clamped down to the new depth, never up; a limit that comes into being starts with nothing
-//! saved. What then still goes beyond the levels was gained by modifying. Waiting for a turn among
-//! others on a saturated client host is not waiting for the modification.
+//! From its first modification on, a volume is held to its exact levels: settled at the old rate,
+//! limited to the new depth, never raised. A new limit starts with nothing saved. A dispatch beyond
+//! these levels was gained by modifying. A wait for a turn on a saturated client host is not a wait
+//! for the modification.
 
 use super::super::event::Event;
 use super::super::report::{Findings, Rule, Whose};
@@ -12,8 +13,8 @@ use super::{NAMES, PerVolume, Watcher, units_text};
 
 #[derive(Debug, Default)]
 struct OfVolume {
-    /// Set by a modification until the next dispatch: when it was, and for how long the volume had
-    /// been passed over until then.
+    /// Set by a modification until the next dispatch: its time, and the time for which the volume
+    /// had been passed over until then.
     pending: Option<(u64, u64)>,
 }
 
@@ -25,7 +26,8 @@ impl Modify {
         Self(PerVolume::new())
     }
 
-    /// Whether the first that waited after a modification went when the new limits let it.
+    /// Judges that the first request that waited at a modification was dispatched as soon as the
+    /// new limits allowed it.
     fn acted(&mut self, number: u32, seen: &Seen, findings: &mut Findings) {
         let Some((at, before_ns)) = self.0.of(number).pending.take() else { return };
         let Some(volume) = seen.volume(number) else { return };

@@ -1,8 +1,8 @@
-//! Line 9: requests of one class go in the order they came, piece by piece.
+//! Line 9: requests of one class are dispatched in the order of arrival, piece by piece.
 //!
-//! A class is the urgent or the normal one of a volume, and of each client host attached to it. Two
-//! classes may pass each other. That a piece belongs to the place in its request where it claims to
-//! be is the business of conservation.
+//! A class is the urgent or the normal one of a volume and one client host that it is attached to.
+//! Requests of two classes may overtake each other. Conservation checks that a piece belongs to the
+//! place in its request that it states.
 
 use std::collections::BTreeMap;
 
@@ -11,11 +11,11 @@ use super::super::report::{Findings, Rule, Whose};
 use super::super::state::Seen;
 use super::Watcher;
 
-/// Priority classes whose last dispatch is remembered; far more than live client hosts.
+/// Maximum number of classes whose last dispatch is remembered; far more than live client hosts.
 const LANES_MAX: usize = 1 << 17;
 
-/// By volume, instance and class: one more than the place in the order of submission of the last
-/// request that was dispatched to its end, and the request that is dispatched in part.
+/// By volume, instance and class: one more than the sequence number of the last request that was
+/// completely dispatched, and the request that is partly dispatched.
 #[derive(Debug)]
 pub(super) struct ClassOrder(BTreeMap<(u32, u32, bool), Class>);
 

@@ -1,9 +1,9 @@
-//! Line 1: while a volume is steadily backlogged, no 10 ms carry much more than the average.
+//! Line 1: while a volume is steadily backlogged, no 10 ms have much more than the average.
 //!
-//! A backlog is steady once the tokens saved before it are spent. While others hold the volume up
-//! or stand still it is not, nor for as long as it may take to catch up afterwards; at a device,
-//! which holds up one request after the other, that is also what its limits earned while it had no
-//! claim.
+//! A backlog is steady if the tokens saved before it are spent. It is not steady while others hold
+//! the volume up or pause, nor for the time that it may take to catch up afterwards. On a device,
+//! which holds up one request after another, it is not steady either while it may spend what its
+//! limits earned while it had no claim.
 
 use std::collections::VecDeque;
 
@@ -17,24 +17,24 @@ use super::bins::bind;
 use super::{NAMES, PerVolume, Watcher, units_text};
 
 const WINDOW_NS: u64 = 10_000_000;
-/// Dispatches within this of each other are one entry, counted at the earlier time: memory is
-/// bounded, and no window looks fuller than it is.
+/// Dispatches less than this apart are one entry, with the time of the first. So memory is bounded,
+/// and no window has more than it really has.
 const GRAIN_NS: u64 = 10_000;
 const MILLION: i128 = 1_000_000;
 
 /// The steady time of one limit.
 #[derive(Debug, Default)]
 struct Steady {
-    /// From when on windows may begin; meaningless while the limit does not bind.
+    /// Earliest start of a window; meaningless while the limit does not hold the volume.
     from: u64,
-    /// Held up by others, it has not been paid back all of it.
+    /// Whether it was held up by others and has not got all of that time back.
     catches_up: bool,
     recent: VecDeque<(u64, u64)>,
     sum: u64,
     largest: u64,
-    /// Since when what its credits earn holds it; `None` while a balance is left.
+    /// Time since which the earnings of its credits hold it; `None` while a balance is left.
     spent_since: Option<u64>,
-    /// When it last was that; meaningless until the first time.
+    /// Last time at which they held it; 0 before the first.
     spent_until: u64,
 }
 
@@ -71,13 +71,13 @@ impl Watcher for Peak {
             Event::Cancelled { .. } if volume.requests.queued <= 1 => of.restart(),
             Event::Modified { .. } => {
                 of.restart();
-                // What it caught up with by then, while another limit held it, it keeps as tokens.
+                // It keeps as tokens the units with which it caught up while another limit held it.
                 for (steady, limited) in of.limits.iter_mut().zip(&volume.limits) {
                     steady.catches_up = limited.as_ref().is_some_and(Limited::catches_up);
                 }
             }
             Event::Removed { .. } => of.restart(),
-            // What it is owed, it is owed still.
+            // The volume is still owed what it was owed before.
             Event::Credited { .. } => {
                 let owed = of.limits.each_ref().map(|steady| (steady.from, steady.catches_up));
                 of.restart();
@@ -96,7 +96,8 @@ impl OfVolume {
         self.limits.iter_mut().for_each(Steady::restart);
     }
 
-    /// Time in which others held the volume up is caught up at a quarter of the rate.
+    /// Excludes the time in which others held the volume up, and the time to catch up with it at a
+    /// quarter of the rate.
     fn excuse(&mut self, volume: &VolumeModel, seen: &Seen) {
         let unexcused = volume.held_up.unexcused_ns.saturating_sub(self.unexcused_ns);
         self.unexcused_ns = volume.held_up.unexcused_ns;
@@ -110,8 +111,8 @@ impl OfVolume {
         if excused > 0 {
             let most_ns = seen.system.catch_up.time_ns;
             for steady in &mut self.limits {
-                // Several delays add up, to the most that is caught up with. The last of it may be
-                // paid for an I/O that goes within the next window.
+                // Several delays add up, to the maximum that is caught up with. The last part of it
+                // may serve an I/O in the next window.
                 let owed_ns = steady.from.saturating_sub(seen.now + WINDOW_NS) / 4 + excused;
                 let until = seen.now + 4 * owed_ns.min(most_ns) + WINDOW_NS;
                 steady.from = steady.from.max(until);
@@ -140,12 +141,12 @@ impl OfVolume {
                 continue;
             };
             steady.note_credits(limited, units, seen.now);
-            // What it waits while it catches up adds to what it is owed.
+            // Waiting during the catch-up adds to the time that the volume is owed.
             steady.catches_up &= limited.catches_up();
             if steady.catches_up {
                 steady.from = steady.from.max(seen.now + WINDOW_NS);
             }
-            // The dispatch that spends the last saved token is not of the steady time yet.
+            // The dispatch that spends the last saved token precedes the steady time.
             if units == 0 || since.max(steady.from) >= seen.now {
                 continue;
             }
@@ -197,11 +198,11 @@ impl Steady {
         self.sum += units;
     }
 
-    /// The most that the 10 ms up to now may carry.
+    /// Returns the maximum of the 10 ms up to now, in level units.
     fn most(&self, limited: &Limited, seen: &Seen) -> i128 {
         let all_of_it = self.spent_since.is_some_and(|since| since + WINDOW_NS <= seen.now);
         let some_of_it = self.spent_until > 0 && self.spent_until + WINDOW_NS > seen.now;
-        // What credits earn may be more than a rate that was lowered, while its tokens last.
+        // Credits may earn more than a lowered rate, while its tokens last.
         let rate = match &limited.credit {
             Some(credit) if all_of_it => credit.rate,
             Some(credit) if some_of_it => credit.rate.max(limited.pacer.rate),

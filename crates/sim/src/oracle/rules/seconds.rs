@@ -12,9 +12,11 @@ use crate::text::latency;
 
 const SECOND_NS: u64 = BIN_NS * SECOND_BINS as u64;
 const MILLION: i128 = 1_000_000;
-/// How much more waiting proves that a volume was held up which two limits hold in turns.
+/// Factor on the waiting time that proves that a volume was held up, if two limits hold it in
+/// turns.
 const MIXED_MARGINS: u64 = 10;
-/// Held up by its instance for longer than this, a volume has no floor in that second.
+/// Maximum time for which the instance may hold a volume up in a second with a floor, in
+/// nanoseconds.
 const BY_INSTANCE_NS_MAX: u64 = 1_000_000;
 
 #[derive(Debug)]
@@ -25,7 +27,7 @@ impl Seconds {
         Self(PerVolume::new())
     }
 
-    /// Lets time pass for one volume's backlog and judges the seconds that are over.
+    /// Advances the time of one volume's backlog, and judges the seconds that have ended.
     fn pass(&mut self, number: u32, seen: &Seen, findings: &mut Findings) {
         let Some(volume) = seen.volume(number) else { return };
         let Some(backlog) = self.0.of(number) else { return };
@@ -56,7 +58,7 @@ impl Watcher for Seconds {
             }
             Event::Cancelled { .. } if volume.requests.queued <= 1 => *backlog = None,
             Event::Removed { .. } => *backlog = None,
-            // Limits have changed: the backlog is a new one as of the next event.
+            // The limits have changed: a new backlog begins with the next event.
             Event::Modified { promise, .. } if backlog.is_some() => {
                 let mut changed = VolumeModel::new(seen.now, promise);
                 changed.limits = volume.limits;
@@ -77,7 +79,7 @@ impl Watcher for Seconds {
     }
 }
 
-/// A second and all that is needed to judge it.
+/// A second, and everything that is needed to judge it.
 struct Judge<'a> {
     number: u32,
     volume: &'a VolumeModel,
@@ -87,7 +89,7 @@ struct Judge<'a> {
 }
 
 impl Judge<'_> {
-    /// The first second after idle, and those that begin a second or more after it.
+    /// Judges the first second after idle, and those that begin a second or more after it.
     fn ceilings(&self, findings: &mut Findings) {
         let Margins { first_second_ppm, steady_second_ppm, .. } = self.seen.system.margins;
         let tolerance_ppm = self.volume.promise.tolerance_ns / 1_000;
@@ -98,7 +100,8 @@ impl Judge<'_> {
             20.. => (Rule::SteadySecond, u64::from(steady_second_ppm)),
             _ => return,
         };
-        // Who was held up by others, or stood still, catches up: any window's ceiling holds still.
+        // A volume that was held up by others, or by a pause, catches up. Only the ceiling of any
+        // window applies then.
         let before = self.second.from.saturating_sub(SECOND_NS);
         if self.backlog.excused_at.is_some_and(|at| at >= before) {
             return;
@@ -169,8 +172,9 @@ impl Judge<'_> {
         });
     }
 
-    /// So little waiting cannot cost more than the margin. Where two limits hold a volume in turns,
-    /// neither is reached, and more waiting than this is made up for by what is saved meanwhile.
+    /// Returns the waiting time that cannot cost more than the margin, in nanoseconds. If two
+    /// limits hold a volume in turns, neither is reached, and tokens saved meanwhile make up for
+    /// more waiting than this.
     fn spare_ns(&self) -> u64 {
         let margin_ns = SECOND_NS / 1_000_000 * u64::from(self.seen.system.margins.floor_ppm);
         let half = |dimension: &usize| {
@@ -187,7 +191,7 @@ impl Judge<'_> {
         if whole > 0 { whole / MILLION * ppm } else { whole }
     }
 
-    /// The least time's worth that must be served, less one I/O.
+    /// Returns the minimum time's worth that must be served, less one I/O, in nanoseconds.
     fn least_busy_ns(&self, lost_ns: u64) -> u64 {
         let one_ns = |dimension: usize| {
             let limited = self.second.levels[dimension].as_ref()?;

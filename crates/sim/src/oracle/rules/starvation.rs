@@ -1,8 +1,8 @@
-//! Line 2: nothing that waits is passed over for ever.
+//! Line 2: no waiting request is passed over for ever.
 //!
-//! Requests of a class go in order, so it is enough to watch the first: once the volume's
-//! own limits let it pass, it must go within the bound, whatever neighbours do. And the urgent
-//! class may pass the normal one only so often in a row.
+//! Requests of a class are dispatched in order, so it is enough to watch the first one: once the
+//! volume's own limits let it pass, it must be dispatched within the bound, whatever its neighbours
+//! do. The number of urgent requests in a row that may overtake the normal class is bounded, too.
 
 use super::super::event::Event;
 use super::super::report::{Findings, Rule, Whose};
@@ -11,10 +11,11 @@ use super::{PerVolume, Watcher};
 
 #[derive(Debug, Default)]
 struct OfVolume {
-    /// For how long the first has waited although its own limits let it pass.
+    /// Time for which the first request has waited although its own limits let it pass, in
+    /// nanoseconds.
     waited_ns: u64,
     urgent_run: u32,
-    /// Requests that wait and were submitted before the urgent run began.
+    /// Number of waiting requests that were submitted before the urgent run began.
     passed_over: u64,
 }
 
@@ -63,7 +64,7 @@ impl Watcher for Starvation {
                     of.passed_over = waiting;
                 }
                 of.urgent_run += 1;
-                // Everything that waited at the run's beginning may have been urgent itself.
+                // All requests that waited at the start of the run may have been urgent themselves.
                 let run = u64::from(of.urgent_run);
                 let normal_waits = waiting > 1 && of.passed_over > run;
                 let kept = of.urgent_run <= most || !normal_waits;

@@ -1,7 +1,7 @@
-//! Line 5: what the volumes of a saturated client host get together is its limit, to 0.1 %.
+//! Line 5: the volumes of a saturated client host together get its limit, to 0.1 %.
 //!
-//! A second is saturated for as long as one and the same volume waits although its own limits let
-//! it pass: whatever others do, the host's limits must be what holds it.
+//! A second is saturated while one and the same volume waits although its own limits let it pass:
+//! then only the host's limits can hold it.
 
 use super::super::event::Event;
 use super::super::instances::{self, Instance};
@@ -13,7 +13,7 @@ use super::super::volumes::Limited;
 use super::{PerVolume, Watcher, units_text};
 
 const SECOND_NS: u64 = 1_000_000_000;
-/// Less demand than this says nothing about a second.
+/// Minimum demand of a second that is judged, in nanoseconds.
 const DEMAND_NS_MIN: u64 = 900_000_000;
 const MILLION: i128 = 1_000_000;
 const NAMES: [&str; 4] = ["I/Os", "bytes", "bytes read", "bytes written"];
@@ -22,19 +22,19 @@ const NAMES: [&str; 4] = ["I/Os", "bytes", "bytes read", "bytes written"];
 #[derive(Clone, Copy, Debug, Default)]
 struct Second {
     number: u64,
-    /// I/Os, bytes, bytes read, bytes written.
+    /// Used I/Os, bytes, bytes read, bytes written.
     used: [u64; 4],
     largest: [u64; 4],
-    /// Its limits as they were at its beginning.
+    /// Its limits at its start.
     levels: [Option<Limited>; 4],
-    /// The longest that one volume waited for the instance.
+    /// The longest time that one volume waited for the instance, in nanoseconds.
     demand_ns: u64,
-    /// Whether the device or a stall held a volume up: then the sum says nothing.
+    /// Whether the device or a stall held a volume up. Then the sum is not judged.
     excused: bool,
     saturated_before: bool,
 }
 
-/// What one volume demanded in a second.
+/// The demand of one volume in a second.
 #[derive(Clone, Copy, Debug, Default)]
 struct Demand {
     second: u64,
@@ -53,13 +53,13 @@ impl Sums {
     pub(super) fn new(system: &System) -> Self {
         let begin = |promise| Second {
             levels: levels(&Instance::new(promise), 0),
-            excused: true, // the tolerance is saved: not a second to judge
+            excused: true, // the saved tolerance may be used in it, so it is not judged
             ..Second::default()
         };
         Self { seconds: system.instances.iter().map(begin).collect(), demands: PerVolume::new() }
     }
 
-    /// Adds what a volume waited for its instance since its last event.
+    /// Adds the time that a volume waited for its instance since its last event.
     fn demand(&mut self, number: u32, seen: &Seen) {
         let Some(volume) = seen.volume(number) else { return };
         let Some(instance) = volume.promise.instance else { return };
@@ -80,7 +80,7 @@ impl Sums {
         second.demand_ns = second.demand_ns.max(demand.waited_ns);
     }
 
-    /// Judges the present second of an instance if it is over, and begins the next.
+    /// Judges the present second of an instance if it has ended, and begins the next one.
     fn roll(&mut self, number: u32, seen: &Seen, findings: &mut Findings) {
         let Some(second) = self.seconds.get_mut(number as usize) else { return };
         let Some(instance) = seen.instance(number) else { return };
@@ -122,7 +122,7 @@ impl Watcher for Sums {
     }
 }
 
-/// The limits of an instance as they were `back_ns` ago: I/Os, bytes, reads, writes.
+/// Returns the limits of an instance `back_ns` ago: I/Os, bytes, reads, writes.
 fn levels(instance: &Instance, back_ns: u64) -> [Option<Limited>; 4] {
     let [operations, bytes] = instance.limits;
     let [reads, writes] = instance.links.map(|link| link.map(Limited::plain));
@@ -149,7 +149,7 @@ fn judge(second: &Second, number: u32, full: bool, findings: &mut Findings) {
     let enough = |(i, l): (usize, Limited)| {
         used(i) + one(i) >= off(MILLION - margin, l.entitled(second.demand_ns))
     };
-    // Two limits that both bound in parts of a second: neither need be reached in all of it.
+    // If two limits each hold in a part of the second, neither need be reached in all of it.
     let half = |(i, l): &(usize, Limited)| used(*i) * 2 > l.entitled(SECOND_NS);
     let mixed = limits().filter(half).count() > 1;
     let kept = mixed || limits().any(enough);
@@ -163,7 +163,7 @@ fn judge(second: &Second, number: u32, full: bool, findings: &mut Findings) {
         return;
     }
     for (i, limited) in limits() {
-        // What another limit kept it from using, it may have saved.
+        // Tokens that another limit kept it from using may have been saved.
         let saved = limited.pacer.level.max(0);
         let most = off(MILLION + margin, worth(limited.pacer.rate, SECOND_NS)) + saved + one(i);
         findings.judge(Rule::Hierarchy, used(i) <= most, at, whose, || {

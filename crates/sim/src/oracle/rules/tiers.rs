@@ -1,8 +1,10 @@
-//! Line 5: an I/O that only credits allow does not pass one that a baseline covers and that is due.
+//! Line 5: a dispatch that only credits allow does not precede one that a baseline covers and that
+//! is due.
 //!
 //! Each volume with a baseline has a level of its own for it, a few milliseconds deep. While that
-//! is not in debt, the first of its queue is base. A burst goes only when no other volume's base
-//! could: due, let pass by its volume's limits and its instance's, for longer than the slack.
+//! is not in debt, the first request of its queue is base. A burst is dispatched only if no other
+//! volume's base could be: one that is due, and that the limits of its volume and its instance have
+//! let pass for longer than the slack.
 
 use std::collections::BTreeSet;
 
@@ -14,8 +16,8 @@ use super::super::token_level::{Level, worth};
 use super::super::volumes::{Limited, VolumeModel};
 use super::{PerVolume, Watcher, units_text};
 
-/// Others that are due and looked at for each burst: more are never held up by their own limits in
-/// practice, and the first that is not decides.
+/// Maximum number of other due volumes that are checked for each burst. In practice no more are
+/// held up by their own limits, and the first one that is not decides.
 const LOOKS_MAX: usize = 64;
 
 #[derive(Debug, Default)]
@@ -24,14 +26,14 @@ struct OfVolume {
     settled_at: u64,
     /// Whether its last dispatch was urgent.
     after_urgent: bool,
-    /// Its place among those that are due, if it waits.
+    /// Time at which its base is due; `None` if it does not wait.
     due: Option<u64>,
 }
 
 #[derive(Debug)]
 pub(super) struct Tiers {
     volumes: PerVolume<OfVolume>,
-    /// When the base of the volume that waits is due.
+    /// The waiting volumes by the time at which their base is due.
     due: BTreeSet<(u64, u32)>,
     depth_ns: u64,
 }
@@ -55,7 +57,7 @@ impl Tiers {
         }
     }
 
-    /// Puts a volume where it belongs among those that are due; anew if it was served.
+    /// Updates the place of a volume among those that are due. A served volume gets a new one.
     fn place(&mut self, number: u32, waits: bool, served: bool) {
         let of = self.volumes.of(number);
         let due = of.base.as_ref().filter(|base| waits && base.rate > 0).map(|base| {
@@ -63,7 +65,7 @@ impl Tiers {
             let wait = debt.div_ceil(u128::from(base.rate));
             of.settled_at.saturating_add(u64::try_from(wait).unwrap_or(u64::MAX))
         });
-        // Another that comes behind it does not make it due later.
+        // A later request of the same volume does not delay the time at which it is due.
         let earlier = of.due.filter(|before| !served && *before <= of.settled_at);
         let due = due.map(|due| earlier.unwrap_or(due));
         if due != of.due {
@@ -82,8 +84,8 @@ impl Tiers {
         let Some(volume) = seen.volume(number) else { return };
         let waits = volume.requests.queued > u64::from(dispatched.last);
         let whose = Whose::Volume(number);
-        // The urgent class has a bound of its own, and now and then a request of the normal one has
-        // its turn; what goes so is spent all the same.
+        // The urgent class has a bound of its own, and at times a normal request gets its turn.
+        // Both are charged to the baseline.
         let of = self.volumes.of(number);
         let urgent = dispatched.urgent || of.after_urgent;
         of.after_urgent = dispatched.urgent;
@@ -113,8 +115,8 @@ impl Tiers {
         }
     }
 
-    /// Another volume whose base is due and that nothing but us holds up, not counting time in
-    /// which nobody could do anything.
+    /// Returns another volume whose base is due and that only the scheduler holds up. Time in
+    /// stalls does not count.
     fn passed_over(&self, burst: u32, seen: &Seen) -> Option<u32> {
         let slack_ns = seen.system.bounds.base_slack_ns;
         let ready = |number: u32| seen.volume(number).is_some_and(|volume| could_go(volume, seen));
@@ -128,7 +130,7 @@ impl Tiers {
 
 impl OfVolume {
     fn new(promise: &VolumePromise, depth_ns: u64, now: u64) -> Self {
-        // Nothing is saved before there was anything to save.
+        // Nothing is saved before the volume exists.
         let empty = |mut level: Level| {
             level.level = 0;
             level
@@ -166,7 +168,7 @@ impl Watcher for Tiers {
                 let of = self.volumes.of(number);
                 let fresh = OfVolume::new(promise, self.depth_ns, seen.now).base;
                 let old = of.base.take().filter(|old| old.rate > 0);
-                // What is not due yet is due when it was.
+                // Base that is not due yet keeps its due time.
                 of.base = fresh.map(|mut fresh| {
                     let by_rate = |old: Level| {
                         old.level.saturating_mul(fresh.rate.into()) / i128::from(old.rate)
@@ -181,7 +183,7 @@ impl Watcher for Tiers {
     }
 }
 
-/// The baseline's level, in I/Os or in device cost.
+/// Returns the level of the baseline, in I/Os or in device cost.
 fn base(promise: &VolumePromise, depth_ns: u64) -> Option<Level> {
     let each = match promise.floor {
         Floor::Reserved { reference_cost_ns, .. } => reference_cost_ns.max(1),
@@ -190,8 +192,8 @@ fn base(promise: &VolumePromise, depth_ns: u64) -> Option<Level> {
     Some(Level::pacer(promise.baseline()?.saturating_mul(each), depth_ns))
 }
 
-/// What a dispatch takes of the baseline. Device time is as it was measured, however long requests
-/// are found to take since.
+/// Returns the units that a dispatch takes of the baseline. Device time is the measured one, even
+/// if requests take longer since.
 fn charge(dispatched: &Dispatched, promise: &VolumePromise, seen: &Seen) -> u64 {
     match (promise.floor, &seen.device.work) {
         (Floor::Reserved { reference_cost_ns: 1.., .. }, Some(work)) => {
@@ -202,8 +204,8 @@ fn charge(dispatched: &Dispatched, promise: &VolumePromise, seen: &Seen) -> u64 
     }
 }
 
-/// Whether the first of a queue has been let pass by its volume's limits and its instance's for
-/// longer than the slack, not counting time in which nobody could do anything.
+/// Returns whether the limits of its volume and its instance have let the first request of a queue
+/// pass for longer than the slack. Time in stalls does not count.
 fn could_go(volume: &VolumeModel, seen: &Seen) -> bool {
     let slack_ns = seen.system.bounds.base_slack_ns;
     let span_ns = seen.now - volume.settled_at;

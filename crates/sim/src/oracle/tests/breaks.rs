@@ -1,4 +1,4 @@
-//! One broken stream for each rule, which no other rule minds.
+//! For each rule a stream of events that breaks this rule and no other.
 
 use super::super::{Alone, Bounds, Completed, DevicePromise, DeviceWork, Sample};
 use super::*;
@@ -15,7 +15,8 @@ fn is_dispatch(event: &Event) -> bool {
 #[test]
 fn ceiling_one_io_too_many() {
     let (system, mut events) = alone(VolumePromise::iops(1_000), STEADY, 3 * S);
-    // 51 may go at once; here the 52nd goes with them, a millisecond early.
+    // 51 I/Os may be dispatched at once. Here the 52nd is dispatched with them, a millisecond
+    // early.
     let at = events.iter().enumerate().filter(|(_, event)| is_dispatch(event)).nth(51);
     let (at, event) = at.map(|(at, event)| (at, event.clone())).unwrap();
     assert_eq!(event.at(), MS);
@@ -32,8 +33,8 @@ fn first_second_with_too_much_saved() {
     breaks(Rule::FirstSecond, &system, events);
 }
 
-/// Five seconds a little too slow, within the floor, save enough for one that is too fast, within
-/// the ceiling.
+/// Five seconds that are slightly too slow, within the floor, save enough for one that is too fast,
+/// within the ceiling.
 #[test]
 fn steady_second_that_catches_up_at_once() {
     let (system, events) = alone(VolumePromise::iops(1_000), STEADY, 8 * S);
@@ -91,10 +92,11 @@ fn credits_spent_beyond_the_last_one() {
         balances: balances(units),
         ..VolumePromise::iops(1)
     };
-    // The server believes in one credit more than was promised.
+    // The server has one credit more than was promised.
     let (_, events) = alone(promise(2_501), STEADY, 4 * S);
     breaks(Rule::Credits, &system(&[promise(2_500)]), events);
-    // One less is no more than was promised: the floor alone would mind, and it is one I/O.
+    // One credit less is within the promise. It could only break the floor, whose margin is one
+    // I/O.
     let (_, events) = alone(promise(2_499), STEADY, 4 * S);
     kept(&judge(&system(&[promise(2_500)]), &events));
     // A tenth less is too little.
@@ -108,7 +110,8 @@ fn credits_told_wrongly() {
     let client = Client { depth: 1, ..STEADY };
     let (system, mut events) = alone(promise, client, S);
     let end = events.last().map(Event::at).unwrap();
-    // 3,150 or so are gone and 100 are earned; the balance is whole plus a fraction.
+    // About 3,150 credits are spent and 100 are earned. The balance is a whole number plus a
+    // fraction.
     let reported = |units| {
         let units = [Some(units), None];
         Event::Sampled { at: end, sample: Sample::VolumeBalances { volume: 0, units } }
@@ -149,7 +152,7 @@ fn hierarchy_of_a_host_that_does_not_get_its_sum() {
 fn hierarchy_of_a_device_with_too_much_in_flight() {
     let volume = VolumePromise { floor: Floor::None, ..VolumePromise::iops(100_000) };
     let mut system = system(&[volume]);
-    // 500 us each, up to 100,000 a second: fifty at once.
+    // Each takes 500 us, at up to 100,000 per second: fifty at once.
     let events = serve(&system, &[STEADY], S / 10, MS / 2, Fault::default());
     system.device = Some(DevicePromise { window_ns: 32 * MS / 2, work: None });
     breaks(Rule::Hierarchy, &system, events);
@@ -189,7 +192,7 @@ fn base_passed_over_by_a_burst() {
     };
     kept(&judge(&system, &waits(4 * MS)));
     breaks(Rule::BaseBeforeBurst, &system, waits(0));
-    // What goes beyond the baseline is no base, whatever it is called.
+    // A dispatch beyond the baseline is no base, even if it is reported as base.
     let many = (0..20).flat_map(|handle| request(handle, handle * MS, 0, 10));
     breaks(Rule::BaseBeforeBurst, &system, many.map(|event| of_volume_1(&event)).collect());
 }
@@ -218,7 +221,7 @@ fn isolation_of_a_slow_answer_in_fifty() {
     };
     kept(&judge(&system, &answers(100)));
     breaks(Rule::Isolation, &system, answers(50));
-    // Forty that are slow in a row, right after a stall that took as long, and after a shorter one.
+    // Forty slow answers in a row, right after a stall of the same length, and after a shorter one.
     let after = |stall_ms: u64| {
         let service = |handle: u64| if (540..580).contains(&handle) { 400_001 } else { 400_000 };
         let answer = |handle| request(handle, handle * 2 * MS, 0, service(handle));
@@ -232,7 +235,7 @@ fn isolation_of_a_slow_answer_in_fifty() {
     breaks(Rule::Isolation, &system, after(40));
 }
 
-/// Four channels, an urgent request at 0 and large ones from `at_ns` on: as many at once.
+/// Returns four channels, an urgent request at 0, and `large` large ones at once at `at_ns`.
 fn beside_urgent(large: u64, at_ns: u64) -> (System, Vec<Event>) {
     let (read, write) = ((100_000, 1_000), (100_000, 1_000));
     let work = DeviceWork { channels: 4, slots_max: 6, read, write };
@@ -263,21 +266,21 @@ fn free_channel_that_a_large_request_takes() {
         events.iter().for_each(|event| checkers.observe(event));
         checkers.finish()
     };
-    // Three of four, the urgent one being done.
+    // Three of four channels, after the urgent request has completed.
     let report = only(beside_urgent(3, 50 * MS));
     kept(&report);
     assert_eq!(judged(&report, Rule::FreeChannel), 3);
     assert_eq!(only(beside_urgent(4, 50 * MS)).broken(), [Rule::FreeChannel]);
-    // Beside the urgent one two, not three.
+    // Beside the urgent request, two are allowed and three are not.
     kept(&only(beside_urgent(2, MS)));
     assert_eq!(only(beside_urgent(3, MS)).broken(), [Rule::FreeChannel]);
-    // Long after it all.
+    // Long after the urgent request.
     let report = only(beside_urgent(4, 100 * MS));
     assert_eq!((report.pass(), judged(&report, Rule::FreeChannel)), (true, 0));
 }
 
-/// A backlog at 1,000 a second that is raised to 2,000 at 2 s, just when the next one is due.
-/// `gift` I/Os more go at once then, and the others `late_ns` late.
+/// Returns a backlog at 1,000 I/Os per second that is raised to 2,000 at 2 s, when the next one is
+/// due. Then `gift` I/Os are dispatched at once, and the others `late_ns` late.
 fn modified(gift: u64, late_ns: u64) -> (System, Vec<Event>) {
     let (system, mut events) = alone(VolumePromise::iops(1_000), STEADY, 2 * S);
     let promise = Box::new(VolumePromise::iops(2_000));
@@ -286,7 +289,7 @@ fn modified(gift: u64, late_ns: u64) -> (System, Vec<Event>) {
     let next = events.iter().filter(|event| is_dispatch(event)).count() as u64;
     for more in 0..2_000 {
         let at = 2 * S + late_ns + u64::saturating_sub(more, gift) * MS / 2;
-        // Each that goes is followed by another that waits.
+        // Each dispatch is followed by another submission.
         events.push(request(next + more, at, 0, 0).remove(1));
         events.push(request(next + more + STEADY.depth as u64, at, 0, 0).remove(0));
     }
@@ -307,7 +310,7 @@ fn modify_that_acts_late() {
     breaks(Rule::Modify, &system, events);
 }
 
-/// On a host that has room for it, nobody else's turn is an excuse.
+/// If the host has room, other volumes' turns are no excuse.
 #[test]
 fn modify_that_acts_late_on_an_idle_host() {
     let (system, mut events) = modified(0, 2 * MS);
@@ -323,7 +326,7 @@ fn modify_that_acts_late_on_an_idle_host() {
     assert!(report.broken().contains(&Rule::Modify), "{report}");
 }
 
-/// What waits for a full device does not wait for the modification; but for one with room it does.
+/// A wait for a full device is not a wait for the modification; a wait for one with room is.
 #[test]
 fn modify_that_acts_late_beside_a_busy_device() {
     let (system, events) = modified(0, 2 * MS);
@@ -335,7 +338,7 @@ fn modify_that_acts_late_beside_a_busy_device() {
         set_cost(&mut busy, 200 * MS);
         in_time([busy, events.clone()].concat())
     };
-    // The neighbour has the device until the volume goes.
+    // The neighbour occupies the device until the volume is dispatched.
     kept(&judge(&system, &beside(MS, 2 * S + 2 * MS)));
     let report = judge(&system, &beside(MS, 2 * S));
     assert_eq!(report.broken(), [Rule::Modify], "{report}");
@@ -347,10 +350,10 @@ fn hierarchy_of_a_window_beyond_the_device() {
     system.device = Some(DevicePromise { window_ns: 10 * MS, work: Some(WORK) });
     let mut events: Vec<Event> = (0..5).flat_map(|handle| request(handle, 0, 0, MS)).collect();
     set_cost(&mut events, 2 * WORK.read.0);
-    // Four of the dearest are 8 ms.
+    // Four of the dearest requests take 8 ms.
     kept(&judge(&system, &in_time(events[..12].to_vec())));
     breaks(Rule::Hierarchy, &system, events);
-    // And one that is reported too small is no excuse for idle channels.
+    // A window that is reported too small is no excuse for idle channels.
     let reported = |cost_ns| vec![Event::Sampled { at: 0, sample: Sample::Window { cost_ns } }];
     kept(&judge(&system, &reported(MS)));
     breaks(Rule::Hierarchy, &system, reported(MS / 2));
@@ -367,7 +370,7 @@ const NEIGHBOUR: VolumePromise = VolumePromise {
     weight: 1,
 };
 
-/// Two channels, 1 ms for whatever it is.
+/// Two channels; every request takes 1 ms.
 const WORK: DeviceWork = DeviceWork { channels: 2, slots_max: 4, read: (MS, 0), write: (MS, 0) };
 
 trait MapVolume {
@@ -404,7 +407,7 @@ fn starvation_by_neighbours_and_by_the_urgent_lane() {
     system.bounds = Bounds { wait_ns: Some(10 * MS), ..system.bounds };
     kept(&judge(&system, &request(0, 0, 10 * MS, 0)));
     breaks(Rule::NoStarvation, &system, request(0, 0, 10 * MS + 1, 0));
-    // Never served at all, noticed at the end.
+    // A request that is never served is found at the end.
     let mut never = request(0, 0, 0, 0)[..1].to_vec();
     let sample = Sample::Queued { volume: 0, requests: 1, bytes: None };
     never.push(Event::Sampled { at: 11 * MS, sample });
@@ -414,7 +417,7 @@ fn starvation_by_neighbours_and_by_the_urgent_lane() {
     let urgents = |run: u64| {
         let mut events = request(100, 0, 9 * MS, 0);
         for handle in 0..run {
-            // All wait from the start, as the normal one does, which was there before them.
+            // All of them wait from the start, and the normal one was submitted before them.
             for mut event in request(handle, 0, (handle + 1) * MS / 2, 0) {
                 if let Event::Dispatched(dispatched) = &mut event {
                     dispatched.urgent = true;
@@ -435,7 +438,7 @@ fn lane_order_of_two_that_swapped() {
     let (a, b) = (gone[500], gone[501]);
     let (first, second) = (events[b].clone(), events[a].clone());
     (events[a], events[b]) = (retimed(&first, second.at()), retimed(&second, first.at()));
-    // Their completions swap with them.
+    // Their completions are swapped, too.
     let end = events.len();
     let completions: Vec<usize> =
         (0..end).filter(|at| matches!(events[*at], Event::Completed(_))).collect();

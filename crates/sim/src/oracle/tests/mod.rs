@@ -1,5 +1,5 @@
-//! A stream that keeps the promise passes; a stream that breaks one rule is caught by that rule,
-//! and by no other.
+//! A stream that keeps the promise passes. A stream that breaks one rule is found by that rule, and
+//! by no other.
 
 mod breaks;
 mod mutations;
@@ -29,7 +29,7 @@ fn system(volumes: &[VolumePromise]) -> System {
     System { volumes: volumes.to_vec(), ..System::default() }
 }
 
-/// Two volumes of 1,000 on a host of `iops`.
+/// Two volumes of 1,000 I/Os per second on a host of `iops`.
 fn shared(iops: u64) -> System {
     let one = VolumePromise { instance: Some(0), ..VolumePromise::iops(1_000) };
     let host = InstancePromise { operations: limit(iops), ..InstancePromise::UNLIMITED };
@@ -42,14 +42,14 @@ fn judge(system: &System, events: &[Event]) -> Report {
     checkers.finish()
 }
 
-/// What one volume with nobody beside it does.
+/// Serves one volume without neighbours.
 fn alone(promise: VolumePromise, client: Client, length_ns: u64) -> (System, Vec<Event>) {
     let system = system(&[promise]);
     let events = serve(&system, &[client], length_ns, 100_000, Fault::default());
     (system, events)
 }
 
-/// A request from submission to its answer, served after it has waited for `wait_ns`.
+/// Returns the events of a request that waits for `wait_ns` and is served in `service_ns`.
 fn request(handle: u64, at: u64, wait_ns: u64, service_ns: u64) -> Vec<Event> {
     let submitted = Submitted {
         at,
@@ -79,7 +79,7 @@ fn request(handle: u64, at: u64, wait_ns: u64, service_ns: u64) -> Vec<Event> {
     vec![Event::Submitted(submitted), Event::Dispatched(dispatched), Event::Completed(completed)]
 }
 
-/// In the order of time; what happened at the same time keeps its order.
+/// Sorts events by time. Events of the same time keep their order.
 fn in_time(mut events: Vec<Event>) -> Vec<Event> {
     events.sort_by_key(Event::at);
     events
@@ -126,7 +126,8 @@ fn credits_end_in_the_middle_of_it() {
     let report = judge(&system, &events);
     kept(&report);
     assert!(judged(&report, Rule::Credits) > 2_500);
-    // 3,000 a second are spent and 100 earned: the balance lasts 0.862 s, less what was saved.
+    // 3,000 a second are spent and 100 are earned. The balance lasts 0.862 s, less the saved
+    // tokens.
     let served = |from: u64, to: u64| {
         let in_it = |event: &&Event| (from..to).contains(&event.at());
         let gone = |event: &&Event| matches!(event, Event::Dispatched(_));
@@ -145,13 +146,13 @@ fn a_saturated_host_is_shared() {
     assert!(judged(&report, Rule::Fairness) > 0 && judged(&report, Rule::Hierarchy) > 7_000);
 }
 
-/// A stall that is reported costs no volume anything, and what was not served in it is made up for.
+/// A reported stall costs a volume nothing: it catches up with the time.
 #[test]
 fn a_stall_is_made_whole() {
     let tolerance_ns = 5 * MS;
     let promise = VolumePromise { tolerance_ns, ..VolumePromise::iops(1_000) };
     let (system, events) = alone(promise, STEADY, 4 * S);
-    // Nothing goes from 2.0 to 2.1 s; until 2.5 s five go where four would.
+    // Nothing is dispatched from 2.0 to 2.1 s. Until 2.5 s five are dispatched in the time of four.
     let stalled = Event::Stalled { from: 2 * S, to: 2 * S + 100 * MS, cause: super::Cause::Ours };
     let late = |event: &Event| {
         let at = event.at();
@@ -165,11 +166,11 @@ fn a_stall_is_made_whole() {
     moved.insert(moved.partition_point(|event| event.at() < 2 * S), stalled);
     let report = judge(&system, &in_time(moved.clone()));
     kept(&report);
-    // Untold, it is a floor that was broken, and a burst.
+    // Without its report, the stall breaks the floor, and the catch-up is a burst.
     moved.retain(|event| !matches!(event, Event::Stalled { .. }));
     let report = judge(&system, &in_time(moved));
     assert!(report.broken().contains(&Rule::Floor), "{report}");
-    // Faster than the catch-up rate is too fast.
+    // A rate above the catch-up rate is a violation.
     let rushed = |event: &Event| {
         let at = event.at();
         let moved = match at.checked_sub(2 * S) {
@@ -184,7 +185,7 @@ fn a_stall_is_made_whole() {
     assert_eq!(judge(&system, &in_time(moved)).broken(), [Rule::Ceiling]);
 }
 
-/// The same event at another time.
+/// Returns the event with another time.
 fn retimed(event: &Event, at: u64) -> Event {
     match event {
         Event::Submitted(submitted) => Event::Submitted(Submitted { at, ..*submitted }),
@@ -212,7 +213,7 @@ fn a_report_says_whose_when_and_what() {
 
 #[test]
 fn nothing_that_is_told_can_upset_it() {
-    // Events about nobody, at times that go back.
+    // Events of volumes that do not exist, at times that step back.
     let mut events = request(7, 5 * S, MS, MS);
     events.extend(request(7, S, 0, 0));
     events.push(Event::Removed { at: 0, volume: u32::MAX });

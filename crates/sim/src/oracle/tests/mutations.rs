@@ -1,12 +1,11 @@
-//! Property tests: whatever the promise, the ideal server keeps it; whatever is spoilt, somebody
-//! notices.
+//! Property tests: the ideal server keeps any promise, and a rule finds any fault in its events.
 
 use proptest::prelude::*;
 
 use super::super::Sample;
 use super::*;
 
-/// A volume of any kind, and a client that keeps it busy.
+/// Any kind of volume, and a client that keeps it busy.
 fn volumes() -> impl Strategy<Value = (VolumePromise, Client)> {
     let rate = prop_oneof![1_u64..50, 50_u64..5_000, 5_000_u64..20_000];
     let tolerance_ms = prop_oneof![Just(1_u64), Just(5), Just(50), 1_u64..1_000];
@@ -34,13 +33,14 @@ fn alone_for(volume: (VolumePromise, Client), seconds: u64) -> (System, Vec<Even
     alone(volume.0, volume.1, seconds * S)
 }
 
-/// The places of the dispatches in a stream.
+/// Returns the indices of the dispatches in a stream.
 fn dispatches(events: &[Event]) -> Vec<usize> {
     (0..events.len()).filter(|at| matches!(events[*at], Event::Dispatched(_))).collect()
 }
 
 proptest! {
-    // A third of the volumes never waits; with many cases that is more than may be rejected.
+    // A third of the volumes never waits. With many cases that exceeds the default limit on
+    // rejected cases.
     #![proptest_config(ProptestConfig {
         cases: 48,
         max_global_rejects: u32::MAX,
@@ -77,14 +77,14 @@ proptest! {
         prop_assert!(report.pass(), "{report}");
     }
 
-    /// Whatever goes before its time is noticed, be it by a nanosecond.
+    /// A dispatch before its time is found, even if it is a nanosecond early.
     #[test]
     fn one_that_goes_early_is_caught(
         volume in volumes(), place in any::<prop::sample::Index>(), early_ns in 1_u64..2_000_000,
     ) {
         let (system, mut events) = alone_for(volume, 2);
         let gone = dispatches(&events);
-        // Of those that waited for their time.
+        // The dispatches that waited for their time.
         let waited: Vec<usize> = gone
             .windows(2)
             .filter(|pair| events[pair[0]].at() + early_ns < events[pair[1]].at())
@@ -99,7 +99,7 @@ proptest! {
         prop_assert!(broken.iter().any(caught), "{report}");
     }
 
-    /// One I/O more than was allowed, at any time.
+    /// One I/O more than was allowed is found, at any time.
     #[test]
     fn one_too_many_is_caught(volume in volumes(), place in any::<prop::sample::Index>()) {
         let (system, mut events) = alone_for(volume, 2);
@@ -119,11 +119,11 @@ proptest! {
                 completed.device_cost_ns = 100_000;
             }
         }
-        // Before everything else at that time, so that the queue's order is not what is wrong.
+        // After all other events of that time, so that the order of the queue stays right.
         let first = events.partition_point(|event| event.at() <= now);
         events.splice(first..first, more);
         let report = judge(&system, &events);
-        // Saved tokens may allow it; then one that came later is the one too many.
+        // Saved tokens may allow it. Then a later one is the one too many.
         let caught = |rule: &Rule| matches!(rule, Rule::Ceiling | Rule::Credits);
         let last = gone.last().is_some_and(|last| *last == at);
         prop_assert!(last || report.broken().iter().any(caught), "{report}");
@@ -135,7 +135,7 @@ proptest! {
     ) {
         let (mut system, mut events) = alone_for(volume, 2);
         system.bounds.answer_ns = Some(MS);
-        // What still waits at the end is no fault: all that was dispatched is answered.
+        // Requests that wait at the end are no fault. All dispatched ones are answered.
         let answered = events.iter().filter(|event| matches!(event, Event::Completed(_))).count();
         prop_assert_eq!(answered, dispatches(&events).len());
         events.push(Event::Sampled { at: 3 * S, sample: Sample::InFlight { cost_ns: 0 } });
@@ -160,8 +160,8 @@ proptest! {
         prop_assert!(report.broken().contains(&Rule::Conservation), "{report}");
     }
 
-    /// Toggling between two rates while idle or busy yields nothing when nothing is refilled, and
-    /// is caught when it is.
+    /// Changes between two rates while idle or busy yield nothing if nothing is refilled. A refill
+    /// is found.
     #[test]
     fn a_refill_at_a_modification_is_caught(
         low in 20_u64..2_000, factor in 2_u64..10, refilled: bool,
@@ -172,7 +172,8 @@ proptest! {
             let promise = VolumePromise { floor: Floor::None, ..VolumePromise::iops(rate) };
             Event::Modified { at, volume: 0, promise: Box::new(promise) }
         };
-        // All that was saved goes at once; then up, and at once again if that refills.
+        // All saved tokens are used at once. After the rate is raised, they are used again if that
+        // refills them.
         let mut events = Vec::new();
         let mut handle = 0;
         let mut at_once = |events: &mut Vec<Event>, at: u64, count: u64| {
@@ -187,7 +188,7 @@ proptest! {
             at_once(&mut events, 0, 1);
         }
         events.push(change(0, low));
-        // One more when the debt is paid.
+        // One more after the debt is paid.
         let debt = (low / 20 + 1) * S - low * 50 * MS;
         at_once(&mut events, debt.div_ceil(low), 1);
         let report = judge(&system, &events);

@@ -1,4 +1,4 @@
-//! Records of a scheduler: what keeps its promise passes, and each way to break it is found.
+//! Records of a scheduler: one that keeps its promise passes, and each way to break it is found.
 
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::qos::pacing::{Balances, CreditLimit, Limit, Pacing};
@@ -12,7 +12,7 @@ use crate::oracle::recorded::{NotJudged, Provisioned, Span, judge};
 
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MS;
-/// When the record's clock stands when the record begins.
+/// Time of the record's clock at the start of the record.
 const START: u64 = 77 * SECOND + 123;
 
 fn id() -> VolumeId {
@@ -24,7 +24,7 @@ fn pacing(per_second: u64, tolerance_ms: u64) -> Pacing {
     Pacing { operations, tolerance: Duration::from_ms(tolerance_ms), ..Pacing::UNLIMITED }
 }
 
-/// A server that is driven by a client with 32 requests under way.
+/// A server that is driven by a client with 32 requests in flight.
 struct Server {
     scheduler: Scheduler,
     trace: Trace,
@@ -128,7 +128,7 @@ fn a_second_that_is_skipped_is_found_and_one_that_was_lost_is_not() {
     let trace = recorded(pacing(1_000, 50), &held, |_, _| {});
     assert_eq!(broken(&trace, vec![pacing(1_000, 50)], &[]), [Rule::Floor]);
     assert_eq!(broken(&trace, vec![pacing(1_000, 50)], &held), []);
-    // One that was lost at another time explains nothing.
+    // A second that was lost at another time excuses nothing.
     let elsewhere = [(START + 6 * SECOND, START + 7 * SECOND)];
     assert_eq!(broken(&trace, vec![pacing(1_000, 50)], &elsewhere), [Rule::Floor]);
 }
@@ -144,7 +144,7 @@ fn a_modification_gives_nothing() {
     };
     let trace = recorded(pacing(1_000, 50), &[], change);
     assert_eq!(broken(&trace, vec![pacing(1_000, 50), raised], &[]), []);
-    // As if the modification refilled what the volume had saved, and more.
+    // As if the modification refilled the saved tokens, and more.
     let refill = |second: u64, set: &mut dyn FnMut(Pacing)| {
         if second == 4 {
             set(pacing(51_000, 1));
@@ -157,7 +157,7 @@ fn a_modification_gives_nothing() {
     assert!(broken(&trace, told, &[]).contains(&Rule::Ceiling));
 }
 
-/// Credits count from when they are set, however long the server has run before.
+/// Credits count from the time at which they are set, however long the server has run before.
 #[test]
 fn credits_end_when_they_are_spent() {
     let credit = CreditLimit { refill_per_second: 300, capacity: 1_000_000 };
@@ -167,7 +167,7 @@ fn credits_end_when_they_are_spent() {
         let balances = Balances { operations: Some(set), bytes: None };
         let trace = recorded_with(limits, balances, &[], |_, _| {});
         let volume = Provisioned { id: id(), pacings: vec![limits], balances };
-        // 2,700 a second of 10,800 last for four seconds of eight.
+        // 2,700 per second of 10,800 last for four of the eight seconds.
         judge(std::slice::from_ref(&trace), &volume, &[]).unwrap()
     };
     let judged = driven(10_800);
@@ -202,7 +202,7 @@ fn a_record_that_does_not_tell_is_not_judged() {
     let mut shared = trace.clone();
     shared.push(Instant::from_ns(START + 9 * SECOND), Call::Other("share"));
     assert_eq!(told(&shared, id(), 2), NotJudged::Call("share"));
-    // Polls are not what a promise is judged by, and have no place in such a record.
+    // Such a record has no polls: no promise is judged by them.
     let mut calls = Trace::with_room(9, Detail::Requests);
     calls.push(Instant::ZERO, Call::Poll);
     assert!(calls.entries().is_empty() && calls.left_out() == 0);

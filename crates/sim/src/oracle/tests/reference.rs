@@ -1,5 +1,5 @@
-//! The ideal server: token by token, always on time, slow and obvious. What it does keeps every
-//! rule; the tests then spoil it one way at a time.
+//! The ideal server: token by token, always on time, slow and simple. Its events keep every rule;
+//! the tests then spoil them in one way at a time.
 
 use std::collections::VecDeque;
 
@@ -13,7 +13,7 @@ pub(super) const MS: u64 = 1_000_000;
 pub(super) const S: u64 = 1_000_000_000;
 const TOKEN: i128 = 1_000_000_000;
 
-/// Tokens that come at a rate, at most so many; in billionths.
+/// Tokens that flow in at a rate, up to a maximum, in billionths.
 #[derive(Clone, Debug)]
 struct Tokens {
     rate: u64,
@@ -26,7 +26,7 @@ impl Tokens {
         if self.level >= 0 {
             return 0;
         }
-        // A rate of nothing never comes; an hour is beyond every test.
+        // A rate of 0 yields no token. An hour is longer than every test.
         let rate = i128::from(self.rate);
         if rate == 0 { 3_600 * S } else { u64::try_from((-self.level + rate - 1) / rate).unwrap() }
     }
@@ -48,7 +48,7 @@ fn tokens(limit: Option<Limit>, tolerance_ns: u64, balance: Option<u64>) -> Vec<
     all
 }
 
-/// A client that always has so many waiting.
+/// A client that always has `depth` requests waiting.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Client {
     pub(super) depth: usize,
@@ -66,21 +66,21 @@ struct ServedVolume {
     served: u64,
 }
 
-/// How the server misbehaves on purpose.
+/// An intended fault of the server.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Fault {
     /// Client hosts have no limits.
     pub(super) forget_instances: bool,
-    /// Of two volumes of a host, volume 0 is served so many times as often as the others.
+    /// Volume 0 of a host is served this many times as often as the others.
     pub(super) favour: u64,
-    /// The rate of everything, in thousandths.
+    /// Rate of everything, in thousandths of the promised one.
     pub(super) per_mille: Option<u64>,
-    /// Things go only at multiples of this.
+    /// Dispatches are possible at multiples of this time only.
     pub(super) grid_ns: u64,
 }
 
-/// Runs the ideal server for `length_ns` and returns what happened. The device takes `service_ns`
-/// for each I/O and as many at once as there are.
+/// Runs the ideal server for `length_ns` and returns its events. The device serves any number of
+/// I/Os at once, each in `service_ns`.
 pub(super) fn serve(
     system: &System,
     clients: &[Client],
@@ -163,8 +163,8 @@ impl Server {
         self.complete_until(u64::MAX);
     }
 
-    /// Who goes next, and in how long: the first whose limits all let it; of several the one that
-    /// has been served least for its share.
+    /// Returns the waiting time and the number of the next volume: the first one that all limits
+    /// let pass; of several, the one that was served least in proportion to its share.
     fn next(&self, fault: Fault) -> Option<(u64, usize)> {
         let wait = |number: usize| {
             let volume = &self.volumes[number];
@@ -249,7 +249,7 @@ impl Server {
     }
 }
 
-/// The completion of a whole request.
+/// Returns the completion of a whole request.
 pub(super) fn completion(dispatched: &Dispatched, at: u64) -> Completed {
     Completed {
         at,

@@ -1,4 +1,4 @@
-//! Every scenario that comes with the program is listed, can be read, and says what it shows.
+//! Every scenario that comes with the program is listed, can be read, and has a title and a source.
 
 use super::*;
 use crate::scenario::{self, Scenario, Source};
@@ -14,21 +14,21 @@ fn read_for(name: &str, duration_s: Option<u64>) -> Scenario {
     scenario::read(&source).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// How much of a scenario its test runs.
+/// The part of a scenario that its test runs.
 #[derive(Clone, Copy)]
 pub(super) enum Part {
     /// All of it.
     All,
     /// The first runs, at their full length.
     First(usize),
-    /// So many seconds of every run.
+    /// This number of seconds of every run.
     Seconds(u64),
 }
 
-/// I/Os of a scenario that is run whole in every test.
+/// Maximum number of I/Os of a scenario that every test run executes in full.
 const SHORT_IOS_MAX: u64 = 40_000_000;
 
-/// Of long scenarios only a part is run.
+/// Runs a part of a scenario and asserts that its expectations are met.
 pub(super) fn comes_as_expected(name: &str, part: Part) {
     let scenario = match part {
         Part::All => read(name),
@@ -57,7 +57,7 @@ fn every_scenario_says_where_its_figures_come_from() {
     }
 }
 
-/// What is too long for a test is tested in a hundredth of the time.
+/// The long scenario is tested in a hundredth of its time.
 #[test]
 fn fio_40_has_the_runs_of_fio_4000() {
     let names = |of| read(of).cases.into_iter().map(|case| case.name).collect::<Vec<_>>();

@@ -1,11 +1,12 @@
-//! Each metric against figures worked out by hand.
+//! Each metric, compared with figures that are calculated by hand.
 
 use super::*;
 use evenkeel_core::qos::pacing::Balances;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// A volume that completes so many requests in each second, one dispatched ahead.
+/// Returns the record of a volume that completes these numbers of requests in its seconds, and
+/// dispatches one more in each.
 fn record(counts: &[u64]) -> Record {
     let samples = counts.iter().map(|&completed| Sample {
         dispatched: completed + 1,
@@ -76,7 +77,7 @@ fn the_moment_of_a_fall_is_found_within_its_second() {
     assert_eq!(fall(&[300, 300]), None, "it was never above");
 }
 
-/// However fast they were spent, they are what there was above the baseline.
+/// The credits are the requests above the baseline, whatever the rate at which they were spent.
 #[test]
 fn credits_are_counted_until_they_are_spent() {
     let metric = Metric::CreditsSpent { below: 1_650, baseline: 300 };

@@ -1,5 +1,4 @@
-//! What is leapt over leaves no trace: every run that leaps is compared with the same run that does
-//! not.
+//! Leaps do not change results: every run with leaps is compared with the same run without.
 
 use crate::scenario::setup::{
     Change, ChangeKind, ClientSetup, DeviceSetup, InstanceSetup, Load, Setup, Shape, StripeSetup,
@@ -15,12 +14,12 @@ use proptest::prelude::*;
 use std::fmt::Debug;
 use std::ops::Range;
 
-/// All that is reported of a run.
+/// Returns everything that is reported of a run.
 fn reported(outcome: Outcome<Product>) -> (Vec<Record>, Vec<ClientOutcome>, Census) {
     (outcome.volumes, outcome.clients, outcome.census)
 }
 
-/// A run, and how many of its requests were simulated.
+/// Runs a setup. Returns the outcome and the number of requests that were simulated.
 fn run(setup: &Setup, spans: &[Span], leaps: bool) -> (Outcome<Product>, u64) {
     let mut world = World::new(setup, 1, Product::new(setup).unwrap());
     if leaps {
@@ -35,7 +34,8 @@ fn run(setup: &Setup, spans: &[Span], leaps: bool) -> (Outcome<Product>, u64) {
     (outcome, simulated)
 }
 
-/// Both runs of a setup, which must report the same; how many requests of how many were simulated.
+/// Runs a setup in both ways, which must report the same. Returns the number of simulated requests
+/// with leaps, and without.
 fn simulated(setup: &Setup, spans: &[Span]) -> (u64, u64) {
     let (stepwise, all) = run(setup, spans, false);
     let (leaping, simulated) = run(setup, spans, true);
@@ -44,7 +44,7 @@ fn simulated(setup: &Setup, spans: &[Span]) -> (u64, u64) {
     (simulated, all)
 }
 
-/// The first lines in which two runs differ.
+/// Returns the first lines in which two runs differ.
 fn difference(one: &impl Debug, other: &impl Debug) -> Option<(String, String)> {
     let [one, other] = [format!("{one:#?}"), format!("{other:#?}")];
     let lines = one.lines().zip(other.lines()).enumerate();
@@ -62,7 +62,7 @@ fn a_volume_that_is_driven_evenly_is_simulated_for_seconds_only() {
     let mut one = volume(None);
     one.pacing.operations = burst(3_000, 300, 2_700 * 60);
     let base = setup(300, vec![one], vec![client(Target::Volume(0), 6, 16)]);
-    // Three seconds at each rate, two more around the turn.
+    // Three seconds at each rate, two more around the change between them.
     let (some, all) = simulated(&base, &[]);
     assert!(some < 20_000 && all > 200_000, "{some} of {all}");
 
@@ -85,7 +85,7 @@ fn a_volume_that_is_driven_evenly_is_simulated_for_seconds_only() {
     assert!(some < 30_000 && all > 200_000, "{some} of {all}");
 }
 
-/// What a random number must not decide: none of these may be leapt over.
+/// Worlds in which a result may depend on a random number: none may be leapt over.
 #[test]
 fn what_chance_or_place_decides_is_simulated() {
     let base = setup(10, vec![volume(Some(1_000))], vec![client(Target::Volume(0), 1, 8)]);
@@ -119,7 +119,7 @@ fn what_chance_or_place_decides_is_simulated() {
 
 const SECONDS: u64 = 20;
 
-/// Rates and times of which some divide a second and some do not.
+/// Rates of which some divide a second and some do not.
 fn rate() -> impl Strategy<Value = u64> {
     prop_oneof![Just(100), Just(1_000), Just(2_500), 1_u64..4_000]
 }

@@ -1,5 +1,5 @@
-//! Worlds that once found a fault, written down: they stay what they are whatever the maker of
-//! random worlds becomes. `cargo x mutations 30` puts faults back that some of them find.
+//! Worlds that once revealed a fault, in files: they do not change with the generator of random
+//! worlds. `cargo x mutations 30` restores faults that some of them detect.
 
 use super::{NS_PER_S, judge_world};
 use crate::scenario::setup::{
@@ -11,13 +11,13 @@ use evenkeel_core::time::Duration;
 use evenkeel_core::units::GIB;
 use serde::Deserialize;
 
-/// A world as it is written down. Times are nanoseconds, pairs are base and burst.
+/// A world as its file has it. Times are nanoseconds, pairs are base and burst.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
-    /// What it found, in words.
+    /// Description of the fault that it revealed.
     found: String,
-    /// Decides what clients and device do.
+    /// Determines the behaviour of clients and device.
     seed: u64,
     duration: u64,
     timer_late: u64,
@@ -26,7 +26,7 @@ struct Written {
     device: WrittenDevice,
     #[serde(default)]
     instances: Vec<WrittenInstance>,
-    /// Each with its client.
+    /// The volumes, each with its client.
     volumes: Vec<WrittenVolume>,
     #[serde(default)]
     changes: Vec<WrittenChange>,
@@ -36,7 +36,7 @@ struct Written {
 #[serde(deny_unknown_fields)]
 struct WrittenDevice {
     channels: Option<u32>,
-    /// Of an empty request, and of each KiB.
+    /// Service time of an empty request, and of each KiB.
     takes: (u64, u64),
     #[serde(default)]
     noise_ppm: u32,
@@ -72,7 +72,7 @@ struct WrittenVolume {
     fua: bool,
     #[serde(default)]
     start: u64,
-    /// Requests under way; or one with a mean pause; or so many a second.
+    /// Number of requests in flight; or, of one at a time, the mean pause; or requests per second.
     depth: Option<u16>,
     think: Option<u64>,
     per_second: Option<u64>,
@@ -83,7 +83,7 @@ struct WrittenVolume {
 struct WrittenChange {
     at: u64,
     stall: Option<u64>,
-    /// Whose rate or balance changes.
+    /// The volume whose rate or balance changes.
     #[serde(default)]
     volume: u32,
     iops: Option<u64>,
