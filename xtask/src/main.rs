@@ -19,7 +19,8 @@ usage: cargo x <verb>
 
   ci               before a change lands: format, clippy, tidy, tests; runs all, reports all
   ci --fast        before each commit: of the tests only those that stand beside the code
-  ci --full        before a release: also long tests, documentation, seeds, scenarios, mutations
+  ci --full [STEP...]  before a release: also long tests, documentation, seeds, scenarios,
+                   mutations; or only the steps of these names, such as `tests` or `seeds: api`
   tidy             the rules of the house that neither rustfmt nor clippy can check
   setup            install what the tests need (Debian packages, a Python venv)
   setup demo|clients|bench  install what `make demo` needs (fio), what the first pages call
@@ -53,9 +54,9 @@ fn main() -> ExitCode {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let root = root();
     let result = match words.as_slice() {
-        ["ci"] => ci::run(&root, ci::Scope::Change),
-        ["ci", "--full"] => ci::run(&root, ci::Scope::Full),
-        ["ci", "--fast"] => ci::run(&root, ci::Scope::Fast),
+        ["ci"] => ci::run(&root, ci::Scope::Change, &[]),
+        ["ci", "--full", steps @ ..] => ci::run(&root, ci::Scope::Full, steps),
+        ["ci", "--fast"] => ci::run(&root, ci::Scope::Fast, &[]),
         ["tidy"] => tidy::run(&root),
         ["setup"] => setup::run(&root, setup::Purpose::Tests),
         ["setup", "demo"] => setup::run(&root, setup::Purpose::Demo),

@@ -73,10 +73,10 @@ struct Report {
 }
 
 /// Runs every step, even after a failed one.
-pub fn run(root: &Path, scope: Scope) -> Result<(), String> {
+pub fn run(root: &Path, scope: Scope, only: &[&str]) -> Result<(), String> {
     let whole = Stopwatch::start();
     let mut report = Report::default();
-    for (name, step) in steps(root, scope) {
+    for (name, step) in chosen(steps(root, scope), only)? {
         println!("== {name}");
         let (before, watch) = (report.tally, Stopwatch::start());
         let result = take(root, step, &mut report);
@@ -98,6 +98,24 @@ pub fn run(root: &Path, scope: Scope) -> Result<(), String> {
         [] => Ok(()),
         names => Err(format!("{} did not pass", names.join(", "))),
     }
+}
+
+/// Returns the steps of these names, in their own order; all of them if no name is given.
+///
+/// # Errors
+/// If no step has one of the names.
+fn chosen(
+    mut steps: Vec<(&'static str, Step)>,
+    only: &[&str],
+) -> Result<Vec<(&'static str, Step)>, String> {
+    let names: Vec<&str> = steps.iter().map(|(name, _)| *name).collect();
+    if let Some(unknown) = only.iter().find(|name| !names.contains(name)) {
+        return Err(format!("ci: no step {unknown:?}; the steps are: {}", names.join(", ")));
+    }
+    if !only.is_empty() {
+        steps.retain(|(name, _)| only.contains(name));
+    }
+    Ok(steps)
 }
 
 fn take(root: &Path, step: Step, report: &mut Report) -> Result<(), String> {

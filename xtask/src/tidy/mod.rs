@@ -8,6 +8,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 mod black_box;
+mod dialect;
 mod edges;
 mod kept_for_full;
 mod length;
@@ -54,6 +55,8 @@ pub fn run(root: &Path) -> Result<(), String> {
     let allowed = tree.get(length::ALLOWED_PATH).map_or("", String::as_str);
     let mut faults = edges::check(root)?;
     faults.extend(length::check(&tree, allowed));
+    let habits = tree.get(dialect::ALLOWED_PATH).map_or("", String::as_str);
+    faults.extend(dialect::check(&tree, habits));
     for (path, text) in &tree {
         faults.extend(source::check(path, text));
         faults.extend(black_box::check(path, text));

@@ -47,6 +47,8 @@ struct Demand {
 pub(super) struct Sums {
     seconds: Vec<Second>,
     demands: PerVolume<Demand>,
+    /// Allowed deviation of a sum from its limit, in millionths.
+    margin_ppm: u32,
 }
 
 impl Sums {
@@ -56,7 +58,11 @@ impl Sums {
             excused: true, // the saved tolerance may be used in it, so it is not judged
             ..Second::default()
         };
-        Self { seconds: system.instances.iter().map(begin).collect(), demands: PerVolume::new() }
+        Self {
+            seconds: system.instances.iter().map(begin).collect(),
+            demands: PerVolume::new(),
+            margin_ppm: system.margins.sum_ppm,
+        }
     }
 
     /// Adds the time that a volume waited for its instance since its last event.
@@ -89,7 +95,7 @@ impl Sums {
             return;
         }
         let full = second.demand_ns >= SECOND_NS - SECOND_NS / 1_000;
-        judge(second, number, full, findings);
+        judge(second, number, full, self.margin_ppm, findings);
         *second = Second {
             number: present,
             levels: levels(instance, seen.now % SECOND_NS),
@@ -136,13 +142,19 @@ fn levels(instance: &Instance, back_ns: u64) -> [Option<Limited>; 4] {
     })
 }
 
-fn judge(second: &Second, number: u32, full: bool, findings: &mut Findings) {
+fn judge(
+    second: &Second,
+    number: u32,
+    full: bool,
+    margin_ppm: u32,
+    findings: &mut Findings,
+) {
     if second.demand_ns < DEMAND_NS_MIN || second.excused {
         return;
     }
     let at = (second.number + 1) * SECOND_NS;
     let off = |ppm: i128, whole: i128| whole / MILLION * ppm;
-    let margin = 1_000;
+    let margin = i128::from(margin_ppm);
     let used = |at: usize| i128::from(second.used[at]) * UNIT;
     let one = |at: usize| i128::from(second.largest[at]) * UNIT;
     let limits = || second.levels.iter().enumerate().filter_map(|(i, l)| Some((i, (*l)?)));
@@ -157,7 +169,8 @@ fn judge(second: &Second, number: u32, full: bool, findings: &mut Findings) {
     findings.judge(Rule::Hierarchy, kept, at, whose, || {
         let sums = limits().map(|(i, _)| format!("{} {}", units_text(used(i)), NAMES[i]));
         let sums: Vec<String> = sums.collect();
-        (format!("99.9 % of a limit in {} ns", second.demand_ns), sums.join(", "))
+        let percent = 100.0 - f64::from(margin_ppm) / 1e4;
+        (format!("{percent} % of a limit in {} ns", second.demand_ns), sums.join(", "))
     });
     if !(full && second.saturated_before) {
         return;

@@ -160,6 +160,8 @@ impl LocalPool {
 
     fn look_at_superblocks(&self) -> io::Result<Looked> {
         let state = self.state();
+        // A superblock of another server's session is no damage: this one must not replace it.
+        self.shared.claim.hold()?;
         let device = self.shared.device.as_ref();
         let mut rotten = Vec::new();
         for at in [0, BLOCK_BYTES as u64] {

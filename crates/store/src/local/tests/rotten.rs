@@ -561,6 +561,20 @@ fn a_pool_that_another_server_has_opened_is_left_to_it() {
     }
 }
 
+/// A scrub leaves the superblock of a server that has opened the pool since: mending it would let
+/// the first server go on writing, and take the pool from the second one.
+#[test]
+fn a_scrub_does_not_mend_the_superblock_of_another_server() {
+    let device = simulated();
+    let first = opened(&device);
+    drop(opened(&device));
+    let theirs = read_superblock(&device).unwrap();
+    let error = first.look_at(0).unwrap_err().to_string();
+    assert!(error.contains("another server has opened or overwritten the pool"), "{error}");
+    assert!(first.is_taken_over());
+    assert_eq!(read_superblock(&device).unwrap(), theirs);
+}
+
 /// A checkpoint checks the owner of the pool before it writes an anchor.
 #[test]
 fn no_anchor_is_written_to_a_pool_of_another_server() {
