@@ -252,7 +252,7 @@ fn p28_a_pause_of_the_server_is_made_up_for() {
 /// 28: of a time in which others had the device, only what was reserved is made up for: the rest of
 /// its limit was never promised to the volume.
 #[test]
-fn p28_what_was_not_reserved_is_not_made_up_for() {
+fn p28_unreserved_rate_is_not_made_up_for() {
     let client = Client::greedy(400, 16 * KIB).limited(2_000).reserved(400);
     let mut busy = Client::greedy(64, 16 * KIB).limited(220_000).reserved(218_000);
     busy.claim.weight = 1_000_000;

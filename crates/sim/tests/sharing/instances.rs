@@ -124,7 +124,7 @@ fn a_light_direction_of_a_link_does_not_starve_the_other() {
 /// Where both directions want the limit in I/Os, each volume has its part of it, and not each
 /// direction: five that read and one that writes are six.
 #[test]
-fn p19_directions_share_by_who_wants_them() {
+fn p19_directions_share_by_the_volumes_that_use_them() {
     let link = linked(limit(2_000), 125_000_000);
     let reader = Client::greedy(16, 16 * KIB).limited(3_000).on(0);
     let mut clients = vec![reader; 5];
@@ -138,7 +138,7 @@ fn p19_directions_share_by_who_wants_them() {
 /// Beside one that reads and writes, in no order, a reader and a writer have as much as each other
 /// in every second: it takes a turn of what all of them share, wherever it waits for it.
 #[test]
-fn p19_who_goes_both_ways_takes_as_much_from_either() {
+fn p19_reader_and_writer_are_equal_beside_a_volume_that_does_both() {
     // Of the second a turn is four requests; the last takes sixteen turns for one.
     for (operations, bytes_per_second, length, apart) in [
         (limit(300), 100_000_000, 16 * KIB, 2),
@@ -165,7 +165,7 @@ fn p19_who_goes_both_ways_takes_as_much_from_either() {
 /// Who reads and writes by turns, and is alone where it reads, does not come back to the front of
 /// those who write each time: whichever of its requests uses its turns up.
 #[test]
-fn p12_who_is_alone_one_way_starves_nobody_the_other_way() {
+fn p12_volume_alone_in_one_direction_starves_none_in_the_other() {
     let link = linked(None, 1_000_000);
     for (after, length) in (0..4).flat_map(|after| [(after, 4 * KIB), (after, 8 * KIB)]) {
         let writer = Client { operation: WRITE, ..Client::greedy(4, length).on(0) };
@@ -247,7 +247,7 @@ fn large_beside_small(weight: u64, per_mille: u64) -> (Vec<Client>, InstancePaci
 /// A volume whose own limits break off its turns has the rest of them when it comes back, before
 /// the next round: where a turn is worth a request and a half, it is not to have one of each.
 #[test]
-fn p19_a_turn_that_own_limits_break_off_goes_on_afterwards() {
+fn p19_a_turn_interrupted_by_own_limits_resumes_afterwards() {
     for weight in [250, 500, 700] {
         let (clients, pacing, part) = large_beside_small(weight, 950);
         let mut world = World::new(None, &[pacing], &clients);
@@ -274,7 +274,7 @@ fn p19_a_turn_that_brings_nothing_is_none() {
 /// A flow with one small request waits for a quantum at most beside those that come back to go on
 /// with their turns, too.
 #[test]
-fn light_flows_go_before_turns_that_go_on() {
+fn light_flows_go_before_resumed_turns() {
     let (clients, pacing, _) = large_beside_small(250, 950);
     let mut large = clients[0];
     large.pacing = crate::world::pacing(limit(1_000), limit(300 << 16));
@@ -296,7 +296,7 @@ fn light_flows_go_before_turns_that_go_on() {
 /// One whose own limits make it wait for a little longer than a round takes, again and again, has
 /// its turn when it comes back: what it may have is less than its share of the host.
 #[test]
-fn p19_who_comes_back_does_not_wait_for_another_round() {
+fn p19_returning_volume_does_not_wait_for_another_round() {
     let fast = Client::greedy(16, 16 * KIB).limited(3_000).on(0);
     for (others, own) in [(3, 490), (3, 450), (7, 240), (7, 150), (15, 110)] {
         let limited = Client::greedy(16, 16 * KIB).limited(own).on(0);
@@ -338,7 +338,7 @@ fn p19_light_flows_leave_a_heavy_one_its_turns() {
 /// One that reads and writes is now in the line of one direction and now in the other's: all the
 /// same it has its part by weight, no more and no less.
 #[test]
-fn p19_who_reads_and_writes_has_its_part_by_weight() {
+fn p19_volume_that_reads_and_writes_has_its_part_by_weight() {
     let link = InstancePacing {
         operations: limit(2_000),
         read_bytes_per_second: Some(125_000_000),

@@ -119,7 +119,7 @@ proptest! {
     /// 25, 23: whatever is submitted is dispatched, waits, or was cancelled; when all is over
     /// nothing is left anywhere and nobody asks to be polled.
     #[test]
-    fn p23_p25_nothing_is_lost_and_nothing_is_left(
+    fn p23_p25_requests_are_conserved_and_none_is_left(
         clients in prop::collection::vec(client(), 1..10),
         instances in instances(),
         window in window(),
