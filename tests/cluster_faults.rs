@@ -675,7 +675,7 @@ fn moves(nodes: &Nodes, count: usize) {
 
 /// Metrics cover whole minutes, so this takes two of them.
 #[test]
-#[ignore = "full: crates/control/src/history.rs::what_one_server_has_another_takes_over stays"]
+#[ignore = "full: crates/control/src/history.rs::history_of_one_server_is_copied_to_another stays"]
 fn what_was_recorded_outlives_the_leader() {
     let aws = in_venv("aws");
     if absent(&[&aws]) {
