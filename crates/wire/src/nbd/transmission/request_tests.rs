@@ -235,7 +235,7 @@ proptest! {
     }
 
     #[test]
-    fn header_made_from_a_validated_request_means_the_same(header in any_header(), terms in any_terms()) {
+    fn header_made_from_a_valid_one_means_the_same(header in any_header(), terms in any_terms()) {
         if let Ok(Command::Io { request, one_extent }) = header.validate(&terms) {
             let again = RequestHeader::new(header.cookie, &request, one_extent);
             prop_assert_eq!(again.validate(&terms), Ok(Command::Io { request, one_extent }));
