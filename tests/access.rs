@@ -38,7 +38,7 @@ fn tcp_listeners(server: &Server) -> usize {
 }
 
 #[test]
-fn without_tcp_there_is_the_socket_and_nothing_else() {
+fn server_without_tcp_listens_on_the_socket_only() {
     if absent(&["nbdinfo"]) {
         return;
     }
@@ -77,7 +77,7 @@ fn size_for(user: u32, group: u32, socket: &str, volume: &str) -> Output {
 }
 
 #[test]
-fn the_socket_is_for_its_owner_and_for_those_who_are_named() {
+fn socket_admits_its_owner_and_named_users_only() {
     if absent(&["nbdinfo", "setpriv"]) {
         return;
     }

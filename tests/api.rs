@@ -113,7 +113,7 @@ fn boto3_sets_attributes() {
 }
 
 #[test]
-fn boto3_answers_what_tools_ask_first() {
+fn boto3_gets_answers_to_the_first_calls_of_tools() {
     boto3("tools");
 }
 
@@ -123,7 +123,7 @@ fn boto3_runs_stops_and_terminates_instances() {
 }
 
 #[test]
-fn boto3_locks_snapshots_and_restores_what_was_deleted() {
+fn boto3_locks_snapshots_and_restores_deleted_ones() {
     boto3_on("local --recycle-bin-days 1 --zone local-1a,local-1b", "protection");
 }
 
@@ -139,7 +139,7 @@ fn boto3_is_refused_without_the_right_signature() {
 
 /// With `EVENKEEL_WRITE=1` it writes the page. It fails in either case if replies are wrong.
 #[test]
-fn the_matrix_of_parameters_is_what_the_server_answers() {
+fn matrix_of_parameters_agrees_with_the_server() {
     let python = in_venv("python");
     if absent(&[&python]) {
         return;

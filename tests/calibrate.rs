@@ -113,13 +113,13 @@ fn the_first_start_calibrates_and_the_next_does_not() {
 }
 
 #[test]
-fn who_does_not_want_it_is_not_calibrated() {
+fn calibrate_never_makes_no_calibration() {
     let server = Server::start("--calibrate never");
     assert!(!names(server.data_dir()).contains(&"calibration.json".to_owned()));
 }
 
 #[test]
-fn what_holds_something_is_refused_or_left_as_it_is() {
+fn calibration_refuses_or_keeps_existing_files() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     fs::write(path("thesis.tex"), "years of work").unwrap();
@@ -165,7 +165,7 @@ fn ctrl_c_leaves_nothing_behind() {
 }
 
 #[test]
-fn what_a_killed_one_left_is_removed_by_the_next_and_by_a_server() {
+fn killed_calibration_is_cleaned_up_by_the_next_one_and_by_a_server() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("thesis.tex"), "years of work").unwrap();
     let scratch = folder.path().join("evenkeel-calibration");

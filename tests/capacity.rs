@@ -18,7 +18,7 @@ fn json(server: &Server, verb: &str) -> Value {
 }
 
 #[test]
-fn a_refusal_says_what_would_fit_and_that_fits() {
+fn refusal_suggests_a_volume_that_fits() {
     let server = Server::start(SELLS);
     server.create(IO2_6000);
     let refused = server.evenkeel(&format!("volume create {IO2_6000}")).fails_with(4);
@@ -37,7 +37,7 @@ fn a_refusal_says_what_would_fit_and_that_fits() {
 }
 
 #[test]
-fn listings_say_what_is_sold() {
+fn listings_show_the_sold_capacity() {
     let mut server = Server::start(&format!("{SELLS} --oversell io2=2,gp3=1.5"));
     server.create("--type io2 --size 100 --iops 12000");
     let sold = "sold: device time worth 6000 of 10000 I/Os of 16 KiB per second (operator)\n\
@@ -67,7 +67,7 @@ fn listings_say_what_is_sold() {
 }
 
 #[test]
-fn that_capacity_is_unknown_is_said() {
+fn unknown_capacity_is_shown_as_unknown() {
     let server = Server::start("--store memory");
     server.create("--type io2 --size 1000 --iops 256000");
     for verb in ["volume ls", "volume capacity"] {
@@ -78,7 +78,7 @@ fn that_capacity_is_unknown_is_said() {
 }
 
 #[test]
-fn doctor_tells_what_is_sold() {
+fn doctor_shows_the_sold_capacity() {
     let server = Server::start(SELLS);
     server.create(IO2_6000);
     let flags = format!("--listen {} --nbd-listen {}", server.api, server.nbd);

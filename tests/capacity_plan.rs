@@ -64,7 +64,7 @@ fn volumes_that_fit_are_placed_on_devices_that_carry_them() {
 /// If volumes do not fit, the output has the number of further devices and their cost, and the exit
 /// code says so.
 #[test]
-fn what_does_not_fit_says_what_is_needed() {
+fn plan_of_too_many_volumes_names_the_devices_needed() {
     let folder = Folder::with("volume,type,gib,iops,count\ndb,io2,100,60000,11\n");
     let output = folder.plan(&format!("--prices {BOOK}"));
     let text = output.fails_with(4);
@@ -90,7 +90,7 @@ fn what_does_not_fit_says_what_is_needed() {
 }
 
 #[test]
-fn what_a_server_lists_fits_on_its_own_calibration() {
+fn volumes_listed_by_a_server_fit_on_its_own_calibration() {
     let server = Server::start(
         "--store faulty:memory,channels=4,read_us=500,write_us=1000 --calibrate first-start",
     );

@@ -20,7 +20,7 @@ fn described(text: &str) -> Vec<Value> {
 }
 
 #[test]
-fn nbdinfo_sees_what_was_provisioned() {
+fn nbdinfo_shows_the_provisioned_volume() {
     if absent(&["nbdinfo"]) {
         return;
     }
@@ -45,7 +45,7 @@ fn nbdinfo_sees_what_was_provisioned() {
 }
 
 #[test]
-fn nbdinfo_lists_what_is_attached_and_nothing_else() {
+fn nbdinfo_lists_attached_volumes_only() {
     if absent(&["nbdinfo"]) {
         return;
     }
@@ -142,7 +142,7 @@ fn libnbd_negotiates() {
 }
 
 #[test]
-fn libnbd_sees_what_is_allocated() {
+fn libnbd_sees_allocated_ranges() {
     protocol("allocation");
 }
 
@@ -157,7 +157,7 @@ fn libnbd_flushes_and_forces_unit_access() {
 }
 
 #[test]
-fn libnbd_is_told_what_is_wrong_and_stays_connected() {
+fn libnbd_gets_errors_for_wrong_requests_and_stays_connected() {
     protocol("wrong_requests");
 }
 
@@ -213,7 +213,7 @@ fn qemu_img_converts_and_compares() {
 }
 
 #[test]
-fn qemu_io_reads_back_what_it_did() {
+fn qemu_io_reads_back_its_writes() {
     if absent(&["qemu-io"]) {
         return;
     }

@@ -68,7 +68,7 @@ fn refused(server: &Server, verb: &str, why: &str) {
 }
 
 #[test]
-fn other_nodes_serve_what_was_acknowledged() {
+fn acknowledged_writes_are_served_by_other_nodes() {
     if absent(&["openssl"]) {
         return;
     }

@@ -169,8 +169,8 @@ fn none_landed(nodes: &Nodes, through: usize, volume: &str) {
 }
 
 #[test]
-#[ignore = "full: tests/cluster.rs::other_nodes_serve_what_was_acknowledged stays"]
-fn a_node_that_hangs_and_goes_on_writes_nothing_late() {
+#[ignore = "full: tests/cluster.rs::acknowledged_writes_are_served_by_other_nodes stays"]
+fn node_that_hangs_and_resumes_writes_nothing_late() {
     let _turn = turn();
     let Some(nodes) = Nodes::start(Ground::SMALL) else { return };
     let [volume, other] = [0; 2].map(|_| nodes.at(C).attached(GP3));
@@ -432,7 +432,7 @@ fn osds_that_die_or_hang_fail_no_request() {
 
 #[test]
 #[ignore = "full: tests/cluster_faults.rs::a_lost_node_a_snapshot_and_moves_lose_nothing stays"]
-fn a_full_pool_is_told_at_once_and_frees_itself() {
+fn full_pool_is_reported_at_once_and_recovers() {
     const MIB: u64 = 1 << 20;
     let _turn = turn();
     let Some(nodes) = Nodes::start(Ground::SMALL) else { return };
@@ -534,7 +534,7 @@ fn has_the_lead(nodes: &mut Nodes, node: usize) {
 
 #[test]
 #[ignore = "full: tests/cluster_faults.rs::a_lost_node_a_snapshot_and_moves_lose_nothing stays"]
-fn of_two_takers_one_serves() {
+fn volume_has_one_home_after_a_hung_takeover() {
     let _turn = turn();
     let Some(mut nodes) = Nodes::start(Ground::SMALL) else { return };
     let volume = nodes.at(C).attached(GP3);
@@ -579,7 +579,7 @@ fn of_two_takers_one_serves() {
 
 #[test]
 #[ignore = "full: tests/cluster_faults.rs::a_lost_node_a_snapshot_and_moves_lose_nothing stays"]
-fn snapshots_under_load_hold_what_was_acknowledged() {
+fn snapshots_under_load_hold_acknowledged_writes() {
     let _turn = turn();
     let Some(nodes) = Nodes::start(Ground::SMALL) else { return };
     snapshots(&nodes, 10);
@@ -675,8 +675,8 @@ fn moves(nodes: &Nodes, count: usize) {
 
 /// Metrics cover whole minutes, so this takes two of them.
 #[test]
-#[ignore = "full: crates/control/src/history.rs::what_one_server_has_another_takes_over stays"]
-fn what_was_recorded_outlives_the_leader() {
+#[ignore = "full: crates/control/src/history.rs::history_of_one_server_is_copied_to_another stays"]
+fn recorded_history_survives_the_leader() {
     let aws = in_venv("aws");
     if absent(&[&aws]) {
         return;

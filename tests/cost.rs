@@ -23,7 +23,7 @@ fn total(value: &Value) -> u64 {
 }
 
 #[test]
-fn a_report_adds_up_by_whatever_is_asked_for() {
+fn cost_report_adds_up_by_any_grouping() {
     let server = Server::start("--store memory");
     let attached = server.attached("--type gp3 --size 100 --iops 4000 --throughput 200");
     server.create("--type io2 --size 10 --iops 1000 --tag team=db");

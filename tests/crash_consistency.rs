@@ -239,13 +239,13 @@ fn fio_verifies_after_kills(rounds: u32, test: &str) {
 }
 
 #[test]
-fn fio_verifies_what_was_flushed_and_snapshots_after_kill_9() {
-    fio_verifies_after_kills(2, "fio_verifies_what_was_flushed_and_snapshots_after_kill_9");
+fn fio_verifies_flushed_writes_and_snapshots_after_kill_9() {
+    fio_verifies_after_kills(2, "fio_verifies_flushed_writes_and_snapshots_after_kill_9");
 }
 
 #[test]
 #[ignore = "full: tests/crash_consistency.rs::\
-            fio_verifies_what_was_flushed_and_snapshots_after_kill_9 stays"]
-fn fio_verifies_what_was_flushed_and_snapshots_after_20_kills() {
-    fio_verifies_after_kills(20, "fio_verifies_what_was_flushed_and_snapshots_after_20_kills");
+            fio_verifies_flushed_writes_and_snapshots_after_kill_9 stays"]
+fn fio_verifies_flushed_writes_and_snapshots_after_20_kills() {
+    fio_verifies_after_kills(20, "fio_verifies_flushed_writes_and_snapshots_after_20_kills");
 }

@@ -43,7 +43,7 @@ fn works(server: &Server, volume: &str) {
 }
 
 #[test]
-fn a_client_with_thousands_of_connections_keeps_nobody_out() {
+fn client_with_thousands_of_connections_blocks_no_other() {
     if has_too_few_files() {
         return;
     }
@@ -75,7 +75,7 @@ fn a_client_with_thousands_of_connections_keeps_nobody_out() {
 }
 
 #[test]
-fn silent_newcomers_make_room_for_those_who_speak() {
+fn silent_handshakes_are_closed_to_make_room_for_new_ones() {
     if has_too_few_files() {
         return;
     }
@@ -120,7 +120,7 @@ fn is_greeted(stream: TcpStream) -> bool {
 }
 
 #[test]
-fn who_has_no_volume_is_turned_away_and_who_has_one_finds_a_place_beside_a_crowd() {
+fn host_without_a_volume_is_refused_and_one_with_a_volume_gets_a_slot() {
     if has_too_few_files() {
         return;
     }

@@ -131,7 +131,7 @@ impl Drop for FailingDisk {
 /// A failed read or write is an error of that request only. When the disk is back, all flushed data
 /// is there.
 #[test]
-#[ignore = "full: tests/store.rs::what_the_disk_has_changed_is_an_error_and_never_data stays"]
+#[ignore = "full: tests/store.rs::data_changed_on_the_disk_is_an_error_and_never_returned stays"]
 fn a_disk_that_fails_and_comes_back_has_lost_nothing_that_was_flushed() {
     const BLOCKS: u64 = 200;
     let (folder, data_dir) = new_folder();

@@ -29,7 +29,7 @@ enum On {
     /// A temporary Ceph cluster and etcd, in `cargo x ci --full`: the blocks that need them.
     Cluster,
     /// The sources: all its commands are of cargo and make, which
-    /// `what_is_built_and_tested_is_there` checks.
+    /// `commands_that_build_or_test_name_existing_targets` checks.
     Sources,
     /// Another test runs its commands: its file and name.
     Test(&'static str),
@@ -476,7 +476,7 @@ fn every_page_with_commands_is_walked() {
 
 /// The tag of each block says what it contains, so that no command is left out.
 #[test]
-fn every_block_says_what_it_is() {
+fn every_block_has_a_tag_that_says_what_it_contains() {
     let mut faults = Vec::new();
     for path in pages::all_pages() {
         for block in pages::blocks(&page(&path)) {
@@ -528,7 +528,7 @@ fn missing(command: &str) -> Option<String> {
 /// These commands take hours, so they are not run here: `cargo x ci` runs the tests, and benches
 /// are run by hand. This test checks that all of them exist.
 #[test]
-fn what_is_built_and_tested_is_there() {
+fn commands_that_build_or_test_name_existing_targets() {
     let mut count = 0;
     for path in pages::all_pages() {
         for command in commands(&page(&path)).iter().filter(|command| is_of_sources(command)) {

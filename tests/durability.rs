@@ -255,7 +255,7 @@ fn a_stop_before_the_greeting_is_clean_and_is_not_waited_for() {
 }
 
 #[test]
-fn what_the_api_acknowledged_survives_kill_9() {
+fn acknowledged_api_changes_survive_kill_9() {
     let mut server = Server::start("");
     for round in 0..3 {
         let (kept, removed) = killed_amid_changes(&mut server, 2 + 3 * round);

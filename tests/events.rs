@@ -41,7 +41,7 @@ fn wait_for(server: &Server, name: &str) {
 }
 
 #[test]
-fn what_happens_to_a_volume_and_its_snapshot_is_told_in_order() {
+fn events_of_a_volume_and_its_snapshot_come_in_order() {
     let mut server = Server::start("--store local --recycle-bin-days 1");
     let volume = server.create("--size 1");
     let made = server.list(&format!("snapshot create {volume} --wait"));
@@ -95,7 +95,7 @@ fn what_happens_to_a_volume_and_its_snapshot_is_told_in_order() {
 }
 
 #[test]
-fn what_goes_on_is_printed_as_it_happens() {
+fn events_are_printed_as_they_happen() {
     let server = Server::start("--store memory");
     let mut command = evenkeel(server.folder());
     command.env("EVENKEEL_ENDPOINT", &server.endpoint).env("EVENKEEL_DATA_DIR", server.data_dir());
@@ -245,7 +245,7 @@ fn a_webhook_gets_every_event_in_order_over_a_kill_and_its_own_failures() {
 
 /// A receiver that accepts an event, but whose answer does not end.
 #[test]
-fn a_webhook_that_answers_without_end_takes_no_memory() {
+fn webhook_with_an_endless_answer_takes_no_memory() {
     const SENT_MAX: u64 = 64 << 20;
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");

@@ -140,7 +140,7 @@ fn begin(server: &Server, words: &str) -> Running {
 }
 
 #[test]
-fn an_export_that_is_killed_goes_on_with_what_is_there() {
+fn killed_export_resumes_with_the_existing_packs() {
     let (mut server, volume, id) = with_data(&mut Random::new(2));
     let place = server.folder().join("exports");
     let to = format!("--to {}", place.display());
@@ -168,7 +168,7 @@ fn an_export_that_is_killed_goes_on_with_what_is_there() {
 }
 
 #[test]
-fn an_import_that_is_killed_goes_on_with_its_snapshot() {
+fn killed_import_resumes_with_its_snapshot() {
     let (mut server, volume, id) = with_data(&mut Random::new(3));
     let place = server.folder().join("exports");
     snapshot(&server, &format!("export {id} --to {}", place.display())).ok();

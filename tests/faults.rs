@@ -226,7 +226,7 @@ impl Moment {
 }
 
 #[test]
-fn a_device_that_grows_slower_costs_bursts_first_and_is_told() {
+fn slower_device_costs_bursts_first_and_is_reported() {
     const SLOWER_AT_S: f64 = 7.0;
     if absent(&["fio"]) {
         return;
@@ -294,7 +294,7 @@ fn a_device_that_grows_slower_costs_bursts_first_and_is_told() {
 /// The sold rates are served until the device halves its speed. From then on each second counts as
 /// missed, but only for the volume that requests all of its rate.
 #[test]
-fn seconds_without_what_was_sold_are_counted() {
+fn seconds_below_the_sold_rate_are_counted() {
     const SLOWER_AT_S: f64 = 9.0;
     if absent(&["fio"]) {
         return;

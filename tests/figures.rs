@@ -64,7 +64,7 @@ fn idle_volumes_cost_little() {
 /// Every part of the measurement of a cluster has results, and no client of it fails. The machine's
 /// speed does not matter here.
 #[test]
-#[ignore = "full: tests/cluster.rs::other_nodes_serve_what_was_acknowledged stays"]
+#[ignore = "full: tests/cluster.rs::acknowledged_writes_are_served_by_other_nodes stays"]
 fn the_figures_of_a_cluster_are_found() {
     if absent(&["fio", "etcd", "etcdctl", "ceph", "ceph-mon", "ceph-mgr", "ceph-osd", "rbd"]) {
         return;

@@ -36,7 +36,7 @@ fn peak_bytes(server: &Server, load: &mut Running) -> u64 {
 }
 
 #[test]
-fn who_reads_no_replies_costs_a_good_client_nothing() {
+fn client_that_reads_no_replies_costs_a_good_client_nothing() {
     const LAZY: u64 = 8;
     if absent(&["fio"]) {
         return;

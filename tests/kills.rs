@@ -50,12 +50,12 @@ fn survives(rounds: u64, test: &str) {
 }
 
 #[test]
-fn whatever_clients_ask_for_survives_kill_9() {
-    survives(2, "whatever_clients_ask_for_survives_kill_9");
+fn answered_requests_of_clients_survive_kill_9() {
+    survives(2, "answered_requests_of_clients_survive_kill_9");
 }
 
 #[test]
-#[ignore = "full: tests/kills.rs::whatever_clients_ask_for_survives_kill_9 stays"]
-fn whatever_clients_ask_for_survives_20_kills() {
-    survives(20, "whatever_clients_ask_for_survives_20_kills");
+#[ignore = "full: tests/kills.rs::answered_requests_of_clients_survive_kill_9 stays"]
+fn answered_requests_of_clients_survive_20_kills() {
+    survives(20, "answered_requests_of_clients_survive_20_kills");
 }

@@ -125,7 +125,7 @@ fn a_run_that_is_interrupted_unmounts_before_it_ends() {
 
 /// A run that is killed leaves a mount on a server that has ended.
 #[test]
-fn what_a_killed_run_left_mounted_is_taken_down() {
+fn mounts_of_a_killed_run_are_removed() {
     if absent(&["nbdfuse", "fusermount3", "sysbench", "mkfs.xfs", "mkfs.btrfs"]) {
         return;
     }
@@ -145,7 +145,7 @@ fn what_a_killed_run_left_mounted_is_taken_down() {
 
 /// The next run removes the leftovers, too, before it begins.
 #[test]
-fn what_a_killed_run_left_mounted_is_taken_down_by_the_next() {
+fn mounts_of_a_killed_run_are_removed_by_the_next_run() {
     if absent(&["nbdfuse", "fusermount3"]) {
         return;
     }
@@ -160,7 +160,7 @@ fn what_a_killed_run_left_mounted_is_taken_down_by_the_next() {
 
 /// The removal is tried again, and mounts of a run that still uses them stay.
 #[test]
-fn what_cannot_be_taken_down_is_told() {
+fn mounts_that_cannot_be_removed_are_reported() {
     if absent(&["nbdfuse", "fusermount3"]) {
         return;
     }

@@ -15,7 +15,7 @@ use support::server::{FAST, Server};
 use support::tools::{absent, in_venv};
 
 #[test]
-fn metrics_agree_with_what_clients_did() {
+fn metrics_agree_with_the_requests_of_clients() {
     const READS: u32 = 12;
     const WRITES: u32 = 5;
     // On a disk, since the times of memory would be rounded to zero.

@@ -176,7 +176,7 @@ fn wait_for_units(to: &Server, units: u64) {
 }
 
 #[test]
-fn what_was_interrupted_goes_on_with_what_is_copied() {
+fn interrupted_migration_resumes_with_the_copied_data() {
     let (one, mut other) = (Server::start("--store local"), Server::start("--store local"));
     let volume = one.create(&format!("{GP3} --attach"));
     // Some zeroes, which are not copied, before and after the interruption.
@@ -215,7 +215,7 @@ fn what_was_interrupted_goes_on_with_what_is_copied() {
 }
 
 #[test]
-fn who_attaches_the_volume_in_the_last_moment_keeps_it() {
+fn volume_attached_at_the_last_moment_stays_at_its_source() {
     let (one, other) = (Server::start("--store local"), Server::start("--store local"));
     let volume = one.attached(GP3);
     write(&one, &volume, &mut Random::new(5), 0..300);
@@ -236,7 +236,7 @@ fn who_attaches_the_volume_in_the_last_moment_keeps_it() {
 }
 
 #[test]
-fn what_cannot_be_moved_is_told_before_anything_is_copied() {
+fn impossible_migration_is_refused_before_any_copy() {
     let (mut one, small) =
         (Server::start("--store local"), Server::start("--sell-iops 100 --sell-throughput 2"));
     let volume = one.create(GP3);

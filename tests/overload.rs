@@ -153,7 +153,7 @@ fn pour(
 }
 
 #[test]
-fn nonsense_on_every_port_harms_nobody() {
+fn nonsense_on_every_port_harms_no_client() {
     let mut server = Server::start("");
     let victim = server.attached("--size 1");
     let good = server.attached("--size 1");
@@ -194,7 +194,7 @@ fn an_oversized_option_is_refused_and_the_connection_lives() {
 }
 
 #[test]
-fn silent_clients_hinder_nobody() {
+fn silent_clients_delay_no_other_client() {
     let server = Server::start("--store memory");
     let volume = server.attached("--size 1");
     let connect = |address| TcpStream::connect(address).expect("a connection");
@@ -220,7 +220,7 @@ fn silent_clients_hinder_nobody() {
 }
 
 #[test]
-fn a_client_that_reads_no_replies_hinders_nobody() {
+fn client_that_reads_no_replies_delays_no_other_client() {
     const READS: u64 = 200;
     for options in ["--store memory", "--store local --io pread"] {
         let server = Server::start(options);

@@ -127,7 +127,7 @@ fn cores_have_the_priority_that_is_asked_for() {
 }
 
 #[test]
-fn without_privileges_the_server_runs_and_says_what_is_missing() {
+fn server_without_privileges_runs_and_names_the_missing_ones() {
     if absent(&["prlimit", "setpriv"]) || !starts(&WITHOUT_PRIVILEGES) {
         return skipped("privileges cannot be dropped here");
     }

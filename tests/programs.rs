@@ -14,7 +14,7 @@ use support::tools::absent;
 
 /// With root and FUSE on an ext4, otherwise directly: three device writes for each call.
 #[test]
-fn a_job_s_calls_are_counted_and_nothing_stays_mounted() {
+fn calls_of_a_job_are_counted_and_no_mount_stays() {
     let folder = tempfile::tempdir().unwrap();
     at_least_once_whatever_else_runs(|| counted_job(folder.path(), "1").1);
 }
@@ -22,8 +22,8 @@ fn a_job_s_calls_are_counted_and_nothing_stays_mounted() {
 /// A PostgreSQL, a batch and a log writer together make no more I/Os than their volume's credits
 /// and its baseline pay for.
 #[test]
-#[ignore = "full: tests/programs.rs::a_program_that_fails_is_told_and_the_others_go_on stays"]
-fn a_real_postgresql_gets_what_its_volume_gives() {
+#[ignore = "full: tests/programs.rs::failed_program_is_reported_and_the_others_continue stays"]
+fn real_postgresql_gets_no_more_than_its_volume_gives() {
     if absent(&["fio"]) {
         return;
     }
@@ -43,13 +43,13 @@ fn with_program(mut command: std::process::Command, name: &str, script: &str) ->
 }
 
 #[test]
-fn a_program_that_fails_is_told_and_the_others_go_on() {
+fn failed_program_is_reported_and_the_others_continue() {
     one_is_told_and_the_others_go_on("echo no room >&2; exit 7", "no room");
 }
 
 #[test]
-#[ignore = "full: tests/programs.rs::a_program_that_fails_is_told_and_the_others_go_on stays"]
-fn a_program_that_has_done_nothing_is_told_and_the_others_go_on() {
+#[ignore = "full: tests/programs.rs::failed_program_is_reported_and_the_others_continue stays"]
+fn idle_program_is_reported_and_the_others_continue() {
     one_is_told_and_the_others_go_on("echo Throughput 0 MB/sec", "no throughput in Some(");
 }
 

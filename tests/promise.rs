@@ -83,7 +83,7 @@ fn counts(load: Running) -> Vec<Count> {
 }
 
 #[test]
-fn volumes_get_what_is_provisioned_side_by_side() {
+fn volumes_get_their_provisioned_rate_side_by_side() {
     if absent(&["fio"]) {
         return;
     }

@@ -133,7 +133,7 @@ fn volumes_whose_throughput_is_sold_keep_their_promise() {
 
 /// Limiters of other products are held to the promise of a volume; the first second breaks it.
 #[test]
-fn an_nbdkit_is_told_what_its_limiter_lets_through() {
+fn limiter_of_nbdkit_breaks_the_promise_in_the_first_second() {
     if absent(&["fio", "nbdkit"]) {
         return;
     }
@@ -141,8 +141,8 @@ fn an_nbdkit_is_told_what_its_limiter_lets_through() {
 }
 
 #[test]
-#[ignore = "full: tests/prove.rs::an_nbdkit_is_told_what_its_limiter_lets_through stays"]
-fn a_qemu_is_told_what_its_limiter_lets_through() {
+#[ignore = "full: tests/prove.rs::limiter_of_nbdkit_breaks_the_promise_in_the_first_second stays"]
+fn limiter_of_qemu_breaks_the_promise_in_the_first_second() {
     if absent(&["fio", "qemu-storage-daemon"]) {
         return;
     }
@@ -226,7 +226,7 @@ fn without_the_guarantee_a_neighbour_breaks_the_promise_and_is_named() {
 /// If a server ends during a proof, the outcome says so with the time, and there is no reason about
 /// speed.
 #[test]
-fn a_server_that_dies_is_said_to_be_gone() {
+fn proof_of_an_ended_server_says_that_it_is_gone() {
     if absent(&["fio"]) {
         return;
     }
@@ -271,7 +271,7 @@ fn a_measurement_without_a_verdict_ends_as_undecided() {
 
 /// A killed measurement leaves the server that it has started. The next one stops it.
 #[test]
-fn what_a_killed_measurement_left_running_is_stopped_by_the_next() {
+fn server_of_a_killed_measurement_is_stopped_by_the_next_one() {
     if absent(&["fio"]) {
         return;
     }
@@ -360,7 +360,7 @@ fn too_fast(folder: &Path) -> (String, PathBuf, Vec<u8>) {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_with_the_way_out() {
+fn invalid_proof_is_refused_with_the_remedy() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("disk");
     fs::write(&path, [0; 4_096]).unwrap();

@@ -28,7 +28,7 @@ fn read(client: &mut Client, block: u64) -> u8 {
 }
 
 #[test]
-fn volumes_on_ceph_outlive_their_server_and_tell_when_the_cluster_hangs() {
+fn volumes_on_ceph_survive_their_server_and_a_hung_cluster_is_reported() {
     let folder = tempfile::tempdir().expect("a folder");
     let Some(cluster) = Cluster::start(folder.path()) else { return };
     doctor_tells_what_the_cluster_takes_away(&cluster, folder.path());

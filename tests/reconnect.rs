@@ -77,7 +77,7 @@ impl Drop for Over<'_> {
 }
 
 #[test]
-fn who_comes_back_at_once_is_never_told_that_the_volume_is_gone() {
+fn client_that_reconnects_at_once_is_never_refused() {
     const VOLUMES: usize = 40;
     let mut server = server("");
     let mut volumes: Vec<String> = (0..VOLUMES).map(|_| server.attached(WITH_CREDITS)).collect();
@@ -108,7 +108,7 @@ fn who_comes_back_at_once_is_never_told_that_the_volume_is_gone() {
 }
 
 #[test]
-fn qemu_that_is_told_to_reconnect_notices_nothing() {
+fn qemu_with_a_reconnect_delay_sees_no_error() {
     if absent(&["qemu-io"]) {
         return;
     }
@@ -185,7 +185,7 @@ fn a_mounted_file_system_lives_through_restarts_behind_nbdkit() {
 }
 
 #[test]
-fn the_kernel_s_client_alone_is_connected_anew_by_hand_and_finds_what_was_synced() {
+fn kernel_client_reconnected_by_hand_finds_synced_data() {
     if has_no_guest() {
         return;
     }

@@ -134,7 +134,7 @@ fn a_volume_is_recorded_over_a_crash_and_planned_without_a_file() {
 }
 
 #[test]
-fn mistakes_are_told() {
+fn mistakes_of_a_recording_are_named() {
     let server = Server::start("--store memory --record-days 0");
     let volume = server.attached("--type gp3 --size 10");
     let text = server.evenkeel(&format!("record {volume}")).fails_with(1);

@@ -66,7 +66,7 @@ fn make(server: &Server, volume: &str) -> String {
 }
 
 #[test]
-fn a_snapshot_of_a_volume_in_use_holds_what_was_acknowledged() {
+fn snapshot_of_a_volume_in_use_holds_acknowledged_writes() {
     let server = Server::start("--store local");
     let volume = server.attached(FAST);
     let (answered, ends) = (AtomicU64::new(0), AtomicBool::new(false));
@@ -232,7 +232,7 @@ fn after_kill_9_a_snapshot_is_there_as_a_whole_or_says_that_it_is_not() {
 }
 
 #[test]
-fn a_store_without_snapshots_and_what_is_not_there_are_told_apart() {
+fn store_without_snapshots_and_a_missing_snapshot_are_distinguished() {
     let server = Server::start("--store memory");
     let volume = server.create("--size 10");
     let refused = server.evenkeel(&format!("snapshot create {volume}"));

@@ -46,7 +46,7 @@ fn statuses(server: &Server, volume: &str) -> String {
 }
 
 #[test]
-fn what_the_disk_has_changed_is_an_error_and_never_data() {
+fn data_changed_on_the_disk_is_an_error_and_never_returned() {
     const BLOCKS: u64 = 40;
     let mut server = Server::start("");
     let (volume, other) = (server.attached("--size 1"), server.attached("--size 1"));
@@ -100,7 +100,7 @@ fn what_the_disk_has_changed_is_an_error_and_never_data() {
 /// A scrub finds rot that no client has read, and continues after a restart. Once the block is
 /// written again, a scrub succeeds.
 #[test]
-fn a_scrub_finds_what_the_disk_has_changed_before_anybody_reads_it() {
+fn scrub_finds_data_changed_on_the_disk_before_a_client_reads_it() {
     const BLOCKS: u64 = 3_000;
     let mut server = Server::start("");
     let none = server.evenkeel("store scrub --status").fails_with(3);
@@ -208,7 +208,7 @@ fn volumes_are_encrypted_while_there_is_a_key() {
 /// A pool is served by one server, even if another one is started with another folder. An
 /// overwritten pool is not called empty.
 #[test]
-fn a_pool_that_a_server_holds_is_nobody_elses() {
+fn pool_held_by_a_server_is_refused_to_others() {
     let (folder, data_dir) = new_folder();
     let pool = folder.path().join("disk");
     File::create(&pool).expect("a file");
@@ -256,7 +256,7 @@ fn a_pool_that_a_server_holds_is_nobody_elses() {
 
 /// A check reports a lost copy, and faults that a server would refuse.
 #[test]
-fn a_check_finds_whatever_a_server_would_refuse() {
+fn check_finds_every_fault_that_a_server_would_refuse() {
     let mut server = Server::start("");
     let volume = server.attached("--size 1");
     fill(&server, &volume, 1, 10);

@@ -16,7 +16,7 @@ use support::rates::{Came, at_least_once, at_least_once_or_undecided};
 use support::tools::absent;
 
 #[test]
-fn suites_and_results_are_listed_and_what_is_not_there_is_told() {
+fn suites_and_results_are_listed_and_missing_ones_are_named() {
     let folder = tempfile::tempdir().unwrap();
     let listed = json(&run(&mut bench(folder.path(), &["ls", "-o", "json"])));
     assert_eq!(listed["schema"], "evenkeel.bench/1");
@@ -160,7 +160,7 @@ fn is_shown(folder: &Path, suite: &str) {
 /// requests.
 #[test]
 #[ignore = "full: tests/suites.rs::a_suite_is_run_judged_and_kept stays"]
-fn a_stripe_gets_what_its_link_carries() {
+fn stripe_gets_the_rate_of_its_link() {
     if absent(&["fio", "sysbench"]) {
         return;
     }
@@ -252,13 +252,13 @@ fn a_log_does_not_wait_for_a_batch_on_provisioned_iops() {
 /// Without credits a real database gets the rate of its volume, and its log waits like other
 /// requests.
 #[test]
-#[ignore = "full: tests/programs.rs::a_program_that_fails_is_told_and_the_others_go_on stays"]
+#[ignore = "full: tests/programs.rs::failed_program_is_reported_and_the_others_continue stays"]
 fn a_real_postgresql_waits_for_a_batch_once_its_credits_are_gone() {
     waits_for_a_batch("PostgreSQL");
 }
 
 #[test]
-#[ignore = "full: tests/programs.rs::a_program_that_fails_is_told_and_the_others_go_on stays"]
+#[ignore = "full: tests/programs.rs::failed_program_is_reported_and_the_others_continue stays"]
 fn a_real_mariadb_waits_for_a_batch_once_its_credits_are_gone() {
     waits_for_a_batch("MariaDB");
 }
@@ -285,8 +285,8 @@ fn waits_for_a_batch(name: &str) {
 
 /// With root and FUSE on an ext4, otherwise directly: three device writes for each call.
 #[test]
-#[ignore = "full: tests/programs.rs::a_job_s_calls_are_counted_and_nothing_stays_mounted stays"]
-fn a_job_s_calls_are_three_device_writes_each_and_nothing_stays_mounted() {
+#[ignore = "full: tests/programs.rs::calls_of_a_job_are_counted_and_no_mount_stays stays"]
+fn calls_of_a_job_are_three_device_writes_each_and_no_mount_stays() {
     let folder = tempfile::tempdir().unwrap();
     let _alone = alone();
     at_least_once_or_undecided(|| {
@@ -312,8 +312,8 @@ fn a_job_s_calls_are_three_device_writes_each_and_nothing_stays_mounted() {
 /// With root and FUSE the programs themselves, otherwise their requests: IOPS limit the file
 /// server, the link limits large blocks.
 #[test]
-#[ignore = "full: tests/programs.rs::a_program_that_fails_is_told_and_the_others_go_on stays"]
-fn desktop_programs_get_what_their_volume_and_its_link_give() {
+#[ignore = "full: tests/programs.rs::failed_program_is_reported_and_the_others_continue stays"]
+fn desktop_programs_get_the_rate_of_their_volume_and_its_link() {
     if absent(&["fio", "sqlite3", "fs_mark"]) {
         return;
     }
@@ -350,7 +350,7 @@ fn desktop_programs_get_what_their_volume_and_its_link_give() {
 
 /// Each has a rate, none exceeds the link, and no mounts are left.
 #[test]
-#[ignore = "full: tests/programs.rs::a_program_that_fails_is_told_and_the_others_go_on stays"]
+#[ignore = "full: tests/programs.rs::failed_program_is_reported_and_the_others_continue stays"]
 fn desktop_programs_that_take_longer_come_to_their_end() {
     if absent(&["dbench", "tar", "bzip2", "ab"]) {
         return;

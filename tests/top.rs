@@ -28,7 +28,7 @@ fn reading<T>(server: &Server, volume: &str, meanwhile: impl FnOnce() -> T) -> T
 }
 
 #[test]
-fn a_sample_tells_what_a_client_does() {
+fn sample_shows_the_load_of_a_client() {
     // A device with a delay, since the times of memory would be rounded to zero.
     let server = Server::start("--store faulty:memory,channels=4,read_us=200");
     let busy = server.attached("--type io2 --size 10 --iops 200");
@@ -111,6 +111,6 @@ fn sigterm_gives_the_terminal_back() {
 }
 
 #[test]
-fn a_server_that_goes_away_is_told_and_waited_for() {
+fn lost_server_is_reported_and_waited_for() {
     on_a_terminal("away");
 }

@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn without_rights_the_command_to_type_is_told() {
+    fn missing_rights_give_the_command_to_type() {
         assert_eq!(
             by_hand(&["fio", "nbdkit"], true),
             "run this as root, then try again:\n  \

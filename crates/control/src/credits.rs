@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crash_leaves_what_was_unleased() {
+    fn crash_leaves_the_unleased_balance() {
         let pacing = gp2(3_000, 300, 5_400_000);
         let after = |stored, stop| after_stop(&pacing, stored, &stop, &wall(u64::MAX));
         assert_eq!(unleased(&pacing, operations(5_400_000)), operations(5_400_000 - LEASE));
@@ -244,7 +244,7 @@ mod tests {
         /// left out as if the disk hangs. The value on disk is never more than the balance, except
         /// for the one charge by which a balance may be overdrawn.
         #[test]
-        fn what_is_on_disk_is_a_lower_bound(
+        fn stored_balance_is_a_lower_bound(
             refill in 1_u64..1_000, extra in 1_u64..5_000, capacity in 1_u64..1_000_000,
             steps in proptest::collection::vec((0_u32..4, 0_u64..20_000), 1..200),
         ) {

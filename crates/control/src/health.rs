@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_has_the_time_since_when_it_is() {
+    fn ailments_have_the_time_of_their_first_report() {
         let mut health = Health::default();
         let mut look = |second: u64, flush_failed, is_rotten| {
             let mut report = report(0, 0, 0);
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn missed_seconds_count_for_five_minutes_whatever_the_wall_clock_says() {
+    fn missed_seconds_count_for_five_minutes_when_the_wall_clock_jumps() {
         let mut health = Health::default();
         let mut look = |passed, wall, missed| {
             look_at(&mut health, passed, wall, &[report(passed, 0, missed)]);

@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_known_over_restarts_until_when_there_is_all() {
+    fn copying_resumes_at_a_stored_time_after_a_restart() {
         let folder = tempfile::tempdir().unwrap();
         let open = || Copies::open(folder.path(), keeps(&[])).unwrap();
         let now = UnixMs(1_795_651_200_000);
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_what_they_were_written_as() {
+    fn places_parse_back_to_their_text() {
         for text in ["472222 vol-00000000000000007 0", "20783 vol-00000000000000abd 17"] {
             assert_eq!(text.parse::<Place>().unwrap().to_string(), text);
         }
@@ -391,7 +391,7 @@ mod tests {
 
     /// Copies all kinds as over the API. The parts of each kind have their own tests.
     #[test]
-    fn what_one_server_has_another_takes_over() {
+    fn history_of_one_server_is_copied_to_another() {
         let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
         let (mine, other) = (folders[0].path(), folders[1].path());
         let (log, mut appender) = Log::open(mine, Bounds::default());

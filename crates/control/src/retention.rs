@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn deleted_first_is_what_a_clock_ahead_has_stored() {
+    fn entries_stored_by_a_clock_ahead_are_deleted_first() {
         let stored = (100..=110).chain([900, 901]);
         assert_eq!(left(stored.clone(), 110, 12), (100..=110).chain([901]).collect::<Vec<_>>());
         assert_eq!(left(stored, 110, 10), (101..=110).collect::<Vec<_>>());

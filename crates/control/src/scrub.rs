@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_kept_in_the_folder_and_what_is_none_is_refused() {
+    fn scrub_state_is_kept_in_the_folder_and_other_files_are_refused() {
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(Scrub::load(folder.path()), Ok(None));
         let mut scrub = Scrub::new(50, UnixMs(7));

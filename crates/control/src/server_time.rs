@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn time_within_a_boot_is_that_of_the_boot_whatever_the_wall_clock_says() {
+    fn time_within_a_boot_follows_the_boot_clock() {
         let stored = moment(T0, "a", 500_000);
         for wall in [T0.plus_ms(30 * DAY_MS), UnixMs(0), T0.plus_ms(60_000)] {
             let time = started(&stored, &moment(wall, "a", 560_000));

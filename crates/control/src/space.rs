@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_free_is_judged_by_the_total() {
+    fn free_space_is_judged_relative_to_the_total() {
         for (free, expected) in [
             (1_000, Level::Enough),
             (100, Level::Enough),

@@ -419,7 +419,7 @@ fn a_volume_is_attached_to_one_host_of_an_address() {
 }
 
 #[test]
-fn what_the_data_plane_refuses_is_taken_back() {
+fn change_refused_by_the_data_plane_is_taken_back() {
     let Fixture { server, client, _folder } = fixture();
     let fail = |kind| server.agent.with(|state| state.fail_next = Some(kind));
     let zone = [("AvailabilityZone", "local-1a"), ("Size", "10"), ("ClientToken", "t")];
@@ -468,7 +468,7 @@ fn what_the_data_plane_refuses_is_taken_back() {
 /// The disk hangs for more than a minute. The volume is closed to its host anyway, and must not be
 /// shown as attached again.
 #[test]
-fn a_detach_that_is_not_answered_goes_on_until_it_is() {
+fn unanswered_detach_continues_until_it_is_answered() {
     let Fixture { server, client, _folder } = fixture();
     let id = support::create(&client, &[]);
     let local = local_instance(&client);
@@ -728,7 +728,7 @@ fn pages_and_filters() {
 }
 
 #[test]
-fn where_the_data_plane_is_reached_is_told() {
+fn describe_endpoints_lists_the_tcp_and_unix_sockets() {
     let fixture = fixture();
     let reply = fixture.client.call("DescribeEndpoints", &[]).unwrap();
     let socket = fixture._folder.path().join("nbd.sock");

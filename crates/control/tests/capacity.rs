@@ -53,7 +53,7 @@ fn of_type(reply: &Element, volume_type: &str) -> Vec<String> {
 const IO2: [(&str, &str); 3] = [("VolumeType", "io2"), ("Size", "100"), ("Iops", "6000")];
 
 #[test]
-fn what_does_not_fit_is_refused_with_what_would() {
+fn volume_that_does_not_fit_is_refused_with_one_that_would() {
     let folder = tempfile::tempdir().unwrap();
     let server =
         Server::start_with(config(folder.path()), agent(measured(10_000, 1_000_000))).unwrap();
@@ -94,7 +94,7 @@ fn what_does_not_fit_is_refused_with_what_would() {
 }
 
 #[test]
-fn drift_takes_nothing_away_and_is_told() {
+fn drift_keeps_existing_volumes_and_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let server =
         Server::start_with(config(folder.path()), agent(measured(10_000, 1_000_000))).unwrap();
@@ -123,7 +123,7 @@ fn drift_takes_nothing_away_and_is_told() {
 }
 
 #[test]
-fn while_capacity_is_unknown_that_is_said() {
+fn unknown_capacity_is_reported_as_unknown() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path());
     let client = server.client();

@@ -212,7 +212,7 @@ fn created_with_token(plane: &Plane, bits: u128) -> usize {
 }
 
 #[test]
-fn a_client_token_creates_one_volume_whatever_the_clock_says() {
+fn client_token_creates_one_volume_when_the_clock_jumps() {
     let (fixture, mut plane) = Fixture::new();
     let first = created_with_token(&plane, 11);
     let mut next = 12;
@@ -233,7 +233,7 @@ fn a_client_token_creates_one_volume_whatever_the_clock_says() {
 }
 
 #[test]
-fn what_is_over_stays_over_when_the_clock_is_set_back() {
+fn finished_changes_stay_finished_when_the_clock_is_set_back() {
     let (_fixture, plane) = Fixture::new();
     let id = VolumeId::from_bits(MODIFIED);
     // As if the modification had been made long ago.

@@ -74,7 +74,7 @@ impl Fixture {
 }
 
 #[test]
-fn a_copy_of_a_volume_begins_as_a_snapshot_that_nobody_sees() {
+fn volume_copy_begins_as_a_hidden_snapshot() {
     let fixture = fixture(None);
     let source = create(&fixture.client, &[("Size", "10"), ("VolumeType", "gp3")]);
     let copy = fixture.copy(&source, &[("VolumeType", "gp3"), ("ClientToken", "t")]);
@@ -108,7 +108,7 @@ fn a_copy_of_a_volume_begins_as_a_snapshot_that_nobody_sees() {
 }
 
 #[test]
-fn a_copy_is_creating_until_what_it_begins_as_is_complete() {
+fn volume_copy_is_creating_until_its_snapshot_is_complete() {
     let fixture = fixture(None);
     let source = create(&fixture.client, &[("Size", "10")]);
     fixture.server.agent.with(|state| state.snapshots_pend = true);
@@ -149,7 +149,7 @@ fn a_copy_whose_beginning_is_lost_is_given_up() {
 }
 
 #[test]
-fn what_the_data_plane_refuses_leaves_no_copy() {
+fn refused_copy_leaves_no_volume() {
     let fixture = fixture(None);
     let source = create(&fixture.client, &[]);
     let source_of = [("SourceVolumeId", source.as_str())];
@@ -215,7 +215,7 @@ fn fill(fixture: &Fixture, id: &str, units: &[u64]) {
 }
 
 #[test]
-fn with_a_key_everything_new_is_encrypted_and_what_is_not_is_copied() {
+fn server_key_encrypts_new_volumes_and_copies_unencrypted_snapshots() {
     let fixture = fixture(None);
     let plain = create(&fixture.client, &[("Size", "1")]);
     let made = fixture.client.call("CreateSnapshot", &[("VolumeId", &plain)]).unwrap();

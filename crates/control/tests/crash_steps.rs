@@ -606,7 +606,7 @@ fn any(random: &mut Random) -> Ask {
 
 /// The server ends repeatedly, also while it starts.
 #[test]
-fn what_was_answered_stays_over_many_ends() {
+fn answered_changes_survive_many_ends_of_the_server() {
     seeds(CASES, |seed| {
         let mut random = Random::new(seed);
         let mut world = World::new(random.below(2) as u32, Some(tempfile::tempdir().unwrap()));

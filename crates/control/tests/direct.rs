@@ -342,7 +342,7 @@ fn errors_have_their_type_reason_and_status() {
 }
 
 #[test]
-fn a_client_that_is_wrong_about_what_it_put_is_told() {
+fn completion_with_a_wrong_count_or_checksum_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path());
     let client = server.client();
@@ -397,7 +397,7 @@ fn a_start_that_is_refused_says_why() {
 }
 
 #[test]
-fn what_is_not_signed_for_this_service_or_no_operation_is_refused() {
+fn unsigned_foreign_and_unknown_requests_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path());
     let client = server.client();
@@ -419,7 +419,7 @@ fn what_is_not_signed_for_this_service_or_no_operation_is_refused() {
 }
 
 #[test]
-fn what_is_filled_is_bounded_by_the_space_that_is_left() {
+fn filling_is_bounded_by_the_free_space() {
     let folder = tempfile::tempdir().unwrap();
     let agent = std::sync::Arc::<support::FakeAgent>::default();
     let bytes = ByteCount(3 * UNIT_BYTES);
@@ -439,7 +439,7 @@ fn what_is_filled_is_bounded_by_the_space_that_is_left() {
 }
 
 #[test]
-fn as_many_are_filled_as_may_be() {
+fn snapshots_being_filled_are_limited_to_100() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path());
     let client = server.client();
@@ -449,7 +449,7 @@ fn as_many_are_filled_as_may_be() {
 }
 
 #[test]
-fn filling_goes_on_after_a_restart_and_the_store_tells_what_was_put() {
+fn filling_continues_after_a_restart_with_the_blocks_in_the_store() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path());
     let (agent, client) = (std::sync::Arc::clone(&server.agent), server.client());
@@ -474,7 +474,7 @@ fn filling_goes_on_after_a_restart_and_the_store_tells_what_was_put() {
 }
 
 #[test]
-fn one_that_the_store_lost_is_in_error() {
+fn filled_snapshot_missing_in_the_store_is_in_error() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path());
     let (agent, client) = (std::sync::Arc::clone(&server.agent), server.client());
@@ -486,7 +486,7 @@ fn one_that_the_store_lost_is_in_error() {
 }
 
 #[test]
-fn one_that_is_idle_for_too_long_is_in_error_and_gives_its_space_back() {
+fn filled_snapshot_idle_for_too_long_is_in_error_and_frees_its_space() {
     let folder = tempfile::tempdir().unwrap();
     let agent = std::sync::Arc::<support::FakeAgent>::default();
     let plane = support::plane(folder.path(), &agent);

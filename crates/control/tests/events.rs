@@ -92,7 +92,7 @@ fn wait_for(client: &Client, parts: &[&str]) -> String {
 }
 
 #[test]
-fn failures_are_told_with_their_reasons() {
+fn failure_events_have_their_reasons() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path());
     let client = server.client();
@@ -141,7 +141,7 @@ fn a_set_of_snapshots_has_an_event_of_its_own() {
 }
 
 #[test]
-fn pages_go_on_where_the_last_one_ended() {
+fn event_pages_continue_where_the_last_one_ended() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path());
     let client = server.client();
@@ -168,7 +168,7 @@ fn pages_go_on_where_the_last_one_ended() {
 }
 
 #[test]
-fn webhooks_go_on_after_a_restart_and_a_new_one_begins_then() {
+fn webhooks_resume_after_a_restart_and_a_new_one_begins_then() {
     let folder = tempfile::tempdir().unwrap();
     let start = |urls: &[&str]| {
         let config = ControlConfig { webhooks: webhooks(urls), ..support::config(folder.path()) };

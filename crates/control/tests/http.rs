@@ -68,7 +68,7 @@ fn metrics_need_no_signature_and_say_when_there_are_none() {
 }
 
 #[test]
-fn scrapes_of_a_slow_data_plane_hold_nobody_up() {
+fn scrapes_of_a_slow_data_plane_delay_no_other_request() {
     let (_folder, server, client) = started();
     let scrapes: Vec<_> = server.agent.with(|_| {
         // While this closure runs, the data plane sends no replies.
@@ -202,7 +202,7 @@ fn a_change_is_made_once_however_often_its_request_is_sent() {
 }
 
 #[test]
-fn what_is_not_signed_may_differ_and_it_is_the_same_request() {
+fn replay_with_other_unsigned_parts_is_recognised() {
     let (_folder, _server, client) = started();
     let body = format!("{TAG}{}", create(&client, &[]));
     let host = client.address.to_string();
@@ -585,7 +585,7 @@ fn however_many_dribble_a_good_call_and_health_are_answered() {
 }
 
 #[test]
-fn so_many_connections_are_kept_and_the_longest_idle_gives_way_to_the_next() {
+fn full_table_closes_the_longest_idle_connection_for_a_new_one() {
     let (_folder, server) = started_with(PATIENT);
     let client = server.client();
     let request = signed_request(&client, DESCRIBE);
@@ -657,7 +657,7 @@ fn a_reply_that_is_not_read_is_kept_for_its_client() {
 }
 
 #[test]
-fn one_connection_may_send_many_requests() {
+fn connection_may_send_many_requests() {
     let (_folder, _server, client) = started();
     let mut stream = TcpStream::connect(client.address).unwrap();
     for _ in 0..3 {

@@ -108,7 +108,7 @@ fn an_instance_is_a_record_with_volumes_that_go_with_it() {
 }
 
 #[test]
-fn what_cannot_be_run_leaves_nothing() {
+fn refused_run_instances_leaves_nothing() {
     let Fixture { server, client, _folder } = fixture();
     let code = |more: &[(&str, &str)]| client.code("RunInstances", &[&ONE[..], more].concat());
     let sized = [

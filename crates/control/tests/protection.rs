@@ -41,7 +41,7 @@ impl Fixture {
 }
 
 #[test]
-fn what_is_deleted_is_in_the_bin_and_comes_back_as_it_was() {
+fn deleted_volumes_and_snapshots_are_in_the_bin_and_are_restored() {
     let fixture = fixture(7);
     let client = &fixture.client;
     let id = create(client, &[("VolumeType", "gp3"), ("Iops", "4000")]);

@@ -78,7 +78,7 @@ fn a_recording_is_returned_in_pages_and_outlives_its_volume() {
 }
 
 #[test]
-fn what_is_not_recorded_is_said() {
+fn invalid_recording_requests_are_refused_with_a_code() {
     let folder = tempfile::tempdir().unwrap();
     record(folder.path());
     let (running, client) = server(folder.path(), 0);

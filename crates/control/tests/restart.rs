@@ -305,7 +305,7 @@ fn a_host_keeps_its_burst() {
 /// Hosts with limits that share a volume are on one core with all their volumes. The data plane
 /// gets them in an order in which it knows that from the first one on.
 #[test]
-fn what_hosts_with_limits_connect_is_brought_up_together() {
+fn volumes_connected_by_limited_hosts_are_started_together() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path());
     let client = server.client();
@@ -568,7 +568,7 @@ fn a_server_refuses_a_database_of_another_form() {
 }
 
 #[test]
-fn nobody_else_may_read_what_is_kept_nor_what_an_earlier_version_left_open() {
+fn stored_files_are_private_and_readable_old_ones_become_private() {
     let folder = tempfile::tempdir().unwrap();
     let modes = |to: Option<u32>| -> BTreeMap<String, u32> {
         let entries = std::fs::read_dir(folder.path()).unwrap().map(Result::unwrap);

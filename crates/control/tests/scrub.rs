@@ -41,7 +41,7 @@ fn parts(ids: &[&dyn ToString]) -> Vec<(String, u64)> {
 }
 
 #[test]
-fn everything_is_read_once_at_its_rate_and_what_has_rotted_is_told() {
+fn scrub_reads_all_data_once_at_its_rate_and_reports_rot() {
     let (folder, agent) = (tempfile::tempdir().unwrap(), Arc::new(FakeAgent::default()));
     let plane = serve(folder.path(), &agent);
     plane.scrub_on();
@@ -83,7 +83,7 @@ fn everything_is_read_once_at_its_rate_and_what_has_rotted_is_told() {
 }
 
 #[test]
-fn it_goes_on_after_a_restart_and_past_what_is_gone() {
+fn scrub_resumes_after_a_restart_and_skips_deleted_volumes() {
     let (folder, agent) = (tempfile::tempdir().unwrap(), Arc::new(FakeAgent::default()));
     let plane = serve(folder.path(), &agent);
     let [a, b, c] = [1, 2, 3].map(|bits| create(&plane, bits));

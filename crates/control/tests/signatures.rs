@@ -125,7 +125,7 @@ fn botocore(seed: u64, count: u64) -> Option<Vec<Signed>> {
 }
 
 #[test]
-fn what_botocore_signs_is_accepted_and_nothing_else() {
+fn botocore_signatures_are_accepted_and_changed_requests_are_not() {
     let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse().ok());
     let cases = number("EVENKEEL_FUZZ_CASES").unwrap_or(CASES);
     let seed = number("EVENKEEL_SEED").unwrap_or(1);

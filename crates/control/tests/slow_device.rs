@@ -27,7 +27,7 @@ fn create(id: VolumeId) -> Change {
 }
 
 #[test]
-fn others_are_changed_and_leases_renewed_while_one_is_made() {
+fn slow_creation_delays_no_other_change_and_no_lease_renewal() {
     let folder = tempfile::tempdir().unwrap();
     let slow = VolumeId::from_bits(8);
     let ((begun, begins), (go, let_on)) = (channel(), channel());

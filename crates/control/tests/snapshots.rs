@@ -404,7 +404,7 @@ fn a_store_without_snapshots_is_told_apart_and_leaves_nothing() {
 }
 
 #[test]
-fn what_was_not_answered_is_looked_up_and_what_failed_is_gone() {
+fn lost_answer_is_looked_up_and_failed_snapshot_is_gone() {
     let fixture = fixture();
     let of = volume(&fixture.client);
     fixture.agent().with(|state| state.fail_next = Some(FailedKind::Internal));
@@ -438,7 +438,7 @@ fn what_was_not_answered_is_looked_up_and_what_failed_is_gone() {
 }
 
 #[test]
-fn a_restart_finds_what_the_store_has_lost_and_what_only_the_store_has() {
+fn restart_finds_lost_and_unowned_snapshots() {
     let fixture = fixture();
     let of = volume(&fixture.client);
     let (id, kept) = (fixture.snapshot(&of), fixture.snapshot(&of));

@@ -74,7 +74,7 @@ fn missed_seconds_are_a_warning_and_a_failed_flush_impairs() {
 }
 
 #[test]
-fn volumes_of_snapshots_and_copies_tell_how_far_they_are() {
+fn volumes_of_snapshots_and_copies_report_their_progress() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path());
     let client = server.client();
@@ -94,7 +94,7 @@ fn volumes_of_snapshots_and_copies_tell_how_far_they_are() {
 }
 
 #[test]
-fn the_status_of_volumes_is_what_is_known_of_them() {
+fn volume_status_matches_the_report_of_the_data_plane() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path());
     let client = server.client();

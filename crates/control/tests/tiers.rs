@@ -149,7 +149,7 @@ fn a_restored_snapshot_can_be_used_for_its_days_or_for_good() {
 }
 
 #[test]
-fn what_cannot_be_archived_says_why() {
+fn refused_archiving_says_why() {
     let quotas = Some(&quota::EC2);
     let Fixture { client, .. } = &fixture(Settings { quotas, ..Settings::default() });
     let volume = create(client, &[]);

@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_is_what_came_since() {
+    fn latency_since_a_copy_has_only_the_later_requests() {
         let (mut all, mut later) = (Latency::default(), Latency::default());
         let record = |latency: &mut Latency, us| {
             latency.total.record(Duration::from_us(us));
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_is_what_grew_of_the_account_and_the_rest_is_ours() {
+    fn wait_is_divided_by_its_causes_and_the_rest_is_the_servers() {
         let before = Exceeded { operations_ns: 10, device_ns: 5, ..Exceeded::default() };
         let after = Exceeded { operations_ns: 40, device_ns: 1_005, ..Exceeded::default() };
         let mut latency = Latency::default();

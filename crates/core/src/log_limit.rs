@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_rare_is_all_written() {
+    fn rare_lines_are_all_written() {
         let mut limit = LogLimit::default();
         for second in 0..1_000 {
             assert_eq!(limit.line(Instant::ZERO + Duration::from_secs(2 * second)), Some(0));

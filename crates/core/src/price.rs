@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn what_every_gp3_has_is_free() {
+    fn included_iops_and_throughput_of_gp3_are_free() {
         let monthly = |iops, mibps| {
             let spec = spec(VolumeType::Gp3, 100, Some(iops), Some(mibps));
             PriceList::newest().monthly_micro_usd(&spec).unwrap()

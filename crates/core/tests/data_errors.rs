@@ -161,7 +161,7 @@ fn mistakes_in_instances_name_the_line() {
 }
 
 #[test]
-fn only_dated_files_belong_into_a_folder() {
+fn data_folder_accepts_only_files_named_by_date() {
     let folder = spoilt("names", "prices", "2025-10-14.toml", "", "");
     fs::rename(folder.join("2025-10-14.toml"), folder.join("2025-10.toml")).unwrap();
     let regions = Path::new(DATA).join("regions");

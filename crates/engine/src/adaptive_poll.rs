@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_in_the_way_rests_and_looks_again_ever_more_rarely() {
+    fn polling_in_vain_rests_for_ever_longer() {
         let mut patience = Patience::new();
         let waits = 100_000;
         let watched_ns = in_the_way(&mut patience, waits);

@@ -802,7 +802,7 @@ mod tests {
     use evenkeel_store::memory::MemoryPool;
 
     #[test]
-    fn a_home_that_does_not_answer_is_told_once_and_heard_later() {
+    fn silent_home_gets_one_command_until_it_answers() {
         let inboxes: Arc<[Inbox]> = [Inbox::new().unwrap()].into();
         let (pool, directory) = (Arc::new(MemoryPool::new()), Arc::new(Directory::default()));
         let (shared_device, messages) = (Arc::new(SharedDevice::new(1)), Arc::clone(&inboxes));

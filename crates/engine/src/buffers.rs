@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_needs_is_given_back() {
+    fn unneeded_buffers_are_freed() {
         let mut pool = BufferPool::new(1 << 20);
         let burst: Vec<Buffer> = (0..20).filter_map(|_| pool.take(4_096)).collect();
         burst.into_iter().for_each(|buffer| pool.give(buffer));

@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_put_out_and_not_closed_still_takes_a_file() {
+    fn evicted_connection_counts_until_it_is_closed() {
         let slots = slots();
         let held: Vec<Slot> =
             (0..BOUNDS.connections).map(|_| slots.greet(host(1), 0).unwrap().0).collect();

@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn the_socket_of_a_killed_server_is_replaced_and_nothing_else_is() {
+    fn stale_socket_is_replaced_and_other_files_are_not() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("nbd.sock");
         drop(UnixListener::bind(&path).unwrap());
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_from_nowhere_is_turned_away_and_a_host_with_a_volume_is_not() {
+    fn unknown_host_is_refused_and_one_with_a_volume_is_accepted() {
         let inboxes: Arc<[Inbox]> = [Inbox::new().unwrap(), Inbox::new().unwrap()].into();
         let directory = Arc::new(Directory::default());
         let (shown, clock) = (Arc::clone(&directory), Clock::new());

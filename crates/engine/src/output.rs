@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn heads_run_together_and_short_sends_go_on_where_they_stopped() {
+    fn heads_are_joined_and_short_sends_resume_where_they_stopped() {
         let mut output = Output::default();
         output.head(b"0123456789");
         output.head(b"abcdef");

@@ -92,7 +92,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     #[test]
-    fn who_is_not_named_is_refused() {
+    fn user_that_is_not_named_is_refused() {
         let own = rustix::process::geteuid().as_raw();
         let nobody = UnixAccess::default();
         let some = UnixAccess { users: vec![1_001, 1_002], group: Some(2_000) };

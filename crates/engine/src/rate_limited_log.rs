@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn one_kind_of_line_does_not_silence_another() {
+    fn log_limit_of_one_kind_of_line_does_not_silence_another() {
         let (mut notices, now) = (Notices::default(), Instant::ZERO);
         let mut count = |notice| {
             let mut written = 0;

@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_reserved_goes_first_and_the_rest_is_even() {
+    fn reservations_go_first_and_the_rest_is_divided_evenly() {
         let shared_device = SharedDevice::new(3);
         shared_device.reserve(0, 600);
         want(&shared_device, 0, at(1_000));
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn the_others_hear_of_urgent_requests() {
+    fn urgent_requests_are_reported_to_other_cores() {
         let shared_device = SharedDevice::new(3);
         let heard = |core| shared_device.others(core, at(8), 1_000).urgent_at;
         assert_eq!(heard(0), None);
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_flight_adds_up_and_the_narrowest_window_counts_while_it_is_wanted() {
+    fn in_flight_requests_add_up_and_the_narrowest_wanted_window_counts() {
         let shared_device = SharedDevice::new(3);
         let say = |core, in_flight, window_slots| {
             shared_device.say(
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_tells_the_most_that_it_had_in_flight_once() {
+    fn node_reports_its_peak_in_flight_once() {
         let shared_device = SharedDevice::new(2);
         shared_device.set_capacity(8);
         shared_device.reserve(0, 3);
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn oversold_parts_follow_what_is_reserved() {
+    fn oversold_parts_follow_the_reservations() {
         let shared_device = SharedDevice::new(2);
         shared_device.reserve(0, 3_000);
         shared_device.reserve(1, 1_000);

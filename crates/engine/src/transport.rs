@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_to_be_sent_is_listed_once_and_left_alone_while_the_driver_reads_it() {
+    fn output_is_listed_once_and_unchanged_while_the_driver_reads_it() {
         let (ours, _theirs) = UnixStream::pair().unwrap();
         let mut transport = Transport::new(ours.into(), b"early", Instant::from_ns(0));
         assert_eq!(transport.pending(), b"early");

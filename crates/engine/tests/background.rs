@@ -63,7 +63,7 @@ fn verify(served: &Served, part: impl Fn(u64) -> Command) -> (u64, Vec<u64>) {
 }
 
 #[test]
-fn what_has_rotted_is_found_before_a_client_reads_it() {
+fn verify_finds_rot_before_a_client_reads_it() {
     for io in MODES {
         let folder = tempfile::tempdir().unwrap();
         let served = Served::new(io, Arc::new(local_pool(folder.path())));

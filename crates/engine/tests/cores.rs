@@ -43,7 +43,7 @@ fn has_uring() -> bool {
 }
 
 #[test]
-fn a_turn_tells_the_times_of_no_more_volumes_than_are_copied_in_a_moment() {
+fn page_of_latencies_is_bounded_and_covers_used_volumes_only() {
     const USED: u128 = 100;
     let cores = Cores::start(1, plain);
     for bits in 0..3 * USED {

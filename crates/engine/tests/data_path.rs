@@ -132,7 +132,7 @@ fn next_request(
 }
 
 #[test]
-fn random_requests_on_many_connections_do_what_the_model_does() {
+fn random_requests_on_many_connections_agree_with_the_model() {
     const PART: usize = 4 << 20;
     let seed = std::env::var("EVENKEEL_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(1);
     println!(
@@ -160,7 +160,7 @@ fn random_requests_on_many_connections_do_what_the_model_does() {
 }
 
 #[test]
-fn clients_that_do_not_read_hold_a_bound_and_hinder_nobody() {
+fn clients_that_do_not_read_delay_no_other_and_get_all_replies() {
     for io in MODES {
         let served = Served::new(io, Arc::new(MemoryPool::new()));
         // The first and the third volume share a core.
@@ -265,7 +265,7 @@ fn a_full_queue_pushes_back_and_loses_nothing() {
 }
 
 #[test]
-fn nobody_is_forgotten_when_a_full_queue_runs_empty() {
+fn waiting_connection_is_served_when_a_full_queue_runs_empty() {
     for io in MODES {
         let served = Served::new(io, Arc::new(MemoryPool::new()));
         served.apply(paced(id(1), 64 * MIB, 20_000));
@@ -351,7 +351,7 @@ fn data_in_pieces(client: &mut Nbd, other: &mut Nbd, piece_bytes: u64, count: u6
 }
 
 #[test]
-fn the_status_of_a_volume_in_many_pieces_is_told_bit_by_bit() {
+fn block_status_of_a_fragmented_volume_is_returned_in_parts() {
     // The memory store's chunk; the blocks of the local store are smaller.
     const PIECE: u64 = 64 << 10;
     const PIECES: u64 = 16 << 10;
@@ -449,7 +449,7 @@ fn a_volume_in_use_is_deleted_whole() {
 
 /// The capacity is unknown until it is set for the first time; then the last one counts.
 #[test]
-fn what_may_be_sold_is_told_as_it_was_set_last() {
+fn capacity_is_unknown_or_the_one_set_last() {
     let served = Served::new(IoMode::Pread, Arc::new(MemoryPool::new()));
     let told = || served.call(Command::Capacity);
     assert_eq!(told(), Reply::Capacity(Capacity::Unknown));
@@ -471,7 +471,7 @@ fn what_may_be_sold_is_told_as_it_was_set_last() {
 }
 
 #[test]
-fn a_stopping_server_refuses_what_waits_and_says_so() {
+fn stopping_server_refuses_waiting_requests_with_the_reason() {
     for io in MODES {
         let mut served = Served::new(io, Arc::new(MemoryPool::new()));
         served.apply(paced(id(1), 64 * MIB, 10));

@@ -47,7 +47,7 @@ impl ForwardingPool for FaultyPool {
 }
 
 #[test]
-fn a_core_that_panics_is_told_of_and_the_others_end_in_order() {
+fn panic_of_a_core_is_reported_and_the_others_end_in_order() {
     for io in [IoMode::Auto, IoMode::Pread] {
         let mut served = Served::new(io, Arc::new(FaultyPool(MemoryPool::new())));
         let [first, second] = [1, 2].map(VolumeId::from_bits);

@@ -141,7 +141,7 @@ fn a_stuck_write_of_a_client_that_is_gone_is_not_done_after_newer_ones() {
 /// Clients leave more requests than the server reads of their connections. The end of the
 /// connections is detected in spite of that.
 #[test]
-fn what_clients_that_are_gone_have_asked_for_is_neither_run_nor_charged() {
+fn requests_of_closed_connections_are_neither_run_nor_charged() {
     for io in MODES {
         for (tcp, reset) in [(true, true), (true, false), (false, true)] {
             let served = served(io, MIB);
@@ -167,7 +167,7 @@ fn what_clients_that_are_gone_have_asked_for_is_neither_run_nor_charged() {
 }
 
 #[test]
-fn who_takes_leave_and_still_listens_is_answered_to_the_end() {
+fn client_that_disconnects_and_still_reads_gets_all_replies() {
     for io in MODES {
         for tcp in [true, false] {
             let served = served(io, 256 * MIB);
@@ -191,7 +191,7 @@ fn who_takes_leave_and_still_listens_is_answered_to_the_end() {
 }
 
 #[test]
-fn who_takes_leave_and_breaks_off_is_forgotten() {
+fn client_that_disconnects_and_resets_is_dropped() {
     for io in MODES {
         let served = served(io, MIB / 4);
         let mut good = served.connect_tcp(ID);

@@ -100,7 +100,7 @@ fn changed(served: &Served, id: SnapshotId, older: SnapshotId) -> Vec<u64> {
 }
 
 #[test]
-fn an_incremental_backup_reads_little_more_than_what_has_changed() {
+fn incremental_backup_reads_little_more_than_the_changes() {
     let gib = std::env::var("EVENKEEL_BACKUP_GIB").map_or(1, |gib| gib.parse::<u64>().unwrap());
     let (size, folder) = (gib << 30, tempfile::tempdir().unwrap());
     let file = FileDevice::open(&folder.path().join("pool"), true).unwrap();

@@ -124,7 +124,7 @@ fn give_up(served: &Served) {
 /// The stream is cut at any byte, so also within heads and payloads. The volume is given up after
 /// any number of its requests.
 #[test]
-fn what_comes_back_is_what_was_not_begun_to_the_byte() {
+fn unbegun_requests_come_back_to_the_byte() {
     let mut seen = [0; 4];
     for io in MODES {
         let served = Served::new(io, slow(1_000_000));
@@ -134,7 +134,7 @@ fn what_comes_back_is_what_was_not_begun_to_the_byte() {
             let kinds = before.unwrap_or_else(|panic| {
                 eprintln!(
                     "{io:?}: EVENKEEL_SEED={seed} cargo test -p evenkeel-engine --test lending \
-                     what_comes_back"
+                     unbegun_requests"
                 );
                 std::panic::resume_unwind(panic)
             });
@@ -256,7 +256,7 @@ fn judge(
 /// A client comes back with any amount of unread replies, and the volume does not wait for it to
 /// read them.
 #[test]
-fn replies_that_nobody_fetches_come_back() {
+fn unread_replies_come_back() {
     for io in MODES {
         let served = Served::new(io, Arc::new(MemoryPool::new()));
         served.apply(unlimited(ID, SIZE));
@@ -354,7 +354,7 @@ fn a_client_is_given_back_when_it_is_asked_for_when_its_host_goes_and_when_the_e
 }
 
 #[test]
-fn what_cannot_be_lent_comes_back_as_it_was() {
+fn client_that_cannot_be_lent_comes_back_unchanged() {
     let served = Served::new(IoMode::Auto, Arc::new(MemoryPool::new()));
     served.apply(unlimited(ID, SIZE));
     let Lent { back, .. } = lend(&served, &vec![1; LENT_UNREAD_BYTES_MAX + 1]);

@@ -62,7 +62,7 @@ fn heads_only(count: u64) -> Vec<u8> {
 }
 
 #[test]
-fn replies_without_payload_that_nobody_reads_hold_a_bound() {
+fn unread_replies_without_payload_take_bounded_memory() {
     const REQUESTS: u64 = 400_000;
     let _scales = SCALES.lock().unwrap_or_else(PoisonError::into_inner);
     let requests = heads_only(REQUESTS);
@@ -109,7 +109,7 @@ fn empty_option(number: u32) -> Vec<u8> {
 }
 
 #[test]
-fn lists_of_exports_that_nobody_reads_hold_a_bound() {
+fn unread_lists_of_exports_take_bounded_memory() {
     const VOLUMES: usize = 200;
     let _scales = SCALES.lock().unwrap_or_else(PoisonError::into_inner);
     let lists = HANDSHAKE_OPTIONS_MAX as usize - 1;

@@ -19,7 +19,7 @@ const SIZE: u64 = 1 << 20;
 /// Each volume has a chunk of its own once it is opened: the pool is full when all chunks are
 /// taken.
 #[test]
-fn a_volume_that_a_full_pool_refuses_leaves_no_bytes_of_nobody() {
+fn volume_refused_by_a_full_pool_leaves_no_unowned_bytes() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let device = FileDevice::open(file.path(), false).unwrap();
     // The number of chunks that one sector of owners describes.

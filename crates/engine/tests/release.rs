@@ -106,7 +106,7 @@ fn slow(pool: Arc<dyn Pool>) -> Arc<dyn Pool> {
 }
 
 #[test]
-fn what_has_begun_is_answered_and_nothing_else_is_ever_done() {
+fn release_answers_begun_requests_and_never_does_the_others() {
     const WRITES: u64 = 96;
     let folder = tempfile::tempdir().unwrap();
     for io in [IoMode::Pread, IoMode::Auto] {
@@ -225,7 +225,7 @@ fn a_host_s_balances_go_with_its_last_volume() {
 }
 
 #[test]
-fn one_volume_s_end_is_no_other_s_and_what_was_released_can_be_deleted() {
+fn release_of_a_volume_affects_no_other_and_allows_its_deletion() {
     let served = Served::new(IoMode::Pread, slow(Arc::new(MemoryPool::new())));
     let other = VolumeId::from_bits(8);
     served.apply(unlimited(ID, MIB));

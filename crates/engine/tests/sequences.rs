@@ -252,7 +252,7 @@ impl World {
 }
 
 #[test]
-fn every_request_of_an_open_connection_is_answered_whatever_happens() {
+fn every_request_of_an_open_connection_is_answered() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let given = number("EVENKEEL_SEED");
     let cases = number("EVENKEEL_FUZZ_CASES").unwrap_or(24);

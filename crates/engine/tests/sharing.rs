@@ -175,7 +175,7 @@ fn hosts_with_loopback_addresses_of_their_own_are_told_apart() {
 
 /// The control plane gets balances that may have changed, and none of volumes at rest.
 #[test]
-fn only_balances_that_may_have_moved_are_told() {
+fn balances_are_reported_only_if_they_may_have_changed() {
     let served = served();
     let told = || {
         let Reply::Balances(told) = served.call(Command::Balances) else { panic!("no balances") };
@@ -304,7 +304,7 @@ fn hosts_that_share_a_volume_come_together_with_their_connections() {
 
 /// A volume in the middle of a write moves after it; input behind the write moves along unread.
 #[test]
-fn half_a_write_is_finished_before_its_volume_goes_and_what_follows_goes_with_it() {
+fn moving_volume_finishes_a_partial_write_and_takes_later_input_along() {
     let served = Served::new(IoMode::Auto, Arc::new(MemoryPool::new()));
     for round in 0..30 {
         let hosts = [1, 2].map(|nth| InstanceId::from_bits(round * 10 + nth));
@@ -342,7 +342,7 @@ fn half_a_write_is_finished_before_its_volume_goes_and_what_follows_goes_with_it
 /// A client that does not fetch its replies cannot move. Its connection stays, and the attachment
 /// is refused.
 #[test]
-fn what_does_not_come_to_rest_stays_where_it_is() {
+fn volume_with_unread_replies_does_not_move() {
     let served = served();
     let hosts = [InstanceId::from_bits(2), InstanceId::from_bits(3)];
     for (number, of) in hosts.into_iter().enumerate() {
@@ -447,7 +447,7 @@ fn a_volume_is_not_lost_on_its_way_to_a_core_that_is_full() {
 /// A refused state changes nothing: not for the volume's clients, not its limits, not its bytes on
 /// the disk.
 #[test]
-fn what_is_refused_has_changed_nothing() {
+fn refused_state_changes_nothing() {
     let pool = Arc::new(MemoryPool::new());
     let served = Served::new(IoMode::Pread, Arc::clone(&pool) as Arc<dyn Pool>);
     assert_eq!(host(&served, HOST, iops(1_000)), Reply::Done);

@@ -80,7 +80,7 @@ fn write_on(served: &Served, answered: &[AtomicU64], asked: &AtomicU64, ends: &A
 }
 
 #[test]
-fn a_snapshot_under_writes_holds_what_was_answered_and_nothing_from_later() {
+fn snapshot_under_writes_holds_answered_writes_and_none_from_later() {
     for io in MODES {
         let folder = tempfile::tempdir().unwrap();
         let served = Served::new(io, Arc::new(local_pool(folder.path())));

@@ -295,7 +295,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_machine_does_not_give_is_not_promised() {
+    fn promised_rate_of_the_demo_follows_the_measured_one() {
         for (measured, promised) in
             [(16_003, 16_000), (15_700, 16_000), (15_600, 12_400), (9_000, 7_200), (3, 100)]
         {

@@ -423,7 +423,7 @@ fn commit_on(
 }
 
 #[test]
-fn what_was_acknowledged_is_there_after_every_end_of_etcd() {
+fn acknowledged_commits_survive_kills_of_etcd() {
     let folder = tempfile::tempdir().unwrap();
     let Some(mut etcd) = etcd(folder.path(), Setup::default()) else { return };
     let client = client(etcd.endpoints());
@@ -493,7 +493,7 @@ fn three_members_lose_one_and_then_a_majority() {
 }
 
 #[test]
-fn history_that_is_given_up_is_told_to_whoever_needs_it() {
+fn compacted_history_is_reported_to_watchers() {
     let folder = tempfile::tempdir().unwrap();
     let Some(etcd) = etcd(folder.path(), Setup::default()) else { return };
     let client = client(etcd.endpoints());
@@ -525,7 +525,7 @@ fn history_that_is_given_up_is_told_to_whoever_needs_it() {
 }
 
 #[test]
-fn what_is_too_large_for_a_transaction_is_refused_with_its_limit() {
+fn oversized_transaction_is_refused_with_its_limit() {
     let folder = tempfile::tempdir().unwrap();
     let Some(etcd) = etcd(folder.path(), Setup::default()) else { return };
     let (mut journal, _held) = lead(&client(etcd.endpoints()), "n1");

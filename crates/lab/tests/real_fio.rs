@@ -161,7 +161,7 @@ fn a_volume_that_fails_is_told_apart_from_its_neighbour() {
 
 /// The I/Os until then would otherwise count as all that the volume gave.
 #[test]
-fn a_load_that_somebody_ends_gives_no_figure() {
+fn terminated_load_gives_no_figure() {
     if !installed() {
         return;
     }
@@ -187,7 +187,7 @@ fn a_load_that_somebody_ends_gives_no_figure() {
 }
 
 #[test]
-fn nobody_listening_is_an_error_that_says_so() {
+fn load_without_a_server_is_an_error_that_says_so() {
     if !installed() {
         return;
     }

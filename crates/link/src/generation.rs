@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_stored_is_there_and_what_is_damaged_is_refused() {
+    fn stored_generation_is_read_back_and_a_damaged_file_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("generation");
         let (file, heard) = GenerationFile::open(&path).unwrap();
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_is_gone_is_told() {
+    fn missing_folder_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
         let (file, _) = GenerationFile::open(&folder.path().join("no/generation")).unwrap();
         let leader = Leader { node: NodeId(3), incarnation: 1 };

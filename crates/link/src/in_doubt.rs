@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_command_that_began_later_settles_what_is_unknown() {
+    fn unknown_state_is_settled_only_by_a_command_that_began_later() {
         let mut unknown = Unknown::default();
         unknown.add(&[volume(1)], 5);
         assert!(unknown.has(&[volume(2), volume(1)]) && !unknown.has(&[volume(2)]));
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn beyond_the_bound_everything_is_unknown_and_what_only_asks_is_not() {
+    fn unknown_state_beyond_the_bound_covers_all_changes_and_no_question() {
         let mut unknown = Unknown::default();
         for bits in 0..=AGENT_UNKNOWN_MAX as u128 {
             assert!(!unknown.has(&[Touched::Credits]));

@@ -84,7 +84,7 @@ fn after_any_byte_on_the_way_back() {
 }
 
 #[test]
-fn what_cannot_be_sent_is_down_unless_something_before_it_is_unknown() {
+fn unsent_command_is_down_unless_an_earlier_one_is_unknown() {
     let (folder, fake) = (tempfile::tempdir().unwrap(), Fake::new());
     let server = serve(folder.path(), &fake);
     let relay = Relay::to(server.address(), Vec::new());

@@ -52,7 +52,7 @@ fn a_node_obeys_the_leader_with_the_highest_generation() {
 }
 
 #[test]
-fn the_highest_generation_outlives_the_node_and_a_damaged_file_is_told() {
+fn highest_generation_survives_restarts_and_a_damaged_file_is_refused() {
     let (folder, fake) = (tempfile::tempdir().unwrap(), Fake::new());
     let server = serve(folder.path(), &fake);
     drop(up(connect(server.address(), 5)));
@@ -72,7 +72,7 @@ fn the_highest_generation_outlives_the_node_and_a_damaged_file_is_told() {
 }
 
 #[test]
-fn a_generation_that_cannot_be_stored_lets_nobody_in() {
+fn leader_is_refused_while_its_generation_cannot_be_stored() {
     let (folder, fake) = (tempfile::tempdir().unwrap(), Fake::new());
     let gone = folder.path().join("gone");
     fs::create_dir(&gone).unwrap();
@@ -91,7 +91,7 @@ fn a_generation_that_cannot_be_stored_lets_nobody_in() {
 }
 
 #[test]
-fn what_a_former_leader_began_ends_before_the_next_one_changes_the_same() {
+fn conflicting_command_fails_until_that_of_a_former_leader_ends() {
     let (folder, fake) = (tempfile::tempdir().unwrap(), Fake::new());
     let server = serve(folder.path(), &fake);
     let first = up(connect(server.address(), 1));

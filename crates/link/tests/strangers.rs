@@ -187,7 +187,7 @@ fn a_client_of_the_wrong_node_tries_on_and_says_why() {
 }
 
 #[test]
-fn packets_that_break_the_protocol_end_the_session_and_nothing_else() {
+fn packet_that_breaks_the_protocol_ends_only_its_session() {
     let (folder, fake) = (tempfile::tempdir().unwrap(), Fake::new());
     let server = serve(folder.path(), &fake);
     let command = |number| Packet { kind: PacketKind::Command, number }.encode();
@@ -227,7 +227,7 @@ fn packets_that_break_the_protocol_end_the_session_and_nothing_else() {
 }
 
 #[test]
-fn who_says_nothing_is_sent_away_and_too_many_at_once_are_not_taken_in() {
+fn silent_peers_are_closed_and_handshakes_are_bounded() {
     let (folder, fake) = (tempfile::tempdir().unwrap(), Fake::new());
     let mut config = server_config(folder.path());
     config.timing.handshake = Duration::from_millis(300);
@@ -323,7 +323,7 @@ fn files_that_are_of_no_use_are_named() {
 }
 
 #[test]
-fn other_machines_are_spoken_to_with_tls_only() {
+fn connections_to_other_machines_require_tls() {
     let (folder, fake) = (tempfile::tempdir().unwrap(), Fake::new());
     let far: SocketAddr = "0.0.0.0:0".parse().unwrap();
     let config = ServerConfig { listen: far, ..server_config(folder.path()) };

@@ -291,7 +291,7 @@ impl World {
 
 proptest! {
     #[test]
-    fn every_request_is_answered_once_whatever_is_lost(
+    fn every_request_is_answered_once_after_any_loss(
         structured in any::<bool>(),
         steps in vec(step(), 0..120),
     ) {
@@ -362,7 +362,7 @@ fn replies_that_do_not_fit_are_faults() {
 }
 
 #[test]
-fn there_is_room_for_so_many_requests_and_bytes_and_always_for_one() {
+fn room_is_bounded_in_requests_and_bytes_and_one_always_fits() {
     let mut book = Book::new(true);
     let header = |command, length| Asked { command, length, way: 0 }.header(1);
     let largest = header(command::READ, REQUEST_BYTES_MAX);

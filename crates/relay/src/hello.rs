@@ -238,7 +238,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_said_is_heard(
+        fn preamble_decodes_to_itself(
             (cluster, node, lease, session) in any::<(u128, u32, u128, Option<u128>)>(),
             address in any::<Option<IpAddr>>(),
         ) {

@@ -165,7 +165,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn requests_are_the_same_in_whatever_pieces_they_come_and_however_often_there_is_no_room(
+        fn requests_are_read_the_same_in_any_pieces_and_with_any_waits(
             asked in vec((0..5_u16, 0..3_000_u32), 1..20),
             pieces in vec(1..2_000_usize, 1..20),
             room in vec(any::<bool>(), 1..20),
@@ -206,7 +206,7 @@ mod tests {
         }
 
         #[test]
-        fn noise_is_told_and_does_not_panic(noise in vec(any::<u8>(), 28..100)) {
+        fn noise_is_an_error_and_does_not_panic(noise in vec(any::<u8>(), 28..100)) {
             let mut input = &noise[..];
             let taken = Intake::new(TERMS).take(&mut input, |_| true);
             prop_assert!(matches!(taken, Err(Noise::Magic(_))));

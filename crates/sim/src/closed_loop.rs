@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scheduler_that_asks_for_polls_without_end_stops_the_loop() {
+    fn scheduler_that_asks_for_endless_polls_stops_the_loop() {
         let mut pieces = pieces(3, true);
         assert!(!pieces.step(Instant::from_ns(100)));
         assert_eq!((pieces.done.len(), pieces.timeline.now().ns), (0, 1));

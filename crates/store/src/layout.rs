@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_changed_is_named_and_what_is_unknown_did_not_change() {
+    fn layout_changes_are_named_and_unknown_fields_are_no_change() {
         let before = Layout {
             cluster: "c".to_owned(),
             pool: "p".to_owned(),

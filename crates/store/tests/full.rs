@@ -1035,7 +1035,7 @@ fn histories_that_have_found_something() {
 /// Makes every sector of the tables of a full pool unreadable, one after the other, and one sector
 /// of each other block of metadata.
 #[test]
-fn each_sector_of_metadata_that_cannot_be_read_costs_nothing_else() {
+fn unreadable_sector_of_metadata_loses_nothing_else() {
     let mut world = World::new(3);
     world.make_volume();
     for _ in 0..12 {

@@ -361,7 +361,7 @@ fn no_kind_is_left_out() {
 }
 
 #[test]
-fn what_is_wrong_is_named_with_its_field_and_offset() {
+fn decode_error_names_field_and_offset() {
     let frame = |command: &Command| command.encode().unwrap();
     let change = |command: &Command, at: usize, byte: u8| {
         let mut frame = frame(command);
@@ -448,7 +448,7 @@ fn a_stream_is_read_up_to_the_end_of_a_frame() {
 
 /// As many volumes as a control plane carries, and more latencies than fit.
 #[test]
-fn a_report_of_all_volumes_fits_and_what_does_not_is_refused() {
+fn report_of_all_volumes_fits_and_an_oversized_reply_is_refused() {
     const VOLUMES: usize = 131_072;
     let one = report().volumes.remove(0);
     let full = Balances { operations: Some(1), bytes: Some(1) };

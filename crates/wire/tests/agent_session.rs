@@ -61,7 +61,7 @@ fn a_long_text_is_cut_between_two_characters() {
 
 proptest! {
     #[test]
-    fn what_is_accepted_has_these_bytes_and_no_others(
+    fn accepted_session_messages_encode_to_the_same_bytes(
         mut opening in any::<[u8; OPENING_BYTES]>(),
         mut challenge in vec(any::<u8>(), SESSION_CHALLENGE_BYTES),
         mut hello in any::<[u8; HELLO_BYTES]>(),

@@ -116,7 +116,7 @@ S: 0003e889045565a9 00000007 00000001 00000000 ; NBD_REP_ACK
 "#;
 
 #[test]
-fn who_did_not_ask_for_block_sizes_is_let_in_and_held_to_none() {
+fn client_that_asks_for_no_block_sizes_is_held_to_none() {
     let block_bytes = |conversation: &[&str]| match play_server(conversation) {
         Some(ServerStep::Ready(negotiated)) => negotiated.terms().block_bytes_min,
         other => panic!("{other:?}"),
@@ -229,7 +229,7 @@ fn info_describes_and_stays_in_the_handshake() {
 }
 
 #[test]
-fn an_unknown_export_is_named_and_the_client_may_go_on() {
+fn unknown_export_is_named_and_the_client_may_continue() {
     let go = r#"
 C: 49484156454f5054 00000007 0000000e          ; NBD_OPT_GO, 14 bytes
    00000002 "xy" 0003 0001 0002 0003
@@ -248,7 +248,7 @@ S: 0003e889045565a9 00000007 80000006 00000050 ; NBD_REP_ERR_UNKNOWN, 80 bytes
 }
 
 #[test]
-fn what_is_not_supported_is_refused_and_its_data_skipped() {
+fn unsupported_option_is_refused_and_its_data_is_skipped() {
     let options = r#"
 C: 49484156454f5054 00000005 00000000          ; NBD_OPT_STARTTLS
 S: 0003e889045565a9 00000005 80000001 00000028 ; NBD_REP_ERR_UNSUP
@@ -372,7 +372,7 @@ S: 0003e889045565a9 0000000a 80000003 0000002d
 }
 
 #[test]
-fn what_the_server_hangs_up_on() {
+fn server_closes_the_connection_on_an_invalid_handshake() {
     let greeting = "S: 4e42444d41474943 49484156454f5054 0003\n";
     let after = [
         ("C: 00000004", CloseReason::ClientFlags(4)),
@@ -404,7 +404,7 @@ fn what_the_server_hangs_up_on() {
 }
 
 #[test]
-fn options_without_end_are_cut_off() {
+fn endless_options_end_the_handshake() {
     let mut server = Server::new();
     let mut transcript = Transcript::default();
     let option = bytes("49484156454f5054 0000002a 00000000");
@@ -452,7 +452,7 @@ S: 0000000040000000 0001
 }
 
 #[test]
-fn replies_without_end_are_cut_off() {
+fn endless_replies_end_the_handshake() {
     let mut client = Client::new(plan(ClientGoal::Transmit));
     let mut transcript = Transcript::default();
     let greeting = bytes("4e42444d41474943 49484156454f5054 0003");
@@ -470,7 +470,7 @@ fn replies_without_end_are_cut_off() {
 }
 
 #[test]
-fn what_the_client_hangs_up_on() {
+fn client_closes_the_connection_on_invalid_replies() {
     let list = "C: 49484156454f5054 00000003 00000000\n";
     let go = GO.split("S:").next().unwrap();
     let cases = [

@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_of_cargo_tells_of_a_binary() {
+    fn cargo_message_is_parsed_into_a_binary() {
         let message = |kind: &str, id: &str, source: &str, is_test: bool| {
             format!(
                 r#"{{"reason":"compiler-artifact","package_id":"path+file:///w/{id}",
@@ -128,7 +128,7 @@ mod tests {
 
     /// The sources in the table exist: a renamed one would count as needing processor time only.
     #[test]
-    fn what_needs_more_than_processor_time_is_there() {
+    fn sources_in_the_table_of_needs_exist() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
         for (beginning, _) in NEEDS {
             assert!(root.join(beginning).exists(), "{beginning}");

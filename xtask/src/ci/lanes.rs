@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_binary_s_output_and_end_are_told() {
+    fn output_and_end_of_a_binary_are_reported() {
         let logs = std::env::temp_dir().join(format!("evenkeel-lanes-{}", std::process::id()));
         fs::create_dir_all(&logs).unwrap();
         let binary = |executable: &str| Binary {
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_what_was_written() {
+    fn written_times_are_read_back() {
         let known = times("1500 tests/a.rs\n7 crates/b/src/lib.rs\nnonsense\n");
         let expected = [("crates/b/src/lib.rs".to_owned(), 7), ("tests/a.rs".to_owned(), 1_500)];
         assert_eq!(known.into_iter().collect::<Vec<_>>(), expected);

@@ -159,11 +159,11 @@ fn tests(root: &Path, extent: Extent, report: &mut Report) -> Result<(), String>
 /// Seed-driven tests whose every case writes files and waits for the disk, or reads a database for
 /// minutes: thousands of cases would take an hour. They keep their own number of cases.
 const WITH_FILES: [&str; 6] = [
-    "cloudwatch::actions::tests::pages_of_data_are_what_a_map_of_all_minutes_has",
-    "cloudwatch::store::tests::what_is_taken_over_is_what_there_was",
-    "cloudwatch::store::tests::what_is_read_is_what_a_map_has",
-    "events::tests::a_log_keeps_what_was_whole",
-    "recording::copies::tests::who_takes_over_has_what_was_recorded",
+    "cloudwatch::actions::tests::pages_of_metric_data_agree_with_a_map_of_all_minutes",
+    "cloudwatch::store::tests::copied_minutes_equal_the_recorded_ones",
+    "cloudwatch::store::tests::minutes_read_agree_with_a_map",
+    "events::tests::log_keeps_complete_lines_after_a_crash",
+    "recording::copies::tests::copied_recordings_equal_the_recorded_ones",
     "recording::tests::sums_are_those_of_the_counters",
 ];
 

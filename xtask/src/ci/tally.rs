@@ -99,7 +99,7 @@ test result: ok. 3 passed; 0 failed; 2 ignored; 0 measured
 ";
 
     #[test]
-    fn what_is_kept_for_full_is_not_skipped() {
+    fn test_kept_for_full_does_not_count_as_skipped() {
         let tally = Tally::of_binary(OUTPUT, true);
         assert_eq!((tally.passed, tally.failed), (3, 0));
         assert_eq!(tally.line(), "3 passed, 0 failed, 2 skipped; 1 kept for cargo x ci --full");

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn any_other_is_a_fault_with_the_reason() {
+    fn unlisted_dependency_is_a_fault_with_the_reason() {
         let packages = [
             package("evenkeel-core", &[("libc", None)]),
             package("evenkeel-engine", &[("evenkeel-control", Some("dev"))]),

@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_ignored_names_what_stays() {
+    fn ignored_test_must_name_the_test_that_stays() {
         assert_eq!(messages(" = \"full: tests/a.rs::short stays\""), [""; 0]);
         assert_eq!(messages(" = \"full: tests/a.rs::\\\n    short stays\""), [""; 0]);
         for reason in ["", " = \"slow\"", " = \"full: tests/a.rs stays\""] {

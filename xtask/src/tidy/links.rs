@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn links_to_what_exists_pass() {
+    fn links_to_existing_files_pass() {
         let text = "# Own\n[c](b/c.md) [c](b/c.md#the-volume-verb-or-not)\n\
                     [up](../README.md \"t\")\n\
                     ![d](d.svg) [own](#own) [w](https://example.org/x) [docs](.)\n\

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tree_is_read_without_what_is_generated() {
+    fn tree_is_read_without_generated_files() {
         let folder = std::env::temp_dir().join(format!("evenkeel-tidy-{}", std::process::id()));
         for path in ["src/a.rs", "target/b.rs", "docs/c.md", "docs/d.png"] {
             let path = folder.join(path);

@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_size_of_whole_gib_is_adopted() {
+    fn adoption_requires_a_size_of_whole_gib() {
         assert_eq!(whole_gib(ByteCount(2 * GIB)).unwrap(), 2);
         for bytes in [0, 1_000, GIB + 1] {
             let refused = whole_gib(ByteCount(bytes)).unwrap_err().message;

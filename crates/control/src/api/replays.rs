@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_signed_before_the_server_began_changes_nothing() {
+    fn signature_from_before_the_start_is_refused() {
         let mut replays = Replays::new(Some(at(250)), None, []);
         for early in [signed(1, SECOND - 200), signed(2, SECOND)] {
             assert_eq!(refused(replays.take(&early, at(260))).2, 1_000);
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_of_the_server_is_told_again_within_the_second() {
+    fn server_failure_is_returned_again_within_the_second() {
         let mut replays = Replays::new(None, None, []);
         let one = signed(1, SECOND);
         replays.take(&one, at(0)).unwrap();

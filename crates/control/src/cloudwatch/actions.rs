@@ -780,7 +780,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_500_queries_at_most() {
+    fn get_metric_data_accepts_at_most_500_queries() {
         let (_folder, cloudwatch) = kept(&BTreeMap::new());
         let queries: Vec<Value> = (0..501).map(|n| query_of(n, 1, 60, "Sum")).collect();
         let span = (T0, T0 + 60);
@@ -855,7 +855,7 @@ mod tests {
 
         /// The oracle has all minutes in a map, and reads each period of the clock.
         #[test]
-        fn pages_of_data_are_what_a_map_of_all_minutes_has(
+        fn pages_of_metric_data_agree_with_a_map_of_all_minutes(
             minutes in proptest::collection::btree_map(
                 ((0..3_u128), (0..600_u64).prop_map(|at| T0 + at * 60)), any::<u64>(), 0..80,
             ),

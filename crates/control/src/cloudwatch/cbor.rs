@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_deep_or_cut_off_or_too_long_is_refused() {
+    fn malformed_cbor_is_refused() {
         assert!(decode(&[0x81; 15]).unwrap_err().contains("early"));
         assert!(decode(&[0x81; 17]).unwrap_err().contains("deep"));
         for bytes in [
@@ -287,7 +287,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_encoded_decodes(value in values()) {
+        fn encoded_value_decodes_to_itself(value in values()) {
             prop_assert_eq!(decode(&encode(&value)), Ok(value));
         }
 

@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_in_its_form_is_refused() {
+    fn malformed_request_of_each_form_is_refused() {
         let target = [("x-amz-target", "GraniteServiceVersion20100801.ListMetrics")];
         let other = [("x-amz-target", "DynamoDB_20120810.ListTables")];
         let path = "/service/GraniteServiceVersion20100801/operation/ListMetrics";

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_is_not_recognized_and_null_is_nothing() {
+    fn remaining_parameters_are_refused_and_null_counts_as_absent() {
         let fields = [("A", Value::Null), ("B", Value::text("")), ("C", Value::Number(1.5))];
         let mut input = Input::new(Value::map(fields), "InvalidParameterValue").unwrap();
         assert_eq!(input.text("A", 9).unwrap(), None);

@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_are_kept_of_so_many_volumes_and_minutes_of_all() {
+    fn steps_are_kept_up_to_a_volume_limit_and_minutes_of_all_volumes() {
         let folder = tempfile::tempdir().unwrap();
         let cloudwatch = CloudWatch::open(folder.path(), METRICS_SPACE).unwrap();
         let all = 1..=FINE_VOLUMES_MAX as u128 + 1;

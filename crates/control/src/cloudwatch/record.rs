@@ -336,7 +336,7 @@ pub mod tests {
 
     proptest! {
         #[test]
-        fn what_is_encoded_decodes(
+        fn encoded_record_decodes_to_itself(
             numbers: [u64; FIELDS], volume_type in 0..7_usize, flags: [bool; 3],
         ) {
             let [span_ms, reads, writes, read_bytes, write_bytes, read_ns, write_ns, operations,

@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_new_volume_nothing_is_lost_and_of_an_unknown_one_nothing_is_made_up() {
+    fn first_report_counts_only_for_a_volume_created_recently() {
         let look = |created: u64| {
             let mut sampler = Sampler::default();
             let mut known = known(true);

@@ -611,7 +611,7 @@ mod tests {
     }
 
     #[test]
-    fn hours_that_are_kept_are_bounded_whatever_the_clock_says() {
+    fn kept_hours_are_bounded_when_the_clock_jumps() {
         let folder = tempfile::tempdir().unwrap();
         let mut store = open(&folder);
         for number in 0..2 * HOURS_MAX {
@@ -624,7 +624,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_taken_over_that_is_too_old_to_come_or_malformed() {
+    fn merge_skips_malformed_parts_and_hours_out_of_range() {
         let folder = tempfile::tempdir().unwrap();
         let mut store = open(&folder);
         let mut good = Block::default();
@@ -668,7 +668,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_dropped_and_the_rest_stays() {
+    fn minute_that_does_not_fit_is_dropped_and_the_others_stay() {
         let folder = tempfile::tempdir().unwrap();
         let bytes_max = 16 * PAGE_BYTES;
         let mut store = Store::open(folder.path(), ByteCount(bytes_max)).unwrap();
@@ -751,7 +751,7 @@ mod tests {
         /// Two servers record in turn, and the other one copies. The oracle is a map of all
         /// minutes.
         #[test]
-        fn what_is_taken_over_is_what_there_was(
+        fn copied_minutes_equal_the_recorded_ones(
             terms in proptest::collection::vec((any::<bool>(), 1..90_u64), 1..12),
             bytes_max in 1..2_000_usize,
         ) {
@@ -790,7 +790,7 @@ mod tests {
 
         /// The oracle is a map of all minutes. The clock may be set; there is room for all hours.
         #[test]
-        fn what_is_read_is_what_a_map_has(
+        fn minutes_read_agree_with_a_map(
             steps in proptest::collection::vec((0..3_u128, any_step(), any::<bool>()), 1..60),
         ) {
             let folder = tempfile::tempdir().unwrap();

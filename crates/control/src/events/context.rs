@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_holds_during_something_ends_with_it() {
+    fn request_and_cause_end_with_their_scope() {
         let during = During::request("r-1");
         {
             let _cause = During::because("no room");

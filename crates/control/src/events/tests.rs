@@ -173,7 +173,7 @@ fn every_change_of_a_phase_is_the_event_of_the_table() {
 }
 
 #[test]
-fn attachments_and_modifications_are_told() {
+fn attachments_and_modifications_make_events() {
     let ready = volume(Phase::Ready);
     let with = |state| Volume { attachments: vec![attached(state)], ..ready.clone() };
     let of = |before: &Volume, after: &Volume| {
@@ -205,7 +205,7 @@ fn attachments_and_modifications_are_told() {
 }
 
 #[test]
-fn sharing_fast_restore_and_what_is_never_shown() {
+fn sharing_and_fast_restore_make_events_and_internal_snapshots_none() {
     let completed = snapshot(SnapshotPhase::Completed { data: ByteCount(1), ended: NOW });
     let of = |before: &Snapshot, after: &Snapshot| {
         told(of_snapshots(Some(before.clone()), Some(after.clone())))
@@ -233,7 +233,7 @@ fn sharing_fast_restore_and_what_is_never_shown() {
 }
 
 #[test]
-fn storage_tiers_are_told_and_a_clock_that_moves_them_is_not() {
+fn tier_changes_make_events_and_clock_steps_make_none() {
     let completed = snapshot(SnapshotPhase::Completed { data: ByteCount(1), ended: NOW });
     let tiered = |last, began: u64| {
         let tiering = Tiering { last, began: UnixMs(began), archived: UnixMs(1) };
@@ -257,7 +257,7 @@ fn storage_tiers_are_told_and_a_clock_that_moves_them_is_not() {
 }
 
 #[test]
-fn a_set_is_told_when_the_last_of_its_snapshots_is_known() {
+fn snapshot_set_event_follows_the_last_of_its_snapshots() {
     let id = |bits| SnapshotId::from_bits(bits);
     let in_phase = |bits, phase| Snapshot { id: id(bits), ..snapshot(phase) };
     let completed = SnapshotPhase::Completed { data: ByteCount(1), ended: NOW };
@@ -379,7 +379,7 @@ fn a_long_cause_is_cut_between_letters() {
 }
 
 #[test]
-fn what_finds_no_room_is_a_gap_behind_what_waits() {
+fn events_beyond_the_queue_become_a_gap_behind_it() {
     let feed = Feed::default();
     for _ in 0..QUEUE_MAX + 3 {
         feed.tell(What::Server(ServerNews::Stopped));
@@ -411,7 +411,7 @@ fn report(errors: IoErrors, seconds: u64, missed: u64) -> VolumeReport {
 }
 
 #[test]
-fn reports_are_told_once_and_a_missed_promise_every_five_minutes() {
+fn errors_make_one_event_and_missed_promises_one_every_five_minutes() {
     let mut watcher = Watcher::new(NOW);
     let mut look = |seconds: u64, errors, judged, missed| {
         told(watcher.look(NOW.plus_ms(seconds * 1_000), &[report(errors, judged, missed)]))
@@ -434,7 +434,7 @@ fn reports_are_told_once_and_a_missed_promise_every_five_minutes() {
 }
 
 #[test]
-fn space_and_the_end_of_optimizing_are_told_once() {
+fn disk_space_and_the_end_of_optimizing_make_one_event_each() {
     let mut watcher = Watcher::new(NOW);
     let at = |seconds: u64| NOW.plus_ms(seconds * 1_000);
     assert!(!watcher.is_due(at(9)) && watcher.is_due(at(10)) && watcher.is_due(UnixMs(5)));
@@ -454,7 +454,7 @@ fn space_and_the_end_of_optimizing_are_told_once() {
 }
 
 #[test]
-fn troubles_of_the_store_are_told_when_they_begin_and_end_and_once_a_minute_at_most() {
+fn store_trouble_events_come_at_begin_and_end_once_a_minute_at_most() {
     let mut watcher = Watcher::new(NOW);
     let mut look = |seconds: u64, unfinished, without_space, copies_mended| {
         let health =
@@ -479,7 +479,7 @@ fn troubles_of_the_store_are_told_when_they_begin_and_end_and_once_a_minute_at_m
 }
 
 #[test]
-fn a_log_that_cannot_be_written_recovers_and_tells_what_is_missing() {
+fn unwritable_log_recovers_and_counts_the_lost_events() {
     let folder = tempfile::tempdir().unwrap();
     let (log, appender) = Log::open(folder.path(), Bounds { file_bytes: 1, files: 3 });
     let feed = Arc::new(Feed::default());
@@ -545,7 +545,7 @@ proptest! {
     /// Whatever a crash leaves of the last file, the log keeps a part of the appended events,
     /// including all complete lines, and continues after them.
     #[test]
-    fn a_log_keeps_what_was_whole(steps in proptest::collection::vec(step(), 1..40)) {
+    fn log_keeps_complete_lines_after_a_crash(steps in proptest::collection::vec(step(), 1..40)) {
         const BOUNDS: Bounds = Bounds { file_bytes: 300, files: 3 };
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(FILE_NAME);

@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_secret_is_not_shown() {
+    fn secret_parts_of_urls_are_not_shown() {
         for (url, expected) in [
             ("http://a:1/b?token=c", "2 http://a:1"),
             ("https://u:p@a/services/T0/B0/c#d", "2 https://a"),

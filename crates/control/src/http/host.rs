@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn other_addresses_have_the_names_that_the_operator_gave() {
+    fn non_loopback_hosts_are_limited_to_configured_names_if_any() {
         check(&hosts(&[]), "192.0.2.1", &["any.example", "192.0.2.9"], &[]);
         let named = hosts(&["API.example", "2001:db8::1"]);
         let ours = ["api.example:8650", "192.0.2.1:8650", "[2001:db8::1]:8650"];

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_watched_from_the_past_is_what_was_committed() {
+    fn watch_from_a_past_revision_returns_the_later_commits() {
         let mut journal = MemoryJournal::default();
         for number in 0..HISTORY_MAX as u64 + 10 {
             let change = Change::from(vec![Event::TokenGone(number.to_string())]);

@@ -252,7 +252,7 @@ const THIRD: &str = "volume_id=\"vol-00000000000000003\",volume_type=\"st1\"";
 const HOST: &str = "instance_id=\"i-0000000000000000b\",instance_type=\"m5.large\"";
 
 #[test]
-fn what_is_known_is_told_in_base_units() {
+fn metrics_are_in_base_units() {
     let read = Read::of(&snapshot().encoded());
     for (name, labels, value) in [
         ("read_ops_total", FIRST, 4.0),
@@ -349,7 +349,7 @@ fn documented() -> BTreeMap<String, (String, BTreeSet<String>)> {
 }
 
 #[test]
-fn the_reference_lists_what_is_told_and_nothing_else() {
+fn reference_page_lists_exactly_the_reported_metrics() {
     let read = Read::of(&snapshot().encoded());
     let mut reported: BTreeMap<String, (String, BTreeSet<String>)> = BTreeMap::new();
     for (family, kind) in &read.kinds {
@@ -371,7 +371,7 @@ fn the_reference_lists_what_is_told_and_nothing_else() {
 }
 
 #[test]
-fn nodes_tell_what_they_do_and_a_server_alone_has_none() {
+fn node_metrics_exist_only_in_a_cluster() {
     let read = Read::of(&snapshot().encoded());
     for (series, value) in [
         ("evenkeel_node_up{node=\"left\",status=\"serving\"}", 1.0),

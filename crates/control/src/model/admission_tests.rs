@@ -140,7 +140,7 @@ fn while_nothing_is_known_nothing_is_refused() {
 }
 
 #[test]
-fn the_last_volume_fits_to_the_io_and_the_next_hears_what_would() {
+fn volumes_fit_to_the_last_io_and_a_refusal_names_one_that_fits() {
     let mut world = World::selling(measured(10_000));
     world.run(&create(0, VolumeType::Io2, 100, Some(6_000))).unwrap();
     let shortfall = short(world.run(&create(1, VolumeType::Io2, 100, Some(4_001))));
@@ -178,7 +178,7 @@ fn cluster(nodes: &[u64]) -> Capacity {
 }
 
 #[test]
-fn what_the_largest_node_carries_must_fit_the_others() {
+fn load_of_the_largest_node_must_fit_on_the_others() {
     let io2 = |number, iops| create(number, VolumeType::Io2, 1_000, Some(iops));
     let mut world = World::selling(cluster(&[10_000, 5_000, 5_000]));
     world.run(&io2(0, 5_000)).unwrap();
@@ -212,7 +212,7 @@ fn what_the_largest_node_carries_must_fit_the_others() {
 }
 
 #[test]
-fn a_volume_must_fit_one_node_whatever_the_others_have() {
+fn volume_must_fit_on_one_node() {
     let mut world = World::selling(cluster(&[1_000; 64]));
     for number in 0..20 {
         world.run(&create(number, VolumeType::Io2, 1_000, Some(800))).unwrap();
@@ -267,7 +267,7 @@ fn states_of_a_pool_have_rows() {
 }
 
 #[test]
-fn what_fits_is_told_in_what_the_type_sells() {
+fn refusal_suggests_a_volume_in_the_units_of_its_type() {
     let mut world = World::selling(measured(10_000));
     // gp3: 125 MiB/s are worth 8,000 I/Os; fewer IOPS first, then less throughput.
     let gp3 = |iops, mibps| {
@@ -300,7 +300,7 @@ fn what_fits_is_told_in_what_the_type_sells() {
 }
 
 #[test]
-fn a_type_that_is_oversold_counts_so_many_times_less() {
+fn oversold_type_counts_divided_by_its_factor() {
     let mut world = World::selling(measured(10_000));
     world.settings.oversell.insert(VolumeType::Io1, "2.5".parse().unwrap());
     world.run(&create(0, VolumeType::Io1, 1_000, Some(24_999))).unwrap();
@@ -335,7 +335,7 @@ fn an_operator_s_figure_sells_less_than_was_measured_and_never_more() {
 }
 
 #[test]
-fn a_change_under_way_holds_both_what_was_and_what_will_be() {
+fn unsettled_change_keeps_the_old_reservation() {
     let mut world = World::selling(measured(10_000));
     world.run(&create(0, VolumeType::Io2, 100, Some(9_000))).unwrap();
     world.begin(&modify(0, to_iops(1_000))).unwrap();
@@ -512,7 +512,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_in_the_bin_reserves_nothing_and_comes_back_only_if_it_fits() {
+fn volume_in_the_bin_reserves_nothing_and_is_restored_only_if_it_fits() {
     let mut world = World::selling(measured(10_000));
     world.settings.recycle_bin_days = 1;
     world.run(&create(0, VolumeType::Io2, 100, Some(10_000))).unwrap();

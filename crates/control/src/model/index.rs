@@ -402,7 +402,7 @@ mod tests {
     proptest! {
         /// The volumes found by a property, in pages, are those that a scan of all volumes finds.
         #[test]
-        fn what_is_found_is_what_a_look_at_all_finds(
+        fn indexed_search_agrees_with_a_scan_of_all_volumes(
             changes in prop::collection::vec((0..8_u8, 0..4_u8, 0..4_u8, 0..4_usize), 1..60),
             after in prop::option::of(0..8_u8),
         ) {

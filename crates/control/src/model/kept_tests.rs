@@ -416,7 +416,7 @@ fn compare_index(model: &Model) {
 
 proptest! {
     #[test]
-    fn what_is_kept_is_what_adding_up_everything_gives(
+    fn kept_books_agree_with_a_full_recount(
         first in terms(), steps in prop::collection::vec(step(), 1..80),
     ) {
         let mut model = Model::default();

@@ -466,7 +466,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn whatever_is_asked_the_rules_hold(
+    fn random_requests_keep_the_rules_of_the_model(
         steps in steps(), has_key: bool, bin_days in 0..2_u32, policy in policy(),
     ) {
         let mut world = World::new(has_key, bin_days, policy);

@@ -102,7 +102,7 @@ fn volume(
 }
 
 #[test]
-fn a_snapshot_is_what_the_store_says_and_nothing_else() {
+fn snapshot_state_follows_the_store() {
     let mut world = World::new(VolumeType::Gp3);
     for number in 1..=4 {
         world.create(number).unwrap();
@@ -170,7 +170,7 @@ fn volumes_are_made_of_completed_snapshots_no_smaller_than_they_are() {
 }
 
 #[test]
-fn what_is_being_deleted_is_shown_to_nobody_and_counts_until_it_is_gone() {
+fn snapshot_being_deleted_is_hidden_and_counts_until_it_is_gone() {
     let mut world = World::new(VolumeType::Gp3);
     let before = world.model.bytes_sold();
     world.create(1).unwrap();
@@ -291,7 +291,7 @@ fn a_snapshot_that_comes_back_from_the_bin_does_not_take_its_token_back() {
 }
 
 #[test]
-fn a_copy_counts_with_what_it_will_take() {
+fn snapshot_copy_counts_with_its_final_size() {
     let mut world = World::new(VolumeType::Gp3);
     world.create(1).unwrap();
     world.store(1, true);

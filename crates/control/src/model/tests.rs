@@ -522,7 +522,7 @@ fn tags_are_counted_and_removed_by_key_and_value() {
 }
 
 #[test]
-fn quotas_bound_what_becomes_more() {
+fn quotas_limit_creation_and_growth_only() {
     let mut world = World::new(ModifyPolicy::Immediate);
     let create = |number, volume_type, size_gib, iops| {
         let multi_attach = false;
@@ -555,7 +555,7 @@ fn quotas_bound_what_becomes_more() {
 }
 
 #[test]
-fn a_host_that_ends_takes_what_is_its_own_and_marked_at_that_moment() {
+fn terminated_host_deletes_marked_unshared_volumes_and_detaches_others() {
     let release = |volume: u8, instance: u8| Command::DeleteWithHost {
         id: vol(volume),
         host: host(instance),

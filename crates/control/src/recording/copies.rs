@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_is_not_taken_twice_and_damage_is_left_behind() {
+    fn copied_blocks_are_not_copied_again_and_damaged_ones_are_skipped() {
         let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
         let (mut one, other) = (Recorder::new(&folders[0]), Recorder::new(&folders[1]));
         let at = |second: u64| DAY * 86_400 + second;
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_old_is_deleted() {
+    fn recordings_older_than_the_kept_days_are_deleted() {
         let folder = tempfile::tempdir().unwrap();
         let mut one = Recorder::new(&folder);
         (0..5).for_each(|day| one.write(1, (DAY + day) * 86_400, day));
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_end_of_a_file_is_read_for_what_is_new() {
+    fn new_recordings_are_read_from_the_end_of_the_file() {
         let folder = tempfile::tempdir().unwrap();
         let mut one = Recorder::new(&folder);
         let at = |second: u64| DAY * 86_400 + second;
@@ -358,7 +358,7 @@ mod tests {
         /// Two servers record in turn, and the other one copies. The oracle is everything that both
         /// have written.
         #[test]
-        fn who_takes_over_has_what_was_recorded(
+        fn copied_recordings_equal_the_recorded_ones(
             terms in proptest::collection::vec((any::<bool>(), 1..40_u64, 1..40_000_u64), 1..10),
             bytes_max in 1..400_usize,
         ) {

@@ -58,7 +58,7 @@ impl Still {
 }
 
 #[test]
-fn what_is_read_is_what_was_done_before_and_after_it_is_written() {
+fn recording_reads_the_same_before_and_after_it_is_written() {
     let folder = tempfile::tempdir().unwrap();
     let mut still = Still::new(folder.path());
     let mut expected = Vec::new();
@@ -118,7 +118,7 @@ fn parts_are_cut_out_and_pages_make_the_whole() {
 }
 
 #[test]
-fn a_clock_that_is_set_back_tells_no_time_twice() {
+fn clock_set_back_records_no_time_twice() {
     let folder = tempfile::tempdir().unwrap();
     let mut still = Still::new(folder.path());
     for (at, count) in (0..20).zip(0..).chain((5..25).zip(20..)) {
@@ -143,7 +143,7 @@ fn a_volume_that_is_gone_is_written_and_takes_no_memory() {
 }
 
 #[test]
-fn a_disk_that_fails_costs_blocks_and_recording_goes_on() {
+fn failing_disk_loses_blocks_and_recording_continues() {
     let folder = tempfile::tempdir().unwrap();
     let in_the_way = folder.path().join("recordings");
     fs::write(&in_the_way, "").unwrap();
@@ -162,7 +162,7 @@ fn a_disk_that_fails_costs_blocks_and_recording_goes_on() {
 }
 
 #[test]
-fn the_thread_writes_what_is_left_and_deletes_what_is_old() {
+fn recorder_thread_writes_the_rest_and_deletes_old_days() {
     let folder = tempfile::tempdir().unwrap();
     let days = |bits| Files::of(folder.path()).days(id(bits), 0, u64::MAX).unwrap();
     let record = |days, from_ms: u64| {
@@ -190,7 +190,7 @@ fn the_thread_writes_what_is_left_and_deletes_what_is_old() {
 }
 
 #[test]
-fn looks_that_nobody_takes_are_dropped() {
+fn looks_beyond_the_inbox_are_dropped_and_counted() {
     let folder = tempfile::tempdir().unwrap();
     let recording = Arc::new(Still::new(folder.path()).recording);
     let (looks, taken) = sync_channel(LOOKS_MAX);

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_is_no_rest_and_counters_that_go_back_are_a_gap() {
+    fn waiting_requests_are_no_idle_time_and_reset_counters_make_a_gap() {
         let looks = [(0, 0, 0), (1_000, 0, 1), (2_000, 0, 0), (3_000, 0, 0), (4_000, 9, 0)];
         let expected = [Some(0), Some(0), None, Some(9)].into_iter();
         assert!(found(&looks, 0).into_iter().map(|(.., reads)| reads).eq(expected));
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_new_volume_nothing_is_lost_and_of_an_unknown_one_nothing_is_made_up() {
+    fn first_look_counts_only_for_a_volume_created_recently() {
         let with = |created| {
             let (mut tracker, mut found) = (Tracker::default(), Vec::new());
             tracker.look(UnixMs(T0), &[], |_, it| found.push(it));

@@ -42,7 +42,7 @@ mod tests {
     const FAR: ServiceTime = ServiceTime { base_ns: 8_000, ns_per_kib: 3 };
 
     #[test]
-    fn what_follows_is_near_and_what_jumps_is_not() {
+    fn sequential_offset_is_near_and_a_jump_is_not() {
         let mut head = Head::default();
         let mut base = |offset| head.time(Some(100), FAR, (offset, 4_096)).base_ns;
         assert_eq!(base(0), 100);

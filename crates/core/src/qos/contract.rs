@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_is_missed_when_the_device_keeps_back_what_was_sold() {
+    fn second_is_missed_if_the_device_gives_less_than_was_sold() {
         assert!(missed(900, 900 << 14, ms(950, 0, 0)));
         assert!(missed(989, 0, ms(20, 900, 0)));
         assert!(!missed(990, 0, ms(950, 0, 0)), "a hundredth may be missing");
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_reserved_is_nothing_missed() {
+    fn second_without_a_reservation_is_never_missed() {
         let mut contract = Contract::default();
         assert_eq!(contract.met_ppm(), None);
         let after = Seen { exceeded: ms(1_000, 0, 0), ..Seen::default() };

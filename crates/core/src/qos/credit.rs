@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unleased_is_earned_back_like_a_debt() {
+    fn unleased_credits_are_earned_back_like_a_debt() {
         let mut credit = Credit::empty(gp2(100));
         credit.set_balance(1_000);
         assert_eq!(credit.set_unleased(600), 600);

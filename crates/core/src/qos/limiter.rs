@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_is_told_by_cause() {
+    fn forfeited_time_is_counted_by_cause() {
         let (mut limiter, mut reserves) = limiter(&pacing(limit(1_000), limit(100 << 20)));
         // Both limits are full from the start: a second without requests is a second lost.
         limiter.settle(Instant::from_ns(1_000_000_000));

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_beyond_its_range_saves_what_fits_and_never_wraps() {
+    fn rate_beyond_its_range_saturates_and_never_wraps() {
         let tolerance = Tolerance::new(Duration::from_secs(4));
         let mut pacer = Pacer::full(Some(u64::MAX - 1), tolerance);
         assert_eq!(pacer.level.cast_unsigned(), LEVEL_MAX);

@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_beyond_the_horizon_comes_out_early_and_can_be_put_back() {
+    fn deadline_beyond_the_horizon_comes_out_early_and_is_put_back() {
         let mut wheel = Wheel::new(Instant::ZERO);
         wheel.grow(1);
         let deadline = Instant::ZERO + Duration::from_secs(300);

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_in_the_calendar_is_refused() {
+    fn dates_not_in_the_calendar_are_refused() {
         for text in [
             "",
             "2024",

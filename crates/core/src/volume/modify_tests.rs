@@ -38,7 +38,7 @@ fn refused(current: &VolumeSpec, change: VolumeChange) -> (&'static str, String)
 }
 
 #[test]
-fn what_is_not_named_is_kept() {
+fn modification_keeps_unnamed_properties() {
     let fast = VolumeSpec { throughput_mibps: Some(500), ..volume(Gp3, 100, Some(9_000), false) };
     assert_eq!(modified(&fast, to_size(200)), VolumeSpec { size_gib: 200, ..fast });
     assert_eq!(modified(&fast, to_iops(4_000)), VolumeSpec { iops: Some(4_000), ..fast });

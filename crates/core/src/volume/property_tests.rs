@@ -115,7 +115,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_legal_by_construction_is_accepted((rules, spec) in legal()) {
+    fn specification_legal_by_construction_is_accepted((rules, spec) in legal()) {
         check_pacing(&rules.pacing(&spec))?;
         prop_assert_eq!(rules.resolve(&spec.request()), Ok(spec));
     }

@@ -121,7 +121,7 @@ mod tests {
 
     /// No volume of any date reserves more than its own limits allow.
     #[test]
-    fn nobody_reserves_more_than_the_limits_allow() {
+    fn reservation_never_exceeds_the_limits_of_the_volume() {
         for rules in Rules::all() {
             for volume_type in VolumeType::ALL {
                 let Some(of_type) = rules.of(volume_type) else { continue };

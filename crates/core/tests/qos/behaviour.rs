@@ -89,7 +89,7 @@ fn quanta_of_a_larger_unit_are_paid_by_the_first() {
 }
 
 #[test]
-fn removing_a_volume_returns_what_waits_once_and_forgets_the_name() {
+fn removing_a_volume_returns_waiting_requests_once_and_ends_its_index() {
     let (mut scheduler, volume) = one(&pacing(limit(10), None));
     scheduler.submit(at(0), volume, read(1, 0, 1 << 20)).unwrap();
     scheduler.submit(at(0), volume, read(2, 0, 4 * KIB)).unwrap();
@@ -150,7 +150,7 @@ fn a_full_queue_refuses_and_charges_nothing() {
 }
 
 #[test]
-fn raising_a_limit_wakes_what_waits_and_lowering_it_waits_a_second_at_most() {
+fn raised_limit_wakes_requests_and_lowered_one_delays_a_second_at_most() {
     let (mut scheduler, volume) = one(&pacing(None, limit(1 << 20)));
     for handle in 0..3 {
         scheduler.submit(at(0), volume, read(handle, 0, 256 * KIB)).unwrap();

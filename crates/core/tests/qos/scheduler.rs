@@ -98,7 +98,7 @@ proptest! {
     /// Scheduler and reference agree on quanta, times to the nanosecond and counters, for several
     /// volumes at once. (Properties 5, 11, 14 and 27 of a volume follow from it.)
     #[test]
-    fn p06_p27_the_scheduler_does_what_the_reference_does(
+    fn p06_p27_scheduler_agrees_with_the_reference(
         volumes in prop::collection::vec((any_pacing(), arrivals(60)), 1..4),
     ) {
         let mut scheduler = Scheduler::new(Instant::ZERO);

@@ -104,7 +104,7 @@ fn a_device_is_found_as_it_is() {
 /// A cache that takes 256 MiB at memory speed does not raise the floor: the cost of writes is that
 /// of draining it.
 #[test]
-fn what_is_fast_for_a_while_is_not_sold() {
+fn cache_that_is_fast_for_a_while_is_not_sold() {
     let mut disk = Disk::new(16, (80_000, 1_000), (10_000, 0));
     disk.cache = Some((256 << 20, 100 << 20));
     let found = Calibration::of(&measure(&disk, NS_PER_S / 2)).unwrap();
@@ -114,7 +114,7 @@ fn what_is_fast_for_a_while_is_not_sold() {
 }
 
 #[test]
-fn what_is_found_is_what_scheduler_and_ledger_are_told() {
+fn calibration_gives_its_costs_to_scheduler_and_ledger() {
     let disk = Disk::new(8, (80_000, 4_096), (80_000, 4_096));
     let found = Calibration::of(&measure(&disk, NS_PER_S / 8)).unwrap();
     let (model, floor) = (found.device_model(), found.device_floor());
@@ -139,7 +139,7 @@ fn what_is_found_is_what_scheduler_and_ledger_are_told() {
 
 /// A device whose processor is the bottleneck sells what the processor gives.
 #[test]
-fn cores_bound_what_is_sold() {
+fn cores_limit_the_capacity_for_sale() {
     let disk = Disk::new(16, (20_000, 0), (20_000, 0));
     let mut measured = measure(&disk, NS_PER_S / 8);
     for rate in measured.reads.iter_mut().chain(&mut measured.writes) {
@@ -185,7 +185,7 @@ fn assert_rate(found: &Calibration, per_second: u64) {
 }
 
 #[test]
-fn the_target_is_the_least_that_keeps_most_of_what_there_is() {
+fn latency_target_is_the_lowest_that_keeps_most_of_the_rate() {
     let check = |curve, target_ms: Option<u64>, per_second| {
         let found = Calibration::of(&plain(curve, vec![part(41_000, 1_000)])).unwrap();
         assert_eq!(found.p99_target, target_ms.map(Duration::from_ms));
@@ -224,7 +224,7 @@ fn writes_have_settled_when_their_rate_no_longer_falls() {
 }
 
 #[test]
-fn what_was_not_measured_is_named() {
+fn missing_measurement_is_named() {
     let good = plain(vec![point(8, 41_000, 900)], vec![part(41_000, 1_000)]);
     let wrong = |measured: Measurements| Calibration::of(&measured).unwrap_err().to_string();
     let none = Measurements { depths: Vec::new(), ..good.clone() };
@@ -298,7 +298,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_overflows(
+    fn fit_of_any_points_never_overflows(
         points in prop::collection::vec((any::<u32>(), any::<u64>()), 0..100),
     ) {
         let points: Vec<Point> = points.iter().map(|&(length, ps)| Point { length, ps }).collect();
@@ -307,7 +307,7 @@ proptest! {
 }
 
 #[test]
-fn one_length_has_no_slope() {
+fn points_of_one_length_have_no_slope() {
     let same = [Point { length: 4_096, ps: 80_000 }; 3];
     let level = LinearCost { base: Duration::from_ns(80), byte_ps: 0 };
     assert_eq!(fit(&same).unwrap().cost, level);

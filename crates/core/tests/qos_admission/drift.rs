@@ -69,7 +69,7 @@ fn run_mixed(
 }
 
 #[test]
-fn a_device_that_is_what_it_was_changes_nothing() {
+fn unchanged_device_makes_no_drift() {
     for depth in [1, 4, 8, 64] {
         for length in [4 * KIB, 16 * KIB, 256 * KIB] {
             let (drift, changes) = run(disk(), depth, length, 20, |_, _| {});
@@ -138,7 +138,7 @@ fn a_device_that_slows_down_is_noticed_within_seconds_and_less_is_sold() {
 }
 
 #[test]
-fn it_is_sold_again_only_after_it_has_lasted() {
+fn recovered_speed_is_sold_again_only_after_it_has_lasted() {
     let (drift, changes) = run(disk(), 16, 16 * KIB, 120, |second, disk| {
         disk.percent = if (10..50).contains(&second) { 200 } else { 100 };
     });
@@ -182,7 +182,7 @@ fn little_is_not_enough() {
 }
 
 #[test]
-fn it_is_told_in_words() {
+fn drift_is_described_in_words() {
     let change = DriftChange {
         ratio_ppm: 1_318_000,
         before_ppm: 1_000_000,

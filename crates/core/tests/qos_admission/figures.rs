@@ -69,7 +69,7 @@ fn a_part_of_a_device_sells_so_much_less_and_never_more_than_all() {
 }
 
 #[test]
-fn what_time_is_worth_is_rounded_the_way_that_is_asked_for() {
+fn operations_for_a_time_are_rounded_down_or_up_as_asked() {
     // An operation needs 16,384,000 ns, all of it for its bytes.
     let floor = figure(128, 2).floor();
     assert_eq!(floor.reference_operations(16_383_999), 0);

@@ -195,7 +195,7 @@ impl Pair {
 
 proptest! {
     #[test]
-    fn the_books_are_what_adding_up_anew_gives_and_answer_as_the_definition(
+    fn ledger_agrees_with_a_recount_and_with_the_definition(
         share_ppm in prop_oneof![Just(800_000), Just(1_000_000), 0..=1_000_000u32],
         domain in domain_floor(),
         device in device_floor(),

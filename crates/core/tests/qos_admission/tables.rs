@@ -37,7 +37,7 @@ fn admit(ledger: &mut Ledger, number: u128, asked: Reservation) -> Result<(), Re
 }
 
 #[test]
-fn one_device_sells_eighty_percent_of_its_floor() {
+fn single_device_sells_eighty_percent_of_its_floor() {
     // 0.8 x 32 x 10^9 ns; 16 KiB cost: read 145,536, half and half 155,536, write 165,536 ns.
     for (write_ppm, sells) in [(0, 175_901), (500_000, 164_592), (1_000_000, 154_649)] {
         let like = Reservation { write_ppm, ..Reservation::of_iops(0) };
@@ -47,7 +47,7 @@ fn one_device_sells_eighty_percent_of_its_floor() {
 }
 
 #[test]
-fn the_last_volume_that_fits_is_admitted_and_the_next_is_told_what_is_left() {
+fn volumes_are_admitted_until_full_and_a_refusal_says_what_is_left() {
     let mut ledger = single();
     let ask = |per_second| Reservation { write_ppm: 0, ..Reservation::of_iops(per_second) };
     for (number, left_ns) in [(1, 18_323_200_000), (2, 11_046_400_000), (3, 3_769_600_000)] {
@@ -112,7 +112,7 @@ fn each_resource_of_a_domain_binds_on_its_own() {
 }
 
 #[test]
-fn drift_is_told_refuses_growth_and_throws_nobody_out() {
+fn drift_refuses_growth_and_keeps_admitted_volumes() {
     let mut ledger = single();
     let ask = Reservation::of_iops;
     assert!(admit(&mut ledger, 1, ask(100_000)).is_ok());
@@ -164,7 +164,7 @@ fn the_ends_of_the_range_do_not_overflow() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_in_words() {
+fn invalid_reservation_is_refused_in_words() {
     let mut ledger = single();
     let reservation = Reservation { write_ppm: 1_000_001, ..Reservation::of_iops(1) };
     let invalid = InvalidReservation::MixTooLarge { write_ppm: 1_000_001 };

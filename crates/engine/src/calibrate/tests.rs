@@ -59,7 +59,7 @@ fn a_device_is_not_found_much_faster_than_it_is() {
 }
 
 #[test]
-fn it_stops_when_told_to_and_cleans_up() {
+fn calibration_stops_on_request_and_cleans_up() {
     let pool = behind("channels=2,read_us=500");
     let stop = AtomicBool::new(false);
     let mut steps = Vec::new();
@@ -73,7 +73,7 @@ fn it_stops_when_told_to_and_cleans_up() {
 }
 
 #[test]
-fn a_device_that_fails_is_told_so() {
+fn calibration_of_a_failing_device_returns_its_error() {
     let pool = behind("channels=2,read_us=10,fail_percent=5");
     let error = measure(&pool, IoMode::Pread, &SHORT, &NEVER, &mut |_| {}).unwrap_err();
     assert_eq!(
@@ -85,7 +85,7 @@ fn a_device_that_fails_is_told_so() {
 }
 
 #[test]
-fn what_an_earlier_one_left_is_cleaned_up() {
+fn leftovers_of_an_earlier_calibration_are_cleaned_up() {
     let pool = MemoryPool::new();
     assert!(!clean(&pool).unwrap());
     pool.create(VOLUME, ByteCount(12 << 20)).unwrap();

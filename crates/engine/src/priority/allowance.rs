@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn one_long_turn_is_paid_back_within_a_second() {
+    fn long_turn_is_paid_back_within_a_second() {
         let mut allowance = Allowance::new(Instant::ZERO, Duration::from_ns(0));
         let after = Instant::from_ns(10_000_000_000);
         assert!(!allowance.look(after, Duration::from_secs(10)));

@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ends_a_connection_is_told_apart() {
+    fn disconnect_and_violations_are_distinguished() {
         let mut nbd = serving();
         let farewell = testing::farewell().encode();
         assert!(matches!(nbd.next(&farewell, size_of), Next::End));

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_later_waits_for_those_before_wherever_they_are() {
+    fn later_request_waits_for_earlier_ones_on_any_core() {
         let mut here = AtDevice::default();
         let mut begin = || here.begin(&MODEL, (Operation::Read, 4_096), NOTHING).unwrap();
         let [first, .., last] = [(); 4].map(|()| begin());

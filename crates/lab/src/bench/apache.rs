@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_ends_at_once_is_told_with_its_words() {
+    fn apache_that_ends_at_once_is_an_error_with_its_message() {
         if let Err(error) = find() {
             let _ = writeln!(std::io::stdout(), "SKIPPED: {error}");
             return;

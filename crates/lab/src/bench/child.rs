@@ -320,7 +320,7 @@ mod tests {
 
     /// Jobs of a load are processes of their own, and wait for output of the first one.
     #[test]
-    fn what_a_program_has_started_is_killed_with_it() {
+    fn descendants_of_a_program_are_killed_with_it() {
         let child = shell("sh -c 'sleep 1000 & exec sleep 1000' & sleep 1000; true");
         let own = Pid::from_child(&child.child);
         mounts::wait_until("all are there", Duration::from_secs(60), || {
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_end_of_a_long_complaint_is_kept() {
+    fn long_stderr_is_cut_to_its_end() {
         let long = [b'x'; 3 * STDERR_BYTES_MAX];
         assert_eq!(tail(&long[..]).len(), STDERR_BYTES_MAX);
     }

@@ -264,7 +264,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_counted_since_is_never_less_than_nothing() {
+    fn counts_since_a_moment_are_never_negative() {
         let waits = |count, sum_ns| Waits { count, sum_ns };
         let before = Counted { data: waits(7, 70), transactions: 5, ..Counted::default() };
         let after = Counted { data: waits(10, 100), transactions: 4, ..Counted::default() };
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_load_that_fails_is_told_in_its_words() {
+    fn failed_load_is_an_error_with_its_message() {
         let words = ["sh", "-c", "echo no such table >&2; exit 3"].map(str::to_owned).to_vec();
         let mut load = Running::start(words, "dash").unwrap();
         let text = load.finish().unwrap_err().to_string();

@@ -522,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_is_told_with_its_words() {
+    fn failed_program_is_an_error_with_its_message() {
         let root = Path::new("/");
         let workdir = Workdir { folder: root, scratch: root, longest: Duration::from_secs(60) };
         let words = ["sh", "-c", "echo why >&2; exit 3"].map(str::to_owned);

@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_much_is_told_with_its_figures() {
+    fn excessive_interference_is_reported_with_figures() {
         assert_eq!(beside_others(0.10), None);
         let text = beside_others(0.42).unwrap();
         assert!(text.contains("others used 42 % of the processors"), "{text}");

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_an_error() {
+    fn pass_without_its_file_or_folder_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
         let mut melt = Melt::new(folder.path(), 16, 1).unwrap();
         assert!(melt.run(Pass::SerialRead).is_err(), "nothing was written yet");

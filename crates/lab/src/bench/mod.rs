@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_serves_an_address_is_known() {
+    fn server_process_of_an_address_is_found() {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("a b%");
         let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();

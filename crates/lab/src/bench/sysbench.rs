@@ -349,7 +349,7 @@ Latency (ms):
     }
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn missing_part_of_the_output_is_named() {
         for (cut, lacks) in [
             ("Checkpoint report:", "report of the first second"),
             ("Latency histogram", "histogram"),

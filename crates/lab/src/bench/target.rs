@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_driven_is_refused_with_a_reason() {
+    fn undrivable_target_is_refused_with_a_reason() {
         let folder = tempfile::tempdir().unwrap();
         let refused = |path: &Path| Target::path(path, false).unwrap_err().to_string();
         assert!(refused(folder.path()).contains("neither a file nor a block device"));

@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn a_phase_without_trees_and_one_out_of_time_are_told() {
+    fn phase_without_trees_and_phase_out_of_time_are_errors() {
         let folder = tempfile::tempdir().unwrap();
         let error = run(Phase::Compile, folder.path(), 4, LONGEST).unwrap_err().to_string();
         assert!(error.contains("trees/0"), "{error}");

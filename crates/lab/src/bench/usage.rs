@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_has_books() {
+    fn cpu_time_and_memory_of_this_process_are_read() {
         assert!(cpu_seconds(std::process::id()).unwrap() >= 0.0);
         assert!(cpu_seconds(u32::MAX).is_err());
         assert!(children_cpu_seconds().unwrap() >= 0.0);

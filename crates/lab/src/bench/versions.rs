@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn programs_tell_their_versions_each_once_and_in_order() {
+    fn versions_of_programs_are_listed_once_and_in_order() {
         let told = of(&["sh", "no-such-program-here", "gzip", "gzip"]);
         assert_eq!(told.len(), 3, "{told:?}");
         let number = told[0].strip_prefix("gzip ").expect("gzip tells its name first");

@@ -133,7 +133,7 @@ fn the_ceiling_and_the_floor_of_a_second_are_sharp() {
 /// A limiter that gives 4 % more than promised is broken, unless that is allowed. The floor stays
 /// the same.
 #[test]
-fn what_may_be_given_over_moves_ceilings_only() {
+fn allowance_over_the_promise_raises_ceilings_only() {
     let promise = Promise::iops(1_000);
     let all = ["first second", "every second", "mean", "any window, I/Os"];
     let allowed = Bands::PROMISE.with_over(40_000);
@@ -419,7 +419,7 @@ fn large_and_merged_requests_are_counted_as_promised() {
 }
 
 #[test]
-fn io_errors_fail_and_nothing_promised_is_nothing_broken() {
+fn io_errors_fail_and_an_unlimited_volume_keeps_its_promise() {
     let unlimited = Promise { operations: None, ..Promise::iops(1) };
     let workload = Workload::random_read(4_096, 1, 10);
     let series = even(12_345, 10);
@@ -442,7 +442,7 @@ fn io_errors_fail_and_nothing_promised_is_nothing_broken() {
 }
 
 #[test]
-fn what_cannot_be_judged_says_why() {
+fn unjudgeable_run_says_why() {
     let unjudgeable = |promise: &Promise, block: u32, seconds: u32| {
         let workload = Workload::random_read(block, 32, seconds);
         let verdict =

@@ -110,7 +110,7 @@ fn a_burst_is_recognized_from_outside() {
 }
 
 #[test]
-fn what_broke_a_promise_is_named() {
+fn cause_of_a_broken_promise_is_named() {
     let promise = Promise::iops(1_000);
     let load = step("reads", 100, 10);
     let fast = proof(promise, vec![measured(promise, load, &[2_000; 10])]);
@@ -203,7 +203,7 @@ fn a_host_that_takes_processors_leaves_it_undecided() {
 /// The seconds before the server's end are judged, there is no reason about speed, and the outcome
 /// has a name of its own.
 #[test]
-fn a_server_that_is_gone_is_said_to_be_gone() {
+fn proof_of_an_ended_server_has_the_outcome_server_gone() {
     let promise = Promise::iops(1_000);
     let load = step("reads", 100, 10);
     let gone = |seconds: &[u32]| {

@@ -293,14 +293,14 @@ mod tests {
     }
 
     #[test]
-    fn other_versions_are_refused() {
+    fn report_of_another_version_is_refused() {
         let json = samples::report().to_json().unwrap().replace("report/2", "report/1");
         assert!(Report::from_json(&json).unwrap_err().to_string().contains("report/1"));
         assert!(Report::from_json("{}").is_err());
     }
 
     #[test]
-    fn nothing_measured_is_not_a_pass() {
+    fn empty_report_is_not_a_pass() {
         let report = Report::new("empty", Environment::default(), vec![], vec![], vec![], vec![]);
         assert!(!report.is_kept());
         assert!(report.to_html().unwrap().contains("</html>"));

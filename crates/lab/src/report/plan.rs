@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_can_be_drawn() {
+    fn empty_plots_of_a_plan_can_be_drawn() {
         let axis = Axis { from_s: 0.0, to_s: 0.0, words: Box::new(|_| String::new()) };
         let over = Over { axis, unit: "", curves: vec![], gaps: vec![], top: None };
         assert!(over.draw("x").unwrap().ends_with("</svg>\n"));

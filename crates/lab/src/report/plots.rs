@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_can_be_drawn_too() {
+    fn empty_plots_can_be_drawn() {
         let nothing = [Values { name: "nothing".to_owned(), values: Vec::new() }];
         for all in [&nothing[..], &[]] {
             assert!(density("", "", all).is_ok() && scatter("", "", all).is_ok());

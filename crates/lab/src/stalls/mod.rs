@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_have_been_lost_is_three_times_as_long() {
+    fn doubtful_time_is_three_times_as_long_as_the_stall() {
         let known = stalls(&[(2_000_000, 10_000), (9_000_000, 120_000), (9_200_000, 120_000)]);
         let doubtful = known.doubtful();
         assert_eq!(doubtful.lost_us(0..4_000_000), 30_000);
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_threads_waited_is_told_if_it_matters() {
+    fn waits_of_threads_are_reported_if_they_matter() {
         let quiet = Observed { server: stalls(&[(5, 9_000)]), ..Observed::default() };
         assert_eq!(quiet.sentence_of_threads(), None);
         let client = stalls(&[(5, 9_000), (50_000, 30_000)]);
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn steal_is_told_if_it_matters_and_lies_in_its_run() {
+    fn steal_is_reported_if_it_matters_and_is_cut_to_its_run() {
         let run = |list| Observed { steal: stalls(list), ..Observed::default() };
         assert_eq!(run(&[(5, 19_000)]).sentence_of_steal(), None);
         let much = run(&[(5, 19_000), (50_000, 30_000)]);
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn many_runs_are_told_in_a_sentence() {
+    fn stalls_of_many_runs_are_summarised_in_sentences() {
         let run = |list: &[(u64, u64)]| Observed {
             stalls: stalls(list),
             real_time: true,

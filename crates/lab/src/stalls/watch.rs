@@ -214,7 +214,7 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     #[test]
-    fn only_what_nobody_caused_is_a_stall() {
+    fn gap_is_a_stall_only_beyond_its_time_in_the_run_queue() {
         for (gap_ms, in_line_ms, stall_ms) in [
             (1, 0, None),
             (5, 0, None),
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn watching_ends_and_tells_what_it_saw() {
+    fn watch_ends_and_returns_its_observations() {
         let begun_us = clock::unix_us();
         let observed = Watch::start(Server::Here).finish();
         if let Some(why) = &observed.unwatched {

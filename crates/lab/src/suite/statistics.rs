@@ -90,7 +90,7 @@ mod tests {
 
     /// R returns NA for the variation of one value, and for values that do not exist.
     #[test]
-    fn what_is_not_known_is_a_dash_and_no_zero() {
+    fn unknown_values_are_dashes_and_not_zeroes() {
         let first = |configuration: &Configuration| cells(configuration)[..9].join(" ");
         assert_eq!(first(&of(&[100.0], "")), "1 I/Os 100 – 100 100 – – –");
         assert_eq!(first(&of(&[100.0, 102.0], "MB")), "2 MB 101 – 100 102 1.4 1 1.40 %");

@@ -65,7 +65,7 @@ fn ids_are_in_the_page_of_the_suite() {
 
 /// The page lists every figure that is held to its gate in virtual time only.
 #[test]
-fn what_is_held_to_its_gate_in_virtual_time_only_is_listed() {
+fn figures_gated_in_virtual_time_only_are_listed_on_the_page() {
     let page = include_str!("../../../../docs/experiments/README.md");
     let (_, listed) = page.split_once("## What two processors carry live").unwrap();
     let (listed, _) = listed.split_once("\n## ").unwrap();
@@ -183,7 +183,7 @@ fn requests(client: &ClientSetup) -> (&str, u32, u8, bool, bool, Option<u32>) {
 }
 
 #[test]
-fn what_there_is_none_of_is_told() {
+fn unknown_suite_or_case_is_an_error_with_existing_names() {
     let text = find("burst-and-strip").unwrap_err().to_string();
     assert!(text.contains("did you mean \"burst-and-stripe\"?"), "{text}");
     let suite = find("burst-and-stripe").unwrap();
@@ -204,7 +204,7 @@ fn a_short_run_is_judged_by_the_article_s_own_figures() {
 }
 
 #[test]
-fn fewer_runs_leave_out_what_needs_more() {
+fn fewer_runs_leave_out_figures_that_need_more() {
     let name = "stripe-consistency";
     let suite = find(name).unwrap();
     let part = Choice { only: Some("m1.large rndr"), runs: Some(1), ..Choice::default() };
@@ -297,7 +297,7 @@ fn a_page_has_the_lines_the_credits_and_the_percentiles_of_each_configuration() 
 }
 
 #[test]
-fn what_only_a_kernel_does_is_not_run_in_virtual_time() {
+fn live_only_figures_are_not_run_in_virtual_time() {
     let (ready, result) = simulated("five-minute-job", &Choice::default());
     let real = ready.points.iter().filter(|point| point.is_live_only);
     let real: Vec<&str> = real.map(|point| point.id.as_str()).collect();
@@ -413,7 +413,7 @@ fn a_program_that_fails_fails_the_result() {
 }
 
 #[test]
-fn what_a_row_says_of_both_ways_of_running() {
+fn verdict_of_a_row_combines_live_and_virtual_results() {
     let found = |pass| Found { value: Some(1.0), shown: "1".to_owned(), pass };
     let (good, bad) = (Some(found(true)), Some(found(false)));
     for (gate, live_gate, live, simulated, verdict) in [
@@ -448,7 +448,7 @@ fn what_a_row_says_of_both_ways_of_running() {
 }
 
 #[test]
-fn a_busy_machine_leaves_what_is_broken_undecided() {
+fn busy_machine_makes_broken_figures_undecided() {
     let suite = find("burst-and-stripe").unwrap();
     let ready = suite.live.read("burst-and-stripe", &only_case("gp2 1 x 500")).unwrap();
     let mut results = run::run(&ready.scenario, 1, run::Method::ClosedForm, &mut |_| {}).unwrap();

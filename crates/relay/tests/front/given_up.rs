@@ -318,7 +318,7 @@ fn a_home_lets_a_client_in_after_the_fronts_of_its_former_connections_have_answe
 /// Bytes that wait at the home for room in its data plane are not passed on once the client's front
 /// has reset the connection.
 #[test]
-fn a_home_drops_what_waits_for_room_when_its_front_is_gone() {
+fn home_drops_waiting_bytes_when_its_front_is_gone() {
     let fake = Arc::new(Fake::default());
     let local = Arc::clone(&fake) as Arc<dyn Local>;
     let front = Front::start(config(NODE, &Arc::default(), local)).unwrap();

@@ -15,7 +15,7 @@ fn ends(client: &mut Nbd) {
 }
 
 #[test]
-fn who_comes_while_the_volume_moves_waits_for_its_home() {
+fn client_that_connects_during_a_move_waits_for_the_home() {
     let cluster = Cluster::new(2);
     cluster.release(0);
     let address = cluster.nodes[0].address();
@@ -30,7 +30,7 @@ fn who_comes_while_the_volume_moves_waits_for_its_home() {
 
 /// A client may hear of a new volume before its node does.
 #[test]
-fn who_comes_before_the_word_of_a_volume_waits_for_it() {
+fn client_that_connects_before_its_volume_is_known_waits() {
     let patient = |config: FrontConfig| FrontConfig {
         timing: Timing { word: Duration::from_secs(30), ..config.timing },
         ..config
@@ -48,7 +48,7 @@ fn who_comes_before_the_word_of_a_volume_waits_for_it() {
 }
 
 #[test]
-fn who_waits_in_vain_is_told_by_this_nodes_data_plane() {
+fn client_that_waits_in_vain_is_refused_by_the_own_data_plane() {
     let impatient = |config: FrontConfig| FrontConfig {
         timing: Timing { first_contact: Duration::from_millis(50), ..config.timing },
         ..config
@@ -66,7 +66,7 @@ fn who_waits_in_vain_is_told_by_this_nodes_data_plane() {
 }
 
 #[test]
-fn requests_wait_while_nobody_serves_and_are_done_in_order() {
+fn requests_wait_for_a_home_and_are_done_in_order() {
     let cluster = Cluster::new(2);
     let mut client = cluster.connect(0, true);
     cluster.release(0);
@@ -97,7 +97,7 @@ fn a_client_of_a_deleted_or_detached_volume_is_closed() {
 }
 
 #[test]
-fn a_client_goes_on_where_the_volume_is_larger_and_not_where_it_is_smaller() {
+fn client_continues_on_a_larger_volume_and_not_on_a_smaller_one() {
     let cluster = Cluster::new(2);
     let mut client = cluster.connect(0, true);
     let last = SIZE - 512;

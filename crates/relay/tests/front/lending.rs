@@ -128,7 +128,7 @@ fn is_telling(cut: usize, requests: &[(Request, Vec<u8>)]) -> bool {
 
 /// The stream is cut at such a place when the volume leaves, and when it comes home.
 #[test]
-fn a_stream_that_is_cut_at_any_byte_goes_on_elsewhere() {
+fn stream_cut_at_any_byte_continues_elsewhere() {
     for io in MODES {
         let cluster = Cluster::on(io, 2, "");
         let (mut client, mut other) = (cluster.connect(0, true), cluster.connect(0, true));
@@ -227,7 +227,7 @@ impl Piped {
 
 /// Many large writes wait for tokens or are half done when the volume goes.
 #[test]
-fn deep_queues_of_large_requests_are_half_done_and_nothing_is_lost() {
+fn half_done_queues_of_large_requests_lose_nothing() {
     for io in MODES {
         let cluster = Cluster::on(io, 2, "channels=1,read_us=300,write_us=500");
         let slow = paced(ID, SIZE, 1_500);

@@ -51,7 +51,7 @@ fn a_third_node_relays_wherever_the_volume_goes() {
 }
 
 #[test]
-fn a_home_that_stops_refuses_nothing_that_its_clients_hear_of() {
+fn stopping_home_sends_its_clients_no_refusal() {
     let mut cluster = Cluster::with(2, DEVICE, |config| config);
     let loads = vec![
         Load::new(cluster.connect(1, true), (0, 2), true),

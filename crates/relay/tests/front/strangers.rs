@@ -270,7 +270,7 @@ fn a_home_that_does_not_speak_is_left_for_another() {
 
 /// A front does not wait after a failure while there is another home to ask.
 #[test]
-fn who_rests_after_a_failure_goes_on_at_once_when_the_volume_has_another_home() {
+fn front_that_waits_after_a_failure_resumes_at_a_new_home_at_once() {
     let patient = |config: FrontConfig| {
         let hour = Duration::from_secs(3_600);
         let timing = Timing { retry_first: hour, retry_longest: hour, ..config.timing };
@@ -351,7 +351,7 @@ fn half_a_request_and_half_a_handshake_end() {
 }
 
 #[test]
-fn more_clients_than_there_may_be_are_refused_and_the_others_go_on() {
+fn clients_beyond_the_maximum_are_refused_and_others_continue() {
     let few = |config: FrontConfig| FrontConfig {
         bounds: Bounds { connections: 16, ..config.bounds },
         ..config

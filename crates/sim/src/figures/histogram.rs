@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sum_counts_what_both_counted() {
+    fn sum_of_histograms_counts_both() {
         let (mut sum, mut all) = (LatencyHistogram::new(), LatencyHistogram::new());
         let mut part = LatencyHistogram::new();
         for (index, ns) in [1, 70_000, 5, u64::MAX, 800_000_000, 3].into_iter().enumerate() {
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_measured_is_zero_and_extremes_do_not_panic() {
+    fn empty_histogram_is_zero_and_extremes_do_not_panic() {
         assert_eq!(LatencyHistogram::new().summary(), LatencySummary::default());
         let mut histogram = LatencyHistogram::new();
         histogram.record(0);
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn buckets_lie_side_by_side_and_hold_what_falls_into_them() {
+    fn buckets_are_adjacent_and_hold_their_values() {
         for bucket in 0..BUCKETS {
             let values = values_of(bucket);
             assert_eq!(bucket_of(values.start), bucket);

@@ -129,7 +129,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn windows_of_any_width_count_what_an_oracle_counts(
+        fn windows_of_any_width_agree_with_an_oracle(
             times in proptest::collection::vec(0_u64..5_000, 0..200), width in 1_usize..3_000,
         ) {
             let mut series = Series::new(3);

@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn the_furthest_is_what_is_judged() {
+    fn furthest_value_is_judged() {
         let measured: [&[Option<f64>]; 4] =
             [&[Some(1.0)], &[Some(0.995)], &[Some(1.16)], &[Some(1.0)]];
         let check = |by| {
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_a_verdict_where_a_rate_never_falls() {
+    fn missing_value_is_a_verdict_where_a_rate_never_falls() {
         let of = |by| {
             let bounds = Bounds::none();
             Comparison { what: String::new(), of: Vec::new(), by, times: 1.0, bounds }

@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_type_allows_is_known() {
+    fn limits_of_a_type_are_known() {
         use VolumeType::{Gp2, Gp3, Io1, Io2, St1};
         let most = |t, iops| Known::IopsMax.of(&[volume(t, iops)], DAY);
         assert_eq!((most(Gp2, None), most(Gp3, None)), (Ok(16_000.0), Ok(16_000.0)));
@@ -246,7 +246,7 @@ mod tests {
 
     /// As the articles state them, by the rules of their days.
     #[test]
-    fn what_a_size_allows_is_known() {
+    fn limits_of_a_size_are_known() {
         let known = |known: Known, volume_type, size_gib, iops, as_of: &str| {
             let as_of: Date = as_of.parse().unwrap();
             let (throughput_mibps, multi_attach) = (None, false);

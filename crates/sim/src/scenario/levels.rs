@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stripe_has_the_sum_of_its_volumes_and_what_its_instance_carries() {
+    fn stripe_has_the_limits_of_its_volumes_and_of_its_instance() {
         let text = |more: &str| {
             format!(
                 "[[instance]]\nname = \"i\"\nmbps = 500\nper_direction = true\n\

@@ -245,7 +245,7 @@ depth = 32
     }
 
     #[test]
-    fn what_is_known_of_volumes_needs_no_run() {
+    fn points_of_known_volume_properties_need_no_run() {
         let point = |id: u32, rest: &str| {
             format!("[[point]]\nid = \"{id}\"\nwhat = \"w\"\npublished = \"p\"\n{rest}\n")
         };
@@ -306,7 +306,7 @@ depth = 32
     }
 
     #[test]
-    fn nonsense_is_told_with_its_line() {
+    fn mistake_in_a_point_is_named_with_its_line() {
         let good = "[[point]]\nid = \"1\"\nwhat = \"w\"\npublished = \"p\"\nof = \"fio\"\n\
                     metric = \"mean_iops\"\nequals = 3\n";
         assert!(points("p.toml", good, &mut scenario(), 1).is_ok());

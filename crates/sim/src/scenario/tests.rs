@@ -269,7 +269,7 @@ const MISTAKES: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn what_makes_no_sense_is_named_with_its_line() {
+fn mistake_in_a_scenario_is_named_with_its_line() {
     for (more, expected) in MISTAKES {
         let error = error_of(more);
         assert!(error.starts_with(expected), "{more}\n{error}\nexpected: {expected}");
@@ -341,7 +341,7 @@ fn the_documented_scenario_can_be_read_and_every_metric_is_explained() {
 }
 
 #[test]
-fn instances_are_of_their_day_and_what_no_rule_covers_is_refused() {
+fn instances_follow_their_date_and_uncovered_ones_are_refused() {
     let instance = "[[instance]]\nname = \"i\"\ntype = \"m1.large\"\nper_direction = true\n";
     let setup =
         |head: &str| try_read(&format!("{head}{SMALL}{instance}")).unwrap().cases.remove(0).setup;

@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_moves_what_is_under_way_and_what_comes() {
+    fn pause_delays_requests_under_way_and_new_ones() {
         for setup in
             [DeviceSetup::ideal(100), DeviceSetup { channels: Some(8), ..DeviceSetup::ideal(100) }]
         {
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slower_device_takes_longer_for_what_it_begins() {
+    fn slower_device_takes_longer_for_requests_that_it_begins() {
         let mut device = device(&DeviceSetup { channels: Some(1), ..DeviceSetup::ideal(100) });
         device.give(0, dispatch(0, WRITE, 1));
         device.set_percent(130);
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_lost_part_worked_on_is_begun_again_and_the_rest_goes_on() {
+    fn requests_on_lost_channels_restart_and_the_others_continue() {
         let mut device = device(&DeviceSetup { channels: Some(4), ..DeviceSetup::ideal(100) });
         for handle in 0..6 {
             device.give(u64::from(handle), dispatch(handle, WRITE, 1));
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_bytes_written_are_followed_by_a_pause() {
+    fn garbage_collection_pauses_after_its_bytes_are_written() {
         let collection = Some(GarbageCollection { every_bytes: 2_000, pause_ns: 5_000 });
         let mut device = device(&DeviceSetup { collection, ..DeviceSetup::ideal(100) });
         device.give(0, dispatch(0, WRITE, 1_500));

@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_so_is_found() {
+    fn changed_or_short_record_is_not_replayed() {
         let mut trace = Trace::with_room(100_000, Detail::Calls);
         for entry in recorded().entries() {
             let call = match entry.call.clone() {

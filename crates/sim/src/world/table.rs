@@ -218,7 +218,7 @@ mod tests {
     use crate::world::run;
 
     #[test]
-    fn a_run_is_told_in_a_few_words() {
+    fn course_of_a_run_is_described_briefly() {
         let counts = [[3_000; 200].as_slice(), &[1_200], &[301; 100]].concat();
         let subject = SubjectResults { completed: counts, ..SubjectResults::default() };
         assert_eq!(subject.course(1), "3,000 for 200 s, then 301 for 100 s");
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn every_form_tells_what_came() {
+    fn every_output_form_has_the_results() {
         let results = results(1);
         assert!(!results.pass);
         let text = results.to_text();

@@ -166,7 +166,7 @@ fn jobs_at_random_times_start_as_often_on_average() {
 
 /// There is no substitute for a page cache. A client that needs one reports nothing.
 #[test]
-fn what_a_page_cache_answers_is_not_simulated() {
+fn reads_of_a_page_cache_are_not_simulated() {
     let load =
         |ios| Load::Job { every_ns: SECOND, poisson: false, ios, depth: 1, think: Think::No };
     let program = Some(ProgramSetup { program: Program::MeltRead, calls: 9, seconds: 0 });
@@ -202,7 +202,7 @@ fn a_trace_is_replayed_in_its_own_time() {
 }
 
 #[test]
-fn a_client_that_does_not_wait_drops_what_is_too_much() {
+fn open_loop_client_drops_requests_beyond_its_backlog() {
     let load = Load::Open { per_second: 100_000, poisson: false };
     let client = ClientSetup { load, ..client(Target::Volume(0), 1, 1) };
     let outcome = run(&setup(2, vec![volume(Some(1_000))], vec![client]), 1);

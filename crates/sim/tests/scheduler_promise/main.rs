@@ -24,14 +24,14 @@ fn seeds() -> Vec<u64> {
 }
 
 #[test]
-fn the_scheduler_keeps_its_promise_whatever_happens() {
+fn scheduler_keeps_its_promise_under_random_calls() {
     let mut judged = BTreeMap::new();
     for seed in seeds() {
         let report = World::new(seed, Sabotage::None).run(12 * NS_PER_S);
         assert!(
             report.pass(),
             "{report}\nreplay: EVENKEEL_SEED={seed} cargo test -p evenkeel-sim --test \
-             scheduler_promise whatever_happens"
+             scheduler_promise scheduler_keeps"
         );
         for finding in &report.findings {
             *judged.entry(finding.rule).or_insert(0) += finding.judged;
@@ -59,7 +59,7 @@ fn the_scheduler_keeps_its_promise_whatever_happens() {
 }
 
 #[test]
-fn what_is_done_wrong_on_purpose_is_noticed() {
+fn sabotage_is_noticed_by_its_rule() {
     for (sabotage, noticed) in [
         (Sabotage::DispatchTwice, Rule::Conservation),
         (Sabotage::LoseCompletion, Rule::Conservation),

@@ -254,7 +254,7 @@ fn p28_a_pause_of_the_server_is_made_up_for() {
 /// 28: of time in which other volumes had the device, only the reservation is made up for. The rest
 /// of the volume's limit was not promised.
 #[test]
-fn p28_what_was_not_reserved_is_not_made_up_for() {
+fn p28_unreserved_rate_is_not_made_up_for() {
     let client = Client::greedy(400, 16 * KIB).limited(2_000).reserved(400);
     let mut busy = Client::greedy(64, 16 * KIB).limited(220_000).reserved(218_000);
     busy.claim.weight = 1_000_000;

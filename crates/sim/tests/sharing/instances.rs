@@ -126,7 +126,7 @@ fn a_light_direction_of_a_link_does_not_starve_the_other() {
 /// If both directions want the limit in I/Os, each volume has its part of it, not each direction:
 /// five readers and one writer are six volumes.
 #[test]
-fn p19_directions_share_by_who_wants_them() {
+fn p19_directions_share_by_the_volumes_that_use_them() {
     let link = linked(limit(2_000), 125_000_000);
     let reader = Client::greedy(16, 16 * KIB).limited(3_000).on(0);
     let mut clients = vec![reader; 5];
@@ -140,7 +140,7 @@ fn p19_directions_share_by_who_wants_them() {
 /// Beside a volume that reads and writes in random order, a reader and a writer get the same in
 /// every second: the volume takes a turn of the shared limit in whichever direction it waits.
 #[test]
-fn p19_who_goes_both_ways_takes_as_much_from_either() {
+fn p19_reader_and_writer_are_equal_beside_a_volume_that_does_both() {
     // A turn is four requests of the second row; a request of the last row takes sixteen turns.
     for (operations, bytes_per_second, length, apart) in [
         (limit(300), 100_000_000, 16 * KIB, 2),
@@ -167,7 +167,7 @@ fn p19_who_goes_both_ways_takes_as_much_from_either() {
 /// A volume that reads and writes alternately, and is alone in its reads, does not return to the
 /// front of the writers each time, whichever of its requests uses its turns up.
 #[test]
-fn p12_who_is_alone_one_way_starves_nobody_the_other_way() {
+fn p12_volume_alone_in_one_direction_starves_none_in_the_other() {
     let link = linked(None, 1_000_000);
     for (after, length) in (0..4).flat_map(|after| [(after, 4 * KIB), (after, 8 * KIB)]) {
         let writer = Client { operation: WRITE, ..Client::greedy(4, length).on(0) };
@@ -250,7 +250,7 @@ fn large_beside_small(weight: u64, per_mille: u64) -> (Vec<Client>, InstancePaci
 /// before the next round: if a turn is worth a request and a half, it gets more than one request a
 /// turn.
 #[test]
-fn p19_a_turn_that_own_limits_break_off_goes_on_afterwards() {
+fn p19_a_turn_interrupted_by_own_limits_resumes_afterwards() {
     for weight in [250, 500, 700] {
         let (clients, pacing, part) = large_beside_small(weight, 950);
         let mut world = World::new(None, &[pacing], &clients);
@@ -277,7 +277,7 @@ fn p19_a_turn_that_brings_nothing_is_none() {
 /// A flow with one small request waits for at most one quantum, also beside flows that come back to
 /// continue their turns.
 #[test]
-fn light_flows_go_before_turns_that_go_on() {
+fn light_flows_go_before_resumed_turns() {
     let (clients, pacing, _) = large_beside_small(250, 950);
     let mut large = clients[0];
     large.pacing = crate::world::pacing(limit(1_000), limit(300 << 16));
@@ -299,7 +299,7 @@ fn light_flows_go_before_turns_that_go_on() {
 /// A volume whose own limits repeatedly make it wait slightly longer than a round gets its turn
 /// when it comes back: its limit is below its share of the host.
 #[test]
-fn p19_who_comes_back_does_not_wait_for_another_round() {
+fn p19_returning_volume_does_not_wait_for_another_round() {
     let fast = Client::greedy(16, 16 * KIB).limited(3_000).on(0);
     for (others, own) in [(3, 490), (3, 450), (7, 240), (7, 150), (15, 110)] {
         let limited = Client::greedy(16, 16 * KIB).limited(own).on(0);
@@ -341,7 +341,7 @@ fn p19_light_flows_leave_a_heavy_one_its_turns() {
 /// A volume that reads and writes is in the line of one direction or of the other. It gets its part
 /// by weight all the same, no more and no less.
 #[test]
-fn p19_who_reads_and_writes_has_its_part_by_weight() {
+fn p19_volume_that_reads_and_writes_has_its_part_by_weight() {
     let link = InstancePacing {
         operations: limit(2_000),
         read_bytes_per_second: Some(125_000_000),

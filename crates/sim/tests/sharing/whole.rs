@@ -119,7 +119,7 @@ proptest! {
     /// 25, 23: every submitted request is dispatched, waits, or was cancelled. At the end there is
     /// no state left, and the scheduler does not ask for a poll.
     #[test]
-    fn p23_p25_nothing_is_lost_and_nothing_is_left(
+    fn p23_p25_requests_are_conserved_and_none_is_left(
         clients in prop::collection::vec(client(), 1..10),
         instances in instances(),
         window in window(),

@@ -133,7 +133,7 @@ mod tests {
     /// IEEE 1619-2007, annex B, vector 10: AES-256-XTS, data unit 0xff. Its 512 bytes are the
     /// first of a block: the units do not depend on each other.
     #[test]
-    fn it_is_the_mode_of_the_standard() {
+    fn cipher_agrees_with_the_test_vector_of_ieee_1619() {
         let key = hex("2718281828459045235360287471352662497757247093699959574966967627\
                        3141592653589793238462643383279502884197169399375105820974944592");
         let mut bytes: Vec<u8> = (0..BLOCK_BYTES).map(|at| at as u8).collect();
@@ -163,7 +163,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_encrypted_is_decrypted(key: [u8; 32], first: u64, blocks in 1_usize..4) {
+        fn decryption_reverses_encryption(key: [u8; 32], first: u64, blocks in 1_usize..4) {
             let first = first >> 1;
             let mut whole = [0; KEY_BYTES];
             whole[..32].copy_from_slice(&key);

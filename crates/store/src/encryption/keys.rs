@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_unwrapped_by_what_has_wrapped_it_and_by_nothing_else() {
+    fn key_is_unwrapped_only_by_the_key_that_wrapped_it() {
         let folder = tempfile::tempdir().unwrap();
         let file = |name: &str, digit: &str| {
             Keys::from_file(&key_file(folder.path(), name, &digit.repeat(64))).unwrap()

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stall_holds_up_what_is_under_way_and_what_comes() {
+    fn stall_delays_requests_under_way_and_new_ones() {
         let stalls = Some(Stalls { every_ns: 1_000, length_ns: 400 });
         let mut device = device(&Setup { stalls, ..setup(4, 100, 0) });
         assert_eq!(give(&mut device, 800, WRITE, 0), 900);
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_slower_from_a_moment_on() {
+    fn slowdown_applies_to_requests_that_begin_after_it() {
         let slowdown = Some(Slowdown { at_ns: 1_000, percent: 130 });
         let mut device = device(&Setup { slowdown, ..setup(1, 100, 0) });
         assert_eq!(give(&mut device, 900, WRITE, 1), 1_000);

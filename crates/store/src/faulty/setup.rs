@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_says_what_a_device_is_like() {
+    fn device_text_is_parsed_into_a_setup() {
         let read = ServiceTime { base_ns: 80_000, ns_per_kib: 4_096 };
         let setup: Setup = "channels=8,read_us=80,read_ns_per_byte=4".parse().unwrap();
         assert_eq!(setup, Setup::new(8, read));
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_named() {
+    fn mistake_in_a_device_text_is_named() {
         assert_eq!(wrong(""), "channels is missing: requests that the device works on at once");
         assert_eq!(wrong("channels=8"), "read_us is missing: what a read takes, in microseconds");
         assert_eq!(wrong("channels=0,read_us=1"), "channels=0: expected a number from 1 to 65536");

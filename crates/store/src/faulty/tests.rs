@@ -149,7 +149,7 @@ fn an_answer_from_below_that_comes_late_is_given_at_once() {
 
 /// A timer that cannot be waited for loses the timing, but no answer.
 #[test]
-fn a_timer_that_fails_hangs_nobody() {
+fn failed_timer_still_completes_its_request() {
     let read_time = ServiceTime { base_ns: 60_000_000_000, ns_per_kib: 0 };
     let pool = over_memory(&Setup::new(1, read_time));
     let (mut store, mut disk) = (open(&pool), Vec::new());
@@ -161,7 +161,7 @@ fn a_timer_that_fails_hangs_nobody() {
 }
 
 #[test]
-fn so_many_operations_fail_and_the_same_ones_for_a_seed() {
+fn configured_share_of_operations_fails_the_same_for_a_seed() {
     let failing = |seed: u64| {
         let pool = over_memory(&Setup { fail_ppm: 100_000, seed, ..quick() });
         let mut store = open(&pool);
@@ -191,7 +191,7 @@ fn so_many_operations_fail_and_the_same_ones_for_a_seed() {
 }
 
 #[test]
-fn a_pool_says_what_it_is() {
+fn pool_description_includes_the_device() {
     assert_eq!(
         over_memory(&quick()).describe(),
         "memory (nothing survives a restart), behind a device of \

@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_held_by_one_who_writes() {
+    fn pool_file_is_held_by_one_writer_or_by_readers_at_rest() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let held = FileDevice::open(file.path(), false).unwrap();
         for error in [FileDevice::open(file.path(), false), FileDevice::open_at_rest(file.path())] {
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_place_for_a_pool_is_refused_by_name() {
+    fn path_that_is_no_place_for_a_pool_is_refused_by_name() {
         for path in ["/dev/null", "/"] {
             let error = FileDevice::open(Path::new(path), true).unwrap_err().to_string();
             let text = "is neither a file nor a block device; name one of these";

@@ -484,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_device_holds_is_left_alone() {
+    fn device_with_data_is_refused_until_it_is_wiped() {
         let parent = tempfile::tempdir().unwrap();
         let device = parent.path().join("disk");
         fs::write(&device, vec![0x53; 4_096]).unwrap();

@@ -805,7 +805,7 @@ mod tests {
     }
 
     #[test]
-    fn a_superblock_that_cannot_be_is_refused_whatever_its_checksum() {
+    fn impossible_superblock_is_refused_despite_a_right_checksum() {
         let right = superblock();
         let overlap = "its tables overlap";
         let nodes = "its table of volumes is too small or too large";

@@ -150,7 +150,7 @@ mod tests {
     use crate::local::pool::LocalPool;
 
     #[test]
-    fn it_shows_what_there_is_and_changes_nothing() {
+    fn inspect_shows_the_contents_and_changes_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let pool = LocalPool::in_folder(folder.path(), None).unwrap();
         let (volume, size) = (VolumeId::from_bits(1), ByteCount(8 << 20));

@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read_and_either_copy_suffices() {
+    fn table_is_read_from_either_copy_and_the_other_is_repaired() {
         let (_file, device) = device();
         let mut table = Table::empty(Arc::clone(&device), COPIES);
         for sector in [0, 7, 8, 30] {
@@ -430,7 +430,7 @@ mod tests {
 
     /// A crash between the copies leaves the change in either of them.
     #[test]
-    fn of_two_copies_of_a_sector_the_newer_one_counts() {
+    fn newer_copy_of_a_sector_counts() {
         for newer in 0..2 {
             let (_file, device) = device();
             let mut table = Table::empty(Arc::clone(&device), COPIES);
@@ -593,7 +593,7 @@ mod tests {
 
     /// A change succeeds although one copy cannot be written.
     #[test]
-    fn one_copy_that_cannot_be_written_is_enough() {
+    fn change_of_a_table_succeeds_with_one_unwritable_copy() {
         let device = SimulatedDevice::new(2 << 20);
         let shared: Arc<dyn Device> = Arc::new(device.clone());
         let mut table = Table::empty(Arc::clone(&shared), COPIES);

@@ -51,13 +51,13 @@ fn pool() -> (tempfile::NamedTempFile, LocalPool) {
 }
 
 #[test]
-fn it_keeps_the_obligations_of_a_store_with_system_calls() {
+fn local_store_conforms_with_system_calls() {
     let (_file, pool) = pool();
     conformance::check(&pool, &mut conformance::blocking);
 }
 
 #[test]
-fn it_keeps_the_obligations_of_a_store_on_io_uring() {
+fn local_store_conforms_on_io_uring() {
     let (_file, pool) = pool();
     let pool = pool.with_clerk().unwrap();
     let mut ring = RingDisk::new().unwrap();
@@ -189,7 +189,7 @@ fn keys(folder: &Path, name: &str, digit: &str) -> Keys {
 }
 
 #[test]
-fn it_keeps_the_obligations_of_a_store_when_it_encrypts() {
+fn local_store_conforms_when_it_encrypts() {
     let folder = tempfile::tempdir().unwrap();
     let (_file, pool) = pool();
     let pool = pool.with_keys(keys(folder.path(), "key", "7"));
@@ -199,7 +199,7 @@ fn it_keeps_the_obligations_of_a_store_when_it_encrypts() {
 /// The volume, its snapshots, and volumes made of them read encrypted data. Without the key they do
 /// not, and the plain data is nowhere on the device.
 #[test]
-fn encrypted_data_is_for_those_who_have_the_key() {
+fn encrypted_data_is_readable_only_with_the_key() {
     let folder = tempfile::tempdir().unwrap();
     let (file, device) = device();
     let layout = Layout { chunks_max: 128, ..LAYOUT };
@@ -308,7 +308,7 @@ fn a_snapshot_with_few_units_of_its_own_is_completed() {
 /// A snapshot is copied unit by unit, and then the later changes are applied to the copy. The pool
 /// is reopened at every step.
 #[test]
-fn a_snapshot_is_filled_unit_by_unit_and_goes_on_after_a_restart() {
+fn snapshot_is_filled_unit_by_unit_across_restarts() {
     let folder = tempfile::tempdir().unwrap();
     let (_file, device) = device();
     let layout = Layout { chunks_max: 240, ..LAYOUT };
@@ -461,7 +461,7 @@ fn tells(damage: impl Fn(&Arc<dyn Device>, &Node, Anchor), sentences: &[&str]) {
 }
 
 #[test]
-fn a_check_tells_of_pages_and_data_that_changed() {
+fn check_reports_changed_pages_and_data() {
     let flip = |device: &Arc<dyn Device>, block: u32| {
         let mut bytes = block_of(device, block);
         bytes[77] ^= 4;
@@ -480,7 +480,7 @@ fn a_check_tells_of_pages_and_data_that_changed() {
 }
 
 #[test]
-fn a_check_tells_of_blocks_that_are_marked_as_free() {
+fn check_reports_used_blocks_that_are_marked_as_free() {
     let clear = |device: &Arc<dyn Device>, node: &Node, mut anchor: Anchor| {
         let root = page_from(&block_of(device, anchor.map.0.block));
         let leaf = page_from(&block_of(device, Pointer::from_bits(root[0]).block));
@@ -498,7 +498,7 @@ fn a_check_tells_of_blocks_that_are_marked_as_free() {
 }
 
 #[test]
-fn a_check_tells_of_wrong_counts_owners_and_thaws() {
+fn check_reports_wrong_counts_owners_and_thaws() {
     let count = |device: &Arc<dyn Device>, node: &Node, mut anchor: Anchor| {
         anchor.data_blocks += 5;
         put_anchor(device, node, &anchor);

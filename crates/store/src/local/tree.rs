@@ -612,7 +612,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_holds_what_was_put_into_it_through_checkpoints_and_growth() {
+    fn tree_keeps_its_entries_through_checkpoints_and_growth() {
         for seed in 0..40 {
             let mut random = Random::new(seed, 1);
             let mut bench = Bench::new(random.below(2) as u32);
@@ -649,7 +649,7 @@ mod tests {
 
     /// A page that a checkpoint writes does not change with the tree.
     #[test]
-    fn what_is_frozen_stays_as_it_was() {
+    fn frozen_page_stays_unchanged() {
         let mut bench = Bench::new(1);
         bench.set(700, 1);
         let (count, _) = bench.tree.pending();

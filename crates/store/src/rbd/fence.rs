@@ -332,7 +332,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cluster_with_the_same_name_is_told_both_numbers_and_what_to_do() {
+    fn namesake_error_has_both_numbers_and_the_remedy() {
         let place = Place {
             conf: None,
             user: "client.evenkeel".to_owned(),

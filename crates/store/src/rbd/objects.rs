@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn extents_are_whole_objects_cut_to_what_was_asked() {
+    fn extents_are_whole_objects_cut_to_the_requested_range() {
         let mut objects = Objects::default();
         objects.note(OBJECT_BYTES + 5, 1);
         objects.note(OBJECT_BYTES, 0);
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_extents_are_told_than_a_reply_has() {
+    fn extents_are_limited_to_the_maximum_of_a_reply() {
         let mut objects = Objects::default();
         for object in (0..400).step_by(2) {
             objects.note(object * OBJECT_BYTES, 1);

@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_in_flight_for_two_ticks_is_overdue() {
+    fn request_in_flight_for_two_ticks_is_overdue() {
         let overdue = Overdue::default();
         let quick = overdue.begun();
         assert!(!overdue.tick());

@@ -189,7 +189,7 @@ fn take(store: &mut Anywhere, flights: &mut [Option<Flight>], model: &Model) {
 }
 
 #[test]
-fn nothing_beside_an_unaligned_write_is_lost() {
+fn unaligned_requests_agree_with_a_plain_memory() {
     for seed in 0..200 {
         random_requests_do_what_a_plain_memory_does(seed);
     }
@@ -206,7 +206,7 @@ fn whole(store: &mut Anywhere, asked: Submission) -> Completion {
 }
 
 #[test]
-fn what_fails_below_fails_and_the_next_one_does_not() {
+fn failure_below_fails_its_own_request_only() {
     let mut below = later(1);
     below.fails = true;
     let mut store = Anywhere::new(Box::new(below));
@@ -217,7 +217,7 @@ fn what_fails_below_fails_and_the_next_one_does_not() {
 }
 
 #[test]
-fn a_discard_keeps_what_shares_a_block_and_a_status_is_cut_to_its_range() {
+fn discard_keeps_partial_blocks_and_status_is_cut_to_its_range() {
     let mut store = Anywhere::new(Box::new(later(1)));
     assert_eq!(whole(&mut store, submission(0, WRITE, 0, &[9; 2_048])).result, Ok(()));
     let discard = Operation::Discard { fua: false };

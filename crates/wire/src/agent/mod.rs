@@ -587,7 +587,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_machine_is_this_machine_by_any_name_and_other_loopback_addresses_are_others() {
+    fn host_address_is_local_only_for_the_standard_loopback_addresses() {
         for (ip, expected) in [
             ("127.0.0.1", HostAddress::Local),
             ("::1", HostAddress::Local),

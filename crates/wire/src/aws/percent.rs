@@ -71,7 +71,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_encoded_decodes(bytes: Vec<u8>) {
+        fn encoded_bytes_decode_to_themselves(bytes: Vec<u8>) {
             let mut text = String::new();
             encode_into(&mut text, &bytes);
             prop_assert!(text.bytes().all(|b| is_unreserved(b) || b == b'%'));

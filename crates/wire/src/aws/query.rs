@@ -299,7 +299,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_encoded_decodes(
+        fn encoded_parameters_decode_to_themselves(
             map in proptest::collection::btree_map("\\PC{1,20}", "(?s).{0,20}", 0..20)
         ) {
             let text = encode(map.iter().map(|(n, v)| (n.as_str(), v.as_str())));

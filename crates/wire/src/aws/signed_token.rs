@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_sealed_opens_with_its_secret_and_purpose_only() {
+    fn sealed_token_opens_with_its_secret_and_purpose_only() {
         let text = seal("secret", "block", b"content");
         assert_eq!(open("secret", "block", &text).as_deref(), Some(&b"content"[..]));
         assert_eq!(open("secreT", "block", &text), None);

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_is_refused() {
+    fn invalid_timestamp_is_refused() {
         for text in [
             "",
             "20150830T123600",

@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_document_is_refused() {
+    fn malformed_document_is_refused() {
         for text in [
             "",
             "x",
@@ -346,7 +346,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_reads_back(root in element()) {
+        fn written_document_parses_to_itself(root in element()) {
             prop_assert_eq!(Element::parse(&root.document()), Ok(root));
         }
 

@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cursor_stops_at_the_end_and_keeps_what_it_could_not_read() {
+    fn cursor_stops_at_the_end_and_keeps_unread_bytes() {
         let mut cursor = Cursor::new(&[0, 1, 0, 0, 0, 2, 9]);
         assert_eq!(cursor.u16(), Some(1));
         assert_eq!(cursor.u32(), Some(2));
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_collector_takes_what_it_lacks_and_no_more() {
+    fn collector_takes_no_more_than_it_lacks() {
         let mut collector = Collector::new(3);
         assert_eq!(collector.fill(&[1, 2]), 2);
         assert_eq!(collector.take_whole(), None);

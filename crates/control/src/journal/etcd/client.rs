@@ -606,7 +606,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_an_endpoint_is_named() {
+    fn invalid_endpoint_is_named_in_the_error() {
         let client = |endpoint: &str| {
             let endpoints = vec![endpoint.to_owned()];
             Client::new(&Options { endpoints, ..Options::default() }).map_err(|e| e.to_string())
@@ -641,7 +641,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_who_answers_is_an_error_with_names_and_a_next_step() {
+    fn call_without_an_answer_names_endpoints_and_a_next_step() {
         // Port 1 of loopback refuses connections at once, so no request can have been carried out.
         let endpoints = vec!["http://127.0.0.1:1".to_owned(), "http://127.0.0.1:2".to_owned()];
         let client = Client::new(&Options { endpoints, ..Options::default() }).unwrap();
@@ -671,7 +671,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_of_every_version_are_told_from_what_may_pass() {
+    fn refusals_of_every_etcd_version_are_classified() {
         for body in bodies(8, "etcdserver: mvcc: database space exceeded") {
             let error = refused(429, &body);
             assert!(error.is_no_space() && error.to_string().contains("alarm disarm"), "{error}");

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_happens_beside_commits_goes_with_the_next_one() {
+    fn changes_outside_commits_are_delivered_with_the_next_commit() {
         let keys = Keys::of("c").unwrap();
         let token = Thing::Event(Subject::Token("t".into()));
         let mut expired = put(&keys, &token, b"", 5);

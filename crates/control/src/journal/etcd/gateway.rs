@@ -472,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_what_the_gateway_reads() {
+    fn requests_have_the_json_form_of_the_gateway() {
         let transaction = Transaction {
             when: vec![Compare::NotWrittenAfter(b"k".to_vec(), 4)],
             then: vec![Operation::Put(b"k".to_vec(), b"v".to_vec(), 0)],

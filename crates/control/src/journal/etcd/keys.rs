@@ -126,7 +126,7 @@ mod tests {
     use evenkeel_core::ids::{SnapshotId, VolumeId};
 
     #[test]
-    fn every_key_is_read_as_what_it_was_written_for() {
+    fn every_key_parses_back_to_its_thing() {
         let keys = Keys::of("c1").unwrap();
         let host = InstanceId::from_bits(2);
         for thing in [

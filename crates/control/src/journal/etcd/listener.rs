@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_listener_calls_what_was_set_last_and_at_once() {
+    fn new_listener_callback_replaces_the_last_and_is_called_at_once() {
         let listener = Listener::default();
         listener.call();
         let calls = Arc::new(AtomicU32::new(0));

@@ -238,7 +238,7 @@ fn every_kind_has_a_golden_form() {
 }
 
 #[test]
-fn what_is_unknown_is_an_error_that_says_so() {
+fn undecodable_bytes_are_an_error_with_the_reason() {
     let error = |bytes: &str| decode(bytes.as_bytes()).unwrap_err();
     for form in [0, 2, 6] {
         let other = error(&format!(r#"{{"version":{form},"what":"ever"}}"#));

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_there_while_the_server_runs_and_free_when_it_starts() {
+    fn ballast_exists_while_the_server_runs_and_is_free_at_its_start() {
         let folder = tempfile::tempdir().unwrap();
         let database = folder.path().join("control.db");
         let mut ballast = Ballast::released(&database);

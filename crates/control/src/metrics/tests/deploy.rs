@@ -174,7 +174,7 @@ fn known_with_records() -> Known {
 }
 
 #[test]
-fn alerts_ask_for_what_is_reported() {
+fn alerts_query_only_reported_metrics() {
     let known = known_with_records();
     let mut names = BTreeSet::new();
     for rule in rules() {
@@ -196,7 +196,7 @@ fn alerts_ask_for_what_is_reported() {
 }
 
 #[test]
-fn panels_ask_for_what_is_reported() {
+fn panels_query_only_reported_metrics() {
     let known = known_with_records();
     let dashboard: serde_json::Value = serde_json::from_str(DASHBOARD).expect("JSON");
     let list = |value: &serde_json::Value| value.as_array().expect("a list").clone();
@@ -276,7 +276,7 @@ fn alerts_repeat_the_bounds_of_the_server() {
 }
 
 #[test]
-fn what_is_not_reported_is_noticed() {
+fn queries_of_unknown_metrics_and_labels_are_found() {
     let known = known_with_records();
     for (text, fault) in [
         ("rate(evenkeel_read_opps_total[5m])", "no metric evenkeel_read_opps_total"),

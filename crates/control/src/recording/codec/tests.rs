@@ -155,7 +155,7 @@ fn numbers_have_the_bytes_that_are_documented() {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read(looks in looks()) {
+    fn written_recording_is_read_back(looks in looks()) {
         let (bytes, expected) = written(&looks);
         let found = read(&bytes);
         prop_assert_eq!(found.intervals, expected);
@@ -176,7 +176,7 @@ proptest! {
 
     /// One changed byte costs its block, and never makes up an interval.
     #[test]
-    fn what_is_damaged_is_a_gap(
+    fn changed_byte_loses_intervals_and_never_invents_one(
         looks in prop::collection::vec(looks(), 1..5),
         (at, bits) in (any::<prop::sample::Index>(), 1_u8..),
     ) {

@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_factor_is_refused() {
+    fn invalid_oversell_factor_is_refused() {
         for text in [
             "",
             "0",

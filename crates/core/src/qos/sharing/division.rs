@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_reserved_goes_first_and_what_is_left_is_even() {
+    fn reservations_go_first_and_the_rest_is_divided_evenly() {
         let waits = says(CAPACITY / 2, 9, true);
         let division = of(&[(1, waits), (2, says(0, 9, true))]);
         assert_eq!((parts(&division, 1, 0), parts(&division, 2, 0)), ((750_000, 0), (250_000, 0)));
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_idle_node_does_not_use_is_lent_and_comes_back_when_it_waits() {
+    fn unused_part_of_an_idle_node_is_lent_until_the_node_waits() {
         let mut division = of(&[(1, says(CAPACITY / 2, 1, false)), (2, says(0, 9, true))]);
         // Node 1 has a tenth of the window in flight, and keeps twice that.
         assert_eq!(parts(&division, 1, 0), (750_000, 0));
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_nobody_has_calibrated_is_not_divided() {
+    fn uncalibrated_device_is_not_divided() {
         let said = NodeUse { capacity_ns: 0, ..says(0, 9, true) };
         assert_eq!(of(&[(1, said)]).part(NodeId(1), at(0)), None);
     }

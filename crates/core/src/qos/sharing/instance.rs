@@ -498,7 +498,7 @@ mod tests {
 
     /// Turns go around as in one ring, with any flow that crosses over.
     #[test]
-    fn both_rings_are_as_one_for_what_they_share() {
+    fn crossing_flow_takes_turns_as_in_one_ring() {
         let mut instance = with_links();
         let (mut flows, [first, second, third]) = three_flows();
         for (flow, ring) in [(first, 0), (second, 1), (third, 0)] {

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn the_paper_s_device_costs_what_it_says() {
+    fn device_of_the_paper_has_its_published_costs() {
         let read = OperationCost { base: Duration::from_us(80), byte_ps: 4_000 };
         assert_eq!(read.ns(16 << 10), 145_536);
         assert_eq!(read.ns(256 << 10), 1_128_576);
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_left_with_nothing() {
+    fn least_reservation_is_a_hundredth_of_the_rate_or_up_to_20() {
         let pacing = |per_second| Pacing {
             counting: CountingRule::SSD,
             tolerance: Duration::from_ms(50),
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_weighs_what_it_can_have_not_everything() {
+    fn weight_follows_the_lasting_rate_of_a_volume() {
         let weight = |operations, bytes| {
             Claim::best_effort(&Pacing { operations, bytes, ..Pacing::UNLIMITED }).weight
         };

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_slow_for_good_is_not_late() {
+    fn constantly_slow_device_is_not_late() {
         let mut spare = Spare::new(8);
         for _ in 0..10_000 {
             spare.learn(Duration::from_ms(5), 500_000);
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_found_counts_while_they_say_so() {
+    fn maximum_of_the_others_counts_while_it_is_set() {
         let mut spare = Spare::new(8);
         spare.set_others(Some(5));
         assert!(spare.is_left(4, PART) && !spare.is_left(5, PART));

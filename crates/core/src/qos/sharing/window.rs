@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_have_in_flight_crowds_the_device_and_their_window_bounds_ours() {
+    fn requests_of_others_crowd_the_device_and_their_window_bounds_ours() {
         let mut window = InFlight::new(Instant::ZERO, &model(ADAPTIVE));
         let alone = window.window_ns();
         assert_eq!((window.slots(), window.crowding(16)), (34, ONE));
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_of_so_many_slots_takes_so_many_requests_of_one_size() {
+    fn window_of_n_slots_takes_n_requests_of_one_size() {
         for (slots, cost_ns) in [(1, 145_536), (34, 145_536), (34, 1_128_576), (64, 80_000)] {
             let mut window = InFlight::new(Instant::ZERO, &model(Window::Slots(slots)));
             for _ in 0..2_000 {
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_correction_follows_what_is_seen_within_its_bounds() {
+    fn correction_follows_measured_times_within_its_bounds() {
         let mut correction = Correction::NONE;
         for _ in 0..1_000 {
             correction.learn(100_000, Duration::from_us(300), ONE);

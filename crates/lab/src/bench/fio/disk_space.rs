@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_free_is_asked_of_the_system() {
+    fn free_space_and_memory_are_read_from_the_system() {
         let folder = tempfile::tempdir().unwrap();
         let room = Room::of(folder.path()).unwrap();
         assert!(room.disk_bytes > 0 && room.shortage(1).is_none(), "{room:?}");

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn only_our_logs_are_ours() {
+    fn log_belongs_to_the_volume_in_its_name() {
         assert!(belongs_to(Path::new("/x/v1_lat.2.log"), 1));
         for name in ["v1_lat.2.log", "v11_lat.2.log", "v0_clat.1.log", "v0_lat.log", "v0_lat.x.log"]
         {

@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn other_json_is_refused() {
+    fn unexpected_json_is_refused() {
         for text in ["", "[]", "{}", r#"{"jobs":7}"#, r#"{"jobs":[{"jobname":"x"}]}"#] {
             assert!(parse(text).is_err(), "{text}");
         }

@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_room_is_refused_before_it_runs() {
+    fn case_without_enough_space_is_refused_before_it_runs() {
         let (cases, folder) = (cases("fio-4000"), Path::new("/tmp/x"));
         let large = 72_000_000 * 40;
         let with = |disk, memory| fits(&cases, &Room::with(folder, disk, memory));

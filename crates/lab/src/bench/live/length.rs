@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_takes_what_binds_it_makes_of_it() {
+    fn length_of_a_program_follows_its_tightest_limit() {
         let writes = |kib: u32, depth: u32| {
             format!(
                 "program = \"iozone-write\"\nread_percent = 0\nblock_kib = {kib}\n\
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_its_client_binds_takes_its_own_time() {
+    fn length_of_a_client_bound_program_is_its_own() {
         let of = |program: &str, calls: &str| {
             length_s(&case(
                 "type = \"io1\"\niops = 100",

@@ -65,7 +65,7 @@ impl Host for Gone {
 }
 
 #[test]
-fn runs_that_fail_are_told_and_have_no_figures() {
+fn failed_runs_are_reported_and_have_no_figures() {
     if fio::version().is_err() {
         let _ = writeln!(std::io::stdout(), "SKIPPED: fio is not installed");
         return;
@@ -91,7 +91,7 @@ fn repetitions_are_interleaved() {
 }
 
 #[test]
-fn what_cannot_be_driven_is_refused_before_anything_runs() {
+fn undrivable_client_is_refused_before_any_run() {
     let even = "title = \"t\"\nduration_s = 9\n[[volume]]\nname = \"v\"\niops = 9\n[[client]]\n\
                 on = \"v\"\niops = 3\narrivals = \"even\"\n";
     for (scenario, why) in [
@@ -197,7 +197,7 @@ fn a_standard_volume_makes_its_batches_beside_strangers() {
 }
 
 #[test]
-fn what_works_on_files_is_told_apart_and_refused_where_it_cannot() {
+fn clients_of_files_are_recognised_and_refused_where_impossible() {
     let (xfs, btrfs) = (known("piops-stripe-xfs"), known("fio-40"));
     assert!(has_files(&xfs) && has_files(&btrfs) && !has_files(&known("piops-stripe")));
     let on_files = |scenario: &Scenario| {
@@ -220,7 +220,7 @@ fn what_works_on_files_is_told_apart_and_refused_where_it_cannot() {
 }
 
 #[test]
-fn what_is_laid_out_meets_no_limit_and_has_no_credits() {
+fn layout_of_files_has_no_limits_and_no_credits() {
     let burst = known("fio-40");
     let case = burst.cases.iter().find(|case| case.name == "gp2 5 x 100").unwrap();
     let free = without_limits(&filled_to_the_brim(&case.setup));

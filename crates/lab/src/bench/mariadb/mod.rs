@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_its_own_programs_are_looked_for() {
+    fn find_returns_programs_of_mariadb_only() {
         assert_eq!(find("sh"), None);
         let known = ["mariadbd", "mariadb"].map(program);
         assert!(known.iter().all(|of| of.is_ok()) || probe().is_some());

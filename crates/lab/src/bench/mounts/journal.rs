@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn whose_process_is_gone_is_an_orphan() {
+    fn run_without_its_process_is_an_orphan() {
         let folder = tempfile::tempdir().unwrap();
         assert!(!is_orphan(folder.path()), "no journal");
         Journal::begin(folder.path()).unwrap();
@@ -252,7 +252,7 @@ mod tests {
     /// A zombie has a number but does not run. Nor does a killed process that waits for a request
     /// without an answer.
     #[test]
-    fn who_was_killed_is_gone() {
+    fn killed_process_counts_as_gone() {
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let is_zombie = || {
             let stat = fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();

@@ -592,14 +592,14 @@ mod tests {
     }
 
     #[test]
-    fn a_process_without_the_right_to_mount_is_told() {
+    fn missing_right_to_mount_is_detected() {
         assert!(may_mount("Name:\tx\nCapEff:\t000001ffffffffff\n") && may_mount(""));
         assert!(!may_mount("CapEff:\t00000000a80425fb\n"), "as a container's root has it");
     }
 
     /// A run without mounts leaves only the logs of its load.
     #[test]
-    fn a_folder_of_a_run_that_is_gone_is_removed_with_what_is_in_it() {
+    fn folder_of_an_ended_run_is_removed_with_its_contents() {
         let parent = tempfile::tempdir().unwrap();
         let [killed, alive] = ["run-killed", "run-alive"].map(|name| parent.path().join(name));
         for run in [&killed, &alive] {
@@ -671,7 +671,7 @@ mod tests {
 
     /// If a removal fails, the error is returned, and the journal stays until a retry succeeds.
     #[test]
-    fn a_removal_that_fails_is_told_and_tried_again() {
+    fn failed_removal_is_reported_and_retried() {
         if cannot_mount() {
             return;
         }
@@ -749,7 +749,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_fails_is_told_with_its_words() {
+    fn failed_program_is_an_error_with_its_message() {
         let error = output(&["sh", "-c", "echo why >&2; exit 3"], "dash").unwrap_err().to_string();
         assert!(error.contains("why") && error.contains("sh -c"), "{error}");
         assert_eq!(output(&["echo", "a b"], "coreutils").unwrap().trim(), "a b");

@@ -263,7 +263,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_that_nobody_may_pass_is_named() {
+    fn folder_that_the_user_may_not_pass_is_named() {
         let folder = tempfile::tempdir().unwrap();
         let own = folder.path().join("run");
         fs::create_dir(&own).unwrap();

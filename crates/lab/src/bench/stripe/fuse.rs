@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_short_is_no_request() {
+    fn truncated_request_is_not_parsed() {
         let write = request(16, &transfer(512, 3, b"abc"));
         for length in 0..write.len() {
             assert_eq!(parse(&write[..length]), None, "{length}");

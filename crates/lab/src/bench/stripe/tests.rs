@@ -165,7 +165,7 @@ fn errno(error: Errno) -> i32 {
 }
 
 #[test]
-fn what_is_written_lies_on_all_volumes_and_is_read_again() {
+fn written_data_is_spread_over_the_volumes_and_read_back() {
     let mut kernel = Kernel::new(&[WELL; 3]);
     let data = pattern(40_960);
     let written = kernel.write(2_048, &data);
@@ -222,7 +222,7 @@ fn the_end_of_the_file_is_where_its_volumes_end() {
 }
 
 #[test]
-fn a_request_fails_if_one_of_its_volumes_does_and_the_others_go_on() {
+fn request_fails_with_one_of_its_volumes_and_others_continue() {
     let mut kernel = Kernel::new(&[WELL, Manner { bad_offset: Some(0), ..WELL }]);
     let both = kernel.read(0, 2 * CHUNK_BYTES as usize);
     assert_eq!(kernel.answer(both).0, errno(Errno::IO));
@@ -282,7 +282,7 @@ fn a_volume_that_owes_an_answer_for_a_minute_is_given_up() {
 }
 
 #[test]
-fn what_cannot_be_a_stripe_is_refused() {
+fn invalid_stripe_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let (file, socket) = (folder.path().join("f"), folder.path().join("s"));
     let member = Member { socket: &socket, export: "v" };

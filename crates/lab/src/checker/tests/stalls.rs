@@ -113,7 +113,7 @@ fn undecided(series: &Series, known: &Stalls) -> Vec<String> {
 /// A shortfall while no request waited for the limits may be the disk's: it is undecided, not kept.
 /// A second in which requests waited all the time is broken.
 #[test]
-fn what_is_short_while_nothing_waits_is_undecided() {
+fn shortfall_without_waiting_requests_is_undecided() {
     let series = without(&even(3_000, 10), &[(4_300, 4_380)]);
     let workload = Workload::random_read(16 << 10, 32, 10);
     let judged = |idle: &[(u64, u64)]| {
@@ -169,7 +169,7 @@ fn a_store_that_stands_still_is_late_before_nothing_waits() {
 /// Steal that no thread shows may explain the shortfall of a second, up to the amount of steal in
 /// it. A limiter that gives too much stays broken.
 #[test]
-fn what_only_steal_explains_is_undecided() {
+fn shortfall_that_only_steal_explains_is_undecided() {
     let workload = Workload::random_read(16 << 10, 32, 10);
     let judged = |series: &Series, steal: &[(u64, u64)]| {
         let seen = Seen {
@@ -240,7 +240,7 @@ fn a_ceiling_that_is_broken_elsewhere_is_found() {
 }
 
 #[test]
-fn a_second_after_a_stall_gets_what_was_held_up_and_no_more() {
+fn second_after_a_stall_may_exceed_by_the_delayed_requests_only() {
     let known = stalls(&[(4_970, 30)]);
     let held_up = |ios: u32| {
         let mut series = without(&even(3_000, 10), &[(4_970, 5_000)]);

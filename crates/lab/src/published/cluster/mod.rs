@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_told_by_their_median_and_their_worst() {
+    fn times_are_reported_by_median_p99_and_longest() {
         let times: Vec<f64> = (0..=100).map(f64::from).rev().collect();
         let [p50, p99] = Row::times("pause", &times, Aim::AtMost(60.0), "moves");
         assert_eq!((p50.seen, p99.seen), (50.0, 99.0));

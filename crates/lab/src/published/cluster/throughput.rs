@@ -200,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_fio_tells_is_counted() {
+    fn totals_of_fio_output_are_parsed() {
         let of = |error, ios| {
             let write = format!("{{\"total_ios\": {ios}, \"iops\": 5.5}}");
             totals(&format!("noise\n{{\"jobs\": [{{\"error\": {error}, \"write\": {write}}}]}}"))

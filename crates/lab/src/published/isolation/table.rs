@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_beside_neighbours_is_compared_with_what_is_alone() {
+    fn latency_beside_neighbours_is_compared_with_latency_alone() {
         let found = Isolation {
             schema: String::new(),
             device: "faulty".to_owned(),

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn it_catches_the_truth_about_as_often_as_it_says() {
+    fn interval_has_the_true_mean_as_often_as_it_claims() {
         let mut random = Random::new(7, 0);
         for (n, caught_least, caught_most) in [(3, 364, 396), (5, 364, 396), (40, 368, 394)] {
             let caught = (0..400_u64).filter(|&seed| {
@@ -211,7 +211,7 @@ mod tests {
 
     /// If the divisor may be 0, the upper end is infinite and the lower end is finite.
     #[test]
-    fn ratios_to_what_may_be_nothing() {
+    fn ratio_to_a_divisor_that_may_be_zero_has_an_open_end() {
         let bootstrap = Bootstrap::default();
         let interval = bootstrap.ratio(&[9_000.0; 3], &[0.0, 1_000.0, 1_000.0]).unwrap();
         assert!(interval.low > 4.0 && interval.high == f64::INFINITY, "{interval:?}");
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_interval() {
+    fn samples_too_small_or_zero_have_no_interval() {
         let bootstrap = Bootstrap::default();
         assert_eq!((bootstrap.mean(&[]), bootstrap.mean(&[1.0])), (None, None));
         assert_eq!(bootstrap.ratio(&[], &RUNS), None);

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_has_no_density_and_one_value_has_one() {
+    fn empty_sample_has_no_density_and_one_value_has_one() {
         assert_eq!(Density::of(&[], 10), Density::default());
         let one = Density::of(&[3.0], 3);
         assert_eq!((one.at[1], one.density.len()), (3.0, 3));

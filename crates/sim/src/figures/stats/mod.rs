@@ -94,7 +94,7 @@ mod tests {
     pub(super) const CALLS: [f64; 8] = [33.871, 33.955, 31.972, 33.9, 34.1, 33.2, 33.8, 33.7];
 
     #[test]
-    fn a_sample_is_what_r_says() {
+    fn sample_statistics_agree_with_r() {
         // x <- c(33.871,33.955,31.972,33.9,34.1,33.2,33.8,33.7); options(digits=15)
         // c(length(x),mean(x),min(x),max(x),sd(x),sd(x)/sqrt(length(x)),sd(x)/mean(x))
         let sample = Sample::of(&CALLS);
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn one_value_and_none() {
+    fn statistics_of_one_value_and_of_none_are_defined() {
         let one = Sample::of(&[5.0]);
         assert_eq!((one.n, one.mean, one.sd, one.se, one.cov), (1, 5.0, 0.0, 0.0, 0.0));
         assert_eq!(Sample::of(&[]), Sample::default());

@@ -105,7 +105,7 @@ fn credits_spent_beyond_the_last_one() {
 }
 
 #[test]
-fn credits_told_wrongly() {
+fn wrongly_reported_credits_are_found() {
     let promise = VolumePromise { operations: burst(3_000, 100, 5_000), ..VolumePromise::iops(1) };
     let client = Client { depth: 1, ..STEADY };
     let (system, mut events) = alone(promise, client, S);

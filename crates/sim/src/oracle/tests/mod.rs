@@ -212,7 +212,7 @@ fn a_report_says_whose_when_and_what() {
 }
 
 #[test]
-fn nothing_that_is_told_can_upset_it() {
+fn checkers_survive_impossible_events() {
     // Events of volumes that do not exist, at times that step back.
     let mut events = request(7, 5 * S, MS, MS);
     events.extend(request(7, S, 0, 0));

@@ -79,7 +79,7 @@ proptest! {
 
     /// A dispatch before its time is found, even if it is a nanosecond early.
     #[test]
-    fn one_that_goes_early_is_caught(
+    fn early_dispatch_is_caught(
         volume in volumes(), place in any::<prop::sample::Index>(), early_ns in 1_u64..2_000_000,
     ) {
         let (system, mut events) = alone_for(volume, 2);
@@ -101,7 +101,7 @@ proptest! {
 
     /// One I/O more than was allowed is found, at any time.
     #[test]
-    fn one_too_many_is_caught(volume in volumes(), place in any::<prop::sample::Index>()) {
+    fn extra_request_is_caught(volume in volumes(), place in any::<prop::sample::Index>()) {
         let (system, mut events) = alone_for(volume, 2);
         let gone = dispatches(&events);
         let at = gone[place.index(gone.len())];

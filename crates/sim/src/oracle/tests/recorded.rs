@@ -181,7 +181,7 @@ fn credits_end_when_they_are_spent() {
 }
 
 #[test]
-fn a_record_that_does_not_tell_is_not_judged() {
+fn inconclusive_record_is_not_judged() {
     let told = |trace: &Trace, id: VolumeId, pacings: usize| {
         let pacings = vec![pacing(1_000, 50); pacings];
         let volume = Provisioned { id, pacings, balances: Balances::default() };

@@ -118,7 +118,7 @@ fn a_part_of_a_second_is_counted_by_itself() {
 }
 
 #[test]
-fn bounds_are_inclusive_and_nothing_is_a_failure() {
+fn bounds_are_inclusive_and_a_missing_value_is_a_failure() {
     let expectation = |low, high| Expectation {
         metric: Metric::MeanIops,
         of: Vec::new(),

@@ -87,7 +87,7 @@ fn a_volume_that_is_driven_evenly_is_simulated_for_seconds_only() {
 
 /// Worlds in which a result may depend on a random number: none may be leapt over.
 #[test]
-fn what_chance_or_place_decides_is_simulated() {
+fn setups_that_chance_or_place_decides_are_simulated() {
     let base = setup(10, vec![volume(Some(1_000))], vec![client(Target::Volume(0), 1, 8)]);
     assert!(simulated(&base, &[]).0 < 5_000);
     let with = |change: &dyn Fn(&mut Setup)| {

@@ -348,7 +348,7 @@ fn a_volume_does_not_inherit_chunks_of_the_one_that_had_its_node() {
 /// of the log. If the power fails between, the next opening finds the rest of the log behind that
 /// anchor.
 #[test]
-fn what_follows_a_snapshot_in_the_log_outlives_a_crash_while_it_is_opened() {
+fn log_behind_a_snapshot_survives_a_crash_during_an_opening() {
     let snapshot = SnapshotId::from_bits(8);
     let device = empty();
     let pool = open(&device).unwrap();
@@ -449,7 +449,7 @@ fn an_opening_that_the_power_cuts_short_takes_nothing_for_flushed() {
 /// An opening writes nothing to the log before its checkpoint. Otherwise the next opening would
 /// take the file of answered writes for older than the log, and ignore it.
 #[test]
-fn an_opening_that_is_killed_keeps_what_was_answered_before() {
+fn killed_opening_keeps_answered_writes() {
     for power in 0..12 {
         let lasting = SimulatedLasting::default();
         let device = empty();

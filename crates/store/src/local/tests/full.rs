@@ -122,7 +122,7 @@ fn request(operation: Operation, blocks: Range<u64>, value: u8) -> Submission {
 }
 
 #[test]
-fn what_a_full_volume_holds_can_be_overwritten() {
+fn full_volume_can_be_overwritten() {
     for (mib, depth, count) in [(60, 32, 1), (60, 64, 64), (500, 1, 1), (500, 32, 1)] {
         let (mut rig, pool) = Rig::new(mib);
         let size = ByteCount(u64::from(mib) << 21);
@@ -414,7 +414,7 @@ fn look_at_what_is_left(rig: &mut Rig, when: &str) {
 
 /// Each read, write or flush of the disk fails once in turn.
 #[test]
-fn one_operation_that_fails_costs_nothing_that_was_durable() {
+fn failed_disk_operation_loses_no_durable_data() {
     let (mut rig, pool) = Rig::new(32);
     for id in [OTHER, ID] {
         pool.create(id, SMALL).unwrap();

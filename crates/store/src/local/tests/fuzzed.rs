@@ -198,7 +198,7 @@ fn used(device: &SimulatedDevice) -> Result<(), StoreError> {
 }
 
 #[test]
-fn numbers_that_cannot_be_are_told_and_nothing_worse() {
+fn impossible_numbers_are_reported_without_a_panic() {
     let whole = written();
     let (mut told, mut refused) = (0, 0);
     for seed in 0..ROUNDS {

@@ -30,7 +30,7 @@ fn read(store: &mut dyn Store, block: u64) -> u8 {
 }
 
 #[test]
-fn what_was_answered_is_there_when_the_process_was_killed() {
+fn answered_writes_survive_a_killed_process() {
     let folder = tempfile::tempdir().unwrap();
     let files = |pool| LastingFiles::in_folder(folder.path(), pool).unwrap();
     let (_file, device) = device();

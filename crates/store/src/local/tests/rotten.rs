@@ -76,7 +76,7 @@ fn a_log_that_has_rotted_in_its_midst_is_not_taken_for_its_end() {
 }
 
 #[test]
-fn of_two_anchors_one_suffices_and_mends_the_other() {
+fn anchor_is_repaired_from_its_other_copy() {
     for copies in [[0].as_slice(), &[1], &[0, 1]] {
         let (_file, device) = written(true);
         let (node, anchor) = anchor_of(&device);
@@ -96,7 +96,7 @@ fn of_two_anchors_one_suffices_and_mends_the_other() {
 }
 
 #[test]
-fn a_page_that_has_rotted_is_told_when_it_is_needed() {
+fn rotten_page_is_reported_when_it_is_needed() {
     let (_file, device) = written(true);
     let root = anchor_of(&device).1.map.0.block;
     flip(&device, pointer(&device, root, 2).block);
@@ -126,7 +126,7 @@ fn a_page_that_has_rotted_is_told_when_it_is_needed() {
 }
 
 #[test]
-fn data_of_a_snapshot_that_has_rotted_is_told() {
+fn rotten_snapshot_data_is_reported() {
     let (_file, device) = written(true);
     let leaf = pointer(&device, anchor_of(&device).1.map.0.block, 2).block;
     flip(&device, pointer(&device, leaf, FAR as usize % 512).block);
@@ -303,7 +303,7 @@ fn opened(device: &SimulatedDevice) -> LocalPool {
 /// Whichever sector of a duplicated structure is unreadable or changed in one copy, the pool and
 /// its volumes are opened, and the copy is rewritten.
 #[test]
-fn one_copy_of_everything_that_is_kept_twice_suffices() {
+fn duplicated_structures_are_read_from_either_copy() {
     let superblock = read_superblock(&simulated()).unwrap();
     let at = |chunk: u32| u64::from(chunk) * CHUNK_BYTES;
     let home = at(superblock.first_chunk);

@@ -81,7 +81,7 @@ fn places(device: &SimulatedDevice, spoiled: Spoiled) -> Vec<u64> {
 }
 
 #[test]
-fn what_memory_still_knows_is_put_right() {
+fn scrub_restores_structures_that_are_in_memory() {
     let all = [
         [0, 1].map(Spoiled::Superblock).as_slice(),
         &[0, 1].map(Spoiled::Nodes),
@@ -166,7 +166,7 @@ fn a_copy_that_is_whole_and_older_is_written_anew() {
 }
 
 #[test]
-fn what_nobody_has_in_memory_is_told() {
+fn scrub_reports_rot_that_memory_cannot_restore() {
     let device = empty();
     let pool = open(&device).unwrap();
     pool.create(ID, SIZE).unwrap();
@@ -191,7 +191,7 @@ fn what_nobody_has_in_memory_is_told() {
 
 /// A volume is scrubbed while it is written to and checkpoints are made.
 #[test]
-fn what_changes_meanwhile_is_not_taken_for_rotten() {
+fn scrub_does_not_report_concurrent_changes_as_rot() {
     for seed in 0..20 {
         let mut random = Random::new(seed, 9);
         let device = empty();

@@ -68,7 +68,7 @@ fn only_the_other_is_left(device: &SimulatedDevice, pool: LocalPool, when: &str)
 }
 
 #[test]
-fn a_damaged_remainder_keeps_its_snapshots_and_nothing_else_from_being_served() {
+fn damaged_remainder_is_reported_and_its_snapshots_are_served() {
     let device = with_snapshots();
     let pool = open(&device).unwrap();
     pool.delete(ID).unwrap();

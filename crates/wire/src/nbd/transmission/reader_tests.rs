@@ -70,7 +70,7 @@ fn every_reply_is_read_back_in_any_cuts() {
 }
 
 #[test]
-fn what_the_types_do_not_allow_ends_the_connection() {
+fn invalid_reply_ends_the_connection() {
     let chunk = |last, kind, length, payload: &[u8]| {
         let mut bytes = reply::chunk(1, last, kind, length).to_vec();
         bytes.extend(payload);

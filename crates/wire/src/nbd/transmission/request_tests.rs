@@ -67,7 +67,7 @@ fn every_command_with_its_flags_becomes_its_operation() {
 }
 
 #[test]
-fn what_is_refused_and_with_which_error() {
+fn invalid_requests_are_refused_with_their_errors() {
     use ErrorCode::{Invalid, NoSpace, NotPermitted, Overflow};
     use command::{BLOCK_STATUS, CACHE, FLUSH, READ, TRIM, WRITE, WRITE_ZEROES};
     let simple = Terms { structured_replies: false, base_allocation: false, ..TERMS };
@@ -128,7 +128,7 @@ fn what_is_refused_and_with_which_error() {
 }
 
 #[test]
-fn only_a_write_has_payload_and_an_absurd_one_ends_the_connection() {
+fn payload_is_expected_of_writes_only_and_is_bounded() {
     let small = Terms { payload_bytes_max: 1 << 20, ..TERMS };
     let large = Terms { payload_bytes_max: 64 << 20, ..TERMS };
     let write = |length| header(command::WRITE, 0xffff, 1, length);
@@ -235,7 +235,7 @@ proptest! {
     }
 
     #[test]
-    fn a_valid_header_asks_for_what_it_was_made_from(header in any_header(), terms in any_terms()) {
+    fn header_made_from_a_valid_one_means_the_same(header in any_header(), terms in any_terms()) {
         if let Ok(Command::Io { request, one_extent }) = header.validate(&terms) {
             let again = RequestHeader::new(header.cookie, &request, one_extent);
             prop_assert_eq!(again.validate(&terms), Ok(Command::Io { request, one_extent }));

@@ -118,7 +118,7 @@ fn commit(
 }
 
 #[test]
-fn a_commit_whose_answer_got_lost_is_recognised_by_whoever_asks_again() {
+fn repeated_commit_with_a_lost_answer_is_recognised_as_stored() {
     let (keys, mut toy, known) = (Keys::of("c").unwrap(), Toy::default(), Known::default());
     let leader = toy.elect(&keys, "a");
     let known = Known { read_at: toy.revision, ..known };
@@ -143,7 +143,7 @@ fn a_commit_whose_answer_got_lost_is_recognised_by_whoever_asks_again() {
 }
 
 #[test]
-fn each_reason_for_a_refusal_is_told() {
+fn each_refused_commit_returns_its_reason() {
     let (keys, mut toy) = (Keys::of("c").unwrap(), Toy::default());
     let leader = toy.elect(&keys, "a");
     let mut known = Known { read_at: toy.revision, ..Known::default() };
@@ -236,7 +236,7 @@ proptest! {
     /// A change that is reported as stored was stored by the leader, and a change that is reported
     /// as refused was not stored.
     #[test]
-    fn what_is_told_is_so(steps in prop::collection::vec(step(), 1..40)) {
+    fn reported_outcomes_of_commits_are_true(steps in prop::collection::vec(step(), 1..40)) {
         let (keys, mut toy) = (Keys::of("c").unwrap(), Toy::default());
         let mut sides = [Side::default(), Side::default()];
         let mut late: Vec<Transaction> = vec![];

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_part_of_a_database_is_refused() {
+    fn client_that_is_no_part_of_a_database_is_refused() {
         let database = "title = \"t\"\nduration_s = 9\n[[volume]]\nname = \"v\"\niops = 9\n\
                         [[volume]]\nname = \"w\"\niops = 9\n[[client]]\nname = \"c\"\n\
                         on = \"v\"\niops = 3\nprogram = \"pgbench\"\nprogram_calls = 20\n";

@@ -95,7 +95,7 @@ fn a_good_cluster_has_no_fault() {
 }
 
 #[test]
-fn pools_on_the_same_devices_are_named_whatever_their_rule() {
+fn pools_on_the_same_devices_are_named_under_any_rule() {
     // The pool of another root, moved to the same rule, then to a class of the same devices.
     for id in [0, 2] {
         let (what, found) = fault(|seen| {
@@ -120,7 +120,7 @@ fn a_tree_that_holds_itself_ends() {
 }
 
 #[test]
-fn few_copies_and_copies_on_one_machine_are_told() {
+fn few_copies_and_copies_on_one_machine_are_faults() {
     assert_eq!(fault(|seen| ours(seen).size = 1).0, "Ceph copies");
     assert_eq!(fault(|seen| ours(seen).min_size = 1).0, "Ceph copies");
     let coded = faults(|seen| ours(seen).kind = 3);
@@ -144,7 +144,7 @@ fn space_counts_the_quota() {
 }
 
 #[test]
-fn settings_that_take_from_volumes_are_told_also_of_one_daemon() {
+fn harmful_settings_are_faults_even_in_one_daemon() {
     let of_two = || Ok(vec!["0.100000".to_owned(), "1.000000".to_owned()]);
     let (what, found) = fault(|seen| seen.propose_s = of_two());
     assert_eq!((what, found.as_str()), ("Ceph map changes", "monitors gather them for 1 s"));

@@ -75,7 +75,7 @@ fn a_pool_is_whole_degraded_or_recovering() {
 }
 
 #[test]
-fn anything_else_is_told_in_words() {
+fn other_states_of_a_pool_are_described_in_words() {
     let other =
         |down: &[i64], out: &[i64], groups: &[&str]| match state_of("host", down, out, groups) {
             PoolState::Other(why) => why,
@@ -104,7 +104,7 @@ fn anything_else_is_told_in_words() {
 }
 
 #[test]
-fn what_it_is_made_of_counts_what_the_rule_may_choose() {
+fn layout_counts_the_devices_that_the_rule_may_choose() {
     let osds = osds(&[0], &[]);
     let pool = osds.pool("volumes").expect("the pool");
     assert_eq!(
