@@ -169,14 +169,16 @@ fn matrix_of_parameters_agrees_with_the_server() {
 /// Waits for the end of a minute: no metric of a minute exists before.
 #[test]
 fn boto3_and_aws_cli_read_metrics_from_cloudwatch() {
-    let (python, aws) = (in_venv("python"), in_venv("aws"));
+    let python = in_venv("python");
+    let aws = in_venv("aws");
     if absent(&[&python, &aws]) {
         return;
     }
     let mut server = Server::start("--store local");
     let volume = server.attached("--type io2 --size 64 --iops 10000");
     let mut client = Client::open(server.nbd, &volume).expect("attached");
-    let (reads, writes) = (11, 23);
+    let reads = 11;
+    let writes = 23;
     (0..writes).for_each(|block| client.write(block << 12, &[7; 4_096]).expect("written"));
     (0..reads).for_each(|block| drop(client.read(block << 12, 4_096).expect("read")));
     let check = |server: &Server, mode: &str| {

@@ -171,7 +171,8 @@ const EIO: i32 = 5;
 #[test]
 fn a_failed_flush_is_remembered_until_the_volume_is_attached_anew() {
     let server = Server::start("--store faulty:memory,channels=4,read_us=10,fail_flush=2");
-    let (volume, other) = (server.attached("--size 1"), server.attached("--size 1"));
+    let volume = server.attached("--size 1");
+    let other = server.attached("--size 1");
     let mut client = Client::open(server.nbd, &volume).expect("attached");
     let mut second = Client::open(server.nbd, &volume).expect("attached");
     client.write(0, &[1; 4_096]).expect("written");
@@ -204,7 +205,8 @@ fn a_failed_flush_is_remembered_until_the_volume_is_attached_anew() {
 #[test]
 fn a_failed_flush_is_remembered_by_the_next_process() {
     let mut server = Server::start("--store faulty:local,channels=4,read_us=10,fail_flush=2");
-    let (volume, other) = (server.attached("--size 1"), server.attached("--size 1"));
+    let volume = server.attached("--size 1");
+    let other = server.attached("--size 1");
     let mut client = Client::open(server.nbd, &volume).expect("attached");
     client.write(0, &[1; 4_096]).expect("written");
     client.flush().expect("the first flush");

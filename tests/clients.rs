@@ -201,7 +201,8 @@ fn qemu_img_converts_and_compares() {
     image[8 * MIB..16 * MIB].fill(0);
     std::fs::write(&raw, &image).expect("written");
     let qcow2 = server.folder().join("image.qcow2");
-    let (raw, qcow2) = (raw.display(), qcow2.display());
+    let raw = raw.display();
+    let qcow2 = qcow2.display();
     let qemu_img = |arguments: &str| run(&mut tool("qemu-img", arguments));
     qemu_img(&format!("convert -f raw -O qcow2 {raw} {qcow2}")).ok();
     qemu_img(&format!("convert -n -f qcow2 -O raw {qcow2} {uri}")).ok();

@@ -181,9 +181,11 @@ fn node_that_hangs_and_resumes_writes_nothing_late() {
         nodes.place(C, &volume, victim);
         nodes.place(C, &other, spared);
         [&relayed, &unharmed].into_iter().for_each(Writer::goes_on);
-        let (led, fenced) = (nodes.leader(C) == Some(victim), nodes.ceph.fenced());
+        let led = nodes.leader(C) == Some(victim);
+        let fenced = nodes.ceph.fenced();
         [&relayed, &unharmed].into_iter().for_each(|one| _ = one.pause());
-        let (late, watch) = (Late::sent_to(&nodes, victim, &volume), Stopwatch::start());
+        let late = Late::sent_to(&nodes, victim, &volume);
+        let watch = Stopwatch::start();
         nodes.signal(victim, Signal::STOP);
         relayed.goes_on();
         let pause = relayed.pause();
@@ -260,7 +262,8 @@ fn a_member_of_etcd_that_is_lost_is_not_noticed_by_clients() {
 fn a_node_that_is_cut_off_from_etcd_serves_until_another_one_leads() {
     let _turn = turn();
     let Some((folder, ceph, etcd)) = ground(Ground::SMALL) else { return };
-    let (proxy, endpoint) = (Proxy::to(etcd.port(0)), etcd.endpoint(0));
+    let proxy = Proxy::to(etcd.port(0));
+    let endpoint = etcd.endpoint(0);
     let mut nodes = Nodes::of(folder, ceph, etcd, [&endpoint, &proxy.url(), &endpoint]);
     let volume = nodes.at(C).attached(GP3);
     nodes.place(C, &volume, B);
@@ -319,7 +322,8 @@ fn all_of_etcd_may_be_down_for_a_minute() {
 
 /// Returns the I/Os of a client while `what` runs, and the duration in seconds.
 fn counted(client: &Writer, what: impl FnOnce()) -> (f64, f64) {
-    let (before, watch) = (client.answered(), Stopwatch::start());
+    let before = client.answered();
+    let watch = Stopwatch::start();
     what();
     let seconds = watch.seconds();
     ((client.answered() - before) as f64, seconds)
@@ -334,7 +338,8 @@ fn etcd_is_away(nodes: &mut Nodes, goes: impl Fn(&mut Nodes), comes: impl Fn(&mu
     nodes.place(C, &gp2, B);
     let through = nodes.at(C).nbd;
     let paced = Writer::start(&limited, 0, &[through]);
-    let (fenced, homes) = (nodes.ceph.fenced(), [A, B, C].map(|node| nodes.volumes_of(C, node)));
+    let fenced = nodes.ceph.fenced();
+    let homes = [A, B, C].map(|node| nodes.volumes_of(C, node));
     nodes.at(C).evenkeel(&format!("volume credits {gp2} --set {CREDITS}")).ok();
     let spender = Writer::start(&gp2, 0, &[through]);
     [&paced, &spender].into_iter().for_each(|one| _ = one.pause());
@@ -351,7 +356,8 @@ fn etcd_is_away(nodes: &mut Nodes, goes: impl Fn(&mut Nodes), comes: impl Fn(&mu
         assert!(is_told, "it is not told why: {refused}");
         pass(Duration::from_secs_f64((AWAY_S - watch.seconds()).max(0.1)));
     });
-    let (spent, spent_in) = ((spender.answered() - at_gp2) as f64, watch.seconds());
+    let spent = (spender.answered() - at_gp2) as f64;
+    let spent_in = watch.seconds();
     let away = [&paced, &spender].map(Writer::pause);
     comes(nodes);
     let api = changes_are_made(nodes, B);
@@ -639,7 +645,8 @@ fn moves(nodes: &Nodes, count: usize) {
     let client = Writer::start(&volume, 0, &[through]);
     let balance = || nodes.at(C).credits(&volume) as f64;
     let before = balance();
-    let (mut pauses, mut took) = (Vec::new(), Vec::new());
+    let mut pauses = Vec::new();
+    let mut took = Vec::new();
     let (ios, seconds) = counted(&client, || {
         for nth in 0..count {
             client.pause();
@@ -667,7 +674,8 @@ fn moves(nodes: &Nodes, count: usize) {
     at_most("a move", percentile(&pauses, 100), TAKEOVER_MAX_S);
     // No credits are earned between two homes, and a repeated request may be charged twice.
     let between = REFILL * took.iter().sum::<f64>() + count as f64;
-    let (least, most) = (-between - BURST / 20.0, REFILL * 1.0 + BURST / 20.0);
+    let least = -between - BURST / 20.0;
+    let most = REFILL * 1.0 + BURST / 20.0;
     assert!((least..=most).contains(&error), "{error} credits, {least} to {most}");
     assert_eq!(client.ended(), 0, "its connection stays");
     client.finish(through);

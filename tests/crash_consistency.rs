@@ -93,7 +93,8 @@ impl Job {
             for (block, place) in data.chunks(BLOCK as usize).zip((at..).step_by(BLOCK as usize)) {
                 let number = |at: usize| u16::from_le_bytes([block[at], block[at + 1]]);
                 let offset = u64::from_le_bytes(block[16..24].try_into().expect("eight bytes"));
-                let (magic, kind) = (number(0), number(2));
+                let magic = number(0);
+                let kind = number(2);
                 let is_whole = magic == MAGIC && [MD5, CRC32C].contains(&kind) && offset == place;
                 assert!(is_whole, "{volume}, byte {place}: {:02x?}", &block[..32]);
                 written += u64::from(kind == CRC32C);

@@ -48,7 +48,8 @@ fn client_with_thousands_of_connections_blocks_no_other() {
         return;
     }
     let mut server = Server::start("--store memory --cores 1");
-    let (crowded, other) = (server.attached("--size 1"), server.attached("--size 1"));
+    let crowded = server.attached("--size 1");
+    let other = server.attached("--size 1");
     let mut crowd: Vec<Client> =
         (0..CROWD).filter_map(|_| Client::open(server.nbd, &crowded).ok()).collect();
     works(&server, &other);
@@ -128,7 +129,8 @@ fn host_without_a_volume_is_refused_and_one_with_a_volume_gets_a_slot() {
     let mut server = Server::start("--store memory --cores 1");
     let register = "host register --type evenkeel.local --address 127.0.0.77";
     let host = server.list(register)[0]["host_id"].as_str().expect("an id").to_owned();
-    let (crowded, its_own) = (server.attached("--size 1"), server.create("--size 1"));
+    let crowded = server.attached("--size 1");
+    let its_own = server.create("--size 1");
     // A registered host without an attached volume is refused; this machine is always accepted.
     assert!(!is_greeted(from(HOST, server.nbd)));
     assert!(is_greeted(from([127, 0, 0, 1], server.nbd)));

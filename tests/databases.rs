@@ -190,7 +190,8 @@ fn check(database: Database, place: &Place, writers: &[Writer]) {
     let newest = session.rows("SELECT made FROM newest ORDER BY writer;");
     let mut found = rows.iter();
     for (writer, newest) in writers.iter().zip(newest) {
-        let (number, answered) = (writer.number, writer.answered.load(Ordering::SeqCst));
+        let number = writer.number;
+        let answered = writer.answered.load(Ordering::SeqCst);
         let newest: u64 = newest.parse().expect("a number");
         assert!(
             (answered..=answered + 1).contains(&newest),
@@ -316,7 +317,8 @@ fn postgresql_keeps_every_committed_row_on_a_cluster_whose_nodes_are_killed() {
     let Some(ceph) = Cluster::start(folder.path()) else { return };
     let etcd = Etcd::start(folder.path(), 1);
     let node = |name| {
-        let (store, etcd) = (ceph.store(), etcd.endpoints());
+        let store = ceph.store();
+        let etcd = etcd.endpoints();
         Server::start(&format!("{store} --no-guarantee --etcd {etcd} --node {name}"))
     };
     let here = node("here");

@@ -79,7 +79,8 @@ impl FailingDisk {
         if absent(&["nbdkit", "nbdfuse", "fusermount3", "losetup"]) {
             return None;
         }
-        let (image, socket) = (folder.join("disk.img"), folder.join("disk.sock"));
+        let image = folder.join("disk.img");
+        let socket = folder.join("disk.sock");
         File::create(&image).and_then(|file| file.set_len(2 << 30)).expect("a file");
         let trigger = |name: &str| folder.join(name).display().to_string();
         let words = format!(
@@ -110,9 +111,10 @@ impl FailingDisk {
     fn fails(&self, names: &[&str], fails: bool) {
         for name in names {
             let trigger = self.folder.join(format!("{name}-fail"));
-            match fails {
-                true => _ = File::create(trigger).expect("a file"),
-                false => std::fs::remove_file(trigger).expect("it is there"),
+            if fails {
+                _ = File::create(trigger).expect("a file")
+            } else {
+                std::fs::remove_file(trigger).expect("it is there")
             }
         }
     }

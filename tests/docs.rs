@@ -333,13 +333,13 @@ fn runnable(server: &Server, page: &Page, command: &str) -> String {
         let (word, rest) = rest.split_once(' ').unwrap_or((rest, ""));
         command = format!("{before}{word} {shorter} {rest}");
     }
-    let runtime = |word: &str| match word.starts_with("--runtime=") {
-        true => "--runtime=1".to_owned(),
-        false => word.to_owned(),
+    let runtime = |word: &str| {
+        if word.starts_with("--runtime=") { "--runtime=1".to_owned() } else { word.to_owned() }
     };
-    match command.starts_with("fio") {
-        true => command.split_whitespace().map(runtime).collect::<Vec<_>>().join(" "),
-        false => command,
+    if command.starts_with("fio") {
+        command.split_whitespace().map(runtime).collect::<Vec<_>>().join(" ")
+    } else {
+        command
     }
 }
 
@@ -362,7 +362,8 @@ fn is_here(path: &str, needs: &str, on_cluster: bool) -> bool {
 /// for another place, are left out.
 fn script(server: &Server, of: &Page, on_cluster: bool) -> (String, usize) {
     let mut script = format!("{BEGIN}{}\n", of.before);
-    let (mut count, mut is_walked) = (0, !on_cluster);
+    let mut count = 0;
+    let mut is_walked = !on_cluster;
     for command in commands(&page(of.path)) {
         // `cargo x bench` runs this verb of a release build.
         let command = command.replace("cargo x bench ", "evenkeel bench ");

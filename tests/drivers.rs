@@ -17,7 +17,8 @@ fn check(server: &Server, script: &str, check: &str) {
     let python = in_venv("python");
     let script = format!("{}/tests/python/{script}", env!("CARGO_MANIFEST_DIR"));
     let pool = server.data_dir().join(POOL);
-    let (nbd, pool) = (server.nbd, pool.display());
+    let nbd = server.nbd;
+    let pool = pool.display();
     run(&mut server.shell(&format!("exec {python} -B {script} {check} {nbd} {pool}"))).ok();
 }
 

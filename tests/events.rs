@@ -123,10 +123,12 @@ impl Receiver {
         let refused = Arc::new(AtomicU32::new(refused));
         let accepted = Arc::default();
         let receiver = Self { address, refused, accepted };
-        let (refused, accepted) = (Arc::clone(&receiver.refused), Arc::clone(&receiver.accepted));
+        let refused = Arc::clone(&receiver.refused);
+        let accepted = Arc::clone(&receiver.accepted);
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let (refused, accepted) = (Arc::clone(&refused), Arc::clone(&accepted));
+                let refused = Arc::clone(&refused);
+                let accepted = Arc::clone(&accepted);
                 std::thread::spawn(move || serve(stream, &refused, &accepted));
             }
         });
@@ -151,7 +153,10 @@ fn serve(
     let mut reader = BufReader::new(stream.try_clone().ok()?);
     let mut writer = stream;
     loop {
-        let (mut length, mut sequence, mut is_json, mut line) = (0, 0, false, String::new());
+        let mut length = 0;
+        let mut sequence = 0;
+        let mut is_json = false;
+        let mut line = String::new();
         loop {
             line.clear();
             if reader.read_line(&mut line).ok()? == 0 {

@@ -73,7 +73,8 @@ fn packs(place: &Path) -> Vec<PathBuf> {
 
 #[test]
 fn another_server_restores_a_full_and_an_incremental_export() {
-    let (one, other) = (Server::start("--store local"), Server::start("--store local"));
+    let one = Server::start("--store local");
+    let other = Server::start("--store local");
     let mut random = Random::new(1);
     let volume = one.attached(VOLUME);
     let units: Vec<u64> = (0..80).chain([2_047]).collect();
@@ -234,9 +235,12 @@ fn key_file(server: &Server, name: &str, digit: &str) -> PathBuf {
 
 fn modes(folder: &Path) -> Vec<(PathBuf, u32)> {
     let entries = std::fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("one"));
-    let all = entries.flat_map(|entry| match entry.path().is_dir() {
-        true => modes(&entry.path()),
-        false => vec![(entry.path(), entry.metadata().expect("ours").mode() & 0o777)],
+    let all = entries.flat_map(|entry| {
+        if entry.path().is_dir() {
+            modes(&entry.path())
+        } else {
+            vec![(entry.path(), entry.metadata().expect("ours").mode() & 0o777)]
+        }
     });
     let own = folder.metadata().expect("ours").mode() & 0o777;
     all.chain([(folder.to_owned(), own)]).collect()
@@ -254,7 +258,8 @@ fn encrypted_imports(server: &Server, of: &str) -> Vec<bool> {
 #[test]
 fn an_export_of_an_encrypted_snapshot_is_encrypted() {
     let mut server = Server::start("--store local");
-    let (key, other) = (key_file(&server, "key", "a"), key_file(&server, "other", "b"));
+    let key = key_file(&server, "key", "a");
+    let other = key_file(&server, "other", "b");
     server.stop();
     server.option(&format!("--key-file {}", key.display()));
     server.restart();
@@ -335,7 +340,8 @@ fn a_rate_is_kept() {
 
 #[test]
 fn a_bucket_is_a_place_as_a_folder_is() {
-    let (one, other) = (Server::start("--store local"), Server::start("--store local"));
+    let one = Server::start("--store local");
+    let other = Server::start("--store local");
     let mut s3 = start(
         Command::new("python3")
             .args(["-B", concat!(env!("CARGO_MANIFEST_DIR"), "/tests/python/s3.py")])

@@ -78,7 +78,8 @@ fn a_crash_in_the_middle_of_bursts_refills_nothing() {
     let mut server = Server::start("");
     let gp2 = server.attached("--type gp2 --size 10");
     let st1 = server.attached("--type st1 --size 125");
-    let (nano, fast) = (host(&server, "t3.nano"), server.create(FAST));
+    let nano = host(&server, "t3.nano");
+    let fast = server.create(FAST);
     attach(&server, &fast, &nano);
     // Half of the credits, so that an increase can be seen.
     let full = Balance::of(&server, &st1).left;

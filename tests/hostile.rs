@@ -44,7 +44,8 @@ fn client_that_reads_no_replies_costs_a_good_client_nothing() {
     at_least_once_beside_others(|| {
         // A single core serves all of them.
         let server = Server::start("--store memory --cores 1");
-        let (good, other) = (server.attached(GOOD), server.attached(FAST));
+        let good = server.attached(GOOD);
+        let other = server.attached(FAST);
         let before = server.resident_bytes();
         let mut load = reads(&server, &server.unix_uri(&good), 32, 3);
         let open = |_| Client::open(server.nbd, &other).expect("attached");
@@ -167,7 +168,8 @@ fn a_hundred_clients_with_a_byte_a_second_cost_a_good_client_nothing() {
     }
     at_least_once_beside_others(|| {
         let server = Server::start("--store memory");
-        let (good, other) = (server.attached(GOOD), server.attached("--size 1"));
+        let good = server.attached(GOOD);
+        let other = server.attached("--size 1");
         let before = server.resident_bytes();
         let load = reads(&server, &server.unix_uri(&good), 32, 11);
         let mut slow = Slow::new(&server, &other);

@@ -112,9 +112,10 @@ fn a_run_that_is_interrupted_unmounts_before_it_ends() {
     for (words, is_terminal) in MOUNTING.into_iter().flat_map(|of| [(of, false), (of, true)]) {
         let folder = tempfile::tempdir().unwrap();
         let Some(running) = run_with(folder.path(), words, MOUNTED) else { return };
-        match is_terminal {
-            true => running.signal_group(Signal::INT),
-            false => running.signal(Signal::INT),
+        if is_terminal {
+            running.signal_group(Signal::INT)
+        } else {
+            running.signal(Signal::INT)
         }
         let output = running.finish();
         assert!(!output.status.success(), "{output}");

@@ -94,7 +94,8 @@ fn state(server: &Server, volume: &str) -> Value {
 /// Writes blocks at random until it is disconnected or asked to stop. Returns the acknowledged
 /// blocks, without the last one if it was disconnected, as its outcome is unknown.
 fn writer(nbd: SocketAddr, volume: &str, ends: &AtomicBool) -> BTreeMap<u64, Vec<u8>> {
-    let (mut random, mut written) = (Random::new(7), BTreeMap::new());
+    let mut random = Random::new(7);
+    let mut written = BTreeMap::new();
     let mut client = Client::open(nbd, volume).expect("an export");
     while !ends.load(Ordering::Relaxed) {
         // Some positions were not written before.
@@ -115,13 +116,14 @@ fn writer(nbd: SocketAddr, volume: &str, ends: &AtomicBool) -> BTreeMap<u64, Vec
 
 #[test]
 fn a_volume_in_use_moves_with_all_that_it_has() {
-    let (one, other) =
-        (Server::start("--recycle-bin-days 1"), Server::start("--recycle-bin-days 1"));
+    let one = Server::start("--recycle-bin-days 1");
+    let other = Server::start("--recycle-bin-days 1");
     let volume = one.attached("--type gp2 --size 1 --tag Name=log --tag a=b");
     write(&one, &volume, &mut Random::new(1), 0..300);
     one.evenkeel(&format!("volume credits {volume} --set 1000000")).ok();
     let host = state(&one, &volume)["attachments"][0]["host_id"].clone();
-    let (ends, nbd) = (AtomicBool::new(false), one.nbd);
+    let ends = AtomicBool::new(false);
+    let nbd = one.nbd;
     let (moved, written) = std::thread::scope(|scope| {
         let writes = scope.spawn(|| writer(nbd, &volume, &ends));
         let moved = migrated(&one, &other, &format!("{volume} --detach"));
@@ -137,7 +139,8 @@ fn a_volume_in_use_moves_with_all_that_it_has() {
     assert_eq!(moved["hosts"], serde_json::json!([{ "host_id": host, "device": "/dev/sdf" }]));
     no_snapshots([&one, &other]);
 
-    let (had, has) = (state(&one, &volume), state(&other, new));
+    let had = state(&one, &volume);
+    let has = state(&other, new);
     for field in ["volume_type", "size_gib", "iops", "throughput_mibps", "multi_attach"] {
         assert_eq!(had[field], has[field], "{field}");
     }
@@ -177,7 +180,8 @@ fn wait_for_units(to: &Server, units: u64) {
 
 #[test]
 fn interrupted_migration_resumes_with_the_copied_data() {
-    let (one, mut other) = (Server::start("--store local"), Server::start("--store local"));
+    let one = Server::start("--store local");
+    let mut other = Server::start("--store local");
     let volume = one.create(&format!("{GP3} --attach"));
     // Some zeroes, which are not copied, before and after the interruption.
     write(&one, &volume, &mut Random::new(2), (0..620).filter(|unit| unit % 100 != 7));
@@ -216,7 +220,8 @@ fn interrupted_migration_resumes_with_the_copied_data() {
 
 #[test]
 fn volume_attached_at_the_last_moment_stays_at_its_source() {
-    let (one, other) = (Server::start("--store local"), Server::start("--store local"));
+    let one = Server::start("--store local");
+    let other = Server::start("--store local");
     let volume = one.attached(GP3);
     write(&one, &volume, &mut Random::new(5), 0..300);
     // So slow that the copy still runs after the volume is detached; then its changes are compared.
@@ -237,8 +242,8 @@ fn volume_attached_at_the_last_moment_stays_at_its_source() {
 
 #[test]
 fn impossible_migration_is_refused_before_any_copy() {
-    let (mut one, small) =
-        (Server::start("--store local"), Server::start("--sell-iops 100 --sell-throughput 2"));
+    let mut one = Server::start("--store local");
+    let small = Server::start("--sell-iops 100 --sell-throughput 2");
     let volume = one.create(GP3);
     let refused = |to: &Server, words: &str, code: i32, said: &[&str]| {
         let text = run(&mut migrate(&one, to, words)).fails_with(code);
@@ -289,7 +294,9 @@ fn with_key() -> Server {
 
 #[test]
 fn an_encrypted_volume_stays_so_and_may_grow_while_it_is_copied() {
-    let (one, plain, other) = (with_key(), Server::start("--store local"), with_key());
+    let one = with_key();
+    let plain = Server::start("--store local");
+    let other = with_key();
     let volume = one.attached(&format!("{GP3} --encrypted"));
     write(&one, &volume, &mut Random::new(10), 0..40);
     let text = run(&mut migrate(&one, &plain, &volume)).fails_with(1);
@@ -339,7 +346,8 @@ fn a_volume_moves_to_a_cluster_and_back() {
     assert!(node.list("volume ls").is_empty());
     let new = back["volume_id"].as_str().expect("an id");
     local.evenkeel(&format!("volume attach {new} --wait")).ok();
-    let (was, is) = (bytes(&local, &volume, 0..100), bytes(&local, new, 0..100));
+    let was = bytes(&local, &volume, 0..100);
+    let is = bytes(&local, new, 0..100);
     let differ: Vec<usize> = (0..100).filter(|unit| was[*unit] != is[*unit]).collect();
     assert_eq!(differ, [2, 70]);
     no_snapshots([&local, &node]);

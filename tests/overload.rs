@@ -43,7 +43,9 @@ fn two_hundred_connections_work_on_one_volume() {
         let everyone_is_in = Barrier::new(usize::try_from(CONNECTIONS).expect("small"));
         std::thread::scope(|scope| {
             for number in 0..CONNECTIONS {
-                let (address, volume, everyone_is_in) = (server.nbd, &volume, &everyone_is_in);
+                let address = server.nbd;
+                let volume = &volume;
+                let everyone_is_in = &everyone_is_in;
                 scope.spawn(move || {
                     let client = Client::open(address, volume);
                     everyone_is_in.wait();
@@ -119,7 +121,8 @@ fn nonsense(random: &mut Random, volume: &str) -> Vec<u8> {
             bytes.extend(option(OPTION_GO, length).into_iter().chain(data));
             for _ in 0..40 {
                 let command = u16::try_from(random.below(12)).expect("small");
-                let (start, length) = (random.number() >> random.below(64), random.number());
+                let start = random.number() >> random.below(64);
+                let length = random.number();
                 let mut head =
                     request(command, random.number(), start, low(length) >> random.below(32));
                 head[5] = u8::try_from(random.below(64)).expect("small");
@@ -275,7 +278,8 @@ fn a_full_disk_is_an_error_and_no_end(io: &str) {
 fn fill_a_disk(options: &str, mount: &Mount, room_mib: Range<u64>) {
     let folder = tempfile::tempdir().expect("a folder");
     let mut server = Server::start_in(folder, mount.path().join("data"), options);
-    let (large, small) = (server.attached(FAST), server.attached(FAST));
+    let large = server.attached(FAST);
+    let small = server.attached(FAST);
     let mut victim = Client::open(server.nbd, &small).expect("attached");
     victim.write(0, &[1; 65_536]).expect("written");
     let mut client = Client::open(server.nbd, &large).expect("attached");
@@ -345,7 +349,8 @@ fn on_a_full_disk_credits_are_kept_and_volumes_can_still_be_deleted() {
     let Some(mount) = Mount::tmpfs(FULL_SOON) else { return };
     let folder = tempfile::tempdir().expect("a folder");
     let mut server = Server::start_in(folder, mount.path().join("data"), "");
-    let (large, other) = (server.attached(FAST), server.attached(FAST));
+    let large = server.attached(FAST);
+    let other = server.attached(FAST);
     let spender = server.attached("--type gp2 --size 10");
     let mut spending = Client::open(server.nbd, &spender).expect("attached");
     spending.write(0, &[1; 65_536]).expect("written");
@@ -369,7 +374,8 @@ fn on_a_full_disk_credits_are_kept_and_volumes_can_still_be_deleted() {
         spending.read(0, 4_096).expect("read");
     }
     eat();
-    let (left, since) = (server.credits(&spender), Stopwatch::start());
+    let left = server.credits(&spender);
+    let since = Stopwatch::start();
     // Time for a report of the balance.
     pass(Duration::from_secs(3));
     server.kill_9();
@@ -392,7 +398,8 @@ fn on_a_disk_that_stays_full_the_server_starts_and_deletes() {
     let Some(mount) = Mount::tmpfs(FULL_SOON) else { return };
     let folder = tempfile::tempdir().expect("a folder");
     let mut server = Server::start_in(folder, mount.path().join("data"), "");
-    let (large, other) = (server.attached("--size 64"), server.attached("--size 64"));
+    let large = server.attached("--size 64");
+    let other = server.attached("--size 64");
     let mut client = Client::open(server.nbd, &large).expect("attached");
     assert_eq!(fill(&mut client).1, ENOSPC);
     drop(client);

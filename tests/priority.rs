@@ -83,7 +83,8 @@ fn cores(before: &[&str], options: &str) -> (Standing, String) {
     let (folder, _) = new_folder();
     let mut server = start(serve(before, folder.path(), options).stdin(Stdio::null()));
     server.wait_for_line("Ctrl-C stops it");
-    let (mut own, mut others) = (Vec::new(), Vec::new());
+    let mut own = Vec::new();
+    let mut others = Vec::new();
     for (name, standing) in threads(server.id()) {
         let is_core = name.starts_with("core-");
         let is_own = is_core || WORKERS.iter().any(|worker| name.starts_with(worker));

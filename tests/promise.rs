@@ -186,7 +186,8 @@ fn credits_are_spent_to_the_last_one_and_no_further() {
         server.evenkeel(&format!("volume credits {gp2} --set {CREDITS}")).ok();
         let counts = counts(load);
         println!("{counts:?}");
-        let (second, last) = (counts[1], *counts.last().expect("a report"));
+        let second = counts[1];
+        let last = *counts.last().expect("a report");
         last.since(second).check_ceiling(300, CREDITS);
         for pair in counts.windows(2) {
             pair[1].since(pair[0]).check_ceiling(3_000, 0);

@@ -54,7 +54,8 @@ fn volumes_keep_their_promise_seen_from_inside_and_outside() {
     let files = tempfile::tempdir().unwrap();
     at_least_once_or_undecided(|| {
         let [html, junit] = ["proof.html", "proof.xml"].map(|name| files.path().join(name));
-        let (shown_html, shown_junit) = (html.display(), junit.display());
+        let shown_html = html.display();
+        let shown_junit = junit.display();
         let verb = format!(
             "prove {io2} --time 5s --yes-destroy-data -o json --html {shown_html} --junit \
              {shown_junit}"
@@ -182,7 +183,8 @@ fn nbdkit_at_a_rate(folder: &Path) -> (Running, PathBuf, &'static str) {
 /// Starts a qemu with a thousand I/Os per second on a file without holes, whose reads pass its
 /// limiter.
 fn qemu_with_a_throttle(folder: &Path) -> (Running, PathBuf, &'static str) {
-    let (socket, file) = (folder.join("qemu.sock"), folder.join("qemu.disk"));
+    let socket = folder.join("qemu.sock");
+    let file = folder.join("qemu.disk");
     fs::write(&file, vec![0xa5; 64 << 20]).unwrap();
     let words = format!(
         "--object throttle-group,id=limits,limits.iops-total=1000 --blockdev \
@@ -366,7 +368,8 @@ fn invalid_proof_is_refused_with_the_remedy() {
     fs::write(&path, [0; 4_096]).unwrap();
     let bad = folder.path().join("bad.toml");
     fs::write(&bad, "iops = 5\nsise = 3\n").unwrap();
-    let (path, bad) = (path.display(), bad.display());
+    let path = path.display();
+    let bad = bad.display();
     for (words, said) in [
         (format!("{path}"), "--type io2 --size 100 --iops 1000"),
         (format!("{path} --iops 9 --time 2s"), "less than 5s prove nothing"),

@@ -165,7 +165,8 @@ fn a_cluster_that_hangs_is_told_within_seconds(cluster: &Cluster, server: &Serve
     let mut client = Client::open(server.nbd, &volume).expect("an export");
     write(&mut client, 0, 1);
     cluster.signal("-STOP");
-    let (address, name) = (server.nbd, volume.clone());
+    let address = server.nbd;
+    let name = volume.clone();
     let late = std::thread::spawn(move || {
         let mut client = Client::open(address, &name).expect("an export");
         write(&mut client, 1, 2);

@@ -84,7 +84,8 @@ fn client_that_reconnects_at_once_is_never_refused() {
     // The first one is closed before all others, and the last one is started after them.
     volumes.sort();
     let volumes = [&volumes[0], &volumes[VOLUMES - 1]];
-    let (address, is_over) = (server.nbd, AtomicBool::new(false));
+    let address = server.nbd;
+    let is_over = AtomicBool::new(false);
     let clients = volumes.map(|_| Tireless { connected: 0.into(), refused: Mutex::default() });
     std::thread::scope(|scope| {
         let _over = Over(&is_over);

@@ -116,7 +116,8 @@ fn a_volume_is_recorded_over_a_crash_and_planned_without_a_file() {
     work(&server, &volume);
     // The last requests are reads.
     let found = recorded(&server, &volume, 2 * READS);
-    let (reads, writes) = (sum(&found, "reads"), sum(&found, "writes"));
+    let reads = sum(&found, "reads");
+    let writes = sum(&found, "writes");
     assert!((2 * READS..=2 * READS + 1).contains(&reads), "{reads}");
     assert!((2 * WRITES..=2 * WRITES + extra).contains(&writes), "{writes}, {extra}");
     assert!(!gaps_ms(&found).is_empty(), "{found:?}");

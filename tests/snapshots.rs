@@ -69,7 +69,8 @@ fn make(server: &Server, volume: &str) -> String {
 fn snapshot_of_a_volume_in_use_holds_acknowledged_writes() {
     let server = Server::start("--store local");
     let volume = server.attached(FAST);
-    let (answered, ends) = (AtomicU64::new(0), AtomicBool::new(false));
+    let answered = AtomicU64::new(0);
+    let ends = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let client = Client::open(server.nbd, &volume).expect("an export");
         let mut writer = Writer { client, answered: &answered };
@@ -102,7 +103,8 @@ fn the_volumes_of_a_host_are_snapshotted_at_one_moment() {
     let volumes = [server.attached(FAST), server.attached(FAST)];
     let left_out = server.attached(FAST);
     let host = server.list("host ls")[0]["host_id"].as_str().expect("an id").to_owned();
-    let (answered, ends) = ([AtomicU64::new(0), AtomicU64::new(0)], AtomicBool::new(false));
+    let answered = [AtomicU64::new(0), AtomicU64::new(0)];
+    let ends = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let mut writers = [0, 1].map(|at| {
             let client = Client::open(server.nbd, &volumes[at]).expect("an export");
@@ -196,7 +198,8 @@ fn after_kill_9_a_snapshot_is_there_as_a_whole_or_says_that_it_is_not() {
         (0..BLOCKS).for_each(|_| writer.write().expect("room"));
         let command_line = server.command_line();
         std::thread::scope(|scope| {
-            let (made, volume) = (&made, &volume);
+            let made = &made;
+            let volume = &volume;
             scope.spawn(move || make_on(&command_line, volume, made));
             scope.spawn(move || while writer.write().is_ok() {});
             std::thread::park_timeout(Duration::from_millis(150 + 130 * round));

@@ -49,7 +49,8 @@ fn statuses(server: &Server, volume: &str) -> String {
 fn data_changed_on_the_disk_is_an_error_and_never_returned() {
     const BLOCKS: u64 = 40;
     let mut server = Server::start("");
-    let (volume, other) = (server.attached("--size 1"), server.attached("--size 1"));
+    let volume = server.attached("--size 1");
+    let other = server.attached("--size 1");
     fill(&server, &volume, 1, BLOCKS);
     fill(&server, &other, 2, BLOCKS);
     let wanted: Vec<_> = (0..BLOCKS).map(|block| pattern(1, block)).collect();
@@ -62,9 +63,10 @@ fn data_changed_on_the_disk_is_an_error_and_never_returned() {
     for round in 0..2 {
         let mut client = Client::open(server.nbd, &volume).expect("attached");
         for block in 0..BLOCKS {
-            match is_rotten(block) {
-                true => assert_eq!(read(&mut client, block), Err(Some(EIO)), "block {block}"),
-                false => assert_eq!(read(&mut client, block), Ok(pattern(1, block))),
+            if is_rotten(block) {
+                assert_eq!(read(&mut client, block), Err(Some(EIO)), "block {block}")
+            } else {
+                assert_eq!(read(&mut client, block), Ok(pattern(1, block)))
             }
         }
         let mut client = Client::open(server.nbd, &other).expect("attached");

@@ -223,7 +223,8 @@ fn a_btrfs_on_five_volumes_does_more_than_fio_asks_for() {
         let samples = found["live"]["configurations"][0]["runs"][0]["samples"].clone();
         let samples: Vec<u64> =
             samples.as_array().unwrap().iter().filter_map(Value::as_u64).collect();
-        let (before, after) = (&samples[1..19], &samples[22..]);
+        let before = &samples[1..19];
+        let after = &samples[22..];
         let rate = |part: &[u64]| part.iter().sum::<u64>() as f64 / part.len() as f64;
         println!("{} before the fall, {} after it", rate(before), rate(after));
         assert!(rate(before) <= 1_530.0, "more than five bursts");
@@ -339,7 +340,8 @@ fn desktop_programs_get_the_rate_of_their_volume_and_its_link() {
         // A transaction's log is written before the next one begins.
         assert!(has_no_database(&output) || (1.0..1_050.0).contains(&rate("pgbench")));
         // 33.75 MB a second are 257 requests of 128 KiB; a saved 50 ms' worth is 3 % of the 2 s.
-        let (read, written) = (rate("IOzone read"), rate("IOzone write"));
+        let read = rate("IOzone read");
+        let written = rate("IOzone write");
         assert!(read < 275.0 && written < 275.0, "more than the link carries");
         // A saved 50 ms' worth is 0.7 % of the 7 s.
         let server = rate("fio");

@@ -33,7 +33,8 @@ fn sample_shows_the_load_of_a_client() {
     let server = Server::start("--store faulty:memory,channels=4,read_us=200");
     let busy = server.attached("--type io2 --size 10 --iops 200");
     let idle = server.attached("--type gp2 --size 100");
-    let (mut rows, mut csv) = (vec![], String::new());
+    let mut rows = vec![];
+    let mut csv = String::new();
     let text = reading(&server, &busy, || {
         // A second in which this machine stood still has no I/O, and no rate.
         Deadline::after(PATIENCE).ask("a sample of a busy volume", || {

@@ -70,7 +70,9 @@ impl Nodes {
         endpoints: [&String; 3],
     ) -> Self {
         let start = |node: usize| {
-            let (store, etcd, name) = (ceph.store(), endpoints[node], NAMES[node]);
+            let store = ceph.store();
+            let etcd = endpoints[node];
+            let name = NAMES[node];
             Server::start(&format!("{store} --etcd {etcd} --node {name}"))
         };
         let nodes = Self { all: [A, B, C].map(start).into(), etcd, ceph, _folder: folder };

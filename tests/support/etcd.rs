@@ -59,7 +59,8 @@ impl Etcd {
     pub fn start_member(&mut self, member: usize) {
         let peer = |member: usize| format!("http://127.0.0.1:{}", self.ports[member][1]);
         let all = (0..self.ports.len()).map(|other| format!("m{other}={}", peer(other)));
-        let (url, peers) = (self.endpoint(member), peer(member));
+        let url = self.endpoint(member);
+        let peers = peer(member);
         let mut command = Command::new("etcd");
         command.arg("--data-dir").arg(self.folder.join(format!("m{member}")));
         command.args(["--name", &format!("m{member}")]);

@@ -127,7 +127,8 @@ impl Guest {
 
 /// Writes the guest's files in the form that the kernel takes; returns the path.
 fn file_system(folder: &Path, kernel: &Path) -> PathBuf {
-    let (root, archive) = (folder.join("guest"), folder.join("guest.cpio"));
+    let root = folder.join("guest");
+    let archive = folder.join("guest.cpio");
     for name in ["bin", "sbin", "proc", "sys", "dev", "mnt", "tmp"] {
         std::fs::create_dir_all(root.join(name)).expect("made");
     }

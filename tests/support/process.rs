@@ -68,7 +68,8 @@ pub fn start(command: &mut Command) -> Running {
     listen(child.stdout.take().unwrap(), sender.clone(), Event::Stdout);
     listen(child.stderr.take().unwrap(), sender, Event::Stderr);
     let pid = Pid::from_child(&child);
-    let (stdout, stderr) = (String::new(), String::new());
+    let stdout = String::new();
+    let stderr = String::new();
     Running { name, child, pid, events, streams_open: 2, stdout, stderr, reaped: None }
 }
 

@@ -258,7 +258,8 @@ impl Server {
 
     /// Returns the command line, for a thread that uses it while the server is killed.
     pub fn command_line(&self) -> CommandLine {
-        let (folder, data_dir) = (self.folder().to_owned(), self.data_dir.clone());
+        let folder = self.folder().to_owned();
+        let data_dir = self.data_dir.clone();
         CommandLine { folder, data_dir, endpoint: self.endpoint.clone() }
     }
 

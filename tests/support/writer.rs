@@ -109,7 +109,8 @@ impl Writer {
             errors: Vec::new(),
         };
         let state = Arc::new(Mutex::new(state));
-        let (of_thread, name) = (Arc::clone(&state), volume.to_owned());
+        let of_thread = Arc::clone(&state);
+        let name = volume.to_owned();
         let work = move || Work { state: of_thread, volume: name, region, client: None }.run();
         let thread = Some(std::thread::spawn(work));
         let writer = Self { volume: volume.to_owned(), region, state, thread };
@@ -174,7 +175,8 @@ impl Writer {
         let errors = self.errors();
         assert!(errors.is_empty(), "{} in region {}: {errors:?}", self.volume, self.region);
         let held = held(address, &self.volume, self.region);
-        let (acknowledged, sent) = (self.acknowledged(), self.sent());
+        let acknowledged = self.acknowledged();
+        let sent = self.sent();
         assert!((acknowledged..=sent).contains(&held), "{held} of {acknowledged} to {sent}");
     }
 }

@@ -59,7 +59,8 @@ fn fill(path: &Path, volumes: u64) {
     for batch in numbers.chunks(10_000) {
         let mut events = vec![];
         for &number in batch {
-            let (id, used) = (volume_id(number), now());
+            let id = volume_id(number);
+            let used = now();
             let spec = Rules::newest().resolve(&request(number)).unwrap();
             events.push(Event::Volume(Volume {
                 phase: Phase::Ready,
@@ -89,7 +90,9 @@ impl Rate {
 }
 
 fn measured(count: u64, plane: &Plane, command: impl Fn(u64) -> Command) -> Rate {
-    let (started, mut slowest, mut mutations) = (Instant::now(), Duration::ZERO, 0);
+    let started = Instant::now();
+    let mut slowest = Duration::ZERO;
+    let mut mutations = 0;
     while mutations < count && started.elapsed() < PHASE {
         let command = command(mutations);
         let began = Instant::now();
@@ -218,7 +221,8 @@ fn main() {
         for &volumes in &sizes {
             let folder = tempfile::tempdir_in(&parent).unwrap();
             for (what, rate) in run(folder.path(), volumes) {
-                let (per_second, slowest) = (rate.per_second(), rate.slowest.as_secs_f64() * 1e3);
+                let per_second = rate.per_second();
+                let slowest = rate.slowest.as_secs_f64() * 1e3;
                 println!(
                     "{journal:<8} {volumes:>8} {what:<7} {per_second:>10.0} {slowest:>9.2} ms"
                 );

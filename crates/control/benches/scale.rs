@@ -236,7 +236,8 @@ fn pages(client: &mut Client, action: &str, filter: &[(&str, &str)], max: &str) 
     let mut runs: Vec<Vec<Duration>> = Vec::new();
     let mut found = 0;
     for _ in 0..ROUNDS {
-        let (mut token, mut run) = (None::<String>, Vec::new());
+        let mut token = None::<String>;
+        let mut run = Vec::new();
         found = 0;
         loop {
             let page = [("MaxResults", max)];
@@ -274,11 +275,14 @@ fn changes(
     params: &(dyn Fn(u64) -> Vec<(String, String)> + Sync),
 ) -> Vec<String> {
     let next = AtomicU64::new(0);
-    let (began, ticks) = (Instant::now(), cpu_ticks(server.child.id()));
-    let (mut times, mut ids) = (Vec::new(), Vec::new());
+    let began = Instant::now();
+    let ticks = cpu_ticks(server.child.id());
+    let mut times = Vec::new();
+    let mut ids = Vec::new();
     std::thread::scope(|scope| {
         let work = || {
-            let (mut client, mut done) = (server.client(), Vec::new());
+            let mut client = server.client();
+            let mut done = Vec::new();
             loop {
                 let number = next.fetch_add(1, Ordering::Relaxed);
                 if number >= CHANGES {
@@ -378,12 +382,14 @@ fn main() {
         starts.push(server);
     }
     let server = starts.pop().unwrap();
-    let (id, count) = (server.child.id(), (volumes + snapshots) as f64);
+    let id = server.child.id();
+    let count = (volumes + snapshots) as f64;
     let resident = resident_bytes(id).saturating_sub(server.resident_before);
     println!("{volumes} volumes, {snapshots} snapshots");
     let busy = server.start_ticks as f64 / 100.0;
     println!("start     {:.2} s, {busy:.2} s of a processor", Times::of(times).part(500) / 1e3);
-    let (mib, each) = (resident as f64 / f64::from(1 << 20), resident as f64 / count);
+    let mib = resident as f64 / f64::from(1 << 20);
+    let each = resident as f64 / count;
     println!("memory    {mib:.0} MiB resident, {each:.0} bytes for each");
     list_all(&server);
     change_all(&server);

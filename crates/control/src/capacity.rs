@@ -111,7 +111,8 @@ mod tests {
     use evenkeel_core::qos::admission::Resource;
 
     fn logged(sold: u64, for_sale: u64) -> Logged {
-        let (source, resource) = (Source::Calibration, Resource::DeviceTime);
+        let source = Source::Calibration;
+        let resource = Resource::DeviceTime;
         let lines = vec![Line { source, row: Row::Present, resource, sold, for_sale }];
         Logged { calibration: Some("cal-1".into()), lines }
     }

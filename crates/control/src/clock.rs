@@ -93,7 +93,8 @@ mod tests {
         for text in ["", "12", "x.00 1", "1.2"] {
             assert_eq!(milliseconds(text), None, "{text}");
         }
-        let (first, second) = (moment().boot.unwrap(), moment().boot.unwrap());
+        let first = moment().boot.unwrap();
+        let second = moment().boot.unwrap();
         assert!(first.0 == second.0 && first.1 <= second.1);
     }
 }

@@ -41,14 +41,16 @@ impl From<&VolumeReport> for Counters {
 impl Counters {
     /// Returns the increase since `before`; `None` if a counter is lower.
     fn since(&self, before: &Self) -> Option<Self> {
-        let (now, then) = (&self.answered, &before.answered);
+        let now = &self.answered;
+        let then = &before.answered;
         let answered = Answered {
             reads: now.reads.checked_sub(then.reads)?,
             writes: now.writes.checked_sub(then.writes)?,
             read_ns: now.read_ns.checked_sub(then.read_ns)?,
             write_ns: now.write_ns.checked_sub(then.write_ns)?,
         };
-        let (now, then) = (&self.exceeded, &before.exceeded);
+        let now = &self.exceeded;
+        let then = &before.exceeded;
         let exceeded = Exceeded {
             operations_ns: now.operations_ns.checked_sub(then.operations_ns)?,
             bytes_ns: now.bytes_ns.checked_sub(then.bytes_ns)?,

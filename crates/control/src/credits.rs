@@ -96,7 +96,8 @@ pub fn unleased(pacing: &Pacing, balances: Balances) -> Balances {
 pub fn renewed(pacing: &Pacing, before: Balances, balances: Balances) -> Balances {
     let new = unleased(pacing, balances);
     let one = |limit: Option<Limit>, before: Option<u64>, new: Option<u64>| {
-        let (limit, new) = (limit?, new?);
+        let limit = limit?;
+        let new = new?;
         let lease = lease(limit, limit.credit?, pacing.tolerance.ns);
         // The last part of a balance may be spent entirely.
         let keeps = before.filter(|before| {

@@ -169,13 +169,15 @@ fn data(item: &Element) -> Option<Vec<u8>> {
 
 /// Returns the minutes of an item; `None` if it is another item.
 fn minutes(item: &Element) -> Option<store::Part> {
-    let (hour, id) = (number(item, "span")?, item.child_text("volumeId")?.parse().ok()?);
+    let hour = number(item, "span")?;
+    let id = item.child_text("volumeId")?.parse().ok()?;
     Some(store::Part { hour, id, block: store::block(data(item)?) })
 }
 
 /// Returns the recorded seconds of an item; `None` if it is another item.
 fn seconds(item: &Element) -> Option<copies::Part> {
-    let (day, id) = (number(item, "span")?, item.child_text("volumeId")?.parse().ok()?);
+    let day = number(item, "span")?;
+    let id = item.child_text("volumeId")?.parse().ok()?;
     Some(copies::Part { day, id, end_ms: number(item, "endTimeMs")?, bytes: data(item)? })
 }
 
@@ -300,9 +302,10 @@ impl Copies {
         let Some(complete) = self.complete.of(kind) else { return Ok(()) };
         let is_due = until.0 < *complete || until.0 - *complete >= COMPLETE_MS;
         *complete = until.0;
-        match is_due {
-            true => private::replace(&self.folder, FILE_NAME, &serde_json::to_vec(&self.complete)?),
-            false => Ok(()),
+        if is_due {
+            private::replace(&self.folder, FILE_NAME, &serde_json::to_vec(&self.complete)?)
+        } else {
+            Ok(())
         }
     }
 
@@ -393,7 +396,8 @@ mod tests {
     #[test]
     fn history_of_one_server_is_copied_to_another() {
         let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
-        let (mine, other) = (folders[0].path(), folders[1].path());
+        let mine = folders[0].path();
+        let other = folders[1].path();
         let (log, mut appender) = Log::open(mine, Bounds::default());
         let events: Vec<String> = (0..2_500).map(|n| format!("{{\"n\":{n}}}")).collect();
         events.chunks(100).for_each(|some| appender.append(some).unwrap());
@@ -413,7 +417,8 @@ mod tests {
         let (copied, mut appender) = Log::open(other, Bounds::default());
         assert_eq!(copied.last(), 2_500);
         let all = |log: &Log| (0..3).flat_map(|it| log.some_after(it * 1_000).unwrap()).collect();
-        let (mine, its): (Vec<Kept>, Vec<Kept>) = (all(&log), all(&copied));
+        let mine: Vec<Kept> = all(&log);
+        let its: Vec<Kept> = all(&copied);
         assert!(mine == its && mine.len() == 2_500);
         let positions = std::fs::read(other.join(webhook::FILE_NAME)).unwrap();
         assert_eq!(positions, br#"{"http://b/":17}"#, "of those that this server has");

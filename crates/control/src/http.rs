@@ -93,7 +93,10 @@ pub struct Timeouts {
 impl Default for Timeouts {
     fn default() -> Self {
         let seconds = Duration::from_secs;
-        let (head, body, close, stop) = (seconds(30), seconds(30), seconds(30), seconds(5));
+        let head = seconds(30);
+        let body = seconds(30);
+        let close = seconds(30);
+        let stop = seconds(5);
         Self { head, body, connection: seconds(600), close, send: seconds(60), stop }
     }
 }
@@ -183,7 +186,8 @@ pub async fn serve(
                 // slow.
                 for (part, running) in &mut parts {
                     if running.as_ref().is_none_or(tokio::task::JoinHandle::is_finished) {
-                        let (part, plane) = (*part, Arc::clone(api.plane()));
+                        let part = *part;
+                        let plane = Arc::clone(api.plane());
                         *running = Some(tokio::task::spawn_blocking(move || part(&plane)));
                     }
                 }
@@ -191,7 +195,8 @@ pub async fn serve(
             accepted = listener.accept() => match accepted {
                 Ok((stream, peer)) => {
                     let (slot, evicted) = slots.take(peer.ip()).await;
-                    let (router, stopping) = (router.clone(), stopping.clone());
+                    let router = router.clone();
+                    let stopping = stopping.clone();
                     let io = SlotStream::new(stream, slot, timeouts.send);
                     connections.spawn(connection(io, evicted, router, timeouts, stopping));
                     // Each connection runs once before the next one is accepted. So even in a
@@ -237,7 +242,8 @@ async fn serve_to_end(
     timeouts: Timeouts,
     mut stopping: watch::Receiver<bool>,
 ) {
-    let (slot, router) = (Arc::clone(io.slot()), TowerToHyperService::new(router));
+    let slot = Arc::clone(io.slot());
+    let router = TowerToHyperService::new(router);
     let local = Local(io.local_ip());
     let service = service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
         request.extensions_mut().insert(Arc::clone(&slot));
@@ -272,11 +278,13 @@ async fn serve_to_end(
 }
 
 fn router(api: Arc<Api>, body_timeout: Duration) -> Router {
-    let (reads, scraper) = (Arc::new(Semaphore::new(READS_MAX)), Arc::default());
+    let reads = Arc::new(Semaphore::new(READS_MAX));
+    let scraper = Arc::default();
     let blocks = Arc::new(Semaphore::new(direct::BLOCKS_MAX));
     let rate = api.plane().settings.api_rate.map(|rate| Rate::new(rate, clock::since_boot()));
     let hosts = Hosts::new(&api.plane().settings.api_hosts);
-    let (scrapes, strangers) = (Scrapes::default(), Strangers::default());
+    let scrapes = Scrapes::default();
+    let strangers = Strangers::default();
     let shared =
         Shared { api, body_timeout, reads, blocks, scraper, scrapes, strangers, rate, hosts };
     let shared = Arc::new(shared);
@@ -321,7 +329,8 @@ async fn check_host(
 
 /// Returns the answer where no API is: an error in EC2's form, which its clients can read.
 async fn nothing_here(status: StatusCode, request: Request) -> Response {
-    let (method, path) = (request.method(), request.uri().path());
+    let method = request.method();
+    let path = request.uri().path();
     let text = format!(
         "There is no API at {method} {path}. The EC2 API, CloudWatch and STS are at GET / and \
          POST /, the EBS direct APIs below /snapshots; docs/reference/api.md describes them."
@@ -504,11 +513,13 @@ async fn run_action(
     request_id: &str,
 ) -> Result<String, ApiError> {
     let name = prepared.action.name;
-    let permit = match prepared.action.mutates {
-        true => None,
-        false => Arc::clone(&shared.reads).acquire_owned().await.ok(),
+    let permit = if prepared.action.mutates {
+        None
+    } else {
+        Arc::clone(&shared.reads).acquire_owned().await.ok()
     };
-    let (api, id) = (Arc::clone(&shared.api), request_id.to_owned());
+    let api = Arc::clone(&shared.api);
+    let id = request_id.to_owned();
     // If the client disconnects from here on, the change is still made. The permit is released
     // after that.
     let run = tokio::task::spawn_blocking(move || {

@@ -154,9 +154,10 @@ impl KeyLocks {
         let waits = |queue: &mut Queue| !queue.is_closed && queue.awaited(guard.id).is_some();
         let waited = self.ended.wait_timeout_while(queue, at_most, waits);
         let (queue, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        let refused = match queue.is_closed {
-            true => Some(LockError::Closed),
-            false => queue.awaited(guard.id).cloned().map(LockError::Busy),
+        let refused = if queue.is_closed {
+            Some(LockError::Closed)
+        } else {
+            queue.awaited(guard.id).cloned().map(LockError::Busy)
         };
         // Before the guard, which locks the queue when it is dropped.
         drop(queue);
@@ -234,7 +235,8 @@ mod tests {
         let order = Mutex::new(Vec::new());
         std::thread::scope(|scope| {
             for number in 0..4 {
-                let (locks, order) = (&locks, &order);
+                let locks = &locks;
+                let order = &order;
                 scope.spawn(move || {
                     let _guard = locks.lock(vec![volume(1)]).unwrap();
                     order.lock().unwrap().push(number);
@@ -261,7 +263,8 @@ mod tests {
         let order = Mutex::new(Vec::new());
         std::thread::scope(|scope| {
             for number in 0..8_usize {
-                let (locks, order) = (&locks, &order);
+                let locks = &locks;
+                let order = &order;
                 scope.spawn(move || {
                     let keys = vec![volume(1), volume(2)];
                     let _guard = locks.lock_within(keys, Duration::from_secs(600)).unwrap();

@@ -172,7 +172,9 @@ pub fn run(
     ready: impl FnOnce(SocketAddr),
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), ControlError> {
-    let (fleet, journal, is_last) = (None, open_journal, || true);
+    let fleet = None;
+    let journal = open_journal;
+    let is_last = || true;
     let parts = Parts { agent, fleet, journal, attached_up, is_last };
     run_on(config, parts, ready, shutdown)
 }
@@ -200,7 +202,8 @@ pub fn run_leading(
 ) -> Result<(), ControlError> {
     let Leading { fleet, journal } = leading;
     let agent = Arc::clone(&fleet) as Arc<dyn Agent>;
-    let (journal, attached_up) = (|_: &Path| Ok(journal), || {});
+    let journal = |_: &Path| Ok(journal);
+    let attached_up = || {};
     let parts = Parts { agent, fleet: Some(fleet), journal, attached_up, is_last };
     run_on(config, parts, ready, shutdown)
 }
@@ -265,9 +268,10 @@ where
     drop(runtime);
     drop(sampling);
     drop(recorder);
-    let stopped = match is_last() {
-        true => plane.stop().map_err(ControlError::Stop).inspect(|()| info!("stopped cleanly")),
-        false => Ok(()),
+    let stopped = if is_last() {
+        plane.stop().map_err(ControlError::Stop).inspect(|()| info!("stopped cleanly"))
+    } else {
+        Ok(())
     };
     drop(events);
     served.map_err(ControlError::Runtime)?;

@@ -79,7 +79,8 @@ fn state(
     // The volume is guaranteed its reservation.
     let reserved = settings.rules.reserved(&volume.spec);
     let size = ByteCount::from_gib(volume.spec.size_gib);
-    let (id, is_encrypted) = (volume.id, volume.is_encrypted);
+    let id = volume.id;
+    let is_encrypted = volume.is_encrypted;
     VolumeState { id, size, pacing, balances, unleased, reserved, attachments, is_encrypted }
 }
 

@@ -210,7 +210,8 @@ mod tests {
 
     #[test]
     fn targets_are_read_as_they_are_written() {
-        let (volume, snapshot) = (VolumeId::from_bits(1), SnapshotId::from_bits(2));
+        let volume = VolumeId::from_bits(1);
+        let snapshot = SnapshotId::from_bits(2);
         for target in [Target::Store, Target::Volume(volume), Target::Snapshot(snapshot)] {
             assert_eq!(target.to_string().parse(), Ok(target));
         }

@@ -59,9 +59,11 @@ impl KnownSpace {
         let space = room.as_ref().map(|room| room.space);
         self.now = room;
         let Some(Space { total, free }) = space else { return };
-        let (level, before) = (level(total, free), self.logged);
+        let level = level(total, free);
+        let before = self.logged;
         self.logged = level;
-        let (total_bytes, free_bytes) = (total.0, free.0);
+        let total_bytes = total.0;
+        let free_bytes = free.0;
         match level {
             Level::Critical if before < level => error!(
                 total_bytes,

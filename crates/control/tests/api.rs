@@ -404,7 +404,8 @@ fn a_volume_is_attached_to_one_host_of_an_address() {
         let made = client.call("RegisterHost", &params).unwrap();
         text(made.child("instance").unwrap(), "instanceId").to_owned()
     };
-    let (same, own) = (register(&[]), register(&[("Address", "127.0.0.2")]));
+    let same = register(&[]);
+    let own = register(&[("Address", "127.0.0.2")]);
     let place =
         |instance| [("VolumeId", id.as_str()), ("InstanceId", instance), ("Device", "/dev/sdf")];
     client.call("AttachVolume", &place(&local)).unwrap();

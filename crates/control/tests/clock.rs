@@ -54,7 +54,8 @@ impl Fixture {
             planned(&plane, bits, VolumeType::Gp3, 100);
         }
         let [deleted, modified] = [DELETED, MODIFIED].map(VolumeId::from_bits);
-        let (description, tags) = (String::new(), Default::default());
+        let description = String::new();
+        let tags = Default::default();
         let make = Command::CreateSnapshot { id: locked(), volume: modified, description, tags };
         plane.execute(&make, false).unwrap();
         plane.tick();
@@ -94,7 +95,8 @@ impl Fixture {
 /// Returns the milliseconds left in the bin, of the lock, of the state `optimizing`, and of the
 /// restore from the archive.
 fn left_ms(plane: &Plane) -> [u64; 4] {
-    let (model, now) = (plane.model(), plane.now());
+    let model = plane.model();
+    let now = plane.now();
     let Phase::Binned { until, .. } = model.volumes[&VolumeId::from_bits(DELETED)].phase else {
         panic!("not in the bin: {:?}", model.volumes);
     };
@@ -227,7 +229,8 @@ fn client_token_creates_one_volume_when_the_clock_jumps() {
     assert!(plane.clock_step().is_some());
     assert_eq!(created_with_token(&plane, next), first);
     // A day later its time has ended.
-    let (later, model) = (plane.now().plus_ms(DAY_MS + 60_000), plane.model());
+    let later = plane.now().plus_ms(DAY_MS + 60_000);
+    let model = plane.model();
     assert!(model.known_token("once", plane.now()).is_some());
     assert_eq!(model.known_token("once", later), None);
 }

@@ -145,12 +145,15 @@ fn a_thousand_clients_lose_nothing() {
     let client = server.client();
     let ids: Vec<String> = (0..VOLUMES).map(|_| create(&client, &[])).collect();
     let acknowledged = ids.iter().map(|id| (id.clone(), AtomicU64::new(10))).collect();
-    let (calls, left) = (AtomicU64::new(1 << 32), Mutex::default());
+    let calls = AtomicU64::new(1 << 32);
+    let left = Mutex::default();
     let crowd = Arc::new(Crowd { client, calls, acknowledged, left });
     let all = MODIFIERS + READERS + CHURNERS;
     let start = Arc::new(Barrier::new(all));
     let spawn = |number: usize| {
-        let (crowd, start, ids) = (Arc::clone(&crowd), Arc::clone(&start), ids.clone());
+        let crowd = Arc::clone(&crowd);
+        let start = Arc::clone(&start);
+        let ids = ids.clone();
         let run = move || {
             start.wait();
             match number {

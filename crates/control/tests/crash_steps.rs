@@ -320,8 +320,10 @@ fn create(number: u8, snapshot: Option<u8>, source: Option<u8>, is_encrypted: bo
         spares: [snap(100 + number), snap(150 + number)],
     };
     let token = Some((format!("t{number}"), "f".to_owned()));
-    let (id, request) = (vol(number), request(VolumeType::Io2, 8));
-    let (zone, tags) = ("local-1a".to_owned(), Tags::new());
+    let id = vol(number);
+    let request = request(VolumeType::Io2, 8);
+    let zone = "local-1a".to_owned();
+    let tags = Tags::new();
     Ask::Order(Box::new(Order::CreateVolume { id, request, begins, zone, tags, token }))
 }
 
@@ -330,8 +332,9 @@ fn order(order: Order) -> Ask {
 }
 
 fn attach(volume: u8, instance: u8) -> Ask {
-    let (id, instance, device) =
-        (vol(volume), host(instance), format!("/dev/sd{}", letter(volume)));
+    let id = vol(volume);
+    let instance = host(instance);
+    let device = format!("/dev/sd{}", letter(volume));
     order(Order::AttachVolume { id, instance, device })
 }
 
@@ -340,30 +343,40 @@ fn letter(number: u8) -> char {
 }
 
 fn snapshot(number: u8, volume: u8) -> Ask {
-    let (description, tags) = (String::new(), Tags::new());
+    let description = String::new();
+    let tags = Tags::new();
     order(Order::CreateSnapshot { id: snap(number), volume: vol(volume), description, tags })
 }
 
 fn copy(number: u8, of: u8, is_encrypted: Option<bool>) -> Ask {
-    let (id, of, description, tags) = (snap(number), snap(of), String::new(), Tags::new());
+    let id = snap(number);
+    let of = snap(of);
+    let description = String::new();
+    let tags = Tags::new();
     order(Order::CopySnapshot { id, of, is_encrypted, description, tags })
 }
 
 fn start(number: u8) -> Ask {
     let filled = Filled { parent: None, timeout_min: 10, token: None };
-    let (description, tags) = (String::new(), Tags::new());
-    let (id, size_gib, is_encrypted) = (snap(number), 1, Some(false));
+    let description = String::new();
+    let tags = Tags::new();
+    let id = snap(number);
+    let size_gib = 1;
+    let is_encrypted = Some(false);
     order(Order::StartSnapshot { id, size_gib, filled, is_encrypted, description, tags })
 }
 
 fn lock(number: u8) -> Ask {
-    let (mode, created, cool_off_hours) = (LockMode::Governance, UnixMs(u64::MAX / 4), 0);
+    let mode = LockMode::Governance;
+    let created = UnixMs(u64::MAX / 4);
+    let cool_off_hours = 0;
     let lock = Lock { mode, created, cool_off_hours, days: 1, until: None };
     order(Order::LockSnapshot { id: snap(number), lock })
 }
 
 fn register(number: u8) -> Ask {
-    let (id, instance_type) = (host(number), "m5.large".to_owned());
+    let id = host(number);
+    let instance_type = "m5.large".to_owned();
     let address = HostAddress::Remote([10, 0, 0, number].into());
     order(Order::RegisterHost { id, zone: None, instance_type, address, tags: Tags::new() })
 }
@@ -375,7 +388,8 @@ fn set(first: u8, instance: u8, volumes: &[u8]) -> Ask {
         tags: Tags::new(),
     };
     let set = (first..).zip(volumes).map(new).collect();
-    let (instance, description) = (host(instance), String::new());
+    let instance = host(instance);
+    let description = String::new();
     order(Order::CreateSnapshots { instance, set, description })
 }
 
@@ -578,7 +592,9 @@ fn a_deletion_without_a_bin_is_made_whenever_the_server_ends() {
 /// Returns a request about an object that may exist.
 fn any(random: &mut Random) -> Ask {
     let mut number = |end| random.below(end) as u8;
-    let (a, b, c) = (number(6), number(6), number(6));
+    let a = number(6);
+    let b = number(6);
+    let c = number(6);
     let is = number(2) == 0;
     match number(20) {
         0 | 1 => create(a, None, None, is),
@@ -613,7 +629,8 @@ fn answered_changes_survive_many_ends_of_the_server() {
         furnish(&world);
         for _ in 0..ORDERS {
             let before = shape(&world.model());
-            let (ask, moments) = (any(&mut random), 1 + random.below(24) as u64);
+            let ask = any(&mut random);
+            let moments = 1 + random.below(24) as u64;
             world.moments.end_after(moments);
             let answer = ask.of(world.plane());
             let after = (answer.is_ok() && !world.moments.is_over()).then(|| shape(&world.model()));

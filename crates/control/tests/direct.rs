@@ -75,10 +75,7 @@ fn call_as(
         secret_access_key: &client.credentials.secret_access_key,
     };
     let unsigned = headers.contains(&("x-amz-content-sha256", "UNSIGNED-PAYLOAD"));
-    let hash = match unsigned {
-        true => "UNSIGNED-PAYLOAD".to_owned(),
-        false => sigv4::sha256_hex(body),
-    };
+    let hash = if unsigned { "UNSIGNED-PAYLOAD".to_owned() } else { sigv4::sha256_hex(body) };
     let scope = Scope { region: REGION, service };
     let signed = sigv4::sign_hashed(&request, &hash, keys, scope, unix_s());
     let mut text = format!("{method} {target} HTTP/1.1\r\nconnection: close\r\n");
@@ -185,7 +182,8 @@ fn a_snapshot_is_filled_listed_and_read() {
     assert!(new["StartTime"].as_f64().is_some_and(|time| time > 1.7e9), "{new}");
     let id = new["SnapshotId"].as_str().unwrap();
     assert_eq!(start(&client, &request).json()["SnapshotId"], id, "the token is known");
-    let (one, two) = (unit(1), unit(2));
+    let one = unit(1);
+    let two = unit(2);
     for (block, data) in [(7, &two), (7, &two), (3, &one)] {
         let answer = put(&client, id, block, data);
         assert_eq!(answer.status, 201, "{answer:?}");
@@ -272,7 +270,8 @@ fn pages_follow_each_other() {
         assert_eq!(put(&client, &id, block, &unit(1)).status, 201);
     }
     assert_eq!(complete(&client, &id, 2, None).status, 202);
-    let (mut all, mut target) = (vec![], format!("/snapshots/{id}/blocks?maxResults=100"));
+    let mut all = vec![];
+    let mut target = format!("/snapshots/{id}/blocks?maxResults=100");
     let mut pages = 0;
     loop {
         let list = get(&client, &target).json();
@@ -346,7 +345,8 @@ fn completion_with_a_wrong_count_or_checksum_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path());
     let client = server.client();
-    let (id, data) = (started(&client, "t"), unit(9));
+    let id = started(&client, "t");
+    let data = unit(9);
     assert_eq!(put(&client, &id, 0, &data).status, 201);
     assert_eq!(put(&client, &id, 1, &data).status, 201);
     let absent = "snap-00000000000000001";
@@ -452,9 +452,12 @@ fn snapshots_being_filled_are_limited_to_100() {
 fn filling_continues_after_a_restart_with_the_blocks_in_the_store() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path());
-    let (agent, client) = (std::sync::Arc::clone(&server.agent), server.client());
-    let (id, other) = (started(&client, "1"), started(&client, "2"));
-    let (one, two) = (unit(1), unit(2));
+    let agent = std::sync::Arc::clone(&server.agent);
+    let client = server.client();
+    let id = started(&client, "1");
+    let other = started(&client, "2");
+    let one = unit(1);
+    let two = unit(2);
     assert_eq!(put(&client, &id, 0, &one).status, 201);
     assert_eq!(put(&client, &other, 0, &one).status, 201);
     server.stop().unwrap();
@@ -477,7 +480,8 @@ fn filling_continues_after_a_restart_with_the_blocks_in_the_store() {
 fn filled_snapshot_missing_in_the_store_is_in_error() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path());
-    let (agent, client) = (std::sync::Arc::clone(&server.agent), server.client());
+    let agent = std::sync::Arc::clone(&server.agent);
+    let client = server.client();
     let id = started(&client, "1");
     server.stop().unwrap();
     agent.with(|state| state.snapshots.clear());
@@ -493,13 +497,16 @@ fn filled_snapshot_idle_for_too_long_is_in_error_and_frees_its_space() {
     let begin = |number: u128, timeout_min| {
         let id = SnapshotId::from_bits(number);
         let filled = Filled { parent: None, timeout_min, token: None };
-        let (size_gib, description, tags) = (1, String::new(), Tags::new());
+        let size_gib = 1;
+        let description = String::new();
+        let tags = Tags::new();
         let command =
             Change::StartSnapshot { id, size_gib, filled, is_encrypted: None, description, tags };
         plane.execute(&command, false).unwrap();
         id
     };
-    let (idle, busy) = (begin(1, 0), begin(2, 10));
+    let idle = begin(1, 0);
+    let busy = begin(2, 10);
     let state = |id| plane.model().snapshot(id).unwrap().state();
     // Its time of zero minutes ends in the next millisecond.
     (0..100_000).take_while(|_| state(idle) == "pending").for_each(|_| plane.tick());

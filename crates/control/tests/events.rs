@@ -147,7 +147,8 @@ fn event_pages_continue_where_the_last_one_ended() {
     let client = server.client();
     let ids: Vec<String> = (0..5).map(|_| support::create(&client, &[])).collect();
     wait_for(&client, &["createVolume", ids.last().unwrap()]);
-    let (mut after, mut all) = ("0".to_owned(), Vec::new());
+    let mut after = "0".to_owned();
+    let mut all = Vec::new();
     loop {
         let (events, reply) = page(&client, &[("AfterSequence", &after), ("MaxResults", "2")]);
         assert_eq!((text(&reply, "lastSequence"), text(&reply, "oldestSequence")), ("6", "1"));
@@ -174,7 +175,8 @@ fn webhooks_resume_after_a_restart_and_a_new_one_begins_then() {
         let config = ControlConfig { webhooks: webhooks(urls), ..support::config(folder.path()) };
         Server::start_with(config, Arc::default()).unwrap()
     };
-    let (first, second) = ("test://first", "test://second");
+    let first = "test://first";
+    let second = "test://second";
     receivers(|all| _ = all.refused.insert(first.into(), 2));
     let server = start(&[first]);
     support::create(&server.client(), &[]);

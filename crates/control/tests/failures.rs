@@ -31,7 +31,8 @@ struct World {
 impl World {
     /// Creates a control plane with a gp2 volume.
     fn new() -> Self {
-        let (folder, agent) = (tempfile::tempdir().unwrap(), Arc::new(FakeAgent::default()));
+        let folder = tempfile::tempdir().unwrap();
+        let agent = Arc::new(FakeAgent::default());
         let plane = plane(folder.path(), &agent);
         let id = gp2(&plane);
         Self { folder, agent, plane, id }
@@ -208,9 +209,11 @@ fn bytes_that_no_volume_has_take_space_until_they_are_adopted() {
         throughput_mibps: None,
         multi_attach: false,
     };
-    let (zone, tags) = (|| "local-1a".to_owned(), Tags::new);
+    let zone = || "local-1a".to_owned();
+    let tags = Tags::new;
     let create = |number, size_gib| {
-        let (id, request) = (VolumeId::from_bits(number), request(size_gib));
+        let id = VolumeId::from_bits(number);
+        let request = request(size_gib);
         let create = Change::CreateVolume {
             id,
             request,
@@ -225,7 +228,9 @@ fn bytes_that_no_volume_has_take_space_until_they_are_adopted() {
     let refused = create(10, 5).unwrap_err();
     assert!(matches!(refused, PlaneError::Refused(Refusal::Space(_))), "{refused}");
     create(11, 4).unwrap();
-    let (request, zone, tags) = (request(6), zone(), tags());
+    let request = request(6);
+    let zone = zone();
+    let tags = tags();
     let is_encrypted = false;
     let adopt = Change::AdoptVolume { id: lost, is_encrypted, request, zone, tags };
     world.plane.execute(&adopt, false).unwrap();
@@ -234,8 +239,10 @@ fn bytes_that_no_volume_has_take_space_until_they_are_adopted() {
 
 #[test]
 fn a_server_whose_journal_takes_no_changes_is_alive_and_not_ready() {
-    let (agent, journal) = (Arc::new(FakeAgent::default()), MemoryJournal::default());
-    let (kept, its) = (Box::new(journal.clone()), Arc::clone(&agent) as _);
+    let agent = Arc::new(FakeAgent::default());
+    let journal = MemoryJournal::default();
+    let kept = Box::new(journal.clone());
+    let its = Arc::clone(&agent) as _;
     let plane = Plane::start(kept, Settings::default(), its, || {}).unwrap();
     let id = gp2(&plane);
     assert_eq!((plane.check_alive(), plane.check_ready()), (Ok(()), Ok(())));

@@ -59,7 +59,8 @@ impl World {
         let folder = tempfile::tempdir().unwrap();
         let agent = Arc::new(FakeAgent::default());
         let mut random = Random::new(seed);
-        let (total, free) = (ByteCount(2_000 * GIB), ByteCount(1_000 * GIB));
+        let total = ByteCount(2_000 * GIB);
+        let free = ByteCount(1_000 * GIB);
         agent.with(|state| state.space = Some(Space { total, free }));
         let settings = Settings {
             key: random.one_in(2).then(|| StoreKey { id: "k".into() }),
@@ -77,7 +78,9 @@ impl World {
         let endpoints = vec![Endpoint::NbdTcp("127.0.0.1:10809".parse().unwrap())];
         let api = Api::new(Arc::new(plane), credentials.clone(), endpoints, None);
         let kept = (events, recorder);
-        let (ids, tokens, reached) = ([const { Vec::new() }; 3], vec![], BTreeSet::new());
+        let ids = [const { Vec::new() }; 3];
+        let tokens = vec![];
+        let reached = BTreeSet::new();
         Self { api, agent, credentials, random, ids, tokens, reached, _kept: kept, folder }
     }
 

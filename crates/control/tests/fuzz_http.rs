@@ -196,7 +196,9 @@ fn direct_request(random: &mut Random, known: &mut Known) -> Request {
     let block = encoded(random, block);
     let token = random.of(&known.tokens).cloned().unwrap_or_default();
     let token = encoded(random, token);
-    let (mut headers, mut query, mut body) = (Vec::new(), String::new(), Vec::new());
+    let mut headers = Vec::new();
+    let mut query = String::new();
+    let mut body = Vec::new();
     let (method, mut path) = match random.below(12) {
         0 => {
             known.started += 1;
@@ -307,7 +309,8 @@ fn check_direct(request: &Request, reply: &Reply, known: &mut Known) {
 fn the_direct_apis_answer_every_request_well() {
     let mut reached = (0, 0);
     seeds(CASES, |seed| {
-        let (mut random, mut known) = (Random::new(seed), Known::default());
+        let mut random = Random::new(seed);
+        let mut known = Known::default();
         let folder = tempfile::tempdir().unwrap();
         let server = Server::start(folder.path());
         let mut line = Line { client: server.client(), stream: None };
@@ -463,7 +466,9 @@ fn cloudwatch_answers_every_request_well_in_each_protocol() {
 fn in_form(form: usize, action: &str, value: &Value) -> Request {
     const TARGET: &str = "GraniteServiceVersion20100801";
     let header = |name: &str, value: String| (name.to_owned(), value);
-    let (mut path, mut headers, mut body) = ("/".to_owned(), Vec::new(), Vec::new());
+    let mut path = "/".to_owned();
+    let mut headers = Vec::new();
+    let mut body = Vec::new();
     match form {
         0 => {
             headers.push(header("x-amz-target", format!("{TARGET}.{action}")));
@@ -519,7 +524,8 @@ fn heads_that_are_none_are_survived() {
         let line = Line { client: server.client(), stream: None };
         for _ in 0..REQUESTS {
             let body = b"Action=DescribeVolumes&Version=2016-11-15".to_vec();
-            let (path, query) = ("/".to_owned(), String::new());
+            let path = "/".to_owned();
+            let query = String::new();
             let request = Request { method: "POST", path, query, headers: Vec::new(), body };
             let mut bytes = line.signed("ec2", &request);
             damage(&mut random, &mut bytes);

@@ -135,7 +135,8 @@ fn form(text: &str) -> Option<Form> {
 
 /// Returns the text without that of an element.
 fn hidden(text: &str, name: &str) -> String {
-    let (open, close) = (format!("<{name}>"), format!("</{name}>"));
+    let open = format!("<{name}>");
+    let close = format!("</{name}>");
     let mut parts = text.split(&open);
     let mut out = parts.next().unwrap_or_default().to_owned();
     for part in parts {
@@ -164,7 +165,8 @@ fn served(run: impl FnOnce(&mut Script, &FakeAgent)) -> Script {
     let agent = Arc::new(FakeAgent::default());
     agent.with(|state| {
         state.capacity = capacity();
-        let (total, free) = (ByteCount(4_000 * GIB), ByteCount(3_000 * GIB));
+        let total = ByteCount(4_000 * GIB);
+        let free = ByteCount(3_000 * GIB);
         state.space = Some(Space { total, free });
     });
     let settings = Settings {
@@ -365,7 +367,8 @@ fn snapshots(script: &mut Script, agent: &FakeAgent, volume: &str, host: &str) {
 
 /// Requests about tags and client hosts, and the deletion of everything.
 fn hosts(script: &mut Script, volume: &str, host: &str) {
-    let (of, instance) = (("VolumeId", volume), ("InstanceId", host));
+    let of = ("VolumeId", volume);
+    let instance = ("InstanceId", host);
     let tag = [("ResourceId.1", volume), ("Tag.1.Key", "k"), ("Tag.1.Value", "v")];
     script.ok("CreateTags", &tag);
     script.no("CreateTags", &tag[..1]);

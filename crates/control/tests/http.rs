@@ -233,7 +233,8 @@ fn replay_with_other_unsigned_parts_is_recognised() {
 fn no_restart_makes_a_signature_good_again() {
     let (folder, server, client) = started();
     let body = format!("{TAG}{}", create(&client, &[]));
-    let (now, agent) = (unix_s(), Arc::clone(&server.agent));
+    let now = unix_s();
+    let agent = Arc::clone(&server.agent);
     let early = [now, now - 100].map(|at| client.signed_headers(&body, at));
     assert_eq!(client.send("POST", "/", &early[0], body.as_bytes()).status, 200);
     server.stop().unwrap();
@@ -504,7 +505,8 @@ fn body_bytes(answer: &[u8]) -> Option<(usize, usize)> {
 /// Reads one complete answer and leaves the connection open; empty if the server has closed it.
 fn read_answer(stream: &mut TcpStream) -> String {
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-    let (mut said, mut bytes) = (Vec::new(), [0; 4_096]);
+    let mut said = Vec::new();
+    let mut bytes = [0; 4_096];
     let mut whole = None;
     loop {
         whole = whole.or_else(|| body_bytes(&said).map(|(end, length)| end + length));
@@ -636,7 +638,8 @@ fn a_reply_that_is_not_read_is_kept_for_its_client() {
     let client = server.client();
     // Some 15 MB in one reply: more than the kernel buffers for a client that does not read.
     const VOLUMES: usize = 200;
-    let (key, value) = ("\u{1f4be}".repeat(120), "\u{1f4be}".repeat(256));
+    let key = "\u{1f4be}".repeat(120);
+    let value = "\u{1f4be}".repeat(256);
     let mut tags = vec![("TagSpecification.1.ResourceType".to_owned(), "volume".to_owned())];
     for number in 1..=50 {
         let name = |part: &str| format!("TagSpecification.1.Tag.{number}.{part}");

@@ -214,7 +214,8 @@ fn a_stopped_host_takes_another_type_and_no_more_volumes_than_it_allows() {
     }
     let refused = attach(small.attachments_max).unwrap_err();
     assert_eq!(refused.code, "AttachmentLimitExceeded");
-    let (most, name) = (small.attachments_max, small.name);
+    let most = small.attachments_max;
+    let name = small.name;
     let told = format!("{most} volumes can be attached to an instance of type {name}");
     assert!(refused.message.contains(&told), "{}", refused.message);
     modify("InstanceType.Value", "m5.large").unwrap();
@@ -331,7 +332,8 @@ fn a_volume_goes_with_its_host_only_if_it_is_its_and_marked_then() {
         });
         (host.to_string(), text(its.unwrap(), "volumeId").to_owned())
     };
-    let ((one, kept), (other, gone)) = (run("/dev/sdf"), run("/dev/sdg"));
+    let (one, kept) = run("/dev/sdf");
+    let (other, gone) = run("/dev/sdg");
     let unmark = [
         ("InstanceId", one.as_str()),
         ("BlockDeviceMapping.1.DeviceName", "/dev/sdf"),

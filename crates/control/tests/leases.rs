@@ -34,7 +34,8 @@ proptest! {
         steps in proptest::collection::vec((0_u32..5, 0_u64..60_000), 1..40),
     ) {
         let folder = tempfile::tempdir().unwrap();
-        let (database, volume) = (folder.path().join("control.db"), VolumeId::from_bits(7));
+        let database = folder.path().join("control.db");
+        let volume = VolumeId::from_bits(7);
         let inner = FakeAgent::scripted(move |agent, command| {
             check(agent, &database, volume);
             let reply = agent.execute(command);
@@ -45,7 +46,8 @@ proptest! {
         gp2(&plane);
         let change = |change: &dyn Fn(u64, u64) -> u64| inner.with(|state| {
             let held = state.volumes.get_mut(&volume).unwrap();
-            let (balance, unleased) = (held.balances.operations.unwrap(), held.unleased.operations);
+            let balance = held.balances.operations.unwrap();
+            let unleased = held.unleased.operations;
             held.balances.operations = Some(change(balance, unleased.unwrap()));
         });
         for (step, amount) in steps {
@@ -64,8 +66,8 @@ proptest! {
         plane.tick();
         // At least 7/8 of a lease can be spent, so no more than necessary is held back.
         let held = inner.with(|state| state.volumes[&volume].clone());
-        let (balance, unleased) =
-            (held.balances.operations.unwrap(), held.unleased.operations.unwrap());
+        let balance = held.balances.operations.unwrap();
+        let unleased = held.unleased.operations.unwrap();
         prop_assert!(unleased <= balance.saturating_sub(24_150 / 8 * 7), "{held:?}");
     }
 }

@@ -21,7 +21,8 @@ fn create(plane: &Plane, bits: u128) -> VolumeId {
 
 fn snapshot(plane: &Plane, volume: VolumeId, bits: u128) -> SnapshotId {
     let id = SnapshotId::from_bits(bits);
-    let (description, tags) = (String::new(), Tags::new());
+    let description = String::new();
+    let tags = Tags::new();
     plane.execute(&Change::CreateSnapshot { id, volume, description, tags }, false).unwrap();
     id
 }
@@ -42,7 +43,8 @@ fn parts(ids: &[&dyn ToString]) -> Vec<(String, u64)> {
 
 #[test]
 fn scrub_reads_all_data_once_at_its_rate_and_reports_rot() {
-    let (folder, agent) = (tempfile::tempdir().unwrap(), Arc::new(FakeAgent::default()));
+    let folder = tempfile::tempdir().unwrap();
+    let agent = Arc::new(FakeAgent::default());
     let plane = serve(folder.path(), &agent);
     plane.scrub_on();
     assert_eq!((plane.scrub(), seen(&agent)), (None, vec![]), "nobody has asked for one");
@@ -84,7 +86,8 @@ fn scrub_reads_all_data_once_at_its_rate_and_reports_rot() {
 
 #[test]
 fn scrub_resumes_after_a_restart_and_skips_deleted_volumes() {
-    let (folder, agent) = (tempfile::tempdir().unwrap(), Arc::new(FakeAgent::default()));
+    let folder = tempfile::tempdir().unwrap();
+    let agent = Arc::new(FakeAgent::default());
     let plane = serve(folder.path(), &agent);
     let [a, b, c] = [1, 2, 3].map(|bits| create(&plane, bits));
     plane.start_scrub(30);
@@ -123,7 +126,8 @@ fn scrub_resumes_after_a_restart_and_skips_deleted_volumes() {
 
 #[test]
 fn a_file_that_is_none_is_no_reason_not_to_start() {
-    let (folder, agent) = (tempfile::tempdir().unwrap(), Arc::new(FakeAgent::default()));
+    let folder = tempfile::tempdir().unwrap();
+    let agent = Arc::new(FakeAgent::default());
     std::fs::write(folder.path().join("scrub.json"), "nonsense").unwrap();
     let plane = serve(folder.path(), &agent);
     assert_eq!(plane.scrub(), None);

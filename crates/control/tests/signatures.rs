@@ -117,7 +117,8 @@ fn botocore(seed: u64, count: u64) -> Option<Vec<Signed>> {
         return None;
     };
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/botocore_signer.py");
-    let (seed, count) = (seed.to_string(), count.to_string());
+    let seed = seed.to_string();
+    let count = count.to_string();
     let output = Command::new(python).args(["-B", script, &seed, &count]).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let lines = String::from_utf8(output.stdout).unwrap();

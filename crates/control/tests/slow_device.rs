@@ -22,7 +22,8 @@ fn create(id: VolumeId) -> Change {
         throughput_mibps: None,
         multi_attach: false,
     };
-    let (zone, tags) = ("local-1a".into(), Tags::new());
+    let zone = "local-1a".into();
+    let tags = Tags::new();
     Change::CreateVolume { id, request, begins: Begins::default(), zone, tags, token: None }
 }
 
@@ -30,8 +31,10 @@ fn create(id: VolumeId) -> Change {
 fn slow_creation_delays_no_other_change_and_no_lease_renewal() {
     let folder = tempfile::tempdir().unwrap();
     let slow = VolumeId::from_bits(8);
-    let ((begun, begins), (go, let_on)) = (channel(), channel());
-    let (begun, let_on) = (Mutex::new(begun), Mutex::new(let_on));
+    let (begun, begins) = channel();
+    let (go, let_on) = channel();
+    let begun = Mutex::new(begun);
+    let let_on = Mutex::new(let_on);
     // Creates the slow volume's bytes only after the test has allowed it.
     let agent = FakeAgent::scripted(move |agent, command| {
         if matches!(&command, Command::Create(state) if state.id == slow) {

@@ -246,7 +246,8 @@ fn a_volume_of_a_snapshot_is_as_large_unless_more_is_asked_and_its_token_lasts()
 fn filters_owners_tags_and_pages() {
     let fixture = fixture();
     let client = &fixture.client;
-    let (of, other) = (volume(client), volume(client));
+    let of = volume(client);
+    let other = volume(client);
     let mut ids: Vec<String> = (0..6).map(|_| fixture.snapshot(&of)).collect();
     ids.push(fixture.snapshot(&other));
     let tag = [("ResourceId.1", ids[0].as_str()), ("Tag.1.Key", "env"), ("Tag.1.Value", "test")];
@@ -291,7 +292,8 @@ fn filters_owners_tags_and_pages() {
 fn errors_have_ec2_s_codes_and_texts() {
     let fixture = fixture();
     let client = &fixture.client;
-    let (of, absent) = (volume(client), "snap-00000000000000bad");
+    let of = volume(client);
+    let absent = "snap-00000000000000bad";
     let call = |action: &str, params: &[(&str, &str)]| client.call(action, params).unwrap_err();
     let missing = "The snapshot 'snap-00000000000000bad' does not exist.";
     let not_found = refused(400, "InvalidSnapshot.NotFound", missing);
@@ -366,7 +368,8 @@ fn a_snapshot_is_refused_if_not_all_that_is_sold_could_be_written_then() {
     let fixture = fixture();
     let of = volume(&fixture.client);
     fixture.agent().with(|state| {
-        let (total, free) = (ByteCount(20 * GIB), ByteCount(14 * GIB));
+        let total = ByteCount(20 * GIB);
+        let free = ByteCount(14 * GIB);
         state.space = Some(Space { total, free });
         state.snapshots_pend = true;
         state.filled = [(of.parse().unwrap(), ByteCount(6 * GIB))].into();
@@ -441,7 +444,8 @@ fn lost_answer_is_looked_up_and_failed_snapshot_is_gone() {
 fn restart_finds_lost_and_unowned_snapshots() {
     let fixture = fixture();
     let of = volume(&fixture.client);
-    let (id, kept) = (fixture.snapshot(&of), fixture.snapshot(&of));
+    let id = fixture.snapshot(&of);
+    let kept = fixture.snapshot(&of);
     fixture.become_so(&["completed", "completed"]);
     let lost: SnapshotId = id.parse().unwrap();
     let unknown = SnapshotId::from_bits(0xabc);

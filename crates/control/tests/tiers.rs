@@ -110,7 +110,8 @@ fn a_restored_snapshot_can_be_used_for_its_days_or_for_good() {
     let by_id = ("SnapshotId", id.as_str());
     let restore =
         |more: &[(&str, &str)]| client.call("RestoreSnapshotTier", &[&[by_id], more].concat());
-    let (days, good) = (("TemporaryRestoreDays", "3"), ("PermanentRestore", "true"));
+    let days = ("TemporaryRestoreDays", "3");
+    let good = ("PermanentRestore", "true");
     assert_eq!(restore(&[good]).unwrap_err().code, "IncorrectState");
     client.call("ModifySnapshotTier", &[by_id]).unwrap();
     for (wrong, code) in [
@@ -231,8 +232,10 @@ fn a_temporary_restore_ends_by_the_servers_time_and_over_a_restart() {
     };
     let plane = start();
     planned(&plane, 1, VolumeType::Gp3, 10);
-    let (id, volume) = (SnapshotId::from_bits(3), VolumeId::from_bits(1));
-    let (description, tags) = (String::new(), Default::default());
+    let id = SnapshotId::from_bits(3);
+    let volume = VolumeId::from_bits(1);
+    let description = String::new();
+    let tags = Default::default();
     plane.execute(&Command::CreateSnapshot { id, volume, description, tags }, false).unwrap();
     plane.tick();
     plane.execute(&Command::ArchiveSnapshot { id }, false).unwrap();

@@ -80,7 +80,8 @@ fn a_volume_is_attached_to_instances_of_its_zone_only() {
     let server = start(folder.path(), &["local-1a", "local-1b"], &Arc::default());
     let client = &server.client();
     let by_id = ("AvailabilityZoneId", "local1-az2");
-    let (in_a, in_b) = (created(client, A), created(client, by_id));
+    let in_a = created(client, A);
+    let in_b = created(client, by_id);
     assert_eq!(zone_of(&shown(client, &in_a)), ("local-1a", Some("local1-az1")));
     assert_eq!(zone_of(&shown(client, &in_b)), ("local-1b", Some("local1-az2")));
     let local = support::local_instance(client);

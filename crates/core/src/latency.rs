@@ -349,7 +349,8 @@ mod tests {
 
     #[test]
     fn latency_since_a_copy_has_only_the_later_requests() {
-        let (mut all, mut later) = (Latency::default(), Latency::default());
+        let mut all = Latency::default();
+        let mut later = Latency::default();
         let record = |latency: &mut Latency, us| {
             latency.total.record(Duration::from_us(us));
             latency.spend(Stage::Device, Duration::from_us(us));

@@ -57,7 +57,8 @@ mod tests {
     #[test]
     fn a_flood_is_a_few_lines_a_window_and_every_other_is_counted_once() {
         let mut limit = LogLimit::default();
-        let (mut written, mut reported) = (0_u64, 0);
+        let mut written = 0_u64;
+        let mut reported = 0;
         // A line each millisecond for a minute.
         for ms in 0..60_000 {
             if let Some(left_out) = limit.line(Instant::ZERO + Duration::from_ms(ms)) {

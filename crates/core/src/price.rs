@@ -241,7 +241,8 @@ impl PriceList {
 /// Returns the price of `units`, each at the price of its tier; `None` if the tiers end below.
 /// Without tiers, units are not sold and cost nothing.
 fn tiered(tiers: &[Tier], units: u32) -> Option<u64> {
-    let (mut from, mut sum) = (0, 0_u64);
+    let mut from = 0;
+    let mut sum = 0_u64;
     for tier in tiers {
         let within = units.min(tier.up_to).saturating_sub(from);
         sum = sum.saturating_add(tier.price.saturating_mul(within.into()));
@@ -430,7 +431,8 @@ mod tests {
         assert_eq!(early.unwrap_err().oldest, Some("2026-10-15".parse().unwrap()));
         assert_eq!(REGIONS.len(), 35);
         for region in REGIONS.iter().map(PriceList::region) {
-            let (list, gp3) = (list(region).unwrap(), &spec(VolumeType::Gp3, 8, None, None));
+            let list = list(region).unwrap();
+            let gp3 = &spec(VolumeType::Gp3, 8, None, None);
             assert_eq!((list.region(), list.currency()), (region, "USD"));
             assert!(list.monthly_micro_usd(gp3).is_some(), "{region}");
         }

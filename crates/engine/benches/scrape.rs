@@ -31,7 +31,8 @@ fn main() {
     let clock = Clock::new();
     let stop = Arc::new(AtomicBool::new(false));
     let reader = {
-        let (mut client, stop) = (served.connect(VolumeId::from_bits(1)), Arc::clone(&stop));
+        let mut client = served.connect(VolumeId::from_bits(1));
+        let stop = Arc::clone(&stop);
         std::thread::spawn(move || read(&mut client, clock, &stop))
     };
     let mut asked = Vec::new();

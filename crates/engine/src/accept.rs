@@ -78,7 +78,8 @@ impl Entrance {
         }
         let (inside, outside) = UnixStream::pair()?;
         let kept = Kept::default();
-        let (held, desk) = (Arc::downgrade(&kept.alive), Arc::clone(&kept.desk));
+        let held = Arc::downgrade(&kept.alive);
+        let desk = Arc::clone(&kept.desk);
         let core = self.next.fetch_add(1, Ordering::Relaxed) % self.inboxes.len() as u16;
         let shared = (&*self.inboxes, &*self.directory);
         let ticket = hand_over_kept(shared, inside.into(), (peer, core), Some(kept))
@@ -104,8 +105,11 @@ mod tests {
 
     #[test]
     fn the_entrance_is_open_as_long_as_the_doors_are() {
-        let (tcp, unix, pool) = (Vec::new(), None, Arc::new(MemoryPool::new()));
-        let (io, unix_access) = (IoMode::Pread, UnixAccess::default());
+        let tcp = Vec::new();
+        let unix = None;
+        let pool = Arc::new(MemoryPool::new());
+        let io = IoMode::Pread;
+        let unix_access = UnixAccess::default();
         let priority = Priority::None;
         let config = EngineConfig { cores: 2, io, priority, tcp, unix, unix_access, pool };
         let engine = Engine::start_closed(config).unwrap();

@@ -202,10 +202,13 @@ impl EngineAgent {
         let id = state.id;
         match at_rest {
             AtRest::Complete => {}
-            AtRest::New => match state.is_encrypted {
-                true => self.pool.create_encrypted(id, state.size).map_err(failed)?,
-                false => self.pool.create(id, state.size).map_err(failed)?,
-            },
+            AtRest::New => {
+                if state.is_encrypted {
+                    self.pool.create_encrypted(id, state.size).map_err(failed)?
+                } else {
+                    self.pool.create(id, state.size).map_err(failed)?
+                }
+            }
             AtRest::From(snapshot) => self.create_from(id, state.size, snapshot)?,
             AtRest::Growing(from) => self.pool.resize(id, from, state.size).map_err(failed)?,
         }
@@ -292,7 +295,8 @@ impl EngineAgent {
         state: VolumeState,
         held: Held,
     ) -> Result<(), Failed> {
-        let (id, attachments) = (state.id, state.attachments.clone());
+        let id = state.id;
+        let attachments = state.attachments.clone();
         let told = self.tell(home, state, held);
         if told.is_ok() {
             self.directory.insert(id, Entry { home, geometry, attachments });
@@ -491,7 +495,8 @@ impl EngineAgent {
     }
 
     fn tell(&self, home: u16, state: VolumeState, held: Held) -> Result<(), Failed> {
-        let (id, state) = (state.id, Box::new(state));
+        let id = state.id;
+        let state = Box::new(state);
         let answer = self.post(home, |ack| match held {
             Held::Already => Message::Apply(state, None, ack),
             Held::Opened(store) => Message::Apply(state, Some(store), ack),
@@ -804,13 +809,16 @@ mod tests {
     #[test]
     fn silent_home_gets_one_command_until_it_answers() {
         let inboxes: Arc<[Inbox]> = [Inbox::new().unwrap()].into();
-        let (pool, directory) = (Arc::new(MemoryPool::new()), Arc::new(Directory::default()));
-        let (shared_device, messages) = (Arc::new(SharedDevice::new(1)), Arc::clone(&inboxes));
+        let pool = Arc::new(MemoryPool::new());
+        let directory = Arc::new(Directory::default());
+        let shared_device = Arc::new(SharedDevice::new(1));
+        let messages = Arc::clone(&inboxes);
         let shared = (shared_device, Arc::default());
         let mut agent =
             EngineAgent::new(pool, inboxes, Arc::clone(&directory), shared, Clock::new());
         agent.answer_max = Duration::from_millis(1);
-        let (id, size) = (VolumeId::from_bits(1), ByteCount(1 << 20));
+        let id = VolumeId::from_bits(1);
+        let size = ByteCount(1 << 20);
         let geometry = Geometry { size, block_bytes_min: 512, block_bytes_preferred: 4_096 };
         directory.insert(id, Entry { home: 0, geometry, attachments: Vec::new() });
         let detached = VolumeState {

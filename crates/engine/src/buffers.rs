@@ -151,7 +151,8 @@ impl BufferPool {
     /// The limit that the request would exceed.
     pub fn room_for(&self, bytes: u32, held: Held) -> Result<(), Lacking> {
         let quantum = QUANTUM_BYTES_MAX as usize;
-        let (whole, rest) = (bytes as usize / quantum, bytes as usize % quantum);
+        let whole = bytes as usize / quantum;
+        let rest = bytes as usize % quantum;
         let last = if rest > 0 { CLASS_BYTES[class_of(rest)] } else { 0 };
         // A volume may hold as much as it leaves free.
         let taken = self.in_use + held.by_volume + whole * quantum + last;

@@ -174,7 +174,8 @@ mod tests {
     #[test]
     fn a_volume_is_seen_only_by_the_hosts_it_is_attached_to() {
         let directory = Directory::default();
-        let (id, elsewhere) = (VolumeId::from_bits(7), HostAddress::Remote([10, 0, 0, 1].into()));
+        let id = VolumeId::from_bits(7);
+        let elsewhere = HostAddress::Remote([10, 0, 0, 1].into());
         directory.insert(id, entry(0, &[HostAddress::Local]));
         let name = id.to_string();
         assert!(directory.find(id, elsewhere).is_none());

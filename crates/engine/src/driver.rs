@@ -211,7 +211,8 @@ pub(crate) mod conformance {
 
     fn bytes_come_and_go<D: Driver>(mut driver: D) {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
-        let (mut first, mut second) = ([0u8; 3], [0u8; 13]);
+        let mut first = [0u8; 3];
+        let mut second = [0u8; 13];
         theirs.write_all(b"hello").unwrap();
         let mut parts = [part(&mut first), part(&mut second)];
         let mut header = message(&mut parts);
@@ -377,7 +378,8 @@ pub(crate) mod conformance {
         for token in 0..count {
             let mut buffer = Buffer::new(8);
             buffer.bytes_mut()[..8].copy_from_slice(&token.to_le_bytes());
-            let (fd, action) = (file.as_raw_fd(), DiskAction::Write);
+            let fd = file.as_raw_fd();
+            let action = DiskAction::Write;
             let offset = token * 8;
             let buffer = Some(buffer);
             let op = DiskOp { token, fd, action, offset, length: 8, buffer, buffer_offset: 0 };
@@ -402,8 +404,10 @@ pub(crate) mod conformance {
                 timer.set(start + Duration::from_secs(3_600));
                 driver.disk(4).submit(DiskOp::readable(token as u64, timer.fd()));
             }
-            let (fd, action) = (file.as_raw_fd(), DiskAction::Sync);
-            let (token, buffer) = (round, None);
+            let fd = file.as_raw_fd();
+            let action = DiskAction::Sync;
+            let token = round;
+            let buffer = None;
             let op = DiskOp { token, fd, action, offset: 0, length: 0, buffer, buffer_offset: 0 };
             driver.disk(3).submit(op);
             let Event::Disk(3, done) = next(&mut driver) else { panic!("a timer goes off") };

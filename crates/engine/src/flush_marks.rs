@@ -127,10 +127,8 @@ impl FlushMarks {
     /// Makes the changes, one after the other, until [`Writer`] is dropped.
     fn work(&self, pool: &dyn Pool) {
         while let Some((id, has_failed)) = self.next() {
-            let changed = match has_failed {
-                true => pool.note_failed_flush(id),
-                false => pool.forget_failed_flush(id),
-            };
+            let changed =
+                if has_failed { pool.note_failed_flush(id) } else { pool.forget_failed_flush(id) };
             match changed {
                 Ok(()) => {}
                 Err(error) if has_failed => error!(

@@ -210,7 +210,8 @@ impl Engine {
         let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
         let bounds = Bounds::new(inboxes.len() as u16, files);
         let directory = Arc::new(Directory::new(bounds));
-        let (pool, agent_directory) = (config.pool, Arc::clone(&directory));
+        let pool = config.pool;
+        let agent_directory = Arc::clone(&directory);
         let flush_marks = Arc::new(FlushMarks::default());
         let shared_device = Arc::new(SharedDevice::new(inboxes.len() as u16));
         let clock = Clock::new();
@@ -242,7 +243,8 @@ impl Engine {
             let shared = (&directory, &shared_device, &flush_marks);
             engine.start_reactor(core, kind, shared, clock)?;
         }
-        let (begin, stop) = (engine.begin_listening.clone(), engine.stop_listening.clone());
+        let begin = engine.begin_listening.clone();
+        let stop = engine.stop_listening.clone();
         let thread = std::thread::Builder::new().name("listener".to_owned());
         let watch = engine.fate.watch("listener".to_owned());
         let reception = Reception { inboxes, directory, clock };

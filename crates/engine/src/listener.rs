@@ -118,7 +118,8 @@ impl Listeners {
     pub(crate) fn run(self, reception: &Reception, begin: &Waker, stop: &Waker) -> bool {
         let wait = [begin, stop].map(|waker| PollFd::new(waker, PollFlags::IN));
         while let Err(Errno::INTR) = poll(&mut { wait.clone() }, None) {}
-        let (mut next, mut notices) = (0, Notices::default());
+        let mut next = 0;
+        let mut notices = Notices::default();
         loop {
             let mut fds: Vec<PollFd<'_>> = self
                 .listeners
@@ -329,9 +330,11 @@ mod tests {
     fn unknown_host_is_refused_and_one_with_a_volume_is_accepted() {
         let inboxes: Arc<[Inbox]> = [Inbox::new().unwrap(), Inbox::new().unwrap()].into();
         let directory = Arc::new(Directory::default());
-        let (shown, clock) = (Arc::clone(&directory), Clock::new());
+        let shown = Arc::clone(&directory);
+        let clock = Clock::new();
         let reception = Reception { inboxes: Arc::clone(&inboxes), directory, clock };
-        let (mut next, mut notices) = (0, Notices::default());
+        let mut next = 0;
+        let mut notices = Notices::default();
         let host = HostAddress::Remote([10, 0, 0, 1].into());
         let mut come = |peer| {
             let (visitor, mut theirs) = visitor(peer);

@@ -123,7 +123,8 @@ impl Output {
     /// Fills `iovecs` with the memory to send next.
     pub fn gather(&self, iovecs: &mut Vec<libc::iovec>) {
         iovecs.clear();
-        let (mut skip, mut bytes) = (self.sent, 0);
+        let mut skip = self.sent;
+        let mut bytes = 0;
         for part in self.parts.iter().take(PARTS_MAX) {
             let (memory, length) = match part {
                 Part::Head(start, end) => (self.arena[*start..].as_ptr().cast_mut(), end - start),

@@ -93,7 +93,8 @@ mod tests {
 
     #[test]
     fn log_limit_of_one_kind_of_line_does_not_silence_another() {
-        let (mut notices, now) = (Notices::default(), Instant::ZERO);
+        let mut notices = Notices::default();
+        let now = Instant::ZERO;
         let mut count = |notice| {
             let mut written = 0;
             (0..100).for_each(|_| notices.tell(now, notice, |_| written += 1));

@@ -191,7 +191,8 @@ impl Driver for Ring {
                 break completion;
             }
         };
-        let (data, code) = (completion.user_data(), completion.result());
+        let data = completion.user_data();
+        let code = completion.result();
         let result = u32::try_from(code).map_err(|_| Errno::from_raw_os_error(code.wrapping_neg()));
         let index = (data & u64::from(u32::MAX)) as u32;
         Some(match data >> 32 {

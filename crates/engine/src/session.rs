@@ -375,7 +375,9 @@ mod tests {
     fn session() -> Session {
         let (ours, _theirs) = UnixStream::pair().unwrap();
         let (slot, _) = Arc::new(Slots::default()).greet(HostAddress::Local, 0).unwrap();
-        let (fd, peer, protocol) = (ours.into(), HostAddress::Local, Protocol::nbd());
+        let fd = ours.into();
+        let peer = HostAddress::Local;
+        let protocol = Protocol::nbd();
         let connection = Connection { fd, peer, slot, protocol, leftover: Vec::new() };
         Session::new(connection, Instant::from_ns(0))
     }

@@ -233,7 +233,8 @@ impl SharedDevice {
 
     /// Returns a core's part of `capacity_ns`, in thousandths.
     fn part(&self, core: u16, now: Instant, capacity_ns: u64) -> u32 {
-        let (mut wanting, mut sum) = (0u128, 0u128);
+        let mut wanting = 0u128;
+        let mut sum = 0u128;
         let mut own = 0u128;
         for (number, line) in self.cores.iter().enumerate() {
             let is_own = number == usize::from(core);

@@ -106,7 +106,8 @@ impl Threads {
             pending.watched = false;
             self.ready.push_back(Event::HungUp(connection, Ok(how)));
         }
-        let (fd, interest) = (pending.fd, pending.interest());
+        let fd = pending.fd;
+        let interest = pending.interest();
         if interest != EventFlags::ONESHOT
             && let Err(errno) = self.tell_of(fd, u64::from(connection), interest)
         {
@@ -118,7 +119,8 @@ impl Threads {
     /// descriptor, which may belong to another core soon.
     fn wait_for_the_rest(&mut self, connection: u32) {
         let pending = &self.pending[connection as usize];
-        let (fd, interest) = (pending.fd, pending.interest());
+        let fd = pending.fd;
+        let interest = pending.interest();
         if interest == EventFlags::ONESHOT {
             // It fails only if epoll does not know the descriptor.
             let _ = epoll::delete(&self.epoll, borrow(fd));
@@ -128,7 +130,8 @@ impl Threads {
     }
 
     fn tell_of(&self, fd: RawFd, data: u64, interest: EventFlags) -> Result<(), Errno> {
-        let (fd, data) = (borrow(fd), EventData::new_u64(data));
+        let fd = borrow(fd);
+        let data = EventData::new_u64(data);
         // The kernel forgets a descriptor when it is closed, so a new one has to be added.
         match epoll::modify(&self.epoll, fd, data, interest) {
             Err(Errno::NOENT) => epoll::add(&self.epoll, fd, data, interest),

@@ -240,8 +240,8 @@ impl Transport {
     pub fn copy_payload(&mut self, buffers: &mut [Option<Buffer>]) -> bool {
         let Some(payload) = self.payload.as_mut() else { return false };
         while payload.received < payload.total && self.start < self.end {
-            let (quantum, from) =
-                (payload.received / QUANTUM_BYTES_MAX, payload.received % QUANTUM_BYTES_MAX);
+            let quantum = payload.received / QUANTUM_BYTES_MAX;
+            let from = payload.received % QUANTUM_BYTES_MAX;
             let room = (QUANTUM_BYTES_MAX - from).min(payload.total - payload.received) as usize;
             let count = room.min(self.end - self.start);
             if let Some(buffer) = buffers[quantum as usize].as_mut() {
@@ -270,7 +270,8 @@ impl Transport {
         if let Some(payload) = &self.payload {
             let mut at = payload.received;
             while at < payload.total {
-                let (quantum, from) = (at / QUANTUM_BYTES_MAX, at % QUANTUM_BYTES_MAX);
+                let quantum = at / QUANTUM_BYTES_MAX;
+                let from = at % QUANTUM_BYTES_MAX;
                 let count = (QUANTUM_BYTES_MAX - from).min(payload.total - at);
                 let Some(Some(buffer)) = buffers.get_mut(quantum as usize) else { return None };
                 let room = &mut buffer.bytes_mut()[from as usize..][..count as usize];

@@ -34,7 +34,8 @@ impl Workers {
     /// If the process has too many open files or threads.
     pub fn start(count: u32) -> io::Result<Self> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let (jobs, done) = (Mutex::default(), Mutex::default());
+        let jobs = Mutex::default();
+        let done = Mutex::default();
         let shared = Arc::new(Shared { jobs, more: Condvar::new(), done, bell });
         let mut workers = Self { shared, threads: Vec::new() };
         for _ in 0..count {

@@ -34,8 +34,8 @@ fn write(client: &mut Nbd, block: u64, value: u8) {
 /// those blocks.
 fn rot(folder: &Path, value: u8) -> usize {
     let path = folder.join("pool");
-    let (bytes, file) =
-        (std::fs::read(&path).unwrap(), File::options().write(true).open(path).unwrap());
+    let bytes = std::fs::read(&path).unwrap();
+    let file = File::options().write(true).open(path).unwrap();
     let blocks = bytes.chunks(BLOCK as usize).enumerate();
     let found = blocks.filter(|(_, block)| block.iter().all(|byte| *byte == value));
     found
@@ -46,7 +46,9 @@ fn rot(folder: &Path, value: u8) -> usize {
 /// Verifies all of a volume or a snapshot. Returns the bytes that were read, and the damaged
 /// places.
 fn verify(served: &Served, part: impl Fn(u64) -> Command) -> (u64, Vec<u64>) {
-    let (mut bytes, mut rotten, mut at) = (0, Vec::new(), 0);
+    let mut bytes = 0;
+    let mut rotten = Vec::new();
+    let mut at = 0;
     for _ in 0..1_000 {
         let Reply::Verified(mut found) = served.call(part(at)) else {
             panic!("{at} cannot be verified");
@@ -117,7 +119,9 @@ fn verification_runs_beside_clients_and_their_commands() {
         (0..2_000).for_each(|block| write(&mut client, block, id.bits() as u8));
     }
     let cost = OperationCost { base: Duration::from_ns(20_000), byte_ps: 250 };
-    let (read, write_cost, window) = (cost, cost, Window::Slots(8));
+    let read = cost;
+    let write_cost = cost;
+    let window = Window::Slots(8);
     let model = DeviceModel { channels: 4, read, write: write_cost, window };
     assert_eq!(served.call(Command::Calibrated(model)), Reply::Done);
     let limit = ByteCount(1 << 30);
@@ -126,7 +130,8 @@ fn verification_runs_beside_clients_and_their_commands() {
     std::thread::scope(|scope| {
         for id in volumes {
             scope.spawn({
-                let (served, ends) = (&served, &ends);
+                let served = &served;
+                let ends = &ends;
                 move || {
                     let mut client = served.connect(id);
                     for round in 0.. {
@@ -165,10 +170,12 @@ fn the_store_is_looked_at_beside_clients() {
     let served = Served::new(IoMode::Auto, Arc::new(local_pool(folder.path())));
     let volumes = [1, 2].map(VolumeId::from_bits);
     volumes.iter().for_each(|id| served.apply(unlimited(*id, 64 << 20)));
-    let (ends, mut found) = (AtomicBool::new(false), Vec::new());
+    let ends = AtomicBool::new(false);
+    let mut found = Vec::new();
     std::thread::scope(|scope| {
         for id in volumes {
-            let (served, ends) = (&served, &ends);
+            let served = &served;
+            let ends = &ends;
             scope.spawn(move || {
                 let mut client = served.connect(id);
                 for round in 0.. {

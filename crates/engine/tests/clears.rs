@@ -87,7 +87,8 @@ impl ForwardingPool for SeenPool {
     }
 
     fn open(&self, id: VolumeId, size: ByteCount) -> Result<Box<dyn Store>, StoreError> {
-        let (below, seen) = (self.0.open(id, size)?, Arc::clone(&self.1));
+        let below = self.0.open(id, size)?;
+        let seen = Arc::clone(&self.1);
         Ok(Box::new(SeenStore { below, id, clears: BTreeSet::new(), seen }))
     }
 }
@@ -121,7 +122,8 @@ fn a_neighbour_is_served_between_the_pieces_of_four_gibibytes() {
         everywhere(|io, served, seen| {
             // The first and the third volume share a core.
             (1..=3).for_each(|number| served.apply(unlimited(id(number), 4 * GIB)));
-            let (mut clearing, mut neighbour) = (served.connect(id(1)), served.connect(id(3)));
+            let mut clearing = served.connect(id(1));
+            let mut neighbour = served.connect(id(3));
             // Its connection has reached its core once the first request is answered.
             neighbour.ask(Operation::Read, 0, 4_096, &[]);
             seen.lock().unwrap().submitted.clear();
@@ -154,7 +156,8 @@ fn a_neighbour_is_served_between_the_pieces_of_four_gibibytes() {
 fn a_long_discard_does_not_hold_up_its_own_volume() {
     everywhere(|io, served, seen| {
         served.apply(paced(id(1), 4 * GIB, 10));
-        let (mut clearing, mut reading) = (served.connect(id(1)), served.connect(id(1)));
+        let mut clearing = served.connect(id(1));
+        let mut reading = served.connect(id(1));
         clearing.send(Operation::Discard { fua: false }, 0, LONGEST, &[]);
         let read = reading.ask(Operation::Read, 0, 4_096, &[]);
         assert_eq!(read, Answer::Done(vec![0; 4_096]), "{io:?}");

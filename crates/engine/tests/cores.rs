@@ -55,7 +55,8 @@ fn page_of_latencies_is_bounded_and_covers_used_volumes_only() {
             assert!(matches!(answer, Answer::Done(_)));
         }
     }
-    let (mut after, mut found) = (None, Vec::new());
+    let mut after = None;
+    let mut found = Vec::new();
     loop {
         let page = cores.latencies(0, after);
         assert!(page.found.len() <= PAGE_LATENCIES_MAX, "{}", page.found.len());
@@ -99,7 +100,8 @@ fn sleeps_while_memory_is_waited_for<D: Driver + 'static>(
         holder.send(WRITE, 0, REQUEST_BYTES_MAX, &[]);
     }
     answers(&mut other);
-    let (mut writer, mut reader) = (cores.connect(0, &state), cores.connect(0, &state));
+    let mut writer = cores.connect(0, &state);
+    let mut reader = cores.connect(0, &state);
     let payload = vec![3; REQUEST_BYTES_MAX as usize];
     writer.send(WRITE, 0, REQUEST_BYTES_MAX, &[]);
     let taken = writer.send_until_stuck(&payload, &mut other);

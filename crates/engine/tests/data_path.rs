@@ -48,7 +48,8 @@ fn drive(served: &Served, volume: VolumeId, part: std::ops::Range<usize>, seed: 
     for step in 0..400 {
         let expected = next_request(&mut random, part.len(), &in_flight);
         if let Some(expected) = expected {
-            let (offset, length) = (part.start + expected.offset, expected.length as u32);
+            let offset = part.start + expected.offset;
+            let length = expected.length as u32;
             // A flush has no range.
             let offset = if length == 0 { 0 } else { offset };
             let offset = if expected.failure == Some(ErrorCode::Invalid) {
@@ -329,7 +330,8 @@ fn a_large_request_is_not_passed_for_ever() {
 /// requests: each starts where the last answer ends, and `other` is served meanwhile.
 fn data_in_pieces(client: &mut Nbd, other: &mut Nbd, piece_bytes: u64, count: u64) -> Vec<bool> {
     const HOLE: u32 = 1;
-    let (mut at, end) = (0, piece_bytes * count);
+    let mut at = 0;
+    let end = piece_bytes * count;
     let mut holds_data = vec![false; count as usize];
     while at < end {
         let answer = client.ask(Operation::BlockStatus, at, (end - at) as u32, &[]);
@@ -361,7 +363,8 @@ fn block_status_of_a_fragmented_volume_is_returned_in_parts() {
     for pool in [memory as Arc<dyn Pool>, local] {
         let served = Served::new(IoMode::Auto, pool);
         served.apply(unlimited(id(1), PIECE * PIECES));
-        let (mut client, mut other) = (served.connect(id(1)), served.connect(id(1)));
+        let mut client = served.connect(id(1));
+        let mut other = served.connect(id(1));
         let mut random = Random::from_state(1);
         let mut model = vec![false; PIECES as usize];
         for _ in 0..1_500 {

@@ -59,7 +59,8 @@ impl Process {
     fn start(folder: &Path) -> Self {
         let setup = "channels=4,read_us=1,fail_flush=2".parse().unwrap();
         let local = Arc::new(LocalPool::in_folder(folder, None).unwrap());
-        let ((let_note, may_note), (noted_now, noted)) = (channel(), channel());
+        let (let_note, may_note) = channel();
+        let (noted_now, noted) = channel();
         let below = Box::new(FaultyPool::new(local, &setup));
         let pool = Gated { below, may_note: Mutex::new(may_note), noted: noted_now };
         let served = Served::new(IoMode::Auto, Arc::new(pool));

@@ -56,7 +56,8 @@ fn panic_of_a_core_is_reported_and_the_others_end_in_order() {
         let (tell, told) = mpsc::channel();
         let engine = served.engine.as_ref().unwrap();
         engine.when_failed(move |what| tell.send(what).unwrap());
-        let (mut doomed, mut other) = (served.connect(first), served.connect(second));
+        let mut doomed = served.connect(first);
+        let mut other = served.connect(second);
         assert!(told.try_recv().is_err(), "nothing has failed yet");
         doomed.send(Operation::Flush, 0, 0, &[]);
         let what = told.recv_timeout(ANSWER_MAX).unwrap();

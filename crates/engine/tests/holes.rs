@@ -45,7 +45,8 @@ fn questions_for_holes_hold_up_no_neighbour() {
             let answer = client.ask(WRITE, leaf << 21, 4_096, &[7; 4_096]);
             assert_eq!(answer, Answer::Done(Vec::new()));
         }
-        let (ends, told) = (AtomicBool::new(false), AtomicU64::new(0));
+        let ends = AtomicBool::new(false);
+        let told = AtomicU64::new(0);
         std::thread::scope(|scope| {
             for _ in 0..CONNECTIONS {
                 scope.spawn(|| {

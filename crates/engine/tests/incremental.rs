@@ -89,7 +89,8 @@ fn snapshot(served: &Served, number: u128) -> SnapshotId {
 
 /// Returns the units that differ, as ListChangedBlocks finds them.
 fn changed(served: &Served, id: SnapshotId, older: SnapshotId) -> Vec<u64> {
-    let (mut all, mut next) = (Vec::new(), Some(0));
+    let mut all = Vec::new();
+    let mut next = Some(0);
     while let Some(first) = next {
         let wanted = UnitsWanted { id, older: Some(older), first, max: PAGE };
         let Reply::Units(page) = served.call(Command::SnapshotUnits(wanted)) else { panic!() };
@@ -102,7 +103,8 @@ fn changed(served: &Served, id: SnapshotId, older: SnapshotId) -> Vec<u64> {
 #[test]
 fn incremental_backup_reads_little_more_than_the_changes() {
     let gib = std::env::var("EVENKEEL_BACKUP_GIB").map_or(1, |gib| gib.parse::<u64>().unwrap());
-    let (size, folder) = (gib << 30, tempfile::tempdir().unwrap());
+    let size = gib << 30;
+    let folder = tempfile::tempdir().unwrap();
     let file = FileDevice::open(&folder.path().join("pool"), true).unwrap();
     let device = Arc::new(Counting { file, read: AtomicU64::new(0) });
     let layout = Layout { identity: 0x5eed, chunks_max: 16 << 10, nodes: 255 };
@@ -118,7 +120,8 @@ fn incremental_backup_reads_little_more_than_the_changes() {
         write(&mut client, unit * UNIT_BYTES, &vec![1; BLOCK as usize]);
     }
     let older = snapshot(&served, 1);
-    let (mut random, mut expected) = (Random::from_state(7), BTreeSet::new());
+    let mut random = Random::from_state(7);
+    let mut expected = BTreeSet::new();
     while (expected.len() as u64) < units.div_ceil(100) {
         expected.insert(random.below(units));
     }

@@ -237,7 +237,8 @@ fn judge(
     (unread, still_skipped): (&[u8], usize),
 ) {
     let mut expected = Vec::new();
-    let (mut at, mut expected_skipped) = (0, 0);
+    let mut at = 0;
+    let mut expected_skipped = 0;
     for (cookie, sent) in (0..).zip(sent) {
         let arrived = end.saturating_sub(at).min(sent.bytes.len());
         at += sent.bytes.len();
@@ -261,7 +262,8 @@ fn unread_replies_come_back() {
         let served = Served::new(io, Arc::new(MemoryPool::new()));
         served.apply(unlimited(ID, SIZE));
         let Lent { mut client, back, .. } = lend(&served, &[]);
-        let (reads, length) = (16_u64, 1 << 20);
+        let reads = 16_u64;
+        let length = 1 << 20;
         let pattern: Vec<u8> = (0..length).map(|at: u32| (at / 5) as u8).collect();
         assert_eq!(client.ask(WRITE, 0, length, &pattern), Answer::Done(Vec::new()));
         for _ in 0..reads {
@@ -278,7 +280,8 @@ fn unread_replies_come_back() {
         let left = heads.map(|head| RequestHeader::decode(head.try_into().unwrap()).unwrap());
         let left: Vec<u64> = left.map(|header| header.cookie).collect();
         let mut socket = UnixStream::from(returned.client);
-        let (unsent, mut answered) = (returned.unsent, 0);
+        let unsent = returned.unsent;
+        let mut answered = 0;
         let after = std::thread::spawn(move || socket.write_all(&unsent).unwrap());
         while let Some((cookie, answer)) = client.receive() {
             assert!(answer == Answer::Done(pattern.clone()), "{cookie}");

@@ -72,8 +72,8 @@ fn unread_replies_without_payload_take_bounded_memory() {
         let served = Served::new(io, Arc::new(MemoryPool::new()));
         let id = VolumeId::from_bits(1);
         served.apply(unlimited(id, 1 << 20));
-        let (mut lazy, mut other) =
-            (Nbd::connect(&served.socket, id, false).unwrap(), served.connect(id));
+        let mut lazy = Nbd::connect(&served.socket, id, false).unwrap();
+        let mut other = served.connect(id);
         let before = IN_USE.load(Ordering::Relaxed);
         let taken = lazy.send_until_stuck(&requests, &mut other);
         let grown = IN_USE.load(Ordering::Relaxed).saturating_sub(before);

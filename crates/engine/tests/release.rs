@@ -230,7 +230,8 @@ fn release_of_a_volume_affects_no_other_and_allows_its_deletion() {
     let other = VolumeId::from_bits(8);
     served.apply(unlimited(ID, MIB));
     served.apply(unlimited(other, MIB));
-    let (mut client, mut beside) = (served.connect(ID), served.connect(other));
+    let mut client = served.connect(ID);
+    let mut beside = served.connect(other);
     client.send(WRITE, 0, BLOCK, &[1; BLOCK as usize]);
     beside.send(WRITE, 0, BLOCK, &[1; BLOCK as usize]);
     release(&served, ID);

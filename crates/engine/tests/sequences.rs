@@ -207,7 +207,8 @@ impl World {
                 11 => (Operation::Flush, 0),
                 12 => (Operation::Discard { fua }, 4 << 20),
                 13 => {
-                    let (keep_allocated, only_if_fast) = (fua, false);
+                    let keep_allocated = fua;
+                    let only_if_fast = false;
                     (Operation::WriteZeroes { fua, keep_allocated, only_if_fast }, 4 << 20)
                 }
                 14 => (Operation::BlockStatus, 4 << 20),

@@ -162,7 +162,8 @@ fn hosts_with_loopback_addresses_of_their_own_are_told_apart() {
         rustix::net::connect(&socket, &server).unwrap();
         Nbd::over(socket.into(), id(0), true)
     };
-    let (mut here, mut other) = (from([127, 0, 0, 1]).unwrap(), from([127, 0, 0, 2]).unwrap());
+    let mut here = from([127, 0, 0, 1]).unwrap();
+    let mut other = from([127, 0, 0, 2]).unwrap();
     assert!(from([127, 0, 0, 3]).is_none(), "that is nobody");
     for (client, counted) in [(&mut here, 0), (&mut other, 1)] {
         assert_eq!(client.ask(Operation::Read, 0, 512, &[]), Answer::Done(vec![0; 512]));

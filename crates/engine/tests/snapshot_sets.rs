@@ -64,7 +64,8 @@ impl ForwardingPool for SlowPool {
     }
 
     fn open(&self, id: VolumeId, size: ByteCount) -> Result<Box<dyn Store>, StoreError> {
-        let (inner, written) = (self.inner.open(id, size)?, Arc::clone(&self.written));
+        let inner = self.inner.open(id, size)?;
+        let written = Arc::clone(&self.written);
         Ok(if id == SLOW { Box::new(SlowStore { inner, written }) } else { inner })
     }
 }

@@ -72,7 +72,8 @@ fn write_on(served: &Served, answered: &[AtomicU64], asked: &AtomicU64, ends: &A
     let mut client = served.connect(VOLUME);
     while !ends.load(Ordering::SeqCst) {
         let number = asked.fetch_add(1, Ordering::SeqCst) + 1;
-        let (block, payload) = (number % BLOCKS, number.to_le_bytes().repeat(BLOCK as usize / 8));
+        let block = number % BLOCKS;
+        let payload = number.to_le_bytes().repeat(BLOCK as usize / 8);
         let answer = client.ask(WRITE, block * STRIDE, BLOCK, &payload);
         assert_eq!(answer, Answer::Done(Vec::new()));
         answered[block as usize].store(number, Ordering::SeqCst);
@@ -86,7 +87,8 @@ fn snapshot_under_writes_holds_answered_writes_and_none_from_later() {
         let served = Served::new(io, Arc::new(local_pool(folder.path())));
         served.apply(unlimited(VOLUME, SIZE));
         let answered: Vec<AtomicU64> = (0..BLOCKS).map(|_| AtomicU64::new(0)).collect();
-        let (asked, ends) = (AtomicU64::new(0), AtomicBool::new(false));
+        let asked = AtomicU64::new(0);
+        let ends = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| write_on(&served, &answered, &asked, &ends));
             for number in 1..=8 {
@@ -135,7 +137,9 @@ fn snapshots_are_copied_unit_by_unit() {
     let wanted = UnitsWanted { id, older: None, first: 0, max: 10 };
     let units = Units { units: vec![0, 2], next: None };
     assert_eq!(served.call(Command::SnapshotUnits(wanted)), Reply::Units(units.clone()));
-    let (size, parent, is_encrypted) = (ByteCount(SIZE), None, false);
+    let size = ByteCount(SIZE);
+    let parent = None;
+    let is_encrypted = false;
     let new = NewSnapshot { id: copy, size, parent, is_encrypted };
     assert_eq!(served.call(Command::StartSnapshot(new)), Reply::Done);
     for &unit in &units.units {

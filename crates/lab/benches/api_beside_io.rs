@@ -96,7 +96,9 @@ fn ask(client: &mut Client, number: u64, made: &str) -> Option<String> {
 fn keep_asking(address: SocketAddr, keys: &Credentials, stop: &AtomicBool, asked: &AtomicU64) {
     let mut client = Client::new(address, keys);
     let pause = Duration::from_secs(1) * CLIENTS / RATE;
-    let (mut made, mut next, mut number) = (volume(&mut client, 1), Instant::now(), 0);
+    let mut made = volume(&mut client, 1);
+    let mut next = Instant::now();
+    let mut number = 0;
     while !stop.load(Ordering::Relaxed) {
         made = ask(&mut client, number, &made).unwrap_or(made);
         (number, next) = (number + 1, next + pause);
@@ -109,7 +111,8 @@ fn keep_asking(address: SocketAddr, keys: &Credentials, stop: &AtomicBool, asked
 fn volume(client: &mut Client, size_gib: u32) -> String {
     let size = size_gib.to_string();
     let tag = "TagSpecification.1";
-    let (kind, key) = (format!("{tag}.ResourceType"), format!("{tag}.Tag.1.Key"));
+    let kind = format!("{tag}.ResourceType");
+    let key = format!("{tag}.Tag.1.Key");
     let value = format!("{tag}.Tag.1.Value");
     let params = [
         ("AvailabilityZone", ZONE),
@@ -149,12 +152,14 @@ impl Bench {
             Workload { span_mib: Some(64), ..Workload::random_read(16 << 10, 32, SECONDS) };
         let target = NbdUri::unix(&self.socket, export).into();
         let job = Job { name: "reads".to_owned(), target, workload };
-        let (stop, asked) = (AtomicBool::new(false), AtomicU64::new(0));
+        let stop = AtomicBool::new(false);
+        let asked = AtomicU64::new(0);
         std::thread::scope(|scope| {
             for _ in (0..CLIENTS).filter(|_| is_busy) {
                 scope.spawn(|| keep_asking(self.address, &self.keys, &stop, &asked));
             }
-            let (before, began) = (core_ns(), Instant::now());
+            let before = core_ns();
+            let began = Instant::now();
             let told = fio::run(&[job], Detail::Totals, Standing::Same, &self.folder, &mut |_| {})
                 .unwrap();
             let seconds = began.elapsed().as_secs_f64();
@@ -189,7 +194,8 @@ fn measure(bench: &Bench) {
     let attach = [("VolumeId", export.as_str()), ("InstanceId", &host), ("Device", "/dev/sdf")];
     client.call("AttachVolume", &attach);
     let _warm = bench.run(&export, true);
-    let (mut quiet, mut busy) = (Vec::new(), Vec::new());
+    let mut quiet = Vec::new();
+    let mut busy = Vec::new();
     for pair in 0..PAIRS {
         // Each comes first in every second pair.
         for is_busy in [pair % 2 == 0, pair % 2 == 1] {
@@ -236,7 +242,8 @@ fn main() {
     .unwrap();
     let (stop, stopped) = tokio::sync::oneshot::channel();
     let (ready, address) = mpsc::channel();
-    let (agent, config) = (engine.agent(), control(&data));
+    let agent = engine.agent();
+    let config = control(&data);
     let server = std::thread::spawn(move || {
         let ready = move |address| ready.send(address).unwrap();
         evenkeel_control::run(config, agent, || {}, ready, async { stopped.await.unwrap_or(()) })

@@ -91,7 +91,10 @@ fn main() {
                 let values: Vec<f64> = rows.iter().map(|row| row[figure]).collect();
                 stats::median(&values).unwrap_or_default()
             };
-            let (iops, mean_ms, p95_ms, busy_us) = (of(0), of(1), of(2), of(3));
+            let iops = of(0);
+            let mean_ms = of(1);
+            let p95_ms = of(2);
+            let busy_us = of(3);
             println!(
                 "{} {name}: {iops:.0} IOPS, {mean_ms:.2} ms, 95 % within {p95_ms:.2} ms, \
                  {busy_us:.1} us of a processor for each",

@@ -30,7 +30,8 @@ pub(crate) fn unix_us() -> u64 {
 /// It may return early, after a signal.
 pub(crate) fn sleep_until_ns(deadline_ns: u64) {
     // Both parts are small enough for any of their types.
-    let (seconds, ns) = (deadline_ns / 1_000_000_000, deadline_ns % 1_000_000_000);
+    let seconds = deadline_ns / 1_000_000_000;
+    let ns = deadline_ns % 1_000_000_000;
     let deadline = Timespec { tv_sec: seconds as _, tv_nsec: ns as _ };
     let _ = clock_nanosleep_absolute(ClockId::Monotonic, &deadline);
 }

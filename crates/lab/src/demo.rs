@@ -261,9 +261,10 @@ pub(crate) fn start_us(measurement: &Measurement) -> Option<u64> {
 /// Returns the observations if the start of every load is known, since stalls cannot be placed
 /// otherwise.
 pub(crate) fn placeable(observed: Observed, measurements: &[Measurement]) -> Observed {
-    match measurements.iter().all(|measurement| measurement.started_unix_ms.is_some()) {
-        true => observed,
-        false => Observed::unwatched("fio did not tell when it began"),
+    if measurements.iter().all(|measurement| measurement.started_unix_ms.is_some()) {
+        observed
+    } else {
+        Observed::unwatched("fio did not tell when it began")
     }
 }
 

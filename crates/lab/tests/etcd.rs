@@ -396,7 +396,8 @@ fn commit_on(
     is_over: &AtomicBool,
     told: &std::sync::atomic::AtomicU64,
 ) -> (BTreeSet<u64>, BTreeSet<u64>) {
-    let (mut stored, mut not_stored) = (BTreeSet::new(), BTreeSet::new());
+    let mut stored = BTreeSet::new();
+    let mut not_stored = BTreeSet::new();
     let (mut journal, mut _held) = lead(client, "n1");
     let mut revision = journal.load().unwrap().revision;
     for number in 1.. {
@@ -427,7 +428,8 @@ fn acknowledged_commits_survive_kills_of_etcd() {
     let folder = tempfile::tempdir().unwrap();
     let Some(mut etcd) = etcd(folder.path(), Setup::default()) else { return };
     let client = client(etcd.endpoints());
-    let (is_over, told) = (AtomicBool::new(false), std::sync::atomic::AtomicU64::new(0));
+    let is_over = AtomicBool::new(false);
+    let told = std::sync::atomic::AtomicU64::new(0);
     let (stored, not_stored) = std::thread::scope(|scope| {
         let commits = scope.spawn(|| commit_on(&client, &is_over, &told));
         for _ in 0..6 {

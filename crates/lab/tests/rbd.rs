@@ -67,7 +67,8 @@ fn keys(folder: &Path) -> Keys {
 fn run(store: &mut dyn Store, operation: Operation, offset: u64, bytes: &[u8]) -> Completion {
     let mut buffer = Buffer::new(bytes.len());
     buffer.bytes_mut()[..bytes.len()].copy_from_slice(bytes);
-    let (ticket, length) = (offset, bytes.len() as u32);
+    let ticket = offset;
+    let length = bytes.len() as u32;
     let buffer = Some(buffer);
     conformance::blocking(store, Submission { ticket, operation, offset, length, buffer })
 }
@@ -170,7 +171,8 @@ impl History<'_> {
     }
 
     fn store(&mut self, id: VolumeId) -> &mut dyn Store {
-        let (pool, size) = (self.pool, self.volumes[&id].bytes.len() as u64);
+        let pool = self.pool;
+        let size = self.volumes[&id].bytes.len() as u64;
         let open = || {
             let store = pool.open(id, ByteCount(size)).unwrap();
             Box::new(Anywhere::new(store)) as Box<dyn Store>
@@ -187,9 +189,13 @@ impl History<'_> {
         let range = offset as usize..(offset + length) as usize;
         let store = self.store(id);
         if zeroes {
-            let (fua, keep_allocated, only_if_fast) = (true, value < 128, false);
+            let fua = true;
+            let keep_allocated = value < 128;
+            let only_if_fast = false;
             let operation = Operation::WriteZeroes { fua, keep_allocated, only_if_fast };
-            let (ticket, length, buffer) = (1, length as u32, None);
+            let ticket = 1;
+            let length = length as u32;
+            let buffer = None;
             let submission = Submission { ticket, operation, offset, length, buffer };
             assert_eq!(conformance::blocking(store, submission).result, Ok(()));
             self.volumes.get_mut(&id).unwrap().bytes[range].fill(0);
@@ -259,7 +265,8 @@ impl History<'_> {
     fn compare(&mut self) {
         let (Some(id), Some(older)) = (self.any_snapshot(), self.any_snapshot()) else { return };
         let older = Some(older).filter(|_| !self.random.one_in(3));
-        let (mut told, mut from) = (Vec::new(), 0);
+        let mut told = Vec::new();
+        let mut from = 0;
         loop {
             let page = desk(self.pool).units(id, older, from, 3).unwrap();
             assert!(page.units.len() <= 3);
@@ -318,9 +325,10 @@ impl History<'_> {
             0 => {
                 let id = VolumeId::from_bits(self.number());
                 let is_encrypted = self.random.one_in(2);
-                match is_encrypted {
-                    true => self.pool.create_encrypted(id, ByteCount(SIZE)).unwrap(),
-                    false => self.pool.create(id, ByteCount(SIZE)).unwrap(),
+                if is_encrypted {
+                    self.pool.create_encrypted(id, ByteCount(SIZE)).unwrap()
+                } else {
+                    self.pool.create(id, ByteCount(SIZE)).unwrap()
                 }
                 let bytes = vec![0; SIZE as usize];
                 self.volumes.insert(id, Model { bytes, is_encrypted });
@@ -371,7 +379,9 @@ fn snapshots_and_what_is_made_of_them_are_as_a_map_says(ceph: &Ceph) {
     let place = place(ceph, "snapshots");
     let pool =
         RbdPool::open_with(&folder.path().join("data"), &place, Some(keys(folder.path()))).unwrap();
-    let (volumes, open, snapshots) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+    let volumes = BTreeMap::new();
+    let open = BTreeMap::new();
+    let snapshots = BTreeMap::new();
     let random = Random::new(seed, 0);
     let mut history = History { pool: &pool, random, next: 0, volumes, open, snapshots };
     for _ in 0..STEPS {
@@ -393,15 +403,18 @@ fn snapshots_and_what_is_made_of_them_are_as_a_map_says(ceph: &Ceph) {
     drop(pool);
     let pool =
         RbdPool::open_with(&folder.path().join("data"), &place, Some(keys(folder.path()))).unwrap();
-    let (random, open) = (Random::new(seed, 1), BTreeMap::new());
+    let random = Random::new(seed, 1);
+    let open = BTreeMap::new();
     let mut history = History { pool: &pool, random, next: 0, volumes, open, snapshots };
     ids.iter().for_each(|id| history.check(*id));
 }
 
 fn encrypted_data_is_nowhere_in_the_clear(ceph: &Ceph) {
     let folder = tempfile::tempdir().unwrap();
-    let (data, place) = (folder.path().join("data"), place(ceph, "encrypted"));
-    let (id, size) = (VolumeId::from_bits(1), ByteCount(8 * MIB));
+    let data = folder.path().join("data");
+    let place = place(ceph, "encrypted");
+    let id = VolumeId::from_bits(1);
+    let size = ByteCount(8 * MIB);
     let exported = || {
         let mut export = Command::new("rbd");
         export.arg("-c").arg(ceph.conf()).args(["export", "--pool", POOL]);
@@ -448,7 +461,8 @@ fn a_namespace_belongs_to_one_of_two_namesakes(ceph: &Ceph) {
     let place = place(ceph, "namesakes");
     let folders = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let open = |folder: usize, number: u128| {
-        let (cluster, node) = ("evenkeel".to_owned(), format!("node-{folder}"));
+        let cluster = "evenkeel".to_owned();
+        let node = format!("node-{folder}");
         let seat = Seat::Member { cluster, number, node };
         RbdPool::open_as(folders[folder].path(), &place, None, &seat)
     };
@@ -488,7 +502,8 @@ fn next_of(folder: &Path) -> tempfile::TempDir {
 fn a_server_that_was_started_again_fences_the_one_before(ceph: &Ceph) {
     let folder = tempfile::tempdir().unwrap();
     let place = place(ceph, "fenced");
-    let (id, size) = (VolumeId::from_bits(1), ByteCount(8 * MIB));
+    let id = VolumeId::from_bits(1);
+    let size = ByteCount(8 * MIB);
     let before = RbdPool::open(folder.path(), &place).unwrap();
     before.create(id, size).unwrap();
     let mut old = before.open(id, size).unwrap();
@@ -510,7 +525,8 @@ fn a_server_that_was_started_again_fences_the_one_before(ceph: &Ceph) {
 fn a_volume_that_another_server_has_is_not_taken(ceph: &Ceph) {
     let folder = tempfile::tempdir().unwrap();
     let place = place(ceph, "elsewhere");
-    let (id, size) = (VolumeId::from_bits(1), ByteCount(8 * MIB));
+    let id = VolumeId::from_bits(1);
+    let size = ByteCount(8 * MIB);
     let one = RbdPool::open(folder.path(), &place).unwrap();
     one.create(id, size).unwrap();
     let mut store = one.open(id, size).unwrap();
@@ -548,7 +564,8 @@ fn a_volume_that_another_server_has_is_not_taken(ceph: &Ceph) {
 fn a_full_pool_is_told_at_once(ceph: &Ceph) {
     let folder = tempfile::tempdir().unwrap();
     let pool = RbdPool::open(folder.path(), &place(ceph, "full")).unwrap();
-    let (id, size) = (VolumeId::from_bits(1), ByteCount(256 * MIB));
+    let id = VolumeId::from_bits(1);
+    let size = ByteCount(256 * MIB);
     pool.create(id, size).unwrap();
     let mut store = pool.open(id, size).unwrap();
     write(store.as_mut(), 0, &vec![1; MIB as usize]).unwrap();
@@ -576,7 +593,8 @@ fn what_is_deleted_gives_its_space_back(ceph: &Ceph) {
     let space = pool.space().unwrap().unwrap();
     assert!(space.free.0 > 0 && space.free < space.total, "{space:?}");
     let [one, clone] = [1, 2].map(VolumeId::from_bits);
-    let (size, snapshot) = (ByteCount(16 * MIB), SnapshotId::from_bits(3));
+    let size = ByteCount(16 * MIB);
+    let snapshot = SnapshotId::from_bits(3);
     pool.create(one, size).unwrap();
     let mut store = pool.open(one, size).unwrap();
     write(store.as_mut(), 0, &vec![1; MIB as usize]).unwrap();
@@ -616,7 +634,9 @@ fn what_is_deleted_gives_its_space_back(ceph: &Ceph) {
 /// Writes random blocks, each with its own number, until it is asked to stop. Returns the longest
 /// time of a write, in milliseconds, and the last number of each block.
 fn write_until(store: &mut dyn Store, seed: u64, ends: &AtomicBool) -> (u128, BTreeMap<u64, u64>) {
-    let (mut random, mut held, mut longest) = (Random::new(seed, 0), BTreeMap::new(), 0);
+    let mut random = Random::new(seed, 0);
+    let mut held = BTreeMap::new();
+    let mut longest = 0;
     for number in 1_u64.. {
         if ends.load(Ordering::Acquire) {
             break;
@@ -637,7 +657,8 @@ fn osds_that_die_or_hang_lose_nothing_and_fail_nothing() {
     let setup = Setup { osds: 3, osd_gib: 4, ..Setup::default() };
     let Some(mut ceph) = cluster(folder.path(), setup) else { return };
     let pool = RbdPool::open(&folder.path().join("data"), &place(&ceph, "osds")).unwrap();
-    let (id, size) = (VolumeId::from_bits(1), ByteCount(64 * MIB));
+    let id = VolumeId::from_bits(1);
+    let size = ByteCount(64 * MIB);
     pool.create(id, size).unwrap();
     let mut store = pool.open(id, size).unwrap();
     let ends = AtomicBool::new(false);

@@ -71,10 +71,8 @@ fn two_volumes_are_measured_at_once_and_every_io_is_counted() {
     }
     let folder = tempfile::tempdir().unwrap();
     let slow = ["--filter=delay", "memory", "size=64M", "rdelay=5ms", "wdelay=5ms"];
-    let (fast, slow) = (
-        nbdkit(folder.path(), "fast", &["memory", "size=64M"]),
-        nbdkit(folder.path(), "slow", &slow),
-    );
+    let fast = nbdkit(folder.path(), "fast", &["memory", "size=64M"]);
+    let slow = nbdkit(folder.path(), "slow", &slow);
     let mixed = Workload { read_percent: 70, ..Workload::random_read(16 << 10, 4, 3) };
     let sequential =
         Workload { pattern: Pattern::Sequential, ..Workload::random_write(64 << 10, 2, 2) };
@@ -148,10 +146,8 @@ fn a_volume_that_fails_is_told_apart_from_its_neighbour() {
     }
     let folder = tempfile::tempdir().unwrap();
     let broken = ["--filter=error", "memory", "size=16M", "error-pread=EIO", "error-pread-rate=1%"];
-    let (good, bad) = (
-        nbdkit(folder.path(), "good", &["memory", "size=16M"]),
-        nbdkit(folder.path(), "bad", &broken),
-    );
+    let good = nbdkit(folder.path(), "good", &["memory", "size=16M"]);
+    let bad = nbdkit(folder.path(), "bad", &broken);
     let workload = Workload::random_read(4 << 10, 4, 1);
     let jobs = [job("good", &good, workload), job("bad", &bad, workload)];
     let run = fio::run(&jobs, Detail::EveryIo, Standing::Same, folder.path(), &mut |_| {}).unwrap();

@@ -121,7 +121,8 @@ impl World {
         let random = self.random();
         let write = Operation::Write { fua: false };
         let operation = if random % 100 < reads { Operation::Read } else { write };
-        let (offset, length) = (random * u64::from(kib * KIB), kib * KIB);
+        let offset = random * u64::from(kib * KIB);
+        let length = kib * KIB;
         let io = Io { operation, offset, length, handle: load as u32 };
         self.cores[core].scheduler.submit(self.timeline.now(), self.volumes[load], io).unwrap();
     }

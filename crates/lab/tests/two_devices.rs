@@ -14,7 +14,8 @@ use evenkeel_store::faulty::setup::{Setup, Stalls};
 
 /// Returns requests with their times in nanoseconds.
 fn requests(random: &mut Random, count: u32) -> Vec<(u64, Operation, (u64, u32))> {
-    let (mut at, mut offset) = (0, 0);
+    let mut at = 0;
+    let mut offset = 0;
     let mut request = || {
         at += random.below(40_000);
         let length = 4_096 << random.below(7);
@@ -39,7 +40,8 @@ fn requests(random: &mut Random, count: u32) -> Vec<(u64, Operation, (u64, u32))
 fn devices(random: &mut Random) -> (DeviceSetup, Setup) {
     let mut time =
         || ServiceTime { base_ns: 10_000 + random.below(200_000), ns_per_kib: random.below(8_192) };
-    let (read, write) = (time(), time());
+    let read = time();
+    let write = time();
     let channels = 1 + random.below(16) as u32;
     let cache = (random.below(2) == 0).then(|| WriteCache {
         bytes: random.below(4 << 20),

@@ -306,7 +306,8 @@ pub(crate) struct Heart {
 impl Heart {
     pub fn start(channel: &Arc<Channel>, silence: Duration, name: &str) -> io::Result<Self> {
         let end = Arc::new((Mutex::new(false), Condvar::new()));
-        let (channel, of_thread) = (Arc::clone(channel), Arc::clone(&end));
+        let channel = Arc::clone(channel);
+        let of_thread = Arc::clone(&end);
         std::thread::Builder::new().name(name.to_owned()).spawn(move || {
             let (ended, told) = &*of_thread;
             let mut ended = ended.lock().unwrap_or_else(PoisonError::into_inner);

@@ -138,7 +138,8 @@ impl RemoteAgent {
             unknown: Unknown::default(),
             stopped: false,
         };
-        let (state, changed) = (Mutex::new(state), Condvar::new());
+        let state = Mutex::new(state);
+        let changed = Condvar::new();
         let shared = Arc::new(Shared { config, tls, state, changed });
         let of_thread = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
@@ -301,12 +302,13 @@ impl Shared {
             Status::Away(why) => format!("node {node} is not connected: {why}; try again"),
             Status::Deposed(why) => format!("node {node} obeys another leader: {why}"),
         };
-        Err(match state.unknown.has(touched) {
-            false => Failed { kind: FailedKind::Down, message: why },
-            true => Failed {
+        Err(if state.unknown.has(touched) {
+            Failed {
                 kind: FailedKind::Unanswered,
                 message: format!("what an earlier command did is not known yet: {why}"),
-            },
+            }
+        } else {
+            Failed { kind: FailedKind::Down, message: why }
         })
     }
 
@@ -429,9 +431,10 @@ impl Shared {
             let channel = Arc::clone(&channel);
             state.session = Some(Session { channel, id, commands_max, under_way: 0 });
             let accepted = *state.accepted.get_or_insert(answer.incarnation);
-            state.status = match accepted == answer.incarnation {
-                true => Status::Up,
-                false => Status::Restarted(answer.incarnation),
+            state.status = if accepted == answer.incarnation {
+                Status::Up
+            } else {
+                Status::Restarted(answer.incarnation)
             };
             self.changed.notify_all();
             id

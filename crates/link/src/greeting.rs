@@ -130,9 +130,10 @@ pub(crate) fn prove_from(
     channel.send_until(&challenge, deadline).map_err(|error| error.to_string())?;
     let mut proof = [0; PROOF_BYTES];
     incoming.fill(&mut proof, deadline).map_err(silent)?;
-    match secret.is_connecting(&meeting, &proof) {
-        true => Ok(()),
-        false => Err("it does not know the secret of this node's cluster".to_owned()),
+    if secret.is_connecting(&meeting, &proof) {
+        Ok(())
+    } else {
+        Err("it does not know the secret of this node's cluster".to_owned())
     }
 }
 

@@ -217,7 +217,8 @@ impl Shared {
             Ok(welcomed) => welcomed,
             Err(why) => return self.tell_of(&peer.to_string(), &format!("is refused: {why}")),
         };
-        let (leader, generation) = (hello.leader, hello.generation);
+        let leader = hello.leader;
+        let generation = hello.generation;
         info!(%peer, %leader, %generation, "control is connected");
         let heart = Heart::start(&channel, self.config.timing.silence, "agent-heart");
         let ended = heart.and_then(|heart| {
@@ -383,7 +384,8 @@ impl Shared {
                 return Ok(true);
             }
         }
-        let (shared, of_thread) = (Arc::clone(self), Arc::clone(channel));
+        let shared = Arc::clone(self);
+        let of_thread = Arc::clone(channel);
         let spawned = std::thread::Builder::new()
             .name("agent-command".to_owned())
             .spawn(move || shared.execute(session, &of_thread, number, command));

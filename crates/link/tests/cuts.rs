@@ -25,7 +25,8 @@ fn snapshot() -> Command {
 
 /// Sends one command over a connection that is cut. Returns the outcome after the next one.
 fn cut_after(passage: Passage) -> &'static str {
-    let (folder, fake) = (tempfile::tempdir().unwrap(), Fake::new());
+    let folder = tempfile::tempdir().unwrap();
+    let fake = Fake::new();
     let server = serve(folder.path(), &fake);
     let relay = Relay::to(server.address(), vec![passage.clone()]);
     let remote = connect(relay.address, 1);
@@ -85,7 +86,8 @@ fn after_any_byte_on_the_way_back() {
 
 #[test]
 fn unsent_command_is_down_unless_an_earlier_one_is_unknown() {
-    let (folder, fake) = (tempfile::tempdir().unwrap(), Fake::new());
+    let folder = tempfile::tempdir().unwrap();
+    let fake = Fake::new();
     let server = serve(folder.path(), &fake);
     let relay = Relay::to(server.address(), Vec::new());
     let mut config = support::client_config(relay.address, 1);

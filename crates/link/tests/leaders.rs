@@ -30,7 +30,8 @@ fn deposed(remote: &RemoteAgent) -> String {
 
 #[test]
 fn a_node_obeys_the_leader_with_the_highest_generation() {
-    let (folder, fake) = (tempfile::tempdir().unwrap(), Fake::new());
+    let folder = tempfile::tempdir().unwrap();
+    let fake = Fake::new();
     let server = serve(folder.path(), &fake);
     let first = up(connect(server.address(), 1));
     assert_eq!(first.call(delete(1)), Reply::Done);
@@ -53,7 +54,8 @@ fn a_node_obeys_the_leader_with_the_highest_generation() {
 
 #[test]
 fn highest_generation_survives_restarts_and_a_damaged_file_is_refused() {
-    let (folder, fake) = (tempfile::tempdir().unwrap(), Fake::new());
+    let folder = tempfile::tempdir().unwrap();
+    let fake = Fake::new();
     let server = serve(folder.path(), &fake);
     drop(up(connect(server.address(), 5)));
     drop(server);
@@ -73,7 +75,8 @@ fn highest_generation_survives_restarts_and_a_damaged_file_is_refused() {
 
 #[test]
 fn leader_is_refused_while_its_generation_cannot_be_stored() {
-    let (folder, fake) = (tempfile::tempdir().unwrap(), Fake::new());
+    let folder = tempfile::tempdir().unwrap();
+    let fake = Fake::new();
     let gone = folder.path().join("gone");
     fs::create_dir(&gone).unwrap();
     let server = serve(&gone, &fake);
@@ -92,7 +95,8 @@ fn leader_is_refused_while_its_generation_cannot_be_stored() {
 
 #[test]
 fn conflicting_command_fails_until_that_of_a_former_leader_ends() {
-    let (folder, fake) = (tempfile::tempdir().unwrap(), Fake::new());
+    let folder = tempfile::tempdir().unwrap();
+    let fake = Fake::new();
     let server = serve(folder.path(), &fake);
     let first = up(connect(server.address(), 1));
     fake.hold(&delete(1));
@@ -124,7 +128,8 @@ fn conflicting_command_fails_until_that_of_a_former_leader_ends() {
 
 #[test]
 fn a_command_that_hangs_is_given_up_and_its_place_stays_taken_until_it_ends() {
-    let (folder, fake) = (tempfile::tempdir().unwrap(), Fake::new());
+    let folder = tempfile::tempdir().unwrap();
+    let fake = Fake::new();
     let server = serve(folder.path(), &fake);
     let mut config = client_config(server.address(), 1);
     config.timing.command = Duration::from_millis(50);
@@ -145,7 +150,8 @@ fn a_command_that_hangs_is_given_up_and_its_place_stays_taken_until_it_ends() {
 
 #[test]
 fn a_node_that_was_restarted_gets_no_command_before_control_knows() {
-    let (folder, fake) = (tempfile::tempdir().unwrap(), Fake::new());
+    let folder = tempfile::tempdir().unwrap();
+    let fake = Fake::new();
     let server = serve(folder.path(), &fake);
     let address = server.address();
     let remote = up(connect(address, 1));

@@ -84,7 +84,8 @@ fn is_closed(mut socket: TcpStream) -> bool {
 
 #[test]
 fn a_hello_that_does_not_fit_is_answered_with_the_reason() {
-    let (folder, fake) = (tempfile::tempdir().unwrap(), Fake::new());
+    let folder = tempfile::tempdir().unwrap();
+    let fake = Fake::new();
     let server = serve(folder.path(), &fake);
     let good = hello();
     let mut other_session = good.encode();
@@ -111,7 +112,8 @@ fn a_hello_that_does_not_fit_is_answered_with_the_reason() {
 /// Any local user can connect to the address, and need not be a node.
 #[test]
 fn a_side_without_the_secret_leads_nothing_and_learns_nothing() {
-    let (folder, fake) = (tempfile::tempdir().unwrap(), Fake::new());
+    let folder = tempfile::tempdir().unwrap();
+    let fake = Fake::new();
     let server = serve(folder.path(), &fake);
     let before = Hello { generation: LeaderGeneration(1 << 62), ..hello() }.encode();
     let mut wrong = prove(server.address(), &ClusterSecret::new([8; SECRET_BYTES]));
@@ -155,7 +157,8 @@ fn away(remote: &RemoteAgent) -> String {
 
 #[test]
 fn a_generation_that_the_cluster_has_not_is_not_kept() {
-    let (folder, fake) = (tempfile::tempdir().unwrap(), Fake::new());
+    let folder = tempfile::tempdir().unwrap();
+    let fake = Fake::new();
     let confirm = Confirm::new(|_, generation| match generation.0 {
         1..=9 => Ok(()),
         _ => Err("etcd has no such leader".to_owned()),
@@ -173,7 +176,8 @@ fn a_generation_that_the_cluster_has_not_is_not_kept() {
 
 #[test]
 fn a_client_of_the_wrong_node_tries_on_and_says_why() {
-    let (folder, fake) = (tempfile::tempdir().unwrap(), Fake::new());
+    let folder = tempfile::tempdir().unwrap();
+    let fake = Fake::new();
     let server = serve(folder.path(), &fake);
     let config = ClientConfig { node: NodeId(8), ..client_config(server.address(), 1) };
     let remote = RemoteAgent::start(config).unwrap();
@@ -188,7 +192,8 @@ fn a_client_of_the_wrong_node_tries_on_and_says_why() {
 
 #[test]
 fn packet_that_breaks_the_protocol_ends_only_its_session() {
-    let (folder, fake) = (tempfile::tempdir().unwrap(), Fake::new());
+    let folder = tempfile::tempdir().unwrap();
+    let fake = Fake::new();
     let server = serve(folder.path(), &fake);
     let command = |number| Packet { kind: PacketKind::Command, number }.encode();
     let report = Command::Report.encode().unwrap();
@@ -228,7 +233,8 @@ fn packet_that_breaks_the_protocol_ends_only_its_session() {
 
 #[test]
 fn silent_peers_are_closed_and_handshakes_are_bounded() {
-    let (folder, fake) = (tempfile::tempdir().unwrap(), Fake::new());
+    let folder = tempfile::tempdir().unwrap();
+    let fake = Fake::new();
     let mut config = server_config(folder.path());
     config.timing.handshake = Duration::from_millis(300);
     config.timing.silence = Duration::from_millis(200);
@@ -262,7 +268,8 @@ fn silent_peers_are_closed_and_handshakes_are_bounded() {
 
 /// Returns the answer to a client that expects this node.
 fn over_tls(server: TlsFiles, node: NodeId, client: Option<TlsFiles>) -> String {
-    let (folder, fake) = (tempfile::tempdir().unwrap(), Fake::new());
+    let folder = tempfile::tempdir().unwrap();
+    let fake = Fake::new();
     let config = ServerConfig { tls: Some(server), ..server_config(folder.path()) };
     let server = AgentServer::start(config, Arc::clone(&fake) as Arc<dyn Agent>).unwrap();
     let config = ClientConfig { tls: client, node, ..client_config(server.address(), 1) };
@@ -305,7 +312,8 @@ fn each_side_shows_a_certificate_of_the_authority_and_the_node_one_with_its_name
 
 #[test]
 fn files_that_are_of_no_use_are_named() {
-    let (folder, fake) = (tempfile::tempdir().unwrap(), Fake::new());
+    let folder = tempfile::tempdir().unwrap();
+    let fake = Fake::new();
     let start = |files| {
         let config = ServerConfig { tls: Some(files), ..server_config(folder.path()) };
         told(AgentServer::start(config, Arc::clone(&fake) as Arc<dyn Agent>))
@@ -324,7 +332,8 @@ fn files_that_are_of_no_use_are_named() {
 
 #[test]
 fn connections_to_other_machines_require_tls() {
-    let (folder, fake) = (tempfile::tempdir().unwrap(), Fake::new());
+    let folder = tempfile::tempdir().unwrap();
+    let fake = Fake::new();
     let far: SocketAddr = "0.0.0.0:0".parse().unwrap();
     let config = ServerConfig { listen: far, ..server_config(folder.path()) };
     let error = told(AgentServer::start(config, Arc::clone(&fake) as Arc<dyn Agent>));

@@ -15,7 +15,8 @@ use std::sync::Arc;
 use support::{Fake, Passage, Relay, client_config, server_config, tls, up};
 
 fn through(said: Vec<(Command, Reply)>, pieces: Vec<usize>, is_secret: bool) {
-    let (folder, fake) = (tempfile::tempdir().unwrap(), Fake::new());
+    let folder = tempfile::tempdir().unwrap();
+    let fake = Fake::new();
     let secret = |files| is_secret.then_some(files);
     let config = ServerConfig { tls: secret(tls("node-7", "ca")), ..server_config(folder.path()) };
     let server = AgentServer::start(config, Arc::clone(&fake) as Arc<dyn Agent>).unwrap();
@@ -46,7 +47,8 @@ proptest! {
 
 #[test]
 fn answers_find_their_commands_however_many_wait_at_once() {
-    let (folder, fake) = (tempfile::tempdir().unwrap(), Fake::new());
+    let folder = tempfile::tempdir().unwrap();
+    let fake = Fake::new();
     let server = support::serve(folder.path(), &fake);
     let remote = up(support::connect(server.address(), 1));
     // Its replies identify the command, so that replies can be assigned.

@@ -43,9 +43,12 @@ fn run(client: &mut Nbd, (length, depth, total): (u32, usize, usize)) -> [f64; 2
     let request = Request { operation: Operation::Read, offset: 0, length };
     let head = RequestHeader::new(1, &request, false).encode();
     let reply_bytes = reply::SIMPLE_BYTES + length as usize;
-    let (begin, processor) = (Instant::now(), processor_seconds());
+    let begin = Instant::now();
+    let processor = processor_seconds();
     client.stream.write_all(&head.repeat(depth)).unwrap();
-    let (mut sent, mut received, mut done) = (depth, 0, 0);
+    let mut sent = depth;
+    let mut received = 0;
+    let mut done = 0;
     let mut buffer = vec![0; 1 << 20];
     while done < total {
         received += client.stream.read(&mut buffer).unwrap();
@@ -54,7 +57,8 @@ fn run(client: &mut Nbd, (length, depth, total): (u32, usize, usize)) -> [f64; 2
         client.stream.write_all(&head.repeat(more)).unwrap();
         sent += more;
     }
-    let (ios, seconds) = (total as f64, begin.elapsed().as_secs_f64());
+    let ios = total as f64;
+    let seconds = begin.elapsed().as_secs_f64();
     [(processor_seconds() - processor) * 1e6 / ios, ios / seconds]
 }
 
@@ -65,9 +69,10 @@ fn main() {
         let mut runs = [Vec::new(), Vec::new()];
         for _ in 0..ROUNDS {
             for (lends, runs) in [false, true].into_iter().zip(&mut runs) {
-                let cluster = match lends {
-                    true => Cluster::on(IoMode::Auto, 1, ""),
-                    false => Cluster::relayed(1, |config| config),
+                let cluster = if lends {
+                    Cluster::on(IoMode::Auto, 1, "")
+                } else {
+                    Cluster::relayed(1, |config| config)
                 };
                 runs.push(run(&mut cluster.connect(0, false), load));
             }
@@ -78,7 +83,8 @@ fn main() {
                 of.sort_by(f64::total_cmp);
                 of[of.len() / 2]
             };
-            let (relayed, lent) = (median(&runs[0]), median(&runs[1]));
+            let relayed = median(&runs[0]);
+            let lent = median(&runs[1]);
             let name = format!("{} KiB x {}, {name}", load.0 >> 10, load.1);
             out(format!("{name:<28} {relayed:>12.1} {lent:>12.1} {:>10.2}", lent / relayed));
         }

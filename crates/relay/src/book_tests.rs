@@ -310,10 +310,11 @@ proptest! {
         let asked = Asked { command: command::READ, length: 512, way: 0 };
         book.add(&asked.header(0), Vec::new());
         book.sent(REQUEST_BYTES);
-        let head = begins.map(|simple| match simple {
-            true => reply::simple(0, None).to_vec(),
-            false => reply::chunk(0, false, chunk::OFFSET_DATA, 100).to_vec(),
-        });
+        let head = begins.map(|simple| if simple {
+reply::simple(0, None).to_vec()
+} else {
+reply::chunk(0, false, chunk::OFFSET_DATA, 100).to_vec()
+});
         let input = [head.unwrap_or_default(), noise].concat();
         let _ = book.receive(&input);
         book.lost();

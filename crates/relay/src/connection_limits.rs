@@ -59,7 +59,8 @@ impl Places {
     /// a node come from one address, so a host may hold all places.
     pub fn of_nodes(connections: usize) -> Rc<Self> {
         let handshakes = HANDSHAKES_MAX.min(connections / 4).max(1);
-        let (per_peer, table) = (handshakes, RefCell::default());
+        let per_peer = handshakes;
+        let table = RefCell::default();
         Rc::new(Self { connections, handshakes, per_peer, is_fair: false, table })
     }
 

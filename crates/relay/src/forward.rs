@@ -145,7 +145,8 @@ impl Traffic {
     /// Takes the client out after [`End::Idle`].
     pub fn lend(&mut self) -> Option<Ready> {
         let mut unread = self.intake.beginning()?;
-        let (lender, upstream) = (self.lender.take()?, self.upstream.take()?);
+        let lender = self.lender.take()?;
+        let upstream = self.upstream.take()?;
         let client = self.client.stream().take()?;
         self.intake.reset();
         unread.append(&mut self.pending);
@@ -397,7 +398,11 @@ impl Traffic {
     /// Ends both connections after [`End::Done`].
     pub async fn take_leave(mut self) {
         let Some(upstream) = &mut self.upstream else { return };
-        let (flags, command, cookie, offset, length) = (0, command::DISC, 0, 0, 0);
+        let flags = 0;
+        let command = command::DISC;
+        let cookie = 0;
+        let offset = 0;
+        let length = 0;
         let farewell = RequestHeader { flags, command, cookie, offset, length }.encode();
         // The data plane closes also a connection that ends without a request to disconnect.
         let _ = timeout(FAREWELL_MAX, async {

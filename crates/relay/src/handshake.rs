@@ -143,12 +143,14 @@ async fn answer(
 /// Returns the plan by which a data plane is asked for the client's choice.
 fn plan(export: String, choice: Option<Choice>) -> ClientPlan {
     let Some(choice) = choice else {
-        let (goal, base_allocation) = (ClientGoal::Describe, false);
+        let goal = ClientGoal::Describe;
+        let base_allocation = false;
         return ClientPlan { export, goal, structured_replies: true, base_allocation };
     };
-    let goal = match choice.block_size_requested {
-        true => ClientGoal::Transmit,
-        false => ClientGoal::TransmitAnySize,
+    let goal = if choice.block_size_requested {
+        ClientGoal::Transmit
+    } else {
+        ClientGoal::TransmitAnySize
     };
     let Choice { structured_replies, base_allocation, .. } = choice;
     ClientPlan { export, goal, structured_replies, base_allocation }

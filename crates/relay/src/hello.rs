@@ -215,7 +215,8 @@ impl Verdict {
     #[must_use]
     pub fn encode(self) -> [u8; VERDICT_BYTES] {
         let code = CODES.iter().position(|verdict| *verdict == self).unwrap_or_default() as u16;
-        let (version, code) = (VERSION.to_be_bytes(), code.to_be_bytes());
+        let version = VERSION.to_be_bytes();
+        let code = code.to_be_bytes();
         [version[0], version[1], code[0], code[1]]
     }
 

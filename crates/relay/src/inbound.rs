@@ -250,9 +250,10 @@ async fn prove(shared: &Shared, stream: &mut Box<dyn Stream>, opening: Nonce) ->
     stream.flush().await?;
     let mut proof = [0; PROOF_BYTES];
     stream.read_exact(&mut proof).await?;
-    match secret.is_connecting(&meeting, &proof) {
-        true => Ok(()),
-        false => Err(stranger("it does not know the secret of this node's cluster")),
+    if secret.is_connecting(&meeting, &proof) {
+        Ok(())
+    } else {
+        Err(stranger("it does not know the secret of this node's cluster"))
     }
 }
 
@@ -293,15 +294,18 @@ async fn relay(
     local: &mut UnixStream,
     (grant, leave): (&Grant, &Leave),
 ) -> io::Result<()> {
-    let (mut forth, mut back) = (Copy::new(), Copy::new());
+    let mut forth = Copy::new();
+    let mut back = Copy::new();
     poll_fn(|cx| {
-        let asked =
-            forth.poll(cx, front, local, |front| match grant.holds() && !leave.is_told.get() {
+        let asked = forth.poll(cx, front, local, |front| {
+            if grant.holds() && !leave.is_told.get() {
                 // The client may have repeated its requests elsewhere since it ended this
                 // connection.
-                true => !front.has_ended(),
-                false => false,
-            });
+                !front.has_ended()
+            } else {
+                false
+            }
+        });
         let answered = back.poll(cx, local, front, |_| true);
         match asked {
             Poll::Ready(ended) => Poll::Ready(ended),

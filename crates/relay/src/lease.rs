@@ -131,7 +131,8 @@ impl Lease {
         watch: &Watch,
         patience: Duration,
     ) -> io::Result<()> {
-        let (mut probe, mut length) = ([0; PROBE_BYTES], 0);
+        let mut probe = [0; PROBE_BYTES];
+        let mut length = 0;
         loop {
             tokio::select! {
                 read = stream.read(&mut probe[length..]) => match read? {
@@ -276,7 +277,8 @@ pub(crate) async fn probe(
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut asked = VecDeque::new();
     let mut number = 0_u64;
-    let (mut bytes, mut received) = ([0; MESSAGE_BYTES], 0);
+    let mut bytes = [0; MESSAGE_BYTES];
+    let mut received = 0;
     loop {
         tokio::select! {
             () = async {

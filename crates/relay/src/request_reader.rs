@@ -173,7 +173,8 @@ mod tests {
             let mut expected = Vec::new();
             let mut bytes = Vec::new();
             for (cookie, (command, length)) in (0..).zip(asked) {
-                let (flags, offset) = (cookie as u16 & 1, cookie * 512);
+                let flags = cookie as u16 & 1;
+                let offset = cookie * 512;
                 let header = RequestHeader { flags, command, cookie, offset, length };
                 let writes = if command == command::WRITE { length } else { 0 };
                 let payload: Vec<u8> = (0..writes).map(|at| at as u8).collect();
@@ -182,8 +183,10 @@ mod tests {
                 expected.push((header, payload));
             }
             let mut intake = Intake::new(TERMS);
-            let (mut got, mut room) = (Vec::new(), room.iter().cycle());
-            let (mut at, mut pieces) = (0, pieces.iter().cycle());
+            let mut got = Vec::new();
+            let mut room = room.iter().cycle();
+            let mut at = 0;
+            let mut pieces = pieces.iter().cycle();
             while at < bytes.len() {
                 let end = bytes.len().min(at + pieces.next().unwrap());
                 let mut input = &bytes[at..end];

@@ -140,7 +140,8 @@ async fn lend(
     lender.lend(Loan { client, unread, back });
     drop(upstream);
     shared.figures.lent.fetch_add(1, Ordering::Relaxed);
-    let (watch, lent) = (traffic.watch(), &shared.figures.lent);
+    let watch = traffic.watch();
+    let lent = &shared.figures.lent;
     let mut lent = Lent { lender, returned, has_ended: false, watch, lent };
     let returned = lent.until_returned(shared, (volume, at)).await?;
     traffic.take_back(returned).map_err(|error| error.to_string())?;
@@ -293,7 +294,8 @@ impl Bond {
             return Err(format!("the volume's new home has other features: {now:?}"));
         }
         if now.size_bytes < told.size_bytes {
-            let (now, told) = (now.size_bytes, told.size_bytes);
+            let now = now.size_bytes;
+            let told = told.size_bytes;
             return Err(format!("the volume has {now} bytes now, and had {told}"));
         }
         Ok(())

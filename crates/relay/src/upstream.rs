@@ -195,8 +195,10 @@ impl Caller {
                 self.leases.push(Rc::clone(&lease));
                 self.enrol();
                 let mut stream = dial(shared, (node, address)).await?;
-                let (cluster, session) = (shared.config.cluster, Some(self.session));
-                let (number, peer) = (lease.number, self.peer);
+                let cluster = shared.config.cluster;
+                let session = Some(self.session);
+                let number = lease.number;
+                let peer = self.peer;
                 let preamble = Preamble { cluster, node, lease: number, session, peer };
                 match introduce(&mut stream, &shared.config.secret, &preamble).await? {
                     Verdict::Welcome => Ok(Upstream { stream, lender: None, lease: Some(lease) }),
@@ -229,7 +231,9 @@ async fn lease_at(shared: &Shared, home: (NodeId, SocketAddr)) -> Result<Rc<Leas
     let watch = Watch::new(&shared.pulse);
     let mut stream = dial(shared, home).await?;
     let lease = Lease::new(shared.next_session());
-    let (cluster, session, peer) = (shared.config.cluster, None, HostAddress::Local);
+    let cluster = shared.config.cluster;
+    let session = None;
+    let peer = HostAddress::Local;
     let preamble = Preamble { cluster, node: home.0, lease: lease.number, session, peer };
     match introduce(&mut stream, &shared.config.secret, &preamble).await? {
         Verdict::Welcome => {}

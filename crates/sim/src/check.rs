@@ -35,7 +35,9 @@ impl Check {
         measured: impl Into<String>,
         pass: bool,
     ) -> Self {
-        let (name, expected, measured) = (name.into(), expected.into(), measured.into());
+        let name = name.into();
+        let expected = expected.into();
+        let measured = measured.into();
         Self { name, expected, measured, value: None, pass, undecided: false }
     }
 }

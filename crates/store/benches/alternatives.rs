@@ -268,7 +268,8 @@ impl Design for Marked {
 
 /// Returns a load as steps of a design.
 fn load(name: &str, design: &mut dyn Design) -> (usize, u64, Vec<Step>) {
-    let (mut steps, mut random) = (Vec::new(), Random::new(42, 3));
+    let mut steps = Vec::new();
+    let mut random = Random::new(42, 3);
     match name {
         "4 KiB random write" | "4 KiB random write, aged" => {
             let aged = name.ends_with("aged");
@@ -422,7 +423,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         let raw = times[0][ROUNDS / 2];
         for (times, mut design) in times.iter().zip(designs()) {
             let (requests, blocks, steps) = load(name, design.as_mut());
-            let (mut writes, mut written, mut reads, mut flushes) = (0_u64, 0, 0_u64, 0_u64);
+            let mut writes = 0_u64;
+            let mut written = 0;
+            let mut reads = 0_u64;
+            let mut flushes = 0_u64;
             for step in &steps {
                 match step {
                     Step::Write { blocks, .. } => {

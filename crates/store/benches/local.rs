@@ -213,7 +213,8 @@ impl Stored {
         let bounds = Bounds::default();
         let lasting = notes.then(|| Arc::new(lasting) as Arc<dyn Lasting>);
         let mut pool = LocalPool::open_noting(device, bounds, lasting)?;
-        let (id, size) = (VolumeId::from_bits(1), ByteCount(SIZE));
+        let id = VolumeId::from_bits(1);
+        let size = ByteCount(SIZE);
         if let Some(keys) = keys {
             pool = pool.with_keys(keys);
             pool.create_encrypted(id, size)?;
@@ -250,7 +251,9 @@ impl Side for Stored {
 fn measure(side: &mut dyn Side, load: Load, seed: u64) -> Result<f64, Box<dyn Error>> {
     let mut random = Random::new(seed, 9);
     let places = SIZE / u64::from(load.bytes);
-    let (mut next, mut under_way, mut count) = (0, 0, 0_u64);
+    let mut next = 0;
+    let mut under_way = 0;
+    let mut count = 0_u64;
     let mut buffers: Vec<Buffer> = Vec::new();
     for _ in 0..load.depth {
         let mut buffer = Buffer::new(load.bytes as usize);
@@ -267,10 +270,8 @@ fn measure(side: &mut dyn Side, load: Load, seed: u64) -> Result<f64, Box<dyn Er
             } else {
                 let place = if load.is_random { random.below(places) } else { next % places };
                 next += 1;
-                let operation = match load.writes {
-                    true => Operation::Write { fua: false },
-                    false => Operation::Read,
-                };
+                let operation =
+                    if load.writes { Operation::Write { fua: false } } else { Operation::Read };
                 let buffer = buffers.pop();
                 side.submit(operation, place * u64::from(load.bytes), buffer, load.bytes);
             }
@@ -293,7 +294,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let folder = std::env::args().skip(1).find(|word| !word.starts_with('-'));
     let folder = folder.map_or_else(std::env::temp_dir, PathBuf::from);
     let file = || tempfile::NamedTempFile::new_in(&folder);
-    let (raw, plain, encrypted, unnoted) = (file()?, file()?, file()?, file()?);
+    let raw = file()?;
+    let plain = file()?;
+    let encrypted = file()?;
+    let unnoted = file()?;
     let raw_device = FileDevice::open(raw.path(), false)?;
     raw_device.grow(SIZE)?;
     let mut sides: [Box<dyn Side>; 4] = [

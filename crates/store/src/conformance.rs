@@ -181,7 +181,8 @@ fn submission(operation: Operation, offset: u64, length: u32) -> Submission {
 }
 
 fn finish(store: &mut dyn Store, run: &mut Run<'_>, submission: Submission) -> Completion {
-    let (ticket, had_buffer) = (submission.ticket, submission.buffer.is_some());
+    let ticket = submission.ticket;
+    let had_buffer = submission.buffer.is_some();
     let completion = run(store, submission);
     assert_eq!(completion.ticket, ticket, "a ticket came back changed");
     assert_eq!(completion.buffer.is_some(), had_buffer, "a buffer was kept or made up");
@@ -315,7 +316,8 @@ impl Bench<'_, '_> {
 
     /// Repeats the request from the end of each answer, as a client does.
     fn extents(&mut self, offset: u64, length: u32) -> Vec<Extent> {
-        let (mut extents, mut covered) = (Vec::new(), 0);
+        let mut extents = Vec::new();
+        let mut covered = 0;
         while covered < length {
             let at = offset + u64::from(covered);
             let completion = self.operate(Operation::BlockStatus, at, length - covered);

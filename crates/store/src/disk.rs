@@ -101,7 +101,8 @@ impl DiskOp {
     fn execute_blocking(&mut self) -> Result<u32, Errno> {
         // SAFETY: the submitting store keeps the file open until the operation is done.
         let fd = unsafe { BorrowedFd::borrow_raw(self.fd) };
-        let (from, length) = (self.buffer_offset as usize, self.length as usize);
+        let from = self.buffer_offset as usize;
+        let length = self.length as usize;
         let count = match (self.action, &mut self.buffer) {
             (DiskAction::Read, Some(buffer)) => {
                 let room = &mut buffer.bytes_mut()[from..from + length];

@@ -39,7 +39,8 @@ impl FlushMarks {
 
     /// Notes a failed flush, as [`Pool::note_failed_flush`](crate::Pool::note_failed_flush).
     pub(crate) fn note(&self, id: VolumeId) -> Result<(), StoreError> {
-        let (folder, path) = (self.folder(), self.path(id));
+        let folder = self.folder();
+        let path = self.path(id);
         let written = fs::create_dir_all(&folder)
             .and_then(|()| fs::File::create(&path))
             .and_then(|mut file| file.write_all(TEXT.as_bytes()).and_then(|()| file.sync_all()))
@@ -90,7 +91,8 @@ mod tests {
     fn a_mark_that_cannot_be_written_is_an_error_that_names_it() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join(FOLDER), "a file, not a folder").unwrap();
-        let (marks, id) = (FlushMarks::new(folder.path()), VolumeId::from_bits(1));
+        let marks = FlushMarks::new(folder.path());
+        let id = VolumeId::from_bits(1);
         let told = marks.note(id).unwrap_err().to_string();
         assert!(told.contains(&id.to_string()), "{told}");
         assert!(marks.has(id).is_err());

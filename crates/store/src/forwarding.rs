@@ -143,7 +143,8 @@ mod tests {
     /// A method that is missing here would use its default, whatever the pool or store below does.
     #[test]
     fn every_method_is_forwarded() {
-        let (traits, here) = (include_str!("lib.rs"), include_str!("forwarding.rs"));
+        let traits = include_str!("lib.rs");
+        let here = include_str!("forwarding.rs");
         for (declared, forwarded) in [
             ("pub trait Pool: Send + Sync {\n", "\nforwarding_pool! {\n"),
             ("pub trait Store: Send {\n", "\nforwarding_store! {\n"),

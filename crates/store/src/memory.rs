@@ -214,7 +214,8 @@ fn pieces(offset: u64, length: u32) -> impl Iterator<Item = (usize, std::ops::Ra
     let end = at + length as usize;
     std::iter::from_fn(move || {
         (at < end).then(|| {
-            let (chunk, from) = (at / CHUNK_BYTES, at % CHUNK_BYTES);
+            let chunk = at / CHUNK_BYTES;
+            let from = at % CHUNK_BYTES;
             let to = CHUNK_BYTES.min(from + (end - at));
             at += to - from;
             (chunk, from..to)

@@ -70,7 +70,8 @@ impl Anywhere {
     #[must_use]
     pub fn new(inner: Box<dyn Store>) -> Self {
         let block = u64::from(inner.geometry().block_bytes_min.max(1));
-        let (waiting, finished) = (VecDeque::new(), VecDeque::new());
+        let waiting = VecDeque::new();
+        let finished = VecDeque::new();
         Self { inner, block, changing: 0, present: None, waiting, finished }
     }
 
@@ -136,7 +137,8 @@ impl Anywhere {
             }
             Step::Store { offset, length, fua } => {
                 present.fill_in(offset);
-                let (operation, buffer) = (Operation::Write { fua }, present.blocks.take());
+                let operation = Operation::Write { fua };
+                let buffer = present.blocks.take();
                 Submission { ticket: OURS, operation, offset, length, buffer }
             }
             Step::Plain { operation, offset, length } => {
@@ -173,7 +175,8 @@ impl Anywhere {
 
 impl Present {
     fn new(submission: Submission, block: u64) -> Self {
-        let (steps, extents) = (VecDeque::new(), Vec::new());
+        let steps = VecDeque::new();
+        let extents = Vec::new();
         let mut present = Self { submission, steps, step: None, blocks: None, extents };
         present.plan(block);
         present
@@ -183,7 +186,8 @@ impl Present {
     fn plan(&mut self, block: u64) {
         let Submission { operation, offset, length, .. } = self.submission;
         let end = offset + u64::from(length);
-        let (first, last) = (offset - offset % block, end.next_multiple_of(block));
+        let first = offset - offset % block;
+        let last = end.next_multiple_of(block);
         // The range of whole blocks within the request.
         let inner = (offset.next_multiple_of(block), end - end % block);
         let whole = u32::try_from(last - first).unwrap_or(u32::MAX - (block as u32 - 1));
@@ -252,7 +256,8 @@ impl Present {
         let end = offset + u64::from(length);
         let blocks = self.blocks.get_or_insert_with(|| Buffer::new(0));
         let last = first + blocks.capacity() as u64;
-        let (from, to) = (offset.max(first), end.min(last));
+        let from = offset.max(first);
+        let to = end.min(last);
         let place = &mut blocks.bytes_mut()[(from - first) as usize..(to - first) as usize];
         match &self.submission.buffer {
             Some(payload) => {

@@ -163,8 +163,10 @@ fn version_of(volume: VolumeId, block: u64, bytes: &[u8]) -> Option<Version> {
 
 /// Reads one block while other requests are under way; `None` if it is not answered.
 fn read(volume: &mut OpenVolume, block: u64) -> Option<Completion> {
-    let (operation, buffer) = (Operation::Read, Some(Buffer::new(BLOCK as usize)));
-    let (offset, length) = (block * BLOCK, BLOCK as u32);
+    let operation = Operation::Read;
+    let buffer = Some(Buffer::new(BLOCK as usize));
+    let offset = block * BLOCK;
+    let length = BLOCK as u32;
     let read = Submission { ticket: 0, operation, offset, length, buffer };
     volume.store.submit(read, &mut volume.queue);
     loop {
@@ -190,9 +192,13 @@ impl World {
         let layout = Layout { identity: 0xfeed_0000 + u128::from(seed), chunks_max: 90, nodes: 30 };
         LocalPool::init(&device, &layout).unwrap();
         let lasting = SimulatedLasting::default();
-        let (has_lasting, has_crashed, was_killed) = (true, false, false);
-        let (older, volumes) = (lasting.clone(), Vec::new());
-        let (next_id, fail_ppm) = (1, 0);
+        let has_lasting = true;
+        let has_crashed = false;
+        let was_killed = false;
+        let older = lasting.clone();
+        let volumes = Vec::new();
+        let next_id = 1;
+        let fail_ppm = 0;
         Self {
             seed,
             random,
@@ -222,9 +228,10 @@ impl World {
             self.device.cut_power_after(power);
             let Some((pool, mut open)) = self.open_all() else {
                 // If the machine has failed after the kill, it may have lost all of this.
-                match self.was_killed && self.random.one_in(2) {
-                    true => self.go_on(self.lasting.killed()),
-                    false => self.crash_quietly(),
+                if self.was_killed && self.random.one_in(2) {
+                    self.go_on(self.lasting.killed())
+                } else {
+                    self.crash_quietly()
                 }
                 continue;
             };
@@ -340,22 +347,23 @@ impl World {
     }
 
     fn open_pool(&self) -> Result<LocalPool, StoreError> {
-        let lasting: Option<Arc<dyn Lasting>> = match self.has_lasting {
-            true => Some(Arc::new(self.lasting.clone())),
-            false => None,
-        };
+        let lasting: Option<Arc<dyn Lasting>> =
+            if self.has_lasting { Some(Arc::new(self.lasting.clone())) } else { None };
         LocalPool::open_noting(Arc::new(self.device.clone()), self.bounds, lasting)
     }
 
     fn open_volume(&mut self, pool: &LocalPool, number: usize) -> Option<OpenVolume> {
-        let (id, size) = (self.volumes[number].id, self.volumes[number].size);
+        let id = self.volumes[number].id;
+        let size = self.volumes[number].size;
         let store = match pool.open(id, size) {
             Ok(store) => store,
             Err(_) if self.device.is_dark() => return None,
             Err(error) => self.fail(&format!("{id} does not open: {error}")),
         };
         let queue = SimulatedQueue::new(self.device.clone(), self.random.next_u64());
-        let (pending, next_ticket, fails_from) = (BTreeMap::new(), 0, None);
+        let pending = BTreeMap::new();
+        let next_ticket = 0;
+        let fails_from = None;
         Some(OpenVolume { store, queue, pending, next_ticket, fails_from })
     }
 
@@ -498,9 +506,10 @@ impl World {
             let Some(mut volume) = open[number].take() else { continue };
             volume.queue.fail_ppm = self.fail_ppm;
             if self.random.one_in(2) && volume.pending.len() < 12 {
-                match self.random.one_in(60) {
-                    true => self.clear_all(number, &mut volume),
-                    false => self.submit(number, &mut volume),
+                if self.random.one_in(60) {
+                    self.clear_all(number, &mut volume)
+                } else {
+                    self.submit(number, &mut volume)
                 }
             }
             if self.random.one_in(2) {
@@ -534,7 +543,9 @@ impl World {
                 let size = ByteCount(self.random.among(&[1 << 20, 5 << 20, 3 << 29]));
                 self.next_id += 1;
                 let made = pool.create(id, size);
-                let (blocks, next_version, rotten) = (BTreeMap::new(), 1, Vec::new());
+                let blocks = BTreeMap::new();
+                let next_version = 1;
+                let rotten = Vec::new();
                 if made.is_ok() || !self.is_absent(id) {
                     self.volumes.push(Model { id, size, blocks, next_version, rotten });
                     if made.is_ok()
@@ -549,7 +560,8 @@ impl World {
             }
             2 if !self.volumes.is_empty() => {
                 let number = self.random.below(self.volumes.len() as u64) as usize;
-                let (id, from) = (self.volumes[number].id, self.volumes[number].size);
+                let id = self.volumes[number].id;
+                let from = self.volumes[number].size;
                 let to = ByteCount(from.0 * 2);
                 let grown = pool.resize(id, from, to);
                 if grown.is_ok() {
@@ -619,7 +631,8 @@ impl World {
     fn submit(&mut self, number: usize, volume: &mut OpenVolume) {
         let count = self.random.among(&[1, 1, 1, 2, 3, 8, 20, 64]);
         let first = self.place(number, count);
-        let (offset, length) = (first * BLOCK, (count * BLOCK) as u32);
+        let offset = first * BLOCK;
+        let length = (count * BLOCK) as u32;
         let range = first..first + count;
         let model = &mut self.volumes[number];
         let is_changing = range
@@ -642,7 +655,8 @@ impl World {
                     .collect();
                 let might = known.iter().map(|known| known.versions[known.complete..].to_vec());
                 let past = known.iter().map(|known| known.versions[..known.complete].to_vec());
-                let (might, past) = (might.collect(), past.collect());
+                let might = might.collect();
+                let past = past.collect();
                 let buffer = Some(Buffer::new(length as usize));
                 (Operation::Read, buffer, Pending::Read { first, might, past })
             }
@@ -657,7 +671,8 @@ impl World {
         let model = &mut self.volumes[number];
         let version = model.next_version;
         model.next_version += 1;
-        let (offset, length) = (first * BLOCK, (count * BLOCK) as u32);
+        let offset = first * BLOCK;
+        let length = (count * BLOCK) as u32;
         let mut buffer = Buffer::new(length as usize);
         for (block, bytes) in (first..).zip(buffer.bytes_mut().chunks_mut(BLOCK as usize)) {
             fill(model.id, block, version, bytes);
@@ -665,7 +680,8 @@ impl World {
             known.versions.push(version);
             known.begin();
         }
-        let (operation, buffer) = (Operation::Write { fua }, Some(buffer));
+        let operation = Operation::Write { fua };
+        let buffer = Some(buffer);
         let submission = Submission { ticket: 0, operation, offset, length, buffer };
         self.begin(number, volume, submission, Pending::Write { first, count, fua });
     }
@@ -680,15 +696,15 @@ impl World {
             known.versions.push(version);
             known.begin();
         }
-        let operation = match self.random.one_in(2) {
-            true => Operation::Discard { fua },
-            false => {
-                // These zeroes are written, piece by piece if the range is long.
-                let keep_allocated = self.random.one_in(3);
-                Operation::WriteZeroes { fua, keep_allocated, only_if_fast: !keep_allocated }
-            }
+        let operation = if self.random.one_in(2) {
+            Operation::Discard { fua }
+        } else {
+            // These zeroes are written, piece by piece if the range is long.
+            let keep_allocated = self.random.one_in(3);
+            Operation::WriteZeroes { fua, keep_allocated, only_if_fast: !keep_allocated }
         };
-        let (offset, length) = (first * BLOCK, (count * BLOCK) as u32);
+        let offset = first * BLOCK;
+        let length = (count * BLOCK) as u32;
         let submission = Submission { ticket: 0, operation, offset, length, buffer: None };
         self.begin(number, volume, submission, Pending::Write { first, count, fua });
     }
@@ -697,7 +713,8 @@ impl World {
     fn clear_all(&mut self, number: usize, volume: &mut OpenVolume) {
         let part = self.volumes[number].size.0 / BLOCK / 6;
         for region in 0..6 {
-            let (first, count) = (part * region, part.min(104));
+            let first = part * region;
+            let count = part.min(104);
             let mut blocks = self.volumes[number].blocks.range(first..first + count);
             if blocks.all(|(_, known)| known.changing == 0) {
                 self.clear(number, volume, first, count);

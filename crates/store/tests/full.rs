@@ -129,7 +129,8 @@ fn fill(block: u64, version: Version, bytes: &mut [u8]) {
 
 /// Returns a read of one block.
 fn read_of(block: u64) -> Submission {
-    let (operation, buffer) = (Operation::Read, Some(Buffer::new(BLOCK as usize)));
+    let operation = Operation::Read;
+    let buffer = Some(Buffer::new(BLOCK as usize));
     Submission { ticket: 0, operation, offset: block * BLOCK, length: BLOCK as u32, buffer }
 }
 
@@ -188,7 +189,8 @@ impl World {
         // A full disk that is extended, or a pool of maximum size.
         let to_come = if random.one_in(2) { (mib / 2) << 20 } else { 0 };
         let capacity = ((mib + 64) << 20) - to_come;
-        let (device, is_fixed) = (PackedDevice::new(capacity), random.one_in(3));
+        let device = PackedDevice::new(capacity);
+        let is_fixed = random.one_in(3);
         if is_fixed {
             device.grow(capacity).unwrap();
         }
@@ -196,7 +198,9 @@ impl World {
         LocalPool::init(&device, &layout).unwrap();
         let bounds = bounds(&mut random);
         let pool = LocalPool::open(Arc::new(device.clone()), bounds).unwrap();
-        let (volumes, snapshots, imports) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let volumes = BTreeMap::new();
+        let snapshots = BTreeMap::new();
+        let imports = BTreeMap::new();
         Self {
             seed,
             random,
@@ -296,7 +300,9 @@ impl World {
         let mut buffer = Buffer::new(length);
         fill(block, version, &mut buffer.bytes_mut()[..length]);
         let operation = Operation::Write { fua: self.random.one_in(20) };
-        let (offset, length, buffer) = (block * BLOCK, length as u32, Some(buffer));
+        let offset = block * BLOCK;
+        let length = length as u32;
+        let buffer = Some(buffer);
         Submission { ticket, operation, offset, length, buffer }
     }
 
@@ -318,7 +324,8 @@ impl World {
 
     /// Writes from the beginning until there is no space.
     fn write_until_full(&mut self, id: VolumeId) {
-        let (mut at, count) = (0, 64);
+        let mut at = 0;
+        let count = 64;
         while at < self.volumes[&id].blocks {
             let requests = (0..8).map(|part| at + part * count);
             let blocks = self.volumes[&id].blocks;
@@ -368,7 +375,8 @@ impl World {
     }
 
     fn flush(&mut self, id: VolumeId) {
-        let (operation, buffer) = (Operation::Flush, None);
+        let operation = Operation::Flush;
+        let buffer = None;
         let flush = Submission { ticket: 0, operation, offset: 0, length: 0, buffer };
         let done = self.carry_out(id, vec![flush]);
         if done[0].result.is_err() {
@@ -384,11 +392,13 @@ impl World {
             let start = self.random.below(self.volumes[&id].blocks - count + 1);
             let fua = self.random.one_in(4);
             let is_discard = self.random.one_in(2);
-            let operation = match is_discard {
-                true => Operation::Discard { fua },
-                false => Operation::WriteZeroes { fua, keep_allocated: false, only_if_fast: false },
+            let operation = if is_discard {
+                Operation::Discard { fua }
+            } else {
+                Operation::WriteZeroes { fua, keep_allocated: false, only_if_fast: false }
             };
-            let (offset, length) = (start * BLOCK, (count * BLOCK) as u32);
+            let offset = start * BLOCK;
+            let length = (count * BLOCK) as u32;
             let clear = Submission { ticket: 0, operation, offset, length, buffer: None };
             let done = self.carry_out(id, vec![clear]);
             let shares = self.volumes[&id].shares;
@@ -481,7 +491,8 @@ impl World {
         let blocks = versions.len() as u64;
         match self.pool.open(id, ByteCount(blocks * BLOCK)) {
             Ok(store) => {
-                let (store, before) = (Some(store), BTreeMap::new());
+                let store = Some(store);
+                let before = BTreeMap::new();
                 self.volumes.insert(id, Volume { blocks, versions, before, store, shares });
             }
             Err(error) if error.is_no_space() => {
@@ -714,9 +725,10 @@ impl World {
         } else {
             // The process has ended, and writes nothing any more.
             std::mem::forget((stores, self.pool.clone()));
-            self.device = match self.random.one_in(2) {
-                true => self.device.copy(),
-                false => self.device.crash(&mut self.random),
+            self.device = if self.random.one_in(2) {
+                self.device.copy()
+            } else {
+                self.device.crash(&mut self.random)
             };
         }
         self.bounds = bounds(&mut self.random);
@@ -923,7 +935,8 @@ impl World {
             for _ in 0..20 {
                 let block = queue.random.below(volume.blocks);
                 let buffer = Some(Buffer::new(BLOCK as usize));
-                let (operation, offset) = (Operation::Write { fua: true }, block * BLOCK);
+                let operation = Operation::Write { fua: true };
+                let offset = block * BLOCK;
                 let length = BLOCK as u32;
                 let mut write = Submission { ticket: 0, operation, offset, length, buffer };
                 fill(block, version, write.buffer.as_mut().unwrap().bytes_mut());

@@ -179,7 +179,8 @@ impl Open {
         buffer: Option<Buffer>,
         count: u64,
     ) -> Option<Result<Option<Buffer>, ()>> {
-        let (offset, length) = (first * BLOCK, (count * BLOCK) as u32);
+        let offset = first * BLOCK;
+        let length = (count * BLOCK) as u32;
         let submission = Submission { ticket: 7, operation, offset, length, buffer };
         self.store.submit(submission, &mut self.queue);
         loop {
@@ -222,10 +223,13 @@ impl World {
         let device = SimulatedDevice::new(CAPACITY);
         let layout = Layout { identity: 0xbeef + u128::from(seed), chunks_max: 240, nodes: 120 };
         LocalPool::init(&device, &layout).unwrap();
-        let (volumes, snapshots) = (Vec::new(), Vec::new());
+        let volumes = Vec::new();
+        let snapshots = Vec::new();
         let is_dense = random.one_in(2);
         let lasting = SimulatedLasting::default();
-        let (has_failed, killed, next) = (false, None, 1);
+        let has_failed = false;
+        let killed = None;
+        let next = 1;
         Self {
             seed,
             random,
@@ -471,14 +475,16 @@ impl World {
         };
         self.make_sure(pool, a);
         self.make_sure(pool, b);
-        let (older, newer) = (&self.snapshots[a], &self.snapshots[b]);
+        let older = &self.snapshots[a];
+        let newer = &self.snapshots[b];
         if !older.unsure.is_empty() || !newer.unsure.is_empty() {
             return;
         }
         let opened =
             pool.read_snapshot(older.id).and_then(|a| Ok((a, pool.read_snapshot(newer.id)?)));
         let Ok((mut first, mut second)) = opened else { return };
-        let (mut told, mut from) = (BTreeSet::new(), Some(0));
+        let mut told = BTreeSet::new();
+        let mut from = Some(0);
         while let Some(next) = from {
             match second.changed(Some(&mut first), next, 3) {
                 Ok(Units { units, next: more }) => {
@@ -498,7 +504,8 @@ impl World {
                 && of(older, block) != of(newer, block)
                 && !told.contains(&(block / UNIT_BLOCKS))
             {
-                let (a, b) = (older.id, newer.id);
+                let a = older.id;
+                let b = newer.id;
                 self.fail(&format!("block {block} differs from {a} to {b}, and is not told"));
             }
         }
@@ -572,7 +579,8 @@ impl World {
     /// Closes a volume with requests under way, and opens it again.
     fn reopen(&mut self, pool: &LocalPool, open: &mut [Open]) {
         let number = self.random.below(open.len() as u64) as usize;
-        let (id, size) = (self.volumes[number].id, self.volumes[number].size);
+        let id = self.volumes[number].id;
+        let size = self.volumes[number].size;
         open[number].settle();
         self.learn(number, &mut open[number]);
         let closing = &mut open[number];
@@ -698,7 +706,8 @@ impl World {
         let mut makings = Vec::new();
         for &number in &numbers {
             self.learn(number, &mut open[number]);
-            let (of, id) = (self.volumes[number].id, SnapshotId::from_bits(self.next.into()));
+            let of = self.volumes[number].id;
+            let id = SnapshotId::from_bits(self.next.into());
             self.next += 1;
             match pool.snapshot(of, id) {
                 Ok(making) => {
@@ -718,7 +727,8 @@ impl World {
                 self.begin_write(start, &mut open[start]);
             }
         }
-        let (mut missing, mut made) = (Vec::new(), Vec::new());
+        let mut missing = Vec::new();
+        let mut made = Vec::new();
         for (number, snapshot, making) in makings {
             let is_made = loop {
                 match making.made.try_recv() {
@@ -887,7 +897,8 @@ impl World {
             let before = volume.content.get(&block).copied().unwrap_or(0);
             volume.unsure.entry(block).or_default().extend([before, version]);
         }
-        let (offset, length) = (first * BLOCK, (count * BLOCK) as u32);
+        let offset = first * BLOCK;
+        let length = (count * BLOCK) as u32;
         let submission = Submission { ticket, operation, offset, length, buffer };
         let pending = Pending { first, count, version };
         open.pending.insert(ticket, pending);
@@ -915,7 +926,8 @@ fn an_anchor_that_names_many_snapshots_outlives_two_crashes() {
         batch_bytes: 64_000,
         answered_bytes: 0,
     };
-    let (id, size) = (VolumeId::from_bits(1), ByteCount(1 << 20));
+    let id = VolumeId::from_bits(1);
+    let size = ByteCount(1 << 20);
     let empty = SimulatedDevice::new(CAPACITY);
     let layout = Layout { identity: 7, chunks_max: 240, nodes: 250 };
     LocalPool::init(&empty, &layout).unwrap();

@@ -175,7 +175,8 @@ fn snapshots() -> Vec<StoredSnapshot> {
         is_complete: false,
         is_encrypted: false,
     };
-    let (is_complete, is_encrypted) = (true, true);
+    let is_complete = true;
+    let is_encrypted = true;
     let data = ByteCount(1);
     vec![pending, StoredSnapshot { volume: None, data, is_complete, is_encrypted, ..pending }]
 }
@@ -368,7 +369,8 @@ fn decode_error_names_field_and_offset() {
         frame[at] = byte;
         Command::decode(&frame).unwrap_err().to_string()
     };
-    let (delete, create) = (Command::Delete(VOLUME), Command::Create(volume()));
+    let delete = Command::Delete(VOLUME);
+    let create = Command::Create(volume());
     let long = [frame(&delete), vec![0]].concat();
     for (error, words) in [
         (change(&delete, 0, b'X'), "field magic at byte 0: these bytes are no agent message"),

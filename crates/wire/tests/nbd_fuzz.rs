@@ -169,7 +169,8 @@ fn mutate(random: &mut Random, bytes: &mut Vec<u8>) {
 }
 
 fn serve(pieces: &[&[u8]]) -> Transcript<ServerStep> {
-    let (mut server, mut transcript) = (Server::new(), Transcript::default());
+    let mut server = Server::new();
+    let mut transcript = Transcript::default();
     poll_server(&mut server, &mut transcript);
     for piece in pieces {
         feed_server(&mut server, piece, &mut transcript);
@@ -179,7 +180,8 @@ fn serve(pieces: &[&[u8]]) -> Transcript<ServerStep> {
 }
 
 fn run_client(plan: &ClientPlan, pieces: &[&[u8]]) -> Transcript<ClientStep> {
-    let (mut client, mut transcript) = (Client::new(plan.clone()), Transcript::default());
+    let mut client = Client::new(plan.clone());
+    let mut transcript = Transcript::default();
     poll_client(&mut client, &mut transcript);
     for piece in pieces {
         feed_client(&mut client, piece, &mut transcript);
@@ -204,14 +206,18 @@ fn converse(
     random: &mut Random,
     plan: &ClientPlan,
 ) -> (Transcript<ClientStep>, Transcript<ServerStep>) {
-    let (mut client, mut received) = (Client::new(plan.clone()), Transcript::default());
-    let (mut server, mut served) = (Server::new(), Transcript::default());
+    let mut client = Client::new(plan.clone());
+    let mut received = Transcript::default();
+    let mut server = Server::new();
+    let mut served = Transcript::default();
     poll_client(&mut client, &mut received);
     poll_server(&mut server, &mut served);
-    let (mut to_client, mut to_server) = (0, 0);
+    let mut to_client = 0;
+    let mut to_server = 0;
     // Each round delivers at least a byte, and neither side sends without end.
     for _ in 0..10_000 {
-        let (client_done, server_done) = (received.end.is_some(), served.end.is_some());
+        let client_done = received.end.is_some();
+        let server_done = served.end.is_some();
         if !client_done && to_client < served.sent.len() {
             let end = to_client + 1 + random.below_usize(served.sent.len() - to_client);
             feed_client(&mut client, &served.sent[to_client..end], &mut received);
@@ -323,7 +329,8 @@ fn nbd_fuzz_mutated_conversations() {
     fuzz("nbd_fuzz_mutated_conversations", |random| {
         let plan = any_plan(random);
         let (received, served) = converse(random, &plan);
-        let (mut from_client, mut from_server) = (received.sent, served.sent);
+        let mut from_client = received.sent;
+        let mut from_server = served.sent;
         mutate(random, &mut from_client);
         mutate(random, &mut from_server);
         assert_eq!(serve(&cut(random, &from_client)), serve(&[&from_client]));
@@ -373,9 +380,11 @@ fn nbd_fuzz_requests() {
 
 /// Returns random replies of our server, and the events that a client must read from them.
 fn replies(random: &mut Random) -> (Vec<u8>, Vec<Event>) {
-    let (mut bytes, mut events) = (Vec::new(), Vec::new());
+    let mut bytes = Vec::new();
+    let mut events = Vec::new();
     for _ in 0..random.below(20) {
-        let (cookie, last) = (random.next(), random.flip());
+        let cookie = random.next();
+        let last = random.flip();
         let offset = random.next();
         let length = 1 + random.below(300) as u32;
         let error = random.pick(&ErrorCode::ALL);
@@ -395,10 +404,12 @@ fn replies(random: &mut Random) -> (Vec<u8>, Vec<Event>) {
                 events.push(Event::Hole { cookie, offset, bytes: length, last });
             }
             3 => {
-                let (context, count) = (random.next() as u32, 1 + random.below(5) as u32);
+                let context = random.next() as u32;
+                let count = 1 + random.below(5) as u32;
                 bytes.extend(reply::block_status(cookie, last, context, count));
                 for left in (0..count).rev() {
-                    let (length, flags) = (length + left, random.next() as u32);
+                    let length = length + left;
+                    let flags = random.next() as u32;
                     bytes.extend(reply::extent(length, flags));
                     let last = last && left == 0;
                     events.push(Event::Extent { cookie, context, bytes: length, flags, last });
@@ -423,7 +434,9 @@ fn replies(random: &mut Random) -> (Vec<u8>, Vec<Event>) {
 
 /// Returns the events that a client reads from the pieces, and the violation that ended it, if any.
 fn read(pieces: &[&[u8]]) -> (Vec<Event>, Option<ReplyViolation>) {
-    let (mut reader, mut events, mut data_left) = (ReplyReader::new(4_096), Vec::new(), 0);
+    let mut reader = ReplyReader::new(4_096);
+    let mut events = Vec::new();
+    let mut data_left = 0;
     for piece in pieces {
         let mut rest = *piece;
         while !rest.is_empty() {
@@ -493,7 +506,8 @@ fn nbd_fuzz_transmission_agrees() {
             Ok(Command::Disconnect) => panic!("nobody asked to disconnect"),
             Ok(Command::Io { request: Request { operation: Operation::Read, .. }, .. }) => {
                 let head = terms.read_head(cookie, request.offset, request.length);
-                let (offset, bytes) = (request.offset, request.length);
+                let offset = request.offset;
+                let bytes = request.length;
                 let data = Event::Data { cookie, offset, bytes, last: true };
                 let simple = Event::Simple { cookie, error: None };
                 (head, if terms.structured_replies { data } else { simple })

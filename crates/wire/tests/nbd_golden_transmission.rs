@@ -31,7 +31,8 @@ fn request(text: &str, cookie: u64, operation: Operation, offset: u64, length: u
 /// The server writes these bytes, and the client reads these events from them.
 fn replies(text: &str, head: &[u8], events: &[Event]) {
     assert_eq!(bytes(text), head);
-    let (mut reader, mut rest) = (ReplyReader::new(4096), head);
+    let mut reader = ReplyReader::new(4096);
+    let mut rest = head;
     for event in events {
         let (consumed, found) = reader.handle(rest).expect("a reply");
         assert_eq!(found.as_ref(), Some(event));

@@ -62,9 +62,10 @@ pub fn build(root: &Path) -> Result<Vec<Binary>, String> {
     // Cargo reports them as they are built, in a different order each time. Those of the whole
     // program come first, as they take longest: short ones fill the lanes at the end.
     binaries.sort_by(|a, b| b.source.cmp(&a.source));
-    match binaries.is_empty() {
-        true => Err("cargo has built no binary of tests".to_owned()),
-        false => Ok(binaries),
+    if binaries.is_empty() {
+        Err("cargo has built no binary of tests".to_owned())
+    } else {
+        Ok(binaries)
     }
 }
 
@@ -134,7 +135,8 @@ mod tests {
             assert!(root.join(beginning).exists(), "{beginning}");
         }
         let needs = |source: &str| {
-            let (executable, folder) = (PathBuf::new(), PathBuf::new());
+            let executable = PathBuf::new();
+            let folder = PathBuf::new();
             let source = source.to_owned();
             Binary { source, selection: String::new(), executable, folder }.needs()
         };

@@ -112,7 +112,8 @@ fn in_lanes<T: Send, R: Send>(
     work: impl Fn(T) -> R + Sync,
     see: impl FnMut(&R) + Send,
 ) {
-    let (items, see) = (Mutex::new(items.into_iter()), Mutex::new(see));
+    let items = Mutex::new(items.into_iter());
+    let see = Mutex::new(see);
     std::thread::scope(|scope| {
         for _ in 0..lanes {
             scope.spawn(|| {
@@ -149,7 +150,8 @@ fn run_one(logs: &Path, binary: &Binary, extent: Extent) -> Ran {
     if let Err(error) = &ended {
         said.push_str(&format!("{error}\nto run it again: cargo test {}\n", binary.selection));
     }
-    let (source, is_success) = (binary.source.clone(), ended.is_ok());
+    let source = binary.source.clone();
+    let is_success = ended.is_ok();
     Ran { source, took, tally, said, is_success }
 }
 

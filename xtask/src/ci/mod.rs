@@ -78,7 +78,8 @@ pub fn run(root: &Path, scope: Scope, only: &[&str]) -> Result<(), String> {
     let mut report = Report::default();
     for (name, step) in chosen(steps(root, scope), only)? {
         println!("== {name}");
-        let (before, watch) = (report.tally, Stopwatch::start());
+        let before = report.tally;
+        let watch = Stopwatch::start();
         let result = take(root, step, &mut report);
         report.times.push((name.to_owned(), watch.elapsed()));
         report.tally.add_step(before, &result);
@@ -127,9 +128,10 @@ fn take(root: &Path, step: Step, report: &mut Report) -> Result<(), String> {
         Step::Program(command) => {
             let tally = &mut report.tally;
             // At a terminal Ctrl-C ends the run, but `timeout` would keep it from the step.
-            let mut command = match std::io::stdin().is_terminal() {
-                true => command,
-                false => run::bounded(&command, STEP_SECONDS_MAX),
+            let mut command = if std::io::stdin().is_terminal() {
+                command
+            } else {
+                run::bounded(&command, STEP_SECONDS_MAX)
             };
             run::watch(&mut command, |line| tally.add_line(line))
         }

@@ -74,7 +74,8 @@ impl Copy {
             "--exclude-standard",
         ]))?;
         for file in files.lines() {
-            let (from, to) = (root.join(file), folder.join(file));
+            let from = root.join(file);
+            let to = folder.join(file);
             if !from.is_file() {
                 continue;
             }
@@ -131,7 +132,8 @@ impl Copy {
         let tested = format!("{} {}", mutation.test, mutation.histories.unwrap_or_default());
         if !self.passing.contains(&tested) {
             if self.cargo(mutation, &[])?.0 != Some(0) {
-                let (test, property) = (mutation.test, mutation.property);
+                let test = mutation.test;
+                let property = mutation.property;
                 return Err(format!("property {property}: {test} fails without the mutation, too"));
             }
             self.passing.insert(tested);

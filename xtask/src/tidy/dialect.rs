@@ -17,20 +17,15 @@ const FIRST_WORDS: [&str; 7] =
 
 /// Words that comments do without: a thing has a name, and a number a meaning.
 const WORDS: [&str; 10] = [
-    "goes on",
-    "going on",
-    "is told",
-    "nobody",
-    "so many",
-    "so much",
-    "somebody",
-    "someone",
-    "who has",
-    "whoever",
+    "goes on", "going on", "is told", "nobody", "so many", "so much", "somebody", "someone",
+    "who has", "whoever",
 ];
 
-/// A habit that is counted, by its name in the list.
-const HABITS: [(&str, fn(&RustText) -> usize); 6] = [
+/// Counts a habit in one file.
+type Count = fn(&RustText) -> usize;
+
+/// The habits by their names in the list.
+const HABITS: [(&str, Count); 6] = [
     ("bool-match", bool_matches),
     ("doc-first-words", doc_first_words),
     ("empty-name", empty_names),
@@ -101,9 +96,8 @@ fn bool_matches(text: &RustText) -> usize {
 /// A local or a closure's parameter with an empty name.
 fn empty_names(text: &RustText) -> usize {
     let names = EMPTY_NAMES.iter();
-    let forms = names.flat_map(|name| {
-        [format!("let {name} "), format!("let mut {name} "), format!("|{name}|")]
-    });
+    let forms = names
+        .flat_map(|name| [format!("let {name} "), format!("let mut {name} "), format!("|{name}|")]);
     forms.map(|form| text.code.matches(&form).count()).sum()
 }
 
@@ -136,11 +130,12 @@ fn words(text: &RustText) -> usize {
     let plain: Vec<&str> = text.comments.split(marks).filter(|word| !word.is_empty()).collect();
     let plain = format!(" {} ", plain.join(" ").to_lowercase());
     let is_end = |rest: &str| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_');
-    let count = |words: &&str| {
-        let found = plain.match_indices(&format!(" {words}"));
+    let count = |words: &str| {
+        let sought = format!(" {words}");
+        let found = plain.match_indices(&sought);
         found.filter(|(at, found)| is_end(&plain[at + found.len()..])).count()
     };
-    WORDS.iter().map(|words| count(&words)).sum()
+    WORDS.iter().map(|words| count(words)).sum()
 }
 
 #[cfg(test)]

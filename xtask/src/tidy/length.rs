@@ -41,7 +41,9 @@ pub fn check(tree: &Tree, allowed: &str) -> Vec<Fault> {
 
 fn row(line: &str) -> Option<(&str, &str, usize)> {
     let mut words = line.split_whitespace();
-    let (path, name, lines) = (words.next()?, words.next()?, words.next()?);
+    let path = words.next()?;
+    let name = words.next()?;
+    let lines = words.next()?;
     Some((path, name, lines.parse().ok()?))
 }
 

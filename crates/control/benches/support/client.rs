@@ -69,7 +69,8 @@ impl Client {
     }
 
     fn answer(&mut self) -> String {
-        let (mut status, mut length) = (String::new(), 0);
+        let mut status = String::new();
+        let mut length = 0;
         self.stream.read_line(&mut status).unwrap();
         loop {
             let mut line = String::new();

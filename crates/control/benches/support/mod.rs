@@ -114,7 +114,8 @@ impl Agent for Obedient {
 
 /// Returns a snapshot that is complete in the store.
 pub fn stored(id: SnapshotId, volume: VolumeId, size: ByteCount) -> StoredSnapshot {
-    let (volume, data) = (Some(volume), ByteCount(1 << 20));
+    let volume = Some(volume);
+    let data = ByteCount(1 << 20);
     StoredSnapshot { id, volume, size, data, is_complete: true, is_encrypted: false }
 }
 
@@ -170,7 +171,8 @@ pub fn host_id(number: u64) -> InstanceId {
 /// Returns a volume's request: gp2 and gp3, of all sizes.
 pub fn request(number: u64) -> VolumeRequest {
     let size_gib = 100 + u32::try_from(number % 300).unwrap();
-    let (throughput_mibps, multi_attach) = (None, false);
+    let throughput_mibps = None;
+    let multi_attach = false;
     match number % 3 {
         0 => VolumeRequest {
             volume_type: VolumeType::Gp2,

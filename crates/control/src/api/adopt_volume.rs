@@ -24,7 +24,8 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     let tags = args.tag_specifications("volume")?;
     args.done()?;
     let outcome = call.plane.adopt(id, call.dry_run, |stored| {
-        let (size_gib, is_encrypted) = (whole_gib(stored.size)?, stored.is_encrypted);
+        let size_gib = whole_gib(stored.size)?;
+        let is_encrypted = stored.is_encrypted;
         let request = VolumeRequest { volume_type, size_gib, iops, throughput_mibps, multi_attach };
         Ok::<_, ApiError>(Command::AdoptVolume { id, is_encrypted, request, zone, tags })
     })?;

@@ -367,11 +367,10 @@ fn tag_text(what: &str, text: &str, max: usize) -> Result<(), ApiError> {
 /// `InvalidParameterValue`.
 pub fn check_key(settings: &Settings, name: &str) -> Result<(), ApiError> {
     let Some(key) = &settings.key else { return Err(Refusal::NoKey.into()) };
-    match key.is_named(name, settings) {
-        true => Ok(()),
-        false => {
-            Err(invalid("KmsKeyId", name, format!("The store has one key: {}", key.arn(settings))))
-        }
+    if key.is_named(name, settings) {
+        Ok(())
+    } else {
+        Err(invalid("KmsKeyId", name, format!("The store has one key: {}", key.arn(settings))))
     }
 }
 

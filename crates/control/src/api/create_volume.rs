@@ -70,21 +70,19 @@ fn check_initialization_rate(args: &mut Args, is_of_snapshot: bool) -> Result<()
             INITIALIZATION_MIBPS.end()
         )));
     }
-    match is_of_snapshot {
-        true => Ok(()),
-        false => Err(ApiError::new(
+    if is_of_snapshot {
+        Ok(())
+    } else {
+        Err(ApiError::new(
             "InvalidParameterCombination",
             "The parameter VolumeInitializationRate requires the parameter SnapshotId",
-        )),
+        ))
     }
 }
 
 /// Returns EC2's default type: gp2, or standard before gp2 existed.
 pub(super) fn default_type(settings: &Settings) -> VolumeType {
-    match settings.rules.offers(VolumeType::Gp2) {
-        true => VolumeType::Gp2,
-        false => VolumeType::Standard,
-    }
+    if settings.rules.offers(VolumeType::Gp2) { VolumeType::Gp2 } else { VolumeType::Standard }
 }
 
 /// Returns the zone, by its name or its id.

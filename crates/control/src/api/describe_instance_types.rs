@@ -82,7 +82,8 @@ const fn attachment_limit(t: &InstanceType) -> &'static str {
 
 /// Converts Mbit/s to MB/s. Exact, because an eighth has at most three decimals.
 fn megabytes(mbps: u32) -> String {
-    let (whole, eighths) = (mbps / 8, mbps % 8);
+    let whole = mbps / 8;
+    let eighths = mbps % 8;
     let decimals = format!("{:03}", eighths * 125);
     let decimals = decimals.trim_end_matches('0');
     format!("{whole}.{}", if decimals.is_empty() { "0" } else { decimals })

@@ -12,7 +12,8 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     // No parameters: there is only one store.
     call.args.done()?;
     let items = call.plane.unowned()?.into_iter().map(|stored| {
-        let (id, bytes) = (stored.id, stored.size.0);
+        let id = stored.id;
+        let bytes = stored.size.0;
         Element::list("item", [Element::text("volumeId", id), Element::text("bytes", bytes)])
     });
     Ok(vec![Element::list("unownedVolumeSet", items)])

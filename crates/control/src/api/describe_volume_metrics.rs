@@ -114,11 +114,13 @@ fn exceeded(exceeded: &Exceeded) -> Element {
 /// Returns the requests of one kind: their number, their durations, and their time by stage.
 fn requests(name: &str, latency: &Latency) -> Element {
     let stages = Stage::ALL.into_iter().filter(|stage| latency.spent(*stage).ns > 0).map(|stage| {
-        let (name, spent) = (stage.name(), latency.spent(stage).ns);
+        let name = stage.name();
+        let spent = latency.spent(stage).ns;
         Element::list("item", [Element::text("stage", name), Element::text("spentNs", spent)])
     });
     let buckets = latency.total.buckets().map(|(start, count)| {
-        let (start, count) = (Element::text("startNs", start.ns), Element::text("count", count));
+        let start = Element::text("startNs", start.ns);
+        let count = Element::text("count", count);
         Element::list("item", [start, count])
     });
     Element::list(

@@ -59,10 +59,11 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
         model.check_volumes(&ids)?;
         let shown = page.of(&model.volumes, &ids).filter(|volume| volume.is_shown());
         let shown = shown.map(|volume| volume.id);
-        match filters.is_empty() {
-            true => page.cut(shown, VolumeId::to_string).0,
+        if filters.is_empty() {
+            page.cut(shown, VolumeId::to_string).0
+        } else {
             // It is not known yet which of them are on the page.
-            false => shown.collect(),
+            shown.collect()
         }
     };
     // If the data plane does not answer, the status is `insufficient-data`.

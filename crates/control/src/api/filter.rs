@@ -126,9 +126,10 @@ enum Pattern {
 
 impl Pattern {
     fn of(value: &str) -> Self {
-        match value.contains(['*', '?', '\\']) {
-            true => Self::Globs(parsed(value)),
-            false => Self::Exact(value.to_owned()),
+        if value.contains(['*', '?', '\\']) {
+            Self::Globs(parsed(value))
+        } else {
+            Self::Exact(value.to_owned())
         }
     }
 
@@ -149,7 +150,8 @@ impl Pattern {
 
 fn globs_match(pattern: &[Glob], value: &str) -> bool {
     let value: Vec<char> = value.chars().collect();
-    let (mut p, mut v) = (0, 0);
+    let mut p = 0;
+    let mut v = 0;
     // Where to continue if the part after the last star does not match: one character further.
     let mut retry: Option<(usize, usize)> = None;
     while v < value.len() {

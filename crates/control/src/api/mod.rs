@@ -337,9 +337,10 @@ impl Api {
     pub fn run(&self, prepared: Prepared, request_id: &str) -> Result<String, ApiError> {
         let Prepared { action, params, fingerprint, verified } = prepared;
         let _request = During::request(request_id);
-        let kept = match action.mutates && !is_dry_run(&params) {
-            true => self.keep_ahead(&verified).map_err(ApiError::from),
-            false => Ok(()),
+        let kept = if action.mutates && !is_dry_run(&params) {
+            self.keep_ahead(&verified).map_err(ApiError::from)
+        } else {
+            Ok(())
         };
         let result = kept.and_then(|()| self.perform(action, params, fingerprint, request_id));
         if let Err(error) = &result

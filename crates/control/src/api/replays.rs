@@ -287,7 +287,8 @@ mod tests {
     #[test]
     fn a_signature_that_a_node_with_a_clock_ahead_may_have_used_changes_nothing_at_the_next_one() {
         // The clock is two minutes behind that of the node that led before.
-        let (start, stored) = (at(0), at(120_000));
+        let start = at(0);
+        let stored = at(120_000);
         let mut replays = Replays::new(Some(start), Some(stored), []);
         for now in [at(500), at(125_000)] {
             for second in [0, 1, 60, 120] {

@@ -133,7 +133,8 @@ fn made(
             Some(address) => address,
             None => free_address(&call.plane.model())?,
         };
-        let (instance_type, tags) = (wanted.instance_type.clone(), wanted.tags.clone());
+        let instance_type = wanted.instance_type.clone();
+        let tags = wanted.tags.clone();
         let zone = wanted.zone.clone();
         let command = Command::RegisterHost { id, zone, instance_type, address, tags };
         let registered = call.execute(&command);
@@ -232,7 +233,8 @@ fn attach(
     let begins = Begins { spares: [spare()?, spare()?], ..new.begins };
     // A volume is in the zone of the host that it is made for.
     let zone = call.plane.model().host(instance)?.zone(&call.plane.settings).to_owned();
-    let (tags, token) = (tags.clone(), None);
+    let tags = tags.clone();
+    let token = None;
     call.execute(&Command::CreateVolume { id, request, begins, zone, tags, token })?;
     let device = new.device.clone();
     let attached = call
@@ -254,12 +256,11 @@ fn attach(
 fn undo(call: &Call<'_>, made: &[InstanceId], forget: bool) {
     for &id in made {
         let _ = release(call, id);
-        let command = match forget {
-            true => Command::DeregisterHost { id },
-            false => {
-                let state = HostState::Terminated { at: call.now };
-                Command::SetHostState { ids: vec![id], state }
-            }
+        let command = if forget {
+            Command::DeregisterHost { id }
+        } else {
+            let state = HostState::Terminated { at: call.now };
+            Command::SetHostState { ids: vec![id], state }
         };
         let _ = call.execute(&command);
     }

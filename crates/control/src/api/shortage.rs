@@ -32,7 +32,9 @@ pub(super) fn error(shortfall: &Shortfall) -> ApiError {
     let Shortfall { asked, oversell, source: from, row, resource, needed, left, fits, .. } =
         shortfall;
     let row = row.words().map(|words| format!(" {words}")).unwrap_or_default();
-    let (from, unit, volume_type) = (source(*from), unit(*resource), asked.volume_type);
+    let from = source(*from);
+    let unit = unit(*resource);
+    let volume_type = asked.volume_type;
     let mut text = format!(
         "There is not enough {resource}{row} left to sell ({from}) for {volume}: it reserves what \
          is worth {needed} {unit}, {left} are left, short by {}.",

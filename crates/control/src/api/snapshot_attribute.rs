@@ -102,15 +102,16 @@ fn accounts(args: &mut Args, name: &str) -> Result<BTreeSet<String>, ApiError> {
 fn check_account(account: &str) -> Result<(), ApiError> {
     let is_id =
         account.len() == ACCOUNT_DIGITS && account.bytes().all(|byte| byte.is_ascii_digit());
-    match is_id || account == EVERYONE {
-        true => Ok(()),
-        false => Err(ApiError::new(
+    if is_id || account == EVERYONE {
+        Ok(())
+    } else {
+        Err(ApiError::new(
             "InvalidUserID.Malformed",
             format!(
                 "Invalid user id: \"{account}\" (expected {ACCOUNT_DIGITS} digits, or the group \
                  {EVERYONE})"
             ),
-        )),
+        ))
     }
 }
 

@@ -351,7 +351,8 @@ impl Call<'_> {
         let computed = plan.evaluate(until, |series, statistic, period| {
             reader.points(*series, statistic, period)
         })?;
-        let (mut results, mut left) = (Vec::new(), max);
+        let mut results = Vec::new();
+        let mut left = max;
         while let Some((at, member)) = plan.results.get(place.result) {
             if left == 0 {
                 return Ok((results, Some(place)));
@@ -414,9 +415,10 @@ impl Call<'_> {
 
     /// Returns the records of a volume, in steps that fit the period.
     fn records(&self, id: VolumeId, span: Span, period: u64) -> Records {
-        match period < MINUTE_S {
-            true => self.cloudwatch.steps(id, span.start, span.end),
-            false => self.cloudwatch.minutes(id, span.start, span.end),
+        if period < MINUTE_S {
+            self.cloudwatch.steps(id, span.start, span.end)
+        } else {
+            self.cloudwatch.minutes(id, span.start, span.end)
         }
     }
 }
@@ -549,14 +551,12 @@ fn unit(input: &mut Input) -> Result<Option<&'static str>, ApiError> {
 
 fn period(input: &mut Input) -> Result<u64, ApiError> {
     let period = input.number("Period")?.ok_or_else(|| input.missing("Period"))?;
-    match is_period(period) {
-        true => Ok(period),
-        false => Err(input.wrong("Period", PERIODS)),
-    }
+    if is_period(period) { Ok(period) } else { Err(input.wrong("Period", PERIODS)) }
 }
 
 fn span(input: &mut Input) -> Result<Span, ApiError> {
-    let (start, end) = (input.time("StartTime")?, input.time("EndTime")?);
+    let start = input.time("StartTime")?;
+    let end = input.time("EndTime")?;
     match start.cmp(&end) {
         std::cmp::Ordering::Less => Ok(Span { start, end }),
         std::cmp::Ordering::Equal => {
@@ -676,7 +676,8 @@ mod tests {
     }
 
     fn call(cloudwatch: &CloudWatch, now_s: u64) -> Call<'_> {
-        let (secret, account) = ("secret", "000000000000");
+        let secret = "secret";
+        let account = "000000000000";
         Call { cloudwatch, secret, account, now: UnixMs(now_s * 1_000) }
     }
 
@@ -699,7 +700,8 @@ mod tests {
         let (_folder, cloudwatch) = kept(&minutes.collect());
         let now = T0 + 12 * HOUR_S;
         let pages = |filter: Option<(&str, &str)>| {
-            let (mut pages, mut token) = (Vec::new(), None);
+            let mut pages = Vec::new();
+            let mut token = None;
             loop {
                 let fields = filter.into_iter().chain(token.as_deref().map(|t| ("NextToken", t)));
                 let fields = fields.map(|(name, text)| (name.to_owned(), Value::text(text)));
@@ -865,7 +867,8 @@ mod tests {
             let minutes: BTreeMap<(u128, u64), Record> =
                 minutes.into_iter().map(|(at, seed)| (at, record(seed))).collect();
             let (_folder, cloudwatch) = kept(&minutes);
-            let (period, span) = (minutes_each * 60, (T0 + from, T0 + from + length));
+            let period = minutes_each * 60;
+            let span = (T0 + from, T0 + from + length);
             let query = |n: usize| query_of(n, n as u128, period, "Sum");
             let queries: Vec<Value> = (0..3).map(query).collect();
             let order = if descending { "TimestampDescending" } else { "TimestampAscending" };

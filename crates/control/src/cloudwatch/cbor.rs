@@ -64,7 +64,8 @@ impl<'a> Reader<'a> {
     fn item(&mut self, depth: u32) -> Result<Value, String> {
         let depth = depth.checked_sub(1).ok_or("it is nested too deep")?;
         let head = self.byte()?;
-        let (major, info) = (head >> 5, head & 0x1f);
+        let major = head >> 5;
+        let info = head & 0x1f;
         Ok(match major {
             0 => Value::Number(self.number(info)? as f64),
             1 => Value::Number(-1.0 - self.number(info)? as f64),
@@ -141,7 +142,8 @@ impl<'a> Reader<'a> {
 
 /// Converts a number of 16 bits: a sign, five bits of exponent, ten of fraction.
 fn half(bits: u16) -> f64 {
-    let (exponent, fraction) = (i32::from(bits >> 10 & 0x1f), f64::from(bits & 0x3ff));
+    let exponent = i32::from(bits >> 10 & 0x1f);
+    let fraction = f64::from(bits & 0x3ff);
     let size = match exponent {
         0 => fraction * 2_f64.powi(-24),
         31 if fraction > 0.0 => f64::NAN,

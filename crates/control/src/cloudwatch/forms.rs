@@ -347,7 +347,8 @@ mod tests {
         let scope = |service: &str| {
             format!("AWS4-HMAC-SHA256 Credential=K/20261003/local-1/{service}/aws4_request, Sig=1")
         };
-        let (monitoring, ec2) = (scope("monitoring"), scope("ec2"));
+        let monitoring = scope("monitoring");
+        let ec2 = scope("ec2");
         let target = [("X-Amz-Target", "GraniteServiceVersion20100801.ListMetrics")];
         for (path, query, headers, expected) in [
             ("/", "", &target[..], Some(Form::Json)),

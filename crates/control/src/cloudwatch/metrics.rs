@@ -230,13 +230,15 @@ mod tests {
         let rows = REFERENCE.lines().filter(|line| line.starts_with("| `"));
         let listed = rows.filter_map(|row| {
             let mut cells = row.split('|').map(|cell| cell.trim().replace('`', ""));
-            let (names, unit) = (cells.nth(1)?, cells.next()?);
+            let names = cells.nth(1)?;
+            let unit = cells.next()?;
             let is_metric = names.split(", ").all(|name| by_name(name).is_some());
             is_metric.then(|| names.split(", ").map(|n| (n.to_owned(), unit.clone())).collect())
         });
         let listed: Vec<Vec<(String, String)>> = listed.collect();
         let expected = ALL.iter().map(|metric| (metric.name.to_owned(), metric.unit.to_owned()));
-        let (mut listed, mut expected) = (listed.concat(), expected.collect::<Vec<_>>());
+        let mut listed = listed.concat();
+        let mut expected = expected.collect::<Vec<_>>();
         listed.sort();
         expected.sort();
         assert_eq!(listed, expected);

@@ -120,7 +120,8 @@ impl CloudWatch {
             if steps.len() >= FINE_VOLUMES_MAX && !steps.contains_key(id) {
                 continue;
             }
-            let (minute, place) = (start_s / MINUTE_S, start_s % MINUTE_S * 1_000 / STEP_MS);
+            let minute = start_s / MINUTE_S;
+            let place = start_s % MINUTE_S * 1_000 / STEP_MS;
             let blocks = steps.entry(*id).or_default();
             // The clock was set back: steps with a time in the future are removed.
             while blocks.back().is_some_and(|(last, _)| *last > minute) {

@@ -141,7 +141,8 @@ impl Sampler {
     /// Ends the open step, and its minute if the next step is in another one.
     fn close(&mut self, next: u64, ended: &mut Ended) {
         const STEPS: u64 = MINUTE_MS / STEP_MS;
-        let (step_start, minute) = (self.step * STEP_MS / 1_000, self.step / STEPS);
+        let step_start = self.step * STEP_MS / 1_000;
+        let minute = self.step / STEPS;
         for (id, open) in &mut self.open {
             if let Some(record) = open.step.take() {
                 add(&mut open.minute, &record);
@@ -263,7 +264,8 @@ mod tests {
         let mut sampler = Sampler::default();
         let mut minutes = Vec::new();
         for second in 0..=180_u64 {
-            let (now, bytes) = (UnixMs(T0 + second * 1_000), second * 512);
+            let now = UnixMs(T0 + second * 1_000);
+            let bytes = second * 512;
             // Attached from within the first minute until within the second.
             let is_attached = (31..=90).contains(&second);
             let ended = sampler.look(now, &[report(bytes, 1)], &known(is_attached));
@@ -311,7 +313,8 @@ mod tests {
             skipped in proptest::collection::btree_set(1..150_u64, 0..30),
         ) {
             let mut sampler = Sampler::default();
-            let (mut steps, mut minutes) = (BTreeMap::new(), BTreeMap::new());
+            let mut steps = BTreeMap::new();
+            let mut minutes = BTreeMap::new();
             let mut missed = false;
             for second in 0..=180_u64 {
                 // A sample at the end of a step is never skipped: its work would count in the next

@@ -100,9 +100,10 @@ enum Unfit {
 
 impl From<rusqlite::Error> for Unfit {
     fn from(error: rusqlite::Error) -> Self {
-        match is_damage(&error) {
-            true => Self::Damaged(error.to_string()),
-            false => Self::Failed(error.to_string()),
+        if is_damage(&error) {
+            Self::Damaged(error.to_string())
+        } else {
+            Self::Failed(error.to_string())
         }
     }
 }
@@ -205,7 +206,8 @@ impl Store {
         }
         let find = "SELECT records FROM minutes WHERE hour = ? AND volume_id = ?";
         let mut find = self.connection.prepare_cached(find)?;
-        let (mut minutes, name) = (Vec::new(), id.to_string());
+        let mut minutes = Vec::new();
+        let name = id.to_string();
         for &hour in self.contents.hours.range(from_s / HOUR_S..=until_s / HOUR_S) {
             let found = find.query_row(params![to_i64(hour), name], |row| row.get(0));
             let Some(bytes) = found.optional()? else { continue };
@@ -235,7 +237,8 @@ impl Store {
             WHERE hour >= ?1 AND (hour, volume_id) > (?1, ?2) ORDER BY hour, volume_id";
         let mut find = self.connection.prepare_cached(find)?;
         let mut rows = find.query(params![to_i64(hour), name])?;
-        let (mut parts, mut bytes) = (Vec::new(), 0);
+        let mut parts = Vec::new();
+        let mut bytes = 0;
         while let Some(row) = rows.next()? {
             if bytes >= bytes_max {
                 break;
@@ -353,24 +356,21 @@ impl Store {
     fn delete(&mut self, hour: u64, now_hour: u64) -> rusqlite::Result<()> {
         let tx = self.connection.transaction()?;
         tx.prepare_cached("DELETE FROM minutes WHERE hour = ?")?.execute([to_i64(hour)])?;
-        match hour > now_hour {
+        if hour > now_hour {
             // The volumes that were listed with it may have earlier minutes. They stay listed until
             // these are deleted, too.
-            true => tx
-                .prepare_cached("UPDATE volumes SET hour = ? WHERE hour = ?")?
-                .execute([to_i64(now_hour), to_i64(hour)])?,
-            false => {
-                tx.prepare_cached("DELETE FROM volumes WHERE hour = ?")?.execute([to_i64(hour)])?
-            }
+            tx.prepare_cached("UPDATE volumes SET hour = ? WHERE hour = ?")?
+                .execute([to_i64(now_hour), to_i64(hour)])?
+        } else {
+            tx.prepare_cached("DELETE FROM volumes WHERE hour = ?")?.execute([to_i64(hour)])?
         };
         tx.commit()?;
         self.contents.hours.remove(&hour);
-        match hour > now_hour {
-            true => {
-                let volumes = self.contents.volumes.values_mut();
-                volumes.filter(|it| it.hour == hour).for_each(|it| it.hour = now_hour);
-            }
-            false => self.contents.volumes.retain(|_, listed| listed.hour != hour),
+        if hour > now_hour {
+            let volumes = self.contents.volumes.values_mut();
+            volumes.filter(|it| it.hour == hour).for_each(|it| it.hour = now_hour);
+        } else {
+            self.contents.volumes.retain(|_, listed| listed.hour != hour)
         }
         Ok(())
     }
@@ -380,7 +380,8 @@ impl Store {
         start_s: u64,
         records: &[(VolumeId, Record, u32)],
     ) -> rusqlite::Result<()> {
-        let (hour, minute) = (start_s / HOUR_S, start_s % HOUR_S / MINUTE_S);
+        let hour = start_s / HOUR_S;
+        let minute = start_s % HOUR_S / MINUTE_S;
         let tx = self.connection.transaction()?;
         {
             let find = "SELECT records FROM minutes WHERE hour = ? AND volume_id = ?";
@@ -439,7 +440,8 @@ fn set_aside(path: &Path, reason: &str) {
         // Useless without the file.
         let _ = std::fs::remove_file(beside);
     }
-    let (path, aside) = (path.display(), aside.display());
+    let path = path.display();
+    let aside = aside.display();
     match result {
         Ok(()) => warn!("{path}: {reason}; it is kept as {aside}, and metrics begin anew"),
         Err(error) => warn!("{path}: {reason}; it cannot be renamed to {aside}: {error}"),
@@ -491,7 +493,8 @@ fn contents(connection: &Connection) -> rusqlite::Result<Contents> {
 /// Returns the hours that have stored minutes. Each is one search of the index, not a scan.
 fn hours(connection: &Connection) -> rusqlite::Result<BTreeSet<u64>> {
     let mut find = connection.prepare("SELECT min(hour) FROM minutes WHERE hour > ?")?;
-    let (mut hours, mut last) = (BTreeSet::new(), -1);
+    let mut hours = BTreeSet::new();
+    let mut last = -1;
     while let Some(hour) = find.query_row([last], |row| row.get::<_, Option<i64>>(0))? {
         hours.extend(u64::try_from(hour));
         last = hour;
@@ -659,7 +662,8 @@ mod tests {
         assert!(file_bytes(folder.path()) <= bytes_max);
         for bits in 1..=8 {
             let found = all(&mut store, bits);
-            let (first, last) = (found[0].0, found[found.len() - 1].0);
+            let first = found[0].0;
+            let last = found[found.len() - 1].0;
             assert_eq!(last, H0 * HOUR_S + 4_799 * MINUTE_S);
             assert!(first > H0 * HOUR_S && first.is_multiple_of(HOUR_S), "{first}");
             assert_eq!(found.len() as u64, (last - first) / MINUTE_S + 1);
@@ -687,7 +691,8 @@ mod tests {
     #[test]
     fn a_damaged_file_is_set_aside_and_a_newer_one_left_alone() {
         let folder = tempfile::tempdir().unwrap();
-        let (path, aside) = (folder.path().join(FILE_NAME), folder.path().join(DAMAGED_NAME));
+        let path = folder.path().join(FILE_NAME);
+        let aside = folder.path().join(DAMAGED_NAME);
         std::fs::write(&path, [7; 5_000]).unwrap();
         let mut store = open(&folder);
         assert_eq!(std::fs::read(&aside).unwrap(), [7; 5_000]);
@@ -757,11 +762,14 @@ mod tests {
         ) {
             let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
             let mut stores = [open(&folders[0]), open(&folders[1])];
-            let (mut oracle, mut minute, mut since) = (BTreeMap::new(), H0 * 60 + 7, 0);
+            let mut oracle = BTreeMap::new();
+            let mut minute = H0 * 60 + 7;
+            let mut since = 0;
             for (seed, (leads, length)) in (0..).zip(terms) {
                 let leads = usize::from(leads);
                 for _ in 0..length {
-                    let (start, number) = (minute * MINUTE_S, seed * 90 + minute);
+                    let start = minute * MINUTE_S;
+                    let number = seed * 90 + minute;
                     // One of the volumes has minutes only sometimes.
                     let bits = if minute.is_multiple_of(7) { 2 } else { 1 };
                     write(&mut stores[leads], start, &[(bits, number)]);

@@ -143,7 +143,8 @@ impl From<PlaneError> for DirectError {
                 FailedKind::NoSpace => Self::quota(message),
                 FailedKind::Unsupported => Self::parameter(message),
                 FailedKind::NotFound => {
-                    let (kind, reason) = ("ResourceNotFoundException", "SNAPSHOT_NOT_FOUND");
+                    let kind = "ResourceNotFoundException";
+                    let reason = "SNAPSHOT_NOT_FOUND";
                     Self::new(404, kind, Some(reason), message)
                 }
                 FailedKind::Refused => Self::snapshot(message),

@@ -104,7 +104,8 @@ pub struct Answer {
 
 impl Answer {
     fn json(status: u16, value: &Value) -> Self {
-        let (content_type, body) = ("application/json", value.to_string().into_bytes());
+        let content_type = "application/json";
+        let body = value.to_string().into_bytes();
         Self { status, headers: vec![], content_type, body }
     }
 }

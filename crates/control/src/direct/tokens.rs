@@ -41,9 +41,10 @@ impl Api {
         let opened = signed_token::open(self.secret(), BLOCK, token);
         match opened.as_deref().and_then(read) {
             Some((of, found, until)) if of == (id, None) && found == block => {
-                match until >= clock::now() {
-                    true => Ok(()),
-                    false => Err(invalid("the blockToken is expired; list the blocks anew".into())),
+                if until >= clock::now() {
+                    Ok(())
+                } else {
+                    Err(invalid("the blockToken is expired; list the blocks anew".into()))
                 }
             }
             _ => Err(invalid(format!("the blockToken is not that of block {block} of {id}"))),
@@ -58,10 +59,13 @@ impl Api {
         let invalid = |text: &str| DirectError::invalid("INVALID_PAGE_TOKEN", text);
         let opened = signed_token::open(self.secret(), PAGE, token);
         match opened.as_deref().and_then(read) {
-            Some((found, next, until)) if found == of => match until >= clock::now() {
-                true => Ok(next),
-                false => Err(invalid("the pageToken is expired; begin the list anew")),
-            },
+            Some((found, next, until)) if found == of => {
+                if until >= clock::now() {
+                    Ok(next)
+                } else {
+                    Err(invalid("the pageToken is expired; begin the list anew"))
+                }
+            }
             _ => Err(invalid("the pageToken is not of this list; begin the list anew")),
         }
     }

@@ -165,7 +165,9 @@ fn of_tier(before: &Snapshot, after: &Snapshot) -> Option<What> {
         }
         TierOperation::Archive => SnapshotEvent::Archive,
     };
-    let (id, failed, started) = (after.id, None, tiering.began);
+    let id = after.id;
+    let failed = None;
+    let started = tiering.began;
     Some(What::Snapshot(SnapshotDone { id, event, failed, started }))
 }
 

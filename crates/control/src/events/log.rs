@@ -247,7 +247,8 @@ impl Log {
         // The file is opened under the lock, so it is not renamed meanwhile.
         let mut file = File::open(self.folder.join(&segment.name))?;
         let place = segment.place_after(after);
-        let (bytes, next) = (segment.bytes - place, segment.next);
+        let bytes = segment.bytes - place;
+        let next = segment.next;
         drop(state);
         file.seek(SeekFrom::Start(place))?;
         Ok(Some((BufReader::new(file.take(bytes)), next)))
@@ -357,7 +358,8 @@ impl Appender {
             Some(file) => file,
             None => cut(private::open(&self.log.folder.join(FILE_NAME))?, current.bytes)?,
         };
-        let (mut text, place) = (String::new(), current.bytes);
+        let mut text = String::new();
+        let place = current.bytes;
         for (sequence, event) in events {
             let from = text.len();
             text.push_str(&format!("{BEFORE}{sequence}{BETWEEN}{event}}}\n"));

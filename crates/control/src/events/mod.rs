@@ -210,7 +210,8 @@ impl Events {
         let feed = Arc::clone(plane.feed());
         let (log, mut appender) = Log::open(folder, Bounds::default());
         let newest = log.newest();
-        let (begins, before) = (log.last(), newest.as_ref().map(Last::of));
+        let begins = log.last();
+        let before = newest.as_ref().map(Last::of);
         if let Some(fleet) = plane.fleet() {
             // The last leaders' events, and their numbers, may be unknown here.
             appender.begin_with(fleet.term().saturating_mul(TERM_EVENTS));

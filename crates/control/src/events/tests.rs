@@ -159,13 +159,15 @@ fn every_change_of_a_phase_is_the_event_of_the_table() {
     };
     for (from, before) in phases() {
         for (to, after) in phases() {
-            let (before, after) = (before.clone().map(volume), after.map(volume));
+            let before = before.clone().map(volume);
+            let after = after.map(volume);
             row("volume", from, to, of_volumes(before, after));
         }
     }
     for (from, before) in snapshot_phases() {
         for (to, after) in snapshot_phases() {
-            let (before, after) = (before.clone().map(snapshot), after.map(snapshot));
+            let before = before.clone().map(snapshot);
+            let after = after.map(snapshot);
             row("snapshot", from, to, of_snapshots(before, after));
         }
     }
@@ -189,7 +191,8 @@ fn attachments_and_modifications_make_events() {
     assert_eq!(of(&with(AttachmentState::Attached), &lost), expected);
     assert_eq!(of(&lost, &with(AttachmentState::Attached)), "volumeRecovered in-use");
     let in_phase = |phase| {
-        let (original, target) = (spec(), spec());
+        let original = spec();
+        let target = spec();
         let modification = Modification { original, target, started: NOW, phase };
         Volume { modification: Some(modification), ..ready.clone() }
     };
@@ -308,7 +311,8 @@ fn kinds() -> Vec<What> {
     };
     let volume_news = |news| What::VolumeNews { id: VOLUME, news };
     let snapshot_news = |news| What::SnapshotNews { id: SNAPSHOT, news };
-    let (of, other) = (Target::Volume(VOLUME), Target::Snapshot(SNAPSHOT));
+    let of = Target::Volume(VOLUME);
+    let other = Target::Snapshot(SNAPSHOT);
     let set = |is_complete| {
         vec![(SNAPSHOT, VOLUME, true), (SnapshotId::from_bits(0xc), VOLUME, is_complete)]
     };
@@ -438,7 +442,8 @@ fn disk_space_and_the_end_of_optimizing_make_one_event_each() {
     let mut watcher = Watcher::new(NOW);
     let at = |seconds: u64| NOW.plus_ms(seconds * 1_000);
     assert!(!watcher.is_due(at(9)) && watcher.is_due(at(10)) && watcher.is_due(UnixMs(5)));
-    let (original, target) = (spec(), spec());
+    let original = spec();
+    let target = spec();
     let phase = ModificationPhase::Optimizing { since: NOW, until: at(15) };
     let modification = Some(Modification { original, target, started: NOW, phase });
     let model = model_of(Some(Volume { modification, ..volume(Phase::Ready) }), None);

@@ -153,14 +153,17 @@ impl Watcher {
             if let Some(ModificationPhase::Optimizing { until, .. }) = phase
                 && (since < *until && *until <= now)
             {
-                let (event, result) = (VolumeEvent::Modify, "completed");
+                let event = VolumeEvent::Modify;
+                let result = "completed";
                 all.push(What::Volume { id: volume.id, event, result, cause: String::new() });
             }
         }
         if let Some(Space { total, free }) = space {
             let level = level(total, free);
             if level != std::mem::replace(&mut self.space, level) {
-                let (level, total, free) = (level.name(), total.0, free.0);
+                let level = level.name();
+                let total = total.0;
+                let free = free.0;
                 all.push(What::Server(ServerNews::Space { level, total, free }));
             }
         }

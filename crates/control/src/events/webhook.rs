@@ -197,14 +197,18 @@ impl Webhooks {
             }
             let delivery = Arc::new(Delivery::at(url, number, position));
             all.push(Arc::clone(&delivery));
-            let (url, log, positions) = (url.clone(), Arc::clone(log), Arc::clone(&positions));
-            let (alive, saved) = (alive.clone(), UnixMs::default());
+            let url = url.clone();
+            let log = Arc::clone(log);
+            let positions = Arc::clone(&positions);
+            let alive = alive.clone();
+            let saved = UnixMs::default();
             let secret = self.secret.clone();
             let work = move || {
                 let name = delivery.name.clone();
                 match connect(&url, secret.as_ref()) {
                     Ok(post) => {
-                        let (pause, failing) = (PAUSE_MIN, None);
+                        let pause = PAUSE_MIN;
+                        let failing = None;
                         Poster { url, log, positions, delivery, post, saved, pause, failing }.run();
                     }
                     Err(error) => warn!(webhook = name, error, "events are not posted"),
@@ -468,7 +472,8 @@ mod tests {
 
     #[test]
     fn an_event_is_given_up_after_a_day_by_both_clocks() {
-        let (day, hour) = (AGE_MAX + Duration::from_millis(1), Duration::from_hours(1));
+        let day = AGE_MAX + Duration::from_millis(1);
+        let hour = Duration::from_hours(1);
         let now = UnixMs(1_700_000_000_000);
         let before = |age: Duration| Some(UnixMs(now.0 - age.as_millis() as u64));
         let to_come = Some(now.plus_ms(1));

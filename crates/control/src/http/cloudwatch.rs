@@ -20,7 +20,8 @@ use crate::direct::Answer;
 /// Returns whether a request on the path of the EC2 API is for CloudWatch.
 pub fn is_for(request: &Request) -> bool {
     let headers = readable_headers(request.headers());
-    let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());
+    let path = request.uri().path();
+    let query = request.uri().query().unwrap_or_default();
     Arrived { path, query, headers: &headers }.form().is_some()
 }
 
@@ -71,7 +72,8 @@ async fn answer(
         return (refused(ApiError::throttled(none_left)), Some(in_flight));
     }
     let permit = Arc::clone(&shared.reads).acquire_owned().await.ok();
-    let (api, id) = (Arc::clone(&shared.api), request_id.to_owned());
+    let api = Arc::clone(&shared.api);
+    let id = request_id.to_owned();
     // Parameters are decoded on that thread, too: they take several times the memory of their
     // bytes, and the number of permits limits that memory.
     let run = tokio::task::spawn_blocking(move || {
@@ -87,7 +89,8 @@ async fn answer(
 }
 
 fn arrived<'a>(head: &'a Parts, headers: &'a [(&'a str, &'a str)]) -> Arrived<'a> {
-    let (path, query) = (head.uri.path(), head.uri.query().unwrap_or_default());
+    let path = head.uri.path();
+    let query = head.uri.query().unwrap_or_default();
     Arrived { path, query, headers }
 }
 

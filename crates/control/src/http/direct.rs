@@ -46,7 +46,8 @@ async fn answer(
     request: Request,
 ) -> (Result<Answer, DirectError>, Option<InFlight>) {
     let (head, body) = request.into_parts();
-    let (method, path) = (head.method.as_str(), head.uri.path());
+    let method = head.method.as_str();
+    let path = head.uri.path();
     let Some(operation) = Operation::of(method, path) else {
         return (Err(DirectError::unknown_operation(method, path)), None);
     };
@@ -86,13 +87,17 @@ async fn answer(
         tokio::time::sleep(denied.wait).await;
         return (Err(DirectError::throttled(denied.error.message)), None);
     }
-    let permit = match operation.is_limited() {
-        true => Arc::clone(&shared.blocks).acquire_owned().await.ok(),
-        false => None,
+    let permit = if operation.is_limited() {
+        Arc::clone(&shared.blocks).acquire_owned().await.ok()
+    } else {
+        None
     };
-    let (api, path, query) = (Arc::clone(&shared.api), path.to_owned(), query.to_owned());
+    let api = Arc::clone(&shared.api);
+    let path = path.to_owned();
+    let query = query.to_owned();
     let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
-    let (method, headers) = (head.method.clone(), headers.iter().map(owned).collect::<Vec<_>>());
+    let method = head.method.clone();
+    let headers = headers.iter().map(owned).collect::<Vec<_>>();
     // If the client disconnects from here on, the change is still made. The permit is released
     // after that.
     let run = tokio::task::spawn_blocking(move || {

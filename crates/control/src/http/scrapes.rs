@@ -63,7 +63,8 @@ mod tests {
 
     #[tokio::test]
     async fn replies_beyond_the_bound_end_the_connections_of_the_oldest() {
-        let (slots, scrapes) = (Arc::<Slots>::default(), Scrapes::default());
+        let slots = Arc::<Slots>::default();
+        let scrapes = Scrapes::default();
         let mut all = Vec::new();
         for number in 0..REPLIES_MAX + 2 {
             let (slot, evicted) = slots.take(HERE).await;

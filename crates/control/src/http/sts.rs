@@ -16,7 +16,8 @@ use crate::sts::{SERVICE, refusal};
 /// Returns whether a request on the path of the EC2 API is for STS.
 pub fn is_for(request: &Request) -> bool {
     let headers = readable_headers(request.headers());
-    let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());
+    let path = request.uri().path();
+    let query = request.uri().query().unwrap_or_default();
     Arrived { path, query, headers: &headers }.is_signed_for(SERVICE)
 }
 
@@ -60,6 +61,7 @@ async fn identity(
 }
 
 fn reply(status: u16, document: String) -> Answer {
-    let (headers, content_type) = (Vec::new(), "text/xml");
+    let headers = Vec::new();
+    let content_type = "text/xml";
     Answer { status, headers, content_type, body: document.into_bytes() }
 }

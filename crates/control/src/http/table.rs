@@ -154,7 +154,8 @@ impl ConnectionTable {
     /// See [`Busy`]. The request must not be executed then.
     pub fn begin(&mut self, id: u64) -> Result<(), Busy> {
         let Some(connection) = self.connections.get(&id) else { return Err(Busy::Evicted) };
-        let (peer, state) = (connection.peer, connection.state);
+        let peer = connection.peer;
+        let state = connection.state;
         match state {
             State::Evicted => return Err(Busy::Evicted),
             // The client sends its next request before it has the reply to the last.
@@ -167,7 +168,8 @@ impl ConnectionTable {
                 .filter(|connection| connection.state == State::Busy && of(connection.peer))
                 .count()
         };
-        let (all, remote) = (busy(&|_| true), busy(&|peer| peer != Peer::Operator));
+        let all = busy(&|_| true);
+        let remote = busy(&|peer| peer != Peer::Operator);
         let is_remote = peer != Peer::Operator;
         if all >= REQUESTS_MAX || (is_remote && remote >= REQUESTS_MAX - OPERATOR_SLOTS) {
             return Err(Busy::All(all));

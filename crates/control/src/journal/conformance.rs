@@ -50,7 +50,8 @@ fn volume(number: u8) -> Volume {
 }
 
 fn snapshot(number: u8, phase: SnapshotPhase) -> Snapshot {
-    let (id, of) = (SnapshotId::from_bits(number.into()), VolumeId::from_bits(77));
+    let id = SnapshotId::from_bits(number.into());
+    let of = VolumeId::from_bits(77);
     Snapshot {
         description: format!("before '{number}'"),
         phase,
@@ -70,8 +71,10 @@ fn filled(number: u8) -> Snapshot {
 
 /// Returns a snapshot with many properties.
 fn rich(number: u8, phase: u8, is: [bool; 3]) -> Snapshot {
-    let (data, ended) = (ByteCount(u64::from(number) << 30), UnixMs(8));
-    let (entered, until) = (UnixMs(30), UnixMs(31));
+    let data = ByteCount(u64::from(number) << 30);
+    let ended = UnixMs(8);
+    let entered = UnixMs(30);
+    let until = UnixMs(31);
     let phase = match phase {
         0 => SnapshotPhase::Pending,
         1 => SnapshotPhase::Filling,
@@ -172,7 +175,8 @@ fn every_kind_of_event_is_kept(open: &Open) {
     ];
     let mut volumes = vec![volume(0)];
     for (number, phase) in (1..).zip(phases) {
-        let (original, target) = (volume(0).spec, volume(number).spec);
+        let original = volume(0).spec;
+        let target = volume(number).spec;
         let modification = Some(Modification { original, target, started: UnixMs(8), phase });
         volumes.push(Volume { modification, ..volume(number) });
     }
@@ -192,7 +196,8 @@ fn every_kind_of_event_is_kept(open: &Open) {
     events.extend((1..4).map(|number| Event::Host(host(number))));
     let local = Host { address: HostAddress::Local, tags: Tags::new(), ..host(9) };
     events.extend([Event::Host(local), token(1), token(2)]);
-    let (data, ended) = (ByteCount(4_096), UnixMs(9));
+    let data = ByteCount(4_096);
+    let ended = UnixMs(9);
     let phases = [
         SnapshotPhase::Pending,
         SnapshotPhase::Completed { data, ended },
@@ -221,7 +226,8 @@ fn every_kind_of_event_is_kept(open: &Open) {
 }
 
 fn events_are_taken_in_their_order(open: &Open) {
-    let (first, second) = (volume(1), Volume { tags: host(1).tags, ..volume(1) });
+    let first = volume(1);
+    let second = Volume { tags: host(1).tags, ..volume(1) };
     let gone = Event::VolumeGone(first.id);
     let events = vec![Event::Volume(first), gone, Event::Volume(second.clone())];
     let tokens = vec![token(1), Event::TokenGone("t1".into()), token(1)];
@@ -283,7 +289,8 @@ fn the_servers_time_lasts_until_another_is_stored(open: &Open) {
 }
 
 fn a_commit_on_an_old_revision_is_refused(open: &Open) {
-    let (mut first, mut second) = (open(), open());
+    let mut first = open();
+    let mut second = open();
     let expected = first.load().unwrap().revision;
     assert_eq!(second.load().unwrap().revision, expected);
     let change = Change::from(vec![Event::Volume(volume(1))]);
@@ -360,7 +367,8 @@ fn a_watcher_that_does_not_keep_up_is_told(open: &Open) {
 fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
         (0_u8..4, 0_u8..4, any::<[bool; 3]>()).prop_map(|(number, state, is)| {
-            let (entered, until) = (UnixMs(30), UnixMs(31 + u64::from(number)));
+            let entered = UnixMs(30);
+            let until = UnixMs(31 + u64::from(number));
             let binned = Phase::Binned { entered, until };
             let phases = [Phase::Creating, Phase::Ready, Phase::Deleting, binned];
             let [is_encrypted, is_fast_restored, auto_enable_io] = is;

@@ -620,7 +620,8 @@ impl From<ModificationForm> for Modification {
             phase: match form.phase {
                 ModificationPhaseForm::Modifying => ModificationPhase::Modifying,
                 ModificationPhaseForm::Optimizing { since_ms, until_ms } => {
-                    let (since, until) = (UnixMs(since_ms), UnixMs(until_ms));
+                    let since = UnixMs(since_ms);
+                    let until = UnixMs(until_ms);
                     ModificationPhase::Optimizing { since, until }
                 }
                 ModificationPhaseForm::Completed { ended_ms } => {
@@ -819,12 +820,15 @@ impl From<SnapshotForm> for Snapshot {
                     SnapshotPhase::Copying { data: ByteCount(data_bytes) }
                 }
                 SnapshotPhaseForm::Binned { data_bytes, ended_ms, entered_ms, until_ms } => {
-                    let (data, ended) = (ByteCount(data_bytes), UnixMs(ended_ms));
-                    let (entered, until) = (UnixMs(entered_ms), UnixMs(until_ms));
+                    let data = ByteCount(data_bytes);
+                    let ended = UnixMs(ended_ms);
+                    let entered = UnixMs(entered_ms);
+                    let until = UnixMs(until_ms);
                     SnapshotPhase::Binned { data, ended, entered, until }
                 }
                 SnapshotPhaseForm::Completed { data_bytes, ended_ms } => {
-                    let (data, ended) = (ByteCount(data_bytes), UnixMs(ended_ms));
+                    let data = ByteCount(data_bytes);
+                    let ended = UnixMs(ended_ms);
                     SnapshotPhase::Completed { data, ended }
                 }
                 SnapshotPhaseForm::Error { reason } => SnapshotPhase::Error(reason),

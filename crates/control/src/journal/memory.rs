@@ -93,7 +93,8 @@ impl Journal for MemoryJournal {
         for json in kept.things.values() {
             model.apply(format::decode(json.as_bytes()).map_err(failed)?);
         }
-        let (credits, revision) = (kept.credits.clone(), kept.revision);
+        let credits = kept.credits.clone();
+        let revision = kept.revision;
         let stop = kept.stop.clone().unwrap_or(Stop::Crash);
         let clock = kept.clock.clone();
         Ok(Loaded { model, credits, stop, clock, revision })
@@ -185,7 +186,8 @@ mod tests {
             assert_eq!(next.change.events, [Event::TokenGone(number.to_string())]);
         }
         let compacted = journal.watch(Revision(9)).unwrap_err();
-        let (after, oldest) = (Revision(9), Revision(10));
+        let after = Revision(9);
+        let oldest = Revision(10);
         assert_eq!(compacted, JournalError::Compacted { after, oldest });
     }
 }

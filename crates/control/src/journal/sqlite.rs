@@ -106,13 +106,15 @@ impl SqliteJournal {
     /// Creates a database without a file.
     #[cfg(test)]
     pub fn in_memory() -> Self {
-        let (path, connection) = (Path::new(":memory:"), Connection::open_in_memory().unwrap());
+        let path = Path::new(":memory:");
+        let connection = Connection::open_in_memory().unwrap();
         prepare(path, &connection).unwrap();
         Self::over(path, connection, None)
     }
 
     fn over(path: &Path, connection: Connection, ballast: Option<Ballast>) -> Self {
-        let (path, watchers) = (path.into(), Watchers::default());
+        let path = path.into();
+        let watchers = Watchers::default();
         Self { path, connection, ballast, has_committed: false, watchers }
     }
 
@@ -248,9 +250,10 @@ impl Journal for SqliteJournal {
     /// Past changes are not stored. Only changes by this server are delivered.
     fn watch(&mut self, after: Revision) -> Result<Watch, JournalError> {
         let oldest = rows::revision(&self.connection).map_err(|error| failed(&self.path, error))?;
-        match after == oldest {
-            true => Ok(self.watchers.add([])),
-            false => Err(JournalError::Compacted { after, oldest }),
+        if after == oldest {
+            Ok(self.watchers.add([]))
+        } else {
+            Err(JournalError::Compacted { after, oldest })
         }
     }
 }

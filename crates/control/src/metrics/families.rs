@@ -821,7 +821,8 @@ fn judged(volume: &VolumeNow, seconds: u64) -> Option<Value> {
 }
 
 fn burst_empty_eta(volume: &VolumeNow) -> Option<Value> {
-    let (balance, drain) = (super::the_one(volume.report.balances)?, volume.drain_per_second?);
+    let balance = super::the_one(volume.report.balances)?;
+    let drain = volume.drain_per_second?;
     let eta_s = if drain > 0.0 { real(balance) / drain } else { f64::INFINITY };
     Some(Value::Real(eta_s))
 }

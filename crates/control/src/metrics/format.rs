@@ -21,7 +21,8 @@ impl Format {
     /// named with at least the same quality.
     #[must_use]
     pub fn asked_for(headers: &HeaderMap) -> Self {
-        let (mut open, mut plain) = (0, 0);
+        let mut open = 0;
+        let mut plain = 0;
         let all = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
         for range in all.flat_map(|value| value.split(',')) {
             let mut parts = range.split(';').map(str::trim);

@@ -55,8 +55,10 @@ impl Scraper {
         plane: &Plane,
         refused: BTreeMap<&'static str, u64>,
     ) -> Result<String, PlaneError> {
-        let (report, latencies) = (plane.report()?, plane.latencies(None)?);
-        let (background, store_health) = (plane.background()?, plane.store_health()?);
+        let report = plane.report()?;
+        let latencies = plane.latencies(None)?;
+        let background = plane.background()?;
+        let store_health = plane.store_health()?;
         self.trend.follow(clock::now(), &report.volumes);
         let mut latencies: BTreeMap<VolumeId, Box<Latencies>> = latencies.into_iter().collect();
         let model = plane.model();

@@ -171,13 +171,17 @@ impl Read {
     /// Parses a text. Panics at anything that the standard does not allow.
     fn of(text: &str) -> Self {
         let text = text.strip_suffix("# EOF\n").expect("ends with EOF");
-        let (mut kinds, mut samples) = (BTreeMap::new(), BTreeMap::new());
-        let (mut family, mut kind) = (String::new(), String::new());
+        let mut kinds = BTreeMap::new();
+        let mut samples = BTreeMap::new();
+        let mut family = String::new();
+        let mut kind = String::new();
         for line in text.lines() {
             if let Some(rest) = line.strip_prefix("# ") {
                 let mut words = rest.splitn(3, ' ');
                 let mut word = || words.next().expect("three words").to_owned();
-                let (what, name, value) = (word(), word(), word());
+                let what = word();
+                let name = word();
+                let value = word();
                 match what.as_str() {
                     "HELP" => assert!(!value.contains('\\'), "{line}"),
                     "TYPE" => {
@@ -223,7 +227,8 @@ fn labels(text: &str) -> BTreeSet<String> {
         let (name, value) = rest.split_once("=\"").expect("a label");
         assert!(name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'), "{text}");
         assert!(names.insert(name.to_owned()), "twice: {text}");
-        let (mut end, mut escaped) = (None, false);
+        let mut end = None;
+        let mut escaped = false;
         for (at, c) in value.char_indices() {
             match (escaped, c) {
                 (true, c) => {

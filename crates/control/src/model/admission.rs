@@ -170,7 +170,8 @@ impl Settings {
     /// modification it covers the volume before and after.
     fn reserved(&self, volume: &Volume) -> (Reserved, Oversell) {
         let reserved = |spec: &VolumeSpec| self.rules.reserved(spec);
-        let (now, oversell) = (reserved(&volume.spec), self.oversell(volume.spec.volume_type));
+        let now = reserved(&volume.spec);
+        let oversell = self.oversell(volume.spec.volume_type);
         let before = volume.modification.as_ref().filter(|_| volume.is_being_modified());
         let Some(before) = before.map(|modification| &modification.original) else {
             return (now, oversell);
@@ -203,7 +204,8 @@ impl Model {
         let kept = self.books.take().filter(|kept| kept.is_under(settings));
         let followed = kept.and_then(|kept| kept.books.following(capacity));
         let books = followed.unwrap_or_else(|| self.added_up(settings, capacity));
-        let (settings, capacity) = (settings.clone(), capacity.clone());
+        let settings = settings.clone();
+        let capacity = capacity.clone();
         self.books = Some(KeptBooks { settings, capacity, books });
     }
 
@@ -445,7 +447,8 @@ impl Books {
         };
         fewer.or_else(|| {
             largest(min_mibps, mibps, |mibps| {
-                let (iops, throughput_mibps) = (Some(min), Some(mibps));
+                let iops = Some(min);
+                let throughput_mibps = Some(mibps);
                 fitting(VolumeRequest { iops, throughput_mibps, ..request })
             })
         })
@@ -456,7 +459,8 @@ impl Books {
 /// result, all lower ones have one.
 fn largest<T>(least: u32, most: u32, gives: impl Fn(u32) -> Option<T>) -> Option<T> {
     let mut found = gives(least)?;
-    let (mut low, mut high) = (least, most);
+    let mut low = least;
+    let mut high = most;
     while low < high {
         let middle = low + (high - low).div_ceil(2);
         match gives(middle) {

@@ -47,7 +47,8 @@ impl World {
         let mut world = Self { settings, capacity, model: Model::default(), now: UnixMs(1) };
         world.keep_books();
         let id = InstanceId::from_bits(HOST);
-        let (instance_type, address) = ("m5.large".into(), HostAddress::Local);
+        let instance_type = "m5.large".into();
+        let address = HostAddress::Local;
         let tags = Tags::new();
         world.run(&Command::RegisterHost { id, zone: None, instance_type, address, tags }).unwrap();
         world
@@ -87,9 +88,11 @@ impl World {
 }
 
 fn create(number: u8, volume_type: VolumeType, size_gib: u32, iops: Option<u32>) -> Command {
-    let (throughput_mibps, multi_attach) = (None, false);
+    let throughput_mibps = None;
+    let multi_attach = false;
     let request = VolumeRequest { volume_type, size_gib, iops, throughput_mibps, multi_attach };
-    let (zone, tags) = ("z".into(), Tags::new());
+    let zone = "z".into();
+    let tags = Tags::new();
     Command::CreateVolume {
         id: vol(number),
         request,
@@ -191,7 +194,8 @@ fn load_of_the_largest_node_must_fit_on_the_others() {
     let lines = world.model.books(&world.settings, &world.capacity).lines();
     let lines: Vec<_> =
         lines.iter().map(|it| (it.row, it.resource, it.sold, it.for_sale)).collect();
-    let (time, cpu) = (Resource::DeviceTime, Resource::Cpu);
+    let time = Resource::DeviceTime;
+    let cpu = Resource::Cpu;
     assert_eq!(
         lines,
         [
@@ -367,7 +371,8 @@ enum SaleStep {
 
 fn step() -> impl Strategy<Value = SaleStep> {
     let volume = || 0_u8..8;
-    let (size, iops) = (125_u32..3_000, 100_u32..8_000);
+    let size = 125_u32..3_000;
+    let iops = 100_u32..8_000;
     let of_type = || 0..VolumeType::ALL.len();
     prop_oneof![
         4 => (volume(), of_type(), size.clone(), iops.clone())
@@ -416,7 +421,8 @@ impl SaleStep {
 /// Returns the reservation of a volume in bytes per second, by the published rules only: on this
 /// device only bytes cost device time.
 fn bytes_reserved(spec: &VolumeSpec) -> u64 {
-    let (iops, size) = (u64::from(spec.iops.unwrap_or(0)), u64::from(spec.size_gib));
+    let iops = u64::from(spec.iops.unwrap_or(0));
+    let size = u64::from(spec.size_gib);
     let mib = 1 << 20;
     match spec.volume_type {
         VolumeType::Standard => 0,
@@ -542,7 +548,8 @@ fn hosts_that_are_no_longer_shown_give_their_places_to_others() {
     }
     assert_eq!(world.begin(&register(9)).map(drop), Err(Refusal::TooManyHosts));
     let ids = all.map(InstanceId::from_bits).filter(|id| world.model.hosts.contains_key(id));
-    let (ids, state) = (ids.collect(), HostState::Terminated { at: world.now });
+    let ids = ids.collect();
+    let state = HostState::Terminated { at: world.now };
     world.begin(&Command::SetHostState { ids, state }).unwrap();
     assert_eq!(world.begin(&register(9)).map(drop), Err(Refusal::TooManyHosts));
     world.now = world.now.plus_ms(10 * TERMINATED_SHOWN_MS);

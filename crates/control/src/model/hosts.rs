@@ -75,7 +75,8 @@ impl Model {
         }
         let instance_type = instance_type.into();
         let state = HostState::Running;
-        let (tags, zone) = (tags.clone(), zone.clone());
+        let tags = tags.clone();
+        let zone = zone.clone();
         let host = Host { id, instance_type, address, registered: now, state, tags, zone };
         // Hosts that are no longer shown are removed to make room.
         let mut events: Vec<Event> = self

@@ -27,7 +27,8 @@ fn spec() -> impl Strategy<Value = VolumeSpec> {
         let volume_type = VolumeType::ALL[of_type];
         let sells = matches!(volume_type, VolumeType::Gp3 | VolumeType::Io1 | VolumeType::Io2);
         let iops = sells.then_some(iops);
-        let (throughput_mibps, multi_attach) = (None, false);
+        let throughput_mibps = None;
+        let multi_attach = false;
         let request = VolumeRequest { volume_type, size_gib, iops, throughput_mibps, multi_attach };
         Rules::newest().resolve(&request).unwrap()
     })
@@ -107,12 +108,15 @@ fn event() -> impl Strategy<Value = Event> {
     );
     let name = || (0_u8..12).prop_map(|name| format!("t{name}"));
     let token = (name(), number(), 0_u64..6).prop_map(|(name, volume, used)| {
-        let (volume, used) = (vol(volume), UnixMs(used));
+        let volume = vol(volume);
+        let used = UnixMs(used);
         Event::Token(name, Token { fingerprint: "f".into(), volume, used })
     });
     let snapshot = (number(), number(), 0_u64..7, 0_u64..9).prop_map(|(id, of, phase, data)| {
         let data = ByteCount(data);
-        let (ended, entered, until) = (UnixMs(2), UnixMs(3), UnixMs(4));
+        let ended = UnixMs(2);
+        let entered = UnixMs(3);
+        let until = UnixMs(4);
         let fast = FastRestore { since: UnixMs(1), credits: 0, counted: UnixMs(1) };
         let id_of = SnapshotId::from_bits(id.into());
         Event::Snapshot(Snapshot {

@@ -811,7 +811,9 @@ impl Model {
                 self.create_snapshots(*instance, set, description, now)
             }
             Command::StartSnapshot { id, size_gib, filled, is_encrypted, description, tags } => {
-                let (id, size_gib, is_encrypted) = (*id, *size_gib, *is_encrypted);
+                let id = *id;
+                let size_gib = *size_gib;
+                let is_encrypted = *is_encrypted;
                 #[rustfmt::skip]
                 let new = NewFilled { id, size_gib, filled, is_encrypted, description, tags };
                 self.start_snapshot(settings, &new, now)

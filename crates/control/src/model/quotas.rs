@@ -28,9 +28,10 @@ impl Model {
             }
         }
         let shown = || self.snapshots.values().filter(|snapshot| snapshot.is_shown()).count();
-        match snapshots == 0 || shown() + snapshots <= quotas.snapshots {
-            true => Ok(()),
-            false => Err(Refusal::SnapshotQuota(quotas.snapshots)),
+        if snapshots == 0 || shown() + snapshots <= quotas.snapshots {
+            Ok(())
+        } else {
+            Err(Refusal::SnapshotQuota(quotas.snapshots))
         }
     }
 
@@ -47,9 +48,10 @@ impl Model {
             return Ok(());
         }
         let shown = self.snapshots.values().filter(|it| it.is_shown() && is_in_archive(it));
-        match shown.filter(|it| it.volume == after.volume).count() < quotas.archived_snapshots {
-            true => Ok(()),
-            false => Err(Refusal::ArchiveQuota(after.volume, quotas.archived_snapshots)),
+        if shown.filter(|it| it.volume == after.volume).count() < quotas.archived_snapshots {
+            Ok(())
+        } else {
+            Err(Refusal::ArchiveQuota(after.volume, quotas.archived_snapshots))
         }
     }
 

@@ -93,10 +93,15 @@ impl World {
         };
         let journals: Vec<Box<dyn Journal>> =
             vec![Box::new(SqliteJournal::in_memory()), Box::new(MemoryJournal::default())];
-        let (model, stored, history, now) = (Model::default(), BTreeMap::new(), vec![], UnixMs(1));
+        let model = Model::default();
+        let stored = BTreeMap::new();
+        let history = vec![];
+        let now = UnixMs(1);
         let mut world = Self { settings, model, journals, stored, history, now };
-        let (id, instance_type) = (host(0), LOCAL_TYPE.into());
-        let (address, tags) = (HostAddress::Local, Tags::new());
+        let id = host(0);
+        let instance_type = LOCAL_TYPE.into();
+        let address = HostAddress::Local;
+        let tags = Tags::new();
         world.run(
             &Command::RegisterHost { id, zone: None, instance_type, address, tags },
             Answer::Done,
@@ -229,7 +234,8 @@ impl World {
     }
 
     fn store(&mut self, of: &Snapshot, is_complete: bool) {
-        let (size, data) = (ByteCount(u64::from(of.size_gib) * GIB), ByteCount(GIB));
+        let size = ByteCount(u64::from(of.size_gib) * GIB);
+        let data = ByteCount(GIB);
         let &Snapshot { id, is_encrypted, .. } = of;
         let volume = Some(of.volume);
         let stored = StoredSnapshot { id, volume, size, data, is_complete, is_encrypted };
@@ -301,7 +307,8 @@ impl World {
 
 /// Returns a command of volumes.
 fn of_volumes(kind: u8, [a, b, c]: [u8; 3]) -> Command {
-    let (zone, tags) = (ZONES[usize::from(a % 2)].into(), Tags::new());
+    let zone = ZONES[usize::from(a % 2)].into();
+    let tags = Tags::new();
     match kind {
         4..=6 => {
             let token = (c % 4 == 0).then(|| (format!("t{}", b % 3), format!("f{}", c % 8)));
@@ -315,7 +322,9 @@ fn of_volumes(kind: u8, [a, b, c]: [u8; 3]) -> Command {
             Command::CreateVolume { id: vol(a), request: request(b), begins, zone, tags, token }
         }
         7 => {
-            let (id, is_encrypted, request) = (vol(a), false, request(b));
+            let id = vol(a);
+            let is_encrypted = false;
+            let request = request(b);
             Command::AdoptVolume { id, is_encrypted, request, zone, tags }
         }
         8 if c % 2 == 0 => Command::DeleteWithHost { id: vol(a), host: host(b) },
@@ -355,7 +364,8 @@ fn request(number: u8) -> VolumeRequest {
 
 /// Returns a command of snapshots.
 fn of_snapshots(world: &World, kind: u8, [a, b, c]: [u8; 3]) -> Command {
-    let (description, tags) = (String::new(), Tags::new());
+    let description = String::new();
+    let tags = Tags::new();
     let id = snap(a);
     let asked = [None, Some(false), Some(true)][usize::from(b % 3)];
     match kind {
@@ -372,7 +382,8 @@ fn of_snapshots(world: &World, kind: u8, [a, b, c]: [u8; 3]) -> Command {
             let token = (c % 2 == 0).then(|| (format!("s{}", b % 2), format!("f{}", c % 4)));
             let parent = (c % 3 == 0).then(|| snap(b));
             let filled = Filled { parent, timeout_min: 10, token };
-            let (size_gib, is_encrypted) = (4 + u32::from(b % 30), asked);
+            let size_gib = 4 + u32::from(b % 30);
+            let is_encrypted = asked;
             Command::StartSnapshot { id, size_gib, filled, is_encrypted, description, tags }
         }
         20 => Command::CopySnapshot { id, of: snap(c), is_encrypted: asked, description, tags },
@@ -382,7 +393,8 @@ fn of_snapshots(world: &World, kind: u8, [a, b, c]: [u8; 3]) -> Command {
         24 => {
             let mode = [LockMode::Governance, LockMode::Compliance][usize::from(b % 2)];
             let cool_off_hours = if b % 4 == 3 { 1 } else { 0 };
-            let (days, created) = (1 + u32::from(c % 3), world.now);
+            let days = 1 + u32::from(c % 3);
+            let created = world.now;
             let lock = Lock { mode, created, cool_off_hours, days, until: None };
             Command::LockSnapshot { id, lock }
         }
@@ -433,7 +445,8 @@ fn of_others(world: &World, kind: u8, [a, b, c]: [u8; 3]) -> Command {
             let instance_type = "m5.large".into();
             let address = HostAddress::Remote([10, 0, 0, b % 4].into());
             let zone = (c % 2 == 0).then(|| ZONES[usize::from(b % 2)].to_owned());
-            let (id, tags) = (host(a), Tags::new());
+            let id = host(a);
+            let tags = Tags::new();
             Command::RegisterHost { id, zone, instance_type, address, tags }
         }
         _ if c % 4 == 1 => {

@@ -102,7 +102,8 @@ mod tests {
     #[test]
     fn signatures_are_stored_once_and_dropped_minutes_after_their_second() {
         let mut model = Model::default();
-        let (one, two) = (used(1, 1_700_000_100), used(2, 1_700_000_050));
+        let one = used(1, 1_700_000_100);
+        let two = used(2, 1_700_000_050);
         assert_eq!(keep(&mut model, &one, 1_700_000_000), Ok(1));
         assert_eq!(keep(&mut model, &one, 1_700_000_000), Ok(0));
         assert_eq!(keep(&mut model, &two, 1_700_000_000), Ok(1));

@@ -30,7 +30,9 @@ impl World {
         let settings = Settings { zones: vec!["z".into()], ..Settings::default() };
         let journals: Vec<Box<dyn Journal>> =
             vec![Box::new(SqliteJournal::in_memory()), Box::new(MemoryJournal::default())];
-        let (model, stored, now) = (Model::default(), BTreeMap::new(), UnixMs(1));
+        let model = Model::default();
+        let stored = BTreeMap::new();
+        let now = UnixMs(1);
         let mut world = Self { settings, model, journals, stored, now };
         world.run(&volume(VOLUME, volume_type, None, 200)).unwrap();
         world
@@ -47,7 +49,8 @@ impl World {
     }
 
     fn create(&mut self, number: u32) -> Result<Decision, Refusal> {
-        let (description, tags) = (format!("number {number}"), Tags::new());
+        let description = format!("number {number}");
+        let tags = Tags::new();
         self.run(&Command::CreateSnapshot { id: snap(number), volume: VOLUME, description, tags })
     }
 
@@ -57,7 +60,9 @@ impl World {
 
     /// Stores a snapshot.
     fn store(&mut self, number: u32, is_complete: bool) {
-        let (volume, size, data) = (Some(VOLUME), ByteCount(200 * GIB), ByteCount(3 * GIB));
+        let volume = Some(VOLUME);
+        let size = ByteCount(200 * GIB);
+        let data = ByteCount(3 * GIB);
         let id = snap(number);
         let is_encrypted = self.model.snapshots.get(&id).is_some_and(|it| it.is_encrypted);
         let stored = StoredSnapshot { id, volume, size, data, is_complete, is_encrypted };
@@ -94,9 +99,12 @@ fn volume(
     snapshot: Option<SnapshotId>,
     size_gib: u32,
 ) -> Command {
-    let (iops, throughput_mibps, multi_attach) = (None, None, false);
+    let iops = None;
+    let throughput_mibps = None;
+    let multi_attach = false;
     let request = VolumeRequest { volume_type, size_gib, iops, throughput_mibps, multi_attach };
-    let (zone, tags) = ("z".into(), Tags::new());
+    let zone = "z".into();
+    let tags = Tags::new();
     let begins = Begins { snapshot, ..Begins::default() };
     Command::CreateVolume { id, request, begins, zone, tags, token: None }
 }
@@ -155,7 +163,9 @@ fn volumes_are_made_of_completed_snapshots_no_smaller_than_they_are() {
     assert_eq!(world.run(&of(1, 200)), Err(Refusal::SnapshotUnready(snap(1), "pending")));
     world.store(1, true);
     world.look_up();
-    let (id, size_gib, least_gib) = (snap(1), 199, 200);
+    let id = snap(1);
+    let size_gib = 199;
+    let least_gib = 200;
     let below = Refusal::BelowSnapshot { id, size_gib, least_gib };
     assert_eq!(world.run(&of(1, 199)), Err(below));
     world.run(&of(1, 300)).unwrap();
@@ -200,7 +210,9 @@ fn a_snapshot_takes_space_and_is_refused_when_none_is_left() {
         Some(Room { space, unowned: vec![], unowned_snapshots: vec![] })
     };
     let new = |world: &World| {
-        let (id, description, tags) = (snap(9), String::new(), Tags::new());
+        let id = snap(9);
+        let description = String::new();
+        let tags = Tags::new();
         let command = Command::CreateSnapshot { id, volume: VOLUME, description, tags };
         world.model.decide(&world.settings, &Capacity::Unknown, &command, world.now).unwrap().events
     };
@@ -217,7 +229,9 @@ fn a_snapshot_takes_space_and_is_refused_when_none_is_left() {
         world.model.admit_bytes(&world.settings, room(gib), &kept, &new(&world))
     };
     assert_eq!((with(7, 0, 207), with(7, 2, 209)), (Ok(()), Ok(())));
-    let (for_sale, sold, needed) = (ByteCount(208 * GIB), ByteCount(202 * GIB), ByteCount(7 * GIB));
+    let for_sale = ByteCount(208 * GIB);
+    let sold = ByteCount(202 * GIB);
+    let needed = ByteCount(7 * GIB);
     assert_eq!(with(7, 2, 208), Err(Refusal::SpaceForSnapshot { for_sale, sold, needed }));
     world.create(1).unwrap();
     world.store(1, true);
@@ -242,7 +256,8 @@ fn the_number_of_snapshots_has_a_bound() {
         world.model.snapshots.insert(snapshot.id, snapshot);
     }
     world.model.reindex();
-    let (description, tags) = (String::new(), Tags::new());
+    let description = String::new();
+    let tags = Tags::new();
     let command = Command::CreateSnapshot { id: snap(2), volume: VOLUME, description, tags };
     let refused = world.model.decide(&world.settings, &Capacity::Unknown, &command, world.now);
     assert_eq!(refused, Err(Refusal::TooManySnapshots));
@@ -252,7 +267,8 @@ fn the_number_of_snapshots_has_a_bound() {
 fn a_compliance_lock_of_a_pending_snapshot_is_not_made_shorter() {
     let mut world = World::new(VolumeType::Gp3);
     world.create(1).unwrap();
-    let (mode, cool_off_hours) = (LockMode::Compliance, 0);
+    let mode = LockMode::Compliance;
+    let cool_off_hours = 0;
     let lock = |created, days, until| Command::LockSnapshot {
         id: snap(1),
         lock: Lock { mode, created, cool_off_hours, days, until },
@@ -297,8 +313,11 @@ fn snapshot_copy_counts_with_its_final_size() {
     world.store(1, true);
     world.look_up();
     let before = world.model.bytes_sold().0;
-    let (id, of, is_encrypted) = (snap(2), snap(1), None);
-    let (description, tags) = (String::new(), Tags::new());
+    let id = snap(2);
+    let of = snap(1);
+    let is_encrypted = None;
+    let description = String::new();
+    let tags = Tags::new();
     world.run(&Command::CopySnapshot { id, of, is_encrypted, description, tags }).unwrap();
     assert_eq!(world.model.bytes_sold().0, before + 3 * GIB);
     assert_eq!(world.delete(1), Err(Refusal::SnapshotBeingCopied { id: of, copy: id.to_string() }));

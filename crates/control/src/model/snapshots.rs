@@ -281,7 +281,8 @@ impl Model {
     ) -> Result<Decision, Refusal> {
         self.host(instance)?;
         self.check_room_for_snapshots(set.len())?;
-        let (mut events, mut ids) = (Vec::new(), Vec::new());
+        let mut events = Vec::new();
+        let mut ids = Vec::new();
         for SnapshotOfSet { id, volume, tags } in set {
             // It may have been detached since the request arrived.
             let attached = &self.volume(*volume)?.attachments;
@@ -330,9 +331,10 @@ impl Model {
             && let Some(Snapshot { id, filled: Some(known), .. }) = self.started_with(name)
         {
             let is_same = known.token.as_ref().is_some_and(|(_, known)| known == fingerprint);
-            return match is_same {
-                true => Ok(Decision { calls: Calls::Snapshot(*id), ..Decision::default() }),
-                false => Err(Refusal::TokenReused(name.clone())),
+            return if is_same {
+                Ok(Decision { calls: Calls::Snapshot(*id), ..Decision::default() })
+            } else {
+                Err(Refusal::TokenReused(name.clone()))
             };
         }
         let is_encrypted = match filled.parent {

@@ -70,7 +70,8 @@ impl World {
         let journals: Vec<Box<dyn Journal>> =
             vec![Box::new(SqliteJournal::in_memory()), Box::new(MemoryJournal::default())];
         let settings = settings(modify_policy);
-        let (model, now) = (Model::default(), UnixMs(1_000_000));
+        let model = Model::default();
+        let now = UnixMs(1_000_000);
         let mut world = Self { settings, model, journals, now };
         for number in 0..3 {
             let instance_type = if number == 0 { LOCAL_TYPE } else { "m5.large" }.into();
@@ -78,7 +79,8 @@ impl World {
                 0 => HostAddress::Local,
                 n => HostAddress::Remote([10, 0, 0, n].into()),
             };
-            let (id, tags) = (host(number), Tags::new());
+            let id = host(number);
+            let tags = Tags::new();
             let command = Command::RegisterHost { id, zone: None, instance_type, address, tags };
             world.run(&command, true).unwrap();
         }
@@ -144,7 +146,8 @@ enum ModelStep {
 }
 
 fn step() -> impl Strategy<Value = ModelStep> {
-    let (v, h) = (0_u8..4, 0_u8..4);
+    let v = 0_u8..4;
+    let h = 0_u8..4;
     prop_oneof![
         (v.clone(), 4_u32..20, any::<bool>()).prop_map(|(v, s, m)| ModelStep::Create(v, s, m)),
         v.clone().prop_map(ModelStep::Delete),
@@ -325,7 +328,8 @@ fn multi_attach_ends_at_sixteen() {
     let mut world = World::new(ModifyPolicy::Immediate);
     world.run(&create(0, 4, true), true).unwrap();
     for number in 3..=16 {
-        let (instance_type, tags) = ("m5.large".into(), Tags::new());
+        let instance_type = "m5.large".into();
+        let tags = Tags::new();
         let address = HostAddress::Remote([127, 0, 0, number].into());
         let command =
             Command::RegisterHost { id: host(number), zone: None, instance_type, address, tags };
@@ -350,7 +354,8 @@ fn a_volume_is_attached_to_one_host_of_an_address() {
     for (number, address) in
         [(3, HostAddress::Local), (4, HostAddress::Remote([127, 0, 0, 2].into()))]
     {
-        let (instance_type, tags) = ("m5.large".into(), Tags::new());
+        let instance_type = "m5.large".into();
+        let tags = Tags::new();
         let command =
             Command::RegisterHost { id: host(number), zone: None, instance_type, address, tags };
         world.run(&command, true).unwrap();
@@ -495,7 +500,8 @@ fn hosts_with_volumes_and_the_local_machine_stay() {
     assert_eq!(world.run(&gone(1), true), Err(Refusal::HostBusy(host(1), vol(0))));
     world.run(&gone(2), true).unwrap();
     assert_eq!(world.run(&gone(2), true), Err(Refusal::InstancesNotFound(vec![host(2)])));
-    let (tags, address) = (Tags::new(), HostAddress::Local);
+    let tags = Tags::new();
+    let address = HostAddress::Local;
     let instance_type = "m5.huge".into();
     let unknown = Command::RegisterHost { id: host(9), zone: None, instance_type, address, tags };
     assert_eq!(world.run(&unknown, true), Err(Refusal::UnknownInstanceType("m5.huge".into())));
@@ -528,10 +534,13 @@ fn quotas_limit_creation_and_growth_only() {
         let multi_attach = false;
         let request =
             VolumeRequest { volume_type, size_gib, iops, throughput_mibps: None, multi_attach };
-        let (zone, tags, begins) = ("local-1a".into(), Tags::new(), Begins::default());
+        let zone = "local-1a".into();
+        let tags = Tags::new();
+        let begins = Begins::default();
         Command::CreateVolume { id: vol(number), request, begins, zone, tags, token: None }
     };
-    let (gp2, io2) = (VolumeType::Gp2, VolumeType::Io2);
+    let gp2 = VolumeType::Gp2;
+    let io2 = VolumeType::Io2;
     for number in 0..3 {
         world.run(&create(number, gp2, 16_384, None), true).unwrap();
     }
@@ -549,7 +558,9 @@ fn quotas_limit_creation_and_growth_only() {
     world.run(&attach(3, 1, "/dev/sdf"), true).unwrap();
     world.run(&create(4, io2, 1_000, Some(64_000)), true).unwrap();
     let refused = world.run(&create(5, io2, 1_000, Some(36_001)), true).unwrap_err();
-    let (present, asked, most) = (64_000, 36_001, 100_000);
+    let present = 64_000;
+    let asked = 36_001;
+    let most = 100_000;
     assert_eq!(refused, Refusal::IopsQuota { volume_type: io2, present, asked, most });
     world.run(&create(5, io2, 1_000, Some(36_000)), true).unwrap();
 }

@@ -143,9 +143,10 @@ impl Model {
         let attachments = &self.volume(id)?.attachments;
         let of_host = attachments.iter().find(|attachment| attachment.instance == host);
         let attachment = of_host.ok_or(Refusal::NotAttachedTo(id, host))?;
-        match attachment.delete_on_termination && attachments.len() == 1 {
-            true => self.delete(settings, id, Some(host), now),
-            false => self.detach(id, Some(host), &None),
+        if attachment.delete_on_termination && attachments.len() == 1 {
+            self.delete(settings, id, Some(host), now)
+        } else {
+            self.detach(id, Some(host), &None)
         }
     }
 

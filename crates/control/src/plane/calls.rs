@@ -68,9 +68,10 @@ impl Plane {
         let now = Now { unix: clock::now(), since_boot: clock::since_boot() };
         let changed = self.health().look(now, reports);
         for (id, is_stalled) in changed {
-            match is_stalled {
-                true => warn!(volume = %id, "has requests and starts none"),
-                false => info!(volume = %id, "starts requests again"),
+            if is_stalled {
+                warn!(volume = %id, "has requests and starts none")
+            } else {
+                info!(volume = %id, "starts requests again")
             }
             let news = if is_stalled { VolumeNews::Stalled } else { VolumeNews::Resumed };
             self.feed.tell(What::VolumeNews { id, news });

@@ -155,9 +155,10 @@ impl Plane {
     pub fn unowned_volume(&self, id: VolumeId) -> Result<StoredVolume, PlaneError> {
         let unowned = self.unowned()?.into_iter().find(|stored| stored.id == id);
         let unowned = unowned.ok_or(PlaneError::Refused(Refusal::NotUnowned(id)))?;
-        match self.report_of(vec![id])?.is_empty() {
-            true => Ok(unowned),
-            false => Err(PlaneError::Refused(Refusal::UnownedServed(id))),
+        if self.report_of(vec![id])?.is_empty() {
+            Ok(unowned)
+        } else {
+            Err(PlaneError::Refused(Refusal::UnownedServed(id)))
         }
     }
 
@@ -170,9 +171,10 @@ impl Plane {
         // Locked so that no volume is made of the bytes in the meantime.
         let _keys = self.lock_keys(vec![Key::Volume(id)])?;
         self.unowned_volume(id)?;
-        match dry_run {
-            true => Err(PlaneError::DryRun),
-            false => self.call(AgentCommand::Delete(id)).map_err(PlaneError::Agent),
+        if dry_run {
+            Err(PlaneError::DryRun)
+        } else {
+            self.call(AgentCommand::Delete(id)).map_err(PlaneError::Agent)
         }
     }
 

@@ -54,7 +54,8 @@ impl Plane {
         balances: Balances,
     ) -> Result<Credits, PlaneError> {
         let mut writer = self.writer()?;
-        let (before, after) = (writer.stored.volume(id), credits::unleased(pacing, balances));
+        let before = writer.stored.volume(id);
+        let after = credits::unleased(pacing, balances);
         let least = |set: Option<u64>, before: Option<u64>, after: Option<u64>| match set {
             Some(_) => before.min(after),
             None => before,
@@ -90,9 +91,10 @@ impl Plane {
     pub(super) fn renew_moved(&self, leases: &mut Leases) -> Result<(), PlaneError> {
         let was_behind = std::mem::replace(&mut leases.behind, true);
         let began = self.writer()?.revision;
-        let reported = match was_behind {
-            true => credits_of(self.report()?),
-            false => match self.agent.call(AgentCommand::Balances) {
+        let reported = if was_behind {
+            credits_of(self.report()?)
+        } else {
+            match self.agent.call(AgentCommand::Balances) {
                 Reply::Balances(reported) => reported,
                 Reply::Failed(failed) => return Err(PlaneError::Agent(failed)),
                 _ => {
@@ -100,7 +102,7 @@ impl Plane {
                         "Balances was answered with something else",
                     )));
                 }
-            },
+            }
         };
         self.vitals.answered();
         self.renew(reported, began)?;
@@ -153,7 +155,8 @@ impl Plane {
 
     /// Compares reported balances with the stored rows.
     fn renewal(&self, writer: &Writer, reported: CreditReport) -> Renewal {
-        let (model, mut renewal) = (self.model(), Renewal::default());
+        let model = self.model();
+        let mut renewal = Renewal::default();
         for (id, balances) in reported.volumes {
             if let Some(volume) = model.volumes.get(&id)
                 && let Some(&before) = writer.stored.volumes.get(&id)

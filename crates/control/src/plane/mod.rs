@@ -5,7 +5,7 @@
 //! fails. Each mutation takes these steps:
 //!
 //! 1. It locks the keys of the objects that it changes ([`key_locks`]): changes of one volume or
-//!   host run in order, others run concurrently.
+//!    host run in order, others run concurrently.
 //! 2. The model decides. A refused request ends here and changes nothing.
 //! 3. The decision is committed to the journal and becomes visible (`creating`, `attaching`, ...).
 //! 4. The data plane is called with the volume's whole desired state. It answers when that state is
@@ -219,7 +219,8 @@ impl Plane {
         command: &Command,
         dry_run: bool,
     ) -> Result<Outcome, PlaneError> {
-        let (capacity, filled) = (self.capacity(), self.filled(command));
+        let capacity = self.capacity();
+        let filled = self.filled(command);
         let decided = match self.decide(command, dry_run, &capacity, &filled) {
             Err(PlaneError::Refused(Refusal::Space(_) | Refusal::SpaceForSnapshot { .. })) => {
                 // Space may have been freed since it was read last.
@@ -350,7 +351,8 @@ impl Plane {
         if dry_run {
             return Err(PlaneError::DryRun);
         }
-        let (mut opening, mut changed) = (Credits::default(), Credits::default());
+        let mut opening = Credits::default();
+        let mut changed = Credits::default();
         for event in &decision.events {
             if let Event::Volume(Volume { phase: Phase::Creating, id, spec, .. }) = event {
                 let pacing = self.settings.rules.pacing(spec);

@@ -202,12 +202,14 @@ impl Plane {
         if let Some(scrub) = &mut scrubbing.scrub {
             scrub.state = ScrubState::Completed;
             scrub.ended_ms = Some(clock::now().0);
-            let (bytes, rotten) = (scrub.verified_bytes, scrub.rotten_places);
+            let bytes = scrub.verified_bytes;
+            let rotten = scrub.rotten_places;
             match rotten {
                 0 => info!(bytes, "a scrub has found everything as it was written"),
                 _ => error!(bytes, rotten, "a scrub has found data that the device has changed"),
             }
-            let (started, unread) = (UnixMs(scrub.started_ms), scrub.unread);
+            let started = UnixMs(scrub.started_ms);
+            let unread = scrub.unread;
             let done = ServerNews::ScrubCompleted { started, bytes, rotten, unread };
             self.feed.tell(What::Server(done));
             scrubbing.told = None;

@@ -151,9 +151,10 @@ impl Plane {
                 return Err(PlaneError::Agent(failed));
             }
         }
-        match is_new {
-            true => self.fillings().begin(id, clock::since_boot()),
-            false => _ = self.fillings().heard(id, clock::since_boot()),
+        if is_new {
+            self.fillings().begin(id, clock::since_boot())
+        } else {
+            _ = self.fillings().heard(id, clock::since_boot())
         }
         Ok(())
     }
@@ -201,12 +202,11 @@ impl Plane {
         let Some(for_sale) = for_sale else { return Ok(()) };
         let filled = self.fillings().bytes();
         let sold = ByteCount(self.model().taken_of(&room).0.saturating_add(filled));
-        match sold.0.saturating_add(UNIT_BYTES) > for_sale.0 {
-            true => {
-                let needed = ByteCount(UNIT_BYTES);
-                Err(Refusal::SpaceForSnapshot { for_sale, sold, needed })
-            }
-            false => Ok(()),
+        if sold.0.saturating_add(UNIT_BYTES) > for_sale.0 {
+            let needed = ByteCount(UNIT_BYTES);
+            Err(Refusal::SpaceForSnapshot { for_sale, sold, needed })
+        } else {
+            Ok(())
         }
     }
 
@@ -270,7 +270,9 @@ impl Plane {
         older: Option<SnapshotId>,
         is_read: bool,
     ) -> Result<(u64, Digest), PlaneError> {
-        let (mut count, mut all, mut next) = (0, Linear::default(), Some(0));
+        let mut count = 0;
+        let mut all = Linear::default();
+        let mut next = Some(0);
         while let Some(first) = next {
             let page = self.ask_units(UnitsWanted { id, older, first, max: PAGE })?;
             count += page.units.len() as u64;

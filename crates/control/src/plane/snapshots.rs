@@ -97,9 +97,10 @@ impl Plane {
     }
 
     pub(super) fn commit_snapshots(&self, events: Vec<Event>) -> Result<(), PlaneError> {
-        match events.is_empty() {
-            true => Ok(()),
-            false => self.commit(&mut *self.writer()?, events, &Credits::default()),
+        if events.is_empty() {
+            Ok(())
+        } else {
+            self.commit(&mut *self.writer()?, events, &Credits::default())
         }
     }
 
@@ -139,7 +140,8 @@ impl Plane {
         let ids: Vec<SnapshotId> = self.model().unsettled_snapshots().take(SETTLED_MAX).collect();
         let lock = |id| Some((id, self.keys.try_lock(vec![Key::Snapshot(id)])?));
         let locked: Vec<(SnapshotId, KeyGuard<'_>)> = ids.into_iter().filter_map(lock).collect();
-        let (mut pending, mut deleting) = (Vec::new(), Vec::new());
+        let mut pending = Vec::new();
+        let mut deleting = Vec::new();
         for (id, _) in &locked {
             match self.model().snapshots.get(id).map(|snapshot| snapshot.phase.clone()) {
                 Some(SnapshotPhase::Pending) => pending.push(*id),
@@ -241,9 +243,10 @@ impl Plane {
         if !self.unowned_snapshots()?.iter().any(|snapshot| snapshot.id == id) {
             return Err(PlaneError::Refused(Refusal::SnapshotNotUnowned(id)));
         }
-        match dry_run {
-            true => Err(PlaneError::DryRun),
-            false => self.call(AgentCommand::DeleteSnapshot(id)).map_err(PlaneError::Agent),
+        if dry_run {
+            Err(PlaneError::DryRun)
+        } else {
+            self.call(AgentCommand::DeleteSnapshot(id)).map_err(PlaneError::Agent)
         }
     }
 }

@@ -114,9 +114,12 @@ impl Plane {
             stored => stored?,
         }
         change.events.into_iter().for_each(|event| model.apply(event));
-        let (model, capacity, space) = (RwLock::new(model), Mutex::default(), Mutex::default());
+        let model = RwLock::new(model);
+        let capacity = Mutex::default();
+        let space = Mutex::default();
         // The changes of credits that a former leader received are requested once more.
-        let (keys, leases) = (KeyLocks::default(), Mutex::new(Leases { behind: fleet.is_some() }));
+        let keys = KeyLocks::default();
+        let leases = Mutex::new(Leases { behind: fleet.is_some() });
         let upkeep = Mutex::new(Upkeep {
             ticks_to_retry: RETRY_TICKS,
             retried: None,
@@ -124,10 +127,12 @@ impl Plane {
         });
         let fillings = Mutex::new(Fillings::new(since_boot));
         let before = kept.map(|kept| kept.unix);
-        let (following, writer) =
-            (Mutex::new(Following::new(time, since_boot, before)), Mutex::new(writer));
-        let (scrubbing, copying, addresses, health) =
-            (Mutex::default(), Mutex::default(), Mutex::default(), Mutex::default());
+        let following = Mutex::new(Following::new(time, since_boot, before));
+        let writer = Mutex::new(writer);
+        let scrubbing = Mutex::default();
+        let copying = Mutex::default();
+        let addresses = Mutex::default();
+        let health = Mutex::default();
         let feed = Arc::default();
         #[rustfmt::skip]
         let plane = Self {
@@ -169,7 +174,8 @@ impl Plane {
 
     fn bring_up_hosts(&self, opening: &Credits) -> Result<(), PlaneError> {
         let hosts: Vec<AgentCommand> = {
-            let (writer, model) = (self.writer()?, self.model());
+            let writer = self.writer()?;
+            let model = self.model();
             let state = |host: &Host| {
                 let start = writer.start_of_host(host.id, opening);
                 reconcile::host(host, start).map(AgentCommand::ApplyHost)
@@ -254,7 +260,8 @@ fn warn_of_crash(stop: &credits::Stop, model: &Model) {
 fn local_host(model: &Model, settings: &Settings, now: UnixMs) -> Result<Vec<Event>, PlaneError> {
     let id = clock::instance_id()?;
     let instance_type = LOCAL_TYPE.into();
-    let (address, tags) = (HostAddress::Local, Tags::new());
+    let address = HostAddress::Local;
+    let tags = Tags::new();
     let command = Command::RegisterHost { id, zone: None, instance_type, address, tags };
     Ok(model.decide(settings, &Capacity::Unknown, &command, now)?.events)
 }

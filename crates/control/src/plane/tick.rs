@@ -143,9 +143,10 @@ impl Plane {
     /// volume unsettled, so volumes are not searched every second.
     fn unsettled(&self) -> BTreeSet<VolumeId> {
         let Ok(mut writer) = self.writer() else { return BTreeSet::new() };
-        let mut unsettled: BTreeSet<VolumeId> = match writer.is_settled {
-            true => BTreeSet::new(),
-            false => reconcile::unsettled(&self.model()).into_iter().collect(),
+        let mut unsettled: BTreeSet<VolumeId> = if writer.is_settled {
+            BTreeSet::new()
+        } else {
+            reconcile::unsettled(&self.model()).into_iter().collect()
         };
         writer.is_settled = unsettled.is_empty();
         unsettled.extend(&writer.unanswered);

@@ -79,11 +79,12 @@ impl Plane {
                         server and report what the log says"
                 .into());
         }
-        match self.vitals.is_lost.load(Ordering::Relaxed) {
-            true => Err("another server has written to the journal: stop that one and restart \
+        if self.vitals.is_lost.load(Ordering::Relaxed) {
+            Err("another server has written to the journal: stop that one and restart \
                          this one"
-                .into()),
-            false => Ok(()),
+                .into())
+        } else {
+            Ok(())
         }
     }
 
@@ -98,9 +99,10 @@ impl Plane {
         }
         let answered_ms = self.vitals.answered_ms.load(Ordering::Relaxed);
         let silent_ms = since_boot_ms().saturating_sub(answered_ms);
-        match u128::from(silent_ms) > SILENT_MAX.as_millis() {
-            true => Err(format!("the data plane has not answered for {} s", silent_ms / 1_000)),
-            false => Ok(()),
+        if u128::from(silent_ms) > SILENT_MAX.as_millis() {
+            Err(format!("the data plane has not answered for {} s", silent_ms / 1_000))
+        } else {
+            Ok(())
         }
     }
 
@@ -130,7 +132,8 @@ mod tests {
         assert_eq!(vitals.error().as_deref(), Some("read-only"));
         vitals.committed(&Ok(()));
         assert_eq!(vitals.error(), None);
-        let (expected, found) = (Revision(1), Revision(2));
+        let expected = Revision(1);
+        let found = Revision(2);
         assert!(!vitals.is_lost.load(Ordering::Relaxed));
         vitals.committed::<()>(&Err(JournalError::Conflict { expected, found }));
         assert!(vitals.is_lost.load(Ordering::Relaxed));

@@ -68,9 +68,10 @@ impl Plane {
     pub fn keep_signature(&self, used: &UsedSignature, now: UnixMs) -> Result<(), PlaneError> {
         let mut writer = self.writer()?;
         let events = self.model().keep_signature(used, now)?;
-        match events.is_empty() {
-            true => Ok(()),
-            false => self.commit(&mut writer, events, &Credits::default()),
+        if events.is_empty() {
+            Ok(())
+        } else {
+            self.commit(&mut writer, events, &Credits::default())
         }
     }
 
@@ -82,7 +83,8 @@ impl Plane {
         events: Vec<Event>,
         changed: &Credits,
     ) -> Result<(), PlaneError> {
-        let (clock, unleased) = (Some(self.moment()), changed.clone());
+        let clock = Some(self.moment());
+        let unleased = changed.clone();
         let change = Change { events, unleased, stopped: None, clock };
         writer.store(&change)?;
         for event in &change.events {

@@ -221,7 +221,8 @@ impl Block {
     }
 
     fn write(&mut self, interval: &Interval) {
-        let (to, expected) = (&mut self.contents, &mut self.expected);
+        let to = &mut self.contents;
+        let expected = &mut self.expected;
         let balance = balance_code(interval.balance_ppm);
         let form_at = to.len();
         let mut form = 0;
@@ -361,7 +362,8 @@ pub fn whole(file: &[u8]) -> Vec<Whole<'_>> {
 
 fn walk<'a>(file: &'a [u8], mut each: impl FnMut(Whole<'a>)) -> Blocks {
     let mut blocks = Blocks::default();
-    let (mut at, mut tries) = (0, 0);
+    let mut at = 0;
+    let mut tries = 0;
     while tries < TRIES_MAX {
         let Some(rest) = file.get(at..) else { break };
         let Some(skipped) = rest.windows(MAGIC.len()).position(|four| four == MAGIC) else { break };
@@ -410,7 +412,9 @@ fn block(bytes: &[u8], to: &mut Vec<Interval>) -> Option<usize> {
 }
 
 fn intervals(start_ms: u64, contents: &[u8], to: &mut Vec<Interval>) -> Option<()> {
-    let (mut at_ms, mut expected, mut rest) = (start_ms, Expected::first(), Rest(contents));
+    let mut at_ms = start_ms;
+    let mut expected = Expected::first();
+    let mut rest = Rest(contents);
     while !rest.0.is_empty() {
         let form = rest.byte().filter(|form| form & !form::ALL == 0)?;
         if form & form::CREDITS > 0 {
@@ -420,9 +424,10 @@ fn intervals(start_ms: u64, contents: &[u8], to: &mut Vec<Interval>) -> Option<(
             0 => None,
             code => Some(u32::try_from(code - 1).ok()?),
         };
-        let (length_ms, work) = match form & form::WORKED > 0 {
-            true => read_work(&mut rest, form, &mut expected).map(|(ms, it)| (ms, Some(it)))?,
-            false => (rest.number()?, None),
+        let (length_ms, work) = if form & form::WORKED > 0 {
+            read_work(&mut rest, form, &mut expected).map(|(ms, it)| (ms, Some(it)))?
+        } else {
+            (rest.number()?, None)
         };
         to.push(Interval { start_ms: at_ms, length_ms, work, balance_ppm });
         at_ms = at_ms.checked_add(length_ms)?;
@@ -433,10 +438,8 @@ fn intervals(start_ms: u64, contents: &[u8], to: &mut Vec<Interval>) -> Option<(
 /// Reads the work of an interval with this form, and its length.
 fn read_work(rest: &mut Rest<'_>, form: u8, expected: &mut Expected) -> Option<(u64, Work)> {
     let mut work = Work::default();
-    let length_ms = match form & form::LENGTH > 0 {
-        true => differing(USUAL_MS, rest.number()?),
-        false => USUAL_MS,
-    };
+    let length_ms =
+        if form & form::LENGTH > 0 { differing(USUAL_MS, rest.number()?) } else { USUAL_MS };
     if form & form::THROTTLED > 0 {
         let Throttled { operations_us, bytes_us, instance_us, device_us } = &mut work.throttled;
         for us in [operations_us, bytes_us, instance_us, device_us] {

@@ -44,7 +44,8 @@ pub fn parts(
             days.entry(day).or_default().push(id);
         }
     }
-    let (mut parts, mut bytes) = (Vec::new(), 0);
+    let mut parts = Vec::new();
+    let mut bytes = 0;
     for (day, id) in days.iter().flat_map(|(day, ids)| ids.iter().map(move |id| (*day, *id))) {
         let from_ms = match after {
             Some((of, after, _)) if (day, id) < (of, after) => continue,
@@ -143,7 +144,8 @@ impl Copies {
 
     fn take(&mut self, part: &Part) -> io::Result<()> {
         let Known { day, mut end_ms, whole_from_ms } = self.known(part.id, part.day)?;
-        let (mut later, mut earlier) = (Vec::new(), Vec::new());
+        let mut later = Vec::new();
+        let mut earlier = Vec::new();
         for block in codec::whole(&part.bytes) {
             if block.start_ms / DAY_MS != day {
                 continue;
@@ -247,7 +249,8 @@ mod tests {
     #[test]
     fn copied_blocks_are_not_copied_again_and_damaged_ones_are_skipped() {
         let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
-        let (mut one, other) = (Recorder::new(&folders[0]), Recorder::new(&folders[1]));
+        let mut one = Recorder::new(&folders[0]);
+        let other = Recorder::new(&folders[1]);
         let at = |second: u64| DAY * 86_400 + second;
         for second in 0..40 {
             one.write(1, at(second * 10), second);
@@ -364,12 +367,14 @@ mod tests {
         ) {
             let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
             let mut oracle = BTreeMap::<u128, Vec<(u64, u64)>>::new();
-            let (mut second, mut from_ms, mut count) = (DAY * 86_400, 0, 0);
+            let mut second = DAY * 86_400;
+            let mut from_ms = 0;
+            let mut count = 0;
             for (leads, length, pause) in terms {
                 let leads = usize::from(leads);
                 let mut recorder = Recorder::new(&folders[leads]);
                 for _ in 0..length {
-                    let bits = 1 + u128::from(second % 3 == 0);
+                    let bits = 1 + u128::from(second.is_multiple_of(3));
                     recorder.write(bits, second, count);
                     oracle.entry(bits).or_default().push((second, count));
                     second += 1;

@@ -106,7 +106,8 @@ fn parts_are_cut_out_and_pages_make_the_whole() {
     let spans: Vec<_> = part.iter().map(|it| (it.start_ms - T0, it.length_ms)).collect();
     assert_eq!(spans, [(39_500, 500), (40_000, 1_000), (41_000, 1_000), (42_000, 1_000)]);
     assert!(read(50_000, 50_000, 9).is_empty() && read(200_000, 300_000, 9).is_empty());
-    let (mut from, mut paged) = (0, Vec::new());
+    let mut from = 0;
+    let mut paged = Vec::new();
     loop {
         let page = read(from, 100_000, 7);
         let Some(last) = page.last() else { break };
@@ -211,7 +212,8 @@ fn a_volume_takes_a_bounded_amount_of_memory() {
         let mut worst = sample(1, 0);
         let most = u64::MAX / 100 * second;
         let answered = Answered { reads: most, writes: most, read_ns: most, write_ns: most };
-        let (read_bytes, write_bytes) = (most + second, most + second);
+        let read_bytes = most + second;
+        let write_bytes = most + second;
         worst.volume.total = Counters { read_bytes, write_bytes, answered, ..Counters::default() };
         still.take(&look(second * 1_000, vec![worst]), false);
         let open = still.recording.open();
@@ -233,7 +235,9 @@ proptest! {
     ) {
         let folder = tempfile::tempdir().unwrap();
         let mut still = Still::new(folder.path());
-        let (mut total, mut told, mut expected) = (0, None::<(u64, u64)>, 0);
+        let mut total = 0;
+        let mut told = None::<(u64, u64)>;
+        let mut expected = 0;
         for (at, (more, event)) in (0..).zip(seconds) {
             total += more;
             match event {

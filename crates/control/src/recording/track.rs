@@ -112,7 +112,8 @@ mod tests {
     /// Returns `(start, length, reads)` after samples at `(time, reads since the start, waiting
     /// requests)`.
     fn found(looks: &[(u64, u64, u32)], created: u64) -> Vec<(u64, u64, Option<u64>)> {
-        let (mut tracker, mut found) = (Tracker::default(), Vec::new());
+        let mut tracker = Tracker::default();
+        let mut found = Vec::new();
         for (at, count, queued) in looks {
             tracker.look(UnixMs(T0 + at), &[sample(*count, *queued, created)], |_, it| {
                 found.push((it.start_ms - T0, it.length_ms, it.work.map(|work| work.reads.count)));
@@ -140,7 +141,8 @@ mod tests {
     #[test]
     fn first_look_counts_only_for_a_volume_created_recently() {
         let with = |created| {
-            let (mut tracker, mut found) = (Tracker::default(), Vec::new());
+            let mut tracker = Tracker::default();
+            let mut found = Vec::new();
             tracker.look(UnixMs(T0), &[], |_, it| found.push(it));
             tracker.look(UnixMs(T0 + 1_000), &[sample(3, 0, created)], |_, it| found.push(it));
             found.iter().filter_map(|it| Some(it.work?.reads.count)).collect::<Vec<_>>()
@@ -153,9 +155,11 @@ mod tests {
         /// Whatever samples are missing, no request and no time is counted twice.
         #[test]
         fn intervals_add_up(steps in prop::collection::vec((1..20_000_u64, 0..1_000_u64), 1..50)) {
-            let (mut at, mut count) = (0, 0);
+            let mut at = 0;
+            let mut count = 0;
             let mut looks = vec![(0, 0, 0)];
-            let (mut ms, mut reads) = (0, 0);
+            let mut ms = 0;
+            let mut reads = 0;
             for (step, more) in steps {
                 (at, count) = (at + step, count + more);
                 looks.push((at, count, 0));

@@ -153,8 +153,10 @@ impl FakeState {
             Command::Snapshots => self.stored_snapshots(|_| true),
             Command::SnapshotsOf(ids) => self.stored_snapshots(|id| ids.contains(id)),
             &Command::Snapshot(of, id) => {
-                let (size, is_complete) = (self.volumes[&of].size, !self.snapshots_pend);
-                let (volume, data) = (Some(of), ByteCount(4_096));
+                let size = self.volumes[&of].size;
+                let is_complete = !self.snapshots_pend;
+                let volume = Some(of);
+                let data = ByteCount(4_096);
                 let is_encrypted = self.volumes[&of].is_encrypted;
                 let made = StoredSnapshot { id, volume, size, data, is_complete, is_encrypted };
                 self.snapshots.insert(id, made);
@@ -218,7 +220,9 @@ impl FakeState {
         let NewSnapshot { id, size, parent, is_encrypted } = new;
         let begun = parent.and_then(|parent| self.units.get(&parent).cloned());
         self.units.entry(id).or_insert(begun.unwrap_or_default());
-        let (volume, data, is_complete) = (None, ByteCount(0), false);
+        let volume = None;
+        let data = ByteCount(0);
+        let is_complete = false;
         let of_parent = parent.and_then(|parent| self.snapshots.get(&parent));
         let is_encrypted = of_parent.map_or(is_encrypted, |parent| parent.is_encrypted);
         let new = StoredSnapshot { id, volume, size, data, is_complete, is_encrypted };
@@ -405,7 +409,8 @@ impl FakeAgent {
             }
             Command::Delete(id) => drop(state.volumes.remove(&id)),
             Command::ApplyHost(mut new) => {
-                let (held, full) = (state.hosts.get(&new.id), new.pacing.as_volume());
+                let held = state.hosts.get(&new.id);
+                let full = new.pacing.as_volume();
                 new.balances = clamped(held.map_or(new.balances, |h| h.balances), &full, u64::MAX);
                 state.hosts.insert(new.id, new);
             }
@@ -471,7 +476,8 @@ pub fn planned(plane: &Plane, bits: u128, volume_type: VolumeType, size_gib: u32
         throughput_mibps: None,
         multi_attach: false,
     };
-    let (zone, tags) = ("local-1a".into(), Tags::new());
+    let zone = "local-1a".into();
+    let tags = Tags::new();
     let create =
         Change::CreateVolume { id, request, begins: Begins::default(), zone, tags, token: None };
     plane.execute(&create, false).unwrap();

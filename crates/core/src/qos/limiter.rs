@@ -201,7 +201,8 @@ impl Limiter {
     /// of its limits is ready; `None` if only a change of the limits can make it so.
     pub fn throttle(&mut self, reserves: &mut Reserves, cost: &Cost) -> Option<Instant> {
         let now = self.settled_at;
-        let (mut until, mut by) = (now, Dimension::Operations);
+        let mut until = now;
+        let mut by = Dimension::Operations;
         // Ties go to the first: a request that both limits delay is reported under I/Os.
         let mut hold = |wait: Option<Duration>, dimension| {
             let ready_at = wait.map_or(NEVER, |wait| now + wait);

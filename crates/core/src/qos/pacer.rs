@@ -168,7 +168,8 @@ mod tests {
             steps in proptest::collection::vec(steps(), 1..200),
         ) {
             let span = Duration::from_us(tolerance_us);
-            let (tolerance, depth) = (Tolerance::new(span), Depth::time(span));
+            let tolerance = Tolerance::new(span);
+            let depth = Depth::time(span);
             let mut pacer = Pacer::full(Some(rate), tolerance);
             let mut bucket = Bucket::full(rate, depth);
             for step in steps {

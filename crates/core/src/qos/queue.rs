@@ -59,7 +59,8 @@ impl Nodes {
     /// # Panics
     /// If the list is circular: it has more entries than there are nodes.
     fn follow(&self, first: NodeSlot) -> impl Iterator<Item = (NodeSlot, &Node)> {
-        let (mut at, mut passed) = (first, 0);
+        let mut at = first;
+        let mut passed = 0;
         core::iter::from_fn(move || {
             let node = self.nodes.get(at)?;
             passed += 1;
@@ -122,7 +123,8 @@ impl Fifo {
     /// # Panics
     /// If the tail is not the last of them, or one was dispatched to its end.
     pub fn count(&self, nodes: &Nodes) -> Waiting {
-        let (mut waiting, mut last) = (Waiting::NOTHING, NodeSlot::NONE);
+        let mut waiting = Waiting::NOTHING;
+        let mut last = NodeSlot::NONE;
         for (at, Node { io, done_bytes, .. }) in nodes.follow(self.head) {
             assert!(*done_bytes < io.length || *done_bytes == 0, "{io:?}: {done_bytes} are done");
             waiting.requests += 1;
@@ -234,7 +236,8 @@ impl Fifo {
         let mut at = self.head;
         while !at.is_none() {
             let node = nodes.at(at);
-            let (handle, next) = (node.io.handle, node.next);
+            let handle = node.io.handle;
+            let next = node.next;
             let bytes = node.io.payload_bytes().saturating_sub(node.done_bytes);
             node.next = NodeSlot::NONE;
             let one = Self { head: at, tail: at };
@@ -375,7 +378,8 @@ impl Iterator for Cancelled<'_> {
             return None;
         }
         let node = self.nodes.at(at);
-        let (handle, next) = (node.io.handle, node.next);
+        let handle = node.io.handle;
+        let next = node.next;
         self.queue.class.head = next;
         self.queue.waiting.requests -= 1;
         self.nodes.give_back(at);

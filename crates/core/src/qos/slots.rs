@@ -220,7 +220,8 @@ mod tests {
     #[test]
     fn a_place_finds_its_row_and_none_finds_nothing() {
         let mut table: Table<FlowSlot, &str> = Table::new();
-        let (first, second) = (table.push("first"), table.push("second"));
+        let first = table.push("first");
+        let second = table.push("second");
         assert_eq!((table[first], table.get(second)), ("first", Some(&"second")));
         assert_eq!(table.get(FlowSlot::NONE), None);
         assert!(FlowSlot::NONE.is_none() && !first.is_none());

@@ -60,7 +60,8 @@ impl Date {
     /// Returns the days since 1970-01-01; `None` for an earlier day.
     #[must_use]
     pub fn unix_day(self) -> Option<u64> {
-        let (month, day) = (u64::from(self.month), u64::from(self.day));
+        let month = u64::from(self.month);
+        let day = u64::from(self.day);
         let march_year = u64::from(self.year).checked_sub(u64::from(month <= 2))?;
         let march_month = (month + 9) % 12;
         let day_of_year = (153 * march_month + 2) / 5 + day - 1;

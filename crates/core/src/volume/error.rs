@@ -273,7 +273,8 @@ fn combined(
     iops_max: u32,
     per_gib_max: u32,
 ) -> fmt::Result {
-    let (tib, thousands) = (size_gib_max / 1_024, iops_max / 1_000);
+    let tib = size_gib_max / 1_024;
+    let thousands = iops_max / 1_000;
     write!(
         f,
         "{t} volumes configured with greater than {tib} TiB or {thousands}K IOPS or \

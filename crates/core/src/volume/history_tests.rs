@@ -61,7 +61,8 @@ fn every_date_has_its_rulebook() {
 #[test]
 fn rules_hold_from_their_date_to_the_next() {
     for pair in Rules::all().windows(2) {
-        let (older, newer) = (&pair[0], &pair[1]);
+        let older = &pair[0];
+        let newer = &pair[1];
         assert_eq!(Rules::as_of(older.date()), Ok(older));
         assert_eq!(Rules::as_of(newer.date()), Ok(newer));
         let Date { year, month, day } = newer.date();

@@ -146,7 +146,8 @@ proptest! {
         let grown = VolumeRequest { size_gib: spec.size_gib + 1, ..spec.request() };
         if spec.size_gib < of.size_gib_max {
             let grown = rules.resolve(&grown).unwrap();
-            let (small, large) = (sizes(&rules.pacing(&spec)), sizes(&rules.pacing(&grown)));
+            let small = sizes(&rules.pacing(&spec));
+            let large = sizes(&rules.pacing(&grown));
             prop_assert!(small.iter().zip(&large).all(|(a, b)| a <= b), "{:?} {:?}", small, large);
             prop_assert!(of.iops_max(spec.size_gib) <= of.iops_max(grown.size_gib));
         }
@@ -156,7 +157,8 @@ proptest! {
     fn limits_grow_with_iops((rules, spec) in legal()) {
         let more = VolumeRequest { iops: spec.iops.map(|n| n + 1), ..spec.request() };
         if let Ok(more) = rules.resolve(&more) {
-            let (few, many) = (sizes(&rules.pacing(&spec)), sizes(&rules.pacing(&more)));
+            let few = sizes(&rules.pacing(&spec));
+            let many = sizes(&rules.pacing(&more));
             prop_assert!(few.iter().zip(&many).all(|(a, b)| a <= b), "{:?} {:?}", few, many);
         }
     }

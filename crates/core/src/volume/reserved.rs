@@ -135,7 +135,8 @@ mod tests {
                         multi_attach: false,
                     };
                     let spec = rules.resolve(&request).unwrap();
-                    let (reserved, pacing) = (rules.reserved(&spec), rules.pacing(&spec));
+                    let reserved = rules.reserved(&spec);
+                    let pacing = rules.pacing(&spec);
                     let at_most = |limit: Option<Limit>| limit.map_or(u64::MAX, |l| l.per_second);
                     let operations = u64::from(reserved.operations_per_second);
                     assert!(operations <= at_most(pacing.operations), "{spec:?}");

@@ -337,7 +337,8 @@ impl Ratio {
 
     /// Returns whether `part` is more than this share of `whole`.
     pub(super) fn is_exceeded(self, part: u32, whole: u32) -> bool {
-        let (part, whole) = (u128::from(part), u128::from(whole));
+        let part = u128::from(part);
+        let whole = u128::from(whole);
         part * u128::from(self.denominator) > whole * u128::from(self.numerator)
     }
 
@@ -348,7 +349,8 @@ impl Ratio {
 
     /// Prints with six decimals, rounded half up.
     pub(super) fn write_decimals(self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (n, d) = (u128::from(self.numerator), u128::from(self.denominator));
+        let n = u128::from(self.numerator);
+        let d = u128::from(self.denominator);
         let millionths = (n * 1_000_000 + d / 2) / d;
         write!(f, "{}.{:06}", millionths / 1_000_000, millionths % 1_000_000)
     }
@@ -400,7 +402,8 @@ impl fmt::Display for Consistency {
             Measure::Iops => "provisioned IOPS",
             Measure::Throughput => "expected throughput",
         };
-        let (percent, tenths) = (self.of_time_permille / 10, self.of_time_permille % 10);
+        let percent = self.of_time_permille / 10;
+        let tenths = self.of_time_permille % 10;
         write!(f, "at least {} % of {of} {percent}", self.delivered_percent)?;
         if tenths != 0 {
             write!(f, ".{tenths}")?;

@@ -46,7 +46,8 @@ fn mibps(limit: Option<Limit>) -> u64 {
 
 /// The most IOPS that are accepted, found by asking.
 fn iops_max(rules: &Rules, t: VolumeType, size_gib: u32) -> u32 {
-    let (mut accepted, mut refused) = (0, 1 << 20);
+    let mut accepted = 0;
+    let mut refused = 1 << 20;
     while refused - accepted > 1 {
         let middle = (accepted + refused) / 2;
         match rules.resolve(&with_iops(t, size_gib, middle)) {

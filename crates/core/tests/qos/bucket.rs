@@ -152,7 +152,8 @@ proptest! {
     ) {
         let mut less = pacer(rate, tolerance);
         let mut more = pacer(rate + more_rate, tolerance + more_tolerance);
-        let (mut served_less, mut served_more) = (0, 0);
+        let mut served_less = 0;
+        let mut served_more = 0;
         for (gap, demand) in steps {
             for (bucket, served) in [(&mut less, &mut served_less), (&mut more, &mut served_more)] {
                 bucket.settle(Duration::from_ns(gap));

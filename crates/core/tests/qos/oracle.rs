@@ -19,7 +19,8 @@ impl Tokens {
     /// Returns the tokens that `rate` tokens a second bring in `ns` nanoseconds: whole seconds
     /// first, then the rest.
     pub fn inflow(rate: u64, ns: u64) -> Self {
-        let (seconds, rest) = (ns / NS_PER_S, ns % NS_PER_S);
+        let seconds = ns / NS_PER_S;
+        let rest = ns % NS_PER_S;
         let part = u128::from(rate) * u128::from(rest);
         let whole = i128::from(rate) * i128::from(seconds)
             + i128::try_from(part / u128::from(NS_PER_S)).unwrap();
@@ -84,7 +85,8 @@ impl Bucket {
         if self.rate == 0 || !ready(u64::MAX) {
             return None;
         }
-        let (mut low, mut high) = (0, u64::MAX);
+        let mut low = 0;
+        let mut high = u64::MAX;
         while low < high {
             let middle = low + (high - low) / 2;
             if ready(middle) {

@@ -82,7 +82,8 @@ fn arrivals(max: usize) -> impl Strategy<Value = Vec<Arrival>> {
 
 /// Arrivals as requests with their times; handles count up from 0.
 fn requests(arrivals: &[Arrival]) -> Vec<(u64, Io)> {
-    let (mut now, mut end) = (0, 0);
+    let mut now = 0;
+    let mut end = 0;
     let mut out = Vec::new();
     for (handle, arrival) in (0..).zip(arrivals) {
         now += arrival.gap_ns;
@@ -209,7 +210,9 @@ proptest! {
             Pacing { tolerance: Duration::from_ms(1), ..pacing(operations, None) }
         };
         let (mut scheduler, volume) = one(&shallow(limit(rate)));
-        let (mut now, mut handle, mut served) = (0u64, 0u32, 0u64);
+        let mut now = 0u64;
+        let mut handle = 0u32;
+        let mut served = 0u64;
         let mut earned = 0u128; // billionths
         let mut depth_max = u128::from(rate) * 1_000_000;
         let mut top_up = |scheduler: &mut Scheduler, now| {

@@ -117,7 +117,8 @@ fn cache_that_is_fast_for_a_while_is_not_sold() {
 fn calibration_gives_its_costs_to_scheduler_and_ledger() {
     let disk = Disk::new(8, (80_000, 4_096), (80_000, 4_096));
     let found = Calibration::of(&measure(&disk, NS_PER_S / 8)).unwrap();
-    let (model, floor) = (found.device_model(), found.device_floor());
+    let model = found.device_model();
+    let floor = found.device_floor();
     assert_eq!(model.channels, 8);
     for length in LENGTHS {
         let ledger = floor.costs.read.ns(length);
@@ -171,7 +172,8 @@ fn plain(curve: Vec<CurvePoint>, lasting: Vec<MixedPart>) -> Measurements {
 }
 
 fn point(depth: u32, per_second: u64, p99_us: u64) -> CurvePoint {
-    let (p50, p99) = (Duration::from_us(p99_us / 2), Duration::from_us(p99_us));
+    let p50 = Duration::from_us(p99_us / 2);
+    let p99 = Duration::from_us(p99_us);
     CurvePoint { depth, per_second, p50, p99 }
 }
 
@@ -246,7 +248,8 @@ fn best_error(points: &[Point]) -> f64 {
     (0..=20_000)
         .map(|step| {
             let base = most * f64::from(step) / 20_000.0;
-            let (mut above, mut below) = (0.0, 0.0);
+            let mut above = 0.0;
+            let mut below = 0.0;
             for p in points {
                 let weight = f64::from(p.length) / p.ps as f64;
                 above += weight * (1.0 - base / p.ps as f64);
@@ -292,7 +295,8 @@ proptest! {
         }).collect();
         let found = fit(&points).unwrap();
         for length in [512, 4_096, 16_384, 262_144, 1 << 20] {
-            let (ours, truth) = (found.cost.ns(length) as f64, line.ns(length) as f64);
+            let ours = found.cost.ns(length) as f64;
+            let truth = line.ns(length) as f64;
             prop_assert!((ours / truth - 1.0).abs() < 0.002 + 2.0 / truth, "{ours} {truth}");
         }
     }

@@ -104,7 +104,8 @@ proptest! {
         prop_assume!(done <= bytes_per_second);
         let cost = |operations: u64, bytes: u64| operations * base + bytes;
         let reservation = reserved.reservation(Oversell::NONE);
-        let (n, l) = (u64::from(reservation.per_second), u64::from(reservation.io_bytes));
+        let n = u64::from(reservation.per_second);
+        let l = u64::from(reservation.io_bytes);
         prop_assert!(cost(n, n * l) >= cost(used.into(), done));
     }
 }

@@ -181,8 +181,8 @@ impl Pair {
     fn compare(&self) -> Result<(), TestCaseError> {
         for resource in Resource::ALL {
             let usage = self.ledger.usage(resource);
-            let (sum, bound) =
-                (self.world.sum(self.volumes.values(), resource), self.world.bound(resource));
+            let sum = self.world.sum(self.volumes.values(), resource);
+            let bound = self.world.bound(resource);
             prop_assert_eq!(usage.sold, sum, "{}", resource);
             prop_assert_eq!(usage.sellable, bound, "{}", resource);
             let by = bound.map_or(0, |bound| sum.saturating_sub(bound.into()));

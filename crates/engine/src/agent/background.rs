@@ -162,7 +162,9 @@ impl EngineAgent {
     pub(super) fn verify(&self, id: VolumeId, offset: u64) -> Result<Verified, Failed> {
         let entry = self.directory.get(id).ok_or_else(|| not_served(id))?;
         let size = entry.geometry.size.0;
-        let (mut at, mut bytes, mut rotten) = (offset / BLOCK_BYTES * BLOCK_BYTES, 0, Vec::new());
+        let mut at = offset / BLOCK_BYTES * BLOCK_BYTES;
+        let mut bytes = 0;
+        let mut rotten = Vec::new();
         // Extents of the last block status that are not verified yet, from `at` on.
         let mut ahead = VecDeque::new();
         for _ in 0..PLACES_MAX {
@@ -268,7 +270,9 @@ impl EngineAgent {
 
     /// Verifies the store's own data (tables, logs, maps) from `place` on.
     pub(super) fn verify_store(&self, place: u64) -> Result<Verified, Failed> {
-        let (mut next, mut bytes, mut rotten) = (Some(place), 0, Vec::new());
+        let mut next = Some(place);
+        let mut bytes = 0;
+        let mut rotten = Vec::new();
         for _ in 0..PLACES_MAX {
             let Some(place) = next else { break };
             if bytes >= VERIFIED_BYTES_MAX || rotten.len() >= ROTTEN_MAX {
@@ -287,7 +291,8 @@ impl EngineAgent {
     /// Verifies a snapshot from the unit `first` on. Returns the first bytes of its damaged units.
     pub(super) fn verify_snapshot(&self, id: SnapshotId, first: u64) -> Result<Verified, Failed> {
         let snapshots = self.snapshots()?;
-        let (mut bytes, mut rotten) = (0, Vec::new());
+        let mut bytes = 0;
+        let mut rotten = Vec::new();
         let units = (VERIFIED_BYTES_MAX / UNIT_BYTES) as usize;
         let found = snapshots.units(id, None, first, units).map_err(failed)?;
         for unit in found.units {

@@ -153,9 +153,10 @@ mod tests {
         }
 
         fn wait_closed(&self, id: VolumeId) -> Result<(), StoreError> {
-            match self.is_closed.load(Ordering::Relaxed) {
-                true => Ok(()),
-                false => Err(StoreError::Closing { id }),
+            if self.is_closed.load(Ordering::Relaxed) {
+                Ok(())
+            } else {
+                Err(StoreError::Closing { id })
             }
         }
     }
@@ -167,7 +168,8 @@ mod tests {
         let geometry = Geometry { size: SIZE, block_bytes_min: 512, block_bytes_preferred: 4_096 };
         directory.insert(ID, Entry { home: 0, geometry, attachments: Vec::new() });
         let shared = (Arc::new(SharedDevice::new(1)), Arc::default());
-        let (messages, lines) = (Arc::clone(&inboxes), Arc::clone(&directory));
+        let messages = Arc::clone(&inboxes);
+        let lines = Arc::clone(&directory);
         let mut agent = EngineAgent::new(pool, inboxes, directory, shared, Clock::new());
         agent.answer_max = Duration::from_millis(1);
         (agent, messages, lines)

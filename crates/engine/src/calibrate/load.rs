@@ -185,7 +185,8 @@ impl<D: Driver> Generator<'_, D> {
         let now = self.clock.now();
         run.in_flight -= 1;
         self.buffers.extend(completion.buffer);
-        let (place, is_write) = ((completion.ticket >> 1) as u32, completion.ticket & 1 == 1);
+        let place = (completion.ticket >> 1) as u32;
+        let is_write = completion.ticket & 1 == 1;
         if let Err(failure) = completion.result {
             let length = run.load.length;
             run.failed = Some(CalibrateError::Request { is_write, length, failure });
@@ -225,7 +226,8 @@ impl Run {
             let latency = now.since(self.submitted_at[place as usize]).ns;
             self.observed.latencies_ns.push(u32::try_from(latency).unwrap_or(u32::MAX));
         }
-        let (elapsed, time) = (now.since(since), self.load.time.ns);
+        let elapsed = now.since(since);
+        let time = self.load.time.ns;
         let few = self.observed.requests() < REQUESTS_MIN;
         self.is_over = elapsed.ns >= if few { time * LONGER_MAX } else { time };
         let part_elapsed = now.since(self.part_since);

@@ -204,7 +204,8 @@ impl<'a, D: Driver> Session<'a, D> {
         told: &'a mut (dyn FnMut(&str) + Send),
     ) -> Self {
         let span = plan.span.0;
-        let (buffers, random) = (Vec::new(), Random::from_state(1));
+        let buffers = Vec::new();
+        let random = Random::from_state(1);
         let generator = Generator { driver, store, clock, span, stop, buffers, random };
         Self { generator, plan, told, measured: Measurements::default() }
     }
@@ -221,7 +222,8 @@ impl<'a, D: Driver> Session<'a, D> {
             self.measured.reads.push(rate);
         }
         (self.told)("writes, until what is fast only for a while is used up");
-        let (kind, length) = (Kind::Writes, QUANTUM_BYTES_MAX);
+        let kind = Kind::Writes;
+        let length = QUANTUM_BYTES_MAX;
         let lasting = Load { kind, length, depth, time: self.plan.part(300), parts: PARTS };
         self.measured.settling = self.generator.run(lasting)?.parts;
         (self.told)("writes of several lengths");
@@ -232,7 +234,8 @@ impl<'a, D: Driver> Session<'a, D> {
         }
         self.curve(depth)?;
         (self.told)("a mixed load that lasts");
-        let (kind, length) = (Kind::Mixed, REFERENCE_BYTES);
+        let kind = Kind::Mixed;
+        let length = REFERENCE_BYTES;
         let lasting = Load { kind, length, depth, time: self.plan.part(120), parts: PARTS };
         self.measured.lasting = self.generator.run(lasting)?.parts;
         Ok(self.measured)
@@ -252,7 +255,8 @@ impl<'a, D: Driver> Session<'a, D> {
     /// Reads at growing depths, from one, until two in a row bring nothing.
     fn read_depths(&mut self) -> Result<(), CalibrateError> {
         (self.told)("reads of 16 KiB at growing depths");
-        let (mut best, mut useless) = (0, 0);
+        let mut best = 0;
+        let mut useless = 0;
         for depth in depths() {
             let seen = self.run(Kind::Reads, REFERENCE_BYTES, depth, 12)?;
             if depth == 1 {
@@ -281,7 +285,8 @@ impl<'a, D: Driver> Session<'a, D> {
         for depth in depths.into_iter().rev() {
             let seen = self.run(Kind::Mixed, REFERENCE_BYTES, depth, 12)?;
             let per_second = rate(REFERENCE_BYTES, depth, &seen).per_second();
-            let (p50, p99) = (seen.quantile(500), seen.quantile(990));
+            let p50 = seen.quantile(500);
+            let p99 = seen.quantile(990);
             self.measured.curve.push(CurvePoint { depth, per_second, p50, p99 });
         }
         self.measured.curve.reverse();
@@ -306,7 +311,8 @@ impl<'a, D: Driver> Session<'a, D> {
 }
 
 fn rate(length: u32, depth: u32, seen: &Observed) -> Rate {
-    let (requests, elapsed) = (seen.requests(), seen.total.elapsed);
+    let requests = seen.requests();
+    let elapsed = seen.total.elapsed;
     Rate { length, depth, requests, elapsed, cpu: seen.cpu }
 }
 

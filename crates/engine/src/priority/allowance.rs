@@ -92,7 +92,9 @@ mod tests {
     /// takes while raised, if it is busy for `busy` percent of the time.
     fn raised(busy: u64, timeout: Option<Duration>) -> (u64, u64) {
         let mut allowance = Allowance::new(Instant::ZERO, Duration::from_ns(0));
-        let (mut raised_us, mut taken_us, mut is_raised) = (0, 0, true);
+        let mut raised_us = 0;
+        let mut taken_us = 0;
+        let mut is_raised = true;
         let step_us = 100;
         for step in 1..=100_000 {
             allowance.waits(timeout);

@@ -44,9 +44,10 @@ impl Standing {
         if is_to_be_raised == self.is_raised {
             return;
         }
-        let changed = match is_to_be_raised {
-            true => self.base.raise(self.granted),
-            false => self.base.lower(self.granted),
+        let changed = if is_to_be_raised {
+            self.base.raise(self.granted)
+        } else {
+            self.base.lower(self.granted)
         };
         // The kernel's limits may have changed meanwhile. The next change is tried again.
         if let Err(error) = changed {

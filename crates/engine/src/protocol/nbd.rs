@@ -118,7 +118,9 @@ impl Nbd {
         match self {
             Self::Handshake { .. } => debug_assert!(false, "nothing was agreed on"),
             Self::Agreed(terms) => {
-                let (terms, ahead, refusal) = (*terms, Ahead::Head, None);
+                let terms = *terms;
+                let ahead = Ahead::Head;
+                let refusal = None;
                 *self = Self::Serving(Serving { binding, terms, ahead, refusal });
             }
             Self::Serving(_) => debug_assert!(false, "a connection has one volume"),
@@ -308,7 +310,11 @@ pub(super) mod testing {
 
     /// Returns the request that ends the connection.
     pub fn farewell() -> RequestHeader {
-        let (flags, command, cookie, offset, length) = (0, command::DISC, 2, 0, 0);
+        let flags = 0;
+        let command = command::DISC;
+        let cookie = 2;
+        let offset = 0;
+        let length = 0;
         RequestHeader { flags, command, cookie, offset, length }
     }
 }
@@ -391,10 +397,8 @@ mod tests {
     #[test]
     fn a_read_that_failed_keeps_its_memory_and_one_that_was_done_sends_it() {
         let nbd = serving();
-        let (tag, request) = (
-            Tag { id: 9, note: 0 },
-            Request { operation: Operation::Read, offset: 0, length: BLOCK },
-        );
+        let tag = Tag { id: 9, note: 0 };
+        let request = Request { operation: Operation::Read, offset: 0, length: BLOCK };
         let mut buffers = vec![Some(Buffer::new(BLOCK as usize))];
         for (result, bytes, left) in [(Err(Failure::Io), 16, 1), (Ok(()), 16 + 4_096, 0)] {
             let mut output = Output::default();

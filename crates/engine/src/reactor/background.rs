@@ -77,7 +77,8 @@ fn pacing_of(bytes_per_second: u64) -> Pacing {
     let quanta = bytes_per_second / u64::from(QUANTUM_BYTES_MAX);
     // The limit on operations is also the work's weight among claims on the device.
     let limit = |per_second: u64| Some(Limit { per_second: per_second.max(1), credit: None });
-    let (operations, bytes) = (limit(quanta.saturating_mul(4)), limit(bytes_per_second));
+    let operations = limit(quanta.saturating_mul(4));
+    let bytes = limit(bytes_per_second);
     Pacing { operations, bytes, ..Pacing::UNLIMITED }
 }
 
@@ -91,7 +92,8 @@ impl<D: Driver> Reactor<D> {
         }
         let Some(index) = self.background_index(bytes_per_second) else { return };
         let operation = if is_write { Operation::Write { fua: false } } else { Operation::Read };
-        let (offset, length) = (self.background.offset, bytes.clamp(1, QUANTUM_BYTES_MAX));
+        let offset = self.background.offset;
+        let length = bytes.clamp(1, QUANTUM_BYTES_MAX);
         self.background.offset = (offset + 2 * u64::from(QUANTUM_BYTES_MAX)) % (1 << 60);
         let handle = HANDLES | self.background.waiting.insert(ack) as u32;
         let io = Io { operation, offset, length, handle };
@@ -132,7 +134,8 @@ impl<D: Driver> Reactor<D> {
     pub(super) fn share_with_background(&mut self) {
         let (Some(index), Some(device)) = (self.background.index, &self.device) else { return };
         let pacing = pacing_of(self.background.bytes_per_second);
-        let (at, claim) = ((Some(device.index), None), Claim::best_effort(&pacing));
+        let at = (Some(device.index), None);
+        let claim = Claim::best_effort(&pacing);
         if let Err(error) = self.scheduler.share(self.now, index, &pacing, at, &claim) {
             tracing::warn!(%error, "background work does not share the device");
         }

@@ -24,7 +24,8 @@ impl<D: Driver> Reactor<D> {
     pub(super) fn connect(&mut self, fd: OwnedFd, peer: HostAddress, slot: Slot) {
         if self.stop_by.is_none() && !self.doors_closed {
             let ticket = slot.ticket;
-            let (protocol, leftover) = (Protocol::nbd(), Vec::new());
+            let protocol = Protocol::nbd();
+            let leftover = Vec::new();
             let connection = Connection { fd, peer, slot, protocol, leftover };
             let id = self.sessions.insert(Session::new(connection, self.now)) as u32;
             self.handshakes.insert(ticket, id);
@@ -109,9 +110,10 @@ impl<D: Driver> Reactor<D> {
             if matches!(session.stage(), Stage::Moving { .. } | Stage::Exchanging) {
                 return self.sends(id);
             }
-            let went_on = match session.protocol.is_bound() {
-                true => !self.waits_for_departure(id) && self.parse(id),
-                false => self.negotiate(id),
+            let went_on = if session.protocol.is_bound() {
+                !self.waits_for_departure(id) && self.parse(id)
+            } else {
+                self.negotiate(id)
             };
             if !went_on {
                 break;
@@ -361,9 +363,10 @@ impl<D: Driver> Reactor<D> {
         let mut owed = false;
         for (id, session) in self.sessions.iter().filter(|(_, session)| session.is_owed()) {
             owed = true;
-            let (since, max) = match session.protocol.is_bound() {
-                true => (session.transport.progress_at(), STALL_MAX),
-                false => (session.connected_at, HANDSHAKE_MAX),
+            let (since, max) = if session.protocol.is_bound() {
+                (session.transport.progress_at(), STALL_MAX)
+            } else {
+                (session.connected_at, HANDSHAKE_MAX)
             };
             if now.since(since) > max {
                 late.push(id as u32);

@@ -63,7 +63,8 @@ impl<D: Driver> Reactor<D> {
         self.let_volumes_rest();
         // Without a calibrated device, no performance was promised.
         let is_told = self.device.is_some() && period <= PERIOD_MAX;
-        let (volumes, scheduler) = (&mut self.volumes, &self.scheduler);
+        let volumes = &mut self.volumes;
+        let scheduler = &self.scheduler;
         self.second.used.retain(|&slot| {
             let volume = &mut volumes[slot as usize];
             let (after, still_waits) = seen(scheduler, volume);

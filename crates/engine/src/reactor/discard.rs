@@ -199,7 +199,8 @@ impl<D: Driver> Reactor<D> {
         if active.clear.is_none() {
             return true;
         }
-        let (slot, work) = (active.volume, active.work(dispatch.length));
+        let slot = active.volume;
+        let work = active.work(dispatch.length);
         let clears = &mut self.volumes[slot as usize].clears;
         if clears.ready.is_empty() && self.turn.has_room_for(work) {
             self.turn.begin(work);

@@ -135,7 +135,8 @@ mod tests {
     fn a_client_that_takes_its_leave_is_known_wherever_that_stands() {
         let slots = Arc::new(Slots::default());
         let read = Request { operation: Operation::Read, offset: 0, length: 512 };
-        let (read, leave) = (testing::request(&read), testing::farewell());
+        let read = testing::request(&read);
+        let leave = testing::farewell();
         for before in [0, 3, 5_000] {
             for received in [0, 1, 27, 28, 30, 56] {
                 for leaves in [true, false] {
@@ -144,8 +145,10 @@ mod tests {
                     let (ours, mut theirs) = UnixStream::pair().unwrap();
                     let (slot, _) = slots.greet(HostAddress::Local, 0).unwrap();
                     let (leftover, rest) = sent.split_at(received.min(sent.len()));
-                    let (fd, peer) = (ours.into(), HostAddress::Local);
-                    let (protocol, leftover) = (testing::serving(), leftover.to_vec());
+                    let fd = ours.into();
+                    let peer = HostAddress::Local;
+                    let protocol = testing::serving();
+                    let leftover = leftover.to_vec();
                     let connection = Connection { fd, peer, slot, protocol, leftover };
                     let session = Session::new(connection, Instant::ZERO);
                     theirs.write_all(rest).unwrap();

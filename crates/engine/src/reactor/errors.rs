@@ -113,14 +113,16 @@ mod tests {
     #[test]
     fn a_failed_flush_stands_until_the_volume_is_attached_anew() {
         let id = VolumeId::from_bits(1);
-        let (flush, write) = (Operation::Flush, Operation::Write { fua: false });
+        let flush = Operation::Flush;
+        let write = Operation::Write { fua: false };
         for (failing, failure) in [
             (flush, Failure::Io),
             (flush, Failure::NoSpace),
             (Operation::Write { fua: true }, Failure::Io),
             (Operation::Discard { fua: true }, Failure::Io),
         ] {
-            let (mut errors, marks) = (Errors::default(), FlushMarks::default());
+            let mut errors = Errors::default();
+            let marks = FlushMarks::default();
             let mut seen = |operation, result| errors.seen((id, &marks), operation, result, false);
             assert_eq!(seen(write, Err(Failure::Io)), Err(Failure::Io));
             assert_eq!(seen(flush, Ok(())), Ok(()), "a failed write is no failed flush");
@@ -144,7 +146,9 @@ mod tests {
     }
 
     fn refuses_changes(errors: &Errors) {
-        let (fua, keep_allocated, only_if_fast) = (false, false, false);
+        let fua = false;
+        let keep_allocated = false;
+        let only_if_fast = false;
         let zeroes = Operation::WriteZeroes { fua, keep_allocated, only_if_fast };
         for operation in
             [Operation::Write { fua }, Operation::Discard { fua }, zeroes, Operation::Flush]
@@ -158,8 +162,10 @@ mod tests {
 
     #[test]
     fn a_store_that_must_be_opened_anew_counts_as_a_failed_flush() {
-        let (id, write) = (VolumeId::from_bits(1), Operation::Write { fua: false });
-        let (mut errors, marks) = (Errors::default(), FlushMarks::default());
+        let id = VolumeId::from_bits(1);
+        let write = Operation::Write { fua: false };
+        let mut errors = Errors::default();
+        let marks = FlushMarks::default();
         let mut seen = |result| errors.seen((id, &marks), write, result, true);
         assert_eq!(seen(Err(Failure::NoSpace)), Err(Failure::NoSpace));
         assert!(!marks.has(id));

@@ -39,7 +39,8 @@ impl<D: Driver> Reactor<D> {
     pub(super) fn note_former(&mut self, id: u32) {
         let left = self.active.iter().filter(|(_, active)| active.session() == id);
         for (handle, active) in left.filter(|(_, active)| active.request.operation.is_write()) {
-            let (handle, request) = (handle as u32, active.request);
+            let handle = handle as u32;
+            let request = active.request;
             let changes = &mut self.volumes[active.volume as usize].former.changes;
             if !changes.iter().any(|change| change.handle == handle) {
                 changes.push(Change { handle, request });

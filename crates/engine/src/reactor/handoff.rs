@@ -106,7 +106,8 @@ impl<D: Driver> Reactor<D> {
     pub(super) fn return_client(&mut self, id: u32) {
         let transport = &self.sessions[id as usize].transport;
         let is_watched = transport.other_end == OtherEnd::Watched;
-        let (receives, sends) = (transport.is_receiving(), transport.is_in_send());
+        let receives = transport.is_receiving();
+        let sends = transport.is_in_send();
         if receives {
             self.driver.cancel_receive(id);
         }

@@ -91,7 +91,8 @@ impl<D: Driver> Reactor<D> {
     /// Returns the remaining credits of a volume and its hosts with limits.
     pub(super) fn last_credits(&mut self, slot: u32) -> CreditReport {
         let volume = &self.volumes[slot as usize];
-        let (id, index) = (volume.state.id, volume.index);
+        let id = volume.state.id;
+        let index = volume.index;
         let hosts: BTreeSet<InstanceId> = volume.state.attachments.iter().map(|a| a.host).collect();
         let volumes = vec![(id, self.scheduler.balances(self.now, index))];
         let hosts = hosts.into_iter().filter_map(|host| self.host_report(host));

@@ -217,7 +217,9 @@ impl<D: Driver> Reactor<D> {
     /// Lets a dispatched read wait for memory.
     pub(super) fn wait_for_buffer(&mut self, dispatch: Dispatch) {
         let active = &self.active[dispatch.handle as usize];
-        let (slot, id, line) = (active.volume, active.session(), line_of(active.request.length));
+        let slot = active.volume;
+        let id = active.session();
+        let line = line_of(active.request.length);
         // A read that waits for its client does not occupy the device.
         self.scheduler.complete(self.now, dispatch.ticket);
         super::note(&mut self.trace, self.now, super::Call::Complete(dispatch.ticket));
@@ -351,11 +353,16 @@ mod tests {
         let shared = (Arc::default(), Arc::new(SharedDevice::new(1)), Arc::default());
         let driver = Threads::new(inboxes[0].waker());
         let mut core = Reactor::new(0, inboxes, shared, Clock::new(), driver.unwrap());
-        let (id, size, pool) = (VolumeId::from_bits(1), ByteCount(1 << 30), MemoryPool::new());
+        let id = VolumeId::from_bits(1);
+        let size = ByteCount(1 << 30);
+        let pool = MemoryPool::new();
         pool.create(id, size).unwrap();
         let here = Attachment { host: InstanceId::from_bits(1), address: HostAddress::Local };
-        let (pacing, balances, attachments) = (Pacing::UNLIMITED, Balances::default(), vec![here]);
-        let (unleased, reserved) = (Balances::default(), Reserved::NOTHING);
+        let pacing = Pacing::UNLIMITED;
+        let balances = Balances::default();
+        let attachments = vec![here];
+        let unleased = Balances::default();
+        let reserved = Reserved::NOTHING;
         let is_encrypted = false;
         #[rustfmt::skip]
         let state = VolumeState {
@@ -373,7 +380,9 @@ mod tests {
         let (place, _) = core.directory.slots().greet(HostAddress::Local, 0).unwrap();
         let operation = Operation::Write { fua: false };
         let leftover = testing::request(&Request { operation, offset: 0, length: PIECE });
-        let (fd, peer, protocol) = (ours.into(), HostAddress::Local, testing::serving());
+        let fd = ours.into();
+        let peer = HostAddress::Local;
+        let protocol = testing::serving();
         let connection = Connection { fd, peer, slot: place, protocol, leftover };
         let session = Session::new(connection, core.now);
         let id = core.sessions.insert(session) as u32;

@@ -79,7 +79,8 @@ impl Party {
 
 impl Drop for Party {
     fn drop(&mut self) {
-        let (volumes, hosts) = (std::mem::take(&mut self.volumes), std::mem::take(&mut self.hosts));
+        let volumes = std::mem::take(&mut self.volumes);
+        let hosts = std::mem::take(&mut self.hosts);
         if let Some((inboxes, core)) = self.home.take()
             && !(volumes.is_empty() && hosts.is_empty())
         {
@@ -342,7 +343,8 @@ impl<D: Driver> Reactor<D> {
                 }
             }
         }
-        let (mut arrived, mut refused) = (Vec::new(), None);
+        let mut arrived = Vec::new();
+        let mut refused = None;
         while let Some(mut released) = party.volumes.pop() {
             let connections = std::mem::take(&mut released.connections);
             match self.take_in(Box::new(released)) {

@@ -220,7 +220,8 @@ impl<D: Driver> Reactor<D> {
     /// Submits a request, or its next piece, to the scheduler through its connection's line.
     pub(super) fn offer(&mut self, handle: u32) -> Result<(), SubmitError> {
         let active = &self.active[handle as usize];
-        let (index, io) = (self.volumes[active.volume as usize].index, active.next_io(handle));
+        let index = self.volumes[active.volume as usize].index;
+        let io = active.next_io(handle);
         let line = self.sessions[active.session as usize].protocol.line_to(active.volume);
         let (result, call) = match line {
             None => (self.scheduler.submit(self.now, index, io), Call::Submit(index, io)),
@@ -246,7 +247,8 @@ impl<D: Driver> Reactor<D> {
             return false;
         }
         // If this is not the last stretch, others follow.
-        let (slot, is_last) = (active.volume, total >= active.request.length);
+        let slot = active.volume;
+        let is_last = total >= active.request.length;
         if is_last && !self.submit(id, slot, handle) {
             return false;
         }
@@ -302,13 +304,16 @@ impl<D: Driver> Reactor<D> {
     /// others wait for memory before it.
     pub(super) fn start(&mut self, dispatch: Dispatch, may_take: bool) -> Result<(), Lacking> {
         let active = &mut self.active[dispatch.handle as usize];
-        let (slot, operation) = (active.volume, active.request.operation);
+        let slot = active.volume;
+        let operation = active.request.operation;
         if operation == Operation::Read && active.buffers.is_empty() {
-            let (id, bytes) = (active.session, active.request.length);
+            let id = active.session;
+            let bytes = active.request.length;
             let mut buffers = std::mem::take(&mut active.buffers);
-            let taken = match may_take {
-                true => self.take_buffers(slot, id, &mut buffers, bytes),
-                false => Err(Lacking::Connection),
+            let taken = if may_take {
+                self.take_buffers(slot, id, &mut buffers, bytes)
+            } else {
+                Err(Lacking::Connection)
             };
             self.active[dispatch.handle as usize].buffers = buffers;
             taken?;
@@ -323,11 +328,13 @@ impl<D: Driver> Reactor<D> {
     pub(super) fn run_part(&mut self, dispatch: Dispatch) {
         let active = &mut self.active[dispatch.handle as usize];
         active.in_store += 1;
-        let (slot, total) = (active.volume, dispatch.length);
+        let slot = active.volume;
+        let total = dispatch.length;
         let operation = active.operation_of(&dispatch);
         let quantum =
             ((dispatch.offset - active.request.offset) / u64::from(QUANTUM_BYTES_MAX)) as u32;
-        let (ticket, started_at) = (dispatch.ticket, self.now);
+        let ticket = dispatch.ticket;
+        let started_at = self.now;
         let expected = self.expect_of(slot, operation, total);
         let active = &mut self.active[dispatch.handle as usize];
         let flight = Flight {
@@ -338,7 +345,8 @@ impl<D: Driver> Reactor<D> {
             expected,
             length: total,
         };
-        let (submitted_at, before) = (active.submitted_at, active.exceeded);
+        let submitted_at = active.submitted_at;
+        let before = active.exceeded;
         let submission = Submission {
             ticket: self.flights.insert(flight) as u64,
             operation,
@@ -349,7 +357,8 @@ impl<D: Driver> Reactor<D> {
         let volume = &mut self.volumes[slot as usize];
         if volume.errors.refuses(operation) {
             let Submission { ticket, buffer, .. } = submission;
-            let (result, extents) = (Err(Failure::Io), Vec::new());
+            let result = Err(Failure::Io);
+            let extents = Vec::new();
             self.complete(Completion { ticket, result, buffer, extents });
             self.submit_clears(slot);
             self.wake_waiter(slot);
@@ -389,7 +398,8 @@ impl<D: Driver> Reactor<D> {
         self.scheduler.complete(self.now, ticket);
         note(&mut self.trace, self.now, Call::Complete(ticket));
         let active = &self.active[handle as usize];
-        let (slot, operation) = (active.volume, active.request.operation);
+        let slot = active.volume;
+        let operation = active.request.operation;
         self.watch_device(&flight, slot, operation);
         let active = &mut self.active[handle as usize];
         let volume = &mut self.volumes[active.volume as usize];
@@ -399,7 +409,8 @@ impl<D: Driver> Reactor<D> {
             latency.spend(Stage::Device, service);
         }
         let must_reopen = completion.result.is_err() && volume.store.must_reopen();
-        let (id, result) = (volume.state.id, completion.result);
+        let id = volume.state.id;
+        let result = completion.result;
         let of = (id, self.flush_marks.as_ref());
         let seen = volume.errors.seen(of, active.request.operation, result, must_reopen);
         if let Err(failure) = seen {
@@ -420,7 +431,9 @@ impl<D: Driver> Reactor<D> {
     /// Replies to a request and removes it.
     fn reply(&mut self, handle: u32) {
         let active = &mut self.active[handle as usize];
-        let (id, slot, request) = (active.session, active.volume, active.request);
+        let id = active.session;
+        let slot = active.volume;
+        let request = active.request;
         let volume = &mut self.volumes[active.volume as usize];
         if let Some(latency) = latency_of(&mut volume.latencies, request.operation) {
             latency.total.record(self.now.since(active.arrived_at));
@@ -483,7 +496,8 @@ impl<D: Driver> Reactor<D> {
 
     /// Cancels a connection's requests for one volume that wait for tokens or memory.
     fn cancel_at(&mut self, id: u32, slot: u32) {
-        let (active, volume) = (&self.active, &mut self.volumes[slot as usize]);
+        let active = &self.active;
+        let volume = &mut self.volumes[slot as usize];
         let ours = |handle: u32| active[handle as usize].session == id;
         let mut cancelled: Vec<u32> =
             self.scheduler.cancel_queued(self.now, volume.index, ours).collect();

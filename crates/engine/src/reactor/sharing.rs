@@ -136,9 +136,12 @@ impl<D: Driver> Reactor<D> {
             None => {
                 let added = self.scheduler.add_device(self.now, model);
                 let index = added.map_err(|error| error.to_string())?;
-                let (drift, look_at) = (Drift::new(self.now), self.now);
-                let (model, others) = (*model, DeviceOthers::NONE);
-                let (here, said_in_flight) = (AtDevice::default(), 0);
+                let drift = Drift::new(self.now);
+                let look_at = self.now;
+                let model = *model;
+                let others = DeviceOthers::NONE;
+                let here = AtDevice::default();
+                let said_in_flight = 0;
                 let device = Device { index, model, drift, here, others, said_in_flight, look_at };
                 self.device = Some(device);
             }
@@ -185,7 +188,8 @@ impl<D: Driver> Reactor<D> {
         let instance_of = |host: InstanceId| self.hosts.get(&host).copied();
         let at = (self.device.as_ref().map(|d| d.index), lines.first.and_then(instance_of));
         let model = self.device.as_ref().map(|device| device.model);
-        let (pacing, reserved) = (&volume.state.pacing, volume.state.reserved);
+        let pacing = &volume.state.pacing;
+        let reserved = volume.state.reserved;
         let reservation_per_second = model.map_or(0, |model| model.reference_requests(reserved));
         let claim = &Claim { reservation_per_second, ..Claim::best_effort(pacing) };
         self.scheduler

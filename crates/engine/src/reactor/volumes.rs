@@ -400,7 +400,8 @@ impl<D: Driver> Reactor<D> {
         drop(self.scheduler.remove(self.now, volume.index));
         note(&mut self.trace, self.now, Call::Other("remove"));
         let Volume { state, store, latencies, flushes, errors, judged, leaving, .. } = volume;
-        let (contract, connections) = (judged.contract, Vec::new());
+        let contract = judged.contract;
+        let connections = Vec::new();
         let released = exported.map(|exported| Released {
             state,
             connections,
@@ -505,7 +506,9 @@ impl<D: Driver> Reactor<D> {
     /// volumes, ten thousand volumes at rest would be looked up every second.
     pub(super) fn credit_report(&mut self) -> CreditReport {
         let mut moved = CreditReport::default();
-        let (volumes, scheduler, now) = (&mut self.volumes, &mut self.scheduler, self.now);
+        let volumes = &mut self.volumes;
+        let scheduler = &mut self.scheduler;
+        let now = self.now;
         self.dirty.retain(|&slot| {
             let volume = &mut volumes[slot as usize];
             let balances = scheduler.balances(now, volume.index);

@@ -159,7 +159,8 @@ mod tests {
 
     #[test]
     fn a_volume_s_own_writes_are_no_slower_device() {
-        let (during, after) = (Changes { now: 1, begun: 7 }, Changes { now: 1, begun: 8 });
+        let during = Changes { now: 1, begun: 7 };
+        let after = Changes { now: 1, begun: 8 };
         let write = Operation::Write { fua: false };
         for (operation, at_first, at_last, tells) in [
             (Operation::Read, NOTHING, NOTHING, true),

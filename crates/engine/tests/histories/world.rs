@@ -459,12 +459,16 @@ impl World {
     /// Changes a volume, and checks that exactly the connections of attached hosts stay.
     fn change(&mut self, id: VolumeId, change: impl FnOnce(&mut Volume)) {
         let volume = self.volumes.get_mut(&id).unwrap();
-        let (before, attached) = (volume.size(), volume.attachments.clone());
+        let before = volume.size();
+        let attached = volume.attachments.clone();
         change(volume);
         let state = volume.state();
-        let command = || match before < state.size {
-            true => Command::Grow(state.clone(), before),
-            false => Command::Apply(state.clone()),
+        let command = || {
+            if before < state.size {
+                Command::Grow(state.clone(), before)
+            } else {
+                Command::Apply(state.clone())
+            }
         };
         let mut reply = self.call(command());
         for _ in 0..TRIES_MAX {
@@ -692,7 +696,8 @@ impl World {
         let mut connection = self.connections.swap_remove(at);
         self.finish(&mut connection);
         self.stamps += 1;
-        let (nth, stamp) = (self.random.next_u64(), self.stamps);
+        let nth = self.random.next_u64();
+        let stamp = self.stamps;
         if let Some(block) = self.volumes[&connection.volume].idle(nth) {
             let sent = self.random.below(BLOCK_BYTES.into()) as usize;
             self.note(format!("send {sent} bytes of a write to {}", connection.volume));
@@ -834,8 +839,11 @@ impl World {
     // Stops and starts.
 
     fn start(&mut self, pool: Arc<dyn Pool>) {
-        let (cores, io) = (self.cores, self.io);
-        let (priority, tcp, unix_access) = (Priority::None, Vec::new(), Default::default());
+        let cores = self.cores;
+        let io = self.io;
+        let priority = Priority::None;
+        let tcp = Vec::new();
+        let unix_access = Default::default();
         let config = EngineConfig { cores, io, priority, tcp, unix: None, unix_access, pool };
         self.engine = Some(Engine::start(config).unwrap());
         self.hosts.iter().for_each(|host| self.tell_host(host));

@@ -137,8 +137,10 @@ impl Cores {
     ) -> Self {
         let inboxes: Arc<[Inbox]> = (0..count).map(|_| Inbox::new().unwrap()).collect();
         let directory = Arc::new(Directory::default());
-        let (clock, shared_device) = (Clock::new(), Arc::new(SharedDevice::new(count)));
-        let (mut watches, mut threads) = (Vec::new(), Vec::new());
+        let clock = Clock::new();
+        let shared_device = Arc::new(SharedDevice::new(count));
+        let mut watches = Vec::new();
+        let mut threads = Vec::new();
         for core in 0..count {
             let watch = Watch(Arc::new((Mutex::new(Rest::Awake), Condvar::new())), Arc::default());
             watches.push(watch.clone());
@@ -157,7 +159,8 @@ impl Cores {
     pub fn apply(&self, home: u16, state: &VolumeState) {
         self.pool.create(state.id, state.size).unwrap();
         let store = self.pool.open(state.id, state.size).unwrap();
-        let (geometry, attachments) = (store.geometry(), state.attachments.clone());
+        let geometry = store.geometry();
+        let attachments = state.attachments.clone();
         let (ack, answer) = sync_channel(1);
         self.post(home, Message::Apply(Box::new(state.clone()), Some(store), ack));
         answer.recv_timeout(ANSWER_MAX).unwrap().unwrap();

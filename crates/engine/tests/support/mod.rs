@@ -183,7 +183,8 @@ impl Nbd {
             }
         }
         let reader = ReplyReader::new(REQUEST_BYTES_MAX);
-        let (input, sent) = (Vec::new(), BTreeMap::new());
+        let input = Vec::new();
+        let sent = BTreeMap::new();
         Some(Self { stream, reader, input, sent, next_cookie: 0 })
     }
 
@@ -228,7 +229,8 @@ impl Nbd {
     pub fn send_until_stuck(&mut self, bytes: &[u8], other: &mut Self) -> usize {
         const ANSWERS: u32 = 50;
         self.stream.set_nonblocking(true).unwrap();
-        let (mut sent, mut answers) = (0, 0);
+        let mut sent = 0;
+        let mut answers = 0;
         while sent < bytes.len() && answers < ANSWERS {
             match self.stream.write(&bytes[sent..]) {
                 Ok(count) => (sent, answers) = (sent + count, 0),

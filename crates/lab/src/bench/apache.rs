@@ -129,12 +129,10 @@ fn configuration(address: SocketAddr, root: &Path, scratch: &Path) -> String {
          MaxRequestWorkers {THREADS}\n"
     );
     let root = root.display();
-    let _ = match rustix::process::geteuid().is_root() {
-        true => write!(
-            told,
-            "User #{NOBODY}\nGroup #{NOBODY}\nChrootDir \"{root}\"\nDocumentRoot \"/\"\n"
-        ),
-        false => writeln!(told, "DocumentRoot \"{root}\""),
+    let _ = if rustix::process::geteuid().is_root() {
+        write!(told, "User #{NOBODY}\nGroup #{NOBODY}\nChrootDir \"{root}\"\nDocumentRoot \"/\"\n")
+    } else {
+        writeln!(told, "DocumentRoot \"{root}\"")
     };
     told
 }
@@ -178,7 +176,8 @@ mod tests {
             let _ = writeln!(std::io::stdout(), "SKIPPED: {error}");
             return;
         }
-        let (folder, scratch) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let folder = tempfile::tempdir().unwrap();
+        let scratch = tempfile::tempdir().unwrap();
         fs::create_dir(scratch.path().join("apache.pid")).unwrap();
         let error = Apache::start(folder.path(), scratch.path()).unwrap_err().to_string();
         assert!(

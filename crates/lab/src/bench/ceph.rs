@@ -111,10 +111,12 @@ impl Ceph {
     }
 
     fn make(&mut self) -> Result<(), LabError> {
-        let (fsid, port) = (uuid()?, free_port()?);
+        let fsid = uuid()?;
+        let port = free_port()?;
         let conf = self.conf();
         fs::write(&conf, self.text(&fsid, port)).map_err(LabError::io("cannot write", &conf))?;
-        let (map, address) = (self.folder.join("monmap"), format!("[v2:127.0.0.1:{port}]"));
+        let map = self.folder.join("monmap");
+        let address = format!("[v2:127.0.0.1:{port}]");
         let mut make = Command::new("monmaptool");
         make.args(["--create", "--fsid", &fsid, "--addv", "a", &address]).arg(map);
         run_within(COMMAND_MAX, &mut make, "ceph-common")?;
@@ -174,7 +176,8 @@ impl Ceph {
     fn text(&self, fsid: &str, port: u16) -> String {
         let folder = self.folder.display();
         let copies = self.setup.osds.clamp(1, 3);
-        let (least, bytes) = (copies.div_ceil(2), u64::from(self.setup.osd_gib) << 30);
+        let least = copies.div_ceil(2);
+        let bytes = u64::from(self.setup.osd_gib) << 30;
         let propose = f64::from(self.setup.propose_ms) / 1_000.0;
         let mut text = String::from("[global]\n");
         for line in [

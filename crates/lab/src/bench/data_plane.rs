@@ -62,8 +62,10 @@ pub fn apply(
 ) -> Result<(), LabError> {
     // Hosts have no limits here, so any host stands for this machine.
     let here = Attachment { host: InstanceId::from_bits(0), address: HostAddress::Local };
-    let (balances, reserved) = (Balances::default(), Reserved::NOTHING);
-    let (unleased, attachments) = (Balances::default(), vec![here]);
+    let balances = Balances::default();
+    let reserved = Reserved::NOTHING;
+    let unleased = Balances::default();
+    let attachments = vec![here];
     let is_encrypted = false;
     let state =
         VolumeState { id, size, pacing, balances, unleased, reserved, attachments, is_encrypted };
@@ -124,7 +126,8 @@ fn faulty(device: &DeviceSetup) -> Option<FaultySetup> {
 fn apply_world(engine: &Engine, setup: &Setup) -> Result<(), LabError> {
     for (number, instance) in (0_u32..).zip(&setup.instances) {
         let pacing = instance_pacing(instance).map_err(LabError::failed)?;
-        let (id, balances) = (instance_id(number), Balances::default());
+        let id = instance_id(number);
+        let balances = Balances::default();
         call(
             engine,
             Command::ApplyHost(HostState { id, pacing, balances, unleased: Balances::default() }),

@@ -219,8 +219,10 @@ impl Workdir<'_> {
 
     /// Unpacks an archive that is made elsewhere before. The unpacked files stay.
     fn unpack(&self, sources: u64) -> Result<Score, LabError> {
-        let (tree, archive) = (self.scratch.join("tree"), self.scratch.join("tree.tar.bz2"));
-        let (above, archive) = (self.scratch.to_string_lossy(), archive.to_string_lossy());
+        let tree = self.scratch.join("tree");
+        let archive = self.scratch.join("tree.tar.bz2");
+        let above = self.scratch.to_string_lossy();
+        let archive = archive.to_string_lossy();
         let pack = ["tar", "-C", &above, "-cjf", &archive, "tree"].map(str::to_owned);
         let packed = trees::make(&tree, sources, self.longest)
             .and_then(|()| self.finish(&pack, "bzip2").map(drop));
@@ -238,7 +240,8 @@ impl Workdir<'_> {
     /// Runs ab: a hundred clients that request one page as often as they can.
     fn apache(&self, requests: u64) -> Result<Score, LabError> {
         let server = Apache::start(self.folder, self.scratch)?;
-        let (connections, wanted) = (apache::CONNECTIONS, requests.to_string());
+        let connections = apache::CONNECTIONS;
+        let wanted = requests.to_string();
         let words = ["ab", "-q", "-n", &wanted, "-c", connections, &server.url].map(str::to_owned);
         self.fastest(|_| {
             let told = self.finish(&words, "apache2-utils")?;
@@ -490,7 +493,8 @@ mod tests {
     /// Runs every program on an ordinary folder; other tests measure their effect on a volume.
     #[test]
     fn programs_that_are_there_end_with_a_time() {
-        let (folder, scratch) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let folder = tempfile::tempdir().unwrap();
+        let scratch = tempfile::tempdir().unwrap();
         let longest = Duration::from_secs(600);
         let workdir = Workdir { folder: folder.path(), scratch: scratch.path(), longest };
         for (name, program) in Program::WORDS {

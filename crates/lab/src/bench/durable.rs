@@ -156,7 +156,8 @@ impl Connection {
         let block = u64::from(LOG_BLOCK_BYTES);
         let mut message = message(LOG_BLOCK_BYTES);
         let started = clock::now();
-        let (mut number, mut sent_at) = (0_u64, started);
+        let mut number = 0_u64;
+        let mut sent_at = started;
         while sent_at - started < time {
             let offset = number % (self.size_bytes / block) * block;
             self.write(number, command_flag::FUA, offset, &mut message)?;
@@ -176,7 +177,9 @@ impl Connection {
         for number in 0..blocks {
             self.write(number, 0, number * u64::from(FILL_BLOCK_BYTES), &mut message)?;
         }
-        let (flags, command, cookie) = (0, command::FLUSH, blocks);
+        let flags = 0;
+        let command = command::FLUSH;
+        let cookie = blocks;
         let flush = RequestHeader { flags, command, cookie, offset: 0, length: 0 };
         self.stream.write_all(&flush.encode())?;
         self.wait_for(cookie)

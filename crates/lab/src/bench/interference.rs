@@ -70,7 +70,8 @@ impl Guard {
     /// Returns the share of the processors that other processes have used since the begin, as text,
     /// if it is too much.
     pub fn others(&self) -> Option<String> {
-        let (before, after) = (self.before.as_ref()?, Ticks::read(&self.ours)?);
+        let before = self.before.as_ref()?;
+        let after = Ticks::read(&self.ours)?;
         let elapsed_s = self.elapsed_s().max(f64::MIN_POSITIVE);
         beside_others(after.since(before) / elapsed_s / processors() as f64)
     }

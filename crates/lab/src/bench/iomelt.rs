@@ -121,9 +121,10 @@ impl Melt {
         let began = clock::now();
         for call in 0..self.calls {
             cancel::go_on()?;
-            let number = match pass.is_serial() {
-                true => call,
-                false => self.random.below(self.calls.saturating_sub(1)),
+            let number = if pass.is_serial() {
+                call
+            } else {
+                self.random.below(self.calls.saturating_sub(1))
             };
             let writes = match pass {
                 Pass::SerialWrite | Pass::RandomRewrite => true,
@@ -131,9 +132,10 @@ impl Melt {
                 Pass::Mixed => self.random.one_in(2),
             };
             let at = number * BLOCK_BYTES;
-            match writes {
-                true => self.file.write_all_at(&block, at).map_err(fault("cannot write to"))?,
-                false => self.file.read_exact_at(&mut block, at).map_err(fault("cannot read"))?,
+            if writes {
+                self.file.write_all_at(&block, at).map_err(fault("cannot write to"))?
+            } else {
+                self.file.read_exact_at(&mut block, at).map_err(fault("cannot read"))?
             }
         }
         let took = clock::now() - began;

@@ -89,13 +89,14 @@ impl NbdUri {
     /// [`LabError::BadTarget`] if it has another scheme.
     pub fn parse(text: &str) -> Result<Self, LabError> {
         let schemes = ["nbd://", "nbd+unix://"];
-        match schemes.iter().any(|scheme| text.starts_with(scheme)) {
-            true => Ok(Self(text.to_owned())),
-            false => Err(LabError::BadTarget {
+        if schemes.iter().any(|scheme| text.starts_with(scheme)) {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(LabError::BadTarget {
                 name: text.to_owned(),
                 why: "it is no NBD address".to_owned(),
                 hint: "write nbd://HOST:PORT/EXPORT or nbd+unix:///EXPORT?socket=PATH".to_owned(),
-            }),
+            })
         }
     }
 

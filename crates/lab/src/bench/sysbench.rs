@@ -217,7 +217,8 @@ fn parse(printed: &str) -> Result<Told, String> {
             max_ms: figure("max:")?,
         })
     };
-    let (first, rest) = (report(first)?, report(rest)?);
+    let first = report(first)?;
+    let rest = report(rest)?;
     let histogram = latencies(histogram);
     Ok(Told {
         command: String::new(),

@@ -93,7 +93,8 @@ pub(super) fn run(
         Phase::Read => return read_all(&trees, Limit::of(longest)),
     };
     let mut writer = Writer::new();
-    let (began, limit) = (clock::now(), Limit::of(longest));
+    let began = clock::now();
+    let limit = Limit::of(longest);
     let mut bytes = 0;
     for (tree, files) in &trees {
         bytes += write(tree, files, &mut writer, limit)?;
@@ -155,12 +156,11 @@ impl Limit {
 
     fn go_on(self) -> Result<(), LabError> {
         cancel::go_on()?;
-        match clock::now() > self.deadline {
-            true => {
-                let what = "a phase on trees of sources".to_owned();
-                Err(LabError::Deadline { what, after: self.longest })
-            }
-            false => Ok(()),
+        if clock::now() > self.deadline {
+            let what = "a phase on trees of sources".to_owned();
+            Err(LabError::Deadline { what, after: self.longest })
+        } else {
+            Ok(())
         }
     }
 }
@@ -346,8 +346,9 @@ mod tests {
     fn phases_write_and_read_the_bytes_that_they_tell() {
         let folder = tempfile::tempdir().unwrap();
         let phase = |phase| run(phase, folder.path(), 40, LONGEST).unwrap();
-        let (made, compiled, read) =
-            (phase(Phase::Create), phase(Phase::Compile), phase(Phase::Read));
+        let made = phase(Phase::Create);
+        let compiled = phase(Phase::Compile);
+        let read = phase(Phase::Read);
         let on_disk = |extension: &str| {
             let mut bytes = 0;
             let mut left = vec![folder.path().join("trees")];

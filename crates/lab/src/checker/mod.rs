@@ -177,7 +177,8 @@ pub fn check(
     let lost = &Lost::of(seen.lost, seen.idle, seen.steal, seconds.len() as u64 * 1_000_000);
     if loads.is_empty() || (seen.gone_after_ms.is_some() && seconds.len() < SECONDS_MIN) {
         let spread = spread(seconds.get(1..).unwrap_or_default());
-        let (measured_iops, cov) = (spread.mean, spread.cov);
+        let measured_iops = spread.mean;
+        let cov = spread.cov;
         summary.phases.push(PhaseSummary { measured_iops, cov, ..PhaseSummary::default() });
         summary.expected_iops = vec![None; seconds.len()];
         return Ok(Verdict::new(checks, summary));
@@ -285,10 +286,8 @@ impl Judge<'_> {
         let most = rate + rate * u128::from(tolerance_ms) / 1_000 + cost + self.bands.over(rate);
         // If credits may end within it, the first second has no floor of its own.
         let has_floor = phases.first().is_some_and(|phase| phase.covers_first);
-        let least_with = |stalls: &Stalls| match has_floor {
-            true => self.least(ran(rate, stalls, 0..1)),
-            false => 0,
-        };
+        let least_with =
+            |stalls: &Stalls| if has_floor { self.least(ran(rate, stalls, 0..1)) } else { 0 };
         let ios = self.seconds[0];
         let at_most = u128::from(ios) * cost;
         let holds = |stalls: &Stalls| {
@@ -304,7 +303,8 @@ impl Judge<'_> {
     }
 
     fn every_second(&self, phase: &Phase, deviant: WorstSecond) -> Check {
-        let (least, most) = (self.least(phase.rate), self.most(phase.rate));
+        let least = self.least(phase.rate);
+        let most = self.most(phase.rate);
         let holds = |second, stalls: &Stalls| self.inside(second, phase.rate, stalls);
         let (answer, undecided) =
             self.lost.ask_each(self.ahead_us(phase.rate), phase.seconds.clone(), holds);
@@ -325,9 +325,10 @@ impl Judge<'_> {
     /// Returns whether a second after the first is between its floor and its ceiling.
     fn inside(&self, second: usize, rate: u128, stalls: &Stalls) -> bool {
         let least = self.least(ran(rate, stalls, second..second + 1));
-        let most = match self.has_record {
-            true => u128::MAX,
-            false => self.most(rate) + self.held_up(rate, second, stalls),
+        let most = if self.has_record {
+            u128::MAX
+        } else {
+            self.most(rate) + self.held_up(rate, second, stalls)
         };
         lies_in(&(self.units_at_least(second)..=self.units_at_most(second, rate)), least, most)
     }
@@ -459,16 +460,15 @@ impl Judge<'_> {
         let due =
             (credit.balance_min as f64 / spend as f64, credit.balance_max as f64 / spend as f64);
         let total = thousands(self.series.total());
-        let (expected, measured) = match ended {
-            true => {
-                let span = self.span(least_with(self.lost.known()), most);
-                let burst = seconds_span(due);
-                (
-                    format!("{span} I/Os in all, burst of {burst}"),
-                    format!("{total}, burst of {end_s:.2} s"),
-                )
-            }
-            false => (format!("at most {} I/Os in all", self.ios_text(most)), total),
+        let (expected, measured) = if ended {
+            let span = self.span(least_with(self.lost.known()), most);
+            let burst = seconds_span(due);
+            (
+                format!("{span} I/Os in all, burst of {burst}"),
+                format!("{total}, burst of {end_s:.2} s"),
+            )
+        } else {
+            (format!("at most {} I/Os in all", self.ios_text(most)), total)
         };
         let answer = self.lost.ask(self.ahead_us(self.load.rate), holds);
         checks.push(self.lost.check("credits spent", expected, measured, answer));
@@ -480,7 +480,8 @@ impl Judge<'_> {
     /// used.
     fn units_at_most(&self, second: usize, rate: u128) -> u128 {
         let slack_ms = self.bands.second_slack_ms as usize;
-        let (edge, end) = ((second + 1) * 1_000, self.series.per_ms().len());
+        let edge = (second + 1) * 1_000;
+        let end = self.series.per_ms().len();
         let late = &self.series.per_ms()[edge..(edge + slack_ms).min(end)];
         let unseen_ms = (edge + slack_ms).saturating_sub(end) as u128;
         let ios = self.seconds[second] + late.iter().map(|&ios| u64::from(ios)).sum::<u64>();
@@ -490,7 +491,8 @@ impl Judge<'_> {
     /// Returns the least units that it must have carried: completions shortly after its start do
     /// not count.
     fn units_at_least(&self, second: usize) -> u128 {
-        let (start, slack_ms) = (second * 1_000, self.bands.second_slack_ms as usize);
+        let start = second * 1_000;
+        let slack_ms = self.bands.second_slack_ms as usize;
         let late = &self.series.per_ms()[start..start + slack_ms.min(1_000)];
         let ios = self.seconds[second] - late.iter().map(|&ios| u64::from(ios)).sum::<u64>();
         u128::from(ios) * self.load.cost

@@ -108,7 +108,8 @@ pub(super) fn held_up_ms(stalls: &Stalls, stall: &Stall) -> u64 {
 /// Returns the highest level of a bucket, in thousandths of a unit, so that one millisecond's drain
 /// is the whole number `rate`. The bucket is empty in every millisecond that is `closed` to it.
 fn highest_level(load: &Load, rate: u128, series: &Series, closed: impl Fn(u64) -> bool) -> u128 {
-    let (mut level, mut highest) = (0_u128, 0_u128);
+    let mut level = 0_u128;
+    let mut highest = 0_u128;
     for (ms, &ios) in (0..).zip(series.per_ms()) {
         if closed(ms) {
             level = 0;

@@ -57,7 +57,8 @@ pub(super) fn cold(first: &Measurement, again: &Measurement) -> Vec<Caution> {
     // Only the first second counts. Faster reads get to blocks that were not read before, but at
     // least three quarters of that second's reads are of blocks that were.
     let begins = again.latency_per_second.first().filter(|second| second.count > 0);
-    let (was, is) = (first.latency.p50_ns, begins.unwrap_or(&again.latency).p50_ns);
+    let was = first.latency.p50_ns;
+    let is = begins.unwrap_or(&again.latency).p50_ns;
     // Under a limit both are delayed by it, and show no difference.
     if was as f64 <= is as f64 * COLD || is == 0 {
         return Vec::new();
@@ -150,7 +151,8 @@ pub(super) fn write_cache(one: &Measured) -> Option<Caution> {
     let median = |counts: &[u64]| {
         stats::median(&counts.iter().map(|count| *count as f64).collect::<Vec<_>>()).unwrap_or(0.0)
     };
-    let (first, last) = (median(&seconds[..quarter]), median(&seconds[seconds.len() - quarter..]));
+    let first = median(&seconds[..quarter]);
+    let last = median(&seconds[seconds.len() - quarter..]);
     if first <= last * CACHED {
         return None;
     }
@@ -174,13 +176,13 @@ pub(super) fn reason(one: &Measured, verdict: &Verdict, bands: &Bands) -> Option
     let name = one.step.name;
     let measured = phase.measured_iops / promised;
     if measured > 1.005 + bands.over_share() {
-        let (given, due) = (text::rate(phase.measured_iops), text::rate(promised));
-        let what = match measured <= 1.0 + MORE_MAX {
-            true => {
-                "it gives a little more than that, as others that are sold do; --over PERCENT \
+        let given = text::rate(phase.measured_iops);
+        let due = text::rate(promised);
+        let what = if measured <= 1.0 + MORE_MAX {
+            "it gives a little more than that, as others that are sold do; --over PERCENT \
                  allows for it"
-            }
-            false => "nothing holds it to its limit",
+        } else {
+            "nothing holds it to its limit"
         };
         return Some(format!("{name}: {given} where {due} were promised: {what}"));
     }
@@ -202,7 +204,8 @@ pub(super) fn reason(one: &Measured, verdict: &Verdict, bands: &Bands) -> Option
         // Without a guarantee no request is held back before the device, so its waits are not
         // counted.
         Some(held) if held.own_s + held.instance_s + held.device_s <= 0.1 * seconds => {
-            let (depth, took) = (one.step.workload.queue_depth, one.measurement.latency.mean_ns);
+            let depth = one.step.workload.queue_depth;
+            let took = one.measurement.latency.mean_ns;
             let neighbours = match one.guarantees {
                 Some(false) => {
                     "its server guarantees nothing against neighbours (no calibration is in force)"
@@ -216,7 +219,8 @@ pub(super) fn reason(one: &Measured, verdict: &Verdict, bands: &Bands) -> Option
             ))
         }
         _ => {
-            let (depth, took) = (one.step.workload.queue_depth, one.measurement.latency.mean_ns);
+            let depth = one.step.workload.queue_depth;
+            let took = one.measurement.latency.mean_ns;
             Some(format!(
                 "{name}: with {depth} requests at once each took {} on average, which is {} a \
                  second: the subject gave no more",

@@ -305,8 +305,11 @@ impl Prover<'_> {
         mut cautions: Vec<Caution>,
     ) -> Proof {
         let subject = self.subject;
-        let (mut volumes, mut unjudged, mut means) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut reasons, mut observed) = (Vec::new(), Vec::new());
+        let mut volumes = Vec::new();
+        let mut unjudged = Vec::new();
+        let mut means = Vec::new();
+        let mut reasons = Vec::new();
+        let mut observed = Vec::new();
         for one in measured {
             observed.push(one.observed.clone());
             means.push(mean(&one));
@@ -324,7 +327,8 @@ impl Prover<'_> {
                     volumes.push(VolumeReport::new(facts, one.measurement, lost, verdict));
                 }
                 Err(error) => {
-                    let (load, why) = (one.step.name.to_owned(), error.to_string());
+                    let load = one.step.name.to_owned();
+                    let why = error.to_string();
                     unjudged.push(Unjudged { load, why });
                 }
             }

@@ -22,7 +22,8 @@ impl Proof {
         for mean in &self.means {
             let _ = write!(out, "{}: mean {} IOPS", mean.load, text::rate(mean.seconds.mean));
             if let Some(interval) = mean.interval {
-                let (low, high) = (text::rate(interval.low), text::rate(interval.high));
+                let low = text::rate(interval.low);
+                let high = text::rate(interval.high);
                 let _ = write!(out, ", with 95 % confidence {low} to {high}");
             }
             let _ = writeln!(out, " ({} s)", mean.seconds.n);
@@ -48,7 +49,9 @@ impl Proof {
             let name = text::csv_line(&[&load.name]);
             for (second, ios) in load.ios_per_second.iter().enumerate() {
                 let latency = load.latency_per_second.get(second).copied().unwrap_or_default();
-                let (p50, p99, max) = (latency.p50_ns, latency.p99_ns, latency.max_ns);
+                let p50 = latency.p50_ns;
+                let p99 = latency.p99_ns;
+                let max = latency.max_ns;
                 let _ = writeln!(out, "{name},{second},{ios},{p50},{p99},{max}");
             }
         }
@@ -79,7 +82,8 @@ impl Proof {
         self.properties(&mut out);
         for load in &self.report.volumes {
             for check in &load.verdict.checks {
-                let (class, name) = (escaped(&load.name), escaped(&check.name));
+                let class = escaped(&load.name);
+                let name = escaped(&check.name);
                 let told =
                     escaped(&format!("expected {}, measured {}", check.expected, check.measured));
                 let found = match Outcome::of_check(check) {
@@ -96,7 +100,8 @@ impl Proof {
             }
         }
         for one in &self.unjudged {
-            let (class, why) = (escaped(&one.load), escaped(&one.why));
+            let class = escaped(&one.load);
+            let why = escaped(&one.why);
             let _ = writeln!(
                 out,
                 "  <testcase classname=\"{class}\" name=\"judged\"><skipped message=\"{why}\"/>\
@@ -118,13 +123,15 @@ impl Proof {
         properties.extend(call);
         for mean in &self.means {
             let Some(Interval { low, high, .. }) = mean.interval else { continue };
-            let (low, high) = (text::rate(low), text::rate(high));
+            let low = text::rate(low);
+            let high = text::rate(high);
             let name = format!("{}: mean IOPS, with 95 % confidence", mean.load);
             properties.push((name, format!("{low} to {high}")));
         }
         out.push_str("  <properties>\n");
         for (name, value) in properties {
-            let (name, value) = (escaped(&name), escaped(&value));
+            let name = escaped(&name);
+            let value = escaped(&value);
             let _ = writeln!(out, "    <property name=\"{name}\" value=\"{value}\"/>");
         }
         out.push_str("  </properties>\n");

@@ -52,7 +52,9 @@ fn measured(promise: Promise, step: Step, seconds: &[u32]) -> Measured {
         gone_after_ms: None,
         series,
     };
-    let (observed, held_up, guarantees) = (Observed::default(), None, None);
+    let observed = Observed::default();
+    let held_up = None;
+    let guarantees = None;
     Measured { step, measurement, observed, promise, held_up, guarantees }
 }
 

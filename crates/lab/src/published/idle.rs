@@ -58,7 +58,8 @@ pub fn measure(mut bench: Bench<'_>, volumes: u32) -> Result<Outcome, LabError> 
     let before = cpu()?;
     clock::pause(Duration::from_secs(bench.seconds.into()));
     let after = cpu()?;
-    let (resident, resident_empty) = (resident_bytes(full.id())?, resident_bytes(empty.id())?);
+    let resident = resident_bytes(full.id())?;
+    let resident_empty = resident_bytes(empty.id())?;
     let [cpu_s, cpu_s_empty] = [after[0] - before[0], after[1] - before[1]];
     let start_s = full.start_time.as_secs_f64();
     let count = f64::from(volumes);

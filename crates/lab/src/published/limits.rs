@@ -82,8 +82,8 @@ pub fn measure(mut bench: Bench<'_>, io: IoMode) -> Result<Outcome, LabError> {
     for row in rows(bench.seconds) {
         bench.report(&format!("{} for {} s", row.name, bench.seconds));
         let volumes = volumes(&engine, &row)?;
-        let (bands, serving) =
-            (&Bands::FIGURES, Serving::Here(Recording::begin(&recorder, &volumes)));
+        let bands = &Bands::FIGURES;
+        let serving = Serving::Here(Recording::begin(&recorder, &volumes));
         let report = demo::run(TITLE, &volumes, bands, bench.folder, serving, &mut |_| {})?;
         whole = Some(match whole {
             None => report,

@@ -236,7 +236,8 @@ fn why(proof: &Proof) -> String {
     }
     let broken = proof.report.volumes.iter().find_map(|load| {
         let check = load.verdict.checks.iter().find(|check| !check.pass)?;
-        let (expected, measured) = (&check.expected, &check.measured);
+        let expected = &check.expected;
+        let measured = &check.measured;
         Some(format!("{}: {}: expected {expected}, measured {measured}", load.name, check.name))
     });
     // The greedy neighbours of a proof make this machine busy, too.

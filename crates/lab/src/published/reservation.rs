@@ -40,7 +40,8 @@ pub fn measure(mut bench: Bench<'_>, store: &str) -> Result<Outcome, LabError> {
             seed: number.into(),
             ..Workload::random_read(16 << 10, RESERVED_DEPTH, bench.seconds)
         };
-        let (name, export) = (format!("reserved-{number}"), server.volume(&request)?);
+        let name = format!("reserved-{number}");
+        let export = server.volume(&request)?;
         volumes.push(driven(&name, &request, &export, &pacing, workload));
     }
     for (number, (block_bytes, read_percent)) in (1..).zip(GREEDY) {

@@ -148,7 +148,8 @@ pub(super) fn deviation(volume: &VolumeReport, colour: usize) -> Result<String, 
         let known = deviations.iter().flatten();
         let (low, high) = known
             .fold((-1.6_f64, 5.6_f64), |(low, high), &value| (low.min(value), high.max(value)));
-        let (low, high) = (low.max(-100.0) * 1.05, high.min(100.0) * 1.05);
+        let low = low.max(-100.0) * 1.05;
+        let high = high.min(100.0) * 1.05;
         let seconds = deviations.len().max(1) as f64;
         let mut chart = ChartBuilder::on(area)
             .margin_top(10 * SCALE)
@@ -430,7 +431,8 @@ fn themed(svg: &str, label: &str) -> String {
         [Ink::Text, Ink::Grid, Ink::Limit, Ink::Floor, Ink::Baseline, Ink::Band, Ink::Stall];
     for ink in roles.into_iter().chain((0..SERIES_COLOURS).map(Ink::Series)) {
         let RGBColor(red, green, blue) = ink.colour();
-        let (colour, variable) = (format!("\"#{red:02X}{green:02X}{blue:02X}\""), ink.variable());
+        let colour = format!("\"#{red:02X}{green:02X}{blue:02X}\"");
+        let variable = ink.variable();
         let dashes = match ink.dashes() {
             "" => String::new(),
             dashes => format!(" stroke-dasharray=\"{dashes}\""),

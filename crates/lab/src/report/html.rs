@@ -100,7 +100,9 @@ const fn mark(outcome: Outcome) -> &'static str {
 }
 
 fn verdict(outcome: Outcome) -> String {
-    let (class, mark, word) = (class(outcome), mark(outcome), outcome.word());
+    let class = class(outcome);
+    let mark = mark(outcome);
+    let word = outcome.word();
     format!("<span class=\"pill {class}\">{mark} {word}</span>")
 }
 

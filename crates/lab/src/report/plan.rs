@@ -112,7 +112,8 @@ impl PlanPage {
     fn commands(&self, page: &mut String) {
         page.push_str("<section>\n<h2>There and back</h2>\n");
         for (heading, lines) in &self.commands {
-            let (heading, lines) = (escape(heading), escape(lines));
+            let heading = escape(heading);
+            let lines = escape(lines);
             let _ = writeln!(page, "<h3>{heading}</h3>\n<pre><code>{lines}</code></pre>");
         }
         page.push_str("</section>\n");
@@ -170,10 +171,11 @@ fn table(page: &mut String, class: &str, table: &Table) {
     let columns: Vec<(&str, &str)> = headings
         .iter()
         .enumerate()
-        .map(|(place, heading)| match is_words(place) {
-            true => text_column(heading),
-            false => number_column(heading),
-        })
+        .map(
+            |(place, heading)| {
+                if is_words(place) { text_column(heading) } else { number_column(heading) }
+            },
+        )
         .collect();
     open_table(page, class, &columns);
     for row in &table.rows {

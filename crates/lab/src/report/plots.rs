@@ -81,7 +81,8 @@ fn points(label: &str, unit: &str, all: &[Values], is_joined: bool) -> Result<St
     let names = names(all);
     figure((940, 250), label, |area| {
         let across = (0.5, longest.max(1) as f64 + 0.5);
-        let (below, format) = (|nth: &f64| place(*nth), |value: &f64| with_unit(*value, unit));
+        let below = |nth: &f64| place(*nth);
+        let format = |value: &f64| with_unit(*value, unit);
         let mut chart = frame_with(area, &names, across, range, &below, &format)?;
         for (number, of) in all.iter().enumerate() {
             let ink = Ink::Series(number);
@@ -266,8 +267,8 @@ fn quantiles(
 /// Returns the exponents of the powers of ten around all latencies.
 fn decades(all: &[(String, Vec<u64>)]) -> (f64, f64) {
     let known = || all.iter().flat_map(|(_, of)| of.iter().copied());
-    let (low, high) =
-        (exponent(known().min().unwrap_or(1_000)), exponent(known().max().unwrap_or(0)));
+    let low = exponent(known().min().unwrap_or(1_000));
+    let high = exponent(known().max().unwrap_or(0));
     (low.floor(), high.ceil().max(low.floor() + 1.0))
 }
 

@@ -49,7 +49,8 @@ impl Proof {
             text::latency(self.alone.p99_ns)
         );
         for one in &self.unjudged {
-            let (load, why) = (escape(&one.load), escape(&one.why));
+            let load = escape(&one.load);
+            let why = escape(&one.why);
             let _ = writeln!(section, "<p>Not judged: {load}: {why}</p>");
         }
         for reason in &self.reasons {

@@ -248,7 +248,9 @@ mod tests {
 
     #[test]
     fn the_same_seed_is_the_same_page() {
-        let (first, again, other) = (page(1), page(1), page(2));
+        let first = page(1);
+        let again = page(1);
+        let other = page(2);
         assert!(first == again, "the page differs");
         assert!(first != other, "the page knows no chance");
     }

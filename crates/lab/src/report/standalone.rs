@@ -44,7 +44,8 @@ fn without_variables(svg: &str) -> String {
         let (rule, _) = rule.split_once(';')?;
         rule.split_once(": ")
     });
-    let (mut plain, mut named) = (String::new(), String::new());
+    let mut plain = String::new();
+    let mut named = String::new();
     for (name, colour) in colours {
         for what in ["fill", "stroke"] {
             let value = format!("var(--{name})");

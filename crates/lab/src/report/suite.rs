@@ -77,9 +77,10 @@ impl SuiteResult {
         page.push_str("<nav><p class=\"note\">\n");
         let parts = [(LIVE, self.live.is_some()), (IN_VIRTUAL_TIME, self.simulated.is_some())];
         let parts = parts.into_iter().filter_map(|(part, is_there)| is_there.then_some(part));
-        let sections = match self.live.is_some() || self.simulated.is_some() {
-            true => &[POINTS, SIDE_BY_SIDE][..],
-            false => &[POINTS],
+        let sections = if self.live.is_some() || self.simulated.is_some() {
+            &[POINTS, SIDE_BY_SIDE][..]
+        } else {
+            &[POINTS]
         };
         let sections = sections.iter().copied().chain(parts).chain([PROVENANCE]);
         let links = sections.map(|title| format!("<a href=\"#{}\">{title}</a>", anchor(title)));
@@ -188,7 +189,8 @@ impl SuiteResult {
                 let top = bars.iter().map(height).fold(0.0, f64::max);
                 let (high, low): (Vec<Bar>, Vec<Bar>) =
                     bars.into_iter().partition(|bar| height(bar) * SEEN >= top);
-                let (label, axis) = (format!("Mean {unit} per second"), per_second(unit));
+                let label = format!("Mean {unit} per second");
+                let axis = per_second(unit);
                 let svg = plots::bars(&label, &axis, &names, &high)?;
                 figure(page, &svg, &caption);
                 "Those that could not be seen beside the ones above.".clone_into(&mut caption);

@@ -76,7 +76,8 @@ fn folded<'a>(
     let behind = drawn.split_off(drawn.len().min(UNFOLDED_MAX));
     page.extend(drawn);
     if !behind.is_empty() {
-        let (of, groups) = (title.to_lowercase(), behind.len());
+        let of = title.to_lowercase();
+        let groups = behind.len();
         let _ = writeln!(page, "<details>\n<summary>The other charts, {of} ({groups})</summary>");
         page.extend(behind);
         page.push_str("</details>\n");
@@ -284,7 +285,8 @@ fn across_runs(page: &mut String, configurations: &[Configuration]) -> Result<()
     let ms = |ns: u64| (ns > 0).then_some(ns as f64 / 1e6);
     for together in configurations.chunk_by(|a, b| a.unit() == b.unit()) {
         let unit = together[0].unit();
-        let (what, axis) = (format!("Mean {unit} per second"), per_second(unit));
+        let what = format!("Mean {unit} per second");
+        let axis = per_second(unit);
         run_to_run(page, (&what, &axis), together, &|run| Some(run.rate()))?;
     }
     let service_time = ("Mean service time", "ms");
@@ -311,9 +313,10 @@ fn across_runs(page: &mut String, configurations: &[Configuration]) -> Result<()
         let kept: usize = batches.iter().map(|of| of.values.len()).sum();
         let all = |of: &Configuration| batches.iter().any(|shown| shown.name == of.name);
         let made: u64 = configurations.iter().filter(|of| all(of)).map(|of| of.iops.n).sum();
-        match (kept as u64) < made {
-            true => value_table(page, "batches, evenly taken from all", &batches),
-            false => value_table(page, "batch", &batches),
+        if (kept as u64) < made {
+            value_table(page, "batches, evenly taken from all", &batches)
+        } else {
+            value_table(page, "batch", &batches)
         }
         return Ok(());
     }
@@ -329,7 +332,9 @@ fn across_runs(page: &mut String, configurations: &[Configuration]) -> Result<()
 
 /// Draws the batches of one configuration in order, and their distribution.
 fn every_batch(page: &mut String, unit: &str, of: &Values) -> Result<(), LabError> {
-    let (one, name, axis) = (std::slice::from_ref(of), escape(&of.name), per_second(unit));
+    let one = std::slice::from_ref(of);
+    let name = escape(&of.name);
+    let axis = per_second(unit);
     if of.values.len() >= DENSITY_MIN {
         let svg = plots::density("Kernel density of the batches", &axis, one)?;
         let told = format!("kernel density of the {unit} per second of its batches, as R draws it");

@@ -130,7 +130,8 @@ impl Stalls {
     pub fn during(&self, origin_us: u64, length_us: u64) -> Self {
         let end_us = origin_us.saturating_add(length_us);
         let cut = |stall: &Stall| {
-            let (from, to) = (stall.start_us.max(origin_us), stall.end_us().min(end_us));
+            let from = stall.start_us.max(origin_us);
+            let to = stall.end_us().min(end_us);
             Stall { start_us: from - origin_us, length_us: to - from }
         };
         Self(self.touching(origin_us..end_us).iter().map(cut).collect())
@@ -246,7 +247,8 @@ impl Observed {
     /// little to matter.
     #[must_use]
     pub fn sentence_of_threads(&self) -> Option<String> {
-        let (server_us, client_us) = (self.server.total_us(), self.client.total_us());
+        let server_us = self.server.total_us();
+        let client_us = self.client.total_us();
         (server_us.max(client_us) >= WORTH_A_WORD_US).then(|| {
             format!(
                 "Other programs had the processors, or a signal stopped them, while the server's \

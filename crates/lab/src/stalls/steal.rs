@@ -83,20 +83,24 @@ impl Steal {
     /// Returns steal beyond `known`, the time that was measured as lost in other ways: the spans
     /// that were lost, and those that may have been.
     pub(super) fn beyond(&self, known: &Stalls) -> (Stalls, Stalls) {
-        let (mut lost, mut maybe) = (Vec::new(), Vec::new());
+        let mut lost = Vec::new();
+        let mut maybe = Vec::new();
         // Known time before `unused_until_us` that does not account for steal yet.
-        let (mut unused_us, mut unused_until_us) = (0, 0);
+        let mut unused_us = 0;
+        let mut unused_until_us = 0;
         for taken in &self.taken {
             let Taken { from_us, to_us, ticks } = *taken;
             let early_us = from_us.saturating_sub(to_us - from_us);
             // The known time between the two readings before this one, without the part that
             // accounts for their own steal.
-            let before_us = match early_us < unused_until_us {
-                true => unused_us,
-                false => known.lost_us(early_us..from_us),
+            let before_us = if early_us < unused_until_us {
+                unused_us
+            } else {
+                known.lost_us(early_us..from_us)
             };
             let covered_us = before_us + known.lost_us(from_us..to_us);
-            let (sure_us, most_us) = ((ticks - 1) * self.tick_us, ticks * self.tick_us);
+            let sure_us = (ticks - 1) * self.tick_us;
+            let most_us = ticks * self.tick_us;
             let new_us = sure_us.saturating_sub(covered_us);
             let new = last_free(from_us, to_us, new_us, known);
             let others = known.and(&Stalls::merged(new.clone()));
@@ -113,7 +117,8 @@ impl Steal {
 /// Returns the last `length_us` of a span that are not in `used`; less if there are fewer.
 fn last_free(from_us: u64, to_us: u64, length_us: u64, used: &Stalls) -> Vec<Stall> {
     let mut free = Vec::new();
-    let (mut end_us, mut left_us) = (to_us, length_us);
+    let mut end_us = to_us;
+    let mut left_us = length_us;
     let before = Stall { start_us: from_us, length_us: 0 };
     let spans = used.touching(from_us..to_us).iter().rev().chain([&before]);
     for span in spans {

@@ -87,7 +87,8 @@ pub(super) struct Follower {
 
 impl Follower {
     pub(super) fn new(server: Server, now_us: u64) -> Self {
-        let (of_server, of_clients) = (Vec::new(), Vec::new());
+        let of_server = Vec::new();
+        let of_clients = Vec::new();
         let threads = BTreeMap::new();
         Self { server, threads, looks: 0, looked_us: now_us, of_server, of_clients }
     }
@@ -100,7 +101,8 @@ impl Follower {
         self.looks = self.looks.wrapping_add(1);
         // Whether any counter of a process's threads has changed since the last poll.
         let mut stirred: BTreeMap<u32, bool> = BTreeMap::new();
-        let (mut waits, mut ended) = (Vec::new(), Vec::new());
+        let mut waits = Vec::new();
+        let mut ended = Vec::new();
         let since =
             Stall { start_us: self.looked_us, length_us: now_us.saturating_sub(self.looked_us) };
         for (&number, thread) in &mut self.threads {

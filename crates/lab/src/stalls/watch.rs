@@ -119,7 +119,8 @@ impl Watch {
         let (server, client) = follower.finish();
         let stalls = Stalls::merged(stalls);
         let (taken, steal) = steal.beyond(&stalls.and(&server).and(&client));
-        let (stalls, real_time) = (stalls.and(&taken), self.real_time);
+        let stalls = stalls.and(&taken);
+        let real_time = self.real_time;
         Observed { stalls, server, client, steal, unwatched: None, real_time }
     }
 }

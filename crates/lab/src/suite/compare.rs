@@ -87,15 +87,15 @@ fn compared<'a>(
     a.configurations.iter().filter(known).filter_map(move |left| {
         let is_same = |right: &&Configuration| right.name == left.name && !right.is_unknown();
         let right = b.configurations.iter().find(is_same)?;
-        let (a_rates, b_rates) = (left.rates(), right.rates());
+        let a_rates = left.rates();
+        let b_rates = right.rates();
         let by_runs = a_rates.len() >= RUNS_MIN && b_rates.len() >= RUNS_MIN;
         let samples =
             |of: &Configuration| of.runs.iter().flat_map(Run::rates).collect::<Vec<f64>>();
-        let (left_values, right_values) = match by_runs {
-            true => (a_rates, b_rates),
-            false => (samples(left), samples(right)),
-        };
-        let (a, b) = (Sample::of(&left_values), Sample::of(&right_values));
+        let (left_values, right_values) =
+            if by_runs { (a_rates, b_rates) } else { (samples(left), samples(right)) };
+        let a = Sample::of(&left_values);
+        let b = Sample::of(&right_values);
         Some(Compared {
             part,
             name: left.name.clone(),
@@ -134,10 +134,8 @@ impl Comparison {
 }
 
 fn line(row: &Compared) -> Vec<String> {
-    let ratio = |value: f64| match value.is_finite() {
-        true => format!("{value:.4}"),
-        false => "∞".to_owned(),
-    };
+    let ratio =
+        |value: f64| if value.is_finite() { format!("{value:.4}") } else { "∞".to_owned() };
     let interval = row.interval.map(|at| format!("{} to {}", ratio(at.low), ratio(at.high)));
     let verdict = if row.may_be_same() { "may be the same" } else { "differs" };
     vec![

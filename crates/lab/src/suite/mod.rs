@@ -191,10 +191,7 @@ impl Suite {
     /// Returns the live plan: shortened to minutes, or as long as the article's.
     #[must_use]
     pub fn live_plan(&self, is_full: bool) -> &Plan {
-        match is_full {
-            true => self.full.as_ref().unwrap_or(&self.simulate),
-            false => &self.live,
-        }
+        if is_full { self.full.as_ref().unwrap_or(&self.simulate) } else { &self.live }
     }
 
     /// Returns the number of published figures.

@@ -98,7 +98,8 @@ fn the_results_that_are_published_can_be_read_and_name_every_point() {
             let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/experiments");
             std::fs::read_to_string(format!("{folder}/{name}.{kind}")).unwrap()
         };
-        let (result, page) = (SuiteResult::from_json(&read("json")).unwrap(), read("md"));
+        let result = SuiteResult::from_json(&read("json")).unwrap();
+        let page = read("md");
         let published: BTreeSet<&str> = result.rows.iter().map(|row| row.id.as_str()).collect();
         let ready = find(name).unwrap().simulate.read(name, &Choice::default()).unwrap();
         let ids: BTreeSet<&str> = ready.points.iter().map(|point| point.id.as_str()).collect();
@@ -415,7 +416,8 @@ fn a_program_that_fails_fails_the_result() {
 #[test]
 fn verdict_of_a_row_combines_live_and_virtual_results() {
     let found = |pass| Found { value: Some(1.0), shown: "1".to_owned(), pass };
-    let (good, bad) = (Some(found(true)), Some(found(false)));
+    let good = Some(found(true));
+    let bad = Some(found(false));
     for (gate, live_gate, live, simulated, verdict) in [
         (true, true, &good, &good, "kept"),
         (true, true, &bad, &good, "BROKEN"),
@@ -499,8 +501,10 @@ fn a_slower_processor_leaves_its_programs_undecided() {
         result.add_live(&ready, &Live { speeds: speeds.clone(), ..driven(&results) });
         result
     };
-    let (near, far) = (off_by(1.6), off_by(1.8));
-    let (mut undecided, mut broken) = (0, 0);
+    let near = off_by(1.6);
+    let far = off_by(1.8);
+    let mut undecided = 0;
+    let mut broken = 0;
     for (point, (near, far)) in ready.points.iter().zip(near.rows.iter().zip(&far.rows)) {
         let compared = point.comparison.as_ref().unwrap();
         let is_excused = !point.bound_by_client.is_empty() && compared.may_suffer(Some(0.001));
@@ -528,7 +532,8 @@ fn json_is_the_master() {
 
 #[test]
 fn results_are_compared() {
-    let (one, other) = (result("gp3 1 x 500"), result("gp2 1 x 500"));
+    let one = result("gp3 1 x 500");
+    let other = result("gp2 1 x 500");
     let same = compare(&one, &one).unwrap();
     assert!(same.rows.iter().all(compare::Compared::may_be_same), "{}", same.to_text());
     assert!(same.to_text().contains("Chance explains every difference."));

@@ -224,8 +224,9 @@ impl Relay {
         let passages = Arc::new(Mutex::new(passages));
         let accepted = Arc::new(AtomicUsize::new(0));
         let open = Arc::new(Mutex::new(Vec::new()));
-        let (of_thread, counted, kept) =
-            (Arc::clone(&passages), Arc::clone(&accepted), Arc::clone(&open));
+        let of_thread = Arc::clone(&passages);
+        let counted = Arc::clone(&accepted);
+        let kept = Arc::clone(&open);
         // It ends with the test's process.
         std::thread::spawn(move || {
             for near in listener.incoming().map_while(Result::ok) {

@@ -27,7 +27,8 @@ pub fn shake(address: SocketAddr, plan: &ClientPlan) -> Option<ClientStep> {
 fn the_data_plane_says_the_same() {
     let cluster = Cluster::new(2);
     let direct = cluster.nodes[0].served.engine.as_ref().unwrap().tcp_addresses()[0];
-    let (near, far) = (cluster.nodes[0].address(), cluster.nodes[1].address());
+    let near = cluster.nodes[0].address();
+    let far = cluster.nodes[1].address();
     let goals = [
         ClientGoal::Transmit,
         ClientGoal::TransmitAnySize,

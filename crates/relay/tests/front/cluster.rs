@@ -179,10 +179,8 @@ impl Local for Own {
     fn connect(&self, peer: HostAddress) -> io::Result<Inside> {
         let evenkeel_engine::Inside { stream, held, lender } = self.entrance.connect(peer)?;
         self.held.lock().unwrap().push(Weak::clone(&held));
-        let lender: Option<Arc<dyn Lender>> = match self.lends {
-            true => Some(Arc::new(ToEngine(lender))),
-            false => None,
-        };
+        let lender: Option<Arc<dyn Lender>> =
+            if self.lends { Some(Arc::new(ToEngine(lender))) } else { None };
         Ok(Inside { stream, held, lender })
     }
 }

@@ -285,7 +285,9 @@ fn comes_late(cluster: &Cluster, late: &Late, from: usize) {
 /// The client moves elsewhere at once: the home knows neither its end nor the bytes that it sent.
 #[test]
 fn a_home_lets_a_client_in_after_the_fronts_of_its_former_connections_have_answered() {
-    let (home, former, other) = (0, 1, 2);
+    let home = 0;
+    let former = 1;
+    let other = 2;
     for next in [home, former, other] {
         let cluster = Cluster::with(3, "", |config| FrontConfig {
             timing: Timing { silence: Duration::from_secs(3_600), ..config.timing },
@@ -329,7 +331,9 @@ fn home_drops_waiting_bytes_when_its_front_is_gone() {
     let (inside, _kept) = fake.held.lock().unwrap().pop().unwrap();
     let unread = || rustix::io::ioctl_fionread(&inside).unwrap();
     // Sends until nothing moves any more, since the data plane takes nothing.
-    let (mut sent, mut still, mut before) = (0, 0, 0);
+    let mut sent = 0;
+    let mut still = 0;
+    let mut before = 0;
     while still < 200 {
         sent += stream.write(&[7; LENGTH]).unwrap_or(0);
         still = if unread() == before { still + 1 } else { 0 };

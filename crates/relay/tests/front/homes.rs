@@ -82,14 +82,16 @@ fn requests_wait_for_a_home_and_are_done_in_order() {
 #[test]
 fn a_client_of_a_deleted_or_detached_volume_is_closed() {
     let cluster = Cluster::new(2);
-    let (mut near, mut far) = (cluster.connect(0, true), cluster.connect(1, true));
+    let mut near = cluster.connect(0, true);
+    let mut far = cluster.connect(1, true);
     cluster.release(0);
     cluster.map.set(ID, Place::Nowhere);
     ends(&mut near);
     ends(&mut far);
     // The volume is detached, so the home answers each time that there is no such export.
     cluster.settle(0);
-    let (mut near, mut far) = (cluster.connect(0, true), cluster.connect(1, false));
+    let mut near = cluster.connect(0, true);
+    let mut far = cluster.connect(1, false);
     cluster.release(0);
     cluster.map.set(ID, Place::Node(cluster.nodes[0].id));
     ends(&mut near);

@@ -40,7 +40,8 @@ impl Late {
                 let Ok(far) = TcpStream::connect(target) else { continue };
                 let number = of_thread.connections.fetch_add(1, Ordering::SeqCst);
                 let back = (far.try_clone().unwrap(), near.try_clone().unwrap());
-                let (forth, other) = (Arc::clone(&of_thread), Arc::clone(&of_thread));
+                let forth = Arc::clone(&of_thread);
+                let other = Arc::clone(&of_thread);
                 std::thread::spawn(move || pass(&forth, number, (near, far), true));
                 std::thread::spawn(move || pass(&other, number, back, false));
             }
@@ -92,7 +93,8 @@ impl Late {
 fn pass(state: &State, number: usize, (mut from, mut to): (TcpStream, TcpStream), forth: bool) {
     let is_kept = || state.kept.lock().unwrap().contains(&number);
     let mut buffer = vec![0; 64 << 10];
-    let (mut was_kept, mut is_taken) = (false, true);
+    let mut was_kept = false;
+    let mut is_taken = true;
     loop {
         let read = from.read(&mut buffer);
         if let Ok(bytes) = read

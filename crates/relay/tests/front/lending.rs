@@ -41,13 +41,15 @@ fn nobody_is_left(cluster: &Cluster) {
 fn a_client_is_lent_where_its_volume_is_at_home_and_nowhere_else() {
     for io in MODES {
         let cluster = Cluster::on(io, 2, DEVICE);
-        let (mut near, mut far) = (cluster.connect(0, true), cluster.connect(1, false));
+        let mut near = cluster.connect(0, true);
+        let mut far = cluster.connect(1, false);
         let works = |client: &mut Nbd, fill: u8| {
             assert_eq!(client.ask(WRITE, 0, 512, &[fill; 512]), Answer::Done(Vec::new()));
             assert_eq!(client.ask(READ, 0, 512, &[]), Answer::Done(vec![fill; 512]));
         };
         for round in 0..5_u8 {
-            let (home, other) = (usize::from(round % 2), usize::from((round + 1) % 2));
+            let home = usize::from(round % 2);
+            let other = usize::from((round + 1) % 2);
             works(&mut near, round);
             works(&mut far, round + 100);
             is_lent(&cluster, home);
@@ -76,7 +78,8 @@ fn a_volume_goes_and_comes_home_two_hundred_times_under_deep_queues() {
     let mut random = Random::from_state(11);
     under_load(loads, |answers| {
         for number in 0..200 {
-            let (from, to) = (number % 2, (number + 1) % 2);
+            let from = number % 2;
+            let to = (number + 1) % 2;
             if random.below(4) > 0 {
                 // Enough answers for its client to be lent.
                 more(answers, 33 + random.below(60));
@@ -131,14 +134,16 @@ fn is_telling(cut: usize, requests: &[(Request, Vec<u8>)]) -> bool {
 fn stream_cut_at_any_byte_continues_elsewhere() {
     for io in MODES {
         let cluster = Cluster::on(io, 2, "");
-        let (mut client, mut other) = (cluster.connect(0, true), cluster.connect(0, true));
+        let mut client = cluster.connect(0, true);
+        let mut other = cluster.connect(0, true);
         let (requests, _) = a_bit_of_all(0);
         let length: usize = requests.iter().map(|(_, payload)| 28 + payload.len()).sum();
         let mut cookies = 1_000_000;
         // Inner bytes of a payload are equivalent, so only some are cut at.
         let cuts = (0..=length).filter(|cut| is_telling(*cut, &requests));
         for (moves, cut) in cuts.enumerate() {
-            let (home, next) = (moves % 2, (moves + 1) % 2);
+            let home = moves % 2;
+            let next = (moves + 1) % 2;
             let (requests, refused) = a_bit_of_all(cut as u64);
             let mut bytes = Vec::new();
             for (at, (request, payload)) in (0..).zip(&requests) {
@@ -236,10 +241,12 @@ fn half_done_queues_of_large_requests_lose_nothing() {
         let client = cluster.connect(0, true);
         let seed = std::env::var("EVENKEEL_SEED").map_or(5, |seed| seed.parse().unwrap());
         eprintln!("{io:?}: EVENKEEL_SEED={seed} repeats this");
-        let (random, holds) = (Random::from_state(seed), vec![0; BLOCKS]);
+        let random = Random::from_state(seed);
+        let holds = vec![0; BLOCKS];
         let mut piped = Piped { client, random, holds, under_way: BTreeMap::new() };
         for round in 0..24 {
-            let (home, next) = (round % 2, (round + 1) % 2);
+            let home = round % 2;
+            let next = (round + 1) % 2;
             (0..60).for_each(|_| {
                 if piped.under_way.len() < 32 {
                     piped.ask();
@@ -319,7 +326,8 @@ fn clients_that_die_while_their_volume_goes_leave_nothing_behind() {
     for io in MODES {
         let cluster = Cluster::on(io, 2, DEVICE);
         for round in 0..30 {
-            let (home, next) = (round % 2, (round + 1) % 2);
+            let home = round % 2;
+            let next = (round + 1) % 2;
             let mut clients = [cluster.connect(home, true), cluster.connect(home, false)];
             for block in 0..round as u64 {
                 for client in &mut clients {

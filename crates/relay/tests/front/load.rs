@@ -36,7 +36,8 @@ pub struct Load {
 impl Load {
     pub fn new(client: Nbd, (part, parts): (u64, u64), has_extents: bool) -> Self {
         let blocks = (0..BLOCKS).filter(|block| block % parts == part).collect();
-        let (writes, under_way) = (BTreeMap::new(), BTreeMap::new());
+        let writes = BTreeMap::new();
+        let under_way = BTreeMap::new();
         let random = Random::from_state(part);
         Self { client, blocks, writes, under_way, random, has_extents, depth: DEPTH }
     }

@@ -25,7 +25,8 @@ fn a_volume_moves_fifty_times_and_its_clients_notice_nothing() {
     under_load(loads(&cluster), |answers| {
         for number in 0..50 {
             more(answers, 10);
-            let (from, to) = (number % 2, (number + 1) % 2);
+            let from = number % 2;
+            let to = (number + 1) % 2;
             cluster.release(from);
             cluster.settle(to);
         }

@@ -24,7 +24,8 @@ pub const NODE: NodeId = NodeId(1);
 const LEASE: u128 = 0x1ea5e;
 
 pub fn preamble(session: u128) -> Preamble {
-    let (session, peer) = (Some(session), HostAddress::Local);
+    let session = Some(session);
+    let peer = HostAddress::Local;
     Preamble { cluster: CLUSTER, node: NODE, lease: LEASE, session, peer }
 }
 

@@ -151,7 +151,8 @@ pub fn challenge(
 
 /// Lets a front in, whatever it proves. Returns its preamble.
 pub fn welcome(stream: &mut TcpStream) -> std::io::Result<Preamble> {
-    let (mut proof, mut preamble) = ([0; PROOF_BYTES], [0; PREAMBLE_BYTES]);
+    let mut proof = [0; PROOF_BYTES];
+    let mut preamble = [0; PREAMBLE_BYTES];
     stream.read_exact(&mut proof)?;
     stream.read_exact(&mut preamble)?;
     stream.write_all(&Verdict::Welcome.encode())?;
@@ -197,7 +198,8 @@ fn play(mut stream: TcpStream, plays: Plays) -> std::io::Result<()> {
 
 /// Runs a home's side of a handshake. Returns whether the client has chosen an export.
 pub fn shake_hands(stream: &mut TcpStream) -> std::io::Result<bool> {
-    let (mut server, mut byte) = (Server::new(), [0]);
+    let mut server = Server::new();
+    let mut byte = [0];
     loop {
         match server.poll_output() {
             Some(ServerStep::Send(bytes)) => stream.write_all(&bytes)?,

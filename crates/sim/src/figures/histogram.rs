@@ -116,7 +116,8 @@ impl LatencyHistogram {
             seen += count;
         }
         let [(_, p50_ns), (_, p99_ns), (_, p999_ns)] = quantiles;
-        let (count, max_ns) = (self.count, self.longest_ns);
+        let count = self.count;
+        let max_ns = self.longest_ns;
         LatencySummary { count, mean_ns: mean.round() as u64, p50_ns, p99_ns, p999_ns, max_ns }
     }
 
@@ -262,7 +263,8 @@ mod tests {
 
     #[test]
     fn sum_of_histograms_counts_both() {
-        let (mut sum, mut all) = (LatencyHistogram::new(), LatencyHistogram::new());
+        let mut sum = LatencyHistogram::new();
+        let mut all = LatencyHistogram::new();
         let mut part = LatencyHistogram::new();
         for (index, ns) in [1, 70_000, 5, u64::MAX, 800_000_000, 3].into_iter().enumerate() {
             if index < 3 { &mut sum } else { &mut part }.record(ns);
@@ -320,7 +322,8 @@ mod tests {
             draws in prop::collection::vec((0_u32..36, any::<u64>()), 0..400), parts in 1_usize..4,
         ) {
             let mut oracle = Histogram::<u64>::new_with_bounds(1, LATENCY_NS_MAX, 3).unwrap();
-            let (mut sum, mut part) = (LatencyHistogram::new(), LatencyHistogram::new());
+            let mut sum = LatencyHistogram::new();
+            let mut part = LatencyHistogram::new();
             let mut longest_ns = 0;
             for some in draws.chunks(draws.len().div_ceil(parts).max(1)) {
                 part.reset();

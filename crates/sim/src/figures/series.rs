@@ -137,7 +137,8 @@ mod tests {
             let windows = series.windows(width);
             prop_assert_eq!(windows.len(), 3_000 / width);
             for (index, &got) in windows.iter().enumerate() {
-                let (from, to) = ((index * width) as u64, ((index + 1) * width) as u64);
+                let from = (index * width) as u64;
+                let to = ((index + 1) * width) as u64;
                 let want = times.iter().filter(|&&time| (from..to).contains(&time)).count();
                 prop_assert_eq!(got, want as u64);
             }

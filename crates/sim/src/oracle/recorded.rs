@@ -189,7 +189,9 @@ impl Reader<'_> {
             if *from > event.at() {
                 break;
             }
-            let (from, to, cause) = (*from, *to, Cause::Ours);
+            let from = *from;
+            let to = *to;
+            let cause = Cause::Ours;
             self.checkers.observe(&Event::Stalled { from, to, cause });
             self.stalls = rest;
         }

@@ -188,7 +188,9 @@ impl fmt::Display for Violation {
             (None, Some(instance)) => write!(f, "instance {instance}")?,
             (None, None) => f.write_str("node")?,
         }
-        let (at, expected, observed) = (self.at, &self.expected, &self.observed);
+        let at = self.at;
+        let expected = &self.expected;
+        let observed = &self.observed;
         write!(f, ", at {} ns: {observed}; promised: {expected}", thousands(at))
     }
 }

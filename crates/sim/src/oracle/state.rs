@@ -102,7 +102,8 @@ impl Seen {
             self.settle_instance(instance);
         }
         let others = self.others(instance);
-        let (now, catch_up) = (self.now, self.system.catch_up);
+        let now = self.now;
+        let catch_up = self.system.catch_up;
         let Some(Some(volume)) = self.volumes.get_mut(number as usize) else { return };
         let stalled_ns = self.stalls.overlap(volume.settled_at, now);
         volume.settle(now, others, &self.device, stalled_ns, catch_up.time_ns);

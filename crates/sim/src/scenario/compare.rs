@@ -273,7 +273,8 @@ mod tests {
         };
         let value = |of: &[usize], to: &[usize]| {
             let by = By::CovRatioTo(measures(to));
-            let (of, bounds) = (measures(of), Bounds::none());
+            let of = measures(of);
+            let bounds = Bounds::none();
             Comparison { what: String::new(), of, by, times: 1.0, bounds }.check(&measured).value
         };
         assert!((value(&[2, 3], &[0, 1]).unwrap() - 0.1).abs() < 1e-9);

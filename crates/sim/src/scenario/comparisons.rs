@@ -85,7 +85,8 @@ pub(super) fn comparison(
             let merged = merged(reader, other)?;
             let right = Reader::new(reader.file(), "[[compare]] to", other.line(), &merged);
             let (to, right) = measures(&right, cases, as_of)?;
-            let (runs, of_other) = (of.len(), to.len());
+            let runs = of.len();
+            let of_other = to.len();
             let what = left.over(&right);
             let what = format!("{what}, variation of {runs} runs / of {of_other}");
             (By::CovRatioTo(to), what)
@@ -117,7 +118,8 @@ fn quotient(
     if times.is_none() && to_times.is_none() {
         return (By::RatioTo(to), what);
     }
-    let ((times, by), (to_times, to_by)) = (times.unzip(), to_times.unzip());
+    let (times, by) = times.unzip();
+    let (to_times, to_by) = to_times.unzip();
     let by: Vec<String> = [by, to_by].into_iter().flatten().collect();
     (By::Quotient { times, to, to_times }, format!("{what}, times {}", by.join(" / ")))
 }

@@ -254,7 +254,8 @@ impl Expectation {
         sample_ns: u64,
     ) -> impl Iterator<Item = Sample> + use<'r> {
         let index = |ns: u64| usize::try_from(ns / sample_ns).unwrap_or(usize::MAX);
-        let (from, to) = (index(self.span.from_ns), index(self.span.to_ns));
+        let from = index(self.span.from_ns);
+        let to = index(self.span.to_ns);
         record.samples.iter().copied().take(to).skip(from)
     }
 
@@ -284,10 +285,8 @@ impl Expectation {
     fn ios(&self, evidence: &[Evidence<'_>], sample_ns: u64) -> f64 {
         if !self.has_whole_samples(sample_ns) {
             let counts = evidence.iter().filter_map(|of| self.watched(of));
-            let pick = |at: SpanRecord| match self.at_dispatch {
-                true => at.dispatched,
-                false => at.latency.count,
-            };
+            let pick =
+                |at: SpanRecord| if self.at_dispatch { at.dispatched } else { at.latency.count };
             return counts.map(pick).sum::<u64>() as f64;
         }
         let all = evidence.iter().flat_map(|of| self.samples(of.record, sample_ns));
@@ -509,7 +508,8 @@ impl Metric {
 
 impl std::fmt::Display for Expectation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (from_s, to_s) = (self.span.from_ns as f64 / 1e9, self.span.to_ns as f64 / 1e9);
+        let from_s = self.span.from_ns as f64 / 1e9;
+        let to_s = self.span.to_ns as f64 / 1e9;
         let at = if self.at_dispatch { " at dispatch" } else { "" };
         write!(f, "{}: {}{at}, ", self.of_name, self.metric.words())?;
         match self.metric {

@@ -176,7 +176,9 @@ fn whole_samples(reader: &Reader<'_>, key: &str, ns: u64, setup: &Setup) -> Read
 /// more.
 pub(super) fn bounds(reader: &Reader<'_>, shown: &dyn Fn(f64) -> String) -> Read<Bounds> {
     let value = |key| reader.number(key, 0.0..=VALUE_MAX);
-    let (equals, least, most) = (value("equals")?, value("at_least")?, value("at_most")?);
+    let equals = value("equals")?;
+    let least = value("at_least")?;
+    let most = value("at_most")?;
     let percent = reader.number("within_percent", 0.0..=1_000.0)?;
     let absolute = value("within")?;
     if equals.is_some() && (least.is_some() || most.is_some()) {

@@ -117,7 +117,8 @@ fn monthly_usd(volumes: &[VolumeSpec], as_of: Date) -> Result<f64, String> {
     let list = PriceList::as_of(as_of).map_err(|error| error.to_string())?;
     let each = volumes.iter().map(|spec| {
         list.monthly_micro_usd(spec).ok_or_else(|| {
-            let (name, date) = (spec.volume_type, list.date());
+            let name = spec.volume_type;
+            let date = list.date();
             format!("no price of {name} is known for {as_of}: the list in force is of {date}")
         })
     });
@@ -171,7 +172,8 @@ fn iops_allowed(rules: &Rules, spec: &VolumeSpec) -> Result<u32, String> {
 /// Formats dollars to the cent, or to a tenth of a cent if there is a part of one.
 fn usd(value: f64) -> String {
     let mills = (value * 1e3).round() as u64;
-    let (dollars, rest) = (text::thousands(mills / 1_000), mills % 1_000);
+    let dollars = text::thousands(mills / 1_000);
+    let rest = mills % 1_000;
     match rest % 10 {
         0 => format!("${dollars}.{:02}", rest / 10),
         _ => format!("${dollars}.{rest:03}"),
@@ -249,7 +251,8 @@ mod tests {
     fn limits_of_a_size_are_known() {
         let known = |known: Known, volume_type, size_gib, iops, as_of: &str| {
             let as_of: Date = as_of.parse().unwrap();
-            let (throughput_mibps, multi_attach) = (None, false);
+            let throughput_mibps = None;
+            let multi_attach = false;
             let request =
                 VolumeRequest { volume_type, size_gib, iops, throughput_mibps, multi_attach };
             known.of(&[Rules::as_of(as_of).unwrap().resolve(&request).unwrap()], as_of)

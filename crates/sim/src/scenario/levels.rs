@@ -133,7 +133,8 @@ fn lines(setup: &Setup, numbers: &[u32], requests: Option<Requests>) -> Vec<Leve
     let sum = |of: fn(&Limit) -> u64| -> Option<f64> {
         volumes().map(|volume| rate(volume, requests, of)).sum()
     };
-    let (peak, base) = (sum(|limit| limit.per_second), sum(Limit::sustained_per_second));
+    let peak = sum(|limit| limit.per_second);
+    let base = sum(Limit::sustained_per_second);
     let instance = instance_of(setup, numbers).and_then(|of| instance_rate(of, requests));
     let is_near = |instance: &f64| peak.is_none_or(|peak| *instance <= peak * INSTANCE_TIMES_MAX);
     let instance = instance.filter(is_near);

@@ -115,7 +115,8 @@ fn node(
 /// Removes `[[case]]`, `[matrix]` and `repeat` from a document, and returns the runs that they
 /// describe.
 pub(super) fn take_cases(name: &str, document: &mut Table) -> Result<Vec<Binding>, ScenarioError> {
-    let (cases, matrix) = (document.remove("case"), document.remove("matrix"));
+    let cases = document.remove("case");
+    let matrix = document.remove("matrix");
     let bindings = match (cases, matrix) {
         (None, None) => vec![Binding::new(String::new(), Table::new())],
         (Some(cases), None) => listed(name, cases)?,

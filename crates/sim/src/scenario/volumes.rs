@@ -90,7 +90,8 @@ fn raw_instance(reader: &Reader<'_>) -> Read<InstanceSetup> {
     if iops.is_none() && mbps.is_none() {
         return Err(reader.fault("type", "is missing: a type, or iops, or mbps"));
     }
-    let (iops_kept, mbps_kept) = (iops.unwrap_or(u64::MAX), mbps.unwrap_or(u64::MAX / 125_000));
+    let iops_kept = iops.unwrap_or(u64::MAX);
+    let mbps_kept = mbps.unwrap_or(u64::MAX / 125_000);
     let burst_iops = reader.whole("burst_iops", iops_kept.min(IOPS_MAX)..=IOPS_MAX)?;
     let burst_mbps = reader.whole("burst_mbps", mbps_kept.min(10_000_000)..=10_000_000)?;
     let words = [iops.map(|iops| format!("{} IOPS", thousands(iops)))];

@@ -139,7 +139,8 @@ impl Client {
                 Some(arrival) => {
                     self.arrivals += 1;
                     let operation = self.operation(arrival.is_read);
-                    let (offset, length) = (arrival.offset, arrival.length);
+                    let offset = arrival.offset;
+                    let length = arrival.length;
                     NextSend::SendThis(Wanted { operation, offset, length })
                 }
                 None => NextSend::Rest,
@@ -177,10 +178,8 @@ impl Client {
                 if self.under_way > 0 {
                     return NextSend::Rest;
                 }
-                let distance_ns = match *poisson {
-                    true => self.random.exponential(*every_ns),
-                    false => *every_ns,
-                };
+                let distance_ns =
+                    if *poisson { self.random.exponential(*every_ns) } else { *every_ns };
                 let started_ns = self.batch.started_at;
                 self.batches.push(BatchRecord { started_ns, took_ns: now - started_ns });
                 NextSend::Wait(now.max(started_ns.saturating_add(distance_ns)), NO_THREAD)

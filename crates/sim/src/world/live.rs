@@ -153,7 +153,8 @@ impl Live {
                 Call::Add(name, with) => {
                     let (pacing, balances) = **with;
                     numbers.insert(*name, live.volumes.len());
-                    let (arrivals, dispatched) = (Vec::new(), Vec::new());
+                    let arrivals = Vec::new();
+                    let dispatched = Vec::new();
                     live.volumes.push(LiveVolume { pacing, balances, arrivals, dispatched });
                 }
                 Call::Submit(name, io) => {
@@ -162,7 +163,8 @@ impl Live {
                         Operation::Write { .. } => false,
                         other => return Err(NotReplayed::Request(other)),
                     };
-                    let (offset, length) = (io.offset, io.length);
+                    let offset = io.offset;
+                    let length = io.length;
                     let arrival = Arrival { at_ns, is_read, offset, length };
                     live.of(&numbers, *name, |volume| volume.arrivals.push(arrival));
                 }

@@ -241,7 +241,8 @@ fn run_case<P: Policy>(case: &Case, (seed, method): (u64, Method), policy: P) ->
 /// Counts the answers and the dispatches of a record. In virtual time they are recorded separately.
 fn counts(record: &Record) -> Counts {
     let total = |pick: fn(&Sample) -> u64| record.samples.iter().map(pick).sum();
-    let (answered, counted) = (total(|at| at.completed), total(|at| at.dispatched));
+    let answered = total(|at| at.completed);
+    let counted = total(|at| at.dispatched);
     Counts { answered, counted, ..Counts::default() }
 }
 

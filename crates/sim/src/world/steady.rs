@@ -171,7 +171,8 @@ impl<P: Policy> World<P> {
     /// Returns the present state; `None` if this is not the end of a sample, or if the state cannot
     /// be written down.
     fn take_snapshot(&mut self) -> Option<Snapshot> {
-        let (now, client) = (self.now, &self.clients[0]);
+        let now = self.now;
+        let client = &self.clients[0];
         if self.next_sample != now + self.sample_ns || !self.groups.is_empty() {
             return None;
         }

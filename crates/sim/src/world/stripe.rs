@@ -11,7 +11,8 @@ impl StripeSetup {
         }
         let chunk = u64::from(self.chunk_bytes);
         let volumes = self.volumes.len() as u64;
-        let (chunk_number, within) = (rest.offset / chunk, rest.offset % chunk);
+        let chunk_number = rest.offset / chunk;
+        let within = rest.offset % chunk;
         let length = u32::try_from(chunk - within).unwrap_or(u32::MAX).min(rest.length);
         let offset = chunk_number / volumes * chunk + within;
         let part = Wanted { operation: rest.operation, offset, length };

@@ -248,7 +248,9 @@ mod tests {
             let results = results(seed);
             [results.to_text(), results.to_csv(), results.to_json()]
         };
-        let (first, again, other) = (forms(1), forms(1), forms(2));
+        let first = forms(1);
+        let again = forms(1);
+        let other = forms(2);
         for form in 0..first.len() {
             assert!(first[form] == again[form], "form {form} differs");
             assert!(first[form] != other[form], "form {form} knows no chance");

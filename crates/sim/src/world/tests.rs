@@ -312,7 +312,8 @@ proptest! {
         let stripe =
             StripeSetup { name: String::new(), volumes: (0..volumes).collect(), chunk_bytes };
         let wanted = Wanted { operation: Operation::Read, offset, length };
-        let (chunk, mut at) = (u64::from(chunk_bytes), offset);
+        let chunk = u64::from(chunk_bytes);
+        let mut at = offset;
         for (volume, part) in stripe.parts(&wanted) {
             let chunk_number = at / chunk;
             prop_assert_eq!(u64::from(volume), chunk_number % u64::from(volumes));

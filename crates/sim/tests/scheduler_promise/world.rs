@@ -263,7 +263,8 @@ impl World {
     fn submit(&mut self, number: u32) {
         let kind = self.rng.below(50);
         let write = self.rng.one_in(2);
-        let (random, which) = (self.rng.below(1 << 20), self.rng.below(2));
+        let random = self.rng.below(1 << 20);
+        let which = self.rng.below(2);
         let Some(volume) = self.volumes.get_mut(&number) else { return };
         let handle = volume.next_handle;
         let length = volume.lengths[usize::try_from(which).unwrap()];
@@ -387,7 +388,9 @@ impl World {
         let volume = self.volumes.get_mut(&number).unwrap();
         volume.pacing = pacing;
         volume.counter.set_rule(pacing.counting);
-        let (index, claim, instance) = (volume.index, volume.claim, volume.instance);
+        let index = volume.index;
+        let claim = volume.claim;
+        let instance = volume.instance;
         let promise = self.promise(&pacing, Balances::default(), &claim, instance);
         self.report(Event::Modified { at: self.timeline.now().ns, volume: number, promise });
         if self.sabotage == Sabotage::RefillAtModify {
@@ -426,7 +429,8 @@ impl World {
 
     /// Exports a volume and imports it again. Only its waiting requests may be affected.
     fn moved(&mut self, number: u32) {
-        let (index, instance) = (self.volumes[&number].index, self.volumes[&number].instance);
+        let index = self.volumes[&number].index;
+        let instance = self.volumes[&number].instance;
         let pacing = self.volumes[&number].pacing;
         let now = self.timeline.now();
         let handles: Vec<u32> = self.scheduler.cancel_queued(now, index, |_| true).collect();
@@ -534,7 +538,8 @@ impl ClosedLoop for World {
             && let Some(open) = volume.open.get_mut(&handle)
         {
             open.on_device -= 1;
-            let (back, cancelled) = (open.on_device == 0, open.cancelled);
+            let back = open.on_device == 0;
+            let cancelled = open.cancelled;
             last = open.gone && back && !cancelled;
             if last || (cancelled && back) {
                 volume.open.remove(&handle);
@@ -587,7 +592,8 @@ fn share(scheduler: &mut Scheduler, system: &mut System) -> (DeviceIndex, Instan
     system.instances =
         vec![InstancePromise { operations, tolerance_ns, ..InstancePromise::UNLIMITED }];
     let kind = (REQUEST_NS, BYTE_PS.into());
-    let (channels, slots_max) = (CHANNELS.into(), u64::from(CHANNELS) + 2);
+    let channels = CHANNELS.into();
+    let slots_max = u64::from(CHANNELS) + 2;
     let work = Some(DeviceWork { channels, slots_max, read: kind, write: kind });
     system.device = Some(DevicePromise { window_ns: 0, work });
     (device, host)

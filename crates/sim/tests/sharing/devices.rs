@@ -289,7 +289,8 @@ fn p28_idleness_is_not_made_up_for() {
 fn p25_completions_are_counted_once() {
     let client = Client::greedy(0, 256 * KIB);
     let mut world = World::new(Some(device(SLOTS)), &[], &[client]);
-    let (volume, name) = (world.volumes[0], world.device.unwrap());
+    let volume = world.volumes[0];
+    let name = world.device.unwrap();
     for handle in 0..50 {
         let offset = u64::from(handle) << 20;
         let io = Io { operation: crate::world::READ, offset, length: 600 * KIB, handle };
@@ -466,7 +467,8 @@ fn p12_a_reservation_of_throughput_is_kept_in_bytes() {
         client.claim.weight = 1;
         client
     };
-    let (hdd, ssd) = (of(40, 40 << 20), of(3_000, 125 << 20));
+    let hdd = of(40, 40 << 20);
+    let ssd = of(3_000, 125 << 20);
     let mut world = World::new(Some(model), &[], &[hdd, ssd, Client::greedy(96, 256 * KIB)]);
     world.run_until(5 * NS_PER_S);
     let mib = |volume| world.count(volume, NS_PER_S..5 * NS_PER_S) / 16;

@@ -35,7 +35,8 @@ fn p13_p19_forty_volumes_share_an_instance_evenly() {
     let counts: Vec<u64> = (0..40).map(|volume| world.count(volume, span(1, 4))).collect();
     let sum: u64 = counts.iter().sum();
     assert!(sum.abs_diff(120_000) <= 120, "{sum}");
-    let (least, most) = (counts.iter().min().unwrap(), counts.iter().max().unwrap());
+    let least = counts.iter().min().unwrap();
+    let most = counts.iter().max().unwrap();
     assert!(least * 100 >= most * 99, "{counts:?}");
 }
 
@@ -158,7 +159,8 @@ fn p19_reader_and_writer_are_equal_beside_a_volume_that_does_both() {
         world.run_until(12 * NS_PER_S);
         for second in 1..12 {
             let seen = [0, 1, 2].map(|volume| world.count(volume, span(second, second + 1)));
-            let (least, most) = (seen.iter().min().unwrap(), seen.iter().max().unwrap());
+            let least = seen.iter().min().unwrap();
+            let most = seen.iter().max().unwrap();
             assert!(most - least <= apart, "{seen:?} of {length} bytes in second {second}");
         }
     }
@@ -192,7 +194,8 @@ fn p23_a_host_is_not_looked_at_in_vain() {
     let writer = Client { operation: LOG_WRITE, length: 256 * KIB, ..reader };
     let mut world = World::new(None, &[link], &[both, reader, writer]);
     world.run_until(10 * NS_PER_S);
-    let (polls, going) = (world.polls, world.going.len() as u64);
+    let polls = world.polls;
+    let going = world.going.len() as u64;
     assert!(polls <= 3 * going, "{polls} looks for {going} requests");
     assert!((0..3).all(|volume| world.count(volume, span(9, 10)) > 0));
 }
@@ -206,7 +209,8 @@ fn p19_a_claim_that_is_put_in_force_again_costs_no_turn() {
     for step in 1..=1_000 {
         world.run_until(step * NS_PER_S / 250);
         let at_host = (None, Some(world.instances[0]));
-        let (now, volume) = (at(world.now()), world.volumes[0]);
+        let now = at(world.now());
+        let volume = world.volumes[0];
         world.scheduler.share(now, volume, &client.pacing, at_host, &client.claim).unwrap();
     }
     let counts = [0, 1, 2].map(|volume| world.count(volume, span(1, 4)));
@@ -255,7 +259,8 @@ fn p19_a_turn_interrupted_by_own_limits_resumes_afterwards() {
         let (clients, pacing, part) = large_beside_small(weight, 950);
         let mut world = World::new(None, &[pacing], &clients);
         world.run_until(5 * NS_PER_S);
-        let (count, own) = (world.count(0, span(1, 5)) / 4, part * 95 / 100);
+        let count = world.count(0, span(1, 5)) / 4;
+        let own = part * 95 / 100;
         // Tolerates one request in a turn.
         assert!(count.abs_diff(own) <= own / 16, "{count} of {own} beside {weight}");
     }
@@ -321,7 +326,8 @@ fn p19_light_flows_leave_a_heavy_one_its_turns() {
     let heavy = Client::greedy(16, 16 * KIB).limited(3_000).on(0);
     let light = Client { depth: 0, ..heavy };
     let mut world = World::new(None, &[instance(limit(1_000), None)], &[heavy, light, light]);
-    let (mut asked, mut again_at) = ([0; 2], [0; 2]);
+    let mut asked = [0; 2];
+    let mut again_at = [0; 2];
     for now in (NS_PER_S / 10..3 * NS_PER_S).step_by(100_000) {
         world.run_until(now);
         for number in 0..2 {
@@ -362,7 +368,8 @@ fn p19_volume_that_reads_and_writes_has_its_part_by_weight() {
 /// of credits last exactly that long, and then the baseline is exact.
 #[test]
 fn p13_an_instance_s_burst_ends_when_its_credits_do() {
-    let (baseline, most) = (100, 500);
+    let baseline = 100;
+    let most = 500;
     // Ten seconds instead of thirty minutes: (500 - 100) x 10 credits.
     let credit = Some(CreditLimit { refill_per_second: baseline, capacity: 4_000 });
     let pacing = instance(Some(Limit { per_second: most, credit }), None);
@@ -442,12 +449,14 @@ fn p13_hosts_of_a_shared_volume_take_turns() {
     first.depth = 0;
     let mut world =
         World::new(None, &[instance(limit(1_000), None), instance(None, None)], &[first]);
-    let (volume, wide) = (world.volumes[0], world.instances[1]);
+    let volume = world.volumes[0];
+    let wide = world.instances[1];
     let second = world.scheduler.attach(at(0), volume, Some(wide)).unwrap();
     let third = world.scheduler.attach(at(0), volume, Some(wide)).unwrap();
     let mut served = [0u64; 3];
     let mut waiting = [0u32; 3];
-    let (mut now, mut serial) = (0, 0u64);
+    let mut now = 0;
+    let mut serial = 0u64;
     while now < 2 * NS_PER_S {
         for (host, waiting) in waiting.iter_mut().enumerate() {
             while *waiting < 32 {

@@ -106,7 +106,8 @@ proptest! {
                 (0..clients.len()).map(|v| world.count(v, NS_PER_S..3 * NS_PER_S)).collect();
             counts
         };
-        let (one, other) = (counts(0), counts(shift));
+        let one = counts(0);
+        let other = counts(shift);
         let sums = (one.iter().sum::<u64>(), other.iter().sum::<u64>());
         prop_assert!(sums.0.abs_diff(sums.1) <= 1, "{:?} {:?}", one, other);
         for (one, other) in one.iter().zip(&other) {

@@ -148,7 +148,8 @@ mod tests {
 
     #[test]
     fn the_same_bytes_differ_by_place_and_by_key_and_no_key_is_shown() {
-        let (one, other) = (DataKey::random().unwrap(), DataKey::random().unwrap());
+        let one = DataKey::random().unwrap();
+        let other = DataKey::random().unwrap();
         let sealed = |key: &DataKey, first| {
             let mut bytes = vec![7; 2 * BLOCK_BYTES];
             Cipher::new(key).encrypt(first, &mut bytes);

@@ -294,7 +294,8 @@ mod tests {
         let file = |name: &str, digit: &str| {
             Keys::from_file(&key_file(folder.path(), name, &digit.repeat(64))).unwrap()
         };
-        let (ours, theirs) = (file("ours", "a"), file("theirs", "b"));
+        let ours = file("ours", "a");
+        let theirs = file("theirs", "b");
         let key = DataKey::random().unwrap();
         let wrapped = ours.wrap(&key).unwrap();
         assert!(wrapped.len() <= WRAPPED_MAX);

@@ -76,7 +76,8 @@ fn fire(store: &mut dyn Store, disk: &mut Vec<DiskOp>) {
 fn answers_come_no_earlier_than_the_device_gives_them_and_in_its_order() {
     let read_time = ServiceTime { base_ns: 10_000_000, ns_per_kib: 0 };
     let pool = over_memory(&Setup::new(2, read_time));
-    let (mut store, mut disk) = (open(&pool), Vec::new());
+    let mut store = open(&pool);
+    let mut disk = Vec::new();
     let start = clock::now();
     for ticket in 0..4 {
         store.submit(read(ticket), &mut disk);
@@ -104,8 +105,10 @@ fn volumes_share_the_device() {
     let pool = over_memory(&Setup::new(1, read_time));
     let other = VolumeId::from_bits(8);
     pool.create(other, SIZE).unwrap();
-    let (mut first, mut second) = (open(&pool), pool.open(other, SIZE).unwrap());
-    let (mut one, mut two) = (Vec::new(), Vec::new());
+    let mut first = open(&pool);
+    let mut second = pool.open(other, SIZE).unwrap();
+    let mut one = Vec::new();
+    let mut two = Vec::new();
     let start = clock::now();
     first.submit(read(1), &mut one);
     second.submit(read(2), &mut two);
@@ -122,7 +125,8 @@ fn an_answer_from_below_that_comes_late_is_given_at_once() {
     let parent = tempfile::tempdir().unwrap();
     let local = Arc::new(LocalPool::in_folder(parent.path(), None).unwrap());
     let pool = FaultyPool::new(local, &quick());
-    let (mut store, mut disk) = (open(&pool), Vec::new());
+    let mut store = open(&pool);
+    let mut disk = Vec::new();
     // Ranges that were never written are read without the disk, so one is written first.
     let operation = Operation::Write { fua: true };
     conformance::blocking(store.as_mut(), Submission { operation, ..read(0) });
@@ -152,7 +156,8 @@ fn an_answer_from_below_that_comes_late_is_given_at_once() {
 fn failed_timer_still_completes_its_request() {
     let read_time = ServiceTime { base_ns: 60_000_000_000, ns_per_kib: 0 };
     let pool = over_memory(&Setup::new(1, read_time));
-    let (mut store, mut disk) = (open(&pool), Vec::new());
+    let mut store = open(&pool);
+    let mut disk = Vec::new();
     store.submit(read(1), &mut disk);
     let op = disk.pop().unwrap();
     let failed = DiskDone { token: op.token, result: Err(rustix::io::Errno::NOMEM), buffer: None };

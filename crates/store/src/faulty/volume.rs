@@ -201,7 +201,8 @@ impl ForwardingStore for FaultyStore {
         // the flushes.
         let fails_by_chance = may_fail && self.random.chance_ppm(self.fail_ppm);
         if fails_by_chance | self.is_failing_flush(operation) {
-            let (result, buffer) = (Err(Failure::Io), submission.buffer.take());
+            let result = Err(Failure::Io);
+            let buffer = submission.buffer.take();
             let answer = Completion { ticket, result, buffer, extents: Vec::new() };
             if let Some(held) = &mut self.held[slot as usize] {
                 held.answer = Some(answer);

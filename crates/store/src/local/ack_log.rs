@@ -189,10 +189,18 @@ impl Answered {
     /// When the file that an earlier process has left cannot be opened.
     pub fn new(lasting: Arc<dyn Lasting>, identity: Identity, room: usize) -> io::Result<Self> {
         let file = lasting.find(identity.node)?.map_or(Notes::Unneeded, Notes::There);
-        let (run, half) = (lasting.run(), room as u64 / 2);
-        let (session, fills, floor, table) = (0, 0, 0, Vec::new());
+        let run = lasting.run();
+        let half = room as u64 / 2;
+        let session = 0;
+        let fills = 0;
+        let floor = 0;
+        let table = Vec::new();
         let header = Header { identity, session, run, half, fills, floor, table };
-        let (logged, next, used, pending, missed) = (0, 0, 0, Vec::new(), 0);
+        let logged = 0;
+        let next = 0;
+        let used = 0;
+        let pending = Vec::new();
+        let missed = 0;
         Ok(Self { lasting, file, header, logged, next, used, pending, missed })
     }
 
@@ -241,7 +249,8 @@ impl Answered {
 
     /// Writes the header and the number of the next log block.
     fn begin(&mut self) {
-        let (header, next) = (self.header.encode(), self.next);
+        let header = self.header.encode();
+        let next = self.next;
         self.write(NEXT as u64, &next.to_le_bytes());
         self.write(0, &header);
     }
@@ -310,10 +319,7 @@ impl Answered {
         self.header.table.clear();
         self.header.table.extend(blocks.iter().take(TABLE_MAX));
         self.logged = blocks.last().map_or(self.logged, |(_, last)| *last);
-        match all {
-            true => self.turn(),
-            false => self.write(0, &self.header.encode()),
-        }
+        if all { self.turn() } else { self.write(0, &self.header.encode()) }
     }
 
     /// Begins the other half. All noted changes are in the log or being written to it; those of the
@@ -377,7 +383,8 @@ fn change(
     half: &[u8],
     range: Range<usize>,
 ) -> Option<(usize, (Place, Vec<Record>))> {
-    let (at, bytes) = (range.start as u64, half.get(range)?);
+    let at = range.start as u64;
+    let bytes = half.get(range)?;
     let length = u32::from_le_bytes(bytes.get(4..8)?.try_into().ok()?) as usize;
     let change = bytes.get(..HEAD_BYTES.checked_add(length)?)?;
     let sum = u32::from_le_bytes(change[..4].try_into().ok()?);

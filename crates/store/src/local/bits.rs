@@ -12,7 +12,8 @@ pub type Bits = [u64; WORDS];
 #[must_use]
 pub fn mask(word: usize, from: u32, to: u32) -> u64 {
     let base = word as u32 * 64;
-    let (from, to) = (from.clamp(base, base + 64) - base, to.clamp(base, base + 64) - base);
+    let from = from.clamp(base, base + 64) - base;
+    let to = to.clamp(base, base + 64) - base;
     let below = |bit: u32| if bit == 64 { u64::MAX } else { (1 << bit) - 1 };
     below(to) & !below(from)
 }
@@ -26,7 +27,8 @@ pub fn count(bits: &Bits) -> u32 {
 /// Returns the first run of at least `wanted` zero bits, or else the longest one.
 #[must_use]
 pub fn find_run(used: &Bits, wanted: u32) -> Option<(u32, u32)> {
-    let (mut best, mut at) = (None, 0);
+    let mut best = None;
+    let mut at = 0;
     while at < CHUNK_BLOCKS {
         let word = used[at as usize / 64] >> (at % 64);
         let taken = (!word).trailing_zeros().min(64 - at % 64);

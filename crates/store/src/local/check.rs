@@ -200,12 +200,14 @@ impl Checker<'_> {
         }
         for (number, node) in self.nodes.clone() {
             let parent = self.nodes.get(&node.parent);
-            let is_right = match node.has_space() {
-                true => node.parent == 0 || parent.is_some_and(Node::has_root),
-                false => parent.is_some_and(Node::has_space),
+            let is_right = if node.has_space() {
+                node.parent == 0 || parent.is_some_and(Node::has_root)
+            } else {
+                parent.is_some_and(Node::has_space)
             };
             if !is_right {
-                let (name, parent) = (name_of(&node), node.parent);
+                let name = name_of(&node);
+                let parent = node.parent;
                 self.problem(format!(
                     "{name}, node {number}, is of node {parent}, which it cannot"
                 ));
@@ -315,7 +317,9 @@ impl Checker<'_> {
             return Ok(());
         }
         let Some(anchor) = self.anchor(number, &node)? else { return Ok(()) };
-        let (name, line, none) = (name_of(&node), self.line_of(number), BTreeMap::new());
+        let name = name_of(&node);
+        let line = self.line_of(number);
+        let none = BTreeMap::new();
         let mut is_broken = !self.read_space(number, &name, &anchor)?;
         let Some(changed) = self.replay(number, &name, &anchor)? else { return Ok(()) };
         for (name, root, from) in self.roots_of(number, &anchor) {
@@ -348,7 +352,8 @@ impl Checker<'_> {
     }
 
     fn compare_count(&mut self, walk: &Walk<'_>, noted: u64) {
-        let (name, found) = (&walk.name, walk.data_blocks);
+        let name = &walk.name;
+        let found = walk.data_blocks;
         if found != noted && !walk.is_broken {
             self.problem(format!("{name} has {found} blocks of data, and {noted} are noted"));
         }
@@ -375,7 +380,8 @@ impl Checker<'_> {
     /// Records the space tree's bits of a volume's chunks. Returns whether all pages could be read.
     fn read_space(&mut self, number: u32, name: &str, anchor: &Anchor) -> io::Result<bool> {
         let (root, height) = anchor.space;
-        let (mut pages, mut is_whole) = (Vec::new(), true);
+        let mut pages = Vec::new();
+        let mut is_whole = true;
         let mut left = vec![(height, 0, root)];
         while let Some((level, index, pointer)) = left.pop() {
             if pointer.block == 0 {
@@ -394,7 +400,8 @@ impl Checker<'_> {
             let entries = page.iter().map(|entry| Pointer::from_bits(*entry));
             left.extend((0..).zip(entries).map(|(slot, at)| (level - 1, index << BITS | slot, at)));
         }
-        let (line, none) = ([number], BTreeMap::new());
+        let line = [number];
+        let none = BTreeMap::new();
         let mut walk = Walk::new(name.to_owned(), &line, Kind::Own, &none);
         for (block, what) in pages {
             self.refer(&mut walk, block, &what);
@@ -418,9 +425,10 @@ impl Checker<'_> {
 
     /// Reads a page, and verifies its checksum.
     fn page(&mut self, pointer: Pointer, what: &str) -> io::Result<Option<Arc<Page>>> {
-        let bytes = match pointer.block / CHUNK_BLOCKS < self.chunks.len() as u32 {
-            true => self.read(pointer.block, 1)?,
-            false => Vec::new(),
+        let bytes = if pointer.block / CHUNK_BLOCKS < self.chunks.len() as u32 {
+            self.read(pointer.block, 1)?
+        } else {
+            Vec::new()
         };
         if checksum(&bytes) == pointer.checksum && !bytes.is_empty() {
             return Ok(Some(page_from(&bytes)));

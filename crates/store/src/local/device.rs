@@ -197,7 +197,8 @@ impl FileDevice {
         length: usize,
     ) -> io::Result<Buffer> {
         let fd = self.file.as_raw_fd();
-        let (mut done, mut buffer) = (0, buffer);
+        let mut done = 0;
+        let mut buffer = buffer;
         while done < length {
             let op = DiskOp {
                 token: 0,
@@ -400,7 +401,8 @@ mod tests {
     #[test]
     fn flushes_that_are_asked_for_at_once_are_one() {
         const CALLERS: usize = 8;
-        let (flushes, done) = (Flushes::default(), AtomicU32::new(0));
+        let flushes = Flushes::default();
+        let done = AtomicU32::new(0);
         let (begun, begins) = mpsc::channel();
         let goes_on = Barrier::new(2);
         let flush = || {

@@ -444,7 +444,8 @@ mod tests {
     #[test]
     fn a_new_pool_in_a_named_file_needs_an_empty_file() {
         let parent = tempfile::tempdir().unwrap();
-        let (path, place) = (parent.path().join("data"), parent.path().join("new"));
+        let path = parent.path().join("data");
+        let place = parent.path().join("new");
         let error = refused(&path, Some(&place));
         assert!(error.contains("make an empty file") && error.contains("touch"), "{error}");
         assert!(!error.contains("bytes of all volumes") && !place.exists(), "{error}");
@@ -458,7 +459,8 @@ mod tests {
     fn a_pool_that_is_not_the_folders_is_named_and_the_right_one_is_found_again() {
         let parent = tempfile::tempdir().unwrap();
         let path = |name: &str| parent.path().join(name);
-        let (ours, pool) = (path("ours"), path("ours").join(FILE));
+        let ours = path("ours");
+        let pool = path("ours").join(FILE);
         drop(LocalPool::in_folder(&ours, None).unwrap());
         fs::copy(&pool, path("old")).unwrap();
         drop(LocalPool::in_folder(&ours, None).unwrap());

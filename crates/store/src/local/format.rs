@@ -240,7 +240,8 @@ impl Superblock {
         let Self { nodes, owners, first_chunk, chunks, .. } = *self;
         let chunks_for = |sectors: u32| sectors.div_ceil(CHUNK_BYTES as u32 / SECTOR_BYTES as u32);
         let ends = |at: u32, length: u32| at.saturating_add(length);
-        let (of_nodes, of_owners) = (chunks_for(self.node_sectors), chunks_for(self.owner_sectors));
+        let of_nodes = chunks_for(self.node_sectors);
+        let of_owners = chunks_for(self.owner_sectors);
         let [a, b] = nodes;
         let [c, d] = owners;
         let apart = [(0, 1, a), (a, of_nodes, b), (b, of_nodes, c), (c, of_owners, d)];
@@ -396,8 +397,11 @@ impl Node {
     /// Creates a node without a home, a map, or a key. The parent is a node, or 0.
     #[must_use]
     pub fn new(kind: NodeKind, id: u128, size: u64, parent: u32) -> Self {
-        let (home, generation, is_encrypted) = (0, 0, false);
-        let (root, set) = (SnapshotRoot::default(), SnapshotSet::default());
+        let home = 0;
+        let generation = 0;
+        let is_encrypted = false;
+        let root = SnapshotRoot::default();
+        let set = SnapshotSet::default();
         Self { kind, home, id, generation, size, parent, root, set, is_encrypted }
     }
 
@@ -425,11 +429,15 @@ impl Node {
         }
         let kind = *KINDS.get(usize::from(number) - 1).ok_or(NodeError::Kind(number))?;
         let height = u32::from(reader.u16());
-        let (home, id) = (reader.u32(), u128::from_le_bytes(reader.take()));
-        let (generation, size) = (reader.u64(), reader.u64());
-        let (map, parent) = (Pointer::from_bits(reader.u64()), reader.u32());
+        let home = reader.u32();
+        let id = u128::from_le_bytes(reader.take());
+        let generation = reader.u64();
+        let size = reader.u64();
+        let map = Pointer::from_bits(reader.u64());
+        let parent = reader.u32();
         let count = reader.u32();
-        let (checkpoint, data_blocks) = (reader.u64(), reader.u64());
+        let checkpoint = reader.u64();
+        let data_blocks = reader.u64();
         if height > HEIGHT_MAX {
             return Err(NodeError::Height(height));
         }
@@ -530,7 +538,8 @@ impl Anchor {
     /// Returns the root of the map, for a snapshot.
     #[must_use]
     pub const fn root(&self) -> SnapshotRoot {
-        let ((map, height), checkpoint) = (self.map, self.checkpoint);
+        let (map, height) = self.map;
+        let checkpoint = self.checkpoint;
         SnapshotRoot { map, height, checkpoint, data_blocks: self.data_blocks }
     }
 
@@ -571,8 +580,10 @@ impl Anchor {
         }
         let found = Identity { node: reader.u32(), generation: reader.u64() };
         let checkpoint = reader.u64();
-        let (map, space) = (reader.u64(), reader.u64());
-        let (map_height, space_height) = (u32::from(reader.u16()), u32::from(reader.u16()));
+        let map = reader.u64();
+        let space = reader.u64();
+        let map_height = u32::from(reader.u16());
+        let space_height = u32::from(reader.u16());
         let mut anchor = Self {
             identity,
             checkpoint,
@@ -741,7 +752,9 @@ impl Record {
         while !bytes.is_empty() {
             let mut reader = Reader { bytes, at: 0 };
             let [kind, _] = reader.take();
-            let (count, first, last) = (reader.u16(), reader.u64(), reader.u32());
+            let count = reader.u16();
+            let first = reader.u64();
+            let last = reader.u32();
             let length = RECORD_BYTES + if kind == MAP { 4 * usize::from(count) } else { 0 };
             if length > bytes.len() {
                 return Err(UnknownRecord);

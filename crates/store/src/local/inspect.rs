@@ -54,9 +54,10 @@ pub struct Inspected {
 }
 
 fn id_of(node: &Node) -> String {
-    match node.has_space() {
-        true => VolumeId::from_bits(node.id).to_string(),
-        false => SnapshotId::from_bits(node.id).to_string(),
+    if node.has_space() {
+        VolumeId::from_bits(node.id).to_string()
+    } else {
+        SnapshotId::from_bits(node.id).to_string()
     }
 }
 
@@ -153,8 +154,10 @@ mod tests {
     fn inspect_shows_the_contents_and_changes_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let pool = LocalPool::in_folder(folder.path(), None).unwrap();
-        let (volume, size) = (VolumeId::from_bits(1), ByteCount(8 << 20));
-        let (snapshot, clone) = (SnapshotId::from_bits(2), VolumeId::from_bits(3));
+        let volume = VolumeId::from_bits(1);
+        let size = ByteCount(8 << 20);
+        let snapshot = SnapshotId::from_bits(2);
+        let clone = VolumeId::from_bits(3);
         pool.create(volume, size).unwrap();
         assert!(pool.snapshot(volume, snapshot).unwrap().made.recv().unwrap());
         pool.create_from(clone, size, snapshot).unwrap();
@@ -164,8 +167,9 @@ mod tests {
         assert_eq!((found.session, found.damaged), (1, 0));
         let shown: Vec<_> =
             found.items.iter().map(|it| (it.id.clone(), it.kind, it.parent.clone())).collect();
-        let (volume, snapshot, clone) =
-            (volume.to_string(), snapshot.to_string(), clone.to_string());
+        let volume = volume.to_string();
+        let snapshot = snapshot.to_string();
+        let clone = clone.to_string();
         assert_eq!(
             shown,
             [

@@ -68,9 +68,10 @@ struct Contents {
 impl Contents {
     fn begin(&mut self) -> io::Result<()> {
         self.operations += 1;
-        match self.failing.contains(&self.operations) {
-            true => Err(io::Error::from_raw_os_error(rustix::io::Errno::IO.raw_os_error())),
-            false => Ok(()),
+        if self.failing.contains(&self.operations) {
+            Err(io::Error::from_raw_os_error(rustix::io::Errno::IO.raw_os_error()))
+        } else {
+            Ok(())
         }
     }
 
@@ -214,7 +215,8 @@ impl Device for PackedDevice {
         let mut contents = self.contents();
         contents.begin()?;
         contents.look_for_unreadable(offset, bytes.len())?;
-        let (first, inner) = (offset as usize / BLOCK_BYTES, offset as usize % BLOCK_BYTES);
+        let first = offset as usize / BLOCK_BYTES;
+        let inner = offset as usize % BLOCK_BYTES;
         let count = (inner + bytes.len()).div_ceil(BLOCK_BYTES);
         let mut whole = vec![0; count * BLOCK_BYTES];
         for (block, place) in (first..).zip(whole.chunks_mut(BLOCK_BYTES)) {

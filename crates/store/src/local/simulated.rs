@@ -139,7 +139,8 @@ impl SimulatedDevice {
     /// Changes a byte of a sector, as a defect of the disk does.
     pub fn rot(&self, byte: u64) {
         let mut contents = self.contents();
-        let (sector, at) = (byte / SECTOR_BYTES as u64, byte as usize % SECTOR_BYTES);
+        let sector = byte / SECTOR_BYTES as u64;
+        let at = byte as usize % SECTOR_BYTES;
         let newest = contents.newest.get(&sector).copied();
         let mut bytes = newest.or_else(|| contents.durable.get(&sector).copied());
         let bytes = bytes.get_or_insert([0; SECTOR_BYTES]);

@@ -311,7 +311,8 @@ impl Space {
                 self.current[is_large] = None;
                 self.count_chunk(index);
             }
-            let (empty, partial) = (self.whole_chunk(), self.partial.first());
+            let empty = self.whole_chunk();
+            let partial = self.partial.first();
             let next = match is_large {
                 0 => partial.or(empty),
                 _ if may_grow => empty,
@@ -374,10 +375,7 @@ impl Space {
     fn mark_busy(&mut self, index: u32, from: u32, to: u32, is_busy: bool) {
         let bits = self.busy.entry(index).or_default();
         for (word, bits) in bits.iter_mut().enumerate() {
-            match is_busy {
-                true => *bits |= mask(word, from, to),
-                false => *bits &= !mask(word, from, to),
-            }
+            if is_busy { *bits |= mask(word, from, to) } else { *bits &= !mask(word, from, to) }
         }
         if *bits == [0; WORDS] {
             self.busy.remove(&index);
@@ -447,10 +445,12 @@ impl Space {
         let words = words_of(index);
         let busy = self.busy.get(&index).copied().unwrap_or_default();
         let page = self.leaf_mut(index / LEAF_CHUNKS)?;
-        let (mut taken, mut freed) = (0, 0);
+        let mut taken = 0;
+        let mut freed = 0;
         for (word, busy) in busy.iter().enumerate() {
             let mask = mask(word, from, to);
-            let (in_use, frozen) = (words + word, words + WORDS + word);
+            let in_use = words + word;
+            let frozen = words + WORDS + word;
             match change {
                 Change::Use => {
                     taken += (mask & !busy & !page[in_use]).count_ones();
@@ -701,7 +701,8 @@ mod tests {
         space.freeze_all(7);
         assert_eq!(space.retire(run), Ok(vec![]), "frozen");
         space.thaw(run).unwrap();
-        let (first, second) = (Run { count: 2, ..run }, Run { block: run.block + 2, count: 2 });
+        let first = Run { count: 2, ..run };
+        let second = Run { block: run.block + 2, count: 2 };
         assert_eq!(space.retire(first), Ok(vec![]));
         assert_eq!(space.take_late(), [first]);
         space.thaws_recorded();
@@ -716,7 +717,9 @@ mod tests {
         for seed in 0..60 {
             let mut random = Random::new(seed, 2);
             let mut space = Space::new(0, Pointer::default(), 0, Vec::new());
-            let (mut taken, mut used, mut retired) = (Vec::new(), Vec::new(), Vec::new());
+            let mut taken = Vec::new();
+            let mut used = Vec::new();
+            let mut retired = Vec::new();
             let mut owned = BTreeSet::new();
             let mut held: BTreeSet<u32> = BTreeSet::new();
             for _ in 0..3_000 {

@@ -135,7 +135,9 @@ impl Image {
             read_readable(device, at, copy)?;
         }
         let [mut bytes, other] = copies;
-        let (mut damaged, mut lost, mut stale) = (Vec::new(), Vec::new(), Vec::new());
+        let mut damaged = Vec::new();
+        let mut lost = Vec::new();
+        let mut stale = Vec::new();
         let mut remains = BTreeMap::new();
         let pairs = bytes.chunks_mut(SECTOR_BYTES).zip(other.chunks(SECTOR_BYTES));
         for (number, (a, b)) in pairs.enumerate() {
@@ -177,7 +179,9 @@ impl Table {
     /// Creates a table without contents, on a device that has zeroes there.
     #[must_use]
     pub fn empty(device: Arc<dyn Device>, copies: [u64; 2]) -> Self {
-        let (image, doubtful, remains) = (Vec::new(), Default::default(), BTreeMap::new());
+        let image = Vec::new();
+        let doubtful = Default::default();
+        let remains = BTreeMap::new();
         Self { device, copies, image, doubtful, remains }
     }
 
@@ -195,7 +199,8 @@ impl Table {
         let mended = stale.last().map_or(0, |last| sector_at(*last).end);
         image.truncate(used.max(mended).next_multiple_of(BLOCK_BYTES));
         image.shrink_to_fit();
-        let (copies, doubtful) = (place.copies, Default::default());
+        let copies = place.copies;
+        let doubtful = Default::default();
         let mut table = Self { device, copies, image, doubtful, remains };
         let blocks: BTreeSet<usize> = stale.iter().map(|sector| block_of(*sector)).collect();
         if !blocks.is_empty()
@@ -519,7 +524,8 @@ mod tests {
             device.write(copy + 3 * BLOCK_BYTES as u64, &block).unwrap();
             let (_, damaged, mended) = read(&device, 64);
             assert_eq!((damaged, mended), (vec![], 1));
-            let (a, b) = (copies(&device, 8 * BLOCK_BYTES), read(&device, 64).2);
+            let a = copies(&device, 8 * BLOCK_BYTES);
+            let b = read(&device, 64).2;
             assert_eq!((a[0] == a[1], b), (true, 0));
         }
     }

@@ -82,7 +82,8 @@ fn a_device_that_holds_something_is_left_alone() {
 #[test]
 fn volumes_outlive_the_pool_that_made_them() {
     let (file, first) = pool();
-    let (id, size) = (VolumeId::from_bits(7), ByteCount(4 << 20));
+    let id = VolumeId::from_bits(7);
+    let size = ByteCount(4 << 20);
     first.create(id, size).unwrap();
     drop(first.open(id, size).unwrap());
     first.resize(id, size, ByteCount(8 << 20)).unwrap();
@@ -104,12 +105,14 @@ fn chunks_that_no_checkpoint_knows_are_kept_apart() {
     let layout = Layout { chunks_max: 240, ..LAYOUT };
     LocalPool::init(device.as_ref(), &layout).unwrap();
     let pool = LocalPool::open(device, Bounds::default()).unwrap();
-    let (id, size) = (VolumeId::from_bits(9), ByteCount(100 << 20));
+    let id = VolumeId::from_bits(9);
+    let size = ByteCount(100 << 20);
     pool.create(id, size).unwrap();
     let run = |store: &mut dyn Store, operation, part: usize, value: u8| {
         let mut buffer = Buffer::new(MIB);
         buffer.bytes_mut().fill(value);
-        let (offset, length) = ((part * MIB) as u64, MIB as u32);
+        let offset = (part * MIB) as u64;
+        let length = MIB as u32;
         let submission = Submission { ticket: 1, operation, offset, length, buffer: Some(buffer) };
         let done = conformance::blocking(store, submission);
         assert_eq!(done.result, Ok(()), "part {part}");
@@ -150,7 +153,8 @@ fn a_full_pool_refuses_new_blocks_only() {
         let (_file, device) = device();
         LocalPool::init(device.as_ref(), &Layout { chunks_max: 62, ..LAYOUT }).unwrap();
         let pool = LocalPool::open(device, Bounds::default()).unwrap();
-        let (id, size) = (VolumeId::from_bits(5), ByteCount(1 << 30));
+        let id = VolumeId::from_bits(5);
+        let size = ByteCount(1 << 30);
         pool.create(id, size).unwrap();
         let write = Operation::Write { fua: false };
         let mut store = pool.open(id, size).unwrap();
@@ -212,7 +216,8 @@ fn encrypted_data_is_readable_only_with_the_key() {
         }
     };
     let [open, plain, clone] = [1, 2, 3].map(VolumeId::from_bits);
-    let (size, snapshot) = (ByteCount(8 << 20), SnapshotId::from_bits(4));
+    let size = ByteCount(8 << 20);
+    let snapshot = SnapshotId::from_bits(4);
     let write = Operation::Write { fua: true };
     let pool = with(&device, None);
     let refused = pool.create_encrypted(open, size).unwrap_err();
@@ -318,7 +323,8 @@ fn snapshot_is_filled_unit_by_unit_across_restarts() {
         pool.with_keys(keys(folder.path(), "key", "7"))
     };
     let pool = open();
-    let (of, size) = (VolumeId::from_bits(1), ByteCount((3 << 20) + 8_192));
+    let of = VolumeId::from_bits(1);
+    let size = ByteCount((3 << 20) + 8_192);
     let [first, second, copy, next] = [2, 3, 4, 5].map(SnapshotId::from_bits);
     two_snapshots(&pool, of, size, [first, second]);
     let units =
@@ -385,13 +391,15 @@ fn history() -> (tempfile::NamedTempFile, Arc<dyn Device>, Node, Anchor) {
     let (_file, device) = device();
     LocalPool::init(device.as_ref(), &LAYOUT).unwrap();
     let pool = LocalPool::open(Arc::clone(&device), Bounds::default()).unwrap();
-    let (id, size) = (VolumeId::from_bits(7), ByteCount(4 << 20));
+    let id = VolumeId::from_bits(7);
+    let size = ByteCount(4 << 20);
     pool.create(id, size).unwrap();
     let write = Operation::Write { fua: true };
     let mut store = pool.open(id, size).unwrap();
     (0..20).for_each(|block| assert_eq!(run(store.as_mut(), write, block, 1), Ok(1)));
     drop(store);
-    let (snapshot, clone) = (SnapshotId::from_bits(8), VolumeId::from_bits(9));
+    let snapshot = SnapshotId::from_bits(8);
+    let clone = VolumeId::from_bits(9);
     assert_eq!(pool.snapshot(id, snapshot).unwrap().made.try_recv(), Ok(true));
     pool.create_from(clone, size, snapshot).unwrap();
     let mut stores = [pool.open(id, size).unwrap(), pool.open(clone, size).unwrap()];
@@ -567,7 +575,8 @@ fn a_chunk_that_was_data_and_is_log_is_not_data_again_after_a_crash() {
     let layout = Layout { chunks_max: 120, ..LAYOUT };
     let (file, device) = device();
     LocalPool::init(device.as_ref(), &layout).unwrap();
-    let (id, size) = (VolumeId::from_bits(7), ByteCount(8 << 20));
+    let id = VolumeId::from_bits(7);
+    let size = ByteCount(8 << 20);
     LocalPool::open(device, Bounds::default()).unwrap().create(id, size).unwrap();
     // Copies the device as after a kill -9: no volume is closed.
     let crashed = |file: &tempfile::NamedTempFile| {
@@ -581,7 +590,9 @@ fn a_chunk_that_was_data_and_is_log_is_not_data_again_after_a_crash() {
     let write = |store: &mut dyn Store, mib: u64, value: u8| {
         let mut buffer = Buffer::new(1 << 20);
         buffer.bytes_mut().fill(value);
-        let (ticket, operation, offset) = (1, Operation::Write { fua: true }, mib << 20);
+        let ticket = 1;
+        let operation = Operation::Write { fua: true };
+        let offset = mib << 20;
         let buffer = Some(buffer);
         let write = Submission { ticket, operation, offset, length: 1 << 20, buffer };
         assert_eq!(conformance::blocking(store, write).result, Ok(()));

@@ -99,7 +99,8 @@ impl Tree {
     /// Creates a tree with this root. No page is in memory.
     #[must_use]
     pub fn new(height: u32, root: Pointer) -> Self {
-        let (dirty, clock) = (BTreeSet::new(), VecDeque::new());
+        let dirty = BTreeSet::new();
+        let clock = VecDeque::new();
         Self { height, root, top: None, dirty, clock, frozen: (0, 0) }
     }
 
@@ -251,7 +252,8 @@ impl Tree {
         if level > height || leaf >> (FANOUT_BITS * height) != 0 {
             return Ok(Pointer::default());
         }
-        let (mut pointer, mut place) = (self.root, self.top.as_deref());
+        let mut pointer = self.root;
+        let mut place = self.top.as_deref();
         for above in (level + 1..=height).rev() {
             let Some(node) = place else {
                 let index = leaf >> (FANOUT_BITS * above);
@@ -376,10 +378,12 @@ impl Tree {
     /// that they replace.
     #[must_use]
     pub fn pending(&self) -> (usize, Vec<u32>) {
-        let (mut count, mut replaced) = (0, Vec::new());
+        let mut count = 0;
+        let mut replaced = Vec::new();
         let mut last = vec![None; self.height as usize + 1];
         for &leaf in &self.dirty {
-            let (mut pointer, mut node) = (self.root, self.top.as_deref());
+            let mut pointer = self.root;
+            let mut node = self.top.as_deref();
             let mut level = self.height;
             while let Some(here) = node {
                 let page = leaf >> (FANOUT_BITS * level);
@@ -536,7 +540,8 @@ mod tests {
 
     impl Bench {
         fn new(height: u32) -> Self {
-            let (at_rest, model) = (BTreeMap::new(), BTreeMap::new());
+            let at_rest = BTreeMap::new();
+            let model = BTreeMap::new();
             let tree = Tree::new(height, Pointer::default());
             Self { tree, at_rest, model, next_block: 1, checkpoint: 0 }
         }
@@ -549,7 +554,8 @@ mod tests {
         }
 
         fn set(&mut self, entry: u64, value: u64) {
-            let (leaf, slot) = (entry / FANOUT, (entry % FANOUT) as usize);
+            let leaf = entry / FANOUT;
+            let slot = (entry % FANOUT) as usize;
             loop {
                 match self.tree.leaf_mut(leaf) {
                     Ok(page) => page[slot] = value,
@@ -564,7 +570,8 @@ mod tests {
         }
 
         fn get(&mut self, entry: u64) -> u64 {
-            let (leaf, slot) = (entry / FANOUT, (entry % FANOUT) as usize);
+            let leaf = entry / FANOUT;
+            let slot = (entry % FANOUT) as usize;
             loop {
                 match self.tree.leaf(leaf) {
                     Ok(page) => return page.map_or(0, |page| page[slot]),
@@ -592,7 +599,8 @@ mod tests {
         /// model's.
         fn check_at_rest(&self) {
             let tree = Tree::new(self.tree.height(), self.tree.root());
-            let (mut pages, mut found) = (Vec::new(), BTreeMap::new());
+            let mut pages = Vec::new();
+            let mut found = BTreeMap::new();
             let mut read = |missing: Missing| -> Result<_, Infallible> {
                 Ok(Arc::clone(&self.at_rest[&missing.pointer.block]))
             };

@@ -131,7 +131,8 @@ impl Cluster {
     pub(super) fn look(place: &Place) -> Result<Self, StoreError> {
         let library = library().map_err(|why| StoreError::Cluster { why })?;
         let mut rados = ptr::null_mut();
-        let (name, user) = (text("ceph")?, text(&place.user)?);
+        let name = text("ceph")?;
+        let user = text(&place.user)?;
         // SAFETY: both texts end with a zero byte, and `rados` has room for the handle.
         let code =
             unsafe { (library.rados_create2)(&raw mut rados, name.as_ptr(), user.as_ptr(), 0) };
@@ -141,9 +142,11 @@ impl Cluster {
                 explained(error, libc::EINVAL, hint)
             },
         )?;
-        let (place, fsid) = (place.clone(), String::new());
+        let place = place.clone();
+        let fsid = String::new();
         // Dropping the cluster releases the handle after this.
-        let (io, is_shut_down) = (ptr::null_mut(), AtomicBool::new(false));
+        let io = ptr::null_mut();
+        let is_shut_down = AtomicBool::new(false);
         let when_shut_down = Mutex::new(None);
         let mut cluster = Self { library, rados, io, place, fsid, is_shut_down, when_shut_down };
         cluster.configure()?;
@@ -178,7 +181,8 @@ impl Cluster {
             format!("read {}, the configuration of a Ceph cluster", self.conf_name())
         })?;
         for (name, value) in SETTINGS {
-            let (key, value) = (text(name)?, text(value)?);
+            let key = text(name)?;
+            let value = text(value)?;
             // SAFETY: both texts end with a zero byte.
             let code =
                 unsafe { (self.library.rados_conf_set)(self.rados, key.as_ptr(), value.as_ptr()) };
@@ -344,8 +348,10 @@ impl Cluster {
     fn ask(&self, of: Ask, whom: &str, command: &str) -> Result<Vec<u8>, StoreError> {
         let asked = text(command)?;
         let commands = [asked.as_ptr()];
-        let (mut answer, mut answer_bytes) = (ptr::null_mut(), 0_usize);
-        let (mut words, mut words_bytes) = (ptr::null_mut(), 0_usize);
+        let mut answer = ptr::null_mut();
+        let mut answer_bytes = 0_usize;
+        let mut words = ptr::null_mut();
+        let mut words_bytes = 0_usize;
         // SAFETY: one command is passed, without input, and there is room for both answers.
         let code = unsafe {
             of(

@@ -111,7 +111,8 @@ impl Node {
 
     /// Writes the ids durably, before the pool names them.
     fn write(&self, folder: &Path) -> Result<(), StoreError> {
-        let (path, new) = (folder.join(FILE), folder.join(format!("{FILE}.new")));
+        let path = folder.join(FILE);
+        let new = folder.join(format!("{FILE}.new"));
         let failed = |path: &PathBuf| {
             let doing = format!("write {}", path.display());
             move |error| StoreError::io(doing, error)
@@ -296,7 +297,8 @@ pub(super) fn check_number(
 }
 
 fn of_namesake(place: &Place, name: &str, [found, ours]: [&str; 2]) -> String {
-    let (at, Place { pool, namespace, .. }) = (place.name(), place);
+    let at = place.name();
+    let Place { pool, namespace, .. } = place;
     format!(
         "{at} belongs to the cluster {name} with the number {found}, and the cluster {name} in \
          this etcd has the number {ours}: the servers of either would delete what the other \

@@ -66,7 +66,9 @@ pub(super) fn clone(
 ) -> Result<(), StoreError> {
     let values = [(OPTION_FEATURES, FEATURES), (OPTION_CLONE_FORMAT, CLONE_FORMAT)];
     let options = Options::new(cluster, &values)?;
-    let (of, at, image) = (text(parent)?, text(snapshot)?, text(name)?);
+    let of = text(parent)?;
+    let at = text(snapshot)?;
+    let image = text(name)?;
     // SAFETY: the names end with zero bytes, and the options are open.
     let code = unsafe {
         (cluster.library.rbd_clone3)(
@@ -144,15 +146,18 @@ impl Image {
         name: &str,
         snapshot: Option<&str>,
     ) -> Result<Self, StoreError> {
-        let (image, at) = (text(name)?, snapshot.map(text).transpose()?);
+        let image = text(name)?;
+        let at = snapshot.map(text).transpose()?;
         let mut handle = ptr::null_mut();
-        let (library, io) = (cluster.library, cluster.io);
+        let library = cluster.library;
+        let io = cluster.io;
         // SAFETY: the names end with zero bytes, and there is room for the handle.
         let code = unsafe {
             match &at {
                 None => (library.rbd_open)(io, image.as_ptr(), &raw mut handle, ptr::null()),
                 Some(at) => {
-                    let (image, at) = (image.as_ptr(), at.as_ptr());
+                    let image = image.as_ptr();
+                    let at = at.as_ptr();
                     (library.rbd_open_read_only)(io, image, &raw mut handle, at)
                 }
             }
@@ -178,7 +183,8 @@ impl Image {
     /// sets.
     pub(super) fn setting(&self, key: &str) -> Result<Option<String>, StoreError> {
         let name = text(key)?;
-        let (mut value, mut length) = ([0_u8; 64], 64_usize);
+        let mut value = [0_u8; 64];
+        let mut length = 64_usize;
         let room = value.as_mut_ptr().cast::<c_char>();
         // SAFETY: the image is open, and the room is as long as is said.
         let code = unsafe {
@@ -194,7 +200,8 @@ impl Image {
 
     /// Sets an entry of its metadata.
     pub(super) fn set(&self, key: &str, value: &str) -> Result<(), StoreError> {
-        let (name, text) = (text(key)?, text(value)?);
+        let name = text(key)?;
+        let text = text(value)?;
         // SAFETY: the image is open, and both texts end with a zero byte.
         let code = unsafe {
             (self.cluster.library.rbd_metadata_set)(self.handle, name.as_ptr(), text.as_ptr())
@@ -247,7 +254,8 @@ impl Image {
 
     /// Returns the owner of the lock: the libraries' text, and the address in it.
     pub(super) fn owner(&self) -> Result<Option<(String, String)>, StoreError> {
-        let (mut mode, mut count) = (LOCK_EXCLUSIVE, 1_usize);
+        let mut mode = LOCK_EXCLUSIVE;
+        let mut count = 1_usize;
         let mut owner: *mut c_char = ptr::null_mut();
         let owners = &raw mut owner;
         // SAFETY: there is room for one owner, and an exclusive lock has no more.

@@ -153,7 +153,8 @@ fn load(rados: &str, rbd: &str) -> Result<Library, String> {
             )
         })
     };
-    let (rados, rbd) = (shared(rados, "librados2")?, shared(rbd, "librbd1")?);
+    let rados = shared(rados, "librados2")?;
+    let rbd = shared(rbd, "librbd1")?;
     let library = Library::new(&rados, &rbd)?;
     // The libraries' threads may run until the process ends.
     std::mem::forget((rados, rbd));

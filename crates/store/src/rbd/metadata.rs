@@ -151,8 +151,10 @@ impl Books {
         let values: Vec<*const c_char> =
             changes.set.iter().map(|(_, value)| value.as_ptr().cast()).collect();
         let value_lengths: Vec<usize> = changes.set.iter().map(|(_, value)| value.len()).collect();
-        let (set_pointers, set_lengths) = (pointers(&set), lengths(&set));
-        let (gone_pointers, gone_lengths) = (pointers(&removed), lengths(&removed));
+        let set_pointers = pointers(&set);
+        let set_lengths = lengths(&set);
+        let gone_pointers = pointers(&removed);
+        let gone_lengths = lengths(&removed);
         // SAFETY: every pointer below is to memory that lives until the operation is released, and
         // every length is that of its memory.
         let code = unsafe {
@@ -193,7 +195,8 @@ impl Books {
     /// Returns one entry.
     pub(super) fn get<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>, StoreError> {
         let name = text(key)?;
-        let (names, lengths) = ([name.as_ptr()], [name.as_bytes().len()]);
+        let names = [name.as_ptr()];
+        let lengths = [name.as_bytes().len()];
         let found = self.read(|library, operation, list, result| {
             // SAFETY: one key of this length is asked for; list and result outlive the operation.
             unsafe {
@@ -215,10 +218,12 @@ impl Books {
         &self,
         prefix: &str,
     ) -> Result<BTreeMap<String, T>, StoreError> {
-        let (mut all, mut after) = (BTreeMap::new(), String::new());
+        let mut all = BTreeMap::new();
+        let mut after = String::new();
         let filter = text(prefix)?;
         loop {
-            let (begin, mut more) = (text(&after)?, 0_u8);
+            let begin = text(&after)?;
+            let mut more = 0_u8;
             let more_at = &raw mut more;
             let page = self.read(|library, operation, list, result| {
                 // SAFETY: both texts, the list and the result outlive the operation.
@@ -252,13 +257,15 @@ impl Books {
         add: impl FnOnce(&Library, Handle, *mut Handle, *mut c_int),
     ) -> Result<BTreeMap<String, Vec<u8>>, StoreError> {
         let library = self.cluster.library;
-        let (mut list, mut result) = (ptr::null_mut(), 0);
+        let mut list = ptr::null_mut();
+        let mut result = 0;
         // SAFETY: the operation is released below, after it has been run.
         let operation = unsafe { (library.rados_create_read_op)() };
         add(library, operation, &raw mut list, &raw mut result);
         // SAFETY: the operation is whole, and the object's name ends with a zero byte.
         let code = unsafe {
-            let (io, object) = (self.cluster.io, self.object.as_ptr());
+            let io = self.cluster.io;
+            let object = self.object.as_ptr();
             let code = (library.rados_read_op_operate)(operation, io, object, 0);
             (library.rados_release_read_op)(operation);
             code
@@ -287,8 +294,10 @@ impl Books {
         found: &mut BTreeMap<String, Vec<u8>>,
     ) -> Result<(), StoreError> {
         loop {
-            let (mut key, mut value) = (ptr::null_mut(), ptr::null_mut());
-            let (mut key_bytes, mut value_bytes) = (0, 0);
+            let mut key = ptr::null_mut();
+            let mut value = ptr::null_mut();
+            let mut key_bytes = 0;
+            let mut value_bytes = 0;
             // SAFETY: there is room for each of the four.
             let code = unsafe {
                 (self.cluster.library.rados_omap_get_next2)(
@@ -303,11 +312,14 @@ impl Books {
             if key.is_null() {
                 return Ok(());
             }
-            let bytes = |from: *mut c_char, length: usize| match from.is_null() {
-                true => Vec::new(),
-                // SAFETY: the library returns the length; the text lives until the list is
-                // released.
-                false => unsafe { std::slice::from_raw_parts(from.cast::<u8>(), length) }.to_vec(),
+            let bytes = |from: *mut c_char, length: usize| {
+                if from.is_null() {
+                    Vec::new()
+                } else {
+                    // SAFETY: the library returns the length; the text lives until the list is
+                    // released.
+                    unsafe { std::slice::from_raw_parts(from.cast::<u8>(), length) }.to_vec()
+                }
             };
             let key = String::from_utf8_lossy(&bytes(key, key_bytes)).into_owned();
             found.insert(key, bytes(value, value_bytes));

@@ -253,7 +253,8 @@ impl Shared {
     /// Opens an image with its exclusive lock.
     fn open_locked(&self, id: VolumeId, name: &str) -> Result<Image, StoreError> {
         let mut opening = Opening::default();
-        let (mut image, mut owner) = (None, None);
+        let mut image = None;
+        let mut owner = None;
         loop {
             let opened = || image.as_ref().expect("the order opens an image first");
             let answer = match opening.step() {
@@ -271,9 +272,10 @@ impl Shared {
                 }
                 OpenStep::FindFenced => {
                     let (_, address) = owner.as_ref().expect("the order looks for an owner first");
-                    match self.instance.is_fenced(&self.books, address)? {
-                        true => OpenAnswer::Fenced,
-                        false => OpenAnswer::NotFenced,
+                    if self.instance.is_fenced(&self.books, address)? {
+                        OpenAnswer::Fenced
+                    } else {
+                        OpenAnswer::NotFenced
                     }
                 }
                 OpenStep::BreakLock => {
@@ -305,9 +307,10 @@ impl Shared {
     /// harmless.
     fn check_unlocked(&self, id: VolumeId, image: &Image) -> Result<(), StoreError> {
         let Some((_, address)) = image.owner()? else { return Ok(()) };
-        match self.instance.is_fenced(&self.books, &address)? {
-            true => Ok(()),
-            false => Err(StoreError::Elsewhere { id, address }),
+        if self.instance.is_fenced(&self.books, &address)? {
+            Ok(())
+        } else {
+            Err(StoreError::Elsewhere { id, address })
         }
     }
 
@@ -343,7 +346,8 @@ impl Shared {
 
     /// Removes the space beyond the end that an abandoned growth has left.
     fn cut_off(&self, id: VolumeId, image: &Image, size: ByteCount) -> Result<(), StoreError> {
-        let (present, expected) = (image.size()?, image_bytes(size.0));
+        let present = image.size()?;
+        let expected = image_bytes(size.0);
         let differs =
             |present: u64| StoreError::Differs { id, present: ByteCount(present), expected: size };
         if present < expected {
@@ -489,10 +493,7 @@ impl Drop for Claim<'_> {
 }
 
 fn same_size(id: VolumeId, present: ByteCount, asked: ByteCount) -> Result<(), StoreError> {
-    match present == asked {
-        true => Ok(()),
-        false => Err(StoreError::Size { id, present, asked }),
-    }
+    if present == asked { Ok(()) } else { Err(StoreError::Size { id, present, asked }) }
 }
 
 impl Pool for RbdPool {

@@ -30,12 +30,14 @@ impl Objects {
 
     /// Returns the extents of a range, from its beginning on.
     pub(super) fn extents(&self, offset: u64, length: u32) -> Vec<Extent> {
-        let (mut extents, end): (Vec<Extent>, _) = (Vec::new(), offset + u64::from(length));
+        let mut extents: Vec<Extent> = Vec::new();
+        let end = offset + u64::from(length);
         let mut at = offset;
         while at < end {
             let object = at / OBJECT_BYTES;
             let next = end.min((object + 1) * OBJECT_BYTES);
-            let (piece, hole) = ((next - at) as u32, !self.is_noted(object));
+            let piece = (next - at) as u32;
+            let hole = !self.is_noted(object);
             let is_full = extents.len() == EXTENTS_MAX;
             match extents.last_mut() {
                 Some(last) if last.hole == hole => last.length += piece,

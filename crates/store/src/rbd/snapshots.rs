@@ -65,7 +65,8 @@ impl Shared {
         &self,
         set: &[(VolumeId, SnapshotId)],
     ) -> Result<Vec<SnapshotRecord>, StoreError> {
-        let (mut begun, mut changes) = (Vec::new(), Changes::default());
+        let mut begun = Vec::new();
+        let mut changes = Changes::default();
         for &(of, id) in set {
             if self.snapshot(id)?.is_some() {
                 return Err(StoreError::Exists { what: id.to_string() });
@@ -100,7 +101,8 @@ impl Shared {
 
     fn note_complete(&self, id: SnapshotId, record: SnapshotRecord) -> Result<(), StoreError> {
         let image = Image::open_at(&self.cluster, &record.image, &id.to_string())?;
-        let (mut data, whole) = (0, (0, image_bytes(record.size)));
+        let mut data = 0;
+        let whole = (0, image_bytes(record.size));
         image.differences(None, whole, Exactness::Objects, &mut |it, exists| {
             data += if exists { it.length } else { 0 };
         })?;
@@ -152,9 +154,10 @@ impl Shared {
         (has, wanted): (u64, u64),
     ) -> Result<(), StoreError> {
         self.make_image(name, &|name| image::clone(&self.cluster, (parent, at), name))?;
-        match image_bytes(wanted) > image_bytes(has) {
-            true => Image::open(&self.cluster, name)?.resize(image_bytes(wanted)),
-            false => Ok(()),
+        if image_bytes(wanted) > image_bytes(has) {
+            Image::open(&self.cluster, name)?.resize(image_bytes(wanted))
+        } else {
+            Ok(())
         }
     }
 
@@ -178,9 +181,10 @@ impl Shared {
             return Ok(vec![(image, None), (other, None)]);
         }
         // The cluster compares two states of one image; the image is opened at the later one.
-        Ok(match image.is_later_than(&older.to_string())? {
-            true => vec![(image, Some(older.to_string()))],
-            false => vec![(other, Some(id.to_string()))],
+        Ok(if image.is_later_than(&older.to_string())? {
+            vec![(image, Some(older.to_string()))]
+        } else {
+            vec![(other, Some(id.to_string()))]
         })
     }
 
@@ -293,9 +297,11 @@ impl Snapshots for Shared {
             let present = ByteCount(snapshot.size);
             return Err(StoreError::Size { id, present, asked: size });
         }
-        let (image, at) = (self.free_name(&id)?, of.to_string());
+        let image = self.free_name(&id)?;
+        let at = of.to_string();
         self.clone_image(&snapshot.image, &at, &image, (snapshot.size, size.0))?;
-        let (origin, key) = (Some(at), snapshot.key);
+        let origin = Some(at);
+        let key = snapshot.key;
         let record = VolumeRecord { image, size: size.0, origin, key };
         self.books.set(&volume_key(id), &record)
     }
@@ -316,7 +322,8 @@ impl Snapshots for Shared {
         let sizes: Vec<u64> =
             sources.iter().map(|(image, _)| image.size()).collect::<Result<_, _>>()?;
         let end = image_bytes(record.size);
-        let (mut found, mut at) = (BTreeSet::new(), first.saturating_mul(UNIT_BYTES));
+        let mut found = BTreeSet::new();
+        let mut at = first.saturating_mul(UNIT_BYTES);
         let stop = end.min(at.saturating_add(COMPARED_BYTES * PIECES_MAX));
         while at < stop && found.len() <= max {
             let length = COMPARED_BYTES.min(end - at);
@@ -340,9 +347,10 @@ impl Snapshots for Shared {
             }
             at += length;
         }
-        let next = match found.len() > max {
-            true => found.iter().nth(max).copied(),
-            false => (at < end).then(|| at.div_ceil(UNIT_BYTES)),
+        let next = if found.len() > max {
+            found.iter().nth(max).copied()
+        } else {
+            (at < end).then(|| at.div_ceil(UNIT_BYTES))
         };
         Ok(Units { units: found.into_iter().take(max).collect(), next })
     }
@@ -379,9 +387,10 @@ impl Snapshots for Shared {
         is_encrypted: bool,
     ) -> Result<(), StoreError> {
         if let Some(present) = self.snapshot(id)? {
-            return match present.state == SnapshotState::Filling && present.size == size.0 {
-                true => Ok(()),
-                false => Err(StoreError::Exists { what: id.to_string() }),
+            return if present.state == SnapshotState::Filling && present.size == size.0 {
+                Ok(())
+            } else {
+                Err(StoreError::Exists { what: id.to_string() })
             };
         }
         let image = self.free_name(&format!("fill-{id}"))?;
@@ -402,7 +411,8 @@ impl Snapshots for Shared {
             }
         };
         let state = SnapshotState::Filling;
-        let (volume, maker) = (None, String::new());
+        let volume = None;
+        let maker = String::new();
         let record = SnapshotRecord { image, volume, size: size.0, data: 0, state, maker, key };
         self.books.set(&snapshot_key(id), &record)
     }
@@ -437,7 +447,8 @@ impl Snapshots for Shared {
             SnapshotState::Making => return Err(StoreError::Unready { what: id.to_string() }),
             SnapshotState::Filling => {}
         }
-        let (image, name) = (self.filled(id, &record)?, id.to_string());
+        let image = self.filled(id, &record)?;
+        let name = id.to_string();
         match image.snapshot(&name) {
             // Made by an earlier attempt, after which more units may have been put.
             Err(error) if errno(&error) == Some(libc::EEXIST) => {

@@ -38,19 +38,23 @@ impl Upkeep {
         let works = Arc::new(Mutex::new(works));
         let mut threads = Vec::new();
         for _ in 0..WORKERS {
-            let (shared, works, ends) = (Arc::clone(shared), Arc::clone(&works), ends.clone());
+            let shared = Arc::clone(shared);
+            let works = Arc::clone(&works);
+            let ends = ends.clone();
             threads.push(start("evenkeel-rbd-work", move || {
                 work_off(&shared, &works);
                 drop(ends);
             })?);
         }
-        let (watched, ending) = (Arc::clone(shared), Arc::clone(&is_ending));
+        let watched = Arc::clone(shared);
+        let ending = Arc::clone(&is_ending);
         let ends_too = ends.clone();
         threads.push(start("evenkeel-rbd-watch", move || {
             watch(&watched, &ending);
             drop(ends_too);
         })?);
-        let (looked, ending) = (Arc::clone(shared), Arc::clone(&is_ending));
+        let looked = Arc::clone(shared);
+        let ending = Arc::clone(&is_ending);
         threads.push(start("evenkeel-rbd-upkeep", move || {
             look_after(&looked, &woken, &ending);
             drop(ends);

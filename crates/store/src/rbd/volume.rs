@@ -265,7 +265,9 @@ impl RbdStore {
         if let (Some(cipher), Operation::Write { .. }) = (&self.cipher, active.operation) {
             active.encrypted = Some(encrypted(cipher, active));
         }
-        let (image, offset, length) = (opened.image.handle, active.offset, active.length as usize);
+        let image = opened.image.handle;
+        let offset = active.offset;
+        let length = active.length as usize;
         let memory = active.encrypted.as_ref().or(active.buffer.as_ref());
         let memory = memory.map_or(ptr::null_mut(), |buffer| buffer.as_ptr().cast::<c_char>());
         // SAFETY: the image is open. The memory has room for the length, as the caller has checked,
@@ -314,7 +316,8 @@ impl RbdStore {
             let _ = rustix::io::read(event, &mut count);
         }
         let Stage::Open(opened) = &self.stage else { return };
-        let (library, image) = (opened.image.cluster.library, opened.image.handle);
+        let library = opened.image.cluster.library;
+        let image = opened.image.handle;
         loop {
             let mut ended: [Handle; BATCH] = [ptr::null_mut(); BATCH];
             // SAFETY: there is room for `BATCH` completions.

@@ -135,9 +135,10 @@ fn random_requests_do_what_a_plain_memory_does(seed: u64) {
         let offset = random.below(SIZE) as usize;
         let length = 1 + random.below((SIZE as usize - offset).min(1_700) as u64) as usize;
         // Half of the requests are aligned.
-        let (offset, length) = match random.one_in(2) {
-            true => (offset / 512 * 512, length.next_multiple_of(512)),
-            false => (offset, length),
+        let (offset, length) = if random.one_in(2) {
+            (offset / 512 * 512, length.next_multiple_of(512))
+        } else {
+            (offset, length)
         };
         let range = offset..(offset + length).min(SIZE as usize);
         let operation = random.among(&[Operation::Read, WRITE, WRITE, WRITE, ZEROES]);

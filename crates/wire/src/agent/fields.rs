@@ -320,7 +320,8 @@ impl Wire for Histogram {
         let mut least = 0_u8;
         for _ in 0..filled {
             from.in_field("bucket", |from| {
-                let (place, count) = (u8::read(from)?, u64::read(from)?);
+                let place = u8::read(from)?;
+                let count = u64::read(from)?;
                 // An empty bucket, one out of order or one that does not exist would be a second
                 // form of the same value.
                 if count == 0 || place < least || !histogram.fill(place, count) {

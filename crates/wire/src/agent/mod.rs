@@ -446,7 +446,8 @@ pub struct Answered {
 
 impl From<&Latencies> for Answered {
     fn from(latencies: &Latencies) -> Self {
-        let (reads, writes) = (&latencies.reads.total, &latencies.writes.total);
+        let reads = &latencies.reads.total;
+        let writes = &latencies.writes.total;
         Self {
             reads: reads.count(),
             writes: writes.count(),

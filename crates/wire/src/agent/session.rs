@@ -461,9 +461,10 @@ impl Packet {
         let number = from.in_field("packet.number", |from| {
             let number = u64::read(from)?;
             // The number of a heartbeat is 0, and that of any other packet is not.
-            match (number == 0) == (kind == PacketKind::Heartbeat) {
-                true => Ok(number),
-                false => Err(from.malformed(8, Problem::OutOfRange)),
+            if (number == 0) == (kind == PacketKind::Heartbeat) {
+                Ok(number)
+            } else {
+                Err(from.malformed(8, Problem::OutOfRange))
             }
         })?;
         from.finish()?;

@@ -66,7 +66,8 @@ mod tests {
 
     #[test]
     fn the_aggregate_is_over_the_bytes_of_the_checksums() {
-        let (one, two) = (digest(b"1"), digest(b"2"));
+        let one = digest(b"1");
+        let two = digest(b"2");
         let mut all = Linear::default();
         all.add(&one);
         all.add(&two);

@@ -274,7 +274,8 @@ fn exceeded() -> impl Strategy<Value = Exceeded> + Clone {
 }
 
 fn volume_report() -> impl Strategy<Value = VolumeReport> {
-    let (small, large) = (any::<[u32; 2]>(), any::<[u64; 8]>());
+    let small = any::<[u32; 2]>();
+    let large = any::<[u64; 8]>();
     (volume_id(), balances(), small, large, exceeded(), any::<bool>()).prop_map(
         |(id, balances, [connections, queued], large, exceeded, flush_failed)| {
             let [operations, bytes_read, bytes_written, flushes, device, no_space, ..] = large;

@@ -231,7 +231,8 @@ impl Client {
             config = config.tls_config(tls(files)?);
         }
         let agent = config.build().new_agent();
-        let (first, token) = (AtomicUsize::new(0), Mutex::new(None));
+        let first = AtomicUsize::new(0);
+        let token = Mutex::new(None);
         let user = options.user.clone();
         Ok(Self(Arc::new(Inner { agent, endpoints, user, first, token })))
     }
@@ -344,7 +345,8 @@ impl Client {
         ask: impl Fn(&str) -> Result<T, Attempt>,
     ) -> Result<T, EtcdError> {
         let deadline = clock::since_boot() + patience;
-        let (mut said, mut may_be_done) = (vec![None; self.0.endpoints.len()], false);
+        let mut said = vec![None; self.0.endpoints.len()];
+        let mut may_be_done = false;
         let mut has_new_token = false;
         for attempt in 0.. {
             let index = self.0.first.load(Ordering::Relaxed) % said.len();
@@ -362,7 +364,8 @@ impl Client {
                     reason
                 }
                 Err(Attempt::Token(text)) => {
-                    let (code, text) = (UNAUTHENTICATED, format!("etcd at {endpoint}: {text}"));
+                    let code = UNAUTHENTICATED;
+                    let text = format!("etcd at {endpoint}: {text}");
                     return Err(EtcdError::Refused { code, text, may_be_done });
                 }
                 Err(Attempt::Refused(code, text)) => {
@@ -468,9 +471,12 @@ impl Client {
         if let Some(token) = token {
             request = request.header("authorization", token);
         }
-        let answer = request.send(body).map_err(|error| match is_unsent(&error) {
-            true => Attempt::NotSent(reason(&error)),
-            false => Attempt::Unknown(reason(&error)),
+        let answer = request.send(body).map_err(|error| {
+            if is_unsent(&error) {
+                Attempt::NotSent(reason(&error))
+            } else {
+                Attempt::Unknown(reason(&error))
+            }
         })?;
         let status = answer.status().as_u16();
         if status == 200 {
@@ -513,12 +519,11 @@ fn tls(files: &TlsFiles) -> Result<TlsConfig, EtcdError> {
                 _ => None,
             })
             .collect::<Vec<_>>();
-        match all.is_empty() {
-            true => {
-                let text = format!("{}: no certificate in PEM form", path.display());
-                Err(EtcdError::Options(text))
-            }
-            false => Ok(all),
+        if all.is_empty() {
+            let text = format!("{}: no certificate in PEM form", path.display());
+            Err(EtcdError::Options(text))
+        } else {
+            Ok(all)
         }
     };
     let own = match &files.own {
@@ -569,9 +574,10 @@ fn judged(status: u16, text: &str) -> Attempt {
     let Ok(Refusal { code, message }) = serde_json::from_str::<Refusal>(text) else {
         return Attempt::Unknown(format!("status {status}, and not an answer of etcd"));
     };
-    let message = match message.is_empty() {
-        true => format!("status {status} and code {code}, without a reason"),
-        false => message,
+    let message = if message.is_empty() {
+        format!("status {status} and code {code}, without a reason")
+    } else {
+        message
     };
     match code {
         UNAUTHENTICATED => Attempt::Token(message),

@@ -300,7 +300,8 @@ impl Election {
         let watched = Watched { held: Mutex::new(held), changed: Listener::default() };
         let watched = Arc::new(watched);
         let (stop, stopped) = sync_channel::<()>(0);
-        let (client, shared) = (self.client.clone(), Arc::clone(&watched));
+        let client = self.client.clone();
+        let shared = Arc::clone(&watched);
         let renew = move || {
             while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(RENEWAL) {
                 let is_left = renew(&client, lease, &shared.held);

@@ -44,7 +44,8 @@ pub(super) struct Follower {
 impl Follower {
     pub fn run(mut self) {
         while self.there.strong_count() > 0 {
-            let (client, prefix) = (self.client.clone(), self.keys.prefix());
+            let client = self.client.clone();
+            let prefix = self.keys.prefix();
             let is_well = match span(&client, &prefix, self.next, |answer| self.message(answer)) {
                 Ok(has_begun) => has_begun,
                 Err(Ended::Failed(error)) => {
@@ -140,9 +141,10 @@ pub(super) fn event_of(
         format::FormatError::Form(_) => error.at(&format!("etcd's key '{key}'")),
         other => values::malformed(&key, &other),
     })?;
-    match Subject::of(&event) == (subject.clone(), true) {
-        true => Ok(event),
-        false => Err(values::malformed(&key, &"its value is of another object")),
+    if Subject::of(&event) == (subject.clone(), true) {
+        Ok(event)
+    } else {
+        Err(values::malformed(&key, &"its value is of another object"))
     }
 }
 

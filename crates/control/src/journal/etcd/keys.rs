@@ -13,12 +13,13 @@ pub const NAME_MAX: usize = 63;
 /// The name cannot be part of a key; the text has the reason.
 pub fn check_name(what: &str, name: &str) -> Result<(), String> {
     let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
-    match !name.is_empty() && name.len() <= NAME_MAX && name.bytes().all(is_plain) {
-        true => Ok(()),
-        false => Err(format!(
+    if !name.is_empty() && name.len() <= NAME_MAX && name.bytes().all(is_plain) {
+        Ok(())
+    } else {
+        Err(format!(
             "the {what}'s name '{name}': name it with 1 to {NAME_MAX} letters, digits, '-', '_' \
              and '.'"
-        )),
+        ))
     }
 }
 

@@ -165,7 +165,9 @@ impl EtcdJournal {
         to: &[u8],
         revision: u64,
     ) -> Result<(Vec<KeyValue>, u64), EtcdError> {
-        let (mut from, mut revision, mut all) = (from.to_vec(), revision, Vec::new());
+        let mut from = from.to_vec();
+        let mut revision = revision;
+        let mut all = Vec::new();
         loop {
             let request = gateway::range(&from, to, revision, PAGE);
             let page: RangeAnswer =
@@ -219,10 +221,7 @@ impl EtcdJournal {
         let known = self.read()?.known;
         let found = Revision(known.revision);
         self.known = Some(known);
-        match found == expected {
-            true => Ok(()),
-            false => Err(JournalError::Conflict { expected, found }),
-        }
+        if found == expected { Ok(()) } else { Err(JournalError::Conflict { expected, found }) }
     }
 
     /// Returns the lease for tokens of these events; zero if they have none.
@@ -378,9 +377,10 @@ fn commit_id() -> Result<String, JournalError> {
 }
 
 fn meaning(error: EtcdError) -> JournalError {
-    match error.is_no_space() {
-        true => JournalError::NoRoom(error.to_string()),
-        false => JournalError::Failed(error.to_string()),
+    if error.is_no_space() {
+        JournalError::NoRoom(error.to_string())
+    } else {
+        JournalError::Failed(error.to_string())
     }
 }
 
@@ -407,7 +407,8 @@ struct Reading {
 
 impl Reading {
     fn take(&mut self, keys: &Keys, found: &KeyValue) -> Result<(), JournalError> {
-        let (key, value) = (&found.key.0, &found.value.0);
+        let key = &found.key.0;
+        let value = &found.value.0;
         let Some(thing) = keys.thing(key) else { return Ok(()) };
         match thing {
             Thing::Revision => self.known.revision = found.mod_revision.0,
@@ -479,8 +480,9 @@ impl Journal for EtcdJournal {
     fn watch(&mut self, after: Revision) -> Result<Watch, JournalError> {
         if self.leadership.is_none() {
             let (queue, watch, there) = watch::channel();
-            let (client, keys, commits) =
-                (self.client.clone(), self.keys.clone(), Commits::default());
+            let client = self.client.clone();
+            let keys = self.keys.clone();
+            let commits = Commits::default();
             let next = after.0.saturating_add(1);
             let follower = Follower { client, keys, next, queue, there, commits };
             let thread = std::thread::Builder::new().name("etcd-watch".into());
@@ -493,9 +495,10 @@ impl Journal for EtcdJournal {
             Some(known) => Revision(known.revision),
             None => self.load()?.revision,
         };
-        match after == oldest {
-            true => Ok(self.watchers.add([])),
-            false => Err(JournalError::Compacted { after, oldest }),
+        if after == oldest {
+            Ok(self.watchers.add([]))
+        } else {
+            Err(JournalError::Compacted { after, oldest })
         }
     }
 }

@@ -148,7 +148,8 @@ impl Draft<'_> {
 
     fn event(&mut self, event: &Event, token_lease: u64) -> Result<(), JournalError> {
         let (subject, is_there) = Subject::of(event);
-        let (mut lease, mut is_new) = (0, false);
+        let mut lease = 0;
+        let mut is_new = false;
         let thing = Thing::Event(subject);
         if let Thing::Event(Subject::Token(name)) = &thing {
             let before = self.tokens.insert(name.clone(), is_there);
@@ -185,12 +186,11 @@ impl Draft<'_> {
                 self.parts.insert(part, after);
             }
         }
-        let value = match is_there {
-            true => {
-                let json = format::encode(event);
-                Some(json.map_err(|error| error.at("the change"))?.into_bytes())
-            }
-            false => None,
+        let value = if is_there {
+            let json = format::encode(event);
+            Some(json.map_err(|error| error.at("the change"))?.into_bytes())
+        } else {
+            None
         };
         self.writes.insert(thing, Write { value, lease, is_new });
         Ok(())
@@ -292,9 +292,10 @@ fn begun(keys: &Keys, known: &Known, leader: u64) -> Transaction {
 
 fn add(to: &mut Transaction, keys: &Keys, known: &Known, thing: &Thing, write: Write) {
     let key = keys.key(thing);
-    to.when.push(match write.is_new {
-        true => Compare::CreatedBy(key.clone(), 0),
-        false => Compare::NotWrittenAfter(key.clone(), known.read_at),
+    to.when.push(if write.is_new {
+        Compare::CreatedBy(key.clone(), 0)
+    } else {
+        Compare::NotWrittenAfter(key.clone(), known.read_at)
     });
     // Balances that are written first have no id, so their values identify them.
     to.otherwise.push(match thing {
@@ -312,7 +313,8 @@ fn fits(transaction: &Transaction) -> bool {
 }
 
 fn check(transaction: &Transaction) -> Result<(), JournalError> {
-    let (operations, bytes) = (transaction.operations(), transaction.bytes());
+    let operations = transaction.operations();
+    let bytes = transaction.bytes();
     if operations > OPERATIONS_MAX {
         return Err(JournalError::Failed(format!(
             "this change needs {operations} operations or comparisons of etcd, and a transaction \
@@ -446,9 +448,10 @@ impl Known {
     /// Records a stored change.
     pub fn take(&mut self, planned: Planned, revision: u64) {
         for (id, devices) in planned.devices {
-            match devices.is_empty() {
-                true => _ = self.devices.remove(&id),
-                false => _ = self.devices.insert(id, devices),
+            if devices.is_empty() {
+                _ = self.devices.remove(&id)
+            } else {
+                _ = self.devices.insert(id, devices)
             }
         }
         for (part, credits) in planned.parts {

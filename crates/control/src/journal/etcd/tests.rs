@@ -32,7 +32,9 @@ fn etcd() -> Option<Etcd> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         format!("http://{}", listener.local_addr().unwrap())
     };
-    let (url, peer, folder) = (free(), free(), tempfile::tempdir().unwrap());
+    let url = free();
+    let peer = free();
+    let folder = tempfile::tempdir().unwrap();
     let child = Command::new("etcd")
         .args(["--data-dir", folder.path().to_str().unwrap(), "--unsafe-no-fsync"])
         .args(["--listen-client-urls", &url, "--advertise-client-urls", &url])
@@ -94,7 +96,8 @@ fn conforms() {
         let (keys, leadership) = lead(&client, &cluster);
         let client = client.clone();
         Box::new(move || {
-            let (client, leadership) = (client.clone(), leadership.clone());
+            let client = client.clone();
+            let leadership = leadership.clone();
             Box::new(EtcdJournal::lead(client, keys.clone(), leadership))
         })
     });

@@ -326,7 +326,8 @@ mod tests {
     #[test]
     fn a_full_etcd_is_cleared_by_the_first_node_in_turn_and_again_after_a_minute() {
         let full = [member(MIB, MIB, true, 7)];
-        let (mut first, mut third) = (Judge::default(), Judge::default());
+        let mut first = Judge::default();
+        let mut third = Judge::default();
         assert_eq!(first.step(at(0), &full, 0, true), Some(Step::Clear(7)));
         assert_eq!(first.step(at(5), &full, 0, true), None);
         assert_eq!(first.step(at(60), &full, 0, true), Some(Step::Clear(7)));

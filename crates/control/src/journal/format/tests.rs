@@ -12,7 +12,8 @@ pub fn events() -> Vec<Event> {
 }
 
 fn of_tiers() -> Vec<Event> {
-    let (data, ended) = (ByteCount(4_096), UnixMs(16));
+    let data = ByteCount(4_096);
+    let ended = UnixMs(16);
     let until = UnixMs(31);
     let tiered = |last| {
         let tiering = Tiering { last, began: UnixMs(30), archived: UnixMs(29) };
@@ -39,8 +40,10 @@ fn of_the_account() -> Vec<Event> {
 
 fn of_copies_and_states() -> Vec<Event> {
     let id = SnapshotId::from_bits(9);
-    let (entered, until) = (UnixMs(20), UnixMs(21));
-    let (data, ended) = (ByteCount(4_096), UnixMs(16));
+    let entered = UnixMs(20);
+    let until = UnixMs(21);
+    let data = ByteCount(4_096);
+    let ended = UnixMs(16);
     let mut attached = full();
     attached.attachments[0].delete_on_termination = true;
     let lock = |mode, until| {
@@ -79,7 +82,8 @@ fn of_copies_and_states() -> Vec<Event> {
 }
 
 fn of_snapshots() -> Vec<Event> {
-    let (data, ended) = (ByteCount(4_096), UnixMs(16));
+    let data = ByteCount(4_096);
+    let ended = UnixMs(16);
     let filled = |parent, token| {
         let filled = Filled { parent, timeout_min: 60, token };
         Snapshot { filled: Some(filled), ..snapshot(SnapshotPhase::Filling) }
@@ -98,7 +102,8 @@ fn of_snapshots() -> Vec<Event> {
 }
 
 fn snapshot(phase: SnapshotPhase) -> Snapshot {
-    let (id, of) = (SnapshotId::from_bits(8), VolumeId::from_bits(7));
+    let id = SnapshotId::from_bits(8);
+    let of = VolumeId::from_bits(7);
     Snapshot {
         description: "before \"it\"".into(),
         phase,
@@ -178,7 +183,9 @@ fn full() -> Volume {
 
 fn modified(phase: ModificationPhase) -> Volume {
     let spec = spec(VolumeType::Gp3, 1, 3_000);
-    let (original, target, started) = (spec, spec, UnixMs(9));
+    let original = spec;
+    let target = spec;
+    let started = UnixMs(9);
     let modification = Some(Modification { original, target, started, phase });
     Volume { spec, phase: Phase::Ready, modification, ..plain() }
 }

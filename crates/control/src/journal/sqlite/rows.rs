@@ -98,12 +98,15 @@ fn load_credits(db: &Connection) -> Result<Credits, Fault> {
 
 pub(super) fn load(db: &Connection) -> Result<Loaded, Fault> {
     let mut model = Model::default();
-    let (mut stop, mut clock) = (Stop::Crash, None);
+    let mut stop = Stop::Crash;
+    let mut clock = None;
     let mut find = db.prepare("SELECT kind, id, json FROM records")?;
     let mut rows = find.query([])?;
     while let Some(row) = rows.next()? {
         let text = |column| row.get_ref(column)?.as_str().map_err(rusqlite::Error::from);
-        let (kind, id, json) = (text(0)?, text(1)?, text(2)?.as_bytes());
+        let kind = text(0)?;
+        let id = text(1)?;
+        let json = text(2)?.as_bytes();
         let unreadable = |error| unreadable(kind, id, error);
         match kind {
             STOP => stop = Stop::Clean(format::decode_moment(json).map_err(unreadable)?),
@@ -121,7 +124,8 @@ pub(super) fn load(db: &Connection) -> Result<Loaded, Fault> {
         }
     }
     model.reindex();
-    let (credits, revision) = (load_credits(db)?, revision(db)?);
+    let credits = load_credits(db)?;
+    let revision = revision(db)?;
     Ok(Loaded { model, credits, stop, clock, revision })
 }
 

@@ -144,7 +144,8 @@ fn rules() -> Vec<Rule> {
         let Some((key, value)) = word.split_once(':') else { continue };
         let value = value.trim_start();
         if let "- alert" | "- record" = key {
-            let (name, is_alert) = (value.to_owned(), key == "- alert");
+            let name = value.to_owned();
+            let is_alert = key == "- alert";
             rules.push(Rule { name, is_alert, ..Rule::default() });
         }
         let Some(rule) = rules.last_mut() else { continue };
@@ -211,11 +212,13 @@ fn panels_query_only_reported_metrics() {
         assert_eq!(faults(selector, &known), [""; 0], "{query}");
         assert!(labels_of_result(selector, &known).contains(label), "{query}");
     }
-    let (mut ids, mut queries) = (BTreeSet::new(), 0);
+    let mut ids = BTreeSet::new();
+    let mut queries = 0;
     for panel in list(&dashboard["panels"]) {
         assert!(ids.insert(panel["id"].as_u64()), "{panel}");
         for target in panel["targets"].as_array().into_iter().flatten() {
-            let (query, legend) = (text(&target["expr"]), text(&target["legendFormat"]));
+            let query = text(&target["expr"]);
+            let legend = text(&target["legendFormat"]);
             assert_eq!(faults(&query, &known), [""; 0], "{}", panel["title"]);
             let labels = labels_of_result(&query, &known);
             for label in named(&legend, "{{") {

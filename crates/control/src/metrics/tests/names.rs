@@ -72,7 +72,8 @@ fn tokens(text: &str) -> Vec<Token<'_>> {
 pub fn names(text: &str) -> Names {
     let tokens = tokens(text);
     let mut names = Names::default();
-    let (mut label, mut list) = (None, None);
+    let mut label = None;
+    let mut list = None;
     let mut is_aggregated = false;
     for (index, token) in tokens.iter().enumerate() {
         let before = &tokens[..index];

@@ -42,7 +42,8 @@ fn looks() -> impl Strategy<Value = Vec<Interval>> {
 
 /// Returns the blocks of intervals, and each interval as it is read back: those at rest are joined.
 fn written(looks: &[Interval]) -> (Vec<u8>, Vec<Interval>) {
-    let (mut bytes, mut expected) = (Vec::new(), Vec::<Interval>::new());
+    let mut bytes = Vec::new();
+    let mut expected = Vec::<Interval>::new();
     let mut block = Block::new(T0);
     let mut is_new = true;
     for look in looks {
@@ -72,7 +73,8 @@ fn written(looks: &[Interval]) -> (Vec<u8>, Vec<Interval>) {
 /// Returns a second of a load that rises and falls.
 fn second(at: u64) -> Work {
     let wave = |step: u64| at * step % 97;
-    let (reads, writes) = (2_000 + wave(31) * 3, 700 + wave(57) * 2);
+    let reads = 2_000 + wave(31) * 3;
+    let writes = 700 + wave(57) * 2;
     Work {
         reads: Requests { count: reads, bytes: (reads + 2) * 4_096, us: reads * (400 + wave(11)) },
         writes: Requests { count: writes, bytes: writes * 16_384, us: writes * (900 + wave(7)) },

@@ -78,7 +78,8 @@ impl Figure {
     /// Returns a device that delivers exactly that, and not one I/O more.
     #[must_use]
     pub fn floor(self) -> DeviceFloor {
-        let (small, large) = (u128::from(self.operations_per_second), u128::from(self.mibps));
+        let small = u128::from(self.operations_per_second);
+        let large = u128::from(self.mibps);
         // The time of a request beside its bytes, so that `small` of 16 KiB take as long as `large`
         // of 1 MiB. There are at least twice as many of the former, so it is below 2^32 ns.
         let spare = large * BYTE.ns(1 << 20) - small * BYTE.ns(REFERENCE_BYTES);
@@ -94,7 +95,8 @@ impl DeviceFloor {
     /// Returns a device that delivers `ppm` millionths of this one, at most all of it.
     #[must_use]
     pub fn part(self, ppm: u32) -> Self {
-        let (time, ppm) = (u128::from(self.time_ns_per_second), u128::from(ppm.min(PPM)));
+        let time = u128::from(self.time_ns_per_second);
+        let ppm = u128::from(ppm.min(PPM));
         let part = time * ppm / u128::from(PPM);
         Self { time_ns_per_second: u64::try_from(part).unwrap_or(u64::MAX), ..self }
     }
@@ -109,14 +111,16 @@ impl DeviceFloor {
     /// Returns the maximum if they take no time at all.
     #[must_use]
     pub fn reference_operations(&self, ns: u128) -> u64 {
-        let (twice, pair) = (ns.saturating_mul(2), self.reference_pair_ns());
+        let twice = ns.saturating_mul(2);
+        let pair = self.reference_pair_ns();
         u64::try_from(twice.checked_div(pair).unwrap_or(u128::MAX)).unwrap_or(u64::MAX)
     }
 
     /// Returns these I/Os rounded up; 0 if they take no time at all.
     #[must_use]
     pub fn reference_operations_up(&self, ns: u128) -> u64 {
-        let (twice, pair) = (ns.saturating_mul(2), self.reference_pair_ns());
+        let twice = ns.saturating_mul(2);
+        let pair = self.reference_pair_ns();
         let up = if pair == 0 { 0 } else { twice.div_ceil(pair) };
         u64::try_from(up).unwrap_or(u64::MAX)
     }

@@ -23,7 +23,8 @@ impl core::error::Error for MalformedOversell {}
 impl fmt::Display for Oversell {
     /// Prints the exact factor with as few decimals as possible.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (whole, mut millionths) = (self.ppm() / PPM, self.ppm() % PPM);
+        let whole = self.ppm() / PPM;
+        let mut millionths = self.ppm() % PPM;
         write!(f, "{whole}")?;
         if millionths == 0 {
             return Ok(());
@@ -48,7 +49,8 @@ impl FromStr for Oversell {
         }
         let number = |text: &str| text.bytes().fold(0, |n: u32, b| n * 10 + u32::from(b - b'0'));
         let scale = (decimals.len()..6).fold(1, |scale: u32, _| scale * 10);
-        let (whole, millionths) = (number(whole), number(decimals) * scale);
+        let whole = number(whole);
+        let millionths = number(decimals) * scale;
         if whole > TIMES_MAX || (whole == TIMES_MAX && millionths > 0) {
             return Err(MalformedOversell);
         }

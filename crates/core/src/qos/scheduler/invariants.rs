@@ -77,7 +77,8 @@ impl Scheduler {
         check_vacant(vacant, generations, |generation| *generation);
         wheel.invariants();
         sharing.invariants();
-        let (mut queued, mut flows) = (0, 0);
+        let mut queued = 0;
+        let mut flows = 0;
         for (slot, volume) in volumes.entries() {
             volume.queue.invariants(nodes);
             queued += count(volume.queue.requests());

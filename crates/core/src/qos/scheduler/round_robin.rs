@@ -185,7 +185,8 @@ impl Scheduler {
         let Some(next) = entry.next(&self.nodes) else { return true };
         let volume = &self.volumes[slot];
         let (cost, _) = volume.counting.weigh(&next.portion);
-        let (share_ns, turn_ns) = (volume.limiter.share_ns(&cost), volume.limiter.share_ns(&TURN));
+        let share_ns = volume.limiter.share_ns(&cost);
+        let turn_ns = volume.limiter.share_ns(&TURN);
         let entry = &mut self.sharing.flows[flow];
         if entry.may_take(share_ns, turn_ns) {
             return true;
@@ -282,7 +283,8 @@ impl Scheduler {
                 self.sharing.wake_instance(instance, deadline, self.now);
                 return;
             };
-            let (flow, alone) = (limits.first(ring), limits.is_alone(ring, open));
+            let flow = limits.first(ring);
+            let alone = limits.is_alone(ring, open);
             let slot = self.sharing.flows[flow].volume;
             let share = self.volumes[slot].share;
             let cost = match self.look_at_first(instance, (ring, flow), open[1 - ring]) {
@@ -347,7 +349,8 @@ impl Scheduler {
         let entry = &self.sharing.flows[flow];
         let Some(next) = entry.next(&self.nodes) else { return First::Nothing };
         let (cost, _) = self.volumes[entry.volume].counting.weigh(&next.portion);
-        let (cost, operation) = (instance_cost(&cost, &next.portion), next.portion.operation);
+        let cost = instance_cost(&cost, &next.portion);
+        let operation = next.portion.operation;
         let limits = &mut self.sharing.instances[instance];
         if limits.ring_of(operation) != ring {
             limits.cross(&mut self.sharing.flows, flow);
@@ -374,7 +377,8 @@ impl Scheduler {
         let sharing = &mut self.sharing;
         let weight = sharing.flows[share.flow()].place.weight();
         let limits = &mut sharing.instances[instance];
-        let (share_ns, turn_ns) = (limits.share_ns(cost), limits.turn_ns(weight.into()));
+        let share_ns = limits.share_ns(cost);
+        let turn_ns = limits.turn_ns(weight.into());
         let entry = &mut sharing.flows[flow];
         if alone {
             let ended = entry.take_alone(share_ns, turn_ns);
@@ -457,7 +461,8 @@ impl Scheduler {
         if !limits.is_urgent(flow) || entry.next(&self.nodes).is_none_or(|next| next.urgent) {
             return false;
         }
-        let (since, share) = (entry.first_since, self.volumes[entry.volume].share);
+        let since = entry.first_since;
+        let share = self.volumes[entry.volume].share;
         let place = &mut self.sharing.flows[share.flow()].place;
         limits.wait(flow, place, false, (since, self.now));
         true

@@ -359,7 +359,8 @@ impl Scheduler {
         while !flow.is_none() {
             let entry = &mut self.sharing.flows[flow];
             let more = entry.extract(&mut self.nodes, &mut matches);
-            let (empty, sibling) = (entry.is_empty(), entry.sibling);
+            let empty = entry.is_empty();
+            let sibling = entry.sibling;
             taken.append_all(&mut self.nodes, &more);
             if empty {
                 self.sharing.withdraw(self.now, share, flow);

@@ -241,10 +241,7 @@ impl Device {
             self.by_tag.set(flow, due.ns);
         }
         self.by_virtual_time.set(flow, place.virtual_time);
-        match urgent {
-            true => self.urgent.set(flow, since.ns),
-            false => self.urgent.remove(flow),
-        }
+        if urgent { self.urgent.set(flow, since.ns) } else { self.urgent.remove(flow) }
     }
 
     /// Removes a flow from the line.

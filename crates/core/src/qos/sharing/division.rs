@@ -312,7 +312,9 @@ mod tests {
             }
             let sold: u64 = said.iter().map(|said| said.reserved_ns).sum();
             let whole = sold.max(CAPACITY);
-            let (mut lasting, mut used, mut lends) = (0, 0, true);
+            let mut lasting = 0;
+            let mut used = 0;
+            let mut lends = true;
             for (node, said) in &nodes {
                 let part = division.part(NodeId(*node), at(400)).unwrap();
                 let floor = u128::from(said.reserved_ns) * 1_000_000 / u128::from(whole);

@@ -188,7 +188,8 @@ impl Flow {
     /// # Panics
     /// If one of these does not hold.
     pub fn invariants(&self, nodes: &Nodes) {
-        let (mut counted, urgent) = (self.normal.count(nodes), self.urgent.count(nodes));
+        let mut counted = self.normal.count(nodes);
+        let urgent = self.urgent.count(nodes);
         counted.requests += urgent.requests;
         counted.bytes += urgent.bytes;
         assert_eq!(self.waiting, counted, "kept, and counted");

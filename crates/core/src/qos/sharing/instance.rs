@@ -191,9 +191,10 @@ impl Instance {
         let now = self.settled_at;
         let ring = self.ring_of(operation);
         let common = self.limiter.throttle(&mut self.reserves, cost);
-        self.held_by = match self.limiter.throttled_by_bytes() {
-            true => HeldBy::InstanceBytes,
-            false => HeldBy::InstanceOperations,
+        self.held_by = if self.limiter.throttled_by_bytes() {
+            HeldBy::InstanceBytes
+        } else {
+            HeldBy::InstanceOperations
         };
         let link = self.link_of(operation);
         let link = link.filter(|link| cost.bytes > 0 && link.rate_per_second().is_some());
@@ -250,10 +251,7 @@ impl Instance {
     /// Returns the number of turns that have ended since a flow's last one; the maximum for one
     /// that resumes its turn.
     const fn age(&self, flow: &Flow) -> u32 {
-        match flow.in_turn && flow.resumed {
-            true => u32::MAX,
-            false => self.since_turn(flow),
-        }
+        if flow.in_turn && flow.resumed { u32::MAX } else { self.since_turn(flow) }
     }
 
     const fn since_turn(&self, flow: &Flow) -> u32 {
@@ -510,7 +508,8 @@ mod tests {
             let flow = instance.first(ring);
             turns[flow] += 1;
             // In the middle of its turn, or at its end.
-            let (crosses, goes_on) = (flow == third && nth % 7 < 3, nth % 2 == 0);
+            let crosses = flow == third && nth % 7 < 3;
+            let goes_on = nth % 2 == 0;
             flows[flow].in_turn = goes_on;
             if crosses && goes_on {
                 instance.cross(&mut flows, flow);
@@ -522,7 +521,8 @@ mod tests {
                 instance.cross(&mut flows, flow);
             }
         }
-        let (least, most) = (turns.iter().min().unwrap(), turns.iter().max().unwrap());
+        let least = turns.iter().min().unwrap();
+        let most = turns.iter().max().unwrap();
         assert!(most - least <= 2, "{turns:?}");
     }
 

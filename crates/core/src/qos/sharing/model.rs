@@ -57,7 +57,8 @@ impl DeviceModel {
     /// volume may do within both limits, and was sold.
     #[must_use]
     pub fn reference_requests(&self, reserved: Reserved) -> u32 {
-        let (io_bytes, reference_ns) = (reserved.io_bytes(), u128::from(self.reference_ns()));
+        let io_bytes = reserved.io_bytes();
+        let reference_ns = u128::from(self.reference_ns());
         let each = self.read.ns(io_bytes).saturating_add(self.write.ns(io_bytes)).div_ceil(2);
         let ns_per_s = u128::from(reserved.operations_per_second) * u128::from(each);
         u32::try_from(ns_per_s.div_ceil(reference_ns)).unwrap_or(u32::MAX)

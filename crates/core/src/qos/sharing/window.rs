@@ -172,7 +172,10 @@ impl InFlight {
     /// # Panics
     /// If they are not.
     pub fn invariants(&self, in_flight: impl Iterator<Item = (u64, bool)>) {
-        let (mut requests, mut long, mut short_ns, mut long_ns) = (0, 0, 0_u64, 0_u64);
+        let mut requests = 0;
+        let mut long = 0;
+        let mut short_ns = 0_u64;
+        let mut long_ns = 0_u64;
         for (cost_ns, is_long) in in_flight {
             requests += 1;
             long += u32::from(is_long);

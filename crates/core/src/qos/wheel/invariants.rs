@@ -20,7 +20,8 @@ impl Wheel {
         let marked = (self.near_occupied.count(), self.far_occupied.count());
         let far = &far[..usize::from(LIST_DUE - NEAR_LISTS)];
         assert_eq!(marked, (headed(near), headed(far)), "lists that are marked, and with entries");
-        let (mut listed, mut linked) = (0, 0);
+        let mut listed = 0;
+        let mut linked = 0;
         for (entry, link) in self.links.entries().filter(|(_, link)| link.list != NOWHERE) {
             listed += 1;
             self.check(link.list, entry);
@@ -33,7 +34,8 @@ impl Wheel {
 
     /// Follows a list once around. Returns the number of its entries.
     fn walk(&self, list: u16, head: TimerSlot) -> usize {
-        let (mut entry, mut length) = (head, 0);
+        let mut entry = head;
+        let mut length = 0;
         loop {
             let Link { list: said, next, .. } = self.links[entry];
             assert_eq!(said, list, "the list of entry {entry:?}");

@@ -101,7 +101,8 @@ fn shake_hands(
     size_bytes: u64,
     input: &mut [u8],
 ) -> io::Result<(Terms, usize)> {
-    let (mut server, mut end) = (Server::new(), 0);
+    let mut server = Server::new();
+    let mut end = 0;
     loop {
         match server.poll_output() {
             Some(ServerStep::Send(bytes)) => stream.write_all(&bytes)?,
@@ -162,7 +163,8 @@ impl Batch {
     }
 
     fn send(&mut self, stream: &mut impl Write) -> io::Result<()> {
-        let (mut slices, mut from) = (Vec::with_capacity(2 * self.payloads.len() + 1), 0);
+        let mut slices = Vec::with_capacity(2 * self.payloads.len() + 1);
+        let mut from = 0;
         for &(at, bytes) in &self.payloads {
             slices.push(IoSlice::new(&self.heads[from..at]));
             for left in (0..bytes).step_by(PAGE.len()) {

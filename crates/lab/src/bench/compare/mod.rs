@@ -219,7 +219,9 @@ pub fn compare(
                 let what = format!("the comparison (in round {round})");
                 return Err(LabError::Deadline { what, after: config.deadline });
             }
-            let (workload, peer, transport) = (cell.workload, &cell.peer, cell.transport);
+            let workload = cell.workload;
+            let peer = &cell.peer;
+            let transport = cell.transport;
             progress(&format!("round {round}: {workload}: {peer} on {transport}"));
             cell.samples.push(measure(server, &workload, config)?);
         }
@@ -246,7 +248,8 @@ fn empty_cells(config: &CompareConfig) -> Vec<Cell> {
     for &workload in &config.rows {
         for &transport in &config.transports {
             for peer in &config.peers {
-                let (keeps_bytes, peer) = (peer.keeps_bytes, peer.name.clone());
+                let keeps_bytes = peer.keeps_bytes;
+                let peer = peer.name.clone();
                 cells.push(Cell { workload, transport, peer, keeps_bytes, samples: Vec::new() });
             }
         }

@@ -64,7 +64,8 @@ fn parse(line: &[u8]) -> Option<Completion> {
     let time_ms = fields.next()??;
     let latency_ns = fields.next()??;
     // Direction and size must be there: fewer fields are another kind of log, or half a line.
-    let (_direction, bytes) = (fields.next()??, fields.next()??);
+    let _direction = fields.next()??;
+    let bytes = fields.next()??;
     Some(Completion { time_ms, latency_ns, bytes })
 }
 

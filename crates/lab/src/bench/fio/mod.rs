@@ -422,7 +422,8 @@ fn read_log(
     let file = fs::File::open(&path).map_err(LabError::io("cannot open", &path))?;
     let duration_s = measurement.workload.duration_s;
     let counted = log::read(std::io::BufReader::new(file), duration_s, each)?;
-    let (seen, told) = (counted.latency.count, measurement.ios_total);
+    let seen = counted.latency.count;
+    let told = measurement.ios_total;
     if seen != told && measurement.error.is_none() {
         let name = &measurement.name;
         let what = format!("the log of {name} has {seen} I/Os, its totals say {told}");

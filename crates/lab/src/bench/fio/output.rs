@@ -101,9 +101,11 @@ pub(super) fn parse(document: &str) -> Result<Snapshot, LabError> {
 }
 
 fn totals(job: &Value, printed_unix_ms: Option<u64>) -> Option<Totals> {
-    let (read, write) = (job.get("read")?, job.get("write")?);
+    let read = job.get("read")?;
+    let write = job.get("write")?;
     let count = |direction: &Value, key| direction.get(key).and_then(Value::as_u64);
-    let (reads, writes) = (count(read, "total_ios")?, count(write, "total_ios")?);
+    let reads = count(read, "total_ios")?;
+    let writes = count(write, "total_ios")?;
     // Of mixed workloads, the direction with more I/Os is reported for both. Verdicts use the log.
     let heavier = if reads >= writes { read } else { write };
     let at = |name: &str| heavier.pointer(&format!("/lat_ns/{name}")).and_then(Value::as_f64);
@@ -249,7 +251,8 @@ mod tests {
 
     #[test]
     fn documents_are_found_between_remarks() {
-        let (one, two) = (document((1, 2), 3, 0), document((4, 5), 6, 0));
+        let one = document((1, 2), 3, 0);
+        let two = document((4, 5), 6, 0);
         let (documents, noise) =
             framed(&format!("fio: connected\n{one}note: {{ odd\n{two}fio: bye\n"));
         assert_eq!(documents, [one, two]);

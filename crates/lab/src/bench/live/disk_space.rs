@@ -79,7 +79,8 @@ mod tests {
 
     #[test]
     fn case_without_enough_space_is_refused_before_it_runs() {
-        let (cases, folder) = (cases("fio-4000"), Path::new("/tmp/x"));
+        let cases = cases("fio-4000");
+        let folder = Path::new("/tmp/x");
         let large = 72_000_000 * 40;
         let with = |disk, memory| fits(&cases, &Room::with(folder, disk, memory));
         assert!(with(large, large).is_ok());

@@ -103,12 +103,14 @@ pub(super) fn drive(context: &mut Context<'_>) -> Result<Driven, LabError> {
     let after = context.host.counted()?;
     drop(neighbours);
     let on_stripe = |volume: usize| plan.stripe.volumes.iter().any(|of| *of as usize == volume);
-    let (mut counted, mut beside) = (0, 0);
+    let mut counted = 0;
+    let mut beside = 0;
     for (volume, (before, after)) in before.iter().zip(&after).enumerate() {
         *(if on_stripe(volume) { &mut counted } else { &mut beside }) += after - before;
     }
     let Outcome { record, answered, command, remark, started_ms } = outcome;
-    let (name, iops) = (plan.client.name.clone(), answered as f64 / plan.duration_s as f64);
+    let name = plan.client.name.clone();
+    let iops = answered as f64 / plan.duration_s as f64;
     let runtime_ms = plan.duration_s * 1_000;
     let ios_total = answered;
     (context.progress)(&[VolumeProgress {

@@ -91,7 +91,8 @@ pub(super) fn drive(context: &mut Context<'_>) -> Result<Driven, LabError> {
                 outcome.driven.commands.push(place.command(mounted[place.volume].as_ref()));
             }
             let runtime_ms = outcome.now_ns() / 1_000_000;
-            let (name, iops) = (place.name.to_owned(), outcome.last_rate(place));
+            let name = place.name.to_owned();
+            let iops = outcome.last_rate(place);
             let ios_total = round + 1;
             let told = VolumeProgress { name, iops, ios_total, runtime_ms, ..Default::default() };
             (context.progress)(&[told]);
@@ -236,7 +237,8 @@ impl Place<'_> {
             role.ios != if writes_only(role.pass) { calls * WRITES_PER_CALL } else { calls }
         };
         let Some(Role { pass, ios, .. }) = self.roles.iter().find(is_other) else { return Ok(()) };
-        let (name, pass) = (self.name, pass.name());
+        let name = self.name;
+        let pass = pass.name();
         Err(LabError::Unjudgeable(format!(
             "the {pass} on \"{name}\" has job_ios = {ios}, where the file has {calls} blocks: \
              passes that write need {WRITES_PER_CALL} for each, the others one"

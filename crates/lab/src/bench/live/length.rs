@@ -48,7 +48,8 @@ fn rate(setup: &Setup, client: &ClientSetup) -> u64 {
     let (Target::Volume(volume), Load::Job { depth, .. }) = (client.target, &client.load) else {
         return u64::MAX;
     };
-    let (shape, volume) = (&client.shape, &setup.volumes[volume as usize]);
+    let shape = &client.shape;
+    let volume = &setup.volumes[volume as usize];
     let bytes = u64::from(shape.block_bytes.max(1));
     let operations = volume.pacing.operations.map(|limit| limit.per_second);
     let throughput = volume.pacing.bytes.map(|limit| limit.per_second / bytes);

@@ -156,7 +156,8 @@ pub fn run(
         (0..).zip(&scenario.cases).map(|(nth, case)| run::nothing(case, seed_of(nth))).collect();
     let mut in_a_row = 0;
     for number in interleaved(&scenario.cases) {
-        let (case, seed) = (&scenario.cases[number], seed_of(number));
+        let case = &scenario.cases[number];
+        let seed = seed_of(number);
         let progress = &mut |volumes: &[VolumeProgress]| progress(&case.label, volumes);
         let context = &mut Context { case, seed, host: &mut *host, files, folder, progress };
         match Method::of(&case.setup, files).drive(context) {
@@ -326,7 +327,8 @@ fn during(observed: &Observed, started_ms: Option<u64>, setup: &Setup) -> Observ
     let Some(started_ms) = started_ms else {
         return Observed::unwatched("fio did not tell when it began");
     };
-    let (from_us, length_us) = (started_ms.saturating_mul(1_000), setup.duration_ns / 1_000);
+    let from_us = started_ms.saturating_mul(1_000);
+    let length_us = setup.duration_ns / 1_000;
     observed.during(from_us, length_us)
 }
 

@@ -154,7 +154,9 @@ pub(super) fn tests(setup: &Setup) -> Result<Vec<Test<'_>>, LabError> {
             let what = format!("client \"{}\" is a program, and not on one volume", client.name);
             return Err(LabError::Unjudgeable(what));
         };
-        let (volume, ios, depth) = (volume as usize, *ios, *depth);
+        let volume = volume as usize;
+        let ios = *ios;
+        let depth = *depth;
         tests.push(Test { number, client, volume, ios, depth });
     }
     tests.sort_by_key(|test| test.client.start_ns);
@@ -264,7 +266,8 @@ impl Test<'_> {
                 let what = format!("client \"{name}\" does not make one durable write at a time");
                 return Err(LabError::Unjudgeable(what));
             }
-            let (socket, name) = (&export.socket, &export.name);
+            let socket = &export.socket;
+            let name = &export.name;
             let took_ns = durable::write_batch(socket, name, self.ios, shape.block_bytes)?;
             let command = format!("{} durable writes of {} bytes", self.ios, shape.block_bytes);
             return Ok(Score { took_ns, command });

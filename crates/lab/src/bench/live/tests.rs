@@ -198,7 +198,8 @@ fn a_standard_volume_makes_its_batches_beside_strangers() {
 
 #[test]
 fn clients_of_files_are_recognised_and_refused_where_impossible() {
-    let (xfs, btrfs) = (known("piops-stripe-xfs"), known("fio-40"));
+    let xfs = known("piops-stripe-xfs");
+    let btrfs = known("fio-40");
     assert!(has_files(&xfs) && has_files(&btrfs) && !has_files(&known("piops-stripe")));
     let on_files = |scenario: &Scenario| {
         scenario.cases.iter().filter(|case| files::are_any(&case.setup)).count()

@@ -60,7 +60,8 @@ impl Writer {
 
     /// Starts writing.
     pub fn start(&self, export: &Export, seed: u64) -> Writing {
-        let (writer, export) = (*self, export.clone());
+        let writer = *self;
+        let export = export.clone();
         Writing(std::thread::spawn(move || writer.run(&export, seed)))
     }
 

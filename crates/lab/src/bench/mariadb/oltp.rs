@@ -171,8 +171,8 @@ impl Database for Tables {
         let path = scratch.join("batch.lua");
         fs::write(&path, script).map_err(LabError::io("cannot write", &path))?;
         let path = path.to_string_lossy();
-        let (sessions, time) =
-            (format!("--threads={}", readers.sessions), format!("--time={}", readers.length_s));
+        let sessions = format!("--threads={}", readers.sessions);
+        let time = format!("--time={}", readers.length_s);
         let seed = seed_of(seed);
         let what = [&*path, &sessions, &time, &seed];
         Running::start(words_for(&self.server, BATCH, &what, "run")?, PACKAGE)

@@ -240,7 +240,8 @@ impl MountStack {
         output(&words, package)?;
         journal.write(&Step::Mount(self.mount.clone()))?;
         let first = devices.first().map_or("", String::as_str);
-        let (at, options) = (self.mount.to_string_lossy(), system.mount_options(&devices));
+        let at = self.mount.to_string_lossy();
+        let options = system.mount_options(&devices);
         output(&["mount", "-o", &options, first, &at], "mount")?;
         let words: Vec<&str> = words.into_iter().filter(|word| *word != "-q").collect();
         let options = options.split(",device=").next().unwrap_or_default();
@@ -619,7 +620,9 @@ mod tests {
     fn a_journal_that_others_may_write_is_not_followed() {
         let parent = tempfile::tempdir().unwrap();
         let folder = parent.path().canonicalize().unwrap();
-        let (run, stack, served) = (folder.join("run-0"), folder.join("run-0/0"), folder.join("x"));
+        let run = folder.join("run-0");
+        let stack = folder.join("run-0/0");
+        let served = folder.join("x");
         for made in [&run, &stack, &served] {
             servers::private_folder(made).unwrap();
         }
@@ -729,7 +732,8 @@ mod tests {
         }
         let parent = tempfile::tempdir().unwrap();
         let above = parent.path().canonicalize().unwrap();
-        let (file, losetup) = (above.join("file"), above.join("losetup"));
+        let file = above.join("file");
+        let losetup = above.join("losetup");
         let folder = above.join("killed/chain");
         servers::private_folder(&above.join("killed")).unwrap();
         servers::private_folder(&folder).unwrap();

@@ -109,7 +109,8 @@ impl User {
         let of_name = |name: &'static str| {
             let line = known.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
             let mut fields = line.split(':').skip(1);
-            let (uid, gid) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+            let uid = fields.next()?.parse().ok()?;
+            let gid = fields.next()?.parse().ok()?;
             (uid != 0).then_some(Self { name, uid, gid })
         };
         ["postgres", "nobody"].into_iter().find_map(of_name).ok_or_else(|| {

@@ -67,7 +67,8 @@ impl Tables {
             )?;
             Ok(rows.into_iter().flatten().collect())
         };
-        let (transactions, batch) = (files(TRANSACTIONS)?, files(BATCH)?);
+        let transactions = files(TRANSACTIONS)?;
+        let batch = files(BATCH)?;
         Ok(Self { server, session, transactions, batch })
     }
 }

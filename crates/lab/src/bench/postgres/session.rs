@@ -68,7 +68,8 @@ impl Session {
 
     /// Reads messages until the server is ready for the next statement.
     fn answer(&mut self, asked: &str) -> Result<Vec<Row>, LabError> {
-        let (mut rows, mut refused) = (Vec::new(), None);
+        let mut rows = Vec::new();
+        let mut refused = None;
         loop {
             let (kind, body) = self.message(asked)?;
             match kind {

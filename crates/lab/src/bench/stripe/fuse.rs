@@ -62,7 +62,8 @@ pub(super) enum Ask<'a> {
 pub(super) fn parse(message: &[u8]) -> Option<(u64, Ask<'_>)> {
     let length = usize::try_from(u32_at(message, 0)?).ok()?;
     let message = message.get(..length)?;
-    let (opcode, unique) = (u32_at(message, 4)?, u64_at(message, 8)?);
+    let opcode = u32_at(message, 4)?;
+    let unique = u64_at(message, 8)?;
     let body = message.get(IN_HEAD_BYTES..)?;
     Some((unique, ask(opcode, body).unwrap_or(Ask::Unknown)))
 }

@@ -39,7 +39,8 @@ impl Layout {
         std::iter::from_fn(move || {
             let left = bytes.checked_sub(at).filter(|left| *left > 0)?;
             let byte = offset + u64::from(at);
-            let (chunk, within) = (byte / self.chunk_bytes, byte % self.chunk_bytes);
+            let chunk = byte / self.chunk_bytes;
+            let within = byte % self.chunk_bytes;
             let room = u32::try_from(self.chunk_bytes - within).unwrap_or(u32::MAX);
             let piece = Piece {
                 volume: usize::try_from(chunk % self.volumes).unwrap_or_default(),

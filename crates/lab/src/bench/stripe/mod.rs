@@ -68,7 +68,8 @@ impl Stripe {
             );
             return Err(LabError::BadWorkload(what));
         }
-        let (mut volumes, mut least_bytes) = (Vec::new(), u64::MAX);
+        let mut volumes = Vec::new();
+        let mut least_bytes = u64::MAX;
         for member in members {
             let opened = Volume::open(member.socket, member.export, clock::now());
             let (volume, bytes) =
@@ -95,7 +96,8 @@ impl Stripe {
             .name("stripe".to_owned())
             .spawn(move || server.run(&stopped))
             .map_err(LabError::io("cannot serve", file))?;
-        let (stop, service) = (Some(stop), Some(service));
+        let stop = Some(stop);
+        let service = Some(service);
         Ok(Self { file: file.to_owned(), size_bytes, stop, service })
     }
 

@@ -117,7 +117,8 @@ impl Server {
             Err(_) => return None,
         }
         let [stopped, device, volumes @ ..] = &fds[..] else { return None };
-        let (stopped, device) = (stopped.revents(), device.revents());
+        let stopped = stopped.revents();
+        let device = device.revents();
         let numbered = alive().map(|(number, _)| number).zip(volumes.iter().map(PollFd::revents));
         (stopped.is_empty() && !device.contains(PollFlags::ERR))
             .then(|| Ready { device: device.contains(PollFlags::IN), volumes: numbered.collect() })

@@ -35,7 +35,8 @@ const WELL: Manner = Manner { swaps: false, bad_offset: None, gone_after: usize:
 
 fn volume(socket: PathBuf, manner: Manner) -> Kept {
     let kept = Kept::new(Mutex::new((vec![0; VOLUME_BYTES as usize], Vec::new())));
-    let (listener, own) = (UnixListener::bind(socket).unwrap(), kept.clone());
+    let listener = UnixListener::bind(socket).unwrap();
+    let own = kept.clone();
     std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         shake_hands(&mut stream, VOLUME_BYTES);
@@ -99,7 +100,8 @@ impl Kernel {
         let server = Server::new(File::from(served), volumes, layout, size_bytes);
         let (stopped, stop) = pipe_with(PipeFlags::CLOEXEC).unwrap();
         let service = Some(std::thread::spawn(move || server.run(&stopped)));
-        let (answers, stop) = (BTreeMap::new(), Some(stop));
+        let answers = BTreeMap::new();
+        let stop = Some(stop);
         let device = File::from(device);
         Self { device, kept, unique: 0, answers, service, _folder: folder, stop }
     }
@@ -242,7 +244,8 @@ fn a_volume_that_is_gone_is_an_error_and_no_hang() {
     for unique in asked {
         assert_eq!(kernel.answer(unique).0, errno(Errno::IO));
     }
-    let (flush, other) = (kernel.ask(20, 0, 0, &[]), kernel.read(0, 512));
+    let flush = kernel.ask(20, 0, 0, &[]);
+    let other = kernel.read(0, 512);
     assert_eq!(kernel.answer(flush).0, errno(Errno::IO));
     assert_eq!(kernel.answer(other), (0, vec![0; 512]));
 }
@@ -284,7 +287,8 @@ fn a_volume_that_owes_an_answer_for_a_minute_is_given_up() {
 #[test]
 fn invalid_stripe_is_refused() {
     let folder = tempfile::tempdir().unwrap();
-    let (file, socket) = (folder.path().join("f"), folder.path().join("s"));
+    let file = folder.path().join("f");
+    let socket = folder.path().join("s");
     let member = Member { socket: &socket, export: "v" };
     for (members, chunk, why) in [
         (&[][..], CHUNK_BYTES, "a stripe of 0 volumes"),

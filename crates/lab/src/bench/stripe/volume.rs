@@ -82,10 +82,7 @@ impl Volume {
         }
         self.under_way += 1;
         let head = header.encode();
-        let sent = match self.has_output() {
-            true => 0,
-            false => self.write(&[&head, payload]),
-        };
+        let sent = if self.has_output() { 0 } else { self.write(&[&head, payload]) };
         let from_payload = sent.saturating_sub(head.len());
         self.out.extend_from_slice(&head[sent.min(head.len())..]);
         self.out.extend_from_slice(&payload[from_payload.min(payload.len())..]);

@@ -35,7 +35,8 @@ fn recorded(held_ms: u64) -> (Record, u64) {
     let volume = scheduler.add(Instant::ZERO, &before, Balances::default()).unwrap();
     let mut trace = Trace::with_room(1 << 20, Detail::Requests);
     trace.push(Instant::ZERO, Call::Name(volume, id()));
-    let (mut handle, mut free) = (0, QUEUE_DEPTH);
+    let mut handle = 0;
+    let mut free = QUEUE_DEPTH;
     let mut half_ms = 0;
     while half_ms < 2 * 4_000 {
         let now = Instant::from_ns(half_ms * MS / 2);

@@ -18,7 +18,8 @@ fn stalls(list: &[(u64, u64)]) -> Stalls {
 fn paced(per_second: u64, duration_s: u32, stalls: &Stalls) -> Series {
     let mut series = Series::new(duration_s);
     // In thousandths of an I/O, so that a millisecond earns `per_second`.
-    let (mut saved, most_saved) = (0, per_second * 50 + 1_000);
+    let mut saved = 0;
+    let most_saved = per_second * 50 + 1_000;
     for ms in 0..u64::from(duration_s) * 1_000 {
         saved = (saved + per_second).min(most_saved);
         if stalls.lost_us(ms * 1_000..(ms + 1) * 1_000) < 1_000 {
@@ -64,7 +65,8 @@ fn a_stall_is_excused_only_where_it_is_known() {
         // A stall at another time does not excuse a second.
         let elsewhere = stalls(&[(7_400, stall.1)]);
         let seconds = |failed: Vec<String>| failed.iter().any(|name| name.contains("second"));
-        let (unknown, elsewhere) = (broken(&series, &Stalls::NONE), broken(&series, &elsewhere));
+        let unknown = broken(&series, &Stalls::NONE);
+        let elsewhere = broken(&series, &elsewhere);
         assert_eq!(seconds(elsewhere), seconds(unknown), "{stall:?}");
     }
 }
@@ -303,7 +305,8 @@ fn credits_survive_a_stall() {
     // The credits are spent 90 ms later. Credits earned during the stall at the baseline are spent
     // after it.
     let known = stalls(&[(4_300, 90), (20_940, 60), (29_950, 50)]);
-    let (mut balance, mut saved) = (27_000_000_u64, 150_000_u64);
+    let mut balance = 27_000_000_u64;
+    let mut saved = 150_000_u64;
     let mut series = Series::new(30);
     for ms in 0..30_000 {
         balance += 300;
@@ -393,7 +396,8 @@ proptest! {
         let got = every_window(&load, &bands, &series, &lost).pass;
         let mut want = true;
         for from in 0..counts.len() {
-            let (mut ios, mut longest_ms) = (0_u64, 0);
+            let mut ios = 0_u64;
+            let mut longest_ms = 0;
             for (to, &count) in counts.iter().enumerate().skip(from) {
                 ios += u64::from(count);
                 let span_us = (from as u64 * 1_000).saturating_sub(200_000)

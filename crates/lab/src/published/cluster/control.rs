@@ -22,7 +22,8 @@ const LOOK: Duration = Duration::from_millis(20);
 
 pub(super) fn measure(world: &mut World<'_, '_>, setup: &Setup) -> Result<Vec<Row>, LabError> {
     let leader = world.all_serve()?;
-    let (way, follower) = (world.way(leader)?, world.way(others(leader)[0])?);
+    let way = world.way(leader)?;
+    let follower = world.way(others(leader)[0])?;
     let count = setup.count(VOLUMES[0], VOLUMES[1]) as usize;
     let mut rows = Vec::new();
 
@@ -121,7 +122,8 @@ pub(super) fn calls<T: Send>(
     let begun_ns = clock::monotonic_ns();
     let caller = || -> Result<(Vec<T>, Vec<f64>), LabError> {
         let api = way.api()?;
-        let (mut made, mut times_ms) = (Vec::new(), Vec::new());
+        let mut made = Vec::new();
+        let mut times_ms = Vec::new();
         loop {
             let number = next.fetch_add(1, Ordering::Relaxed);
             if number >= count {
@@ -132,7 +134,8 @@ pub(super) fn calls<T: Send>(
             times_ms.push((clock::monotonic_ns() - before_ns) as f64 / 1e6);
         }
     };
-    let (mut made, mut times_ms) = (Vec::new(), Vec::new());
+    let mut made = Vec::new();
+    let mut times_ms = Vec::new();
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..callers).map(|_| scope.spawn(caller)).collect();
         for thread in threads {

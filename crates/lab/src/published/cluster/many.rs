@@ -50,7 +50,8 @@ pub(super) fn measure(world: &mut World<'_, '_>, setup: &Setup) -> Result<Vec<Ro
     let few = usage(world, seconds)?;
     let way = world.way(leader)?;
     let all = setup.count(VOLUMES[0], VOLUMES[1]);
-    let (mut made, begun_ns) = (connected, clock::monotonic_ns());
+    let mut made = connected;
+    let begun_ns = clock::monotonic_ns();
     while made < all {
         let step = STEP.min(all - made);
         calls(&way, CALLERS, step as usize, &|api, _| make(api))?;

@@ -63,7 +63,8 @@ fn pauses(
 ) -> Result<(Vec<f64>, Vec<f64>), LabError> {
     move_volume(api, volume, places[1])?;
     writer.answered_after(clock::monotonic_ns(), PATIENCE)?;
-    let (mut waited, mut calls) = (Vec::new(), Vec::new());
+    let mut waited = Vec::new();
+    let mut calls = Vec::new();
     for to in places.into_iter().cycle().take(count as usize) {
         clock::pause(BREATH);
         let begun_ns = clock::monotonic_ns();
@@ -92,7 +93,8 @@ fn paced(world: &mut World<'_, '_>, setup: &Setup, leader: &'static str) -> Resu
     let way = world.way(leader)?;
     let (run, moves) = std::thread::scope(|scope| {
         let moving = scope.spawn(|| -> Result<u32, LabError> {
-            let (api, mut moves) = (way.api()?, 0);
+            let api = way.api()?;
+            let mut moves = 0;
             for to in others(leader).into_iter().cycle() {
                 clock::pause(PACED_MOVE_EVERY);
                 if is_over.load(Ordering::Acquire) {
@@ -109,7 +111,8 @@ fn paced(world: &mut World<'_, '_>, setup: &Setup, leader: &'static str) -> Resu
         let moves = moving.join().unwrap_or_else(|_| Err(LabError::failed("no more moves")));
         (run, moves)
     });
-    let (run, moves) = (run?, moves?);
+    let run = run?;
+    let moves = moves?;
     run.is_well("a paced volume that moves")?;
     let per_second = run.measurements.first().map(seconds_of).unwrap_or_default();
     let off = |ios: &u64| (*ios as f64 / f64::from(PACED_IOPS) - 1.0).abs() * 100.0;

@@ -93,8 +93,8 @@ pub(super) fn measure(world: &mut World<'_, '_>, setup: &Setup) -> Result<Vec<Ro
     for side in [&ours, &direct] {
         run(world, side, &FILL, None)?;
     }
-    let (rounds, seconds) =
-        (setup.count(ROUNDS[0], ROUNDS[1]), setup.count(SECONDS[0], SECONDS[1]));
+    let rounds = setup.count(ROUNDS[0], ROUNDS[1]);
+    let seconds = setup.count(SECONDS[0], SECONDS[1]);
     let mut rows = Vec::new();
     for load in &LOADS {
         let mut pairs = Vec::new();
@@ -134,7 +134,8 @@ fn rows_of(load: &Load, pairs: &[[Run; 2]]) -> Vec<Row> {
 /// Creates an image in a pool of its own, and the configuration of a client without a cache, as the
 /// server's: its answered writes are on the OSDs.
 fn direct(world: &World<'_, '_>) -> Result<Side, LabError> {
-    let (ceph, conf) = (&world.ceph, world.ceph.conf());
+    let ceph = &world.ceph;
+    let conf = world.ceph.conf();
     ceph.client(&["osd", "pool", "create", POOL, "32", "32"])?;
     ceph.client(&["osd", "pool", "application", "enable", POOL, "rbd"])?;
     let mut make = Command::new("rbd");

@@ -53,7 +53,8 @@ impl Writer {
     /// when a connection ends.
     pub fn start(addresses: Vec<SocketAddr>, volume: &str) -> Self {
         let shared = Arc::<Shared>::default();
-        let (there, volume) = (Arc::clone(&shared), volume.to_owned());
+        let there = Arc::clone(&shared);
+        let volume = volume.to_owned();
         let work = move || {
             for address in addresses.iter().cycle() {
                 if there.is_over.load(Ordering::Acquire) {
@@ -127,7 +128,9 @@ fn write(address: SocketAddr, volume: &str, shared: &Shared) -> io::Result<()> {
         if shared.is_over.load(Ordering::Acquire) {
             return Ok(());
         }
-        let (flags, command, cookie) = (0, command::WRITE, number);
+        let flags = 0;
+        let command = command::WRITE;
+        let cookie = number;
         let offset = number % BLOCKS * STRIDE;
         let header = RequestHeader { flags, command, cookie, offset, length: BLOCK_BYTES };
         message.clear();

@@ -93,7 +93,8 @@ impl Over {
         let highest = highest.copied().fold(1e-9, f64::max);
         let top = self.top.unwrap_or(highest * 1.12);
         let unit_s = self.axis.unit_s();
-        let (from, to) = (self.axis.from_s / unit_s, self.axis.to_s / unit_s);
+        let from = self.axis.from_s / unit_s;
+        let to = self.axis.to_s / unit_s;
         let to = to.max(from + 1e-3);
         let mut chart = ChartBuilder::on(area)
             .margin_top(10 * SCALE)
@@ -102,7 +103,8 @@ impl Over {
             .y_label_area_size(84 * SCALE)
             .build_cartesian_2d(from..to, 0.0..top)?;
         for (start, end) in &self.gaps {
-            let (start, end) = (start / unit_s, end / unit_s);
+            let start = start / unit_s;
+            let end = end / unit_s;
             // At least wide enough to be visible.
             let end = end.max(start + (to - from) / 400.0).min(to);
             let mark = Rectangle::new([(start, 0.0), (end, top)], Ink::Stall.colour().filled());
@@ -152,7 +154,8 @@ impl Curve {
                 is_open = false;
                 continue;
             };
-            let (start, end) = (from + place as f64 * width, from + (place + 1) as f64 * width);
+            let start = from + place as f64 * width;
+            let end = from + (place + 1) as f64 * width;
             match runs.last_mut() {
                 Some(run) if is_open => match run.last_mut() {
                     // Steps of the same height are merged.
@@ -204,9 +207,10 @@ impl Frontier {
             let at = (dot.cost, height(dot));
             let size = 5 * SCALE as i32;
             let ink = if dot.is_best { Ink::Series(0) } else { Ink::Text };
-            match dot.is_best {
-                true => chart.draw_series([Circle::new(at, size, ink.colour().filled())])?,
-                false => chart.draw_series([Cross::new(at, size, ink.line(3))])?,
+            if dot.is_best {
+                chart.draw_series([Circle::new(at, size, ink.colour().filled())])?
+            } else {
+                chart.draw_series([Cross::new(at, size, ink.line(3))])?
             };
             labels.push((chart.backend_coord(&at), dot.number.to_string(), ink));
         }
@@ -232,9 +236,11 @@ const FAR_DEARER: f64 = 4.0;
 fn beside(area: &Area<'_>, mut labels: Vec<((i32, i32), String, Ink)>) -> Drawn {
     labels.sort_by_key(|((x, y), _, _)| (*y, *x));
     let mut taken: Vec<(i32, i32)> = Vec::new();
-    let (wide, high) = (22 * SCALE as i32, 14 * SCALE as i32);
+    let wide = 22 * SCALE as i32;
+    let high = 14 * SCALE as i32;
     for ((x, y), name, ink) in labels {
-        let (mut at_x, at_y) = (x + 8 * SCALE as i32, y - 9 * SCALE as i32);
+        let mut at_x = x + 8 * SCALE as i32;
+        let at_y = y - 9 * SCALE as i32;
         while taken.iter().any(|(x, y)| (x - at_x).abs() < wide && (y - at_y).abs() < high) {
             at_x += wide;
         }

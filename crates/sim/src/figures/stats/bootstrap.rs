@@ -114,7 +114,8 @@ fn student(freedom: usize) -> f64 {
     if let Some(known) = freedom.checked_sub(1).and_then(|place| STUDENT.get(place)) {
         return *known;
     }
-    let (x, v) = (NORMAL, freedom as f64);
+    let x = NORMAL;
+    let v = freedom as f64;
     let first = (x.powi(3) + x) / 4.0;
     let second = (5.0 * x.powi(5) + 16.0 * x.powi(3) + 3.0 * x) / 96.0;
     let third = (3.0 * x.powi(7) + 19.0 * x.powi(5) + 17.0 * x.powi(3) - 15.0 * x) / 384.0;
@@ -146,7 +147,8 @@ mod tests {
         // quantile(rowMeans(b), c(.025,.975), type=7) is 1488 and 1524: one of 27 has only the
         // least, one only the largest. qt(.975, 2) / qnorm(.975) * sqrt(3/2) is 2.6886.
         let interval = Bootstrap::default().mean(&RUNS).unwrap();
-        let (low, high) = (1503.0 - 15.0 * 2.6886, 1503.0 + 21.0 * 2.6886);
+        let low = 1503.0 - 15.0 * 2.6886;
+        let high = 1503.0 + 21.0 * 2.6886;
         assert!((interval.low - low).abs() < 0.01, "{interval:?}, not {low} to {high}");
         assert!((interval.high - high).abs() < 0.01, "{interval:?}, not {low} to {high}");
     }
@@ -187,7 +189,8 @@ mod tests {
         let mut random = Random::new(8, 0);
         for n in [3, 5, 9] {
             let differ = (0..400_u64).filter(|&seed| {
-                let (a, b) = (drawn(&mut random, n), drawn(&mut random, n));
+                let a = drawn(&mut random, n);
+                let b = drawn(&mut random, n);
                 let interval = Bootstrap { resamples: 400, seed }.ratio(&a, &b).unwrap();
                 interval.high < 1.0 || 1.0 < interval.low
             });

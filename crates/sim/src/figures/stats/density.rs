@@ -29,7 +29,8 @@ impl Density {
             return Self::default();
         };
         let bandwidth = bandwidth_of_sorted(&ascending);
-        let (from, to) = (first - CUT * bandwidth, last + CUT * bandwidth);
+        let from = first - CUT * bandwidth;
+        let to = last + CUT * bandwidth;
         let step = (to - from) / places.saturating_sub(1).max(1) as f64;
         let at: Vec<f64> = (0..places).map(|place| from + place as f64 * step).collect();
         let density = at.iter().map(|&at| density_at(&ascending, bandwidth, at)).collect();

@@ -69,7 +69,8 @@ pub fn percentile(ascending: &[f64], percent: f64) -> Option<f64> {
     let at = percent.clamp(0.0, 100.0) / 100.0 * last as f64;
     // Not negative and at most `last`: both fit.
     let below = (at.floor() as usize).min(last);
-    let (low, high) = (ascending[below], ascending[(below + 1).min(last)]);
+    let low = ascending[below];
+    let high = ascending[(below + 1).min(last)];
     Some(low + (high - low) * (at - below as f64))
 }
 

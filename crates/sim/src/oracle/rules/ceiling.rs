@@ -166,7 +166,8 @@ impl Window {
 
     fn words(&self, dimension: usize) -> (String, String) {
         let name = NAMES[dimension];
-        let (rate, depth) = (self.rate, units_text(self.depth));
+        let rate = self.rate;
+        let depth = units_text(self.depth);
         let catch_up_depth = units_text(self.catch_up_depth);
         let expected = format!("at most {depth} {name} ahead of {rate} a second before one more");
         let ahead = units_text(self.ahead);

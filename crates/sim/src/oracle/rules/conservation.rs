@@ -80,7 +80,8 @@ fn fault(event: &Event, number: u32, seen: &Seen) -> Option<Words> {
             ("an empty queue".into(), format!("{} requests wait", requests.queued))
         }),
         Event::Sampled { sample: Sample::Queued { requests: reported, bytes, .. }, .. } => {
-            let (queued, queued_bytes) = (requests.queued, requests.queued_bytes);
+            let queued = requests.queued;
+            let queued_bytes = requests.queued_bytes;
             let same_bytes = bytes.is_none_or(|bytes| bytes == queued_bytes);
             unless(*reported == queued && same_bytes, || {
                 let expected = format!("{queued} requests of {queued_bytes} bytes wait");
@@ -109,7 +110,8 @@ fn completion(completed: &Completed, request: Option<&Request>) -> Option<Words>
     };
     let pieces = request.completed_pieces + 1;
     let bytes = request.completed_bytes + u64::from(completed.length);
-    let (of_pieces, of_bytes) = (request.dispatched_pieces, request.dispatched_bytes);
+    let of_pieces = request.dispatched_pieces;
+    let of_bytes = request.dispatched_bytes;
     // All dispatched pieces are complete, and no further one will be dispatched.
     let whole = request.gone && pieces == of_pieces && bytes == of_bytes;
     let within = pieces <= of_pieces && bytes <= of_bytes;

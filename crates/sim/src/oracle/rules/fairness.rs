@@ -161,7 +161,8 @@ impl Group {
         let waited = |member: &Member| held_up_ns(member.volume, seen) - member.held_up_ns;
         let saturated = self.members.iter().all(|member| waited(member) * 2 >= SECOND_NS);
         let used = || self.members.iter().map(|member| member.used);
-        let (least, most) = (used().min().unwrap_or(0), used().max().unwrap_or(0));
+        let least = used().min().unwrap_or(0);
+        let most = used().max().unwrap_or(0);
         // Turns compensate for the time before the window: a volume that was ahead then is behind
         // now, at a device or because its own limits delay it until it is level with later volumes.
         if saturated && self.steady && !self.disturbed {
@@ -188,9 +189,12 @@ impl Group {
 
 impl Member {
     fn new(volume: u32, backlogged: bool) -> Self {
-        let (charged, largest) = ([0; DIMENSIONS], [0; DIMENSIONS]);
+        let charged = [0; DIMENSIONS];
+        let largest = [0; DIMENSIONS];
         let limits = [None; DIMENSIONS];
-        let (used, back_ns, held_up_ns) = (0, 0, 0);
+        let used = 0;
+        let back_ns = 0;
+        let held_up_ns = 0;
         Self { volume, backlogged, used, charged, largest, limits, back_ns, held_up_ns }
     }
 

@@ -64,9 +64,11 @@ impl Watcher for Isolation {
             let kept = watched.above * 100 <= watched.answered;
             let whose = Whose::Volume(watched.alone.volume);
             findings.judge(Rule::Isolation, kept, seen.now, whose, || {
-                let (most, alone) = (watched.most_ns, watched.alone.p99_ns);
+                let most = watched.most_ns;
+                let alone = watched.alone.p99_ns;
                 let expected = format!("p99 at most {most} ns ({alone} ns alone)");
-                let (above, answered) = (watched.above, watched.answered);
+                let above = watched.above;
+                let answered = watched.answered;
                 let longest = watched.longest_ns;
                 (expected, format!("{above} of {answered} took longer, the longest {longest} ns"))
             });

@@ -60,7 +60,8 @@ impl Watcher for Modify {
                 let limits = volume.limits.iter().zip(dispatched.charge());
                 for (dimension, (limited, units)) in limits.enumerate() {
                     let Some(limited) = limited.as_ref().filter(|_| units > 0) else { continue };
-                    let (level, whose) = (limited.generous, Whose::Volume(dispatched.volume));
+                    let level = limited.generous;
+                    let whose = Whose::Volume(dispatched.volume);
                     findings.judge(Rule::Modify, level.is_ready(), seen.now, whose, || {
                         let name = NAMES[dimension];
                         let expected = format!("nothing gained: {name} at {} a second", level.rate);

@@ -49,7 +49,8 @@ impl Watcher for ClassOrder {
                 };
                 findings.judge(Rule::ClassOrder, kept, seen.now, Whose::Volume(number), || {
                     let next = class.begun.unwrap_or(class.next);
-                    let (handle, seq) = (dispatched.handle, request.seq);
+                    let handle = dispatched.handle;
+                    let seq = request.seq;
                     let expected = format!("number {next} or later");
                     (expected, format!("handle {handle}, submitted as number {seq}"))
                 });

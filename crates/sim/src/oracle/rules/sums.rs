@@ -77,7 +77,8 @@ impl Sums {
         demand.past_instance_ns = held_up.past_instance_ns;
         demand.unexcused_ns = held_up.unexcused_ns;
         second.excused |= passed > unexcused;
-        let (from, to) = (second.number * SECOND_NS, (second.number + 1) * SECOND_NS);
+        let from = second.number * SECOND_NS;
+        let to = (second.number + 1) * SECOND_NS;
         if demand.second != second.number {
             *demand = Demand { second: second.number, waited_ns: 0, ..*demand };
         }
@@ -142,13 +143,7 @@ fn levels(instance: &Instance, back_ns: u64) -> [Option<Limited>; 4] {
     })
 }
 
-fn judge(
-    second: &Second,
-    number: u32,
-    full: bool,
-    margin_ppm: u32,
-    findings: &mut Findings,
-) {
+fn judge(second: &Second, number: u32, full: bool, margin_ppm: u32, findings: &mut Findings) {
     if second.demand_ns < DEMAND_NS_MIN || second.excused {
         return;
     }

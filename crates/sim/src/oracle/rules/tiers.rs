@@ -93,8 +93,8 @@ impl Tiers {
             None => self.place(number, waits, true),
             Some(Tier::Base) => {
                 let Some(base) = &mut self.volumes.of(number).base else { return };
-                let (level, least) =
-                    (base.level, -worth(base.rate, seen.system.bounds.base_slack_ns));
+                let level = base.level;
+                let least = -worth(base.rate, seen.system.bounds.base_slack_ns);
                 let kept = urgent || level >= least;
                 findings.judge(Rule::BaseBeforeBurst, kept, seen.now, whose, || {
                     let over = units_text(-level);

@@ -143,7 +143,8 @@ fn hierarchy_of_a_host_that_does_not_get_its_sum() {
         system.volumes.iter_mut().for_each(|volume| volume.floor = Floor::None);
         system
     };
-    let (system, slower) = (best_effort(1_500), best_effort(1_495));
+    let system = best_effort(1_500);
+    let slower = best_effort(1_495);
     let events = serve(&slower, &[STEADY; 2], 5 * S, MS, Fault::default());
     breaks(Rule::Hierarchy, &system, events);
 }
@@ -225,7 +226,8 @@ fn isolation_of_a_slow_answer_in_fifty() {
     let after = |stall_ms: u64| {
         let service = |handle: u64| if (540..580).contains(&handle) { 400_001 } else { 400_000 };
         let answer = |handle| request(handle, handle * 2 * MS, 0, service(handle));
-        let (from, to) = ((1_080 - stall_ms) * MS - MS, 1_080 * MS - MS);
+        let from = (1_080 - stall_ms) * MS - MS;
+        let to = 1_080 * MS - MS;
         let stalled = Event::Stalled { from, to, cause: super::super::Cause::Device };
         let before = (0..1_000).filter(|handle| 2 * handle * MS < from).flat_map(answer);
         let later = (540..1_000).flat_map(answer);
@@ -237,7 +239,8 @@ fn isolation_of_a_slow_answer_in_fifty() {
 
 /// Returns four channels, an urgent request at 0, and `large` large ones at once at `at_ns`.
 fn beside_urgent(large: u64, at_ns: u64) -> (System, Vec<Event>) {
-    let (read, write) = ((100_000, 1_000), (100_000, 1_000));
+    let read = (100_000, 1_000);
+    let write = (100_000, 1_000);
     let work = DeviceWork { channels: 4, slots_max: 6, read, write };
     let device = DevicePromise { window_ns: 10 * S, work: Some(work) };
     let promise = VolumePromise { floor: Floor::None, ..VolumePromise::iops(1_000) };
@@ -435,15 +438,19 @@ fn starvation_by_neighbours_and_by_the_urgent_lane() {
 fn lane_order_of_two_that_swapped() {
     let (system, mut events) = alone(VolumePromise::iops(1_000), STEADY, S);
     let gone: Vec<usize> = (0..events.len()).filter(|at| is_dispatch(&events[*at])).collect();
-    let (a, b) = (gone[500], gone[501]);
-    let (first, second) = (events[b].clone(), events[a].clone());
+    let a = gone[500];
+    let b = gone[501];
+    let first = events[b].clone();
+    let second = events[a].clone();
     (events[a], events[b]) = (retimed(&first, second.at()), retimed(&second, first.at()));
     // Their completions are swapped, too.
     let end = events.len();
     let completions: Vec<usize> =
         (0..end).filter(|at| matches!(events[*at], Event::Completed(_))).collect();
-    let (a, b) = (completions[500], completions[501]);
-    let (first, second) = (events[b].clone(), events[a].clone());
+    let a = completions[500];
+    let b = completions[501];
+    let first = events[b].clone();
+    let second = events[a].clone();
     (events[a], events[b]) = (retimed(&first, second.at()), retimed(&second, first.at()));
     breaks(Rule::ClassOrder, &system, events);
 }

@@ -55,12 +55,13 @@ fn recorded_with(
     let mut trace = Trace::with_room(1 << 20, Detail::Requests);
     trace.push(start, Call::Name(name, id()));
     let mut server = Server { scheduler, trace, now: start, handle: 0 };
-    let (mut free, mut second) = (32_u32, 0);
+    let mut free = 32_u32;
+    let mut second = 0;
     while server.now.ns < START + 8 * SECOND {
         for _ in 0..std::mem::take(&mut free) {
             server.handle += 1;
-            let (handle, offset) =
-                (server.handle, u64::from(server.handle) * 7_919 % 1_000 * 4_096);
+            let handle = server.handle;
+            let offset = u64::from(server.handle) * 7_919 % 1_000 * 4_096;
             let io = Io { operation: Operation::Read, offset, length: 4_096, handle };
             server.scheduler.submit(server.now, name, io).unwrap();
             server.trace.push(server.now, Call::Submit(name, io));

@@ -144,9 +144,11 @@ fn bounds_are_inclusive_and_a_missing_value_is_a_failure() {
 
 #[test]
 fn batches_of_several_clients_are_added_up_and_none_may_be_missing() {
-    let (record, catch_up) = (record(&[]), Duration::ZERO);
+    let record = record(&[]);
+    let catch_up = Duration::ZERO;
     let batch = |started_ns| BatchRecord { started_ns, took_ns: 3 * SECOND / 2 };
-    let (two, late) = ([batch(0), batch(SECOND)], [batch(2 * SECOND)]);
+    let two = [batch(0), batch(SECOND)];
+    let late = [batch(2 * SECOND)];
     let of = |batches| Evidence { record: &record, batches, batch_ios: 9, catch_up, counts: None };
     let seconds = |evidence: &[Evidence<'_>]| {
         let lengths = Expectation {

@@ -214,7 +214,8 @@ impl WrittenChange {
 fn keeps_the_promise(text: &str) {
     let written: Written = toml::from_str(text).expect("a world as it is written down");
     let judged = judge_world(&written.setup(), written.seed).expect("the product takes it");
-    let (world, report) = (&judged.world, &judged.report);
+    let world = &judged.world;
+    let report = &judged.report;
     assert!(report.pass(), "{world}\nit once found: {}\n{report}", written.found);
 }
 

@@ -48,9 +48,10 @@ impl Claim {
             );
             self.is_lost.store(true, Ordering::Release);
         }
-        match self.is_lost() {
-            false => Ok(()),
-            true => Err(io::Error::other("another server has opened or overwritten the pool")),
+        if self.is_lost() {
+            Err(io::Error::other("another server has opened or overwritten the pool"))
+        } else {
+            Ok(())
         }
     }
 

@@ -81,7 +81,8 @@ impl Layout {
             |sectors: u32| (sectors * SECTOR_BYTES as u32).div_ceil(CHUNK_BYTES as u32);
         let node_sectors = self.nodes + 1;
         let owner_sectors = self.chunks_max.div_ceil(OWNERS as u32);
-        let (node_chunks, owner_chunks) = (chunks_for(node_sectors), chunks_for(owner_sectors));
+        let node_chunks = chunks_for(node_sectors);
+        let owner_chunks = chunks_for(owner_sectors);
         let nodes = [1, 1 + node_chunks];
         let owners = [nodes[1] + node_chunks, nodes[1] + node_chunks + owner_chunks];
         let first_chunk = owners[1] + owner_chunks;
@@ -282,8 +283,12 @@ impl LocalPool {
             tracing::warn!(%error, pool = %path.display(), "the table of chunks is not complete");
         }
         let mended = AtomicU64::new(mended.iter().map(|(_, lost)| *lost as u64).sum());
-        let (state, open, mail) = (Mutex::new(state), Mutex::default(), Mutex::default());
-        let (keys, known, troubles) = (OnceLock::new(), Mutex::default(), Mutex::default());
+        let state = Mutex::new(state);
+        let open = Mutex::default();
+        let mail = Mutex::default();
+        let keys = OnceLock::new();
+        let known = Mutex::default();
+        let troubles = Mutex::default();
         let shared = Shared {
             device,
             bounds,
@@ -380,7 +385,8 @@ impl LocalPool {
     /// damaged.
     fn may_be_damaged(&self, state: &State, id: &str) -> StoreError {
         let sectors: Vec<String> = state.unknown.iter().take(10).map(u32::to_string).collect();
-        let (sectors, path) = (sectors.join(", "), self.shared.device.path().display());
+        let sectors = sectors.join(", ");
+        let path = self.shared.device.path().display();
         let what =
             format!("sector {sectors} of the table of volumes of {path}, which may have {id},");
         StoreError::Rotten { what }
@@ -588,9 +594,10 @@ impl LocalPool {
         read_readable(self.shared.device.as_ref(), at, &mut copies)
             .map_err(self.io(format!("look at the first chunk of {id}")))?;
         let anchor = Anchor::newest(&copies, identity);
-        match anchor.is_some_and(|anchor| anchor.checkpoint > FIRST_CHECKPOINT) {
-            true => Err(StoreError::Rotten { what: format!("the node of {id}") }),
-            false => Ok(()),
+        if anchor.is_some_and(|anchor| anchor.checkpoint > FIRST_CHECKPOINT) {
+            Err(StoreError::Rotten { what: format!("the node of {id}") })
+        } else {
+            Ok(())
         }
     }
 }

@@ -89,7 +89,9 @@ pub(super) struct PoolTables {
 
 impl PoolTables {
     pub fn new(shared: Arc<Shared>, node: u32, clerk: Option<SyncSender<Ask>>) -> Self {
-        let (chunks, given, note) = (None, Vec::new(), None);
+        let chunks = None;
+        let given = Vec::new();
+        let note = None;
         let known = Arc::clone(shared.known().entry(node).or_default());
         Self { shared, node, clerk, known, chunks, given, note, is_noted: false }
     }
@@ -231,7 +233,8 @@ impl ForwardingStore for OpenVolume {
     fn submit(&mut self, submission: Submission, disk: &mut dyn Disk) {
         if self.closed.shared.claim.is_lost() {
             let Submission { ticket, buffer, .. } = submission;
-            let (result, extents) = (Err(Failure::Io), Vec::new());
+            let result = Err(Failure::Io);
+            let extents = Vec::new();
             return self.refused.push_back(Completion { ticket, result, buffer, extents });
         }
         self.volume.submit(submission, disk);

@@ -95,7 +95,9 @@ fn walk(device: &dyn Device, root: (Pointer, u32), first: u64) -> io::Result<Wal
     let (pointer, height) = root;
     let mut tree = Tree::new(height, pointer);
     let mut nothing = Tree::new(0, Pointer::default());
-    let (mut leaf, mut pages, end) = (first, 0, 1 << (BITS * height));
+    let mut leaf = first;
+    let mut pages = 0;
+    let end = 1 << (BITS * height);
     while leaf < end && pages < PAGES {
         let missing = match tree.same_leaves(&mut nothing, leaf) {
             Ok(0) => match tree.leaf(leaf) {
@@ -125,9 +127,10 @@ fn walk(device: &dyn Device, root: (Pointer, u32), first: u64) -> io::Result<Wal
 
 /// Returns the name of a node, for people.
 fn name_of(node: &Node) -> String {
-    match node.has_space() {
-        true => VolumeId::from_bits(node.id).to_string(),
-        false => SnapshotId::from_bits(node.id).to_string(),
+    if node.has_space() {
+        VolumeId::from_bits(node.id).to_string()
+    } else {
+        SnapshotId::from_bits(node.id).to_string()
     }
 }
 
@@ -151,9 +154,10 @@ impl LocalPool {
 
     fn tell(&self, what: &str, whose: &str, at: u64, is_mended: bool) {
         let pool = self.shared.device.path().display();
-        let outcome = match is_mended {
-            true => "it is written anew from memory",
-            false => "what needs it cannot be read; restore it from a copy",
+        let outcome = if is_mended {
+            "it is written anew from memory"
+        } else {
+            "what needs it cannot be read; restore it from a copy"
         };
         tracing::error!(%pool, at, "{what} of {whose} is not as it was written: {outcome}");
     }
@@ -183,9 +187,10 @@ impl LocalPool {
         let mut state = self.state();
         self.shared.claim.hold()?;
         let superblock = state.superblock;
-        let (table, sectors) = match is_nodes {
-            true => (&mut state.nodes, superblock.node_sectors as usize),
-            false => (&mut state.owners, superblock.chunks as usize / OWNERS + 1),
+        let (table, sectors) = if is_nodes {
+            (&mut state.nodes, superblock.node_sectors as usize)
+        } else {
+            (&mut state.owners, superblock.chunks as usize / OWNERS + 1)
         };
         let end = (sectors * SECTOR_BYTES).div_ceil(BLOCK_BYTES);
         let blocks = first as usize..end.min(first as usize + TABLE_BLOCKS);
@@ -311,17 +316,18 @@ impl LocalPool {
     }
 
     fn look_at_tree(&self, number: u32, leaf: u64, is_map: bool) -> io::Result<Looked> {
-        let following = match is_map {
-            true => self.first_place_of_node(number + 1),
-            false => Some(Place::Map(number, 0)),
-        };
+        let following =
+            if is_map { self.first_place_of_node(number + 1) } else { Some(Place::Map(number, 0)) };
         let passed = Looked { next: following.map(Place::number), ..Looked::default() };
         let Some(node) = self.node_of(number) else { return Ok(passed) };
         let Some(root) = self.root_of(number, &node, is_map)? else { return Ok(passed) };
         let walked = walk(self.shared.device.as_ref(), root, leaf)?;
-        let of_leaf = |leaf: u64| match is_map {
-            true => Place::Map(number, leaf).number(),
-            false => Place::Space(number, leaf).number(),
+        let of_leaf = |leaf: u64| {
+            if is_map {
+                Place::Map(number, leaf).number()
+            } else {
+                Place::Space(number, leaf).number()
+            }
         };
         let bytes = walked.pages * BLOCK_BYTES as u64;
         let next = walked.next.map(of_leaf).or(passed.next);
@@ -369,10 +375,7 @@ impl LocalPool {
 }
 
 const fn rewrite(is_map: bool, leaves: Range<u64>) -> Rewrite {
-    match is_map {
-        true => Rewrite::Map(leaves),
-        false => Rewrite::Space(leaves),
-    }
+    if is_map { Rewrite::Map(leaves) } else { Rewrite::Space(leaves) }
 }
 
 #[cfg(test)]

@@ -42,7 +42,8 @@ impl State {
                 return Ok(Vec::new());
             }
             let deleted = |(number, node): &(u32, Node)| {
-                let (kind, set) = (NodeKind::SnapshotDeleted, SnapshotSet::default());
+                let kind = NodeKind::SnapshotDeleted;
+                let set = SnapshotSet::default();
                 (*number, Node { kind, set, ..*node })
             };
             self.write_nodes(pending.iter().map(deleted))?;

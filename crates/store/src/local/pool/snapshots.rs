@@ -317,7 +317,8 @@ impl LocalPool {
         let tree = Tree::new(node.root.height, node.root.map);
         // A desk of its own, since the pool's may keep this reader.
         let pool = Self { desk: Arc::default(), ..self.clone() };
-        let (size, cipher) = (ByteCount(node.size), cipher.map(Arc::new));
+        let size = ByteCount(node.size);
+        let cipher = cipher.map(Arc::new);
         Ok(SnapshotReader { pool, number, volume: node.parent, id, tree, size, cipher })
     }
 }
@@ -457,7 +458,8 @@ impl SnapshotReader {
         let units = FANOUT / UNIT_BLOCKS;
         let leaves = self.size.0.div_ceil(FANOUT * BLOCK_BYTES as u64);
         let mut nothing = Tree::new(0, Pointer::default());
-        let (mut found, mut leaf) = (Vec::new(), first / units);
+        let mut found = Vec::new();
+        let mut leaf = first / units;
         while leaf < leaves {
             let other = older.as_mut().map_or(&mut nothing, |older| &mut older.tree);
             match self.tree.same_leaves(other, leaf) {

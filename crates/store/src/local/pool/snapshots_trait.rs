@@ -153,7 +153,8 @@ mod tests {
         let device = SimulatedDevice::new(260 << 20);
         let pool = new_pool(&device);
         let snapshots = Pool::snapshots(&pool).unwrap();
-        let (id, snapshot) = (VolumeId::from_bits(1), SnapshotId::from_bits(2));
+        let id = VolumeId::from_bits(1);
+        let snapshot = SnapshotId::from_bits(2);
         pool.create(id, SIZE).unwrap();
         let mut store = pool.open(id, SIZE).unwrap();
         assert_eq!(snapshots.waiting(), []);

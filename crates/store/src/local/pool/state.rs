@@ -153,7 +153,8 @@ impl State {
         for (number, node) in self.all.iter().filter(|(_, node)| node.home == 0) {
             // The volume begins with the map of its snapshot, which is lost.
             if node.has_space() && self.unknown.contains(&node.parent) {
-                let (id, sector) = (VolumeId::from_bits(node.id), node.parent);
+                let id = VolumeId::from_bits(node.id);
+                let sector = node.parent;
                 let what =
                     format!("sector {sector} of the table of volumes, from which {id} begins,");
                 tracing::error!("{what} is not as it was written: the volume is not opened");
@@ -330,7 +331,8 @@ impl State {
         if numbers.len() < nodes.len() {
             return Ok(None);
         }
-        let (mut made, mut draft) = (Vec::new(), Draft::new());
+        let mut made = Vec::new();
+        let mut draft = Draft::new();
         for (&number, (node, key)) in numbers.iter().zip(nodes) {
             // Unique: no other node of this number has had this generation, in this pool or an
             // earlier one on the device.
@@ -472,12 +474,14 @@ impl State {
 
     /// Extends the pool, up to its maximum and as far as the device allows.
     fn grow(&mut self, device: &dyn Device) -> io::Result<()> {
-        let (present, most) = (self.superblock.chunks, self.chunks_max());
+        let present = self.superblock.chunks;
+        let most = self.chunks_max();
         let length = device.size()? / CHUNK_BYTES;
-        let mut fits = match length > u64::from(present) {
+        let mut fits = if length > u64::from(present) {
             // The size of a block device is fixed.
-            true => length.min(u64::from(most)) as u32,
-            false => most.min(present + GROWTH_CHUNKS),
+            length.min(u64::from(most)) as u32
+        } else {
+            most.min(present + GROWTH_CHUNKS)
         };
         while fits > present {
             match device.grow(u64::from(fits) * CHUNK_BYTES) {

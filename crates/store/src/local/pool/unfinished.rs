@@ -85,7 +85,8 @@ impl Shared {
             return;
         };
         let Some(node) = self.state().all.get(&number).copied() else { return };
-        let (what, why) = (name_of(&node), error.to_string());
+        let what = name_of(&node);
+        let why = error.to_string();
         let is_no_space = error.is_no_space();
         let trouble = Trouble { what, why, is_no_space };
         let before = self.troubles().insert(number, trouble.clone());
@@ -277,9 +278,10 @@ impl LocalPool {
 
     /// Returns the likely reason for which an open volume has failed.
     fn why_failed(&self) -> io::Error {
-        match self.state().free.is_empty() {
-            true => io::ErrorKind::StorageFull.into(),
-            false => io::Error::other("a write or a flush failed"),
+        if self.state().free.is_empty() {
+            io::ErrorKind::StorageFull.into()
+        } else {
+            io::Error::other("a write or a flush failed")
         }
     }
 }

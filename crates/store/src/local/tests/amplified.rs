@@ -26,8 +26,10 @@ fn bytes_written_per_byte(fua: bool, depth: usize, log_blocks: u32) -> f64 {
             (sectors_before, _) = device.counts();
         }
         let block = random.below(SIZE.0 / BLOCK_BYTES as u64);
-        let (offset, length) = (block * BLOCK_BYTES as u64, BLOCK_BYTES as u32);
-        let (operation, buffer) = (Operation::Write { fua }, Some(Buffer::new(BLOCK_BYTES)));
+        let offset = block * BLOCK_BYTES as u64;
+        let length = BLOCK_BYTES as u32;
+        let operation = Operation::Write { fua };
+        let buffer = Some(Buffer::new(BLOCK_BYTES));
         store.submit(Submission { ticket: 1, operation, offset, length, buffer }, &mut queue);
         while queue.len() >= depth {
             let done = queue.answer().unwrap();

@@ -210,7 +210,8 @@ fn a_log_enters_the_chunk_that_it_has_named_before_a_restart() {
     let mut held = Held::new(&device);
     held.carry_out(store.as_mut(), (DURABLE, 0, 1));
     // A chunk of data, before all chunks that the log takes after the first two.
-    let (operation, offset) = (DURABLE, 512 * BLOCK_BYTES as u64);
+    let operation = DURABLE;
+    let offset = 512 * BLOCK_BYTES as u64;
     let buffer = Some(Buffer::new(LARGE as usize));
     let large = Submission { ticket: 1, operation, offset, length: LARGE, buffer };
     store.submit(large, &mut held);
@@ -267,7 +268,8 @@ fn replaced_blocks_are_used_for_nothing_else_while_the_flush_is_under_way() {
     let pool = open(&device).unwrap();
     pool.create(ID, SIZE).unwrap();
     let mut store = pool.open(ID, SIZE).unwrap();
-    let (store, mut held) = (store.as_mut(), Held::new(&device));
+    let store = store.as_mut();
+    let mut held = Held::new(&device);
     (0..BLOCKS).for_each(|block| _ = held.carry_out(store, (WRITE, block, 1)));
     held.carry_out(store, (Operation::Flush, 0, 0));
     (0..BLOCKS).for_each(|block| _ = held.carry_out(store, (WRITE, block, 2)));
@@ -354,7 +356,8 @@ fn log_behind_a_snapshot_survives_a_crash_during_an_opening() {
     let pool = open(&device).unwrap();
     pool.create(ID, SIZE).unwrap();
     let mut store = pool.open(ID, SIZE).unwrap();
-    let (store, mut held) = (store.as_mut(), Held::new(&device));
+    let store = store.as_mut();
+    let mut held = Held::new(&device);
     held.carry_out(store, (DURABLE, 0, 1));
     let making = pool.snapshot(ID, snapshot).unwrap();
     store.attend(&mut held);
@@ -455,7 +458,8 @@ fn killed_opening_keeps_answered_writes() {
         let device = empty();
         written_to_the_end_of_a_chunk(&device, &lasting);
         device.cut_power_after(power);
-        let (first, killed) = (lasting.killed(), lasting.killed());
+        let first = lasting.killed();
+        let killed = lasting.killed();
         let opened = open_noting(&device, &first).map(|pool| pool.open(ID, SIZE).map(drop));
         device.go_on();
         // An opening that succeeded has closed the volume, and the file is no longer needed.

@@ -28,9 +28,10 @@ impl FixedDisk {
     }
 
     fn refuse_beyond(&self, end: u64) -> io::Result<()> {
-        match end > self.size.load(Ordering::Relaxed) {
-            true => Err(rustix::io::Errno::NOSPC.into()),
-            false => Ok(()),
+        if end > self.size.load(Ordering::Relaxed) {
+            Err(rustix::io::Errno::NOSPC.into())
+        } else {
+            Ok(())
         }
     }
 }
@@ -73,8 +74,10 @@ impl Device for FixedDisk {
 /// Writes blocks of one MiB from `first` on until there is no space. Returns their number.
 fn fill(disk: &FixedDisk, store: &mut dyn Store, first: u64) -> u64 {
     for part in first.. {
-        let (buffer, operation) = (Buffer::new(MIB as usize), Operation::Write { fua: true });
-        let (offset, length) = (part * MIB, MIB as u32);
+        let buffer = Buffer::new(MIB as usize);
+        let operation = Operation::Write { fua: true };
+        let offset = part * MIB;
+        let length = MIB as u32;
         let mut ops = Vec::new();
         let submission = Submission { ticket: 1, operation, offset, length, buffer: Some(buffer) };
         store.submit(submission, &mut ops);
@@ -100,7 +103,8 @@ fn a_disk_is_used_to_its_end() {
     let open = || LocalPool::open(disk.device(), Bounds::default()).unwrap();
     let pool = open();
     let total = |pool: &LocalPool| pool.space().unwrap().unwrap().total.0 / MIB;
-    let (small, first) = (total(&pool), read_superblock(&disk).unwrap().first_chunk);
+    let small = total(&pool);
+    let first = read_superblock(&disk).unwrap().first_chunk;
     assert_eq!(small, (64 - u64::from(first)) * 7 / 8);
     pool.create(ID, SIZE).unwrap();
     let mut store = pool.open(ID, SIZE).unwrap();

@@ -32,7 +32,8 @@ fn run(device: &SimulatedDevice, store: &mut dyn Store, block: u64) -> Result<()
         }
     }
     let mut disk = Inline(device, Vec::new());
-    let (buffer, length) = (Some(Buffer::new(BLOCK_BYTES)), BLOCK_BYTES as u32);
+    let buffer = Some(Buffer::new(BLOCK_BYTES));
+    let length = BLOCK_BYTES as u32;
     let offset = block * BLOCK_BYTES as u64;
     store.submit(Submission { ticket: 1, operation: WRITE, offset, length, buffer }, &mut disk);
     while !disk.1.is_empty() {
@@ -59,7 +60,8 @@ fn written() -> SimulatedDevice {
 /// Runs `what` while writes fail from each moment on. Whatever it returns: a change after it
 /// changes nothing else, and the next opening finds the same contents as this one.
 fn refuses(name: &str, moments: u64, what: impl Fn(&LocalPool) -> bool) {
-    let (mut failed, mut done) = (0, 0);
+    let mut failed = 0;
+    let mut done = 0;
     for (after, has_effect) in (0..moments).flat_map(|after| [(after, false), (after, true)]) {
         let device = written();
         let pool = open(&device);
@@ -68,7 +70,8 @@ fn refuses(name: &str, moments: u64, what: impl Fn(&LocalPool) -> bool) {
         device.fail(after, 4, has_effect);
         let is_done = what(&pool);
         device.fail(0, 0, false);
-        let (known, when) = (format!("{:?}", seen(&pool)), format!("{name}, after {after}"));
+        let known = format!("{:?}", seen(&pool));
+        let when = format!("{name}, after {after}");
         failed += u32::from(!is_done);
         done += u32::from(is_done);
         if !is_done && after == 0 {

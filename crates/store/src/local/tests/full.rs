@@ -85,7 +85,8 @@ impl Rig {
     /// Overwrites blocks of a volume, `depth` at a time, with a flush after each 50.
     fn overwrite(&mut self, store: &mut dyn Store, holds: u64, depth: u64, count: u64) {
         const REQUESTS: u64 = 6_000;
-        let (mut submitted, mut ended) = (0, 0);
+        let mut submitted = 0;
+        let mut ended = 0;
         while ended < REQUESTS {
             while submitted < REQUESTS && submitted - ended < depth {
                 submitted += 1;
@@ -169,7 +170,8 @@ fn a_snapshot_of_a_full_volume_can_be_deleted() {
 fn a_full_volume_with_a_snapshot_can_be_deleted() {
     const MIB: u32 = 3_000;
     let (mut rig, pool) = Rig::new(MIB);
-    let (size, small) = (ByteCount(u64::from(MIB) << 21), ByteCount(64 << 20));
+    let size = ByteCount(u64::from(MIB) << 21);
+    let small = ByteCount(64 << 20);
     pool.create(OTHER, small).unwrap();
     let mut other = pool.open(OTHER, small).unwrap();
     assert_eq!(rig.run(other.as_mut(), WRITE, 0..1, 7), Ok(7));
@@ -320,7 +322,8 @@ fn an_opening_of_a_full_volume_can_be_cut_short() {
             return assert!(power > 20, "{power} operations");
         }
         let (mut rig, blocks) = killed_while_full();
-        let (before, when) = (rig.device.operations(), format!("the power fails after {power}"));
+        let before = rig.device.operations();
+        let when = format!("the power fails after {power}");
         rig.device.fail(power, u64::MAX >> 1);
         let opened = LocalPool::open(Arc::new(rig.device.clone()), Bounds::default())
             .map(|pool| pool.open(ID, LARGE).map(std::mem::forget));
@@ -425,7 +428,8 @@ fn failed_disk_operation_loses_no_durable_data() {
     drop(pool);
     let full = rig.device;
     for fails_in in 1.. {
-        let (waiting, random) = (Vec::new(), Random::new(fails_in, 1));
+        let waiting = Vec::new();
+        let random = Random::new(fails_in, 1);
         let mut rig = Rig { device: full.copy(), waiting, random };
         let before = rig.device.operations();
         rig.device.fail(fails_in - 1, 1);

@@ -15,7 +15,8 @@ const WRITE: Operation = Operation::Write { fua: true };
 
 fn carry_out(device: &SimulatedDevice, store: &mut dyn Store, operation: Operation, block: u64) {
     let mut disk = Vec::new();
-    let (buffer, length) = (Some(Buffer::new(BLOCK_BYTES)), BLOCK_BYTES as u32);
+    let buffer = Some(Buffer::new(BLOCK_BYTES));
+    let length = BLOCK_BYTES as u32;
     let offset = block * BLOCK_BYTES as u64;
     store.submit(Submission { ticket: 1, operation, offset, length, buffer }, &mut disk);
     while !disk.is_empty() {
@@ -200,7 +201,8 @@ fn used(device: &SimulatedDevice) -> Result<(), StoreError> {
 #[test]
 fn impossible_numbers_are_reported_without_a_panic() {
     let whole = written();
-    let (mut told, mut refused) = (0, 0);
+    let mut told = 0;
+    let mut refused = 0;
     for seed in 0..ROUNDS {
         let mut random = Random::new(seed, 5);
         let device = copy(&whole);

@@ -85,9 +85,10 @@ fn extents_are_those_of_a_model() {
         let (_file, pool) = forgetful(200);
         let pool = pool.with_keys(keys(folder.path(), "key", "7"));
         let size = ByteCount(BLOCKS * 4_096);
-        match encrypted {
-            true => pool.create_encrypted(ID, size).unwrap(),
-            false => pool.create(ID, size).unwrap(),
+        if encrypted {
+            pool.create_encrypted(ID, size).unwrap()
+        } else {
+            pool.create(ID, size).unwrap()
         }
         let mut random = Random::new(seed, 1);
         let mut model = vec![false; BLOCKS as usize];
@@ -159,7 +160,9 @@ fn a_question_for_holes_reads_one_page() {
 
     drop(store);
     let mut store = pool.open(ID, size).unwrap();
-    let (mut at, mut above, mut all) = (0, 0, 0);
+    let mut at = 0;
+    let mut above = 0;
+    let mut all = 0;
     while at < 2 << 30 {
         let (extents, reads) = status(store.as_mut(), at, ALL);
         assert!(length_of(&extents) >= LEAF_BYTES, "{extents:?} at {at}");
@@ -188,9 +191,10 @@ fn zeroes_that_keep_their_space_are_written() {
         let (_file, pool) = forgetful(100);
         let pool = pool.with_keys(keys(folder.path(), "key", "7"));
         let size = ByteCount(64 * MIB);
-        match encrypted {
-            true => pool.create_encrypted(ID, size).unwrap(),
-            false => pool.create(ID, size).unwrap(),
+        if encrypted {
+            pool.create_encrypted(ID, size).unwrap()
+        } else {
+            pool.create(ID, size).unwrap()
         }
         let mut store = pool.open(ID, size).unwrap();
         change(store.as_mut(), WRITE, 0, MIB);
@@ -205,7 +209,9 @@ fn zeroes_that_keep_their_space_are_written() {
         change(store.as_mut(), ZEROES, 44 * MIB, MIB);
         let refused =
             Operation::WriteZeroes { fua: false, keep_allocated: true, only_if_fast: true };
-        let (offset, length, buffer) = (50 * MIB, 4_096, None);
+        let offset = 50 * MIB;
+        let length = 4_096;
+        let buffer = None;
         let fast = Submission { ticket: 1, operation: refused, offset, length, buffer };
         let done = conformance::blocking(store.as_mut(), fast);
         assert_eq!(done.result, Err(Failure::NotSupported));
@@ -247,7 +253,10 @@ fn zeroes_that_keep_their_space_find_it_on_a_full_pool() {
         }
     }
     assert_eq!(run(store.as_mut(), WRITE, full, 1), Err(Failure::NoSpace));
-    let (operation, offset, length, buffer) = (KEPT, full * 4_096, 4_096, None);
+    let operation = KEPT;
+    let offset = full * 4_096;
+    let length = 4_096;
+    let buffer = None;
     let kept = Submission { ticket: 1, operation, offset, length, buffer };
     let done = conformance::blocking(store.as_mut(), kept);
     assert_eq!(done.result, Err(Failure::NoSpace));

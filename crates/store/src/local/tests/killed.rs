@@ -114,7 +114,8 @@ fn notes_of_eager_writes_do_not_fill_up() {
     let mut queue = SimulatedQueue::new(simulated.clone(), 1);
     let mut carry_out = |operation, block: u64| {
         let is_write = matches!(operation, Operation::Write { .. });
-        let (offset, length) = (block * BLOCK_BYTES as u64, BLOCK_BYTES as u32);
+        let offset = block * BLOCK_BYTES as u64;
+        let length = BLOCK_BYTES as u32;
         let buffer = is_write.then(|| Buffer::new(BLOCK_BYTES));
         store.submit(Submission { ticket: 1, operation, offset, length, buffer }, &mut queue);
         while store.poll().is_none() {

@@ -29,7 +29,9 @@ fn request(ticket: u64, operation: Operation, block: u64, count: u64) -> Submiss
     let length = count * BLOCK_BYTES as u64;
     let mut buffer = Buffer::new(length as usize);
     buffer.bytes_mut().fill(ticket as u8);
-    let (offset, length, buffer) = (block * BLOCK_BYTES as u64, length as u32, Some(buffer));
+    let offset = block * BLOCK_BYTES as u64;
+    let length = length as u32;
+    let buffer = Some(buffer);
     Submission { ticket, operation, offset, length, buffer }
 }
 
@@ -117,9 +119,10 @@ fn refuse_another(file: &tempfile::NamedTempFile, may_write: bool, when: &str) {
         bytes
     };
     let before = bytes();
-    let opened = match may_write {
-        true => FileDevice::open(file.path(), true),
-        false => FileDevice::open_at_rest(file.path()),
+    let opened = if may_write {
+        FileDevice::open(file.path(), true)
+    } else {
+        FileDevice::open_at_rest(file.path())
     };
     let error = opened.unwrap_err();
     assert!(matches!(error, StoreError::Held { .. }), "{when}: {error}");

@@ -185,9 +185,10 @@ impl Held {
     /// Answers the operation that has waited longest.
     fn answer(&mut self, store: &mut dyn Store, fails: bool) {
         let op = self.0.remove(0);
-        let done = match fails {
-            true => DiskDone { token: op.token, result: Err(Errno::IO), buffer: op.buffer },
-            false => op.execute(),
+        let done = if fails {
+            DiskDone { token: op.token, result: Err(Errno::IO), buffer: op.buffer }
+        } else {
+            op.execute()
         };
         store.disk_done(done, self);
     }
@@ -236,7 +237,9 @@ fn no_write_or_flush_that_fails_is_forgotten() {
         let pool = LocalPool::open(device, bounds).unwrap();
         pool.create(ID, SIZE).unwrap();
         let mut store = pool.open(ID, SIZE).unwrap();
-        let (store, mut held, mut seen) = (store.as_mut(), Held::default(), 0);
+        let store = store.as_mut();
+        let mut held = Held::default();
+        let mut seen = 0;
         held.begin(store, 11, WRITE, 0);
         while let Some(op) = held.0.first() {
             let is_change = matches!(op.action, DiskAction::Write | DiskAction::Sync);
@@ -281,7 +284,8 @@ fn carry_out(
     let mut held = Held::default();
     let mut buffer = Buffer::new(BLOCK_BYTES);
     buffer.bytes_mut().fill(value);
-    let (offset, length) = (block * BLOCK_BYTES as u64, BLOCK_BYTES as u32);
+    let offset = block * BLOCK_BYTES as u64;
+    let length = BLOCK_BYTES as u32;
     let submission = Submission { ticket: 1, operation, offset, length, buffer: Some(buffer) };
     store.submit(submission, &mut held);
     while !held.0.is_empty() {
@@ -319,11 +323,13 @@ fn duplicated_structures_are_read_from_either_copy() {
     for place in copies.into_iter().flatten() {
         for changes in [true, false] {
             let device = simulated();
-            match changes {
-                true => device.rot(place + 100),
-                false => device.make_unreadable(place, None),
+            if changes {
+                device.rot(place + 100)
+            } else {
+                device.make_unreadable(place, None)
             }
-            let (pool, when) = (opened(&device), format!("byte {place}, {changes}"));
+            let pool = opened(&device);
+            let when = format!("byte {place}, {changes}");
             for (id, value) in [(ID, 1), (OTHER, 2)] {
                 let mut store = pool.open(id, SIZE).unwrap();
                 assert_eq!(
@@ -389,7 +395,8 @@ fn others_leave_it_alone(device: &SimulatedDevice, table: Option<&Table>, when: 
     let first = format!("the owner of chunk {}, the first chunk of {ID},", superblock.first_chunk);
     assert!(error.contains(&first), "{when}: {error}");
     // The other volumes write as much as they can.
-    let (id, large) = (VolumeId::from_bits(20), ByteCount(64 << 20));
+    let id = VolumeId::from_bits(20);
+    let large = ByteCount(64 << 20);
     pool.create(id, large).unwrap();
     let mut written = [0, 0];
     for ((id, size), written) in [(OTHER, SIZE), (id, large)].into_iter().zip(&mut written) {
@@ -435,18 +442,19 @@ fn fill(device: &SimulatedDevice, pool: &LocalPool, id: VolumeId, size: ByteCoun
 fn a_damaged_sector_of_the_table_of_volumes_concerns_its_volume_alone() {
     for changes in [true, false] {
         let device = simulated();
-        match changes {
-            true => damage_node(&device, 1),
-            false => {
-                for chunk in read_superblock(&device).unwrap().nodes {
-                    let at = u64::from(chunk) * CHUNK_BYTES + SECTOR_BYTES as u64;
-                    device.make_unreadable(at, None);
-                }
+        if changes {
+            damage_node(&device, 1)
+        } else {
+            for chunk in read_superblock(&device).unwrap().nodes {
+                let at = u64::from(chunk) * CHUNK_BYTES + SECTOR_BYTES as u64;
+                device.make_unreadable(at, None);
             }
         }
-        let (id, large) = (VolumeId::from_bits(20), ByteCount(64 << 20));
+        let id = VolumeId::from_bits(20);
+        let large = ByteCount(64 << 20);
         for opening in 0..3 {
-            let (pool, when) = (opened(&device), format!("{changes}, opening {opening}"));
+            let pool = opened(&device);
+            let when = format!("{changes}, opening {opening}");
             assert_eq!(pool.health().damaged_sectors, 1, "{when}");
             let error = pool.open(ID, SIZE).map(drop).unwrap_err();
             assert!(error.is_damage(), "{when}: {error}");
@@ -477,8 +485,9 @@ fn volumes_of_a_snapshot_whose_sector_is_damaged_keep_their_data() {
     let device = simulated();
     let pool = opened(&device);
     let free = |pool: &LocalPool| pool.space().unwrap().unwrap().free;
-    let (newer, used, unused) =
-        (SnapshotId::from_bits(30), VolumeId::from_bits(31), VolumeId::from_bits(32));
+    let newer = SnapshotId::from_bits(30);
+    let used = VolumeId::from_bits(31);
+    let unused = VolumeId::from_bits(32);
     assert_eq!(pool.snapshot(ID, SNAPSHOT).unwrap().made.try_recv(), Ok(true));
     for id in [used, unused] {
         pool.create_from(id, SIZE, SNAPSHOT).unwrap();
@@ -583,9 +592,10 @@ fn no_anchor_is_written_to_a_pool_of_another_server() {
         let bounds = Bounds { log_blocks: 4, ..Bounds::default() };
         let first = LocalPool::open(Arc::new(device.clone()), bounds).unwrap();
         let mut store = first.open(ID, SIZE).unwrap();
-        match is_wiped {
-            true => device.write(0, &[0; 2 * BLOCK_BYTES]).unwrap(),
-            false => drop(opened(&device)),
+        if is_wiped {
+            device.write(0, &[0; 2 * BLOCK_BYTES]).unwrap()
+        } else {
+            drop(opened(&device))
         }
         let home = u64::from(read_superblock(&simulated()).unwrap().first_chunk) * CHUNK_BYTES;
         let anchors = || {

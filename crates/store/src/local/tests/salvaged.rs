@@ -195,9 +195,10 @@ fn a_salvaged_volume_has_lost_no_more_than_the_damaged_log_blocks_changed() {
         let mut store = pool.open(ID, SIZE).unwrap();
         for (block, value) in history.newest() {
             let is_unwritten = before.get(&block) == Some(&history.values[&block].len());
-            let expected = match unreadable.contains(&block) && is_unwritten {
-                true => Err(Failure::Rotten),
-                false => Ok(value),
+            let expected = if unreadable.contains(&block) && is_unwritten {
+                Err(Failure::Rotten)
+            } else {
+                Ok(value)
             };
             let read = history.run(store.as_mut(), Operation::Read, block, 0);
             assert_eq!(read, expected, "seed {seed}, {block}");
@@ -233,7 +234,8 @@ fn log_in_a_chunk_that_had_data(is_in_map: bool) -> SimulatedDevice {
     let length = (CHUNK_BLOCKS as usize + 16) * BLOCK_BYTES;
     let mut buffer = Buffer::new(length);
     buffer.bytes_mut().fill(1);
-    let (operation, offset) = (Operation::Write { fua: true }, MOVED * BLOCK_BYTES as u64);
+    let operation = Operation::Write { fua: true };
+    let offset = MOVED * BLOCK_BYTES as u64;
     let length = length as u32;
     let write = Submission { ticket: 1, operation, offset, length, buffer: Some(buffer) };
     store.submit(write, &mut held);

@@ -13,7 +13,9 @@ const NOTHING: [u64; 0] = [];
 
 /// Runs a whole scrub. Returns the bytes that were read, and the damaged places.
 fn look(pool: &LocalPool) -> (u64, Vec<u64>) {
-    let (mut next, mut bytes, mut rotten) = (Some(0), 0, Vec::new());
+    let mut next = Some(0);
+    let mut bytes = 0;
+    let mut rotten = Vec::new();
     while let Some(place) = next {
         let looked = pool.look_at(place).unwrap();
         (next, bytes) = (looked.next, bytes + looked.bytes);

@@ -71,7 +71,8 @@ fn found(device: &SimulatedDevice, count: u8, when: &str) -> bool {
 
 fn cut_at_each_write(is_open: bool) {
     for count in [2, 4] {
-        let (mut was_cut, mut kept) = (true, 0);
+        let mut was_cut = true;
+        let mut kept = 0;
         let mut power = 0;
         while was_cut {
             let mut random = Random::new(power, u64::from(count));
@@ -118,7 +119,8 @@ fn a_power_failure_leaves_all_snapshots_of_open_volumes_or_none() {
 fn a_power_failure_while_a_set_is_settled_leaves_all_or_none() {
     let count = 3;
     for first in (4..60).step_by(3) {
-        let (mut was_cut, mut second) = (true, 0);
+        let mut was_cut = true;
+        let mut second = 0;
         while was_cut {
             let mut random = Random::new(first, second);
             let device = empty();

@@ -113,7 +113,9 @@ fn a_damaged_volume_can_be_deleted_and_its_snapshots_stay() {
 /// finishes it.
 #[test]
 fn a_deletion_that_fails_as_the_pool_is_opened_is_finished_by_a_later_opening() {
-    let (mut was_cut, mut power, mut troubled) = (true, 0, 0);
+    let mut was_cut = true;
+    let mut power = 0;
+    let mut troubled = 0;
     while was_cut {
         let device = with_snapshots();
         let pool = open(&device).unwrap();
@@ -143,7 +145,8 @@ fn a_deletion_that_fails_as_the_pool_is_opened_is_finished_by_a_later_opening() 
 /// space is free.
 #[test]
 fn a_remainder_is_cleared_whenever_the_power_fails() {
-    let (mut was_cut, mut power) = (true, 0);
+    let mut was_cut = true;
+    let mut power = 0;
     while was_cut {
         let device = with_snapshots();
         let pool = open(&device).unwrap();

@@ -378,9 +378,10 @@ impl Volume {
 
     /// Handles the pool's answer to the request to note the snapshots of this checkpoint.
     pub(super) fn snapshots_named(&mut self, is_done: bool, disk: &mut dyn Disk) {
-        match is_done && !self.has_failed {
-            true => self.complete_checkpoint(disk),
-            false => self.fail_checkpoint(),
+        if is_done && !self.has_failed {
+            self.complete_checkpoint(disk)
+        } else {
+            self.fail_checkpoint()
         }
     }
 
@@ -394,9 +395,10 @@ impl Volume {
 
     /// Handles the answer to that.
     pub(super) fn pool_held(&mut self, is_held: bool, disk: &mut dyn Disk) {
-        match is_held && !self.has_failed {
-            true => self.write_anchor(0, Stage::First, disk),
-            false => self.fail_checkpoint(),
+        if is_held && !self.has_failed {
+            self.write_anchor(0, Stage::First, disk)
+        } else {
+            self.fail_checkpoint()
         }
     }
 

@@ -99,7 +99,8 @@ pub(in crate::local) struct Log {
 impl Log {
     pub fn new(next: u32, sequence: u64) -> Self {
         let chunks = VecDeque::from([next / CHUNK_BLOCKS]);
-        let (durable, spares) = (sequence - 1, VecDeque::new());
+        let durable = sequence - 1;
+        let spares = VecDeque::new();
         Self { next, sequence, durable, spares, chunks, blocks: 0, is_confirmed: false }
     }
 

@@ -641,9 +641,10 @@ impl Volume {
     /// of a discard for a broken disk. Other requests fail.
     fn end_without_space(&mut self, request: usize, disk: &mut dyn Disk) {
         let is_discard = self.requests[request].as_mut().is_some_and(Request::give_up_discard);
-        match is_discard {
-            true => self.advance(request, disk),
-            false => self.abandon(request, Failure::NoSpace),
+        if is_discard {
+            self.advance(request, disk);
+        } else {
+            self.abandon(request, Failure::NoSpace);
         }
     }
 
@@ -728,7 +729,8 @@ const FLOOR_SPARE: u64 = 16;
 
 /// Returns the maximum number of changed leaves of a tree with `of` leaves, and pages above them.
 fn pages_above(leaves: u64, of: u64) -> u64 {
-    let (mut pages, mut level) = (leaves.min(of), of);
+    let mut pages = leaves.min(of);
+    let mut level = of;
     for _ in 0..height_for(of) {
         level = level.div_ceil(FANOUT);
         pages += leaves.min(level);
@@ -758,9 +760,10 @@ impl Store for Volume {
         });
         let is_held = submission.operation.is_write() && !self.wanted_snapshots.is_empty();
         self.requests[request] = Some(Request::new(submission));
-        match is_held {
-            true => self.held.push(request),
-            false => self.advance(request, disk),
+        if is_held {
+            self.held.push(request)
+        } else {
+            self.advance(request, disk)
         }
         self.commit_if_large(disk);
         self.make_room(disk);

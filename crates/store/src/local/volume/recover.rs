@@ -266,7 +266,8 @@ impl Volume {
             .ok_or_else(|| opening.rotten("the log"))?;
         let left = opening.answered_behind(&tail)?;
         let is_closed = tail.is_closed && left.is_none();
-        let (session, (mut volume, answered)) = (opening.session, Self::begin(opening, &anchor));
+        let session = opening.session;
+        let (mut volume, answered) = Self::begin(opening, &anchor);
         volume.damage.anchors = anchors;
         volume.note_anchored(&anchor).map_err(note)?;
         volume.fit_space().map_err(&read_space)?;
@@ -427,9 +428,10 @@ impl Volume {
         if let Some(fd) = self.tables.note(Note::Made(anchor.snapshots.clone(), anchor.root())) {
             run(self.device.as_ref(), DiskOp::readable(0, fd));
         }
-        match self.tables.noted() {
-            true => Ok(()),
-            false => Err(io::Error::other("the table of volumes cannot be written")),
+        if self.tables.noted() {
+            Ok(())
+        } else {
+            Err(io::Error::other("the table of volumes cannot be written"))
         }
     }
 
@@ -587,9 +589,10 @@ impl Volume {
         if self.has_failed {
             return Err(io::Error::other("a write or a flush failed"));
         }
-        match self.checkpoint.is_under_way() || self.checkpoint.lacked_with.is_some() {
-            true => Err(io::ErrorKind::StorageFull.into()),
-            false => Ok(()),
+        if self.checkpoint.is_under_way() || self.checkpoint.lacked_with.is_some() {
+            Err(io::ErrorKind::StorageFull.into())
+        } else {
+            Ok(())
         }
     }
 

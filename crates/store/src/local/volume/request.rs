@@ -107,9 +107,10 @@ impl Request {
     fn written(&self) -> (u64, u32) {
         let first = self.submission.offset / BLOCK_BYTES as u64;
         let count = self.submission.length / BLOCK_BYTES as u32;
-        match self.is_of_zeroes() {
-            true => (first + u64::from(self.zeroed), (count - self.zeroed).min(ZEROES_BLOCKS)),
-            false => (first, count),
+        if self.is_of_zeroes() {
+            (first + u64::from(self.zeroed), (count - self.zeroed).min(ZEROES_BLOCKS))
+        } else {
+            (first, count)
         }
     }
 
@@ -117,9 +118,10 @@ impl Request {
     /// the client's.
     fn seal(&mut self, first: u64, count: u32, cipher: Option<&Cipher>) -> Option<&[u8]> {
         let length = count as usize * BLOCK_BYTES;
-        let payload = match self.is_of_zeroes() {
-            true => None,
-            false => Some(&self.submission.buffer.as_ref()?.bytes()[..length]),
+        let payload = if self.is_of_zeroes() {
+            None
+        } else {
+            Some(&self.submission.buffer.as_ref()?.bytes()[..length])
         };
         if let (Some(payload), None) = (payload, cipher) {
             return Some(payload);
@@ -204,7 +206,8 @@ impl Volume {
         let Some(request) = &mut self.requests[number] else { return };
         self.writing -= usize::from(request.is_writing());
         if request.logged.take().is_some() {
-            let ((first, _), count) = (request.written(), request.pointers.len() as u64);
+            let (first, _) = request.written();
+            let count = request.pointers.len() as u64;
             let runs = std::mem::take(&mut request.runs);
             self.correct_log(first, count, runs);
         } else if request.is_write() {
@@ -363,7 +366,8 @@ impl Volume {
         first: u64,
         count: u32,
     ) -> Result<Option<Next>, Refused> {
-        let (floor, may_grow) = (self.floor(), self.may_grow());
+        let floor = self.floor();
+        let may_grow = self.may_grow();
         // The log's chunks are reserved first: without them nothing becomes durable.
         let mut lacking = self.keep_spares().err();
         while lacking.is_none() && request.blocks_done < count {
@@ -638,7 +642,8 @@ impl Volume {
     /// The client asks again for the rest.
     fn status(&mut self, request: &mut Request) -> Result<Step, Refused> {
         let (first, count) = self.blocks_of(request.submission.offset, request.submission.length);
-        let (mut at, end) = (first, first + u64::from(count));
+        let mut at = first;
+        let end = first + u64::from(count);
         let mut leaves = 0;
         while at < end && leaves < STATUS_LEAVES_MAX {
             let known = match self.map.unwritten_from(at / FANOUT) {
@@ -710,7 +715,8 @@ impl From<Failure> for Refused {
 
 /// Returns the log records for blocks from `first` on that are in these runs.
 fn records(first: u64, runs: &[Run], sums: &[Pointer]) -> Vec<Record> {
-    let (mut records, mut at) = (Vec::new(), 0);
+    let mut records = Vec::new();
+    let mut at = 0;
     for run in runs {
         let mut run = *run;
         while run.count > 0 {

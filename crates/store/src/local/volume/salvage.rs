@@ -269,7 +269,8 @@ struct Changes {
 impl Changes {
     fn of(device: &dyn Device, log: &ReadableLog, size: ByteCount) -> io::Result<Self> {
         let log_chunks = log.tail.chunks.iter().copied().collect();
-        let (places, owners) = (BTreeMap::new(), BTreeMap::new());
+        let places = BTreeMap::new();
+        let owners = BTreeMap::new();
         let mut changes = Self { places, owners, log_chunks };
         for block in &log.blocks {
             let is_durable = block.head.sequence <= log.tail.durable;

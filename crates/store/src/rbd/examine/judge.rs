@@ -311,18 +311,17 @@ fn neighbours(pool: &PoolDump, seen: &Seen) -> Finding {
             format!("{} ({} GiB)", it.pool_name, bytes / GIB)
         })
         .collect();
-    match others.is_empty() {
-        true => {
-            well(WHAT, format!("no other pool on the {} OSDs of {}", ours.len(), pool.pool_name))
-        }
-        false => worse(
+    if others.is_empty() {
+        well(WHAT, format!("no other pool on the {} OSDs of {}", ours.len(), pool.pool_name))
+    } else {
+        worse(
             WHAT,
             format!("on the same OSDs: {}", others.join(", ")),
             "their clients are held back by nothing, and what is guaranteed to volumes holds only \
              while they are quiet: give one side devices of its own by a rule with a device class \
              or a root"
                 .to_owned(),
-        ),
+        )
     }
 }
 
@@ -341,15 +340,16 @@ fn space(pool: &PoolDump, df: &Df) -> Finding {
     let by = if limit == u64::MAX { "" } else { " by its quota" };
     let found = format!("{} of {} GiB free in {name}{by}", free / GIB, total / GIB);
     let percent = u128::from(free) * 100 / u128::from(total.max(1));
-    match percent < u128::from(FREE_PERCENT_MIN) {
-        true => worse(
+    if percent < u128::from(FREE_PERCENT_MIN) {
+        worse(
             WHAT,
             found,
             "writes to new blocks end with ENOSPC when it is full: add devices, raise the quota, \
              or delete volumes and snapshots"
                 .to_owned(),
-        ),
-        false => well(WHAT, found),
+        )
+    } else {
+        well(WHAT, found)
     }
 }
 
@@ -369,16 +369,17 @@ fn map_changes(propose_s: &Values) -> Finding {
     };
     let longest = values.iter().filter_map(|value| value.parse::<f64>().ok()).fold(0.0, f64::max);
     let found = format!("monitors gather them for {longest} s");
-    match longest > PROPOSE_MAX_S {
-        true => worse(
+    if longest > PROPOSE_MAX_S {
+        worse(
             WHAT,
             found,
             format!(
                 "a snapshot stalls its volume's writes for as long, and a takeover waits for it: \
                  `ceph config set mon {KEY} 0.1`"
             ),
-        ),
-        false => well(WHAT, found),
+        )
+    } else {
+        well(WHAT, found)
     }
 }
 
@@ -397,15 +398,14 @@ fn recovery(queue: &Values, profile: &Values) -> Finding {
         return worse(WHAT, scheduler, advice.to_owned());
     }
     let found = format!("{scheduler}, profile {}", profile.join(" and "));
-    match profile.iter().all(|profile| profile == FAVOURS_CLIENTS) {
-        true => well(WHAT, found),
-        false => {
-            let advice = format!(
-                "moved data take what clients need: `ceph config set osd osd_mclock_profile \
+    if profile.iter().all(|profile| profile == FAVOURS_CLIENTS) {
+        well(WHAT, found)
+    } else {
+        let advice = format!(
+            "moved data take what clients need: `ceph config set osd osd_mclock_profile \
                  {FAVOURS_CLIENTS}`"
-            );
-            worse(WHAT, found, advice)
-        }
+        );
+        worse(WHAT, found, advice)
     }
 }
 

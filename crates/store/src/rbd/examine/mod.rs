@@ -146,8 +146,5 @@ fn settings(cluster: &Cluster, daemons: &[String], key: &str) -> Result<Vec<Stri
             values.push(value);
         }
     }
-    match values.is_empty() {
-        true => Err("no daemon is there to be asked".to_owned()),
-        false => Ok(values),
-    }
+    if values.is_empty() { Err("no daemon is there to be asked".to_owned()) } else { Ok(values) }
 }

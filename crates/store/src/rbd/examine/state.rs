@@ -76,13 +76,14 @@ pub(super) fn state(pool: &PoolDump, osds: &OsdDump, crush: &Crush, status: &Sta
         return degraded(pool, crush, &down);
     }
     if groups.iter().all(|it| is_idle(&it.state_name)) {
-        return match down.is_empty() {
-            true => PoolState::Healthy,
-            false => PoolState::Other(format!(
+        return if down.is_empty() {
+            PoolState::Healthy
+        } else {
+            PoolState::Other(format!(
                 "{} away, and what was there is elsewhere: bring it back, or take it out of the \
                  CRUSH map",
                 listed(&down)
-            )),
+            ))
         };
     }
     PoolState::Other(named(&|name| !is_idle(name)))

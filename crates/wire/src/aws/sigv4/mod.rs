@@ -173,9 +173,10 @@ pub fn verify_head(
         .ok_or_else(|| incomplete("the query string has a broken escape"))?;
     let (claim, _) = checked_claim(request, &parsed_query, scope, now_unix_s)?;
     let access_key_id = claim.credential.access_key_id;
-    match is_known(access_key_id) {
-        true => Ok(()),
-        false => Err(SignatureError::UnknownKey { access_key_id: access_key_id.into() }),
+    if is_known(access_key_id) {
+        Ok(())
+    } else {
+        Err(SignatureError::UnknownKey { access_key_id: access_key_id.into() })
     }
 }
 
@@ -366,7 +367,9 @@ fn claim_in_header<'a>(
     let rest = rest.ok_or_else(|| {
         incomplete(format!("the Authorization header must begin with '{ALGORITHM} '"))
     })?;
-    let (mut credential, mut signed_headers, mut signature) = (None, None, None);
+    let mut credential = None;
+    let mut signed_headers = None;
+    let mut signature = None;
     for part in rest.split(',') {
         let place = match part.trim().split_once('=') {
             Some(("Credential", value)) => (&mut credential, value),

@@ -79,7 +79,8 @@ impl<'a> Vector<'a> {
 #[test]
 fn published_vectors_in_headers() {
     for vector in Vector::all() {
-        let (name, expected) = (vector.name, vector.in_headers);
+        let name = vector.name;
+        let expected = vector.in_headers;
         let sha = sha256_hex(vector.body.as_bytes());
         let mut headers = vector.headers.clone();
         headers.extend(vector.signs_body.then_some((SHA, sha.as_str())));
@@ -111,7 +112,8 @@ fn published_vectors_in_headers() {
 #[test]
 fn published_vectors_in_urls() {
     for vector in Vector::all() {
-        let (name, expected) = (vector.name, vector.in_url);
+        let name = vector.name;
+        let expected = vector.in_url;
         let mut query = vector.query.to_string();
         if let Some((token, true)) = vector.token {
             query = crate::aws::query::encode([("X-Amz-Security-Token", token)]);

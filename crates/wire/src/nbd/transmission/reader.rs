@@ -267,7 +267,8 @@ impl ReplyReader {
                 if left > 1 {
                     self.state = State::Extent { chunk, context, left: left - 1 };
                 }
-                let (cookie, last) = (chunk.cookie, chunk.last && left == 1);
+                let cookie = chunk.cookie;
+                let last = chunk.last && left == 1;
                 Ok(Some(Event::Extent { cookie, context, bytes, flags, last }))
             }
             State::ErrorHead(chunk) => self.on_error_head(chunk, &mut cursor),

@@ -12,7 +12,8 @@ const DATA_BYTES_MAX: u32 = 4_096;
 /// would.
 fn read(input: &[u8], cut: usize) -> Result<Vec<Event>, ReplyViolation> {
     let mut reader = ReplyReader::new(DATA_BYTES_MAX);
-    let (mut events, mut data_left) = (Vec::new(), 0);
+    let mut events = Vec::new();
+    let mut data_left = 0;
     for mut piece in input.chunks(cut) {
         while !piece.is_empty() {
             let skipped = piece.len().min(data_left);

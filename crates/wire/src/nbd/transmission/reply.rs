@@ -187,8 +187,11 @@ mod tests {
 
     #[test]
     fn the_terms_choose_the_kind_of_reply() {
-        let (simple_terms, chunked) = (terms(false), terms(true));
-        let (cookie, offset, code) = (7, 512, ErrorCode::Io);
+        let simple_terms = terms(false);
+        let chunked = terms(true);
+        let cookie = 7;
+        let offset = 512;
+        let code = ErrorCode::Io;
         let same = |head: ReplyHead, bytes: &[u8]| assert_eq!(head.as_bytes(), bytes);
         same(simple_terms.read_head(cookie, offset, 512), &simple(cookie, None));
         same(chunked.read_head(cookie, offset, 512), &offset_data(cookie, true, offset, 512));

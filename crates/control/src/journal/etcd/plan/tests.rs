@@ -119,7 +119,9 @@ fn commit(
 
 #[test]
 fn repeated_commit_with_a_lost_answer_is_recognised_as_stored() {
-    let (keys, mut toy, known) = (Keys::of("c").unwrap(), Toy::default(), Known::default());
+    let keys = Keys::of("c").unwrap();
+    let mut toy = Toy::default();
+    let known = Known::default();
     let leader = toy.elect(&keys, "a");
     let known = Known { read_at: toy.revision, ..known };
     let terms = Terms { leader, id: "one", token_lease: 0 };
@@ -144,7 +146,8 @@ fn repeated_commit_with_a_lost_answer_is_recognised_as_stored() {
 
 #[test]
 fn each_refused_commit_returns_its_reason() {
-    let (keys, mut toy) = (Keys::of("c").unwrap(), Toy::default());
+    let keys = Keys::of("c").unwrap();
+    let mut toy = Toy::default();
     let leader = toy.elect(&keys, "a");
     let mut known = Known { read_at: toy.revision, ..Known::default() };
     let first = vec![volume(1, &[(7, "/dev/sdf")]), token("t")];
@@ -180,7 +183,8 @@ fn each_refused_commit_returns_its_reason() {
 
 #[test]
 fn balances_that_do_not_fit_go_first_and_may_be_sent_twice() {
-    let (keys, mut toy) = (Keys::of("c").unwrap(), Toy::default());
+    let keys = Keys::of("c").unwrap();
+    let mut toy = Toy::default();
     let leader = toy.elect(&keys, "a");
     let mut known = Known { read_at: toy.revision, ..Known::default() };
     let balances = Balances { operations: Some(u64::MAX), bytes: Some(u64::MAX) };
@@ -237,7 +241,8 @@ proptest! {
     /// as refused was not stored.
     #[test]
     fn reported_outcomes_of_commits_are_true(steps in prop::collection::vec(step(), 1..40)) {
-        let (keys, mut toy) = (Keys::of("c").unwrap(), Toy::default());
+        let keys = Keys::of("c").unwrap();
+        let mut toy = Toy::default();
         let mut sides = [Side::default(), Side::default()];
         let mut late: Vec<Transaction> = vec![];
         for (number, step) in steps.into_iter().enumerate() {

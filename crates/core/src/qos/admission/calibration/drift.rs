@@ -90,11 +90,13 @@ pub struct DriftChange {
 impl fmt::Display for DriftChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let hundredths = (self.ratio_ppm + 5_000) / 10_000;
-        let (now, before) = (self.sold_ppm / 10_000, self.before_ppm / 10_000);
+        let now = self.sold_ppm / 10_000;
+        let before = self.before_ppm / 10_000;
         if self.has_rested {
             f.write_str("little has used the device for a while")?;
         } else {
-            let (whole, part) = (hundredths / 100, hundredths % 100);
+            let whole = hundredths / 100;
+            let part = hundredths % 100;
             write!(f, "the device takes {whole}.{part:02} times as long as at its calibration")?;
         }
         write!(f, ": {now} % of what was measured then may be sold, {before} % until now")?;

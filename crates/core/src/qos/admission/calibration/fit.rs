@@ -75,7 +75,8 @@ impl Sums {
     fn of(points: &[Point], least_ps: u64, longest: u32) -> Self {
         let mut sums = Self { uu: 0, uv: 0, vv: 0, u: 0, v: 0 };
         for point in points {
-            let (least, cost) = (u128::from(least_ps), u128::from(point.ps.max(1)));
+            let least = u128::from(least_ps);
+            let cost = u128::from(point.ps.max(1));
             let u = ONE * least / cost;
             let v = ONE * least * u128::from(point.length) / (cost * u128::from(longest));
             // Both are at most ONE.

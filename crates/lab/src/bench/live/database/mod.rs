@@ -240,9 +240,12 @@ impl Run<'_> {
             let next = self.roles.batches.get(nth + 1);
             let span =
                 Span { from_ns: *start_ns, to_ns: next.map_or(u64::MAX, |next| next.start_ns) };
-            let its_own = |(nth, at): (u64, &Counters)| match span.contains(nth * setup.sample_ns) {
-                true => at.database.batch,
-                false => Waits::default(),
+            let its_own = |(nth, at): (u64, &Counters)| {
+                if span.contains(nth * setup.sample_ns) {
+                    at.database.batch
+                } else {
+                    Waits::default()
+                }
             };
             let waits: Vec<Waits> = (0..).zip(&self.counted).map(its_own).collect();
             let subject = Subject::Client(u32::try_from(*client).unwrap_or(u32::MAX));
@@ -263,10 +266,11 @@ impl Run<'_> {
                 waits.sum_ns += second.sum_us * 1_000;
             }
         }
-        let (told, done) = match seconds.is_empty() {
-            false => ("as pgbench sees them", done),
+        let (told, done) = if seconds.is_empty() {
             // Their times are not known.
-            true => ("as the database counts them", self.counted.iter().map(done_of).collect()),
+            ("as the database counts them", self.counted.iter().map(done_of).collect())
+        } else {
+            ("as pgbench sees them", done)
         };
         let done = record(&done, setup, Vec::new());
         let more = [

@@ -104,7 +104,8 @@ impl Batch {
         if client.shape.read_percent != 100 || client.shape.sequential {
             return None;
         }
-        let (start_ns, stop_ns) = (client.start_ns, client.stop_ns.min(setup.duration_ns));
+        let start_ns = client.start_ns;
+        let stop_ns = client.stop_ns.min(setup.duration_ns);
         let length_s = stop_ns.saturating_sub(start_ns).div_ceil(NS_PER_S).max(1);
         let readers = Readers { sessions: threads, pause_us: pause_ns / 1_000, length_s };
         Some(Self { client: number, start_ns, stop_ns, readers })
