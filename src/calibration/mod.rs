@@ -98,7 +98,7 @@ pub fn at_start(
     match calibrate::clean(pool) {
         Ok(true) => tracing::info!("removed the volume of a calibration that did not end"),
         Ok(false) => {}
-        Err(error) => tracing::warn!(%error, "what a calibration may have left is still there"),
+        Err(error) => tracing::warn!(%error, "an earlier calibration's volume is not removed"),
     }
     if !config.guarantee {
         tracing::warn!("--no-guarantee: volumes are held to their limits, and nothing is promised");

@@ -62,7 +62,7 @@ fn scrub(client: &Client, rate: u32, wait: &Wait) -> Result<Option<Scrub>, Failu
         match scrub.as_ref().map(|scrub| scrub.state.as_str()) {
             Some("running") => Ok(None),
             Some("completed") => Ok(Some(scrub)),
-            _ => Err(Failure::new("the scrub was stopped").hint("the next one goes on there")),
+            _ => Err(Failure::new("the scrub was stopped").hint("the next scrub resumes there")),
         }
     })
 }

@@ -26,7 +26,7 @@ pub fn is_stopped() -> bool {
 /// If [`stop`] was called.
 pub(crate) fn go_on() -> Result<(), LabError> {
     match is_stopped() {
-        true => Err(LabError::Unjudgeable("it was told to stop".to_owned())),
+        true => Err(LabError::Unjudgeable("it was asked to stop".to_owned())),
         false => Ok(()),
     }
 }

@@ -183,7 +183,7 @@ fn by_trace(policy: &Policy, volume: &Volume, trace: &Trace, judged: &mut Judged
     if demand.spans.is_empty() {
         judged.find(Finding::Idle);
         judged.reasons.push(
-            "nothing was asked of it: if nobody needs it, detach it and delete it after a snapshot"
+            "it had no requests: if it is not needed, detach it and delete it after a snapshot"
                 .to_owned(),
         );
     }

@@ -126,7 +126,7 @@ fn program(reader: &Reader<'_>, load: &Load) -> Read<Option<ProgramSetup>> {
         (Some(_), false) => {
             return Err(reader.fault("program_s", "this program ends when it is done"));
         }
-        (None, true) => reader.need("program_s", None, "how long it goes on")?,
+        (None, true) => reader.need("program_s", None, "how long it runs")?,
         (given, _) => given.unwrap_or(0),
     };
     Ok(Some(ProgramSetup { program, calls, seconds }))

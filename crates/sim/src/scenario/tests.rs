@@ -261,7 +261,7 @@ const MISTAKES: &[(&str, &str)] = &[
     (
         "[[client]]\nname = \"c\"\non = \"v\"\njob_ios = 9\njob_every_s = 1\nprogram = \"dbench\"\n\
          program_calls = 1",
-        "s.toml:6: [[client]] program_s is missing: how long it goes on",
+        "s.toml:6: [[client]] program_s is missing: how long it runs",
     ),
     ("x = 99999999999999999999", "s.toml:6: 99999999999999999999 is too large a number"),
     ("x = nan", "s.toml:6: nan is not a finite number"),
