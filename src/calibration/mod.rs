@@ -119,7 +119,7 @@ pub fn at_start(
     }
     if config.calibrate == CalibrateWhen::Never {
         tracing::warn!(
-            "the store is not calibrated: nothing is known of what it can deliver; see \
+            "the store is not calibrated, so its capacity is unknown; see \
              `evenkeel calibrate`"
         );
         return Ok(None);
@@ -134,7 +134,7 @@ pub fn at_start(
         && seen.state != PoolState::Healthy
     {
         let is = state::words(&seen.state);
-        tracing::warn!("the pool is {is}: what is measured now is less than it can do");
+        tracing::warn!("the pool is {is}: a measurement now finds less than its full capacity");
     }
     let subject = Subject { pool, store: config.store, device, io: config.io, plan };
     match measure(&subject, stop, &mut |_| {}) {

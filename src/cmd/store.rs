@@ -256,6 +256,6 @@ fn check(data_dir: &Path, data: bool, format: Format) -> Result<(String, Value),
     // The findings are printed first.
     output::print(&if format == Format::Json { output::json(&value) } else { text })?;
     let message = format!("{} problems in {}", report.problems_total, place.display());
-    let hint = "restore what is damaged from a copy, or delete it; the rest can be served";
+    let hint = "restore damaged volumes from a copy, or delete them; the others can be served";
     Err(Failure::new(message).exit(Exit::Failed).hint(hint))
 }

@@ -153,7 +153,7 @@ impl LocalPool {
         let pool = self.shared.device.path().display();
         let outcome = match is_mended {
             true => "it is written anew from memory",
-            false => "what needs it cannot be read; restore it from a copy",
+            false => "the data behind it cannot be read; restore it from a copy",
         };
         tracing::error!(%pool, at, "{what} of {whose} is not as it was written: {outcome}");
     }
