@@ -119,10 +119,7 @@ impl Scheduler {
             assert!(is_in_line, "volume {slot:?} has a timer, and nothing is in line for it");
         } else {
             let is_closed = limiter.is_closed();
-            assert!(
-                !is_in_line || is_closed,
-                "volume {slot:?} waits without a wake-up"
-            );
+            assert!(!is_in_line || is_closed, "volume {slot:?} waits without a wake-up");
         }
     }
 
