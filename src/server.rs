@@ -417,8 +417,8 @@ fn outcome(result: Result<(), Failure>, failure: Option<String>) -> Result<(), F
 /// Returns the failure for a part of the data plane that has failed.
 pub fn has_failed(what: &str) -> Failure {
     Failure::new(format!(
-        "{what}; the server stops, so that no client waits for what it no longer serves: volumes, \
-         data and credit balances are kept, start it again"
+        "{what}; the server stops, so that no client waits for a volume that is not served: \
+         volumes, data and credit balances are kept, start it again"
     ))
 }
 

@@ -162,7 +162,7 @@ fn a_folder_is_served_only_by_the_store_that_holds_its_volumes() {
     let described = described(&server, &volume);
     assert_eq!(described["state"], "error");
     let reason = described["error_reason"].as_str().expect("a reason");
-    assert!(reason.contains("kept in memory is gone"), "{reason}");
+    assert!(reason.contains("were in memory and are lost"), "{reason}");
 }
 
 /// `NBD_EIO`.

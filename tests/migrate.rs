@@ -198,7 +198,7 @@ fn interrupted_migration_resumes_with_the_copied_data() {
     other.kill_9();
     let failed = command.finish();
     assert_eq!(failed.status.code(), Some(1), "{failed}");
-    assert!(failed.stderr.contains("the same command goes on"), "{failed}");
+    assert!(failed.stderr.contains("it resumes the copy"), "{failed}");
     other.restart();
     // The bytes now differ from those of the first snapshot, and some are removed.
     write(&one, &volume, &mut Random::new(3), [0, 600, 1_500].into_iter());
@@ -207,7 +207,7 @@ fn interrupted_migration_resumes_with_the_copied_data() {
     let output = run(&mut migrate(&one, &other, &volume));
     let text = output.fails_with(5);
     assert!(text.contains("was not detached from i-") && text.contains("--detach"), "{text}");
-    assert!(text.contains("the same command goes on"), "{text}");
+    assert!(text.contains("it resumes the copy"), "{text}");
     assert_eq!(other.list("snapshot ls").len(), 2);
     write(&one, &volume, &mut Random::new(4), [1, 600].into_iter());
     one.evenkeel(&format!("volume detach {volume} --wait")).ok();

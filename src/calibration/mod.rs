@@ -98,7 +98,7 @@ pub fn at_start(
     match calibrate::clean(pool) {
         Ok(true) => tracing::info!("removed the volume of a calibration that did not end"),
         Ok(false) => {}
-        Err(error) => tracing::warn!(%error, "what a calibration may have left is still there"),
+        Err(error) => tracing::warn!(%error, "an earlier calibration's volume is not removed"),
     }
     if !config.guarantee {
         tracing::warn!("--no-guarantee: volumes are held to their limits, and nothing is promised");
@@ -119,7 +119,7 @@ pub fn at_start(
     }
     if config.calibrate == CalibrateWhen::Never {
         tracing::warn!(
-            "the store is not calibrated: nothing is known of what it can deliver; see \
+            "the store is not calibrated, so its capacity is unknown; see \
              `evenkeel calibrate`"
         );
         return Ok(None);
@@ -134,7 +134,7 @@ pub fn at_start(
         && seen.state != PoolState::Healthy
     {
         let is = state::words(&seen.state);
-        tracing::warn!("the pool is {is}: what is measured now is less than it can do");
+        tracing::warn!("the pool is {is}: a measurement now finds less than its full capacity");
     }
     let subject = Subject { pool, store: config.store, device, io: config.io, plan };
     match measure(&subject, stop, &mut |_| {}) {

@@ -267,8 +267,8 @@ impl Record {
                 .filter(|name| self.states.iter().all(|state| state.state != *name));
             texts.extend(missing.map(|name| {
                 format!(
-                    "not measured {}: what is sold may be missing then; see `evenkeel calibrate \
-                     --as {name}`",
+                    "not measured {}: volumes may get less than was sold then; see \
+                     `evenkeel calibrate --as {name}`",
                     name.when()
                 )
             }));

@@ -104,7 +104,7 @@ impl fleet::Cluster for Around {
         };
         let answer = self.kv.transact(&asked).map_err(|error| error.to_string())?;
         if !answer.succeeded {
-            return Err("it lives, or this node leads no more".to_owned());
+            return Err("it is alive, or this node is not the leader".to_owned());
         }
         self.pool.fence(node).map_err(|error| error.to_string())
     }

@@ -153,7 +153,7 @@ fn drive(
     }
     let duration_s = u32::try_from(arguments.time.as_secs()).unwrap_or(u32::MAX);
     let place = Place { rules: config.settings.rules, nbd: running.nbd, duration_s };
-    eprintln!("looking for {} s what this machine gives", demo::LOOK_S);
+    eprintln!("measuring for {} s how many IOPS this machine gives", demo::LOOK_S);
     let found = demo::available(&place.volumes(&plans, &ids)?, &logs).map_err(failed)?;
     for ((plan, id), found) in plans.iter_mut().zip(&ids).zip(found) {
         plan.promise_what_is_there(&client, id, found)?;
@@ -197,7 +197,7 @@ impl Plan {
         }
         let iops = u32::try_from(affordable).unwrap_or(wanted);
         eprintln!(
-            "{}: this machine gives {found} of {wanted} IOPS beside what else runs on it: {iops} \
+            "{}: this machine gives {found} of {wanted} IOPS beside its other programs: {iops} \
              are promised",
             self.name
         );

@@ -419,7 +419,7 @@ fn volumes(client: &Client) -> Result<Check, Failure> {
 
 fn in_error(volumes: &[VolumeDescription]) -> Check {
     const WHAT: &str = "volumes";
-    const MEND: &str = "mend what the reason names: each comes back by itself a few seconds later; \
+    const MEND: &str = "remove the cause: each volume comes back by itself a few seconds later; \
                         `evenkeel volume show VOLUME` shows more";
     let mut in_error = volumes.iter().filter(|volume| volume.state == "error");
     let Some(first) = in_error.next() else {

@@ -55,7 +55,7 @@ pub fn export(
     let id = &snapshot.snapshot_id;
     if snapshot.state != "completed" {
         let message = format!("{id} is {}, and only a completed one is exported", snapshot.state);
-        return Err(Failure::new(message).hint("`evenkeel snapshot show` tells its state"));
+        return Err(Failure::new(message).hint("`evenkeel snapshot show` shows its state"));
     }
     let keys = if export.plain { None } else { keys(&export.keys)? };
     let place = Place::open(&export.to, &export.s3, keys.as_ref(), true)?;

@@ -54,8 +54,8 @@ fn told(migrated: &Migrated) -> String {
     let Migrated { source, source_volume_id: from, target, volume_id: to, .. } = migrated;
     if migrated.was_done {
         return format!(
-            "{from} is {to} at {target} already; what was written to {from} since is not in it\n\
-             to move it anew: `evenkeel volume rm {to}` at {target} first\n"
+            "{from} is {to} at {target} already; it does not contain later writes to {from}\n\
+             to move it again: `evenkeel volume rm {to}` at {target} first\n"
         );
     }
     let mib = |bytes: u64| bytes >> 20;

@@ -150,7 +150,7 @@ impl Asked {
             let pacing = Pacing { operations, bytes: limit(bytes), ..Pacing::UNLIMITED };
             if operations.is_none() && pacing.bytes.is_none() {
                 return Err(usage("nothing is promised of it".to_owned())
-                    .hint("say what it is held to: --type io2 --size 100 --iops 1000"));
+                    .hint("name the promise to check: --type io2 --size 100 --iops 1000"));
             }
             return Ok(("-".to_owned(), Promise::from_pacing(&pacing, Balances::default())));
         };

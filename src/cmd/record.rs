@@ -147,7 +147,7 @@ impl Disk {
     fn look(&self) -> Result<Counters, Failure> {
         let text = fs::read_to_string(&self.counters).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => Failure::new(format!("the disk {} is gone", self.name))
-                .hint("what was recorded until then is whole"),
+                .hint("the recording up to then is complete"),
             _ => Failure::new(format!("{}: {error}", self.counters.display())),
         })?;
         Counters::read(&text)
@@ -248,7 +248,7 @@ impl Output {
                 let _ = file.set_len(length);
             }
             Failure::new(format!(
-                "{}: {error}; what was recorded until then is whole",
+                "{}: {error}; the recording up to then is complete",
                 path.display()
             ))
         })

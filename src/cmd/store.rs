@@ -62,7 +62,7 @@ fn scrub(client: &Client, rate: u32, wait: &Wait) -> Result<Option<Scrub>, Failu
         match scrub.as_ref().map(|scrub| scrub.state.as_str()) {
             Some("running") => Ok(None),
             Some("completed") => Ok(Some(scrub)),
-            _ => Err(Failure::new("the scrub was stopped").hint("the next one goes on there")),
+            _ => Err(Failure::new("the scrub was stopped").hint("the next scrub resumes there")),
         }
     })
 }
@@ -256,6 +256,6 @@ fn check(data_dir: &Path, data: bool, format: Format) -> Result<(String, Value),
     // The findings are printed first.
     output::print(&if format == Format::Json { output::json(&value) } else { text })?;
     let message = format!("{} problems in {}", report.problems_total, place.display());
-    let hint = "restore what is damaged from a copy, or delete it; the rest can be served";
+    let hint = "restore damaged volumes from a copy, or delete them; the others can be served";
     Err(Failure::new(message).exit(Exit::Failed).hint(hint))
 }

@@ -241,7 +241,7 @@ impl Place {
         self.manifest(snapshot)?.ok_or_else(|| {
             Failure::new(format!("{} has no export of {snapshot}", self.name))
                 .exit(Exit::NotFound)
-                .hint("`evenkeel snapshot exports` lists what is there")
+                .hint("`evenkeel snapshot exports` lists the exports of a place")
         })
     }
 

@@ -134,14 +134,14 @@ impl Migration<'_> {
         let why = if !hosts.is_empty() {
             format!("it is attached to {}", hosts.join(", "))
         } else if differs? {
-            "somebody has written to it".to_owned()
+            "it was written to".to_owned()
         } else if !is_same(then, &now) {
             "it was modified".to_owned()
         } else {
             return Ok(());
         };
         let message = format!("{} has changed since it was copied: {why}", self.id);
-        Err(Failure::new(message).hint(format!("see that nobody attaches it, and {AGAIN}")))
+        Err(Failure::new(message).hint(format!("keep it detached, and {AGAIN}")))
     }
 
     /// Deletes the snapshots that the migration has made, at both servers.

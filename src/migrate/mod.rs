@@ -49,7 +49,7 @@ const TIMEOUT_MIN: u32 = 4_320;
 const WAIT: Wait = Wait { wait: true, timeout: Duration::from_secs(600) };
 
 /// Advice after an interruption.
-const AGAIN: &str = "the same command goes on with what is copied";
+const AGAIN: &str = "run the same command again: it resumes the copy";
 
 /// Result of a migration, for people.
 #[derive(Serialize, Debug, Default)]
@@ -166,7 +166,7 @@ impl<'a> Migration<'a> {
         let (id, target) = (&self.id, self.copier.target);
         if !["available", "in-use"].contains(&volume.state.as_str()) {
             let message = format!("{id} is {}; it must be available or in-use", volume.state);
-            return Err(Failure::new(message).hint("`evenkeel volume show` tells more"));
+            return Err(Failure::new(message).hint("`evenkeel volume show` shows more"));
         }
         match volume::get(target, id) {
             Ok(_) => Err(Failure::new(format!(

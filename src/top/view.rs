@@ -130,7 +130,7 @@ impl View {
             .take(HOLDERS_SHOWN)
             .map(|(share, id)| format!("{id} {:.0}%", share * 100.0))
             .collect();
-        let holders = if texts.is_empty() { "nobody".to_owned() } else { texts.join(", ") };
+        let holders = if texts.is_empty() { "no volume".to_owned() } else { texts.join(", ") };
         format!("device held by: {holders}")
     }
 

@@ -37,7 +37,7 @@ impl Notice {
     /// Returns the text of lines of this kind.
     const fn what(self) -> &'static str {
         match self {
-            Self::BadRequest => "a connection is closed: what arrived is no request",
+            Self::BadRequest => "a connection is closed: it sent a malformed request",
             Self::Stopped => "a connection is closed: its client stopped in the middle",
             Self::MadeRoom => "a handshake is ended to make room",
             Self::TooMany => "a connection is refused: there are as many as there may be",

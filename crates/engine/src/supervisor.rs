@@ -96,7 +96,7 @@ impl Drop for Watch {
         let why = match self.error.take() {
             _ if std::thread::panicking() => "it panicked, see the log".to_owned(),
             Some(error) => error,
-            None => "it ended without being told to".to_owned(),
+            None => "it ended without a request to stop".to_owned(),
         };
         self.fate.failed(format!("the data plane's thread {} has ended: {why}", self.thread));
     }

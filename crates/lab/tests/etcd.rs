@@ -127,7 +127,7 @@ fn a_leader_whose_lease_is_gone_commits_nothing() {
     etcd.client(&["lease", "revoke", &held.lease()]).unwrap();
     // There is no leader now.
     let refused = first.commit(&change(2), revision).unwrap_err();
-    assert!(refused.to_string().contains("nobody leads"), "{refused}");
+    assert!(refused.to_string().contains("has no leader"), "{refused}");
     let (mut second, held_by_second) = lead(&client, "n2");
     assert_eq!(second.load().unwrap().revision, revision);
     let refused = first.commit(&change(3), revision).unwrap_err();

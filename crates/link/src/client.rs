@@ -305,7 +305,7 @@ impl Shared {
         Err(if state.unknown.has(touched) {
             Failed {
                 kind: FailedKind::Unanswered,
-                message: format!("what an earlier command did is not known yet: {why}"),
+                message: format!("the result of an earlier command is not known yet: {why}"),
             }
         } else {
             Failed { kind: FailedKind::Down, message: why }
@@ -507,7 +507,7 @@ impl Shared {
                 PacketKind::Heartbeat => continue,
                 PacketKind::Reply => {}
                 PacketKind::Command | PacketKind::Abandon => {
-                    return Err(breach("the node sent what control sends"));
+                    return Err(breach("the node sent a packet that only the leader sends"));
                 }
             }
             let reply = Reply::decode(&incoming.frame()?)

@@ -36,7 +36,7 @@ impl fmt::Display for LinkError {
             Self::Listen(address, error) => write!(f, "cannot listen on {address}: {error}"),
             Self::Plain(address) => write!(
                 f,
-                "{address} is reached by other machines, and without TLS anybody there could \
+                "{address} is reached by other machines, and without TLS any of them could \
                  command this node; name a certificate, its key and the CA, or use 127.0.0.1"
             ),
             Self::Tls { file, problem } => write!(f, "{}: {problem}", file.display()),

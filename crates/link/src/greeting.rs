@@ -104,7 +104,7 @@ pub(crate) fn prove_from(
     deadline: Deadline,
 ) -> Result<(), String> {
     let mut bytes = [0; OPENING_BYTES];
-    let silent = |error: io::Error| format!("it has not said who it is: {error}");
+    let silent = |error: io::Error| format!("it has not identified itself: {error}");
     incoming.fill(&mut bytes, deadline).map_err(silent)?;
     let opening = match opened(&bytes) {
         Ok(opening) => opening,

@@ -188,7 +188,7 @@ fn take_in(shared: &Arc<Shared>, socket: TcpStream, peer: SocketAddr) {
     let before = shared.handshakes.fetch_add(1, Ordering::SeqCst);
     let handshake = Handshake(Arc::clone(shared));
     if before >= AGENT_HANDSHAKES_MAX {
-        let text = format!("is refused: {before} others have not said who they are yet");
+        let text = format!("is refused: {before} others have not identified themselves yet");
         return shared.tell_of(&peer.to_string(), &text);
     }
     let of_thread = Arc::clone(shared);
@@ -255,7 +255,7 @@ impl Shared {
         let mut bytes = [0; HELLO_BYTES];
         incoming
             .fill(&mut bytes, deadline)
-            .map_err(|error| format!("it has not said who it is: {error}"))?;
+            .map_err(|error| format!("it has not identified itself: {error}"))?;
         let admitted = self.judge(&bytes, &channel).and_then(|hello| {
             let session = self.gate.admit(&hello, &channel)?;
             Ok((hello, session))
@@ -431,7 +431,7 @@ impl std::fmt::Display for Kept {
                  repeated until it has"
             ),
             Self::Full => f.write_str(
-                "the node has too many commands under way that nobody waits for; its disk hangs, \
+                "the node has too many abandoned commands under way; its disk hangs, \
                  see the kernel's log",
             ),
         }

@@ -24,7 +24,7 @@ impl fmt::Display for RelayError {
             Self::Listen(address, error) => write!(f, "cannot listen on {address}: {error}"),
             Self::Plain(address) => write!(
                 f,
-                "{address} is reached by other machines, and without TLS anybody there could read \
+                "{address} is reached by other machines, and without TLS any of them could read \
                  and write every volume; name a certificate, its key and the CA, or use 127.0.0.1"
             ),
             Self::Tls(error) => write!(f, "{error}"),

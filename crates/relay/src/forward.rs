@@ -57,7 +57,7 @@ type Step = Result<bool, End>;
 
 /// Why a client is dropped after a gap.
 pub(crate) const HAS_GAP: &str = "this node did not run for some time, and its client may have \
-                                  sent elsewhere what it has sent here";
+                                  repeated its requests at another node";
 
 /// Why a client that has gone is dropped while its requests wait for room.
 const LEFT_TOO_MUCH: &str = "it has gone, and left more than there is room for";

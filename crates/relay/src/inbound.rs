@@ -233,7 +233,7 @@ async fn greet(shared: &Shared, tcp: TcpStream) -> io::Result<(Box<dyn Stream>, 
         Ok(preamble) => return Ok((stream, preamble)),
     };
     say(&mut stream, verdict).await?;
-    Err(io::Error::new(io::ErrorKind::InvalidData, format!("it was told: {verdict}")))
+    Err(io::Error::new(io::ErrorKind::InvalidData, format!("it was refused: {verdict}")))
 }
 
 fn stranger(why: &str) -> io::Error {

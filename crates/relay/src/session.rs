@@ -98,7 +98,7 @@ async fn carry(
             end = poll_fn(|cx| traffic.poll(cx)) => match end {
                 End::Done => return None,
                 End::Client(why) | End::Upstream(why) => return Some(why),
-                End::Idle => return Some("nobody is there to lend it to".to_owned()),
+                End::Idle => return Some("no data plane takes the connection".to_owned()),
             },
         };
         match again {
@@ -244,7 +244,7 @@ async fn reconnect(
     bond: &Bond,
 ) -> Result<(Target, Upstream), String> {
     let timing = &shared.config.timing;
-    let mut last = "nobody serves the volume".to_owned();
+    let mut last = "no node serves the volume".to_owned();
     let attempts = timeout(timing.reconnect, async {
         let mut pause = timing.retry_first;
         let mut unknown = Duration::ZERO;

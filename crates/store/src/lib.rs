@@ -638,8 +638,8 @@ impl fmt::Display for StoreError {
             ),
             Self::NotFound { id, path: None } => write!(
                 f,
-                "the store holds no volume {id}: what was kept in memory is gone with the process \
-                 that kept it; delete the volume"
+                "the store holds no volume {id}: its data were in memory and are lost with the \
+                 process that served it; delete the volume"
             ),
             Self::Differs { id, present, expected } => write!(
                 f,
@@ -710,7 +710,7 @@ fn elsewhere(f: &mut fmt::Formatter<'_>, id: VolumeId, address: &str) -> fmt::Re
 
 /// Writes the message for a volume whose closing takes long.
 fn closing(f: &mut fmt::Formatter<'_>, id: VolumeId) -> fmt::Result {
-    write!(f, "volume {id} is not closed yet: the store does not answer; it goes on, so ask again")
+    write!(f, "volume {id} is not closed yet: the store does not answer; try again")
 }
 
 /// Writes the message for a device or file that another program holds.

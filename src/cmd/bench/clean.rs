@@ -25,7 +25,7 @@ pub fn run(arguments: &BenchClean) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::new("not everything could be taken down")
-        .hint("end what uses it (`fuser -vm` on the folder shows it), then try again"))
+        .hint("end the programs that use it (`fuser -vm FOLDER` lists them), then try again"))
 }
 
 /// Returns the folder under its canonical name, as in the kernel's tables of mounts.

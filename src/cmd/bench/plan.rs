@@ -113,7 +113,7 @@ pub fn run(arguments: &BenchPlan) -> Result<(), Failure> {
     let (schema, seed) = ("evenkeel.bench.plan/1", arguments.seed);
     print(&arguments.output, &Results { schema, seconds: length_s, seed, workloads }, words)?;
     match is_missed {
-        true => Err(Failure::new("what happened is not what was planned")),
+        true => Err(Failure::new("the measured result differs from the plan")),
         false => Ok(()),
     }
 }

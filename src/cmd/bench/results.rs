@@ -37,7 +37,7 @@ const OTHERS: [(&str, &str); 10] = [
     ("reservation", "A device sold as far as it may be, and greedy neighbours"),
     ("prove", "`evenkeel prove`, put to the proof"),
     ("instance", "Ten volumes of an instance that can carry less"),
-    ("idle", "What attached volumes cost that nobody uses"),
+    ("idle", "Cost of attached volumes that are idle"),
     ("replay", "A live load once more in virtual time"),
     ("plan", "Plans from what was recorded, put to the proof"),
     ("cluster", "Three nodes: takeover, moves, throughput beside librbd, many volumes"),

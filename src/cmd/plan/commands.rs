@@ -48,7 +48,7 @@ pub fn commands(case: &Case, layout: &Layout) -> Commands {
 fn modified(case: &Case, layout: &Layout) -> Result<(String, VolumeSpec), Option<String>> {
     let id: VolumeId = case.trace.name.parse().map_err(|_| None)?;
     let Some(source) = case.source else {
-        let reason = format!("say with --source what {id} is, and it is modified if that is legal");
+        let reason = format!("describe {id} with --source to modify it, if the rules allow that");
         return Err(Some(reason));
     };
     if (source.volumes, layout.volumes) != (1, 1) {
@@ -122,7 +122,7 @@ fn by_creating(case: &Case, layout: &Layout, reason: Option<String>) -> Commands
         "aws ec2 attach-volume --volume-id VOLUME --instance-id INSTANCE --device DEVICE{region}"
     );
     let delete_aws = each("aws ec2 delete-volume --volume-id", layout.volumes) + &region;
-    let copy = "stop what writes, copy with `rsync -aHAXS OLD/ NEW/`, and start it on the copy";
+    let copy = "stop the writers, copy with `rsync -aHAXS OLD/ NEW/`, start them on the copy";
     let mut notes: Vec<String> = reason.into_iter().collect();
     notes.push(copy.to_owned());
     let stripe_kib = match case.space.spread {
@@ -133,8 +133,8 @@ fn by_creating(case: &Case, layout: &Layout, reason: Option<String>) -> Commands
         evenkeel: vec![each("evenkeel volume rm", layout.volumes)],
         aws: vec![delete_aws],
         notes: vec![
-            "the old volume stays as it is: start on it again, after copying what is newer, and \
-             delete the new ones"
+            "the old volume is unchanged: copy newer data to it, start the writers on it again, \
+             and delete the new ones"
                 .to_owned(),
         ],
     };

@@ -313,7 +313,7 @@ pub fn wanted(arguments: &PlanWanted, trace: &Trace) -> Result<Wanted, Failure> 
     let of_source = trace.source.capacity.map(|bytes| bytes.div_ceil(GIB));
     let known = of_source.or(used_gib(trace));
     let capacity_gib = arguments.capacity.or(known).ok_or_else(|| {
-        Failure::new("the trace does not tell how many bytes the volume must hold")
+        Failure::new("the trace does not contain the required size of the volume")
             .exit(Exit::Usage)
             .hint("name it with --capacity GIB")
     })?;

@@ -165,7 +165,7 @@ fn first_words(told: &PlanAnswer<'_>, rated: &Rated) -> String {
         text += &format!("risk: {risk}\n");
     }
     if told.case.source.is_some_and(|source| source.is_same_volumes(&found.layout)) {
-        return text + "nothing to do: it is what there is already\n";
+        return text + "nothing to do: this is the present layout\n";
     }
     text + &commands(told.case, &found.layout).text()
 }

@@ -204,9 +204,9 @@ impl Replays {
 fn unknown(verified: &Verified, began: Option<UnixMs>, now: UnixMs) -> Denied {
     let signed = timestamp::basic(verified.signed_at_unix_s);
     let error = ApiError::throttled(format!(
-        "Signed at {signed}, and what was used until then is not known: the server has started or \
-         its clock was set back since, it is {} now; sign the request again, and compare the \
-         clocks of client and server if that does not help",
+        "Signed at {signed}, and the server does not know which signatures were used until then: \
+         it was started or its clock was set back since, it is {} now; sign the request again, \
+         and compare the clocks of client and server if that does not help",
         timestamp::basic(now.0 / 1_000)
     ));
     let since_ms = began.map_or(SECOND_MS, |began| now.ms_since(began));

@@ -117,7 +117,7 @@ impl<T> Watcher<T> {
             let outcome = self.span(&shared);
             let is_fresh = outcome.is_ok();
             if let (Err(error), true) = (&outcome, was_fresh) {
-                warn!(prefix = self.prefix, %error, "what etcd has is not seen");
+                warn!(prefix = self.prefix, %error, "cannot watch the keys in etcd");
             }
             was_fresh = is_fresh;
             drop(shared);

@@ -84,7 +84,7 @@ impl Plane {
             self.copies().last = Some(id);
             let Some(_keys) = self.keys.try_lock(vec![Key::Snapshot(id)]) else { continue };
             if let Err(error) = self.copy(id) {
-                warn!(snapshot = %id, %error, "a copy does not go on; trying again");
+                warn!(snapshot = %id, %error, "a copy has failed; trying again");
             }
         }
     }

@@ -16,7 +16,7 @@ impl Plane {
         let (volumes, snapshots) = match (self.stored(), self.stored_snapshots()) {
             (Ok(volumes), Ok(snapshots)) => (volumes, snapshots),
             (Err(error), _) | (_, Err(error)) => {
-                warn!(%error, "what is encrypted is not known to the store now");
+                warn!(%error, "the store does not report which volumes are encrypted");
                 return Ok(());
             }
         };
@@ -41,7 +41,7 @@ impl Plane {
         }
         match self.commit(&mut *self.writer()?, events, &Credits::default()) {
             Err(PlaneError::Journal(error)) if error.is_no_room() => {
-                warn!(%error, "the disk is full: what is encrypted is not noted");
+                warn!(%error, "the disk is full: which volumes are encrypted is not stored");
                 Ok(())
             }
             committed => committed,

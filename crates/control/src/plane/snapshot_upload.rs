@@ -246,7 +246,7 @@ impl Plane {
         {
             return Err(NotComplete::Differs(format!(
                 "the server was restarted since {id} was started, and its parent {parent} is \
-                 deleted, so what was put cannot be counted; start it again"
+                 deleted, so its blocks cannot be counted; start it again"
             )));
         }
         self.call(AgentCommand::CompleteSnapshot(id)).map_err(PlaneError::Agent)?;

@@ -90,7 +90,7 @@ impl Files {
         // The last block may be only partly written.
         if blocks.damaged_bytes > BLOCK_BYTES_MAX {
             let damaged = blocks.damaged_bytes;
-            warn!("{}: {damaged} bytes are damaged, what they recorded is a gap", path.display());
+            warn!("{}: {damaged} bytes are damaged, the recording has a gap", path.display());
         }
         Ok(blocks.intervals)
     }

@@ -363,7 +363,7 @@ impl<'a> Keeper<'a> {
         }
         match (result, self.is_failing) {
             (Err(error), false) => warn!("{error}; recordings of volumes pause until that is over"),
-            (Ok(()), true) => info!("recordings of volumes go on"),
+            (Ok(()), true) => info!("recordings of volumes resume"),
             (Err(_), true) | (Ok(()), false) => return,
         }
         self.is_failing = !self.is_failing;

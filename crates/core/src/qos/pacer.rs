@@ -74,7 +74,7 @@ impl Pacer {
         }
         let inflow = self.rate.saturating_mul(elapsed.ns);
         let full = tolerance.level(self.rate);
-        debug_assert!(self.level <= full, "whoever lowers rate or tolerance clamps the level");
+        debug_assert!(self.level <= full, "the level is clamped when rate or tolerance falls");
         let missing = full.wrapping_sub(self.level).cast_unsigned();
         if inflow <= missing {
             self.level = self.level.wrapping_add_unsigned(inflow); // at most full

@@ -45,8 +45,8 @@ fn a_figure_sells_either_of_its_two_numbers() {
 #[test]
 fn numbers_that_no_device_delivers_together_are_refused() {
     for (operations, mibps, advice) in [
-        (10_000, 156, "give 157 to 5000 MiB/s with so many IOPS"),
-        (10_000, 5_001, "give 157 to 5000 MiB/s with so many IOPS"),
+        (10_000, 156, "give 157 to 5000 MiB/s with these IOPS"),
+        (10_000, 5_001, "give 157 to 5000 MiB/s with these IOPS"),
         (1, 1, "give at least 2 IOPS"),
         (0, 5, "give at least 2 IOPS"),
     ] {

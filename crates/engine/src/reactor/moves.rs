@@ -320,7 +320,7 @@ impl<D: Driver> Reactor<D> {
         self.ready.extend(theirs.map(|(id, _)| id as u32));
         let ids: Vec<String> = departure.volumes.iter().map(|(id, _)| id.to_string()).collect();
         let _ = departure.ack.send(Err(format!(
-            "what clients had asked of {} on core {} was not done and fetched within {} ms",
+            "requests for {} on core {} were not executed and their replies read within {} ms",
             ids.join(", "),
             self.core,
             QUIET_MAX.ns / 1_000_000

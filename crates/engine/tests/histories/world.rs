@@ -416,7 +416,7 @@ impl World {
                 break;
             };
             // Its hosts are on different cores, and busy.
-            assert!(message.contains("was not done and fetched within"), "{message}");
+            assert!(message.contains("were not executed and their replies read"), "{message}");
             self.note(format!("  refused: {message}"));
             let mut connections = std::mem::take(&mut self.connections);
             connections.iter_mut().for_each(|connection| self.fetch_all(connection));
@@ -477,7 +477,7 @@ impl World {
             };
             // Only requests in progress may cause a refusal: on a slow machine, they may take too
             // long.
-            assert!(message.contains("was not done and fetched within"), "{message}");
+            assert!(message.contains("were not executed and their replies read"), "{message}");
             self.note(format!("  refused: {message}"));
             self.check_unchanged(id, &attached, before);
             self.rest();

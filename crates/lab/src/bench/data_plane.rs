@@ -196,7 +196,7 @@ impl Host for World {
     }
 
     fn counters(&mut self) -> Result<Vec<Counters>, LabError> {
-        let unknown = || LabError::Unjudgeable("the server does not tell its counters".to_owned());
+        let unknown = || LabError::Unjudgeable("the server reports no counters".to_owned());
         let engine = self.engine.as_ref().ok_or_else(unknown)?;
         let Ok(Reply::Report(report)) = call(engine, Command::Report) else {
             return Err(unknown());

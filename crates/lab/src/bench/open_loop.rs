@@ -133,7 +133,7 @@ fn receive(stream: &mut UnixStream, due: &[Due], start_ns: u64) -> std::io::Resu
         }
         let cookie = usize::try_from(u64::from_be_bytes(cookie)).unwrap_or(usize::MAX);
         let (Some(request), Some(delay_ns)) = (due.get(cookie), delays_ns.get_mut(cookie)) else {
-            return Err(std::io::Error::other("a reply to what was not asked"));
+            return Err(std::io::Error::other("a reply without a request"));
         };
         if !request.writes {
             stream.read_exact(data.get_mut(..request.length as usize).unwrap_or_default())?;

@@ -43,7 +43,7 @@ fn version(name: &'static str) -> String {
     let has_digit = |line: &&str| line.chars().any(|letter| letter.is_ascii_digit());
     let is_usage = |line: &str| line.trim_start().starts_with(['-', '#']);
     let Some(line) = told.lines().find(has_digit).filter(|line| !is_usage(line)) else {
-        return format!("{name} (tells no version)");
+        return format!("{name} (prints no version)");
     };
     let line: String = line.trim().chars().take(LETTERS_MAX).collect();
     let is_named = line.to_ascii_lowercase().contains(&name.to_ascii_lowercase());
@@ -76,6 +76,6 @@ mod tests {
         assert_eq!(told.len(), 3, "{told:?}");
         let number = told[0].strip_prefix("gzip ").expect("gzip tells its name first");
         assert!(number.starts_with(|first: char| first.is_ascii_digit()), "{told:?}");
-        assert_eq!(told[1], "no-such-program-here (tells no version)");
+        assert_eq!(told[1], "no-such-program-here (prints no version)");
     }
 }

@@ -108,7 +108,7 @@ fn statistics(page: &mut String, part: &Part) {
         page,
         "n: runs, or batches of a client that makes some. SD: sample standard deviation. SE: \
          standard error of the mean, SD / √n. CoV: SD / mean. A dash: not known, as the spread of \
-         one run, or what goes on beside a program live. Latencies are of the first run, as \
+         one run, or the I/O beside a live program. Latencies are of the first run, as \
          the client saw it.",
     );
 }
@@ -324,7 +324,7 @@ fn across_runs(page: &mut String, configurations: &[Configuration]) -> Result<()
     if samples.iter().any(|of| of.values.len() >= DENSITY_MIN) {
         let label = "Share of the seconds up to each rate";
         let svg = plots::cdf(label, "IOPS", &samples)?;
-        figure(page, &svg, "Share of the samples that reached at most so many I/Os per second.");
+        figure(page, &svg, "Share of the samples with at most this number of I/Os per second.");
         percentile_table(page, &samples);
     }
     Ok(())

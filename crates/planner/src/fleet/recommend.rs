@@ -132,8 +132,8 @@ fn unattached(judged: &mut Judged, trace: Option<&Trace>) {
     judged.find(Finding::Unattached);
     (judged.action, judged.after, judged.risk) = (Action::Delete, 0, Risk::Low);
     judged.reasons.push(
-        "no instance has it; since when, the list does not tell. Its data stay in a snapshot, \
-         which costs for what is stored"
+        "no instance has it attached; the list does not contain since when. Its data stay in \
+         a snapshot, which costs for its stored data"
             .to_owned(),
     );
     let asked = |interval: &&Interval| interval.requests() > 0 || interval.bytes() > 0;
@@ -183,7 +183,7 @@ fn by_trace(policy: &Policy, volume: &Volume, trace: &Trace, judged: &mut Judged
     if demand.spans.is_empty() {
         judged.find(Finding::Idle);
         judged.reasons.push(
-            "nothing was asked of it: if nobody needs it, detach it and delete it after a snapshot"
+            "it had no requests: if it is not needed, detach it and delete it after a snapshot"
                 .to_owned(),
         );
     }

@@ -113,7 +113,7 @@ fn mistakes_in_devices_are_named() {
             "sells_throughput = 2500",
             "sells_throughput = 99999",
             "line 13: in [[device]]: 80000 IOPS of 16 KiB and 99999 MiB/s do not go together: give \
-             1250 to 40000 MiB/s with so many IOPS",
+             1250 to 40000 MiB/s with these IOPS",
         ),
         (
             "sells_iops = 80000        # of 16 KiB, or\nsells_throughput = 2500",

@@ -149,7 +149,7 @@ impl Rule {
             Self::Isolation => "p99 at most twice that alone",
             Self::FreeChannel => "no large request takes the last channel while urgent ones come",
             Self::Modify => "acts at once, refills nothing, gains nothing",
-            Self::NoStarvation => "nobody is passed over beyond the bound",
+            Self::NoStarvation => "no request is passed over beyond the bound",
             Self::ClassOrder => "first in, first out, in each class",
             Self::Conservation => "each request answered exactly once, all bytes accounted for",
             Self::Bounded => "no queue or structure beyond its bound",

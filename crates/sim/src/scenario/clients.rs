@@ -112,11 +112,11 @@ fn program(reader: &Reader<'_>, load: &Load) -> Read<Option<ProgramSetup>> {
     };
     let why = match (program, load) {
         (load, Load::Open { .. }) if load.is_transactions() => None,
-        (load, _) if load.is_transactions() => Some("needs iops: what of it reaches the volume"),
+        (load, _) if load.is_transactions() => Some("needs iops: those of the volume"),
         (timed, Load::Closed { think: Think::No, .. }) if timed.is_timed() => None,
         (timed, _) if timed.is_timed() => Some("needs threads that wait for each answer"),
         (_, Load::Job { .. }) => None,
-        _ => Some("needs job_ios: what of it reaches the volume"),
+        _ => Some("needs job_ios: those of the volume"),
     };
     if let Some(why) = why {
         return Err(reader.fault("program", why));
@@ -126,7 +126,7 @@ fn program(reader: &Reader<'_>, load: &Load) -> Read<Option<ProgramSetup>> {
         (Some(_), false) => {
             return Err(reader.fault("program_s", "this program ends when it is done"));
         }
-        (None, true) => reader.need("program_s", None, "how long it goes on")?,
+        (None, true) => reader.need("program_s", None, "how long it runs")?,
         (given, _) => given.unwrap_or(0),
     };
     Ok(Some(ProgramSetup { program, calls, seconds }))

@@ -57,7 +57,7 @@ pub(super) fn comparison(
     let (of, left) = measures(reader, cases, as_of)?;
     let times = factor(reader, &left, cases, as_of)?;
     if times.is_some() && (other.is_none() || across.is_some()) {
-        return Err(reader.fault("times", "needs to, what the product is divided by"));
+        return Err(reader.fault("times", "needs to, the divisor of the product"));
     }
     let (by, what) = match (across, &other) {
         (Some(Across::CovPercent), None) => {
@@ -96,13 +96,13 @@ pub(super) fn comparison(
             (left.alone, words)
         }
         (None, None) => {
-            let why = "is missing: what it is divided by; or across, for runs that are alike";
+            let why = "is missing: its divisor; or across, for runs that are alike";
             return Err(reader.fault("to", why));
         }
     };
     let bounds = bounds(reader, &|value| by.shown(value))?;
     if matches!(by, By::Furthest(_)) && bounds.middle().is_none() {
-        let why = "\"furthest\" needs a lower and an upper bound: from what is it far?";
+        let why = "\"furthest\" needs a lower and an upper bound";
         return Err(reader.fault("across", why));
     }
     Ok(Comparison { what, of, by, times: 1.0, bounds })

@@ -231,7 +231,7 @@ const MISTAKES: &[(&str, &str)] = &[
     ),
     (
         "[[client]]\nname = \"c\"\non = \"v\"\nprogram = \"sqlite\"\nprogram_calls = 1",
-        "s.toml:9: [[client]] program = \"sqlite\": needs job_ios: what of it reaches the volume",
+        "s.toml:9: [[client]] program = \"sqlite\": needs job_ios: those of the volume",
     ),
     (
         "[[client]]\nname = \"c\"\non = \"v\"\niops = 9\nprogram = \"sysbench\"",
@@ -239,7 +239,7 @@ const MISTAKES: &[(&str, &str)] = &[
     ),
     (
         "[[client]]\nname = \"c\"\non = \"v\"\nprogram = \"pgbench\"\nprogram_calls = 20",
-        "s.toml:9: [[client]] program = \"pgbench\": needs iops: what of it reaches the volume",
+        "s.toml:9: [[client]] program = \"pgbench\": needs iops: those of the volume",
     ),
     (
         "[[client]]\non = \"v\"\njob_ios = 9\njob_every_s = 1\ndepth = 2\nthink_us = 5",
@@ -261,7 +261,7 @@ const MISTAKES: &[(&str, &str)] = &[
     (
         "[[client]]\nname = \"c\"\non = \"v\"\njob_ios = 9\njob_every_s = 1\nprogram = \"dbench\"\n\
          program_calls = 1",
-        "s.toml:6: [[client]] program_s is missing: how long it goes on",
+        "s.toml:6: [[client]] program_s is missing: how long it runs",
     ),
     ("x = 99999999999999999999", "s.toml:6: 99999999999999999999 is too large a number"),
     ("x = nan", "s.toml:6: nan is not a finite number"),
@@ -445,7 +445,7 @@ fn runs_are_compared() {
         ),
         (
             "metric = \"mean_iops\"\nof = \"v\"\ntimes = {}\nat_most = 1",
-            "s.toml:22: [[compare]] times = a table: needs to, what the product is divided by",
+            "s.toml:22: [[compare]] times = a table: needs to, the divisor of the product",
         ),
         (
             "metric = \"every_second\"\nof = \"v\"\nto = {}\nat_most = 1",

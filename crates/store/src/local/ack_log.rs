@@ -355,7 +355,7 @@ impl Answered {
         let node = self.header.identity.node;
         tracing::warn!(
             %error, node,
-            "what a volume has answered cannot be noted in its file in the data folder: if the \
+            "answered writes of a volume cannot be recorded in the data folder: if the \
              server is killed, writes that were not flushed are lost"
         );
         self.file = Notes::Impossible;

@@ -255,7 +255,7 @@ fn lasting(folder: &Path, pool: u128) -> Option<Arc<dyn Lasting>> {
             let folder = folder.display();
             tracing::warn!(
                 %error, %folder,
-                "what is answered cannot be noted: if the server is killed, writes that were not \
+                "answered writes cannot be recorded: if the server is killed, writes that were not \
                  flushed are lost"
             );
             None

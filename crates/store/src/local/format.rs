@@ -156,7 +156,7 @@ impl fmt::Display for SuperblockError {
             ),
             Self::Impossible(what) => write!(
                 f,
-                "has a superblock that cannot be ({what}); put back a copy of its first 8 KiB"
+                "has an impossible superblock ({what}); restore a copy of its first 8 KiB"
             ),
             Self::Lost => write!(
                 f,

@@ -83,7 +83,7 @@ impl Lasting for LastingFiles {
             && error.kind() != io::ErrorKind::NotFound
         {
             // A later node with this number distinguishes the file from its own by the header.
-            tracing::debug!(%error, node, "a file of answered writes stays that nobody needs");
+            tracing::debug!(%error, node, "an unused file of answered writes is not removed");
         }
     }
 

@@ -270,7 +270,7 @@ impl Image {
         if code == -libc::ENOENT {
             return Ok(None);
         }
-        self.check(code, "find who has locked")?;
+        self.check(code, "find the lock of")?;
         if count == 0 || owner.is_null() {
             return Ok(None);
         }

@@ -182,7 +182,7 @@ impl Fleet {
         }
         warn!(node = name, volumes = volumes.len(), "does not live: other nodes take over");
         if let Err(why) = self.cluster.fence(&name) {
-            error!(node = name, why, "cannot be fenced, so nobody takes over yet");
+            error!(node = name, why, "cannot be fenced, so no node takes over its volumes yet");
             return;
         }
         let before = {

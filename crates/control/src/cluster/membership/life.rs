@@ -211,7 +211,7 @@ impl Life {
                 self.ask_at = now + RETRY;
                 // No node leads while etcd is full, so this one may clear it.
                 self.set_follows(self.follows && !is_no_space, actions);
-                self.log(format!("who runs the control plane is not known: {text}"), actions);
+                self.log(format!("the leader is not known: {text}"), actions);
                 self.follow(None, actions);
             }
         }
@@ -266,7 +266,7 @@ impl Life {
         if term.lease.is_lost {
             // What it could not store is decided otherwise by now.
             if let Err(why) = result {
-                let text = format!("this node leads no more: {why}");
+                let text = format!("this node is not the leader any more: {why}");
                 actions.push(Action::Log(Level::Warn, text));
             }
             self.term = None;

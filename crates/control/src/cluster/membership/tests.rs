@@ -144,7 +144,7 @@ fn a_follower_that_does_not_know_the_leader_keeps_serving_and_says_so_once() {
     let mut node = following(AMONG);
     node.handle(Event::Time, ELECTION_INTERVAL);
     let actions = node.handle(Event::ElectionAnswered(Question(2), unknown(false)), s(1));
-    let text = "who runs the control plane is not known: etcd is away".to_owned();
+    let text = "the leader is not known: etcd is away".to_owned();
     assert_eq!(actions[..2], [Action::Log(Level::Info, text), Action::Follow(None)]);
     assert!(
         node.handle(Event::Time, s(1) + RETRY).contains(&Action::Ask(Question(3), Asked::Campaign))
@@ -200,7 +200,8 @@ fn a_leader_ends_its_term_when_the_lease_is_lost_and_asks_again() {
     // Old news do not bring it back.
     assert_eq!(node.handle(Event::LeaseSeen(Question(1), lease(9)), ms(900)), []);
     let ended = node.handle(term_ended(Err("no commit".to_owned()), lost), ms(950));
-    let logged = Action::Log(Level::Warn, "this node leads no more: no commit".to_owned());
+    let text = "this node is not the leader any more: no commit".to_owned();
+    let logged = Action::Log(Level::Warn, text);
     assert_eq!(ended, [logged, Action::Ask(Question(2), Asked::Campaign)]);
     assert_eq!(node.leads(), None);
 }

@@ -299,7 +299,7 @@ impl Cluster for Around {
             world.etcd.expire(now_ms);
             let lives = world.etcd.seen.insts[node].is_some();
             if world.fails(20) || lives || !world.etcd.leads(self.seat.created) {
-                return Err("it lives, or this node leads no more".to_owned());
+                return Err("it is alive, or this node is not the leader".to_owned());
             }
         }
         let Outcome::Instances(bits) = self.seat.ask(Kind::Registered(node))? else {

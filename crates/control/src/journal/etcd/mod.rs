@@ -335,7 +335,7 @@ impl EtcdJournal {
                     Some(leader) => {
                         write!(text, "{} leads, at {}", leader.node, leader.address)
                     }
-                    None => write!(text, "nobody leads now"),
+                    None => write!(text, "the cluster has no leader now"),
                 };
                 warn!(text);
                 self.deposed = Some(text.clone());

@@ -31,7 +31,7 @@ impl fmt::Display for FigureDisagrees {
         if range.is_empty() || *operations == 0 {
             return f.write_str("give at least 2 IOPS");
         }
-        write!(f, "give {} to {} MiB/s with so many IOPS", range.start(), range.end())
+        write!(f, "give {} to {} MiB/s with these IOPS", range.start(), range.end())
     }
 }
 

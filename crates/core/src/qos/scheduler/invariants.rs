@@ -120,10 +120,7 @@ impl Scheduler {
             assert!(is_in_line, "volume {slot:?} has a timer, and nothing is in line for it");
         } else {
             let is_closed = limiter.is_closed();
-            assert!(
-                !is_in_line || is_closed,
-                "volume {slot:?} waits, and nobody looks at it again"
-            );
+            assert!(!is_in_line || is_closed, "volume {slot:?} waits without a wake-up");
         }
     }
 
@@ -240,7 +237,7 @@ impl Sharing {
             let is_known = entry.waits != Waits::AtInstance || instance.is_waited_for(entry.ring);
             assert!(
                 is_known,
-                "attachment {flow:?} waits for its instance, which has nobody waiting"
+                "attachment {flow:?} waits for its instance, which has no waiting flow"
             );
         } else {
             assert_ne!(entry.waits, Waits::AtInstance, "attachment {flow:?} has no instance");
@@ -259,14 +256,14 @@ impl Sharing {
         let instance = &self.instances[slot];
         let has_timer = self.instance_wheel.as_ref().is_some_and(|wheel| wheel.contains(slot));
         let is_due = has_timer || instance.opens_at().is_none();
-        assert!(is_due, "somebody waits for instance {slot:?}, and nobody looks at it again");
+        assert!(is_due, "a flow waits for instance {slot:?} without a wake-up");
     }
 
     /// Asserts that no flow waits for a device without requests in flight.
     fn check_device(&self, slot: DeviceSlot) {
         let DeviceQueue { device, interrupted } = &self.device_queues[slot];
         let is_busy = *interrupted || device.window.requests() > 0;
-        assert!(is_busy || !device.is_wanted(), "device {slot:?} does nothing, and somebody waits");
+        assert!(is_busy || !device.is_wanted(), "device {slot:?} is idle, and a flow waits");
     }
 
     /// Returns the flows of a volume, of which `share` is the first.

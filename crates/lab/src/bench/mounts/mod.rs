@@ -183,7 +183,7 @@ impl MountStack {
         // This run's new journal replaces an older one, whose steps have to be undone first.
         let left = clean(&folder);
         if !left.is_empty() {
-            let what = format!("what was set up there before stays: {}", left.join("; "));
+            let what = format!("mounts of an earlier run cannot be removed: {}", left.join("; "));
             return Err(LabError::Unjudgeable(what));
         }
         let mut stack = Self {

@@ -139,8 +139,8 @@ impl User {
             if mode & 0o001 == 0 {
                 return Err(LabError::BadTarget {
                     name: above.display().to_string(),
-                    why: format!("the user {} may not pass, as whom PostgreSQL runs", self.name),
-                    hint: "set TMPDIR to a folder that everybody may pass, such as /tmp".to_owned(),
+                    why: format!("PostgreSQL runs as {}, which may not enter it", self.name),
+                    hint: "set TMPDIR to a folder that all may enter, such as /tmp".to_owned(),
                 });
             }
         }

@@ -27,7 +27,7 @@ impl Watcher for Bounded {
                 let kept = !fits(volume, *length, seen);
                 findings.judge(Rule::Bounded, kept, seen.now, Whose::Volume(*number), || {
                     let (_, waiting) = words(volume, seen);
-                    ("room is used before anybody is refused".to_string(), waiting)
+                    ("room is used before a request is refused".to_string(), waiting)
                 });
             }
             Event::Dispatched(_) => {

@@ -157,7 +157,7 @@ impl LocalPool {
         let outcome = if is_mended {
             "it is written anew from memory"
         } else {
-            "what needs it cannot be read; restore it from a copy"
+            "the data behind it cannot be read; restore it from a copy"
         };
         tracing::error!(%pool, at, "{what} of {whose} is not as it was written: {outcome}");
     }

@@ -96,7 +96,7 @@ impl Shared {
             let Trouble { what, why, .. } = trouble;
             tracing::error!(
                 %pool, what, why,
-                "what is to be done cannot be finished; it keeps its space, and all others serve"
+                "work cannot be finished; it keeps its space, and all volumes are served"
             );
         }
     }
@@ -144,7 +144,7 @@ impl LocalPool {
         };
         for id in filled {
             if let Err(error) = self.delete_filling(id) {
-                tracing::error!(%error, "what a snapshot was filled in cannot be deleted");
+                tracing::error!(%error, "the temporary volume of a snapshot cannot be deleted");
             }
         }
     }

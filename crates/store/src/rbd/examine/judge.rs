@@ -317,9 +317,8 @@ fn neighbours(pool: &PoolDump, seen: &Seen) -> Finding {
         worse(
             WHAT,
             format!("on the same OSDs: {}", others.join(", ")),
-            "their clients are held back by nothing, and what is guaranteed to volumes holds only \
-             while they are quiet: give one side devices of its own by a rule with a device class \
-             or a root"
+            "nothing limits their clients, so guarantees of volumes hold only while they are idle: \
+             give one of the pools separate devices by a rule with a device class or a root"
                 .to_owned(),
         )
     }
@@ -402,7 +401,7 @@ fn recovery(queue: &Values, profile: &Values) -> Finding {
         well(WHAT, found)
     } else {
         let advice = format!(
-            "moved data take what clients need: `ceph config set osd osd_mclock_profile \
+            "recovery takes time that clients need: `ceph config set osd osd_mclock_profile \
                  {FAVOURS_CLIENTS}`"
         );
         worse(WHAT, found, advice)

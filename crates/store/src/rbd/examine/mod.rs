@@ -57,7 +57,7 @@ pub fn examine(place: &Place) -> Vec<Finding> {
             what: "Ceph cluster",
             weight: Weight::Unusable,
             found: error.to_string(),
-            advice: "mend what it names, or name another cluster, user or pool with --ceph-conf, \
+            advice: "correct the problem, or name another cluster, user or pool with --ceph-conf, \
                      --ceph-user and --rbd-pool"
                 .to_owned(),
         }],
