@@ -291,12 +291,11 @@ fn filters_owners_tags_and_pages() {
 #[test]
 fn errors_have_ec2_s_codes_and_texts() {
     let fixture = fixture();
-    let client = &fixture.client;
-    let of = volume(client);
+    let of = volume(&fixture.client);
     let absent = "snap-00000000000000bad";
-    let call = |action: &str, params: &[(&str, &str)]| client.call(action, params).unwrap_err();
-    let missing = "The snapshot 'snap-00000000000000bad' does not exist.";
-    let not_found = refused(400, "InvalidSnapshot.NotFound", missing);
+    let call = |action: &str, of: &[(&str, &str)]| fixture.client.call(action, of).unwrap_err();
+    let missing = format!("The snapshot '{absent}' does not exist.");
+    let not_found = refused(400, "InvalidSnapshot.NotFound", &missing);
     assert_eq!(call("DescribeSnapshots", &[("SnapshotId.1", absent)]), not_found);
     assert_eq!(call("DeleteSnapshot", &[("SnapshotId", absent)]), not_found);
     let zone = ("AvailabilityZone", "local-1a");
@@ -313,9 +312,9 @@ fn errors_have_ec2_s_codes_and_texts() {
     assert_eq!(code("CreateSnapshot", &[]), "MissingParameter");
     let none = [("VolumeId", "vol-00000000000000bad")];
     assert_eq!(code("CreateSnapshot", &none), "InvalidVolume.NotFound");
+    let long = "x".repeat(256);
     let dry = [("VolumeId", of.as_str()), ("DryRun", "true")];
     assert_eq!(code("CreateSnapshot", &dry), "DryRunOperation");
-    let long = "x".repeat(256);
     let long = [("VolumeId", of.as_str()), ("Description", &long)];
     assert_eq!(code("CreateSnapshot", &long), "InvalidParameterValue");
     assert_eq!(code("ExportSnapshot", &[]), "InvalidAction");
@@ -333,7 +332,10 @@ fn errors_have_ec2_s_codes_and_texts() {
     );
     // The SDK for Go sends zero for no maximum.
     let none = [("SnapshotId.1", id.as_str()), ("MaxResults", "0")];
-    assert_eq!(client.call("DescribeSnapshots", &none).unwrap().items("snapshotSet").len(), 1);
+    assert_eq!(
+        fixture.client.call("DescribeSnapshots", &none).unwrap().items("snapshotSet").len(),
+        1
+    );
     let both = [("SnapshotId.1", id.as_str()), ("MaxResults", "5")];
     assert_eq!(code("DescribeSnapshots", &both), "InvalidParameterCombination");
     fixture.agent().with(|state| state.snapshots_pend = true);

@@ -144,8 +144,8 @@ mod tests {
 
     const TEXT: &str = "//! A.\n/// What it is.\n/// What follows is fine.\nfn f() {\n    \
         let (a, b) = (1, 2);\n    let (c, d) = pair();\n    let text = \"let (a, b) = (1, 2);\";\n    \
-        match a > b {\n        true => 1,\n        false => 2,\n    }\n    // So many of them, as \
-        somebody said so\n    // many times.\n    let it = list.map(|at| u8::try_from(at)\
+        match a > b {\n        true => 1,\n        false => 2,\n    }\n    // So many of them, \
+        as somebody said so\n    // many times.\n    let it = list.map(|at| u8::try_from(at)\
         .unwrap_or(0));\n}\n";
 
     #[test]

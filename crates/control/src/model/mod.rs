@@ -811,11 +811,10 @@ impl Model {
                 self.create_snapshots(*instance, set, description, now)
             }
             Command::StartSnapshot { id, size_gib, filled, is_encrypted, description, tags } => {
-                let id = *id;
                 let size_gib = *size_gib;
                 let is_encrypted = *is_encrypted;
                 #[rustfmt::skip]
-                let new = NewFilled { id, size_gib, filled, is_encrypted, description, tags };
+                let new = NewFilled { id: *id, size_gib, filled, is_encrypted, description, tags };
                 self.start_snapshot(settings, &new, now)
             }
             Command::CopySnapshot { id, of, is_encrypted, description, tags } => {

@@ -115,8 +115,6 @@ impl Plane {
         }
         change.events.into_iter().for_each(|event| model.apply(event));
         let model = RwLock::new(model);
-        let capacity = Mutex::default();
-        let space = Mutex::default();
         // The changes of credits that a former leader received are requested once more.
         let keys = KeyLocks::default();
         let leases = Mutex::new(Leases { behind: fleet.is_some() });
@@ -129,15 +127,12 @@ impl Plane {
         let before = kept.map(|kept| kept.unix);
         let following = Mutex::new(Following::new(time, since_boot, before));
         let writer = Mutex::new(writer);
-        let scrubbing = Mutex::default();
-        let copying = Mutex::default();
-        let addresses = Mutex::default();
-        let health = Mutex::default();
-        let feed = Arc::default();
         #[rustfmt::skip]
         let plane = Self {
-            settings, agent, model, keys, leases, writer, upkeep, following, capacity, space,
-            vitals, fillings, scrubbing, copying, addresses, feed, health, recording: None, fleet,
+            settings, agent, model, keys, leases, writer, upkeep, following, vitals, fillings,
+            capacity: Mutex::default(), space: Mutex::default(), scrubbing: Mutex::default(),
+            copying: Mutex::default(), addresses: Mutex::default(), health: Mutex::default(),
+            feed: Arc::default(), recording: None, fleet,
         };
         // Deadlines that may have passed are checked only after this.
         plane.follow_clock();

@@ -316,8 +316,7 @@ fn a_snapshot_with_few_units_of_its_own_is_completed() {
 fn snapshot_is_filled_unit_by_unit_across_restarts() {
     let folder = tempfile::tempdir().unwrap();
     let (_file, device) = device();
-    let layout = Layout { chunks_max: 240, ..LAYOUT };
-    LocalPool::init(device.as_ref(), &layout).unwrap();
+    LocalPool::init(device.as_ref(), &Layout { chunks_max: 240, ..LAYOUT }).unwrap();
     let open = || {
         let pool = LocalPool::open(Arc::clone(&device), Bounds::default()).unwrap();
         pool.with_keys(keys(folder.path(), "key", "7"))

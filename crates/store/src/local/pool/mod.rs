@@ -284,26 +284,21 @@ impl LocalPool {
         }
         let mended = AtomicU64::new(mended.iter().map(|(_, lost)| *lost as u64).sum());
         let state = Mutex::new(state);
-        let open = Mutex::default();
-        let mail = Mutex::default();
-        let keys = OnceLock::new();
-        let known = Mutex::default();
-        let troubles = Mutex::default();
         let shared = Shared {
             device,
             bounds,
             lasting,
-            keys,
+            keys: OnceLock::new(),
             claim,
             mended,
             salvaged: AtomicU64::new(0),
             damaged_sectors: (damaged_nodes.len() + damaged.len()) as u64,
             failure: Mutex::default(),
             state,
-            open,
-            mail,
-            known,
-            troubles,
+            open: Mutex::default(),
+            mail: Mutex::default(),
+            known: Mutex::default(),
+            troubles: Mutex::default(),
         };
         let pool = Self::without_clerk(Arc::new(shared));
         pool.finish();
