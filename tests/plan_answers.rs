@@ -1,6 +1,7 @@
 //! The verbs of `evenkeel plan` from outside: layouts that someone names, checked, compared and
 //! explained; and commands that lead to one and back.
 
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
@@ -338,7 +339,7 @@ fn the_page_has_what_the_json_has_and_nothing_from_elsewhere() {
     for layout in value["layouts"].as_array().expect("layouts") {
         let words = layout["layout"].as_str().expect("words");
         let micro_usd = layout["monthly_micro_usd"]["total"].as_u64().expect("a cost");
-        let cents = micro_usd.div_ceil(10_000);
+        let cents = (micro_usd + 5_000) / 10_000;
         let seconds = layout["throttled_ms_per_day"].as_u64().expect("ms") / 1_000;
         let row = shown.split(&format!("{words}  ")).nth(1).unwrap_or_else(|| panic!("{words}"));
         let cells: Vec<&str> = row.split_whitespace().take(2).collect();
@@ -424,6 +425,121 @@ fn odd_names_types_and_traces_are_taken_for_what_they_are() {
     assert!(!error.contains("busiest"), "{error}");
     let (_, error) = told(&[path, "--capacity", "9", "--types", "st1", "--boots"], 1);
     assert!(error.contains("none of these types comes into question"), "{error}");
+}
+
+/// Every answer says by which prices it goes, in one line and in JSON.
+#[test]
+fn every_answer_names_its_prices() {
+    let prices = ["--region", "eu-west-1", "--discount", "gp3=12.5,io2=7"];
+    let line = "prices of 2026-10-15, eu-west-1, less 12.5 % of gp3 and 7 % of io2\n";
+    let all: [&[&str]; 4] = [
+        &["@declared.toml", "--capacity", "100", "--types", "gp3"],
+        &["check", "@declared.toml", "--layout", "gp3 100", "--throttled", "86400"],
+        &["compare", "@declared.toml", "--layout", "gp3 100", "--layout", "gp3 200"],
+        &["explain", "@declared.toml", "--layout", "gp3 100"],
+    ];
+    for words in all {
+        let words = [words, &prices].concat();
+        let (text, _) = told(&words, 0);
+        assert_eq!(text.matches(line).count(), 1, "{text}");
+        let value = json_of(&words, 0);
+        let of = ["prices", "region", "currency"].map(|key| value[key].as_str().expect("a word"));
+        assert_eq!(of, ["2026-10-15", "eu-west-1", "USD"], "{value}");
+        assert_eq!(value["discounts_percent"], json!({ "gp3": 12.5, "io2": 7.0 }));
+        assert!(value["rules"].is_string(), "{value}");
+    }
+}
+
+/// 66.67 % of 8.00 are 5.3336.
+#[test]
+fn amounts_are_rounded_to_the_nearest_cent() {
+    let discount = ["--discount", "gp3=33.33"];
+    let layouts = ["--layout", "gp3 100", "--layout", "gp3 200"];
+    let words = [&["compare", "@declared.toml"][..], &layouts, &discount].concat();
+    let (text, _) = told(&words, 0);
+    assert!(text.contains("all USD/month         5.33           10.67\n"), "{text}");
+    assert!(text.contains("B against A: +5.34 USD a month, +64.00 a year"), "{text}");
+    // What the cents do not show decides, and is shown then.
+    let words = ["check", "@declared.toml", "--layout", "gp3 100", "--throttled", "86400"];
+    let words = [&words[..], &discount, &["--max-monthly"]].concat();
+    let (_, error) = told(&[&words[..], &["5.33"]].concat(), 1);
+    assert!(error.contains("cost a month: 5.3336 USD, allowed are 5.33"), "{error}");
+    told(&[&words[..], &["5.34"]].concat(), 0);
+}
+
+/// In Ireland the price of more than 32,000 IOPS of io2 is not known, and that of others is.
+#[test]
+fn the_price_that_is_missing_is_named() {
+    let region = ["--region", "eu-west-1"];
+    let lacks = "no price of IOPS of io2 above 32000 in eu-west-1 is known for 2026-10-15";
+    let check = ["check", "@declared.toml", "--layout", "io2 1000, 40000 IOPS"];
+    let (_, error) = told(&[&check[..], &region].concat(), 2);
+    assert!(error.contains(lacks), "{error}");
+    let check = ["check", "@declared.toml", "--layout", "io2 1000, 32000 IOPS"];
+    told(&[&check[..], &region].concat(), 0);
+    let (_folder, path) = recorded("busy", &[40_000, 40_000]);
+    let path = path.to_str().expect("UTF-8");
+    let words = [&[path, "--capacity", "1000", "--types"][..], &["io2"], &region].concat();
+    let (_, error) = told(&words, 1);
+    assert!(error.contains(&format!("{lacks}: they are no candidates")), "{error}");
+    let words = [&[path, "--capacity", "1000", "--types"][..], &["gp3,io2"], &region].concat();
+    let (text, _) = told(&words, 0);
+    assert!(text.contains(&format!("note: {lacks}: they are no candidates")), "{text}");
+    let (_folder, path) = recorded("slow", &[4_000, 4_000]);
+    let words = [path.to_str().expect("UTF-8"), "--capacity", "1000", "--region", "eu-west-1"];
+    let (text, _) = told(&words, 0);
+    assert!(!text.contains("above 32000"), "{text}");
+}
+
+#[test]
+fn a_region_in_upper_case_or_a_zone_is_asked_about() {
+    let words = ["check", "@declared.toml", "--layout", "gp3 100", "--region"];
+    for region in ["EU-WEST-1", "eu-west-1a", "EU-West-1B"] {
+        let (_, error) = told(&[&words[..], &[region]].concat(), 2);
+        assert!(error.contains(" hint: did you mean eu-west-1? A region is in lower"), "{error}");
+    }
+    let (_, error) = told(&[&words[..], &["moon-1"]].concat(), 2);
+    assert!(error.contains("--prices FILE") && !error.contains("did you mean"), "{error}");
+}
+
+/// A file is read once, so that it may be a pipe.
+#[test]
+fn a_price_book_may_come_from_a_pipe() {
+    for name in ["/dev/stdin", "-"] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
+        let declared = format!("{SAMPLES}/declared.toml");
+        let words = ["plan", "check", &declared, "--layout", "gp3 400", "--throttled", "86400"];
+        let command = command.args(words).args(["--prices", name]);
+        let mut child = command
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::piped())
+            .spawn()
+            .expect("the program starts");
+        let mut input = child.stdin.take().expect("a pipe");
+        input.write_all(&std::fs::read(BOOK).expect("the book")).expect("written");
+        drop(input);
+        let output = child.wait_with_output().expect("it ends");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let text = String::from_utf8(output.stdout).expect("UTF-8");
+        assert!(text.contains("prices of the price book, in EUR\n"), "{text}");
+    }
+}
+
+/// 1 is the verdict, 2 a mistake in the command, 3 a file that cannot be read.
+#[test]
+fn the_exit_code_of_a_check_tells_a_verdict_from_a_mistake() {
+    let check = |words: &[&str], code| told(&[&["check"][..], words].concat(), code).1;
+    check(&["@declared.toml", "--layout", "gp3 100, 5000 IOPS, 500 MiB/s"], 0);
+    check(&["@declared.toml", "--layout", "gp3 100"], 1);
+    check(&["@declared.toml", "--layout", "gp9 100"], 2);
+    check(&["@declared.toml", "--layout", "gp3 100", "--region", "moon-1"], 2);
+    for trace in ["@nothing.json", "@broken/declared.toml", "@broken/iostat.json"] {
+        let error = check(&[trace, "--layout", "gp3 100"], 3);
+        assert!(error.contains(&trace[1..]), "{error}");
+    }
+    let error = check(&["@declared.toml", "--layout", "gp3 100", "--prices", "nothing.json"], 3);
+    assert!(error.contains("nothing.json: No such file"), "{error}");
 }
 
 const BOOK: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/crates/planner/books/price_book.toml");

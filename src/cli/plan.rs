@@ -40,7 +40,8 @@ pub struct Plan {
 pub enum PlanVerb {
     /// Check whether a layout carries a workload: for continuous integration.
     ///
-    /// Exit code 0: it does; 1: requests wait longer than is allowed, or it is too small.
+    /// Exit code 0: it does; 1: requests wait longer than is allowed, it is too small, or it costs
+    /// too much; 2: a flag is wrong; 3: the trace or the prices cannot be read.
     Check(Box<PlanCheck>),
     /// Compare what layouts cost and do, side by side.
     Compare(Box<PlanCompare>),

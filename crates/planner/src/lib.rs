@@ -26,6 +26,7 @@ pub mod price_book;
 pub mod prices;
 pub mod quantity;
 pub mod read;
+pub mod regions;
 pub mod risk;
 pub mod search;
 pub mod source;

@@ -2,13 +2,13 @@
 
 mod terraform;
 
-use super::fleet::endpoint_region;
 use super::input::Case;
 use super::prices::DEFAULT_REGION;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::volume::{ModifyPolicy, VolumeChange, VolumeRequest, VolumeSpec};
 use evenkeel_planner::layout::Layout;
 use evenkeel_planner::prices::Prices;
+use evenkeel_planner::regions;
 use evenkeel_planner::spread::Spread;
 use serde_json::{Value, json};
 
@@ -213,7 +213,7 @@ fn aws_modify(case: &Case, id: &str, each: &VolumeSpec) -> String {
 fn region(case: &Case) -> String {
     match &case.space.prices {
         Prices::List(list) if list.list().region() != DEFAULT_REGION => {
-            format!(" --region {}", endpoint_region(list.list().region()))
+            format!(" --region {}", regions::endpoint(list.list().region()))
         }
         Prices::List(_) | Prices::Book(_) => String::new(),
     }

@@ -1,7 +1,8 @@
 //! `evenkeel plan compare`: layouts side by side.
 
 use super::format::{
-    currency, limit_words, loss_words, money, money_more, plain, seconds, waiting, waiting_at_most,
+    currency, limit_words, loss_words, money, money_more, plain, prices_line, seconds, waiting,
+    waiting_at_most,
 };
 use super::input::{self, Case};
 use super::json;
@@ -56,7 +57,7 @@ fn columns(letters: &[String]) -> Vec<&str> {
 
 fn text(case: &Case, rated: &[Rated]) -> String {
     let letters = letters(rated.len());
-    let mut text = format!("{}\n", plain(&case.trace.name));
+    let mut text = format!("{}\n{}", plain(&case.trace.name), prices_line(case));
     for (letter, it) in letters.iter().zip(rated) {
         text += &format!("{letter}: {}\n", it.found.layout);
     }
@@ -191,10 +192,11 @@ fn json_of(case: &Case, rated: &[Rated]) -> Value {
             value
         })
     };
-    json!({
+    let value = json!({
         "schema": "evenkeel.plan.compare/1",
         "trace": json::trace_json(&case.trace),
         "layouts": rated.iter().map(|it| json::layout_json(case, it)).collect::<Vec<_>>(),
         "against_the_first": rated.iter().skip(1).map(difference).collect::<Vec<_>>(),
-    })
+    });
+    json::with_basis(case, value)
 }

@@ -290,6 +290,7 @@ impl Explained<'_> {
             format::money(self.rated.found.total()),
             format::currency(self.case)
         );
+        text += &format::prices_line(self.case);
         text += &format!(
             "steps of {}; a line of several steps has the most of them, and the least credits\n\n",
             span_us(self.step_us)
@@ -335,7 +336,7 @@ impl Explained<'_> {
             })
         };
         let after_us = self.timeline.end_us.saturating_sub(self.case.demand.length_us);
-        json!({
+        let value = json!({
             "schema": "evenkeel.plan.explain/1",
             "trace": json::trace_json(&self.case.trace),
             "layout": json::layout_json(self.case, self.rated),
@@ -343,6 +344,7 @@ impl Explained<'_> {
             "lines": lines.iter().map(line).collect::<Vec<_>>(),
             "after_the_end_ms": after_us / 1_000,
             "times_of_waiting": self.timeline.episodes,
-        })
+        });
+        json::with_basis(self.case, value)
     }
 }

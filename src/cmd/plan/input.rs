@@ -1,6 +1,6 @@
 //! From flags and files to what the planner takes.
 
-use super::format::plain;
+use super::format::{no_price, plain};
 use super::prices::{self, DEFAULT_REGION, Given};
 use crate::cli::{
     Assumption, PlanAllowed, PlanCheck, PlanPrices, PlanRules, PlanTraces, PlanWanted,
@@ -75,7 +75,7 @@ impl Case {
         let instance = self.space.instances.first().copied();
         let layout = Layout { instance, ..layout("--layout", text, &self.space)? };
         let mut found = search::given(&self.space, &self.demand, &layout)
-            .ok_or_else(|| unpriced(&self.space.prices, layout.each.volume_type))?;
+            .ok_or_else(|| unpriced(&self.space.prices, &layout.each))?;
         if !self.space.prices.fits(self.space.rules, &layout.each) {
             let one = Layout::one(layout.each);
             let message = format!("--layout {text:?}: no device of the price book carries {one}");
@@ -89,24 +89,16 @@ impl Case {
     }
 }
 
-/// A type that has no price.
-fn unpriced(prices: &Prices, volume_type: VolumeType) -> Failure {
+/// The error of a volume without a price.
+fn unpriced(prices: &Prices, each: &VolumeSpec) -> Failure {
+    let lacks = prices.unpriced(each).expect("invariant: it has no cost").to_string();
     let failure = match prices {
-        Prices::List(list) => {
-            let list = list.list();
-            let message = format!(
-                "no price of {volume_type} in {} is known for {}",
-                list.region(),
-                list.date()
-            );
-            Failure::new(message).hint(
-                "choose another day with --as-of or another type, or name a price list with \
-                 --prices",
-            )
-        }
-        Prices::Book(book) => match book.carrier(volume_type) {
+        Prices::List(list) => Failure::new(no_price(list.list(), &lacks)).hint(
+            "choose another day with --as-of or another layout, or name a price list with --prices",
+        ),
+        Prices::Book(book) => match book.carrier(each.volume_type) {
             Err(not_carried) => Failure::new(not_carried.to_string()),
-            Ok(_) => Failure::new(format!("the price book has no price of {volume_type}")),
+            Ok(_) => Failure::new(format!("the price book has no price of {lacks}")),
         },
     };
     failure.exit(Exit::Usage)

@@ -4,11 +4,11 @@ use super::commands::commands;
 use super::format::{less_words, limit_words, saved_permille};
 use super::input::Case;
 use super::{PlanAnswer, assumed_ms, device, exact_ms, model};
-use evenkeel_core::volume::VolumeSpec;
+use evenkeel_core::volume::{VolumeSpec, VolumeType};
 use evenkeel_planner::answer::Rated;
 use evenkeel_planner::delays::Delays;
 use evenkeel_planner::exact::Exact;
-use evenkeel_planner::prices::Prices;
+use evenkeel_planner::prices::{ListPrices, Prices};
 use evenkeel_planner::risk::{self, Risk};
 use evenkeel_planner::search::Found;
 use evenkeel_planner::timeline::{Step, Timeline};
@@ -28,7 +28,7 @@ pub fn json_of(told: &PlanAnswer<'_>) -> Value {
     });
     let less: Vec<Value> = less.collect();
     let layouts: Vec<Value> = rated.iter().map(|rated| layout_json(case, rated)).collect();
-    json!({
+    let value = json!({
         "schema": "evenkeel.plan/1",
         "trace": trace_json(&case.trace),
         "asked": {
@@ -37,25 +37,39 @@ pub fn json_of(told: &PlanAnswer<'_>) -> Value {
             "mean_iops": asked.mean_iops,
             "mean_bytes_per_second": asked.mean_bytes_per_second,
         },
-        "rules": case.space.rules.date().to_string(),
-        "prices": match &case.space.prices {
-            Prices::List(prices) => prices.list().date().to_string(),
-            Prices::Book(_) => "price book".to_owned(),
-        },
-        "region": match &case.space.prices {
-            Prices::List(prices) => Some(prices.list().region()),
-            Prices::Book(_) => None,
-        },
-        "currency": case.space.prices.currency(),
         "notes": notes,
         "source": source_json(case),
         "layouts": layouts,
         "cheapest_by_scheduler": exact.map(|exact| exact_json(case, exact)),
         "neighbours_by_scheduler": less,
-    })
+    });
+    with_basis(case, value)
 }
 
-/// What was recorded, and what it costs.
+/// Adds the rules and the prices of an answer to its JSON.
+pub fn with_basis(case: &Case, mut value: Value) -> Value {
+    let list = match &case.space.prices {
+        Prices::List(prices) => Some(prices),
+        Prices::Book(_) => None,
+    };
+    let day = list.map(|prices| prices.list().date().to_string());
+    value["rules"] = json!(case.space.rules.date().to_string());
+    value["prices"] = json!(day.as_deref().unwrap_or("price book"));
+    value["region"] = json!(list.map(|prices| prices.list().region()));
+    value["currency"] = json!(case.space.prices.currency());
+    value["discounts_percent"] = list.map_or_else(|| json!({}), discounts_json);
+    value
+}
+
+/// Returns the discounts on list prices, by type, in percent.
+pub fn discounts_json(prices: &ListPrices) -> Value {
+    let discount = |(volume_type, hundredths): (&VolumeType, &u32)| {
+        (volume_type.to_string(), json!(f64::from(*hundredths) / 100.0))
+    };
+    Value::Object(prices.discounts().iter().map(discount).collect())
+}
+
+/// Returns the volume that was recorded and its cost.
 fn source_json(case: &Case) -> Option<Value> {
     let source = case.source.as_ref()?;
     Some(json!({ "layout": source.to_string(), "monthly_micros": case.source_monthly }))
@@ -66,7 +80,7 @@ pub fn micro_key(what: &str, currency: &str) -> String {
     format!("{what}_micro_{}", currency.to_lowercase())
 }
 
-/// What a layout costs: a list has other items than a book.
+/// Returns the cost of a layout: a list has other items than a book.
 fn monthly_json(case: &Case, found: &Found) -> (String, Value) {
     let monthly = found.monthly;
     match &case.space.prices {

@@ -158,10 +158,13 @@ fn nothing(case: &Case, wanted: &Wanted) -> Failure {
             .hint("allow more volumes (--stripes) or types (--types), or ask for less --capacity");
     }
     let Asked { peak_iops, peak_bytes_per_second, .. } = answer::asked(&case.demand);
-    let message = format!(
+    let mut message = format!(
         "no layout does this: the busiest interval has {peak_iops} requests and {} MiB a second",
         peak_bytes_per_second / MIB
     );
+    for note in notes::capped(case, wanted) {
+        message += &format!("; {note}");
+    }
     Failure::new(message).hint(
         "allow waiting (--throttled, --p99), more volumes (--stripes), more types (--types), or a \
          higher cost (--max-monthly), a stronger --instance; or ask for less --capacity. Each \

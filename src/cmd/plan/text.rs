@@ -3,7 +3,7 @@
 use super::commands::commands;
 use super::format::{
     asked_words, currency, gap_words, is_of_instance, less_words, limit_words, loss_words, money,
-    money_more, plain, prices_words, saving_words, seconds, waiting, waiting_at_most,
+    money_more, plain, prices_line, saving_words, seconds, waiting, waiting_at_most,
 };
 use super::input::Case;
 use super::{EXACT_REQUESTS_MAX, PlanAnswer, assumed_ms, device, exact_ms, model};
@@ -118,14 +118,14 @@ fn header(told: &PlanAnswer<'_>) -> String {
     if gaps > shown {
         text += &format!("gap: {} more\n", gaps - shown);
     }
-    text += &format!("prices {}\n", prices_words(told.case));
+    text += &prices_line(told.case);
     for note in &told.notes {
         text += &format!("note: {note}\n");
     }
     text + "\n"
 }
 
-/// What is to say of the cheapest layout.
+/// Returns the lines about the cheapest layout.
 fn first_words(told: &PlanAnswer<'_>, rated: &Rated) -> String {
     let mut text = String::from("\n");
     if let Some(saving) = saving_words(told.case, rated.found.total()) {

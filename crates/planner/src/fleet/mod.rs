@@ -18,7 +18,7 @@ use crate::demand::Assume;
 use crate::prices::ListPrices;
 use crate::trace::Trace;
 
-pub use list::{List, Refused, Volume};
+pub use list::{List, Reason, Refused, Volume};
 pub use recommend::{judge, not_judged};
 pub use risk::{Risk, Waits};
 

@@ -29,11 +29,12 @@ pub fn judge(policy: &Policy, volume: &Volume, evidence: Evidence) -> Judged {
     let mut judged = Judged::keep(volume);
     let Some(before) = alternatives::monthly(policy, &volume.spec) else {
         let list = policy.prices.list();
+        let lacks = policy.prices.unpriced(&volume.spec).expect("invariant: it has no cost");
         judged.fail(format!(
-            "the price list of {} of {} has no price of {}: name one that has with --prices FILE",
+            "the price list of {} of {} has no price of {lacks}: name one that has with --prices \
+             FILE",
             list.region(),
             list.date(),
-            Layout::one(volume.spec)
         ));
         return judged;
     };

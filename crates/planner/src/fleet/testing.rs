@@ -23,6 +23,7 @@ pub fn volume(
         boots: false,
         unsettled: None,
         region: None,
+        price_region: "us-east-1".to_owned(),
         zone: None,
     }
 }

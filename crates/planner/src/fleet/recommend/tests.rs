@@ -226,7 +226,7 @@ fn what_nobody_has_is_for_deletion_and_what_nobody_asks_is_idle() {
     };
     gp3.unsettled = None;
     let judged = judge(&before_gp3, &gp3, Evidence::Absent);
-    assert!(judged.reasons[0].contains("has no price of gp3 500 GiB"), "{judged:?}");
+    assert!(judged.reasons[0].contains("has no price of gp3: name one"), "{judged:?}");
 }
 
 /// Any volume that the rules allow.
