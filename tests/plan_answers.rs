@@ -197,7 +197,8 @@ fn words_that_are_no_layout_are_named() {
 #[test]
 fn commands_lead_to_a_layout_and_back() {
     let commands = |more: &[&str]| {
-        let words = [&["@cloudwatch_data.json", "--types", "gp3"], more].concat();
+        let trace = ["@cloudwatch_data.json", "--days-min", "0", "--types", "gp3"];
+        let words = [&trace[..], more].concat();
         json_of(&words, 0)["layouts"][0]["commands"].clone()
     };
     let id = "vol-0123456789abcdef0";
@@ -238,6 +239,8 @@ fn commands_lead_to_a_layout_and_back() {
             "standard 100",
             "--as-of",
             "2016-06",
+            "--days-min",
+            "0",
         ],
         0,
     );
@@ -425,6 +428,109 @@ fn odd_names_types_and_traces_are_taken_for_what_they_are() {
     assert!(!error.contains("busiest"), "{error}");
     let (_, error) = told(&[path, "--capacity", "9", "--types", "st1", "--boots"], 1);
     assert!(error.contains("none of these types comes into question"), "{error}");
+}
+
+/// A recording of constant hours: requests a second, of 4 KiB each.
+fn hours_recorded(hours: u64, per_second: u64) -> (tempfile::TempDir, String) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("vol-0123456789abcdef0.jsonl");
+    let mut text = String::new();
+    for step in 0..hours * 12 {
+        let start_ms = 1_795_633_200_000 + step * 300_000;
+        let reads = per_second * 300;
+        text += &json!({
+            "volume": "vol-0123456789abcdef0",
+            "start_ms": start_ms,
+            "length_ms": 300_000,
+            "reads": reads,
+            "writes": 0,
+            "read_bytes": reads * 4_096,
+            "write_bytes": 0,
+        })
+        .to_string();
+        text.push('\n');
+    }
+    std::fs::write(&path, text).expect("written");
+    let path = path.to_str().expect("UTF-8").to_owned();
+    (folder, path)
+}
+
+/// 5,000 requests a second become 6,000 IOPS; a declared workload is what is wanted.
+#[test]
+fn layouts_carry_the_headroom_over_what_was_recorded() {
+    let (_folder, path) = hours_recorded(8 * 24, 5_000);
+    let words = [&path, "--capacity", "100", "--types", "gp3"];
+    let first = |more: &[&str]| json_of(&[&words[..], more].concat(), 0);
+    let value = first(&[]);
+    assert_eq!(value["layouts"][0]["iops"], 6_000, "{value}");
+    assert_eq!(value["headroom_percent"], 20, "{value}");
+    // Waiting and how full limits are is that of what was recorded.
+    assert_eq!(value["asked"]["peak_iops"], 5_000, "{value}");
+    assert_eq!(value["layouts"][0]["used"][0]["permille"], 833, "{value}");
+    assert_eq!(first(&["--headroom", "0"])["layouts"][0]["iops"], 5_000);
+    assert_eq!(first(&["--headroom", "50"])["layouts"][0]["iops"], 7_500);
+    let (text, _) = told(&words, 0);
+    assert!(text.contains("\nlayouts carry 20 % more than that\n"), "{text}");
+    let declared = ["@declared.toml", "--capacity", "100", "--types", "gp3"];
+    assert_eq!(json_of(&declared, 0)["headroom_percent"], 0);
+    let more = [&declared[..], &["--headroom", "20"]].concat();
+    assert_eq!(json_of(&more, 0)["layouts"][0]["iops"], 6_000);
+}
+
+/// Three days are no week, and a declared workload needs no evidence.
+#[test]
+fn too_little_evidence_names_no_price() {
+    let (_folder, path) = hours_recorded(3 * 24, 100);
+    for verb in [&[][..], &["explain"]] {
+        let words = [verb, &[&path, "--capacity", "100"]].concat();
+        let (text, error) = told(&words, 6);
+        assert_eq!(text, "");
+        let missing = "3 days of metrics, of 7 days that are needed: no price a month is named";
+        assert!(error.contains(missing) && error.contains("--days-min 0 plans"), "{error}");
+        told(&[&words[..], &["--days-min", "3"]].concat(), 0);
+        told(&[&words[..], &["--days-min", "4"]].concat(), 6);
+    }
+    // A layout that is named has its price.
+    told(&["check", &path, "--layout", "gp3 100"], 0);
+    let (_folder, path) = recorded("declared", &[100]);
+    told(&[path.to_str().expect("UTF-8"), "--capacity", "100"], 0);
+}
+
+/// HDD types are a line of their own, and rows only if they are named, or are the source.
+#[test]
+fn ssd_types_are_offered_and_hdd_types_in_a_line() {
+    let types = |value: &Value| -> Vec<String> {
+        let layouts = value["layouts"].as_array().expect("layouts").iter();
+        let mut types: Vec<String> =
+            layouts.map(|it| it["volume_type"].as_str().expect("a type").to_owned()).collect();
+        types.sort_unstable();
+        types
+    };
+    // sc1 takes each as 1 MiB, and 500 GiB earn 5.9 MiB a second.
+    let (_folder, path) = hours_recorded(8 * 24, 4);
+    let words = [&path, "--capacity", "500"];
+    let with = |more: &[&'static str]| json_of(&[&words[..], more].concat(), 0);
+    let value = with(&[]);
+    assert_eq!(types(&value), ["gp2", "gp3", "io1", "io2"], "{value}");
+    let on_hdd = &value["if_latency_does_not_matter"];
+    assert_eq!(on_hdd["layout"]["layout"], "sc1 500 GiB", "{value}");
+    assert_eq!(on_hdd["layout"]["monthly_micro_usd"]["total"], 7_500_000);
+    assert_eq!(on_hdd["small_requests_permille"], 1_000);
+    let (text, _) = told(&words, 0);
+    let line = "if latency does not matter: sc1 500 GiB, for 7.50 USD a month, 32.50 less; 100.0 %";
+    assert!(text.contains(line), "{text}");
+    let (page, _) = told(&[&words[..], &["-o", "html"]].concat(), 0);
+    assert!(page.contains("if latency does not matter: sc1 500 GiB"));
+    // Named types, and those beside an HDD source.
+    assert_eq!(types(&with(&["--types", "sc1,gp3"])), ["gp3", "sc1"]);
+    assert_eq!(with(&["--types", "gp3"])["if_latency_does_not_matter"], Value::Null);
+    let value = with(&["--source", "st1 500"]);
+    assert_eq!(types(&value), ["gp2", "gp3", "io1", "io2", "sc1", "st1"]);
+    assert_eq!(value["if_latency_does_not_matter"], Value::Null);
+    // io2 stays io2, unless less durable types are asked for.
+    assert_eq!(types(&with(&["--source", "io2 500, 1000 IOPS"])), ["io2"]);
+    let less = ["--source", "io2 500, 1000 IOPS", "--less-durable"];
+    assert_eq!(types(&with(&less)), ["gp2", "gp3", "io1", "io2"]);
 }
 
 /// Every answer says by which prices it goes, in one line and in JSON.
@@ -643,7 +749,8 @@ fn a_hot_volume_has_what_its_share_needs() {
 
 #[test]
 fn what_is_saved_against_the_source_is_told() {
-    let words = ["@cloudwatch_data.json", "--capacity", "100", "--source", "gp2 100"];
+    let trace = ["@cloudwatch_data.json", "--days-min", "0", "--capacity", "100", "--source"];
+    let words = [&trace[..], &["gp2 100"]].concat();
     let value = json_of(&words, 0);
     assert_eq!(value["source"]["monthly_micros"], 10_000_000, "{value}");
     let saved = &value["layouts"][0]["saved_against_the_source"];
@@ -655,7 +762,6 @@ fn what_is_saved_against_the_source_is_told() {
     assert!(page.contains(all), "the page says it, too");
     let (csv, _) = told(&[&words[..], &["-o", "csv"]].concat(), 0);
     assert!(csv.starts_with("layout,usd_month,saved_usd,"), "{csv}");
-    let dearer = ["@cloudwatch_data.json", "--capacity", "100", "--source", "gp2 50"];
-    let (text, _) = told(&dearer, 0);
+    let (text, _) = told(&[&trace[..], &["gp2 50"]].concat(), 0);
     assert!(text.contains("costs 3.00 USD a month (60.0 %) more than the source"), "{text}");
 }

@@ -148,7 +148,7 @@ fn each_volume_is_judged_by_what_there_is_of_it() {
     );
     assert_eq!(
         all[5]["reasons"][0],
-        "3.0 days of metrics, of 7 that are needed: nothing of it gets less"
+        "3 days of metrics, of 7 days that are needed: nothing of it gets less"
     );
     assert_eq!(value["not_read"][0]["place"], "line 10");
     let left_out: Vec<&str> =
@@ -565,4 +565,30 @@ fn a_price_list_may_come_from_a_pipe() {
     let output = child.wait_with_output().expect("it ends");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(String::from_utf8_lossy(&output.stdout).contains("20.00"));
+}
+
+/// The same file leads to the same volume in `plan` and in `plan fleet`.
+#[test]
+fn a_plan_gives_the_advice_of_a_fleet() {
+    let folder = fleet();
+    let metrics = folder.path().join("metrics");
+    let fleet = json_of(folder.path(), &[]);
+    for (at, id, file, source, gib) in [
+        (0, "", "vol-0001.json", "gp3 500, 8000 IOPS, 500 MiB/s", "500"),
+        (1, "vol-0002", "page-1.json", "io2 500, 8000 IOPS", "500"),
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
+        command.current_dir(&metrics).args(["plan", file, "--source", source, "--capacity", gib]);
+        if !id.is_empty() {
+            command.args(["--volume", id]);
+        }
+        let output = command.args(["-o", "json"]).output().expect("the program starts");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let plan: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let (better, first) = (&fleet["volumes"][at]["better"], &plan["layouts"][0]);
+        for key in ["volume_type", "size_gib", "iops", "throughput_mibps"] {
+            assert_eq!(better[key], first[key], "{id} {key}: {first}");
+        }
+        assert_eq!(fleet["volumes"][at]["after_micro_usd"], first["monthly_micro_usd"]["total"]);
+    }
 }

@@ -3,6 +3,7 @@
 use super::{Assumption, PlanPrices, date, volume_type};
 use clap::{Args, ValueEnum, ValueHint};
 use evenkeel_core::volume::{Date, VolumeType};
+use evenkeel_planner::advice;
 use std::path::PathBuf;
 
 #[derive(Args, Debug)]
@@ -44,13 +45,13 @@ pub struct PlanFleet {
 /// By what volumes are judged.
 #[derive(Args, Debug)]
 pub struct FleetPolicy {
-    /// What a volume must be able to do beyond what it was asked for.
-    #[arg(long, value_name = "PERCENT", default_value_t = 20)]
+    /// Percent that a volume must carry beyond what was recorded.
+    #[arg(long, value_name = "PERCENT", default_value_t = advice::HEADROOM_PERCENT)]
     #[arg(value_parser = clap::value_parser!(u32).range(0..=1_000))]
     pub headroom: u32,
 
-    /// Days of metrics without which nothing of a volume gets less.
-    #[arg(long, value_name = "DAYS", default_value_t = 7)]
+    /// Days of metrics that a volume needs to get less of anything.
+    #[arg(long, value_name = "DAYS", default_value_t = advice::DAYS_MIN)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=366))]
     pub days_min: u32,
 

@@ -4,6 +4,7 @@ use super::{Connection, PlanFleet, date, volume_type};
 use crate::output::{Exit, Failure, Format};
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use evenkeel_core::volume::{Date, VolumeType};
+use evenkeel_planner::advice;
 use evenkeel_planner::prices::WHOLE;
 use evenkeel_planner::quantity::{self, Measure};
 use std::path::PathBuf;
@@ -379,9 +380,24 @@ pub struct PlanWanted {
     #[command(flatten)]
     pub allowed: PlanAllowed,
 
-    /// The types that come into question. [default: all]
+    /// Percent that a layout must carry beyond what was recorded. [default: 20; 0 for a declared
+    /// workload]
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(0..=1_000))]
+    pub headroom: Option<u32>,
+
+    /// Days that must be recorded to name a price a month; a declared workload needs none.
+    #[arg(long, value_name = "DAYS", default_value_t = advice::DAYS_MIN)]
+    #[arg(value_parser = clap::value_parser!(u32).range(0..=366))]
+    pub days_min: u32,
+
+    /// The types of the layouts. [default: gp2, gp3, io1 and io2; for an HDD source also st1 and
+    /// sc1]
     #[arg(long, value_name = "TYPE", value_delimiter = ',', value_parser = volume_type)]
     pub types: Vec<VolumeType>,
+
+    /// Take types whose published durability is less than that of the source, as gp3 for io2.
+    #[arg(long)]
+    pub less_durable: bool,
 
     /// The most volumes that share the workload: as a stripe (RAID 0), but for --hot-share.
     #[arg(long, value_name = "N", default_value_t = 1)]

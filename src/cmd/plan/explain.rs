@@ -7,7 +7,7 @@ use super::{EXACT_REQUESTS_MAX, cheapest, format};
 use crate::cli::{Moment, PlanExplain};
 use crate::output::{self, Exit, Failure, Format, or_dash};
 use evenkeel_core::units::MIB;
-use evenkeel_planner::answer::{self, Rated};
+use evenkeel_planner::answer::Rated;
 use evenkeel_planner::layout::LimitKind;
 use evenkeel_planner::timeline::{STEPS_MAX, Step, Timeline, Times, least_step_us};
 use evenkeel_planner::trace::Clock;
@@ -25,13 +25,13 @@ pub fn run(arguments: &PlanExplain, format: Format) -> Result<(), Failure> {
         Some(_) => input::space_of_given(&arguments.rules, region)?,
         None => input::space(&arguments.rules, region, &wanted.types, wanted.stripes)?,
     };
-    let case = Case::read(&arguments.traces, space)?;
+    let mut case = Case::read(&arguments.traces, space)?;
     let rated = match &arguments.layout {
         Some(text) => case.given(text, EXACT_REQUESTS_MAX)?,
         None => {
-            let found = cheapest(&case, &input::wanted(wanted, &case.trace)?, 1)?;
-            let mut rated = answer::rate(&case.space, &case.trace, &case.demand, found);
-            rated.pop().ok_or_else(|| Failure::new("no layout was rated"))?
+            let needed = input::wanted(wanted, &case.trace)?;
+            case.prepare(wanted)?;
+            cheapest(&case, &needed, 1)?.pop().ok_or_else(|| Failure::new("no layout was rated"))?
         }
     };
     let step_us = step_us(&case, arguments.step)?;

@@ -5,7 +5,8 @@ use crate::output;
 use evenkeel_core::price::PriceList;
 use evenkeel_core::units::MIB;
 use evenkeel_core::volume::VolumeType;
-use evenkeel_planner::answer::Asked;
+use evenkeel_planner::advice;
+use evenkeel_planner::answer::{Asked, Rated};
 use evenkeel_planner::cost;
 pub use evenkeel_planner::cost::rounded as money;
 use evenkeel_planner::layout::{Layout, LimitKind};
@@ -65,6 +66,28 @@ pub fn saved_permille(before: u64, monthly: u64) -> Option<i64> {
 /// Returns the name of the currency of all costs.
 pub fn currency(case: &Case) -> String {
     plain(case.space.prices.currency())
+}
+
+/// Returns that layouts carry more than was recorded, if they do.
+pub fn headroom_words(case: &Case) -> Option<String> {
+    let percent = case.headroom_percent;
+    (percent > 0).then(|| format!("layouts carry {percent} % more than that"))
+}
+
+/// Returns the line about the cheapest layout of HDD types: its cost, and the share of requests
+/// for which such disks are slow.
+pub fn hdd_words(case: &Case, rated: &Rated, than: u64) -> String {
+    let permille = advice::small_permille(&case.trace);
+    format!(
+        "if latency does not matter: {}, for {} {} a month, {} less; {}.{} % of the requests are \
+         smaller than 128 KiB, and a disk moves its head for each that is not sequential",
+        rated.found.layout,
+        money(rated.found.total()),
+        currency(case),
+        money_more(than, rated.found.total()).trim_start_matches('+'),
+        permille / 10,
+        permille % 10,
+    )
 }
 
 /// Returns the line of an answer that names the prices.

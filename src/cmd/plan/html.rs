@@ -4,8 +4,8 @@ mod curves;
 
 use super::commands::commands;
 use super::format::{
-    asked_words, at, currency, gap_words, layout_words, money, plain, prices_words, saving_words,
-    seconds, waiting,
+    asked_words, at, currency, gap_words, hdd_words, headroom_words, layout_words, money, plain,
+    prices_words, saving_words, seconds, waiting,
 };
 use super::input::Case;
 use super::{PlanAnswer, assumed_ms, text};
@@ -67,6 +67,8 @@ fn about(told: &PlanAnswer<'_>, total: u64) -> Vec<String> {
         ),
         asked_words(asked),
     ];
+    about.extend(headroom_words(told.case));
+    about.extend(told.on_hdd.iter().map(|on_hdd| hdd_words(told.case, on_hdd, total)));
     about.extend(saving_words(told.case, total).map(|words| format!("The cheapest {words}")));
     about
 }
@@ -94,7 +96,15 @@ fn frontier(told: &PlanAnswer<'_>, wanted: &Wanted) -> Section {
     for allowed_s in ALLOWANCES_S {
         let throttled_us_per_day_max = allowed_s * 1_000_000;
         let looser = Wanted { throttled_us_per_day_max, delays: vec![], ..wanted.clone() };
-        all.extend(search::cheapest(&case.space, &case.demand, &looser));
+        let found = search::cheapest(&case.space, case.wanted_demand(), &looser);
+        all.extend(match case.headroom_percent {
+            0 => found,
+            _ => {
+                let recorded =
+                    |found: Found| search::given(&case.space, &case.demand, &found.layout);
+                found.into_iter().filter_map(recorded).collect()
+            }
+        });
     }
     let waits = |found: &Found| {
         let length_us = case.demand.length_us.max(found.end_us());

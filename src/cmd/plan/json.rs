@@ -5,6 +5,7 @@ use super::format::{less_words, limit_words, saved_permille};
 use super::input::Case;
 use super::{PlanAnswer, assumed_ms, device, exact_ms, model};
 use evenkeel_core::volume::{VolumeSpec, VolumeType};
+use evenkeel_planner::advice;
 use evenkeel_planner::answer::Rated;
 use evenkeel_planner::delays::Delays;
 use evenkeel_planner::exact::Exact;
@@ -20,7 +21,7 @@ const CURVE_POINTS_MAX: u64 = 1_500;
 const HOUR_US: u64 = 3_600_000_000;
 
 pub fn json_of(told: &PlanAnswer<'_>) -> Value {
-    let PlanAnswer { case, asked, rated, less, notes } = told;
+    let PlanAnswer { case, asked, rated, on_hdd, less, notes } = told;
     let exact = rated.first().and_then(|rated| rated.found.exact.as_ref());
     let less = less.iter().map(|(less, exact)| {
         let ms = exact.as_ref().map(|exact| exact_ms(case, exact));
@@ -39,7 +40,12 @@ pub fn json_of(told: &PlanAnswer<'_>) -> Value {
         },
         "notes": notes,
         "source": source_json(case),
+        "headroom_percent": case.headroom_percent,
         "layouts": layouts,
+        "if_latency_does_not_matter": on_hdd.as_ref().map(|rated| json!({
+            "layout": layout_json(case, rated),
+            "small_requests_permille": advice::small_permille(&case.trace),
+        })),
         "cheapest_by_scheduler": exact.map(|exact| exact_json(case, exact)),
         "neighbours_by_scheduler": less,
     });

@@ -38,7 +38,7 @@ pub fn unpriced(space: &Space, types: &[VolumeType]) -> String {
 pub fn capped(case: &Case, wanted: &Wanted) -> Vec<String> {
     let space = &case.space;
     let Prices::List(prices) = &space.prices else { return Vec::new() };
-    let peak_iops = answer::asked(&case.demand).peak_iops;
+    let peak_iops = answer::asked(case.wanted_demand()).peak_iops;
     let note = |rules: &TypeRules| {
         let IopsRule::Provisioned { max, .. } = rules.iops else { return None };
         let last = space.prices.iops_max(rules.volume_type);
@@ -58,7 +58,7 @@ fn unfit(case: &Case, wanted: &Wanted, rated: &[Rated]) -> Option<String> {
     let unlisted = case.space.instances.iter().filter(|it| !is_listed(it.name));
     let unfit = unlisted.filter(|instance| {
         let alone = Space { instances: vec![*instance], ..case.space.clone() };
-        search::cheapest_few(&alone, &case.demand, wanted, 1).is_empty()
+        search::cheapest_few(&alone, case.wanted_demand(), wanted, 1).is_empty()
     });
     let names: Vec<&str> = unfit.map(|it| it.name).collect();
     (!names.is_empty()).then(|| format!("no layout does what is wanted on {}", names.join(", ")))

@@ -2,8 +2,9 @@
 
 use super::commands::commands;
 use super::format::{
-    asked_words, currency, gap_words, is_of_instance, less_words, limit_words, loss_words, money,
-    money_more, plain, prices_line, saving_words, seconds, waiting, waiting_at_most,
+    asked_words, currency, gap_words, hdd_words, headroom_words, is_of_instance, less_words,
+    limit_words, loss_words, money, money_more, plain, prices_line, saving_words, seconds, waiting,
+    waiting_at_most,
 };
 use super::input::Case;
 use super::{EXACT_REQUESTS_MAX, PlanAnswer, assumed_ms, device, exact_ms, model};
@@ -103,6 +104,7 @@ fn header(told: &PlanAnswer<'_>) -> String {
         }
     };
     text += &format!("{}\n", asked_words(asked));
+    text += &headroom_words(told.case).map_or_else(String::new, |words| format!("{words}\n"));
     let gaps = trace.notes.iter().filter(|note| matches!(note, Note::Gap { .. })).count();
     let mut shown = 0;
     for note in &trace.notes {
@@ -131,6 +133,9 @@ fn first_words(told: &PlanAnswer<'_>, rated: &Rated) -> String {
     if let Some(saving) = saving_words(told.case, rated.found.total()) {
         text += &format!("{saving}\n");
     }
+    if let Some(on_hdd) = &told.on_hdd {
+        text += &format!("{}\n", hdd_words(told.case, on_hdd, rated.found.total()));
+    }
     text += &of_instance(rated).unwrap_or_default();
     text += &match &rated.found.exact {
         Some(exact) => format!(
@@ -149,7 +154,11 @@ fn first_words(told: &PlanAnswer<'_>, rated: &Rated) -> String {
     });
     let less: Vec<String> = less.collect();
     if !less.is_empty() {
-        text += &format!("the same with {}\n", less.join(", "));
+        let headroom = match told.case.headroom_percent {
+            0 => String::new(),
+            percent => format!(" and {percent} % more requests"),
+        };
+        text += &format!("the same with {}{headroom}\n", less.join(", "));
     }
     let found = &rated.found;
     text += &device::text(told.case, found);

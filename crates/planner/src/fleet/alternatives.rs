@@ -1,5 +1,5 @@
-//! What a volume could be instead: of the same size, since no volume shrinks and none that grew can
-//! be changed back; by a change that ModifyVolume allows; and no worse.
+//! The volumes that a volume could become: of the same size, since no volume shrinks and none that
+//! grew can be changed back; by a change that ModifyVolume allows; and no worse.
 
 use evenkeel_core::qos::pacing::{CountingRule, Limit, Pacing};
 use evenkeel_core::units::MIB;
@@ -8,6 +8,7 @@ use evenkeel_core::volume::{
 };
 
 use super::{Policy, Volume};
+use crate::advice;
 use crate::bisect::{largest, least};
 use crate::demand::{DAY_US, Demand};
 use crate::fluid::Outcome;
@@ -19,7 +20,7 @@ use crate::spread::{Share, Spread};
 /// The parts of requests, in thousandths, whose waiting must not get longer.
 const PERMILLES: [u32; 3] = [500, 990, 999];
 
-/// What limits a volume has: I/Os and bytes a second at most.
+/// The limits of a volume: I/Os and bytes a second at most.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Limits {
     /// I/Os a second, as long as there are credits.
@@ -64,31 +65,13 @@ pub fn types<'a>(policy: &'a Policy, volume: &'a Volume) -> impl Iterator<Item =
     VolumeType::ALL.into_iter().filter(move |&volume_type| {
         let Some(rules) = policy.rules.of(volume_type) else { return false };
         let is_wanted = match policy.types.as_slice() {
-            [] => volume_type == present || is_offered(present, volume_type),
+            [] => advice::is_offered(Some(present), volume_type),
             types => types.contains(&volume_type),
         };
         is_wanted
-            && (policy.less_durable || is_as_durable(policy, rules, present))
+            && (policy.less_durable || advice::is_as_durable(policy.rules, volume_type, present))
             && search::suits(rules, volume.boots, volume.spec.multi_attach)
     })
-}
-
-/// Whether one of these types is looked at for the other without being asked for: what answers in
-/// single milliseconds stays so, and what is sold no more is no aim.
-fn is_offered(present: VolumeType, other: VolumeType) -> bool {
-    let is_solid =
-        |t| matches!(t, VolumeType::Gp2 | VolumeType::Gp3 | VolumeType::Io1 | VolumeType::Io2);
-    other != VolumeType::Standard && (is_solid(other) || !is_solid(present))
-}
-
-/// Whether the published durability of a type is no less than that of another.
-fn is_as_durable(policy: &Policy, rules: &TypeRules, than: VolumeType) -> bool {
-    let least = |rules: &TypeRules| rules.promise.durability.map(|it| (it.min_ppm, it.max_ppm));
-    match (least(rules), policy.rules.of(than).and_then(least)) {
-        (_, None) => true,
-        (None, Some(_)) => false,
-        (Some((min, max)), Some((than_min, than_max))) => min >= than_min && max >= than_max,
-    }
 }
 
 /// The volume after a change, if ModifyVolume makes exactly it.
@@ -112,7 +95,7 @@ pub fn change(from: &VolumeSpec, to: &VolumeSpec) -> VolumeChange {
     }
 }
 
-/// What a volume costs in a month.
+/// Returns the monthly cost of a volume.
 #[must_use]
 pub fn monthly(policy: &Policy, spec: &VolumeSpec) -> Option<u64> {
     policy.prices.monthly(spec).map(|cost| cost.total())
@@ -200,7 +183,7 @@ fn least_with(
     least((iops, most), has).map(|(_, spec)| spec)
 }
 
-/// What must not get worse: how long, and for how much of the time, requests wait.
+/// The waiting that must not get worse: how long, and for how much of the time, requests wait.
 pub(super) struct Bound {
     wanted: Wanted,
     /// Nothing waits.
@@ -317,7 +300,7 @@ fn of_type(
     (cost < budget && spec.size_gib == present.size_gib && is_legal(&spec)).then_some((cost, spec))
 }
 
-/// What a demand asks for in its busiest spans, counted by a rule.
+/// Returns the rates that a demand asks for in its busiest spans, counted by a rule.
 #[must_use]
 pub fn peaks(demand: &Demand, counting: CountingRule) -> Limits {
     let (mut iops, mut bytes) = (0, 0);

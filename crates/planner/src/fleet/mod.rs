@@ -14,6 +14,7 @@ pub mod totals;
 use evenkeel_core::price::PriceList;
 use evenkeel_core::volume::{Rules, VolumeSpec, VolumeType};
 
+use crate::advice;
 use crate::demand::Assume;
 use crate::prices::ListPrices;
 use crate::trace::Trace;
@@ -57,8 +58,8 @@ impl Policy {
             types: Vec::new(),
             less_durable: false,
             assume: Assume::Active,
-            headroom_percent: 20,
-            days_min: 7,
+            headroom_percent: advice::HEADROOM_PERCENT,
+            days_min: advice::DAYS_MIN,
             gaps_percent_max: 20,
             throttled_s_per_day: 60,
         }

@@ -1,7 +1,7 @@
 //! The judgement of one volume.
 //!
-//! What a trace does not show, nothing is concluded from: without days enough, with gaps, in steps
-//! that are too coarse, or where a limit held the volume up, nothing of it gets less.
+//! A volume gets less only if its trace shows that less suffices: it has enough days, few gaps and
+//! short steps, and no limit held the volume up.
 
 use evenkeel_core::qos::pacing::Limit;
 use evenkeel_core::units::MIB;
@@ -10,7 +10,8 @@ use evenkeel_core::volume::{IopsRule, ThroughputRule, VolumeSpec, VolumeType};
 use super::alternatives::{self, Bound, Limits};
 use super::risk::of_change;
 use super::{Action, Evidence, Finding, Judged, Known, Policy, Risk, Volume, Waits};
-use crate::demand::{Assume, Demand, Span};
+use crate::advice::{self, with_headroom};
+use crate::demand::{Assume, Demand};
 use crate::layout::Layout;
 use crate::search;
 use crate::spread::Share;
@@ -23,7 +24,7 @@ const RESOLUTION_MS_MAX: u64 = 300_000;
 /// From which part of a limit on a volume stands at it, in percent.
 const AT_LIMIT_PERCENT: u128 = 95;
 
-/// What to do with a volume.
+/// Returns the judgement of a volume.
 #[must_use]
 pub fn judge(policy: &Policy, volume: &Volume, evidence: Evidence) -> Judged {
     let mut judged = Judged::keep(volume);
@@ -67,7 +68,7 @@ pub fn judge(policy: &Policy, volume: &Volume, evidence: Evidence) -> Judged {
     judged
 }
 
-/// A volume that cannot be judged, and why.
+/// Returns the judgement of a volume that cannot be judged, with the reason.
 #[must_use]
 pub fn not_judged(volume: &Volume, reason: String) -> Judged {
     let mut judged = Judged::keep(volume);
@@ -184,7 +185,7 @@ fn by_trace(policy: &Policy, volume: &Volume, trace: &Trace, judged: &mut Judged
     if demand.spans.is_empty() {
         judged.find(Finding::Idle);
         judged.reasons.push(
-            "nothing was asked of it: if nobody needs it, detach it and delete it after a snapshot"
+            "nothing was asked of it: if it is not needed, detach it and delete it after a snapshot"
                 .to_owned(),
         );
     }
@@ -212,11 +213,8 @@ fn is_enough(policy: &Policy, trace: &Trace, known: &Known) -> Result<(), String
             return Err(format!("its metrics have no {what}"));
         }
     }
-    let days_min = u64::from(policy.days_min);
-    if known.known_ms < days_min * DAY_MS {
-        let tenths = known.known_ms * 10 / DAY_MS;
-        let (whole, part) = (tenths / 10, tenths % 10);
-        return Err(format!("{whole}.{part} days of metrics, of {days_min} that are needed"));
+    if let Some(missing) = advice::too_short(known.known_ms, policy.days_min) {
+        return Err(missing);
     }
     let length_ms = known.known_ms.saturating_add(known.gaps_ms);
     let gaps_percent = u128::from(known.gaps_ms) * 100 / u128::from(length_ms.max(1));
@@ -238,14 +236,11 @@ fn known(
     demand: &Demand,
     at_limit: &AtLimit,
 ) -> Known {
-    let known_ms = trace.known_ms();
+    let known_ms = advice::known_ms(trace);
     let start = trace.intervals.first().map_or(0, |first| first.start_ms);
     let end = trace.intervals.last().map_or(0, Interval::end_ms);
     let counting = policy.rules.pacing(&volume.spec).counting;
     let peaks = alternatives::peaks(demand, counting);
-    // What is known in part proves use, and that there was no more it does not.
-    let partial_ms: u64 = trace.partial().map(|interval| interval.length_ms).sum();
-    let known_ms = known_ms.saturating_sub(partial_ms);
     Known {
         known_ms,
         gaps_ms: end.saturating_sub(start).saturating_sub(known_ms),
@@ -256,7 +251,7 @@ fn known(
     }
 }
 
-/// What is provisioned above the peak, the headroom, and what the type has at least.
+/// Sets how much is provisioned above the peak, the headroom, and the minimum of the type.
 fn never_used(policy: &Policy, known: &Known, judged: &mut Judged) {
     let spec = judged.present;
     let Some(rules) = policy.rules.of(spec.volume_type) else { return };
@@ -275,17 +270,6 @@ fn never_used(policy: &Policy, known: &Known, judged: &mut Judged) {
         let peak = known.peak_bytes_per_second.div_ceil(MIB);
         judged.never_used_mibps = Some(mibps.saturating_sub(needed(peak).max(min_mibps)));
     }
-}
-
-/// A demand with so much more in each span.
-pub(super) fn with_headroom(demand: &Demand, percent: u32) -> Demand {
-    let more = |amount: u64| {
-        let all = u128::from(amount) * (u128::from(percent) + 100);
-        u64::try_from(all.div_ceil(100)).unwrap_or(u64::MAX)
-    };
-    let span = |it: &Span| Span { requests: more(it.requests), bytes: more(it.bytes), ..*it };
-    let spans = demand.spans.iter().map(span).collect();
-    Demand { spans, length_us: demand.length_us, held_back: demand.held_back }
 }
 
 /// For how long a volume stood at its limits, so that more may have been wanted than was done.

@@ -113,7 +113,7 @@ fn nothing_gets_less_by_what_a_trace_does_not_show() {
     let mut censored = quiet();
     censored.intervals[7].is_censored = Some(true);
     for (trace, reason) in [
-        (hours(6 * 24, 100, 100, 16), "6.0 days of metrics, of 7 that are needed"),
+        (hours(6 * 24, 100, 100, 16), "6 days of metrics, of 7 days that are needed"),
         (gaps, "% of its metrics are gaps, of 20 that may be"),
         (coarse, "in steps of 3600 s, of 300 that may be"),
         (without_bytes, "its metrics have no bytes"),
