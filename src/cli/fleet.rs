@@ -55,7 +55,7 @@ pub struct FleetPolicy {
     #[arg(value_parser = clap::value_parser!(u32).range(1..=366))]
     pub days_min: u32,
 
-    /// How much of a volume's metrics may be gaps, or nothing of it gets less.
+    /// Percent of gaps in a volume's metrics above which nothing of it becomes less.
     #[arg(long, value_name = "PERCENT", default_value_t = 20)]
     #[arg(value_parser = clap::value_parser!(u32).range(0..=99))]
     pub gaps_max: u32,

@@ -1,4 +1,4 @@
-//! `evenkeel plan check`: does a layout carry a workload.
+//! `evenkeel plan check`: the verdict whether a layout carries a workload.
 
 use super::format::{
     at, currency, money, money_exact, plain, prices_line, seconds, span_us, waiting,
@@ -58,7 +58,7 @@ const COST: &str = "cost a month";
 
 const COLUMNS: [&str; 4] = ["CHECK", "ALLOWED", "FOUND", "VERDICT"];
 
-/// Something that was wanted.
+/// A condition, with its verdict.
 struct Check {
     what: &'static str,
     unit: String,
@@ -99,7 +99,7 @@ struct Checked<'a> {
     times: Times,
 }
 
-/// Milliseconds as a table shows them, rounded up: what it shows decides.
+/// Rounds milliseconds up as a table shows them, so that the shown value decides.
 const fn as_shown(ms: u64) -> u64 {
     match ms {
         0..10_000 => ms.div_ceil(100) * 100,
@@ -111,7 +111,7 @@ impl<'a> Checked<'a> {
     fn of(case: &'a Case, rated: &'a Rated, wanted: &Wanted) -> Self {
         let (found, exact) = (&rated.found, &rated.found.exact);
         let waiting = Wanted { delays: vec![], ..wanted.clone() };
-        // What the scheduler did goes before what a replay in bulk says.
+        // The scheduler's result goes before the fluid replay's.
         let allowed = wanted.throttled_us_per_day_max / 1_000;
         let (waited_ms, pass) = match exact {
             Some(exact) => {
@@ -155,7 +155,7 @@ impl<'a> Checked<'a> {
             let found = rated.found.total();
             Check { what: COST, unit: currency(case), allowed, found, pass: found <= allowed }
         }));
-        // Only the times of waiting are looked at, and not the steps.
+        // Only the times of waiting are used, so one step is enough.
         let timeline = Timeline::of(&case.space, &case.demand, layout, case.demand.length_us);
         Self { case, rated, checks, timeline, times: Times::of(&case.trace) }
     }

@@ -46,7 +46,7 @@ pub fn run(arguments: &PlanCompare, format: Format) -> Result<(), Failure> {
     })
 }
 
-/// A name for each layout.
+/// Returns a letter for each layout.
 fn letters(count: usize) -> Vec<String> {
     ('A'..).take(count).map(String::from).collect()
 }
@@ -77,7 +77,7 @@ fn text(case: &Case, rated: &[Rated]) -> String {
     text
 }
 
-/// In what one layout is better than another, and in what it is worse.
+/// Returns the differences of a layout from the first.
 fn better(case: &Case, first: &Rated, other: &Rated) -> String {
     let mut words = Vec::new();
     let (a, b) = (first.found.total(), other.found.total());
@@ -163,7 +163,7 @@ fn ms(us: u64) -> String {
     us.div_ceil(1_000).to_string()
 }
 
-/// The least credits of the replay, where there are any.
+/// Returns the least credits of the replay, if the layout saves credits.
 fn least_credits(case: &Case, rated: &Rated) -> Option<String> {
     let saves = rated.found.layout.saves_credits(&case.space);
     let least = rated.found.outcome.least_ppm.iter().zip(saves);

@@ -68,7 +68,7 @@ pub fn currency(case: &Case) -> String {
     plain(case.space.prices.currency())
 }
 
-/// Returns that layouts carry more than was recorded, if they do.
+/// Returns the words for the headroom, if there is some.
 pub fn headroom_words(case: &Case) -> Option<String> {
     let percent = case.headroom_percent;
     (percent > 0).then(|| format!("layouts carry {percent} % more than that"))
@@ -120,12 +120,12 @@ pub fn list_words(prices: &ListPrices) -> String {
     format!("{}, {}{less}", list.date(), list.region())
 }
 
-/// Returns that a price list lacks a price.
+/// Returns the words for a price that a list lacks.
 pub fn no_price(list: &PriceList, lacks: &str) -> String {
     format!("no price of {lacks} in {} is known for {}", list.region(), list.date())
 }
 
-/// A layout, with its instance if several were asked for.
+/// Returns a layout in words, with its instance if several are candidates.
 pub fn layout_words(case: &Case, layout: &Layout) -> String {
     match layout.instance.filter(|_| case.space.instances.len() > 1) {
         Some(instance) => format!("{layout} on {}", instance.name),
@@ -133,12 +133,12 @@ pub fn layout_words(case: &Case, layout: &Layout) -> String {
     }
 }
 
-/// Whether a limit is the instance's.
+/// Returns whether a limit is the instance's.
 pub const fn is_of_instance(kind: LimitKind) -> bool {
     matches!(kind, LimitKind::InstanceIops | LimitKind::InstanceBytes)
 }
 
-/// Milliseconds as seconds.
+/// Returns milliseconds as seconds.
 pub fn seconds(ms: u64) -> String {
     match ms {
         0..10_000 => format!("{}.{}", ms / 1_000, ms % 1_000 / 100),
@@ -146,8 +146,8 @@ pub fn seconds(ms: u64) -> String {
     }
 }
 
-/// Waiting of a day in seconds. Where the limits of the source held requests back, more were wanted
-/// than were recorded, and wait beside these.
+/// Returns the waiting of a day in seconds: a lower bound if the source's limits held requests
+/// back, because more were wanted than were recorded.
 pub fn waiting(case: &Case, ms: u64) -> String {
     match case.demand.held_back {
         Some(_) => format!(">= {}", seconds(ms)),
@@ -155,7 +155,7 @@ pub fn waiting(case: &Case, ms: u64) -> String {
     }
 }
 
-/// The longest waiting in words: unknown where limits of the source held requests back.
+/// Returns the longest waiting: unknown if the source's limits held requests back.
 pub fn waiting_at_most(case: &Case, ms: u64) -> String {
     match case.demand.held_back {
         Some(_) => "not known".to_owned(),
@@ -163,7 +163,8 @@ pub fn waiting_at_most(case: &Case, ms: u64) -> String {
     }
 }
 
-/// A name from a file, which may have anything in it: what steers a terminal is shown and not sent.
+/// Returns a name from a file with its control characters escaped, so that it cannot steer a
+/// terminal.
 pub fn plain(name: &str) -> String {
     let shown = |c: char| match is_unseen(c) {
         true => c.escape_unicode().to_string(),
@@ -172,14 +173,14 @@ pub fn plain(name: &str) -> String {
     name.chars().map(shown).collect()
 }
 
-/// Control characters, and those that change the direction of the text around them.
+/// Returns whether a character steers a terminal, or changes the direction of the text around it.
 fn is_unseen(c: char) -> bool {
     let turns =
         matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     c.is_control() || turns
 }
 
-/// A time of a trace.
+/// Returns a time of a trace in words.
 pub fn at(clock: Clock, ms: u64) -> String {
     match clock {
         Clock::Unix => evenkeel_wire::aws::timestamp::extended(ms),
@@ -190,7 +191,7 @@ pub fn at(clock: Clock, ms: u64) -> String {
     }
 }
 
-/// What a trace asks for at most and on average.
+/// Returns the rates of a trace at most and on average.
 pub fn asked_words(asked: &Asked) -> String {
     format!(
         "asked for: at most {} requests and {} MiB a second, on average {} and {}",
@@ -201,13 +202,13 @@ pub fn asked_words(asked: &Asked) -> String {
     )
 }
 
-/// A gap of a trace.
+/// Returns a gap of a trace in words.
 pub fn gap_words(clock: Clock, start_ms: u64, length_ms: u64) -> String {
     let length = output::span(length_ms.div_ceil(1_000));
     format!("{length} from {} on are not known", at(clock, start_ms))
 }
 
-/// A span of microseconds; fractions of seconds are told below ten seconds only.
+/// Returns a span of time in words, with fractions of seconds below ten seconds.
 pub fn span_us(us: u64) -> String {
     match us / 1_000 {
         ms @ 0..10_000 => format!("{} s", seconds(ms)),
@@ -215,7 +216,7 @@ pub fn span_us(us: u64) -> String {
     }
 }
 
-/// What a neighbour has one less of.
+/// Returns the unit that a neighbour has one less of.
 pub const fn less_words(less: Less) -> &'static str {
     match less {
         Less::Volumes => "volume",

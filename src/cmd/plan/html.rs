@@ -1,4 +1,4 @@
-//! The answer as a page: the figures of its charts. How they look is the laboratory's.
+//! The answer as a page: the figures of its charts. The laboratory draws them.
 
 mod curves;
 
@@ -18,14 +18,14 @@ use evenkeel_planner::search::{self, Found, Wanted};
 use evenkeel_planner::spread::Spread;
 use evenkeel_planner::trace::Note;
 
-/// Seconds of waiting a day that other layouts of the frontier may have, beside what is wanted.
+/// Seconds of waiting a day that are allowed to other layouts of the frontier.
 const ALLOWANCES_S: [u64; 4] = [60, 600, 3_600, 86_400];
 /// The most layouts of the frontier.
 const DOTS_MAX: usize = 40;
 /// Notes that are shown.
 const NOTES_MAX: usize = 20;
 
-/// The page of a plan.
+/// Returns the page of a plan.
 pub fn page(told: &PlanAnswer<'_>, wanted: &Wanted) -> Result<String, Failure> {
     let PlanAnswer { case, rated, .. } = *told;
     let Some(first) = rated.first() else { return Err(Failure::new("there is no layout")) };
@@ -73,13 +73,13 @@ fn about(told: &PlanAnswer<'_>, total: u64) -> Vec<String> {
     about
 }
 
-/// The letter of a layout in charts; those that are not drawn have none.
+/// Returns the letter of a layout in charts; empty if it is not drawn.
 fn letter(place: usize) -> String {
     let mut letters = ('A'..).take(DRAWN_MAX);
     letters.nth(place).map_or_else(String::new, String::from)
 }
 
-/// The table of the text, with a letter for each that the charts have.
+/// Returns the table of the text, with the letters of the charts.
 fn layouts(told: &PlanAnswer<'_>) -> Table {
     let columns: Vec<String> =
         std::iter::once(String::new()).chain(text::columns(told.case)).collect();
@@ -89,7 +89,7 @@ fn layouts(told: &PlanAnswer<'_>) -> Table {
     Table { columns, rows: rows.collect(), words: (0..words).collect() }
 }
 
-/// The layouts that other allowances lead to, beside those of the answer.
+/// Returns the chart of the answer's layouts and of those that other allowances lead to.
 fn frontier(told: &PlanAnswer<'_>, wanted: &Wanted) -> Section {
     let case = told.case;
     let mut all: Vec<Found> = told.rated.iter().map(|rated| rated.found.clone()).collect();
@@ -116,7 +116,7 @@ fn frontier(told: &PlanAnswer<'_>, wanted: &Wanted) -> Section {
     let mut dots = Vec::new();
     for found in all {
         let ms = waits(&found);
-        // None that is cheaper waits as short.
+        // No cheaper layout waits as short.
         let is_best = ms < least_ms;
         least_ms = least_ms.min(ms);
         dots.push((found, ms, is_best));

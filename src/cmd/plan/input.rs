@@ -1,4 +1,4 @@
-//! From flags and files to what the planner takes.
+//! Reads flags and files into the planner's types.
 
 use super::format::{no_price, plain};
 use super::prices::{self, DEFAULT_REGION, Given};
@@ -59,7 +59,7 @@ impl Case {
     pub fn read(traces: &PlanTraces, space: Space) -> Result<Self, Failure> {
         let source = traces.source.as_deref().map(|text| layout("--source", text, &space));
         let (mut trace, recorded) = trace(traces)?;
-        // As it is now; the rules of the day may not have it.
+        // The volume as it is now, if the rules of the day have it.
         let recorded = recorded.and_then(|spec| space.rules.resolve(&spec.request()).ok());
         let recorded = recorded.map(Layout::one);
         let source = source.transpose()?.or(recorded);
@@ -174,7 +174,7 @@ fn unpriced(prices: &Prices, each: &VolumeSpec) -> Failure {
     failure.exit(Exit::Usage)
 }
 
-/// A layout in words.
+/// Reads a layout in words.
 fn layout(flag: &str, text: &str, space: &Space) -> Result<Layout, Failure> {
     layout_text::parse(text, space.rules).map_err(|bad| {
         Failure::new(format!("{flag} {text:?}: {bad}"))
@@ -183,7 +183,7 @@ fn layout(flag: &str, text: &str, space: &Space) -> Result<Layout, Failure> {
     })
 }
 
-/// The limits of the volume that was recorded, where nothing else says them.
+/// Sets the limits of the volume that was recorded, unless the trace has them.
 fn limit_source(trace: &mut Trace, layout: &Layout, space: &Space) {
     let source = &mut trace.source;
     source.fill(&space.rules.pacing(&layout.each), layout.share(space));
@@ -191,7 +191,7 @@ fn limit_source(trace: &mut Trace, layout: &Layout, space: &Space) {
     source.capacity = source.capacity.or(Some(bytes.saturating_mul(layout.volumes.into())));
 }
 
-/// The one trace of all files that is meant, and the volume of the server that it is of.
+/// Reads the trace that is meant from all files, and the properties of its volume of the server.
 fn trace(arguments: &PlanTraces) -> Result<(Trace, Option<VolumeSpec>), Failure> {
     let queries = arguments.queries.as_ref().map(|path| {
         std::fs::read_to_string(path)
@@ -271,7 +271,7 @@ fn held_back_words(held: &HeldBack) -> String {
     )
 }
 
-/// The traces of a file, whatever its form.
+/// Reads the traces of a file in any form.
 pub fn read_file(path: &Path, hints: &Hints) -> Result<Vec<Trace>, Failure> {
     let name = path.display();
     let fail = |error: std::io::Error| Failure::new(format!("{name}: {error}"));
@@ -290,7 +290,7 @@ pub fn read_file(path: &Path, hints: &Hints) -> Result<Vec<Trace>, Failure> {
     })
 }
 
-/// How requests are taken to lie within an interval.
+/// Returns how requests are taken to lie within an interval.
 pub const fn assume(assumption: Assumption) -> Assume {
     match assumption {
         Assumption::Even => Assume::Even,
@@ -299,7 +299,7 @@ pub const fn assume(assumption: Assumption) -> Assume {
     }
 }
 
-/// The rules of a day, or the newest.
+/// Returns the rules of a day, or the newest.
 pub fn rules_of(day: Option<Date>) -> Result<&'static Rules, Failure> {
     let fail = |error: String| Failure::new(error).exit(Exit::Usage);
     let Some(day) = day else { return Ok(Rules::newest()) };
@@ -345,7 +345,7 @@ pub fn space_of_given(arguments: &PlanRules, region: &str) -> Result<Space, Fail
     }
 }
 
-/// The instance types, each once, the weakest first: at the same cost it is the one to take.
+/// Returns the instance types, each once, the weakest first: it is preferred at the same cost.
 fn instances(names: &[String]) -> Result<Vec<&'static InstanceType>, Failure> {
     let fail = |error: String| Failure::new(error).exit(Exit::Usage);
     if names.len() > INSTANCES_MAX {
@@ -363,7 +363,7 @@ fn instances(names: &[String]) -> Result<Vec<&'static InstanceType>, Failure> {
     Ok(all)
 }
 
-/// The GiB that are in use in a trace, if it says so.
+/// Returns the GiB that are in use in a trace, if it says so.
 fn used_gib(trace: &Trace) -> Option<u64> {
     let used = trace.intervals.iter().filter_map(|interval| interval.used_bytes).max();
     used.map(|bytes| bytes.div_ceil(GIB))

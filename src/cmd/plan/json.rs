@@ -81,7 +81,7 @@ fn source_json(case: &Case) -> Option<Value> {
     Some(json!({ "layout": source.to_string(), "monthly_micros": case.source_monthly }))
 }
 
-/// The key of an amount of list prices in millionths, such as `monthly_micro_usd`.
+/// Returns the key of an amount of list prices in millionths, such as `monthly_micro_usd`.
 pub fn micro_key(what: &str, currency: &str) -> String {
     format!("{what}_micro_{}", currency.to_lowercase())
 }
@@ -183,7 +183,7 @@ pub fn layout_json(case: &Case, rated: &Rated) -> Value {
         "saved_against_the_source": saved,
         "throttled_ms_per_day": assumed_ms(case, found),
         "throttled_ms_per_day_by_assumption": { "even": even, "idle": active, "worst": worst },
-        // More was wanted than was recorded where the source's limits held requests back.
+        // If the source's limits held requests back, more was wanted than was recorded.
         "throttled_is_at_least": case.demand.held_back.is_some(),
         "delay_us": delays_json(found.delays()),
         "waits_by": model(found),
@@ -201,8 +201,8 @@ pub fn layout_json(case: &Case, rated: &Rated) -> Value {
     value
 }
 
-/// The credits of each limit that has some, at the end of each hour; of some hours of what is
-/// long.
+/// Returns the credits of each limit that has some, at the end of each hour, or of every n-th hour
+/// of a long trace.
 fn credits_json(case: &Case, rated: &Rated) -> Vec<Value> {
     let layout = &rated.found.layout;
     let saves = layout.saves_credits(&case.space);

@@ -22,7 +22,7 @@ pub fn of(case: &Case, wanted: &Wanted, rated: &[Rated]) -> Vec<String> {
     notes
 }
 
-/// Returns that types have no price.
+/// Returns the note that types have no price.
 pub fn unpriced(space: &Space, types: &[VolumeType]) -> String {
     let names: Vec<String> = types.iter().map(ToString::to_string).collect();
     let names = names.join(", ");
@@ -33,8 +33,7 @@ pub fn unpriced(space: &Space, types: &[VolumeType]) -> String {
     }
 }
 
-/// Returns that volumes with as many IOPS as the busiest interval asks for have no price, type by
-/// type.
+/// Returns a note for each type that has no price of as many IOPS as the busiest interval asks for.
 pub fn capped(case: &Case, wanted: &Wanted) -> Vec<String> {
     let space = &case.space;
     let Prices::List(prices) = &space.prices else { return Vec::new() };

@@ -17,7 +17,8 @@ use evenkeel_planner::trace::Note;
 /// Gaps that are listed one by one.
 const GAPS_SHOWN: usize = 3;
 
-/// The columns: an instance if several were asked for, what is saved if the source is known.
+/// Returns the columns: with the instance if several are candidates, and the saving if the source
+/// is known.
 pub fn columns(case: &Case) -> Vec<String> {
     let currency = currency(case);
     let mut columns = vec!["LAYOUT".to_owned()];
@@ -71,7 +72,7 @@ fn row(told: &PlanAnswer<'_>, rated: &Rated) -> Vec<String> {
     row
 }
 
-/// The limit that the busiest span comes closest to, and how close.
+/// Returns the limit that the busiest span comes closest to, and its use in thousandths.
 fn fullest(rated: &Rated) -> Option<(LimitKind, u64)> {
     rated.used_permille.iter().max_by_key(|(_, used)| *used).copied()
 }
@@ -179,7 +180,7 @@ fn first_words(told: &PlanAnswer<'_>, rated: &Rated) -> String {
     text + &commands(told.case, &found.layout).text()
 }
 
-/// Which limit is the closest, if there is an instance.
+/// Returns the line about the closest limit, if there is an instance.
 fn of_instance(rated: &Rated) -> Option<String> {
     let name = rated.found.layout.instance?.name;
     let (kind, used) = fullest(rated)?;

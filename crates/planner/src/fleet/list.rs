@@ -1,6 +1,6 @@
-//! Lists of volumes: tables with a header, answers of DescribeVolumes, and what
-//! `evenkeel volume ls` prints. Columns and fields are known by their names, in any order; others
-//! are passed over.
+//! Lists of volumes: tables with a header, answers of DescribeVolumes, and the output of
+//! `evenkeel volume ls`. Columns and fields are known by their names, in any order; others are
+//! skipped.
 //!
 //! A volume that cannot be read is refused with its place and the reason, and the others are read.
 
@@ -32,15 +32,15 @@ pub struct Volume {
     pub id: String,
     /// Its name, if it has one.
     pub name: Option<String>,
-    /// What it is.
+    /// Its properties.
     pub spec: VolumeSpec,
-    /// Whether an instance has it; `None` if the list does not say.
+    /// Whether it is attached; `None` if the list does not say.
     pub attached: Option<bool>,
-    /// The instances that have it, as the list writes them.
+    /// The instances that it is attached to, as the list writes them.
     pub attached_to: Option<String>,
     /// Whether an instance boots from it, as the list or its device name says.
     pub boots: bool,
-    /// Why nothing can be said of it now.
+    /// Why it cannot be judged now.
     pub unsettled: Option<String>,
     /// The region whose endpoint takes its commands; `None` for a volume of an Evenkeel server.
     pub region: Option<String>,
@@ -97,13 +97,13 @@ impl From<&str> for Reason {
 /// The volumes of a text.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct List {
-    /// Those that were read, in their order.
+    /// Those that are read, in their order.
     pub volumes: Vec<Volume>,
-    /// The others.
+    /// Those that are refused.
     pub refused: Vec<Refused>,
 }
 
-/// Something that is known of a volume.
+/// A property of a volume.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Field {
     Id,
@@ -121,7 +121,7 @@ enum Field {
     Region,
 }
 
-/// What columns and fields are called, in lower case and without what is no letter or digit.
+/// Names of columns and fields, in lower case and with letters and digits alone.
 const NAMES: [(&str, Field); 39] = [
     ("volumeid", Field::Id),
     ("volume", Field::Id),
@@ -169,7 +169,7 @@ impl Field {
         Self::with_unit(name).map(|(field, _)| field)
     }
 
-    /// The field that a name means, and the unit that it has: as in `Size (TiB)`.
+    /// Returns the field that a name means, and the unit that it has, as in `Size (TiB)`.
     fn with_unit(name: &str) -> Option<(Self, Option<(u64, u64)>)> {
         let plain = letters(name);
         let known = |plain: &str| NAMES.iter().find(|(known, _)| *known == plain);
@@ -189,7 +189,7 @@ impl Field {
         })
     }
 
-    /// What the numbers of a column count, if it has numbers.
+    /// Returns the measure of a column's numbers, if it has numbers.
     const fn measure(self) -> Option<Measure> {
         match self {
             Self::Size => Some(Measure::Gib),
@@ -200,7 +200,7 @@ impl Field {
     }
 }
 
-/// What a list says of a field of a volume.
+/// A cell of a list.
 struct Cell {
     text: String,
     /// The name of its column, for errors.
@@ -209,7 +209,7 @@ struct Cell {
     unit: Option<(u64, u64)>,
 }
 
-/// What is known of a volume. What is empty is absent.
+/// The cells of a volume, without empty ones.
 type Fields = BTreeMap<Field, Cell>;
 
 /// Reads a list. `region` is that of volumes of which the list names none. `allows_partial` takes
@@ -275,17 +275,17 @@ impl Reading<'_> {
     }
 }
 
-/// The letters and digits of a text, in lower case.
+/// Returns the letters and digits of a text, in lower case.
 fn letters(text: &str) -> String {
     text.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase()
 }
 
-/// The beginning of a text.
+/// Returns the beginning of a text.
 fn cut(text: &str, chars_max: usize) -> String {
     text.chars().take(chars_max).collect()
 }
 
-/// Whether a character may be in a word of a command.
+/// Returns whether a character may be in a word of a command.
 fn is_plain(c: char) -> bool {
     c.is_ascii_alphanumeric() || "-_.:".contains(c)
 }
@@ -372,7 +372,7 @@ impl Regions {
     }
 }
 
-/// Whether an instance has a volume, and why nothing can be said of it.
+/// Returns whether a volume is attached, and why it cannot be judged now.
 fn state(text: Option<&str>, has_hosts: bool) -> Result<(Option<bool>, Option<String>), String> {
     Ok(match text.map(letters).as_deref() {
         Some("inuse") => (Some(true), None),
@@ -391,7 +391,7 @@ fn state(text: Option<&str>, has_hosts: bool) -> Result<(Option<bool>, Option<St
     })
 }
 
-/// The names that root devices have: the only hint that a list of volumes has.
+/// Returns whether a device has the name of a root device, which is the only hint of a list.
 fn boots_by_device(fields: &Fields) -> bool {
     let has = |field: Field| {
         fields.get(&field).is_some_and(|cell| {
@@ -402,7 +402,7 @@ fn boots_by_device(fields: &Fields) -> bool {
     has(Field::Device) || has(Field::Attached)
 }
 
-/// The number of a cell in whole units of its measure.
+/// Returns the number of a cell in whole units of its measure.
 fn number(fields: &Fields, field: Field) -> Result<Option<u32>, String> {
     let Some(cell) = fields.get(&field) else { return Ok(None) };
     let measure = field.measure().expect("invariant: a column of numbers");
@@ -423,7 +423,7 @@ fn yes(fields: &Fields, field: Field, what: &str) -> Result<Option<bool>, String
     }
 }
 
-/// Keeps a value of a column, unless it stands for none.
+/// Adds the value of a column, unless it stands for none.
 fn put(fields: &mut Fields, field: Field, value: &str, unit: Option<(u64, u64)>, column: &str) {
     let value = value.trim();
     let is_none = |none: &&str| value.eq_ignore_ascii_case(none);
@@ -478,13 +478,13 @@ struct Heading {
     name: String,
 }
 
-/// What separates cells, and what the columns are.
+/// Returns the separator of cells, and the columns.
 fn columns_of(number: u64, line: &str) -> Result<(char, Vec<Option<Heading>>), Broken> {
     let separators = [',', '\t', ';'];
     let count = |separator: &char| line.matches(*separator).count();
     let separator = separators.into_iter().rev().max_by_key(count).unwrap_or(',');
     let (cells, _) = cells(line, separator);
-    // Columns that go by different names may both be there: the first with a value counts.
+    // Two names of one column may both be there: the first with a value counts.
     refuse_twice(number, &cells, |title| Field::of(title).map(|_| letters(title)))?;
     refuse_units(number, &cells)?;
     let heading = |cell: &String| {
@@ -506,8 +506,8 @@ fn columns_of(number: u64, line: &str) -> Result<(char, Vec<Option<Heading>>), B
     Ok((separator, columns))
 }
 
-/// A column of numbers whose unit is not known is an error: without it, its numbers would be those
-/// of another unit, or the type's defaults.
+/// Refuses a column of numbers whose unit is not known: its numbers would be read in another unit,
+/// or be the defaults of the type.
 fn refuse_units(number: u64, titles: &[String]) -> Result<(), Broken> {
     for title in titles {
         let Some((name, _)) = title.split_once(['(', '[']) else { continue };
@@ -546,7 +546,7 @@ fn of_json(
     Ok(())
 }
 
-/// An answer, of which one volume at a time is kept as JSON.
+/// An answer, of which one volume at a time is in memory as JSON.
 struct Answer<'a, 'b> {
     reading: &'a mut Reading<'b>,
     is_partial: bool,
@@ -600,7 +600,7 @@ impl<'de> DeserializeSeed<'de> for &mut Answer<'_, '_> {
     }
 }
 
-/// What an item of an answer says.
+/// Returns the fields of an item of an answer.
 fn fields_of(item: &Value) -> Fields {
     let mut fields = Fields::new();
     for (key, value) in item.as_object().into_iter().flatten() {

@@ -19,9 +19,9 @@ use crate::throttled::EMPTY_PPM;
 use crate::trace::{Interval, SourceLimits, Trace};
 
 const DAY_MS: u64 = 86_400_000;
-/// The longest steps from which something is concluded: a mean of an hour hides a day's batch.
+/// The longest steps of a trace that shows enough: a mean of an hour hides a short batch.
 const RESOLUTION_MS_MAX: u64 = 300_000;
-/// From which part of a limit on a volume stands at it, in percent.
+/// Percent of a limit from which a volume counts as at it.
 const AT_LIMIT_PERCENT: u128 = 95;
 
 /// Returns the judgement of a volume.
@@ -98,7 +98,7 @@ impl Judged {
         self.reasons = vec![reason];
     }
 
-    /// Decides for a change.
+    /// Proposes a change.
     fn change(&mut self, policy: &Policy, to: VolumeSpec, trace: Option<&Trace>) {
         let Some(after) = alternatives::monthly(policy, &to) else { return };
         self.after = after;
@@ -129,7 +129,7 @@ impl Judged {
     }
 }
 
-/// A volume that no instance has.
+/// Judges a volume that is attached to no instance.
 fn unattached(judged: &mut Judged, trace: Option<&Trace>) {
     judged.find(Finding::Unattached);
     (judged.action, judged.after, judged.risk) = (Action::Delete, 0, Risk::Low);
@@ -145,7 +145,7 @@ fn unattached(judged: &mut Judged, trace: Option<&Trace>) {
     }
 }
 
-/// The cheapest change to what does the same, whatever is asked of it.
+/// Proposes the cheapest volume that never does less, for any requests.
 fn same(policy: &Policy, volume: &Volume, judged: &mut Judged) {
     let limits = Limits::of(policy, &volume.spec);
     let found = alternatives::at_least(policy, volume, limits);
@@ -194,7 +194,7 @@ fn by_trace(policy: &Policy, volume: &Volume, trace: &Trace, judged: &mut Judged
     let present = Layout::one(volume.spec);
     let (_, outcome) = search::replay(&space, &demand, &present);
     let bound = Bound::of(volume, &outcome, &demand);
-    // What does the same is never worse, whatever a replay can tell.
+    // A volume that never does less needs no replay.
     let mut found = alternatives::at_least(policy, volume, Limits::of(policy, &volume.spec));
     let cost = |spec: &VolumeSpec| alternatives::monthly(policy, spec).unwrap_or(u64::MAX);
     found = found.filter(|it| cost(it) < judged.before);
@@ -206,7 +206,7 @@ fn by_trace(policy: &Policy, volume: &Volume, trace: &Trace, judged: &mut Judged
     }
 }
 
-/// Whether a trace shows enough to conclude that less suffices.
+/// Returns why a trace does not show enough to conclude that less suffices.
 fn is_enough(policy: &Policy, trace: &Trace, known: &Known) -> Result<(), String> {
     for (kind, what) in [(trace.columns.requests, "requests"), (trace.columns.bytes, "bytes")] {
         if kind.is_none() {
@@ -260,7 +260,7 @@ fn never_used(policy: &Policy, known: &Known, judged: &mut Judged) {
         let needed = (u128::from(peak) * percent).div_ceil(100);
         u32::try_from(needed).unwrap_or(u32::MAX)
     };
-    // What every volume of the type has cannot be given back.
+    // The minimum of the type cannot be given back.
     if let (IopsRule::Provisioned { min, .. }, Some(iops)) = (rules.iops, spec.iops) {
         judged.never_used_iops = Some(iops.saturating_sub(needed(known.peak_iops).max(min)));
     }
@@ -272,13 +272,13 @@ fn never_used(policy: &Policy, known: &Known, judged: &mut Judged) {
     }
 }
 
-/// For how long a volume stood at its limits, so that more may have been wanted than was done.
+/// The time in which a volume stood at its limits, so that more may have been wanted than was done.
 struct AtLimit {
     ms: u64,
     /// Whether the limit in IOPS was one of them, and the one in bytes.
     iops: bool,
     bytes: bool,
-    /// Whether all that held it up were credits that were gone.
+    /// Whether it was held up only for lack of credits.
     by_credits: bool,
 }
 
@@ -305,7 +305,7 @@ impl AtLimit {
             let is_bytes = reaches(bytes, limits.bytes);
             let is_empty =
                 (spends.0 || spends.1) && interval.balance_ppm.is_some_and(|it| it < EMPTY_PPM);
-            // Where the source says it, it is not guessed.
+            // The source's own statement goes before the estimate.
             let is_at = match interval.is_censored {
                 Some(is_censored) => is_censored || is_empty,
                 None => is_iops || is_bytes || is_empty,
@@ -324,7 +324,7 @@ impl AtLimit {
         at
     }
 
-    /// Whether it is so long that the volume needs more.
+    /// Returns whether the time is so long that the volume needs more.
     fn is_long(&self, policy: &Policy, trace: &Trace) -> bool {
         let a_day =
             u128::from(self.ms) * u128::from(DAY_MS) / u128::from(trace.known_ms().max(DAY_MS));
@@ -332,14 +332,14 @@ impl AtLimit {
     }
 }
 
-/// Whether a limit is one of credits.
+/// Returns whether a limit has credits.
 fn has_credit(limit: Option<Limit>) -> bool {
     limit.is_some_and(|limit| limit.credit.is_some())
 }
 
-/// A volume that needs more: no less of anything, and the headroom more of what it stood at. What
-/// a trace that is enough shows of types that count otherwise, and of a volume whose credits were
-/// gone, is what it did.
+/// Judges a volume that needs more: no less of anything, and the headroom more of the limits at
+/// which it stood. If the trace shows enough, types that count otherwise, and volumes that only
+/// lacked credits, are judged by what was done.
 fn throttled(
     policy: &Policy,
     volume: &Volume,
@@ -372,12 +372,12 @@ fn throttled(
     }
 }
 
-/// The limits of a volume, with the headroom more of those that it stood at.
+/// Returns the limits of a volume, with the headroom more of those that it stood at.
 fn raised(policy: &Policy, volume: &Volume, at: &AtLimit) -> Limits {
     let pacing = policy.rules.pacing(&volume.spec);
     let raise = |limit: Option<u64>, is_at: bool, has_credit: bool| {
         let limit = limit?;
-        // Credits that ran out never do where the burst is the rate.
+        // If the burst becomes the rate, credits do not run out again.
         let percent = if is_at && !has_credit { u64::from(policy.headroom_percent) } else { 0 };
         Some(limit.saturating_mul(percent + 100).div_ceil(100))
     };
@@ -388,8 +388,8 @@ fn raised(policy: &Policy, volume: &Volume, at: &AtLimit) -> Limits {
     }
 }
 
-/// The cheapest of the types that count otherwise, whose limits are no less as they count: in no
-/// second does it less of what was recorded, as fast as it can have come.
+/// Returns the cheapest volume of the types that count otherwise whose limits carry all that was
+/// recorded, as fast as it can have come.
 fn counted_otherwise(
     policy: &Policy,
     volume: &Volume,
@@ -403,8 +403,8 @@ fn counted_otherwise(
     alternatives::at_least_asked(policy, volume, |counting| counting != own, peaks)
 }
 
-/// The cheapest that always has what a volume used in its busiest steps, with the headroom, and
-/// more than it earns: what is not known is what it would have used without credits.
+/// Returns the cheapest volume that always has what was used in the busiest steps, with the
+/// headroom, and more than the present one earns.
 fn as_used(
     policy: &Policy,
     volume: &Volume,

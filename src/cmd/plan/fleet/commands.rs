@@ -1,4 +1,4 @@
-//! The commands of all changes, each with its way back. Nothing here executes any.
+//! The script with the commands of all changes, each with its way back. It is not executed here.
 
 use super::FleetAnswer;
 use super::text::{signed_exact, what};

@@ -1,4 +1,4 @@
-//! `evenkeel plan fleet`: what to change in a fleet of volumes.
+//! `evenkeel plan fleet`: changes of a fleet of volumes.
 
 mod commands;
 mod evidence;
@@ -19,7 +19,7 @@ use regions::Policies;
 use std::collections::BTreeMap;
 use std::io::BufReader;
 
-/// What to do about volumes whose region is not known.
+/// The hint for volumes whose region is not known.
 const NAME_THE_REGION: &str = "name it with --region, or give a list with the column \
                                AvailabilityZone, as `aws ec2 describe-volumes` prints it";
 
@@ -73,7 +73,7 @@ struct FleetAnswer<'a> {
     policies: &'a Policies,
     totals: Totals,
     list: &'a List,
-    /// In the order of the list.
+    /// The judgements, in the order of the list.
     judged: &'a [Judged],
     /// Parts of the metrics that are not used, with the reasons.
     left_out: &'a [String],

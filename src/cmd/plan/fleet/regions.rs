@@ -1,4 +1,4 @@
-//! By which prices each volume of a fleet is judged: those of its region.
+//! The policy of each volume of a fleet, with the prices of its region.
 
 use crate::cli::FleetPolicy;
 use crate::cmd::plan::prices::Given;
@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The policy of each region.
 pub struct Policies {
     by_region: BTreeMap<String, Result<Policy, String>>,
-    /// The policy, whatever the region.
+    /// The policy without the prices of a region.
     pub usual: Policy,
     /// The name of the currency of all prices.
     pub currency: String,

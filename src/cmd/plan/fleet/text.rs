@@ -26,7 +26,7 @@ fn table(told: &FleetAnswer<'_>, columns: &[&str], rows: &[Vec<String>]) -> Stri
     output::table(&titles, rows)
 }
 
-/// The answer as CSV, with a row for each volume.
+/// Returns the answer as CSV, with a row for each volume.
 pub fn csv(told: &FleetAnswer<'_>) -> String {
     let titles = titles(told, &COLUMNS);
     let titles: Vec<&str> = titles.iter().map(String::as_str).collect();
@@ -60,7 +60,7 @@ const COLUMNS: [&str; 24] = [
     "PRICE REGION",
 ];
 
-/// A row for each volume, with exact amounts.
+/// Returns a row for each volume, with exact amounts.
 fn rows(told: &FleetAnswer<'_>) -> Vec<Vec<String>> {
     told.all().map(|(volume, judged)| row(volume, judged)).collect()
 }
@@ -129,7 +129,7 @@ pub fn signed_exact(micro: i64) -> String {
     format!("{sign}{}", money_exact(micro.unsigned_abs()))
 }
 
-/// The cells of each row, before, after and saving, and of the sums that they add up to.
+/// Returns the cells before, after and saving of each row, and of the sums, which they add up to.
 fn money(rows: &[(u64, u64)]) -> (Vec<[String; 3]>, [String; 3]) {
     let column = |of: fn(&(u64, u64)) -> u64| {
         let amounts = rows.iter().map(of).collect::<Vec<u64>>();
@@ -167,7 +167,7 @@ fn list_name(prices: &ListPrices) -> String {
     if without.is_empty() { name } else { format!("{name} (no price of {})", without.join(", ")) }
 }
 
-/// The types that volumes may become of which a list has no price.
+/// Returns the types that volumes may become of which a list has no price.
 pub fn unpriced(list: &PriceList) -> Vec<String> {
     use VolumeType::{Gp2, Gp3, Io1, Io2, Sc1, St1};
     let without = [Gp2, Gp3, Io1, Io2, St1, Sc1].into_iter().filter(|t| list.of(*t).is_none());
@@ -210,7 +210,7 @@ fn by_risk(told: &FleetAnswer<'_>) -> String {
     sums(told, &columns, &told.totals.by_risk, |at| Risk::ALL[at].word())
 }
 
-/// A table of sums, with what they come to together.
+/// Returns a table of sums, with their total.
 fn sums(
     told: &FleetAnswer<'_>,
     columns: &[&str],
@@ -252,7 +252,7 @@ fn unused(all: &Sum) -> String {
     }
 }
 
-/// Returns that volumes are not in the sums, if some are not.
+/// Returns the line about volumes that are not in the sums, if there are some.
 fn missing(told: &FleetAnswer<'_>) -> String {
     let Missing { refused, unpriced } = told.missing();
     let words = [
@@ -285,7 +285,7 @@ fn deleted(told: &FleetAnswer<'_>) -> String {
     }
 }
 
-/// The changes that matter most.
+/// Returns the table of the changes with the largest savings.
 fn list(told: &FleetAnswer<'_>, top: usize) -> String {
     let mut changes: Vec<(&Volume, &Judged)> =
         told.all().filter(|(_, judged)| judged.action != Action::Keep).collect();

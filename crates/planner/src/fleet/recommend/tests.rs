@@ -1,4 +1,4 @@
-//! What is concluded, and from what nothing is.
+//! Traces from which a change follows, and traces from which none does.
 
 use proptest::prelude::*;
 
@@ -153,7 +153,7 @@ fn what_stands_at_a_limit_gets_more() {
     assert_eq!(becomes(&judged), (Gp3, Some(3_000), Some(128)));
     assert_eq!(judged.findings, [Finding::Throttled, Finding::Gp2ToGp3]);
     assert!(judged.saving() > 0);
-    // What has the most there is is told so.
+    // No change in place gives more to a volume with the most IOPS.
     let most = volume(Io1, 16_384, Some(64_000), None);
     let judged = judge(
         &Policy { types: vec![Io1], ..Policy::usual() },
@@ -328,7 +328,7 @@ proptest! {
         let is_censored = trace.intervals.iter().any(|it| it.is_censored == Some(true));
         let counting = |spec: &VolumeSpec| policy.rules.pacing(spec).counting;
         let is_known = is_throttled && known_ms >= 7 * DAY_MS;
-        // Nothing of these traces tells of credits.
+        // These traces have no balance of credits.
         if is_known && counting(&to) != counting(&volume.spec) {
             // The oracle replays what was recorded, as fast as it can have come.
             let mut trace = trace.clone();
@@ -396,7 +396,7 @@ proptest! {
         prop_assert_eq!(cost(found), cost(searched), "{:?} {:?}", found, searched);
     }
 
-    /// All that is told of a fleet adds up to the price list.
+    /// The sums of a fleet are those of the price list.
     #[test]
     fn totals_are_those_of_the_price_list(
         all in prop::collection::vec((any_volume(), prop::option::of(0..400_u64)), 0..12),
