@@ -8,12 +8,12 @@ use std::path::PathBuf;
 
 #[derive(Args, Debug)]
 pub struct PlanFleet {
-    /// The volumes: a table with a header, an answer of `aws ec2 describe-volumes`, or what
-    /// `evenkeel volume ls` prints as JSON or CSV. `-` is standard input.
+    /// The volumes: a table with a header, an answer of `aws ec2 describe-volumes`, or the JSON or
+    /// CSV of `evenkeel volume ls`. `-` is standard input.
     #[arg(value_name = "VOLUMES", value_hint = ValueHint::FilePath)]
     pub volumes: PathBuf,
 
-    /// The folder with what was recorded of them: one or several files of a volume or of many.
+    /// The folder with their recordings: one or several files of a volume or of many.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub metrics: Option<PathBuf>,
 
@@ -37,12 +37,12 @@ pub struct PlanFleet {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub commands: Option<PathBuf>,
 
-    /// The most that a change may risk for its command to be no comment.
+    /// The highest risk of a change whose command is not a comment.
     #[arg(long, value_enum, value_name = "RISK", default_value_t = RiskMax::Medium)]
     pub risk_max: RiskMax,
 }
 
-/// By what volumes are judged.
+/// The rules by which volumes are judged.
 #[derive(Args, Debug)]
 pub struct FleetPolicy {
     /// Percent that a volume must carry beyond what was recorded.
@@ -60,7 +60,7 @@ pub struct FleetPolicy {
     #[arg(value_parser = clap::value_parser!(u32).range(0..=99))]
     pub gaps_max: u32,
 
-    /// Seconds a day at a limit from which on a volume counts as throttled and gets more.
+    /// Seconds a day at a limit above which a volume counts as throttled and gets more.
     #[arg(long, value_name = "S", default_value_t = 60)]
     #[arg(value_parser = clap::value_parser!(u32).range(0..=86_400))]
     pub throttled: u32,
@@ -80,17 +80,17 @@ pub struct FleetPolicy {
     #[arg(long, value_name = "TYPE", value_delimiter = ',', value_parser = volume_type)]
     pub types: Vec<VolumeType>,
 
-    /// Volumes may become ones of a type whose published durability is less, as io2 to gp3.
+    /// Allow types whose published durability is less than the present one, as gp3 for io2.
     #[arg(long)]
     pub less_durable: bool,
 }
 
-/// How much a change may risk.
+/// The risk of a change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum RiskMax {
     /// Nothing gets less.
     None,
-    /// Something gets less that was not used.
+    /// Limits that were not used get less.
     Low,
     /// Requests could wait for a hundredth of the day.
     Medium,

@@ -5,7 +5,7 @@ use evenkeel_core::volume::{Rules, TypeRules, VolumeType};
 
 use crate::demand::{Demand, Span};
 use crate::layout_text;
-use crate::trace::{Interval, Trace};
+use crate::trace::Trace;
 
 /// Percent that a layout must carry beyond what was recorded.
 pub const HEADROOM_PERCENT: u32 = 20;
@@ -83,12 +83,15 @@ pub fn small_permille(trace: &Trace) -> u64 {
     };
     match &trace.sizes {
         Some(sizes) => {
-            let sizes = sizes.reads.iter().chain(&sizes.writes);
-            sizes.for_each(|(bytes, requests)| add((*bytes).into(), *requests));
+            for (bytes, requests) in sizes.reads.iter().chain(&sizes.writes) {
+                add((*bytes).into(), *requests);
+            }
         }
         None => {
-            let mean = |it: &Interval| it.bytes() / it.requests().max(1);
-            trace.intervals.iter().for_each(|it| add(mean(it), it.requests()));
+            for interval in &trace.intervals {
+                let requests = interval.requests();
+                add(interval.bytes() / requests.max(1), requests);
+            }
         }
     }
     u64::try_from(small * 1_000 / all.max(1)).expect("invariant: at most 1,000")

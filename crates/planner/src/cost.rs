@@ -7,7 +7,7 @@ use evenkeel_core::price::{Cost, PriceList};
 use evenkeel_core::volume::VolumeSpec;
 
 /// Millionths of a unit of money in a cent.
-pub const MICROS_PER_CENT: u64 = 10_000;
+const MICROS_PER_CENT: u64 = 10_000;
 
 const BYTES_PER_GIB: u128 = 1 << 30;
 

@@ -16,7 +16,8 @@ use evenkeel_planner::timeline::{Episode, Timeline, Times};
 use serde_json::{Value, json};
 
 pub fn run(arguments: &PlanCheck, format: Format) -> Result<(), Failure> {
-    let (case, rated) = read(arguments).map_err(of_input)?;
+    let case = read(arguments).map_err(of_input)?;
+    let rated = case.given(&arguments.layout, EXACT_REQUESTS_MAX).map_err(of_input)?;
     let wanted = input::wanted_of_given(arguments, &case.trace);
     let checked = Checked::of(&case, &rated, &wanted);
     output::print(&match format {
@@ -37,15 +38,13 @@ pub fn run(arguments: &PlanCheck, format: Format) -> Result<(), Failure> {
         .hint("`evenkeel plan` with the same traces and flags names the cheapest that does"))
 }
 
-/// Reads the trace, and replays it on the layout.
-fn read(arguments: &PlanCheck) -> Result<(Case, Rated), Failure> {
+fn read(arguments: &PlanCheck) -> Result<Case, Failure> {
     let space = input::space_of_given(&arguments.rules, &arguments.traces.connection.region)?;
-    let case = Case::read(&arguments.traces, space)?;
-    let rated = case.given(&arguments.layout, EXACT_REQUESTS_MAX)?;
-    Ok((case, rated))
+    Case::read(&arguments.traces, space)
 }
 
-/// Gives a failure before the verdict its exit code: 1 is the verdict that the layout is too small.
+/// Sets the exit code of a failure before the verdict: 1 is the verdict that the layout does not
+/// carry the workload.
 fn of_input(failure: Failure) -> Failure {
     match failure.exit {
         Exit::Failed => failure.exit(Exit::Input),

@@ -179,6 +179,5 @@ fn is_list(head: &[u8]) -> bool {
 
 fn add(path: &Path, input: Box<dyn Read>, offers: &mut Offers) -> Result<(), Failure> {
     let read = offers.read(&mut BufReader::new(input));
-    let fail = |broken| Failure::new(format!("{}: {broken}", path.display())).exit(Exit::Usage);
-    read.map_err(fail)
+    read.map_err(|broken| Failure::new(format!("{}: {broken}", path.display())).exit(Exit::Usage))
 }
