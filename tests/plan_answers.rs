@@ -459,7 +459,7 @@ fn hours_recorded(hours: u64, per_second: u64) -> (tempfile::TempDir, String) {
 #[test]
 fn layouts_carry_the_headroom_over_what_was_recorded() {
     let (_folder, path) = hours_recorded(8 * 24, 5_000);
-    let words = [&path, "--capacity", "100", "--types", "gp3"];
+    let words = [path.as_str(), "--capacity", "100", "--types", "gp3"];
     let first = |more: &[&str]| json_of(&[&words[..], more].concat(), 0);
     let value = first(&[]);
     assert_eq!(value["layouts"][0]["iops"], 6_000, "{value}");
@@ -481,8 +481,9 @@ fn layouts_carry_the_headroom_over_what_was_recorded() {
 #[test]
 fn too_little_evidence_names_no_price() {
     let (_folder, path) = hours_recorded(3 * 24, 100);
-    for verb in [&[][..], &["explain"]] {
-        let words = [verb, &[&path, "--capacity", "100"]].concat();
+    let verbs: [&[&str]; 2] = [&[], &["explain"]];
+    for verb in verbs {
+        let words = [verb, &[path.as_str(), "--capacity", "100"]].concat();
         let (text, error) = told(&words, 6);
         assert_eq!(text, "");
         let missing = "3 days of metrics, of 7 days that are needed: no price a month is named";
@@ -508,7 +509,7 @@ fn ssd_types_are_offered_and_hdd_types_in_a_line() {
     };
     // sc1 takes each as 1 MiB, and 500 GiB earn 5.9 MiB a second.
     let (_folder, path) = hours_recorded(8 * 24, 4);
-    let words = [&path, "--capacity", "500"];
+    let words = [path.as_str(), "--capacity", "500"];
     let with = |more: &[&'static str]| json_of(&[&words[..], more].concat(), 0);
     let value = with(&[]);
     assert_eq!(types(&value), ["gp2", "gp3", "io1", "io2"], "{value}");

@@ -424,7 +424,7 @@ fn a_region_is_asked_for_and_never_guessed() {
     };
     let text = refused(&[]);
     assert!(text.contains("line 2: the list does not say in which region it is"), "{text}");
-    assert!(text.contains("hint: name it with --region"), "{text}");
+    assert!(text.contains("name it with --region\n hint: or give a list"), "{text}");
     let text = refused(&["--region", "moon-1"]);
     assert!(text.contains("\"moon-1\"") && text.contains("--prices FILE"), "{text}");
     let text = refused(&["--region", "eu-west-1", "--as-of", "2021-06"]);

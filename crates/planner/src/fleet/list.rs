@@ -75,7 +75,10 @@ impl fmt::Display for Reason {
         match self {
             Self::NoRegion(zone) => {
                 f.write_str("the list does not say in which region it is")?;
-                zone.iter().try_for_each(|zone| write!(f, ": its zone {zone:?} is none of AWS"))
+                if let Some(zone) = zone {
+                    write!(f, " (its zone {zone:?} is none of AWS)")?;
+                }
+                f.write_str(": name it with --region")
             }
             Self::Other(reason) => f.write_str(reason),
         }

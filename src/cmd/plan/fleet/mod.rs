@@ -20,8 +20,8 @@ use std::collections::BTreeMap;
 use std::io::BufReader;
 
 /// The hint for volumes whose region is not known.
-const NAME_THE_REGION: &str = "name it with --region, or give a list with the column \
-                               AvailabilityZone, as `aws ec2 describe-volumes` prints it";
+const GIVE_ZONES: &str = "or give a list with the column AvailabilityZone, as `aws ec2 \
+                          describe-volumes` prints it";
 
 pub fn run(arguments: &PlanFleet, region: Option<&str>, format: Format) -> Result<(), Failure> {
     let policy = policy(&arguments.policy)?;
@@ -182,7 +182,7 @@ fn none_is_read(name: &str, first: &Refused) -> Failure {
     let Refused { place, reason, .. } = first;
     let failure = Failure::new(format!("{name}: no volume can be read; {place}: {reason}"));
     match reason {
-        Reason::NoRegion(_) => failure.exit(Exit::Usage).hint(NAME_THE_REGION),
+        Reason::NoRegion(_) => failure.exit(Exit::Usage).hint(GIVE_ZONES),
         Reason::Other(_) => failure,
     }
 }

@@ -208,10 +208,11 @@ fn prices_are_those_of_the_zone_and_commands_go_to_its_region() {
     ];
     let elsewhere = "line 4: its zone eu-west-1a is not in its region us-east-1";
     let unknown = "the list does not say in which region it is";
+    let flag = "name it with --region";
     let (all, refused) = of(None);
     assert_eq!(all, expected);
-    let ours = format!("line 7: {unknown}: its zone \"local-1a\" is none of AWS");
-    assert_eq!(refused, [elsewhere.to_owned(), ours, format!("line 8: {unknown}")]);
+    let ours = format!("line 7: {unknown} (its zone \"local-1a\" is none of AWS): {flag}");
+    assert_eq!(refused, [elsewhere.to_owned(), ours, format!("line 8: {unknown}: {flag}")]);
     let (all, refused) = of(Some("us-east-2-dtw-1"));
     expected.extend([pair("", "us-east-2-dtw-1"), pair("us-east-2", "us-east-2-dtw-1")]);
     assert_eq!((all, refused), (expected, vec![elsewhere.to_owned()]));
