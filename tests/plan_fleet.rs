@@ -148,7 +148,7 @@ fn each_volume_is_judged_by_what_there_is_of_it() {
     );
     assert_eq!(
         all[5]["reasons"][0],
-        "3 days of metrics, of 7 days that are needed: nothing of it gets less"
+        "3 days of metrics, of 7 days that are needed: no limit is lowered"
     );
     assert_eq!(value["not_read"][0]["place"], "line 10");
     let left_out: Vec<&str> =

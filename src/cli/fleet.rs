@@ -50,12 +50,12 @@ pub struct FleetPolicy {
     #[arg(value_parser = clap::value_parser!(u32).range(0..=1_000))]
     pub headroom: u32,
 
-    /// Days of metrics that a volume needs to get less of anything.
+    /// Days of metrics below which no limit of a volume is lowered.
     #[arg(long, value_name = "DAYS", default_value_t = advice::DAYS_MIN)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=366))]
     pub days_min: u32,
 
-    /// Percent of gaps in a volume's metrics above which nothing of it becomes less.
+    /// Percent of gaps in a volume's metrics above which no limit is lowered.
     #[arg(long, value_name = "PERCENT", default_value_t = 20)]
     #[arg(value_parser = clap::value_parser!(u32).range(0..=99))]
     pub gaps_max: u32,
@@ -88,9 +88,9 @@ pub struct FleetPolicy {
 /// The risk of a change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum RiskMax {
-    /// Nothing gets less.
+    /// No limit is lowered, and no promise is weaker.
     None,
-    /// Limits that were not used get less.
+    /// Limits that were not used are lowered.
     Low,
     /// Requests could wait for a hundredth of the day.
     Medium,

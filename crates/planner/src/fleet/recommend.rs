@@ -53,7 +53,7 @@ pub fn judge(policy: &Policy, volume: &Volume, evidence: Evidence) -> Judged {
             unattached(&mut judged, Some(&trace));
         }
         Evidence::Broken(_) | Evidence::Absent => {
-            judged.reasons.push("no metrics: nothing of it gets less".to_owned());
+            judged.reasons.push("no metrics: no limit is lowered".to_owned());
             same(policy, volume, &mut judged);
         }
         Evidence::Trace(mut trace) => {
@@ -134,14 +134,14 @@ fn unattached(judged: &mut Judged, trace: Option<&Trace>) {
     judged.find(Finding::Unattached);
     (judged.action, judged.after, judged.risk) = (Action::Delete, 0, Risk::Low);
     judged.reasons.push(
-        "no instance has it; since when, the list does not tell. Its data stay in a snapshot, \
-         which costs for what is stored"
+        "it is attached to no instance; the list does not say since when. A snapshot keeps its \
+         data, and costs by the bytes that it stores"
             .to_owned(),
     );
     let asked = |interval: &&Interval| interval.requests() > 0 || interval.bytes() > 0;
     if trace.is_some_and(|trace| trace.intervals.iter().any(|it| asked(&it))) {
         judged.risk = Risk::Medium;
-        judged.reasons.push("its metrics have requests: it was in use until lately".to_owned());
+        judged.reasons.push("its metrics have requests, so it was in use lately".to_owned());
     }
 }
 
@@ -161,7 +161,7 @@ fn by_trace(policy: &Policy, volume: &Volume, trace: &Trace, judged: &mut Judged
     let known = known(policy, volume, trace, &demand, &at_limit);
     judged.known = Some(known);
     if let Err(reason) = is_enough(policy, trace, &known) {
-        judged.reasons.push(format!("{reason}: nothing of it gets less"));
+        judged.reasons.push(format!("{reason}: no limit is lowered"));
         if trace.columns.requests.is_some() && at_limit.is_long(policy, trace) {
             throttled(policy, volume, trace, &at_limit, false, judged);
         } else {
@@ -175,8 +175,8 @@ fn by_trace(policy: &Policy, volume: &Volume, trace: &Trace, judged: &mut Judged
     }
     if at_limit.ms > 0 {
         judged.reasons.push(format!(
-            "it stood at a limit for {} s: what it would have asked for then is not known, so \
-             nothing of it gets less",
+            "it stood at a limit for {} s: more was wanted then than was recorded, so no limit is \
+             lowered",
             at_limit.ms.div_ceil(1_000)
         ));
         same(policy, volume, judged);
@@ -185,7 +185,7 @@ fn by_trace(policy: &Policy, volume: &Volume, trace: &Trace, judged: &mut Judged
     if demand.spans.is_empty() {
         judged.find(Finding::Idle);
         judged.reasons.push(
-            "nothing was asked of it: if it is not needed, detach it and delete it after a snapshot"
+            "it had no request: if it is not needed, detach it and delete it after a snapshot"
                 .to_owned(),
         );
     }
@@ -220,11 +220,11 @@ fn is_enough(policy: &Policy, trace: &Trace, known: &Known) -> Result<(), String
     let gaps_percent = u128::from(known.gaps_ms) * 100 / u128::from(length_ms.max(1));
     if gaps_percent > policy.gaps_percent_max.into() {
         let most = policy.gaps_percent_max;
-        return Err(format!("{gaps_percent} % of its metrics are gaps, of {most} that may be"));
+        return Err(format!("{gaps_percent} % of its metrics are gaps, of at most {most} %"));
     }
     if known.resolution_ms > RESOLUTION_MS_MAX {
         let (found, most) = (known.resolution_ms / 1_000, RESOLUTION_MS_MAX / 1_000);
-        return Err(format!("its metrics are in steps of {found} s, of {most} that may be"));
+        return Err(format!("its metrics are in steps of {found} s, of at most {most} s"));
     }
     Ok(())
 }
@@ -351,8 +351,8 @@ fn throttled(
     judged.find(Finding::Throttled);
     let seconds = at.ms.div_ceil(1_000);
     judged.reasons.push(format!(
-        "it stood at a limit for {seconds} s: what it needs is at least what it did; look again \
-         after the change"
+        "it stood at a limit for {seconds} s: it needs at least what it did; judge it again after \
+         the change"
     ));
     let mut found = vec![alternatives::at_least(policy, volume, raised(policy, volume, at))];
     if is_enough {
@@ -365,8 +365,8 @@ fn throttled(
     match found.into_iter().flatten().filter(|to| *to != volume.spec).min_by_key(cost) {
         Some(to) => judged.change(policy, to, Some(trace)),
         None => judged.reasons.push(
-            "no change in place gives it more: a larger volume or a stripe does, as `evenkeel \
-             plan` finds it"
+            "no change in place gives it more: a larger volume or a stripe does, which `evenkeel \
+             plan` finds"
                 .to_owned(),
         ),
     }
@@ -429,8 +429,8 @@ fn as_used(
         |_| used,
     )?;
     judged.reasons.push(format!(
-        "it used {} I/Os and {} MiB a second at most, with the headroom: what it would have used \
-         while its credits were gone is taken to be no more",
+        "it used {} I/Os and {} MiB a second at most, with the headroom, and is taken to need no \
+         more in the time without credits",
         used.iops.unwrap_or(0),
         used.bytes.unwrap_or(0).div_ceil(MIB),
     ));

@@ -114,15 +114,15 @@ fn nothing_gets_less_by_what_a_trace_does_not_show() {
     censored.intervals[7].is_censored = Some(true);
     for (trace, reason) in [
         (hours(6 * 24, 100, 100, 16), "6 days of metrics, of 7 days that are needed"),
-        (gaps, "% of its metrics are gaps, of 20 that may be"),
-        (coarse, "in steps of 3600 s, of 300 that may be"),
+        (gaps, "% of its metrics are gaps, of at most 20 %"),
+        (coarse, "in steps of 3600 s, of at most 300 s"),
         (without_bytes, "its metrics have no bytes"),
         (censored, "it stood at a limit for 300 s"),
     ] {
         let judged = by(&io2, trace);
         assert_eq!((judged.action, judged.finding()), (Action::Keep, Finding::Keep));
         assert!(judged.reasons[0].contains(reason), "{reason}: {judged:?}");
-        assert!(judged.reasons[0].contains("nothing of it gets less"), "{judged:?}");
+        assert!(judged.reasons[0].contains("no limit is lowered"), "{judged:?}");
     }
     assert!(matches!(by(&io2, quiet()).action, Action::Modify(_)));
     let judged = judge(&Policy::usual(), &io2, Evidence::Broken("line 3: ...".to_owned()));
