@@ -368,13 +368,14 @@ fn volumes_are_priced_by_their_region_or_not_at_all() {
     assert!(reason.contains("no prices of the region \"moon-1\" are known"), "{reason}");
     assert!(reason.contains("--prices FILE"), "{reason}");
     let lists = [("ap-northeast-1", "2026-10-15"), ("eu-west-1", "2026-10-15")];
-    let lists =
-        lists.map(|(region, date)| json!({
+    let lists = lists.map(|(region, date)| {
+        json!({
             "region": region,
             "date": date,
             "no_price_of": [],
             "discounts_percent": {},
-        }));
+        })
+    });
     assert_eq!(value["price_lists"], json!(lists));
     // A flag does not move volumes whose zone is known.
     assert_eq!(of(&json(&["--region", "us-east-1"]), 1), of(&value, 1));

@@ -41,7 +41,8 @@ pub fn capped(case: &Case, wanted: &Wanted) -> Vec<String> {
     let note = |rules: &TypeRules| {
         let IopsRule::Provisioned { max, .. } = rules.iops else { return None };
         let last = space.prices.iops_max(rules.volume_type);
-        let matters = space.prices.has(rules.volume_type) && last < max && peak_iops > u64::from(last);
+        let matters =
+            space.prices.has(rules.volume_type) && last < max && peak_iops > u64::from(last);
         let lacks = Unpriced::Iops(rules.volume_type, last).to_string();
         matters.then(|| format!("{}: they are no candidates", no_price(prices.list(), &lacks)))
     };

@@ -344,11 +344,7 @@ struct Regions {
 impl Regions {
     /// Returns the regions of a volume in a zone. `fallback` applies if the list names neither a
     /// region nor a zone of AWS; to prices alone for a zone of an Evenkeel server.
-    fn of(
-        named: Option<&str>,
-        zone: Option<&str>,
-        fallback: Option<&str>,
-    ) -> Result<Self, Reason> {
+    fn of(named: Option<&str>, zone: Option<&str>, fallback: Option<&str>) -> Result<Self, Reason> {
         let mut names = [named, zone].into_iter().flatten();
         if let Some(bad) = names.find(|name| !name.chars().all(is_plain)) {
             return Err(format!(

@@ -164,12 +164,8 @@ fn volumes(arguments: &PlanFleet, policy: &Policy, region: Option<&str>) -> Resu
     let name = path.display();
     let input =
         crate::cmd::input(path).map_err(|error| Failure::new(format!("{name}: {error}")))?;
-    let list = list::read(
-        &mut BufReader::new(input),
-        policy.rules,
-        region,
-        arguments.allow_partial,
-    );
+    let list =
+        list::read(&mut BufReader::new(input), policy.rules, region, arguments.allow_partial);
     let list = list.map_err(|broken| Failure::new(format!("{name}: {broken}")))?;
     match list.refused.first().filter(|_| list.volumes.is_empty()) {
         Some(first) => Err(none_is_read(&name.to_string(), first)),
