@@ -565,7 +565,7 @@ fn amounts_are_rounded_to_the_nearest_cent() {
     let words = [&["compare", "@declared.toml"][..], &layouts, &discount].concat();
     let (text, _) = told(&words, 0);
     assert!(text.contains("all USD/month         5.33           10.67\n"), "{text}");
-    assert!(text.contains("B against A: +5.34 USD a month, +64.00 a year"), "{text}");
+    assert!(text.contains("B against A: +5.34 USD a month, +64.01 a year"), "{text}");
     // What the cents do not show decides, and is shown then.
     let words = ["check", "@declared.toml", "--layout", "gp3 100", "--throttled", "86400"];
     let words = [&words[..], &discount, &["--max-monthly"]].concat();
