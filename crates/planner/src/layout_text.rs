@@ -232,12 +232,12 @@ fn property<'a>(
             let measures = [Measure::Gib, Measure::Iops, Measure::Mibps];
             let measure = measures.into_iter().find(|it| it.unit(unit).is_some());
             let measure = measure.ok_or_else(|| tokens[1].bad(A_UNIT))?;
-            let number = read(number, unit, measure)?;
-            match measure {
+            let (field, name) = match measure {
                 Measure::Gib => return Err(BadLayout::Twice("the size")),
-                Measure::Iops => (&mut request.iops, number, "IOPS", rest),
-                Measure::Mibps => (&mut request.throughput_mibps, number, "MiB/s", rest),
-            }
+                Measure::Iops => (&mut request.iops, "IOPS"),
+                Measure::Mibps => (&mut request.throughput_mibps, "MiB/s"),
+            };
+            (field, read(number, unit, measure)?, name, rest)
         }
         [Token::Number(_), other, ..] => return Err(other.bad(A_UNIT)),
         [Token::Number(_)] => return Err(BadLayout::Ends(A_UNIT)),

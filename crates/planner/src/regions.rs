@@ -33,7 +33,10 @@ pub fn of_zone(zone: &str) -> Option<&str> {
 pub fn meant(name: &str) -> Vec<String> {
     let lower = name.trim().to_ascii_lowercase();
     let of_zone = of_zone(&lower).map(str::to_owned);
-    [Some(lower), of_zone].into_iter().flatten().filter(|it| it != name).collect()
+    let mut meant: Vec<String> = [Some(lower), of_zone].into_iter().flatten().collect();
+    meant.dedup();
+    meant.retain(|region| region != name);
+    meant
 }
 
 #[cfg(test)]
