@@ -89,23 +89,26 @@ fn layouts(told: &PlanAnswer<'_>) -> Table {
     Table { columns, rows: rows.collect(), words: (0..words).collect() }
 }
 
+/// Returns the layouts that other allowances lead to, as they carry what was recorded.
+fn with_allowances(case: &Case, wanted: &Wanted) -> Vec<Found> {
+    let recorded = |found: Found| match case.headroom_percent {
+        0 => Some(found),
+        _ => search::given(&case.space, &case.demand, &found.layout),
+    };
+    let looser = |allowed_s: u64| Wanted {
+        throttled_us_per_day_max: allowed_s * 1_000_000,
+        delays: vec![],
+        ..wanted.clone()
+    };
+    let found = |allowed_s| search::cheapest(&case.space, case.wanted_demand(), &looser(allowed_s));
+    ALLOWANCES_S.into_iter().flat_map(found).filter_map(recorded).collect()
+}
+
 /// Returns the chart of the answer's layouts and of those that other allowances lead to.
 fn frontier(told: &PlanAnswer<'_>, wanted: &Wanted) -> Section {
     let case = told.case;
     let mut all: Vec<Found> = told.rated.iter().map(|rated| rated.found.clone()).collect();
-    for allowed_s in ALLOWANCES_S {
-        let throttled_us_per_day_max = allowed_s * 1_000_000;
-        let looser = Wanted { throttled_us_per_day_max, delays: vec![], ..wanted.clone() };
-        let found = search::cheapest(&case.space, case.wanted_demand(), &looser);
-        all.extend(match case.headroom_percent {
-            0 => found,
-            _ => {
-                let recorded =
-                    |found: Found| search::given(&case.space, &case.demand, &found.layout);
-                found.into_iter().filter_map(recorded).collect()
-            }
-        });
-    }
+    all.extend(with_allowances(case, wanted));
     let waits = |found: &Found| {
         let length_us = case.demand.length_us.max(found.end_us());
         evenkeel_planner::answer::ms_per_day(found.waited_us(), length_us)
