@@ -50,7 +50,7 @@ fn an_export_of_cloudwatch_becomes_a_ranking() {
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
-    // What the source took is told; nothing is published of standard volumes.
+    // The answer has the time of the source's device. No latency of standard is published.
     assert!(text.contains("\ndevice: published of gp3 is \"single-digit milliseconds\""), "{text}");
     let device = |at: usize| {
         // A standard volume has 200 IOPS, and no headroom over the trace.

@@ -1,5 +1,5 @@
-//! The verbs of `evenkeel plan` from outside: layouts that someone names, checked, compared and
-//! explained; and commands that lead to one and back.
+//! The verbs of `evenkeel plan` from outside: named layouts that are checked, compared and
+//! explained; commands that lead to one and back; and the rules by which layouts are proposed.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ fn plan(words: &[&str]) -> Output {
     command.output().expect("the program starts")
 }
 
-/// What it prints, and what it says, with this exit code.
+/// Returns standard output and standard error of a call with this exit code.
 #[track_caller]
 fn told(words: &[&str], code: i32) -> (String, String) {
     let output = plan(words);
@@ -36,7 +36,7 @@ fn json_of(words: &[&str], code: i32) -> Value {
     serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{error}: {stdout}"))
 }
 
-/// A trace in a file: seconds with so many requests of 4 KiB.
+/// Writes a declared workload: seconds with these numbers of requests of 4 KiB.
 fn recorded(name: &str, seconds: &[u64]) -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("trace.toml");
@@ -83,7 +83,7 @@ fn a_workload_is_checked_on_a_layout() {
     assert_eq!(csv, "check,allowed,found,verdict\nthrottled a day s,0.0,14396,failed\n");
 }
 
-/// What a plan names passes the check, and its words are taken back.
+/// The layouts of a plan pass the check, which reads their words.
 #[test]
 fn what_a_plan_names_passes_the_check() {
     let plan = json_of(&["@declared.toml", "--capacity", "100", "--stripes", "3"], 0);
@@ -92,7 +92,7 @@ fn what_a_plan_names_passes_the_check() {
     for layout in layouts {
         let words = layout["layout"].as_str().expect("words");
         let value = json_of(&["check", "@declared.toml", "--layout", words], 0);
-        // Who checks one layout sends more requests than who looks for eight.
+        // A check of one layout sends more requests than a search for eight.
         if layout["waits_by"] == "scheduler" {
             assert_eq!(&value["layout"], layout, "{words}");
         }
@@ -288,7 +288,7 @@ fn split(line: &str) -> Vec<String> {
     words.collect()
 }
 
-/// What the page of plans shows is what the program prints, line by line; `...` leaves some out.
+/// The examples of the page are printed by the program, line by line; `...` leaves some out.
 #[test]
 fn the_examples_of_the_documentation_are_what_is_printed() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference/plan.md");

@@ -12,8 +12,8 @@ use tempfile::TempDir;
 
 const DAY_POINTS: usize = 288;
 
-/// An answer of GetMetricData: of each volume, so many days of requests a second in points of five
-/// minutes, of 16 KiB each. Without an id, the labels have none.
+/// Returns an answer of GetMetricData for volumes: id, days, and requests a second, of 16 KiB, in
+/// points of five minutes. With an empty id, the labels have none.
 fn answer(volumes: &[(&str, usize, u64)]) -> Value {
     let mut results = Vec::new();
     for (id, days, rate) in volumes {
@@ -326,7 +326,7 @@ const REGIONS: &str = r#"{"Volumes": [
     {"VolumeId": "vol-0c", "VolumeType": "gp2", "Size": 100, "Iops": 300, "State": "in-use",
      "AvailabilityZone": "moon-1a", "Attachments": [{"InstanceId": "i-1"}]}]}"#;
 
-/// What `aws pricing get-products` prints of gp2 in a region.
+/// Returns the output of `aws pricing get-products` for gp2 in a region.
 fn get_products(region: &str, usd: &str) -> String {
     let product = json!({
         "product": {
@@ -568,7 +568,7 @@ fn a_price_list_may_come_from_a_pipe() {
     assert!(String::from_utf8_lossy(&output.stdout).contains("20.00"));
 }
 
-/// The same file leads to the same volume in `plan` and in `plan fleet`.
+/// One file leads to one volume in `plan` and in `plan fleet`.
 #[test]
 fn a_plan_gives_the_advice_of_a_fleet() {
     let folder = fleet();
