@@ -17,6 +17,8 @@ pub enum Exit {
     Usage,
     /// The volume or host does not exist.
     NotFound,
+    /// A file that a verdict needs cannot be read.
+    Input,
     /// The server refused for lack of capacity.
     Refused,
     /// A wait exceeded its limit.
@@ -31,7 +33,7 @@ impl Exit {
         match self {
             Self::Failed => 1,
             Self::Usage => 2,
-            Self::NotFound => 3,
+            Self::NotFound | Self::Input => 3,
             Self::Refused => 4,
             Self::Timeout => 5,
             Self::Undecided => 6,

@@ -10,14 +10,15 @@ use std::path::Path;
 
 /// Reads a price book. Paths in it are relative to its own folder.
 pub fn load(path: &Path) -> Result<PriceBook, Failure> {
-    let failed = |why: String| {
-        Failure::new(format!("{}: {why}", path.display()))
-            .exit(Exit::Usage)
-            .hint("docs/operating/capacity_plan.md describes price books")
-    };
+    let mut file = File::open(path).map_err(|error| failed(path, &error.to_string()))?;
+    read(path, &mut file)
+}
+
+/// Reads a price book from a file that is open, which may be a pipe. `path` is its name.
+pub fn read(path: &Path, input: &mut dyn Read) -> Result<PriceBook, Failure> {
+    let failed = |why: String| failed(path, &why);
     let mut text = String::new();
-    let read =
-        File::open(path).and_then(|file| file.take(BOOK_BYTES_MAX + 1).read_to_string(&mut text));
+    let read = input.take(BOOK_BYTES_MAX + 1).read_to_string(&mut text);
     let bytes = read.map_err(|error| failed(error.to_string()))?;
     if bytes as u64 > BOOK_BYTES_MAX {
         let message = format!("more than {BOOK_BYTES_MAX} bytes: a price book has a few hundred");
@@ -26,6 +27,12 @@ pub fn load(path: &Path) -> Result<PriceBook, Failure> {
     let folder = path.parent().unwrap_or(Path::new("."));
     let mut calibrated = |record: &str| floor(&folder.join(record));
     PriceBook::read(&text, &mut calibrated).map_err(|error| failed(error.to_string()))
+}
+
+fn failed(path: &Path, why: &str) -> Failure {
+    Failure::new(format!("{}: {why}", path.display()))
+        .exit(Exit::Usage)
+        .hint("docs/operating/capacity_plan.md describes price books")
 }
 
 fn floor(path: &Path) -> Result<DeviceFloor, String> {

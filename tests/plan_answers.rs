@@ -1,6 +1,7 @@
-//! The verbs of `evenkeel plan` through the command line: a named layout is checked, compared and
-//! explained, and commands lead to it and back.
+//! The verbs of `evenkeel plan` from outside: named layouts that are checked, compared and
+//! explained; commands that lead to one and back; and the rules by which layouts are proposed.
 
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
@@ -19,7 +20,7 @@ fn plan(words: &[&str]) -> Output {
     command.output().expect("the program starts")
 }
 
-/// Returns its standard output and standard error; it must end with this exit code.
+/// Returns standard output and standard error of a call with this exit code.
 #[track_caller]
 fn told(words: &[&str], code: i32) -> (String, String) {
     let output = plan(words);
@@ -35,7 +36,7 @@ fn json_of(words: &[&str], code: i32) -> Value {
     serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{error}: {stdout}"))
 }
 
-/// Writes a trace to a file: seconds with these numbers of requests of 4 KiB.
+/// Writes a declared workload: seconds with these numbers of requests of 4 KiB.
 fn recorded(name: &str, seconds: &[u64]) -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("trace.toml");
@@ -82,7 +83,7 @@ fn a_workload_is_checked_on_a_layout() {
     assert_eq!(csv, "check,allowed,found,verdict\nthrottled a day s,0.0,14396,failed\n");
 }
 
-/// Layouts that a plan names pass the check, and their texts are accepted as arguments.
+/// The layouts of a plan pass the check, which reads their words.
 #[test]
 fn what_a_plan_names_passes_the_check() {
     let plan = json_of(&["@declared.toml", "--capacity", "100", "--stripes", "3"], 0);
@@ -91,7 +92,7 @@ fn what_a_plan_names_passes_the_check() {
     for layout in layouts {
         let words = layout["layout"].as_str().expect("words");
         let value = json_of(&["check", "@declared.toml", "--layout", words], 0);
-        // The check of one layout sends more requests than a plan of eight.
+        // A check of one layout sends more requests than a search for eight.
         if layout["waits_by"] == "scheduler" {
             assert_eq!(&value["layout"], layout, "{words}");
         }
@@ -198,7 +199,8 @@ fn words_that_are_no_layout_are_named() {
 #[test]
 fn commands_lead_to_a_layout_and_back() {
     let commands = |more: &[&str]| {
-        let words = [&["@cloudwatch_data.json", "--types", "gp3"], more].concat();
+        let trace = ["@cloudwatch_data.json", "--days-min", "0", "--types", "gp3"];
+        let words = [&trace[..], more].concat();
         json_of(&words, 0)["layouts"][0]["commands"].clone()
     };
     let id = "vol-0123456789abcdef0";
@@ -239,6 +241,8 @@ fn commands_lead_to_a_layout_and_back() {
             "standard 100",
             "--as-of",
             "2016-06",
+            "--days-min",
+            "0",
         ],
         0,
     );
@@ -286,8 +290,7 @@ fn split(line: &str) -> Vec<String> {
     words.collect()
 }
 
-/// The examples on the page of plans are the program's output, line by line; `...` stands for
-/// left-out lines.
+/// The examples of the page are printed by the program, line by line; `...` leaves some out.
 #[test]
 fn the_examples_of_the_documentation_are_what_is_printed() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference/plan.md");
@@ -341,7 +344,7 @@ fn the_page_has_what_the_json_has_and_nothing_from_elsewhere() {
     for layout in value["layouts"].as_array().expect("layouts") {
         let words = layout["layout"].as_str().expect("words");
         let micro_usd = layout["monthly_micro_usd"]["total"].as_u64().expect("a cost");
-        let cents = micro_usd.div_ceil(10_000);
+        let cents = (micro_usd + 5_000) / 10_000;
         let seconds = layout["throttled_ms_per_day"].as_u64().expect("ms") / 1_000;
         let row = shown.split(&format!("{words}  ")).nth(1).unwrap_or_else(|| panic!("{words}"));
         let cells: Vec<&str> = row.split_whitespace().take(2).collect();
@@ -427,6 +430,225 @@ fn odd_names_types_and_traces_are_taken_for_what_they_are() {
     assert!(!error.contains("busiest"), "{error}");
     let (_, error) = told(&[path, "--capacity", "9", "--types", "st1", "--boots"], 1);
     assert!(error.contains("none of these types comes into question"), "{error}");
+}
+
+/// A recording of constant hours: requests a second, of 4 KiB each.
+fn hours_recorded(hours: u64, per_second: u64) -> (tempfile::TempDir, String) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("vol-0123456789abcdef0.jsonl");
+    let mut text = String::new();
+    for step in 0..hours * 12 {
+        let start_ms = 1_795_633_200_000 + step * 300_000;
+        let reads = per_second * 300;
+        text += &json!({
+            "volume": "vol-0123456789abcdef0",
+            "start_ms": start_ms,
+            "length_ms": 300_000,
+            "reads": reads,
+            "writes": 0,
+            "read_bytes": reads * 4_096,
+            "write_bytes": 0,
+        })
+        .to_string();
+        text.push('\n');
+    }
+    std::fs::write(&path, text).expect("written");
+    let path = path.to_str().expect("UTF-8").to_owned();
+    (folder, path)
+}
+
+/// 5,000 requests a second become 6,000 IOPS; a declared workload is what is wanted.
+#[test]
+fn layouts_carry_the_headroom_over_what_was_recorded() {
+    let (_folder, path) = hours_recorded(8 * 24, 5_000);
+    let words = [path.as_str(), "--capacity", "100", "--types", "gp3"];
+    let first = |more: &[&str]| json_of(&[&words[..], more].concat(), 0);
+    let value = first(&[]);
+    assert_eq!(value["layouts"][0]["iops"], 6_000, "{value}");
+    assert_eq!(value["headroom_percent"], 20, "{value}");
+    // Waiting and how full limits are is that of what was recorded.
+    assert_eq!(value["asked"]["peak_iops"], 5_000, "{value}");
+    assert_eq!(value["layouts"][0]["used"][0]["permille"], 833, "{value}");
+    assert_eq!(first(&["--headroom", "0"])["layouts"][0]["iops"], 5_000);
+    assert_eq!(first(&["--headroom", "50"])["layouts"][0]["iops"], 7_500);
+    let (text, _) = told(&words, 0);
+    assert!(text.contains("\nlayouts carry 20 % more than that\n"), "{text}");
+    let declared = ["@declared.toml", "--capacity", "100", "--types", "gp3"];
+    assert_eq!(json_of(&declared, 0)["headroom_percent"], 0);
+    let more = [&declared[..], &["--headroom", "20"]].concat();
+    assert_eq!(json_of(&more, 0)["layouts"][0]["iops"], 6_000);
+}
+
+/// Three days are no week, and a declared workload needs no evidence.
+#[test]
+fn too_little_evidence_names_no_price() {
+    let (_folder, path) = hours_recorded(3 * 24, 100);
+    let verbs: [&[&str]; 2] = [&[], &["explain"]];
+    for verb in verbs {
+        let words = [verb, &[path.as_str(), "--capacity", "100"]].concat();
+        let (text, error) = told(&words, 6);
+        assert_eq!(text, "");
+        let missing = "3 days of metrics, of 7 days that are needed: no price a month is named";
+        assert!(error.contains(missing) && error.contains("--days-min 0 plans"), "{error}");
+        told(&[&words[..], &["--days-min", "3"]].concat(), 0);
+        told(&[&words[..], &["--days-min", "4"]].concat(), 6);
+    }
+    // A layout that is named has its price.
+    told(&["check", &path, "--layout", "gp3 100"], 0);
+    let (_folder, path) = recorded("declared", &[100]);
+    told(&[path.to_str().expect("UTF-8"), "--capacity", "100"], 0);
+}
+
+/// HDD types are a line of their own, and rows only if they are named, or are the source.
+#[test]
+fn ssd_types_are_offered_and_hdd_types_in_a_line() {
+    let types = |value: &Value| -> Vec<String> {
+        let layouts = value["layouts"].as_array().expect("layouts").iter();
+        let mut types: Vec<String> =
+            layouts.map(|it| it["volume_type"].as_str().expect("a type").to_owned()).collect();
+        types.sort_unstable();
+        types
+    };
+    // sc1 takes each as 1 MiB, and 500 GiB earn 5.9 MiB a second.
+    let (_folder, path) = hours_recorded(8 * 24, 4);
+    let words = [path.as_str(), "--capacity", "500"];
+    let with = |more: &[&'static str]| json_of(&[&words[..], more].concat(), 0);
+    let value = with(&[]);
+    assert_eq!(types(&value), ["gp2", "gp3", "io1", "io2"], "{value}");
+    let on_hdd = &value["if_latency_does_not_matter"];
+    assert_eq!(on_hdd["layout"]["layout"], "sc1 500 GiB", "{value}");
+    assert_eq!(on_hdd["layout"]["monthly_micro_usd"]["total"], 7_500_000);
+    assert_eq!(on_hdd["small_requests_permille"], 1_000);
+    let (text, _) = told(&words, 0);
+    let line = "if latency does not matter: sc1 500 GiB, for 7.50 USD a month, 32.50 less; 100.0 %";
+    assert!(text.contains(line), "{text}");
+    let (page, _) = told(&[&words[..], &["-o", "html"]].concat(), 0);
+    assert!(page.contains("if latency does not matter: sc1 500 GiB"));
+    // Named types, and those beside an HDD source.
+    assert_eq!(types(&with(&["--types", "sc1,gp3"])), ["gp3", "sc1"]);
+    assert_eq!(with(&["--types", "gp3"])["if_latency_does_not_matter"], Value::Null);
+    let value = with(&["--source", "st1 500"]);
+    assert_eq!(types(&value), ["gp2", "gp3", "io1", "io2", "sc1", "st1"]);
+    assert_eq!(value["if_latency_does_not_matter"], Value::Null);
+    // io2 stays io2, unless less durable types are asked for.
+    assert_eq!(types(&with(&["--source", "io2 500, 1000 IOPS"])), ["io2"]);
+    let less = ["--source", "io2 500, 1000 IOPS", "--less-durable"];
+    assert_eq!(types(&with(&less)), ["gp2", "gp3", "io1", "io2"]);
+}
+
+/// Every answer says by which prices it goes, in one line and in JSON.
+#[test]
+fn every_answer_names_its_prices() {
+    let prices = ["--region", "eu-west-1", "--discount", "gp3=12.5,io2=7"];
+    let line = "prices of 2026-10-15, eu-west-1, less 12.5 % of gp3 and 7 % of io2\n";
+    let all: [&[&str]; 4] = [
+        &["@declared.toml", "--capacity", "100", "--types", "gp3"],
+        &["check", "@declared.toml", "--layout", "gp3 100", "--throttled", "86400"],
+        &["compare", "@declared.toml", "--layout", "gp3 100", "--layout", "gp3 200"],
+        &["explain", "@declared.toml", "--layout", "gp3 100"],
+    ];
+    for words in all {
+        let words = [words, &prices].concat();
+        let (text, _) = told(&words, 0);
+        assert_eq!(text.matches(line).count(), 1, "{text}");
+        let value = json_of(&words, 0);
+        let of = ["prices", "region", "currency"].map(|key| value[key].as_str().expect("a word"));
+        assert_eq!(of, ["2026-10-15", "eu-west-1", "USD"], "{value}");
+        assert_eq!(value["discounts_percent"], json!({ "gp3": 12.5, "io2": 7.0 }));
+        assert!(value["rules"].is_string(), "{value}");
+    }
+}
+
+/// 66.67 % of 8.00 are 5.3336.
+#[test]
+fn amounts_are_rounded_to_the_nearest_cent() {
+    let discount = ["--discount", "gp3=33.33"];
+    let layouts = ["--layout", "gp3 100", "--layout", "gp3 200"];
+    let words = [&["compare", "@declared.toml"][..], &layouts, &discount].concat();
+    let (text, _) = told(&words, 0);
+    assert!(text.contains("all USD/month         5.33           10.67\n"), "{text}");
+    assert!(text.contains("B against A: +5.34 USD a month, +64.01 a year"), "{text}");
+    // What the cents do not show decides, and is shown then.
+    let words = ["check", "@declared.toml", "--layout", "gp3 100", "--throttled", "86400"];
+    let words = [&words[..], &discount, &["--max-monthly"]].concat();
+    let (_, error) = told(&[&words[..], &["5.33"]].concat(), 1);
+    assert!(error.contains("cost a month: 5.3336 USD, allowed are 5.33"), "{error}");
+    told(&[&words[..], &["5.34"]].concat(), 0);
+}
+
+/// In Ireland the price of more than 32,000 IOPS of io2 is not known, and that of others is.
+#[test]
+fn the_price_that_is_missing_is_named() {
+    let region = ["--region", "eu-west-1"];
+    let lacks = "no price of IOPS of io2 above 32000 in eu-west-1 is known for 2026-10-15";
+    let check = ["check", "@declared.toml", "--layout", "io2 1000, 40000 IOPS"];
+    let (_, error) = told(&[&check[..], &region].concat(), 2);
+    assert!(error.contains(lacks), "{error}");
+    let check = ["check", "@declared.toml", "--layout", "io2 1000, 32000 IOPS"];
+    told(&[&check[..], &region].concat(), 0);
+    let (_folder, path) = recorded("busy", &[40_000, 40_000]);
+    let path = path.to_str().expect("UTF-8");
+    let words = [&[path, "--capacity", "1000", "--types"][..], &["io2"], &region].concat();
+    let (_, error) = told(&words, 1);
+    assert!(error.contains(&format!("{lacks}: they are no candidates")), "{error}");
+    let words = [&[path, "--capacity", "1000", "--types"][..], &["gp3,io2"], &region].concat();
+    let (text, _) = told(&words, 0);
+    assert!(text.contains(&format!("note: {lacks}: they are no candidates")), "{text}");
+    let (_folder, path) = recorded("slow", &[4_000, 4_000]);
+    let words = [path.to_str().expect("UTF-8"), "--capacity", "1000", "--region", "eu-west-1"];
+    let (text, _) = told(&words, 0);
+    assert!(!text.contains("above 32000"), "{text}");
+}
+
+#[test]
+fn a_region_in_upper_case_or_a_zone_is_asked_about() {
+    let words = ["check", "@declared.toml", "--layout", "gp3 100", "--region"];
+    for region in ["EU-WEST-1", "eu-west-1a", "EU-West-1B"] {
+        let (_, error) = told(&[&words[..], &[region]].concat(), 2);
+        assert!(error.contains(" hint: did you mean eu-west-1? A region is in lower"), "{error}");
+    }
+    let (_, error) = told(&[&words[..], &["moon-1"]].concat(), 2);
+    assert!(error.contains("--prices FILE") && !error.contains("did you mean"), "{error}");
+}
+
+/// A file is read once, so that it may be a pipe.
+#[test]
+fn a_price_book_may_come_from_a_pipe() {
+    for name in ["/dev/stdin", "-"] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
+        let declared = format!("{SAMPLES}/declared.toml");
+        let words = ["plan", "check", &declared, "--layout", "gp3 400", "--throttled", "86400"];
+        let command = command.args(words).args(["--prices", name]);
+        let mut child = command
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::piped())
+            .spawn()
+            .expect("the program starts");
+        let mut input = child.stdin.take().expect("a pipe");
+        input.write_all(&std::fs::read(BOOK).expect("the book")).expect("written");
+        drop(input);
+        let output = child.wait_with_output().expect("it ends");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let text = String::from_utf8(output.stdout).expect("UTF-8");
+        assert!(text.contains("prices of the price book, in EUR\n"), "{text}");
+    }
+}
+
+/// 1 is the verdict, 2 a mistake in the command, 3 a file that cannot be read.
+#[test]
+fn the_exit_code_of_a_check_tells_a_verdict_from_a_mistake() {
+    let check = |words: &[&str], code| told(&[&["check"][..], words].concat(), code).1;
+    check(&["@declared.toml", "--layout", "gp3 100, 5000 IOPS, 500 MiB/s"], 0);
+    check(&["@declared.toml", "--layout", "gp3 100"], 1);
+    check(&["@declared.toml", "--layout", "gp9 100"], 2);
+    check(&["@declared.toml", "--layout", "gp3 100", "--region", "moon-1"], 2);
+    for trace in ["@nothing.json", "@broken/declared.toml", "@broken/iostat.json"] {
+        let error = check(&[trace, "--layout", "gp3 100"], 3);
+        assert!(error.contains(&trace[1..]), "{error}");
+    }
+    let error = check(&["@declared.toml", "--layout", "gp3 100", "--prices", "nothing.json"], 3);
+    assert!(error.contains("nothing.json: No such file"), "{error}");
 }
 
 const BOOK: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/crates/planner/books/price_book.toml");
@@ -531,7 +753,8 @@ fn a_hot_volume_has_what_its_share_needs() {
 
 #[test]
 fn what_is_saved_against_the_source_is_told() {
-    let words = ["@cloudwatch_data.json", "--capacity", "100", "--source", "gp2 100"];
+    let trace = ["@cloudwatch_data.json", "--days-min", "0", "--capacity", "100", "--source"];
+    let words = [&trace[..], &["gp2 100"]].concat();
     let value = json_of(&words, 0);
     assert_eq!(value["source"]["monthly_micros"], 10_000_000, "{value}");
     let saved = &value["layouts"][0]["saved_against_the_source"];
@@ -543,7 +766,6 @@ fn what_is_saved_against_the_source_is_told() {
     assert!(page.contains(all), "the page says it, too");
     let (csv, _) = told(&[&words[..], &["-o", "csv"]].concat(), 0);
     assert!(csv.starts_with("layout,usd_month,saved_usd,"), "{csv}");
-    let dearer = ["@cloudwatch_data.json", "--capacity", "100", "--source", "gp2 50"];
-    let (text, _) = told(&dearer, 0);
+    let (text, _) = told(&[&trace[..], &["gp2 50"]].concat(), 0);
     assert!(text.contains("costs 3.00 USD a month (60.0 %) more than the source"), "{text}");
 }

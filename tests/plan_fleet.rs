@@ -1,18 +1,19 @@
 //! `evenkeel plan fleet` through the command line: a list of volumes and a folder of metrics of
 //! several forms, and messages on errors.
 
-use std::fmt::Write;
+use std::fmt::Write as _;
 use std::fs;
+use std::io::Write as _;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 const DAY_POINTS: usize = 288;
 
-/// Returns an answer of GetMetricData. Each volume has this number of days of requests at a rate
-/// per second, in points of five minutes, of 16 KiB each. Without an id, the labels have none.
+/// Returns an answer of GetMetricData for volumes: id, days, and requests a second, of 16 KiB, in
+/// points of five minutes. With an empty id, the labels have none.
 fn answer(volumes: &[(&str, usize, u64)]) -> Value {
     let mut results = Vec::new();
     for (id, days, rate) in volumes {
@@ -147,7 +148,7 @@ fn each_volume_is_judged_by_what_there_is_of_it() {
     );
     assert_eq!(
         all[5]["reasons"][0],
-        "3.0 days of metrics, of 7 that are needed: nothing of it gets less"
+        "3 days of metrics, of 7 days that are needed: no limit is lowered"
     );
     assert_eq!(value["not_read"][0]["place"], "line 10");
     let left_out: Vec<&str> =
@@ -367,8 +368,14 @@ fn volumes_are_priced_by_their_region_or_not_at_all() {
     assert!(reason.contains("no prices of the region \"moon-1\" are known"), "{reason}");
     assert!(reason.contains("--prices FILE"), "{reason}");
     let lists = [("ap-northeast-1", "2026-10-15"), ("eu-west-1", "2026-10-15")];
-    let lists =
-        lists.map(|(region, date)| json!({ "region": region, "date": date, "no_price_of": [] }));
+    let lists = lists.map(|(region, date)| {
+        json!({
+            "region": region,
+            "date": date,
+            "no_price_of": [],
+            "discounts_percent": {},
+        })
+    });
     assert_eq!(value["price_lists"], json!(lists));
     // A flag does not move volumes whose zone is known.
     assert_eq!(of(&json(&["--region", "us-east-1"]), 1), of(&value, 1));
@@ -417,7 +424,8 @@ fn a_region_is_asked_for_and_never_guessed() {
         String::from_utf8(output.stderr).expect("UTF-8")
     };
     let text = refused(&[]);
-    assert!(text.contains("in which region vol-0a is") && text.contains("--region"), "{text}");
+    assert!(text.contains("line 2: the list does not say in which region it is"), "{text}");
+    assert!(text.contains("name it with --region\n hint: or give a list"), "{text}");
     let text = refused(&["--region", "moon-1"]);
     assert!(text.contains("\"moon-1\"") && text.contains("--prices FILE"), "{text}");
     let text = refused(&["--region", "eu-west-1", "--as-of", "2021-06"]);
@@ -492,4 +500,96 @@ fn a_size_is_read_with_its_unit_or_named() {
     assert!(text.contains("204.80"), "2,048 GiB: {text}");
     let line = "list.csv, line 3, vol-0b: column Size: \"8 potatoes\": expected a size in GiB";
     assert!(text.contains(line), "{text}");
+}
+
+/// Of six volumes, one has no region, one is in another one than its zone, and one is in a Local
+/// Zone without a price list: the others have prices.
+#[test]
+fn a_volume_without_a_region_is_refused_and_the_others_are_priced() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let list = "VolumeId,VolumeType,Size,State,Region,AvailabilityZone\n\
+        vol-0a,gp2,100,in-use,us-east-1,us-east-1a\n\
+        vol-0b,gp2,100,in-use,,\n\
+        vol-0c,gp2,100,in-use,us-east-1,eu-west-1a\n\
+        vol-0d,gp2,100,in-use,us-east-1,us-east-1-bos-1a\n\
+        vol-0e,gp3,40,available,eu-west-1,\n\
+        vol-0f,gp3,500,available,us-east-1,us-east-1a\n";
+    fs::write(folder.path().join("list.csv"), list).expect("a file");
+    let text = told_with(&folder, &["list.csv"]);
+    for part in [
+        "list.csv, line 3, vol-0b: the list does not say in which region it is",
+        "list.csv, line 4, vol-0c: its zone eu-west-1a is not in its region us-east-1",
+        "vol-0d: no prices of the region \"us-east-1-bos-1\" are known",
+        "not in these sums: 2 that are refused, 1 without a price (see not judged)",
+        // 500 GiB of us-east-1; the list of Ireland has no price of snapshots.
+        "snapshots of what is to be deleted cost at most 25.00 USD a month; no price of snapshots \
+         is known in eu-west-1 (40 GiB)",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let more = ["list.csv", "-o", "json"];
+    let value: Value = serde_json::from_str(&told_with(&folder, &more)).expect("JSON");
+    assert_eq!(value["missing"], json!({ "refused": 2, "without_price": 1 }));
+    let snapshots =
+        json!({ "monthly_at_most_micro_usd": 25_000_000, "no_price_of_gib": { "eu-west-1": 40 } });
+    assert_eq!(value["snapshots"], snapshots);
+    let local = &value["volumes"][1];
+    let of = (&local["volume_id"], &local["region"], &local["price_region"]);
+    assert_eq!(of, (&json!("vol-0d"), &json!("us-east-1"), &json!("us-east-1-bos-1")));
+    // With the prices of the Local Zone it is judged by them, and commands go to the region.
+    fs::write(folder.path().join("bos.json"), get_products("us-east-1-bos-1", "0.12"))
+        .expect("a file");
+    let more = ["list.csv", "-o", "json", "--prices", "bos.json", "--types", "gp2"];
+    let value: Value = serde_json::from_str(&told_with(&folder, &more)).expect("JSON");
+    assert_eq!(value["volumes"][1]["before_micro_usd"], 12_000_000);
+    assert_eq!(value["missing"]["without_price"], 0);
+}
+
+/// A price list may come from a pipe: it is read once.
+#[test]
+fn a_price_list_may_come_from_a_pipe() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let list = "VolumeId,VolumeType,Size,State,Region\nvol-0a,gp2,100,in-use,moon-1\n";
+    fs::write(folder.path().join("list.csv"), list).expect("a file");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
+    command.current_dir(folder.path()).args(["plan", "fleet", "list.csv"]);
+    let mut child = command
+        .args(["--prices", "/dev/stdin"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    let mut input = child.stdin.take().expect("a pipe");
+    input.write_all(get_products("moon-1", "0.2").as_bytes()).expect("written");
+    drop(input);
+    let output = child.wait_with_output().expect("it ends");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("20.00"));
+}
+
+/// One file leads to one volume in `plan` and in `plan fleet`.
+#[test]
+fn a_plan_gives_the_advice_of_a_fleet() {
+    let folder = fleet();
+    let metrics = folder.path().join("metrics");
+    let fleet = json_of(folder.path(), &[]);
+    for (at, id, file, source, gib) in [
+        (0, "", "vol-0001.json", "gp3 500, 8000 IOPS, 500 MiB/s", "500"),
+        (1, "vol-0002", "page-1.json", "io2 500, 8000 IOPS", "500"),
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
+        command.current_dir(&metrics).args(["plan", file, "--source", source, "--capacity", gib]);
+        if !id.is_empty() {
+            command.args(["--volume", id]);
+        }
+        let output = command.args(["-o", "json"]).output().expect("the program starts");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let plan: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let (better, first) = (&fleet["volumes"][at]["better"], &plan["layouts"][0]);
+        for key in ["volume_type", "size_gib", "iops", "throughput_mibps"] {
+            assert_eq!(better[key], first[key], "{id} {key}: {first}");
+        }
+        assert_eq!(fleet["volumes"][at]["after_micro_usd"], first["monthly_micro_usd"]["total"]);
+    }
 }

@@ -94,14 +94,14 @@ fn a_volume_is_recorded_over_a_crash_and_planned_without_a_file() {
     assert!(gaps_ms(&found).is_empty(), "{found:?}");
     assert!(sum(&found, "write_ns") > 0, "{found:?}");
 
-    // Without --capacity, as the server knows the size.
-    let plan = server.evenkeel(&format!("plan {volume} --types gp3")).ok();
+    // Without --capacity: the server knows it.
+    let plan = server.evenkeel(&format!("plan {volume} --types gp3 --days-min 0")).ok();
     assert!(plan.starts_with(&volume) && plan.contains("gp3 10 GiB, 3000 IOPS"), "{plan}");
     assert!(plan.contains("note: its limits and its size are those of now"), "{plan}");
     // The lines are valid as a trace file, too.
     let file = server.folder().join("volume.jsonl");
     server.evenkeel(&format!("record {volume} --file {}", file.display())).ok();
-    let same = format!("plan {} --types gp3 --capacity 10", file.display());
+    let same = format!("plan {} --types gp3 --capacity 10 --days-min 0", file.display());
     assert!(server.evenkeel(&same).ok().contains("gp3 10 GiB, 3000 IOPS"));
 
     // It is in a file after ten seconds at most, and survives a crash there. One more read, so that
@@ -130,7 +130,7 @@ fn a_volume_is_recorded_over_a_crash_and_planned_without_a_file() {
     server.stop();
     server.restart();
     assert_eq!(sum(&recorded(&server, &volume, 2 * READS), "writes"), writes);
-    let plan = server.evenkeel(&format!("plan {volume} --capacity 10")).ok();
+    let plan = server.evenkeel(&format!("plan {volume} --capacity 10 --days-min 0")).ok();
     assert!(plan.contains("note: the volume is deleted"), "{plan}");
 }
 

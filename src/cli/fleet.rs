@@ -3,16 +3,17 @@
 use super::{Assumption, PlanPrices, date, volume_type};
 use clap::{Args, ValueEnum, ValueHint};
 use evenkeel_core::volume::{Date, VolumeType};
+use evenkeel_planner::advice;
 use std::path::PathBuf;
 
 #[derive(Args, Debug)]
 pub struct PlanFleet {
-    /// The volumes: a table with a header, an answer of `aws ec2 describe-volumes`, or what
-    /// `evenkeel volume ls` prints as JSON or CSV. `-` is standard input.
+    /// The volumes: a table with a header, an answer of `aws ec2 describe-volumes`, or the JSON or
+    /// CSV of `evenkeel volume ls`. `-` is standard input.
     #[arg(value_name = "VOLUMES", value_hint = ValueHint::FilePath)]
     pub volumes: PathBuf,
 
-    /// The folder with what was recorded of them: one or several files of a volume or of many.
+    /// The folder with their recordings: one or several files of a volume or of many.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub metrics: Option<PathBuf>,
 
@@ -36,31 +37,30 @@ pub struct PlanFleet {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub commands: Option<PathBuf>,
 
-    /// The most that a change may risk for its command to be no comment.
+    /// The highest risk of a change whose command is not a comment.
     #[arg(long, value_enum, value_name = "RISK", default_value_t = RiskMax::Medium)]
     pub risk_max: RiskMax,
 }
 
-/// By what volumes are judged.
+/// The rules by which volumes are judged.
 #[derive(Args, Debug)]
 pub struct FleetPolicy {
-    /// Headroom that a volume must have beyond its recorded load, in percent.
-    #[arg(long, value_name = "PERCENT", default_value_t = 20)]
+    /// Percent that a volume must carry beyond what was recorded.
+    #[arg(long, value_name = "PERCENT", default_value_t = advice::HEADROOM_PERCENT)]
     #[arg(value_parser = clap::value_parser!(u32).range(0..=1_000))]
     pub headroom: u32,
 
-    /// Minimum days of metrics of a volume; with fewer, none of its figures is lowered.
-    #[arg(long, value_name = "DAYS", default_value_t = 7)]
+    /// Days of metrics below which no limit of a volume is lowered.
+    #[arg(long, value_name = "DAYS", default_value_t = advice::DAYS_MIN)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=366))]
     pub days_min: u32,
 
-    /// Maximum part of a volume's metrics that is missing, in percent; with more, none of its
-    /// figures is lowered.
+    /// Percent of gaps in a volume's metrics above which no limit is lowered.
     #[arg(long, value_name = "PERCENT", default_value_t = 20)]
     #[arg(value_parser = clap::value_parser!(u32).range(0..=99))]
     pub gaps_max: u32,
 
-    /// Seconds a day at a limit from which on a volume counts as throttled and gets more.
+    /// Seconds a day at a limit above which a volume counts as throttled and gets more.
     #[arg(long, value_name = "S", default_value_t = 60)]
     #[arg(value_parser = clap::value_parser!(u32).range(0..=86_400))]
     pub throttled: u32,
@@ -80,17 +80,17 @@ pub struct FleetPolicy {
     #[arg(long, value_name = "TYPE", value_delimiter = ',', value_parser = volume_type)]
     pub types: Vec<VolumeType>,
 
-    /// Volumes may become ones of a type whose published durability is less, as io2 to gp3.
+    /// Allow types whose published durability is less than the present one, as gp3 for io2.
     #[arg(long)]
     pub less_durable: bool,
 }
 
-/// How much a change may risk.
+/// The risk of a change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum RiskMax {
-    /// Nothing gets less.
+    /// No limit is lowered, and no promise is weaker.
     None,
-    /// Something gets less that was not used.
+    /// Limits that were not used are lowered.
     Low,
     /// Requests could wait for a hundredth of the day.
     Medium,

@@ -4,6 +4,7 @@ use super::{Connection, PlanFleet, date, volume_type};
 use crate::output::{Exit, Failure, Format};
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use evenkeel_core::volume::{Date, VolumeType};
+use evenkeel_planner::advice;
 use evenkeel_planner::prices::WHOLE;
 use evenkeel_planner::quantity::{self, Measure};
 use std::path::PathBuf;
@@ -40,13 +41,14 @@ pub struct Plan {
 pub enum PlanVerb {
     /// Check whether a layout carries a workload: for continuous integration.
     ///
-    /// Exit code 0: it does; 1: requests wait longer than is allowed, or it is too small.
+    /// Exit code 0: it does; 1: requests wait longer than is allowed, it is too small, or it costs
+    /// too much; 2: a flag is wrong; 3: the trace or the prices cannot be read.
     Check(Box<PlanCheck>),
-    /// Compare what layouts cost and do, side by side.
+    /// Compare costs and waiting of layouts, side by side.
     Compare(Box<PlanCompare>),
-    /// Tell step by step what happens on a layout.
+    /// Show step by step what happens on a layout.
     Explain(Box<PlanExplain>),
-    /// Of each of many volumes, what to change, what that saves, and what it risks.
+    /// Propose changes of many volumes, with the saving and the risk of each.
     Fleet(Box<PlanFleet>),
 }
 
@@ -65,8 +67,8 @@ pub struct PlanCheck {
     #[arg(long, value_name = "LAYOUT")]
     pub layout: String,
 
-    /// Minimum total size of the volumes, in GiB or with a unit: 100, 100GB, 1.5T. [default: what
-    /// the trace says is in use]
+    /// Capacity of all volumes together, in GiB or with a unit: 100, 100GB, 1.5T. [default: the
+    /// bytes in use in the trace]
     #[arg(long, value_name = "SIZE", value_parser = capacity)]
     pub capacity: Option<u64>,
 
@@ -108,16 +110,17 @@ pub struct PlanExplain {
     #[arg(long, value_name = "S", value_parser = clap::value_parser!(u32).range(1..=31_536_000))]
     pub step: Option<u32>,
 
-    /// The most lines: the steps with the longest waiting, and the others in between together.
+    /// The most lines: the steps with the longest waiting have one each, others share one.
     #[arg(long, value_name = "N", default_value_t = 40)]
     #[arg(value_parser = clap::value_parser!(u16).range(3..=10_000))]
     pub top: u16,
 
-    /// The first time that is shown, such as 2026-11-25T19:00:00Z, or 90m after the beginning.
+    /// The beginning of the time that is shown, such as 2026-11-25T19:00:00Z, or 90m after the
+    /// beginning of the trace.
     #[arg(long, value_name = "TIME", value_parser = moment)]
     pub from: Option<Moment>,
 
-    /// The time at which it ends.
+    /// The end of the time that is shown.
     #[arg(long, value_name = "TIME", value_parser = moment)]
     pub to: Option<Moment>,
 }
@@ -134,7 +137,7 @@ pub enum Moment {
 /// The most GiB that volumes hold together.
 const CAPACITY_GIB_MAX: u64 = 10_000_000;
 
-/// A number above zero, and at most a limit.
+/// Returns a number that is above zero and at most a limit.
 fn positive(text: &str, number: u64, most: u64) -> Result<u64, String> {
     match number {
         0 => Err("expected more than 0".to_owned()),
@@ -238,7 +241,7 @@ pub enum PlanFormat {
 }
 
 impl PlanOutput {
-    /// The form of an answer that is no page.
+    /// Returns the form of an answer that cannot be a page.
     pub fn listing(&self) -> Result<Format, Failure> {
         match self.format {
             PlanFormat::Text => Ok(Format::Text),
@@ -253,12 +256,12 @@ impl PlanOutput {
     }
 }
 
-/// The recordings, and options for reading them.
+/// The recordings, and facts that they lack.
 #[derive(Args, Debug)]
 pub struct PlanTraces {
-    /// Recordings of one volume: exports of CloudWatch, iostat, sar, fio, blkparse or Prometheus,
-    /// `evenkeel record`, or a declared workload. `-` is standard input. The id of a volume of the
-    /// server, such as vol-0123456789abcdef0, is its recording by the server.
+    /// Recordings of one volume: exports of CloudWatch, iostat, sar, fio, blkparse or
+    /// Prometheus, `evenkeel record`, or a declared workload. `-` is standard input. The id of a
+    /// volume of the server, such as vol-0123456789abcdef0, is its recording by the server.
     #[arg(required = true, value_name = "TRACE", value_hint = ValueHint::FilePath)]
     pub traces: Vec<PathBuf>,
 
@@ -298,7 +301,7 @@ pub struct PlanTraces {
     #[arg(long, value_name = "N", value_parser = iops)]
     pub source_iops: Option<u64>,
 
-    /// MiB/s that it was limited to.
+    /// MiB/s that the volume was limited to while the trace was recorded.
     #[arg(long, value_name = "MIB/S", value_parser = throughput)]
     pub source_throughput: Option<u64>,
 
@@ -336,12 +339,12 @@ pub struct PlanRules {
 #[derive(Args, Debug)]
 pub struct PlanPrices {
     /// A price list of AWS for other regions, contracts or currencies: an offer file of AmazonEC2
-    /// in JSON or CSV, or what `aws pricing get-products` prints; several times for its parts. Or
+    /// in JSON or CSV, or the output of `aws pricing get-products`; several times for its parts. Or
     /// a price book of your own hardware (docs/operating/capacity_plan.md).
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub prices: Vec<PathBuf>,
 
-    /// Percent that a contract takes off the list prices of a type, such as gp3=12,io2=7.5.
+    /// Percent of discount on the list prices of a type, such as gp3=12,io2=7.5.
     #[arg(long, value_name = "TYPE=PERCENT", value_delimiter = ',', value_parser = discount)]
     pub discount: Vec<(VolumeType, u32)>,
 }
@@ -358,29 +361,44 @@ pub struct PlanAllowed {
     #[arg(long, value_name = "MS")]
     pub p50: Option<u32>,
 
-    /// Maximum wait of 99 of 100 requests for a limit, in milliseconds.
+    /// The longest that 99 of 100 requests may wait for a limit, in milliseconds.
     #[arg(long, value_name = "MS")]
     pub p99: Option<u32>,
 
-    /// Maximum wait of 999 of 1,000 requests for a limit, in milliseconds.
+    /// The longest that 999 of 1,000 requests may wait for a limit, in milliseconds.
     #[arg(long, value_name = "MS")]
     pub p999: Option<u32>,
 }
 
-/// Requirements for a layout, and the layouts that are searched.
+/// The conditions on layouts, and the space of the search.
 #[derive(Args, Debug)]
 pub struct PlanWanted {
-    /// Minimum total size of the volumes, in GiB or with a unit: 100, 100GB, 1.5T. [default: what
-    /// the trace says]
+    /// Capacity of all volumes together, in GiB or with a unit: 100, 100GB, 1.5T. [default: that of
+    /// the trace]
     #[arg(long, value_name = "SIZE", value_parser = capacity)]
     pub capacity: Option<u64>,
 
     #[command(flatten)]
     pub allowed: PlanAllowed,
 
-    /// The types that come into question. [default: all]
+    /// Percent that a layout must carry beyond what was recorded. [default: 20; 0 for a declared
+    /// workload]
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(0..=1_000))]
+    pub headroom: Option<u32>,
+
+    /// Days that must be recorded to name a price a month; a declared workload needs none.
+    #[arg(long, value_name = "DAYS", default_value_t = advice::DAYS_MIN)]
+    #[arg(value_parser = clap::value_parser!(u32).range(0..=366))]
+    pub days_min: u32,
+
+    /// The types of the layouts. [default: gp2, gp3, io1 and io2; for an HDD source also st1 and
+    /// sc1]
     #[arg(long, value_name = "TYPE", value_delimiter = ',', value_parser = volume_type)]
     pub types: Vec<VolumeType>,
+
+    /// Allow types whose published durability is less than that of the source, as gp3 for io2.
+    #[arg(long)]
+    pub less_durable: bool,
 
     /// The most volumes that share the workload: as a stripe (RAID 0), but for --hot-share.
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -403,11 +421,11 @@ pub struct PlanWanted {
 /// How requests lie within an interval of a trace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Assumption {
-    /// Evenly: the least that a layout may have to do.
+    /// Evenly: a lower bound of the waiting.
     Even,
-    /// Evenly in the time in which the volume was not idle, where the trace tells that.
+    /// Evenly in the time in which the volume was not idle, if the trace has that.
     Idle,
-    /// As fast as the source allowed: the most that a layout may have to do.
+    /// As fast as the source allowed: an upper bound of the waiting.
     Worst,
 }
 

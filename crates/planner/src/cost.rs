@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use evenkeel_core::price::{Cost, PriceList};
 use evenkeel_core::volume::VolumeSpec;
 
-/// Millionths of a currency unit in a cent.
-pub const MICROS_PER_CENT: u64 = 10_000;
+/// Millionths of a unit of money in a cent.
+const MICROS_PER_CENT: u64 = 10_000;
 
 const BYTES_PER_GIB: u128 = 1 << 30;
 

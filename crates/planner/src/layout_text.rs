@@ -5,6 +5,7 @@ use core::fmt;
 use evenkeel_core::volume::{InvalidSpec, Rules, VolumeRequest, VolumeSpec, VolumeType};
 
 use crate::layout::Layout;
+use crate::quantity::{self, Measure};
 
 /// Formats seconds, rounded to the nearest of the smaller of two units: `90 s`, `12 min`, `1 h 6
 /// min`, `2 days 3 h`.
@@ -28,7 +29,6 @@ pub fn span(seconds: u64) -> String {
 pub const VOLUMES_MAX: u32 = 128;
 /// Maximum number of characters of a word that an error repeats.
 const FOUND_CHARS_MAX: usize = 40;
-const GIB_PER_TIB: u32 = 1_024;
 
 impl fmt::Display for Layout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -59,7 +59,9 @@ pub enum BadLayout {
     Ends(&'static str),
     /// A property is stated twice.
     Twice(&'static str),
-    /// The number of volumes is zero or too large.
+    /// A number that is no quantity, and what was expected.
+    Quantity(String, String),
+    /// This number of volumes is 0, or too large.
     Volumes(u64),
     /// The type's IOPS follow from its size, and differ from the stated ones.
     Baseline {
@@ -80,6 +82,7 @@ impl fmt::Display for BadLayout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Word(found, expected) => write!(f, "{found:?}: expected {expected}"),
+            Self::Quantity(found, expected) => write!(f, "{found:?}: expected {expected}"),
             Self::Ends(expected) => write!(f, "it ends where {expected} is expected"),
             Self::Twice(what) => write!(f, "{what} is named twice"),
             Self::Volumes(volumes) => {
@@ -106,17 +109,16 @@ impl From<InvalidSpec> for BadLayout {
 /// A number or a word of a text.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Token {
-    Number(u64),
-    /// A word in lower case.
+    /// As it is written, such as `1.5` and `3,000`.
+    Number(String),
+    /// As it is written: `MB/s` is a unit, and `mb/s` may be another one.
     Word(String),
 }
 
 impl Token {
     fn bad(&self, expected: &'static str) -> BadLayout {
-        let mut found = match self {
-            Self::Number(number) => number.to_string(),
-            Self::Word(word) => word.clone(),
-        };
+        let (Self::Number(found) | Self::Word(found)) = self;
+        let mut found = found.to_lowercase();
         if let Some((end, _)) = found.char_indices().nth(FOUND_CHARS_MAX) {
             found.truncate(end);
             found.push('…');
@@ -141,7 +143,7 @@ pub fn parse(text: &str, rules: &Rules) -> Result<Layout, BadLayout> {
         [Token::Number(count), Token::Word(times), rest @ ..]
             if ["x", "×", "*"].contains(&times.as_str()) =>
         {
-            (*count, rest)
+            (volumes_of(count)?, rest)
         }
         [Token::Number(_), other, ..] => {
             return Err(other.bad("`x` between the number of volumes and their type"));
@@ -150,20 +152,35 @@ pub fn parse(text: &str, rules: &Rules) -> Result<Layout, BadLayout> {
         rest => (1, rest),
     };
     let each = volume(rest, rules)?;
-    let count = u32::try_from(volumes).ok().filter(|count| (1..=VOLUMES_MAX).contains(count));
-    let volumes = count.ok_or(BadLayout::Volumes(volumes))?;
     Ok(Layout { volumes, ..Layout::one(each) })
 }
 
-/// Reads one volume: its type, its size, and its properties.
+fn volumes_of(number: &str) -> Result<u32, BadLayout> {
+    let expected = |_| BadLayout::Quantity(number.to_owned(), "a whole number of volumes".into());
+    let count = quantity::whole_saturating(number, Measure::Iops).map_err(expected)?;
+    let volumes = u32::try_from(count).ok().filter(|count| (1..=VOLUMES_MAX).contains(count));
+    volumes.ok_or(BadLayout::Volumes(count))
+}
+
+/// Reads a number and its unit.
+fn read(number: &str, unit: &str, measure: Measure) -> Result<u32, BadLayout> {
+    let text = format!("{number} {unit}");
+    let value = quantity::whole_saturating(&text, measure)
+        .map_err(|expected| BadLayout::Quantity(text.trim().to_owned(), expected))?;
+    Ok(u32::try_from(value).unwrap_or(u32::MAX))
+}
+
+/// One volume: its type, its size, and what may follow.
 fn volume(tokens: &[Token], rules: &Rules) -> Result<VolumeSpec, BadLayout> {
     let (name, rest) = match tokens {
         [Token::Word(name), rest @ ..] => (name, rest),
         [other, ..] => return Err(other.bad(A_TYPE)),
         [] => return Err(BadLayout::Ends("a type of volume")),
     };
-    let volume_type =
-        name.parse::<VolumeType>().map_err(|_| Token::Word(name.clone()).bad(A_TYPE))?;
+    let volume_type = name
+        .to_lowercase()
+        .parse::<VolumeType>()
+        .map_err(|_| Token::Word(name.clone()).bad(A_TYPE))?;
     let (size_gib, mut rest) = size(rest)?;
     let mut request = VolumeRequest {
         volume_type,
@@ -180,20 +197,20 @@ fn volume(tokens: &[Token], rules: &Rules) -> Result<VolumeSpec, BadLayout> {
 
 fn size(tokens: &[Token]) -> Result<(u32, &[Token]), BadLayout> {
     let (number, rest) = match tokens {
-        [Token::Number(number), rest @ ..] => (*number, rest),
+        [Token::Number(number), rest @ ..] => (number, rest),
         [other, ..] => return Err(other.bad(A_SIZE)),
         [] => return Err(BadLayout::Ends(A_SIZE)),
     };
-    let (factor, rest) = match rest {
-        [Token::Word(unit), rest @ ..] if unit == "gib" => (1, rest),
-        [Token::Word(unit), rest @ ..] if unit == "tib" => (GIB_PER_TIB, rest),
-        [Token::Word(unit), ..] if unit != MULTI_ATTACH => {
+    let (unit, rest) = match rest {
+        [Token::Word(unit), rest @ ..] if Measure::Gib.unit(unit).is_some() => {
+            (unit.as_str(), rest)
+        }
+        [Token::Word(unit), ..] if !unit.eq_ignore_ascii_case(MULTI_ATTACH) => {
             return Err(rest[0].bad("GiB or TiB after the size"));
         }
-        rest => (1, rest),
+        rest => ("", rest),
     };
-    let gib = number.saturating_mul(factor.into());
-    Ok((u32::try_from(gib).unwrap_or(u32::MAX), rest))
+    Ok((read(number, unit, Measure::Gib)?, rest))
 }
 
 const MULTI_ATTACH: &str = "multi-attach";
@@ -204,19 +221,24 @@ fn property<'a>(
     tokens: &'a [Token],
 ) -> Result<&'a [Token], BadLayout> {
     let (field, number, name, rest) = match tokens {
-        [Token::Word(word), rest @ ..] if word == MULTI_ATTACH => {
+        [Token::Word(word), rest @ ..] if word.eq_ignore_ascii_case(MULTI_ATTACH) => {
             if request.multi_attach {
                 return Err(BadLayout::Twice("Multi-Attach"));
             }
             request.multi_attach = true;
             return Ok(rest);
         }
-        [Token::Number(number), Token::Word(unit), rest @ ..] => match unit.as_str() {
-            "iops" => (&mut request.iops, *number, "IOPS", rest),
-            "mib/s" | "mibps" => (&mut request.throughput_mibps, *number, "MiB/s", rest),
-            "gib" | "tib" => return Err(BadLayout::Twice("the size")),
-            _ => return Err(tokens[1].bad(A_UNIT)),
-        },
+        [Token::Number(number), Token::Word(unit), rest @ ..] => {
+            let measures = [Measure::Gib, Measure::Iops, Measure::Mibps];
+            let measure = measures.into_iter().find(|it| it.unit(unit).is_some());
+            let measure = measure.ok_or_else(|| tokens[1].bad(A_UNIT))?;
+            let (field, name) = match measure {
+                Measure::Gib => return Err(BadLayout::Twice("the size")),
+                Measure::Iops => (&mut request.iops, "IOPS"),
+                Measure::Mibps => (&mut request.throughput_mibps, "MiB/s"),
+            };
+            (field, read(number, unit, measure)?, name, rest)
+        }
         [Token::Number(_), other, ..] => return Err(other.bad(A_UNIT)),
         [Token::Number(_)] => return Err(BadLayout::Ends(A_UNIT)),
         [other, ..] => return Err(other.bad(MORE)),
@@ -225,7 +247,7 @@ fn property<'a>(
     if field.is_some() {
         return Err(BadLayout::Twice(name));
     }
-    *field = Some(u32::try_from(number).unwrap_or(u32::MAX));
+    *field = Some(number);
     Ok(rest)
 }
 
@@ -250,9 +272,9 @@ fn tokens(text: &str) -> Vec<Token> {
     let mut rest = text;
     while let Some(first) = rest.chars().next() {
         if first.is_ascii_digit() {
-            let (number, length) = number(rest);
-            tokens.push(Token::Number(number));
-            rest = &rest[length..];
+            let (number, behind) = rest.split_at(number_length(rest));
+            tokens.push(Token::Number(number.to_owned()));
+            rest = behind;
         } else if first.is_whitespace() || first == ',' {
             rest = &rest[first.len_utf8()..];
         } else if ['x', 'X', '×', '*'].contains(&first) {
@@ -262,35 +284,29 @@ fn tokens(text: &str) -> Vec<Token> {
             // A type ends in a digit, a unit does not: `gp3` and `100GiB,3000IOPS`.
             let ends = |c: char| c.is_whitespace() || c == ',';
             let word = rest.split(ends).next().unwrap_or(rest);
-            tokens.push(Token::Word(word.to_lowercase()));
+            tokens.push(Token::Word(word.to_owned()));
             rest = &rest[word.len()..];
         }
     }
     tokens
 }
 
-/// Returns the number at the start of a text, and the length of its digits: `3000`, `3,000`,
-/// `3_000`, `3'000`. A separator is followed by three digits.
-fn number(text: &str) -> (u64, usize) {
-    let (mut number, mut length) = (0_u64, 0);
+/// Returns the length of the number that a text begins with: `3000`, `3,000`, `3_000`, `3'000`,
+/// `1.5`. A separator has three digits behind it.
+fn number_length(text: &str) -> usize {
     let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
-    let mut add = |digits: &str| {
-        for digit in digits.bytes() {
-            number = number.saturating_mul(10).saturating_add(u64::from(digit - b'0'));
-        }
-    };
-    let first = digits(text);
-    add(&text[..first]);
-    length += first;
+    let mut length = digits(text);
     while let Some(separator) = text[length..].chars().next()
         && THOUSANDS.contains(&separator)
         && digits(&text[length + separator.len_utf8()..]) == 3
     {
-        let from = length + separator.len_utf8();
-        add(&text[from..from + 3]);
-        length = from + 3;
+        length += separator.len_utf8() + 3;
     }
-    (number, length)
+    let is_decimal = |byte: &u8| byte.is_ascii_digit() || *byte == b'.';
+    match text[length..].starts_with('.') {
+        true => length + text[length..].bytes().take_while(is_decimal).count(),
+        false => length,
+    }
 }
 
 /// Separators of thousands; the last two are non-breaking spaces.
@@ -339,6 +355,9 @@ mod tests {
             ("io2 100 GiB, 5_000 IOPS, multi-attach", "io2 100 GiB, 5000 IOPS, Multi-Attach"),
             ("gp3 100 GiB 250 MiB/s 4000 IOPS", "gp3 100 GiB, 4000 IOPS, 250 MiB/s"),
             ("st1 125 GiB", "st1 125 GiB"),
+            ("gp3 1.5T", "gp3 1536 GiB, 3000 IOPS, 125 MiB/s"),
+            ("gp3 100GB, 4kIOPS, 250 MBps", "gp3 100 GiB, 4000 IOPS, 250 MiB/s"),
+            ("2 x gp3 0.5 TiB 1 GiB/s 4,096 IOPS", "2 x gp3 512 GiB, 4096 IOPS, 1024 MiB/s"),
         ] {
             assert_eq!(read(text).as_deref(), Ok(layout), "{text}");
         }
@@ -351,13 +370,17 @@ mod tests {
             ("gp9 100", "\"gp9\": expected standard, st1, sc1, gp2, gp3, io1 or io2"),
             ("gp3", "it ends where a size in GiB"),
             ("gp3 many", "\"many\": expected a size in GiB"),
-            ("gp3 100 GB", "\"gb\": expected GiB or TiB"),
+            ("gp3 100 potatoes", "\"potatoes\": expected GiB or TiB"),
+            ("gp3 1.5", "\"1.5\": expected a size in GiB, with or without a unit"),
+            ("gp3 1.234 TiB", "1.234 may be 1234: write 1234"),
+            ("1.5 x gp3 100", "\"1.5\": expected a whole number of volumes"),
+            ("gp3 100, 3000 IOPS, 125 Mbps", "\"mbps\": expected GiB, TiB, IOPS or MiB/s"),
             ("100 gp3", "\"gp3\": expected `x`"),
             ("3", "it ends where a type"),
             ("0 x gp3 100", "0 volumes: a layout has 1 to 128"),
             ("129 x gp3 100", "129 volumes"),
             ("gp3 100 GiB, 3000", "it ends where GiB, TiB, IOPS or MiB/s"),
-            ("gp3 100 GiB, 3000 MB/s", "\"mb/s\": expected GiB, TiB, IOPS or MiB/s"),
+            ("gp3 100 GiB, 3000 Mb", "the size is named twice"),
             ("gp3 100 GiB, 3000 IOPS, 4000 IOPS", "IOPS is named twice"),
             ("gp3 100 GiB, 100 GiB", "the size is named twice"),
             ("gp3 100 GiB and more", "\"and\": expected a number with IOPS or MiB/s"),

@@ -5,6 +5,7 @@
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
+pub mod advice;
 pub mod answer;
 mod bisect;
 pub mod cost;
@@ -25,6 +26,7 @@ pub mod price_book;
 pub mod prices;
 pub mod quantity;
 pub mod read;
+pub mod regions;
 pub mod risk;
 pub mod search;
 pub mod source;

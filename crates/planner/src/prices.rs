@@ -1,9 +1,10 @@
-//! What layouts cost a month: by list prices of a day, or by a price book of one's own hardware.
+//! Monthly costs of layouts: by list prices of a day, or by a price book of one's own hardware.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
-use evenkeel_core::price::{Cost, PriceList};
+use evenkeel_core::price::{Cost, PriceList, Tier};
 use evenkeel_core::volume::{Rules, VolumeSpec, VolumeType};
 
 use crate::layout::Layout;
@@ -18,13 +19,34 @@ pub enum Prices {
     Book(Arc<PriceBook>),
 }
 
-/// What hundredths of a percent are taken off the prices of a type.
+/// Discounts on the prices of types, in hundredths of a percent.
 pub type Discounts = BTreeMap<VolumeType, u32>;
 
-/// All of a price, in hundredths of a percent.
+/// A whole price, in hundredths of a percent.
 pub const WHOLE: u32 = 10_000;
 
-/// A list of AWS, with what a contract takes off.
+/// A price that is missing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unpriced {
+    /// That of a type.
+    Type(VolumeType),
+    /// That of IOPS of a type above this number.
+    Iops(VolumeType, u32),
+    /// That of MiB/s of a type above this number.
+    Throughput(VolumeType, u32),
+}
+
+impl fmt::Display for Unpriced {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Type(volume_type) => volume_type.fmt(f),
+            Self::Iops(volume_type, most) => write!(f, "IOPS of {volume_type} above {most}"),
+            Self::Throughput(volume_type, most) => write!(f, "MiB/s of {volume_type} above {most}"),
+        }
+    }
+}
+
+/// A list of AWS, with the discounts of a contract.
 #[derive(Clone, Debug)]
 pub struct ListPrices {
     list: Arc<PriceList>,
@@ -32,25 +54,25 @@ pub struct ListPrices {
 }
 
 impl ListPrices {
-    /// A list with discounts, each at most [`WHOLE`].
+    /// Creates a list with discounts, each at most [`WHOLE`].
     #[must_use]
     pub fn new(list: PriceList, discounts: Discounts) -> Self {
         Self { list: Arc::new(list), discounts }
     }
 
-    /// The list, as it was published.
+    /// Returns the list, as it was published.
     #[must_use]
     pub fn list(&self) -> &PriceList {
         &self.list
     }
 
-    /// What is taken off.
+    /// Returns the discounts.
     #[must_use]
     pub const fn discounts(&self) -> &Discounts {
         &self.discounts
     }
 
-    /// What a volume costs a month, each item rounded half up; `None` if it has no price.
+    /// Returns the monthly cost of a volume, each item rounded half up; `None` if it has no price.
     #[must_use]
     pub fn monthly(&self, spec: &VolumeSpec) -> Option<Cost> {
         let cost = self.list.of(spec.volume_type)?.monthly(spec)?;
@@ -62,7 +84,23 @@ impl ListPrices {
         })
     }
 
-    /// The cost of `count` requests, for types that charge for them; otherwise 0.
+    /// Returns the price that a volume's cost lacks; `None` if it has a cost.
+    #[must_use]
+    pub fn unpriced(&self, spec: &VolumeSpec) -> Option<Unpriced> {
+        let volume_type = spec.volume_type;
+        let Some(prices) = self.list.of(volume_type) else {
+            return Some(Unpriced::Type(volume_type));
+        };
+        let last = |tiers: &[Tier], units: Option<u32>| {
+            tiers.last().map(|tier| tier.up_to).filter(|last| units.unwrap_or(0) > *last)
+        };
+        let iops = last(&prices.iops_month, spec.iops);
+        let throughput = last(&prices.gibps_month, spec.throughput_mibps);
+        iops.map(|last| Unpriced::Iops(volume_type, last))
+            .or(throughput.map(|last| Unpriced::Throughput(volume_type, last)))
+    }
+
+    /// Returns the cost of `count` requests, for types that charge for them; otherwise 0.
     fn requests(&self, volume_type: VolumeType, count: u64) -> u64 {
         let requests = self.list.of(volume_type).map_or(0, |prices| prices.requests(count));
         self.discounted(volume_type, requests)
@@ -89,7 +127,7 @@ impl From<&PriceList> for ListPrices {
 }
 
 impl Prices {
-    /// The name of the currency.
+    /// Returns the name of the currency.
     #[must_use]
     pub fn currency(&self) -> &str {
         match self {
@@ -98,7 +136,7 @@ impl Prices {
         }
     }
 
-    /// Whether volumes of a type have a price.
+    /// Returns whether volumes of a type have a price.
     #[must_use]
     pub fn has(&self, volume_type: VolumeType) -> bool {
         match self {
@@ -107,7 +145,18 @@ impl Prices {
         }
     }
 
-    /// The most IOPS of a volume of a type that a price is known of.
+    /// Returns the price that a volume's cost lacks; `None` if it has a cost.
+    #[must_use]
+    pub fn unpriced(&self, spec: &VolumeSpec) -> Option<Unpriced> {
+        match self {
+            Self::List(prices) => prices.unpriced(spec),
+            Self::Book(book) => {
+                book.carrier(spec.volume_type).err().map(|_| Unpriced::Type(spec.volume_type))
+            }
+        }
+    }
+
+    /// Returns the most IOPS of a volume of a type that have a price.
     #[must_use]
     pub fn iops_max(&self, volume_type: VolumeType) -> u32 {
         let tiers = match self {
@@ -117,9 +166,10 @@ impl Prices {
         tiers.and_then(|tiers| tiers.last()).map_or(u32::MAX, |last| last.up_to)
     }
 
-    /// What a layout costs in a month, item by item; `None` if its type has no price. A book
-    /// charges each volume for the larger of its parts: `storage` is that of the space, and `iops`
-    /// that of the device time.
+    /// Returns the monthly cost of a layout, item by item; `None` if it has no price.
+    ///
+    /// A book charges each volume for the larger of its parts: `storage` is that of the space, and
+    /// `iops` that of the device time.
     #[must_use]
     pub fn monthly(&self, rules: &Rules, layout: &Layout) -> Option<Cost> {
         match self {
@@ -136,7 +186,7 @@ impl Prices {
         }
     }
 
-    /// The cost of `count` requests, for types that charge for them; otherwise 0.
+    /// Returns the cost of `count` requests, for types that charge for them; otherwise 0.
     #[must_use]
     pub fn requests(&self, volume_type: VolumeType, count: u64) -> u64 {
         match self {
@@ -145,12 +195,42 @@ impl Prices {
         }
     }
 
-    /// Whether there is a device that a volume fits on, if it is alone there.
+    /// Returns whether there is a device that a volume fits on, if it is alone there.
     #[must_use]
     pub fn fits(&self, rules: &Rules, each: &VolumeSpec) -> bool {
         match self {
             Self::List(_) => true,
             Self::Book(book) => book.fits(rules, each),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A missing price is named, and it is missing exactly where there is no cost.
+    #[test]
+    fn the_price_that_is_missing_is_named() {
+        let prices = |region: &str| ListPrices::from(PriceList::in_region(region, None).unwrap());
+        let spec = |volume_type, iops| VolumeSpec {
+            volume_type,
+            size_gib: 500,
+            iops,
+            throughput_mibps: None,
+            multi_attach: false,
+        };
+        let (ireland, home) = (prices("eu-west-1"), prices("us-east-1"));
+        for (prices, spec, words) in [
+            (&ireland, spec(VolumeType::Io2, Some(32_001)), Some("IOPS of io2 above 32000")),
+            (&ireland, spec(VolumeType::Io2, Some(32_000)), None),
+            (&home, spec(VolumeType::Io2, Some(32_001)), None),
+            (&ireland, spec(VolumeType::Standard, None), Some("standard")),
+            (&home, spec(VolumeType::Standard, None), None),
+        ] {
+            let unpriced = prices.unpriced(&spec).map(|it| it.to_string());
+            assert_eq!(unpriced.as_deref(), words);
+            assert_eq!(prices.monthly(&spec).is_none(), words.is_some());
         }
     }
 }

@@ -109,6 +109,19 @@ pub fn whole(text: &str, measure: Measure, heading: Option<Factor>) -> Result<u6
     }
 }
 
+/// Reads a number as [`whole`] does. One that is larger than `u64::MAX` is `u64::MAX`.
+///
+/// # Errors
+/// Returns what is accepted, for the text of an error, if the text is no such number.
+pub(crate) fn whole_saturating(text: &str, measure: Measure) -> Result<u64, String> {
+    let (number, unit) = parts(text, measure, None)?;
+    match number.whole(unit) {
+        Some((_, false)) => Err(format!("{}, which is whole", measure.expected())),
+        Some((value, true)) => Ok(value),
+        None => Ok(u64::MAX),
+    }
+}
+
 /// Reads a number in a unit, rounded up: the least whole number that holds the quantity.
 ///
 /// # Errors

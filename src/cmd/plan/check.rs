@@ -1,11 +1,14 @@
-//! `evenkeel plan check`: does a layout carry a workload.
+//! `evenkeel plan check`: the verdict whether a layout carries a workload.
 
-use super::format::{at, currency, money, plain, seconds, span_us, waiting, waiting_at_most};
+use super::format::{
+    at, currency, money, money_exact, plain, prices_line, seconds, span_us, waiting,
+    waiting_at_most,
+};
 use super::input::{self, Case};
 use super::json;
 use super::{EXACT_REQUESTS_MAX, assumed_ms, exact_ms};
 use crate::cli::PlanCheck;
-use crate::output::{self, Failure, Format};
+use crate::output::{self, Exit, Failure, Format};
 use evenkeel_planner::answer::Rated;
 use evenkeel_planner::risk::limit_words;
 use evenkeel_planner::search::{self, Wanted};
@@ -13,9 +16,8 @@ use evenkeel_planner::timeline::{Episode, Timeline, Times};
 use serde_json::{Value, json};
 
 pub fn run(arguments: &PlanCheck, format: Format) -> Result<(), Failure> {
-    let space = input::space_of_given(&arguments.rules, &arguments.traces.connection.region)?;
-    let case = Case::read(&arguments.traces, space)?;
-    let rated = case.given(&arguments.layout, EXACT_REQUESTS_MAX)?;
+    let case = read(arguments).map_err(of_input)?;
+    let rated = case.given(&arguments.layout, EXACT_REQUESTS_MAX).map_err(of_input)?;
     let wanted = input::wanted_of_given(arguments, &case.trace);
     let checked = Checked::of(&case, &rated, &wanted);
     output::print(&match format {
@@ -36,12 +38,26 @@ pub fn run(arguments: &PlanCheck, format: Format) -> Result<(), Failure> {
         .hint("`evenkeel plan` with the same traces and flags names the cheapest that does"))
 }
 
+fn read(arguments: &PlanCheck) -> Result<Case, Failure> {
+    let space = input::space_of_given(&arguments.rules, &arguments.traces.connection.region)?;
+    Case::read(&arguments.traces, space)
+}
+
+/// Sets the exit code of a failure before the verdict: 1 is the verdict that the layout does not
+/// carry the workload.
+fn of_input(failure: Failure) -> Failure {
+    match failure.exit {
+        Exit::Failed => failure.exit(Exit::Input),
+        _ => failure,
+    }
+}
+
 /// The check of the cost, whose figures are millionths.
 const COST: &str = "cost a month";
 
 const COLUMNS: [&str; 4] = ["CHECK", "ALLOWED", "FOUND", "VERDICT"];
 
-/// Something that was wanted.
+/// A condition, with its verdict.
 struct Check {
     what: &'static str,
     unit: String,
@@ -51,17 +67,22 @@ struct Check {
 }
 
 impl Check {
-    fn shown(&self, value: u64) -> String {
+    /// Returns the allowed and the found value as they are shown: costs with all their digits if
+    /// cents do not show that the found one is too much.
+    fn shown(&self) -> [String; 2] {
+        let values = [self.allowed, self.found];
+        let cents = values.map(money);
         match (self.what, self.unit.as_str()) {
-            (COST, _) => money(value),
-            (_, "s") => seconds(value),
-            _ => value.to_string(),
+            (COST, _) if !self.pass && cents[0] == cents[1] => values.map(money_exact),
+            (COST, _) => cents,
+            (_, "s") => values.map(seconds),
+            _ => values.map(|value| value.to_string()),
         }
     }
 
     fn words(&self) -> String {
         let Self { what, unit, .. } = self;
-        let (allowed, found) = (self.shown(self.allowed), self.shown(self.found));
+        let [allowed, found] = self.shown();
         match *what {
             "capacity" => format!("it has {allowed} {unit}, and must hold {found}"),
             what => format!("{what}: {found} {unit}, allowed are {allowed}"),
@@ -77,7 +98,7 @@ struct Checked<'a> {
     times: Times,
 }
 
-/// Milliseconds as a table shows them, rounded up: what it shows decides.
+/// Rounds milliseconds up as a table shows them, so that the shown value decides.
 const fn as_shown(ms: u64) -> u64 {
     match ms {
         0..10_000 => ms.div_ceil(100) * 100,
@@ -89,7 +110,7 @@ impl<'a> Checked<'a> {
     fn of(case: &'a Case, rated: &'a Rated, wanted: &Wanted) -> Self {
         let (found, exact) = (&rated.found, &rated.found.exact);
         let waiting = Wanted { delays: vec![], ..wanted.clone() };
-        // What the scheduler did goes before what a replay in bulk says.
+        // The scheduler's result goes before the fluid replay's.
         let allowed = wanted.throttled_us_per_day_max / 1_000;
         let (waited_ms, pass) = match exact {
             Some(exact) => {
@@ -133,7 +154,7 @@ impl<'a> Checked<'a> {
             let found = rated.found.total();
             Check { what: COST, unit: currency(case), allowed, found, pass: found <= allowed }
         }));
-        // Only the times of waiting are looked at, and not the steps.
+        // Only the times of waiting are used, so one step is enough.
         let timeline = Timeline::of(&case.space, &case.demand, layout, case.demand.length_us);
         Self { case, rated, checks, timeline, times: Times::of(&case.trace) }
     }
@@ -144,10 +165,11 @@ impl<'a> Checked<'a> {
 
     fn rows(&self) -> Vec<Vec<String>> {
         let row = |check: &Check| {
+            let [allowed, found] = check.shown();
             vec![
                 format!("{} {}", check.what, check.unit),
-                check.shown(check.allowed),
-                check.shown(check.found),
+                allowed,
+                found,
                 if check.pass { "ok" } else { "failed" }.to_owned(),
             ]
         };
@@ -158,7 +180,8 @@ impl<'a> Checked<'a> {
         let trace = &self.case.trace;
         let verdict = if self.passes() { "carries" } else { "does not carry" };
         let layout = self.rated.found.layout;
-        let mut text = format!("{layout} {verdict} {}\n\n", plain(&trace.name));
+        let mut text = format!("{layout} {verdict} {}\n", plain(&trace.name));
+        text += &format!("{}\n", prices_line(self.case));
         text += &output::table(&COLUMNS, &self.rows());
         text.push('\n');
         if let (Some(first), Some(longest)) = (self.timeline.first, self.timeline.longest) {
@@ -217,7 +240,7 @@ impl<'a> Checked<'a> {
             })
         };
         let exact = self.rated.found.exact.as_ref();
-        json!({
+        let value = json!({
             "schema": "evenkeel.plan.check/1",
             "trace": json::trace_json(&self.case.trace),
             "pass": self.passes(),
@@ -229,6 +252,7 @@ impl<'a> Checked<'a> {
             },
             "layout": json::layout_json(self.case, self.rated),
             "by_scheduler": exact.map(|exact| json::exact_json(self.case, exact)),
-        })
+        });
+        json::with_basis(self.case, value)
     }
 }

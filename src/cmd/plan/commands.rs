@@ -2,13 +2,13 @@
 
 mod terraform;
 
-use super::fleet::endpoint_region;
 use super::input::Case;
 use super::prices::DEFAULT_REGION;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::volume::{ModifyPolicy, VolumeChange, VolumeRequest, VolumeSpec};
 use evenkeel_planner::layout::Layout;
 use evenkeel_planner::prices::Prices;
+use evenkeel_planner::regions;
 use evenkeel_planner::spread::Spread;
 use serde_json::{Value, json};
 
@@ -22,13 +22,13 @@ pub struct Commands {
     pub terraform: String,
     /// Commands on the host that make a stripe of the volumes.
     pub stripe: Vec<String>,
-    /// What stands in the way, or must be known.
+    /// Obstacles, and steps beside the commands.
     pub notes: Vec<String>,
     /// The way back.
     pub back: Back,
 }
 
-/// The way back to what was before.
+/// The commands of the way back.
 #[derive(Default)]
 pub struct Back {
     pub evenkeel: Vec<String>,
@@ -36,7 +36,7 @@ pub struct Back {
     pub notes: Vec<String>,
 }
 
-/// The commands for a layout.
+/// Returns the commands for a layout.
 pub fn commands(case: &Case, layout: &Layout) -> Commands {
     match modified(case, layout) {
         Ok((id, source)) => by_modifying(case, layout, &id, &source),
@@ -44,7 +44,8 @@ pub fn commands(case: &Case, layout: &Layout) -> Commands {
     }
 }
 
-/// The recorded volume, if it can be made this layout; or why not, if that is worth a word.
+/// Returns the recorded volume if it can be modified to this layout; otherwise the reason, if there
+/// is one to report.
 fn modified(case: &Case, layout: &Layout) -> Result<(String, VolumeSpec), Option<String>> {
     let id: VolumeId = case.trace.name.parse().map_err(|_| None)?;
     let Some(source) = case.source else {
@@ -60,7 +61,7 @@ fn modified(case: &Case, layout: &Layout) -> Result<(String, VolumeSpec), Option
     }
 }
 
-/// What makes one volume the other.
+/// Returns the change from one volume to another.
 fn change(from: &VolumeSpec, to: &VolumeSpec) -> VolumeChange {
     let request = to.request();
     VolumeChange {
@@ -152,7 +153,7 @@ fn by_creating(case: &Case, layout: &Layout, reason: Option<String>) -> Commands
     }
 }
 
-/// A command as often as there are volumes.
+/// Returns a command that is run once for each volume.
 fn times(command: &str, volumes: u32) -> String {
     match volumes {
         1 => command.to_owned(),
@@ -160,7 +161,7 @@ fn times(command: &str, volumes: u32) -> String {
     }
 }
 
-/// A command for each volume that was made.
+/// Returns a command with the id of each new volume.
 fn each(command: &str, volumes: u32) -> String {
     match volumes {
         1 => format!("{command} VOLUME"),
@@ -168,11 +169,11 @@ fn each(command: &str, volumes: u32) -> String {
     }
 }
 
-/// What makes one device of several that are filled one after the other.
+/// The command that makes one device of several, which are filled one after the other.
 const ONE_AFTER_THE_OTHER: &str = "pvcreate DEVICE... && vgcreate plan DEVICE... && lvcreate \
                                    --extents 100%FREE --name data plan";
 
-/// What makes one device of several.
+/// Returns the commands that make a stripe of several devices.
 fn stripe_commands(volumes: u32, stripe_kib: u32) -> Vec<String> {
     vec![
         format!(
@@ -186,7 +187,7 @@ fn stripe_commands(volumes: u32, stripe_kib: u32) -> Vec<String> {
     ]
 }
 
-/// IOPS and throughput, where they are provisioned; both tools call them so.
+/// Returns the flags for IOPS and throughput that are provisioned; both tools have them.
 fn flags(each: &VolumeSpec) -> String {
     let request = each.request();
     let flag = |name: &str, value: Option<u32>| {
@@ -209,11 +210,11 @@ fn aws_modify(case: &Case, id: &str, each: &VolumeSpec) -> String {
     )
 }
 
-/// The region of the prices as a flag of aws-cli, unless it is the one that applies by default.
+/// Returns the region of the prices as a flag of aws-cli, unless it is the default.
 fn region(case: &Case) -> String {
     match &case.space.prices {
         Prices::List(list) if list.list().region() != DEFAULT_REGION => {
-            format!(" --region {}", endpoint_region(list.list().region()))
+            format!(" --region {}", regions::endpoint(list.list().region()))
         }
         Prices::List(_) | Prices::Book(_) => String::new(),
     }
@@ -235,7 +236,7 @@ impl Commands {
         })
     }
 
-    /// The commands in a few lines.
+    /// Returns the commands in a few lines.
     pub fn text(&self) -> String {
         let mut text = String::from("to make it:\n");
         let first = |all: &[String]| all.first().cloned();

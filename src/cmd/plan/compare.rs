@@ -1,7 +1,8 @@
 //! `evenkeel plan compare`: layouts side by side.
 
 use super::format::{
-    currency, limit_words, loss_words, money, money_more, plain, seconds, waiting, waiting_at_most,
+    currency, limit_words, loss_words, money, money_more, plain, prices_line, seconds, waiting,
+    waiting_at_most,
 };
 use super::input::{self, Case};
 use super::json;
@@ -45,7 +46,7 @@ pub fn run(arguments: &PlanCompare, format: Format) -> Result<(), Failure> {
     })
 }
 
-/// A name for each layout.
+/// Returns a letter for each layout.
 fn letters(count: usize) -> Vec<String> {
     ('A'..).take(count).map(String::from).collect()
 }
@@ -56,7 +57,7 @@ fn columns(letters: &[String]) -> Vec<&str> {
 
 fn text(case: &Case, rated: &[Rated]) -> String {
     let letters = letters(rated.len());
-    let mut text = format!("{}\n", plain(&case.trace.name));
+    let mut text = format!("{}\n{}", plain(&case.trace.name), prices_line(case));
     for (letter, it) in letters.iter().zip(rated) {
         text += &format!("{letter}: {}\n", it.found.layout);
     }
@@ -76,7 +77,7 @@ fn text(case: &Case, rated: &[Rated]) -> String {
     text
 }
 
-/// In what one layout is better than another, and in what it is worse.
+/// Returns the differences of a layout from the first.
 fn better(case: &Case, first: &Rated, other: &Rated) -> String {
     let mut words = Vec::new();
     let (a, b) = (first.found.total(), other.found.total());
@@ -162,7 +163,7 @@ fn ms(us: u64) -> String {
     us.div_ceil(1_000).to_string()
 }
 
-/// The least credits of the replay, where there are any.
+/// Returns the least credits of the replay, if the layout saves credits.
 fn least_credits(case: &Case, rated: &Rated) -> Option<String> {
     let saves = rated.found.layout.saves_credits(&case.space);
     let least = rated.found.outcome.least_ppm.iter().zip(saves);
@@ -191,10 +192,11 @@ fn json_of(case: &Case, rated: &[Rated]) -> Value {
             value
         })
     };
-    json!({
+    let value = json!({
         "schema": "evenkeel.plan.compare/1",
         "trace": json::trace_json(&case.trace),
         "layouts": rated.iter().map(|it| json::layout_json(case, it)).collect::<Vec<_>>(),
         "against_the_first": rated.iter().skip(1).map(difference).collect::<Vec<_>>(),
-    })
+    });
+    json::with_basis(case, value)
 }

@@ -1,15 +1,15 @@
-//! The time of the device beside the waits: what is published of the type, and what the trace
-//! measured at its source.
+//! The time of the device beside the waits: the published one of the type, and the measured one of
+//! the trace's source.
 
 use super::input::Case;
 use evenkeel_planner::device::{Measured, measured, published_below_us};
 use evenkeel_planner::search::Found;
 use serde_json::{Value, json};
 
-/// The percentiles that are told, in thousandths.
+/// The percentiles of an answer, in thousandths.
 const PERMILLE: [(u32, &str); 3] = [(500, "p50"), (990, "p99"), (999, "p99.9")];
 
-/// What is known of the device of a layout.
+/// The known times of a layout's device.
 struct Device {
     words: &'static str,
     below_us: Option<u64>,
@@ -31,8 +31,8 @@ impl Device {
         }
     }
 
-    /// Microseconds to add, and whether it is a bound: what a source of the same type measured goes
-    /// before what is published.
+    /// Returns the microseconds to add, and whether they are a bound. A source of the same type
+    /// goes before the published time.
     fn addend(&self) -> Option<(u64, bool)> {
         let measured = self.measured.filter(|it| self.is_same && it.is_free);
         measured.map(|it| (it.mean_us, false)).or(self.below_us.map(|us| (us, true)))
@@ -45,7 +45,7 @@ impl Device {
     }
 }
 
-/// Microseconds as milliseconds, rounded up to a tenth.
+/// Returns microseconds as milliseconds, rounded up to a tenth.
 fn ms(us: u64) -> String {
     let tenths = us.div_ceil(100);
     match tenths % 10 {
@@ -54,12 +54,13 @@ fn ms(us: u64) -> String {
     }
 }
 
-/// The wait that so many thousandths do not exceed, with the device's time, in milliseconds.
+/// Returns the wait that `permille` of the requests do not exceed, with the device's time, in
+/// milliseconds.
 pub fn with_device(case: &Case, found: &Found, permille: u32) -> Option<String> {
     Device::of(case, found).with(found, permille)
 }
 
-/// What is to say of the device of the cheapest layout, line by line.
+/// Returns the lines about the device of the cheapest layout.
 pub fn text(case: &Case, found: &Found) -> String {
     let device = Device::of(case, found);
     let volume_type = found.layout.each.volume_type;
@@ -85,7 +86,7 @@ pub fn text(case: &Case, found: &Found) -> String {
     text
 }
 
-/// The same for programs.
+/// Returns the device's times as JSON.
 pub fn json(case: &Case, found: &Found) -> Value {
     let device = Device::of(case, found);
     let addend = device.addend();

@@ -7,7 +7,7 @@ use super::{EXACT_REQUESTS_MAX, cheapest, format};
 use crate::cli::{Moment, PlanExplain};
 use crate::output::{self, Exit, Failure, Format, or_dash};
 use evenkeel_core::units::MIB;
-use evenkeel_planner::answer::{self, Rated};
+use evenkeel_planner::answer::Rated;
 use evenkeel_planner::layout::LimitKind;
 use evenkeel_planner::timeline::{STEPS_MAX, Step, Timeline, Times, least_step_us};
 use evenkeel_planner::trace::Clock;
@@ -25,13 +25,13 @@ pub fn run(arguments: &PlanExplain, format: Format) -> Result<(), Failure> {
         Some(_) => input::space_of_given(&arguments.rules, region)?,
         None => input::space(&arguments.rules, region, &wanted.types, wanted.stripes)?,
     };
-    let case = Case::read(&arguments.traces, space)?;
+    let mut case = Case::read(&arguments.traces, space)?;
     let rated = match &arguments.layout {
         Some(text) => case.given(text, EXACT_REQUESTS_MAX)?,
         None => {
-            let found = cheapest(&case, &input::wanted(wanted, &case.trace)?, 1)?;
-            let mut rated = answer::rate(&case.space, &case.trace, &case.demand, found);
-            rated.pop().ok_or_else(|| Failure::new("no layout was rated"))?
+            let needed = input::wanted(wanted, &case.trace)?;
+            case.prepare(wanted)?;
+            cheapest(&case, &needed, 1)?.pop().ok_or_else(|| Failure::new("no layout was rated"))?
         }
     };
     let step_us = step_us(&case, arguments.step)?;
@@ -47,7 +47,7 @@ pub fn run(arguments: &PlanExplain, format: Format) -> Result<(), Failure> {
     })
 }
 
-/// A step: as said, or a minute, or an interval of the trace.
+/// Returns the length of a step: that of the flag, or a minute, or an interval of the trace.
 fn step_us(case: &Case, said_s: Option<u32>) -> Result<u64, Failure> {
     let least_us = least_step_us(&case.demand);
     let Some(said_s) = said_s else {
@@ -65,7 +65,7 @@ fn step_us(case: &Case, said_s: Option<u32>) -> Result<u64, Failure> {
     Ok(said_us)
 }
 
-/// The steps that are asked for.
+/// Returns the steps that the flags choose.
 fn shown(
     case: &Case,
     times: &Times,
@@ -100,7 +100,7 @@ fn end_ms(case: &Case) -> u64 {
     case.trace.intervals.last().map_or(0, |interval| interval.end_ms())
 }
 
-/// What requests do in a step.
+/// The state of the requests in a step.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     Quiet,
@@ -137,8 +137,8 @@ struct Line {
     state: State,
 }
 
-/// Lines of the steps of a range, at most so many: each step that waits has its own, until they
-/// would be too many. Then the ones that wait the longest have, and what lies between them is
+/// Returns at most `most` lines for the steps of a range. Each step that waits has its own, as long
+/// as they fit; otherwise those that wait the longest have, and the steps between them are
 /// together, or divided evenly.
 fn lines(timeline: &Timeline, shown: std::ops::Range<usize>, most: usize) -> Vec<Line> {
     let states: Vec<State> = shown.clone().map(|place| state(timeline, place)).collect();
@@ -154,10 +154,10 @@ fn lines(timeline: &Timeline, shown: std::ops::Range<usize>, most: usize) -> Vec
         .map(|(place, _)| place)
         .collect();
     longest.sort_by_key(|place| (std::cmp::Reverse(waited(*place)), *place));
-    // Between two of them lies one line, and one before and one after all.
+    // There is a line between two of them, one before and one after all.
     longest.truncate(most.saturating_sub(1) / 2);
     longest.sort_unstable();
-    // What room is left divides long ones.
+    // The lines that are left divide long ones.
     let room = most.saturating_sub(2 * longest.len() + 1);
     let longest_line = shown.len().div_ceil(room.max(1)).max(1);
     let longest_line = if room == 0 { usize::MAX } else { longest_line };
@@ -179,7 +179,8 @@ fn lines(timeline: &Timeline, shown: std::ops::Range<usize>, most: usize) -> Vec
     lines
 }
 
-/// Steps of the same state that follow each other are one line, but for those that stay alone.
+/// Returns lines in which steps of the same state that follow each other are together, except those
+/// that stay alone.
 fn folded(
     shown: &std::ops::Range<usize>,
     states: &[State],
@@ -290,6 +291,7 @@ impl Explained<'_> {
             format::money(self.rated.found.total()),
             format::currency(self.case)
         );
+        text += &format::prices_line(self.case);
         text += &format!(
             "steps of {}; a line of several steps has the most of them, and the least credits\n\n",
             span_us(self.step_us)
@@ -335,7 +337,7 @@ impl Explained<'_> {
             })
         };
         let after_us = self.timeline.end_us.saturating_sub(self.case.demand.length_us);
-        json!({
+        let value = json!({
             "schema": "evenkeel.plan.explain/1",
             "trace": json::trace_json(&self.case.trace),
             "layout": json::layout_json(self.case, self.rated),
@@ -343,6 +345,7 @@ impl Explained<'_> {
             "lines": lines.iter().map(line).collect::<Vec<_>>(),
             "after_the_end_ms": after_us / 1_000,
             "times_of_waiting": self.timeline.episodes,
-        })
+        });
+        json::with_basis(self.case, value)
     }
 }

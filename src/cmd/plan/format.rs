@@ -2,33 +2,43 @@
 
 use super::input::Case;
 use crate::output;
+use evenkeel_core::price::PriceList;
 use evenkeel_core::units::MIB;
-use evenkeel_planner::answer::Asked;
-use evenkeel_planner::cost::{self, MICROS_PER_CENT};
+use evenkeel_core::volume::VolumeType;
+use evenkeel_planner::advice;
+use evenkeel_planner::answer::{Asked, Rated};
+use evenkeel_planner::cost;
+pub use evenkeel_planner::cost::rounded as money;
 use evenkeel_planner::layout::{Layout, LimitKind};
 use evenkeel_planner::neighbours::Less;
-use evenkeel_planner::prices::Prices;
+use evenkeel_planner::prices::{ListPrices, Prices};
 pub use evenkeel_planner::risk::{limit_words, loss_words};
 use evenkeel_planner::trace::Clock;
 
-/// Millionths of a currency as units and hundredths: dollars and cents.
-pub fn money(micro: u64) -> String {
-    cost::decimal(micro.div_ceil(MICROS_PER_CENT))
+/// Returns an amount in millionths with all its digits, and cents at least.
+pub fn money_exact(micro: u64) -> String {
+    let part = format!("{:06}", micro % 1_000_000);
+    let part = part.trim_end_matches('0');
+    format!("{}.{part:0<2}", micro / 1_000_000)
 }
 
-/// How much more something costs: `+2.50`, `-1.00`.
+/// Returns the difference of two amounts as they are shown: `+2.50`, `-1.00`.
 pub fn money_more(micro: u64, than: u64) -> String {
-    let sign = if micro < than { "-" } else { "+" };
-    // Of what is shown, and not of what was rounded away.
-    let cents = |micro: u64| micro.div_ceil(MICROS_PER_CENT).saturating_mul(MICROS_PER_CENT);
-    format!("{sign}{}", money(cents(micro).abs_diff(cents(than))))
+    let cents = cost::half_up(micro);
+    let than = cost::half_up(than);
+    let sign = if cents < than { "-" } else { "+" };
+    format!("{sign}{}", cost::decimal(cents.abs_diff(than)))
 }
 
-/// What a layout costs less or more than the source, if that is known.
+/// Returns how much less or more than the source a layout costs, if the source is known.
 pub fn saving_words(case: &Case, monthly: u64) -> Option<String> {
     let source = case.source.as_ref()?;
     let Some(before) = case.source_monthly else {
-        return Some(format!("the source, {source}, has no price: what is saved is not known"));
+        let lacks = case.space.prices.unpriced(&source.each);
+        let of = lacks.map_or_else(String::new, |lacks| format!(" of {lacks}"));
+        return Some(format!(
+            "what is saved against the source, {source}, is not known: no price{of} is known"
+        ));
     };
     let permille = saved_permille(before, monthly).map_or_else(String::new, |permille| {
         let permille = permille.unsigned_abs();
@@ -36,7 +46,7 @@ pub fn saving_words(case: &Case, monthly: u64) -> Option<String> {
     });
     let (sum, currency) = (money_more(monthly, before), currency(case));
     let sum = sum.trim_start_matches(['+', '-']);
-    Some(match monthly.cmp(&before) {
+    Some(match cost::half_up(monthly).cmp(&cost::half_up(before)) {
         std::cmp::Ordering::Less => {
             format!("saves {sum} {currency} a month{permille} against the source, {source}")
         }
@@ -47,30 +57,75 @@ pub fn saving_words(case: &Case, monthly: u64) -> Option<String> {
     })
 }
 
-/// How much of what the source costs is saved, in thousandths; `None` if it costs nothing.
+/// Returns the saved share of the source's cost, in thousandths; `None` if it costs nothing.
 pub fn saved_permille(before: u64, monthly: u64) -> Option<i64> {
     let saved = (i128::from(before) - i128::from(monthly)) * 1_000;
     i64::try_from(saved.checked_div(before.into())?).ok()
 }
 
-/// The name of the currency that costs are in.
+/// Returns the name of the currency of all costs.
 pub fn currency(case: &Case) -> String {
     plain(case.space.prices.currency())
 }
 
-/// Which prices apply.
+/// Returns the words for the headroom, if there is some.
+pub fn headroom_words(case: &Case) -> Option<String> {
+    let percent = case.headroom_percent;
+    (percent > 0).then(|| format!("layouts carry {percent} % more than that"))
+}
+
+/// Returns the line about the cheapest layout of HDD types: its cost, and the share of requests
+/// for which such disks are slow.
+pub fn hdd_words(case: &Case, rated: &Rated, than: u64) -> String {
+    let permille = advice::small_permille(&case.trace);
+    format!(
+        "if latency does not matter: {}, for {} {} a month, {} less; {}.{} % of the requests are \
+         smaller than 128 KiB, and a disk moves its head for each that is not sequential",
+        rated.found.layout,
+        money(rated.found.total()),
+        currency(case),
+        money_more(than, rated.found.total()).trim_start_matches('+'),
+        permille / 10,
+        permille % 10,
+    )
+}
+
+/// Returns the line of an answer that names the prices.
+pub fn prices_line(case: &Case) -> String {
+    format!("prices {}\n", prices_words(case))
+}
+
+/// Returns which prices apply.
 pub fn prices_words(case: &Case) -> String {
     match &case.space.prices {
-        Prices::List(prices) => {
-            let list = prices.list();
-            let less = if prices.discounts().is_empty() { "" } else { ", less the discounts" };
-            format!("of {}, {}{less}", list.date(), list.region())
-        }
+        Prices::List(prices) => format!("of {}", list_words(prices)),
         Prices::Book(_) => format!("of the price book, in {}", currency(case)),
     }
 }
 
-/// A layout, with its instance if several were asked for.
+/// Returns the day, the region and the discounts of a price list, such as
+/// `2025-10-14, us-east-1, less 12.5 % of gp3`.
+pub fn list_words(prices: &ListPrices) -> String {
+    let list = prices.list();
+    let discount = |(volume_type, hundredths): (&VolumeType, &u32)| {
+        let percent = cost::decimal((*hundredths).into());
+        let percent = percent.trim_end_matches('0').trim_end_matches('.');
+        format!("{percent} % of {volume_type}")
+    };
+    let discounts: Vec<String> = prices.discounts().iter().map(discount).collect();
+    let less = match discounts.as_slice() {
+        [] => String::new(),
+        all => format!(", less {}", all.join(" and ")),
+    };
+    format!("{}, {}{less}", list.date(), list.region())
+}
+
+/// Returns the words for a price that a list lacks.
+pub fn no_price(list: &PriceList, lacks: &str) -> String {
+    format!("no price of {lacks} in {} is known for {}", list.region(), list.date())
+}
+
+/// Returns a layout in words, with its instance if several are candidates.
 pub fn layout_words(case: &Case, layout: &Layout) -> String {
     match layout.instance.filter(|_| case.space.instances.len() > 1) {
         Some(instance) => format!("{layout} on {}", instance.name),
@@ -78,12 +133,12 @@ pub fn layout_words(case: &Case, layout: &Layout) -> String {
     }
 }
 
-/// Whether a limit is the instance's.
+/// Returns whether a limit is the instance's.
 pub const fn is_of_instance(kind: LimitKind) -> bool {
     matches!(kind, LimitKind::InstanceIops | LimitKind::InstanceBytes)
 }
 
-/// Milliseconds as seconds.
+/// Returns milliseconds as seconds.
 pub fn seconds(ms: u64) -> String {
     match ms {
         0..10_000 => format!("{}.{}", ms / 1_000, ms % 1_000 / 100),
@@ -91,8 +146,8 @@ pub fn seconds(ms: u64) -> String {
     }
 }
 
-/// Waiting of a day in seconds. Where the limits of the source held requests back, more were wanted
-/// than were recorded, and wait beside these.
+/// Returns the waiting of a day in seconds: a lower bound if the source's limits held requests
+/// back, because more were wanted than were recorded.
 pub fn waiting(case: &Case, ms: u64) -> String {
     match case.demand.held_back {
         Some(_) => format!(">= {}", seconds(ms)),
@@ -100,7 +155,7 @@ pub fn waiting(case: &Case, ms: u64) -> String {
     }
 }
 
-/// The longest waiting in words: unknown where limits of the source held requests back.
+/// Returns the longest waiting: unknown if the source's limits held requests back.
 pub fn waiting_at_most(case: &Case, ms: u64) -> String {
     match case.demand.held_back {
         Some(_) => "not known".to_owned(),
@@ -108,7 +163,8 @@ pub fn waiting_at_most(case: &Case, ms: u64) -> String {
     }
 }
 
-/// A name from a file, which may have anything in it: what steers a terminal is shown and not sent.
+/// Returns a name from a file with its control characters escaped, so that it cannot steer a
+/// terminal.
 pub fn plain(name: &str) -> String {
     let shown = |c: char| match is_unseen(c) {
         true => c.escape_unicode().to_string(),
@@ -117,14 +173,14 @@ pub fn plain(name: &str) -> String {
     name.chars().map(shown).collect()
 }
 
-/// Control characters, and those that change the direction of the text around them.
+/// Returns whether a character steers a terminal, or changes the direction of the text around it.
 fn is_unseen(c: char) -> bool {
     let turns =
         matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     c.is_control() || turns
 }
 
-/// A time of a trace.
+/// Returns a time of a trace in words.
 pub fn at(clock: Clock, ms: u64) -> String {
     match clock {
         Clock::Unix => evenkeel_wire::aws::timestamp::extended(ms),
@@ -135,7 +191,7 @@ pub fn at(clock: Clock, ms: u64) -> String {
     }
 }
 
-/// What a trace asks for at most and on average.
+/// Returns the rates of a trace at most and on average.
 pub fn asked_words(asked: &Asked) -> String {
     format!(
         "asked for: at most {} requests and {} MiB a second, on average {} and {}",
@@ -146,13 +202,13 @@ pub fn asked_words(asked: &Asked) -> String {
     )
 }
 
-/// A gap of a trace.
+/// Returns a gap of a trace in words.
 pub fn gap_words(clock: Clock, start_ms: u64, length_ms: u64) -> String {
     let length = output::span(length_ms.div_ceil(1_000));
     format!("{length} from {} on are not known", at(clock, start_ms))
 }
 
-/// A span of microseconds; fractions of seconds are told below ten seconds only.
+/// Returns a span of time in words, with fractions of seconds below ten seconds.
 pub fn span_us(us: u64) -> String {
     match us / 1_000 {
         ms @ 0..10_000 => format!("{} s", seconds(ms)),
@@ -160,7 +216,7 @@ pub fn span_us(us: u64) -> String {
     }
 }
 
-/// What a neighbour has one less of.
+/// Returns the unit that a neighbour has one less of.
 pub const fn less_words(less: Less) -> &'static str {
     match less {
         Less::Volumes => "volume",
@@ -181,11 +237,17 @@ mod tests {
     }
 
     #[test]
+    fn amounts_are_exact_with_cents_at_least() {
+        let all = [0, 5_000, 8_000_000, 1_234_567, 10_000_010].map(money_exact);
+        assert_eq!(all, ["0.00", "0.005", "8.00", "1.234567", "10.00001"]);
+    }
+
+    #[test]
     fn differences_are_of_what_is_shown() {
         assert_eq!(money_more(8_000_000, 10_000_000), "-2.00");
         assert_eq!(money_more(10_000_001, 8_000_001), "+2.00");
-        assert_eq!(money_more(5, 5), "+0.00");
-        // 0.01 and 0.02 are shown.
-        assert_eq!(money_more(10_001, 10_000), "+0.01");
+        // 0.01 and 0.01 are shown, and 0.01 and 0.02.
+        assert_eq!([money_more(14_999, 5_000), money_more(5_000, 14_999)], ["+0.00"; 2]);
+        assert_eq!(money_more(15_000, 14_999), "+0.01");
     }
 }

@@ -1,11 +1,11 @@
-//! The answer as a page: the figures of its charts. How they look is the laboratory's.
+//! The answer as a page: the figures of its charts. The laboratory draws them.
 
 mod curves;
 
 use super::commands::commands;
 use super::format::{
-    asked_words, at, currency, gap_words, layout_words, money, plain, prices_words, saving_words,
-    seconds, waiting,
+    asked_words, at, currency, gap_words, hdd_words, headroom_words, layout_words, money, plain,
+    prices_words, saving_words, seconds, waiting,
 };
 use super::input::Case;
 use super::{PlanAnswer, assumed_ms, text};
@@ -18,14 +18,14 @@ use evenkeel_planner::search::{self, Found, Wanted};
 use evenkeel_planner::spread::Spread;
 use evenkeel_planner::trace::Note;
 
-/// Seconds of waiting a day that other layouts of the frontier may have, beside what is wanted.
+/// Seconds of waiting a day that are allowed to other layouts of the frontier.
 const ALLOWANCES_S: [u64; 4] = [60, 600, 3_600, 86_400];
 /// The most layouts of the frontier.
 const DOTS_MAX: usize = 40;
 /// Notes that are shown.
 const NOTES_MAX: usize = 20;
 
-/// The page of a plan.
+/// Returns the page of a plan.
 pub fn page(told: &PlanAnswer<'_>, wanted: &Wanted) -> Result<String, Failure> {
     let PlanAnswer { case, rated, .. } = *told;
     let Some(first) = rated.first() else { return Err(Failure::new("there is no layout")) };
@@ -67,17 +67,19 @@ fn about(told: &PlanAnswer<'_>, total: u64) -> Vec<String> {
         ),
         asked_words(asked),
     ];
+    about.extend(headroom_words(told.case));
+    about.extend(told.on_hdd.iter().map(|on_hdd| hdd_words(told.case, on_hdd, total)));
     about.extend(saving_words(told.case, total).map(|words| format!("The cheapest {words}")));
     about
 }
 
-/// The letter of a layout in charts; those that are not drawn have none.
+/// Returns the letter of a layout in charts; empty if it is not drawn.
 fn letter(place: usize) -> String {
     let mut letters = ('A'..).take(DRAWN_MAX);
     letters.nth(place).map_or_else(String::new, String::from)
 }
 
-/// The table of the text, with a letter for each that the charts have.
+/// Returns the table of the text, with the letters of the charts.
 fn layouts(told: &PlanAnswer<'_>) -> Table {
     let columns: Vec<String> =
         std::iter::once(String::new()).chain(text::columns(told.case)).collect();
@@ -87,15 +89,26 @@ fn layouts(told: &PlanAnswer<'_>) -> Table {
     Table { columns, rows: rows.collect(), words: (0..words).collect() }
 }
 
-/// The layouts that other allowances lead to, beside those of the answer.
+/// Returns the layouts that other allowances lead to, as they carry what was recorded.
+fn with_allowances(case: &Case, wanted: &Wanted) -> Vec<Found> {
+    let recorded = |found: Found| match case.headroom_percent {
+        0 => Some(found),
+        _ => search::given(&case.space, &case.demand, &found.layout),
+    };
+    let looser = |allowed_s: u64| Wanted {
+        throttled_us_per_day_max: allowed_s * 1_000_000,
+        delays: vec![],
+        ..wanted.clone()
+    };
+    let found = |allowed_s| search::cheapest(&case.space, case.wanted_demand(), &looser(allowed_s));
+    ALLOWANCES_S.into_iter().flat_map(found).filter_map(recorded).collect()
+}
+
+/// Returns the chart of the answer's layouts and of those that other allowances lead to.
 fn frontier(told: &PlanAnswer<'_>, wanted: &Wanted) -> Section {
     let case = told.case;
     let mut all: Vec<Found> = told.rated.iter().map(|rated| rated.found.clone()).collect();
-    for allowed_s in ALLOWANCES_S {
-        let throttled_us_per_day_max = allowed_s * 1_000_000;
-        let looser = Wanted { throttled_us_per_day_max, delays: vec![], ..wanted.clone() };
-        all.extend(search::cheapest(&case.space, &case.demand, &looser));
-    }
+    all.extend(with_allowances(case, wanted));
     let waits = |found: &Found| {
         let length_us = case.demand.length_us.max(found.end_us());
         evenkeel_planner::answer::ms_per_day(found.waited_us(), length_us)
@@ -106,7 +119,7 @@ fn frontier(told: &PlanAnswer<'_>, wanted: &Wanted) -> Section {
     let mut dots = Vec::new();
     for found in all {
         let ms = waits(&found);
-        // None that is cheaper waits as short.
+        // No cheaper layout waits as short.
         let is_best = ms < least_ms;
         least_ms = least_ms.min(ms);
         dots.push((found, ms, is_best));

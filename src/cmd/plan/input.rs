@@ -1,6 +1,6 @@
-//! From flags and files to what the planner takes.
+//! Reads flags and files into the planner's types.
 
-use super::format::plain;
+use super::format::{no_price, plain};
 use super::prices::{self, DEFAULT_REGION, Given};
 use crate::cli::{
     Assumption, PlanAllowed, PlanCheck, PlanPrices, PlanRules, PlanTraces, PlanWanted,
@@ -10,6 +10,7 @@ use crate::output::{self, Exit, Failure};
 use evenkeel_core::instance::{self, InstanceType};
 use evenkeel_core::units::{GIB, MIB};
 use evenkeel_core::volume::{Date, Rules, VolumeSpec, VolumeType};
+use evenkeel_planner::advice;
 use evenkeel_planner::answer::{self, Rated};
 use evenkeel_planner::demand::{Assume, Demand};
 use evenkeel_planner::exact;
@@ -17,7 +18,7 @@ use evenkeel_planner::layout::Layout;
 use evenkeel_planner::layout_text;
 use evenkeel_planner::prices::Prices;
 use evenkeel_planner::read::{self, FioLog, Hints};
-use evenkeel_planner::search::{self, Space, Wanted};
+use evenkeel_planner::search::{self, Found, Space, Wanted};
 use evenkeel_planner::spread::Spread;
 use evenkeel_planner::throttled::HeldBack;
 use evenkeel_planner::trace::{Note, Trace};
@@ -25,23 +26,31 @@ use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
-/// The bytes of a file by which its form is told.
+/// The bytes of a file by which its form is detected.
 const HEAD_BYTES: usize = 64 << 10;
 /// Names that an error lists.
 const NAMES_SHOWN: usize = 8;
 /// Instance types of one plan: each is a search.
 const INSTANCES_MAX: usize = 16;
 
-/// A recorded workload, and the rules by which it is looked at.
+/// A recorded workload, and the rules by which layouts are found for it.
 pub struct Case {
     pub trace: Trace,
+    /// Without types until a search is prepared, unless some are named.
     pub space: Space,
     /// How requests are taken to lie within an interval.
     pub assume: Assume,
+    /// The requests that were recorded.
     pub demand: Demand,
+    /// Percent that layouts of a search carry beyond what was recorded.
+    pub headroom_percent: u32,
+    /// The requests with the headroom; `None` without any.
+    demand_with_headroom: Option<Demand>,
+    /// Whether the types of a search are the default ones.
+    pub has_default_types: bool,
     /// The volume that was recorded, if it was named.
     pub source: Option<Layout>,
-    /// What it costs a month with these prices, if it has one.
+    /// The monthly cost of the source with these prices, if it has a price.
     pub source_monthly: Option<u64>,
 }
 
@@ -50,13 +59,12 @@ impl Case {
     pub fn read(traces: &PlanTraces, space: Space) -> Result<Self, Failure> {
         let source = traces.source.as_deref().map(|text| layout("--source", text, &space));
         let (mut trace, recorded) = trace(traces)?;
-        // As it is now; the rules of the day may not have it.
+        // The volume as it is now, if the rules of the day have it.
         let recorded = recorded.and_then(|spec| space.rules.resolve(&spec.request()).ok());
         let recorded = recorded.map(Layout::one);
         let source = source.transpose()?.or(recorded);
-        // Nothing held back what nobody recorded.
-        let is_declared = |note: &Note| matches!(note, Note::Remark(it) if it == read::DECLARED);
-        if let Some(source) = source.as_ref().filter(|_| !trace.notes.iter().any(is_declared)) {
+        // No limit held back a workload that was not recorded.
+        if let Some(source) = source.as_ref().filter(|_| !is_declared(&trace)) {
             limit_source(&mut trace, source, &space);
         }
         if let Some(held) = HeldBack::of(&trace) {
@@ -66,16 +74,74 @@ impl Case {
         let demand = Demand::of(&trace, assume);
         let of_source = source.and_then(|source| search::given(&space, &demand, &source));
         let source_monthly = of_source.map(|found| found.total());
-        Ok(Self { trace, space, assume, demand, source, source_monthly })
+        Ok(Self {
+            trace,
+            space,
+            assume,
+            demand,
+            headroom_percent: 0,
+            demand_with_headroom: None,
+            has_default_types: false,
+            source,
+            source_monthly,
+        })
     }
 
-    /// A layout in words, and all that is known of it: by the scheduler, if no more than so many
-    /// requests of a volume may wait.
+    /// Prepares a search by the rules that `plan fleet` goes by, too: its types, the headroom, and
+    /// whether enough was recorded to name a price a month.
+    pub fn prepare(&mut self, arguments: &PlanWanted) -> Result<(), Failure> {
+        let is_declared = is_declared(&self.trace);
+        let known_ms = advice::known_ms(&self.trace);
+        let missing = advice::too_short(known_ms, arguments.days_min).filter(|_| !is_declared);
+        if let Some(missing) = missing {
+            let name = plain(&self.trace.name);
+            let message = format!("{name}: {missing}: no price a month is named");
+            return Err(Failure::new(message).exit(Exit::Undecided).hint(format!(
+                "record at least {} days; --days-min 0 plans for what was recorded, as if each \
+                 day of the month were so",
+                arguments.days_min
+            )));
+        }
+        let default_percent = if is_declared { 0 } else { advice::HEADROOM_PERCENT };
+        self.headroom_percent = arguments.headroom.unwrap_or(default_percent);
+        self.demand_with_headroom = (self.headroom_percent > 0)
+            .then(|| advice::with_headroom(&self.demand, self.headroom_percent));
+        self.has_default_types = self.space.types.is_empty();
+        if self.has_default_types {
+            let present = self.source.map(|source| source.each.volume_type);
+            let rules = self.space.rules;
+            let is_durable = |it: &VolumeType| {
+                let is_less =
+                    present.is_some_and(|present| !advice::is_as_durable(rules, *it, present));
+                arguments.less_durable || !is_less
+            };
+            let offered = VolumeType::ALL.into_iter().filter(|it| advice::is_offered(present, *it));
+            self.space.types = offered.filter(is_durable).collect();
+        }
+        Ok(())
+    }
+
+    /// Returns the requests that layouts of a search must carry.
+    pub fn wanted_demand(&self) -> &Demand {
+        self.demand_with_headroom.as_ref().unwrap_or(&self.demand)
+    }
+
+    /// Replays what was recorded on a layout: by the scheduler, if at most `requests_max` requests
+    /// of a volume may wait. Returns `None` if the layout has no price.
+    pub fn replayed(&self, layout: &Layout, requests_max: u64) -> Option<Found> {
+        let mut found = search::given(&self.space, &self.demand, layout)?;
+        found.exact = exact::replay(&self.space, &self.demand, layout, requests_max);
+        Some(found)
+    }
+
+    /// Rates a layout that is named: by the scheduler, if at most `requests_max` requests of a
+    /// volume may wait.
     pub fn given(&self, text: &str, requests_max: u64) -> Result<Rated, Failure> {
         let instance = self.space.instances.first().copied();
         let layout = Layout { instance, ..layout("--layout", text, &self.space)? };
-        let mut found = search::given(&self.space, &self.demand, &layout)
-            .ok_or_else(|| unpriced(&self.space.prices, layout.each.volume_type))?;
+        let found = self
+            .replayed(&layout, requests_max)
+            .ok_or_else(|| unpriced(&self.space.prices, &layout.each))?;
         if !self.space.prices.fits(self.space.rules, &layout.each) {
             let one = Layout::one(layout.each);
             let message = format!("--layout {text:?}: no device of the price book carries {one}");
@@ -83,36 +149,32 @@ impl Case {
                 .exit(Exit::Usage)
                 .hint("make its volumes smaller or slower, or more"));
         }
-        found.exact = exact::replay(&self.space, &self.demand, &layout, requests_max);
         let mut rated = answer::rate(&self.space, &self.trace, &self.demand, vec![found]);
         rated.pop().ok_or_else(|| Failure::new("the layout was not rated"))
     }
 }
 
-/// A type that has no price.
-fn unpriced(prices: &Prices, volume_type: VolumeType) -> Failure {
+/// Returns whether a workload was declared, and not recorded.
+fn is_declared(trace: &Trace) -> bool {
+    trace.notes.iter().any(|note| matches!(note, Note::Remark(it) if it == read::DECLARED))
+}
+
+/// The error of a volume without a price.
+fn unpriced(prices: &Prices, each: &VolumeSpec) -> Failure {
+    let lacks = prices.unpriced(each).expect("invariant: it has no cost").to_string();
     let failure = match prices {
-        Prices::List(list) => {
-            let list = list.list();
-            let message = format!(
-                "no price of {volume_type} in {} is known for {}",
-                list.region(),
-                list.date()
-            );
-            Failure::new(message).hint(
-                "choose another day with --as-of or another type, or name a price list with \
-                 --prices",
-            )
-        }
-        Prices::Book(book) => match book.carrier(volume_type) {
+        Prices::List(list) => Failure::new(no_price(list.list(), &lacks)).hint(
+            "choose another day with --as-of or another layout, or name a price list with --prices",
+        ),
+        Prices::Book(book) => match book.carrier(each.volume_type) {
             Err(not_carried) => Failure::new(not_carried.to_string()),
-            Ok(_) => Failure::new(format!("the price book has no price of {volume_type}")),
+            Ok(_) => Failure::new(format!("the price book has no price of {lacks}")),
         },
     };
     failure.exit(Exit::Usage)
 }
 
-/// A layout in words.
+/// Reads a layout in words.
 fn layout(flag: &str, text: &str, space: &Space) -> Result<Layout, Failure> {
     layout_text::parse(text, space.rules).map_err(|bad| {
         Failure::new(format!("{flag} {text:?}: {bad}"))
@@ -121,7 +183,7 @@ fn layout(flag: &str, text: &str, space: &Space) -> Result<Layout, Failure> {
     })
 }
 
-/// The limits of the volume that was recorded, where nothing else says them.
+/// Sets the limits of the volume that was recorded, unless the trace has them.
 fn limit_source(trace: &mut Trace, layout: &Layout, space: &Space) {
     let source = &mut trace.source;
     source.fill(&space.rules.pacing(&layout.each), layout.share(space));
@@ -129,7 +191,7 @@ fn limit_source(trace: &mut Trace, layout: &Layout, space: &Space) {
     source.capacity = source.capacity.or(Some(bytes.saturating_mul(layout.volumes.into())));
 }
 
-/// The one trace of all files that is meant, and the volume of the server that it is of.
+/// Reads the trace that is meant from all files, and the properties of its volume of the server.
 fn trace(arguments: &PlanTraces) -> Result<(Trace, Option<VolumeSpec>), Failure> {
     let queries = arguments.queries.as_ref().map(|path| {
         std::fs::read_to_string(path)
@@ -187,7 +249,7 @@ fn trace(arguments: &PlanTraces) -> Result<(Trace, Option<VolumeSpec>), Failure>
     Ok((trace, recorded))
 }
 
-/// What is to say of requests that the source's limits held back.
+/// Returns the note about requests that the source's limits held back.
 fn held_back_words(held: &HeldBack) -> String {
     let limits = [
         held.iops.map(|iops| format!("{iops} IOPS")),
@@ -209,7 +271,7 @@ fn held_back_words(held: &HeldBack) -> String {
     )
 }
 
-/// The traces of a file, whatever its form.
+/// Reads the traces of a file in any form.
 pub fn read_file(path: &Path, hints: &Hints) -> Result<Vec<Trace>, Failure> {
     let name = path.display();
     let fail = |error: std::io::Error| Failure::new(format!("{name}: {error}"));
@@ -228,7 +290,7 @@ pub fn read_file(path: &Path, hints: &Hints) -> Result<Vec<Trace>, Failure> {
     })
 }
 
-/// How requests are taken to lie within an interval.
+/// Returns how requests are taken to lie within an interval.
 pub const fn assume(assumption: Assumption) -> Assume {
     match assumption {
         Assumption::Even => Assume::Even,
@@ -237,14 +299,14 @@ pub const fn assume(assumption: Assumption) -> Assume {
     }
 }
 
-/// The rules of a day, or the newest.
+/// Returns the rules of a day, or the newest.
 pub fn rules_of(day: Option<Date>) -> Result<&'static Rules, Failure> {
     let fail = |error: String| Failure::new(error).exit(Exit::Usage);
     let Some(day) = day else { return Ok(Rules::newest()) };
     Rules::as_of(day).map_err(|error| fail(error.to_string()))
 }
 
-/// Where layouts are looked for, at the prices of a region.
+/// Returns the space of layouts at the prices of a region.
 pub fn space(
     arguments: &PlanRules,
     region: &str,
@@ -255,8 +317,7 @@ pub fn space(
     let given = Given::read(prices, discount, arguments.as_of)?;
     let region = prices::named_region(region).unwrap_or(DEFAULT_REGION);
     // A type that is named twice is one type.
-    let is_meant = |it: &VolumeType| types.is_empty() || types.contains(it);
-    let types = VolumeType::ALL.into_iter().filter(is_meant).collect();
+    let types = VolumeType::ALL.into_iter().filter(|it| types.contains(it)).collect();
     Ok(Space {
         rules: rules_of(arguments.as_of)?,
         prices: given.of(region)?,
@@ -270,7 +331,7 @@ pub fn space(
     })
 }
 
-/// Where a layout is looked at that is named: on one instance at most.
+/// Returns the space of layouts that are named: on one instance at most.
 pub fn space_of_given(arguments: &PlanRules, region: &str) -> Result<Space, Failure> {
     let space = space(arguments, region, &[], 1)?;
     match space.instances.len() {
@@ -284,7 +345,7 @@ pub fn space_of_given(arguments: &PlanRules, region: &str) -> Result<Space, Fail
     }
 }
 
-/// The instance types, each once, the weakest first: at the same cost it is the one to take.
+/// Returns the instance types, each once, the weakest first: it is preferred at the same cost.
 fn instances(names: &[String]) -> Result<Vec<&'static InstanceType>, Failure> {
     let fail = |error: String| Failure::new(error).exit(Exit::Usage);
     if names.len() > INSTANCES_MAX {
@@ -302,13 +363,13 @@ fn instances(names: &[String]) -> Result<Vec<&'static InstanceType>, Failure> {
     Ok(all)
 }
 
-/// The GiB that are in use in a trace, if it says so.
+/// Returns the GiB that are in use in a trace, if it says so.
 fn used_gib(trace: &Trace) -> Option<u64> {
     let used = trace.intervals.iter().filter_map(|interval| interval.used_bytes).max();
     used.map(|bytes| bytes.div_ceil(GIB))
 }
 
-/// What a layout must do.
+/// Returns what a layout of a search must hold and carry.
 pub fn wanted(arguments: &PlanWanted, trace: &Trace) -> Result<Wanted, Failure> {
     let of_source = trace.source.capacity.map(|bytes| bytes.div_ceil(GIB));
     let known = of_source.or(used_gib(trace));
@@ -326,18 +387,18 @@ pub fn wanted(arguments: &PlanWanted, trace: &Trace) -> Result<Wanted, Failure> 
     })
 }
 
-/// What a layout that is named must hold and do.
+/// Returns what a layout that is named must hold and carry.
 pub fn wanted_of_given(arguments: &PlanCheck, trace: &Trace) -> Wanted {
     let capacity_gib = arguments.capacity.or_else(|| used_gib(trace)).unwrap_or_default();
     let monthly_max = arguments.max_monthly;
     Wanted { capacity_gib, monthly_max, ..allowed(&arguments.allowed) }
 }
 
-/// How long requests may wait.
+/// Returns how long requests may wait.
 fn allowed(arguments: &PlanAllowed) -> Wanted {
     let delays = [(500, arguments.p50), (990, arguments.p99), (999, arguments.p999)];
     let delay = |(permille, ms): (u32, Option<u32>)| Some((permille, u64::from(ms?) * 1_000));
-    // Whoever bounds delays, and not the time, is content with the delays.
+    // With bounds on delays alone, any time of waiting will do.
     let has_delays = delays.iter().any(|(_, ms)| ms.is_some());
     let throttled_s = match arguments.throttled {
         0 if has_delays => 86_400,

@@ -4,11 +4,12 @@ use super::commands::commands;
 use super::format::{less_words, limit_words, saved_permille};
 use super::input::Case;
 use super::{PlanAnswer, assumed_ms, device, exact_ms, model};
-use evenkeel_core::volume::VolumeSpec;
+use evenkeel_core::volume::{VolumeSpec, VolumeType};
+use evenkeel_planner::advice;
 use evenkeel_planner::answer::Rated;
 use evenkeel_planner::delays::Delays;
 use evenkeel_planner::exact::Exact;
-use evenkeel_planner::prices::Prices;
+use evenkeel_planner::prices::{ListPrices, Prices};
 use evenkeel_planner::risk::{self, Risk};
 use evenkeel_planner::search::Found;
 use evenkeel_planner::timeline::{Step, Timeline};
@@ -20,7 +21,7 @@ const CURVE_POINTS_MAX: u64 = 1_500;
 const HOUR_US: u64 = 3_600_000_000;
 
 pub fn json_of(told: &PlanAnswer<'_>) -> Value {
-    let PlanAnswer { case, asked, rated, less, notes } = told;
+    let PlanAnswer { case, asked, rated, on_hdd, less, notes } = told;
     let exact = rated.first().and_then(|rated| rated.found.exact.as_ref());
     let less = less.iter().map(|(less, exact)| {
         let ms = exact.as_ref().map(|exact| exact_ms(case, exact));
@@ -28,7 +29,7 @@ pub fn json_of(told: &PlanAnswer<'_>) -> Value {
     });
     let less: Vec<Value> = less.collect();
     let layouts: Vec<Value> = rated.iter().map(|rated| layout_json(case, rated)).collect();
-    json!({
+    let value = json!({
         "schema": "evenkeel.plan/1",
         "trace": trace_json(&case.trace),
         "asked": {
@@ -37,36 +38,55 @@ pub fn json_of(told: &PlanAnswer<'_>) -> Value {
             "mean_iops": asked.mean_iops,
             "mean_bytes_per_second": asked.mean_bytes_per_second,
         },
-        "rules": case.space.rules.date().to_string(),
-        "prices": match &case.space.prices {
-            Prices::List(prices) => prices.list().date().to_string(),
-            Prices::Book(_) => "price book".to_owned(),
-        },
-        "region": match &case.space.prices {
-            Prices::List(prices) => Some(prices.list().region()),
-            Prices::Book(_) => None,
-        },
-        "currency": case.space.prices.currency(),
         "notes": notes,
         "source": source_json(case),
+        "headroom_percent": case.headroom_percent,
         "layouts": layouts,
+        "if_latency_does_not_matter": on_hdd.as_ref().map(|rated| json!({
+            "layout": layout_json(case, rated),
+            "small_requests_permille": advice::small_permille(&case.trace),
+        })),
         "cheapest_by_scheduler": exact.map(|exact| exact_json(case, exact)),
         "neighbours_by_scheduler": less,
-    })
+    });
+    with_basis(case, value)
 }
 
-/// What was recorded, and what it costs.
+/// Adds the rules and the prices of an answer to its JSON.
+pub fn with_basis(case: &Case, mut value: Value) -> Value {
+    let list = match &case.space.prices {
+        Prices::List(prices) => Some(prices),
+        Prices::Book(_) => None,
+    };
+    let day = list.map(|prices| prices.list().date().to_string());
+    value["rules"] = json!(case.space.rules.date().to_string());
+    value["prices"] = json!(day.as_deref().unwrap_or("price book"));
+    value["region"] = json!(list.map(|prices| prices.list().region()));
+    value["currency"] = json!(case.space.prices.currency());
+    value["discounts_percent"] = list.map_or_else(|| json!({}), discounts_json);
+    value
+}
+
+/// Returns the discounts on list prices, by type, in percent.
+pub fn discounts_json(prices: &ListPrices) -> Value {
+    let discount = |(volume_type, hundredths): (&VolumeType, &u32)| {
+        (volume_type.to_string(), json!(f64::from(*hundredths) / 100.0))
+    };
+    Value::Object(prices.discounts().iter().map(discount).collect())
+}
+
+/// Returns the volume that was recorded and its cost.
 fn source_json(case: &Case) -> Option<Value> {
     let source = case.source.as_ref()?;
     Some(json!({ "layout": source.to_string(), "monthly_micros": case.source_monthly }))
 }
 
-/// The key of an amount of list prices in millionths, such as `monthly_micro_usd`.
+/// Returns the key of an amount of list prices in millionths, such as `monthly_micro_usd`.
 pub fn micro_key(what: &str, currency: &str) -> String {
     format!("{what}_micro_{}", currency.to_lowercase())
 }
 
-/// What a layout costs: a list has other items than a book.
+/// Returns the cost of a layout: a list has other items than a book.
 fn monthly_json(case: &Case, found: &Found) -> (String, Value) {
     let monthly = found.monthly;
     match &case.space.prices {
@@ -163,7 +183,7 @@ pub fn layout_json(case: &Case, rated: &Rated) -> Value {
         "saved_against_the_source": saved,
         "throttled_ms_per_day": assumed_ms(case, found),
         "throttled_ms_per_day_by_assumption": { "even": even, "idle": active, "worst": worst },
-        // More was wanted than was recorded where the source's limits held requests back.
+        // If the source's limits held requests back, more was wanted than was recorded.
         "throttled_is_at_least": case.demand.held_back.is_some(),
         "delay_us": delays_json(found.delays()),
         "waits_by": model(found),
@@ -181,8 +201,8 @@ pub fn layout_json(case: &Case, rated: &Rated) -> Value {
     value
 }
 
-/// The credits of each limit that has some, at the end of each hour; of some hours of what is
-/// long.
+/// Returns the credits of each limit that has some, at the end of each hour, or of every n-th hour
+/// of a long trace.
 fn credits_json(case: &Case, rated: &Rated) -> Vec<Value> {
     let layout = &rated.found.layout;
     let saves = layout.saves_credits(&case.space);

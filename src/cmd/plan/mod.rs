@@ -28,10 +28,14 @@ use input::Case;
 
 /// The most requests of one volume that are replayed one by one: some seconds.
 const EXACT_REQUESTS_MAX: u64 = 20_000_000;
-/// The same of each layout that is compared with others.
+/// The most requests of each layout of a comparison.
 const COMPARED_REQUESTS_MAX: u64 = 5_000_000;
-/// The same of a layout that has one unit less than the cheapest.
+/// The most requests of a layout with one unit less than the cheapest.
 const NEIGHBOUR_REQUESTS_MAX: u64 = 5_000_000;
+/// The most requests of all layouts behind the first that are replayed without the headroom.
+const RECORDED_REQUESTS_MAX: u64 = 4_000_000;
+/// Layouts of HDD types among which one without failing credits is searched.
+const HDD_LAYOUTS: usize = 8;
 
 pub fn run(arguments: &Plan) -> Result<(), Failure> {
     let output = &arguments.output;
@@ -49,19 +53,21 @@ pub fn run(arguments: &Plan) -> Result<(), Failure> {
 
 fn plan(arguments: &Plan) -> Result<(), Failure> {
     let space = space_of(arguments)?;
-    let case = Case::read(&arguments.traces, space)?;
+    let mut case = Case::read(&arguments.traces, space)?;
     let wanted = input::wanted(&arguments.wanted, &case.trace)?;
-    let found = cheapest(&case, &wanted, arguments.top.into())?;
-    let rated = answer::rate(&case.space, &case.trace, &case.demand, found);
+    case.prepare(&arguments.wanted)?;
+    let rated = cheapest(&case, &wanted, arguments.top.into())?;
+    let on_hdd = rated.first().and_then(|first| on_hdd(&case, &wanted, first));
     let less = rated.first().map_or_else(Vec::new, |rated| {
         neighbours::one_less(&case.space, &wanted, &rated.found.layout)
     });
     let less = less.into_iter().map(|(less, layout)| {
-        (less, exact::replay(&case.space, &case.demand, &layout, NEIGHBOUR_REQUESTS_MAX))
+        let demand = case.wanted_demand();
+        (less, exact::replay(&case.space, demand, &layout, NEIGHBOUR_REQUESTS_MAX))
     });
     let (asked, less) = (answer::asked(&case.demand), less.collect());
     let notes = notes::of(&case, &wanted, &rated);
-    let told = PlanAnswer { case: &case, asked, rated: &rated, less, notes };
+    let told = PlanAnswer { case: &case, asked, rated: &rated, on_hdd, less, notes };
     if let Some(path) = &arguments.html {
         files::write(path, &html::page(&told, &wanted)?)?;
     }
@@ -77,14 +83,16 @@ fn plan(arguments: &Plan) -> Result<(), Failure> {
     }
 }
 
-/// What an answer is made of.
+/// The parts of an answer.
 struct PlanAnswer<'a> {
     case: &'a Case,
     asked: Asked,
     rated: &'a [Rated],
-    /// What the scheduler does with one unit less than the cheapest has.
+    /// The cheapest layout of HDD types, if it is cheaper than all that are offered.
+    on_hdd: Option<Rated>,
+    /// Replays on layouts with one unit less than the cheapest, with the headroom.
     less: Vec<(Less, Option<Exact>)>,
-    /// What is no candidate, and what has no price.
+    /// Candidates that are left out, with the reasons.
     notes: Vec<String>,
 }
 
@@ -93,26 +101,45 @@ fn space_of(arguments: &Plan) -> Result<Space, Failure> {
     input::space(&arguments.rules, region, &wanted.types, wanted.stripes)
 }
 
-/// The first so many layouts that do what is wanted, cheapest first; there is one at least.
-fn cheapest(case: &Case, wanted: &Wanted, count: usize) -> Result<Vec<Found>, Failure> {
+/// Returns the first `count` layouts that carry the workload with its headroom, cheapest first, as
+/// they carry what was recorded; there is at least one.
+fn cheapest(case: &Case, wanted: &Wanted, count: usize) -> Result<Vec<Rated>, Failure> {
     let found = cheapest_in(&case.space, case, wanted, count);
     match found.is_empty() {
         true => Err(nothing(case, wanted)),
-        false => Ok(lasting_first(case, wanted, count, found)),
+        false => Ok(rated(case, lasting_first(case, wanted, count, found))),
     }
 }
 
-fn cheapest_in(space: &Space, case: &Case, wanted: &Wanted, count: usize) -> Vec<Found> {
-    let found = search::sharpest(space, &case.demand, wanted, count);
-    search::settle(space, &case.demand, wanted, found, EXACT_REQUESTS_MAX)
+/// Rates layouts that were found with the headroom by what happens to what was recorded.
+fn rated(case: &Case, found: Vec<Found>) -> Vec<Rated> {
+    let others_max = RECORDED_REQUESTS_MAX / found.len().max(1) as u64;
+    let requests_max = |place: usize| if place == 0 { EXACT_REQUESTS_MAX } else { others_max };
+    let recorded = |(place, found): (usize, Found)| match case.headroom_percent {
+        0 => found,
+        _ => case
+            .replayed(&found.layout, requests_max(place))
+            .expect("invariant: a layout that was found has a price"),
+    };
+    let found = found.into_iter().enumerate().map(recorded).collect();
+    answer::rate(&case.space, &case.trace, &case.demand, found)
 }
 
-/// What carries the workload month after month first, and behind it what lives on credits that run
-/// out. Where some do, types without credits are looked for by themselves.
+fn cheapest_in(space: &Space, case: &Case, wanted: &Wanted, count: usize) -> Vec<Found> {
+    let demand = case.wanted_demand();
+    let found = search::sharpest(space, demand, wanted, count);
+    search::settle(space, demand, wanted, found, EXACT_REQUESTS_MAX)
+}
+
+fn is_lasting(case: &Case, found: &Found) -> bool {
+    steady::dry_after_s(&case.space, &case.demand, &found.layout).is_none()
+}
+
+/// Puts layouts that carry the workload month after month first, and behind them those whose
+/// credits run out. If there are such, types without credits are searched by themselves.
 fn lasting_first(case: &Case, wanted: &Wanted, count: usize, found: Vec<Found>) -> Vec<Found> {
-    let runs_dry =
-        |found: &Found| steady::dry_after_s(&case.space, &case.demand, &found.layout).is_some();
-    let (dry, mut lasting): (Vec<Found>, Vec<Found>) = found.into_iter().partition(runs_dry);
+    let (mut lasting, dry): (Vec<Found>, Vec<Found>) =
+        found.into_iter().partition(|found| is_lasting(case, found));
     if dry.is_empty() {
         return lasting;
     }
@@ -130,6 +157,22 @@ fn lasting_first(case: &Case, wanted: &Wanted, count: usize, found: Vec<Found>) 
     lasting.extend(dry);
     lasting.truncate(count);
     lasting
+}
+
+/// Returns the cheapest layout of HDD types, if none of them is offered and it is cheaper than
+/// `first` month after month.
+fn on_hdd(case: &Case, wanted: &Wanted, first: &Rated) -> Option<Rated> {
+    let types = vec![VolumeType::St1, VolumeType::Sc1];
+    if !case.has_default_types || types.iter().any(|it| case.space.types.contains(it)) {
+        return None;
+    }
+    let space = Space { types, ..case.space.clone() };
+    let monthly_max = first.found.total().checked_sub(1)?;
+    let wanted = Wanted { monthly_max: Some(monthly_max), ..wanted.clone() };
+    let mut found = cheapest_in(&space, case, &wanted, HDD_LAYOUTS);
+    found.retain(|found| is_lasting(case, found));
+    found.truncate(1);
+    rated(case, found).pop()
 }
 
 fn nothing(case: &Case, wanted: &Wanted) -> Failure {
@@ -158,10 +201,14 @@ fn nothing(case: &Case, wanted: &Wanted) -> Failure {
             .hint("allow more volumes (--stripes) or types (--types), or ask for less --capacity");
     }
     let Asked { peak_iops, peak_bytes_per_second, .. } = answer::asked(&case.demand);
-    let message = format!(
+    let mut message = format!(
         "no layout does this: the busiest interval has {peak_iops} requests and {} MiB a second",
         peak_bytes_per_second / MIB
     );
+    message += &format::headroom_words(case).map_or_else(String::new, |words| format!(", {words}"));
+    for note in notes::capped(case, wanted) {
+        message += &format!("; {note}");
+    }
     Failure::new(message).hint(
         "allow waiting (--throttled, --p99), more volumes (--stripes), more types (--types), or a \
          higher cost (--max-monthly), a stronger --instance; or ask for less --capacity. Each \
@@ -169,25 +216,25 @@ fn nothing(case: &Case, wanted: &Wanted) -> Failure {
     )
 }
 
-/// The GiB of the largest layout of the types that are allowed; `None` if no type is.
+/// Returns the GiB of the largest layout of the types that are allowed; `None` if no type is.
 fn largest(space: &Space, wanted: &Wanted) -> Option<u64> {
     let volumes = u64::from(space.most_volumes());
     space.suitable(wanted).map(|rules| u64::from(rules.size_gib_max) * volumes).max()
 }
 
-/// Milliseconds a day in which requests wait with what is assumed: by the scheduler, where it was
-/// asked.
+/// Returns the milliseconds a day in which requests wait by the assumption: on the scheduler, if
+/// it ran.
 fn assumed_ms(case: &Case, found: &Found) -> u64 {
     let length_us = case.trace.known_ms().saturating_mul(1_000);
     answer::ms_per_day(found.waited_us(), length_us.max(found.end_us()))
 }
 
-/// Which model a layout's waits are from.
+/// Returns the model that a layout's waits are from.
 const fn model(found: &Found) -> &'static str {
     if found.exact.is_some() { "scheduler" } else { "fluid" }
 }
 
-/// Milliseconds a day in which requests wait on the scheduler.
+/// Returns the milliseconds a day in which requests wait on the scheduler.
 fn exact_ms(case: &Case, exact: &Exact) -> u64 {
     let length_us = case.trace.known_ms().saturating_mul(1_000);
     answer::ms_per_day(exact.waited_us, length_us.max(exact.end_us))

@@ -1,18 +1,20 @@
-//! What an answer says of what it leaves out: types without a price, instances.
+//! Notes of an answer about candidates that are left out: types without a price, instances.
 
+use super::format::no_price;
 use super::input::Case;
-use evenkeel_core::volume::VolumeType;
-use evenkeel_planner::answer::Rated;
-use evenkeel_planner::prices::Prices;
+use evenkeel_core::volume::{IopsRule, TypeRules, VolumeType};
+use evenkeel_planner::answer::{self, Rated};
+use evenkeel_planner::prices::{Prices, Unpriced};
 use evenkeel_planner::search::{self, Space, Wanted};
 
-/// The notes of an answer.
+/// Returns the notes of an answer.
 pub fn of(case: &Case, wanted: &Wanted, rated: &[Rated]) -> Vec<String> {
     let (space, mut notes) = (&case.space, Vec::new());
     let without = space.unpriced(wanted);
     if !without.is_empty() {
         notes.push(unpriced(space, &without));
     }
+    notes.extend(capped(case, wanted));
     if space.instances.len() > 1 {
         notes.push("instances have no price here: costs are those of the volumes".to_owned());
         notes.extend(unfit(case, wanted, rated));
@@ -20,24 +22,35 @@ pub fn of(case: &Case, wanted: &Wanted, rated: &[Rated]) -> Vec<String> {
     notes
 }
 
-/// That types have no price.
+/// Returns the note that types have no price.
 pub fn unpriced(space: &Space, types: &[VolumeType]) -> String {
     let names: Vec<String> = types.iter().map(ToString::to_string).collect();
-    let (names, are) = (
-        names.join(", "),
-        if types.len() == 1 { "it is no candidate" } else { "they are no candidates" },
-    );
+    let names = names.join(", ");
+    let are = if types.len() == 1 { "it is no candidate" } else { "they are no candidates" };
     match &space.prices {
-        Prices::List(prices) => {
-            let (region, date) = (prices.list().region(), prices.list().date());
-            format!("no price of {names} in {region} is known for {date}: {are}")
-        }
+        Prices::List(prices) => format!("{}: {are}", no_price(prices.list(), &names)),
         Prices::Book(_) => format!("no device of the price book carries {names}: {are}"),
     }
 }
 
-/// The instances on which no layout does what is wanted. Those that are merely behind all that is
-/// listed are not.
+/// Returns a note for each type that has no price of as many IOPS as the busiest interval asks for.
+pub fn capped(case: &Case, wanted: &Wanted) -> Vec<String> {
+    let space = &case.space;
+    let Prices::List(prices) = &space.prices else { return Vec::new() };
+    let peak_iops = answer::asked(case.wanted_demand()).peak_iops;
+    let note = |rules: &TypeRules| {
+        let IopsRule::Provisioned { max, .. } = rules.iops else { return None };
+        let last = space.prices.iops_max(rules.volume_type);
+        let matters =
+            space.prices.has(rules.volume_type) && last < max && peak_iops > u64::from(last);
+        let lacks = Unpriced::Iops(rules.volume_type, last).to_string();
+        matters.then(|| format!("{}: they are no candidates", no_price(prices.list(), &lacks)))
+    };
+    space.suitable(wanted).filter_map(note).collect()
+}
+
+/// Returns the instances on which no layout does what is wanted. One that is only dearer than all
+/// that are listed is not among them.
 fn unfit(case: &Case, wanted: &Wanted, rated: &[Rated]) -> Option<String> {
     let is_listed = |name: &str| {
         rated.iter().any(|it| it.found.layout.instance.is_some_and(|it| it.name == name))
@@ -45,7 +58,7 @@ fn unfit(case: &Case, wanted: &Wanted, rated: &[Rated]) -> Option<String> {
     let unlisted = case.space.instances.iter().filter(|it| !is_listed(it.name));
     let unfit = unlisted.filter(|instance| {
         let alone = Space { instances: vec![*instance], ..case.space.clone() };
-        search::cheapest_few(&alone, &case.demand, wanted, 1).is_empty()
+        search::cheapest_few(&alone, case.wanted_demand(), wanted, 1).is_empty()
     });
     let names: Vec<&str> = unfit.map(|it| it.name).collect();
     (!names.is_empty()).then(|| format!("no layout does what is wanted on {}", names.join(", ")))

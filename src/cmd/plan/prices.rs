@@ -3,24 +3,25 @@
 use crate::cmd;
 use crate::output::{Exit, Failure};
 use crate::price_book;
-use evenkeel_core::price::PriceList;
+use evenkeel_core::price::{NoPrices, PriceList};
 use evenkeel_core::volume::{Date, VolumeType};
 use evenkeel_planner::offers::Offers;
 use evenkeel_planner::price_book::PriceBook;
 use evenkeel_planner::prices::{Discounts, ListPrices, Prices};
+use evenkeel_planner::regions;
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader};
+use std::io::{BufReader, Cursor, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The region whose lists apply where a plan names none.
 pub const DEFAULT_REGION: &str = "us-east-1";
-/// What the flag for the server's region is unless it is given: no region of AWS.
+/// The default of the flag for the server's region, which is no region of AWS.
 const NO_REGION: &str = "local-1";
-/// The bytes of a file by which its form is told.
-const HEAD_BYTES: usize = 4 << 10;
+/// The bytes of a file by which its form is detected.
+const HEAD_BYTES: u64 = 4 << 10;
 
-/// What files and flags say of prices.
+/// The prices that files and flags name.
 pub struct Given {
     book: Option<Arc<PriceBook>>,
     lists: Vec<PriceList>,
@@ -28,7 +29,7 @@ pub struct Given {
     as_of: Option<Date>,
 }
 
-/// The region that a flag names, if it names one of AWS.
+/// Returns the region that a flag names; `None` for the default.
 pub fn named_region(flag: &str) -> Option<&str> {
     Some(flag).filter(|region| *region != NO_REGION)
 }
@@ -46,12 +47,12 @@ impl Given {
         let (mut books, mut offers) = (Vec::new(), Offers::default());
         let mut has_lists = false;
         for path in paths {
-            match is_list(path)? {
-                true => {
-                    has_lists = true;
-                    add(path, &mut offers)?;
-                }
-                false => books.push(Arc::new(price_book::load(path)?)),
+            let mut file = PriceFile::open(path)?;
+            if file.is_list {
+                has_lists = true;
+                add(path, file.input, &mut offers)?;
+            } else {
+                books.push(Arc::new(price_book::read(path, &mut file.input)?));
             }
         }
         if books.len() > 1 || (has_lists && !books.is_empty()) {
@@ -68,7 +69,7 @@ impl Given {
         Ok(Self { book, lists, discounts, as_of })
     }
 
-    /// The prices of a region.
+    /// Returns the prices of a region.
     pub fn of(&self, region: &str) -> Result<Prices, Failure> {
         if let Some(book) = &self.book {
             return Ok(Prices::Book(Arc::clone(book)));
@@ -93,20 +94,39 @@ impl Given {
         Err(Failure::new(message).exit(Exit::Usage).hint(hint))
     }
 
-    /// The price list of a region: what a file has goes before what is known.
+    /// Returns the price list of a region: that of a file, or the one that is known.
     pub fn list(&self, region: &str) -> Result<ListPrices, Failure> {
         let given = self.lists.iter().find(|list| list.region() == region);
         let list = match given {
             Some(list) => list.clone(),
             None => {
                 let known = PriceList::in_region(region, self.as_of);
-                known.map_err(|none| no_list(none.to_string()))?.clone()
+                known.map_err(|none| self.no_list(region, &none))?.clone()
             }
         };
         Ok(ListPrices::new(list, self.discounts.clone()))
     }
 
-    /// Whether a price book applies.
+    /// The error of a region without a price list.
+    fn no_list(&self, region: &str, none: &NoPrices) -> Failure {
+        let failure = Failure::new(none.to_string()).exit(Exit::Usage);
+        let has_list = |name: &String| {
+            let is_given = self.lists.iter().any(|list| list.region() == name);
+            is_given || PriceList::in_region(name, None).is_ok()
+        };
+        match regions::meant(region).into_iter().find(has_list) {
+            Some(meant) => failure.hint(format!(
+                "did you mean {meant}? A region is in lower case, without the letter of a zone"
+            )),
+            None => failure.hint(
+                "name a price list of this region with --prices FILE: an offer file of AmazonEC2, \
+                 or what `aws pricing get-products` prints; docs/operating/capacity_plan.md shows \
+                 the command",
+            ),
+        }
+    }
+
+    /// Returns whether a price book applies.
     pub const fn has_book(&self) -> bool {
         self.book.is_some()
     }
@@ -123,34 +143,41 @@ fn check_discounts(discounts: &[(VolumeType, u32)]) -> Result<(), String> {
     }
 }
 
-fn no_list(message: String) -> Failure {
-    Failure::new(message).exit(Exit::Usage).hint(
-        "name a price list of this region with --prices FILE: an offer file of AmazonEC2, or what \
-         `aws pricing get-products` prints; docs/operating/capacity_plan.md shows the command",
-    )
+/// A file of prices.
+struct PriceFile {
+    /// Whether it is a price list of AWS. A price book is TOML.
+    is_list: bool,
+    /// All its bytes.
+    input: Box<dyn Read>,
 }
 
-/// Whether a file is a price list of AWS. A price book is TOML.
-fn is_list(path: &Path) -> Result<bool, Failure> {
-    let fail = |error: std::io::Error| Failure::new(format!("{}: {error}", path.display()));
-    let mut input = BufReader::with_capacity(HEAD_BYTES, cmd::input(path).map_err(fail)?);
-    let head = input.fill_buf().map_err(fail)?;
-    if head.is_empty() {
-        let message = format!("{}: the price list is empty", path.display());
-        return Err(Failure::new(message)
-            .exit(Exit::Usage)
-            .hint("look whether `aws pricing get-products` failed, and write the file anew"));
+impl PriceFile {
+    /// Opens a file, once, because it may be a pipe.
+    fn open(path: &Path) -> Result<Self, Failure> {
+        let fail = |error: std::io::Error| Failure::new(format!("{}: {error}", path.display()));
+        let mut input = cmd::input(path).map_err(fail)?;
+        let mut head = Vec::new();
+        input.by_ref().take(HEAD_BYTES).read_to_end(&mut head).map_err(fail)?;
+        if head.is_empty() {
+            let message = format!("{}: the price list is empty", path.display());
+            return Err(Failure::new(message)
+                .exit(Exit::Usage)
+                .hint("look whether `aws pricing get-products` failed, and write the file anew"));
+        }
+        let is_list = is_list(&head);
+        Ok(Self { is_list, input: Box::new(Cursor::new(head).chain(input)) })
     }
+}
+
+fn is_list(head: &[u8]) -> bool {
     let text = String::from_utf8_lossy(head);
     let text = text.trim_start_matches(|c: char| c.is_whitespace() || c == '\u{feff}');
     let in_list = text.strip_prefix('[').map(str::trim_start);
     let is_json_list = in_list.is_some_and(|rest| rest.starts_with(['"', '{']));
-    Ok(text.starts_with(['{', '"']) || is_json_list || text.starts_with("FormatVersion"))
+    text.starts_with(['{', '"']) || is_json_list || text.starts_with("FormatVersion")
 }
 
-fn add(path: &Path, offers: &mut Offers) -> Result<(), Failure> {
-    let name = path.display();
-    let input = cmd::input(path).map_err(|error| Failure::new(format!("{name}: {error}")))?;
+fn add(path: &Path, input: Box<dyn Read>, offers: &mut Offers) -> Result<(), Failure> {
     let read = offers.read(&mut BufReader::new(input));
-    read.map_err(|broken| Failure::new(format!("{name}: {broken}")).exit(Exit::Usage))
+    read.map_err(|broken| Failure::new(format!("{}: {broken}", path.display())).exit(Exit::Usage))
 }

@@ -2,8 +2,9 @@
 
 use super::commands::commands;
 use super::format::{
-    asked_words, currency, gap_words, is_of_instance, less_words, limit_words, loss_words, money,
-    money_more, plain, prices_words, saving_words, seconds, waiting, waiting_at_most,
+    asked_words, currency, gap_words, hdd_words, headroom_words, is_of_instance, less_words,
+    limit_words, loss_words, money, money_more, plain, prices_line, saving_words, seconds, waiting,
+    waiting_at_most,
 };
 use super::input::Case;
 use super::{EXACT_REQUESTS_MAX, PlanAnswer, assumed_ms, device, exact_ms, model};
@@ -16,7 +17,8 @@ use evenkeel_planner::trace::Note;
 /// Gaps that are listed one by one.
 const GAPS_SHOWN: usize = 3;
 
-/// The columns: an instance if several were asked for, what is saved if the source is known.
+/// Returns the columns: with the instance if several are candidates, and the saving if the source
+/// is known.
 pub fn columns(case: &Case) -> Vec<String> {
     let currency = currency(case);
     let mut columns = vec!["LAYOUT".to_owned()];
@@ -70,7 +72,7 @@ fn row(told: &PlanAnswer<'_>, rated: &Rated) -> Vec<String> {
     row
 }
 
-/// The limit that the busiest span comes closest to, and how close.
+/// Returns the limit that the busiest span comes closest to, and its use in thousandths.
 fn fullest(rated: &Rated) -> Option<(LimitKind, u64)> {
     rated.used_permille.iter().max_by_key(|(_, used)| *used).copied()
 }
@@ -103,6 +105,7 @@ fn header(told: &PlanAnswer<'_>) -> String {
         }
     };
     text += &format!("{}\n", asked_words(asked));
+    text += &headroom_words(told.case).map_or_else(String::new, |words| format!("{words}\n"));
     let gaps = trace.notes.iter().filter(|note| matches!(note, Note::Gap { .. })).count();
     let mut shown = 0;
     for note in &trace.notes {
@@ -118,18 +121,21 @@ fn header(told: &PlanAnswer<'_>) -> String {
     if gaps > shown {
         text += &format!("gap: {} more\n", gaps - shown);
     }
-    text += &format!("prices {}\n", prices_words(told.case));
+    text += &prices_line(told.case);
     for note in &told.notes {
         text += &format!("note: {note}\n");
     }
     text + "\n"
 }
 
-/// What is to say of the cheapest layout.
+/// Returns the lines about the cheapest layout.
 fn first_words(told: &PlanAnswer<'_>, rated: &Rated) -> String {
     let mut text = String::from("\n");
     if let Some(saving) = saving_words(told.case, rated.found.total()) {
         text += &format!("{saving}\n");
+    }
+    if let Some(on_hdd) = &told.on_hdd {
+        text += &format!("{}\n", hdd_words(told.case, on_hdd, rated.found.total()));
     }
     text += &of_instance(rated).unwrap_or_default();
     text += &match &rated.found.exact {
@@ -149,7 +155,11 @@ fn first_words(told: &PlanAnswer<'_>, rated: &Rated) -> String {
     });
     let less: Vec<String> = less.collect();
     if !less.is_empty() {
-        text += &format!("the same with {}\n", less.join(", "));
+        let headroom = match told.case.headroom_percent {
+            0 => String::new(),
+            percent => format!(" and {percent} % more requests"),
+        };
+        text += &format!("the same with {}{headroom}\n", less.join(", "));
     }
     let found = &rated.found;
     text += &device::text(told.case, found);
@@ -170,7 +180,7 @@ fn first_words(told: &PlanAnswer<'_>, rated: &Rated) -> String {
     text + &commands(told.case, &found.layout).text()
 }
 
-/// Which limit is the closest, if there is an instance.
+/// Returns the line about the closest limit, if there is an instance.
 fn of_instance(rated: &Rated) -> Option<String> {
     let name = rated.found.layout.instance?.name;
     let (kind, used) = fullest(rated)?;

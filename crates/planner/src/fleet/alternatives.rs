@@ -1,5 +1,5 @@
-//! What a volume could be instead: of the same size, since no volume shrinks and none that grew can
-//! be changed back; by a change that ModifyVolume allows; and no worse.
+//! The volumes that a volume could become: of the same size, since no volume shrinks and none that
+//! grew can be changed back; by a change that ModifyVolume allows; and no worse.
 
 use evenkeel_core::qos::pacing::{CountingRule, Limit, Pacing};
 use evenkeel_core::units::MIB;
@@ -8,6 +8,7 @@ use evenkeel_core::volume::{
 };
 
 use super::{Policy, Volume};
+use crate::advice;
 use crate::bisect::{largest, least};
 use crate::demand::{DAY_US, Demand};
 use crate::fluid::Outcome;
@@ -19,7 +20,7 @@ use crate::spread::{Share, Spread};
 /// The parts of requests, in thousandths, whose waiting must not get longer.
 const PERMILLES: [u32; 3] = [500, 990, 999];
 
-/// What limits a volume has: I/Os and bytes a second at most.
+/// The limits of a volume: I/Os and bytes a second at most.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Limits {
     /// I/Os a second, as long as there are credits.
@@ -29,7 +30,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Those of a volume.
+    /// Returns the limits of a volume.
     #[must_use]
     pub fn of(policy: &Policy, spec: &VolumeSpec) -> Self {
         let pacing = policy.rules.pacing(spec);
@@ -38,7 +39,7 @@ impl Limits {
     }
 }
 
-/// Whether a volume never does less than another, whatever is asked of it.
+/// Returns whether a volume never does less than another, for any requests.
 #[must_use]
 pub fn never_less(policy: &Policy, spec: &VolumeSpec, than: &VolumeSpec) -> bool {
     let [now, before]: [Pacing; 2] = [spec, than].map(|spec| policy.rules.pacing(spec));
@@ -46,7 +47,7 @@ pub fn never_less(policy: &Policy, spec: &VolumeSpec, than: &VolumeSpec) -> bool
         (None, _) => true,
         (Some(_), None) => false,
         (Some(now), Some(before)) => {
-            // More credits are saved with a lower baseline only: so both must be no less.
+            // A lower baseline may save more credits, so both must be no less.
             let credits = |limit: Limit| limit.credit.map_or(u64::MAX, |credit| credit.capacity);
             now.per_second >= before.per_second
                 && now.sustained_per_second() >= before.sustained_per_second()
@@ -58,40 +59,22 @@ pub fn never_less(policy: &Policy, spec: &VolumeSpec, than: &VolumeSpec) -> bool
         && has(now.bytes, before.bytes)
 }
 
-/// The types that a volume may become, its own included.
+/// Returns the types that a volume may become, its own included.
 pub fn types<'a>(policy: &'a Policy, volume: &'a Volume) -> impl Iterator<Item = VolumeType> {
     let present = volume.spec.volume_type;
     VolumeType::ALL.into_iter().filter(move |&volume_type| {
         let Some(rules) = policy.rules.of(volume_type) else { return false };
         let is_wanted = match policy.types.as_slice() {
-            [] => volume_type == present || is_offered(present, volume_type),
+            [] => advice::is_offered(Some(present), volume_type),
             types => types.contains(&volume_type),
         };
         is_wanted
-            && (policy.less_durable || is_as_durable(policy, rules, present))
+            && (policy.less_durable || advice::is_as_durable(policy.rules, volume_type, present))
             && search::suits(rules, volume.boots, volume.spec.multi_attach)
     })
 }
 
-/// Whether one of these types is looked at for the other without being asked for: what answers in
-/// single milliseconds stays so, and what is sold no more is no aim.
-fn is_offered(present: VolumeType, other: VolumeType) -> bool {
-    let is_solid =
-        |t| matches!(t, VolumeType::Gp2 | VolumeType::Gp3 | VolumeType::Io1 | VolumeType::Io2);
-    other != VolumeType::Standard && (is_solid(other) || !is_solid(present))
-}
-
-/// Whether the published durability of a type is no less than that of another.
-fn is_as_durable(policy: &Policy, rules: &TypeRules, than: VolumeType) -> bool {
-    let least = |rules: &TypeRules| rules.promise.durability.map(|it| (it.min_ppm, it.max_ppm));
-    match (least(rules), policy.rules.of(than).and_then(least)) {
-        (_, None) => true,
-        (None, Some(_)) => false,
-        (Some((min, max)), Some((than_min, than_max))) => min >= than_min && max >= than_max,
-    }
-}
-
-/// The volume after a change, if ModifyVolume makes exactly it.
+/// Returns the volume after a change, if ModifyVolume makes exactly it.
 #[must_use]
 pub fn modified(policy: &Policy, from: &VolumeSpec, to: &VolumeSpec) -> Option<VolumeSpec> {
     let change = change(from, to);
@@ -99,7 +82,7 @@ pub fn modified(policy: &Policy, from: &VolumeSpec, to: &VolumeSpec) -> Option<V
     (after == *to && after.size_gib == from.size_gib).then_some(after)
 }
 
-/// The change from one volume to another of the same size.
+/// Returns the change from one volume to another of the same size.
 #[must_use]
 pub fn change(from: &VolumeSpec, to: &VolumeSpec) -> VolumeChange {
     let asked = to.request();
@@ -112,13 +95,13 @@ pub fn change(from: &VolumeSpec, to: &VolumeSpec) -> VolumeChange {
     }
 }
 
-/// What a volume costs in a month.
+/// Returns the monthly cost of a volume.
 #[must_use]
 pub fn monthly(policy: &Policy, spec: &VolumeSpec) -> Option<u64> {
     policy.prices.monthly(spec).map(|cost| cost.total())
 }
 
-/// The cheapest change to a volume with at least these limits, and never less than `than`.
+/// Returns the cheapest change to a volume with at least these limits that never does less.
 #[must_use]
 pub fn at_least(policy: &Policy, volume: &Volume, limits: Limits) -> Option<VolumeSpec> {
     let present = &volume.spec;
@@ -137,8 +120,8 @@ pub fn at_least(policy: &Policy, volume: &Volume, limits: Limits) -> Option<Volu
     best.map(|(_, spec)| spec)
 }
 
-/// The cheapest change to a volume that has, with credits or without, what is asked of it as it
-/// counts. Types are looked at if `is_meant`.
+/// Returns the cheapest change to a volume that has, with credits or without, the limits that
+/// `asked` returns for its counting rule. Types whose rule `is_meant` refuses are left out.
 #[must_use]
 pub fn at_least_asked(
     policy: &Policy,
@@ -158,7 +141,7 @@ pub fn at_least_asked(
     all.min_by_key(|(cost, spec)| (*cost, spec.volume_type)).map(|(_, spec)| spec)
 }
 
-/// Whether a volume has at least these limits, with credits or without.
+/// Returns whether a volume has at least these limits, with credits or without.
 fn has_always(policy: &Policy, spec: &VolumeSpec, wanted: Limits) -> bool {
     let pacing = policy.rules.pacing(spec);
     let has = |limit: Option<Limit>, wanted: Option<u64>| {
@@ -167,7 +150,7 @@ fn has_always(policy: &Policy, spec: &VolumeSpec, wanted: Limits) -> bool {
     has(pacing.operations, wanted.iops) && has(pacing.bytes, wanted.bytes)
 }
 
-/// The least volume of a type, as large as the present one, with at least these limits.
+/// Returns the least volume of a type, as large as the present one, with at least these limits.
 fn least_with(
     policy: &Policy,
     present: &VolumeSpec,
@@ -200,15 +183,15 @@ fn least_with(
     least((iops, most), has).map(|(_, spec)| spec)
 }
 
-/// What must not get worse: how long, and for how much of the time, requests wait.
+/// The waiting that must not get worse: how long, and for how much of the time, requests wait.
 pub(super) struct Bound {
     wanted: Wanted,
-    /// Nothing waits.
+    /// Whether nothing waits.
     is_still: bool,
 }
 
 impl Bound {
-    /// No worse than what happened on a volume.
+    /// Creates the bound of what happened on a volume.
     pub fn of(volume: &Volume, outcome: &Outcome, demand: &Demand) -> Self {
         let known_us = u128::from(demand.length_us.max(outcome.end_us).max(1));
         let a_day = u128::from(outcome.waited_us()) * DAY_US / known_us;
@@ -228,7 +211,7 @@ impl Bound {
         }
     }
 
-    /// Whether a volume is no worse under a demand.
+    /// Returns whether a volume is no worse under a demand.
     pub fn allows(&self, policy: &Policy, demand: &Demand, spec: &VolumeSpec) -> bool {
         let space = space(policy, &[]);
         let (_, outcome) = search::replay(&space, demand, &Layout::one(*spec));
@@ -236,7 +219,7 @@ impl Bound {
     }
 }
 
-/// A space of single volumes.
+/// Returns a space of single volumes.
 pub(super) fn space(policy: &Policy, types: &[VolumeType]) -> Space {
     Space {
         rules: policy.rules,
@@ -248,7 +231,7 @@ pub(super) fn space(policy: &Policy, types: &[VolumeType]) -> Space {
     }
 }
 
-/// The cheapest change that is no worse under a demand, if it costs less than `budget`.
+/// Returns the cheapest change that is no worse under a demand, if it costs less than `budget`.
 pub(super) fn cheapest(
     policy: &Policy,
     volume: &Volume,
@@ -256,7 +239,7 @@ pub(super) fn cheapest(
     bound: &Bound,
     mut budget: u64,
 ) -> Option<VolumeSpec> {
-    // The cheapest that each type can be, so that dear types are not looked at after a cheap one.
+    // Types are tried by their least cost, so that dear ones are skipped after a cheap one.
     let least = |volume_type| {
         let spec = least_with(policy, &volume.spec, volume_type, Limits::default())?;
         Some((monthly(policy, &spec)?, spec))
@@ -276,7 +259,7 @@ pub(super) fn cheapest(
     best
 }
 
-/// The cheapest of a type for less than `budget`; `least` is the least of it.
+/// Returns the cheapest volume of a type for less than `budget`; `least` is the least one.
 fn of_type(
     policy: &Policy,
     volume: &Volume,
@@ -288,7 +271,7 @@ fn of_type(
     let present = &volume.spec;
     let is_legal = |spec: &VolumeSpec| modified(policy, present, spec).is_some();
     if bound.is_still {
-        // Nothing waits just if no span asks for more than a limit, so there is nothing to search.
+        // Nothing waits exactly if no span asks for more than a limit, so no search is needed.
         let peaks = peaks(demand, policy.rules.of(least.1.volume_type)?.counting);
         let spec = least_with(policy, present, least.1.volume_type, peaks)?;
         let limits = Limits::of(policy, &spec);
@@ -306,7 +289,7 @@ fn of_type(
     }
     let rules = policy.rules.of(spec.volume_type)?;
     let IopsRule::Provisioned { .. } = rules.iops else { return None };
-    // What even the most that the budget buys of each does not carry, nothing below it does.
+    // If the most of each that the budget buys does not carry it, nothing below does.
     if !bound.allows(policy, demand, &affordable(policy, rules, spec, budget)?) {
         return None;
     }
@@ -317,7 +300,7 @@ fn of_type(
     (cost < budget && spec.size_gib == present.size_gib && is_legal(&spec)).then_some((cost, spec))
 }
 
-/// What a demand asks for in its busiest spans, counted by a rule.
+/// Returns the rates that a demand asks for in its busiest spans, counted by a rule.
 #[must_use]
 pub fn peaks(demand: &Demand, counting: CountingRule) -> Limits {
     let (mut iops, mut bytes) = (0, 0);
@@ -333,8 +316,8 @@ pub fn peaks(demand: &Demand, counting: CountingRule) -> Limits {
     Limits { iops: Some(iops), bytes: Some(bytes) }
 }
 
-/// A volume with the most IOPS, and the most throughput, that a budget buys if the other is least:
-/// none that it buys does more.
+/// Returns a volume with the most IOPS, and the most throughput, that a budget buys if the other is
+/// least. No volume that the budget buys does more.
 fn affordable(
     policy: &Policy,
     rules: &TypeRules,

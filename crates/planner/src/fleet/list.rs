@@ -1,6 +1,6 @@
-//! Lists of volumes: tables with a header, answers of DescribeVolumes, and what
-//! `evenkeel volume ls` prints. Columns and fields are known by their names, in any order; others
-//! are passed over.
+//! Lists of volumes: tables with a header, answers of DescribeVolumes, and the output of
+//! `evenkeel volume ls`. Columns and fields are known by their names, in any order; others are
+//! skipped.
 //!
 //! A volume that cannot be read is refused with its place and the reason, and the others are read.
 
@@ -16,6 +16,7 @@ use crate::quantity::{self, Measure};
 use crate::read::{
     Broken, Lines, NAMES_MAX, cells, first_byte, json_broken, refuse_twice, skip_mark, slurp,
 };
+use crate::regions;
 use crate::volumes;
 
 const JSON_FORM: &str = "volumes as DescribeVolumes or `evenkeel volume ls -o json` returns them";
@@ -31,43 +32,81 @@ pub struct Volume {
     pub id: String,
     /// Its name, if it has one.
     pub name: Option<String>,
-    /// What it is.
+    /// Its properties.
     pub spec: VolumeSpec,
-    /// Whether an instance has it; `None` if the list does not say.
+    /// Whether it is attached; `None` if the list does not say.
     pub attached: Option<bool>,
-    /// The instances that have it, as the list writes them.
+    /// The instances that it is attached to, as the list writes them.
     pub attached_to: Option<String>,
     /// Whether an instance boots from it, as the list or its device name says.
     pub boots: bool,
-    /// Why nothing can be said of it now.
+    /// Why it cannot be judged now.
     pub unsettled: Option<String>,
-    /// The region that it is in; `None` if the list does not say.
+    /// The region whose endpoint takes its commands; `None` for a volume of an Evenkeel server.
     pub region: Option<String>,
+    /// The region whose prices apply: that of its Local Zone, if it is in one.
+    pub price_region: String,
     /// Its availability zone; `None` if the list does not say.
     pub zone: Option<String>,
 }
 
-/// A volume that was not taken.
+/// A volume that was refused.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Refused {
-    /// Where it stands, as `line 7` or `Volumes[3]`.
+    /// Its place in the list, as `line 7` or `Volumes[3]`.
     pub place: String,
     /// Its id, if it has one.
     pub id: Option<String>,
-    /// Why.
-    pub reason: String,
+    /// The reason.
+    pub reason: Reason,
+}
+
+/// Why a volume is refused.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Reason {
+    /// Its region is not known; its zone, if it has one.
+    NoRegion(Option<String>),
+    /// A sentence.
+    Other(String),
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoRegion(zone) => {
+                f.write_str("the list does not say in which region it is")?;
+                if let Some(zone) = zone {
+                    write!(f, " (its zone {zone:?} is none of AWS)")?;
+                }
+                f.write_str(": name it with --region")
+            }
+            Self::Other(reason) => f.write_str(reason),
+        }
+    }
+}
+
+impl From<String> for Reason {
+    fn from(reason: String) -> Self {
+        Self::Other(reason)
+    }
+}
+
+impl From<&str> for Reason {
+    fn from(reason: &str) -> Self {
+        Self::Other(reason.to_owned())
+    }
 }
 
 /// The volumes of a text.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct List {
-    /// Those that were read, in their order.
+    /// Those that are read, in their order.
     pub volumes: Vec<Volume>,
-    /// The others.
+    /// Those that are refused.
     pub refused: Vec<Refused>,
 }
 
-/// Something that is known of a volume.
+/// A property of a volume.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Field {
     Id,
@@ -85,7 +124,7 @@ enum Field {
     Region,
 }
 
-/// What columns and fields are called, in lower case and without what is no letter or digit.
+/// Names of columns and fields, in lower case and with letters and digits alone.
 const NAMES: [(&str, Field); 39] = [
     ("volumeid", Field::Id),
     ("volume", Field::Id),
@@ -133,7 +172,7 @@ impl Field {
         Self::with_unit(name).map(|(field, _)| field)
     }
 
-    /// The field that a name means, and the unit that it has: as in `Size (TiB)`.
+    /// Returns the field that a name means, and the unit that it has, as in `Size (TiB)`.
     fn with_unit(name: &str) -> Option<(Self, Option<(u64, u64)>)> {
         let plain = letters(name);
         let known = |plain: &str| NAMES.iter().find(|(known, _)| *known == plain);
@@ -153,7 +192,7 @@ impl Field {
         })
     }
 
-    /// What the numbers of a column count, if it has numbers.
+    /// Returns the measure of a column's numbers, if it has numbers.
     const fn measure(self) -> Option<Measure> {
         match self {
             Self::Size => Some(Measure::Gib),
@@ -164,7 +203,7 @@ impl Field {
     }
 }
 
-/// What a list says of a field of a volume.
+/// A cell of a list.
 struct Cell {
     text: String,
     /// The name of its column, for errors.
@@ -173,38 +212,40 @@ struct Cell {
     unit: Option<(u64, u64)>,
 }
 
-/// What is known of a volume. What is empty is absent.
+/// The cells of a volume, without empty ones.
 type Fields = BTreeMap<Field, Cell>;
 
-/// Reads a list. `allows_partial` takes one page of an answer for all of them.
+/// Reads a list. `region` is that of volumes of which the list names none. `allows_partial` takes
+/// one page of an answer for all of them.
 ///
 /// # Errors
-/// [`Broken`] if the text is no list of volumes, or has none that could be read.
-pub fn read(input: &mut dyn BufRead, rules: &Rules, allows_partial: bool) -> Result<List, Broken> {
-    let mut reading = Reading { rules, list: List::default(), places: BTreeMap::new() };
+/// [`Broken`] if the text is no list of volumes, or has no volume.
+pub fn read(
+    input: &mut dyn BufRead,
+    rules: &Rules,
+    region: Option<&str>,
+    allows_partial: bool,
+) -> Result<List, Broken> {
+    let mut reading = Reading { rules, region, list: List::default(), places: BTreeMap::new() };
     skip_mark(input)?;
     match first_byte(input)? {
         Some(b'{' | b'[') => of_json(input, &mut reading, allows_partial)?,
         _ => of_table(input, &mut reading)?,
     }
     let list = reading.list;
-    if list.volumes.is_empty() {
-        return Err(match list.refused.first() {
-            Some(Refused { place, reason, .. }) => {
-                let found = format!("{place}: {reason}");
-                Broken::whole(&found, "at least one volume that can be read")
-            }
-            None => Broken::whole("no volume", "at least one"),
-        });
+    match list.volumes.is_empty() && list.refused.is_empty() {
+        true => Err(Broken::whole("no volume", "at least one")),
+        false => Ok(list),
     }
-    Ok(list)
 }
 
 /// A list that is being read.
 struct Reading<'a> {
     rules: &'a Rules,
+    /// The region of volumes of which the list names none.
+    region: Option<&'a str>,
     list: List,
-    /// Where each volume stands.
+    /// The place of each volume in the list.
     places: BTreeMap<String, String>,
 }
 
@@ -215,11 +256,12 @@ impl Reading<'_> {
             return Err(Broken::whole(&place, expected));
         }
         let id = fields.get(&Field::Id).map(|cell| cell.text.clone());
-        let volume =
-            volume(fields, self.rules).and_then(|volume| match self.places.get(&volume.id) {
-                Some(before) => Err(format!("it stands at {before} already")),
+        let volume = volume(fields, self.rules, self.region).and_then(|volume| {
+            match self.places.get(&volume.id) {
+                Some(before) => Err(format!("it stands at {before} already").into()),
                 None => Ok(volume),
-            });
+            }
+        });
         match volume {
             Ok(volume) => {
                 self.places.insert(volume.id.clone(), place);
@@ -230,32 +272,37 @@ impl Reading<'_> {
         Ok(())
     }
 
-    fn refuse(&mut self, place: String, id: Option<String>, reason: String) {
+    fn refuse(&mut self, place: String, id: Option<String>, reason: Reason) {
         let id = id.map(|id| cut(&id, ID_CHARS_MAX));
         self.list.refused.push(Refused { place, id, reason });
     }
 }
 
-/// The letters and digits of a text, in lower case.
+/// Returns the letters and digits of a text, in lower case.
 fn letters(text: &str) -> String {
     text.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase()
 }
 
-/// The beginning of a text.
+/// Returns the beginning of a text.
 fn cut(text: &str, chars_max: usize) -> String {
     text.chars().take(chars_max).collect()
 }
 
-/// A volume of what is known of it, or the reason why not.
-fn volume(fields: &Fields, rules: &Rules) -> Result<Volume, String> {
+/// Returns whether a character may be in a word of a command.
+fn is_plain(c: char) -> bool {
+    c.is_ascii_alphanumeric() || "-_.:".contains(c)
+}
+
+/// Makes a volume of its fields, or returns why they are none.
+fn volume(fields: &Fields, rules: &Rules, region: Option<&str>) -> Result<Volume, Reason> {
     let text = |field: Field| fields.get(&field).map(|cell| cell.text.as_str());
     let id = text(Field::Id).ok_or("it has no id: expected vol-... in the column VolumeId")?;
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.:".contains(c);
     if id.len() > ID_CHARS_MAX || id.starts_with('-') || !id.chars().all(is_plain) {
         return Err(format!(
             "the id {:?}: expected at most {ID_CHARS_MAX} letters, digits, '-', '_', '.' and ':'",
             cut(id, ID_CHARS_MAX)
-        ));
+        )
+        .into());
     }
     let type_text = text(Field::Type).ok_or("it has no type: expected gp3 or another one")?;
     let volume_type: VolumeType = type_text
@@ -272,15 +319,8 @@ fn volume(fields: &Fields, rules: &Rules) -> Result<Volume, String> {
     let attached_to = text(Field::Attached).map(|hosts| cut(hosts, TEXT_CHARS_MAX));
     let (attached, unsettled) = state(text(Field::State), attached_to.is_some())?;
     let boots = yes(fields, Field::Boots, "boots")?;
-    let [region, zone] = [Field::Region, Field::Zone].map(text);
-    // Both become words of commands.
-    if let Some(bad) = [region, zone].into_iter().flatten().find(|name| !name.chars().all(is_plain))
-    {
-        return Err(format!(
-            "the zone {:?}: expected the name of a zone or a region, such as eu-west-1a",
-            cut(bad, ID_CHARS_MAX)
-        ));
-    }
+    let zone = text(Field::Zone);
+    let regions = Regions::of(text(Field::Region), zone, region)?;
     Ok(Volume {
         id: id.to_owned(),
         name: text(Field::Name).map(|name| cut(name, TEXT_CHARS_MAX)),
@@ -289,20 +329,49 @@ fn volume(fields: &Fields, rules: &Rules) -> Result<Volume, String> {
         boots: boots.unwrap_or_else(|| boots_by_device(fields)),
         attached_to,
         unsettled,
-        region: region.map(str::to_owned).or(zone.and_then(region_of)),
+        region: regions.endpoint,
+        price_region: regions.prices,
         zone: zone.map(str::to_owned),
     })
 }
 
-/// The region of a zone, such as `eu-west-1` of `eu-west-1a`. A Local Zone has prices of its own,
-/// as `us-east-1-bos-1` of `us-east-1-bos-1a`. A server of ours is in no region that has prices.
-fn region_of(zone: &str) -> Option<String> {
-    let is_letter = zone.ends_with(|last: char| last.is_ascii_lowercase());
-    let region = if is_letter { &zone[..zone.len() - 1] } else { zone };
-    (!zone.starts_with("local-")).then(|| cut(region, ID_CHARS_MAX))
+/// The regions of a volume.
+struct Regions {
+    endpoint: Option<String>,
+    prices: String,
 }
 
-/// Whether an instance has a volume, and why nothing can be said of it.
+impl Regions {
+    /// Returns the regions of a volume in a zone. `fallback` applies if the list names neither a
+    /// region nor a zone of AWS; to prices alone for a zone of an Evenkeel server.
+    fn of(named: Option<&str>, zone: Option<&str>, fallback: Option<&str>) -> Result<Self, Reason> {
+        let mut names = [named, zone].into_iter().flatten();
+        if let Some(bad) = names.find(|name| !name.chars().all(is_plain)) {
+            return Err(format!(
+                "the zone {:?}: expected the name of a zone or a region, such as eu-west-1a",
+                cut(bad, ID_CHARS_MAX)
+            )
+            .into());
+        }
+        let of_zone = zone.and_then(regions::of_zone);
+        if let (Some(named), Some(of_zone), Some(zone)) = (named, of_zone, zone)
+            && regions::endpoint(named) != regions::endpoint(of_zone)
+        {
+            let [zone, named] = [zone, named].map(|name| cut(name, ID_CHARS_MAX));
+            return Err(format!("its zone {zone} is not in its region {named}").into());
+        }
+        let known = of_zone.or(named);
+        let unknown = || Reason::NoRegion(zone.map(|zone| cut(zone, ID_CHARS_MAX)));
+        let prices = known.or(fallback).ok_or_else(unknown)?;
+        let endpoint = known.or(fallback.filter(|_| zone.is_none())).map(regions::endpoint);
+        Ok(Self {
+            endpoint: endpoint.map(|region| cut(region, ID_CHARS_MAX)),
+            prices: cut(prices, ID_CHARS_MAX),
+        })
+    }
+}
+
+/// Returns whether a volume is attached, and why it cannot be judged now.
 fn state(text: Option<&str>, has_hosts: bool) -> Result<(Option<bool>, Option<String>), String> {
     Ok(match text.map(letters).as_deref() {
         Some("inuse") => (Some(true), None),
@@ -321,7 +390,7 @@ fn state(text: Option<&str>, has_hosts: bool) -> Result<(Option<bool>, Option<St
     })
 }
 
-/// The names that root devices have: the only hint that a list of volumes has.
+/// Returns whether a device has the name of a root device, which is the only hint of a list.
 fn boots_by_device(fields: &Fields) -> bool {
     let has = |field: Field| {
         fields.get(&field).is_some_and(|cell| {
@@ -332,7 +401,7 @@ fn boots_by_device(fields: &Fields) -> bool {
     has(Field::Device) || has(Field::Attached)
 }
 
-/// The number of a cell in whole units of its measure.
+/// Returns the number of a cell in whole units of its measure.
 fn number(fields: &Fields, field: Field) -> Result<Option<u32>, String> {
     let Some(cell) = fields.get(&field) else { return Ok(None) };
     let measure = field.measure().expect("invariant: a column of numbers");
@@ -353,7 +422,7 @@ fn yes(fields: &Fields, field: Field, what: &str) -> Result<Option<bool>, String
     }
 }
 
-/// Keeps a value of a column, unless it stands for none.
+/// Adds the value of a column, unless it stands for none.
 fn put(fields: &mut Fields, field: Field, value: &str, unit: Option<(u64, u64)>, column: &str) {
     let value = value.trim();
     let is_none = |none: &&str| value.eq_ignore_ascii_case(none);
@@ -378,7 +447,7 @@ fn of_table(input: &mut dyn BufRead, reading: &mut Reading<'_>) -> Result<(), Br
         let (cells, is_closed) = cells(line, *separator);
         if !is_closed {
             let reason = "a quote is not closed on the line: expected \"text\"".to_owned();
-            reading.refuse(place, None, reason);
+            reading.refuse(place, None, reason.into());
             continue;
         }
         if cells.len() != columns.len() {
@@ -386,7 +455,7 @@ fn of_table(input: &mut dyn BufRead, reading: &mut Reading<'_>) -> Result<(), Br
             let reason = format!("it has {found} cells: expected {wanted}, as the header has");
             let is_id = |heading: &Heading| heading.field == Field::Id;
             let id = columns.iter().position(|heading| heading.as_ref().is_some_and(is_id));
-            reading.refuse(place, id.and_then(|at| cells.get(at)).cloned(), reason);
+            reading.refuse(place, id.and_then(|at| cells.get(at)).cloned(), reason.into());
             continue;
         }
         let mut fields = Fields::new();
@@ -408,13 +477,13 @@ struct Heading {
     name: String,
 }
 
-/// What separates cells, and what the columns are.
+/// Returns the separator of cells, and the columns.
 fn columns_of(number: u64, line: &str) -> Result<(char, Vec<Option<Heading>>), Broken> {
     let separators = [',', '\t', ';'];
     let count = |separator: &char| line.matches(*separator).count();
     let separator = separators.into_iter().rev().max_by_key(count).unwrap_or(',');
     let (cells, _) = cells(line, separator);
-    // Columns that go by different names may both be there: the first with a value counts.
+    // Two names of one column may both be there: the first with a value counts.
     refuse_twice(number, &cells, |title| Field::of(title).map(|_| letters(title)))?;
     refuse_units(number, &cells)?;
     let heading = |cell: &String| {
@@ -436,8 +505,8 @@ fn columns_of(number: u64, line: &str) -> Result<(char, Vec<Option<Heading>>), B
     Ok((separator, columns))
 }
 
-/// A column of numbers whose unit is not known is an error: without it, its numbers would be those
-/// of another unit, or the type's defaults.
+/// Refuses a column of numbers whose unit is not known: its numbers would be read in another unit,
+/// or be the defaults of the type.
 fn refuse_units(number: u64, titles: &[String]) -> Result<(), Broken> {
     for title in titles {
         let Some((name, _)) = title.split_once(['(', '[']) else { continue };
@@ -476,7 +545,7 @@ fn of_json(
     Ok(())
 }
 
-/// An answer, of which one volume at a time is kept as JSON.
+/// An answer, of which one volume at a time is in memory as JSON.
 struct Answer<'a, 'b> {
     reading: &'a mut Reading<'b>,
     is_partial: bool,
@@ -530,7 +599,7 @@ impl<'de> DeserializeSeed<'de> for &mut Answer<'_, '_> {
     }
 }
 
-/// What an item of an answer says.
+/// Returns the fields of an item of an answer.
 fn fields_of(item: &Value) -> Fields {
     let mut fields = Fields::new();
     for (key, value) in item.as_object().into_iter().flatten() {

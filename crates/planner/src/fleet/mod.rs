@@ -1,7 +1,7 @@
-//! Fleets: of each of many volumes, what to change, what that saves, and what it risks.
+//! Fleets: for each of many volumes a change, its saving and its risk.
 //!
 //! The reading order is the order of the data. A [`list`] of volumes is read; [`judge()`] decides
-//! of one volume by what was recorded of it, with what [`better`] finds; [`totals`] adds up.
+//! on one volume by its recording, with the volumes of [`alternatives`]; [`totals`] adds up.
 
 pub mod alternatives;
 pub mod list;
@@ -14,39 +14,40 @@ pub mod totals;
 use evenkeel_core::price::PriceList;
 use evenkeel_core::volume::{Rules, VolumeSpec, VolumeType};
 
+use crate::advice;
 use crate::demand::Assume;
 use crate::prices::ListPrices;
 use crate::trace::Trace;
 
-pub use list::{List, Refused, Volume};
+pub use list::{List, Reason, Refused, Volume};
 pub use recommend::{judge, not_judged};
 pub use risk::{Risk, Waits};
 
-/// By what volumes are judged.
+/// The rules by which volumes are judged.
 #[derive(Clone, Debug)]
 pub struct Policy {
     /// The rules in force.
     pub rules: &'static Rules,
     /// The prices in force in the region of the volumes.
     pub prices: ListPrices,
-    /// What a volume may become; without types, SSD types stay SSD types.
+    /// The types that a volume may become; without any, those of [`advice::is_offered`].
     pub types: Vec<VolumeType>,
     /// Whether a volume may become one of a type whose published durability is less.
     pub less_durable: bool,
     /// How requests are taken to lie within an interval.
     pub assume: Assume,
-    /// What a volume must be able to do beyond what it was asked for, in percent.
+    /// Percent that a volume must carry beyond what was recorded.
     pub headroom_percent: u32,
-    /// Days that a trace must have, to conclude that less suffices.
+    /// Days that a trace needs to show that less suffices.
     pub days_min: u32,
-    /// How much of the time of a trace may be gaps, in percent.
+    /// Percent of the time of a trace that may be gaps.
     pub gaps_percent_max: u32,
-    /// Seconds a day at a limit from which on a volume counts as throttled.
+    /// Seconds a day at a limit above which a volume counts as throttled.
     pub throttled_s_per_day: u32,
 }
 
 impl Policy {
-    /// The newest rules and prices, with the defaults of the program.
+    /// Returns the newest rules and prices, with the defaults of the program.
     ///
     /// For tests and benchmarks.
     #[must_use]
@@ -57,37 +58,37 @@ impl Policy {
             types: Vec::new(),
             less_durable: false,
             assume: Assume::Active,
-            headroom_percent: 20,
-            days_min: 7,
+            headroom_percent: advice::HEADROOM_PERCENT,
+            days_min: advice::DAYS_MIN,
             gaps_percent_max: 20,
             throttled_s_per_day: 60,
         }
     }
 }
 
-/// What was recorded of a volume.
+/// The recording of a volume.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Evidence {
-    /// Nothing.
+    /// There is none.
     Absent,
-    /// Something that cannot be read, and why.
+    /// It cannot be read, for this reason.
     Broken(String),
-    /// What it was asked for.
+    /// The requests.
     Trace(Box<Trace>),
 }
 
-/// What there is to say of a volume.
+/// A statement about a volume.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Finding {
-    /// No instance has it.
+    /// It is attached to no instance.
     Unattached,
-    /// Nothing was asked of it.
+    /// It had no request.
     Idle,
-    /// A limit holds it up: it needs more.
+    /// It stands at a limit, and needs more.
     Throttled,
-    /// gp3 does the same, or what is needed, for less.
+    /// gp3 has the same limits, or carries its workload, for less.
     Gp2ToGp3,
-    /// Another type does what is needed, for less.
+    /// Another type carries its workload for less.
     TypeChange,
     /// It has more IOPS than it ever used.
     NeverUsedIops,
@@ -100,7 +101,7 @@ pub enum Finding {
 }
 
 impl Finding {
-    /// All, in the order in which they are told.
+    /// All, in the order of an answer.
     pub const ALL: [Self; 9] = [
         Self::Unattached,
         Self::Idle,
@@ -113,7 +114,7 @@ impl Finding {
         Self::NotJudged,
     ];
 
-    /// Its id in listings.
+    /// Returns its id in listings.
     #[must_use]
     pub const fn id(self) -> &'static str {
         match self {
@@ -130,27 +131,27 @@ impl Finding {
     }
 }
 
-/// What to do with a volume.
+/// A change of a volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
-    /// Nothing.
+    /// None.
     Keep,
-    /// To change it in place.
+    /// The volume is modified in place.
     Modify(VolumeSpec),
-    /// To delete it, after a snapshot.
+    /// It is deleted after a snapshot.
     Delete,
 }
 
-/// How much is known of a volume's requests.
+/// The known facts of a volume's requests.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Known {
-    /// Milliseconds of all intervals.
+    /// Milliseconds that are known in full.
     pub known_ms: u64,
-    /// Milliseconds of gaps between them.
+    /// Milliseconds from the first interval to the last that are not.
     pub gaps_ms: u64,
     /// The longest interval with requests.
     pub resolution_ms: u64,
-    /// Milliseconds in which a limit held the volume up, or in which it stood at one.
+    /// Milliseconds at a limit.
     pub at_limit_ms: u64,
     /// Counted I/Os a second in the busiest span, by the assumption.
     pub peak_iops: u64,
@@ -161,46 +162,46 @@ pub struct Known {
 /// A volume's judgement.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Judged {
-    /// What it is.
+    /// The volume as it is.
     pub present: VolumeSpec,
-    /// What it costs in a month by the price list, in millionths of a US dollar.
+    /// Its monthly cost, in millionths of the list's currency.
     pub before: u64,
-    /// What it costs after the action.
+    /// Its monthly cost after the action.
     pub after: u64,
-    /// What to do.
+    /// The action that is proposed.
     pub action: Action,
-    /// What there is to say; the first is what it counts as.
+    /// All that applies; the volume counts as the first.
     pub findings: Vec<Finding>,
-    /// What the action risks.
+    /// The risk of the action.
     pub risk: Risk,
     /// Milliseconds a day in which requests wait, before a change and after it; `None` without
     /// metrics or a change.
     pub waits: Option<Waits>,
-    /// What is known of its requests; `None` without metrics.
+    /// Facts of its requests; `None` without metrics.
     pub known: Option<Known>,
-    /// Provisioned IOPS above all that was ever asked and the headroom; `None` if not known.
+    /// Provisioned IOPS above the peak and the headroom; `None` if not known.
     pub never_used_iops: Option<u32>,
-    /// The same of MiB/s.
+    /// Provisioned MiB/s above the peak and the headroom; `None` if not known.
     pub never_used_mibps: Option<u32>,
-    /// Why, in sentences.
+    /// The reasons, as sentences.
     pub reasons: Vec<String>,
 }
 
 impl Judged {
-    /// What it counts as.
+    /// Returns the finding that the volume counts as.
     #[must_use]
     pub fn finding(&self) -> Finding {
         self.findings.first().copied().unwrap_or(Finding::Keep)
     }
 
-    /// What the action saves in a month; negative if it costs.
+    /// Returns the monthly saving of the action; negative if it costs.
     #[must_use]
     pub fn saving(&self) -> i64 {
         signed(self.before).saturating_sub(signed(self.after))
     }
 }
 
-/// An amount of money with a sign.
+/// Returns an amount of money with a sign.
 pub(crate) fn signed(amount: u64) -> i64 {
     i64::try_from(amount).unwrap_or(i64::MAX)
 }

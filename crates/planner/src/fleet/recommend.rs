@@ -1,7 +1,7 @@
 //! The judgement of one volume.
 //!
-//! What a trace does not show, nothing is concluded from: without days enough, with gaps, in steps
-//! that are too coarse, or where a limit held the volume up, nothing of it gets less.
+//! A volume gets less only if its trace shows that less suffices: it has enough days, few gaps and
+//! short steps, and no limit held the volume up.
 
 use evenkeel_core::qos::pacing::Limit;
 use evenkeel_core::units::MIB;
@@ -10,7 +10,8 @@ use evenkeel_core::volume::{IopsRule, ThroughputRule, VolumeSpec, VolumeType};
 use super::alternatives::{self, Bound, Limits};
 use super::risk::of_change;
 use super::{Action, Evidence, Finding, Judged, Known, Policy, Risk, Volume, Waits};
-use crate::demand::{Assume, Demand, Span};
+use crate::advice::{self, with_headroom};
+use crate::demand::{Assume, Demand};
 use crate::layout::Layout;
 use crate::search;
 use crate::spread::Share;
@@ -18,22 +19,23 @@ use crate::throttled::EMPTY_PPM;
 use crate::trace::{Interval, SourceLimits, Trace};
 
 const DAY_MS: u64 = 86_400_000;
-/// The longest steps from which something is concluded: a mean of an hour hides a day's batch.
+/// The longest steps of a trace that shows enough: a mean of an hour hides a short batch.
 const RESOLUTION_MS_MAX: u64 = 300_000;
-/// From which part of a limit on a volume stands at it, in percent.
+/// Percent of a limit from which a volume counts as at it.
 const AT_LIMIT_PERCENT: u128 = 95;
 
-/// What to do with a volume.
+/// Returns the judgement of a volume.
 #[must_use]
 pub fn judge(policy: &Policy, volume: &Volume, evidence: Evidence) -> Judged {
     let mut judged = Judged::keep(volume);
     let Some(before) = alternatives::monthly(policy, &volume.spec) else {
         let list = policy.prices.list();
+        let lacks = policy.prices.unpriced(&volume.spec).expect("invariant: it has no cost");
         judged.fail(format!(
-            "the price list of {} of {} has no price of {}: name one that has with --prices FILE",
+            "the price list of {} of {} has no price of {lacks}: name one that has with --prices \
+             FILE",
             list.region(),
             list.date(),
-            Layout::one(volume.spec)
         ));
         return judged;
     };
@@ -51,7 +53,7 @@ pub fn judge(policy: &Policy, volume: &Volume, evidence: Evidence) -> Judged {
             unattached(&mut judged, Some(&trace));
         }
         Evidence::Broken(_) | Evidence::Absent => {
-            judged.reasons.push("no metrics: nothing of it gets less".to_owned());
+            judged.reasons.push("no metrics: no limit is lowered".to_owned());
             same(policy, volume, &mut judged);
         }
         Evidence::Trace(mut trace) => {
@@ -66,7 +68,7 @@ pub fn judge(policy: &Policy, volume: &Volume, evidence: Evidence) -> Judged {
     judged
 }
 
-/// A volume that cannot be judged, and why.
+/// Returns the judgement of a volume that cannot be judged, with the reason.
 #[must_use]
 pub fn not_judged(volume: &Volume, reason: String) -> Judged {
     let mut judged = Judged::keep(volume);
@@ -96,7 +98,7 @@ impl Judged {
         self.reasons = vec![reason];
     }
 
-    /// Decides for a change.
+    /// Proposes a change.
     fn change(&mut self, policy: &Policy, to: VolumeSpec, trace: Option<&Trace>) {
         let Some(after) = alternatives::monthly(policy, &to) else { return };
         self.after = after;
@@ -127,23 +129,23 @@ impl Judged {
     }
 }
 
-/// A volume that no instance has.
+/// Judges a volume that is attached to no instance.
 fn unattached(judged: &mut Judged, trace: Option<&Trace>) {
     judged.find(Finding::Unattached);
     (judged.action, judged.after, judged.risk) = (Action::Delete, 0, Risk::Low);
     judged.reasons.push(
-        "no instance has it attached; the list does not contain since when. Its data stay in \
-         a snapshot, which costs for its stored data"
+        "it is attached to no instance; the list does not say since when. A snapshot keeps its \
+         data, and costs by the bytes that it stores"
             .to_owned(),
     );
     let asked = |interval: &&Interval| interval.requests() > 0 || interval.bytes() > 0;
     if trace.is_some_and(|trace| trace.intervals.iter().any(|it| asked(&it))) {
         judged.risk = Risk::Medium;
-        judged.reasons.push("its metrics have requests: it was in use until lately".to_owned());
+        judged.reasons.push("its metrics have requests, so it was in use lately".to_owned());
     }
 }
 
-/// The cheapest change to what does the same, whatever is asked of it.
+/// Proposes the cheapest volume that never does less, for any requests.
 fn same(policy: &Policy, volume: &Volume, judged: &mut Judged) {
     let limits = Limits::of(policy, &volume.spec);
     let found = alternatives::at_least(policy, volume, limits);
@@ -159,7 +161,7 @@ fn by_trace(policy: &Policy, volume: &Volume, trace: &Trace, judged: &mut Judged
     let known = known(policy, volume, trace, &demand, &at_limit);
     judged.known = Some(known);
     if let Err(reason) = is_enough(policy, trace, &known) {
-        judged.reasons.push(format!("{reason}: nothing of it gets less"));
+        judged.reasons.push(format!("{reason}: no limit is lowered"));
         if trace.columns.requests.is_some() && at_limit.is_long(policy, trace) {
             throttled(policy, volume, trace, &at_limit, false, judged);
         } else {
@@ -173,8 +175,8 @@ fn by_trace(policy: &Policy, volume: &Volume, trace: &Trace, judged: &mut Judged
     }
     if at_limit.ms > 0 {
         judged.reasons.push(format!(
-            "it stood at a limit for {} s: what it would have asked for then is not known, so \
-             nothing of it gets less",
+            "it stood at a limit for {} s: more was wanted then than was recorded, so no limit is \
+             lowered",
             at_limit.ms.div_ceil(1_000)
         ));
         same(policy, volume, judged);
@@ -183,7 +185,7 @@ fn by_trace(policy: &Policy, volume: &Volume, trace: &Trace, judged: &mut Judged
     if demand.spans.is_empty() {
         judged.find(Finding::Idle);
         judged.reasons.push(
-            "it had no requests: if it is not needed, detach it and delete it after a snapshot"
+            "it had no request: if it is not needed, detach it and delete it after a snapshot"
                 .to_owned(),
         );
     }
@@ -192,7 +194,7 @@ fn by_trace(policy: &Policy, volume: &Volume, trace: &Trace, judged: &mut Judged
     let present = Layout::one(volume.spec);
     let (_, outcome) = search::replay(&space, &demand, &present);
     let bound = Bound::of(volume, &outcome, &demand);
-    // What does the same is never worse, whatever a replay can tell.
+    // A volume that never does less needs no replay.
     let mut found = alternatives::at_least(policy, volume, Limits::of(policy, &volume.spec));
     let cost = |spec: &VolumeSpec| alternatives::monthly(policy, spec).unwrap_or(u64::MAX);
     found = found.filter(|it| cost(it) < judged.before);
@@ -204,28 +206,25 @@ fn by_trace(policy: &Policy, volume: &Volume, trace: &Trace, judged: &mut Judged
     }
 }
 
-/// Whether a trace shows enough to conclude that less suffices.
+/// Returns why a trace does not show enough to conclude that less suffices.
 fn is_enough(policy: &Policy, trace: &Trace, known: &Known) -> Result<(), String> {
     for (kind, what) in [(trace.columns.requests, "requests"), (trace.columns.bytes, "bytes")] {
         if kind.is_none() {
             return Err(format!("its metrics have no {what}"));
         }
     }
-    let days_min = u64::from(policy.days_min);
-    if known.known_ms < days_min * DAY_MS {
-        let tenths = known.known_ms * 10 / DAY_MS;
-        let (whole, part) = (tenths / 10, tenths % 10);
-        return Err(format!("{whole}.{part} days of metrics, of {days_min} that are needed"));
+    if let Some(missing) = advice::too_short(known.known_ms, policy.days_min) {
+        return Err(missing);
     }
     let length_ms = known.known_ms.saturating_add(known.gaps_ms);
     let gaps_percent = u128::from(known.gaps_ms) * 100 / u128::from(length_ms.max(1));
     if gaps_percent > policy.gaps_percent_max.into() {
         let most = policy.gaps_percent_max;
-        return Err(format!("{gaps_percent} % of its metrics are gaps, of {most} that may be"));
+        return Err(format!("{gaps_percent} % of its metrics are gaps, of at most {most} %"));
     }
     if known.resolution_ms > RESOLUTION_MS_MAX {
         let (found, most) = (known.resolution_ms / 1_000, RESOLUTION_MS_MAX / 1_000);
-        return Err(format!("its metrics are in steps of {found} s, of {most} that may be"));
+        return Err(format!("its metrics are in steps of {found} s, of at most {most} s"));
     }
     Ok(())
 }
@@ -237,14 +236,11 @@ fn known(
     demand: &Demand,
     at_limit: &AtLimit,
 ) -> Known {
-    let known_ms = trace.known_ms();
+    let known_ms = advice::known_ms(trace);
     let start = trace.intervals.first().map_or(0, |first| first.start_ms);
     let end = trace.intervals.last().map_or(0, Interval::end_ms);
     let counting = policy.rules.pacing(&volume.spec).counting;
     let peaks = alternatives::peaks(demand, counting);
-    // What is known in part proves use, and that there was no more it does not.
-    let partial_ms: u64 = trace.partial().map(|interval| interval.length_ms).sum();
-    let known_ms = known_ms.saturating_sub(partial_ms);
     Known {
         known_ms,
         gaps_ms: end.saturating_sub(start).saturating_sub(known_ms),
@@ -255,7 +251,7 @@ fn known(
     }
 }
 
-/// What is provisioned above the peak, the headroom, and what the type has at least.
+/// Sets how much is provisioned above the peak, the headroom, and the minimum of the type.
 fn never_used(policy: &Policy, known: &Known, judged: &mut Judged) {
     let spec = judged.present;
     let Some(rules) = policy.rules.of(spec.volume_type) else { return };
@@ -264,7 +260,7 @@ fn never_used(policy: &Policy, known: &Known, judged: &mut Judged) {
         let needed = (u128::from(peak) * percent).div_ceil(100);
         u32::try_from(needed).unwrap_or(u32::MAX)
     };
-    // What every volume of the type has cannot be given back.
+    // The minimum of the type cannot be given back.
     if let (IopsRule::Provisioned { min, .. }, Some(iops)) = (rules.iops, spec.iops) {
         judged.never_used_iops = Some(iops.saturating_sub(needed(known.peak_iops).max(min)));
     }
@@ -276,24 +272,13 @@ fn never_used(policy: &Policy, known: &Known, judged: &mut Judged) {
     }
 }
 
-/// A demand with so much more in each span.
-pub(super) fn with_headroom(demand: &Demand, percent: u32) -> Demand {
-    let more = |amount: u64| {
-        let all = u128::from(amount) * (u128::from(percent) + 100);
-        u64::try_from(all.div_ceil(100)).unwrap_or(u64::MAX)
-    };
-    let span = |it: &Span| Span { requests: more(it.requests), bytes: more(it.bytes), ..*it };
-    let spans = demand.spans.iter().map(span).collect();
-    Demand { spans, length_us: demand.length_us, held_back: demand.held_back }
-}
-
-/// For how long a volume stood at its limits, so that more may have been wanted than was done.
+/// The time in which a volume stood at its limits, so that more may have been wanted than was done.
 struct AtLimit {
     ms: u64,
     /// Whether the limit in IOPS was one of them, and the one in bytes.
     iops: bool,
     bytes: bool,
-    /// Whether all that held it up were credits that were gone.
+    /// Whether it was held up only for lack of credits.
     by_credits: bool,
 }
 
@@ -320,7 +305,7 @@ impl AtLimit {
             let is_bytes = reaches(bytes, limits.bytes);
             let is_empty =
                 (spends.0 || spends.1) && interval.balance_ppm.is_some_and(|it| it < EMPTY_PPM);
-            // Where the source says it, it is not guessed.
+            // The source's own statement goes before the estimate.
             let is_at = match interval.is_censored {
                 Some(is_censored) => is_censored || is_empty,
                 None => is_iops || is_bytes || is_empty,
@@ -339,7 +324,7 @@ impl AtLimit {
         at
     }
 
-    /// Whether it is so long that the volume needs more.
+    /// Returns whether the time is so long that the volume needs more.
     fn is_long(&self, policy: &Policy, trace: &Trace) -> bool {
         let a_day =
             u128::from(self.ms) * u128::from(DAY_MS) / u128::from(trace.known_ms().max(DAY_MS));
@@ -347,14 +332,14 @@ impl AtLimit {
     }
 }
 
-/// Whether a limit is one of credits.
+/// Returns whether a limit has credits.
 fn has_credit(limit: Option<Limit>) -> bool {
     limit.is_some_and(|limit| limit.credit.is_some())
 }
 
-/// A volume that needs more: no less of anything, and the headroom more of what it stood at. What
-/// a trace that is enough shows of types that count otherwise, and of a volume whose credits were
-/// gone, is what it did.
+/// Judges a volume that needs more: no less of anything, and the headroom more of the limits at
+/// which it stood. If the trace shows enough, types that count otherwise, and volumes that only
+/// lacked credits, are judged by what was done.
 fn throttled(
     policy: &Policy,
     volume: &Volume,
@@ -366,8 +351,8 @@ fn throttled(
     judged.find(Finding::Throttled);
     let seconds = at.ms.div_ceil(1_000);
     judged.reasons.push(format!(
-        "it stood at a limit for {seconds} s: what it needs is at least what it did; look again \
-         after the change"
+        "it stood at a limit for {seconds} s: it needs at least what it did; judge it again after \
+         the change"
     ));
     let mut found = vec![alternatives::at_least(policy, volume, raised(policy, volume, at))];
     if is_enough {
@@ -380,19 +365,19 @@ fn throttled(
     match found.into_iter().flatten().filter(|to| *to != volume.spec).min_by_key(cost) {
         Some(to) => judged.change(policy, to, Some(trace)),
         None => judged.reasons.push(
-            "no change in place gives it more: a larger volume or a stripe does, as `evenkeel \
-             plan` finds it"
+            "no change in place gives it more: a larger volume or a stripe does, which `evenkeel \
+             plan` finds"
                 .to_owned(),
         ),
     }
 }
 
-/// The limits of a volume, with the headroom more of those that it stood at.
+/// Returns the limits of a volume, with the headroom more of those that it stood at.
 fn raised(policy: &Policy, volume: &Volume, at: &AtLimit) -> Limits {
     let pacing = policy.rules.pacing(&volume.spec);
     let raise = |limit: Option<u64>, is_at: bool, has_credit: bool| {
         let limit = limit?;
-        // Credits that ran out never do where the burst is the rate.
+        // If the burst becomes the rate, credits do not run out again.
         let percent = if is_at && !has_credit { u64::from(policy.headroom_percent) } else { 0 };
         Some(limit.saturating_mul(percent + 100).div_ceil(100))
     };
@@ -403,8 +388,8 @@ fn raised(policy: &Policy, volume: &Volume, at: &AtLimit) -> Limits {
     }
 }
 
-/// The cheapest of the types that count otherwise, whose limits are no less as they count: in no
-/// second does it less of what was recorded, as fast as it can have come.
+/// Returns the cheapest volume of the types that count otherwise whose limits carry all that was
+/// recorded, as fast as it can have come.
 fn counted_otherwise(
     policy: &Policy,
     volume: &Volume,
@@ -418,8 +403,8 @@ fn counted_otherwise(
     alternatives::at_least_asked(policy, volume, |counting| counting != own, peaks)
 }
 
-/// The cheapest that always has what a volume used in its busiest steps, with the headroom, and
-/// more than it earns: what is not known is what it would have used without credits.
+/// Returns the cheapest volume that always has what was used in the busiest steps, with the
+/// headroom, and more than the present one earns.
 fn as_used(
     policy: &Policy,
     volume: &Volume,
@@ -444,8 +429,8 @@ fn as_used(
         |_| used,
     )?;
     judged.reasons.push(format!(
-        "it used {} I/Os and {} MiB a second at most, with the headroom: what it would have used \
-         while its credits were gone is taken to be no more",
+        "it used {} I/Os and {} MiB a second at most, with the headroom, and is taken to need no \
+         more in the time without credits",
         used.iops.unwrap_or(0),
         used.bytes.unwrap_or(0).div_ceil(MIB),
     ));

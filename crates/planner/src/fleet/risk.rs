@@ -1,4 +1,4 @@
-//! What a change risks: what gets less, and for how long requests could wait at most for it.
+//! The risk of a change: whether a volume gets less, and how long requests could wait for it.
 
 use evenkeel_core::volume::{TypeRules, VolumeSpec};
 
@@ -10,15 +10,15 @@ use crate::layout::Layout;
 use crate::search;
 use crate::trace::Trace;
 
-/// Milliseconds a day up to which waiting is a medium risk: a hundredth of the day.
+/// The most milliseconds of waiting a day that are a medium risk: a hundredth of the day.
 const MEDIUM_MS_PER_DAY: u64 = 864_000;
 
-/// How much an action risks.
+/// The risk of an action.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Risk {
     /// Nothing gets less.
     None,
-    /// Something gets less that was not used, or only a promise.
+    /// Limits that were not used get less, or only a promise does.
     Low,
     /// Requests wait for at most a hundredth of the day, if they came as fast as they could.
     Medium,
@@ -30,7 +30,7 @@ impl Risk {
     /// All.
     pub const ALL: [Self; 4] = [Self::None, Self::Low, Self::Medium, Self::High];
 
-    /// Its word in listings.
+    /// Returns its word in listings.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -45,18 +45,18 @@ impl Risk {
 /// Milliseconds a day in which requests wait.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Waits {
-    /// By the assumption, as the volume is.
+    /// By the assumption, before the change.
     pub before_ms: u64,
     /// By the assumption, after the change.
     pub after_ms: u64,
-    /// At most, as the volume is: if all requests came as fast as it allowed.
+    /// At most, before the change: if all requests came as fast as the volume allowed.
     pub before_at_most_ms: u64,
     /// At most, after the change.
     pub after_at_most_ms: u64,
 }
 
 impl Waits {
-    /// What a trace says of a change.
+    /// Replays a trace before and after a change.
     pub(super) fn of(policy: &Policy, trace: &Trace, from: &VolumeSpec, to: &VolumeSpec) -> Self {
         let space = space(policy, &[]);
         let of = |demand: &Demand, each: &VolumeSpec| {
@@ -72,14 +72,14 @@ impl Waits {
         Self { before_ms, after_ms, before_at_most_ms, after_at_most_ms }
     }
 
-    /// Milliseconds a day that requests wait longer at most.
+    /// Returns how many milliseconds a day requests wait longer at most.
     #[must_use]
     pub const fn more_at_most_ms(&self) -> u64 {
         self.after_at_most_ms.saturating_sub(self.before_at_most_ms)
     }
 }
 
-/// What a change risks, and what there is to say of it.
+/// Returns the risk of a change, and its reasons.
 pub(super) fn of_change(
     policy: &Policy,
     from: &VolumeSpec,
@@ -108,7 +108,7 @@ pub(super) fn of_change(
     (risk, reasons)
 }
 
-/// The promises that are weaker after a change.
+/// Returns the promises that are weaker after a change.
 fn weaker(policy: &Policy, from: &VolumeSpec, to: &VolumeSpec) -> Vec<String> {
     let rules = |spec: &VolumeSpec| policy.rules.of(spec.volume_type);
     let (Some(before), Some(after)) = (rules(from), rules(to)) else { return Vec::new() };

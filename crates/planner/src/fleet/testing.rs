@@ -1,11 +1,11 @@
-//! What the unit tests of fleets begin with.
+//! Volumes and traces for the unit tests of fleets.
 
 use evenkeel_core::volume::{Rules, VolumeRequest, VolumeType};
 
 use super::Volume;
 use crate::trace::{Clock, Columns, Interval, Kind, Trace};
 
-/// A volume that is attached.
+/// Returns a volume that is attached.
 pub fn volume(
     volume_type: VolumeType,
     size_gib: u32,
@@ -23,12 +23,13 @@ pub fn volume(
         boots: false,
         unsettled: None,
         region: None,
+        price_region: "us-east-1".to_owned(),
         zone: None,
     }
 }
 
-/// Hours in steps of five minutes, of which each has so many requests a second of so many KiB; the
-/// first step of each hour has more of them.
+/// Returns a trace of hours in steps of five minutes, with `per_second` requests of `kib` KiB a
+/// second; the first step of each hour has `first`.
 pub fn hours(hours: u64, per_second: u64, first: u64, kib: u64) -> Trace {
     let step = |at: u64| {
         let reads = if at.is_multiple_of(12) { first } else { per_second } * 300;

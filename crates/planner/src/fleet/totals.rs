@@ -2,24 +2,24 @@
 
 use super::{Action, Finding, Judged, Risk, signed};
 
-/// A sum over some volumes, in millionths of a US dollar a month.
+/// A sum over some volumes, in millionths of a currency a month.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Sum {
-    /// How many they are.
+    /// The number of volumes.
     pub volumes: u64,
-    /// How many of them are to be changed or deleted.
+    /// The number of those that are to be changed or deleted.
     pub changes: u64,
-    /// What they cost.
+    /// Their cost.
     pub before: u64,
-    /// What they cost after all actions.
+    /// Their cost after all actions.
     pub after: u64,
     /// Their provisioned IOPS, as far as they are known to be used or not.
     pub iops: u64,
-    /// Those of them that were never used.
+    /// Provisioned IOPS that were never used.
     pub never_used_iops: u64,
     /// Their provisioned MiB/s.
     pub mibps: u64,
-    /// Those of them that were never used.
+    /// Provisioned MiB/s that were never used.
     pub never_used_mibps: u64,
 }
 
@@ -40,7 +40,7 @@ impl Sum {
         }
     }
 
-    /// What all actions save; negative if they cost.
+    /// Returns the saving of all actions; negative if they cost.
     #[must_use]
     pub fn saving(&self) -> i64 {
         signed(self.before).saturating_sub(signed(self.after))
@@ -52,16 +52,16 @@ impl Sum {
 pub struct Totals {
     /// Over all.
     pub all: Sum,
-    /// By what volumes count as, in the order of [`Finding::ALL`].
+    /// By finding, in the order of [`Finding::ALL`].
     pub by_finding: [Sum; Finding::ALL.len()],
     /// Of those that are to be changed or deleted, in the order of [`Risk::ALL`].
     pub by_risk: [Sum; Risk::ALL.len()],
-    /// GiB of the volumes that are to be deleted: what their snapshots have at most.
+    /// GiB of the volumes that are to be deleted: the most that their snapshots have.
     pub deleted_gib: u64,
 }
 
 impl Totals {
-    /// Of these volumes.
+    /// Adds up these volumes.
     #[must_use]
     pub fn of<'a>(all: impl IntoIterator<Item = &'a Judged>) -> Self {
         let mut totals = Self::default();

@@ -6,7 +6,7 @@ use evenkeel_planner::layout::Layout;
 /// Names that EC2 recommends for devices: `/dev/sdf` to `/dev/sdp`.
 const DEVICES: &str = "fghijklmnop";
 
-/// The volumes of a layout, attached to an instance.
+/// Returns the blocks of a layout's volumes and their attachments to an instance.
 pub fn created(layout: &Layout, stripe_kib: Option<u32>) -> String {
     let volumes = layout.volumes;
     let count = if volumes > 1 { format!("  count = {volumes}\n") } else { String::new() };
@@ -22,7 +22,7 @@ pub fn created(layout: &Layout, stripe_kib: Option<u32>) -> String {
         Ok(many) if many <= DEVICES.len() => {
             format!("/dev/sd${{substr(\"{DEVICES}\", count.index, 1)}}")
         }
-        // More names than the recommended ones are needed: of two letters.
+        // There are fewer recommended names than volumes: these have two letters.
         _ => format!(
             "/dev/xvd${{substr(\"bcdefg\", floor(count.index / 26), 1)}}\
              ${{substr(\"{ALPHABET}\", count.index % 26, 1)}}"
@@ -46,7 +46,7 @@ const ALPHABET: &str = "abcdefghijklmnopqrstuvwxyz";
 const VARIABLES: &str = "variable \"availability_zone\" {\n  type = string\n}\n\n\
                          variable \"instance_id\" {\n  type = string\n}\n";
 
-/// The recorded volume as it is to become.
+/// Returns the block of the recorded volume after its change.
 pub fn modified(id: &str, each: &VolumeSpec) -> String {
     format!(
         "# Once, so that Terraform changes the volume and makes no other:\n# terraform import \

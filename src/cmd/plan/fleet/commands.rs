@@ -1,14 +1,15 @@
-//! The commands of all changes, each with its way back. Nothing here executes any.
+//! The script with the commands of all changes, each with its way back. It is not executed here.
 
 use super::FleetAnswer;
 use super::text::{signed_exact, what};
 use evenkeel_core::volume::VolumeSpec;
 use evenkeel_planner::fleet::{Action, Judged, Risk, Volume};
 
-/// What costs more than so many times as much is for someone to look at.
+/// The commands of volumes that become more than this many times as dear are comments.
 const DEARER_MAX: u64 = 2;
 
-/// A script. What deletes, what risks more than `most`, and what is much dearer is a comment.
+/// Returns the script. A command that deletes, risks more than `most` or makes a volume much dearer
+/// is a comment.
 pub fn script(told: &FleetAnswer<'_>, most: Risk) -> String {
     let mut script = String::from(
         "#!/bin/sh\n\
@@ -67,28 +68,12 @@ fn delete(volume: &Volume, judged: &Judged, currency: &str) -> String {
     )
 }
 
-/// The region of a volume as a flag, if it is known.
+/// Returns the flag for a volume's region; nothing for a volume of an Evenkeel server.
 fn region(volume: &Volume) -> String {
-    let region = volume.region.as_deref().map(endpoint_region);
-    region.map_or_else(String::new, |region| format!(" --region {region}"))
+    volume.region.as_ref().map_or_else(String::new, |region| format!(" --region {region}"))
 }
 
-/// The region whose endpoint answers for a Local Zone or a Wavelength Zone, such as `us-west-2` for
-/// `us-west-2-lax-1`; a region itself.
-pub fn endpoint_region(region: &str) -> &str {
-    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
-    let mut end = 0;
-    for part in region.split('-') {
-        end += part.len();
-        if is_number(part) {
-            return &region[..end];
-        }
-        end += 1;
-    }
-    region
-}
-
-/// What a volume is, as flags of modify-volume and create-volume.
+/// Returns the properties of a volume as flags of modify-volume and create-volume.
 fn flags(spec: &VolumeSpec) -> String {
     let asked = spec.request();
     let flag = |name: &str, value: Option<u32>| {
@@ -100,22 +85,4 @@ fn flags(spec: &VolumeSpec) -> String {
         asked.volume_type,
         flag("--throughput", asked.throughput_mibps)
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::endpoint_region;
-
-    #[test]
-    fn a_local_zone_is_asked_for_at_its_region() {
-        for (region, endpoint) in [
-            ("eu-west-1", "eu-west-1"),
-            ("us-gov-west-1", "us-gov-west-1"),
-            ("us-west-2-lax-1", "us-west-2"),
-            ("us-east-1-wl1-bos-wlz-1", "us-east-1"),
-            ("moon", "moon"),
-        ] {
-            assert_eq!(endpoint_region(region), endpoint);
-        }
-    }
 }

@@ -1,4 +1,4 @@
-//! Volumes judged a group of files at a time: read, judged, dropped.
+//! Judges volumes a group of files at a time, so that few traces are in memory.
 
 use super::files::{Group, Metrics, TOGETHER_BYTES_MAX};
 use super::regions::Policies;
@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// All that volumes are judged by.
+/// The rules and the metrics by which volumes are judged.
 pub struct Fleet<'a> {
     pub policies: &'a Policies,
     pub volumes: &'a [Volume],
@@ -19,15 +19,15 @@ pub struct Fleet<'a> {
     pub allows_partial: bool,
 }
 
-/// What came of it.
+/// The result of judging.
 pub struct Outcome {
     /// The judgement of each volume, in the order of the list.
     pub judged: Vec<Judged>,
-    /// What was left out of the metrics, in the order of the files.
+    /// Parts of the metrics that are not used, in the order of the files.
     pub left_out: BTreeSet<String>,
 }
 
-/// What a group of files came to.
+/// The result of a group of files.
 #[derive(Default)]
 struct Part {
     judged: Vec<(usize, Judged)>,
@@ -35,7 +35,7 @@ struct Part {
 }
 
 impl Fleet<'_> {
-    /// Judges all volumes, so many groups of files at once.
+    /// Judges all volumes, `jobs` groups of files at once.
     pub fn judge(&self, groups: &[Group], jobs: usize) -> Outcome {
         let (next, parts) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
         let work = || {
@@ -45,7 +45,7 @@ impl Fleet<'_> {
             }
         };
         std::thread::scope(|scope| {
-            // This thread is one of them.
+            // This thread is one of the jobs.
             for _ in 1..jobs.min(groups.len()) {
                 scope.spawn(work);
             }
@@ -101,7 +101,7 @@ impl Fleet<'_> {
         }
     }
 
-    /// Adds what a file says of volumes that are judged now.
+    /// Adds the traces that a file has of the volumes of this round.
     fn file(
         &self,
         file: &Metrics,
@@ -168,7 +168,7 @@ impl Fleet<'_> {
     }
 }
 
-/// All that there is of a volume, as one trace.
+/// Merges all traces of a volume.
 fn merged(id: &str, mut all: Vec<Trace>) -> Result<Option<Trace>, String> {
     match all.len() {
         0 => Ok(None),

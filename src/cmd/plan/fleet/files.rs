@@ -1,8 +1,8 @@
-//! Which files of a folder say something of which volumes, so that each volume is judged with all
-//! that there is of it, and few of them are in memory at once.
+//! Assigns files of a folder to volumes, so that each volume is judged with all its metrics, and
+//! few of them are in memory at once.
 //!
 //! A file whose name has a volume's id is of this volume. Others are searched for ids once, as
-//! bytes: that costs little, and no file has to be kept.
+//! bytes: that costs little, and no file stays in memory.
 
 use crate::output::Failure;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 /// The most files of a folder.
 const FILES_MAX: usize = 1_000_000;
-/// What the queries of `NAME.json` are in: `NAME.queries.json`.
+/// End of the name of a file with queries: `NAME.queries.json` has those of `NAME.json`.
 const QUERIES: &str = ".queries.json";
 /// Bytes that are searched at once.
 const CHUNK_BYTES: usize = 256 << 10;
@@ -24,7 +24,7 @@ pub const TOGETHER_BYTES_MAX: u64 = 256 << 20;
 /// A file with metrics.
 pub struct Metrics {
     pub path: PathBuf,
-    /// The queries to which it is the answer.
+    /// The file with the queries that it answers.
     pub queries: Option<PathBuf>,
     pub bytes: u64,
     /// The volume whose id its name has.
@@ -33,8 +33,7 @@ pub struct Metrics {
     pub has: Vec<usize>,
 }
 
-/// Files, and the volumes of which they say something; no file of a group says anything of a volume
-/// of another group.
+/// Files and their volumes. No file of a group has metrics of a volume of another group.
 #[derive(Default)]
 pub struct Group {
     pub files: Vec<usize>,
@@ -42,7 +41,8 @@ pub struct Group {
     pub bytes: u64,
 }
 
-/// The files of a folder, in the order of their names, and what cannot be read.
+/// Returns the files of a folder, in the order of their names, and errors of those that cannot be
+/// read.
 pub fn find(
     folder: &Path,
     ids: &BTreeMap<&str, usize>,
@@ -103,14 +103,15 @@ fn metrics(
     Ok(Metrics { path: path.to_owned(), queries, bytes, of, has })
 }
 
-/// The volume whose id a name is, or has: as `vol-0123.json` or `2026-11-vol-0123-reads.json`.
+/// Returns the volume whose id a name is, or has: as `vol-0123.json` or
+/// `2026-11-vol-0123-reads.json`.
 fn of_name(stem: &str, ids: &BTreeMap<&str, usize>) -> Option<usize> {
     if let Some(of) = ids.get(stem) {
         return Some(*of);
     }
     let mut found = BTreeSet::new();
     each_id(stem.as_bytes(), ids, &mut found);
-    // Of several volumes is a file that is searched.
+    // A file with several ids in its name is searched.
     (found.len() == 1).then(|| found.first().copied()).flatten()
 }
 
@@ -129,7 +130,7 @@ fn search(
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
             Err(error) => return Err(error),
         };
-        // An id may go on in what is read next.
+        // An id may end in the next chunk.
         let whole = length.saturating_sub(ID_BYTES_MAX);
         each_id(&buffer[..length], ids, found);
         buffer.copy_within(whole..length, 0);
@@ -141,7 +142,7 @@ fn search(
 /// Adds the volumes of all `vol-...` in a text.
 fn each_id(text: &[u8], ids: &BTreeMap<&str, usize>, found: &mut BTreeSet<usize>) {
     let mut at = 0;
-    // The rarest of the four bytes first: it is once in a label, and never in numbers or times.
+    // `v` is the rarest of the four bytes: it is once in a label, and never in numbers or times.
     while let Some(next) = text[at..].iter().position(|byte| *byte == b'v') {
         at += next;
         if text[at..].starts_with(b"vol-") {
@@ -155,9 +156,9 @@ fn each_id(text: &[u8], ids: &BTreeMap<&str, usize>, found: &mut BTreeSet<usize>
     }
 }
 
-/// Puts files that share volumes together.
+/// Groups files that share volumes.
 pub fn groups(files: &[Metrics], volumes: usize) -> Vec<Group> {
-    // The least file that is connected with each; a volume's first file is where it begins.
+    // Union-find: `root` leads to the least file of a group, `first` is a volume's first file.
     let mut root: Vec<usize> = (0..files.len()).collect();
     let mut first: Vec<Option<usize>> = vec![None; volumes];
     fn least(root: &mut [usize], mut file: usize) -> usize {

@@ -1,30 +1,31 @@
 //! The answer as JSON.
 
-use super::FleetAnswer;
 use super::text::{action_word, assume_word, unpriced};
-use crate::cmd::plan::json::micro_key;
+use super::{FleetAnswer, Snapshots};
+use crate::cmd::plan::json::{discounts_json, micro_key};
 use evenkeel_core::price::PriceList;
 use evenkeel_core::volume::VolumeSpec;
 use evenkeel_planner::fleet::totals::Sum;
 use evenkeel_planner::fleet::{Action, Finding, Judged, Risk, Volume};
+use evenkeel_planner::prices::ListPrices;
 use serde_json::{Map, Value, json};
 
 pub fn json_of(told: &FleetAnswer<'_>) -> Value {
     let (policy, currency) = (&told.policies.usual, told.policies.currency.as_str());
     // With several regions, only `price_lists` has them.
     let mut lists = told.policies.lists();
-    let list = lists.next().filter(|_| lists.next().is_none());
+    let list = lists.next().filter(|_| lists.next().is_none()).map(ListPrices::list);
     let by = |sums: &[Sum], word: fn(usize) -> &'static str| -> Value {
         let each =
             sums.iter().enumerate().map(|(at, sum)| (word(at).to_owned(), sum_json(sum, currency)));
         Value::Object(each.collect::<Map<_, _>>())
     };
     let volumes = told.all().map(|(volume, judged)| row(volume, judged, currency));
-    let refused = told
-        .list
-        .refused
-        .iter()
-        .map(|it| json!({ "place": it.place, "volume_id": it.id, "reason": it.reason }));
+    let refused = told.list.refused.iter().map(|refused| {
+        let reason = refused.reason.to_string();
+        json!({ "place": refused.place, "volume_id": refused.id, "reason": reason })
+    });
+    let missing = told.missing();
     json!({
         "schema": "evenkeel.fleet/1",
         "rules": policy.rules.date().to_string(),
@@ -40,19 +41,31 @@ pub fn json_of(told: &FleetAnswer<'_>) -> Value {
         "totals": sum_json(&told.totals.all, currency),
         "by_finding": by(&told.totals.by_finding, |at| Finding::ALL[at].id()),
         "by_risk": by(&told.totals.by_risk, |at| Risk::ALL[at].word()),
+        "missing": { "refused": missing.refused, "without_price": missing.unpriced },
         "deleted_gib": told.totals.deleted_gib,
+        "snapshots": told.snapshots().map(|it| snapshots_json(&it, currency)),
         "volumes": volumes.collect::<Vec<_>>(),
         "not_read": refused.collect::<Vec<_>>(),
         "left_out": told.left_out,
     })
 }
 
-/// A price list that applies.
-fn list_json(list: &PriceList) -> Value {
+/// Returns a price list that applies.
+fn list_json(prices: &ListPrices) -> Value {
+    let list = prices.list();
     json!({
         "region": list.region(),
         "date": list.date().to_string(),
         "no_price_of": unpriced(list),
+        "discounts_percent": discounts_json(prices),
+    })
+}
+
+/// Returns the cost of snapshots of the volumes that are to be deleted.
+fn snapshots_json(snapshots: &Snapshots<'_>, currency: &str) -> Value {
+    json!({
+        micro_key("monthly_at_most", currency): snapshots.most_micros,
+        "no_price_of_gib": snapshots.unpriced_gib,
     })
 }
 
@@ -99,6 +112,7 @@ fn row(volume: &Volume, judged: &Judged, currency: &str) -> Value {
         "attached": volume.attached,
         "attached_to": volume.attached_to,
         "region": volume.region,
+        "price_region": volume.price_region,
         "boots": volume.boots,
         "findings": judged.findings.iter().map(|it| it.id()).collect::<Vec<_>>(),
         "action": action_word(&judged.action),

@@ -1,4 +1,4 @@
-//! `evenkeel plan fleet`: what to change in a fleet of volumes.
+//! `evenkeel plan fleet`: changes of a fleet of volumes.
 
 mod commands;
 mod evidence;
@@ -10,22 +10,23 @@ mod text;
 use super::input;
 use crate::cli::{FleetPolicy, PlanFleet, RiskMax};
 use crate::output::{self, Exit, Failure, Format};
-pub use commands::endpoint_region;
 use evenkeel_core::price::PriceList;
 use evenkeel_planner::fleet::totals::Totals;
-use evenkeel_planner::fleet::{Judged, List, Policy, Risk, Volume, list};
+use evenkeel_planner::fleet::{
+    Action, Finding, Judged, List, Policy, Reason, Refused, Risk, Volume, list,
+};
 use regions::Policies;
 use std::collections::BTreeMap;
 use std::io::BufReader;
-use std::path::Path;
+
+/// The hint for volumes whose region is not known.
+const GIVE_ZONES: &str = "or give a list with the column AvailabilityZone, as `aws ec2 \
+                          describe-volumes` prints it";
 
 pub fn run(arguments: &PlanFleet, region: Option<&str>, format: Format) -> Result<(), Failure> {
     let policy = policy(&arguments.policy)?;
-    let mut list = volumes(&arguments.volumes, &policy, arguments.allow_partial)?;
-    if let Some(region) = region {
-        set_region(&mut list, region);
-    }
-    let policies = Policies::of(&policy, &arguments.policy, region, &list)?;
+    let list = volumes(arguments, &policy, region)?;
+    let policies = Policies::of(&policy, &arguments.policy, &list)?;
     let ids: BTreeMap<&str, usize> =
         list.volumes.iter().map(|volume| volume.id.as_str()).zip(0..).collect();
     let (files, mut left_out) = match &arguments.metrics {
@@ -65,30 +66,63 @@ pub fn run(arguments: &PlanFleet, region: Option<&str>, format: Format) -> Resul
     }
 }
 
-/// Sets the region of volumes without one, except those of a server of ours: commands for it name
-/// its own region.
-fn set_region(list: &mut List, region: &str) {
-    for volume in &mut list.volumes {
-        if volume.region.is_none() && volume.zone.is_none() {
-            volume.region = Some(region.to_owned());
-        }
-    }
-}
-
-/// What an answer is made of.
+/// The parts of an answer.
 struct FleetAnswer<'a> {
     /// The file of the list.
     name: String,
     policies: &'a Policies,
     totals: Totals,
     list: &'a List,
-    /// In the order of the list.
+    /// The judgements, in the order of the list.
     judged: &'a [Judged],
-    /// What was left out of the metrics.
+    /// Parts of the metrics that are not used, with the reasons.
     left_out: &'a [String],
 }
 
+/// The cost of snapshots of the volumes that are to be deleted.
+struct Snapshots<'a> {
+    /// The most that they cost a month, in millionths; `None` if none of them has a price.
+    most_micros: Option<u64>,
+    /// GiB of volumes in regions whose lists have no price of snapshots.
+    unpriced_gib: BTreeMap<&'a str, u64>,
+}
+
+/// Volumes whose cost is not in the sums.
+struct Missing {
+    /// Volumes that are refused.
+    refused: usize,
+    /// Volumes without a price.
+    unpriced: usize,
+}
+
 impl FleetAnswer<'_> {
+    /// Returns the cost of snapshots of the volumes that are to be deleted; `None` without any.
+    fn snapshots(&self) -> Option<Snapshots<'_>> {
+        let mut all = Snapshots { most_micros: None, unpriced_gib: BTreeMap::new() };
+        for (volume, judged) in self.all().filter(|(_, judged)| judged.action == Action::Delete) {
+            let gib = u64::from(judged.present.size_gib);
+            let policy = self.policies.policy(volume).ok();
+            match policy.and_then(|policy| policy.prices.list().snapshot()) {
+                Some(prices) => {
+                    let sum = all.most_micros.get_or_insert(0);
+                    *sum = sum.saturating_add(gib.saturating_mul(prices.gib_month));
+                }
+                None => *all.unpriced_gib.entry(&volume.price_region).or_insert(0) += gib,
+            }
+        }
+        (all.most_micros.is_some() || !all.unpriced_gib.is_empty()).then_some(all)
+    }
+
+    /// Counts the volumes whose cost is not in the sums.
+    fn missing(&self) -> Missing {
+        let is_unpriced =
+            |judged: &&Judged| judged.finding() == Finding::NotJudged && judged.before == 0;
+        Missing {
+            refused: self.list.refused.len(),
+            unpriced: self.judged.iter().filter(is_unpriced).count(),
+        }
+    }
+
     fn all(&self) -> impl Iterator<Item = (&Volume, &Judged)> {
         self.list.volumes.iter().zip(self.judged)
     }
@@ -124,10 +158,27 @@ fn policy(arguments: &FleetPolicy) -> Result<Policy, Failure> {
     })
 }
 
-fn volumes(path: &Path, policy: &Policy, allows_partial: bool) -> Result<List, Failure> {
+/// Reads the list; at least one of its volumes can be judged.
+fn volumes(arguments: &PlanFleet, policy: &Policy, region: Option<&str>) -> Result<List, Failure> {
+    let path = &arguments.volumes;
     let name = path.display();
     let input =
         crate::cmd::input(path).map_err(|error| Failure::new(format!("{name}: {error}")))?;
-    list::read(&mut BufReader::new(input), policy.rules, allows_partial)
-        .map_err(|broken| Failure::new(format!("{name}: {broken}")))
+    let list =
+        list::read(&mut BufReader::new(input), policy.rules, region, arguments.allow_partial);
+    let list = list.map_err(|broken| Failure::new(format!("{name}: {broken}")))?;
+    match list.refused.first().filter(|_| list.volumes.is_empty()) {
+        Some(first) => Err(none_is_read(&name.to_string(), first)),
+        None => Ok(list),
+    }
+}
+
+/// The error of a list of which each volume is refused.
+fn none_is_read(name: &str, first: &Refused) -> Failure {
+    let Refused { place, reason, .. } = first;
+    let failure = Failure::new(format!("{name}: no volume can be read; {place}: {reason}"));
+    match reason {
+        Reason::NoRegion(_) => failure.exit(Exit::Usage).hint(GIVE_ZONES),
+        Reason::Other(_) => failure,
+    }
 }

@@ -1,31 +1,24 @@
-//! By which prices each volume of a fleet is judged: those of its region.
+//! The policy of each volume of a fleet, with the prices of its region.
 
 use crate::cli::FleetPolicy;
 use crate::cmd::plan::prices::Given;
 use crate::output::{Exit, Failure};
-use evenkeel_core::price::PriceList;
 use evenkeel_planner::fleet::{List, Policy, Volume};
+use evenkeel_planner::prices::ListPrices;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The policy of each region.
 pub struct Policies {
-    /// The region of volumes of which the list does not say it.
-    fallback: Option<String>,
     by_region: BTreeMap<String, Result<Policy, String>>,
-    /// The policy, whatever the region.
+    /// The policy without the prices of a region.
     pub usual: Policy,
     /// The name of the currency of all prices.
     pub currency: String,
 }
 
 impl Policies {
-    /// The policies of the regions of a list. `region` is that of a flag.
-    pub fn of(
-        usual: &Policy,
-        arguments: &FleetPolicy,
-        region: Option<&str>,
-        list: &List,
-    ) -> Result<Self, Failure> {
+    /// Creates the policies of the regions whose prices apply to a list.
+    pub fn of(usual: &Policy, arguments: &FleetPolicy, list: &List) -> Result<Self, Failure> {
         let usage = |message: String| Failure::new(message).exit(Exit::Usage);
         let priced = &arguments.priced;
         let given = Given::read(&priced.prices, &priced.discount, arguments.as_of)?;
@@ -33,18 +26,8 @@ impl Policies {
             let message = "--prices names a price book, and a fleet is one of EBS";
             return Err(usage(message.to_owned()).hint("name a price list of AWS"));
         }
-        let region_of = |volume: &Volume| volume.region.clone().or(region.map(str::to_owned));
-        if let Some(volume) = list.volumes.iter().find(|volume| region_of(volume).is_none()) {
-            let zone = volume.zone.as_ref();
-            let why = zone.map(|zone| format!(": its zone {zone:?} is none of AWS"));
-            let why = why.unwrap_or_default();
-            let message = format!("the list does not say in which region {} is{why}", volume.id);
-            return Err(usage(message).hint(
-                "name it with --region, or give a list with the column AvailabilityZone, as \
-                 `aws ec2 describe-volumes` prints it",
-            ));
-        }
-        let regions: BTreeSet<String> = list.volumes.iter().filter_map(region_of).collect();
+        let regions: BTreeSet<String> =
+            list.volumes.iter().map(|volume| volume.price_region.clone()).collect();
         given.check_used(&regions)?;
         let mut by_region = BTreeMap::new();
         let mut currencies = BTreeSet::new();
@@ -72,27 +55,25 @@ impl Policies {
         };
         let by_region = by_region.into_iter();
         Ok(Self {
-            fallback: region.map(str::to_owned),
             by_region: by_region.map(|(name, policy)| (name, policy.map_err(reason))).collect(),
             usual: usual.clone(),
             currency: currencies.pop_first().unwrap_or_else(|| "USD".to_owned()),
         })
     }
 
-    /// The policy of a volume, or why its region has none.
+    /// Returns the policy of a volume, or why its region has none.
     pub fn policy(&self, volume: &Volume) -> Result<&Policy, String> {
-        let region = volume.region.as_ref().or(self.fallback.as_ref());
-        let policy = region.and_then(|region| self.by_region.get(region));
+        let policy = self.by_region.get(&volume.price_region);
         policy.expect("invariant: each region of the list").as_ref().map_err(String::clone)
     }
 
-    /// The price lists that apply, by region.
-    pub fn lists(&self) -> impl Iterator<Item = &PriceList> {
-        self.by_region.values().flatten().map(|policy| policy.prices.list())
+    /// Returns the price lists that apply, by region.
+    pub fn lists(&self) -> impl Iterator<Item = &ListPrices> {
+        self.by_region.values().flatten().map(|policy| &policy.prices)
     }
 }
 
-/// Why no region has prices, if none has.
+/// Returns the error of the first region if no region has prices.
 fn all_failed(by_region: &BTreeMap<String, Result<Policy, Failure>>) -> Option<Failure> {
     let mut reasons = by_region.values().filter_map(|policy| policy.as_ref().err());
     let first = reasons.next()?;

@@ -1,7 +1,7 @@
 //! The answer as text and as a table.
 
-use super::FleetAnswer;
-use crate::cmd::plan::format::seconds;
+use super::{FleetAnswer, Missing};
+use crate::cmd::plan::format::{list_words, money_exact, seconds};
 use crate::output;
 use evenkeel_core::price::PriceList;
 use evenkeel_core::volume::{VolumeSpec, VolumeType};
@@ -9,13 +9,13 @@ use evenkeel_planner::cost;
 use evenkeel_planner::fleet::totals::Sum;
 use evenkeel_planner::fleet::{Action, Finding, Judged, Risk, Volume};
 use evenkeel_planner::layout::Layout;
+use evenkeel_planner::prices::ListPrices;
 
-/// What was left out that is told one by one.
+/// Files that are not used of which each has a line.
 const LEFT_OUT_SHOWN: usize = 10;
-/// Hours of a month of 30 days.
 const MS_PER_DAY: u64 = 86_400_000;
 
-/// The titles of columns, with the currency of their amounts.
+/// Returns the titles of columns, with the currency of their amounts.
 fn titles(told: &FleetAnswer<'_>, columns: &[&str]) -> Vec<String> {
     columns.iter().map(|column| column.replace("USD", &told.policies.currency)).collect()
 }
@@ -26,14 +26,14 @@ fn table(told: &FleetAnswer<'_>, columns: &[&str], rows: &[Vec<String>]) -> Stri
     output::table(&titles, rows)
 }
 
-/// The answer as CSV, with a row for each volume.
+/// Returns the answer as CSV, with a row for each volume.
 pub fn csv(told: &FleetAnswer<'_>) -> String {
     let titles = titles(told, &COLUMNS);
     let titles: Vec<&str> = titles.iter().map(String::as_str).collect();
     output::csv(&titles, &rows(told))
 }
 
-const COLUMNS: [&str; 23] = [
+const COLUMNS: [&str; 24] = [
     "VOLUME",
     "NAME",
     "FINDING",
@@ -57,9 +57,10 @@ const COLUMNS: [&str; 23] = [
     "DAYS KNOWN",
     "REASON",
     "REGION",
+    "PRICE REGION",
 ];
 
-/// A row for each volume, with exact amounts.
+/// Returns a row for each volume, with exact amounts.
 fn rows(told: &FleetAnswer<'_>) -> Vec<Vec<String>> {
     told.all().map(|(volume, judged)| row(volume, judged)).collect()
 }
@@ -89,8 +90,8 @@ fn row(volume: &Volume, judged: &Judged) -> Vec<String> {
         new(|spec| Some(spec.volume_type.to_string())),
         new(|spec| spec.iops.map(|iops| iops.to_string())),
         new(|spec| spec.throughput_mibps.map(|mibps| mibps.to_string())),
-        exact(judged.before),
-        exact(judged.after),
+        money_exact(judged.before),
+        money_exact(judged.after),
         signed_exact(judged.saving()),
         judged.risk.word().to_owned(),
         waits(|waits| waits.after_ms),
@@ -100,6 +101,7 @@ fn row(volume: &Volume, judged: &Judged) -> Vec<String> {
         output::or_dash(judged.known.map(|known| days(known.known_ms))),
         judged.reasons.join("; "),
         output::or_dash(volume.region.as_deref()),
+        volume.price_region.clone(),
     ]
 }
 
@@ -116,25 +118,18 @@ fn days(ms: u64) -> String {
     format!("{}.{}", tenths / 10, tenths % 10)
 }
 
-/// What a volume is, in words.
+/// Returns the properties of a volume in words.
 pub fn what(spec: &VolumeSpec) -> String {
     Layout::one(*spec).to_string()
 }
 
-/// Millionths of a dollar as dollars, with as many digits as it takes, and cents at least.
-fn exact(micro: u64) -> String {
-    let part = format!("{:06}", micro % 1_000_000);
-    let part = part.trim_end_matches('0');
-    format!("{}.{part:0<2}", micro / 1_000_000)
-}
-
-/// The same of an amount that may be negative.
+/// Returns an amount that may be negative with all its digits, and cents at least.
 pub fn signed_exact(micro: i64) -> String {
     let sign = if micro < 0 { "-" } else { "" };
-    format!("{sign}{}", exact(micro.unsigned_abs()))
+    format!("{sign}{}", money_exact(micro.unsigned_abs()))
 }
 
-/// The cells of each row, before, after and saving, and of the sums that they add up to.
+/// Returns the cells before, after and saving of each row, and of the sums, which they add up to.
 fn money(rows: &[(u64, u64)]) -> (Vec<[String; 3]>, [String; 3]) {
     let column = |of: fn(&(u64, u64)) -> u64| {
         let amounts = rows.iter().map(of).collect::<Vec<u64>>();
@@ -156,6 +151,7 @@ fn cells(before: u64, after: u64) -> [String; 3] {
 pub fn text(told: &FleetAnswer<'_>, top: usize) -> String {
     let mut text = header(told);
     text += &by_finding(told);
+    text += &missing(told);
     text += &by_risk(told);
     text += &unused(&told.totals.all);
     text += &deleted(told);
@@ -163,14 +159,15 @@ pub fn text(told: &FleetAnswer<'_>, top: usize) -> String {
     text + &not_judged(told)
 }
 
-/// A price list in words, with the types of which it has no price: they are proposed for no volume.
-fn list_name(list: &PriceList) -> String {
-    let without = unpriced(list);
-    let name = format!("{}, {}", list.date(), list.region());
+/// Returns a price list in words, with the types that it has no price of: they are proposed for no
+/// volume.
+fn list_name(prices: &ListPrices) -> String {
+    let name = list_words(prices);
+    let without = unpriced(prices.list());
     if without.is_empty() { name } else { format!("{name} (no price of {})", without.join(", ")) }
 }
 
-/// The types that volumes may become of which a list has no price.
+/// Returns the types that volumes may become of which a list has no price.
 pub fn unpriced(list: &PriceList) -> Vec<String> {
     use VolumeType::{Gp2, Gp3, Io1, Io2, Sc1, St1};
     let without = [Gp2, Gp3, Io1, Io2, St1, Sc1].into_iter().filter(|t| list.of(*t).is_none());
@@ -213,7 +210,7 @@ fn by_risk(told: &FleetAnswer<'_>) -> String {
     sums(told, &columns, &told.totals.by_risk, |at| Risk::ALL[at].word())
 }
 
-/// A table of sums, with what they come to together.
+/// Returns a table of sums, with their total.
 fn sums(
     told: &FleetAnswer<'_>,
     columns: &[&str],
@@ -255,24 +252,40 @@ fn unused(all: &Sum) -> String {
     }
 }
 
-fn deleted(told: &FleetAnswer<'_>) -> String {
-    let mut most_micros: Option<u64> = None;
-    for (volume, judged) in told.all().filter(|(_, judged)| judged.action == Action::Delete) {
-        let policy = told.policies.policy(volume).ok();
-        let Some(prices) = policy.and_then(|policy| policy.prices.list().snapshot()) else {
-            return String::new();
-        };
-        let gib = u64::from(judged.present.size_gib);
-        let sum = most_micros.get_or_insert(0);
-        *sum = sum.saturating_add(gib.saturating_mul(prices.gib_month));
+/// Returns the line about volumes that are not in the sums, if there are some.
+fn missing(told: &FleetAnswer<'_>) -> String {
+    let Missing { refused, unpriced } = told.missing();
+    let words = [
+        (refused > 0).then(|| format!("{refused} that are refused")),
+        (unpriced > 0).then(|| format!("{unpriced} without a price")),
+    ];
+    let words: Vec<String> = words.into_iter().flatten().collect();
+    match words.as_slice() {
+        [] => String::new(),
+        words => format!("not in these sums: {} (see not judged)\n\n", words.join(", ")),
     }
-    most_micros.map_or_else(String::new, |micros| {
-        let (most, currency) = (cost::rounded(micros), &told.policies.currency);
-        format!("snapshots of what is to be deleted cost at most {most} {currency} a month\n\n")
-    })
 }
 
-/// The changes that matter most.
+fn deleted(told: &FleetAnswer<'_>) -> String {
+    let Some(snapshots) = told.snapshots() else { return String::new() };
+    let currency = &told.policies.currency;
+    let region = |(region, gib): (&&str, &u64)| format!("{region} ({gib} GiB)");
+    let without: Vec<String> = snapshots.unpriced_gib.iter().map(region).collect();
+    let without = match without.as_slice() {
+        [] => String::new(),
+        all => format!("no price of snapshots is known in {}", all.join(", ")),
+    };
+    match snapshots.most_micros.map(cost::rounded) {
+        None => format!("snapshots of what is to be deleted: {without}\n\n"),
+        Some(most) => {
+            let most = format!("at most {most} {currency} a month");
+            let without = if without.is_empty() { without } else { format!("; {without}") };
+            format!("snapshots of what is to be deleted cost {most}{without}\n\n")
+        }
+    }
+}
+
+/// Returns the table of the changes with the largest savings.
 fn list(told: &FleetAnswer<'_>, top: usize) -> String {
     let mut changes: Vec<(&Volume, &Judged)> =
         told.all().filter(|(_, judged)| judged.action != Action::Keep).collect();
@@ -360,9 +373,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn amounts_are_exact_with_cents_at_least() {
-        let all = [0, 5_000, 8_000_000, 1_234_567, 10_000_010].map(exact);
-        assert_eq!(all, ["0.00", "0.005", "8.00", "1.234567", "10.00001"]);
+    fn a_cost_has_a_sign() {
         assert_eq!(signed_exact(-8_500_000), "-8.50");
     }
 

@@ -19,15 +19,14 @@ const COLUMNS: usize = 400;
 const ROWS: usize = 50;
 /// Gaps that are shaded.
 const GAPS_MAX: usize = 200;
-/// A limit that is so many times above the demand is not drawn: the demand would be a line at the
-/// bottom.
+/// Times the demand above which a limit is not drawn: the demand would be a line at the bottom.
 const FAR_ABOVE: f64 = 8.0;
 const SECOND_US: u64 = 1_000_000;
 const MINUTE_US: u64 = 60 * SECOND_US;
-/// What is shown before and after the worst minute.
+/// Time that is shown before and after the worst minute.
 const BESIDE_US: u64 = 15 * SECOND_US;
 
-/// What the charts are made of.
+/// The data of the charts.
 pub struct Drawn<'a> {
     case: &'a Case,
     times: Times,
@@ -38,7 +37,7 @@ pub struct Drawn<'a> {
 
 struct OneLayout {
     layout: Layout,
-    /// How many times as much all volumes are asked for as the one that is replayed.
+    /// The demand of all volumes, as a multiple of that of the volume that is replayed.
     times: f64,
     /// Limits, with credits or without, by their place.
     limits: Vec<OneLimit>,
@@ -47,9 +46,9 @@ struct OneLayout {
 
 struct OneLimit {
     kind: LimitKind,
-    /// The most a second of all volumes.
+    /// The most a second of all volumes, with credits.
     burst: f64,
-    /// That without credits.
+    /// The most a second of all volumes, without credits.
     baseline: f64,
     saves: bool,
 }
@@ -80,14 +79,14 @@ impl<'a> Drawn<'a> {
         self.end_ms.saturating_sub(self.begin_ms).max(1)
     }
 
-    /// The column of a time of the trace's clock.
+    /// Returns the column of a time of the trace's clock.
     fn column(&self, ms: u64) -> usize {
         let place = u128::from(ms.saturating_sub(self.begin_ms)) * COLUMNS as u128;
         let place = place / u128::from(self.length_ms());
         usize::try_from(place).unwrap_or(usize::MAX).min(COLUMNS - 1)
     }
 
-    /// Columns of values that hold from one time to another, merged where several meet.
+    /// Returns columns of values that hold from one time to another, merged where several meet.
     fn columns(
         &self,
         values: impl Iterator<Item = (u64, u64, f64)>,
@@ -103,7 +102,7 @@ impl<'a> Drawn<'a> {
         columns
     }
 
-    /// The steps of a layout, with a value each.
+    /// Returns the columns of a layout's steps, with a value for each.
     fn of_steps(
         &self,
         timeline: &Timeline,
@@ -131,14 +130,14 @@ impl<'a> Drawn<'a> {
         columns
     }
 
-    /// Whether each column has something that is known.
+    /// Returns whether each column has known time.
     fn known(&self) -> Vec<bool> {
         let intervals = self.case.trace.intervals.iter();
         let spans = intervals.map(|interval| (interval.start_ms, interval.end_ms(), 1.0));
         self.columns(spans, f64::max).iter().map(Option::is_some).collect()
     }
 
-    /// What is asked for, as fast as it is assumed to come.
+    /// Returns the demand by column, as fast as it is assumed to come.
     fn asked(&self, counts_bytes: bool) -> Vec<Option<f64>> {
         let zero = self.case.trace.intervals.iter();
         let zero = zero.map(|interval| (interval.start_ms, interval.end_ms(), 0.0));
@@ -152,7 +151,7 @@ impl<'a> Drawn<'a> {
         self.columns(zero.chain(spans), f64::max)
     }
 
-    /// Demand against the limits of each layout.
+    /// Returns the chart of the demand against the limits of each layout.
     fn demand(&self, counts_bytes: bool) -> Section {
         let asked = self.asked(counts_bytes);
         let peak = asked.iter().flatten().copied().fold(1.0, f64::max);
@@ -187,7 +186,7 @@ impl<'a> Drawn<'a> {
         self.over(title, caption, unit, curves)
     }
 
-    /// A chart of the whole time.
+    /// Returns a chart of the whole time.
     fn over(
         &self,
         title: &str,
@@ -213,7 +212,7 @@ impl<'a> Drawn<'a> {
         }
     }
 
-    /// Rows of what the curves have, each the most of several columns.
+    /// Returns rows of the curves' values, each the most of several columns.
     fn numbers(&self, curves: &[Curve], ms: impl Fn(f64) -> u64, length_ms: u64) -> Table {
         let shown: Vec<&Curve> = curves.iter().filter(|curve| !curve.values.is_empty()).collect();
         let count = shown.iter().map(|curve| curve.values.len()).max().unwrap_or_default();
@@ -250,7 +249,8 @@ impl<'a> Drawn<'a> {
         gaps
     }
 
-    /// Where the cheapest layout has the most to do, second by second: rates, and what waits.
+    /// Returns the charts of the cheapest layout's busiest minute, second by second: rates, and the
+    /// queue.
     fn worst_minute(&self) -> Vec<Section> {
         let Some(one) = self.layouts.first() else { return Vec::new() };
         let case = self.case;
@@ -264,7 +264,7 @@ impl<'a> Drawn<'a> {
         let to_us = worst.start_us + MINUTE_US + BESIDE_US;
         let window = (from_us, to_us.min(case.demand.length_us.max(1)));
         let seconds = Timeline::within(&case.space, &case.demand, &one.layout, SECOND_US, window);
-        // The limit that binds says what is counted; the fullest, if none does.
+        // The unit is that of the limit that binds, or of the fullest.
         let binding = worst.binding().and_then(|place| seconds.limits.get(place)).copied();
         let Some(kind) = binding.or_else(|| one.fullest(worst)) else { return Vec::new() };
         let bytes = kind.counts_bytes();
@@ -304,7 +304,7 @@ impl<'a> Drawn<'a> {
         all
     }
 
-    /// A chart of a short time, a value a second.
+    /// Returns a chart of a short time, with a value a second.
     fn enlarged(
         &self,
         title: String,
@@ -323,7 +323,7 @@ impl<'a> Drawn<'a> {
         Section { title, caption, chart, numbers, shows_numbers: false }
     }
 
-    /// The credits of the layouts that have some.
+    /// Returns the chart of the credits of layouts that have some.
     fn credits(&self) -> Option<Section> {
         let mut curves = vec![curve("", Shape::Line, vec![])];
         for (place, one) in self.layouts.iter().enumerate() {
@@ -369,7 +369,8 @@ impl OneLayout {
         Self { layout: *layout, times, limits: limits.collect(), timeline }
     }
 
-    /// What limits all volumes in a step: I/Os or MiB a second. Without credits, the baseline.
+    /// Returns the limit of all volumes in a step, in I/Os or MiB a second: the baseline without
+    /// credits.
     fn limit(&self, step: &Step, counts_bytes: bool) -> f64 {
         let now = |(place, limit): (usize, &OneLimit)| match step.balance_ppm(place) {
             Some(0) => limit.baseline,
@@ -380,12 +381,12 @@ impl OneLayout {
         all.map(now).fold(f64::MAX, f64::min)
     }
 
-    /// What makes I/Os or MiB of all volumes of what one of them has.
+    /// Returns the factor from one volume's units to I/Os or MiB of all volumes.
     fn scale(&self, counts_bytes: bool) -> f64 {
         self.times / if counts_bytes { MIB as f64 } else { 1.0 }
     }
 
-    /// How much of its fullest limit a step asks for.
+    /// Returns the part of its fullest limit that a step asks for, in thousandths.
     fn load_permille(&self, step: &Step) -> u64 {
         self.limits.iter().map(|limit| self.load(step, limit)).max().unwrap_or_default()
     }
@@ -405,7 +406,7 @@ fn curve(name: &str, shape: Shape, values: Vec<Option<f64>>) -> Curve {
     Curve { name: name.to_owned(), shape, values }
 }
 
-/// A value in a table: whole, or with tenths where they matter.
+/// Returns a value for a table: whole, or with tenths if it is small.
 fn number(value: f64) -> String {
     match value {
         value if value >= 100.0 || value.fract() == 0.0 => format!("{value:.0}"),
@@ -413,7 +414,7 @@ fn number(value: f64) -> String {
     }
 }
 
-/// A time at an axis: as short as the length allows.
+/// Returns a time at an axis, as short as the length allows.
 fn time_words(clock: Clock, begin_ms: u64, length_ms: u64, second: f64) -> String {
     let ms = begin_ms + (second.max(0.0) * 1_000.0) as u64;
     let words = at(clock, ms);

@@ -4,7 +4,7 @@ use super::*;
 use evenkeel_core::volume::VolumeType::{Gp2, Gp3, Io2, St1};
 
 fn read_text(text: &str) -> Result<List, Broken> {
-    read(&mut text.as_bytes(), Rules::newest(), false)
+    read(&mut text.as_bytes(), Rules::newest(), Some("us-east-1"), false)
 }
 
 fn one(text: &str) -> Volume {
@@ -40,7 +40,7 @@ fn columns_are_known_by_their_names() {
     let volume = one(list);
     assert_eq!((volume.spec.volume_type, volume.spec.iops), (Io2, Some(500)));
     assert_eq!(volume.name.as_deref(), Some("log"));
-    // Nothing is known of who has it.
+    // The list does not say whether an instance has it.
     assert_eq!(one("id,type,size\nvol-0a,gp3,8\n").attached, None);
 }
 
@@ -72,7 +72,8 @@ fn answers_of_describe_volumes_and_our_own_are_read() {
         .replace("\"Attachments\": []}]}", "\"Attachments\": []}], \"NextToken\": \"abc\"}");
     let broken = read_text(&page).unwrap_err();
     assert!(broken.to_string().contains("an answer with all pages"), "{broken}");
-    assert_eq!(read(&mut page.as_bytes(), Rules::newest(), true).unwrap().volumes.len(), 2);
+    let part = read(&mut page.as_bytes(), Rules::newest(), Some("us-east-1"), true);
+    assert_eq!(part.unwrap().volumes.len(), 2);
 }
 
 #[test]
@@ -129,7 +130,6 @@ fn a_text_that_is_no_list_is_refused() {
         ("{\"Reservations\": []}", "volumes as DescribeVolumes"),
         ("{\"Volumes\": [{\"VolumeId\": ", "is the file complete?"),
         ("{\"Volumes\": []}", "at least one"),
-        ("VolumeId,VolumeType,Size\nvol-0a,gp9,8\n", "at least one volume that can be read"),
     ] {
         let broken = read_text(text).unwrap_err().to_string();
         assert!(broken.contains(expected), "{text}: {broken}");
@@ -170,7 +170,7 @@ fn numbers_have_units_or_are_refused() {
     ];
     assert_eq!(refused.len(), starts.len(), "{refused:?}");
     for (refused, start) in refused.iter().zip(starts) {
-        assert!(refused.reason.starts_with(start), "{refused:?}");
+        assert!(refused.reason.to_string().starts_with(start), "{refused:?}");
     }
     // The unit may stand in the header; one that is not known is refused.
     let volume = one("VolumeId,VolumeType,Size (TiB),Throughput (MB/s)\nvol-0a,gp3,2,250\n");
@@ -178,4 +178,42 @@ fn numbers_have_units_or_are_refused() {
     let broken = read_text("VolumeId,VolumeType,Size,Throughput (Mbps)\nvol-0a,gp3,2,250\n");
     let broken = broken.unwrap_err().to_string();
     assert!(broken.starts_with("line 1: \"Throughput (Mbps)\": expected a column of"), "{broken}");
+}
+
+/// A Local Zone has prices of its own, whatever the column Region says; a zone of another region is
+/// refused, and so is a volume whose region is not known.
+#[test]
+fn prices_are_those_of_the_zone_and_commands_go_to_its_region() {
+    let text = "VolumeId,VolumeType,Size,Region,AvailabilityZone\n\
+        vol-0a,gp3,8,us-east-1,us-east-1-bos-1a\n\
+        vol-0b,gp3,8,us-east-1,us-east-1c\n\
+        vol-0c,gp3,8,us-east-1,eu-west-1a\n\
+        vol-0d,gp3,8,eu-west-1,\n\
+        vol-0e,gp3,8,,us-west-2-lax-1b\n\
+        vol-0f,gp3,8,,local-1a\n\
+        vol-10,gp3,8,,\n";
+    let of = |region: Option<&str>| {
+        let list = read(&mut text.as_bytes(), Rules::newest(), region, false).expect("a list");
+        let volume = |it: &Volume| (it.region.clone().unwrap_or_default(), it.price_region.clone());
+        let all: Vec<_> = list.volumes.iter().map(volume).collect();
+        let refused = list.refused.iter().map(|it| format!("{}: {}", it.place, it.reason));
+        (all, refused.collect::<Vec<_>>())
+    };
+    let pair = |region: &str, prices: &str| (region.to_owned(), prices.to_owned());
+    let mut expected = vec![
+        pair("us-east-1", "us-east-1-bos-1"),
+        pair("us-east-1", "us-east-1"),
+        pair("eu-west-1", "eu-west-1"),
+        pair("us-west-2", "us-west-2-lax-1"),
+    ];
+    let elsewhere = "line 4: its zone eu-west-1a is not in its region us-east-1";
+    let unknown = "the list does not say in which region it is";
+    let flag = "name it with --region";
+    let (all, refused) = of(None);
+    assert_eq!(all, expected);
+    let ours = format!("line 7: {unknown} (its zone \"local-1a\" is none of AWS): {flag}");
+    assert_eq!(refused, [elsewhere.to_owned(), ours, format!("line 8: {unknown}: {flag}")]);
+    let (all, refused) = of(Some("us-east-2-dtw-1"));
+    expected.extend([pair("", "us-east-2-dtw-1"), pair("us-east-2", "us-east-2-dtw-1")]);
+    assert_eq!((all, refused), (expected, vec![elsewhere.to_owned()]));
 }

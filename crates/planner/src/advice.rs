@@ -1,0 +1,139 @@
+//! The rules by which layouts are proposed, the same for one volume and for a fleet: which types a
+//! volume may become, the headroom over what was recorded, and the least evidence.
+
+use evenkeel_core::volume::{Rules, TypeRules, VolumeType};
+
+use crate::demand::{Demand, Span};
+use crate::layout_text;
+use crate::trace::Trace;
+
+/// Percent that a layout must carry beyond what was recorded.
+pub const HEADROOM_PERCENT: u32 = 20;
+/// Days that must be recorded to conclude that less suffices, or to name a price a month.
+pub const DAYS_MIN: u32 = 7;
+/// Requests of fewer bytes are small: Linux reads ahead this much of a sequential stream.
+const SMALL_BYTES: u64 = 128 << 10;
+const DAY_MS: u64 = 86_400_000;
+
+/// Returns whether a volume may become one of a type without a request for it. What answers in
+/// single milliseconds stays so, and nothing becomes `standard`. `present` is `None` for a workload
+/// without a volume.
+#[must_use]
+pub fn is_offered(present: Option<VolumeType>, other: VolumeType) -> bool {
+    if present == Some(other) {
+        return true;
+    }
+    let stays_ssd = present.is_none_or(is_ssd);
+    other != VolumeType::Standard && (is_ssd(other) || !stays_ssd)
+}
+
+/// Returns whether a type answers in single milliseconds.
+const fn is_ssd(volume_type: VolumeType) -> bool {
+    matches!(volume_type, VolumeType::Gp2 | VolumeType::Gp3 | VolumeType::Io1 | VolumeType::Io2)
+}
+
+/// Returns whether the published durability of a type is no less than that of another.
+#[must_use]
+pub fn is_as_durable(rules: &Rules, other: VolumeType, than: VolumeType) -> bool {
+    let range = |rules: &TypeRules| rules.promise.durability.map(|it| (it.min_ppm, it.max_ppm));
+    match (rules.of(other).and_then(range), rules.of(than).and_then(range)) {
+        (_, None) => true,
+        (None, Some(_)) => false,
+        (Some((min, max)), Some((than_min, than_max))) => min >= than_min && max >= than_max,
+    }
+}
+
+/// Returns a demand with more requests and bytes in each span.
+#[must_use]
+pub fn with_headroom(demand: &Demand, percent: u32) -> Demand {
+    let more = |amount: u64| {
+        let all = u128::from(amount) * (u128::from(percent) + 100);
+        u64::try_from(all.div_ceil(100)).unwrap_or(u64::MAX)
+    };
+    let span = |it: &Span| Span { requests: more(it.requests), bytes: more(it.bytes), ..*it };
+    let spans = demand.spans.iter().map(span).collect();
+    Demand { spans, length_us: demand.length_us, held_back: demand.held_back }
+}
+
+/// Returns the milliseconds of a trace that are known in full. Time that is known in part proves
+/// use, and does not prove that there was no more.
+#[must_use]
+pub fn known_ms(trace: &Trace) -> u64 {
+    let partial_ms: u64 = trace.partial().map(|interval| interval.length_ms).sum();
+    trace.known_ms().saturating_sub(partial_ms)
+}
+
+/// Returns how much is missing if fewer than `days_min` days are known.
+#[must_use]
+pub fn too_short(known_ms: u64, days_min: u32) -> Option<String> {
+    let is_short = known_ms < u64::from(days_min) * DAY_MS;
+    let known = layout_text::span(known_ms / 1_000);
+    is_short.then(|| format!("{known} of metrics, of {days_min} days that are needed"))
+}
+
+/// Returns how many of a thousand requests are smaller than 128 KiB, by their sizes if the trace
+/// has them, and otherwise by the mean size of each interval.
+#[must_use]
+pub fn small_permille(trace: &Trace) -> u64 {
+    let mut small = 0;
+    let mut all = 0;
+    let mut add = |bytes: u64, requests: u64| {
+        all += u128::from(requests);
+        small += u128::from(if bytes < SMALL_BYTES { requests } else { 0 });
+    };
+    match &trace.sizes {
+        Some(sizes) => {
+            for (bytes, requests) in sizes.reads.iter().chain(&sizes.writes) {
+                add((*bytes).into(), *requests);
+            }
+        }
+        None => {
+            for interval in &trace.intervals {
+                let requests = interval.requests();
+                add(interval.bytes() / requests.max(1), requests);
+            }
+        }
+    }
+    u64::try_from(small * 1_000 / all.max(1)).expect("invariant: at most 1,000")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::minutes;
+    use crate::trace::Sizes;
+    use evenkeel_core::volume::VolumeType::{Gp2, Gp3, Io1, Io2, Sc1, St1, Standard};
+
+    #[test]
+    fn ssd_types_stay_ssd_types_and_nothing_becomes_standard() {
+        let offered = |present: Option<VolumeType>| -> Vec<VolumeType> {
+            VolumeType::ALL.into_iter().filter(|it| is_offered(present, *it)).collect()
+        };
+        assert_eq!(offered(None), [Gp2, Gp3, Io1, Io2]);
+        assert_eq!(offered(Some(Io2)), [Gp2, Gp3, Io1, Io2]);
+        assert_eq!(offered(Some(St1)), [St1, Sc1, Gp2, Gp3, Io1, Io2]);
+        assert_eq!(offered(Some(Standard)), VolumeType::ALL);
+        let rules = Rules::newest();
+        assert!(is_as_durable(rules, Io2, Gp3) && !is_as_durable(rules, Gp3, Io2));
+    }
+
+    #[test]
+    fn a_short_trace_says_how_much_is_missing() {
+        assert_eq!(too_short(7 * DAY_MS, 7), None);
+        assert_eq!(too_short(0, 0), None);
+        let words = too_short(26 * 60_000, 7);
+        assert_eq!(words.as_deref(), Some("26 min of metrics, of 7 days that are needed"));
+    }
+
+    #[test]
+    fn small_requests_are_counted_by_size_or_by_mean() {
+        let mut trace = minutes(&[3_000, 1_000, 0]);
+        // Requests of a minute have 4 KiB each; those of the second one are larger.
+        trace.intervals[1].read_bytes = 1_000 << 20;
+        assert_eq!(small_permille(&trace), 750);
+        let reads = [(4_096, 1), (131_072, 3)].into_iter().collect();
+        trace.sizes = Some(Sizes { reads, writes: [(512, 4)].into_iter().collect() });
+        assert_eq!(small_permille(&trace), 625);
+        assert_eq!(small_permille(&minutes(&[0])), 0);
+    }
+}
