@@ -12,6 +12,8 @@ use super::leader::{Call, Turn};
 use super::shell::Job;
 use super::world::World;
 
+/// Random steps after which a plan ends without its situation.
+const WAITING_STEPS_MAX: u64 = 1_000;
 /// Random steps after which a plan ends that waits for a takeover, a move or a start.
 const TAKEOVER_STEPS_MAX: u64 = 1_200;
 /// Random steps after which a plan ends without a write of a client that has come back.
@@ -90,11 +92,8 @@ impl Directed {
             Plan::LateRegistration => steps,
             _ => steps / 2 + random.below(steps / 2),
         };
-        Some(Self { plan, stage: Stage::Waiting, begins, ends: 0 })
-    }
-
-    fn is_under_way(&self) -> bool {
-        !matches!(self.stage, Stage::Waiting)
+        let ends = begins.saturating_sub(WAITING_STEPS_MAX);
+        Some(Self { plan, stage: Stage::Waiting, begins, ends })
     }
 }
 
@@ -111,7 +110,7 @@ impl World {
 
     /// Whether no process dies or falls asleep but by the plan.
     pub fn is_on_plan(&self) -> bool {
-        self.directed.is_some_and(|directed| directed.is_under_way())
+        self.directed.is_some_and(|directed| self.steps_left <= directed.begins)
     }
 
     /// Whether OSDs and processes learn of newer maps only from requests and by waiting for them.
@@ -123,11 +122,9 @@ impl World {
 
     /// Takes the plan's next step. Returns the call that a leader makes for it.
     pub fn follow_plan(&mut self) -> Option<Turn> {
-        let directed = self.directed?;
-        if self.steps_left > directed.begins {
-            return None;
-        }
-        if directed.is_under_way() && self.steps_left <= directed.ends {
+        let directed = self.directed.filter(|_| self.is_on_plan())?;
+        self.rouse();
+        if self.steps_left <= directed.ends {
             self.end_plan();
             return None;
         }
@@ -135,7 +132,7 @@ impl World {
             Stage::Waiting => self.begin_plan(directed.plan),
             Stage::Killed { node, instance } => self.wait_for_next_process(node, instance),
             Stage::Doubled { node } => return self.wait_for_volume(node),
-            Stage::Overtaken(former) => self.wait_for_overtaking(former),
+            Stage::Overtaken(former) => return self.wait_for_overtaking(former),
             Stage::Lost(former) => self.wait_for_write(former),
             Stage::Returned { former, next, object, value } => {
                 self.come_back(former, next, (object, value));
@@ -145,6 +142,22 @@ impl World {
             }
         }
         None
+    }
+
+    /// Nodes that the plan does not hold start, wake, and reach all OSDs.
+    fn rouse(&mut self) {
+        for node in 0..self.nodes.len() {
+            if self.is_held(node) || !self.random.one_in(32) {
+                continue;
+            }
+            if !self.nodes[node].is_alive {
+                self.boot(node);
+            } else if !self.nodes[node].is_awake() {
+                self.wake(node);
+            } else if let Some(instance) = self.instance(node) {
+                self.ceph.instances[instance].is_stalled = [false; OSDS];
+            }
+        }
     }
 
     fn enter(&mut self, stage: Stage, steps_max: u64) {
@@ -225,12 +238,30 @@ impl World {
         }
     }
 
-    fn wait_for_overtaking(&mut self, former: Former) {
-        self.leave(former);
+    /// The home that a client is connected to does its work.
+    fn hurry_home(&mut self, volume: usize) {
+        let Some(connection) = self.clients[volume].connection else { return };
+        if self.nodes[connection.home].is_awake() {
+            self.look_after_plane(connection.home);
+            self.hurry(connection.home);
+        }
+    }
+
+    fn wait_for_overtaking(&mut self, former: Former) -> Option<Turn> {
         let Former { node, instance, volume } = former;
-        let is_overtaken = |operation: &Operation| self.ceph.is_overtaken(operation);
+        self.hurry_home(volume);
+        // The device with the books hears of the entry from the leader.
+        let is_overtaken = |operation: &Operation| {
+            osd_of(operation.object) != osd_of(Object::Books) && self.ceph.is_overtaken(operation)
+        };
         if !self.ceph.waiting(instance, volume).any(is_overtaken) {
-            return;
+            let leader = self.etcd.seen.homes[volume].filter(|home| {
+                *home != node && self.nodes[*home].term.is_some() && self.nodes.len() > 2
+            });
+            if leader.is_none() {
+                self.leave(former);
+            }
+            return self.move_on_from(leader?, former);
         }
         self.counts.overtaken += 1;
         self.end_plan();
@@ -238,6 +269,18 @@ impl World {
             self.wake(node);
         }
         self.let_through(instance);
+        None
+    }
+
+    /// Moves a volume from the leader, which has the newest map, to a node that may not have it.
+    fn move_on_from(&mut self, leader: usize, former: Former) -> Option<Turn> {
+        let is_free = |node: &usize| *node != leader && *node != former.node;
+        let takers: Vec<usize> = (0..self.nodes.len()).filter(is_free).collect();
+        let taker = self.random.among(&takers);
+        if !self.random.one_in(4) {
+            return None;
+        }
+        self.begin_call(leader, |_| Call::MoveTo(former.volume, taker))
     }
 
     /// What a process has submitted arrives before the OSDs hear of a newer map.
@@ -254,6 +297,7 @@ impl World {
     fn wait_for_write(&mut self, former: Former) {
         self.leave(former);
         let Former { node, instance, volume } = former;
+        self.hurry_home(volume);
         let Some(connection) = self.clients[volume].connection else { return };
         let next = connection.home;
         if !connection.is_open || next == node || !self.nodes[next].is_awake() {
@@ -315,12 +359,11 @@ impl World {
     /// for that. Returns whether it does.
     pub fn catches(&mut self, leader: usize, target: usize, volume: usize) -> bool {
         let is_due = |directed: Directed| {
-            directed.plan == Plan::LateCommand
-                && !directed.is_under_way()
-                && self.steps_left <= directed.begins
+            directed.plan == Plan::LateCommand && matches!(directed.stage, Stage::Waiting)
         };
         let is_home = self.etcd.seen.homes[volume] == Some(target);
         let is_caught = self.directed.is_some_and(is_due)
+            && self.is_on_plan()
             && is_home
             && leader != target
             && !self.is_calm()
@@ -375,12 +418,6 @@ impl World {
 
     /// The registration of a process arrives when the next one has looked for it.
     fn wait_for_next_process(&mut self, node: usize, instance: Instance) {
-        if !self.nodes[node].is_alive {
-            if self.random.one_in(16) {
-                self.boot(node);
-            }
-            return;
-        }
         let Some(Job::Start { steps: Some(_), .. }) = self.nodes[node].job else { return };
         self.counts.doubled += 1;
         self.let_through(instance);
