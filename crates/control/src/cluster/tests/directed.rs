@@ -1,8 +1,8 @@
 //! Plans: rows of events in which a broken rule of fencing does harm, and which chance alone seldom
 //! puts together.
 //!
-//! A plan waits for its situation. From then on it holds random events back (a process sleeps on,
-//! maps and messages are late) and adds others (a client gives up, a leader moves a volume). Each
+//! A plan waits for its situation. From then on it holds random events back (a process stays
+//! asleep, maps and messages are late) and adds others (a client gives up, a leader moves a volume). Each
 //! of these may happen at random as well. The rest of the history stays random.
 
 use evenkeel_core::random::Random;
@@ -182,6 +182,7 @@ impl World {
         self.ceph.instances[instance].is_stalled = [false; OSDS];
     }
 
+    /// Begins a plan if its situation is there.
     fn begin_plan(&mut self, plan: Plan) {
         match plan {
             Plan::LateOperations | Plan::ComesBack => self.begin_takeover(plan),
@@ -213,6 +214,7 @@ impl World {
         self.put_to_sleep(former);
     }
 
+    /// Pauses a home, and nothing that it has sent arrives.
     fn put_to_sleep(&mut self, Former { node, instance, .. }: Former) {
         self.ceph.instances[instance].is_stalled = [true; OSDS];
         self.pause(node);
@@ -247,6 +249,7 @@ impl World {
         }
     }
 
+    /// Lets the former home's operations arrive when the next one has executed the same.
     fn wait_for_overtaking(&mut self, former: Former) -> Option<Turn> {
         let Former { node, instance, volume } = former;
         self.hurry_home(volume);
