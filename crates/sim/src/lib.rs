@@ -14,7 +14,6 @@
 
 pub mod check;
 pub mod closed_loop;
-pub mod fencing;
 pub mod figures;
 pub mod oracle;
 pub mod promise;

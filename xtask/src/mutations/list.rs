@@ -83,7 +83,7 @@ mod tests {
         let limiters = mutations(include_str!("limiters.txt")).unwrap();
         assert_eq!(limiters.len(), 5);
         assert!(promise.len() >= 28 && store.len() >= 70, "{} {}", promise.len(), store.len());
-        assert!(fencing.len() >= 12 && lending.len() >= 7, "{}", fencing.len());
+        assert!(fencing.len() >= 16 && lending.len() >= 7, "{}", fencing.len());
         for Mutation { property, file, before, after, .. } in
             promise.iter().chain(&store).chain(&fencing).chain(&lending).chain(&limiters)
         {

@@ -4,7 +4,8 @@
 //! Each node has the real [`Membership`](super::membership::Membership), the leader has the real
 //! [`Fleet`](super::fleet::Fleet), and fencing, opening and the door go by the order in
 //! [`evenkeel_core::fencing`] that the store executes. `docs/internals/fencing.md` describes the
-//! models. A history is decided by its seed. A failure tells its history and prints its seed:
+//! models, and the plans that some histories follow. A history is decided by its seed. A failure
+//! tells its history and prints its seed:
 //!
 //! ```text
 //! EVENKEEL_SEED=<n> cargo test -p evenkeel-control --lib cluster::tests -- --nocapture
@@ -13,6 +14,7 @@
 
 mod ceph;
 mod client;
+mod directed;
 mod etcd;
 mod leader;
 mod plane;
@@ -53,8 +55,10 @@ enum Broken {
     WrongRead,
     /// Two nodes held a volume at once, and neither was on the blocklist.
     TwoServing,
-    /// An opening was refused because a process that is not fenced had the lock.
+    /// An opening was refused because a process of a node that is not fenced had the lock.
     FalseAlarm,
+    /// The lock of a process that is not fenced was broken.
+    StolenLock,
     /// A request was not answered in the end.
     Unanswered,
 }
@@ -66,7 +70,8 @@ impl fmt::Display for Broken {
             Self::Overwritten => "a write was overwritten by an older one",
             Self::WrongRead => "a read did not return the last acknowledged write or a later one",
             Self::TwoServing => "two nodes served one volume",
-            Self::FalseAlarm => "a process that is not fenced had the lock of a volume",
+            Self::FalseAlarm => "a node that is not fenced had the lock of a volume",
+            Self::StolenLock => "the lock of a process that is not fenced was broken",
             Self::Unanswered => "a request was not answered",
         })
     }
@@ -99,10 +104,20 @@ struct Counts {
     woke_with_operations: u64,
     late_writes: u64,
     late_commands: u64,
+    /// Fenced processes whose operations arrived after the next home had executed the same.
+    overtaken: u64,
+    /// Clients that went back to a home that was fenced and did not know it.
+    came_back: u64,
+    /// Leaders that sent a command after their successors had moved the volume.
+    late_leaders: u64,
+    /// Openings of images that were locked by hand.
+    locked_by_hand: u64,
+    /// Nodes with the registrations of two processes.
+    doubled: u64,
 }
 
 impl Counts {
-    fn all(&mut self) -> [&mut u64; 18] {
+    fn all(&mut self) -> [&mut u64; 23] {
         [
             &mut self.answered,
             &mut self.refused,
@@ -122,6 +137,11 @@ impl Counts {
             &mut self.woke_with_operations,
             &mut self.late_writes,
             &mut self.late_commands,
+            &mut self.overtaken,
+            &mut self.came_back,
+            &mut self.late_leaders,
+            &mut self.locked_by_hand,
+            &mut self.doubled,
         ]
     }
 }

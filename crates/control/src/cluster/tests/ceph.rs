@@ -220,6 +220,49 @@ impl Ceph {
         self.osds[osd] = self.osds[osd].max(epoch);
     }
 
+    /// Whether an OSD knows that an instance is fenced.
+    pub fn refuses(&self, osd: usize, instance: Instance) -> bool {
+        self.names(self.osds[osd], instance)
+    }
+
+    /// Operations of an instance on data of a volume that no OSD has executed.
+    pub fn waiting(&self, instance: Instance, volume: usize) -> impl Iterator<Item = &Operation> {
+        let rados = &self.instances[instance];
+        let all = rados.queue.iter().chain(rados.wires.iter().flatten());
+        all.filter(
+            move |operation| matches!(operation.object, Object::Data(found, _) if found == volume),
+        )
+    }
+
+    /// Whether the holder of a later lock has touched the object of an operation.
+    pub fn is_overtaken(&self, operation: &Operation) -> bool {
+        match operation.object {
+            Object::Data(volume, object) => {
+                operation.generation < self.objects[volume][object].touched
+            }
+            Object::Header(_) | Object::Books => false,
+        }
+    }
+
+    /// The value of an object.
+    pub fn value(&self, volume: usize, object: usize) -> u64 {
+        self.objects[volume][object].value
+    }
+
+    /// A process that is not of this cluster locks an image that is not locked, or gives its lock
+    /// back.
+    pub fn lock_by_hand(&mut self, volume: usize, instance: Instance) {
+        let lock = &mut self.headers[volume].lock;
+        *lock = match *lock {
+            None => Some(instance),
+            owner => owner.filter(|owner| *owner != instance),
+        };
+    }
+
+    pub fn has_lock(&self, volume: usize, instance: Instance) -> bool {
+        self.headers[volume].lock == Some(instance)
+    }
+
     pub fn teach(&mut self, instance: Instance, epoch: usize) {
         let rados = &mut self.instances[instance];
         rados.epoch = rados.epoch.max(epoch);
@@ -267,7 +310,10 @@ impl Ceph {
         let (volume, object) = match operation.object {
             Object::Data(volume, object) => (volume, object),
             Object::Header(volume) => {
-                return (self.execute_on_lock(volume, operation, now_ms), None);
+                let steals = matches!(operation.kind, Kind::BreakLock(owner)
+                    if self.has_lock(volume, owner) && !self.is_fenced(owner));
+                let outcome = self.execute_on_lock(volume, operation, now_ms);
+                return (outcome, steals.then_some(Broken::StolenLock));
             }
             Object::Books => return (self.execute_on_books(operation), None),
         };

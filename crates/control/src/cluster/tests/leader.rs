@@ -405,8 +405,14 @@ impl Link {
     }
 
     /// Waits until the command may have reached the node, and whether it did.
-    fn reach(&self) -> Result<(), Failed> {
+    fn reach(&self, command: &Command) -> Result<(), Failed> {
         self.seat.pass().map_err(down)?;
+        if let Command::Apply(state) = command {
+            let volume = volume_of(state.id);
+            if self.seat.sim.world().catches(self.seat.node, self.node, volume) {
+                self.seat.wait(|_| Some(Ok(()))).map_err(down)?;
+            }
+        }
         let mut world = self.seat.sim.world();
         if world.fails(25) {
             return Err(unanswered("the connection broke"));
@@ -418,7 +424,7 @@ impl Link {
     }
 
     fn execute(&self, command: Command) -> Result<Reply, Failed> {
-        self.reach()?;
+        self.reach(&command)?;
         match command {
             Command::Apply(state) => {
                 if let Err(failed) = self.begin() {

@@ -10,7 +10,7 @@ use super::client::Wanted;
 use super::world::{Held, Knock, World};
 
 impl World {
-    /// A client finds a front, which finds the volume's home and asks it to let the client in.
+    /// A client finds a front.
     pub fn connect(&mut self, volume: usize) {
         let awake = |node: &usize| {
             let plane = self.nodes[*node].plane.as_ref();
@@ -25,6 +25,12 @@ impl World {
         let homes: Vec<usize> = fronts.iter().copied().filter(is_home).collect();
         let is_back = !homes.is_empty() && self.random.one_in(2);
         let front = self.random.among(if is_back { &homes } else { &fronts });
+        self.connect_over(volume, front);
+    }
+
+    /// A client connects to a front, which finds the volume's home and asks it to let the client
+    /// in.
+    pub fn connect_over(&mut self, volume: usize, front: usize) {
         let view = &self.nodes[front].view;
         let Some(home) = view.homes[volume] else { return };
         let is_there = home == front || view.insts[home].is_some_and(|inst| inst.is_reachable);
@@ -194,9 +200,7 @@ impl World {
                 held.opening = None;
                 return;
             }
-            OpenStep::Refuse => {
-                return self.breaks(Broken::FalseAlarm);
-            }
+            OpenStep::Refuse => return self.refuse(node, volume),
         };
         *is_asked = true;
         let object = match kind {
@@ -205,6 +209,20 @@ impl World {
         };
         let (generation, epoch, asker) = (0, 0, Asker::Volume(volume));
         self.ceph.submit(Operation { instance, object, kind, generation, epoch, asker });
+    }
+
+    /// A process that is not fenced has the image: the opening fails, and the client gets errors.
+    fn refuse(&mut self, node: usize, volume: usize) {
+        let operator = self.operator;
+        let Some(plane) = self.plane(node) else { return };
+        let Some(held) = plane.volumes[volume].as_mut() else { return };
+        if held.owner.is_none() || held.owner != operator {
+            return self.breaks(Broken::FalseAlarm);
+        }
+        held.opening = None;
+        held.queue.clear();
+        self.counts.locked_by_hand += 1;
+        self.clients[volume].connection.take_if(|connection| connection.home == node);
     }
 
     fn step_is_done(&mut self, node: usize, volume: usize, answer: OpenAnswer) {
@@ -308,7 +326,8 @@ impl World {
         let Some(instance) = self.instance(node) else { return false };
         let Some(reply) = self.ceph.instances[instance].replies.pop_front() else { return false };
         // A process that hears of a newer map has to ask the monitors for it.
-        if self.is_calm() || self.random.one_in(6) {
+        let asks = self.is_calm() || self.random.one_in(6);
+        if asks && !self.maps_are_late() {
             self.ceph.teach(instance, reply.epoch);
         }
         if reply.outcome == Outcome::Refused || self.ceph.knows_itself_fenced(instance) {

@@ -4,7 +4,7 @@
 use super::super::membership::Event;
 use super::ceph::{OSDS, VOLUMES};
 use super::leader::{Call, Turn};
-use super::world::World;
+use super::world::{Term, World};
 
 /// The longest that a step takes.
 const STEP_MS_MAX: u64 = 60;
@@ -31,6 +31,10 @@ impl World {
     fn step(&mut self) -> Option<Turn> {
         self.now_ms += self.random.below(STEP_MS_MAX);
         self.time_passes();
+        let planned = self.follow_plan();
+        if planned.is_some() {
+            return planned;
+        }
         let node = self.below(self.nodes.len());
         let volume = self.below(self.clients.len());
         match self.random.below(1_000) {
@@ -49,6 +53,7 @@ impl World {
             972..984 => (0..self.clients.len()).for_each(|volume| self.give_up(volume)),
             984..990 => self.apply_late(node),
             990..995 => self.wake_sometimes(node),
+            995..999 => self.lock_by_hand(volume),
             _ => {}
         }
         None
@@ -87,7 +92,7 @@ impl World {
         }
     }
 
-    fn ask_for_something(&mut self, volume: usize) {
+    pub fn ask_for_something(&mut self, volume: usize) {
         if self.clients[volume].connection.is_none() {
             return self.connect(volume);
         }
@@ -129,19 +134,24 @@ impl World {
     fn turn(&mut self, node: usize) -> Option<Turn> {
         let what = self.random.below(20);
         let (volume, to) = (self.below(self.clients.len()), self.below(self.nodes.len()));
+        self.begin_call(node, |term| match (what, term.unapplied.first()) {
+            (10..16, Some(volume)) => Call::Apply(*volume),
+            (16..18, _) => Call::ApplyOwed,
+            (18, _) => Call::MoveOn,
+            (19, _) => Call::MoveTo(volume, to),
+            _ => Call::Look,
+        })
+    }
+
+    /// Begins a call of the leader on a node, unless one is under way.
+    pub fn begin_call(&mut self, node: usize, choose: impl FnOnce(&Term) -> Call) -> Option<Turn> {
         let place = &mut self.nodes[node];
         if !place.is_awake() {
             return None;
         }
         let process = place.process;
         let term = place.term.as_mut().filter(|term| !term.is_busy && !term.is_ending)?;
-        let call = match (what, term.unapplied.first()) {
-            (10..16, Some(volume)) => Call::Apply(*volume),
-            (16..18, _) => Call::ApplyOwed,
-            (18, _) => Call::MoveOn,
-            (19, _) => Call::MoveTo(volume, to),
-            _ => Call::Look,
-        };
+        let call = choose(term);
         term.is_busy = true;
         let (question, fleet) = (term.question, std::sync::Arc::clone(&term.fleet));
         Some(Turn { node, process, question, fleet, call })
@@ -152,6 +162,7 @@ impl World {
         match (place.is_alive, place.paused_since_ms) {
             (false, _) => self.boot(node),
             (true, Some(_)) => self.wake_sometimes(node),
+            (true, None) if self.is_on_plan() => {}
             (true, None) => match self.random.below(16) {
                 0 | 1 => self.die(node),
                 2 => self.stop(node),
@@ -163,6 +174,9 @@ impl World {
 
     /// A node that sleeps wakes, seldom while it is a home or has something to send.
     fn wake_sometimes(&mut self, node: usize) {
+        if self.is_held(node) {
+            return;
+        }
         let is_home = self.etcd.seen.homes.contains(&Some(node));
         let instance = self.instance(node);
         let has_more = instance.is_some_and(|it| !self.ceph.instances[it].queue.is_empty());
@@ -186,6 +200,21 @@ impl World {
             let osd = self.below(OSDS);
             let is_stalled = &mut self.ceph.instances[instance].is_stalled[osd];
             *is_stalled = !*is_stalled;
+        }
+    }
+
+    /// An operator locks an image with `rbd`, or gives the lock back.
+    fn lock_by_hand(&mut self, volume: usize) {
+        if self.operator.is_none() {
+            self.operator = self.ceph.connect(0);
+        }
+        let Some(operator) = self.operator else { return };
+        if self.ceph.has_lock(volume, operator) || self.random.one_in(2) {
+            self.ceph.lock_by_hand(volume, operator);
+            self.tell(|world| {
+                let is_locked = world.ceph.has_lock(volume, operator);
+                format!("volume {volume} is locked by hand: {is_locked}")
+            });
         }
     }
 
@@ -214,6 +243,9 @@ impl World {
 
     /// An OSD or a node hears of a map.
     fn learn(&mut self, node: usize) {
+        if self.maps_are_late() {
+            return;
+        }
         let epoch = self.below(self.ceph.latest() + 1);
         if self.random.one_in(2) {
             let osd = self.below(OSDS);
@@ -229,7 +261,7 @@ impl World {
 
     /// A node's mirror of etcd sees what there is.
     fn watch(&mut self, node: usize) {
-        if !self.nodes[node].is_awake() {
+        if !self.nodes[node].is_awake() || self.is_held(node) {
             return;
         }
         let seen = self.etcd.seen;
@@ -264,6 +296,11 @@ impl World {
 
     fn begin_calm(&mut self) {
         self.tell(|_| "nothing fails any more".to_owned());
+        self.directed = None;
+        for volume in 0..self.clients.len() {
+            let locked = self.operator.filter(|operator| self.ceph.has_lock(volume, *operator));
+            locked.into_iter().for_each(|operator| self.ceph.lock_by_hand(volume, operator));
+        }
         for node in 0..self.nodes.len() {
             self.wake(node);
             if !self.nodes[node].is_alive {

@@ -13,6 +13,7 @@ use super::super::fleet::Fleet;
 use super::super::membership::{Action, Event, Membership, Question, Seen as ClusterSeen};
 use super::ceph::{Ceph, Instance, Outcome, VOLUMES};
 use super::client::{Client, Request};
+use super::directed::Directed;
 use super::etcd::{Etcd, NODES_MAX, Seen, TTL_MS};
 use super::leader::Sim;
 use super::shell::Job;
@@ -131,6 +132,9 @@ pub struct World {
     pub broken: BTreeSet<Broken>,
     /// Random steps that are left.
     pub steps_left: u64,
+    pub directed: Option<Directed>,
+    /// The process with which an operator has locked images by hand.
+    pub operator: Option<Instance>,
     /// Rounds of the quiet end.
     pub rounds: u32,
     /// Objects that each client has not read at the end.
@@ -150,9 +154,13 @@ impl World {
         let below = |random: &mut Random, end| usize::try_from(random.below(end)).unwrap();
         let nodes = 2 + below(&mut random, NODES_MAX as u64 - 1);
         let volumes = 1 + below(&mut random, VOLUMES as u64);
+        let steps_left = steps + random.below(steps);
+        let directed = Directed::choose(&mut random, nodes, steps_left);
         let mut world = Self {
             sim,
-            steps_left: steps + random.below(steps),
+            steps_left,
+            directed,
+            operator: None,
             random,
             now_ms: 0,
             ceph: Ceph::new(),
