@@ -323,19 +323,19 @@ fn fill_a_disk(options: &str, mount: &Mount, room_mib: Range<u64>) {
 }
 
 #[test]
-fn a_full_disk_is_an_error_and_no_end_with_io_uring() {
+fn full_disk_is_an_error_and_no_exit_with_io_uring() {
     a_full_disk_is_an_error_and_no_end("--io uring");
 }
 
 #[test]
-fn a_full_disk_is_an_error_and_no_end_with_plain_calls() {
+fn full_disk_is_an_error_and_no_exit_with_plain_calls() {
     a_full_disk_is_an_error_and_no_end("--io pread");
 }
 
 /// File systems with delayed allocation or preallocation.
 #[test]
-#[ignore = "full: tests/overload.rs::a_full_disk_is_an_error_and_no_end_with_io_uring stays"]
-fn a_full_ext4_or_xfs_is_an_error_and_no_end() {
+#[ignore = "full: tests/overload.rs::full_disk_is_an_error_and_no_exit_with_io_uring stays"]
+fn full_ext4_or_xfs_is_an_error_and_no_exit() {
     for (mkfs, mib) in [("mkfs.ext4 -q -F", 160), ("mkfs.xfs -q -f", 320)] {
         let Some(mount) = Mount::disk(mkfs, mib * MIB) else { return };
         fill_a_disk("", &mount, 60..mib);
@@ -345,7 +345,7 @@ fn a_full_ext4_or_xfs_is_an_error_and_no_end() {
 /// Credits spent on a full disk must not come back with a restart. The space that a detach needs
 /// must not go to other volumes, as nothing could be deleted then.
 #[test]
-fn on_a_full_disk_credits_are_kept_and_volumes_can_still_be_deleted() {
+fn full_disk_keeps_credits_and_lets_volumes_be_deleted() {
     let Some(mount) = Mount::tmpfs(FULL_SOON) else { return };
     let folder = tempfile::tempdir().expect("a folder");
     let mut server = Server::start_in(folder, mount.path().join("data"), "");
@@ -394,7 +394,7 @@ fn on_a_full_disk_credits_are_kept_and_volumes_can_still_be_deleted() {
 /// The server is started repeatedly on a disk that other files fill to the last page each time,
 /// with and without a clean stop. It starts, it serves, and its volumes can be deleted.
 #[test]
-fn on_a_disk_that_stays_full_the_server_starts_and_deletes() {
+fn server_starts_and_deletes_volumes_on_a_disk_that_stays_full() {
     let Some(mount) = Mount::tmpfs(FULL_SOON) else { return };
     let folder = tempfile::tempdir().expect("a folder");
     let mut server = Server::start_in(folder, mount.path().join("data"), "");

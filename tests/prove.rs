@@ -199,7 +199,7 @@ fn qemu_with_a_throttle(folder: &Path) -> (Running, PathBuf, &'static str) {
 
 /// Without the guarantee a greedy neighbour takes the sold capacity, and the proof names it.
 #[test]
-fn without_the_guarantee_a_neighbour_breaks_the_promise_and_is_named() {
+fn neighbour_breaks_the_promise_without_the_guarantee_and_is_named() {
     if absent(&["fio"]) {
         return;
     }
@@ -321,7 +321,7 @@ fn servers_below(folder: &Path) -> Vec<PathBuf> {
 
 /// A plain file is too fast for a volume of 100 IOPS, and its contents do not change.
 #[test]
-fn a_file_is_read_only_unless_one_says_otherwise() {
+fn proof_of_a_file_only_reads_it_by_default() {
     if absent(&["fio"]) {
         return;
     }
@@ -336,7 +336,7 @@ fn a_file_is_read_only_unless_one_says_otherwise() {
 
 #[test]
 #[ignore = "full: tests/prove.rs::volumes_keep_their_promise_seen_from_inside_and_outside stays"]
-fn a_file_is_written_to_when_one_says_so() {
+fn proof_of_a_file_writes_to_it_with_yes_destroy_data() {
     if absent(&["fio"]) {
         return;
     }

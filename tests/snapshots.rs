@@ -185,7 +185,7 @@ fn make_on(server: &CommandLine, volume: &str, made: &Mutex<Vec<String>>) {
 }
 
 #[test]
-fn after_kill_9_a_snapshot_is_there_as_a_whole_or_says_that_it_is_not() {
+fn snapshot_is_whole_or_says_that_it_is_not_after_kill_9() {
     let mut server = Server::start("--store local");
     let volume = server.attached(FAST);
     let answered = AtomicU64::new(0);

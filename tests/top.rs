@@ -71,7 +71,7 @@ fn a_sample_of_no_volume_says_how_to_make_one() {
 }
 
 #[test]
-fn without_a_server_or_an_interval_it_says_so() {
+fn top_without_a_server_or_an_interval_is_an_error_that_says_so() {
     let mut server = Server::start("--store memory");
     let text = server.evenkeel("top --interval 0s").fails_with(2);
     assert!(text.contains("expected at least 1s"), "{text}");

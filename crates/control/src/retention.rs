@@ -41,7 +41,7 @@ mod tests {
     }
 
     #[test]
-    fn deleted_first_is_the_oldest() {
+    fn oldest_entries_are_deleted_first() {
         assert_eq!(left(100..=110, 110, 4), [107, 108, 109, 110]);
         assert_eq!(left([3, 50, 110], 110, 2), [50, 110]);
         assert_eq!(left([110], 110, 0), [110], "the present is never deleted");
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn deleted_first_by_a_clock_behind_is_the_oldest_as_well() {
+    fn oldest_entries_are_deleted_first_by_a_clock_behind() {
         let all = || [7, 8].into_iter().chain(100..=110);
         assert_eq!(left(all(), 8, 11), [7, 8].into_iter().chain(102..=110).collect::<Vec<_>>());
         // The clock was set back within the stored times.

@@ -285,7 +285,7 @@ fn server_key_encrypts_new_volumes_and_copies_unencrypted_snapshots() {
 }
 
 #[test]
-fn without_a_key_nothing_is_encrypted() {
+fn server_without_a_key_encrypts_nothing() {
     let fixture = fixture(None);
     let client = &fixture.client;
     let is_on = client.call("GetEbsEncryptionByDefault", &[]).unwrap();

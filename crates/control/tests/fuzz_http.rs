@@ -516,7 +516,7 @@ fn check_metrics(form: usize, request: &Request, reply: &Reply) {
 
 /// A damaged head is refused, or it is a valid request and answered.
 #[test]
-fn heads_that_are_none_are_survived() {
+fn damaged_heads_are_refused_or_answered() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path());
     seeds(CASES, |seed| {

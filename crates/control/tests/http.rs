@@ -279,7 +279,7 @@ fn no_restart_makes_a_signature_of_the_future_good_again() {
 }
 
 #[test]
-fn garbage_is_survived() {
+fn garbage_is_refused() {
     let (_folder, _server, client) = started();
     let long_header =
         format!("GET / HTTP/1.1\r\nhost: localhost\r\nx: {}\r\n\r\n", "a".repeat(100_000));
@@ -326,7 +326,7 @@ fn bodies_are_bounded() {
 
 /// Clients that connect and send nothing, or half of a request, must not block others.
 #[test]
-fn dawdlers_do_not_block_others() {
+fn slow_clients_do_not_block_others() {
     let (_folder, _server, client) = started();
     let mut dawdlers = Vec::new();
     for number in 0..100 {
@@ -418,7 +418,7 @@ fn a_client_that_falls_silent_is_not_waited_for() {
 }
 
 #[test]
-fn no_connection_lives_for_ever() {
+fn connection_is_closed_after_its_maximum_time() {
     // These requests would take more than a minute if all were answered.
     const REQUESTS: u32 = 1_000_000;
     let (_folder, server) = started_with(Timeouts { connection: SHORT, ..PATIENT });
@@ -445,7 +445,7 @@ fn a_connection_that_is_being_closed_is_cut_in_the_end() {
 }
 
 #[test]
-fn a_server_that_stops_waits_for_no_connection_for_ever() {
+fn stopping_server_waits_for_connections_for_a_limited_time() {
     let (_folder, server) = started_with(Timeouts { stop: SHORT, ..PATIENT });
     let mut stream = TcpStream::connect(server.address).unwrap();
     stream.write_all(half_a_body(&server).as_bytes()).unwrap();
@@ -560,7 +560,7 @@ fn is_closed(stream: &mut TcpStream) -> bool {
 /// No deadline of the server ends any of these connections: with deadlines alone, other clients
 /// would not be served.
 #[test]
-fn however_many_dribble_a_good_call_and_health_are_answered() {
+fn good_calls_and_health_are_answered_beside_many_slow_senders() {
     let (_folder, server) = started_with(PATIENT);
     let client = server.client();
     let half_a_body = half_a_body(&server);
@@ -675,7 +675,7 @@ fn connection_may_send_many_requests() {
 }
 
 #[test]
-fn many_clients_at_once() {
+fn many_clients_are_served_at_once() {
     let (_folder, server, client) = started();
     let threads: Vec<_> = (0..8)
         .map(|number| {

@@ -30,7 +30,7 @@ proptest! {
     /// For any spending of leased credits, any refill or setting, and any failure of calls to the
     /// data plane: the disk always has a lower bound of the credits left.
     #[test]
-    fn at_no_moment_is_more_on_disk_than_there_will_be(
+    fn stored_credits_never_exceed_those_that_are_left(
         steps in proptest::collection::vec((0_u32..5, 0_u64..60_000), 1..40),
     ) {
         let folder = tempfile::tempdir().unwrap();

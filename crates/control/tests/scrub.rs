@@ -125,7 +125,7 @@ fn scrub_resumes_after_a_restart_and_skips_deleted_volumes() {
 }
 
 #[test]
-fn a_file_that_is_none_is_no_reason_not_to_start() {
+fn invalid_scrub_file_does_not_prevent_a_start() {
     let folder = tempfile::tempdir().unwrap();
     let agent = Arc::new(FakeAgent::default());
     std::fs::write(folder.path().join("scrub.json"), "nonsense").unwrap();

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_refused() {
+    fn malformed_ids_are_refused() {
         for text in [
             "",
             "vol-",

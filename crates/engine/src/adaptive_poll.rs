@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn grows_while_waits_are_short_and_goes_while_they_are_long() {
+    fn watch_grows_while_waits_are_short_and_ends_while_they_are_long() {
         let new = |waits: &[u64]| after(&mut Patience::new(), waits.iter().copied());
         assert_eq!(new(&[]), 0);
         assert_eq!(new(&[5_000, 1_000_000]), 0, "an idle server never watches");

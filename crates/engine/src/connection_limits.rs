@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn however_many_are_greedy_one_more_finds_room() {
+    fn new_host_finds_a_slot_beside_greedy_hosts() {
         let slots = slots();
         let mut held = Vec::new();
         for number in 0..8 {

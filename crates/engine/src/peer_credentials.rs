@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_is_asked() {
+    fn credentials_of_a_peer_come_from_the_kernel() {
         let (ours, _theirs) = UnixStream::pair().unwrap();
         let access = UnixAccess { users: vec![], group: Some(u32::MAX - 1) };
         assert_eq!(access.check(&ours).unwrap(), Ok(()), "our own user");

@@ -254,7 +254,7 @@ mod tests {
     use std::io::Write;
 
     #[test]
-    fn is_a_driver() {
+    fn io_uring_driver_conforms() {
         match Ring::new(Waker::new().unwrap(), Clock::new()) {
             Ok(_) => conformance::check(|waker| Ring::new(waker, Clock::new()).unwrap()),
             Err(error) => {

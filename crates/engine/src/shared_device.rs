@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn alone_a_core_has_the_whole_device() {
+    fn core_has_the_whole_device_while_no_other_wants_it() {
         let shared_device = SharedDevice::new(4);
         shared_device.reserve(1, 500);
         assert_eq!(shared_device.part(0, at(1_000), 1_000), 1_000);

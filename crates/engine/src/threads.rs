@@ -283,7 +283,7 @@ mod tests {
     use crate::driver::conformance;
 
     #[test]
-    fn is_a_driver() {
+    fn threads_driver_conforms() {
         conformance::check(|waker| Threads::new(waker).unwrap());
     }
 }

@@ -190,7 +190,7 @@ fn zeroes_that_are_written_are_charged_as_writes() {
 }
 
 #[test]
-fn few_are_cleared_at_a_time() {
+fn clears_in_flight_are_limited_for_each_core() {
     everywhere(|io, served, seen| {
         (1..=6).for_each(|number| served.apply(unlimited(id(number), 4 * GIB)));
         let mut clients: Vec<Nbd> = (1..=6).map(|number| served.connect(id(number))).collect();

@@ -149,7 +149,7 @@ fn volumes_move_to_their_host_s_core_with_their_balances_and_bytes() {
 
 /// Two instances on one machine, which their addresses tell apart.
 #[test]
-fn hosts_with_loopback_addresses_of_their_own_are_told_apart() {
+fn hosts_with_loopback_addresses_of_their_own_are_distinguished() {
     let served = served();
     assert_eq!(host(&served, HOST, iops(50_000)), Reply::Done);
     let second = HostAddress::of([127, 0, 0, 2].into());

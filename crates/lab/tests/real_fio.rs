@@ -140,7 +140,7 @@ fn totals_over_tcp() {
 }
 
 #[test]
-fn a_volume_that_fails_is_told_apart_from_its_neighbour() {
+fn failing_volume_is_distinguished_from_its_neighbour() {
     if !installed() {
         return;
     }

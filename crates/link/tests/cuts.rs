@@ -59,7 +59,7 @@ fn cut_after(passage: Passage) -> &'static str {
 }
 
 #[test]
-fn after_any_byte_on_the_way_there() {
+fn command_cut_after_any_sent_byte_is_done_or_unknown() {
     let frame = HEAD_BYTES + 16 + 16;
     let whole = FORTH_BYTES + PACKET_BYTES + frame;
     assert_eq!(snapshot().encode().unwrap().len(), frame);
@@ -73,7 +73,7 @@ fn after_any_byte_on_the_way_there() {
 }
 
 #[test]
-fn after_any_byte_on_the_way_back() {
+fn command_cut_after_any_received_byte_is_done_or_unknown() {
     let whole = BACK_BYTES + PACKET_BYTES + HEAD_BYTES;
     let mut outcomes: Vec<&str> = Vec::new();
     for back_max in 1..=whole {

@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn however_greedy_one_host_is_another_gets_something_and_all_comes_back() {
+    fn greedy_host_leaves_memory_to_others_and_all_of_it_is_returned() {
         let memory = Memory::new(1 << 20);
         let peer = |number| HostAddress::Remote([10, 0, 0, number].into());
         let mut shares: Vec<Share> = (1..8).map(|n| Share::new(&memory, peer(n))).collect();

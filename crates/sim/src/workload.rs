@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_like_a_sentence() {
+    fn workload_is_described_in_one_line() {
         let mut workload = Workload::random_read(16 << 10, 32, 30);
         assert_eq!(workload.to_string(), "16 KiB random read, depth 32, 30 s");
         workload.read_percent = 70;
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn survives_json() {
+    fn workload_survives_json() {
         let workload = Workload::random_write(4_096, 7, 9);
         let json = serde_json::to_string(&workload).unwrap();
         assert!(json.contains(r#""pattern":"random""#), "{json}");

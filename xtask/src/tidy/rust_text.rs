@@ -116,14 +116,14 @@ mod tests {
     }
 
     #[test]
-    fn comments_and_code_are_told_apart() {
+    fn comments_and_code_are_distinguished() {
         let split = RustText::new("a(); // b\n/* c /* d */ e */ f();\n");
         assert_eq!(split.code, "a();     \n                  f();\n");
         assert_eq!(split.comments, "     // b\n/* c /* d */ e */     \n");
     }
 
     #[test]
-    fn the_contents_of_strings_are_neither() {
+    fn contents_of_strings_are_neither_comments_nor_code() {
         let split = RustText::new(r#"x("{ // \" }") }"#);
         assert_eq!(split.code, r#"x("         ") }"#);
         assert_eq!(split.comments.trim(), "");
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn characters_and_lifetimes_are_told_apart() {
+    fn characters_and_lifetimes_are_distinguished() {
         assert_eq!(code("'\"' + '\\'' + '\\u{7d}'"), "    +      +         ");
         assert_eq!(code("&'a str \"{\""), "&'a str \" \"");
     }

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_promise_without_is_a_fault() {
+    fn promise_without_a_test_is_a_fault() {
         assert_eq!(
             messages("1. Ceiling.\n3. Floor. `tests/promise.rs::floor`\n"),
             [

@@ -117,7 +117,7 @@ mod tests {
         /// All pages together are the complete result, even if earlier results are deleted in
         /// between.
         #[test]
-        fn pages_make_the_whole(
+        fn pages_together_are_the_complete_result(
             keys in proptest::collection::btree_set("[a-c\u{e9}]{1,3}", 0..30), max in 1_usize..7,
         ) {
             let mut left: BTreeSet<String> = keys.clone();

@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signature_that_a_node_with_a_clock_ahead_may_have_used_changes_nothing_at_the_next_one() {
+    fn signature_possibly_used_on_a_node_with_a_clock_ahead_is_refused() {
         // The clock is two minutes behind that of the node that led before.
         let start = at(0);
         let stored = at(120_000);
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn when_all_places_are_taken_nothing_is_forgotten() {
+    fn full_list_of_signatures_refuses_new_ones_and_forgets_none() {
         let mut replays = Replays::new(None, None, []);
         for number in 0..SIGNATURES_MAX as u128 {
             replays.take(&signed(number, SECOND), at(0)).unwrap();

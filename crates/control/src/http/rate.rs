@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn in_the_long_run_the_rate_is_kept_and_a_pause_is_worth_two_seconds() {
+    fn rate_is_kept_in_the_long_run_and_a_pause_saves_two_seconds() {
         let rate = Rate::new(10, Duration::ZERO);
         let taken = |from: u64, to: u64| {
             (from..to).filter(|ms| rate.take(Duration::from_millis(*ms))).count()

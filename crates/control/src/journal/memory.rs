@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_one_stores_nothing_and_says_why() {
+    fn full_journal_stores_nothing_and_says_why() {
         let mut journal = MemoryJournal::default();
         journal.set_full(true);
         let refused = journal.commit(&Change::default(), Revision(0)).unwrap_err();

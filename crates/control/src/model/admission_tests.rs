@@ -124,7 +124,7 @@ fn short(result: Result<(), Refusal>) -> Shortfall {
 }
 
 #[test]
-fn while_nothing_is_known_nothing_is_refused() {
+fn unknown_capacity_refuses_nothing() {
     let mut world = World::selling(Capacity::Unknown);
     for number in 0..4 {
         world.run(&create(number, VolumeType::Io2, 1_000, Some(256_000))).unwrap();

@@ -505,7 +505,7 @@ proptest! {
 
     /// Everything that waits for the store ends as soon as the store answers.
     #[test]
-    fn once_the_store_answers_nothing_stays_halfway(
+    fn pending_changes_end_once_the_store_answers(
         steps in steps(), has_key: bool, bin_days in 0..2_u32,
     ) {
         let mut world = World::new(has_key, bin_days, ModifyPolicy::Immediate);

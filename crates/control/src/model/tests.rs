@@ -297,7 +297,7 @@ proptest! {
 }
 
 #[test]
-fn everything_survives_the_database() {
+fn model_survives_a_round_trip_through_the_database() {
     let mut world = World::new(ModifyPolicy::Aws);
     let tags = Tags::from([("Name".into(), "a'b\"\u{e9}".into()), ("k".into(), String::new())]);
     let token = Some(("t".into(), "f=1".into()));

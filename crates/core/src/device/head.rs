@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_head_everywhere_is_the_same_and_near_is_never_slower() {
+    fn request_takes_the_same_anywhere_without_a_head_and_near_is_no_slower() {
         let mut head = Head::default();
         assert_eq!(head.time(None, FAR, (0, 4_096)), FAR);
         assert_eq!(head.time(Some(9_000), FAR, (0, 4_096)), FAR);

@@ -476,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn without_limits_nothing_is_lost() {
+    fn limiter_without_limits_forfeits_nothing() {
         let (mut limiter, _) = limiter(&Pacing::UNLIMITED);
         limiter.settle(Instant::from_ns(1_000_000_000));
         assert_eq!(limiter.forfeited(), Forfeited::default());

@@ -471,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_can_be_extracted() {
+    fn all_requests_can_be_extracted() {
         let mut nodes = Nodes::new();
         let mut queue = Queue::new();
         assert!(queue.push(&mut nodes, io(7, 100)));

@@ -171,7 +171,7 @@ fn stalls_are_no_drift() {
 
 /// A few requests prove nothing, however slow they are.
 #[test]
-fn little_is_not_enough() {
+fn drift_needs_more_than_a_few_requests() {
     let mut drift = Drift::new(Instant::ZERO);
     for second in 1..200 {
         let change =

@@ -330,7 +330,7 @@ Latency (ms):
 ";
 
     #[test]
-    fn the_first_second_is_told_apart() {
+    fn first_second_is_reported_apart_from_the_rest() {
         let told = parse(PRINTED).unwrap();
         assert_eq!((told.first.events, told.rest.events), (470, 1_023));
         // 8.4 MiB are 537.6 requests; the third second has the rest.

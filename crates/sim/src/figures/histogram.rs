@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn seconds_are_told_apart_and_stragglers_count_in_the_whole() {
+    fn latencies_count_in_their_second_and_late_ones_in_the_whole_run() {
         let mut recorder = LatencyRecorder::new(4);
         for (time_ms, latency_ns) in [(0, 10), (999, 20), (1_000, 30), (3_999, 40), (4_000, 50)] {
             recorder.record(time_ms, latency_ns);

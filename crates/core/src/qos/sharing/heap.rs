@@ -178,7 +178,7 @@ mod tests {
     proptest! {
         /// Compares the heap with a sorted map: both have the same first entry after each step.
         #[test]
-        fn is_a_priority_queue(
+        fn heap_agrees_with_a_sorted_map(
             steps in prop::collection::vec((0u32..40, 0u64..100, 0u8..8), 1..300),
         ) {
             let mut heap: Heap<FlowSlot> = Heap::default();
