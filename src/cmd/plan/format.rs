@@ -1,11 +1,11 @@
 //! The words for costs, times, names and limits that all answers share.
 
 use super::input::Case;
-use crate::output;
+use evenkeel_core::price::{self, MICROS_PER_CENT};
 use evenkeel_core::units::MIB;
 use evenkeel_planner::answer::Asked;
-use evenkeel_planner::cost::{self, MICROS_PER_CENT};
 use evenkeel_planner::layout::{Layout, LimitKind};
+use evenkeel_planner::layout_text;
 use evenkeel_planner::neighbours::Less;
 use evenkeel_planner::prices::Prices;
 pub use evenkeel_planner::risk::{limit_words, loss_words};
@@ -13,7 +13,7 @@ use evenkeel_planner::trace::Clock;
 
 /// Millionths of a currency as units and hundredths: dollars and cents.
 pub fn money(micro: u64) -> String {
-    cost::decimal(micro.div_ceil(MICROS_PER_CENT))
+    price::decimal(micro.div_ceil(MICROS_PER_CENT))
 }
 
 /// How much more something costs: `+2.50`, `-1.00`.
@@ -148,7 +148,7 @@ pub fn asked_words(asked: &Asked) -> String {
 
 /// A gap of a trace.
 pub fn gap_words(clock: Clock, start_ms: u64, length_ms: u64) -> String {
-    let length = output::span(length_ms.div_ceil(1_000));
+    let length = layout_text::span(length_ms.div_ceil(1_000));
     format!("{length} from {} on are not known", at(clock, start_ms))
 }
 
@@ -156,7 +156,7 @@ pub fn gap_words(clock: Clock, start_ms: u64, length_ms: u64) -> String {
 pub fn span_us(us: u64) -> String {
     match us / 1_000 {
         ms @ 0..10_000 => format!("{} s", seconds(ms)),
-        ms => output::span(ms / 1_000),
+        ms => layout_text::span(ms / 1_000),
     }
 }
 

@@ -1,8 +1,8 @@
 //! The prices that apply: the files of `--prices`, the lists of the regions, and discounts.
 
 use crate::cmd;
-use crate::output::{Exit, Failure};
 use crate::price_book;
+use evenkeel_client::output::{Exit, Failure};
 use evenkeel_core::price::PriceList;
 use evenkeel_core::volume::{Date, VolumeType};
 use evenkeel_planner::offers::Offers;

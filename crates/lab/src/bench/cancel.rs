@@ -25,5 +25,9 @@ pub fn is_stopped() -> bool {
 /// # Errors
 /// If [`stop`] was called.
 pub(crate) fn go_on() -> Result<(), LabError> {
-    if is_stopped() { Err(LabError::Unjudgeable("it was asked to stop".to_owned())) } else { Ok(()) }
+    if is_stopped() {
+        Err(LabError::Unjudgeable("it was asked to stop".to_owned()))
+    } else {
+        Ok(())
+    }
 }
