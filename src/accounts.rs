@@ -1,7 +1,7 @@
 //! Users and groups by number or by name, from `/etc/passwd` and `/etc/group`. An unknown name is
 //! an error that names the setting.
 
-use crate::output::{Exit, Failure};
+use evenkeel_client::output::{Exit, Failure};
 use std::fs;
 
 const USERS: &str = "/etc/passwd";

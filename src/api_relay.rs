@@ -2,7 +2,7 @@
 //! node that does, so signatures stay valid. A client may use any node's address.
 
 use crate::cluster::health::Health;
-use crate::output::Failure;
+use evenkeel_client::output::Failure;
 use evenkeel_control::api::error::ApiError;
 use evenkeel_control::{Pinned, Slot, Slots, Timeouts};
 use std::net::SocketAddr;

@@ -4,8 +4,8 @@
 //! setting: its name is a key of the configuration file, too. The doc comments are the texts of
 //! `--help` and of docs/reference/cli.md.
 
-use crate::output::Format;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
+use evenkeel_client::output::Format;
 use evenkeel_control::SpaceOversell;
 use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
 use evenkeel_core::qos::admission::Oversell;
@@ -482,6 +482,13 @@ pub struct Wait {
     /// Longest wait, such as 30s or 5m; exit code 5 if it is exceeded.
     #[arg(long, default_value = "60s", value_name = "TIME", value_parser = span)]
     pub timeout: Duration,
+}
+
+impl Wait {
+    /// Returns the longest wait; `None` if there is to be none.
+    pub fn longest(&self) -> Option<Duration> {
+        self.wait.then_some(self.timeout)
+    }
 }
 
 #[derive(Args, Debug)]

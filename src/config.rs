@@ -10,8 +10,8 @@
 //! ([`NAMED_ONLY`]) are refused there in any case.
 
 use crate::cli::Cli;
-use crate::output::{Exit, Failure};
 use clap::{CommandFactory, FromArgMatches};
+use evenkeel_client::output::{Exit, Failure};
 use evenkeel_sim::text::nearest;
 use rustix::fs::OFlags;
 use rustix::process::geteuid;

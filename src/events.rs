@@ -1,7 +1,7 @@
 //! Posts events to webhooks, by HTTP, or by HTTPS with the certificates that this machine trusts.
 
-use crate::output::{Exit, Failure};
 use crate::private_file;
+use evenkeel_client::output::{Exit, Failure};
 use evenkeel_control::events::webhook::{Post, Secret, WEBHOOKS_MAX, Webhooks};
 use reqwest::header::CONTENT_TYPE;
 use reqwest::redirect::Policy;

@@ -1,23 +1,20 @@
 //! The binary: parses the command line, calls a library, prints the result. The exit code is that
-//! of [`output::Exit`].
+//! of [`Exit`](evenkeel_client::output::Exit).
 
+use evenkeel_client::output::Exit;
 use std::process::ExitCode;
 
 mod accounts;
-mod api;
 mod api_relay;
 mod calibration;
 mod cli;
-mod clock;
 mod cluster;
 mod cmd;
 mod config;
+mod connect;
 mod diskstats;
 mod endpoint;
 mod events;
-mod export;
-mod migrate;
-mod output;
 mod price_book;
 mod private_file;
 mod reference;
@@ -33,7 +30,7 @@ fn main() -> ExitCode {
         Err(config::ParseError::Usage(error)) => {
             // Help and version are "errors", too: clap prints them to standard output and returns
             // code 0.
-            let code = if error.use_stderr() { output::Exit::Usage.code() } else { 0 };
+            let code = if error.use_stderr() { Exit::Usage.code() } else { 0 };
             let _ = error.print();
             return ExitCode::from(code);
         }

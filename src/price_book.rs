@@ -1,7 +1,7 @@
 //! Price books of one's own hardware: reads the file, and the calibration records that it names.
 
 use crate::calibration::record::Record;
-use crate::output::{Exit, Failure};
+use evenkeel_client::output::{Exit, Failure};
 use evenkeel_core::qos::admission::DeviceFloor;
 use evenkeel_planner::price_book::{BOOK_BYTES_MAX, PriceBook};
 use std::fs::File;

@@ -1,6 +1,6 @@
 //! Files with secrets: passwords, keys. One that other users can use is refused.
 
-use crate::output::{Exit, Failure};
+use evenkeel_client::output::{Exit, Failure};
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;

@@ -9,9 +9,9 @@ use crate::cli::{self, Bytes, CalibrateWhen, DataPlanePriority, Io, NbdListen, S
 use crate::cluster::{Cluster, member};
 use crate::endpoint::Noted;
 use crate::events;
-use crate::output::{Exit, Failure, failed};
 use crate::store_options::StoreOptions;
 use crate::takeover_watch::Guard;
+use evenkeel_client::output::{Exit, Failure, failed};
 use evenkeel_control::credentials;
 use evenkeel_control::events::webhook::Webhooks;
 use evenkeel_control::model::zones::ZONES_MAX;
@@ -499,8 +499,8 @@ impl From<Io> for IoMode {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::output::Exit;
     use clap::Parser as _;
+    use evenkeel_client::output::Exit;
 
     fn ends(
         shutdown: impl Future<Output = ()>,

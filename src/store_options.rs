@@ -1,7 +1,7 @@
 //! Options of a store apart from the data folder: the place of a pool, the Ceph cluster, the keys.
 
 use crate::cli::{self, Bytes, StoreKind};
-use crate::output::{Exit, Failure, failed};
+use evenkeel_client::output::{Exit, Failure, failed};
 use evenkeel_store::encryption::keys::Keys;
 use evenkeel_store::local::pool::LocalPool;
 use evenkeel_store::rbd::{Place, RbdPool, Seat};

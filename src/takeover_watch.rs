@@ -1,6 +1,6 @@
 //! Checks whether another server has taken over this server's store.
 
-use crate::output::Failure;
+use evenkeel_client::output::Failure;
 use evenkeel_store::Pool;
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};

@@ -7,9 +7,9 @@ pub mod state;
 mod tests;
 
 use crate::cli::{Bytes, CalibrateWhen, Io, StoreKind};
-use crate::clock;
-use crate::output::Failure;
 use crate::server::{self, Config};
+use evenkeel_client::clock;
+use evenkeel_client::output::Failure;
 use evenkeel_engine::calibrate::{self, CalibrateError, Plan};
 use evenkeel_store::Pool;
 use evenkeel_store::layout::PoolState;

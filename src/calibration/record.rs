@@ -4,7 +4,7 @@
 
 use super::identity::Identity;
 use crate::cli::StoreKind;
-use crate::output::{self, Failure, Item};
+use evenkeel_client::output::{self, Failure, Item};
 use evenkeel_core::qos::admission::calibration::{
     CHANNELS_MAX, Calibration, Measurements, Unusable,
 };

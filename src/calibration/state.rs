@@ -2,9 +2,9 @@
 //! state; before and after the measurement the monitors are asked whether it is in that state.
 
 use super::record::StateName;
-use crate::clock::Deadline;
-use crate::output::{Exit, Failure, failed};
 use clap::ValueEnum;
+use evenkeel_client::clock::Deadline;
+use evenkeel_client::output::{Exit, Failure, failed};
 use evenkeel_store::Pool;
 use evenkeel_store::layout::PoolState;
 use std::fmt;

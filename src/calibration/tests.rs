@@ -244,7 +244,7 @@ fn a_pool_s_states_are_kept_as_long_as_it_is_made_of_the_same() {
 fn the_curve_is_a_table_too() {
     let points: Vec<Point> = record(&Plan::FULL).found.curve;
     assert_eq!(
-        crate::output::listing(&points, crate::output::Format::Csv, ""),
+        evenkeel_client::output::listing(&points, evenkeel_client::output::Format::Csv, ""),
         "depth,iops,p50_us,p99_us\n1,5000,105,210\n16,41000,450,900\n"
     );
 }

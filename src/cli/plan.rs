@@ -1,8 +1,8 @@
 //! The flags of `evenkeel plan`.
 
 use super::{Connection, PlanFleet, date, volume_type};
-use crate::output::{Exit, Failure, Format};
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
+use evenkeel_client::output::{Exit, Failure, Format};
 use evenkeel_core::volume::{Date, VolumeType};
 use evenkeel_planner::advice;
 use evenkeel_planner::prices::WHOLE;

@@ -5,7 +5,7 @@
 //! outcome is kept here. An answer to a client uses the kept outcomes, so a part that hangs delays
 //! no answer: it counts as failed after [`SILENT_MAX`].
 
-use crate::clock::{Deadline, Stopwatch};
+use evenkeel_client::clock::{Deadline, Stopwatch};
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
@@ -164,7 +164,7 @@ fn probe(path: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::Deadline;
+    use evenkeel_client::clock::Deadline;
 
     #[test]
     fn a_part_that_fails_or_is_silent_is_named_with_its_reason() {

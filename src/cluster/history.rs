@@ -1,11 +1,12 @@
 //! Copies of volumes' metrics and recordings, and of events, from the node that runs the control
 //! plane. If this node leads next, it has the history.
 
+use super::history_page;
 use super::member::LeaderAddress;
-use crate::api::{Client, history};
-use crate::clock::{self, Deadline};
-use crate::output::{Failure, failed};
+use crate::connect;
 use crate::server::Config;
+use evenkeel_client::clock::{self, Deadline};
+use evenkeel_client::output::{Failure, failed};
 use evenkeel_control::UnixMs;
 use evenkeel_control::history::{Copies, Keeps, Kind, Since};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -152,10 +153,10 @@ impl Round {
             None => return Ok(Came::Nobody),
         };
         let Config { settings, data_dir, .. } = &self.config;
-        let client = Client::of_server(leader, &settings.region, data_dir)?;
+        let client = connect::client_of_server(leader, &settings.region, data_dir)?;
         for _ in 0..PAGES_MAX {
             let token = turn.goes_on.as_ref().map(|(token, _)| token.as_str());
-            let page = history::page(&client, kind, since, token)?;
+            let page = history_page::page(&client, kind, since, token)?;
             let before = since;
             let first_ms = turn.goes_on.as_ref().map_or(page.time_ms, |(_, first_ms)| *first_ms);
             {

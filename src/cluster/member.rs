@@ -11,10 +11,10 @@ use super::serving::{Joined, Serving, reachable};
 use super::term::Term;
 use super::{Cluster, shared};
 use crate::api_relay::{self, ApiRelay};
-use crate::clock::{self, Deadline};
 use crate::endpoint::Noted;
-use crate::output::{Exit, Failure, failed};
 use crate::server::{self, Addresses, Config};
+use evenkeel_client::clock::{self, Deadline};
+use evenkeel_client::output::{Exit, Failure, failed};
 use evenkeel_control::Timeouts;
 use evenkeel_control::cluster::kv::Kv;
 use evenkeel_control::cluster::membership::{

@@ -7,6 +7,7 @@ pub mod cluster_handle;
 pub mod confirmation;
 pub mod health;
 pub mod history;
+mod history_page;
 mod inbox;
 pub mod member;
 pub mod routes;
@@ -15,8 +16,8 @@ pub mod shared;
 mod term;
 
 use crate::cli::{self, Bytes, StoreKind};
-use crate::output::{Exit, Failure, failed};
 use crate::private_file;
+use evenkeel_client::output::{Exit, Failure, failed};
 use evenkeel_control::cluster::kv::Kv;
 use evenkeel_control::cluster::nodes;
 use evenkeel_control::journal::etcd::client::{Client, Options, TlsFiles};

@@ -4,9 +4,9 @@
 use crate::calibration::identity::Identity;
 use crate::calibration::{self, Record};
 use crate::cli::CalibrateWhen;
-use crate::clock::Deadline;
-use crate::output::{Failure, failed};
 use crate::server::Config;
+use evenkeel_client::clock::Deadline;
+use evenkeel_client::output::{Failure, failed};
 use evenkeel_control::cluster::kv::Kv;
 use evenkeel_control::journal::etcd::client::EtcdError;
 use evenkeel_control::journal::etcd::election::Leader;

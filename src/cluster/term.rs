@@ -2,8 +2,8 @@
 
 use super::cluster_handle::Around;
 use super::inbox::{Inbox, Note};
-use crate::output::{Failure, failed};
 use crate::server::{self, Addresses, Config};
+use evenkeel_client::output::{Failure, failed};
 use evenkeel_control::cluster::fleet::Fleet;
 use evenkeel_control::cluster::homes;
 use evenkeel_control::cluster::membership::Question;

@@ -1,9 +1,9 @@
 //! `evenkeel volume capacity`, and the lines on capacity below other listings.
 
-use crate::api::Client;
-use crate::api::capacity::{Capacity, TypeSold};
-use crate::api::model::VolumeDescription;
-use crate::output::{self, Failure, Format, Item, listing};
+use evenkeel_client::Client;
+use evenkeel_client::capacity::{Capacity, TypeSold};
+use evenkeel_client::model::VolumeDescription;
+use evenkeel_client::output::{self, Failure, Format, Item, listing};
 use serde_json::json;
 
 /// The hint if nothing is measured or configured.

@@ -3,12 +3,12 @@
 
 use crate::calibration::record::Record;
 use crate::cli::{Capacity, CapacityPlan, CapacityVerb};
-use crate::output::{self, Exit, Failure, Format, or_dash};
 use crate::price_book;
+use evenkeel_client::output::{self, Exit, Failure, Format, or_dash};
+use evenkeel_core::price;
 use evenkeel_core::qos::admission::{DomainFloor, SOLD_SHARE_PPM};
 use evenkeel_core::units::{GIB, MIB};
 use evenkeel_core::volume::{Rules, VolumeSpec, VolumeType};
-use evenkeel_planner::cost;
 use evenkeel_planner::fit::{self, Device, Filled, Fitted};
 use evenkeel_planner::packing::{EXACT_ITEMS_MAX, Packed, Unpacked};
 use evenkeel_planner::price_book::PriceBook;
@@ -193,7 +193,7 @@ impl Plan {
         };
         let cost = self.next.monthly.as_ref().map_or_else(String::new, |(micros, currency)| {
             let all = micros.saturating_mul(*further as u64);
-            format!(", for {} {currency} a month", cost::rounded(all))
+            format!(", for {} {currency} a month", price::rounded(all))
         });
         format!("{further} more like {} are needed{cost} ({proof})", self.next.name)
     }

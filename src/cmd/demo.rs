@@ -3,11 +3,13 @@
 
 use super::verdict::{AGAIN, Says};
 use super::{folder_of_a_run, serve, volume};
-use crate::api::Client;
-use crate::cli::{CalibrateWhen, DataPlanePriority, Demo, VolumeCreate, VolumeModify, Wait};
-use crate::output::{self, Failure, failed};
+use crate::cli::{CalibrateWhen, DataPlanePriority, Demo, VolumeModify, Wait};
+use crate::connect;
 use crate::server::{self, Addresses, Config};
 use crate::store_options::StoreOptions;
+use evenkeel_client::Client;
+use evenkeel_client::output::{self, Failure, failed};
+use evenkeel_client::volumes::{self, NewVolume};
 use evenkeel_control::events::webhook::Webhooks;
 use evenkeel_control::{Settings, SpaceOversell};
 use evenkeel_core::qos::pacing::Balances;
@@ -140,14 +142,16 @@ fn drive(
     running: &Running,
     folder: &Path,
 ) -> Result<Report, Failure> {
-    let client = Client::of_server(running.api, &config.settings.region, &config.data_dir)?;
+    let client = connect::client_of_server(running.api, &config.settings.region, &config.data_dir)?;
     let logs = folder.join("fio");
     std::fs::create_dir(&logs)
         .map_err(|error| Failure::new(format!("{}: {error}", logs.display())))?;
     let mut plans = plans();
     let mut ids = Vec::new();
     for plan in &plans {
-        let volume = volume::create(&client, &create(plan))?;
+        let tags = vec![("Name".to_owned(), plan.name.to_owned())];
+        let new = NewVolume { tags, ..NewVolume::from(&plan.request) };
+        let volume = volumes::create_and_attach(&client, &new, VOLUME_WAIT_MAX)?;
         eprintln!("{:<7} {}  {}", plan.name, volume.volume_id, shown(plan));
         ids.push(volume.volume_id);
     }
@@ -163,7 +167,7 @@ fn drive(
     // Set last, so that few credits are earned until the load begins.
     for (plan, id) in plans.iter().zip(&ids) {
         if let Some(credits) = plan.credits {
-            volume::set_credits(&client, id, credits)?;
+            volumes::set_credits(&client, id, credits)?;
         }
     }
     let mut progress = Progress::new(u64::from(duration_s));
@@ -246,24 +250,6 @@ impl<'a> Raise<'a> {
 
     fn finish(self) -> Result<(), Failure> {
         self.result
-    }
-}
-
-fn create(plan: &Plan) -> VolumeCreate {
-    let VolumeRequest { volume_type, size_gib, iops, throughput_mibps, multi_attach } =
-        plan.request;
-    VolumeCreate {
-        volume_type,
-        size: Some(size_gib),
-        snapshot: None,
-        zone: None,
-        iops,
-        throughput: throughput_mibps,
-        multi_attach,
-        encrypted: false,
-        tags: vec![("Name".to_owned(), plan.name.to_owned())],
-        attach: true,
-        wait: Wait { wait: true, timeout: VOLUME_WAIT_MAX },
     }
 }
 

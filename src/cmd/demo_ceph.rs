@@ -2,7 +2,7 @@
 
 use super::serve;
 use crate::cli::DemoCeph;
-use crate::output::{self, Failure, failed};
+use evenkeel_client::output::{self, Failure, failed};
 use evenkeel_lab::bench::cancel;
 use evenkeel_lab::bench::ceph::{Ceph, Setup, USER};
 use std::sync::mpsc::channel;

@@ -3,11 +3,11 @@
 //! second.
 
 use super::serve;
-use crate::api::Client;
-use crate::api::nodes;
 use crate::cli::DemoCluster;
-use crate::clock::Deadline;
-use crate::output::{self, Failure, failed};
+use crate::connect;
+use evenkeel_client::clock::Deadline;
+use evenkeel_client::output::{self, Failure, failed};
+use evenkeel_client::{Client, hosts, nodes};
 use evenkeel_lab::bench::ceph::{self, Ceph};
 use evenkeel_lab::bench::child::Guarded;
 use evenkeel_lab::bench::etcd::{self, Etcd};
@@ -48,7 +48,7 @@ pub fn run(_: &DemoCluster) -> Result<(), Failure> {
         nodes.insert(name, node);
     }
     let first = &nodes[NAMES[0]];
-    let client = Client::of_server(first.api, "local-1", &first.data_dir)?;
+    let client = connect::client_in_default_region(first.api, &first.data_dir)?;
     let volume = volume(&client)?;
     let home = home(&client)?;
     // The client is connected to the third node, which never is the volume's home.
@@ -61,7 +61,7 @@ pub fn run(_: &DemoCluster) -> Result<(), Failure> {
     let mut fio = load(nodes[at].nbd, &volume, &log)?;
     let began = Deadline::after(Duration::from_secs(MOVE_S));
     while began.pause(Duration::from_secs(1)) {}
-    let through = Client::of_server(nodes[at].api, "local-1", &nodes[at].data_dir)?;
+    let through = connect::client_in_default_region(nodes[at].api, &nodes[at].data_dir)?;
     through.call("MoveVolume", &[("VolumeId", &volume), ("Node", to)])?;
     let later = Deadline::after(Duration::from_secs(KILL_S - MOVE_S));
     while later.pause(Duration::from_secs(1)) {}
@@ -85,7 +85,7 @@ fn volume(client: &Client) -> Result<String, Failure> {
         [("AvailabilityZone", "local-1a"), ("Size", "10"), ("VolumeType", "io1"), ("Iops", IOPS)];
     let made = client.call("CreateVolume", &wanted)?;
     let volume = made.child_text("volumeId").unwrap_or_default().to_owned();
-    let host = super::host::local(client)?.host_id;
+    let host = hosts::local(client)?.host_id;
     let place = [("VolumeId", volume.as_str()), ("InstanceId", &host), ("Device", "/dev/sdf")];
     client.call("AttachVolume", &place)?;
     Ok(volume)

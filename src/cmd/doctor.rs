@@ -2,15 +2,16 @@
 //! is 1 if a check fails.
 
 use super::capacity::MEASURE;
-use crate::api::Client;
-use crate::api::capacity::{Capacity, StoreHealth};
-use crate::api::model::{Unowned, VolumeDescription};
 use crate::calibration::identity::Identity;
 use crate::calibration::record::{FILE, Record};
 use crate::cli::{Connection, Doctor, LocalStore, NbdListen};
+use crate::connect;
 use crate::endpoint;
-use crate::output::{self, Exit, Failure, Item};
 use crate::store_options::StoreOptions;
+use evenkeel_client::Client;
+use evenkeel_client::capacity::{Capacity, StoreHealth};
+use evenkeel_client::model::{Unowned, VolumeDescription};
+use evenkeel_client::output::{self, Exit, Failure, Item};
 use evenkeel_engine::priority::{self, Granted, Priority};
 use evenkeel_engine::{Engine, EngineConfig, IoMode, UnixAccess};
 use evenkeel_store::layout::PoolSeen;
@@ -375,7 +376,7 @@ const NAME_THE_SERVER: &str = "name the server's --data-dir and --region";
 
 /// Checks the running server.
 fn client(arguments: &Doctor, api: SocketAddr) -> Result<Client, Failure> {
-    Client::new(&Connection {
+    connect::client(&Connection {
         endpoint: Some(format!("http://{api}")),
         data_dir: arguments.data_dir.clone(),
         region: arguments.region.clone(),
@@ -473,8 +474,8 @@ fn fio() -> Check {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::capacity::Sold;
-    use crate::clock::Deadline;
+    use evenkeel_client::capacity::Sold;
+    use evenkeel_client::clock::Deadline;
 
     #[test]
     fn each_check_knows_good_from_bad() {

@@ -1,13 +1,13 @@
 //! `evenkeel env`: prints the environment variables for aws-cli, other AWS SDKs and this program.
 
-use crate::api;
 use crate::cli::{Env, EnvShell};
+use crate::connect;
 use crate::endpoint;
-use crate::output::{self, Failure};
+use evenkeel_client::output::{self, Failure};
 
 pub fn run(arguments: &Env) -> Result<(), Failure> {
     let connection = &arguments.connection;
-    let keys = api::keys(connection)?;
+    let keys = connect::keys(connection)?;
     let endpoint = endpoint::of(connection);
     // Absolute, so that it stays valid after a change of the working folder.
     let data_dir = std::path::absolute(&connection.data_dir)

@@ -1,10 +1,11 @@
 //! `evenkeel events`: prints what has happened to volumes, snapshots and the server.
 
-use crate::api::Client;
-use crate::api::events::{Event, PAGE, Page};
 use crate::cli::Events;
-use crate::clock::Deadline;
-use crate::output::{self, Failure, Format, Item};
+use crate::connect;
+use evenkeel_client::Client;
+use evenkeel_client::clock::Deadline;
+use evenkeel_client::events::{Event, PAGE, Page};
+use evenkeel_client::output::{self, Failure, Format, Item};
 use std::time::Duration;
 
 const NO_EVENTS: &str = "no such events";
@@ -14,7 +15,7 @@ const LOOK: Duration = Duration::from_secs(1);
 const WIDTHS: [usize; 5] = [8, 20, 20, 10, 23];
 
 pub fn run(arguments: &Events) -> Result<(), Failure> {
-    let client = Client::new(&arguments.connection)?;
+    let client = connect::client(&arguments.connection)?;
     let format = arguments.output.format;
     if !arguments.follow {
         let mut all = Vec::new();

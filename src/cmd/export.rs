@@ -1,14 +1,14 @@
 //! `evenkeel snapshot export`, `import` and what belongs to them.
 
-use crate::api::Client;
-use crate::api::snapshots::Snapshot;
-use crate::cli::{ExportAt, ExportKeys, ExportWork, SnapshotExport, SnapshotImport};
-use crate::clock::Pace;
-use crate::export::destination::Place;
-use crate::export::restore::NewImport;
-use crate::export::{UNIT_BYTES, restore, write};
-use crate::output::{self, Exit, Failure, Format, Item, or_dash};
+use crate::cli::{ExportAt, ExportKeys, ExportWork, S3, SnapshotExport, SnapshotImport};
 use crate::store_options::StoreOptions;
+use evenkeel_client::Client;
+use evenkeel_client::clock::Pace;
+use evenkeel_client::export::destination::{Place, S3Options};
+use evenkeel_client::export::restore::NewImport;
+use evenkeel_client::export::{UNIT_BYTES, restore, write};
+use evenkeel_client::output::{self, Exit, Failure, Format, Item, or_dash};
+use evenkeel_client::snapshots::Snapshot;
 use evenkeel_store::encryption::keys::Keys;
 use serde::Serialize;
 use serde_json::json;
@@ -20,6 +20,10 @@ fn pace(work: &ExportWork) -> Pace {
     Pace::new(work.rate.map(|mib| mib << 20))
 }
 
+fn s3(flags: &S3) -> S3Options {
+    S3Options { endpoint: flags.s3_endpoint.clone(), region: flags.s3_region.clone() }
+}
+
 /// The keys that the flags name.
 fn keys(flags: &ExportKeys) -> Result<Option<Keys>, Failure> {
     let ExportKeys { key_file, key_command } = flags;
@@ -29,7 +33,7 @@ fn keys(flags: &ExportKeys) -> Result<Option<Keys>, Failure> {
 
 /// A place that is there.
 fn opened(at: &ExportAt) -> Result<Place, Failure> {
-    Place::open(&at.place, &at.s3, keys(&at.keys)?.as_ref(), false)
+    Place::open(&at.place, &s3(&at.s3), keys(&at.keys)?.as_ref(), false)
 }
 
 /// An encrypted snapshot is written without encryption only if the user asks for that.
@@ -58,7 +62,7 @@ pub fn export(
         return Err(Failure::new(message).hint("`evenkeel snapshot show` shows its state"));
     }
     let keys = if export.plain { None } else { keys(&export.keys)? };
-    let place = Place::open(&export.to, &export.s3, keys.as_ref(), true)?;
+    let place = Place::open(&export.to, &s3(&export.s3), keys.as_ref(), true)?;
     if snapshot.encrypted && !place.is_sealed() {
         warn_or_refuse(id, &place, export.plain)?;
     }
@@ -81,7 +85,7 @@ pub fn export(
 
 pub fn import(client: &Client, import: &SnapshotImport, format: Format) -> Result<(), Failure> {
     let keys = keys(&import.keys)?;
-    let place = Place::open(&import.from, &import.s3, keys.as_ref(), false)?;
+    let place = Place::open(&import.from, &s3(&import.s3), keys.as_ref(), false)?;
     let (pace, jobs) = (pace(&import.work), usize::from(import.work.jobs));
     if place.is_sealed() && import.unencrypted {
         eprintln!(

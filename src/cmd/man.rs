@@ -2,8 +2,8 @@
 //! flags.
 
 use crate::cli::{self, Completions, Man, ManFormat};
-use crate::output::{self, Exit, Failure};
 use crate::reference;
+use evenkeel_client::output::{self, Exit, Failure};
 
 pub fn run(arguments: &Man) -> Result<(), Failure> {
     let text = match arguments.format {

@@ -1,10 +1,11 @@
 //! `evenkeel volume migrate`: a volume moves to another server.
 
-use crate::api::{self, Client};
 use crate::cli::{VolumeArgs, VolumeMigrate};
+use crate::connect;
 use crate::endpoint;
-use crate::migrate::{Migrated, Migration};
-use crate::output::{self, Exit, Failure, Format};
+use evenkeel_client::Client;
+use evenkeel_client::migrate::{Migrated, Migration, Options};
+use evenkeel_client::output::{self, Exit, Failure, Format};
 use serde_json::json;
 
 /// Where the target's keys are if not in a folder.
@@ -12,7 +13,8 @@ const VARIABLES: [&str; 2] = ["EVENKEEL_TO_ACCESS_KEY_ID", "EVENKEEL_TO_SECRET_A
 
 pub fn run(source: &Client, arguments: &VolumeArgs, flags: &VolumeMigrate) -> Result<(), Failure> {
     let target = target(arguments, flags)?;
-    let migrated = Migration::new(source, &target, flags).run()?;
+    let options = options(flags);
+    let migrated = Migration::new(source, &target, &options).run()?;
     match arguments.output.format {
         Format::Json => {
             let value = json!({ "schema": "evenkeel.migration/1", "migration": migrated });
@@ -24,6 +26,18 @@ pub fn run(source: &Client, arguments: &VolumeArgs, flags: &VolumeMigrate) -> Re
             output::print(&output::csv(&columns, &[vec![source_volume_id, volume_id]]))
         }
         Format::Text => output::print(&told(&migrated)),
+    }
+}
+
+fn options(flags: &VolumeMigrate) -> Options {
+    Options {
+        volume: flags.volume,
+        detach: flags.detach,
+        wait: flags.wait,
+        unencrypted: flags.unencrypted,
+        remove_source: flags.remove_source,
+        rate_mibps: flags.rate,
+        jobs: flags.jobs,
     }
 }
 
@@ -40,14 +54,14 @@ fn target(arguments: &VolumeArgs, flags: &VolumeMigrate) -> Result<Client, Failu
     let region = flags.to_region.as_ref().unwrap_or(&arguments.connection.region);
     let keys = match folder {
         Some(folder) => evenkeel_control::credentials::load(folder)
-            .map_err(|error| usage(format!("--to-data-dir: {error}")))?
-            .into(),
-        None => api::keys_of(VARIABLES).ok_or_else(|| {
+            .map(connect::keys_from)
+            .map_err(|error| usage(format!("--to-data-dir: {error}")))?,
+        None => connect::keys_of(VARIABLES).ok_or_else(|| {
             usage(format!("{} or {} is not set", VARIABLES[0], VARIABLES[1]))
                 .hint("--to-data-dir names a folder with the target's file `credentials` instead")
         })?,
     };
-    Client::with_keys(&endpoint, region, keys)
+    Client::new(&endpoint, region, keys)
 }
 
 fn told(migrated: &Migrated) -> String {

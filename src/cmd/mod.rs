@@ -1,7 +1,7 @@
 //! The verbs, one file each.
 
 use crate::cli::{Cli, DemoVerb, Verb};
-use crate::output::Failure;
+use evenkeel_client::output::Failure;
 use evenkeel_lab::bench::mounts;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -24,9 +24,9 @@ mod man;
 mod migrate;
 mod node;
 mod plan;
-pub mod progress;
 mod prove;
 mod record;
+mod recording;
 mod report;
 pub mod serve;
 mod sim;

@@ -1,15 +1,15 @@
 //! `evenkeel node`: the nodes of a cluster, and the homes of volumes.
 
-use crate::api::Client;
-use crate::api::nodes::Node;
 use crate::cli::{NodeArgs, NodeVerb};
-use crate::output::{self, Failure};
+use crate::connect;
+use evenkeel_client::nodes::Node;
+use evenkeel_client::output::{self, Failure};
 
 /// Text of a listing without nodes.
 const NONE: &str = "this server is no node of a cluster: it serves alone";
 
 pub fn run(arguments: &NodeArgs) -> Result<(), Failure> {
-    let client = Client::new(&arguments.connection)?;
+    let client = connect::client(&arguments.connection)?;
     let set = |node: &str, state: &str| {
         client.call("ModifyNode", &[("Node", node), ("State", state)]).map(drop)
     };

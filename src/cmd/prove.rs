@@ -1,21 +1,23 @@
 //! `evenkeel prove`: checks whether a target keeps the promise of its type. Exit codes: 0 kept, 1
 //! broken, 6 undecided.
 
-use super::progress::{Progress, Stages, second};
 use super::verdict::{AGAIN, Says};
-use super::{folder_of_a_run, serve, volume};
-use crate::api::Client;
-use crate::api::capacity::Capacity;
-use crate::api::endpoints::Endpoints;
+use super::{folder_of_a_run, serve};
 use crate::cli::Prove;
-use crate::output::{self, Exit, Failure, Format};
+use crate::connect;
 use crate::top::sample::number;
+use evenkeel_client::Client;
+use evenkeel_client::capacity::Capacity;
+use evenkeel_client::endpoints::Endpoints;
+use evenkeel_client::output::{self, Exit, Failure, Format};
+use evenkeel_client::progress::{Progress, Stages};
+use evenkeel_client::volumes;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::qos::pacing::{Balances, Limit, Pacing};
 use evenkeel_core::units::{GIB, MIB};
 use evenkeel_core::volume::{Date, Rules, VolumeRequest, VolumeType};
 use evenkeel_lab::LabError;
-use evenkeel_lab::bench::fio::VolumeProgress;
+use evenkeel_lab::bench::fio::{self, VolumeProgress};
 use evenkeel_lab::bench::{NbdUri, PathKind, Target};
 use evenkeel_lab::checker::{Outcome, Promise};
 use evenkeel_lab::demo;
@@ -35,7 +37,7 @@ pub fn run(arguments: &Prove) -> Result<(), Failure> {
     let (subject, mut insight): (Subject, Box<dyn Insight>) =
         match arguments.target.parse::<VolumeId>() {
             Ok(id) => {
-                client = Client::new(&arguments.connection)?;
+                client = connect::client(&arguments.connection)?;
                 let subject = volume_subject(&asked, &client, id)?;
                 (subject, Box::new(Server { client: &client, volume: id.to_string() }))
             }
@@ -46,7 +48,7 @@ pub fn run(arguments: &Prove) -> Result<(), Failure> {
     let mut stages = Stages::default();
     let mut progress = |volumes: &[VolumeProgress]| {
         let name = volumes.first().map_or("", |load| load.name.as_str());
-        bar.at(stages.at(name, second(volumes)), &demo::progress_line(volumes));
+        bar.at(stages.at(name, fio::runtime_s(volumes)), &demo::progress_line(volumes));
     };
     let proof = prove::run(&subject, &plan, &mut *insight, folder.path(), &mut progress);
     bar.done();
@@ -179,7 +181,7 @@ fn rules(as_of: Option<Date>) -> Result<&'static Rules, Failure> {
 /// Proves a volume of one of our servers: by its own promise, unless another one is given.
 fn volume_subject(asked: &Asked, client: &Client, id: VolumeId) -> Result<Subject, Failure> {
     let id = id.to_string();
-    let known = volume::get(client, &id)?;
+    let known = volumes::get(client, &id)?;
     if known.state != "in-use" {
         let message = format!("{id} is {}, and not attached to this machine", known.state);
         return Err(Failure::new(message).hint(format!("evenkeel volume attach {id} --wait")));

@@ -1,12 +1,14 @@
 //! `evenkeel record`: lines of a recording, of a disk of this machine or of the server's volume.
 
-use crate::api::model::VolumeDescription;
-use crate::api::{Client, recording};
+use super::recording;
 use crate::cli::{Connection, Record};
-use crate::clock;
 use crate::cmd::serve;
+use crate::connect;
 use crate::diskstats::Counters;
-use crate::output::{self, Exit, Failure};
+use evenkeel_client::Client;
+use evenkeel_client::clock;
+use evenkeel_client::model::VolumeDescription;
+use evenkeel_client::output::{self, Exit, Failure};
 use evenkeel_core::units::GIB;
 use evenkeel_core::volume::VolumeSpec;
 use evenkeel_planner::read::recorder;
@@ -53,7 +55,7 @@ pub fn is_volume(source: &str) -> bool {
 }
 
 fn print_volume(arguments: &Record, output: &mut Output) -> Result<(), Failure> {
-    let client = Client::new(&arguments.connection)?;
+    let client = connect::client(&arguments.connection)?;
     let since = arguments.since.map(|since| clock::unix_ms().saturating_sub(ms(since)));
     recording::pages(&client, &arguments.source, since, |intervals| {
         let lines = intervals.iter().map(|it| recorder::line(&arguments.source, it));
@@ -67,7 +69,7 @@ pub fn trace_of(
     connection: &Connection,
     volume: &str,
 ) -> Result<(Trace, Option<VolumeSpec>), Failure> {
-    let client = Client::new(connection)?;
+    let client = connect::client(connection)?;
     let mut intervals: Vec<Interval> = Vec::new();
     let since = clock::unix_ms().saturating_sub(PLAN_MS_MAX);
     recording::pages(&client, volume, Some(since), |page| {

@@ -1,12 +1,13 @@
 //! `evenkeel report`: monthly costs of volumes and snapshots.
 
-use crate::api::Client;
-use crate::api::model::VolumeDescription;
-use crate::api::snapshots::Snapshot;
 use crate::cli::{self, CostBy, ReportCost, ReportVerb};
-use crate::output::{self, Failure, Format};
+use crate::connect;
 use crate::price_book;
-use evenkeel_core::price::PriceList;
+use evenkeel_client::Client;
+use evenkeel_client::model::VolumeDescription;
+use evenkeel_client::output::{self, Failure, Format};
+use evenkeel_client::snapshots::Snapshot;
+use evenkeel_core::price::{self, PriceList};
 use evenkeel_core::volume::{Rules, VolumeType};
 use evenkeel_planner::cost::{self, Cents, Items, Line, Tier};
 use evenkeel_planner::price_book::{Monthly, NotCarried, PriceBook};
@@ -17,7 +18,7 @@ use std::collections::BTreeMap;
 const PAGE: &str = "500";
 
 pub fn run(arguments: &cli::Report) -> Result<(), Failure> {
-    let client = Client::new(&arguments.connection)?;
+    let client = connect::client(&arguments.connection)?;
     let ReportVerb::Cost(flags) = &arguments.verb;
     let report = Report::of(&client, flags)?;
     output::print(&match arguments.output.format {
@@ -188,9 +189,9 @@ impl Report {
         let mut notes = Vec::new();
         let Line { volumes, gib, list, .. } = &self.unattached;
         if *volumes > 0 {
-            let usd = cost::rounded(list.total());
+            let usd = price::rounded(list.total());
             let own = self.book.as_ref().map_or_else(String::new, |book| {
-                format!("{} {}, ", cost::rounded(self.unattached.own), book.currency())
+                format!("{} {}, ", price::rounded(self.unattached.own), book.currency())
             });
             notes.push(format!(
                 "attached to no host: {volumes} volumes, {gib} GiB, {own}{usd} USD at AWS"
@@ -210,7 +211,7 @@ impl Report {
                  that is restored",
                 self.total.archived,
                 prices.archive_days_min,
-                cost::rounded(prices.archive_retrieval_gib)
+                price::rounded(prices.archive_retrieval_gib)
             ));
         }
         if self.total.unpriced > 0 {
@@ -226,17 +227,17 @@ impl Report {
     /// snapshots.
     fn hardware(&self, book: &PriceBook) -> String {
         let Monthly { purchase, energy, running } = book.monthly();
-        let [purchase, energy, running] = [purchase, energy, running].map(cost::rounded);
+        let [purchase, energy, running] = [purchase, energy, running].map(price::rounded);
         let (all, currency) = (book.monthly().total(), book.currency());
         let paid = self.total.own;
         let rest = match all.checked_sub(paid) {
-            Some(rest) => format!("{} of it are not charged to anything", cost::rounded(rest)),
-            None => format!("{} more than that are charged", cost::rounded(paid - all)),
+            Some(rest) => format!("{} of it are not charged to anything", price::rounded(rest)),
+            None => format!("{} more than that are charged", price::rounded(paid - all)),
         };
         format!(
             "the hardware costs {} {currency} (purchase {purchase}, energy {energy}, running \
              {running}); {rest}",
-            cost::rounded(all)
+            price::rounded(all)
         )
     }
 
@@ -244,7 +245,7 @@ impl Report {
         let counts = [line.volumes, line.gib, line.snapshots].map(|count| count.to_string());
         let sum = cents.iter().copied().fold(0, u64::saturating_add);
         let sum = self.book.is_none().then_some(sum);
-        let money = cents.iter().copied().chain(sum).map(cost::decimal);
+        let money = cents.iter().copied().chain(sum).map(price::decimal);
         std::iter::once(name).chain(counts).chain(money).collect()
     }
 
@@ -327,7 +328,7 @@ fn words(titles: &[String]) -> Vec<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::model::Attachment;
+    use evenkeel_client::model::Attachment;
     use evenkeel_core::qos::admission::DeviceFloor;
 
     const BOOK: &str = include_str!("../../crates/planner/books/price_book.toml");

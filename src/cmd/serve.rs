@@ -1,11 +1,11 @@
 //! `evenkeel serve`: runs the server in the foreground until a signal stops it.
 
 use crate::cli::Serve;
-use crate::clock::Deadline;
 use crate::events;
-use crate::output::{self, Exit, Failure};
 use crate::server::{self, Addresses, Config};
 use crate::store_options;
+use evenkeel_client::clock::Deadline;
+use evenkeel_client::output::{self, Exit, Failure};
 use evenkeel_lab::bench::{cancel, child, mounts};
 use rustix::process::{self, Pid, WaitId, WaitIdOptions, getpid, kill_process, waitid};
 use std::fmt::Write as _;

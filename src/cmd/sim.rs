@@ -1,10 +1,11 @@
 //! `evenkeel sim`: scenarios in virtual time.
 
 use crate::cli::{Sim, SimRun, SimSwarm, SimVerb};
-use crate::output::{self, Exit, Failure, Format, Item};
+use evenkeel_client::output::{self, Exit, Failure, Format, Item};
 use evenkeel_lab::clock;
 use evenkeel_lab::files;
 use evenkeel_lab::report::simulated;
+use evenkeel_planner::layout_text;
 use evenkeel_sim::oracle::Rule;
 use evenkeel_sim::scenario::catalogue;
 use evenkeel_sim::scenario::{self, Files, NamedText, Scenario, ScenarioError, Source};
@@ -41,7 +42,7 @@ impl Item for Listed {
         vec![
             self.name.to_owned(),
             self.runs.to_string(),
-            output::span(self.simulated_s),
+            layout_text::span(self.simulated_s),
             self.title.clone(),
         ]
     }
@@ -163,7 +164,7 @@ fn tell_speed(results: &Results, took_s: f64) {
     eprintln!(
         "{} I/Os in {} of virtual time took {took_s:.2} s: {} I/Os per second",
         text::thousands(ios),
-        output::span(simulated_s),
+        layout_text::span(simulated_s),
         text::rate(ios as f64 / took_s.max(1e-9)),
     );
 }

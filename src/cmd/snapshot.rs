@@ -1,13 +1,14 @@
 //! `evenkeel snapshot`: manages snapshots, through the API only, as any other client does.
 
 use super::export;
-use super::progress::Progress;
-use super::volume::{EMPTY_BIN, tag_specification};
-use crate::api::Client;
-use crate::api::model::Binned;
-use crate::api::snapshots::{Snapshot, SnapshotLock, UnownedSnapshot};
-use crate::cli::{self, LockMode, SnapshotCopy, SnapshotCreate, SnapshotVerb, Wait};
-use crate::output::{self, Exit, Failure, Format};
+use super::volume::EMPTY_BIN;
+use crate::cli::{self, LockMode, SnapshotCopy, SnapshotCreate, SnapshotVerb};
+use crate::connect;
+use evenkeel_client::Client;
+use evenkeel_client::model::Binned;
+use evenkeel_client::output::{self, Failure, Format};
+use evenkeel_client::snapshots::{self, Snapshot, SnapshotLock, UnownedSnapshot};
+use evenkeel_client::volumes;
 use evenkeel_core::ids::SnapshotId;
 use serde_json::json;
 
@@ -20,7 +21,7 @@ const NO_UNOWNED: &str = "the database knows every snapshot of the store";
 
 pub fn run(arguments: &cli::SnapshotArgs) -> Result<(), Failure> {
     // Exports are looked at without a server.
-    let client = || Client::new(&arguments.connection);
+    let client = || connect::client(&arguments.connection);
     let format = arguments.output.format;
     match &arguments.verb {
         SnapshotVerb::Create(create) => {
@@ -70,7 +71,7 @@ pub fn run(arguments: &cli::SnapshotArgs) -> Result<(), Failure> {
             })
         }
         SnapshotVerb::Export(arguments) => {
-            let snapshot = get(&client()?, &arguments.snapshot.to_string())?;
+            let snapshot = snapshots::get(&client()?, &arguments.snapshot.to_string())?;
             export::export(&client()?, &snapshot, arguments, format)
         }
         SnapshotVerb::Import(arguments) => export::import(&client()?, arguments, format),
@@ -106,14 +107,6 @@ fn change(
     client.call(action, &parameters).map(|_| ())
 }
 
-/// Reads the present state of a snapshot.
-pub fn get(client: &Client, id: &str) -> Result<Snapshot, Failure> {
-    let answer = client.call("DescribeSnapshots", &[("SnapshotId.1", id)])?;
-    Snapshot::set(&answer).into_iter().next().ok_or_else(|| {
-        Failure::new(format!("the server returns nothing for {id}")).exit(Exit::NotFound)
-    })
-}
-
 fn create(client: &Client, create: &SnapshotCreate) -> Result<Vec<Snapshot>, Failure> {
     let mut parameters: Vec<(String, String)> = Vec::new();
     let mut add = |name: &str, value: String| parameters.push((name.to_owned(), value));
@@ -128,7 +121,7 @@ fn create(client: &Client, create: &SnapshotCreate) -> Result<Vec<Snapshot>, Fai
     }
     create.volume.iter().for_each(|volume| add("VolumeId", volume.to_string()));
     create.description.iter().for_each(|text| add("Description", text.clone()));
-    parameters.extend(tag_specification("snapshot", &create.tags));
+    parameters.extend(volumes::tag_specification("snapshot", &create.tags));
     let parameters: Vec<(&str, &str)> =
         parameters.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     let snapshots = match create.host {
@@ -138,8 +131,9 @@ fn create(client: &Client, create: &SnapshotCreate) -> Result<Vec<Snapshot>, Fai
     if !create.wait.wait {
         return Ok(snapshots);
     }
-    let completed =
-        |snapshot: Snapshot| self::completed(client, &snapshot.snapshot_id, &create.wait);
+    let completed = |snapshot: Snapshot| {
+        snapshots::completed(client, &snapshot.snapshot_id, create.wait.timeout)
+    };
     snapshots.into_iter().map(completed).collect()
 }
 
@@ -152,13 +146,13 @@ fn copy(client: &Client, copy: &SnapshotCopy) -> Result<Snapshot, Failure> {
     let mut parameters = vec![("SourceSnapshotId", source.as_str()), ("SourceRegion", region)];
     parameters.extend(copy.description.as_deref().map(|text| ("Description", text)));
     parameters.extend(copy.encrypted.then_some(("Encrypted", "true")));
-    let tags = tag_specification("snapshot", &copy.tags);
+    let tags = volumes::tag_specification("snapshot", &copy.tags);
     parameters.extend(tags.iter().map(|(name, value)| (name.as_str(), value.as_str())));
     let answer = client.call("CopySnapshot", &parameters)?;
     let id = answer.child_text("snapshotId").unwrap_or_default().to_owned();
     match copy.wait.wait {
-        true => completed(client, &id, &copy.wait),
-        false => get(client, &id),
+        true => snapshots::completed(client, &id, copy.wait.timeout),
+        false => snapshots::get(client, &id),
     }
 }
 
@@ -177,30 +171,8 @@ fn lock(client: &Client, lock: &cli::SnapshotLock) -> Result<SnapshotLock, Failu
     Ok(SnapshotLock::read(&client.call("LockSnapshot", &parameters)?))
 }
 
-/// Waits until a snapshot is completed.
-pub fn completed(client: &Client, id: &str, wait: &Wait) -> Result<Snapshot, Failure> {
-    let progress = Progress::of_steps(100);
-    let completed = client.wait(&format!("{id} to be completed"), wait.timeout, |client| {
-        let snapshot = get(client, id)?;
-        match snapshot.state.as_str() {
-            "completed" => Ok(Some(snapshot)),
-            "error" => {
-                let reason = snapshot.error_reason.unwrap_or_default();
-                Err(Failure::new(format!("{id} is in state error: {reason}")))
-            }
-            state => {
-                let percent = snapshot.progress.trim_end_matches('%').parse().unwrap_or(0);
-                progress.at(percent, &format!("{id} is {state}"));
-                Ok(None)
-            }
-        }
-    });
-    progress.done();
-    completed
-}
-
 fn show(client: &Client, id: &str, format: Format) -> Result<(), Failure> {
-    let snapshot = get(client, id)?;
+    let snapshot = snapshots::get(client, id)?;
     match format {
         Format::Csv => output::print(&output::listing(&[snapshot], Format::Csv, "")),
         Format::Json => {

@@ -1,11 +1,12 @@
 //! `evenkeel store`: the pool of a data folder. `scrub` asks the server; the other verbs read the
 //! pool directly, while the server is stopped.
 
-use crate::api::Client;
-use crate::api::scrub::Scrub;
 use crate::cli::{Bytes, LocalStore, RbdStore, StoreArgs, StoreKind, StoreVerb, Wait};
-use crate::output::{self, Exit, Failure, Format, Item, failed};
+use crate::connect;
 use crate::store_options::StoreOptions;
+use evenkeel_client::Client;
+use evenkeel_client::output::{self, Exit, Failure, Format, Item, failed};
+use evenkeel_client::scrub::Scrub;
 use evenkeel_core::units::ByteCount;
 use evenkeel_store::Pool;
 use evenkeel_store::folder::Folder;
@@ -28,7 +29,7 @@ pub fn run(arguments: &StoreArgs) -> Result<(), Failure> {
         }
         StoreVerb::Check { data } => check(&data_dir, *data, arguments.output.format)?,
         StoreVerb::Scrub { rate, stop, status, wait } => {
-            let client = Client::new(&arguments.connection)?;
+            let client = connect::client(&arguments.connection)?;
             let scrub = match (stop, status) {
                 (true, _) => Scrub::read(&client.call("StopScrub", &[])?),
                 (_, true) => Scrub::read(&client.call("DescribeScrub", &[])?),

@@ -1,17 +1,17 @@
 //! `evenkeel top`: shows the load of volumes and the causes of their delays.
 
-use crate::api::Client;
 use crate::cli::Top;
-use crate::clock::Deadline;
-use crate::output::{self, Failure, Format};
+use crate::connect;
 use crate::top::{rows, sample, screen};
+use evenkeel_client::clock::Deadline;
+use evenkeel_client::output::{self, Failure, Format};
 use std::io::IsTerminal;
 
 const NO_VOLUMES: &str =
     "no volumes yet; make one with `evenkeel volume create --size 10 --attach`";
 
 pub fn run(arguments: &Top) -> Result<(), Failure> {
-    let client = Client::new(&arguments.connection)?;
+    let client = connect::client(&arguments.connection)?;
     let format = arguments.output.format;
     // Before the screen opens, so that a missing server is reported as by other verbs.
     let first = sample::take(&client)?;

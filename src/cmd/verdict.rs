@@ -1,6 +1,6 @@
 //! Ends of verbs whose verdict is not "kept": the message, the exit code and the next step.
 
-use crate::output::{Exit, Failure};
+use evenkeel_client::output::{Exit, Failure};
 use evenkeel_lab::checker::Outcome;
 
 /// The next step after a run that could not be decided.

@@ -1,17 +1,21 @@
 //! `evenkeel volume`: manages volumes, through the API only, as any other client does.
 
-use super::progress::Progress;
-use super::{capacity, host, migrate};
-use crate::api::Client;
-use crate::api::endpoints::Endpoints;
-use crate::api::model::{Balance, Binned, Credits, Unowned, VolumeDescription, VolumeStatus};
+use super::{capacity, migrate};
 use crate::cli::{
     self, VolumeAdopt, VolumeAttach, VolumeCopy, VolumeCreate, VolumeDetach, VolumeModify,
-    VolumeVerb, Wait,
+    VolumeVerb,
 };
-use crate::clock::Deadline;
-use crate::output::{self, Exit, Failure, Format, Item, or_dash};
-use evenkeel_planner::cost;
+use crate::connect;
+use evenkeel_client::Client;
+use evenkeel_client::clock::Deadline;
+use evenkeel_client::endpoints::Endpoints;
+use evenkeel_client::model::{
+    Attachment, Balance, Binned, Credits, Unowned, VolumeDescription, VolumeStatus,
+};
+use evenkeel_client::output::{self, Exit, Failure, Format, Item, or_dash};
+use evenkeel_client::volumes::{self, NewVolume};
+use evenkeel_core::price;
+use evenkeel_planner::layout_text;
 use serde_json::json;
 use std::time::Duration;
 
@@ -28,7 +32,7 @@ const NO_UNOWNED: &str = "every volume's bytes in the store belong to a volume";
 const TREND_INTERVAL: Duration = Duration::from_millis(500);
 
 pub fn run(arguments: &cli::VolumeArgs) -> Result<(), Failure> {
-    let client = Client::new(&arguments.connection)?;
+    let client = connect::client(&arguments.connection)?;
     let format = arguments.output.format;
     match &arguments.verb {
         VolumeVerb::Create(create) => {
@@ -68,9 +72,9 @@ pub fn run(arguments: &cli::VolumeArgs) -> Result<(), Failure> {
         VolumeVerb::Show { volume } => show(&client, &volume.to_string(), format),
         VolumeVerb::Modify(change) => modify(&client, change),
         VolumeVerb::Attach(attach) => {
-            let host = attach.host.map(|host| host.to_string());
-            let VolumeAttach { volume, device, wait, .. } = attach;
-            self::attach(&client, &volume.to_string(), host, device.clone(), wait)
+            let VolumeAttach { volume, host, device, wait } = attach;
+            let (id, host) = (volume.to_string(), host.map(|host| host.to_string()));
+            volumes::attach(&client, &id, host.as_deref(), device.as_deref(), wait.longest())
         }
         VolumeVerb::Detach(detach) => self::detach(&client, detach),
         VolumeVerb::Rm { volumes, unowned, bin } => volumes.iter().try_for_each(|volume| {
@@ -95,50 +99,23 @@ pub fn run(arguments: &cli::VolumeArgs) -> Result<(), Failure> {
     }
 }
 
-/// Reads the present state of a volume.
-pub fn get(client: &Client, id: &str) -> Result<VolumeDescription, Failure> {
-    let answer = client.call("DescribeVolumes", &[("VolumeId.1", id)])?;
-    VolumeDescription::set(&answer).into_iter().next().ok_or_else(|| {
-        Failure::new(format!("the server returns nothing for {id}")).exit(Exit::NotFound)
-    })
-}
-
-/// The server's first zone.
-pub fn zone(client: &Client) -> Result<String, Failure> {
-    let zones = client.call("DescribeAvailabilityZones", &[])?;
-    let zone = zones.items("availabilityZoneInfo").first();
-    Ok(zone.and_then(|item| item.child_text("zoneName")).unwrap_or_default().to_owned())
-}
-
 /// Creates a volume by the flags, and waits for it and attaches it if they request that.
-pub fn create(client: &Client, create: &VolumeCreate) -> Result<VolumeDescription, Failure> {
-    let zone = create.zone.clone().map_or_else(|| zone(client), Ok)?;
-    let volume_type = create.volume_type.to_string();
-    let size = create.size.map(|n| n.to_string());
-    let snapshot = create.snapshot.map(|id| id.to_string());
-    let iops = create.iops.map(|n| n.to_string());
-    let throughput = create.throughput.map(|n| n.to_string());
-    let mut parameters = vec![("AvailabilityZone", zone.as_str()), ("VolumeType", &volume_type)];
-    parameters.extend(size.as_deref().map(|n| ("Size", n)));
-    parameters.extend(snapshot.as_deref().map(|id| ("SnapshotId", id)));
-    parameters.extend(iops.as_deref().map(|n| ("Iops", n)));
-    parameters.extend(throughput.as_deref().map(|n| ("Throughput", n)));
-    parameters.extend(create.multi_attach.then_some(("MultiAttachEnabled", "true")));
-    parameters.extend(create.encrypted.then_some(("Encrypted", "true")));
-    let tags = tag_specification("volume", &create.tags);
-    parameters.extend(tags.iter().map(|(name, value)| (name.as_str(), value.as_str())));
-    let volume = VolumeDescription::read(&client.call("CreateVolume", &parameters)?);
-    let id = volume.volume_id.clone();
-    if !create.wait.wait && !create.attach {
-        return Ok(volume);
+fn create(client: &Client, create: &VolumeCreate) -> Result<VolumeDescription, Failure> {
+    let new = NewVolume {
+        volume_type: create.volume_type,
+        size_gib: create.size,
+        snapshot: create.snapshot,
+        zone: create.zone.clone(),
+        iops: create.iops,
+        throughput_mibps: create.throughput,
+        multi_attach: create.multi_attach,
+        encrypted: create.encrypted,
+        tags: create.tags.clone(),
+    };
+    if create.attach {
+        return volumes::create_and_attach(client, &new, create.wait.timeout);
     }
-    let available = wait_for_state(client, &id, "available", create.wait.timeout)?;
-    if !create.attach {
-        return Ok(available);
-    }
-    let wait = Wait { wait: true, timeout: create.wait.timeout };
-    attach(client, &id, None, None, &wait)?;
-    get(client, &id)
+    volumes::create(client, &new, create.wait.longest())
 }
 
 /// Creates a copy of a volume by the flags, and waits for it if they request that.
@@ -150,9 +127,9 @@ fn copy(client: &Client, copy: &VolumeCopy) -> Result<VolumeDescription, Failure
     let volume_type = match volume_type {
         Some(volume_type) => volume_type.to_string(),
         None => {
-            let of = get(client, &source)?;
+            let of = volumes::get(client, &source)?;
             // The copy has the same provisioned values as the source.
-            if is_provisioned(&of) {
+            if volumes::is_provisioned(&of) {
                 iops = iops.or(of.iops.map(|n| n.to_string()));
                 throughput = throughput.or(of.throughput_mibps.map(|n| n.to_string()));
             }
@@ -165,20 +142,15 @@ fn copy(client: &Client, copy: &VolumeCopy) -> Result<VolumeDescription, Failure
     parameters.extend(throughput.as_deref().map(|n| ("Throughput", n)));
     parameters.extend(copy.multi_attach.then_some(("MultiAttachEnabled", "true")));
     parameters.extend(copy.encrypted.then_some(("Encrypted", "true")));
-    let tags = tag_specification("volume", &copy.tags);
+    let tags = volumes::tag_specification("volume", &copy.tags);
     parameters.extend(tags.iter().map(|(name, value)| (name.as_str(), value.as_str())));
     let answer = client.call("CopyVolumes", &parameters)?;
     let made = VolumeDescription::set(&answer).into_iter().next();
     let made = made.ok_or_else(|| Failure::new("the server returns no copy".to_owned()))?;
     match copy.wait.wait {
-        true => wait_for_state(client, &made.volume_id, "available", copy.wait.timeout),
+        true => volumes::wait_for_state(client, &made.volume_id, "available", copy.wait.timeout),
         false => Ok(made),
     }
-}
-
-/// Returns whether a volume of this type has provisioned IOPS, and not IOPS by its size.
-pub fn is_provisioned(volume: &VolumeDescription) -> bool {
-    ["gp3", "io1", "io2"].contains(&volume.volume_type.as_str())
 }
 
 fn adopt(client: &Client, adopt: &VolumeAdopt) -> Result<VolumeDescription, Failure> {
@@ -190,26 +162,6 @@ fn adopt(client: &Client, adopt: &VolumeAdopt) -> Result<VolumeDescription, Fail
     parameters.extend(throughput.as_deref().map(|n| ("Throughput", n)));
     parameters.extend(multi_attach.then_some(("MultiAttachEnabled", "true")));
     Ok(VolumeDescription::read(&client.call("AdoptVolume", &parameters)?))
-}
-
-/// Returns the tags of a new resource of this type; nothing if there are none.
-pub fn tag_specification(resource_type: &str, tags: &[(String, String)]) -> Vec<(String, String)> {
-    let mut all = tag_parameters("TagSpecification.1.Tag", tags);
-    if !all.is_empty() {
-        all.push(("TagSpecification.1.ResourceType".to_owned(), resource_type.to_owned()));
-    }
-    all
-}
-
-/// Returns `Prefix.1.Key`, `Prefix.1.Value`, `Prefix.2.Key`, ...
-pub fn tag_parameters(prefix: &str, tags: &[(String, String)]) -> Vec<(String, String)> {
-    let pairs = tags.iter().zip(1..).map(|((key, value), number)| {
-        [
-            (format!("{prefix}.{number}.Key"), key.clone()),
-            (format!("{prefix}.{number}.Value"), value.clone()),
-        ]
-    });
-    pairs.flatten().collect()
 }
 
 pub fn modify(client: &Client, change: &VolumeModify) -> Result<(), Failure> {
@@ -248,50 +200,6 @@ pub fn modify(client: &Client, change: &VolumeModify) -> Result<(), Failure> {
     })
 }
 
-/// Attaches a volume to a host (default: this machine) under a device name (default: a free one).
-pub fn attach(
-    client: &Client,
-    id: &str,
-    host: Option<String>,
-    device: Option<String>,
-    wait: &Wait,
-) -> Result<(), Failure> {
-    let known = match &host {
-        Some(host) => host::get(client, host)?,
-        None => Some(host::local(client)?),
-    };
-    let used = known.as_ref().map(|host| host.devices.as_slice()).unwrap_or_default();
-    let device = match device {
-        Some(device) => device,
-        None => free_device(used).ok_or_else(|| {
-            Failure::new(format!("all device names of {} are in use", or_dash(host.as_ref())))
-                .hint("name another with --device")
-        })?,
-    };
-    // An unknown host is sent to the server, which returns the error.
-    let host = host.or(known.map(|known| known.host_id)).unwrap_or_default();
-    let parameters = [("VolumeId", id), ("InstanceId", &host), ("Device", &device)];
-    client.call("AttachVolume", &parameters)?;
-    if !wait.wait {
-        return Ok(());
-    }
-    client.wait(&format!("{id} to be attached to {host}"), wait.timeout, |client| {
-        let attached = get(client, id)?
-            .attachments
-            .iter()
-            .any(|attachment| attachment.host_id == host && attachment.state == "attached");
-        Ok(attached.then_some(()))
-    })
-}
-
-/// Returns the first unused of EC2's names for data volumes: /dev/sd[f-p], then
-/// `/dev/xvd[b-c][a-z]`.
-fn free_device(used: &[String]) -> Option<String> {
-    let short = ('f'..='p').map(|letter| format!("/dev/sd{letter}"));
-    let long = ('b'..='c').flat_map(|a| ('a'..='z').map(move |b| format!("/dev/xvd{a}{b}")));
-    short.chain(long).find(|device| !used.contains(device))
-}
-
 fn detach(client: &Client, detach: &VolumeDetach) -> Result<(), Failure> {
     let id = detach.volume.to_string();
     let host = detach.host.map(|host| host.to_string());
@@ -302,44 +210,16 @@ fn detach(client: &Client, detach: &VolumeDetach) -> Result<(), Failure> {
         return Ok(());
     }
     client.wait(&format!("{id} to be detached"), detach.wait.timeout, |client| {
-        let attachments = get(client, &id)?.attachments;
+        let attachments = volumes::get(client, &id)?.attachments;
         let of_host = |attached: &str| host.as_deref().is_none_or(|host| host == attached);
         let gone = !attachments.iter().any(|attachment| of_host(&attachment.host_id));
         Ok(gone.then_some(()))
     })
 }
 
-/// Waits until a volume is in a state. Fails if it cannot reach that state any more.
-pub fn wait_for_state(
-    client: &Client,
-    id: &str,
-    state: &str,
-    timeout: Duration,
-) -> Result<VolumeDescription, Failure> {
-    let progress = Progress::of_steps(100);
-    let reached = client.wait(&format!("{id} to be {state}"), timeout, |client| {
-        let volume = get(client, id)?;
-        match volume.state.as_str() {
-            "error" => {
-                return Err(Failure::new(format!("{id} is in state error: it could not be made")));
-            }
-            "creating" => {
-                let answer = client.call("DescribeVolumeStatus", &[("VolumeId.1", id)])?;
-                let status = VolumeStatus::set(&answer).into_iter().next().unwrap_or_default();
-                let percent = status.initialized_percent.unwrap_or_default();
-                progress.at(percent.into(), &format!("{id} is creating"));
-            }
-            _ => {}
-        }
-        Ok(Some(volume).filter(|volume| volume.state == state))
-    });
-    progress.done();
-    reached
-}
-
 fn show(client: &Client, id: &str, format: Format) -> Result<(), Failure> {
-    let volume = get(client, id)?;
-    let credits = get_credits(client, id)?;
+    let volume = volumes::get(client, id)?;
+    let credits = volumes::credits(client, id)?;
     if format == Format::Csv {
         return output::print(&output::listing(&[volume], Format::Csv, ""));
     }
@@ -359,7 +239,7 @@ fn show(client: &Client, id: &str, format: Format) -> Result<(), Failure> {
     rows.extend(reach.into_iter().map(|uri| ("NBD", uri)));
     for (kind, first) in balances(&credits) {
         let _ = Deadline::after(TREND_INTERVAL * 2).pause(TREND_INTERVAL);
-        let later = get_credits(client, id)?;
+        let later = volumes::credits(client, id)?;
         let second = balances(&later).find(|(other, _)| *other == kind).map_or(first, |(_, b)| b);
         rows.push((kind, format!("{}; {}", level(&second), trend(&first, &second))));
     }
@@ -384,20 +264,15 @@ fn details(volume: &VolumeDescription) -> Vec<(&'static str, String)> {
     rows.extend(
         volume
             .monthly_micro_usd
-            .map(|micros| ("list price", format!("{} USD a month at AWS", cost::rounded(micros)))),
+            .map(|micros| ("list price", format!("{} USD a month at AWS", price::rounded(micros)))),
     );
     rows.push(("created", volume.create_time.clone()));
     for attachment in &volume.attachments {
-        let crate::api::model::Attachment { host_id, device, state } = attachment;
+        let Attachment { host_id, device, state } = attachment;
         rows.push(("host", format!("{host_id} as {device}, {state}")));
     }
     rows.extend(volume.tags.iter().map(|(key, value)| ("tag", format!("{key}={value}"))));
     rows
-}
-
-pub fn get_credits(client: &Client, id: &str) -> Result<Credits, Failure> {
-    let answer = client.call("DescribeVolumeCredits", &[("VolumeId.1", id)])?;
-    Ok(Credits::set(&answer).into_iter().next().unwrap_or_default())
 }
 
 fn balances(credits: &Credits) -> impl Iterator<Item = (&'static str, Balance)> {
@@ -410,7 +285,7 @@ fn balances(credits: &Credits) -> impl Iterator<Item = (&'static str, Balance)> 
 fn level(balance: &Balance) -> String {
     let level = format!("{} of {}", balance.balance, balance.capacity);
     match balance.burst_to_empty_s() {
-        Some(lasts_s) => format!("{level}, {} of full burst", output::span(lasts_s)),
+        Some(lasts_s) => format!("{level}, {} of full burst", layout_text::span(lasts_s)),
         None => level,
     }
 }
@@ -421,11 +296,11 @@ fn trend(first: &Balance, second: &Balance) -> String {
     let spent = first.balance.saturating_sub(second.balance) * looks_per_second;
     let earned = second.balance.saturating_sub(first.balance) * looks_per_second;
     if let Some(left_s) = second.balance.checked_div(spent) {
-        let left = output::span(left_s);
+        let left = layout_text::span(left_s);
         format!("spending {spent}/s: empty in {left} at this rate")
     } else if earned > 0 {
         let missing = second.capacity.saturating_sub(second.balance);
-        let left = output::span(missing.div_ceil(earned));
+        let left = layout_text::span(missing.div_ceil(earned));
         format!("earning {earned}/s: full in {left} at this rate")
     } else if second.balance >= second.capacity {
         "full".to_owned()
@@ -458,17 +333,17 @@ impl Item for CreditRow {
             self.unit.to_owned(),
             self.balance.balance.to_string(),
             self.balance.capacity.to_string(),
-            or_dash(self.seconds_to_full_when_idle.map(output::span)),
-            or_dash(self.seconds_of_full_burst.map(output::span)),
+            or_dash(self.seconds_to_full_when_idle.map(layout_text::span)),
+            or_dash(self.seconds_of_full_burst.map(layout_text::span)),
         ]
     }
 }
 
 fn credits(client: &Client, id: &str, set: Option<u64>, format: Format) -> Result<(), Failure> {
     if let Some(balance) = set {
-        set_credits(client, id, balance)?;
+        volumes::set_credits(client, id, balance)?;
     }
-    let credits = get_credits(client, id)?;
+    let credits = volumes::credits(client, id)?;
     let rows: Vec<CreditRow> = [("operations", credits.operations), ("bytes", credits.bytes)]
         .into_iter()
         .filter_map(|(unit, balance)| balance.map(|balance| (unit, balance)))
@@ -484,53 +359,9 @@ fn credits(client: &Client, id: &str, set: Option<u64>, format: Format) -> Resul
     output::print(&output::listing(&rows, format, &none))
 }
 
-/// Sets the balance of the only kind of credits that the volume has.
-pub fn set_credits(client: &Client, id: &str, balance: u64) -> Result<(), Failure> {
-    let present = get_credits(client, id)?;
-    let name = if present.operations.is_some() {
-        "Operations"
-    } else if present.bytes.is_some() {
-        "Bytes"
-    } else {
-        let none = format!("{id} has no credits: only gp2, st1 and sc1 volumes do");
-        return Err(Failure::new(none).exit(Exit::Usage));
-    };
-    let parameters = [("VolumeId", id), (name, &balance.to_string())];
-    client.call("SetVolumeCredits", &parameters).map(|_| ())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn tags_are_numbered_from_one() {
-        let tags = [("Name".to_owned(), "log".to_owned()), ("a".to_owned(), String::new())];
-        let parameters = tag_parameters("TagSpecification.1.Tag", &tags);
-        let names: Vec<&str> = parameters.iter().map(|(name, _)| name.as_str()).collect();
-        assert_eq!(
-            names,
-            [
-                "TagSpecification.1.Tag.1.Key",
-                "TagSpecification.1.Tag.1.Value",
-                "TagSpecification.1.Tag.2.Key",
-                "TagSpecification.1.Tag.2.Value"
-            ]
-        );
-    }
-
-    #[test]
-    fn device_names_are_taken_in_order_and_run_out() {
-        assert_eq!(free_device(&[]).unwrap(), "/dev/sdf");
-        let mut used = vec!["/dev/sdg".to_owned()];
-        while let Some(device) = free_device(&used) {
-            used.push(device);
-        }
-        assert_eq!(used.len(), 11 + 52);
-        assert_eq!(used[11], "/dev/xvdba");
-        used.retain(|device| device != "/dev/sdp");
-        assert_eq!(free_device(&used).unwrap(), "/dev/sdp");
-    }
 
     #[test]
     fn the_trend_of_a_balance_is_told() {

@@ -2,9 +2,10 @@
 
 use super::sample::{Limit, Sample, VolumeSample};
 use crate::cli::TopSort;
-use crate::output::{self, Item, or_dash};
+use evenkeel_client::output::{Item, or_dash};
 use evenkeel_core::latency::Stage;
-use evenkeel_planner::cost;
+use evenkeel_core::price;
+use evenkeel_planner::layout_text;
 use serde::Serialize;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -242,9 +243,9 @@ impl Item for Row {
             or_dash(self.p99_us),
             self.queue_length.to_string(),
             percent(self.credit_ratio),
-            or_dash(self.credits_empty_in_s.map(output::span)),
+            or_dash(self.credits_empty_in_s.map(layout_text::span)),
             percent(self.device_share),
-            or_dash(self.monthly_micro_usd.map(cost::rounded)),
+            or_dash(self.monthly_micro_usd.map(price::rounded)),
             or_dash(self.node.clone()),
             self.time_goes_to(),
         ]

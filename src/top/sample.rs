@@ -1,7 +1,7 @@
 //! A sample: the counters of all volumes, read from the server page by page.
 
-use crate::api::Client;
-use crate::output::Failure;
+use evenkeel_client::Client;
+use evenkeel_client::output::Failure;
 use evenkeel_core::latency::Histogram;
 use evenkeel_core::time::Duration;
 use evenkeel_wire::aws::xml::Element;

@@ -4,12 +4,12 @@
 use super::rows;
 use super::sample::{self, Sample};
 use super::view::View;
-use crate::api::Client;
 use crate::cli::Top;
-use crate::clock::Deadline;
 use crate::cmd::serve::stop_signal;
 use crate::endpoint;
-use crate::output::Failure;
+use evenkeel_client::Client;
+use evenkeel_client::clock::Deadline;
+use evenkeel_client::output::Failure;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use std::io;

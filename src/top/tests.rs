@@ -4,7 +4,7 @@ use super::rows::{self, Row};
 use super::sample::{self, Sample};
 use super::view::View;
 use crate::cli::TopSort;
-use crate::output::{Format, listing};
+use evenkeel_client::output::{Format, listing};
 use evenkeel_wire::aws::xml::Element;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;

@@ -2,8 +2,8 @@
 
 use super::rows::{self, Row};
 use crate::cli::TopSort;
-use crate::output::{Item, is_colourful};
 use clap::ValueEnum;
+use evenkeel_client::output::{Item, is_colourful};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout};
 use ratatui::style::{Color, Modifier, Style};

@@ -6,6 +6,7 @@
 
 use crate::volume::{Date, VolumeSpec, VolumeType};
 use alloc::borrow::{Cow, ToOwned};
+use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
@@ -15,6 +16,27 @@ include!(concat!(env!("OUT_DIR"), "/prices.rs"));
 /// The region of the lists of all dates.
 const HOME_REGION: &str = "us-east-1";
 const MIBPS_PER_GIBPS: u128 = 1_024;
+
+/// Millionths of a currency unit in a cent.
+pub const MICROS_PER_CENT: u64 = 10_000;
+
+/// Formats cents as a number with two decimals.
+#[must_use]
+pub fn decimal(cents: u64) -> String {
+    format!("{}.{:02}", cents / 100, cents % 100)
+}
+
+/// Converts millionths to cents, rounded half up.
+#[must_use]
+pub const fn half_up(micros: u64) -> u64 {
+    micros.saturating_add(MICROS_PER_CENT / 2) / MICROS_PER_CENT
+}
+
+/// Formats millionths as a number with two decimals, rounded half up to cents.
+#[must_use]
+pub fn rounded(micros: u64) -> String {
+    decimal(half_up(micros))
+}
 
 /// The list prices of one region from one date on. Each price is in millionths of the list's
 /// currency.
@@ -282,6 +304,15 @@ mod tests {
         let prices = PriceList::newest().of(spec.volume_type).unwrap();
         let cost = prices.monthly(spec).unwrap();
         (half_a_day(cost.storage), half_a_day(cost.iops), half_a_day(cost.throughput))
+    }
+
+    #[test]
+    fn amounts_are_rounded_half_up_to_cents() {
+        assert_eq!(
+            (rounded(8_005_000), rounded(8_004_999)),
+            ("8.01".to_owned(), "8.00".to_owned())
+        );
+        assert_eq!(decimal(5), "0.05");
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use evenkeel_client::output::{Exit, Failure};
 use evenkeel_sim::promise::Unjudgeable;
 use evenkeel_sim::workload::BadWorkload;
 
@@ -53,8 +54,8 @@ pub enum LabError {
     },
     /// There is no result of this name; the text says where.
     NotFound(String),
-    /// An error of the caller's client for the API of a server that an experiment has started.
-    Api(Box<dyn std::error::Error + Send + Sync>),
+    /// An error of the API of a server that an experiment has started.
+    Api(Failure),
     /// This experiment cannot say whether the promise was kept; the text says why.
     Unjudgeable(String),
     /// The named target cannot be driven.
@@ -117,7 +118,7 @@ impl std::error::Error for LabError {
         match self {
             Self::Io { source, .. } => Some(source),
             Self::Json(source) => Some(source),
-            Self::Api(source) => Some(&**source),
+            Self::Api(source) => Some(source),
             _ => None,
         }
     }
@@ -132,6 +133,26 @@ impl From<BadWorkload> for LabError {
 impl From<Unjudgeable> for LabError {
     fn from(Unjudgeable(why): Unjudgeable) -> Self {
         Self::Unjudgeable(why)
+    }
+}
+
+impl From<Failure> for LabError {
+    fn from(failure: Failure) -> Self {
+        Self::Api(failure)
+    }
+}
+
+impl From<LabError> for Failure {
+    /// Converts an error, which names the object, the value and the next step itself.
+    fn from(error: LabError) -> Self {
+        let failure = Self::new(error.to_string());
+        match error {
+            LabError::NotFound(_) => failure.exit(Exit::NotFound),
+            LabError::Unjudgeable(_) => failure.exit(Exit::Undecided),
+            LabError::Failed { hint: Some(hint), .. } => failure.hint(hint),
+            LabError::Api(failure) => failure,
+            _ => failure,
+        }
     }
 }
 
@@ -153,5 +174,25 @@ impl LabError {
     ) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();
         move |source| Self::Io { what, path, source }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An error that no verdict is possible ends with the exit code for that.
+    #[test]
+    fn a_measurement_without_a_verdict_is_undecided() {
+        let failure = Failure::from(LabError::Unjudgeable("3 s are too short".to_owned()));
+        assert_eq!(failure.exit, Exit::Undecided);
+        assert!(failure.message.starts_with("no verdict is possible"), "{failure}");
+        assert_eq!(Failure::from(LabError::Chart("x".to_owned())).exit, Exit::Failed);
+    }
+
+    #[test]
+    fn a_refusal_of_the_api_keeps_its_exit_code_and_its_hint() {
+        let failure = Failure::new("no capacity").exit(Exit::Refused).hint("delete a volume");
+        assert_eq!(Failure::from(LabError::from(failure.clone())), failure);
     }
 }

@@ -8,8 +8,7 @@
 //! starts servers itself. [`stalls`] watches the machine, so that its pauses are not counted
 //! against a volume.
 //!
-//! Two things are not here: the client of the API, which belongs to the binary and is passed in as
-//! a [`bench::server_process::ControlApi`]; and virtual time, which is in `evenkeel-sim`.
+//! Virtual time is not here, but in `evenkeel-sim`.
 //!
 //! [`Workload`]: evenkeel_sim::workload::Workload
 //! [`Series`]: evenkeel_sim::figures::series::Series

@@ -3,11 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_core::price::{Cost, PriceList};
+use evenkeel_core::price::{Cost, MICROS_PER_CENT, PriceList, half_up};
 use evenkeel_core::volume::VolumeSpec;
-
-/// Millionths of a unit of money in a cent.
-const MICROS_PER_CENT: u64 = 10_000;
 
 const BYTES_PER_GIB: u128 = 1 << 30;
 
@@ -192,24 +189,6 @@ pub fn apportioned(amounts: &[u64], cents: u64) -> Vec<u64> {
     shares
 }
 
-/// Formats cents as a number with two decimals.
-#[must_use]
-pub fn decimal(cents: u64) -> String {
-    format!("{}.{:02}", cents / 100, cents % 100)
-}
-
-/// Converts millionths to cents, rounded half up.
-#[must_use]
-pub const fn half_up(micros: u64) -> u64 {
-    micros.saturating_add(MICROS_PER_CENT / 2) / MICROS_PER_CENT
-}
-
-/// Formats millionths as a number with two decimals, rounded half up to cents.
-#[must_use]
-pub fn rounded(micros: u64) -> String {
-    decimal(half_up(micros))
-}
-
 #[cfg(test)]
 mod tests {
     use evenkeel_core::volume::VolumeType;
@@ -269,7 +248,6 @@ mod tests {
             Cents { rows: vec![vec![1], vec![0], vec![0]], columns: vec![1], total: 1 }
         );
         assert_eq!(in_cents(&[]), Cents { rows: vec![], columns: vec![], total: 0 });
-        assert_eq!((rounded(8_005_000), decimal(5)), ("8.01".to_owned(), "0.05".to_owned()));
     }
 
     proptest! {

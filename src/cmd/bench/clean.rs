@@ -2,7 +2,7 @@
 
 use crate::cli::BenchClean;
 use crate::cmd::FOLDERS_OF_RUNS;
-use crate::output::{self, Failure};
+use evenkeel_client::output::{self, Failure};
 use evenkeel_lab::bench::mounts::{self, Leftover};
 use std::path::PathBuf;
 

@@ -1,7 +1,6 @@
 //! `evenkeel bench`: the published figures, each with the command that finds it again. The
 //! laboratory measures; here flags are read and results are printed.
 
-mod api;
 mod clean;
 mod nbd;
 mod plan;
@@ -13,7 +12,8 @@ use super::{folder_of_a_run, serve};
 use crate::cli::{
     BenchCluster, BenchIsolation, BenchVerb, Bytes, ClusterFigure, Output, StoreKind,
 };
-use crate::output::{self, Exit, Failure, Format};
+use crate::connect;
+use evenkeel_client::output::{self, Exit, Failure, Format};
 use evenkeel_lab::LabError;
 use evenkeel_lab::bench::server_process::DEVICE;
 use evenkeel_lab::published::cluster::Figure;
@@ -152,7 +152,7 @@ fn measure_in(
     let found = find(Bench {
         folder: folder.path(),
         seconds: seconds(time),
-        connect: api::connect,
+        connect: connect::client_in_default_region,
         progress: &mut |line| eprintln!("{line}"),
     })?;
     print(output, &found.json, |_| found.text.clone())?;

@@ -4,7 +4,7 @@
 use super::{print, seconds};
 use crate::cli::{BenchNbd, Export, Floor};
 use crate::cmd::{folder_of_a_run, serve};
-use crate::output::Failure;
+use evenkeel_client::output::Failure;
 use evenkeel_core::qos::pacing::Pacing;
 use evenkeel_core::units::ByteCount;
 use evenkeel_engine::EngineConfig;

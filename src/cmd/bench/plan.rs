@@ -6,12 +6,12 @@
 //! steps of a second, from the server's counters. Averaged to minutes, it must give an interval
 //! that contains the measured value.
 
-use super::api::connect;
 use super::{begin, print, seconds};
-use crate::api::Client;
 use crate::cli::BenchPlan;
-use crate::output::{self, Exit, Failure};
+use crate::connect;
 use crate::top::sample::{self, VolumeSample};
+use evenkeel_client::Client;
+use evenkeel_client::output::{self, Exit, Failure};
 use evenkeel_core::price::PriceList;
 use evenkeel_core::random::Random;
 use evenkeel_core::volume::{Rules, VolumeRequest, VolumeType};
@@ -191,8 +191,13 @@ fn drive(
     on: impl Fn(&Case) -> &VolumeRequest,
 ) -> Result<Vec<Measured>, Failure> {
     let data_dir = folder.join(name);
-    let server = Served::start(connect, &data_dir, "memory", &["--calibrate", "never"])?;
-    let client = Client::of_server(server.address, "local-1", &data_dir)?;
+    let server = Served::start(
+        connect::client_in_default_region,
+        &data_dir,
+        "memory",
+        &["--calibrate", "never"],
+    )?;
+    let client = connect::client_in_default_region(server.address, &data_dir)?;
     let exports: Vec<Export> =
         cases.iter().map(|case| server.volume(on(case))).collect::<Result<_, _>>()?;
     let (stop, stopped) = mpsc::channel::<()>();

@@ -2,7 +2,7 @@
 
 use super::print;
 use crate::cli::{BenchCompare, BenchLs, BenchShow, Results};
-use crate::output::{self, Exit, Failure, Item};
+use evenkeel_client::output::{self, Exit, Failure, Item};
 use evenkeel_lab::LabError;
 use evenkeel_lab::files::write;
 use evenkeel_lab::report::standalone::{self, Chart};

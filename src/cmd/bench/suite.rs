@@ -1,13 +1,13 @@
 //! `evenkeel bench run`: repeats a published experiment, live and in virtual time.
 
-use super::super::progress::{Progress, Stages, left, second};
 use super::super::verdict::Says;
 use super::super::{folder_of_a_run, serve, this_call};
 use super::{print, results};
 use crate::cli::BenchRun;
-use crate::clock::Stopwatch;
-use crate::output::{Exit, Failure};
-use evenkeel_lab::bench::fio::VolumeProgress;
+use evenkeel_client::clock::Stopwatch;
+use evenkeel_client::output::{Exit, Failure};
+use evenkeel_client::progress::{Progress, Stages, left};
+use evenkeel_lab::bench::fio::{self, VolumeProgress};
 use evenkeel_lab::bench::{cancel, live, mounts};
 use evenkeel_lab::checker::Outcome;
 use evenkeel_lab::suite::rerun::{self, Prepared, Rerun};
@@ -100,7 +100,7 @@ fn drive(
     }
     let mut stages = Stages::default();
     let live = rerun.live(prepared, arguments.io.into(), folder.path(), &mut |label, volumes| {
-        bar.at(stages.at(label, second(volumes)), &line(label, volumes));
+        bar.at(stages.at(label, fio::runtime_s(volumes)), &line(label, volumes));
     });
     bar.done();
     if mounts::is_any_below(folder.path()) {
@@ -120,5 +120,5 @@ fn line(label: &str, volumes: &[VolumeProgress]) -> String {
         .iter()
         .filter(|volume| !volume.told.is_empty())
         .fold(String::new(), |more, volume| more + "  " + &volume.told);
-    format!("{label}  {} s  {} IOPS{more}", second(volumes), text::rate(iops.round()))
+    format!("{label}  {} s  {} IOPS{more}", fio::runtime_s(volumes), text::rate(iops.round()))
 }

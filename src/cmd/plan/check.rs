@@ -8,7 +8,7 @@ use super::input::{self, Case};
 use super::json;
 use super::{EXACT_REQUESTS_MAX, assumed_ms, exact_ms};
 use crate::cli::PlanCheck;
-use crate::output::{self, Exit, Failure, Format};
+use evenkeel_client::output::{self, Exit, Failure, Format};
 use evenkeel_planner::answer::Rated;
 use evenkeel_planner::risk::limit_words;
 use evenkeel_planner::search::{self, Wanted};

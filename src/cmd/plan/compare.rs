@@ -8,7 +8,7 @@ use super::input::{self, Case};
 use super::json;
 use super::{COMPARED_REQUESTS_MAX, assumed_ms, device, model};
 use crate::cli::PlanCompare;
-use crate::output::{self, Exit, Failure, Format, or_dash};
+use evenkeel_client::output::{self, Exit, Failure, Format, or_dash};
 use evenkeel_planner::answer::Rated;
 use evenkeel_planner::layout::LimitKind;
 use evenkeel_planner::prices::Prices;

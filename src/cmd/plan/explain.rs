@@ -5,10 +5,11 @@ use super::input::{self, Case};
 use super::json;
 use super::{EXACT_REQUESTS_MAX, cheapest, format};
 use crate::cli::{Moment, PlanExplain};
-use crate::output::{self, Exit, Failure, Format, or_dash};
+use evenkeel_client::output::{self, Exit, Failure, Format, or_dash};
 use evenkeel_core::units::MIB;
 use evenkeel_planner::answer::Rated;
 use evenkeel_planner::layout::LimitKind;
+use evenkeel_planner::layout_text;
 use evenkeel_planner::timeline::{STEPS_MAX, Step, Timeline, Times, least_step_us};
 use evenkeel_planner::trace::Clock;
 use serde_json::{Value, json};
@@ -56,7 +57,7 @@ fn step_us(case: &Case, said_s: Option<u32>) -> Result<u64, Failure> {
     };
     let said_us = u64::from(said_s) * SECOND_US;
     if said_us < least_us {
-        let all = output::span(case.demand.length_us / SECOND_US);
+        let all = layout_text::span(case.demand.length_us / SECOND_US);
         let message =
             format!("--step {said_s}: {all} have more than {STEPS_MAX} steps of {said_s} s");
         let hint = format!("take at least {} s", least_us / SECOND_US);

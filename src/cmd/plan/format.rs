@@ -1,15 +1,15 @@
 //! The words for costs, times, names and limits that all answers share.
 
 use super::input::Case;
-use crate::output;
-use evenkeel_core::price::PriceList;
+use evenkeel_client::output;
+use evenkeel_core::price::{self, PriceList};
 use evenkeel_core::units::MIB;
 use evenkeel_core::volume::VolumeType;
 use evenkeel_planner::advice;
 use evenkeel_planner::answer::{Asked, Rated};
-use evenkeel_planner::cost;
-pub use evenkeel_planner::cost::rounded as money;
+pub use evenkeel_core::price::rounded as money;
 use evenkeel_planner::layout::{Layout, LimitKind};
+use evenkeel_planner::layout_text;
 use evenkeel_planner::neighbours::Less;
 use evenkeel_planner::prices::{ListPrices, Prices};
 pub use evenkeel_planner::risk::{limit_words, loss_words};
@@ -24,10 +24,10 @@ pub fn money_exact(micro: u64) -> String {
 
 /// Returns the difference of two amounts as they are shown: `+2.50`, `-1.00`.
 pub fn money_more(micro: u64, than: u64) -> String {
-    let cents = cost::half_up(micro);
-    let than = cost::half_up(than);
+    let cents = price::half_up(micro);
+    let than = price::half_up(than);
     let sign = if cents < than { "-" } else { "+" };
-    format!("{sign}{}", cost::decimal(cents.abs_diff(than)))
+    format!("{sign}{}", price::decimal(cents.abs_diff(than)))
 }
 
 /// Returns how much less or more than the source a layout costs, if the source is known.
@@ -46,7 +46,7 @@ pub fn saving_words(case: &Case, monthly: u64) -> Option<String> {
     });
     let (sum, currency) = (money_more(monthly, before), currency(case));
     let sum = sum.trim_start_matches(['+', '-']);
-    Some(match cost::half_up(monthly).cmp(&cost::half_up(before)) {
+    Some(match price::half_up(monthly).cmp(&price::half_up(before)) {
         std::cmp::Ordering::Less => {
             format!("saves {sum} {currency} a month{permille} against the source, {source}")
         }
@@ -108,7 +108,7 @@ pub fn prices_words(case: &Case) -> String {
 pub fn list_words(prices: &ListPrices) -> String {
     let list = prices.list();
     let discount = |(volume_type, hundredths): (&VolumeType, &u32)| {
-        let percent = cost::decimal((*hundredths).into());
+        let percent = price::decimal((*hundredths).into());
         let percent = percent.trim_end_matches('0').trim_end_matches('.');
         format!("{percent} % of {volume_type}")
     };
@@ -204,7 +204,7 @@ pub fn asked_words(asked: &Asked) -> String {
 
 /// Returns a gap of a trace in words.
 pub fn gap_words(clock: Clock, start_ms: u64, length_ms: u64) -> String {
-    let length = output::span(length_ms.div_ceil(1_000));
+    let length = layout_text::span(length_ms.div_ceil(1_000));
     format!("{length} from {} on are not known", at(clock, start_ms))
 }
 
@@ -212,7 +212,7 @@ pub fn gap_words(clock: Clock, start_ms: u64, length_ms: u64) -> String {
 pub fn span_us(us: u64) -> String {
     match us / 1_000 {
         ms @ 0..10_000 => format!("{} s", seconds(ms)),
-        ms => output::span(ms / 1_000),
+        ms => layout_text::span(ms / 1_000),
     }
 }
 

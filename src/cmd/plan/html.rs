@@ -9,10 +9,11 @@ use super::format::{
 };
 use super::input::Case;
 use super::{PlanAnswer, assumed_ms, text};
-use crate::output::{self, Failure};
 use curves::{DRAWN_MAX, Drawn};
+use evenkeel_client::output::Failure;
 use evenkeel_lab::report::plan::{Chart, Dot, Frontier, PlanPage, Section, Table};
 use evenkeel_planner::demand::Assume;
+use evenkeel_planner::layout_text;
 use evenkeel_planner::risk;
 use evenkeel_planner::search::{self, Found, Wanted};
 use evenkeel_planner::spread::Spread;
@@ -62,8 +63,8 @@ fn about(told: &PlanAnswer<'_>, total: u64) -> Vec<String> {
             "{} to {} · {} are known, in steps of {}",
             at(trace.clock, begin),
             at(trace.clock, end),
-            output::span(trace.known_ms() / 1_000),
-            output::span(trace.resolution_ms().div_ceil(1_000)),
+            layout_text::span(trace.known_ms() / 1_000),
+            layout_text::span(trace.resolution_ms().div_ceil(1_000)),
         ),
         asked_words(asked),
     ];

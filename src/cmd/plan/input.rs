@@ -6,7 +6,7 @@ use crate::cli::{
     Assumption, PlanAllowed, PlanCheck, PlanPrices, PlanRules, PlanTraces, PlanWanted,
 };
 use crate::cmd::{self, record};
-use crate::output::{self, Exit, Failure};
+use evenkeel_client::output::{Exit, Failure};
 use evenkeel_core::instance::{self, InstanceType};
 use evenkeel_core::units::{GIB, MIB};
 use evenkeel_core::volume::{Date, Rules, VolumeSpec, VolumeType};
@@ -267,7 +267,7 @@ fn held_back_words(held: &HeldBack) -> String {
         "the source's limits held requests back in {} intervals, {} in all: more was wanted then \
          than was recorded, so {least}, unless --throttled allows that long",
         held.intervals,
-        output::span(held.length_ms.div_ceil(1_000)),
+        layout_text::span(held.length_ms.div_ceil(1_000)),
     )
 }
 

@@ -15,7 +15,7 @@ mod prices;
 mod text;
 
 use crate::cli::{Plan, PlanFormat, PlanVerb};
-use crate::output::{self, Exit, Failure};
+use evenkeel_client::output::{self, Exit, Failure};
 use evenkeel_core::units::MIB;
 use evenkeel_core::volume::VolumeType;
 use evenkeel_lab::files;

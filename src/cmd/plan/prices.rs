@@ -1,7 +1,6 @@
 //! The prices that apply: the files of `--prices`, the lists of the regions, and discounts.
 
 use crate::cmd;
-use crate::output::{Exit, Failure};
 use crate::price_book;
 use evenkeel_core::price::{NoPrices, PriceList};
 use evenkeel_core::volume::{Date, VolumeType};

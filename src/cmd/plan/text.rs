@@ -8,9 +8,10 @@ use super::format::{
 };
 use super::input::Case;
 use super::{EXACT_REQUESTS_MAX, PlanAnswer, assumed_ms, device, exact_ms, model};
-use crate::output;
+use evenkeel_client::output;
 use evenkeel_planner::answer::Rated;
 use evenkeel_planner::layout::LimitKind;
+use evenkeel_planner::layout_text;
 use evenkeel_planner::risk;
 use evenkeel_planner::trace::Note;
 
@@ -84,7 +85,7 @@ pub fn text(told: &PlanAnswer<'_>) -> String {
     text += &output::table(&columns, &rows(told));
     for rated in told.rated {
         if let Some(after_s) = rated.dry_after_s {
-            let (layout, after) = (rated.found.layout, output::span(after_s));
+            let (layout, after) = (rated.found.layout, layout_text::span(after_s));
             text += &format!("runs dry: {layout}, after {after} if the workload repeats\n");
         }
     }
@@ -96,11 +97,11 @@ pub fn text(told: &PlanAnswer<'_>) -> String {
 
 fn header(told: &PlanAnswer<'_>) -> String {
     let (trace, asked) = (&told.case.trace, &told.asked);
-    let known = output::span(trace.known_ms() / 1_000);
+    let known = layout_text::span(trace.known_ms() / 1_000);
     let mut text = match trace.resolution_ms().div_ceil(1_000) {
         0 => format!("{}: {known} without a request\n", plain(&trace.name)),
         resolution => {
-            let resolution = output::span(resolution);
+            let resolution = layout_text::span(resolution);
             format!("{}: {known}, in steps of {resolution}\n", plain(&trace.name))
         }
     };
@@ -166,7 +167,7 @@ fn first_words(told: &PlanAnswer<'_>, rated: &Rated) -> String {
     if let Some(hour) = rated.worst_hour {
         text += &format!(
             "worst hour: {} after the beginning, {} s of waiting for {}\n",
-            output::span(hour.start_us / 1_000_000),
+            layout_text::span(hour.start_us / 1_000_000),
             seconds(hour.waited_us / 1_000),
             limit_words(hour.limit),
         );

@@ -7,7 +7,7 @@ use std::path::Path;
 
 /// A crate, the crates of this workspace that it may use, and the reason that is printed if it uses
 /// another one.
-const ALLOWED: [(&str, &[&str], &str); 12] = [
+const ALLOWED: [(&str, &[&str], &str); 13] = [
     (
         "evenkeel-core",
         &[],
@@ -43,12 +43,18 @@ const ALLOWED: [(&str, &[&str], &str); 12] = [
         &["evenkeel-core", "evenkeel-sim"],
         "plans are made on core's own scheduler, in virtual time",
     ),
+    (
+        "evenkeel-client",
+        &["evenkeel-core", "evenkeel-sim", "evenkeel-store", "evenkeel-wire"],
+        "a client knows the server by its API only",
+    ),
     ("evenkeel-lab", EVERY_LIBRARY, "lab may use all but the binary"),
     ("evenkeel", EVERY_LIBRARY, "the binary may use every library"),
     ("xtask", &[], "scripts drive the product from outside"),
 ];
 
 const EVERY_LIBRARY: &[&str] = &[
+    "evenkeel-client",
     "evenkeel-control",
     "evenkeel-core",
     "evenkeel-engine",
@@ -121,6 +127,7 @@ mod tests {
             package("evenkeel-engine", &[("evenkeel-wire", None), ("evenkeel-store", None)]),
             package("evenkeel-control", &[("evenkeel-wire", None)]),
             package("evenkeel-sim", &[("evenkeel-core", None)]),
+            package("evenkeel-client", &[("evenkeel-wire", None), ("evenkeel-sim", None)]),
             package("evenkeel-lab", &[("evenkeel-engine", None), ("evenkeel-control", None)]),
             package("evenkeel", &[("evenkeel-lab", None)]),
             package("xtask", &[("serde_json", None)]),
@@ -134,6 +141,7 @@ mod tests {
             package("evenkeel-core", &[("libc", None)]),
             package("evenkeel-engine", &[("evenkeel-control", Some("dev"))]),
             package("evenkeel-control", &[("evenkeel-engine", None)]),
+            package("evenkeel-client", &[("evenkeel-control", None)]),
             package("evenkeel-utils", &[]),
         ];
         assert_eq!(
@@ -144,6 +152,8 @@ mod tests {
                  engine and control meet in wire::agent only",
                 "evenkeel-control: may not depend on evenkeel-engine: \
                  engine and control meet in wire::agent only",
+                "evenkeel-client: may not depend on evenkeel-control: \
+                 a client knows the server by its API only",
                 "evenkeel-utils: a crate without a row in xtask/src/tidy/edges.rs: \
                  say what it may use",
             ]

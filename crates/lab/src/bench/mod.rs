@@ -41,6 +41,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::LabError;
+use evenkeel_wire::nbd::uri;
 pub use target::{PathKind, Target};
 
 use evenkeel_sim::figures::stats;
@@ -73,14 +74,13 @@ impl NbdUri {
     /// Returns the address of an export behind a unix socket. The socket's path should be absolute.
     #[must_use]
     pub fn unix(socket: &Path, export: &str) -> Self {
-        let socket = escape(&socket.to_string_lossy());
-        Self(format!("nbd+unix:///{}?socket={socket}", escape(export)))
+        Self(uri::unix(&socket.to_string_lossy(), export))
     }
 
     /// Returns the address of an export behind a TCP port.
     #[must_use]
     pub fn tcp(address: SocketAddr, export: &str) -> Self {
-        Self(format!("nbd://{address}/{}", escape(export)))
+        Self(uri::tcp(&address.to_string(), export))
     }
 
     /// Parses an address from a user: `nbd://host:port/export`, `nbd+unix:///export?socket=path`.
@@ -145,22 +145,7 @@ pub(crate) fn median<T>(samples: &[T], figure: impl Fn(&T) -> f64) -> f64 {
     stats::median(&values).unwrap_or_default()
 }
 
-/// Percent-encodes characters with a meaning in a URI, so that any path and any export name can be
-/// used.
-fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => {
-                escaped.push(char::from(byte));
-            }
-            _ => escaped.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    escaped
-}
-
-/// Decodes percent-encoding. Anything else stays as it is.
+/// Decodes the percent-encoding of [`uri`]. Anything else stays as it is.
 fn unescape(text: &str) -> OsString {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -196,17 +181,5 @@ mod tests {
         for there in ["nbd://192.0.2.7:10809/x", "nbd://192.0.2.7/x", "nbd://[2001:db8::7]:1/x"] {
             assert!(NbdUri::parse(there).unwrap().is_elsewhere(), "{there}");
         }
-    }
-
-    #[test]
-    fn addresses_are_escaped() {
-        assert_eq!(
-            NbdUri::unix(Path::new("/tmp/a b/s?1"), "vol-0a").as_str(),
-            "nbd+unix:///vol-0a?socket=/tmp/a%20b/s%3F1"
-        );
-        let v4 = NbdUri::tcp("127.0.0.1:10809".parse().unwrap(), "vol-0a");
-        assert_eq!(v4.as_str(), "nbd://127.0.0.1:10809/vol-0a");
-        let v6 = NbdUri::tcp("[::1]:10809".parse().unwrap(), "");
-        assert_eq!(v6.as_str(), "nbd://[::1]:10809/");
     }
 }

@@ -3,7 +3,7 @@
 //! Its memory and processor time can be measured, and it is called through the API as by any other
 //! client.
 //!
-//! The program is this one. The caller provides the client of its API: see [`ControlApi`].
+//! The program is this one.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -15,13 +15,16 @@ use std::time::Duration;
 use crate::bench::Export;
 use crate::bench::child::Guarded;
 use crate::{LabError, clock};
+use evenkeel_client::output::Failure;
+use evenkeel_client::{Client, volumes};
 use evenkeel_core::volume::{VolumeRequest, VolumeType};
-use evenkeel_wire::aws::xml::Element;
 
 /// Longest wait for a server to be ready: it may have to calibrate first.
 const START_MAX: Duration = Duration::from_secs(60);
 /// Longest wait for its orderly end.
 const STOP_MAX: Duration = Duration::from_secs(30);
+/// Longest wait until a volume is available, or attached.
+pub(crate) const CHANGE_MAX: Duration = Duration::from_secs(30);
 /// The part of the greeting's last line by which a server is known to be ready. The addresses come
 /// before it.
 const READY: &str = "Ctrl-C";
@@ -30,53 +33,8 @@ const READY: &str = "Ctrl-C";
 /// KiB I/O.
 pub const DEVICE: &str = "faulty:memory,channels=4,read_us=200,read_ns_per_byte=20";
 
-/// The calls of a server's control plane that measurements make. Every call returns when the server
-/// has done it, and returns [`LabError::Api`] if the server refuses it or takes too long.
-pub trait ControlApi {
-    /// Creates a volume, attached to this machine or to no host; returns its id.
-    ///
-    /// # Errors
-    /// See the trait.
-    fn create(&self, request: &VolumeRequest, attach: bool) -> Result<String, LabError>;
-
-    /// Registers a host of this instance type; returns its id.
-    ///
-    /// # Errors
-    /// See the trait.
-    fn register(&self, instance_type: &str) -> Result<String, LabError>;
-
-    /// Attaches a volume to a host.
-    ///
-    /// # Errors
-    /// See the trait.
-    fn attach(&self, volume: &str, host: &str) -> Result<(), LabError>;
-
-    /// Calls an action of the API with parameters; returns the answer's root.
-    ///
-    /// # Errors
-    /// See the trait.
-    fn ask(&self, action: &str, parameters: &[(&str, &str)]) -> Result<Element, LabError>;
-
-    /// Returns how much of each limited resource is sold.
-    ///
-    /// # Errors
-    /// See the trait.
-    fn sold(&self) -> Result<Vec<Sold>, LabError>;
-}
-
-/// The sold amount of one resource.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Sold {
-    /// The unit of both amounts.
-    pub unit: String,
-    /// The amount that is sold to all volumes together.
-    pub sold: u64,
-    /// The most that may be sold.
-    pub for_sale: u64,
-}
-
 /// Connects to the API of the server at an address, with the keys in a folder.
-pub type Connect = fn(SocketAddr, &Path) -> Result<Box<dyn ControlApi>, LabError>;
+pub type Connect = fn(SocketAddr, &Path) -> Result<Client, Failure>;
 
 /// A running server. Dropping it kills it.
 pub struct Served {
@@ -84,7 +42,7 @@ pub struct Served {
     /// Kept open, as the server's next line would fail otherwise.
     _stdout: BufReader<ChildStdout>,
     /// The client of its API.
-    pub api: Box<dyn ControlApi>,
+    pub api: Client,
     /// The address of its API.
     pub address: SocketAddr,
     /// Path of its unix socket for NBD.
@@ -143,7 +101,8 @@ impl Served {
     /// # Errors
     /// If the server refuses it.
     pub fn volume(&self, request: &VolumeRequest) -> Result<Export, LabError> {
-        self.api.create(request, true).map(|id| self.export(id))
+        let volume = volumes::create_and_attach(&self.api, &request.into(), CHANGE_MAX)?;
+        Ok(self.export(volume.volume_id))
     }
 
     /// Creates a volume and attaches it to another host.
@@ -151,8 +110,9 @@ impl Served {
     /// # Errors
     /// If the server refuses it.
     pub fn volume_of(&self, host: &str, request: &VolumeRequest) -> Result<Export, LabError> {
-        let id = self.api.create(request, false)?;
-        self.api.attach(&id, host)?;
+        let volume = volumes::create(&self.api, &request.into(), Some(CHANGE_MAX))?;
+        let id = volume.volume_id;
+        volumes::attach(&self.api, &id, Some(host), None, Some(CHANGE_MAX))?;
         Ok(self.export(id))
     }
 

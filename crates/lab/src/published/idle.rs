@@ -9,6 +9,7 @@ use super::{Bench, Outcome};
 use crate::bench::server_process::{Served, of_size};
 use crate::bench::usage::{cpu_seconds, resident_bytes};
 use crate::{LabError, clock};
+use evenkeel_client::hosts;
 use evenkeel_core::volume::VolumeType;
 use evenkeel_sim::text;
 
@@ -86,7 +87,7 @@ fn fill(server: &Served, volumes: u32, bench: &mut Bench<'_>) -> Result<(), LabE
     let mut host = String::new();
     for number in 0..volumes {
         if number % VOLUMES_PER_HOST == 0 {
-            host = server.api.register("evenkeel.local")?;
+            host = hosts::register(&server.api, &[("InstanceType", "evenkeel.local")])?.host_id;
         }
         server.volume_of(&host, &request)?;
         if (number + 1) % 1_000 == 0 {

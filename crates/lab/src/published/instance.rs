@@ -12,6 +12,7 @@ use crate::bench::fio::{Job, Measurement};
 use crate::bench::server_process::io2;
 use crate::checker::Outcome as Verdict;
 use crate::stalls::Server;
+use evenkeel_client::hosts;
 use evenkeel_sim::text;
 use evenkeel_sim::workload::Workload;
 
@@ -53,7 +54,7 @@ struct Found {
 /// If the server does not start, or fio cannot be run or has I/O errors.
 pub fn measure(mut bench: Bench<'_>) -> Result<Outcome, LabError> {
     let server = bench.serve("data", "memory", &["--calibrate", "never"])?;
-    let host = server.api.register(INSTANCE_TYPE)?;
+    let host = hosts::register(&server.api, &[("InstanceType", INSTANCE_TYPE)])?.host_id;
     let seconds = bench.seconds;
     let job = |name: String, export: &Export, seed: u32| {
         let workload =

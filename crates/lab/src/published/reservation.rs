@@ -5,6 +5,7 @@ use super::{Bench, Outcome, driven};
 use crate::LabError;
 use crate::bench::server_process::{Served, io2, of_size};
 use crate::checker::Bands;
+use evenkeel_client::capacity::Capacity;
 use evenkeel_core::qos::pacing::Pacing;
 use evenkeel_core::volume::{Rules, VolumeType};
 use evenkeel_sim::text;
@@ -56,7 +57,7 @@ pub fn measure(mut bench: Bench<'_>, store: &str) -> Result<Outcome, LabError> {
         let export = server.volume(&request)?;
         volumes.push(driven(&name, &request, &export, &Pacing::UNLIMITED, workload));
     }
-    for line in server.api.sold()? {
+    for line in Capacity::get(&server.api)?.sold {
         bench.report(&format!("sold: {} of {} {}", line.sold, line.for_sale, line.unit));
     }
     let title = format!("Reserved volumes beside greedy ones on {store}, sold as far as it may be");
@@ -67,7 +68,7 @@ pub fn measure(mut bench: Bench<'_>, store: &str) -> Result<Outcome, LabError> {
 
 /// Returns the sellable capacity, in I/Os of 16 KiB per second.
 fn for_sale(server: &Served) -> Result<u64, LabError> {
-    let least = server.api.sold()?.iter().map(|sold| sold.for_sale).min();
+    let least = Capacity::get(&server.api)?.sold.iter().map(|sold| sold.for_sale).min();
     least.ok_or_else(|| LabError::Failed {
         what: "the server does not know what may be sold".to_owned(),
         hint: Some("a store in memory has no device to sell: name one with --store"),

@@ -15,6 +15,7 @@ mod bytes;
 pub mod constants;
 pub mod handshake;
 pub mod transmission;
+pub mod uri;
 
 use alloc::string::String;
 use evenkeel_core::limits;

@@ -4,7 +4,7 @@
 //! A file whose name has a volume's id is of this volume. Others are searched for ids once, as
 //! bytes: that costs little, and no file stays in memory.
 
-use crate::output::Failure;
+use evenkeel_client::output::Failure;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{ErrorKind, Read};

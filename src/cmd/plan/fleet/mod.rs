@@ -9,7 +9,7 @@ mod text;
 
 use super::input;
 use crate::cli::{FleetPolicy, PlanFleet, RiskMax};
-use crate::output::{self, Exit, Failure, Format};
+use evenkeel_client::output::{self, Exit, Failure, Format};
 use evenkeel_core::price::PriceList;
 use evenkeel_planner::fleet::totals::Totals;
 use evenkeel_planner::fleet::{

@@ -2,7 +2,7 @@
 
 use crate::cli::FleetPolicy;
 use crate::cmd::plan::prices::Given;
-use crate::output::{Exit, Failure};
+use evenkeel_client::output::{Exit, Failure};
 use evenkeel_planner::fleet::{List, Policy, Volume};
 use evenkeel_planner::prices::ListPrices;
 use std::collections::{BTreeMap, BTreeSet};

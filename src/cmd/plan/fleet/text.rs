@@ -2,8 +2,8 @@
 
 use super::{FleetAnswer, Missing};
 use crate::cmd::plan::format::{list_words, money_exact, seconds};
-use crate::output;
-use evenkeel_core::price::PriceList;
+use evenkeel_client::output;
+use evenkeel_core::price::{self, PriceList};
 use evenkeel_core::volume::{VolumeSpec, VolumeType};
 use evenkeel_planner::cost;
 use evenkeel_planner::fleet::totals::Sum;
@@ -133,7 +133,7 @@ pub fn signed_exact(micro: i64) -> String {
 fn money(rows: &[(u64, u64)]) -> (Vec<[String; 3]>, [String; 3]) {
     let column = |of: fn(&(u64, u64)) -> u64| {
         let amounts = rows.iter().map(of).collect::<Vec<u64>>();
-        let total = cost::half_up(amounts.iter().copied().fold(0, u64::saturating_add));
+        let total = price::half_up(amounts.iter().copied().fold(0, u64::saturating_add));
         (cost::apportioned(&amounts, total), total)
     };
     let (before, all_before) = column(|(before, _)| *before);
@@ -143,9 +143,9 @@ fn money(rows: &[(u64, u64)]) -> (Vec<[String; 3]>, [String; 3]) {
 }
 
 fn cells(before: u64, after: u64) -> [String; 3] {
-    let saving = cost::decimal(before.abs_diff(after));
+    let saving = price::decimal(before.abs_diff(after));
     let sign = if after > before { "-" } else { "" };
-    [cost::decimal(before), cost::decimal(after), format!("{sign}{saving}")]
+    [price::decimal(before), price::decimal(after), format!("{sign}{saving}")]
 }
 
 pub fn text(told: &FleetAnswer<'_>, top: usize) -> String {
@@ -275,7 +275,7 @@ fn deleted(told: &FleetAnswer<'_>) -> String {
         [] => String::new(),
         all => format!("no price of snapshots is known in {}", all.join(", ")),
     };
-    match snapshots.most_micros.map(cost::rounded) {
+    match snapshots.most_micros.map(price::rounded) {
         None => format!("snapshots of what is to be deleted: {without}\n\n"),
         Some(most) => {
             let most = format!("at most {most} {currency} a month");

@@ -184,6 +184,12 @@ pub struct VolumeProgress {
     pub told: String,
 }
 
+/// Returns the seconds that the longest running of some jobs has run for.
+#[must_use]
+pub fn runtime_s(volumes: &[VolumeProgress]) -> u64 {
+    volumes.iter().map(|volume| volume.runtime_ms / 1_000).max().unwrap_or(0)
+}
+
 /// Returns fio's version as it prints it, for example `fio-3.33`.
 ///
 /// # Errors

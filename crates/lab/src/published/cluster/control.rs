@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use super::world::{PATIENCE, Way, World, others};
 use super::{Aim, Row, Setup};
-use crate::bench::server_process::ControlApi;
 use crate::{LabError, clock};
+use evenkeel_client::Client;
+use evenkeel_client::output::Failure;
 use evenkeel_sim::figures::stats;
 
 /// Volumes that are created and modified; the second number is for a quick run.
@@ -32,9 +33,9 @@ pub(super) fn measure(world: &mut World<'_, '_>, setup: &Setup) -> Result<Vec<Ro
     rows.push(Row::new("create", rate, "a second", Aim::AtLeast(RATE_MIN), of));
     world.report(&format!("{count} volumes created"));
 
-    let modify = |api: &dyn ControlApi, number: usize| {
+    let modify = |api: &Client, number: usize| {
         let volume = volumes.get(number).map_or("", String::as_str);
-        api.ask("ModifyVolume", &[("VolumeId", volume), ("Iops", "4000")]).map(drop)
+        api.call("ModifyVolume", &[("VolumeId", volume), ("Iops", "4000")]).map(drop)
     };
     let (rate, p50) = at_once(&way, CALLERS, count, &modify)?;
     let of = format!("{count} volumes by {CALLERS} callers, each {p50:.1} ms");
@@ -44,10 +45,10 @@ pub(super) fn measure(world: &mut World<'_, '_>, setup: &Setup) -> Result<Vec<Ro
     let calls = setup.count(CALLS[0], CALLS[1]) as usize;
     let first = volumes.first().map_or("", String::as_str);
     // One commit, without a command to a data plane.
-    let tag = |api: &dyn ControlApi, number: usize| {
+    let tag = |api: &Client, number: usize| {
         let value = number.to_string();
         let words = [("ResourceId.1", first), ("Tag.1.Key", "number"), ("Tag.1.Value", &value)];
-        api.ask("CreateTags", &words).map(drop)
+        api.call("CreateTags", &words).map(drop)
     };
     for callers in [1, CALLERS] {
         let (rate, p50) = at_once(&way, callers, calls, &tag)?;
@@ -55,7 +56,7 @@ pub(super) fn measure(world: &mut World<'_, '_>, setup: &Setup) -> Result<Vec<Ro
         rows.push(Row::new("commits of the journal", rate, "a second", Aim::None, of));
     }
     let describe =
-        |api: &dyn ControlApi, _| api.ask("DescribeVolumes", &[("VolumeId.1", first)]).map(drop);
+        |api: &Client, _| api.call("DescribeVolumes", &[("VolumeId.1", first)]).map(drop);
     for (node, way) in [("that leads", &way), ("that follows", &follower)] {
         let (rate, p50) = at_once(way, 1, calls, &describe)?;
         let of = format!("{calls} of one volume at a node {node}, each {p50:.1} ms");
@@ -72,7 +73,7 @@ fn create(way: &Way, count: usize) -> Result<(Vec<String>, f64, f64), LabError> 
     let api = way.api()?;
     for volume in &volumes {
         let deadline = clock::now() + PATIENCE;
-        while state(&*api, volume)? != "available" {
+        while state(&api, volume)? != "available" {
             if clock::now() > deadline {
                 let what = format!("{volume} to be available");
                 return Err(LabError::Deadline { what, after: PATIENCE });
@@ -84,14 +85,14 @@ fn create(way: &Way, count: usize) -> Result<(Vec<String>, f64, f64), LabError> 
 }
 
 /// Creates a small volume; returns its id.
-pub(super) fn make(api: &dyn ControlApi) -> Result<String, LabError> {
+pub(super) fn make(api: &Client) -> Result<String, Failure> {
     let words = [("AvailabilityZone", "local-1a"), ("Size", "8"), ("VolumeType", "gp3")];
-    let made = api.ask("CreateVolume", &words)?;
+    let made = api.call("CreateVolume", &words)?;
     Ok(made.child_text("volumeId").unwrap_or_default().to_owned())
 }
 
-fn state(api: &dyn ControlApi, volume: &str) -> Result<String, LabError> {
-    let answer = api.ask("DescribeVolumes", &[("VolumeId.1", volume)])?;
+fn state(api: &Client, volume: &str) -> Result<String, Failure> {
+    let answer = api.call("DescribeVolumes", &[("VolumeId.1", volume)])?;
     let first = answer.items("volumeSet").first();
     Ok(first.and_then(|it| it.child_text("status")).unwrap_or_default().to_owned())
 }
@@ -106,7 +107,7 @@ fn at_once(
     way: &Way,
     callers: usize,
     count: usize,
-    call: &(dyn Fn(&dyn ControlApi, usize) -> Result<(), LabError> + Sync),
+    call: &(dyn Fn(&Client, usize) -> Result<(), Failure> + Sync),
 ) -> Result<(f64, f64), LabError> {
     calls(way, callers, count, call).map(|(_, rate, p50)| (rate, p50))
 }
@@ -116,7 +117,7 @@ pub(super) fn calls<T: Send>(
     way: &Way,
     callers: usize,
     count: usize,
-    call: &(dyn Fn(&dyn ControlApi, usize) -> Result<T, LabError> + Sync),
+    call: &(dyn Fn(&Client, usize) -> Result<T, Failure> + Sync),
 ) -> Result<(Vec<T>, f64, f64), LabError> {
     let next = AtomicUsize::new(0);
     let begun_ns = clock::monotonic_ns();
@@ -130,7 +131,7 @@ pub(super) fn calls<T: Send>(
                 return Ok((made, times_ms));
             }
             let before_ns = clock::monotonic_ns();
-            made.push(call(&*api, number)?);
+            made.push(call(&api, number)?);
             times_ms.push((clock::monotonic_ns() - before_ns) as f64 / 1e6);
         }
     };

@@ -8,8 +8,9 @@ use super::writer::Writer;
 use super::{Aim, Row, Setup};
 use crate::bench::NbdUri;
 use crate::bench::fio::{self, Detail, Job, Measurement, Standing};
-use crate::bench::server_process::{ControlApi, io2};
+use crate::bench::server_process::io2;
 use crate::{LabError, clock};
+use evenkeel_client::Client;
 use evenkeel_sim::workload::Workload;
 
 /// Number of moves; the second number is for a quick run.
@@ -39,7 +40,7 @@ pub(super) fn measure(world: &mut World<'_, '_>, setup: &Setup) -> Result<Vec<Ro
     ] {
         let writer = Writer::start(vec![world.node(at)?.nbd], &volume);
         let count = setup.count(MOVES[0], MOVES[1]) / 2;
-        let (pauses, calls) = pauses(&*api, &volume, &writer, places, count)?;
+        let (pauses, calls) = pauses(&api, &volume, &writer, places, count)?;
         if writer.connections() != 1 {
             return Err(LabError::failed("a client has lost its connection in a move"));
         }
@@ -55,7 +56,7 @@ pub(super) fn measure(world: &mut World<'_, '_>, setup: &Setup) -> Result<Vec<Ro
 /// Moves a volume to and fro. Returns how long its client waited each time, and how long the call
 /// took, in milliseconds.
 fn pauses(
-    api: &dyn ControlApi,
+    api: &Client,
     volume: &str,
     writer: &Writer,
     places: [&'static str; 2],
@@ -100,7 +101,7 @@ fn paced(world: &mut World<'_, '_>, setup: &Setup, leader: &'static str) -> Resu
                 if is_over.load(Ordering::Acquire) {
                     break;
                 }
-                move_volume(&*api, &volume, to)?;
+                move_volume(&api, &volume, to)?;
                 moves += 1;
             }
             Ok(moves)

@@ -97,7 +97,7 @@ fn die(
     at: &'static str,
     home: &'static str,
 ) -> Result<Death, LabError> {
-    move_volume(&*world.api(at)?, volume, home)?;
+    move_volume(&world.api(at)?, volume, home)?;
     let [there, here] = [world.node(at)?.nbd, world.node(home)?.nbd];
     let relayed = Writer::start(vec![there], volume);
     let own = Writer::start(vec![here, there], volume);

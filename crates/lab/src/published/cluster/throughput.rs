@@ -85,7 +85,7 @@ pub(super) fn measure(world: &mut World<'_, '_>, setup: &Setup) -> Result<Vec<Ro
     let leader = world.all_serve()?;
     let home = others(leader)[0];
     let volume = world.volume(&io2(64_000))?;
-    move_volume(&*world.api(leader)?, &volume, home)?;
+    move_volume(&world.api(leader)?, &volume, home)?;
     let uri = NbdUri::tcp(world.node(home)?.nbd, &volume);
     let engine = vec!["--ioengine=nbd".to_owned(), format!("--uri={}", uri.as_str())];
     let ours = Side { engine, conf: None, node: Some(world.node(home)?.id()) };

@@ -14,8 +14,9 @@ use crate::bench::ceph::{self, Ceph};
 use crate::bench::child::Guarded;
 use crate::bench::etcd::{self, Etcd};
 use crate::bench::nodes::Node;
-use crate::bench::server_process::{Connect, ControlApi};
+use crate::bench::server_process::{CHANGE_MAX, Connect};
 use crate::{LabError, clock};
+use evenkeel_client::{Client, volumes};
 use evenkeel_core::volume::VolumeRequest;
 
 /// The nodes' names.
@@ -80,7 +81,7 @@ impl<'a, 'b> World<'a, 'b> {
     }
 
     /// Returns a client of the API at one node.
-    pub fn api(&self, name: &str) -> Result<Box<dyn ControlApi>, LabError> {
+    pub fn api(&self, name: &str) -> Result<Client, LabError> {
         self.way(name)?.api()
     }
 
@@ -97,7 +98,8 @@ impl<'a, 'b> World<'a, 'b> {
 
     /// Creates a volume that this machine may use; returns its id.
     pub fn volume(&self, request: &VolumeRequest) -> Result<String, LabError> {
-        self.api(self.any())?.create(request, true)
+        let api = self.api(self.any())?;
+        Ok(volumes::create_and_attach(&api, &request.into(), CHANGE_MAX)?.volume_id)
     }
 
     /// Returns the name of a node that runs.
@@ -111,7 +113,7 @@ impl<'a, 'b> World<'a, 'b> {
         loop {
             cancel::go_on()?;
             // Without a leader no call is answered.
-            if let Ok(answer) = self.api(self.any())?.ask("DescribeNodes", &[]) {
+            if let Ok(answer) = self.api(self.any())?.call("DescribeNodes", &[]) {
                 let nodes = answer.items("nodeSet");
                 let is = |field, value| {
                     move |name: &&str| {
@@ -151,14 +153,15 @@ pub(super) struct Way {
 
 impl Way {
     /// Returns a client of the API.
-    pub fn api(&self) -> Result<Box<dyn ControlApi>, LabError> {
-        (self.connect)(self.api, &self.keys)
+    pub fn api(&self) -> Result<Client, LabError> {
+        Ok((self.connect)(self.api, &self.keys)?)
     }
 }
 
 /// Moves a volume to a node; it may be there already.
-pub(super) fn move_volume(api: &dyn ControlApi, volume: &str, to: &str) -> Result<(), LabError> {
-    api.ask("MoveVolume", &[("VolumeId", volume), ("Node", to)]).map(drop)
+pub(super) fn move_volume(api: &Client, volume: &str, to: &str) -> Result<(), LabError> {
+    api.call("MoveVolume", &[("VolumeId", volume), ("Node", to)])?;
+    Ok(())
 }
 
 /// Returns the other two names.

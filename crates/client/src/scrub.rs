@@ -1,6 +1,6 @@
 //! The answer to DescribeScrub: progress and findings of a scrub.
 
-use super::model::{number, text};
+use crate::model::{number, text};
 use crate::output::or_dash;
 use evenkeel_wire::aws::xml::Element;
 use serde::Serialize;

@@ -1,9 +1,9 @@
 //! The addresses of volumes: the answer to DescribeEndpoints, converted for clients on this
 //! machine.
 
-use super::Client;
+use crate::Client;
 use crate::output::Failure;
-use evenkeel_lab::bench::NbdUri;
+use evenkeel_wire::nbd::uri;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
@@ -70,7 +70,7 @@ impl Endpoints {
 }
 
 fn unix_uri(path: &Path, volume: &str) -> String {
-    NbdUri::unix(path, volume).as_str().to_owned()
+    uri::unix(&path.to_string_lossy(), volume)
 }
 
 /// Whether a host's name or address means this machine.

@@ -3,11 +3,11 @@
 use super::destination::Place;
 use super::manifest::{Manifest, Unit};
 use super::{UNIT_BYTES, in_parallel};
-use crate::api::Client;
-use crate::api::direct::NewSnapshot;
+use crate::Client;
 use crate::clock::Pace;
-use crate::cmd::progress::Progress;
+use crate::direct::NewSnapshot;
 use crate::output::Failure;
+use crate::progress::Progress;
 use evenkeel_wire::aws::checksum;
 use evenkeel_wire::aws::sigv4;
 use serde::Serialize;

@@ -2,7 +2,6 @@
 
 use super::manifest::{BYTES_MAX, Manifest};
 use super::seal::{KEY_NAME, KEY_OBJECT_BYTES_MAX, Seal, TRAILER_BYTES};
-use crate::cli::S3;
 use crate::output::{Exit, Failure};
 use evenkeel_store::encryption::keys::Keys;
 use object_store::aws::AmazonS3Builder;
@@ -15,9 +14,18 @@ use std::sync::Arc;
 use tokio::runtime::Runtime;
 
 /// Prefix of the name of a bucket.
-const S3: &str = "s3://";
+const S3_SCHEME: &str = "s3://";
 /// The folder of manifests.
 const MANIFESTS: &str = "manifests";
+
+/// The S3-compatible endpoint of a bucket. Its keys are in the environment.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct S3Options {
+    /// Address of the endpoint; `None` for Amazon S3 of the region.
+    pub endpoint: Option<String>,
+    /// Region of the bucket.
+    pub region: String,
+}
 
 /// A place.
 pub struct Place {
@@ -36,18 +44,23 @@ impl Place {
     /// Opens the place of this name. A folder is made if it does not exist and `is_new` allows it.
     /// A place that has no exports yet is encrypted if there are keys; one that is encrypted needs
     /// them.
-    pub fn open(name: &str, s3: &S3, keys: Option<&Keys>, is_new: bool) -> Result<Self, Failure> {
+    pub fn open(
+        name: &str,
+        s3: &S3Options,
+        keys: Option<&Keys>,
+        is_new: bool,
+    ) -> Result<Self, Failure> {
         let mut place = Self::plain(name, s3, is_new)?;
         place.seal = place.sealed(keys, is_new)?;
         Ok(place)
     }
 
     /// The place without its key.
-    fn plain(name: &str, s3: &S3, is_new: bool) -> Result<Self, Failure> {
+    fn plain(name: &str, s3: &S3Options, is_new: bool) -> Result<Self, Failure> {
         let failed = |error: Error| Failure::new(format!("{name}: {error}"));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| Failure::new(format!("{name}: {error}")))?;
-        let (store, prefix): (Arc<dyn ObjectStore>, &str) = match name.strip_prefix(S3) {
+        let (store, prefix): (Arc<dyn ObjectStore>, &str) = match name.strip_prefix(S3_SCHEME) {
             Some(rest) => {
                 let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
                 (Arc::new(bucket_of(bucket, s3)?.build().map_err(failed)?), prefix)
@@ -280,12 +293,12 @@ fn manifest_name(snapshot: &str) -> String {
 }
 
 /// The keys are not flags, which other users of the machine can read.
-fn bucket_of(bucket: &str, s3: &S3) -> Result<AmazonS3Builder, Failure> {
+fn bucket_of(bucket: &str, s3: &S3Options) -> Result<AmazonS3Builder, Failure> {
     let variable = |name| std::env::var(name).ok().filter(|value: &String| !value.is_empty());
     let keys = (variable("S3_ACCESS_KEY_ID"), variable("S3_SECRET_ACCESS_KEY"));
     let (Some(access), Some(secret)) = keys else {
         return Err(Failure::new(format!(
-            "{S3}{bucket}: S3_ACCESS_KEY_ID or S3_SECRET_ACCESS_KEY is not set"
+            "{S3_SCHEME}{bucket}: S3_ACCESS_KEY_ID or S3_SECRET_ACCESS_KEY is not set"
         ))
         .exit(Exit::Usage)
         .hint("the AWS_ variables are those of the Evenkeel server"));
@@ -294,13 +307,13 @@ fn bucket_of(bucket: &str, s3: &S3) -> Result<AmazonS3Builder, Failure> {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let mut builder = AmazonS3Builder::new()
         .with_bucket_name(bucket)
-        .with_region(&s3.s3_region)
+        .with_region(&s3.region)
         .with_access_key_id(access)
         .with_secret_access_key(secret);
     if let Some(token) = variable("S3_SESSION_TOKEN") {
         builder = builder.with_token(token);
     }
-    if let Some(endpoint) = &s3.s3_endpoint {
+    if let Some(endpoint) = &s3.endpoint {
         builder = builder.with_endpoint(endpoint).with_allow_http(endpoint.starts_with("http://"));
     }
     Ok(builder)

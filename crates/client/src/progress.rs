@@ -1,7 +1,6 @@
 //! Progress of tasks that take minutes, on standard error.
 
 use crate::clock::Stopwatch;
-use evenkeel_lab::bench::fio::VolumeProgress;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -27,11 +26,6 @@ impl Stages {
         self.at_s = at_s;
         self.before_s + at_s
     }
-}
-
-/// The second of a run in a report of a load generator.
-pub fn second(volumes: &[VolumeProgress]) -> u64 {
-    volumes.iter().map(|volume| volume.runtime_ms / 1_000).max().unwrap_or(0)
 }
 
 /// A time in words: `90 s`, `5 min`.

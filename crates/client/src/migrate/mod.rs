@@ -23,17 +23,16 @@ mod rounds;
 mod state;
 mod units;
 
-use crate::api::Client;
-use crate::api::direct::NewSnapshot;
-use crate::api::model::VolumeDescription;
-use crate::api::snapshots::Snapshot;
-use crate::cli::{VolumeMigrate, Wait};
+use crate::Client;
 use crate::clock::Pace;
-use crate::cmd::snapshot;
-use crate::cmd::volume::{self, is_provisioned, tag_specification};
+use crate::direct::NewSnapshot;
 use crate::export::UNIT_BYTES;
+use crate::model::VolumeDescription;
 use crate::output::{Exit, Failure};
+use crate::snapshots::{self, Snapshot};
+use crate::volumes::{self, is_provisioned, tag_specification};
 use copy::{Copied, Copier};
+use evenkeel_core::ids::VolumeId;
 use serde::Serialize;
 use state::{Base, Far};
 use std::time::Duration;
@@ -46,7 +45,7 @@ const SMALL: u64 = 128;
 /// Maximum interruption of a migration, in minutes: three days, the maximum of the servers.
 const TIMEOUT_MIN: u32 = 4_320;
 /// Longest wait for a snapshot, or for a volume's state.
-const WAIT: Wait = Wait { wait: true, timeout: Duration::from_secs(600) };
+const WAIT_MAX: Duration = Duration::from_secs(600);
 
 /// Advice after an interruption.
 const AGAIN: &str = "run the same command again: it resumes the copy";
@@ -95,11 +94,30 @@ pub struct Credit {
     pub balance: u64,
 }
 
+/// The user's choices for a migration.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// The volume to move.
+    pub volume: VolumeId,
+    /// Whether to detach the volume when little is left to copy.
+    pub detach: bool,
+    /// Longest wait for the operator to detach the volume, if `detach` is false.
+    pub wait: Duration,
+    /// Whether the copy of an encrypted volume is encrypted only if the target encrypts new ones.
+    pub unencrypted: bool,
+    /// Whether to delete the volume at the source after the migration.
+    pub remove_source: bool,
+    /// Maximum rate of copies and comparisons in MiB/s; `None` for no limit.
+    pub rate_mibps: Option<u64>,
+    /// Number of units of 512 KiB that are copied at once.
+    pub jobs: u8,
+}
+
 /// A migration under way.
 pub struct Migration<'a> {
     copier: Copier<'a>,
     id: String,
-    flags: &'a VolumeMigrate,
+    options: &'a Options,
     /// The target's zone.
     zone: String,
     told: Migrated,
@@ -108,23 +126,23 @@ pub struct Migration<'a> {
 }
 
 impl<'a> Migration<'a> {
-    /// Creates a migration by the flags.
-    pub fn new(source: &'a Client, target: &'a Client, flags: &'a VolumeMigrate) -> Self {
-        let pace = Pace::new(flags.rate.map(|mibps| mibps << 20));
-        let copier = Copier { source, target, pace, jobs: usize::from(flags.jobs) };
-        let id = flags.volume.to_string();
+    /// Creates a migration between two servers.
+    pub fn new(source: &'a Client, target: &'a Client, options: &'a Options) -> Self {
+        let pace = Pace::new(options.rate_mibps.map(|mibps| mibps << 20));
+        let copier = Copier { source, target, pace, jobs: usize::from(options.jobs) };
+        let id = options.volume.to_string();
         let told = Migrated {
             source: source.authority().to_owned(),
             source_volume_id: id.clone(),
             target: target.authority().to_owned(),
             ..Migrated::default()
         };
-        Self { copier, id, flags, zone: String::new(), told, detached_ms: None }
+        Self { copier, id, options, zone: String::new(), told, detached_ms: None }
     }
 
     /// Moves the volume.
     pub fn run(mut self) -> Result<Migrated, Failure> {
-        let volume = volume::get(self.copier.source, &self.id)?;
+        let volume = volumes::get(self.copier.source, &self.id)?;
         self.check_target(&volume)?;
         if let Some(made) = state::volumes(self.copier.target, &self.id, true)?.pop() {
             self.clean_up()?;
@@ -133,7 +151,7 @@ impl<'a> Migration<'a> {
             self.told.volume_id = made.volume_id;
             return Ok(self.told);
         }
-        self.zone = volume::zone(self.copier.target)?;
+        self.zone = volumes::zone(self.copier.target)?;
         self.would_be_made(&volume)?;
         match self.move_volume() {
             Ok(()) => Ok(self.told),
@@ -150,7 +168,7 @@ impl<'a> Migration<'a> {
             }
         }
         // So that the volume is not detached in vain.
-        self.would_be_made(&volume::get(self.copier.source, &self.id)?)?;
+        self.would_be_made(&volumes::get(self.copier.source, &self.id)?)?;
         self.detach(&base)?;
         let before = self.told.copied_bytes;
         self.round(&base, &mut rounds)?;
@@ -168,7 +186,7 @@ impl<'a> Migration<'a> {
             let message = format!("{id} is {}; it must be available or in-use", volume.state);
             return Err(Failure::new(message).hint("`evenkeel volume show` shows more"));
         }
-        match volume::get(target, id) {
+        match volumes::get(target, id) {
             Ok(_) => Err(Failure::new(format!(
                 "the server at {} has {id} itself: it is the source, a node of the same cluster, \
                  or has its database from there",
@@ -195,7 +213,7 @@ impl<'a> Migration<'a> {
         would.map_err(|mut failure| {
             let to = self.copier.target.authority();
             failure.message = format!("{} would not be made at {to}: {}", self.id, failure.message);
-            match (failure.exit, volume.encrypted && !self.flags.unencrypted) {
+            match (failure.exit, volume.encrypted && !self.options.unencrypted) {
                 (Exit::Refused, _) => failure
                     .hint("`evenkeel volume capacity` shows what the target has left to sell"),
                 (_, true) => failure
@@ -235,11 +253,11 @@ impl<'a> Migration<'a> {
     }
 
     const fn is_to_be_encrypted(&self, volume: &VolumeDescription) -> bool {
-        volume.encrypted && !self.flags.unencrypted
+        volume.encrypted && !self.options.unencrypted
     }
 
     fn is_detached(&self) -> Result<bool, Failure> {
-        let volume = volume::get(self.copier.source, &self.id)?;
+        let volume = volumes::get(self.copier.source, &self.id)?;
         Ok(volume.attachments.is_empty() && volume.state == "available")
     }
 
@@ -253,7 +271,7 @@ impl<'a> Migration<'a> {
         let tags = tag_specification("snapshot", &[tag]);
         parameters.extend(tags.iter().map(|(name, value)| (name.as_str(), value.as_str())));
         let made = Snapshot::read(&source.call("CreateSnapshot", &parameters)?);
-        snapshot::completed(source, &made.snapshot_id, &WAIT)
+        snapshots::completed(source, &made.snapshot_id, WAIT_MAX)
     }
 
     /// Starts a snapshot at the target.
@@ -264,7 +282,7 @@ impl<'a> Migration<'a> {
         tag: (&str, String),
         token: &str,
     ) -> Result<String, Failure> {
-        let volume = volume::get(self.copier.source, &self.id)?;
+        let volume = volumes::get(self.copier.source, &self.id)?;
         let (key, value) = tag;
         let tags = [(state::OF.to_owned(), self.id.clone()), (key.to_owned(), value)];
         let description =
@@ -287,7 +305,7 @@ impl<'a> Migration<'a> {
             Some(known) => known,
             None => self.new_base()?,
         };
-        let of = snapshot::get(self.copier.source, &base.of)?;
+        let of = snapshots::get(self.copier.source, &base.of)?;
         let note = |base: &Base| {
             let tag = (state::BASE.to_owned(), base.tag());
             state::set_tags(self.copier.target, &base.id, &[tag])
@@ -320,7 +338,7 @@ impl<'a> Migration<'a> {
 
     fn complete_at_target(&self, id: &str, units: u64) -> Result<(), Failure> {
         self.copier.target.complete_snapshot(id, units, None)?;
-        snapshot::completed(self.copier.target, id, &WAIT).map(drop)
+        snapshots::completed(self.copier.target, id, WAIT_MAX).map(drop)
     }
 
     /// Returns the first copy of an earlier run, if it can be continued. Others are deleted.
@@ -384,7 +402,7 @@ impl<'a> Migration<'a> {
         if !steps.iter().any(|step| step.contains(AGAIN)) {
             steps.push(AGAIN.to_owned());
         }
-        for Had { host_id, device } in self.told.hosts.iter().filter(|_| self.flags.detach) {
+        for Had { host_id, device } in self.told.hosts.iter().filter(|_| self.options.detach) {
             if self.detached_ms.is_some() {
                 let id = &self.id;
                 let attach = format!("evenkeel volume attach {id} --host {host_id}");

@@ -1,6 +1,6 @@
 //! Events, parsed from the API's XML.
 
-use super::model::{number, text};
+use crate::model::{number, text};
 use crate::output::{Item, or_dash};
 use evenkeel_wire::aws::xml::Element;
 use serde::Serialize;

@@ -1,7 +1,7 @@
 //! Reads units of a snapshot, in ascending order, through the server.
 
-use crate::api::Client;
-use crate::api::direct::{Blocks, Listed};
+use crate::Client;
+use crate::direct::{Blocks, Listed};
 use crate::output::Failure;
 use evenkeel_wire::aws::checksum::Digest;
 use std::collections::VecDeque;

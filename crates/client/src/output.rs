@@ -1,7 +1,5 @@
 //! Output of the program: errors with a next step, tables, JSON and CSV; colours only on terminals.
 
-use evenkeel_lab::LabError;
-pub use evenkeel_planner::layout_text::span;
 use evenkeel_sim::text;
 use serde::Serialize;
 use std::fmt;
@@ -97,20 +95,6 @@ impl fmt::Display for Failure {
 }
 
 impl std::error::Error for Failure {}
-
-impl From<LabError> for Failure {
-    /// The laboratory's errors name the object, the value and the next step themselves.
-    fn from(error: LabError) -> Self {
-        let failure = Self::new(error.to_string());
-        match error {
-            LabError::NotFound(_) => failure.exit(Exit::NotFound),
-            LabError::Unjudgeable(_) => failure.exit(Exit::Undecided),
-            LabError::Failed { hint: Some(hint), .. } => failure.hint(hint),
-            LabError::Api(error) => error.downcast().map_or(failure, |failure| *failure),
-            _ => failure,
-        }
-    }
-}
 
 /// Returns whether to colour text for a terminal; see <https://no-color.org>.
 pub fn is_colourful(is_terminal: bool) -> bool {
@@ -280,18 +264,9 @@ mod tests {
         let exits = [Exit::Failed, Exit::Usage, Exit::NotFound, Exit::Refused, Exit::Timeout];
         assert_eq!(exits.map(Exit::code), [1, 2, 3, 4, 5]);
         assert_eq!(Exit::Undecided.code(), 6);
-        let page = include_str!("../docs/operating/configuration.md");
+        let page = include_str!("../../../docs/operating/configuration.md");
         for code in 0..=6 {
             assert!(page.contains(&format!("\n| {code} | ")), "{code}");
         }
-    }
-
-    /// An error that no verdict is possible ends with the exit code for that.
-    #[test]
-    fn a_measurement_without_a_verdict_is_undecided() {
-        let failure = Failure::from(LabError::Unjudgeable("3 s are too short".to_owned()));
-        assert_eq!(failure.exit, Exit::Undecided);
-        assert!(failure.message.starts_with("no verdict is possible"), "{failure}");
-        assert_eq!(Failure::from(LabError::Chart("x".to_owned())).exit, Exit::Failed);
     }
 }

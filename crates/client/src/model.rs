@@ -1,12 +1,11 @@
 //! Volumes and hosts, parsed from the API's XML.
 
 use crate::output::{Failure, Item, or_dash};
-use evenkeel_core::price::PriceList;
+use evenkeel_core::price::{self, PriceList};
 use evenkeel_core::qos::credit::Credit;
 use evenkeel_core::qos::pacing::CreditLimit;
 use evenkeel_core::time::Duration;
 use evenkeel_core::volume::VolumeSpec;
-use evenkeel_planner::cost;
 use evenkeel_wire::aws::xml::Element;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -336,15 +335,16 @@ impl Balance {
     }
 }
 
-pub(super) fn text(element: &Element, name: &str) -> String {
+pub(crate) fn text(element: &Element, name: &str) -> String {
     element.child_text(name).unwrap_or_default().to_owned()
 }
 
-pub(super) fn number(element: &Element, name: &str) -> Option<u64> {
+/// Reads the number in a child element; `None` without one, or of other text.
+pub fn number(element: &Element, name: &str) -> Option<u64> {
     element.child_text(name)?.parse().ok()
 }
 
-pub(super) fn tags(element: &Element) -> BTreeMap<String, String> {
+pub(crate) fn tags(element: &Element) -> BTreeMap<String, String> {
     let items = element.items("tagSet").iter();
     items.map(|item| (text(item, "key"), text(item, "value"))).collect()
 }
@@ -365,7 +365,7 @@ impl Item for VolumeDescription {
             or_dash(self.iops),
             or_dash(self.throughput_mibps),
             self.state.clone(),
-            or_dash(self.monthly_micro_usd.map(cost::rounded)),
+            or_dash(self.monthly_micro_usd.map(price::rounded)),
             if hosts.is_empty() { "-".to_owned() } else { hosts.join(" ") },
             self.tags.get("Name").cloned().unwrap_or_default(),
         ]

@@ -1,10 +1,43 @@
 //! Snapshots, parsed from the API's XML.
 
-use super::model::{number, tags, text};
-use crate::output::{Item, or_dash};
+use crate::Client;
+use crate::model::{number, tags, text};
+use crate::output::{Exit, Failure, Item, or_dash};
+use crate::progress::Progress;
 use evenkeel_wire::aws::xml::Element;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Reads the present state of a snapshot.
+pub fn get(client: &Client, id: &str) -> Result<Snapshot, Failure> {
+    let answer = client.call("DescribeSnapshots", &[("SnapshotId.1", id)])?;
+    Snapshot::set(&answer).into_iter().next().ok_or_else(|| {
+        Failure::new(format!("the server returns nothing for {id}")).exit(Exit::NotFound)
+    })
+}
+
+/// Waits until a snapshot is completed.
+pub fn completed(client: &Client, id: &str, timeout: Duration) -> Result<Snapshot, Failure> {
+    let progress = Progress::of_steps(100);
+    let completed = client.wait(&format!("{id} to be completed"), timeout, |client| {
+        let snapshot = get(client, id)?;
+        match snapshot.state.as_str() {
+            "completed" => Ok(Some(snapshot)),
+            "error" => {
+                let reason = snapshot.error_reason.unwrap_or_default();
+                Err(Failure::new(format!("{id} is in state error: {reason}")))
+            }
+            state => {
+                let percent = snapshot.progress.trim_end_matches('%').parse().unwrap_or(0);
+                progress.at(percent, &format!("{id} is {state}"));
+                Ok(None)
+            }
+        }
+    });
+    progress.done();
+    completed
+}
 
 /// A snapshot as DescribeSnapshots returns it.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]

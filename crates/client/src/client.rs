@@ -1,37 +1,22 @@
 //! The client of the server's API: the EC2 query protocol, and the EBS direct APIs, signed. Errors
 //! have the exit code that fits the server's error.
 
-use crate::cli::Connection;
 use crate::clock::{self, Deadline};
-use crate::endpoint;
 use crate::output::{Exit, Failure};
 use evenkeel_wire::aws::sigv4::{self, Credentials, Request, Scope};
 use evenkeel_wire::aws::{query, xml::Element};
 use std::io;
-use std::net::SocketAddr;
-use std::path::Path;
 use std::time::Duration;
-
-pub mod capacity;
-pub mod direct;
-pub mod endpoints;
-pub mod events;
-pub mod history;
-pub mod model;
-pub mod nodes;
-pub mod recording;
-pub mod scrub;
-pub mod snapshots;
 
 /// The version of the EC2 API that the client uses.
 const VERSION: &str = "2016-11-15";
 
 /// Maximum wait for one answer. A modification may have to grow a file first; no other action takes
 /// longer.
-const ANSWER_WAIT_MAX: Duration = Duration::from_secs(30);
+pub(crate) const ANSWER_WAIT_MAX: Duration = Duration::from_secs(30);
 
 /// Maximum size of an answer in bytes: ten thousand volumes with all their tags are below it.
-const ANSWER_BYTES_MAX: u64 = 64 << 20;
+pub(crate) const ANSWER_BYTES_MAX: u64 = 64 << 20;
 
 /// The error code, with status 503, after which a request must be signed and sent again.
 const TOO_EARLY: &str = "<Code>RequestLimitExceeded</Code>";
@@ -44,7 +29,7 @@ const DRY_RUN: &str = "(DryRunOperation)";
 const PAGES_MAX: u32 = 264;
 
 /// Pause before a request is sent again.
-const RETRY_PAUSE: Duration = Duration::from_millis(200);
+pub(crate) const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
 /// Pause between two polls.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -56,30 +41,21 @@ pub struct Keys {
     pub secret_access_key: String,
 }
 
-impl From<evenkeel_control::credentials::Credentials> for Keys {
-    fn from(kept: evenkeel_control::credentials::Credentials) -> Self {
-        Self { access_key_id: kept.access_key_id, secret_access_key: kept.secret_access_key }
-    }
-}
-
 /// A client for one server.
 pub struct Client {
     /// `host:port`, as the signature covers it.
-    authority: String,
-    region: String,
-    keys: Keys,
-    agent: ureq::Agent,
+    pub(crate) authority: String,
+    pub(crate) region: String,
+    pub(crate) keys: Keys,
+    pub(crate) agent: ureq::Agent,
 }
 
 impl Client {
-    /// A client for the server that the flags name. Does not connect yet.
-    pub fn new(connection: &Connection) -> Result<Self, Failure> {
-        let keys = keys(connection)?;
-        Self::with_keys(&endpoint::of(connection), &connection.region, keys)
-    }
-
-    /// A client with given keys.
-    pub fn with_keys(endpoint: &str, region: &str, keys: Keys) -> Result<Self, Failure> {
+    /// Creates a client for the server at `endpoint`, `http://HOST:PORT`. Does not connect yet.
+    ///
+    /// # Errors
+    /// If `endpoint` is no such address.
+    pub fn new(endpoint: &str, region: &str, keys: Keys) -> Result<Self, Failure> {
         let authority = authority(endpoint)?.to_owned();
         let config = ureq::Agent::config_builder()
             .timeout_global(Some(ANSWER_WAIT_MAX))
@@ -91,13 +67,6 @@ impl Client {
             .build();
         let agent = config.new_agent();
         Ok(Self { authority, region: region.to_owned(), keys, agent })
-    }
-
-    /// A client for a server on this machine, with the keys in its data folder.
-    pub fn of_server(api: SocketAddr, region: &str, data_dir: &Path) -> Result<Self, Failure> {
-        let kept = evenkeel_control::credentials::load(data_dir)
-            .map_err(|error| Failure::new(error.to_string()))?;
-        Self::with_keys(&format!("http://{api}"), region, kept.into())
     }
 
     /// The server's host and port.
@@ -225,7 +194,7 @@ impl Client {
         }
     }
 
-    fn unreachable(&self, error: &ureq::Error) -> Failure {
+    pub(crate) fn unreachable(&self, error: &ureq::Error) -> Failure {
         let at = &self.authority;
         match error {
             ureq::Error::Io(io) if io.kind() == io::ErrorKind::ConnectionRefused => {
@@ -259,24 +228,6 @@ impl Client {
             }
         }
     }
-}
-
-/// The server's keys, from its data folder or from the environment.
-pub fn keys(connection: &Connection) -> Result<Keys, Failure> {
-    match evenkeel_control::credentials::load(&connection.data_dir) {
-        Ok(credentials) => Ok(credentials.into()),
-        Err(error) => keys_of(["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"]).ok_or_else(|| {
-            Failure::new(error.to_string())
-                .hint("start it with `evenkeel serve`, or name its folder with --data-dir")
-        }),
-    }
-}
-
-/// The keys in two variables of the environment, if both are set.
-pub fn keys_of(variables: [&str; 2]) -> Option<Keys> {
-    let variable = |name| std::env::var(name).ok().filter(|value: &String| !value.is_empty());
-    let [access_key_id, secret_access_key] = variables.map(variable);
-    Some(Keys { access_key_id: access_key_id?, secret_access_key: secret_access_key? })
 }
 
 /// Returns `host:port` of an endpoint.
@@ -327,7 +278,7 @@ mod tests {
             access_key_id: "AKIAEXAMPLE".to_owned(),
             secret_access_key: "secret".to_owned(),
         };
-        Client::with_keys(&format!("http://{authority}"), "local-1", keys).unwrap()
+        Client::new(&format!("http://{authority}"), "local-1", keys).unwrap()
     }
 
     #[test]

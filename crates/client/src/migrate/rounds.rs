@@ -4,9 +4,9 @@ use super::copy::Copied;
 use super::state::{self, Base};
 use super::units::UnitSet;
 use super::{Migration, ROUNDS_MAX};
-use crate::api::snapshots::Snapshot;
 use crate::export::UNIT_BYTES;
 use crate::output::Failure;
+use crate::snapshots::Snapshot;
 
 /// Maximum number of snapshots in a tag, whose value has 256 characters.
 const LIST_MAX: usize = 11;

@@ -1,8 +1,8 @@
 //! The answer to DescribeHistory: a server's recordings of volumes, and its events.
 
-use super::Client;
-use super::model::number;
-use crate::output::Failure;
+use evenkeel_client::Client;
+use evenkeel_client::model::number;
+use evenkeel_client::output::Failure;
 use evenkeel_control::history::{Kind, Since};
 use evenkeel_wire::aws::timestamp;
 use evenkeel_wire::aws::xml::Element;

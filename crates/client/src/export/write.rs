@@ -8,11 +8,11 @@ use super::manifest::{Manifest, Unit};
 use super::pack::{self, Entry, Kind, UNITS_PER_PACK};
 use super::reader::Reader;
 use super::{UNIT_BYTES, in_parallel};
-use crate::api::Client;
-use crate::api::snapshots::Snapshot;
+use crate::Client;
 use crate::clock::Pace;
-use crate::cmd::progress::Progress;
 use crate::output::Failure;
+use crate::progress::Progress;
+use crate::snapshots::Snapshot;
 use serde::Serialize;
 use std::collections::BTreeSet;
 

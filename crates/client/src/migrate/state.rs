@@ -1,11 +1,11 @@
 //! State of a migration at both servers: tags of its snapshots and of the new volume. An
 //! interrupted run is continued from them.
 
-use crate::api::Client;
-use crate::api::model::{Attachment, VolumeDescription};
-use crate::api::snapshots::Snapshot;
-use crate::cmd::volume::tag_parameters;
+use crate::Client;
+use crate::model::{Attachment, VolumeDescription};
 use crate::output::{Exit, Failure};
+use crate::snapshots::Snapshot;
+use crate::volumes::tag_parameters;
 
 /// Prefix of all tags.
 const PREFIX: &str = "evenkeel:migrat";

@@ -2,11 +2,11 @@
 //! removed.
 
 use super::state::{self, Base, Detached};
-use super::{AGAIN, Credit, Had, Migration, WAIT};
-use crate::api::model::{Attachment, VolumeDescription};
+use super::{AGAIN, Credit, Had, Migration, WAIT_MAX};
 use crate::clock::{self, Deadline};
-use crate::cmd::{snapshot, volume};
+use crate::model::{Attachment, VolumeDescription};
 use crate::output::{Exit, Failure};
+use crate::{snapshots, volumes};
 use std::time::Duration;
 
 /// Time between two polls of a volume that the operator is to detach.
@@ -16,8 +16,8 @@ impl Migration<'_> {
     /// Detaches the volume, or waits until the operator has.
     pub(super) fn detach(&mut self, base: &Base) -> Result<(), Failure> {
         let source = self.copier.source;
-        let first = snapshot::get(source, &base.of)?;
-        let volume = volume::get(source, &self.id)?;
+        let first = snapshots::get(source, &base.of)?;
+        let volume = volumes::get(source, &self.id)?;
         let had = |(host_id, device)| Had { host_id, device };
         if volume.attachments.is_empty() {
             // An earlier run may have detached it.
@@ -28,7 +28,7 @@ impl Migration<'_> {
             let hosts = volume.attachments.iter();
             let hosts = hosts.map(|it| (it.host_id.clone(), it.device.clone()));
             self.told.hosts = hosts.map(had).collect();
-            if self.flags.detach {
+            if self.options.detach {
                 let now = clock::unix_ms();
                 Detached::note(source, &first, &volume.attachments, now)?;
                 self.detached_ms = Some(now);
@@ -44,20 +44,20 @@ impl Migration<'_> {
                 self.detached_ms = Some(clock::unix_ms());
             }
         }
-        volume::wait_for_state(source, &self.id, "available", WAIT.timeout).map(drop)
+        volumes::wait_for_state(source, &self.id, "available", WAIT_MAX).map(drop)
     }
 
     fn wait_until_detached(&self, volume: &VolumeDescription) -> Result<(), Failure> {
         let id = &self.id;
         let hosts = volume.attachments.iter().map(|it| it.host_id.as_str());
         let hosts = hosts.collect::<Vec<_>>().join(", ");
-        let waits = self.flags.wait;
+        let waits = self.options.wait;
         if !waits.is_zero() {
             eprintln!("{id} is copied but for the last changes; detach it now from {hosts}");
         }
         let deadline = Deadline::after(waits);
         loop {
-            if volume::get(self.copier.source, id)?.attachments.is_empty() {
+            if volumes::get(self.copier.source, id)?.attachments.is_empty() {
                 return Ok(());
             }
             if !deadline.pause(LOOK) {
@@ -80,13 +80,13 @@ impl Migration<'_> {
         for unfinished in state::volumes(target, &self.id, false)? {
             state::delete(target, state::VOLUME, &unfinished.volume_id)?;
         }
-        let volume = volume::get(source, &self.id)?;
+        let volume = volumes::get(source, &self.id)?;
         let parameters = self.parameters(&volume, Some(image));
         let parameters: Vec<(&str, &str)> =
             parameters.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         let made = VolumeDescription::read(&target.call("CreateVolume", &parameters)?);
         let made = made.volume_id;
-        let made = volume::wait_for_state(target, &made, "available", WAIT.timeout)?;
+        let made = volumes::wait_for_state(target, &made, "available", WAIT_MAX)?;
         self.carry_credits(&made.volume_id)?;
         if let Err(failure) = self.check_unchanged(&volume, last) {
             // No host uses the volume yet. If it cannot be deleted, the next run does that.
@@ -103,8 +103,8 @@ impl Migration<'_> {
 
     /// Gives the new volume the credits of the source's, so that a migration gains none.
     fn carry_credits(&mut self, made: &str) -> Result<(), Failure> {
-        let had = volume::get_credits(self.copier.source, &self.id)?;
-        let has = volume::get_credits(self.copier.target, made)?;
+        let had = volumes::credits(self.copier.source, &self.id)?;
+        let has = volumes::credits(self.copier.target, made)?;
         for (name, unit, had, has) in [
             ("Operations", "operations", had.operations, has.operations),
             ("Bytes", "bytes", had.bytes, has.bytes),
@@ -125,7 +125,7 @@ impl Migration<'_> {
         let check = self.snapshot()?.snapshot_id;
         let differs = self.copier.differs(&check, last);
         state::delete(source, state::SNAPSHOT, &check)?;
-        let now = volume::get(source, &self.id)?;
+        let now = volumes::get(source, &self.id)?;
         let hosts: Vec<&str> = now.attachments.iter().map(|it| it.host_id.as_str()).collect();
         let is_same = |a: &VolumeDescription, b: &VolumeDescription| {
             (&a.volume_type, a.size_gib, a.iops) == (&b.volume_type, b.size_gib, b.iops)
@@ -173,7 +173,7 @@ impl Migration<'_> {
 
     /// Deletes the volume at the source, if that is requested.
     pub(super) fn remove_source(&mut self) -> Result<(), Failure> {
-        if self.flags.remove_source {
+        if self.options.remove_source {
             self.copier.source.call("DeleteVolume", &[("VolumeId", &self.id)])?;
             self.told.source_removed = true;
         }

@@ -1,8 +1,8 @@
 //! The answer to DescribeVolumeRecording: what a volume was asked for, second by second.
 
-use super::Client;
-use super::model::number;
-use crate::output::{Exit, Failure};
+use evenkeel_client::Client;
+use evenkeel_client::model::number;
+use evenkeel_client::output::{Exit, Failure};
 use evenkeel_planner::trace::Interval;
 use evenkeel_wire::aws::timestamp;
 use evenkeel_wire::aws::xml::Element;

@@ -1,6 +1,6 @@
 //! The answer to DescribeNodes: the nodes of a cluster.
 
-use super::model::{self, number, text};
+use crate::model::{self, number, text};
 use crate::output::Item;
 use evenkeel_wire::aws::xml::Element;
 use serde::Serialize;

@@ -1,6 +1,7 @@
 //! The client's part of the EBS direct APIs: snapshots are listed, read and filled block by block.
 
-use super::{ANSWER_WAIT_MAX, Client, RETRY_PAUSE};
+use crate::Client;
+use crate::client::{ANSWER_WAIT_MAX, RETRY_PAUSE};
 use crate::clock::{self, Deadline};
 use crate::export::UNIT_BYTES;
 use crate::output::{Exit, Failure};

@@ -2,13 +2,13 @@
 //! and compares them there.
 
 use super::units::UnitSet;
-use crate::api::Client;
-use crate::api::direct::{Blocks, Listed};
+use crate::Client;
 use crate::clock::Pace;
-use crate::cmd::progress::Progress;
+use crate::direct::{Blocks, Listed};
 use crate::export::reader::Reader;
 use crate::export::{UNIT_BYTES, in_parallel};
 use crate::output::Failure;
+use crate::progress::Progress;
 use evenkeel_wire::aws::checksum::{self, Digest};
 
 /// Units after which the progress of the copy is noted: 128 MiB.

@@ -1,8 +1,8 @@
 //! The answer to DescribeCapacity: the capacity for sale, the part that is sold, and the
 //! reservations of each type.
 
-use super::Client;
-use super::model::{number, text};
+use crate::Client;
+use crate::model::{number, text};
 use crate::output::{Failure, Item};
 use evenkeel_wire::aws::xml::Element;
 use serde::Serialize;
