@@ -2,8 +2,8 @@
 //! puts together.
 //!
 //! A plan waits for its situation. From then on it holds random events back (a process stays
-//! asleep, maps and messages are late) and adds others (a client gives up, a leader moves a volume). Each
-//! of these may happen at random as well. The rest of the history stays random.
+//! asleep, maps and messages are late) and adds others (a client gives up, a leader moves a
+//! volume). Each of these may happen at random as well. The rest of the history stays random.
 
 use evenkeel_core::random::Random;
 
