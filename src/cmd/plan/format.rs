@@ -1,13 +1,12 @@
 //! The words for costs, times, names and limits that all answers share.
 
 use super::input::Case;
-use evenkeel_client::output;
+pub use evenkeel_core::price::rounded as money;
 use evenkeel_core::price::{self, PriceList};
 use evenkeel_core::units::MIB;
 use evenkeel_core::volume::VolumeType;
 use evenkeel_planner::advice;
 use evenkeel_planner::answer::{Asked, Rated};
-pub use evenkeel_core::price::rounded as money;
 use evenkeel_planner::layout::{Layout, LimitKind};
 use evenkeel_planner::layout_text;
 use evenkeel_planner::neighbours::Less;

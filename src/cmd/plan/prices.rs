@@ -2,6 +2,7 @@
 
 use crate::cmd;
 use crate::price_book;
+use evenkeel_client::output::{Exit, Failure};
 use evenkeel_core::price::{NoPrices, PriceList};
 use evenkeel_core::volume::{Date, VolumeType};
 use evenkeel_planner::offers::Offers;
