@@ -300,14 +300,9 @@ fn errors_have_ec2_s_codes_and_texts() {
     assert_eq!(call("DeleteSnapshot", &[("SnapshotId", absent)]), not_found);
     let zone = ("AvailabilityZone", "local-1a");
     assert_eq!(call("CreateVolume", &[zone, ("SnapshotId", absent)]), not_found);
-    assert_eq!(
-        call("DeleteSnapshot", &[("SnapshotId", "snap-1")]),
-        refused(
-            400,
-            "InvalidSnapshotID.Malformed",
-            "Value (snap-1) for parameter snapshotId is invalid. Expected: 'snap-...'."
-        )
-    );
+    let malformed = "Value (snap-1) for parameter snapshotId is invalid. Expected: 'snap-...'.";
+    let malformed = refused(400, "InvalidSnapshotID.Malformed", malformed);
+    assert_eq!(call("DeleteSnapshot", &[("SnapshotId", "snap-1")]), malformed);
     let code = |action: &str, params: &[(&str, &str)]| call(action, params).code;
     assert_eq!(code("CreateSnapshot", &[]), "MissingParameter");
     let none = [("VolumeId", "vol-00000000000000bad")];

@@ -142,11 +142,23 @@ fn words(text: &RustText) -> usize {
 mod tests {
     use super::*;
 
-    const TEXT: &str = "//! A.\n/// What it is.\n/// What follows is fine.\nfn f() {\n    \
-        let (a, b) = (1, 2);\n    let (c, d) = pair();\n    let text = \"let (a, b) = (1, 2);\";\n    \
-        match a > b {\n        true => 1,\n        false => 2,\n    }\n    // So many of them, \
-        as somebody said so\n    // many times.\n    let it = list.map(|at| u8::try_from(at)\
-        .unwrap_or(0));\n}\n";
+    const TEXT: &str = "\
+//! A.
+/// What it is.
+/// What follows is fine.
+fn f() {
+    let (a, b) = (1, 2);
+    let (c, d) = pair();
+    let text = \"let (a, b) = (1, 2);\";
+    match a > b {
+        true => 1,
+        false => 2,
+    }
+    // So many of them, as somebody said so
+    // many times.
+    let it = list.map(|at| u8::try_from(at).unwrap_or(0));
+}
+";
 
     #[test]
     fn habits_are_counted_in_code_and_comments() {
