@@ -251,7 +251,7 @@ fn a_member_of_etcd_that_is_lost_is_not_noticed_by_clients() {
     goes_on("the member that nodes ask first is cut off from them", &nodes, &client);
     proxy.cut(false);
     goes_on("it is back", &nodes, &client);
-    assert_eq!(nodes.ceph.fenced(), fenced, "somebody was fenced");
+    assert_eq!(nodes.ceph.fenced(), fenced, "a node was fenced");
     // A leader that is elected before a node has its lease again may move the node's volumes.
     println!("the volume is still at b: {}", nodes.volumes_of(C, B) == Some(1));
     client.finish(nodes.at(C).nbd);
@@ -275,7 +275,7 @@ fn a_node_that_is_cut_off_from_etcd_serves_until_another_one_leads() {
     proxy.cut(true);
     seconds(20);
     let cut = [&relayed, &own].map(Writer::pause);
-    assert_eq!(nodes.ceph.fenced(), fenced, "somebody was fenced");
+    assert_eq!(nodes.ceph.fenced(), fenced, "a node was fenced");
     assert_eq!(nodes.volumes_of(C, B), Some(1), "the volume stays");
     nodes.all[A].kill_9();
     let api = changes_are_made(&nodes, C);
@@ -377,7 +377,7 @@ fn etcd_is_away(nodes: &mut Nodes, goes: impl Fn(&mut Nodes), comes: impl Fn(&mu
     assert!(spent >= 0.1 * 100.0 * spent_in, "{spent} I/Os in {spent_in} s");
     away.iter().chain(&back).for_each(|pause| at_most("a client", *pause, UNHARMED_MAX_S));
     at_most("the API", api, API_MAX_S);
-    assert_eq!(nodes.ceph.fenced(), fenced, "somebody was fenced");
+    assert_eq!(nodes.ceph.fenced(), fenced, "a node was fenced");
     let homes_then = [A, B, C].map(|node| nodes.volumes_of(C, node));
     assert_eq!(homes_then, homes, "volumes have moved\n{}", nodes.logs());
     [paced, spender].into_iter().for_each(|one| one.finish(through));
@@ -422,7 +422,7 @@ fn osds_that_die_or_hang_fail_no_request() {
         client.pause()
     );
     at_most("impaired", impaired, 20.0);
-    assert_eq!(nodes.ceph.fenced(), fenced, "somebody was fenced");
+    assert_eq!(nodes.ceph.fenced(), fenced, "a node was fenced");
 
     nodes.place(C, &volume, A);
     client.goes_on();
@@ -521,7 +521,7 @@ fn a_clock_that_is_an_hour_off_moves_nothing() {
                 answer.ok();
             }
         }
-        assert_eq!(nodes.ceph.fenced(), fenced, "somebody was fenced");
+        assert_eq!(nodes.ceph.fenced(), fenced, "a node was fenced");
         assert_eq!([A, B].map(|node| nodes.volumes_of(C, node)), [Some(1); 2]);
     }
     let through = nodes.at(C).nbd;
@@ -546,7 +546,7 @@ fn volume_has_one_home_after_a_hung_takeover() {
     let volume = nodes.at(C).attached(GP3);
     // Before the lease of the killed node ends, and during the takeover.
     for delay_ms in [1_000, 3_000, 3_200, 3_400] {
-        let leader = nodes.leader(C).expect("somebody leads");
+        let leader = nodes.leader(C).expect("a node leads");
         let (victim, client_at) = match leader {
             A => (B, C),
             B => (A, C),

@@ -16,8 +16,8 @@ const BLOCKS: u64 = 64;
 const STRIDE: u64 = 64 << 20;
 const BLOCK_BYTES: usize = 4_096;
 
-/// Writes one number after the other, each to the next block when the one before is answered. At
-/// any moment the volume has the state after one of the writes.
+/// Writes ascending numbers to ascending blocks, each when the previous write is answered. At any
+/// moment the volume has the state after one of the writes.
 struct Writer<'a> {
     client: Client,
     answered: &'a AtomicU64,

@@ -335,6 +335,11 @@ impl Balance {
     }
 }
 
+/// Reads the text of a child element; `None` without one.
+pub(crate) fn optional(element: &Element, name: &str) -> Option<String> {
+    element.child_text(name).map(str::to_owned)
+}
+
 pub(crate) fn text(element: &Element, name: &str) -> String {
     element.child_text(name).unwrap_or_default().to_owned()
 }

@@ -1,6 +1,6 @@
 //! The answer to DescribeScrub: progress and findings of a scrub.
 
-use crate::model::{number, text};
+use crate::model::{number, optional, text};
 use crate::output::or_dash;
 use evenkeel_wire::aws::xml::Element;
 use serde::Serialize;
@@ -35,7 +35,6 @@ impl Scrub {
     /// The scrub of an answer, if there is one.
     pub fn read(answer: &Element) -> Option<Self> {
         let item = answer.child("scrub")?;
-        let optional = |name| item.child_text(name).map(str::to_owned);
         let rotten = item.items("rottenSet").iter().map(|place| Rotten {
             resource_id: text(place, "resourceId"),
             offset: number(place, "offset").unwrap_or_default(),
@@ -44,8 +43,8 @@ impl Scrub {
             state: text(item, "state"),
             mib_per_second: number(item, "mibPerSecond").unwrap_or_default(),
             start_time: text(item, "startTime"),
-            end_time: optional("endTime"),
-            resource_id: optional("resourceId"),
+            end_time: optional(item, "endTime"),
+            resource_id: optional(item, "resourceId"),
             verified_bytes: number(item, "verifiedBytes").unwrap_or_default(),
             rotten_places: number(item, "rottenPlaces").unwrap_or_default(),
             rotten: rotten.collect(),

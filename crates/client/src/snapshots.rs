@@ -1,7 +1,7 @@
 //! Snapshots, parsed from the API's XML.
 
 use crate::Client;
-use crate::model::{number, tags, text};
+use crate::model::{number, optional, tags, text};
 use crate::output::{Exit, Failure, Item, or_dash};
 use crate::progress::Progress;
 use evenkeel_wire::aws::xml::Element;
@@ -72,7 +72,6 @@ impl Snapshot {
 
     /// One snapshot: an item of DescribeSnapshots, or CreateSnapshot's whole answer.
     pub fn read(item: &Element) -> Self {
-        let optional = |name| item.child_text(name).map(str::to_owned);
         Self {
             snapshot_id: text(item, "snapshotId"),
             volume_id: text(item, "volumeId"),
@@ -82,14 +81,14 @@ impl Snapshot {
             progress: text(item, "progress"),
             description: text(item, "description"),
             start_time: text(item, "startTime"),
-            completion_time: optional("completionTime"),
+            completion_time: optional(item, "completionTime"),
             data_bytes: number(item, "fullSnapshotSizeInBytes"),
             encrypted: item.child_text("encrypted") == Some("true"),
             tags: tags(item),
-            error_reason: optional("statusMessage"),
+            error_reason: optional(item, "statusMessage"),
             // CreateSnapshots does not name it.
-            storage_tier: optional("storageTier").unwrap_or_else(|| "standard".to_owned()),
-            restore_expiry_time: optional("restoreExpiryTime"),
+            storage_tier: optional(item, "storageTier").unwrap_or_else(|| "standard".to_owned()),
+            restore_expiry_time: optional(item, "restoreExpiryTime"),
         }
     }
 }
@@ -134,13 +133,12 @@ impl SnapshotLock {
 
     /// One lock: an item of DescribeLockedSnapshots, or LockSnapshot's whole answer.
     pub fn read(item: &Element) -> Self {
-        let optional = |name| item.child_text(name).map(str::to_owned);
         Self {
             snapshot_id: text(item, "snapshotId"),
             state: text(item, "lockState"),
             days: number(item, "lockDuration").unwrap_or_default(),
-            cools_off: optional("coolOffPeriodExpiresOn"),
-            expires: optional("lockExpiresOn"),
+            cools_off: optional(item, "coolOffPeriodExpiresOn"),
+            expires: optional(item, "lockExpiresOn"),
         }
     }
 }

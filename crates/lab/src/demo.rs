@@ -8,7 +8,7 @@ use std::path::Path;
 use crate::LabError;
 use crate::bench::NbdUri;
 use crate::bench::fio::{self, Detail, Job, Measurement, Standing, VolumeProgress};
-use crate::checker::record::Record;
+use crate::checker::record::{Record, Recorded};
 use crate::checker::{self, Bands, Promise, Seen};
 use crate::clock;
 use crate::environment::Environment;
@@ -201,15 +201,8 @@ pub fn run(
         let promise = volume.promise.started_within(elapsed_ms.saturating_sub(load_ms));
         let start_us = start_us(&measurement).unwrap_or(0);
         let seen_of_load = observed.during(start_us, load_ms * 1_000);
-        let recorded = record.as_ref().zip(volume.provisioned.as_ref()).map(|(record, of)| {
-            let queue_depth = volume.workload.queue_depth;
-            record.checks(of, &observed, measurement.ios_total, queue_depth)
-        });
-        let of_record = recorded.and_then(|recorded| {
-            let name = &volume.name;
-            let refused = |why| format!("{name}: judged by its client's log alone: {why}");
-            recorded.map_err(|why| warnings.push(refused(why))).ok()
-        });
+        let ios = measurement.ios_total;
+        let of_record = judged_by(record.as_ref(), volume, &observed, ios, &mut warnings);
         let has_record = of_record.is_some();
         let (of_limits, idle) = of_record.map_or_else(
             || (Vec::new(), Stalls::NONE),
@@ -238,6 +231,26 @@ pub fn run(
     let report =
         Report::new(title, environment, vec![during_load], reports, vec![run.command], warnings);
     Ok(report.with_note(is_elsewhere.then(|| bands.sentence_of_ceilings())))
+}
+
+/// Judges a volume by the record of its data plane. Returns `None` without a record, and with a
+/// warning if the record does not allow a verdict.
+fn judged_by(
+    record: Option<&Record>,
+    volume: &DemoVolume,
+    observed: &Observed,
+    ios: u64,
+    warnings: &mut Vec<String>,
+) -> Option<Recorded> {
+    let provisioned = volume.provisioned.as_ref()?;
+    match record?.checks(provisioned, observed, ios, volume.workload.queue_depth) {
+        Ok(recorded) => Some(recorded),
+        Err(why) => {
+            let name = &volume.name;
+            warnings.push(format!("{name}: judged by its client's log alone: {why}"));
+            None
+        }
+    }
 }
 
 /// Returns a remark on a volume that had no request waiting at its limits for some time; `None` if

@@ -1,9 +1,9 @@
 //! The bytes of a recording: intervals of one volume, in independent blocks. Pure.
 //!
-//! docs/internals/disk_format.md describes them. An interval is written as its difference from a
-//! prediction by the one before, so a steady load takes few bytes. A volume at rest has one
-//! interval for the whole rest. Each block begins with a fixed prediction, and has a checksum: a
-//! damaged block is skipped, and the next one is found.
+//! docs/internals/disk_format.md describes them. The previous interval predicts the next one, and
+//! only the difference from the prediction is written, so a steady load takes few bytes. A volume
+//! at rest has one interval for the whole rest. Each block begins with a fixed prediction, and has
+//! a checksum: a damaged block is skipped, and the next one is found.
 
 use crc32c::{crc32c, crc32c_append};
 

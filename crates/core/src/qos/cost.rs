@@ -20,7 +20,7 @@
 //! quantum. The quanta of one request are a run by construction, so their costs sum to the whole's;
 //! with a unit of 1 MiB the first quantum pays for all four.
 //!
-//! The same holds for discards and writes of zeroes longer than [`CLEARED_BYTES_MAX`]. EBS does not
+//! Discards and writes of zeroes longer than [`CLEARED_BYTES_MAX`]. EBS does not
 //! publish how it counts them. They move no bytes: a file system records in one place that a range
 //! is empty, about as much work as a small write. If each were charged one I/O of any length, 4 GiB
 //! would cost as much as 4 KiB; if each unit of 256 KiB were charged, creating a file system on a

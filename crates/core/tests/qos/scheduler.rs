@@ -58,8 +58,8 @@ fn operation() -> impl Strategy<Value = Operation> {
     ]
 }
 
-/// A request: time after the one before, operation, offset if it does not continue the one before,
-/// and length.
+/// A request: time after the previous request, operation, offset if the request does not continue
+/// the previous one, and length.
 #[derive(Clone, Debug)]
 struct Arrival {
     gap_ns: u64,

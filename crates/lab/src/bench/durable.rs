@@ -1,5 +1,5 @@
-//! A log as databases write it: one durable write after another, each sent when the one before is
-//! answered.
+//! A log as databases write it: one durable write after another, each sent when the previous one
+//! is answered.
 //!
 //! It has a client of its own, because fio's nbd engine cannot set FUA: it sends a write and a
 //! flush, two requests that count as two I/Os.

@@ -157,7 +157,7 @@ mod tests {
         assert!(!folder.path().join("a.html").exists());
         let html = folder.path().join("b.html");
         assert_eq!(take(second.clone()).unwrap(), Some([second.clone(), html]));
-        assert_eq!(take(second).unwrap(), None, "somebody else is about to write it");
+        assert_eq!(take(second).unwrap(), None, "another process is about to write it");
         assert!(take(folder.path().join("none/c.json")).is_err());
     }
 

@@ -24,8 +24,8 @@
 //! busy_percent = 20        # the first two
 //! ```
 //!
-//! The same text always becomes the same intervals: seconds, or with `interval = "phase"` as few as
-//! have the same meaning.
+//! A text always gives the same intervals: one for each second, or with `interval = "phase"` the
+//! fewest that have the same meaning.
 
 use std::io::{BufRead, Read as _};
 use std::ops::Range;

@@ -100,8 +100,8 @@ impl Cipher {
         }
     }
 
-    /// Computes the tweaks of a block's units: the encrypted number, then each the one before times
-    /// x.
+    /// Computes the tweaks of a block's units: the encrypted number of the block, then for each
+    /// unit the previous tweak times x.
     fn tweaks(&self, number: u64, tweaks: &mut [u128; UNITS]) {
         let mut unit: Block = Array(u128::from(number).to_le_bytes());
         self.tweak.encrypt_block(&mut unit);

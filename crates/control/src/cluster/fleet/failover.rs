@@ -76,7 +76,7 @@ impl Fleet {
                 info!(node = member.name, "is a node of this cluster");
                 let mut books = self.books();
                 let before = books.seats.get_mut(&member.number).and_then(|it| it.node.take());
-                // It was told nothing, whatever the one before was told.
+                // A new incarnation knows no hosts: commands to the previous one do not count.
                 books.lose_hosts(member.number);
                 books.at(member.number).into_iter().for_each(|id| books.lost(id));
                 if let Some(seat) = books.seats.get_mut(&member.number) {

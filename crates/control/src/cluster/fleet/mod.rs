@@ -6,8 +6,8 @@
 //!
 //! What holds:
 //!
-//! - A volume is applied at a node only if it is released, or fenced, at the one before: a node
-//!   that is lost is fenced at the store before anything of it is applied elsewhere.
+//! - A volume is applied at a node only if its previous node has released it or is fenced: a lost
+//!   node is fenced at the store before any of its volumes is applied elsewhere.
 //! - A volume that moves takes its credit balances along, exactly. One whose node is lost begins
 //!   with what must not have been spent, which is never more than there was.
 //! - The volumes of a host with limits are at one node, so that its limits hold over all of them.

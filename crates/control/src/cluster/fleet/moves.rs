@@ -104,9 +104,9 @@ impl Fleet {
         Err(not_yet("the volumes of a host change too often".to_owned()))
     }
 
-    /// Makes a node the home of volumes: all or none. Each is released at the one before, with its
-    /// balances, and all are noted. They are to be applied then, also if this fails. The caller has
-    /// locked them.
+    /// Makes a node the home of volumes: all or none. Their previous nodes
+    /// release them with their balances, and their new home is stored. The caller, which has locked
+    /// them, applies them then, also if this fails.
     pub(super) fn rehome(&self, ids: &BTreeSet<VolumeId>, to: NodeId) -> Result<(), Failed> {
         for &id in ids {
             if let Some(from) = self.home(id).filter(|from| *from != to) {

@@ -46,7 +46,7 @@ pub(crate) struct InFlight {
     period_end: Instant,
     small: u32,
     small_late: u32,
-    somebody_waited: bool,
+    request_waited: bool,
 }
 
 impl InFlight {
@@ -66,7 +66,7 @@ impl InFlight {
             period_end: now + PERIOD,
             small: 0,
             small_late: 0,
-            somebody_waited: false,
+            request_waited: false,
         };
         in_flight.set_model(model);
         in_flight
@@ -201,7 +201,7 @@ impl InFlight {
 
     /// Records that a request could have been dispatched, had there been room.
     pub const fn wanted(&mut self) {
-        self.somebody_waited = true;
+        self.request_waited = true;
     }
 
     /// Records the completion of a request with its charged cost, and whether it was a long one;
@@ -233,7 +233,7 @@ impl InFlight {
         if self.small >= SMALL_MIN {
             if self.small_late * 100 > self.small {
                 self.slots -= self.slots / 10;
-            } else if self.somebody_waited {
+            } else if self.request_waited {
                 // A size that was never reached is no evidence: the window grows from the size that
                 // the others allow.
                 self.slots = self.bounded_slots() + PER_SLOT;
@@ -243,7 +243,7 @@ impl InFlight {
             self.small = 0;
             self.small_late = 0;
         }
-        self.somebody_waited = false;
+        self.request_waited = false;
     }
 }
 

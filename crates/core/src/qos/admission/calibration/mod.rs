@@ -128,8 +128,8 @@ impl Measurements {
         Ok(u32::try_from(twice.div_ceil(2)).unwrap_or(u32::MAX).clamp(1, CHANNELS_MAX))
     }
 
-    /// Returns whether lasting writes had reached a constant rate: the last part is within a tenth
-    /// of the one before.
+    /// Returns whether lasting writes had reached a constant rate: the rates of the last
+    /// two parts differ by at most a tenth.
     #[must_use]
     pub fn has_settled(&self) -> bool {
         let [.., before, last] = self.settling.as_slice() else { return false };
