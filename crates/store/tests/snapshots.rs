@@ -30,7 +30,7 @@ use std::sync::Arc;
 
 const BLOCK: u64 = 4_096;
 /// Number of histories of a plain run.
-const CASES: u64 = 60;
+const CASES: u64 = 120;
 /// Power failures in one history, and in a dense one.
 const CRASHES: u32 = 5;
 const CRASHES_DENSE: u32 = 15;

@@ -349,28 +349,29 @@ impl Volume {
     ) -> io::Result<()> {
         let is_snapshot = |record: &Record| matches!(record, Record::Snapshot { .. });
         let has_snapshots = blocks.iter().flat_map(|block| &block.records).any(is_snapshot);
+        // The log does not name the data of changes that it lacks, so that is held, too.
+        let mut named: Vec<Run> = Vec::new();
         if has_snapshots {
-            self.hold_named(blocks, tail)?;
+            named.extend(blocks.iter().chain(&left).flat_map(LogBlock::runs));
+            self.hold_named(&named, tail)?;
         }
         for block in blocks {
             self.replay_block(block, tail)?;
         }
         self.release_replaced(tail)?;
-        if has_snapshots {
-            blocks.iter().flat_map(LogBlock::runs).for_each(|run| self.space.release(run));
-        }
         if let Some(left) = left {
             self.replay_block(&left, tail)?;
         }
+        named.into_iter().for_each(|run| self.space.release(run));
         let first = self.log.chunks.front().map_or(tail.next, |chunk| chunk * CHUNK_BLOCKS);
         self.hold_log(tail, first)
     }
 
     /// Reserves the blocks that later records name, and the next chunk of the log, so that the
     /// checkpoint of a snapshot does not write to them.
-    fn hold_named(&mut self, blocks: &[LogBlock], tail: &Tail) -> io::Result<()> {
+    fn hold_named(&mut self, named: &[Run], tail: &Tail) -> io::Result<()> {
         let following = (tail.following != 0).then_some(chunk_run(tail.following));
-        for run in blocks.iter().flat_map(LogBlock::runs).chain(following) {
+        for run in named.iter().copied().chain(following) {
             self.repeat(|volume| {
                 volume
                     .space
