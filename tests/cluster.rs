@@ -61,6 +61,15 @@ fn volumes_of(server: &Server, node: &str) -> Option<u64> {
     nodes.iter().find(|found| found["name"] == node)?["volumes"].as_u64()
 }
 
+/// Returns the settings of a node that differ from the leader's, from the list of nodes.
+fn different_settings(server: &Server, node: &str) -> Vec<String> {
+    let nodes = server.list("node ls");
+    let found = nodes.iter().find(|found| found["name"] == node);
+    let settings = found.and_then(|found| found["different_settings"].as_array());
+    let texts = settings.into_iter().flatten().filter_map(|setting| setting.as_str());
+    texts.map(str::to_owned).collect()
+}
+
 #[track_caller]
 fn refused(server: &Server, verb: &str, why: &str) {
     let output = server.evenkeel(verb);
@@ -101,7 +110,11 @@ fn acknowledged_writes_are_served_by_other_nodes() {
     assert!(Deadline::after(PATIENCE).comes(modify), "not modified: {why}");
     write_all(&second, &volume, 2);
 
-    let third = Server::start(&as_node("third", 3));
+    // A node with another setting serves, and is named.
+    let third = Server::start(&format!("{} --recycle-bin-days 7", as_node("third", 3)));
+    let differ = || different_settings(&second, "third") == ["recycle-bin-days 7 (leader: 0)"];
+    assert!(Deadline::after(PATIENCE).comes(differ), "{:?}", second.list("node ls"));
+    assert_eq!(different_settings(&second, "second"), [""; 0]);
     drained_and_moved(&second, &third, &volume);
     // Its volumes are handed over before it stops.
     second.stop();

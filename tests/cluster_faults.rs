@@ -340,11 +340,12 @@ fn etcd_is_away(nodes: &mut Nodes, goes: impl Fn(&mut Nodes), comes: impl Fn(&mu
     let paced = Writer::start(&limited, 0, &[through]);
     let fenced = nodes.ceph.fenced();
     let homes = [A, B, C].map(|node| nodes.volumes_of(C, node));
+    // The balance rises from here on, also while the client connects.
+    let since_credits = Stopwatch::start();
     nodes.at(C).evenkeel(&format!("volume credits {gp2} --set {CREDITS}")).ok();
     let spender = Writer::start(&gp2, 0, &[through]);
     [&paced, &spender].into_iter().for_each(|one| _ = one.pause());
     goes(nodes);
-    let at_gp2 = spender.answered();
     let watch = Stopwatch::start();
     let (count, took) = counted(&paced, || {
         let refused = nodes.at(B).evenkeel("volume create --type gp3 --size 1");
@@ -356,8 +357,8 @@ fn etcd_is_away(nodes: &mut Nodes, goes: impl Fn(&mut Nodes), comes: impl Fn(&mu
         assert!(is_told, "it is not told why: {refused}");
         pass(Duration::from_secs_f64((AWAY_S - watch.seconds()).max(0.1)));
     });
-    let spent = (spender.answered() - at_gp2) as f64;
-    let spent_in = watch.seconds();
+    let spent = spender.answered() as f64;
+    let spent_in = since_credits.seconds();
     let away = [&paced, &spender].map(Writer::pause);
     comes(nodes);
     let api = changes_are_made(nodes, B);

@@ -12,6 +12,7 @@ mod inbox;
 pub mod member;
 pub mod routes;
 mod serving;
+mod settings;
 pub mod shared;
 mod term;
 

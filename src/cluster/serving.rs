@@ -6,7 +6,7 @@ use super::confirmation::Confirmation;
 use super::health::{self, Health};
 use super::inbox::{Inbox, Note};
 use super::routes::Directions;
-use super::{Cluster, shared};
+use super::{Cluster, settings, shared};
 use crate::server::{self, Addresses, Config};
 use crate::store_options::StoreOptions;
 use evenkeel_client::clock::Deadline;
@@ -28,6 +28,7 @@ use evenkeel_store::rbd::Seat;
 use evenkeel_wire::agent::proof::ClusterSecret;
 use evenkeel_wire::agent::session::{Leader as AgentLeader, LeaderGeneration};
 use evenkeel_wire::agent::{Command, Reply};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -85,6 +86,8 @@ struct Opened {
     leader: Mirror<()>,
     pool: Arc<dyn Pool>,
     presence: Arc<Presence>,
+    /// The settings that this node publishes.
+    settings: BTreeMap<String, String>,
     _folder: Option<Folder>,
 }
 
@@ -155,6 +158,7 @@ impl Serving {
             api: reachable(*api, cluster.listen[0]),
             nbd: nbd.clone(),
             is_leaving: false,
+            settings: self.opened.settings.clone(),
             ..unreachable_yet(self.incarnation)
         };
         if let Err(error) = self.opened.presence.update(inst) {
@@ -293,7 +297,8 @@ impl Opened {
         // The store creates the folder, and refuses an occupied one.
         shared::keep_id(&config.data_dir, *id)?;
         shared::credentials(kv, &config.data_dir)?;
-        Ok(Self { nodes, homes, leader, pool, presence, _folder: folder })
+        let settings = settings::published(config);
+        Ok(Self { nodes, homes, leader, pool, presence, settings, _folder: folder })
     }
 }
 
@@ -320,6 +325,7 @@ fn unreachable_yet(incarnation: u128) -> Inst {
         nbd: Vec::new(),
         is_leaving: true,
         version: env!("CARGO_PKG_VERSION").to_owned(),
+        settings: BTreeMap::new(),
     }
 }
 

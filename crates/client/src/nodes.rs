@@ -23,6 +23,8 @@ pub struct Node {
     pub api: String,
     pub nbd: Vec<String>,
     pub version: String,
+    /// Settings that differ from the leader's, each as `zones a,b (leader: a)`.
+    pub different_settings: Vec<String>,
 }
 
 impl Node {
@@ -35,6 +37,7 @@ impl Node {
         let text = |name: &str| text(item, name);
         let number = |name: &str| number(item, name).unwrap_or_default();
         let nbd = item.items("nbdAddressSet").iter();
+        let different = item.items("differentSettingSet").iter();
         Self {
             name: text("nodeName"),
             number: number("number"),
@@ -46,6 +49,7 @@ impl Node {
             api: text("apiAddress"),
             nbd: nbd.map(|item| model::text(item, "address")).collect(),
             version: text("version"),
+            different_settings: different.map(|item| model::text(item, "setting")).collect(),
         }
     }
 }
@@ -54,7 +58,7 @@ impl Item for Node {
     const SCHEMA: &'static str = "evenkeel.nodes/1";
     const FIELD: &'static str = "nodes";
     const COLUMNS: &'static [&'static str] =
-        &["NODE", "STATE", "STATUS", "LEADS", "VOLUMES", "API", "NBD"];
+        &["NODE", "STATE", "STATUS", "LEADS", "VOLUMES", "API", "NBD", "DIFFERENT SETTINGS"];
 
     fn cells(&self) -> Vec<String> {
         vec![
@@ -65,6 +69,7 @@ impl Item for Node {
             self.volumes.to_string(),
             self.api.clone(),
             self.nbd.join(","),
+            self.different_settings.join("; "),
         ]
     }
 }

@@ -5,7 +5,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -160,6 +160,7 @@ fn inst() -> Inst {
         nbd: vec![],
         is_leaving: false,
         version: String::new(),
+        settings: BTreeMap::new(),
     }
 }
 

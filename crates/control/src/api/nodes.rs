@@ -31,7 +31,7 @@ fn state(state: State) -> &'static str {
 }
 
 fn item(view: &NodeView) -> Element {
-    let NodeView { member, volumes, leads, .. } = view;
+    let NodeView { member, volumes, leads, settings_unlike, .. } = view;
     let (status, reason) = view.status();
     let mut fields = vec![
         Element::text("nodeName", &member.name),
@@ -48,6 +48,8 @@ fn item(view: &NodeView) -> Element {
         let nbd = inst.nbd.iter().map(address);
         fields.push(Element::list("nbdAddressSet", nbd));
         fields.push(Element::text("version", &inst.version));
+        let setting = |text| Element::list("item", [Element::text("setting", text)]);
+        fields.push(Element::list("differentSettingSet", settings_unlike.iter().map(setting)));
     }
     Element::list("item", fields)
 }

@@ -4,7 +4,7 @@
 //! its process lives, a key with a lease says where it is reached. The lease's end is a hint that
 //! the process is gone, no more: the fleet fences a node before it takes its volumes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -74,9 +74,34 @@ pub struct Inst {
     pub is_leaving: bool,
     /// The version of its program.
     pub version: String,
+    /// Settings that must be equal on all nodes, by name. Empty in the entries of programs that
+    /// do not write them.
+    #[serde(default)]
+    pub settings: BTreeMap<String, String>,
 }
 
 impl Inst {
+    /// Returns the settings whose values differ from the leader's, as `zones a,b (leader: a)`.
+    /// Empty if this process or the leader has published none.
+    #[must_use]
+    pub fn settings_unlike(&self, leader: &Inst) -> Vec<String> {
+        if self.settings.is_empty() || leader.settings.is_empty() {
+            return Vec::new();
+        }
+        let names: BTreeSet<&String> = self.settings.keys().chain(leader.settings.keys()).collect();
+        let mut unlike = Vec::new();
+        for name in names {
+            let own = self.settings.get(name);
+            let wanted = leader.settings.get(name);
+            if own != wanted {
+                let own = own.map_or("not set", String::as_str);
+                let wanted = wanted.map_or("not set", String::as_str);
+                unlike.push(format!("{name} {own} (leader: {wanted})"));
+            }
+        }
+        unlike
+    }
+
     /// Whether it says where it is.
     #[must_use]
     pub fn is_reachable(&self) -> bool {
@@ -431,6 +456,26 @@ mod tests {
         assert_eq!(all[0].last, None);
         assert_eq!(read("a/other", b"{}"), None);
         assert_eq!(read("a/spec", b"nonsense"), None);
+    }
+
+    #[test]
+    fn settings_that_differ_from_the_leaders_are_named_with_both_values() {
+        let inst = |settings: &[(&str, &str)]| {
+            let text = r#"{"incarnation":"ff","store":"","agent":"127.0.0.1:1",
+                "relay":"127.0.0.1:2","api":"127.0.0.1:3","nbd":[],"is_leaving":false,
+                "version":"1"}"#;
+            let mut inst: Inst = serde_json::from_str(text).unwrap();
+            let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+            inst.settings = settings.iter().map(owned).collect();
+            inst
+        };
+        let leader = inst(&[("region", "local-1"), ("zones", "a,b")]);
+        assert_eq!(leader.settings_unlike(&leader), [""; 0]);
+        let other = inst(&[("region", "local-1"), ("zones", "a"), ("quotas", "ec2")]);
+        let unlike = other.settings_unlike(&leader);
+        assert_eq!(unlike, ["quotas ec2 (leader: not set)", "zones a (leader: a,b)"]);
+        assert_eq!(inst(&[]).settings_unlike(&leader), [""; 0]);
+        assert_eq!(other.settings_unlike(&inst(&[])), [""; 0]);
     }
 
     #[test]

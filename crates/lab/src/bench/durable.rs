@@ -205,10 +205,13 @@ impl Connection {
     fn wait_for(&mut self, number: u64) -> io::Result<()> {
         let mut input = [0; 64];
         loop {
-            let count = self.stream.read(&mut input)?;
-            if count == 0 {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
+            let count = match self.stream.read(&mut input) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(count) => count,
+                // A socket with a timeout is not read again by the kernel after a signal.
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            };
             let (_, event) = self.reader.handle(&input[..count]).map_err(io::Error::other)?;
             match event {
                 None => {}

@@ -52,6 +52,21 @@ impl Fleet {
         }
     }
 
+    /// Logs each setting of a node that differs from the leader's.
+    fn warn_of_settings(&self, member: &Member) {
+        let all = self.cluster.members();
+        let leader = all.iter().find(|other| other.number == self.cluster.here());
+        let leader = leader.and_then(|leader| leader.inst.as_ref());
+        let (Some(inst), Some(leader)) = (&member.inst, leader) else { return };
+        for setting in inst.settings_unlike(leader) {
+            warn!(
+                node = member.name,
+                setting,
+                "the setting differs from the leader's; if this node is elected, its own applies"
+            );
+        }
+    }
+
     /// Connects to a node whose process is another one than before.
     pub(super) fn meet(&self, member: &Member) {
         if self.is_over() {
@@ -74,6 +89,7 @@ impl Fleet {
         match self.cluster.connect(member) {
             Ok(node) => {
                 info!(node = member.name, "is a node of this cluster");
+                self.warn_of_settings(member);
                 let mut books = self.books();
                 let before = books.seats.get_mut(&member.number).and_then(|it| it.node.take());
                 // A new incarnation knows no hosts: commands to the previous one do not count.

@@ -133,6 +133,8 @@ pub struct NodeView {
     pub volumes: usize,
     /// Whether it runs the control plane.
     pub leads: bool,
+    /// Settings that differ from the leader's; see [`Inst::settings_unlike`].
+    pub settings_unlike: Vec<String>,
 }
 
 impl NodeView {

@@ -11,7 +11,7 @@ use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::qos::pacing::{Balances, Pacing};
 use evenkeel_wire::agent::{Attachment, CreditReport, HostState, VolumeState};
 
-use super::super::nodes::{Member, State};
+use super::super::nodes::{Inst, Member, State};
 use super::{Node, NodeView, Standing};
 use crate::key_locks::Key;
 
@@ -44,6 +44,14 @@ impl NodeState {
     pub(super) fn is_to_be_empty(&self) -> bool {
         let is_leaving = self.member.inst.as_ref().is_some_and(|inst| inst.is_leaving);
         self.member.state != State::Up || is_leaving
+    }
+
+    /// Returns the settings of its process that differ from those of the leader's process.
+    pub(super) fn settings_unlike(&self, leader: Option<&Inst>) -> Vec<String> {
+        match (&self.member.inst, leader) {
+            (Some(inst), Some(leader)) => inst.settings_unlike(leader),
+            _ => Vec::new(),
+        }
     }
 
     /// Its data plane, if that executes commands.
@@ -112,11 +120,13 @@ impl Books {
     }
 
     pub(super) fn views(&self, leader: NodeId) -> Vec<NodeView> {
+        let lead = self.seats.get(&leader).and_then(|seat| seat.member.inst.as_ref());
         let view = |(number, seat): (&NodeId, &NodeState)| NodeView {
             member: seat.member.clone(),
             standing: seat.node.as_ref().map(|node| node.standing()),
             volumes: self.load(*number),
             leads: *number == leader,
+            settings_unlike: seat.settings_unlike(lead),
         };
         self.seats.iter().map(view).collect()
     }

@@ -359,6 +359,7 @@ fn inst(key: InstKey) -> Inst {
         nbd: Vec::new(),
         is_leaving: key.is_leaving,
         version: String::new(),
+        settings: BTreeMap::new(),
     }
 }
 

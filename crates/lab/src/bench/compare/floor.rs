@@ -195,22 +195,22 @@ mod tests {
 
     const SIZE_BYTES: u64 = 4 << 20;
 
-    /// Serves one client while `work` runs. Returns the result of `work`.
-    fn with_client<T>(work: impl FnOnce(&mut Connection) -> T) -> T {
+    /// Serves one client while `work` runs. An error of `work` is reported before the server's,
+    /// which it may cause.
+    fn with_client(work: impl FnOnce(&mut Connection) -> io::Result<()>) {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("floor.socket");
         let listener = UnixListener::bind(&socket).unwrap();
         let server = thread::spawn(move || serve(&mut listener.accept().unwrap().0, SIZE_BYTES));
         let mut client = Connection::open(&socket, "any").unwrap();
-        let result = work(&mut client);
+        work(&mut client).unwrap();
         drop(client);
         server.join().unwrap().unwrap();
-        result
     }
 
     #[test]
     fn every_write_is_answered_however_large() {
-        with_client(|client| client.fill(SIZE_BYTES)).unwrap();
+        with_client(|client| client.fill(SIZE_BYTES));
     }
 
     #[test]
@@ -231,6 +231,7 @@ mod tests {
                 assert_eq!(reply[8..16], (cookie as u64).to_be_bytes());
                 assert!(reply[16..].iter().all(|&byte| byte == 1));
             }
+            Ok(())
         });
     }
 }

@@ -547,6 +547,7 @@ impl Cluster for Seen {
                 nbd: vec![],
                 is_leaving: false,
                 version: String::new(),
+                settings: BTreeMap::new(),
             };
             let (last, inst) = (Some(inst.clone()), is_leased.then_some(inst));
             Member { name: name(number), number: NodeId(number), state, inst, last }

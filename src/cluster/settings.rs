@@ -1,0 +1,55 @@
+//! The settings that all nodes of a cluster must share, as each node publishes them in etcd.
+
+use crate::server::Config;
+use evenkeel_control::{ModifyPolicy, Settings};
+use std::collections::BTreeMap;
+
+/// Returns the settings of this node that must be equal on all nodes, by the names of their flags.
+///
+/// Limits of the API's own load (`--api-rate`, `--api-host`) and properties of a machine (cores,
+/// addresses, priorities) may differ, and are left out.
+pub fn published(config: &Config) -> BTreeMap<String, String> {
+    let Settings {
+        region,
+        zones,
+        account,
+        any_region,
+        recycle_bin_days,
+        record_days,
+        rules,
+        modify_policy,
+        quotas,
+        figure,
+        oversell,
+        space_oversell,
+        ..
+    } = &config.settings;
+    let policy = match modify_policy {
+        ModifyPolicy::Immediate => "immediate",
+        ModifyPolicy::Aws => "aws",
+        ModifyPolicy::Aws2026 => "aws-2026",
+        ModifyPolicy::AwsClassic => "aws-classic-6h",
+    };
+    let mut oversold: Vec<String> =
+        oversell.iter().map(|(kind, factor)| format!("{kind}={factor}")).collect();
+    oversold.sort_unstable();
+    let mut published = BTreeMap::new();
+    let mut publish = |name: &str, value: String| published.insert(name.to_owned(), value);
+    publish("region", region.clone());
+    publish("zone", zones.join(","));
+    publish("account", account.clone());
+    publish("any-region", any_region.to_string());
+    publish("recycle-bin-days", recycle_bin_days.to_string());
+    publish("record-days", record_days.to_string());
+    publish("as-of", rules.date().to_string());
+    publish("modify-policy", policy.to_owned());
+    publish("quotas", if quotas.is_some() { "ec2" } else { "none" }.to_owned());
+    publish("oversell", oversold.join(","));
+    publish("oversell-space", space_oversell.to_string());
+    publish("no-guarantee", (!config.guarantee).to_string());
+    if let Some(figure) = figure {
+        publish("sell-iops", figure.operations_per_second().to_string());
+        publish("sell-throughput", figure.mibps().to_string());
+    }
+    published
+}
