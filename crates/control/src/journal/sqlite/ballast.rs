@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use tracing::warn;
 
-use crate::private;
+use evenkeel_telemetry::private;
 
 /// Size of the file: enough for the database to recover and for some hundred changes after that.
 const BYTES: usize = 1 << 20;

@@ -13,8 +13,8 @@
 //! | `copies` | blocks that other servers copy |
 
 mod codec;
-pub(crate) mod copies;
-pub(crate) mod files;
+pub mod copies;
+pub mod files;
 mod track;
 
 use std::collections::BTreeMap;
@@ -33,7 +33,7 @@ pub use self::codec::{Interval, Requests, Throttled, Work};
 use self::files::{DAY_MS, Files, Writer};
 pub use self::track::Sample;
 use self::track::{INTERVAL_MS_MAX, Tracker};
-use crate::model::UnixMs;
+use evenkeel_core::time::UnixMs;
 
 /// Number of days that are kept unless the operator sets another.
 pub const RECORD_DAYS: u32 = 15;
@@ -88,7 +88,7 @@ impl Recording {
     }
 
     /// Returns the files with all blocks that are not open.
-    pub(crate) const fn files(&self) -> &Files {
+    pub const fn files(&self) -> &Files {
         &self.files
     }
 
