@@ -1,7 +1,6 @@
 //! Time and randomness from the OS. No other file of this crate reads them.
 
 use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
-
 pub use evenkeel_telemetry::clock::{now, pause, since_boot};
 
 use crate::time::Moment;

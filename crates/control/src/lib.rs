@@ -64,11 +64,11 @@ use evenkeel_core::units::ByteCount;
 use evenkeel_telemetry::cloudwatch::CloudWatch;
 use evenkeel_telemetry::events::webhook::Webhooks;
 use evenkeel_telemetry::private;
+use evenkeel_telemetry::recording::Recorder;
 use evenkeel_wire::agent::Agent;
 use tracing::info;
 
 pub use endpoint::Endpoint;
-use evenkeel_telemetry::recording::Recorder;
 pub use http::{CONNECTIONS_MAX, Pinned, Slot, Slots, Timeouts};
 pub use model::{ModifyPolicy, Settings, SpaceOversell, StoreKey};
 

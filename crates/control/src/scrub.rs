@@ -9,9 +9,8 @@ use std::path::Path;
 
 use evenkeel_core::ids::{SnapshotId, VolumeId};
 use evenkeel_core::time::UnixMs;
-use serde::{Deserialize, Serialize};
-
 use evenkeel_telemetry::private;
+use serde::{Deserialize, Serialize};
 
 /// The file in the data folder.
 pub const FILE_NAME: &str = "scrub.json";

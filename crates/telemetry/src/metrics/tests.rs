@@ -76,7 +76,6 @@ fn cluster() -> ClusterNow {
         in_use: 300,
         quota: Some(1_000),
         is_full: true,
-        ..EtcdAnswerNow::default()
     };
     let member = |endpoint: &str, answer| EtcdMemberNow { endpoint: endpoint.to_owned(), answer };
     ClusterNow {

@@ -13,8 +13,8 @@
 //! | `copies` | blocks that other servers copy |
 
 mod codec;
-pub mod copies;
-pub mod files;
+pub(crate) mod copies;
+pub(crate) mod files;
 mod track;
 
 use std::collections::BTreeMap;
@@ -88,7 +88,7 @@ impl Recording {
     }
 
     /// Returns the files with all blocks that are not open.
-    pub const fn files(&self) -> &Files {
+    pub(crate) const fn files(&self) -> &Files {
         &self.files
     }
 

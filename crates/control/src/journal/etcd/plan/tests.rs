@@ -4,13 +4,12 @@
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-use evenkeel_core::qos::pacing::Balances;
-use evenkeel_core::time::UnixMs;
-use evenkeel_core::volume::{VolumeSpec, VolumeType};
-
 use super::*;
 use crate::journal::etcd::gateway::{Header, KeyValue, Number, OperationAnswer, RangeAnswer, Raw};
 use crate::model::{Attachment, AttachmentState, Phase, Token, Volume};
+use evenkeel_core::qos::pacing::Balances;
+use evenkeel_core::time::UnixMs;
+use evenkeel_core::volume::{VolumeSpec, VolumeType};
 
 /// Keys with their values and the revisions that created and wrote them.
 #[derive(Clone, Default)]
