@@ -115,7 +115,7 @@ fn lease(limit: Limit, credit: CreditLimit, tolerance_ns: u64) -> u64 {
 mod tests {
     use super::*;
     use evenkeel_core::qos::credit::Credit;
-    use evenkeel_core::time::Duration;
+    use evenkeel_core::time::{Duration, UnixMs};
     use proptest::prelude::*;
 
     /// The lease of a gp2 volume of 100 GiB: ten seconds at 2,700 net, plus 50 ms of burst.

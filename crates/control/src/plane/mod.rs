@@ -89,7 +89,6 @@ use self::snapshot_upload::Fillings;
 pub use self::snapshot_upload::NotComplete;
 use self::tick::Upkeep;
 use self::time::Following;
-pub use self::vitals::JournalNow;
 use self::vitals::Vitals;
 use self::writer::Writer;
 use crate::capacity::KnownCapacity;
