@@ -392,7 +392,7 @@ mod tests {
 
     /// Copies all kinds as over the API. The parts of each kind have their own tests.
     #[test]
-    fn history_of_one_server_is_copied_to_another() {
+    fn history_of_a_server_is_copied_to_another() {
         let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
         let mine = folders[0].path();
         let other = folders[1].path();

@@ -1,8 +1,8 @@
 //! Metrics of volumes over the last days, in the form of CloudWatch.
 //!
-//! Each sample of the data plane's reports goes through a [`Sampler`], and the records that end are
-//! stored ([`CloudWatch::keep`]): steps of ten seconds of the last hour in memory, and minutes of 15
-//! days in a file ([`store`]). docs/reference/cloudwatch.md lists the supported features.
+//! Each sample of the data plane's reports goes through a [`Sampler`]. The records that end are
+//! stored ([`CloudWatch::keep`]): steps of ten seconds of the last hour in memory, and minutes of
+//! 15 days in a file ([`store`]). docs/reference/cloudwatch.md lists the supported features.
 //!
 //! | module | contents |
 //! | --- | --- |

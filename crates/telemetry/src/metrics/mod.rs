@@ -1,7 +1,7 @@
 //! `/metrics`: the state of volumes and hosts in the text format of OpenMetrics. Pure.
 //!
-//! A [`Snapshot`] has all values of one scrape; its caller collects them. [`Trend`] keeps the credit
-//! balances from one scrape to the next, to predict when they are used up.
+//! A [`Snapshot`] has all values of one scrape; its caller collects them. [`Trend`] keeps the
+//! credit balances from one scrape to the next, to predict when they are used up.
 
 mod families;
 mod format;
