@@ -315,7 +315,7 @@ pub struct Serve {
     /// Days for which the server keeps what each volume was asked for in each second, for `evenkeel
     /// plan` and `evenkeel record`. 0: nothing is recorded, and what was recorded is deleted.
     #[arg(long, env = "EVENKEEL_RECORD_DAYS", value_name = "DAYS")]
-    #[arg(default_value_t = evenkeel_control::recording::RECORD_DAYS)]
+    #[arg(default_value_t = evenkeel_telemetry::recording::RECORD_DAYS)]
     #[arg(value_parser = clap::value_parser!(u32).range(0..=455))]
     pub record_days: u32,
 

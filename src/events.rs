@@ -2,7 +2,7 @@
 
 use crate::private_file;
 use evenkeel_client::output::{Exit, Failure};
-use evenkeel_control::events::webhook::{Post, Secret, WEBHOOKS_MAX, Webhooks};
+use evenkeel_telemetry::events::webhook::{Post, Secret, WEBHOOKS_MAX, Webhooks};
 use reqwest::header::CONTENT_TYPE;
 use reqwest::redirect::Policy;
 use reqwest::{Client, Url};

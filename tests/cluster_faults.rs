@@ -684,7 +684,7 @@ fn moves(nodes: &Nodes, count: usize) {
 
 /// Metrics cover whole minutes, so this takes two of them.
 #[test]
-#[ignore = "full: crates/control/src/history.rs::history_of_one_server_is_copied_to_another stays"]
+#[ignore = "full: crates/telemetry/src/history.rs::history_of_a_server_is_copied_to_another stays"]
 fn recorded_history_survives_the_leader() {
     let aws = in_venv("aws");
     if absent(&[&aws]) {

@@ -7,8 +7,8 @@ use crate::connect;
 use crate::server::Config;
 use evenkeel_client::clock::{self, Deadline};
 use evenkeel_client::output::{Failure, failed};
-use evenkeel_control::UnixMs;
-use evenkeel_control::history::{Copies, Keeps, Kind, Since};
+use evenkeel_core::time::UnixMs;
+use evenkeel_telemetry::history::{Copies, Keeps, Kind, Since};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 

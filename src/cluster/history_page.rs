@@ -3,7 +3,7 @@
 use evenkeel_client::Client;
 use evenkeel_client::model::number;
 use evenkeel_client::output::Failure;
-use evenkeel_control::history::{Kind, Since};
+use evenkeel_telemetry::history::{Kind, Since};
 use evenkeel_wire::aws::timestamp;
 use evenkeel_wire::aws::xml::Element;
 
@@ -15,7 +15,7 @@ pub struct Page {
 }
 
 impl Page {
-    /// Returns its items, in the form of `evenkeel_control::history`.
+    /// Returns its items, in the form of `evenkeel_telemetry::history`.
     pub fn items(&self) -> &[Element] {
         self.answer.items("historySet")
     }

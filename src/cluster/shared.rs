@@ -8,15 +8,16 @@ use crate::server::Config;
 use evenkeel_client::clock::Deadline;
 use evenkeel_client::output::{Failure, failed};
 use evenkeel_control::cluster::kv::Kv;
+use evenkeel_control::credentials;
 use evenkeel_control::journal::etcd::client::EtcdError;
 use evenkeel_control::journal::etcd::election::Leader;
 use evenkeel_control::journal::etcd::gateway::{
     KeyValue, Operation, Raw, Transaction, TransactionAnswer,
 };
 use evenkeel_control::journal::etcd::number;
-use evenkeel_control::{credentials, private};
 use evenkeel_core::fencing::NodeId;
 use evenkeel_store::Pool;
+use evenkeel_telemetry::private;
 use evenkeel_wire::agent::proof::{ClusterSecret, SECRET_BYTES};
 use std::fs;
 use std::path::Path;

@@ -10,7 +10,6 @@ use crate::store_options::StoreOptions;
 use evenkeel_client::Client;
 use evenkeel_client::output::{self, Failure, failed};
 use evenkeel_client::volumes::{self, NewVolume};
-use evenkeel_control::events::webhook::Webhooks;
 use evenkeel_control::{Settings, SpaceOversell};
 use evenkeel_core::qos::pacing::Balances;
 use evenkeel_core::volume::{Rules, VolumeRequest, VolumeType};
@@ -22,6 +21,7 @@ use evenkeel_lab::demo::{self, DemoVolume, Recording, Serving};
 use evenkeel_lab::files;
 use evenkeel_lab::report::Report;
 use evenkeel_sim::oracle::recorded::Provisioned;
+use evenkeel_telemetry::events::webhook::Webhooks;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{self, IsTerminal};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -100,7 +100,7 @@ pub fn run(arguments: &Demo) -> Result<(), Failure> {
             ..Settings::default()
         },
         background_mibps: 256,
-        metrics_space: evenkeel_control::METRICS_SPACE,
+        metrics_space: evenkeel_telemetry::cloudwatch::METRICS_SPACE,
         webhooks: Webhooks::default(),
         store: arguments.store,
         store_options: StoreOptions::default(),

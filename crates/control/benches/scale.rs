@@ -21,7 +21,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use evenkeel_control::credentials::{self, Credentials};
-use evenkeel_control::events::webhook::Webhooks;
 use evenkeel_control::journal::Journal;
 use evenkeel_control::journal::sqlite::SqliteJournal;
 use evenkeel_control::model::{
@@ -32,6 +31,7 @@ use evenkeel_control::{ControlConfig, DATABASE_FILE_NAME, Settings, Timeouts};
 use evenkeel_core::ids::{SnapshotId, VolumeId};
 use evenkeel_core::units::ByteCount;
 use evenkeel_core::volume::Rules;
+use evenkeel_telemetry::events::webhook::Webhooks;
 use evenkeel_wire::agent::{HostAddress, StoredSnapshot};
 use support::client::{Client, text};
 use support::{HOSTS, Obedient, ZONE, host_id, now, request, stored};

@@ -1,24 +1,14 @@
 //! Time and randomness from the OS. No other file of this crate reads them.
 
-use std::time::{Duration, SystemTime};
-
 use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
+pub use evenkeel_telemetry::clock::{now, pause, since_boot};
 
-use crate::credits::Moment;
-use crate::model::UnixMs;
+use crate::time::Moment;
 
 /// Path of the id of this boot of the machine.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// Path of the seconds since the boot, with two decimals, including suspension; and another number.
 const UPTIME: &str = "/proc/uptime";
-
-/// Returns the time of the wall clock.
-#[must_use]
-#[allow(clippy::disallowed_methods)] // this is the clock.rs the rule speaks of
-pub fn now() -> UnixMs {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    UnixMs(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
-}
 
 /// Returns the present time by both clocks.
 #[must_use]
@@ -27,13 +17,6 @@ pub fn moment() -> Moment {
     let boot = text(BOOT_ID).zip(text(UPTIME).and_then(|uptime| milliseconds(&uptime)));
     let boot = boot.map(|(id, ms)| (id.trim().to_owned(), ms));
     Moment { unix: now(), boot }
-}
-
-/// Returns the time since the machine's boot, including suspension. It never jumps.
-#[must_use]
-pub fn since_boot() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-    Duration::try_from(time).unwrap_or_default()
 }
 
 /// Parses `12.34 5.67` as 12,340.
@@ -75,12 +58,6 @@ pub fn snapshot_id() -> Result<SnapshotId, getrandom::Error> {
 /// See [`random_bits`].
 pub fn instance_id() -> Result<InstanceId, getrandom::Error> {
     random_bits().map(InstanceId::from_bits)
-}
-
-/// Sleeps. Only for waits without an event to wait for.
-#[allow(clippy::disallowed_methods)]
-pub fn pause(time: Duration) {
-    std::thread::sleep(time);
 }
 
 #[cfg(test)]

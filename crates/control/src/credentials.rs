@@ -9,7 +9,7 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use crate::private;
+use evenkeel_telemetry::private;
 
 /// Name of the file in the data folder.
 pub const FILE_NAME: &str = "credentials";

@@ -19,7 +19,7 @@
 
 use evenkeel_core::qos::pacing::{Balances, CreditLimit, Limit, Pacing};
 
-use crate::model::UnixMs;
+use crate::time::Moment;
 
 /// Time between two reads of the data plane's balances, in milliseconds.
 pub const REPORT_INTERVAL_MS: u64 = 1_000;
@@ -30,35 +30,6 @@ pub const LEASE_MS: u64 = 10_000;
 /// A lease is renewed once this part of it is spent, or could be returned, so that ten thousand
 /// volumes are not all written every second.
 const RENEWED_PART: u64 = 8;
-/// The resolution of the kernel's time since boot, in milliseconds.
-const BOOT_CLOCK_MS: u64 = 10;
-
-/// A point in time by two clocks.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Moment {
-    /// Time of the wall clock, which may be changed.
-    pub unix: UnixMs,
-    /// Time of the clock that runs since the machine's boot and never jumps: the id of the boot,
-    /// and milliseconds since then. `None` if the machine does not report it.
-    pub boot: Option<(String, u64)>,
-}
-
-impl Moment {
-    /// Returns the milliseconds since `earlier`, never more than have really passed, as far as the
-    /// clocks show. After a restart of the machine only the wall clock spans the interval.
-    #[must_use]
-    pub fn ms_since(&self, earlier: &Self) -> u64 {
-        let by_wall = self.unix.ms_since(earlier.unix);
-        match (&self.boot, &earlier.boot) {
-            (Some((boot, now)), Some((same, then))) if boot == same => {
-                now.saturating_sub(*then).saturating_sub(BOOT_CLOCK_MS)
-            }
-            // At least the time since the boot has passed.
-            (Some((_, now)), Some(_)) => by_wall.max(now.saturating_sub(BOOT_CLOCK_MS)),
-            _ => by_wall,
-        }
-    }
-}
 
 /// The server's last stop.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -144,7 +115,7 @@ fn lease(limit: Limit, credit: CreditLimit, tolerance_ns: u64) -> u64 {
 mod tests {
     use super::*;
     use evenkeel_core::qos::credit::Credit;
-    use evenkeel_core::time::Duration;
+    use evenkeel_core::time::{Duration, UnixMs};
     use proptest::prelude::*;
 
     /// The lease of a gp2 volume of 100 GiB: ten seconds at 2,700 net, plus 50 ms of burst.

@@ -7,9 +7,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use evenkeel_core::ids::VolumeId;
+use evenkeel_core::time::UnixMs;
 use evenkeel_wire::agent::VolumeReport;
-
-use crate::model::UnixMs;
 
 /// Time after which a volume that has requests and starts none is stalled, in milliseconds.
 pub const STALL_MS: u64 = 60_000;

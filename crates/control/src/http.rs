@@ -34,6 +34,7 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
 use axum::{Extension, Router};
+use evenkeel_telemetry::metrics::Format;
 use evenkeel_wire::aws::query::BODY_BYTES_MAX;
 use evenkeel_wire::aws::sigv4;
 use hyper::server::conn::http1;
@@ -56,7 +57,7 @@ pub use self::table::CONNECTIONS_MAX;
 use crate::api::error::ApiError;
 use crate::api::{Api, Prepared};
 use crate::direct::Answer;
-use crate::metrics::{Format, Scraper};
+use crate::metrics::Scraper;
 use crate::plane::Plane;
 use crate::{clock, credits};
 
@@ -374,7 +375,8 @@ async fn scrape_metrics(
     Extension(slot): Extension<Arc<Slot>>,
     headers: HeaderMap,
 ) -> Response {
-    let format = Format::asked_for(&headers);
+    let accept = headers.get_all(header::ACCEPT).iter();
+    let format = Format::asked_for(accept.filter_map(|value| value.to_str().ok()));
     let scrape = async {
         let mut scraper = Arc::clone(&shared.scraper).lock_owned().await;
         let _pinned = slot.pin();

@@ -8,23 +8,22 @@
 //! | [`model`] | volumes, hosts, and the rules for changing them; pure |
 //! | [`reconcile`] | the commands to the data plane, by the model's state; pure |
 //! | [`capacity`] | the capacity that may be sold, as the data plane reports it; its log lines |
+//! | [`time`] | a point in time by two clocks; pure |
 //! | [`server_time`] | the time for durations; pure |
-//! | `retention` | which stored hour or day is deleted first; pure |
-//! | `varint` | the numbers of records and recordings; pure |
 //! | `space` | the space for stored bytes, as the data plane reports it; its log lines |
-//! | [`counters`] | work of volumes between two samples of their counters; pure |
 //! | [`credits`] | balances after a stop, and their leased part; pure |
 //! | [`journal`] | the durable log of decisions: SQLite, or memory |
 //! | [`plane`] | the sequence of a change: decide, store, call the data plane, store, reply |
 //! | [`api`] | the EC2 actions, one file each |
 //! | [`cluster`] | several nodes: membership, homes of volumes, an agent over all of them |
-//! | [`cloudwatch`] | metrics of volumes over the last days, and CloudWatch's actions |
-//! | [`recording`] | requests to volumes, second by second, for some days |
-//! | [`events`] | events in the shape of EventBridge: their files, webhooks |
+//! | [`cloudwatch`] | CloudWatch's actions, and the thread that samples the data plane |
+//! | [`events`] | events in the shape of EventBridge: which change is which event |
 //! | [`credentials`] | the access key: created once, read at every start |
 //! | `endpoint` | where clients of the data plane connect |
-//! | `metrics` | the contents of `/metrics` |
+//! | `metrics` | the contents of `/metrics`, collected |
 //! | `http` | the HTTP listener |
+//!
+//! [`evenkeel_telemetry`] records and stores the metrics, recordings and events.
 //!
 //! This crate communicates with the data plane through [`evenkeel_wire::agent`] only. The data
 //! plane keeps its promise while this crate is not running.
@@ -35,29 +34,24 @@ pub mod capacity;
 mod clock;
 pub mod cloudwatch;
 pub mod cluster;
-pub mod counters;
 pub mod credentials;
 pub mod credits;
 mod direct;
 mod endpoint;
 pub mod events;
 pub mod health;
-pub mod history;
 mod http;
 pub mod journal;
 pub mod key_locks;
 mod metrics;
 pub mod model;
 pub mod plane;
-pub mod private;
 pub mod reconcile;
-pub mod recording;
-mod retention;
 pub mod scrub;
 pub mod server_time;
 mod space;
 pub mod sts;
-mod varint;
+pub mod time;
 
 use std::fmt;
 use std::fs::{File, TryLockError};
@@ -67,24 +61,25 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use evenkeel_core::units::ByteCount;
+use evenkeel_telemetry::cloudwatch::CloudWatch;
+use evenkeel_telemetry::events::webhook::Webhooks;
+use evenkeel_telemetry::private;
+use evenkeel_telemetry::recording::Recorder;
 use evenkeel_wire::agent::Agent;
 use tracing::info;
 
-pub use cloudwatch::METRICS_SPACE;
 pub use endpoint::Endpoint;
 pub use http::{CONNECTIONS_MAX, Pinned, Slot, Slots, Timeouts};
-pub use model::{ModifyPolicy, Settings, SpaceOversell, StoreKey, UnixMs};
+pub use model::{ModifyPolicy, Settings, SpaceOversell, StoreKey};
 
 use crate::api::Api;
-use crate::cloudwatch::{CloudWatch, Sampling};
+use crate::cloudwatch::Sampling;
 use crate::cluster::fleet::{Fleet, Keeping};
 use crate::credentials::CredentialsError;
 use crate::events::Events;
-use crate::events::webhook::Webhooks;
 use crate::journal::Journal;
-use crate::journal::sqlite::{self, SqliteJournal};
+use crate::journal::sqlite::SqliteJournal;
 use crate::plane::{Plane, PlaneError};
-use crate::recording::Recorder;
 
 /// Name of the database in the data folder.
 pub const DATABASE_FILE_NAME: &str = "control.db";
@@ -281,7 +276,7 @@ where
 /// Opens the journal of the data folder, accessible to its owner only.
 fn open_journal(data_dir: &Path) -> Result<Box<dyn Journal>, ControlError> {
     let path = data_dir.join(DATABASE_FILE_NAME);
-    sqlite::make_private(&path).map_err(|error| ControlError::DataDir(path.clone(), error))?;
+    private::prepare_database(&path).map_err(|error| ControlError::DataDir(path.clone(), error))?;
     let opened = SqliteJournal::open(&path);
     let journal = opened.map_err(|error| ControlError::Start(PlaneError::from(error)))?;
     Ok(Box::new(journal))

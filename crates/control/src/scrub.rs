@@ -8,10 +8,9 @@ use std::io;
 use std::path::Path;
 
 use evenkeel_core::ids::{SnapshotId, VolumeId};
+use evenkeel_core::time::UnixMs;
+use evenkeel_telemetry::private;
 use serde::{Deserialize, Serialize};
-
-use crate::model::UnixMs;
-use crate::private;
 
 /// The file in the data folder.
 pub const FILE_NAME: &str = "scrub.json";

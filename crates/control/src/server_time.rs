@@ -17,12 +17,14 @@
 
 use std::time::Duration;
 
-use crate::credits::Moment;
+use evenkeel_core::time::UnixMs;
+
 use crate::journal::Subject;
 use crate::model::{
     Event, FastRestore, Host, HostState, Lock, Model, Modification, ModificationPhase, Phase,
-    Snapshot, SnapshotPhase, TOKEN_LIFETIME_MS, TierOperation, Tiering, Token, UnixMs, Volume,
+    Snapshot, SnapshotPhase, TOKEN_LIFETIME_MS, TierOperation, Tiering, Token, Volume,
 };
+use crate::time::Moment;
 
 /// Minimum difference between the wall clock and the server's time that is a step, in milliseconds:
 /// more than NTP's corrections of a clock.

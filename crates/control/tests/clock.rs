@@ -9,14 +9,15 @@ mod support;
 use std::path::Path;
 use std::sync::Arc;
 
-use evenkeel_control::credits::Moment;
 use evenkeel_control::journal::sqlite::SqliteJournal;
 use evenkeel_control::journal::{Change, Journal};
 use evenkeel_control::model::{Command, Lock, LockMode, ModificationPhase, Phase};
 use evenkeel_control::plane::Plane;
 use evenkeel_control::server_time::{Step, moved};
-use evenkeel_control::{DATABASE_FILE_NAME, ModifyPolicy, Settings, UnixMs};
+use evenkeel_control::time::Moment;
+use evenkeel_control::{DATABASE_FILE_NAME, ModifyPolicy, Settings};
 use evenkeel_core::ids::{SnapshotId, VolumeId};
+use evenkeel_core::time::UnixMs;
 use evenkeel_core::volume::{VolumeChange, VolumeRequest, VolumeType};
 use support::{FakeAgent, planned};
 

@@ -20,10 +20,11 @@ use evenkeel_control::journal::sqlite::SqliteJournal;
 use evenkeel_control::journal::{Change, Journal, JournalError, Loaded, Revision, Watch};
 use evenkeel_control::model::{
     Begins, Command as Order, Filled, HostState, Lock, LockMode, Model, Phase, Settings, Snapshot,
-    SnapshotOfSet, SnapshotPhase, StoreKey, Tagged, Tags, TierOperation, UnixMs, Volume,
+    SnapshotOfSet, SnapshotPhase, StoreKey, Tagged, Tags, TierOperation, Volume,
 };
 use evenkeel_control::plane::{Plane, PlaneError};
 use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
+use evenkeel_core::time::UnixMs;
 use evenkeel_core::volume::{VolumeChange, VolumeRequest, VolumeType};
 use evenkeel_wire::agent::{Agent, Command, Failed, FailedKind, HostAddress, Reply, UNIT_BYTES};
 use evenkeel_wire::aws::checksum::{self, Linear};

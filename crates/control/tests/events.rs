@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use evenkeel_control::ControlConfig;
-use evenkeel_control::events::webhook::{Post, Secret, Webhooks};
+use evenkeel_telemetry::events::webhook::{Post, Secret, Webhooks};
 use evenkeel_wire::agent::FailedKind;
 use evenkeel_wire::aws::xml::Element;
 use support::{Client, Server, local_instance, text, until};

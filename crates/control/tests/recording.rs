@@ -9,11 +9,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use evenkeel_control::Settings;
-use evenkeel_control::counters::{self, Counters};
-use evenkeel_control::model::UnixMs;
-use evenkeel_control::recording::{Look, Recorder, Sample};
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::qos::Exceeded;
+use evenkeel_core::time::UnixMs;
+use evenkeel_telemetry::counters::{self, Counters};
+use evenkeel_telemetry::recording::{Look, Recorder, Sample};
 use evenkeel_wire::agent::Answered;
 use support::{Client, Server, config_with, text};
 

@@ -1,4 +1,5 @@
-//! Points in time and spans of time in nanoseconds. There is no `now()`: time is an argument.
+//! Points in time and spans of time: nanoseconds of a monotonic clock, milliseconds of the wall
+//! clock. There is no `now()`: time is an argument.
 
 use core::fmt;
 use core::ops::Add;
@@ -15,6 +16,25 @@ pub struct Instant {
 pub struct Duration {
     /// Length in nanoseconds.
     pub ns: u64,
+}
+
+/// A point in time on the wall clock: milliseconds of Unix time.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub struct UnixMs(pub u64);
+
+impl UnixMs {
+    /// Returns the time `ms` milliseconds later; saturates.
+    #[must_use]
+    pub const fn plus_ms(self, ms: u64) -> Self {
+        Self(self.0.saturating_add(ms))
+    }
+
+    /// Returns the milliseconds since `earlier`; zero if `earlier` is later, since a wall clock may
+    /// be set back.
+    #[must_use]
+    pub const fn ms_since(self, earlier: Self) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
 }
 
 impl Instant {

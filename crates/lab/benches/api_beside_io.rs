@@ -17,7 +17,6 @@ use std::time::{Duration, Instant};
 
 use client::{Client, text};
 use evenkeel_control::credentials::{self, Credentials};
-use evenkeel_control::events::webhook::Webhooks;
 use evenkeel_control::{ControlConfig, Settings, SpaceOversell, Timeouts};
 use evenkeel_core::units::ByteCount;
 use evenkeel_engine::priority::Priority;
@@ -27,6 +26,7 @@ use evenkeel_lab::bench::fio::{self, Detail, Job, Standing};
 use evenkeel_sim::figures::stats;
 use evenkeel_sim::workload::Workload;
 use evenkeel_store::local::pool::LocalPool;
+use evenkeel_telemetry::events::webhook::Webhooks;
 
 /// Pairs of runs; the medians are printed.
 const PAIRS: u32 = 11;

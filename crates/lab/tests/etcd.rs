@@ -21,8 +21,9 @@ use evenkeel_control::journal::etcd::election::{Election, Leader, Leadership, St
 use evenkeel_control::journal::etcd::keys::Keys;
 use evenkeel_control::journal::etcd::{number, upkeep};
 use evenkeel_control::journal::{Change, Journal, JournalError, Loaded, Revision, Watch};
-use evenkeel_control::model::{Event, Phase, Token, UnixMs, Volume};
+use evenkeel_control::model::{Event, Phase, Token, Volume};
 use evenkeel_core::ids::VolumeId;
+use evenkeel_core::time::UnixMs;
 use evenkeel_core::volume::{VolumeSpec, VolumeType};
 use evenkeel_lab::bench::child::Guarded;
 use evenkeel_lab::bench::etcd::{Etcd, Setup, Tls};

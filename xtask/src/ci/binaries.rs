@@ -20,7 +20,7 @@ pub enum Needs {
 
 /// Sources of tests that need more than processor time, by the beginnings of their paths. The first
 /// match counts.
-const NEEDS: [(&str, Needs); 11] = [
+const NEEDS: [(&str, Needs); 12] = [
     ("tests/prove.rs", Needs::Everything),
     ("crates/lab/tests/trust.rs", Needs::Everything),
     ("tests/suites.rs", Needs::Everything),
@@ -30,6 +30,7 @@ const NEEDS: [(&str, Needs); 11] = [
     ("crates/link/", Needs::Share),
     ("crates/relay/", Needs::Share),
     ("crates/store/", Needs::Share),
+    ("crates/telemetry/", Needs::Share),
     ("crates/lab/tests/real_fio.rs", Needs::Share),
     ("crates/lab/tests/etcd.rs", Needs::Share),
 ];

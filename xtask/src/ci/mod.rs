@@ -164,7 +164,7 @@ const WITH_FILES: [&str; 6] = [
     "cloudwatch::actions::tests::pages_of_metric_data_agree_with_a_map_of_all_minutes",
     "cloudwatch::store::tests::copied_minutes_equal_the_recorded_ones",
     "cloudwatch::store::tests::minutes_read_agree_with_a_map",
-    "events::tests::log_keeps_complete_lines_after_a_crash",
+    "events::log::tests::log_keeps_complete_lines_after_a_crash",
     "recording::copies::tests::copied_recordings_equal_the_recorded_ones",
     "recording::tests::sums_are_those_of_the_counters",
 ];

@@ -7,7 +7,7 @@ use std::path::Path;
 
 /// A crate, the crates of this workspace that it may use, and the reason that is printed if it uses
 /// another one.
-const ALLOWED: [(&str, &[&str], &str); 13] = [
+const ALLOWED: [(&str, &[&str], &str); 14] = [
     (
         "evenkeel-core",
         &[],
@@ -21,8 +21,13 @@ const ALLOWED: [(&str, &[&str], &str); 13] = [
         "engine and control meet in wire::agent only",
     ),
     (
-        "evenkeel-control",
+        "evenkeel-telemetry",
         &["evenkeel-core", "evenkeel-wire"],
+        "telemetry takes reports and ids, and knows neither the model nor the plane",
+    ),
+    (
+        "evenkeel-control",
+        &["evenkeel-core", "evenkeel-telemetry", "evenkeel-wire"],
         "engine and control meet in wire::agent only",
     ),
     (
@@ -64,6 +69,7 @@ const EVERY_LIBRARY: &[&str] = &[
     "evenkeel-relay",
     "evenkeel-sim",
     "evenkeel-store",
+    "evenkeel-telemetry",
     "evenkeel-wire",
 ];
 
@@ -125,7 +131,8 @@ mod tests {
             package("evenkeel-wire", &[("evenkeel-core", None), ("sha2", None)]),
             package("evenkeel-store", &[("evenkeel-core", None)]),
             package("evenkeel-engine", &[("evenkeel-wire", None), ("evenkeel-store", None)]),
-            package("evenkeel-control", &[("evenkeel-wire", None)]),
+            package("evenkeel-telemetry", &[("evenkeel-wire", None)]),
+            package("evenkeel-control", &[("evenkeel-telemetry", None)]),
             package("evenkeel-sim", &[("evenkeel-core", None)]),
             package("evenkeel-client", &[("evenkeel-wire", None), ("evenkeel-sim", None)]),
             package("evenkeel-lab", &[("evenkeel-engine", None), ("evenkeel-control", None)]),

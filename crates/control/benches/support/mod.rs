@@ -8,12 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::time::{Duration, SystemTime};
 
-use evenkeel_control::model::UnixMs;
 use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
 use evenkeel_core::qos::Exceeded;
 use evenkeel_core::qos::admission::{Costs, DeviceFloor, DomainFloor, LinearCost};
 use evenkeel_core::qos::contract::Contract;
 use evenkeel_core::time;
+use evenkeel_core::time::UnixMs;
 use evenkeel_core::units::ByteCount;
 use evenkeel_core::volume::{VolumeRequest, VolumeType};
 use evenkeel_wire::agent::{

@@ -1,11 +1,11 @@
 //! DescribeEvents (not an EC2 action): returns the events that the server keeps, oldest first.
 
+use evenkeel_telemetry::events::log::Kept;
 use evenkeel_wire::aws::xml::Element;
 use serde::Deserialize;
 
 use super::error::ApiError;
 use super::{Action, Call};
-use crate::events::log::Kept;
 
 pub const ACTION: Action = Action { name: "DescribeEvents", mutates: false, run };
 

@@ -1,14 +1,14 @@
 //! DescribeHistory (not an EC2 action): returns this server's records of volumes, and its events,
 //! in its own form, for the other nodes of a cluster to copy.
 
+use evenkeel_core::time::UnixMs;
+use evenkeel_telemetry::history::{self, Kind, Page};
 use evenkeel_wire::aws::xml::Element;
 
 use super::describe_volume_recording::time;
 use super::error::ApiError;
 use super::page::{self, Page as Paged};
 use super::{Action, Call};
-use crate::history::{self, Kind, Page};
-use crate::model::UnixMs;
 
 pub const ACTION: Action = Action { name: "DescribeHistory", mutates: false, run };
 
@@ -28,7 +28,10 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
         Kind::Recordings => {
             plane.recording().map(|of| history::recordings(of, since, call.now, paged.after()))
         }
-        Kind::Events => Some(history::events(plane.feed(), after)),
+        Kind::Events => Some(match plane.feed().log() {
+            Some(log) => history::events(log, plane.feed().deliveries(), after),
+            None => Ok(Page::default()),
+        }),
     };
     // Without records of this kind there is nothing to copy.
     let Page { items, next } =

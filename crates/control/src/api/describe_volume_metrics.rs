@@ -6,12 +6,13 @@ use evenkeel_core::latency::{Latencies, Latency, Stage};
 use evenkeel_core::price::PriceList;
 use evenkeel_core::qos::Exceeded;
 use evenkeel_core::qos::pacing::Limit;
+use evenkeel_core::time::UnixMs;
 use evenkeel_wire::agent::VolumeReport;
 use evenkeel_wire::aws::xml::Element;
 
 use super::error::ApiError;
 use super::{Action, Call, view};
-use crate::model::{Refusal, UnixMs, Volume};
+use crate::model::{Refusal, Volume};
 use crate::plane::Plane;
 use crate::{clock, reconcile};
 

@@ -1,14 +1,15 @@
 //! DescribeVolumeRecording (not an EC2 action): returns the requests to a volume, second by second,
 //! from the server's own recording.
 
+use evenkeel_core::time::UnixMs;
+use evenkeel_telemetry::recording::{Interval, Requests, Throttled};
 use evenkeel_wire::aws::timestamp;
 use evenkeel_wire::aws::xml::Element;
 
 use super::args::Args;
 use super::error::ApiError;
 use super::{Action, Call, view};
-use crate::model::{Refusal, UnixMs};
-use crate::recording::{Interval, Requests, Throttled};
+use crate::model::Refusal;
 
 pub const ACTION: Action = Action { name: "DescribeVolumeRecording", mutates: false, run };
 

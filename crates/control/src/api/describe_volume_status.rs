@@ -1,6 +1,7 @@
 //! DescribeVolumeStatus: returns whether volumes are usable, in the form of EC2's status checks.
 
 use evenkeel_core::ids::VolumeId;
+use evenkeel_core::time::UnixMs;
 use evenkeel_core::volume::VolumeType;
 use evenkeel_wire::agent::VolumeReport;
 use evenkeel_wire::aws::sigv4::sha256_hex;
@@ -10,7 +11,7 @@ use evenkeel_wire::aws::xml::Element;
 use super::error::ApiError;
 use super::{Action, Call, view};
 use crate::health::{Ailments, Performance};
-use crate::model::{Model, UnixMs, Volume, VolumeState};
+use crate::model::{Model, Volume, VolumeState};
 use crate::plane::Plane;
 
 pub const ACTION: Action = Action { name: "DescribeVolumeStatus", mutates: false, run };

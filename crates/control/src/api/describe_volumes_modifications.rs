@@ -1,12 +1,13 @@
 //! DescribeVolumesModifications: returns the latest modification of each volume.
 
+use evenkeel_core::time::UnixMs;
 use evenkeel_core::volume::VolumeSpec;
 use evenkeel_wire::aws::timestamp;
 use evenkeel_wire::aws::xml::Element;
 
 use super::error::ApiError;
 use super::{Action, Call, view};
-use crate::model::{Modification, UnixMs};
+use crate::model::Modification;
 
 pub const ACTION: Action = Action { name: "DescribeVolumesModifications", mutates: false, run };
 

@@ -248,10 +248,10 @@ impl From<Refusal> for ApiError {
     fn from(refusal: Refusal) -> Self {
         match refusal {
             Refusal::Spec(invalid) => invalid.into(),
-            Refusal::Capacity(shortfall) => shortage::error(&shortfall),
-            Refusal::Space(short) => shortage::space(&short),
+            Refusal::Capacity(shortfall) => Self::no_capacity(shortage::capacity(&shortfall)),
+            Refusal::Space(short) => Self::no_capacity(shortage::space(&short)),
             Refusal::SpaceForSnapshot { for_sale, sold, needed } => {
-                shortage::snapshot(for_sale, sold, needed)
+                Self::no_capacity(shortage::snapshot(for_sale, sold, needed))
             }
             Refusal::VolumesNotFound(_)
             | Refusal::InstancesNotFound(_)

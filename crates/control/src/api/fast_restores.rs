@@ -3,11 +3,12 @@
 //! and its credits are counted only for clients that read them.
 
 use evenkeel_core::ids::SnapshotId;
+use evenkeel_core::time::UnixMs;
 use evenkeel_wire::aws::xml::Element;
 
 use super::error::ApiError;
 use super::{Action, Call, view};
-use crate::model::{Command, Settings, Snapshot, UnixMs};
+use crate::model::{Command, Settings, Snapshot};
 
 pub const ENABLE: Action =
     Action { name: "EnableFastSnapshotRestores", mutates: true, run: |call| set(call, true) };

@@ -67,6 +67,8 @@ mod volume_attribute;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use evenkeel_core::time::UnixMs;
+use evenkeel_telemetry::cloudwatch::CloudWatch;
 use evenkeel_wire::aws::query::{self, Params};
 use evenkeel_wire::aws::sigv4::{self, Scope, Verified};
 use evenkeel_wire::aws::xml::Element;
@@ -76,11 +78,10 @@ use self::error::ApiError;
 use self::replays::Replays;
 pub use self::replays::{Denied, SIGNATURES_MAX};
 use crate::clock;
-use crate::cloudwatch::CloudWatch;
 use crate::credentials::Credentials;
 use crate::endpoint::Endpoint;
 use crate::events::During;
-use crate::model::{Command, UnixMs};
+use crate::model::Command;
 use crate::plane::{Outcome, Plane, PlaneError};
 
 /// The supported version of the EC2 API.

@@ -2,11 +2,12 @@
 //! ListSnapshotsInRecycleBin, RestoreSnapshotFromRecycleBin; and PurgeVolume and PurgeSnapshot,
 //! which EC2 does not have: they delete an object in the bin before its time.
 
+use evenkeel_core::time::UnixMs;
 use evenkeel_wire::aws::xml::Element;
 
 use super::error::ApiError;
 use super::{Action, Call, view};
-use crate::model::{Command, Phase, Refusal, Settings, Snapshot, SnapshotPhase, UnixMs, Volume};
+use crate::model::{Command, Phase, Refusal, Settings, Snapshot, SnapshotPhase, Volume};
 
 pub const LIST_VOLUMES: Action =
     Action { name: "ListVolumesInRecycleBin", mutates: false, run: list_volumes };

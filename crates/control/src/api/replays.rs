@@ -20,11 +20,11 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
+use evenkeel_core::time::UnixMs;
 use evenkeel_wire::aws::sigv4::{SKEW_MAX_S, Verified};
 use evenkeel_wire::aws::timestamp;
 
 use super::error::ApiError;
-use crate::model::UnixMs;
 use crate::model::signatures::UsedSignature;
 
 /// Maximum number of stored signatures, of some 100 bytes each: 870 changes a second for the five

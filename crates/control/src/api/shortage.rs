@@ -7,7 +7,6 @@ use evenkeel_core::qos::admission::{Oversell, Resource};
 use evenkeel_core::units::{ByteCount, GIB};
 use evenkeel_core::volume::VolumeSpec;
 
-use super::error::ApiError;
 use crate::model::{Shortfall, Source, SpaceShort};
 
 /// Returns the unit in which amounts of a resource are shown.
@@ -27,8 +26,8 @@ const fn source(source: Source) -> &'static str {
     }
 }
 
-/// Returns the error for a shortage of capacity.
-pub(super) fn error(shortfall: &Shortfall) -> ApiError {
+/// Returns the text for a shortage of capacity.
+pub(super) fn capacity(shortfall: &Shortfall) -> String {
     let Shortfall { asked, oversell, source: from, row, resource, needed, left, fits, .. } =
         shortfall;
     let row = row.words().map(|words| format!(" {words}")).unwrap_or_default();
@@ -52,25 +51,25 @@ pub(super) fn error(shortfall: &Shortfall) -> ApiError {
         " choose a type that reserves less, or make room; `evenkeel volume capacity` lists what is \
          sold.",
     );
-    ApiError::no_capacity(text)
+    text
 }
 
-/// Returns the error for a shortage of space.
-pub(super) fn space(short: &SpaceShort) -> ApiError {
+/// Returns the text for a shortage of space.
+pub(super) fn space(short: &SpaceShort) -> String {
     let SpaceShort { asked, needed, left, total, oversell } = short;
     let volume = described(asked);
-    ApiError::no_capacity(format!(
+    format!(
         "There is not enough space left to sell for {volume}: it takes {needed} more, {left} are \
          left of {total} that are sold {oversell} times over. Ask for no more, make room, or serve \
          with a larger --oversell-space; `evenkeel volume capacity` lists what is sold.",
         needed = gib(*needed),
         left = gib(*left),
         total = gib(*total),
-    ))
+    )
 }
 
-/// Returns the error for a shortage of space for snapshots.
-pub(super) fn snapshot(for_sale: ByteCount, sold: ByteCount, needed: ByteCount) -> ApiError {
+/// Returns the text for a shortage of space for snapshots.
+pub(super) fn snapshot(for_sale: ByteCount, sold: ByteCount, needed: ByteCount) -> String {
     let left = ByteCount(for_sale.0.saturating_sub(sold.0));
     let text = match needed.0 {
         ..=1 => format!(
@@ -86,10 +85,10 @@ pub(super) fn snapshot(for_sale: ByteCount, sold: ByteCount, needed: ByteCount) 
             gib(for_sale),
         ),
     };
-    ApiError::no_capacity(format!(
+    format!(
         "{text} Make room, or serve with a larger --oversell-space; `evenkeel volume capacity` \
          lists what is sold.",
-    ))
+    )
 }
 
 /// Returns bytes in GiB, rounded down to a tenth.

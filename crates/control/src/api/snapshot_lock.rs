@@ -1,5 +1,6 @@
 //! LockSnapshot, UnlockSnapshot, DescribeLockedSnapshots.
 
+use evenkeel_core::time::UnixMs;
 use evenkeel_wire::aws::timestamp;
 use evenkeel_wire::aws::xml::Element;
 
@@ -8,7 +9,7 @@ use super::error::ApiError;
 use super::filter::Values;
 use super::{Action, Call, view};
 use crate::model::locks::{COOL_OFF_HOURS_MAX, LOCK_DAYS_MAX};
-use crate::model::{Command, Lock, LockMode, Snapshot, UnixMs};
+use crate::model::{Command, Lock, LockMode, Snapshot};
 
 pub const LOCK: Action = Action { name: "LockSnapshot", mutates: true, run: lock };
 pub const UNLOCK: Action = Action { name: "UnlockSnapshot", mutates: true, run: unlock };

@@ -1,6 +1,7 @@
 //! ModifySnapshotTier, RestoreSnapshotTier, DescribeSnapshotTierStatus. The tier is a state, and
 //! the bytes stay where they are, so each operation is completed at once.
 
+use evenkeel_core::time::UnixMs;
 use evenkeel_wire::aws::xml::Element;
 
 use super::args::Args;
@@ -8,7 +9,7 @@ use super::error::ApiError;
 use super::filter::Values;
 use super::{Action, Call, view};
 use crate::model::tiers::RESTORE_DAYS_MAX;
-use crate::model::{Command, Settings, Snapshot, TierOperation, UnixMs};
+use crate::model::{Command, Settings, Snapshot, TierOperation};
 
 pub const ARCHIVE: Action = Action { name: "ModifySnapshotTier", mutates: true, run: archive };
 pub const RESTORE: Action = Action { name: "RestoreSnapshotTier", mutates: true, run: restore };

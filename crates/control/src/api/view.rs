@@ -2,6 +2,7 @@
 //! EC2 model.
 
 use evenkeel_core::ids::VolumeId;
+use evenkeel_core::time::UnixMs;
 use evenkeel_core::volume::VolumeSpec;
 use evenkeel_wire::agent::HostAddress;
 use evenkeel_wire::aws::timestamp;
@@ -9,7 +10,7 @@ use evenkeel_wire::aws::xml::Element;
 
 use crate::model::{
     Attachment, Host, HostState, Model, Modification, ModificationPhase, Phase, Settings, Snapshot,
-    SnapshotPhase, Tags, UnixMs, Volume,
+    SnapshotPhase, Tags, Volume,
 };
 use crate::plane::Plane;
 

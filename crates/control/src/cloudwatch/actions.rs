@@ -2,21 +2,22 @@
 //! CloudWatch's where they are known.
 
 use evenkeel_core::ids::VolumeId;
+use evenkeel_core::time::UnixMs;
+use evenkeel_telemetry::cloudwatch::metrics::{self, DIMENSION, Metric, NAMESPACE};
+use evenkeel_telemetry::cloudwatch::query::{Bucket, Statistic, buckets, is_period};
+use evenkeel_telemetry::cloudwatch::record::Record;
+use evenkeel_telemetry::cloudwatch::store::Listed;
+use evenkeel_telemetry::cloudwatch::{CloudWatch, HOUR_S, MINUTE_S};
 use evenkeel_wire::aws::{signed_token, sigv4};
 
 use super::forms::SERVICE;
 use super::input::Input;
-use super::metrics::{self, DIMENSION, Metric, NAMESPACE};
 use super::plan::{Plan, Query, Source};
-use super::query::{Bucket, Statistic, buckets, is_period};
-use super::record::Record;
 use super::value::Value;
-use super::{CloudWatch, HOUR_S, MINUTE_S};
 use crate::api::Api;
 use crate::api::error::ApiError;
 use crate::clock;
 use crate::credentials::Credentials;
-use crate::model::UnixMs;
 
 /// Maximum number of metrics in a page of ListMetrics.
 const LISTED_MAX: usize = 500;
@@ -221,7 +222,7 @@ impl Call<'_> {
                 && after.is_none_or(|(last, _)| *id >= last)
                 && fits(*id)
         });
-        let of_volume = |(id, listed): (VolumeId, super::Listed)| {
+        let of_volume = |(id, listed): (VolumeId, Listed)| {
             let has = (0..).zip(&metrics::ALL).filter(move |(at, _)| listed.metrics & 1 << at != 0);
             has.map(move |(at, metric)| ((id, at), metric))
         };
@@ -650,8 +651,7 @@ fn is_zone(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cloudwatch::METRICS_SPACE;
-    use crate::cloudwatch::record::tests::record;
+    use evenkeel_telemetry::cloudwatch::METRICS_SPACE;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
@@ -695,7 +695,7 @@ mod tests {
     fn pages_of_metrics_make_the_whole_list() {
         let minutes = (1..=60).map(|bits| {
             let start = T0 + if bits > 50 { 10 * HOUR_S } else { 0 };
-            ((bits, start), record(bits as u64 * 35))
+            ((bits, start), Record::example(bits as u64 * 35))
         });
         let (_folder, cloudwatch) = kept(&minutes.collect());
         let now = T0 + 12 * HOUR_S;
@@ -714,7 +714,7 @@ mod tests {
                 }
             }
         };
-        let each = metrics::mask(&record(35)).count_ones() as usize;
+        let each = metrics::mask(&Record::example(35)).count_ones() as usize;
         let all = pages(None);
         assert_eq!(all.iter().map(Vec::len).collect::<Vec<_>>(), [500, 60 * each - 500]);
         let all = all.concat();
@@ -817,7 +817,7 @@ mod tests {
 
     #[test]
     fn expressions_of_a_request_are_bounded_in_data_points_and_results() {
-        let (_folder, cloudwatch) = kept(&BTreeMap::from([((1, T0), record(1))]));
+        let (_folder, cloudwatch) = kept(&BTreeMap::from([((1, T0), Record::example(1))]));
         let one = query_of(1, 1, 60, "Sum");
         let filled = |length: u64| {
             metric_data(&cloudwatch, vec![one.clone(), expression("e", "FILL(q1, 0)")], length)
@@ -838,12 +838,12 @@ mod tests {
 
     #[test]
     fn expressions_that_use_each_other_are_computed_in_any_order() {
-        let (_folder, cloudwatch) = kept(&BTreeMap::from([((1, T0), record(1))]));
+        let (_folder, cloudwatch) = kept(&BTreeMap::from([((1, T0), Record::example(1))]));
         let mut queries = vec![expression("a", "b * 2"), expression("b", "q1 + 0")];
         queries.push(query_of(1, 1, 60, "Sum"));
         let reply = metric_data(&cloudwatch, queries, 60).unwrap();
         let values = items(&reply, "MetricDataResults").iter().map(|it| items(it, "Values"));
-        let reads = record(1).reads as f64;
+        let reads = Record::example(1).reads as f64;
         let expected = [2.0 * reads, reads, reads].map(|value| vec![Value::Number(value)]);
         assert_eq!(values.collect::<Vec<_>>(), expected);
         let circle = vec![expression("a", "b"), expression("b", "a")];
@@ -865,7 +865,7 @@ mod tests {
             max in 1..50_u64, descending: bool,
         ) {
             let minutes: BTreeMap<(u128, u64), Record> =
-                minutes.into_iter().map(|(at, seed)| (at, record(seed))).collect();
+                minutes.into_iter().map(|(at, seed)| (at, Record::example(seed))).collect();
             let (_folder, cloudwatch) = kept(&minutes);
             let period = minutes_each * 60;
             let span = (T0 + from, T0 + from + length);

@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::math::{
+use evenkeel_telemetry::cloudwatch::math::{
     self, Evaluation, Expression, Named, OPERANDS_MAX, Operand, POINTS_MAX, Series, Shape, TooMany,
 };
-use super::query::Statistic;
+use evenkeel_telemetry::cloudwatch::query::Statistic;
+
 use crate::api::error::ApiError;
 
 /// Maximum number of results of a request. An expression has several if its value is an array.

@@ -2,6 +2,7 @@
 //! tokens.
 
 use evenkeel_core::ids::SnapshotId;
+use evenkeel_core::time::UnixMs;
 use evenkeel_wire::agent::{UNIT_BYTES, Units, UnitsWanted};
 use evenkeel_wire::aws::query::Params;
 use serde_json::{Map, Value, json};
@@ -10,7 +11,6 @@ use super::tokens::BLOCK_LIFETIME_MS;
 use super::{Answer, DirectError, nothing_left, number};
 use crate::api::Api;
 use crate::clock;
-use crate::model::UnixMs;
 use crate::plane::{Plane, PlaneError};
 
 /// Minimum and maximum number of blocks in a page.

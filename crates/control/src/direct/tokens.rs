@@ -2,12 +2,12 @@
 //! with the server's secret. They survive a restart of the server.
 
 use evenkeel_core::ids::SnapshotId;
+use evenkeel_core::time::UnixMs;
 use evenkeel_wire::aws::signed_token;
 
 use super::DirectError;
 use crate::api::Api;
 use crate::clock;
-use crate::model::UnixMs;
 
 /// Time for which a block's token is valid, in milliseconds: a week.
 pub const BLOCK_LIFETIME_MS: u64 = 7 * 24 * 3_600_000;

@@ -4,13 +4,14 @@
 //! decided here.
 
 use evenkeel_core::ids::SnapshotId;
+use evenkeel_core::time::UnixMs;
 
 use super::notice::{
     BinEvent, SnapshotDone, SnapshotEvent, SnapshotNews, VolumeEvent, VolumeNews, What,
 };
 use crate::model::{
     AttachmentState, Event, Model, Modification, ModificationPhase, Phase, Snapshot, SnapshotPhase,
-    TierOperation, UnixMs, Volume,
+    TierOperation, Volume,
 };
 use crate::scrub::Target;
 

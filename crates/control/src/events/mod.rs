@@ -13,15 +13,13 @@
 //! | `derive` | which events a change of the model is; pure |
 //! | [`watch`] | which events the data plane's reports are; pure |
 //! | `context` | the request and the reason behind a change |
-//! | [`log`] | the files |
-//! | [`webhook`] | delivery to webhooks |
+//!
+//! Their files and webhooks are in [`evenkeel_telemetry::events`].
 
 mod context;
 pub mod derive;
-pub mod log;
 pub mod notice;
 pub mod watch;
-pub mod webhook;
 
 #[cfg(test)]
 mod tests;
@@ -34,19 +32,20 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use evenkeel_core::time::UnixMs;
+use evenkeel_telemetry::events::log::{Appender, Bounds, Kept, Log};
+use evenkeel_telemetry::events::time_of;
+use evenkeel_telemetry::events::webhook::{Delivery, Webhooks};
 use evenkeel_wire::agent::VolumeReport;
-use evenkeel_wire::aws::timestamp;
 use serde::Deserialize;
 use tracing::{info, warn};
 
 pub use self::context::During;
 use self::derive::Sets;
-use self::log::{Appender, Bounds, Kept, Log};
 use self::notice::{Notice, ServerNews, What};
 use self::watch::Watcher;
-use self::webhook::{Delivery, Webhooks};
 use crate::clock;
-use crate::model::{Event, Model, Settings, UnixMs};
+use crate::model::{Event, Model, Settings};
 use crate::plane::Plane;
 
 /// Maximum number of notices that wait to be written.
@@ -171,17 +170,6 @@ impl Feed {
         (self.written.load(Ordering::Relaxed), self.lost.load(Ordering::Relaxed))
     }
 
-    /// Creates a feed whose events are in a log, with webhooks at this position.
-    #[cfg(test)]
-    pub fn over(log: Arc<Log>, urls: &[&str], position: u64) -> Self {
-        let feed = Self::default();
-        let _ = feed.log.set(log);
-        let delivery = |(number, url): (usize, &&str)| Delivery::at(url, number, position);
-        let deliveries = (1..).zip(urls).map(delivery).map(Arc::new).collect();
-        let _ = feed.deliveries.set(deliveries);
-        feed
-    }
-
     /// Returns the webhooks.
     #[must_use]
     pub fn deliveries(&self) -> &[Arc<Delivery>] {
@@ -277,16 +265,6 @@ impl Last {
         let is_stop = known.is_ok_and(|known| known.detail.event == "serverStopped");
         Self { time: time_of(&kept.event), is_stop }
     }
-}
-
-/// Returns the time of an event.
-fn time_of(event: &str) -> Option<UnixMs> {
-    #[derive(Deserialize)]
-    struct Known {
-        time: String,
-    }
-    let known: Known = serde_json::from_str(event).ok()?;
-    timestamp::parse_extended(&known.time).map(UnixMs)
 }
 
 /// The thread that writes events.

@@ -4,12 +4,13 @@
 //! others have the source `evenkeel`.
 
 use evenkeel_core::ids::{SnapshotId, VolumeId};
+use evenkeel_core::time::UnixMs;
 use evenkeel_wire::aws::timestamp;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
-use crate::model::{Settings, UnixMs};
+use crate::model::Settings;
 use crate::scrub::Target;
 
 /// Maximum of bytes of a cause. A reason of the data plane may be a long list.

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::qos::contract::Contract;
+use evenkeel_core::time::UnixMs;
 use evenkeel_wire::agent::{Space, StoreHealth, VolumeReport};
 
 use super::notice::{ServerNews, VolumeEvent, VolumeNews, What};
-use crate::model::{Model, ModificationPhase, UnixMs};
+use crate::model::{Model, ModificationPhase};
 use crate::scrub::Target;
 use crate::space::{Level, level};
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
 use evenkeel_core::qos::pacing::Balances;
+use evenkeel_core::time::UnixMs;
 use evenkeel_core::units::ByteCount;
 use evenkeel_core::volume::{VolumeSpec, VolumeType};
 use evenkeel_wire::agent::HostAddress;
@@ -15,7 +16,7 @@ use super::*;
 use crate::model::{
     Account, Attachment, AttachmentState, FastRestore, Filled, Host, HostState, Lock, LockMode,
     Modification, ModificationPhase, Phase, PublicAccess, Snapshot, SnapshotPhase, Tags,
-    TierOperation, Tiering, Token, UnixMs, Volume,
+    TierOperation, Tiering, Token, Volume,
 };
 
 /// Opens the same journal again, as after a crash if the earlier ones were dropped.

@@ -22,6 +22,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
+use evenkeel_core::time::UnixMs;
 use evenkeel_core::units::ByteCount;
 use evenkeel_core::volume::{VolumeSpec, VolumeType};
 use evenkeel_wire::agent::HostAddress;
@@ -29,12 +30,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::JournalError;
-use crate::credits::Moment;
 use crate::model::{
     Account, Attachment, AttachmentState, Event, FastRestore, Filled, Host, HostState, Lock,
     LockMode, Modification, ModificationPhase, Phase, PublicAccess, Snapshot, SnapshotPhase,
-    TierOperation, Tiering, Token, UnixMs, Volume,
+    TierOperation, Tiering, Token, Volume,
 };
+use crate::time::Moment;
 
 #[cfg(test)]
 pub mod tests;

@@ -8,8 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::watch::{Committed, Watch, Watchers};
 use super::{Change, Credits, Journal, JournalError, Loaded, Revision, Subject, format};
-use crate::credits::{Moment, Stop};
+use crate::credits::Stop;
 use crate::model::{Event, Model};
+use crate::time::Moment;
 
 /// Maximum number of changes that are kept for watchers that start later.
 pub const HISTORY_MAX: usize = 256;

@@ -31,8 +31,9 @@ use std::fmt;
 use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::qos::pacing::Balances;
 
-use crate::credits::{Moment, Stop};
+use crate::credits::Stop;
 use crate::model::{Event, Model};
+use crate::time::Moment;
 
 #[cfg(test)]
 mod conformance;

@@ -30,28 +30,12 @@ use super::format::{FORM, FormatError};
 use super::watch::{Watch, Watchers};
 use super::{Change, Journal, JournalError, Loaded, Revision};
 use crate::model::{Attachment, AttachmentState, Event, Phase, SnapshotPhase, Volume};
-use crate::private;
 
 /// Room that log and database keep for some hundred changes on a full disk.
 const ROOM_BYTES: u64 = 512 << 10;
 
 /// The tables of form [`FORM`], whose number is in the file's `user_version`.
 const SCHEMA: &str = include_str!("sqlite/schema.sql");
-
-/// Makes the file, and SQLite's files beside it, accessible to their owner only. Files that SQLite
-/// creates beside it later get the same mode.
-///
-/// # Errors
-/// The file cannot be opened or created.
-pub fn make_private(path: &Path) -> std::io::Result<()> {
-    private::open(path)?;
-    for beside in ["-wal", "-shm", "-journal"] {
-        let mut beside_it = path.as_os_str().to_owned();
-        beside_it.push(beside);
-        private::mend(Path::new(&beside_it));
-    }
-    Ok(())
-}
 
 /// The open file.
 #[derive(Debug)]

@@ -9,7 +9,6 @@ use evenkeel_core::quota;
 use evenkeel_core::units::ByteCount;
 
 use super::snapshots::SnapshotPhase;
-use super::volumes::NewVolume;
 use super::{
     Decision, Event, Model, NO_VOLUME, Phase, Refusal, Settings, Snapshot, TAGS_MAX, Tags, UnixMs,
     Volume,
@@ -59,14 +58,17 @@ pub(super) struct Beginning {
 }
 
 impl Model {
-    /// Checks a new volume's origin, and decides which snapshots are made for it.
+    /// Checks the origin of the new volume `id` of `new_gib` GiB, and decides which snapshots are
+    /// made for it.
     pub(super) fn beginning(
         &self,
         settings: &Settings,
-        new: &NewVolume<'_>,
+        id: VolumeId,
+        new_gib: u32,
+        begins: &Begins,
         now: UnixMs,
     ) -> Result<Beginning, Refusal> {
-        let Begins { snapshot, source, is_encrypted, spares } = *new.begins;
+        let Begins { snapshot, source, is_encrypted, spares } = *begins;
         let mut beginning = Beginning {
             is_encrypted: false,
             is_fast_restored: false,
@@ -74,9 +76,9 @@ impl Model {
             events: vec![],
         };
         let origin = match (snapshot, source) {
-            (Some(id), _) => {
-                self.check_snapshot_for_volume(id, new.request.size_gib, now)?;
-                let of = self.snapshot(id)?;
+            (Some(snapshot), _) => {
+                self.check_snapshot_for_volume(snapshot, new_gib, now)?;
+                let of = self.snapshot(snapshot)?;
                 if let Some(less) = of.less_a_credit(now) {
                     beginning.is_fast_restored = true;
                     beginning.events.push(Event::Snapshot(less));
@@ -84,26 +86,26 @@ impl Model {
                 Some((of.is_encrypted, of.size_gib))
             }
             (None, Some(of)) => {
-                let of = self.check_source(of, new.request.size_gib, now)?;
+                let of = self.check_source(of, new_gib, now)?;
                 Some((of.is_encrypted, of.spec.size_gib))
             }
             (None, None) => None,
         };
-        let (was_encrypted, size_gib) = origin.unwrap_or((false, new.request.size_gib));
+        let (was_encrypted, size_gib) = origin.unwrap_or((false, new_gib));
         beginning.is_encrypted = self.encryption(settings, was_encrypted, is_encrypted)?;
         let Some(is_same) = origin.map(|_| was_encrypted == beginning.is_encrypted) else {
             return Ok(beginning);
         };
         let [first, second] = spares;
-        let own = |id, volume, copy_of, is_encrypted| Snapshot {
+        let own = |own_id, volume, copy_of, is_encrypted| Snapshot {
             copy_of,
-            for_volume: Some(new.id),
+            for_volume: Some(id),
             is_encrypted,
             phase: match copy_of {
                 Some(of) => SnapshotPhase::Copying { data: self.data_of(of, size_gib) },
                 None => SnapshotPhase::Pending,
             },
-            ..Snapshot::new(id, volume, size_gib, now)
+            ..Snapshot::new(own_id, volume, size_gib, now)
         };
         let mut made = Vec::new();
         if let Some(volume) = source {

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
 use evenkeel_core::qos::admission::{Costs, DeviceFloor, LinearCost, Strain};
 use evenkeel_core::time::Duration;
+use evenkeel_core::time::UnixMs;
 use evenkeel_core::units::{ByteCount, GIB};
 use evenkeel_core::volume::Rules;
 use evenkeel_wire::agent::HostAddress;
@@ -15,7 +16,7 @@ use super::*;
 use crate::model::Filled;
 use crate::model::{
     Attachment, AttachmentState, FastRestore, Host, HostState, Modification, ModificationPhase,
-    Phase, Snapshot, SnapshotPhase, Tags, TierOperation, Tiering, Token, UnixMs,
+    Phase, Snapshot, SnapshotPhase, Tags, TierOperation, Tiering, Token,
 };
 
 const HOSTS: u128 = 3;

@@ -59,7 +59,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
 use evenkeel_core::qos::admission::{Figure, Oversell};
 use evenkeel_core::quota::Quotas;
+use evenkeel_core::time::UnixMs;
 use evenkeel_core::volume::{Rules, VolumeChange, VolumeRequest, VolumeSpec, VolumeType};
+use evenkeel_telemetry::recording::RECORD_DAYS;
 use evenkeel_wire::agent::{Capacity, HostAddress};
 
 pub use account::{Account, PublicAccess, StoreKey};
@@ -100,25 +102,6 @@ pub const ATTACHMENTS_MAX: usize = 16;
 const TOKENS_MAX: usize = 100_000;
 /// Time for which a client token is stored, in milliseconds: a day.
 pub(crate) const TOKEN_LIFETIME_MS: u64 = 24 * 3_600_000;
-
-/// A point in time: milliseconds of Unix time.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
-pub struct UnixMs(pub u64);
-
-impl UnixMs {
-    /// Returns the time `ms` milliseconds later; saturates.
-    #[must_use]
-    pub const fn plus_ms(self, ms: u64) -> Self {
-        Self(self.0.saturating_add(ms))
-    }
-
-    /// Returns the milliseconds since `earlier`; zero if `earlier` is later, since a wall clock may
-    /// be set back.
-    #[must_use]
-    pub const fn ms_since(self, earlier: Self) -> u64 {
-        self.0.saturating_sub(earlier.0)
-    }
-}
 
 /// The phase of a volume's life.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -712,7 +695,7 @@ impl Default for Settings {
             api_rate: None,
             key: None,
             recycle_bin_days: 0,
-            record_days: crate::recording::RECORD_DAYS,
+            record_days: RECORD_DAYS,
             rules: Rules::newest(),
             modify_policy: ModifyPolicy::Immediate,
             quotas: None,

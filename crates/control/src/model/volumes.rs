@@ -54,7 +54,7 @@ impl Model {
         if !settings.has_zone(new.zone) {
             return Err(Refusal::UnknownZone(new.zone.into()));
         }
-        let beginning = self.beginning(settings, new, now)?;
+        let beginning = self.beginning(settings, new.id, new.request.size_gib, new.begins, now)?;
         self.add_volume(settings, new, beginning, now)
     }
 

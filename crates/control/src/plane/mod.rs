@@ -76,6 +76,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::qos::pacing::Balances;
+use evenkeel_telemetry::recording::Recording;
 use evenkeel_wire::agent::{Agent, Capacity, Command as AgentCommand, StoredVolume};
 
 use self::copies::Copying;
@@ -88,7 +89,6 @@ use self::snapshot_upload::Fillings;
 pub use self::snapshot_upload::NotComplete;
 use self::tick::Upkeep;
 use self::time::Following;
-pub use self::vitals::JournalNow;
 use self::vitals::Vitals;
 use self::writer::Writer;
 use crate::capacity::KnownCapacity;
@@ -101,7 +101,6 @@ use crate::model::{
     Begins, Calls, Command, Decision, Event, Model, Phase, Refusal, Settings, Snapshot,
     SnapshotPhase, Tagged, Volume,
 };
-use crate::recording::Recording;
 use crate::{credits, reconcile, space};
 
 /// The volume or the snapshots that a mutation changed.

@@ -8,6 +8,7 @@ use std::ops::Bound;
 use std::path::PathBuf;
 
 use evenkeel_core::ids::{SnapshotId, VolumeId};
+use evenkeel_core::time::UnixMs;
 use evenkeel_wire::agent::{
     BackgroundReport, Command as AgentCommand, Failed, FailedKind, Reply, Verified,
 };
@@ -17,7 +18,7 @@ use super::calls::unexpected;
 use super::{Plane, PlaneError};
 use crate::clock;
 use crate::events::notice::{ServerNews, What};
-use crate::model::{Phase, SnapshotPhase, UnixMs};
+use crate::model::{Phase, SnapshotPhase};
 use crate::scrub::{Scrub, ScrubState, Target};
 
 /// Ticks between two writes of the file.

@@ -13,6 +13,7 @@ use std::thread;
 
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::qos::pacing::Balances;
+use evenkeel_core::time::UnixMs;
 use evenkeel_wire::agent::{
     Agent, Capacity, Command as AgentCommand, Failed, FailedKind, HostAddress,
 };
@@ -27,11 +28,11 @@ use super::vitals::Vitals;
 use super::writer::Writer;
 use super::{Plane, PlaneError};
 use crate::cluster::fleet::Fleet;
-use crate::credits::Moment;
 use crate::journal::{Change, Credits, Journal, Loaded};
 use crate::key_locks::KeyLocks;
-use crate::model::{Command, Event, Host, LOCAL_TYPE, Model, Settings, Tags, UnixMs};
+use crate::model::{Command, Event, Host, LOCAL_TYPE, Model, Settings, Tags};
 use crate::server_time::ServerTime;
+use crate::time::Moment;
 use crate::{clock, credits, reconcile};
 
 /// Maximum number of volumes that are brought up at once: as many requests as keep a disk busy.
@@ -268,7 +269,7 @@ fn balances_after(
     model: &Model,
     found: &Credits,
     stop: &credits::Stop,
-    now: &credits::Moment,
+    now: &Moment,
 ) -> Credits {
     let volumes = model.volumes.values().map(|volume| {
         let balances = found.volumes.get(&volume.id).copied().unwrap_or_default();

@@ -8,15 +8,16 @@ use std::collections::BTreeSet;
 use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
 
+use evenkeel_core::time::UnixMs;
 use tracing::{info, warn};
 
 use super::writer::Writer;
 use super::{Plane, PlaneError};
 use crate::clock;
-use crate::credits::Moment;
 use crate::journal::{Change, Credits, Subject};
-use crate::model::{Event, UnixMs};
+use crate::model::Event;
 use crate::server_time::{ServerTime, Step, moved};
+use crate::time::Moment;
 
 /// Maximum time between two stores of the server's time, which is also stored with each commit.
 /// After a failure of the machine, this much of the time before it may not count. Storing also

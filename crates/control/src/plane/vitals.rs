@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use evenkeel_telemetry::metrics::JournalNow;
+
 use super::Plane;
 use crate::clock;
 use crate::journal::JournalError;
@@ -24,17 +26,6 @@ pub(super) struct Vitals {
     is_lost: AtomicBool,
     /// Time of the data plane's last answer, in milliseconds since the boot.
     answered_ms: AtomicU64,
-}
-
-/// The journal's counts for metrics.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct JournalNow {
-    /// Commits since the start.
-    pub commits: u64,
-    /// Commits that failed.
-    pub failures: u64,
-    /// Whether the last one failed.
-    pub is_failing: bool,
 }
 
 impl Vitals {

@@ -8,12 +8,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, MutexGuard, PoisonError};
 
 use evenkeel_core::ids::{InstanceId, VolumeId};
+use evenkeel_core::time::UnixMs;
 
 use super::vitals::Vitals;
 use super::{Plane, PlaneError};
 use crate::journal::{Change, Credits, Journal, JournalError, Revision};
 use crate::model::signatures::UsedSignature;
-use crate::model::{Event, Phase, UnixMs, Volume};
+use crate::model::{Event, Phase, Volume};
 use crate::reconcile;
 
 /// State that is accessible only under the writer lock.

@@ -15,7 +15,6 @@ use std::time::{Duration, SystemTime};
 use evenkeel_control::api::Api;
 use evenkeel_control::api::error::ApiError;
 use evenkeel_control::credentials::{self, Credentials};
-use evenkeel_control::events::webhook::Webhooks;
 use evenkeel_control::journal::sqlite::SqliteJournal;
 use evenkeel_control::model::{Begins, Command as Change, Settings, Tags};
 use evenkeel_control::plane::Plane;
@@ -27,6 +26,7 @@ use evenkeel_core::qos::pacing::{Balances, Limit, Pacing};
 use evenkeel_core::qos::sharing::InstanceCounters;
 use evenkeel_core::units::ByteCount;
 use evenkeel_core::volume::{VolumeRequest, VolumeType};
+use evenkeel_telemetry::events::webhook::Webhooks;
 use evenkeel_wire::agent::{
     Agent, Answered, BackgroundReport, Bytes, Capacity, Command, CreditReport, Failed, FailedKind,
     HostReport, HostState, IoErrors, NewSnapshot, Reply, Report, Space, StoreHealth,

@@ -194,7 +194,7 @@ mod tests {
                 throughput_mibps: Some(125),
                 multi_attach: false,
             },
-            crate::model::UnixMs(1),
+            evenkeel_core::time::UnixMs(1),
         );
         let value = format::encode(&Event::Volume(volume)).unwrap().into_bytes();
         let [right, wrong] = [one, two].map(Subject::Volume);

@@ -51,8 +51,9 @@ use self::plan::{Known, Outcome, Planned, Terms};
 use super::watch::{self, Watch, Watchers};
 use super::{Change, Credits, Journal, JournalError, Loaded, Revision, Subject, fill};
 use crate::clock;
-use crate::credits::{Moment, Stop};
+use crate::credits::Stop;
 use crate::model::{Event, Model};
+use crate::time::Moment;
 
 /// Time that a commit waits for etcd, whose own elections take up to three seconds.
 pub const COMMIT_PATIENCE: Duration = Duration::from_secs(10);

@@ -7,9 +7,9 @@ use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::qos::pacing::Balances;
 use serde::{Deserialize, Serialize};
 
-use crate::credits::Moment;
 use crate::journal::format::{self, FORM, FormatError};
 use crate::journal::{Credits, JournalError};
+use crate::time::Moment;
 
 /// Number of values that hold balances: a few changed balances are few bytes, and those of 100,000
 /// volumes are few operations.
@@ -106,7 +106,7 @@ pub fn malformed(key: &str, why: &impl ToString) -> JournalError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::UnixMs;
+    use evenkeel_core::time::UnixMs;
 
     #[test]
     fn values_are_golden_and_read_back() {

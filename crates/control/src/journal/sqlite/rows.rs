@@ -5,10 +5,11 @@ use evenkeel_core::qos::pacing::Balances;
 use rusqlite::{Connection, Transaction, params};
 
 use super::Fault;
-use crate::credits::{Moment, Stop};
+use crate::credits::Stop;
 use crate::journal::format::{self, FormatError};
 use crate::journal::{Credits, Loaded, Revision, Subject, fill};
 use crate::model::{Event, Model};
+use crate::time::Moment;
 
 /// The kinds of records that hold a point in time.
 const STOP: &str = "stop";

@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::journal::etcd::gateway::{Header, KeyValue, Number, OperationAnswer, RangeAnswer, Raw};
-use crate::model::{Attachment, AttachmentState, Phase, Token, UnixMs, Volume};
+use crate::model::{Attachment, AttachmentState, Phase, Token, Volume};
 use evenkeel_core::qos::pacing::Balances;
+use evenkeel_core::time::UnixMs;
 use evenkeel_core::volume::{VolumeSpec, VolumeType};
 
 /// Keys with their values and the revisions that created and wrote them.

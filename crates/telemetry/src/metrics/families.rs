@@ -11,11 +11,9 @@ use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 
-use crate::journal::etcd::upkeep::{MemberAnswer, MemberSeen};
-use crate::scrub::ScrubState;
-
 use super::{
-    Counts, HostNow, NodeNow, Snapshot, SpaceNow, VolumeNow, WebhookNow, assured, filled, real,
+    ClusterNow, EtcdAnswerNow, EtcdMemberNow, HostNow, NodeNow, Snapshot, SpaceNow, VolumeNow,
+    WebhookNow, assured, filled, real,
 };
 
 /// Bounds of histograms, as powers of two in nanoseconds: 131 us, 262 us, 524 us, 1.05 ms, 4.2 ms,
@@ -129,7 +127,7 @@ fn of_nodes(
     })
 }
 
-fn members(snapshot: &Snapshot) -> &[MemberSeen] {
+fn members(snapshot: &Snapshot) -> &[EtcdMemberNow] {
     snapshot.cluster.as_ref().map_or(&[], |cluster| &cluster.etcd)
 }
 
@@ -137,7 +135,7 @@ fn members(snapshot: &Snapshot) -> &[MemberSeen] {
 fn of_members(
     snapshot: &Snapshot,
     metric: &mut MetricEncoder<'_>,
-    value: fn(&MemberAnswer) -> Option<Value>,
+    value: fn(&EtcdAnswerNow) -> Option<Value>,
 ) -> fmt::Result {
     members(snapshot).iter().try_for_each(|member| match member.answer.as_ref().and_then(value) {
         Some(value) => level(metric, &[("endpoint", member.endpoint.as_str())], value),
@@ -148,10 +146,10 @@ fn of_members(
 fn of_cluster(
     snapshot: &Snapshot,
     metric: &mut MetricEncoder<'_>,
-    value: fn(&Counts) -> u64,
+    value: fn(&ClusterNow) -> u64,
 ) -> fmt::Result {
     let Some(cluster) = &snapshot.cluster else { return Ok(()) };
-    metric.encode_counter::<NoLabelSet, _, u64>(&value(&cluster.counts), None)
+    metric.encode_counter::<NoLabelSet, _, u64>(&value(cluster), None)
 }
 
 fn webhook_labels(webhook: &WebhookNow) -> [(&'static str, &str); 1] {
@@ -466,17 +464,17 @@ pub(super) const ALL: &[Family] = &[
     Family::counter(
         "cluster_moves",
         "Volumes that moved from one node to another, since this leader leads.",
-        Of::Each(|snapshot, metric| of_cluster(snapshot, metric, |counts| counts.moves)),
+        Of::Each(|snapshot, metric| of_cluster(snapshot, metric, |cluster| cluster.moves)),
     ),
     Family::counter(
         "cluster_takeovers",
         "Volumes that were taken over from a node that was lost, since this leader leads.",
-        Of::Each(|snapshot, metric| of_cluster(snapshot, metric, |counts| counts.takeovers)),
+        Of::Each(|snapshot, metric| of_cluster(snapshot, metric, |cluster| cluster.takeovers)),
     ),
     Family::counter(
         "cluster_fences",
         "Nodes that were fenced at the Ceph cluster, since this leader leads.",
-        Of::Each(|snapshot, metric| of_cluster(snapshot, metric, |counts| counts.fences)),
+        Of::Each(|snapshot, metric| of_cluster(snapshot, metric, |cluster| cluster.fences)),
     ),
     Family::gauge(
         "etcd_up",
@@ -633,7 +631,7 @@ pub(super) const ALL: &[Family] = &[
          first.",
         Of::Each(|snapshot, metric| {
             let Some(scrub) = &snapshot.scrub else { return Ok(()) };
-            metric.encode_gauge(&u64::from(scrub.state == ScrubState::Running))
+            metric.encode_gauge(&u64::from(scrub.is_running))
         }),
     ),
     Family::gauge(

@@ -444,3 +444,6 @@ fn parsed(line: &str) -> Option<(u64, &str)> {
     let sequence = sequence.parse().ok().filter(|sequence| is_plain && *sequence < u64::MAX)?;
     Some((sequence, event))
 }
+
+#[cfg(test)]
+mod tests;

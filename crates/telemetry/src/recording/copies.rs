@@ -8,7 +8,7 @@ use tracing::warn;
 
 use super::codec::{self, Whole};
 use super::files::{DAY_MS, Files, Writer};
-use crate::model::UnixMs;
+use evenkeel_core::time::UnixMs;
 
 /// Blocks of one volume and day.
 #[derive(Clone, PartialEq, Eq, Debug)]

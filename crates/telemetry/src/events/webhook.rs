@@ -19,8 +19,8 @@ use tracing::{info, warn};
 
 use super::log::{Kept, Log};
 use super::time_of;
-use crate::model::UnixMs;
 use crate::{clock, private};
+use evenkeel_core::time::UnixMs;
 
 /// Maximum number of webhooks.
 pub const WEBHOOKS_MAX: usize = 4;
@@ -103,7 +103,7 @@ pub struct Delivery {
 
 impl Delivery {
     /// Creates the delivery to a URL, the one of this number, after this event.
-    pub(super) fn at(url: &str, number: usize, position: u64) -> Self {
+    pub(crate) fn at(url: &str, number: usize, position: u64) -> Self {
         Self {
             name: shown(url, number),
             key: key(url),
@@ -180,7 +180,7 @@ impl Positions {
 
 impl Webhooks {
     /// Starts a thread for each webhook. Each holds a clone of `alive` until it ends.
-    pub(super) fn start(
+    pub fn start(
         &self,
         folder: &Path,
         log: &Arc<Log>,

@@ -1,7 +1,6 @@
 //! Tests the answers with a parser that is as strict as the standard.
 
 use super::*;
-use crate::journal::etcd::upkeep::MemberAnswer;
 use evenkeel_core::latency::Stage;
 use evenkeel_core::qos::Exceeded;
 use evenkeel_core::qos::contract::Contract;
@@ -70,19 +69,20 @@ fn cluster() -> ClusterNow {
         leads: false,
         part_ppm: None,
     };
-    let answer = MemberAnswer {
+    let answer = EtcdAnswerNow {
         took: std::time::Duration::from_millis(250),
         has_leader: true,
         bytes: 400,
         in_use: 300,
         quota: Some(1_000),
         is_full: true,
-        ..MemberAnswer::default()
     };
-    let member = |endpoint: &str, answer| MemberSeen { endpoint: endpoint.to_owned(), answer };
+    let member = |endpoint: &str, answer| EtcdMemberNow { endpoint: endpoint.to_owned(), answer };
     ClusterNow {
         nodes: vec![left, right],
-        counts: Counts { moves: 5, takeovers: 2, fences: 1 },
+        moves: 5,
+        takeovers: 2,
+        fences: 1,
         etcd: vec![member("http://a:1", Some(answer)), member("http://b:1", None)],
     }
 }
@@ -142,7 +142,7 @@ fn snapshot() -> Snapshot {
         }),
         store_health: HEALTH,
         background: Some(BackgroundReport { verified: ByteCount(7), ..Default::default() }),
-        scrub: Some(Scrub::new(50, UnixMs(0))),
+        scrub: Some(ScrubNow { is_running: true, verified_bytes: 0, rotten_places: 0 }),
         clock_step_ms: -7_500,
         journal: JournalNow { commits: 9, failures: 1, is_failing: true },
         refused: [("AuthFailure", 3)].into(),

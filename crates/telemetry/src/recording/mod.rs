@@ -33,7 +33,7 @@ pub use self::codec::{Interval, Requests, Throttled, Work};
 use self::files::{DAY_MS, Files, Writer};
 pub use self::track::Sample;
 use self::track::{INTERVAL_MS_MAX, Tracker};
-use crate::model::UnixMs;
+use evenkeel_core::time::UnixMs;
 
 /// Number of days that are kept unless the operator sets another.
 pub const RECORD_DAYS: u32 = 15;

@@ -93,6 +93,29 @@ impl Record {
         }
     }
 
+    /// Returns a record with other numbers for each seed. For tests.
+    #[must_use]
+    pub fn example(seed: u64) -> Self {
+        let number = |at: u64| (seed.wrapping_mul(2_654_435_761).wrapping_add(at)) % 100_000;
+        let volume_type = VolumeType::ALL[(seed % 7) as usize];
+        Self {
+            span_ms: 60_000,
+            reads: number(1),
+            writes: number(2),
+            read_bytes: number(3) * 4_096,
+            write_bytes: number(4) * 4_096,
+            read_ns: number(5) * 1_000,
+            write_ns: number(6) * 1_000,
+            operations: number(7),
+            looks: 60,
+            queued: number(8),
+            busy_looks: number(9) % 61,
+            idle_ms: Some(number(10) % 60_001),
+            balance_ppm: (seed % 7 == 3).then_some(number(11) * 10),
+            ..Self::empty(Kind { volume_type, multi_attach: seed.is_multiple_of(5) })
+        }
+    }
+
     /// Adds the record of a later span.
     pub fn merge(&mut self, later: &Self) {
         let sum = |a: u64, b: u64| a.saturating_add(b);
@@ -267,31 +290,9 @@ fn append(block: &mut Vec<u8>, place: u8, bytes: &[u8]) {
 }
 
 #[cfg(test)]
-pub mod tests {
+mod tests {
     use super::*;
     use proptest::prelude::*;
-
-    /// Returns a record with other numbers for each seed.
-    pub fn record(seed: u64) -> Record {
-        let number = |at: u64| (seed.wrapping_mul(2_654_435_761).wrapping_add(at)) % 100_000;
-        let volume_type = VolumeType::ALL[(seed % 7) as usize];
-        Record {
-            span_ms: 60_000,
-            reads: number(1),
-            writes: number(2),
-            read_bytes: number(3) * 4_096,
-            write_bytes: number(4) * 4_096,
-            read_ns: number(5) * 1_000,
-            write_ns: number(6) * 1_000,
-            operations: number(7),
-            looks: 60,
-            queued: number(8),
-            busy_looks: number(9) % 61,
-            idle_ms: Some(number(10) % 60_001),
-            balance_ppm: (seed % 7 == 3).then_some(number(11) * 10),
-            ..Record::empty(Kind { volume_type, multi_attach: seed.is_multiple_of(5) })
-        }
-    }
 
     #[test]
     fn an_idle_minute_takes_a_few_bytes_and_a_busy_one_some_fifty() {
@@ -326,9 +327,9 @@ pub mod tests {
     fn a_block_keeps_one_record_for_each_place() {
         let mut block = Block::default();
         for (place, seed) in [(0, 1), (2, 2), (1, 3), (2, 4)] {
-            block.set(place, &record(seed));
+            block.set(place, &Record::example(seed));
         }
-        let expected = [(0, record(1)), (1, record(3)), (2, record(4))];
+        let expected = [(0, Record::example(1)), (1, Record::example(3)), (2, Record::example(4))];
         assert_eq!(block.records().collect::<Vec<_>>(), expected);
         block.0.truncate(block.0.len() - 1);
         assert_eq!(block.records().collect::<Vec<_>>(), expected[..2]);

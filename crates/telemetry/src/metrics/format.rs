@@ -3,8 +3,6 @@
 //! Prometheus requests OpenMetrics. Other scrapers read only the text format 0.0.4, which has no
 //! kind `info`, no units and no end mark, and in which a counter's metadata has its whole name.
 
-use axum::http::{HeaderMap, header};
-
 const OPEN_METRICS: &str = "application/openmetrics-text";
 
 /// A format of the answer.
@@ -17,14 +15,13 @@ pub enum Format {
 }
 
 impl Format {
-    /// Returns the format that a request asks for: the text format 0.0.4, unless OpenMetrics is
-    /// named with at least the same quality.
+    /// Returns the format that a request with these `Accept` headers asks for: the text format
+    /// 0.0.4, unless OpenMetrics is named with at least the same quality.
     #[must_use]
-    pub fn asked_for(headers: &HeaderMap) -> Self {
+    pub fn asked_for<'a>(accept: impl Iterator<Item = &'a str>) -> Self {
         let mut open = 0;
         let mut plain = 0;
-        let all = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
-        for range in all.flat_map(|value| value.split(',')) {
+        for range in accept.flat_map(|value| value.split(',')) {
             let mut parts = range.split(';').map(str::trim);
             let kind = parts.next().unwrap_or_default().to_ascii_lowercase();
             let milli = parts.find_map(|part| part.strip_prefix("q=")).map_or(1_000, milli);
@@ -100,11 +97,7 @@ mod tests {
 
     #[test]
     fn the_format_is_the_one_that_is_asked_for() {
-        let asked = |accept: &'static str| {
-            let mut headers = HeaderMap::new();
-            headers.insert(header::ACCEPT, accept.parse().unwrap());
-            Format::asked_for(&headers)
-        };
+        let asked = |accept: &'static str| Format::asked_for([accept].into_iter());
         // The headers of Prometheus 2 and 3, of curl, and of collectors of the text format.
         for accept in [
             "application/openmetrics-text;version=1.0.0,application/openmetrics-text;\
@@ -124,7 +117,7 @@ mod tests {
         ] {
             assert_eq!(asked(accept), Format::Plain, "{accept}");
         }
-        assert_eq!(Format::asked_for(&HeaderMap::new()), Format::Plain);
+        assert_eq!(Format::asked_for([].into_iter()), Format::Plain);
     }
 
     #[test]

@@ -23,13 +23,12 @@ use tracing::warn;
 
 use crate::cloudwatch::store::{self, HOURS_MAX, Store};
 use crate::cloudwatch::{CloudWatch, HOUR_S};
-use crate::events::Feed;
 use crate::events::log::{Appender, Bounds, Kept, Log};
 use crate::events::webhook::{self, Delivery};
-use crate::model::UnixMs;
 use crate::recording::files::{DAY_MS, Files};
 use crate::recording::{Recording, copies};
 use crate::{clock, private};
+use evenkeel_core::time::UnixMs;
 
 /// Minimum time by which [`Complete`] advances between two writes, in milliseconds.
 const COMPLETE_MS: u64 = 60_000;
@@ -133,8 +132,7 @@ pub fn recordings(
 ///
 /// # Errors
 /// They cannot be read.
-pub fn events(of: &Feed, after: u64) -> Result<Page, String> {
-    let Some(log) = of.log() else { return Ok(Page::default()) };
+pub fn events(log: &Log, deliveries: &[Arc<Delivery>], after: u64) -> Result<Page, String> {
     let kept = log.some_after(after).map_err(|error| error.to_string())?;
     let event = |it: &Kept| {
         let fields =
@@ -145,7 +143,7 @@ pub fn events(of: &Feed, after: u64) -> Result<Page, String> {
         let fields = [Element::text("webhook", &it.key), Element::text("span", it.position())];
         Element::list("item", fields)
     };
-    let items = kept.iter().map(event).chain(of.deliveries().iter().map(position)).collect();
+    let items = kept.iter().map(event).chain(deliveries.iter().map(position)).collect();
     Ok(Page { items, next: None })
 }
 
@@ -394,7 +392,7 @@ mod tests {
 
     /// Copies all kinds as over the API. The parts of each kind have their own tests.
     #[test]
-    fn history_of_one_server_is_copied_to_another() {
+    fn history_of_a_server_is_copied_to_another() {
         let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
         let mine = folders[0].path();
         let other = folders[1].path();
@@ -402,12 +400,13 @@ mod tests {
         let events: Vec<String> = (0..2_500).map(|n| format!("{{\"n\":{n}}}")).collect();
         events.chunks(100).for_each(|some| appender.append(some).unwrap());
         let mut copies = Copies::open(other, keeps(&["http://a/?secret", "http://b/"])).unwrap();
-        let feed = Feed::over(Arc::clone(&log), &["http://b/", "http://c/"], 17);
+        let delivery = |(number, url)| Arc::new(Delivery::at(url, number, 17));
+        let deliveries: Vec<_> = (1..).zip(["http://b/", "http://c/"]).map(delivery).collect();
         let now = UnixMs(1_700_000_000_000);
         for round in 1..=3 {
             assert_eq!(copies.since(Kind::Events, now), Since::Event((round - 1) * 1_000));
             let Since::Event(after) = copies.since(Kind::Events, now) else { unreachable!() };
-            let page = super::events(&feed, after).unwrap();
+            let page = super::events(&log, &deliveries, after).unwrap();
             // Encoded as over HTTP.
             let text = Element::list("historySet", page.items).document();
             let page = Element::parse(&text).unwrap();

@@ -9,7 +9,7 @@ use evenkeel_core::ids::VolumeId;
 use evenkeel_core::qos::Exceeded;
 use evenkeel_wire::agent::{Answered, VolumeReport};
 
-use crate::model::UnixMs;
+use evenkeel_core::time::UnixMs;
 
 /// Requests of a volume: since the data plane's start, or between two samples.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]

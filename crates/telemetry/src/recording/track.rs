@@ -5,7 +5,7 @@ use evenkeel_core::qos::Exceeded;
 
 use super::codec::{Interval, Requests, Throttled, Work};
 use crate::counters::{self, Counters, Looks};
-use crate::model::UnixMs;
+use evenkeel_core::time::UnixMs;
 
 /// Maximum time between two samples that are compared, in milliseconds; a longer time is a gap.
 /// With many volumes there is a sample every ten seconds.

@@ -11,7 +11,7 @@ use evenkeel_wire::agent::VolumeReport;
 use super::record::{Kind, Record};
 use super::{MINUTE_MS, STEP_MS};
 use crate::counters::{Counters, Looks, Sample};
-use crate::model::UnixMs;
+use evenkeel_core::time::UnixMs;
 
 /// Maximum time between two samples that are compared, in milliseconds. After a longer time the
 /// server was stopped, the data plane did not answer, or the clock was set.

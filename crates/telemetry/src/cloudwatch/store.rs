@@ -16,7 +16,7 @@ use tracing::{error, warn};
 
 use super::record::{Block, Record};
 use super::{HOUR_S, MINUTE_S, metrics};
-use crate::journal::sqlite::make_private;
+use crate::private;
 use crate::retention::first_deleted;
 
 /// The file in the data folder.
@@ -450,7 +450,7 @@ fn set_aside(path: &Path, reason: &str) {
 
 /// Opens the file, or creates it, and lists its volumes and hours.
 fn connect(path: &Path, pages_max: u64) -> Result<(Connection, Contents), Unfit> {
-    make_private(path).map_err(|error| Unfit::Failed(error.to_string()))?;
+    private::prepare_database(path).map_err(|error| Unfit::Failed(error.to_string()))?;
     let connection = Connection::open(path)?;
     let version: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
     if version > SCHEMA_VERSION {
@@ -528,7 +528,6 @@ fn to_i64(hour: u64) -> i64 {
 mod tests {
     use super::*;
     use crate::cloudwatch::METRICS_SPACE;
-    use crate::cloudwatch::record::tests::record;
     use proptest::prelude::*;
 
     /// An hour of 2023.
@@ -544,7 +543,7 @@ mod tests {
 
     fn write(store: &mut Store, start_s: u64, volumes: &[(u128, u64)]) {
         let records = volumes.iter().map(|(bits, seed)| {
-            let record = record(*seed);
+            let record = Record::example(*seed);
             (id(*bits), record, metrics::mask(&record))
         });
         store.write(start_s, &records.collect::<Vec<_>>());
@@ -567,11 +566,11 @@ mod tests {
         write(&mut store, start + MINUTE_S, &[(1, 3)]);
         drop(store);
         let mut store = open(&folder);
-        let expected = [(start, record(1)), (start + MINUTE_S, record(3))];
+        let expected = [(start, Record::example(1)), (start + MINUTE_S, Record::example(3))];
         assert_eq!(all(&mut store, 1), expected);
         assert_eq!(store.read(id(1), start + 1, start + 61), expected[1..]);
         assert_eq!(store.read(id(1), start, start + MINUTE_S), expected[..1]);
-        assert_eq!(all(&mut store, 2), [(start, record(2))]);
+        assert_eq!(all(&mut store, 2), [(start, Record::example(2))]);
         assert_eq!(all(&mut store, 3), []);
         let listed: Vec<_> = store.volumes().map(|(id, listed)| (id, listed.hour)).collect();
         assert_eq!(listed, [(id(1), H0 + 1), (id(2), H0)]);
@@ -601,7 +600,7 @@ mod tests {
             let found = all(&mut store, 1);
             let there = found.iter().filter(|(at, _)| (H0..H0 + hours).contains(&(at / HOUR_S)));
             assert_eq!(there.count() as u64, hours, "{hour}");
-            assert!(found.contains(&(hour * HOUR_S, record(hour))), "{hour}");
+            assert!(found.contains(&(hour * HOUR_S, Record::example(hour))), "{hour}");
             assert_eq!(all(&mut store, 2).len(), 1, "{hour}");
         }
         // There is no more room: the next hour replaces that of the wrong clock.
@@ -621,7 +620,10 @@ mod tests {
             // By a day ahead and by almost as much back.
             let hour = H0 + number * 24 % 997;
             write(&mut store, hour * HOUR_S, &[(1, number)]);
-            assert!(all(&mut store, 1).contains(&(hour * HOUR_S, record(number))), "{number}");
+            assert!(
+                all(&mut store, 1).contains(&(hour * HOUR_S, Record::example(number))),
+                "{number}"
+            );
         }
         assert_eq!(all(&mut store, 1).len() as u64, HOURS_MAX);
     }
@@ -631,7 +633,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut store = open(&folder);
         let mut good = Block::default();
-        good.set(5, &record(1));
+        good.set(5, &Record::example(1));
         let part = |hour, bytes: &[u8]| Part { hour, id: id(1), block: block(bytes.to_vec()) };
         let whole = good.0.as_slice();
         let torn = [whole, &[6, 200, 1, 2]].concat();
@@ -644,7 +646,7 @@ mod tests {
         ];
         store.merge(H0, &parts).unwrap();
         store.merge(H0, &parts).unwrap();
-        let at = |hour: u64| (hour * HOUR_S + 5 * MINUTE_S, record(1));
+        let at = |hour: u64| (hour * HOUR_S + 5 * MINUTE_S, Record::example(1));
         assert_eq!(all(&mut store, 1), [at(H0 - HOURS_MAX + 1), at(H0 - 1)]);
         assert_eq!(store.volumes().map(|(_, it)| it.hour).collect::<Vec<_>>(), [H0 - 1]);
     }
@@ -682,7 +684,8 @@ mod tests {
         assert!(store.is_failing);
         write(&mut store, H0 * HOUR_S + 2 * MINUTE_S, &[(1, 2)]);
         assert!(!store.is_failing);
-        let expected = [(H0 * HOUR_S, record(1)), (H0 * HOUR_S + 2 * MINUTE_S, record(2))];
+        let expected =
+            [(H0 * HOUR_S, Record::example(1)), (H0 * HOUR_S + 2 * MINUTE_S, Record::example(2))];
         assert_eq!(all(&mut store, 1), expected);
         assert_eq!(store.volumes().count(), 1);
         assert!(file_bytes(folder.path()) <= bytes_max);
@@ -740,7 +743,10 @@ mod tests {
         }
         write(&mut store, (H0 + 1) * HOUR_S, &[(1, 1)]);
         write(&mut store, (H0 + 1) * HOUR_S + MINUTE_S, &[(1, 2)]);
-        assert_eq!(all(&mut store, 1).last(), Some(&((H0 + 1) * HOUR_S + MINUTE_S, record(2))));
+        assert_eq!(
+            all(&mut store, 1).last(),
+            Some(&((H0 + 1) * HOUR_S + MINUTE_S, Record::example(2)))
+        );
         assert!(folder.path().join(DAMAGED_NAME).exists());
     }
 
@@ -773,7 +779,7 @@ mod tests {
                     // One of the volumes has minutes only sometimes.
                     let bits = if minute.is_multiple_of(7) { 2 } else { 1 };
                     write(&mut stores[leads], start, &[(bits, number)]);
-                    oracle.insert((bits, start), record(number));
+                    oracle.insert((bits, start), Record::example(number));
                     minute += 1;
                 }
                 let mut after = None;
@@ -809,7 +815,7 @@ mod tests {
                 minute += forward;
                 let start = minute as u64 * MINUTE_S;
                 write(&mut store, start, &[(bits, seed)]);
-                oracle.insert((bits, start), record(seed));
+                oracle.insert((bits, start), Record::example(seed));
                 if reopen {
                     drop(store);
                     store = open(&folder);

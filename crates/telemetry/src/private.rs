@@ -1,4 +1,4 @@
-//! Files that only the server's own user may access: the database, the ballast beside it, the lock.
+//! Files that only the server's own user may access: databases, recordings, events, keys, the lock.
 //! Names and tags may be confidential, and the server trusts the content of these files.
 
 use std::fs::{self, File, OpenOptions, Permissions};
@@ -20,6 +20,21 @@ pub fn open(path: &Path) -> io::Result<File> {
     let file = options.create(true).truncate(false).write(true).mode(MODE).open(path)?;
     mend(path);
     Ok(file)
+}
+
+/// Creates the file of a database if it is missing, and makes it and SQLite's files beside it
+/// accessible to their owner only. Files that SQLite creates beside it later get the same mode.
+///
+/// # Errors
+/// The file cannot be opened or created.
+pub fn prepare_database(path: &Path) -> io::Result<()> {
+    open(path)?;
+    for beside in ["-wal", "-shm", "-journal"] {
+        let mut file = path.as_os_str().to_owned();
+        file.push(beside);
+        mend(Path::new(&file));
+    }
+    Ok(())
 }
 
 /// Writes a file of a folder as a whole, and replaces an existing one: writes under another name,

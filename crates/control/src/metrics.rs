@@ -1,0 +1,234 @@
+//! Collects the state of volumes and hosts for `/metrics`.
+//!
+//! A scrape calls the data plane twice (for its report, and for the time that requests spent in
+//! each stage). It keeps only the credit balances; with them the next scrape predicts when they are
+//! used up. It fails if the data plane does not answer.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use evenkeel_core::ids::VolumeId;
+use evenkeel_core::latency::Latencies;
+use evenkeel_core::price::PriceList;
+use evenkeel_telemetry::events::webhook::Delivery;
+use evenkeel_telemetry::metrics::{
+    AttachmentNow, ClusterNow, EtcdAnswerNow, EtcdMemberNow, EventsNow, HostNow, NodeNow,
+    RecordingNow, ScrubNow, Snapshot, SpaceNow, Trend, VolumeNow, WebhookNow,
+};
+use evenkeel_wire::agent::Space;
+
+use crate::cluster::fleet::{Counts, Fleet, NodeView};
+use crate::cluster::nodes::State;
+use crate::events::Feed;
+use crate::journal::etcd::upkeep::{MemberAnswer, MemberSeen};
+use crate::model::{Attachment, Model};
+use crate::plane::{Plane, PlaneError};
+use crate::scrub::{Scrub, ScrubState};
+use crate::{clock, reconcile};
+
+/// Answers scrapes.
+#[derive(Debug, Default)]
+pub struct Scraper {
+    trend: Trend,
+}
+
+impl Scraper {
+    /// Returns all metrics; `refused` are the counts of refused signatures, by code.
+    ///
+    /// # Errors
+    /// [`PlaneError::Agent`].
+    pub fn scrape(
+        &mut self,
+        plane: &Plane,
+        refused: BTreeMap<&'static str, u64>,
+    ) -> Result<String, PlaneError> {
+        let report = plane.report()?;
+        let latencies = plane.latencies(None)?;
+        let background = plane.background()?;
+        let store_health = plane.store_health()?;
+        self.trend.follow(clock::now(), &report.volumes);
+        let mut latencies: BTreeMap<VolumeId, Box<Latencies>> = latencies.into_iter().collect();
+        let model = plane.model();
+        let health = plane.health();
+        // A volume that is being created or deleted may be in only one of model and report.
+        let volumes = report.volumes.into_iter().filter_map(|report| {
+            let volume = model.volumes.get(&report.id)?;
+            Some(VolumeNow {
+                name: report.id.to_string(),
+                volume_type: volume.spec.volume_type.to_string(),
+                monthly_micro_usd: PriceList::newest().monthly_micro_usd(&volume.spec),
+                pacing: reconcile::pacing(&plane.settings, volume),
+                floor_iops: reconcile::floor_iops(&plane.settings, volume),
+                drain_per_second: self.trend.drain(report.id),
+                latencies: latencies.remove(&report.id),
+                is_stalled: health.of(report.id).is_stalled(),
+                node: plane.fleet().and_then(|fleet| fleet.home_name(report.id)),
+                report,
+            })
+        });
+        let hosts = report.hosts.into_iter().filter_map(|report| {
+            let host = model.hosts.get(&report.id)?;
+            Some(HostNow {
+                name: report.id.to_string(),
+                instance_type: host.instance_type.clone(),
+                pacing: reconcile::host_pacing(host)?.as_volume(),
+                balances: report.balances,
+                counters: report.counters,
+            })
+        });
+        let snapshot = Snapshot {
+            volumes: volumes.collect(),
+            hosts: hosts.collect(),
+            attachments: attachments(&model),
+            states: states(&model),
+            volume_snapshots: snapshot_states(&model),
+            volume_snapshot_bytes: model.snapshots.values().map(|kept| kept.taken()).sum(),
+            space: space(plane, &model),
+            background: Some(background),
+            store_health,
+            scrub: plane.scrub().map(|scrub| scrub_now(&scrub)),
+            refused,
+            journal: plane.journal_now(),
+            clock_step_ms: plane.clock_step().map_or(0, |step| step.0),
+            events: events(plane.feed()),
+            cluster: plane.fleet().map(|fleet| cluster(fleet)),
+            recording: plane
+                .recording()
+                .map(|it| RecordingNow { written_bytes: it.written_bytes(), lost: it.lost() }),
+        };
+        drop(model);
+        Ok(snapshot.encoded())
+    }
+}
+
+fn cluster(fleet: &Fleet) -> ClusterNow {
+    let node = |view: NodeView| NodeNow {
+        status: view.status().0,
+        part_ppm: fleet.part_ppm(view.member.number),
+        volumes: view.volumes,
+        leads: view.leads,
+        name: view.member.name,
+    };
+    let nodes = fleet.nodes().into_iter().filter(|view| view.member.state != State::Removed);
+    let nodes = nodes.map(node).collect();
+    let Counts { moves, takeovers, fences } = fleet.counts();
+    let etcd = fleet.etcd().into_iter().map(etcd_member).collect();
+    ClusterNow { nodes, moves, takeovers, fences, etcd }
+}
+
+fn etcd_member(seen: MemberSeen) -> EtcdMemberNow {
+    let answer = |answer: MemberAnswer| EtcdAnswerNow {
+        took: answer.took,
+        has_leader: answer.has_leader,
+        bytes: answer.bytes,
+        in_use: answer.in_use,
+        quota: answer.quota,
+        is_full: answer.is_full,
+    };
+    EtcdMemberNow { endpoint: seen.endpoint, answer: seen.answer.map(answer) }
+}
+
+fn scrub_now(scrub: &Scrub) -> ScrubNow {
+    ScrubNow {
+        is_running: scrub.state == ScrubState::Running,
+        verified_bytes: scrub.verified_bytes,
+        rotten_places: scrub.rotten_places,
+    }
+}
+
+fn events(feed: &Feed) -> Option<EventsNow> {
+    let last = feed.log()?.last();
+    let (written, lost) = feed.counts();
+    let webhook = |it: &Arc<Delivery>| WebhookNow {
+        name: it.name.clone(),
+        lag: it.lag(last),
+        failures: it.failures(),
+        given_up: it.given_up(),
+    };
+    let webhooks = feed.deliveries().iter().map(webhook).collect();
+    Some(EventsNow { written, lost, webhooks })
+}
+
+fn space(plane: &Plane, model: &Model) -> Option<SpaceNow> {
+    let room = plane.room()?;
+    let Space { total, free } = room.space;
+    let for_sale = plane.settings.space_oversell.for_sale(total);
+    Some(SpaceNow { total, free, sold: model.taken_of(&room), for_sale })
+}
+
+fn attachments(model: &Model) -> Vec<AttachmentNow> {
+    let all = model.volumes.values().flat_map(|v| v.attachments.iter().map(move |a| (v.id, a)));
+    let now = all.map(|(volume, attachment): (VolumeId, &Attachment)| AttachmentNow {
+        volume: volume.to_string(),
+        instance: attachment.instance.to_string(),
+        device: attachment.device.clone(),
+        state: attachment.state.name(),
+    });
+    now.collect()
+}
+
+fn states(model: &Model) -> BTreeMap<&'static str, u64> {
+    let mut states = BTreeMap::new();
+    for volume in model.volumes.values() {
+        let state = if volume.is_shown() { volume.state().name() } else { "binned" };
+        *states.entry(state).or_default() += 1;
+    }
+    states
+}
+
+fn snapshot_states(model: &Model) -> BTreeMap<&'static str, u64> {
+    let mut states = BTreeMap::new();
+    for snapshot in model.snapshots.values().filter(|snapshot| snapshot.is_shown()) {
+        *states.entry(snapshot.state()).or_default() += 1;
+    }
+    states
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::model::VolumeState;
+    use crate::space::{CRITICAL_PERCENT, LOW_PERCENT};
+
+    const RULES: &str = include_str!("../../../deploy/prometheus/evenkeel.rules.yml");
+    const DASHBOARD: &str = include_str!("../../../deploy/grafana/evenkeel.json");
+
+    /// Returns the quoted values of the label `state` in selectors of `evenkeel_volumes`.
+    fn states(text: &str) -> Vec<String> {
+        let text = text.replace("\\\"", "\"");
+        let selectors = text.split("evenkeel_volumes{").skip(1);
+        let labels = selectors.filter_map(|rest| rest.split('}').next());
+        let values = labels.filter_map(|labels| labels.split_once("state=\"")?.1.split('"').next());
+        values.map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn states_in_alerts_and_panels_are_those_of_volumes() {
+        let known = [
+            VolumeState::Creating,
+            VolumeState::Available,
+            VolumeState::InUse,
+            VolumeState::Deleting,
+            VolumeState::Error,
+        ];
+        let known = known.map(VolumeState::name);
+        for text in [RULES, DASHBOARD] {
+            let used = states(text);
+            assert!(!used.is_empty());
+            assert!(used.iter().all(|state| known.contains(&state.as_str())), "{used:?}");
+        }
+    }
+
+    /// A threshold that repeats a limit of the server must be equal to it.
+    #[test]
+    fn alerts_of_low_space_repeat_the_limits_of_the_server() {
+        for (name, percent) in
+            [("EvenkeelSpaceLow", LOW_PERCENT), ("EvenkeelSpaceCritical", CRITICAL_PERCENT)]
+        {
+            let (_, rule) = RULES.split_once(&format!("- alert: {name}\n")).expect("it is there");
+            let mut lines = rule.lines();
+            let query = lines.find(|line| line.contains("evenkeel_store_free_bytes")).unwrap();
+            let threshold = format!("< {}", percent as f64 / 100.0);
+            assert!(query.ends_with(&threshold), "{name}: {threshold}");
+        }
+    }
+}
