@@ -7,6 +7,7 @@ use super::cost::Portion;
 use super::phase::Phase;
 use super::scheduler::Io;
 use super::slots::{NodeSlot, Slot, Table};
+use crate::convert::index;
 use crate::limits::{VOLUME_QUEUED_BYTES_MAX, VOLUME_QUEUED_REQUESTS_MAX, VOLUMES_PER_CORE_MAX};
 use crate::request::Operation;
 
@@ -387,7 +388,7 @@ impl Iterator for Cancelled<'_> {
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        let left = usize::try_from(self.queue.requests()).unwrap_or(usize::MAX);
+        let left = index(self.queue.requests());
         (left, Some(left))
     }
 }

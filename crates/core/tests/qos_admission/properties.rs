@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use evenkeel_core::convert::saturating;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::qos::admission::{
     Costs, DeviceFloor, DomainFloor, Ledger, LinearCost, Oversell, Refused, Reservation, Resource,
@@ -132,7 +133,7 @@ impl Pair {
             BooksCall::Drift(thousandths) => {
                 let time = &mut self.world.device.time_ns_per_second;
                 let drifted = u128::from(*time) * u128::from(*thousandths) / 1_000;
-                *time = u64::try_from(drifted).unwrap_or(u64::MAX);
+                *time = saturating(drifted);
             }
             BooksCall::SetDomain(floor) => self.world.domain = *floor,
         }

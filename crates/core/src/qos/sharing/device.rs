@@ -11,6 +11,7 @@ use super::heap::Heap;
 use super::model::{Claim, DeviceModel, DeviceOthers};
 use super::spare::Spare;
 use super::window::{Correction, InFlight, SMALL_BYTES_MAX};
+use crate::convert::saturating;
 use crate::qos::slots::{DeviceSlot, FlowSlot, ShareSlot};
 use crate::request::Operation;
 use crate::time::{Duration, Instant};
@@ -431,7 +432,7 @@ fn scale(a: u64, b: u64, c: u64) -> u64 {
     debug_assert!(c > 0, "{a} * {b} / 0");
     match a.checked_mul(b) {
         Some(product) => product / c, // always, if a request takes less than 18 s
-        None => u64::try_from(u128::from(a) * u128::from(b) / u128::from(c)).unwrap_or(u64::MAX),
+        None => saturating(u128::from(a) * u128::from(b) / u128::from(c)),
     }
 }
 

@@ -14,6 +14,7 @@
 //! leader may have volumes with any reservations: then each other node gets its reservations only,
 //! which leaves room for that node.
 
+use crate::convert::{count, exact};
 use alloc::collections::BTreeMap;
 
 use crate::fencing::NodeId;
@@ -180,11 +181,11 @@ impl Division {
     fn lasting(&self, own: &Known, capacity: u64) -> u64 {
         let reserved: u128 = self.known.values().map(|it| u128::from(it.said.reserved_ns)).sum();
         let whole = u128::from(capacity).max(reserved);
-        let nodes = u128::try_from(self.known.len()).unwrap_or(1).max(1);
+        let nodes = u128::from(count(self.known.len()).max(1));
         // A node without a report may have reserved all of the rest.
         let free = if self.unheard == 0 { whole - reserved } else { 0 };
         let part = u128::from(own.said.reserved_ns) * nodes + free;
-        u64::try_from(part * u128::from(PPM) / (whole * nodes)).unwrap_or(PPM)
+        exact(part * u128::from(PPM) / (whole * nodes), "a part is at most the whole")
     }
 
     /// Returns the loan of each node whose requests wait, in millionths: an even part of what the
@@ -196,12 +197,12 @@ impl Division {
         };
         let pool: u64 = self.known.values().map(unused).sum();
         let borrowers = self.known.values().filter(|it| it.borrows(now)).count();
-        pool / u64::try_from(borrowers).unwrap_or(1).max(1)
+        pool / count(borrowers).max(1)
     }
 }
 
 fn narrow(ppm: u64) -> u32 {
-    u32::try_from(ppm.min(PPM)).unwrap_or(u32::MAX)
+    exact(ppm.min(PPM), "at most a million")
 }
 
 #[cfg(test)]

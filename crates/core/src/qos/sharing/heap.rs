@@ -1,6 +1,7 @@
 //! A priority queue of small numbers from which any entry can be removed: four children a node, so
 //! that the children of a node are in one cache line.
 
+use crate::convert::exact;
 use alloc::vec::Vec;
 
 use crate::qos::slots::{Slot, Table};
@@ -164,7 +165,7 @@ impl<S: Slot> Heap<S> {
 
     fn put(&mut self, at: usize, item: (u64, S)) {
         self.items[at] = item;
-        self.positions[item.1] = u32::try_from(at).unwrap_or(ABSENT);
+        self.positions[item.1] = exact(at, "fewer entries than numbers");
     }
 }
 
