@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use evenkeel_core::convert::saturating;
 use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
 
 use crate::credits::Moment;
@@ -17,7 +18,7 @@ const UPTIME: &str = "/proc/uptime";
 #[allow(clippy::disallowed_methods)] // this is the clock.rs the rule speaks of
 pub fn now() -> UnixMs {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    UnixMs(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+    UnixMs(saturating(since.as_millis()))
 }
 
 /// Returns the present time by both clocks.

@@ -6,6 +6,7 @@ use crate::disk::{Disk, DiskDone};
 use crate::{
     Completion, EXTENTS_MAX, Extent, Geometry, Pool, Space, Store, StoreError, Submission,
 };
+use evenkeel_core::convert::index;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::limits::{BLOCK_BYTES_MIN, BLOCK_BYTES_PREFERRED};
 use evenkeel_core::request::{Failure, Operation};
@@ -251,7 +252,7 @@ impl Pages {
         });
         chunks.into_iter().any(|(number, chunk)| {
             let skipped = offset.saturating_sub((number * CHUNK_BYTES) as u64);
-            chunk.iter().skip(usize::try_from(skipped).unwrap_or(usize::MAX)).any(|byte| *byte != 0)
+            chunk.iter().skip(index(skipped)).any(|byte| *byte != 0)
         })
     }
 

@@ -190,7 +190,8 @@ impl Present {
         let last = end.next_multiple_of(block);
         // The range of whole blocks within the request.
         let inner = (offset.next_multiple_of(block), end - end % block);
-        let whole = u32::try_from(last - first).unwrap_or(u32::MAX - (block as u32 - 1));
+        // A block status may cover 2^32 bytes with its blocks: the last block is left out.
+        let whole = (last - first).min((1 << 32) - block) as u32;
         match operation {
             Operation::Read => {
                 self.steps.push_back(Step::Fetch { offset: first, length: whole, at: 0 });

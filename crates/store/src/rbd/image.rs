@@ -5,6 +5,7 @@ use super::library::{
     EVENT_TYPE_EVENTFD, Handle, LOCK_EXCLUSIVE, OPTION_CLONE_FORMAT, OPTION_FEATURES, OPTION_ORDER,
 };
 use crate::StoreError;
+use evenkeel_core::convert::saturating;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
@@ -348,7 +349,7 @@ impl Image {
         let to = bytes.as_mut_ptr().cast::<c_char>();
         // SAFETY: the memory is as long as is asked for.
         let code = unsafe { (self.cluster.library.rbd_read)(self.handle, offset, bytes.len(), to) };
-        self.check(c_int::try_from(code).unwrap_or(c_int::MAX), "read").map(drop)
+        self.check(saturating(code), "read").map(drop)
     }
 
     /// Writes a range. It is on the devices when this returns.
@@ -357,7 +358,7 @@ impl Image {
         // SAFETY: the memory is as long as is said.
         let code =
             unsafe { (self.cluster.library.rbd_write)(self.handle, offset, bytes.len(), from) };
-        self.check(c_int::try_from(code).unwrap_or(c_int::MAX), "write").map(drop)
+        self.check(saturating(code), "write").map(drop)
     }
 
     /// Makes an eventfd readable whenever an I/O ends.

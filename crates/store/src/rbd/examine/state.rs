@@ -2,6 +2,7 @@
 
 use super::judge::{Crush, OsdDump, PoolDump};
 use crate::layout::{Layout, PoolState};
+use evenkeel_core::convert::saturating;
 use serde::Deserialize;
 use std::collections::BTreeSet;
 
@@ -43,7 +44,7 @@ pub(super) fn layout(fsid: &str, pool: &PoolDump, crush: &Crush) -> Layout {
         domain: crush.domain(pool.crush_rule).unwrap_or("none").to_owned(),
         copies,
         copies_min,
-        devices: u32::try_from(crush.osds(pool.crush_rule).len()).unwrap_or(u32::MAX),
+        devices: saturating(crush.osds(pool.crush_rule).len()),
         recovery: None,
     }
 }
