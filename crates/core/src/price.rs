@@ -408,10 +408,14 @@ mod tests {
 
     #[test]
     fn io_requests_cost_on_magnetic_volumes_only() {
-        let of = |t| PriceList::newest().of(t).unwrap();
-        assert_eq!(of(VolumeType::Standard).requests(3_000_000), 150_000);
-        assert_eq!(of(VolumeType::Standard).requests(10), 1, "half a millionth is rounded up");
-        assert_eq!(of(VolumeType::Gp2).requests(u64::MAX), 0);
+        let price_of = |t| PriceList::newest().of(t).unwrap();
+        assert_eq!(price_of(VolumeType::Standard).requests(3_000_000), 150_000);
+        assert_eq!(
+            price_of(VolumeType::Standard).requests(10),
+            1,
+            "half a millionth is rounded up"
+        );
+        assert_eq!(price_of(VolumeType::Gp2).requests(u64::MAX), 0);
     }
 
     #[test]

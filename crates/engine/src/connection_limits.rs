@@ -211,19 +211,19 @@ impl Table {
         bounds: &Bounds,
     ) -> Result<(), NoPlace> {
         let none = Peer::default();
-        let of = self.peers.get(&peer).unwrap_or(&none);
-        let to_volume = of.volumes.get(&volume).copied().unwrap_or(0);
+        let held = self.peers.get(&peer).unwrap_or(&none);
+        let to_volume = held.volumes.get(&volume).copied().unwrap_or(0);
         if to_volume >= bounds.per_volume {
             return Err(NoPlace::Volume(to_volume));
         }
         // A host may hold half of the connections that other hosts leave.
         let room = bounds.connections - bounds.handshakes;
-        let of_this_host = room.saturating_sub(self.connections - of.connections) / 2;
-        if of.connections >= of_this_host {
-            return Err(NoPlace::Host(of.connections));
+        let of_this_host = room.saturating_sub(self.connections - held.connections) / 2;
+        if held.connections >= of_this_host {
+            return Err(NoPlace::Host(held.connections));
         }
         // A volume may hold half of those that the host's other volumes leave.
-        let of_this_volume = (of_this_host - (of.connections - to_volume)).div_ceil(2);
+        let of_this_volume = (of_this_host - (held.connections - to_volume)).div_ceil(2);
         if to_volume >= of_this_volume {
             return Err(NoPlace::Volume(to_volume));
         }
@@ -379,10 +379,10 @@ mod tests {
     #[test]
     fn a_newcomer_takes_the_place_of_the_oldest_of_the_greediest() {
         let slots = slots();
-        let of = |number: u8, count| -> Vec<Slot> {
+        let greeted = |number: u8, count| -> Vec<Slot> {
             (0..count).map(|_| slots.greet(host(number), u16::from(number)).unwrap().0).collect()
         };
-        let mut held = [of(1, 25), of(2, 26), of(3, 24), of(4, 25)];
+        let mut held = [greeted(1, 25), greeted(2, 26), greeted(3, 24), greeted(4, 25)];
         let oldest = |held: &[Slot], core| Some(Evicted { core, connection: held[0].id });
         let (_new, evicted) = slots.greet(host(5), 0).unwrap();
         assert_eq!(evicted, oldest(&held[1], 2));

@@ -343,8 +343,8 @@ pub(crate) mod conformance {
             unsafe { driver.receive(ONE, ours.as_raw_fd(), &raw mut header) };
             assert!(matches!(next(&mut driver), Event::Received(ONE, Ok(5))));
             end(theirs);
-            let told = next(&mut driver);
-            assert!(matches!(told, Event::HungUp(ONE, Ok(how)) if how == expected), "{told:?}");
+            let event = next(&mut driver);
+            assert!(matches!(event, Event::HungUp(ONE, Ok(how)) if how == expected), "{event:?}");
         }
         // A cancelled watch ends with an event; without a watch there is none.
         let mut driver = make();

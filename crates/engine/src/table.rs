@@ -38,30 +38,6 @@ pub(crate) fn number_of<S: Slot>(ticket: u64) -> S {
     S::new(ticket as u32)
 }
 
-#[cfg(test)]
-impl SessionId {
-    /// Returns the connection with this number.
-    pub(crate) const fn for_test(number: u32) -> Self {
-        Self(number)
-    }
-}
-
-#[cfg(test)]
-impl VolumeSlot {
-    /// Returns the volume with this number.
-    pub(crate) const fn for_test(number: u32) -> Self {
-        Self(number)
-    }
-}
-
-#[cfg(test)]
-impl RequestId {
-    /// Returns the request with this number.
-    pub(crate) const fn for_test(number: u32) -> Self {
-        Self(number)
-    }
-}
-
 impl RequestId {
     /// Returns the request of a dispatched quantum.
     #[inline]
@@ -169,6 +145,30 @@ impl<S: Slot, T> IndexMut<S> for Table<S, T> {
     #[inline]
     fn index_mut(&mut self, number: S) -> &mut T {
         &mut self.rows[number.number() as usize]
+    }
+}
+
+#[cfg(test)]
+impl SessionId {
+    /// Returns the connection with this number.
+    pub(crate) const fn for_test(number: u32) -> Self {
+        Self(number)
+    }
+}
+
+#[cfg(test)]
+impl VolumeSlot {
+    /// Returns the volume with this number.
+    pub(crate) const fn for_test(number: u32) -> Self {
+        Self(number)
+    }
+}
+
+#[cfg(test)]
+impl RequestId {
+    /// Returns the request with this number.
+    pub(crate) const fn for_test(number: u32) -> Self {
+        Self(number)
     }
 }
 

@@ -269,15 +269,15 @@ impl Transport {
         }
         self.receive_iovecs.clear();
         if let Some(payload) = &self.payload {
-            let mut at = payload.received;
-            while at < payload.total {
-                let quantum = at / QUANTUM_BYTES_MAX;
-                let from = at % QUANTUM_BYTES_MAX;
-                let count = (QUANTUM_BYTES_MAX - from).min(payload.total - at);
+            let mut position = payload.received;
+            while position < payload.total {
+                let quantum = position / QUANTUM_BYTES_MAX;
+                let from = position % QUANTUM_BYTES_MAX;
+                let count = (QUANTUM_BYTES_MAX - from).min(payload.total - position);
                 let Some(Some(buffer)) = buffers.get_mut(quantum as usize) else { return None };
                 let room = &mut buffer.bytes_mut()[from as usize..][..count as usize];
                 self.receive_iovecs.push(part(room));
-                at += count;
+                position += count;
             }
         }
         let room = INPUT_BYTES - self.end;

@@ -78,11 +78,11 @@ mod tests {
     #[test]
     fn a_timer_is_readable_once_its_time_has_come_and_not_before() {
         let timer = Timer::new().unwrap();
-        let at = now() + Duration::from_ms(20);
-        timer.set(at);
+        let due = now() + Duration::from_ms(20);
+        timer.set(due);
         let mut disk = BlockingDisk::default();
         disk.submit(DiskOp::readable(7, timer.fd()));
-        assert!(now() >= at);
+        assert!(now() >= due);
         assert_eq!(disk.poll().unwrap().token, 7);
         timer.set(Instant::ZERO);
         disk.submit(DiskOp::readable(8, timer.fd()));

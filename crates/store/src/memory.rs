@@ -211,14 +211,14 @@ fn with(
 
 /// Splits a byte range into chunks: (chunk number, range within the chunk).
 fn pieces(offset: u64, length: u32) -> impl Iterator<Item = (usize, std::ops::Range<usize>)> {
-    let mut at = offset as usize;
-    let end = at + length as usize;
+    let mut start = offset as usize;
+    let end = start + length as usize;
     std::iter::from_fn(move || {
-        (at < end).then(|| {
-            let chunk = at / CHUNK_BYTES;
-            let from = at % CHUNK_BYTES;
-            let to = CHUNK_BYTES.min(from + (end - at));
-            at += to - from;
+        (start < end).then(|| {
+            let chunk = start / CHUNK_BYTES;
+            let from = start % CHUNK_BYTES;
+            let to = CHUNK_BYTES.min(from + (end - start));
+            start += to - from;
             (chunk, from..to)
         })
     })

@@ -236,15 +236,15 @@ impl Present {
         let whole = (last - first) as u32;
         let needed = self.blocks.as_ref().map_or(0, Buffer::capacity).max(whole as usize);
         self.blocks = Some(Buffer::new(needed));
-        let one = block as u32;
+        let block_bytes = block as u32;
         if offset > first {
-            self.steps.push_back(Step::Fetch { offset: first, length: one, at: 0 });
+            self.steps.push_back(Step::Fetch { offset: first, length: block_bytes, at: 0 });
         }
         let tail = last - block;
         if end < last && (tail > first || offset == first) {
             self.steps.push_back(Step::Fetch {
                 offset: tail,
-                length: one,
+                length: block_bytes,
                 at: (tail - first) as u32,
             });
         }

@@ -10,7 +10,8 @@ use crate::model::Model;
 use crate::reconcile;
 
 impl Plane {
-    /// Asserts that the state in memory is consistent.
+    /// Asserts that the state in memory is consistent. For tests: debug builds check parts of it
+    /// with every change.
     ///
     /// # Panics
     /// If it is not.

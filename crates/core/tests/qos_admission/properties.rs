@@ -156,12 +156,12 @@ impl Pair {
         prop_assert_eq!(&self.ledger, &before, "a question changes nothing");
         prop_assert_eq!(answer.is_ok(), admits, "{:?}", answer);
         prop_assert!(admits || !shrinks, "a volume that shrinks was refused: {answer:?}");
-        let at = |per_second| {
+        let admits = |per_second| {
             let volume = PlainReservation { per_second, ..new.clone() };
             self.world.admits(&others, old, &volume)
         };
         let most = self.ledger.per_second_max(id(v), &reservation(&new));
-        prop_assert!(at(most) && (most == u32::MAX || !at(most + 1)), "{}", most);
+        prop_assert!(admits(most) && (most == u32::MAX || !admits(most + 1)), "{}", most);
         if let Err(Refused::Short(short)) = answer {
             prop_assert_eq!(short.per_second_max, most);
             prop_assert!(short.per_second_max < new.per_second);

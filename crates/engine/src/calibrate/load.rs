@@ -71,8 +71,8 @@ impl Observed {
     /// Returns the quantile of the latencies, in thousandths.
     pub fn quantile(&self, per_mille: usize) -> Duration {
         let last = self.latencies_ns.len().saturating_sub(1);
-        let at = self.latencies_ns.get(last * per_mille / 1_000);
-        Duration::from_ns(at.copied().unwrap_or(0).into())
+        let latency = self.latencies_ns.get(last * per_mille / 1_000);
+        Duration::from_ns(latency.copied().unwrap_or(0).into())
     }
 }
 

@@ -136,9 +136,9 @@ impl<D: Driver> Reactor<D> {
     pub(super) fn share_with_background(&mut self) {
         let (Some(index), Some(device)) = (self.background.index, &self.device) else { return };
         let pacing = pacing_of(self.background.bytes_per_second);
-        let at = (Some(device.index), None);
+        let place = (Some(device.index), None);
         let claim = Claim::best_effort(&pacing);
-        if let Err(error) = self.scheduler.share(self.now, index, &pacing, at, &claim) {
+        if let Err(error) = self.scheduler.share(self.now, index, &pacing, place, &claim) {
             tracing::warn!(%error, "background work does not share the device");
         }
         note(&mut self.trace, self.now, Call::Other("share"));

@@ -35,8 +35,8 @@ impl<D: Driver> Reactor<D> {
         }
     }
 
-    /// Closes the handshake of this connection, whose slot another client has got. It may have ended
-    /// already.
+    /// Closes the handshake of this connection, whose slot another client has got. It may have
+    /// ended already.
     pub(super) fn evict(&mut self, connection: ConnectionId) {
         let Some(&id) = self.handshakes.get(&connection) else { return };
         let peer = self.sessions[id].peer;
@@ -354,7 +354,7 @@ impl<D: Driver> Reactor<D> {
         if !self.pool.is_empty() || self.notices.owes() {
             self.watch();
         }
-        if self.next_sweep.is_none_or(|at| self.now < at) {
+        if self.next_sweep.is_none_or(|time| self.now < time) {
             return;
         }
         let now = self.now;

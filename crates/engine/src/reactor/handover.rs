@@ -77,7 +77,7 @@ impl<D: Driver> Reactor<D> {
                 self.disconnect_strangers(slot);
             }
             // Repeated after that: connections are freed when the driver lets go of them.
-            let store_is_done = self.volumes.get(slot).is_some_and(|it| it.in_store == 0);
+            let store_is_done = self.volumes.get(slot).is_some_and(|volume| volume.in_store == 0);
             if store_is_done && (is_due || by.is_none()) {
                 self.handovers[at].by = Some(self.now + FETCH_MAX);
             }

@@ -189,7 +189,7 @@ impl<D: Driver> Reactor<D> {
         buffers: &mut Vec<Option<Buffer>>,
         bytes: u32,
     ) -> Result<(), Lacking> {
-        let by_connection = self.sessions.get(id).map_or(0, |it| it.held_bytes);
+        let by_connection = self.sessions.get(id).map_or(0, |session| session.held_bytes);
         let share = &mut self.volumes[slot].share;
         let held = Held { by_volume: share.held_bytes, by_connection };
         self.pool.room_for(bytes, held)?;
@@ -292,7 +292,8 @@ impl<D: Driver> Reactor<D> {
 
     /// Grants memory to waiting reads of one line, connection by connection.
     fn grant_reads(&mut self, slot: VolumeSlot, line: usize) {
-        let connections = self.share(slot).map_or(0, |it| it.starved[line].by_connection.len());
+        let connections =
+            self.share(slot).map_or(0, |share| share.starved[line].by_connection.len());
         for _ in 0..connections {
             let Some(reads) = self.share(slot).map(|share| &mut share.starved[line]) else {
                 return;
@@ -300,7 +301,9 @@ impl<D: Driver> Reactor<D> {
             let Some(id) = reads.next() else { return };
             reads.turn = Turn::After(id);
             reads.is_closed = false;
-            while let Some(dispatch) = self.share(slot).and_then(|it| it.starved[line].pop(id)) {
+            while let Some(dispatch) =
+                self.share(slot).and_then(|share| share.starved[line].pop(id))
+            {
                 let Err(lacking) = self.start(dispatch, true) else { continue };
                 let Some(share) = self.share(slot) else { return };
                 let reads = &mut share.starved[line];
@@ -329,7 +332,7 @@ impl<D: Driver> Reactor<D> {
             (self.buffer_waiters.looks += 1);
             self.proceed(id);
             let session = self.sessions.get(id);
-            if session.and_then(|it| it.waits_for_memory(slot)) == Some(Lacking::Volume) {
+            if session.and_then(|session| session.waits_for_memory(slot)) == Some(Lacking::Volume) {
                 // The connection keeps its place.
                 if let Some(share) = self.share(slot) {
                     share.writers.rotate_right(1);

@@ -66,13 +66,13 @@ impl Party {
     }
 
     fn as_newcomers(&self) -> Newcomers {
-        let of = |released: &Released| {
+        let with_hosts = |released: &Released| {
             let state = &released.state;
             (state.id, state.attachments.iter().map(|attachment| attachment.host).collect())
         };
         Newcomers {
             hosts: self.hosts().collect(),
-            volumes: self.volumes.iter().map(of).collect(),
+            volumes: self.volumes.iter().map(with_hosts).collect(),
             move_in: true,
         }
     }

@@ -409,8 +409,8 @@ impl<D: Driver> Reactor<D> {
         let must_reopen = completion.result.is_err() && volume.store.must_reopen();
         let id = volume.state.id;
         let result = completion.result;
-        let of = (id, self.flush_marks.as_ref());
-        let seen = volume.errors.seen(of, active.request.operation, result, must_reopen);
+        let marks = (id, self.flush_marks.as_ref());
+        let seen = volume.errors.seen(marks, active.request.operation, result, must_reopen);
         if let Err(failure) = seen {
             active.failure.get_or_insert(failure);
         }
@@ -483,12 +483,12 @@ impl<D: Driver> Reactor<D> {
         // Quanta that the scheduler has already dispatched go to the store before anything is
         // cancelled: a request must not be removed while a part of it is still to be started.
         self.dispatch();
-        let mut at = 0;
+        let mut position = 0;
         while let Some(session) = self.sessions.get(id)
-            && let Some(binding) = session.protocol.bindings().get(at)
+            && let Some(binding) = session.protocol.bindings().get(position)
         {
             self.cancel_at(id, binding.volume);
-            at += 1;
+            position += 1;
         }
     }
 

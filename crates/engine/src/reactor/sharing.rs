@@ -189,14 +189,14 @@ impl<D: Driver> Reactor<D> {
         let mut unbound = unbound.into_iter();
         lines.first = lines.first.or_else(|| unbound.next());
         let instance_of = |host: InstanceId| self.hosts.get(&host).copied();
-        let at = (self.device.as_ref().map(|d| d.index), lines.first.and_then(instance_of));
+        let place = (self.device.as_ref().map(|d| d.index), lines.first.and_then(instance_of));
         let model = self.device.as_ref().map(|device| device.model);
         let pacing = &volume.state.pacing;
         let reserved = volume.state.reserved;
         let reservation_per_second = model.map_or(0, |model| model.reference_requests(reserved));
         let claim = &Claim { reservation_per_second, ..Claim::best_effort(pacing) };
         self.scheduler
-            .share(self.now, volume.index, pacing, at, claim)
+            .share(self.now, volume.index, pacing, place, claim)
             .map_err(|error| error.to_string())?;
         lines.has_claim = true;
         for host in unbound {

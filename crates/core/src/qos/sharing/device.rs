@@ -262,7 +262,7 @@ impl Device {
     /// need not wait for the end of one of many that take long. If all of them take equally long,
     /// that is a whole request's time, not a channel's part of it.
     pub fn has_room_for(&self, cost_ns: u64, urgent: bool, now: Instant) -> bool {
-        let expects_urgent = || self.urgent_at.is_some_and(|at| now.since(at) < URGENT_RECENT);
+        let expects_urgent = || self.urgent_at.is_some_and(|time| now.since(time) < URGENT_RECENT);
         let is_large = || cost_ns > LARGE * self.reference_ns;
         let room = self.window.has_room_for(cost_ns);
         let leaves_room = || self.spare.is_left(self.window.requests(), self.window.part());

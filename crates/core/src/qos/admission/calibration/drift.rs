@@ -159,7 +159,7 @@ impl Drift {
     /// Lets a slow rating decay if the device has rested by `now`. Returns a change of the part
     /// that may be sold.
     pub fn rest(&mut self, now: Instant) -> Option<DriftChange> {
-        if self.poll_timeout().is_none_or(|at| now < at) {
+        if self.poll_timeout().is_none_or(|time| now < time) {
             return None;
         }
         self.judged_at = now;
