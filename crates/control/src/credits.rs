@@ -17,6 +17,7 @@
 //!   down is added, up to the capacity.
 //! - **A balance that was never stored** counts as empty.
 
+use evenkeel_core::convert::saturating;
 use evenkeel_core::qos::pacing::{Balances, CreditLimit, Limit, Pacing};
 
 use crate::time::Moment;
@@ -100,7 +101,7 @@ fn each(
 
 fn refilled(balance: u64, credit: CreditLimit, down_ms: u64) -> u64 {
     let earned = u128::from(credit.refill_per_second) * u128::from(down_ms) / 1_000;
-    balance.saturating_add(u64::try_from(earned).unwrap_or(u64::MAX))
+    balance.saturating_add(saturating(earned))
 }
 
 /// Returns the maximum of credits that can be spent in [`LEASE_MS`], rounded up.
@@ -108,7 +109,7 @@ fn lease(limit: Limit, credit: CreditLimit, tolerance_ns: u64) -> u64 {
     let drain = u128::from(limit.per_second.saturating_sub(credit.refill_per_second));
     let steady = (drain * u128::from(LEASE_MS)).div_ceil(1_000);
     let burst = (u128::from(limit.per_second) * u128::from(tolerance_ns)).div_ceil(1_000_000_000);
-    u64::try_from(steady + burst).unwrap_or(u64::MAX)
+    saturating(steady + burst)
 }
 
 #[cfg(test)]

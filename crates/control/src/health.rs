@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use evenkeel_core::convert::saturating;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::time::UnixMs;
 use evenkeel_wire::agent::VolumeReport;
@@ -82,7 +83,7 @@ impl Now {
     /// Returns the milliseconds since an earlier sample.
     fn ms_since(self, before: Duration) -> u64 {
         let passed = self.since_boot.saturating_sub(before).as_millis();
-        u64::try_from(passed).unwrap_or(u64::MAX)
+        saturating(passed)
     }
 }
 

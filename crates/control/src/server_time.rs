@@ -15,6 +15,7 @@
 //! If a step forward was really a long time without power, deadlines come later than necessary.
 //! Nothing is deleted early.
 
+use evenkeel_core::convert::saturating;
 use std::time::Duration;
 
 use evenkeel_core::time::UnixMs;
@@ -79,15 +80,15 @@ impl ServerTime {
     #[must_use]
     pub fn now(&self, since_boot: Duration) -> UnixMs {
         let passed = since_boot.saturating_sub(self.since_boot).as_millis();
-        self.at.plus_ms(u64::try_from(passed).unwrap_or(u64::MAX))
+        self.at.plus_ms(saturating(passed))
     }
 
     /// Returns the step of the wall clock, if there is one.
     #[must_use]
     pub fn step(&self, wall: UnixMs, since_boot: Duration) -> Option<Step> {
         let now = self.now(since_boot);
-        let ahead = i64::try_from(wall.ms_since(now)).unwrap_or(i64::MAX);
-        let behind = i64::try_from(now.ms_since(wall)).unwrap_or(i64::MAX);
+        let ahead: i64 = saturating(wall.ms_since(now));
+        let behind: i64 = saturating(now.ms_since(wall));
         Some(Step(ahead - behind)).filter(|step| step.0.unsigned_abs() >= STEP_MS)
     }
 

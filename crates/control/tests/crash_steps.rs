@@ -180,8 +180,8 @@ impl World {
 
     /// Checks the rules that hold at rest after every history.
     fn check(&self, why: &str) {
+        self.plane().invariants();
         let model = self.model();
-        model.invariants();
         for volume in model.volumes.values() {
             let is_at_rest = matches!(volume.phase, Phase::Ready | Phase::Binned { .. });
             assert!(volume.is_settled() && is_at_rest, "{why}: {volume:?}");

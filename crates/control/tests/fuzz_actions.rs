@@ -113,8 +113,8 @@ impl World {
         let action = &ACTIONS[self.random.below(ACTIONS.len())];
         let params = self.params(action);
         self.ask(action, &params);
+        self.api.plane().invariants();
         let model = self.api.plane().model();
-        model.invariants();
         for volume in model.volumes.values() {
             let waits = volume.phase == Phase::Creating && volume.through.is_some();
             assert!(volume.is_settled() || waits, "{volume:?}");

@@ -1,6 +1,7 @@
 //! Time that requests spend in each stage: histograms of bounded error and size, and a sum for each
 //! cause.
 
+use crate::convert::index;
 use crate::qos::Exceeded;
 use crate::time::Duration;
 
@@ -143,7 +144,7 @@ fn bucket_of(ns: u64) -> usize {
     }
     let sub = ns >> (log2 - SUB_LOG2) & ((1 << SUB_LOG2) - 1);
     let doubling = u64::from(log2 - SHORTEST_LOG2) << SUB_LOG2;
-    usize::try_from(1 + doubling + sub).unwrap_or(BUCKETS - 1)
+    index(1 + doubling + sub)
 }
 
 /// Returns the first duration after a bucket; `None` for the last one.

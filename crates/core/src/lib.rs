@@ -14,6 +14,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod convert;
 pub mod device;
 pub mod fencing;
 pub mod ids;
@@ -26,6 +27,7 @@ pub mod qos;
 pub mod quota;
 pub mod random;
 pub mod request;
+pub mod slots;
 pub mod time;
 pub mod units;
 pub mod volume;

@@ -4,6 +4,7 @@
 //! The prices live in `data/prices/<date>.toml` and `data/regions/<date>.csv`; `build.rs` checks
 //! them and turns them into the tables here. Other lists are read from files at run time.
 
+use crate::convert::saturating;
 use crate::volume::{Date, VolumeSpec, VolumeType};
 use alloc::borrow::{Cow, ToOwned};
 use alloc::format;
@@ -275,7 +276,7 @@ fn tiered(tiers: &[Tier], units: u32) -> Option<u64> {
 
 /// Returns `whole` / `parts` rounded half up; saturates.
 fn share(whole: u128, parts: u128) -> u64 {
-    u64::try_from(whole.saturating_add(parts / 2) / parts).unwrap_or(u64::MAX)
+    saturating(whole.saturating_add(parts / 2) / parts)
 }
 
 #[cfg(test)]
@@ -407,10 +408,14 @@ mod tests {
 
     #[test]
     fn io_requests_cost_on_magnetic_volumes_only() {
-        let of = |t| PriceList::newest().of(t).unwrap();
-        assert_eq!(of(VolumeType::Standard).requests(3_000_000), 150_000);
-        assert_eq!(of(VolumeType::Standard).requests(10), 1, "half a millionth is rounded up");
-        assert_eq!(of(VolumeType::Gp2).requests(u64::MAX), 0);
+        let price_of = |t| PriceList::newest().of(t).unwrap();
+        assert_eq!(price_of(VolumeType::Standard).requests(3_000_000), 150_000);
+        assert_eq!(
+            price_of(VolumeType::Standard).requests(10),
+            1,
+            "half a millionth is rounded up"
+        );
+        assert_eq!(price_of(VolumeType::Gp2).requests(u64::MAX), 0);
     }
 
     #[test]

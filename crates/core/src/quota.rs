@@ -49,7 +49,7 @@ impl Quotas {
 }
 
 fn of<T: Copy + Default>(all: &[T], volume_type: VolumeType) -> T {
-    let place = VolumeType::ALL.iter().position(|it| *it == volume_type);
+    let place = VolumeType::ALL.iter().position(|other| *other == volume_type);
     place.and_then(|place| all.get(place)).copied().unwrap_or_default()
 }
 
@@ -60,10 +60,11 @@ mod tests {
     #[test]
     fn quotas_are_those_of_ec2() {
         assert_eq!(EC2.storage_tib(VolumeType::Io2), 20);
-        assert!(VolumeType::ALL.iter().all(|it| EC2.storage_tib(*it) >= 20));
+        assert!(VolumeType::ALL.iter().all(|volume_type| EC2.storage_tib(*volume_type) >= 20));
         assert_eq!(EC2.iops(VolumeType::Io1), Some(300_000));
         assert_eq!(EC2.iops(VolumeType::Gp3), None);
-        let pending = [VolumeType::St1, VolumeType::Gp2].map(|it| EC2.pending_snapshots(it));
+        let pending = [VolumeType::St1, VolumeType::Gp2]
+            .map(|volume_type| EC2.pending_snapshots(volume_type));
         assert_eq!(pending, [1, 5]);
         let rest = (EC2.snapshots, EC2.fast_restores, EC2.filling);
         assert_eq!(EC2.archived_snapshots, 25);

@@ -1,6 +1,8 @@
 //! Random numbers that are the same on each machine: integers only, one seed, one stream for each
 //! use. For simulated devices and clients, and for incompressible payload.
 
+use crate::convert::{count, exact, index, saturating};
+
 /// Vigna's SplitMix64: 64 bits of state, two multiplications, passes the usual batteries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Random {
@@ -45,7 +47,7 @@ impl Random {
     #[inline]
     pub fn below(&mut self, bound: u64) -> u64 {
         let wide = u128::from(self.next_u64()) * u128::from(bound);
-        u64::try_from(wide >> 64).unwrap_or(0)
+        exact(wide >> 64, "the upper half of 128 bits")
     }
 
     /// Returns `true` with a probability of one in `count`.
@@ -58,8 +60,7 @@ impl Random {
     /// # Panics
     /// If there are no choices.
     pub fn among<T: Copy>(&mut self, choices: &[T]) -> T {
-        let count = u64::try_from(choices.len()).unwrap_or(u64::MAX);
-        choices[usize::try_from(self.below(count)).unwrap_or(0)]
+        choices[index(self.below(count(choices.len())))]
     }
 
     /// Returns `true` with a probability of `ppm` in a million.
@@ -89,7 +90,7 @@ impl Random {
             if odd {
                 let scaled =
                     u128::from(mean_ns) * u128::from(whole * ONE + first) / u128::from(ONE);
-                return u64::try_from(scaled).unwrap_or(u64::MAX);
+                return saturating(scaled);
             }
             whole += 1;
         }
@@ -111,7 +112,7 @@ impl Random {
         let deviations_ppm = (i128::from(sum) - 262_140) * 1_000_000 / 53_510;
         let factor_ppm = 1_000_000 + deviations_ppm * i128::from(deviation_ppm) / 1_000_000;
         let noisy = i128::from(mean_ns) * factor_ppm.max(100_000) / 1_000_000;
-        u64::try_from(noisy).unwrap_or(u64::MAX)
+        saturating(noisy)
     }
 
     fn fraction(&mut self) -> u64 {

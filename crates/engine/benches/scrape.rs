@@ -55,8 +55,8 @@ fn main() {
     stop.store(true, Ordering::Relaxed);
     let requests = reader.join().unwrap();
     for what in ["nothing", "Report", "Latencies"] {
-        let of = asked.iter().filter(|(asked, ..)| *asked == what);
-        let (mut waits, mut spans): (Vec<u64>, Vec<u64>) = of
+        let questions = asked.iter().filter(|(asked, ..)| *asked == what);
+        let (mut waits, mut spans): (Vec<u64>, Vec<u64>) = questions
             .map(|(_, from, to)| (longest(&requests, *from, *to), to.since(*from).ns / 1_000))
             .unzip();
         waits.sort_unstable();

@@ -82,9 +82,9 @@ impl Entrance {
         let desk = Arc::clone(&kept.desk);
         let core = self.next.fetch_add(1, Ordering::Relaxed) % self.inboxes.len() as u16;
         let shared = (&*self.inboxes, &*self.directory);
-        let ticket = hand_over_kept(shared, inside.into(), (peer, core), Some(kept))
+        let connection = hand_over_kept(shared, inside.into(), (peer, core), Some(kept))
             .map_err(|why| refused(ErrorKind::ResourceBusy, &why.to_string()))?;
-        let lender = Lender { desk, inboxes: Arc::clone(&self.inboxes), ticket };
+        let lender = Lender { desk, inboxes: Arc::clone(&self.inboxes), connection };
         Ok(Inside { stream: outside, held, lender })
     }
 }

@@ -254,11 +254,11 @@ impl EngineAgent {
             // the new range.
             let attachments = state.attachments.clone();
             self.directory.insert(id, Entry { home, geometry, attachments });
-            let told = self.tell(home, state, Held::Already);
-            if told.as_ref().is_err_and(|failed| failed.kind == FailedKind::Refused) {
+            let applied = self.tell(home, state, Held::Already);
+            if applied.as_ref().is_err_and(|failed| failed.kind == FailedKind::Refused) {
                 self.directory.insert(id, entry);
             }
-            return told;
+            return applied;
         }
         // No client may connect at the old home any more, or at the new one before the volume is
         // there.
@@ -297,14 +297,14 @@ impl EngineAgent {
     ) -> Result<(), Failed> {
         let id = state.id;
         let attachments = state.attachments.clone();
-        let told = self.tell(home, state, held);
-        if told.is_ok() {
+        let applied = self.tell(home, state, held);
+        if applied.is_ok() {
             self.directory.insert(id, Entry { home, geometry, attachments });
         } else {
             self.ask(home, |ack| Message::Remove(id, ack))?;
             self.directory.remove(id);
         }
-        told
+        applied
     }
 
     /// Returns the core for a volume: the core of its hosts with limits, otherwise its present
@@ -840,9 +840,9 @@ mod tests {
             assert_eq!(kind(applied), FailedKind::Unanswered);
             assert_eq!(kind(agent.call(Command::Delete(id))), FailedKind::Unanswered);
         }
-        let mut told = messages[0].take();
-        assert_eq!(told.len(), 1, "told once");
-        let Some(Message::Apply(_, None, ack)) = told.pop() else { panic!("something else") };
+        let mut commands = messages[0].take();
+        assert_eq!(commands.len(), 1, "told once");
+        let Some(Message::Apply(_, None, ack)) = commands.pop() else { panic!("something else") };
         ack.send(Ok(())).unwrap();
         // Only now does the home get a new command.
         assert_eq!(kind(agent.call(Command::Apply(detached))), FailedKind::Unanswered);

@@ -1,5 +1,6 @@
 //! The only file of the data plane that asks the operating system for the time.
 
+use evenkeel_core::convert::saturating;
 use evenkeel_core::time::{Duration, Instant};
 use rustix::time::ClockId;
 
@@ -22,7 +23,7 @@ impl Clock {
     pub fn now(&self) -> Instant {
         let ns = self.origin.elapsed().as_nanos();
         // 584 years after the start the clock stands still instead of wrapping.
-        Instant::from_ns(u64::try_from(ns).unwrap_or(u64::MAX))
+        Instant::from_ns(saturating(ns))
     }
 }
 

@@ -8,6 +8,7 @@
 //! client finds room, however many connections the others hold.
 
 use crate::handoff::Kept;
+use evenkeel_core::convert::index;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::limits::{
     CONNECTIONS_PER_CORE_MAX, CONNECTIONS_PER_VOLUME_MAX, HANDSHAKES_MAX, HANDSHAKES_PER_PEER_MAX,
@@ -16,6 +17,10 @@ use evenkeel_wire::agent::HostAddress;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The number of a connection among all connections of a server. Numbers increase.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct ConnectionId(u64);
 
 /// Maximum numbers of connections.
 #[derive(Clone, Copy, Debug)]
@@ -36,7 +41,7 @@ impl Bounds {
     #[must_use]
     pub fn new(cores: u16, files: Option<u64>) -> Self {
         let wanted = usize::from(cores.max(1)) * CONNECTIONS_PER_CORE_MAX;
-        let files = files.map_or(usize::MAX, |files| usize::try_from(files).unwrap_or(usize::MAX));
+        let files = files.map_or(usize::MAX, index);
         let connections = wanted.min(files / 2).max(16);
         let handshakes = HANDSHAKES_MAX.min(connections / 8);
         Self {
@@ -85,15 +90,15 @@ impl fmt::Display for NoPlace {
 pub struct Evicted {
     /// Its core.
     pub core: u16,
-    /// Its slot's [`Slot::ticket`].
-    pub ticket: u64,
+    /// Its number.
+    pub connection: ConnectionId,
 }
 
 /// One host's connections.
 #[derive(Debug, Default)]
 struct Peer {
-    /// The cores of its handshakes by ticket, so the oldest first.
-    handshakes: BTreeMap<u64, u16>,
+    /// The cores of its handshakes, the oldest first.
+    handshakes: BTreeMap<ConnectionId, u16>,
     /// Number of connections to each volume.
     volumes: BTreeMap<VolumeId, usize>,
     /// Number of connections to all volumes.
@@ -107,7 +112,8 @@ struct Table {
     connections: usize,
     /// Slots that exist, including those of evicted handshakes that are not closed yet.
     slots: usize,
-    next_ticket: u64,
+    /// The last number that was given to a connection.
+    last_id: ConnectionId,
 }
 
 /// All connections of a server.
@@ -128,8 +134,8 @@ impl Default for Slots {
 pub struct Slot {
     slots: Arc<Slots>,
     peer: HostAddress,
-    /// Its number. Numbers increase.
-    pub ticket: u64,
+    /// Its number.
+    pub id: ConnectionId,
     volume: Option<VolumeId>,
     /// State for the creator of the connection, kept as long as a request of it is in progress.
     pub kept: Option<Kept>,
@@ -157,13 +163,13 @@ impl Slots {
             return Err(NoPlace::Server(table.slots));
         }
         let evicted = table.make_room(peer, &self.bounds);
-        let ticket = table.next_ticket;
-        table.next_ticket += 1;
+        table.last_id.0 += 1;
+        let id = table.last_id;
         table.slots += 1;
         table.handshakes += 1;
-        table.peers.entry(peer).or_default().handshakes.insert(ticket, core);
+        table.peers.entry(peer).or_default().handshakes.insert(id, core);
         drop(table);
-        Ok((Slot { slots: Arc::clone(self), peer, ticket, volume: None, kept: None }, evicted))
+        Ok((Slot { slots: Arc::clone(self), peer, id, volume: None, kept: None }, evicted))
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
@@ -191,10 +197,10 @@ impl Table {
         } else {
             return None;
         };
-        let (ticket, core) = self.peers.get_mut(&from)?.handshakes.pop_first()?;
+        let (connection, core) = self.peers.get_mut(&from)?.handshakes.pop_first()?;
         self.handshakes -= 1;
         self.forget_idle(from);
-        Some(Evicted { core, ticket })
+        Some(Evicted { core, connection })
     }
 
     /// Returns an error if `peer` may not have one more connection to `volume`.
@@ -205,19 +211,19 @@ impl Table {
         bounds: &Bounds,
     ) -> Result<(), NoPlace> {
         let none = Peer::default();
-        let of = self.peers.get(&peer).unwrap_or(&none);
-        let to_volume = of.volumes.get(&volume).copied().unwrap_or(0);
+        let held = self.peers.get(&peer).unwrap_or(&none);
+        let to_volume = held.volumes.get(&volume).copied().unwrap_or(0);
         if to_volume >= bounds.per_volume {
             return Err(NoPlace::Volume(to_volume));
         }
         // A host may hold half of the connections that other hosts leave.
         let room = bounds.connections - bounds.handshakes;
-        let of_this_host = room.saturating_sub(self.connections - of.connections) / 2;
-        if of.connections >= of_this_host {
-            return Err(NoPlace::Host(of.connections));
+        let of_this_host = room.saturating_sub(self.connections - held.connections) / 2;
+        if held.connections >= of_this_host {
+            return Err(NoPlace::Host(held.connections));
         }
         // A volume may hold half of those that the host's other volumes leave.
-        let of_this_volume = (of_this_host - (of.connections - to_volume)).div_ceil(2);
+        let of_this_volume = (of_this_host - (held.connections - to_volume)).div_ceil(2);
         if to_volume >= of_this_volume {
             return Err(NoPlace::Volume(to_volume));
         }
@@ -249,7 +255,7 @@ impl Slot {
         let mut table = self.slots.lock();
         table.may_join(self.peer, volume, &self.slots.bounds)?;
         let Some(of) = table.peers.get_mut(&self.peer) else { return Err(NoPlace::Taken) };
-        if self.volume.is_some() || of.handshakes.remove(&self.ticket).is_none() {
+        if self.volume.is_some() || of.handshakes.remove(&self.id).is_none() {
             return Err(NoPlace::Taken);
         }
         *of.volumes.entry(volume).or_default() += 1;
@@ -278,7 +284,7 @@ impl Drop for Slot {
                     }
                 }
             }
-            None => table.handshakes -= usize::from(of.handshakes.remove(&self.ticket).is_some()),
+            None => table.handshakes -= usize::from(of.handshakes.remove(&self.id).is_some()),
         }
         table.forget_idle(self.peer);
     }
@@ -357,7 +363,8 @@ mod tests {
         let mut silent = Vec::new();
         for number in 0..500_u64 {
             let (slot, evicted) = slots.greet(host(2), 7).unwrap();
-            let oldest = number.checked_sub(30).map(|place| Evicted { core: 7, ticket: place + 1 });
+            let oldest = number.checked_sub(30).map(|place| ConnectionId(place + 2));
+            let oldest = oldest.map(|connection| Evicted { core: 7, connection });
             assert_eq!(evicted, oldest);
             silent.push(slot);
         }
@@ -372,11 +379,11 @@ mod tests {
     #[test]
     fn a_newcomer_takes_the_place_of_the_oldest_of_the_greediest() {
         let slots = slots();
-        let of = |number: u8, count| -> Vec<Slot> {
+        let greeted = |number: u8, count| -> Vec<Slot> {
             (0..count).map(|_| slots.greet(host(number), u16::from(number)).unwrap().0).collect()
         };
-        let mut held = [of(1, 25), of(2, 26), of(3, 24), of(4, 25)];
-        let oldest = |held: &[Slot], core| Some(Evicted { core, ticket: held[0].ticket });
+        let mut held = [greeted(1, 25), greeted(2, 26), greeted(3, 24), greeted(4, 25)];
+        let oldest = |held: &[Slot], core| Some(Evicted { core, connection: held[0].id });
         let (_new, evicted) = slots.greet(host(5), 0).unwrap();
         assert_eq!(evicted, oldest(&held[1], 2));
         held[1].remove(0);

@@ -1,6 +1,7 @@
 //! Interface between a reactor and the operating system. Two drivers implement it: [`crate::ring`]
 //! on io_uring, and [`crate::threads`] with plain system calls where io_uring is forbidden.
 
+use crate::table::{SessionId, VolumeSlot};
 use evenkeel_core::time::Duration;
 use evenkeel_store::disk::{Disk, DiskDone};
 use rustix::event::{EventfdFlags, eventfd};
@@ -14,13 +15,13 @@ use std::sync::Arc;
 pub enum Event {
     /// A receive of a connection has ended with this number of bytes; 0 is the end of the stream.
     /// [`Errno::CANCELED`] if it was cancelled.
-    Received(u32, Result<u32, Errno>),
+    Received(SessionId, Result<u32, Errno>),
     /// A send of a connection has ended with this number of bytes.
-    Sent(u32, Result<u32, Errno>),
+    Sent(SessionId, Result<u32, Errno>),
     /// A client has disconnected, or its connection cannot be watched.
-    HungUp(u32, Result<HangUp, Errno>),
+    HungUp(SessionId, Result<HangUp, Errno>),
     /// A disk operation of a store has ended.
-    Disk(u32, DiskDone),
+    Disk(VolumeSlot, DiskDone),
     /// Another thread has called [`Waker::wake`].
     Woken,
 }
@@ -97,11 +98,11 @@ pub trait Driver {
     /// # Safety
     /// The message and all it points to must stay valid and unused until [`Event::Received`] of
     /// `connection` is seen.
-    unsafe fn receive(&mut self, connection: u32, fd: RawFd, message: *mut libc::msghdr);
+    unsafe fn receive(&mut self, connection: SessionId, fd: RawFd, message: *mut libc::msghdr);
 
     /// Cancels a receive. It ends soon, with the bytes that have arrived or with
     /// [`Errno::CANCELED`]. Has no effect if none is in progress.
-    fn cancel_receive(&mut self, connection: u32);
+    fn cancel_receive(&mut self, connection: SessionId);
 
     /// Begins to send the memory of `message`, all of it unless the connection breaks. Each
     /// connection has at most one send.
@@ -109,23 +110,23 @@ pub trait Driver {
     /// # Safety
     /// The message and all it points to must stay valid and unchanged until [`Event::Sent`] of
     /// `connection` is seen.
-    unsafe fn send(&mut self, connection: u32, fd: RawFd, message: *const libc::msghdr);
+    unsafe fn send(&mut self, connection: SessionId, fd: RawFd, message: *const libc::msghdr);
 
     /// Cancels a send. It ends soon, with the bytes that have left or with [`Errno::CANCELED`]. Has
     /// no effect if none is in progress.
-    fn cancel_send(&mut self, connection: u32);
+    fn cancel_send(&mut self, connection: SessionId);
 
     /// Begins to watch a connection from which nothing is received for its end. Ends with one
     /// event. Shut the socket down to end the watch: the descriptor must stay open until
     /// [`Event::HungUp`] is seen.
-    fn watch(&mut self, connection: u32, fd: RawFd);
+    fn watch(&mut self, connection: SessionId, fd: RawFd);
 
     /// Cancels a watch. [`Event::HungUp`] comes soon, with the end that it saw or with
     /// [`Errno::CANCELED`]. Has no effect if none is in progress.
-    fn cancel_watch(&mut self, connection: u32);
+    fn cancel_watch(&mut self, connection: SessionId);
 
     /// Returns the disk for store number `store`.
-    fn disk(&mut self, store: u32) -> Self::Disk<'_>;
+    fn disk(&mut self, store: VolumeSlot) -> Self::Disk<'_>;
 
     /// Waits for the first event, at most `timeout`. If `hasty`, a client probably waits for each
     /// answer before it sends the next request, so that a slow wake-up delays it.
@@ -173,6 +174,11 @@ pub(crate) mod conformance {
     use std::net::{TcpListener, TcpStream};
     use std::os::unix::net::UnixStream;
 
+    const ONE: SessionId = SessionId::for_test(7);
+    const OTHER: SessionId = SessionId::for_test(9);
+    const STORE: VolumeSlot = VolumeSlot::for_test(3);
+    const OTHER_STORE: VolumeSlot = VolumeSlot::for_test(4);
+
     pub fn check<D: Driver>(make: impl Fn(Waker) -> D) {
         let with = || {
             let waker = Waker::new().unwrap();
@@ -217,12 +223,12 @@ pub(crate) mod conformance {
         let mut parts = [part(&mut first), part(&mut second)];
         let mut header = message(&mut parts);
         // SAFETY: all memory lives to the end of the test, after the events were seen.
-        unsafe { driver.receive(7, ours.as_raw_fd(), &raw mut header) };
-        assert!(matches!(next(&mut driver), Event::Received(7, Ok(5))));
+        unsafe { driver.receive(ONE, ours.as_raw_fd(), &raw mut header) };
+        assert!(matches!(next(&mut driver), Event::Received(ONE, Ok(5))));
         assert_eq!((&first, &second[..2]), (b"hel", &b"lo"[..]));
         // SAFETY: as above.
-        unsafe { driver.send(9, ours.as_raw_fd(), &raw const header) };
-        assert!(matches!(next(&mut driver), Event::Sent(9, Ok(16))));
+        unsafe { driver.send(OTHER, ours.as_raw_fd(), &raw const header) };
+        assert!(matches!(next(&mut driver), Event::Sent(OTHER, Ok(16))));
         let mut back = [0; 16];
         theirs.read_exact(&mut back).unwrap();
         assert_eq!(&back[..5], b"hello");
@@ -242,8 +248,8 @@ pub(crate) mod conformance {
             let mut parts = [part(&mut payload[sent..])];
             let header = message(&mut parts);
             // SAFETY: all memory lives until the event was seen.
-            unsafe { driver.send(1, ours.as_raw_fd(), &raw const header) };
-            let Event::Sent(1, Ok(count)) = next(&mut driver) else { panic!("not sent") };
+            unsafe { driver.send(ONE, ours.as_raw_fd(), &raw const header) };
+            let Event::Sent(ONE, Ok(count)) = next(&mut driver) else { panic!("not sent") };
             sent += count as usize;
         }
         assert!(reader.join().unwrap());
@@ -255,11 +261,11 @@ pub(crate) mod conformance {
         let mut parts = [part(&mut memory)];
         let mut header = message(&mut parts);
         // SAFETY: all memory lives until the event was seen.
-        unsafe { driver.receive(3, ours.as_raw_fd(), &raw mut header) };
+        unsafe { driver.receive(ONE, ours.as_raw_fd(), &raw mut header) };
         driver.wait(Some(Duration::from_ms(1)), true).unwrap();
         assert!(driver.poll().is_none(), "nothing was sent yet");
         drop(theirs);
-        assert!(matches!(next(&mut driver), Event::Received(3, Ok(0))));
+        assert!(matches!(next(&mut driver), Event::Received(ONE, Ok(0))));
     }
 
     fn a_receive_that_is_cancelled_takes_nothing<D: Driver>(mut driver: D) {
@@ -269,19 +275,19 @@ pub(crate) mod conformance {
         let mut header = message(&mut parts);
         for _ in 0..3 {
             // SAFETY: all memory lives until the event was seen.
-            unsafe { driver.receive(3, ours.as_raw_fd(), &raw mut header) };
+            unsafe { driver.receive(ONE, ours.as_raw_fd(), &raw mut header) };
             driver.wait(Some(Duration::from_ms(1)), true).unwrap();
-            driver.cancel_receive(3);
-            assert!(matches!(next(&mut driver), Event::Received(3, Err(Errno::CANCELED))));
+            driver.cancel_receive(ONE);
+            assert!(matches!(next(&mut driver), Event::Received(ONE, Err(Errno::CANCELED))));
         }
         // Without a receive, a cancellation causes no event, and does not cancel the next receive.
-        driver.cancel_receive(3);
+        driver.cancel_receive(ONE);
         theirs.write_all(b"hello").unwrap();
         driver.wait(Some(Duration::from_ms(1)), true).unwrap();
         assert!(driver.poll().is_none(), "nobody receives");
         // SAFETY: as above.
-        unsafe { driver.receive(3, ours.as_raw_fd(), &raw mut header) };
-        assert!(matches!(next(&mut driver), Event::Received(3, Ok(5))));
+        unsafe { driver.receive(ONE, ours.as_raw_fd(), &raw mut header) };
+        assert!(matches!(next(&mut driver), Event::Received(ONE, Ok(5))));
         assert_eq!(&memory[..5], b"hello");
     }
 
@@ -294,17 +300,17 @@ pub(crate) mod conformance {
             let mut parts = [part(&mut payload[sent..])];
             let header = message(&mut parts);
             // SAFETY: all memory lives until the event was seen.
-            unsafe { driver.send(4, ours.as_raw_fd(), &raw const header) };
+            unsafe { driver.send(ONE, ours.as_raw_fd(), &raw const header) };
             driver.wait(Some(Duration::from_ms(1)), false).unwrap();
-            driver.cancel_send(4);
+            driver.cancel_send(ONE);
             match next(&mut driver) {
-                Event::Sent(4, Ok(count)) => sent += count as usize,
-                Event::Sent(4, Err(Errno::CANCELED)) => assert!(round > 0, "there was room"),
+                Event::Sent(ONE, Ok(count)) => sent += count as usize,
+                Event::Sent(ONE, Err(Errno::CANCELED)) => assert!(round > 0, "there was room"),
                 other => panic!("{other:?}"),
             }
         }
         assert!(sent > 0 && sent < payload.len());
-        driver.cancel_send(4);
+        driver.cancel_send(ONE);
         driver.wait(Some(Duration::from_ms(1)), false).unwrap();
         assert!(driver.poll().is_none(), "nobody sends");
         drop(ours);
@@ -326,7 +332,7 @@ pub(crate) mod conformance {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             let mut theirs = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
             let (ours, _) = listener.accept().unwrap();
-            driver.watch(5, ours.as_raw_fd());
+            driver.watch(ONE, ours.as_raw_fd());
             theirs.write_all(b"hello").unwrap();
             driver.wait(Some(Duration::from_ms(1)), false).unwrap();
             assert!(driver.poll().is_none(), "nothing has ended yet");
@@ -334,31 +340,31 @@ pub(crate) mod conformance {
             let mut parts = [part(&mut memory)];
             let mut header = message(&mut parts);
             // SAFETY: all memory lives until the event was seen.
-            unsafe { driver.receive(5, ours.as_raw_fd(), &raw mut header) };
-            assert!(matches!(next(&mut driver), Event::Received(5, Ok(5))));
+            unsafe { driver.receive(ONE, ours.as_raw_fd(), &raw mut header) };
+            assert!(matches!(next(&mut driver), Event::Received(ONE, Ok(5))));
             end(theirs);
-            let told = next(&mut driver);
-            assert!(matches!(told, Event::HungUp(5, Ok(how)) if how == expected), "{told:?}");
+            let event = next(&mut driver);
+            assert!(matches!(event, Event::HungUp(ONE, Ok(how)) if how == expected), "{event:?}");
         }
         // A cancelled watch ends with an event; without a watch there is none.
         let mut driver = make();
         let (ours, theirs) = UnixStream::pair().unwrap();
         for _ in 0..3 {
-            driver.watch(6, ours.as_raw_fd());
+            driver.watch(ONE, ours.as_raw_fd());
             driver.wait(Some(Duration::from_ms(1)), true).unwrap();
-            driver.cancel_watch(6);
-            assert!(matches!(next(&mut driver), Event::HungUp(6, Err(Errno::CANCELED))));
+            driver.cancel_watch(ONE);
+            assert!(matches!(next(&mut driver), Event::HungUp(ONE, Err(Errno::CANCELED))));
         }
-        driver.cancel_watch(6);
+        driver.cancel_watch(ONE);
         drop(theirs);
         driver.wait(Some(Duration::from_ms(1)), true).unwrap();
         assert!(driver.poll().is_none(), "nobody watches");
         // A shutdown of the own end is reported, too.
         let mut driver = make();
         let (ours, _theirs) = UnixStream::pair().unwrap();
-        driver.watch(6, ours.as_raw_fd());
+        driver.watch(ONE, ours.as_raw_fd());
         ours.shutdown(std::net::Shutdown::Both).unwrap();
-        assert!(matches!(next(&mut driver), Event::HungUp(6, Ok(HangUp::Closed))));
+        assert!(matches!(next(&mut driver), Event::HungUp(ONE, Ok(HangUp::Closed))));
     }
 
     fn another_thread_wakes_it_again_and_again<D: Driver>((mut driver, waker): (D, Waker)) {
@@ -383,11 +389,13 @@ pub(crate) mod conformance {
             let offset = token * 8;
             let buffer = Some(buffer);
             let op = DiskOp { token, fd, action, offset, length: 8, buffer, buffer_offset: 0 };
-            driver.disk(3).submit(op);
+            driver.disk(STORE).submit(op);
         }
         let mut seen = vec![false; count as usize];
         for _ in 0..count {
-            let Event::Disk(3, done) = next(&mut driver) else { panic!("not store 3's disk") };
+            let Event::Disk(STORE, done) = next(&mut driver) else {
+                panic!("not the store's disk")
+            };
             assert_eq!(done.result, Ok(8));
             assert_eq!(done.buffer.unwrap().bytes()[..8], done.token.to_le_bytes());
             assert!(!std::mem::replace(&mut seen[done.token as usize], true), "ended twice");
@@ -402,21 +410,23 @@ pub(crate) mod conformance {
             let start = evenkeel_store::clock::now();
             for (token, timer) in timers.iter().enumerate() {
                 timer.set(start + Duration::from_secs(3_600));
-                driver.disk(4).submit(DiskOp::readable(token as u64, timer.fd()));
+                driver.disk(OTHER_STORE).submit(DiskOp::readable(token as u64, timer.fd()));
             }
             let fd = file.as_raw_fd();
             let action = DiskAction::Sync;
             let token = round;
             let buffer = None;
             let op = DiskOp { token, fd, action, offset: 0, length: 0, buffer, buffer_offset: 0 };
-            driver.disk(3).submit(op);
-            let Event::Disk(3, done) = next(&mut driver) else { panic!("a timer goes off") };
+            driver.disk(STORE).submit(op);
+            let Event::Disk(STORE, done) = next(&mut driver) else { panic!("a timer goes off") };
             assert_eq!((done.token, done.result), (round, Ok(0)));
             // The time of a timer that is already waited for can change.
             timers.iter().for_each(|timer| timer.set(start));
             let mut seen = vec![false; timers.len()];
             for _ in 0..timers.len() {
-                let Event::Disk(4, done) = next(&mut driver) else { panic!("not store 4's disk") };
+                let Event::Disk(OTHER_STORE, done) = next(&mut driver) else {
+                    panic!("not the other store's disk")
+                };
                 assert!(done.result.is_ok(), "{done:?}");
                 assert!(!std::mem::replace(&mut seen[done.token as usize], true), "ended twice");
             }

@@ -8,6 +8,7 @@
 //! The socket lies ready at a desk that both sides know. The end of the first connection is the
 //! signal to take it: it comes after all other bytes there, on whichever core the connection is.
 
+use crate::connection_limits::ConnectionId;
 use crate::reactor::{Inbox, Message};
 use evenkeel_core::limits::LENT_UNREAD_BYTES_MAX;
 use std::fmt;
@@ -150,7 +151,7 @@ pub struct Lender {
     pub(crate) desk: Arc<Desk>,
     pub(crate) inboxes: Arc<[Inbox]>,
     /// The connection's number.
-    pub(crate) ticket: u64,
+    pub(crate) connection: ConnectionId,
 }
 
 impl Lender {
@@ -165,6 +166,6 @@ impl Lender {
     /// Asks for the client back; requests in progress are finished first. Has no effect if the
     /// client is not lent, or moves from one core to another: ask again.
     pub fn recall(&self) {
-        self.inboxes.iter().for_each(|inbox| inbox.post(Message::Recall(self.ticket)));
+        self.inboxes.iter().for_each(|inbox| inbox.post(Message::Recall(self.connection)));
     }
 }

@@ -27,6 +27,7 @@ pub mod ring;
 pub mod session;
 pub mod shared_device;
 mod supervisor;
+pub mod table;
 pub mod threads;
 pub mod transport;
 mod turns;

@@ -3,7 +3,7 @@
 
 use crate::EngineError;
 use crate::clock::Clock;
-use crate::connection_limits::NoPlace;
+use crate::connection_limits::{ConnectionId, NoPlace};
 use crate::directory::Directory;
 use crate::driver::Waker;
 use crate::handoff::Kept;
@@ -205,21 +205,21 @@ pub(crate) fn hand_over(
 }
 
 /// Hands a connection to a core, if there is a slot for it. `kept` is dropped once no request of
-/// the connection is in progress. Returns the slot's ticket.
+/// the connection is in progress. Returns its number.
 pub(crate) fn hand_over_kept(
     (inboxes, directory): (&[Inbox], &Directory),
     fd: OwnedFd,
     (peer, core): (HostAddress, u16),
     kept: Option<Kept>,
-) -> Result<u64, NoPlace> {
+) -> Result<ConnectionId, NoPlace> {
     let (mut slot, evicted) = directory.slots().greet(peer, core)?;
     slot.kept = kept;
-    let ticket = slot.ticket;
+    let id = slot.id;
     inboxes[usize::from(core)].post(Message::Connection(fd, peer, slot));
     if let Some(evicted) = evicted {
-        inboxes[usize::from(evicted.core)].post(Message::Evict(evicted.ticket));
+        inboxes[usize::from(evicted.core)].post(Message::Evict(evicted.connection));
     }
-    Ok(ticket)
+    Ok(id)
 }
 
 /// Handles an error of accept: pauses and logs if the system lacks a resource.

@@ -1,5 +1,6 @@
 //! Replies on their way to one client: many heads and payloads, sent with one system call.
 
+use crate::table::VolumeSlot;
 use evenkeel_core::limits::QUANTUM_BYTES_MAX;
 use evenkeel_store::buffer::Buffer;
 
@@ -17,7 +18,7 @@ enum Part {
     /// Bytes of the arena: reply heads.
     Head(usize, usize),
     /// Payload of a read, and the slot of the volume whose memory it is in.
-    Payload { buffer: Buffer, length: u32, volume: u32 },
+    Payload { buffer: Buffer, length: u32, volume: VolumeSlot },
 }
 
 /// Replies on their way: heads in one arena, payloads where the store put them.
@@ -63,7 +64,7 @@ impl Output {
     /// Appends the first `length` bytes of a read of the volume in this slot. The `buffers` hold a
     /// quantum each.
     #[inline]
-    pub fn payloads(&mut self, volume: u32, buffers: &mut Vec<Option<Buffer>>, length: u32) {
+    pub fn payloads(&mut self, volume: VolumeSlot, buffers: &mut Vec<Option<Buffer>>, length: u32) {
         let mut left = length;
         for buffer in buffers.drain(..).flatten() {
             let length = left.min(QUANTUM_BYTES_MAX);
@@ -75,7 +76,7 @@ impl Output {
 
     /// Records that `count` bytes have left. Passes the buffers that were sent to `done`, each with
     /// its volume's slot.
-    pub fn advance(&mut self, count: usize, mut done: impl FnMut(u32, Buffer)) {
+    pub fn advance(&mut self, count: usize, mut done: impl FnMut(VolumeSlot, Buffer)) {
         self.bytes -= count.min(self.bytes);
         self.sent += count;
         let mut finished = 0;
@@ -110,7 +111,7 @@ impl Output {
     }
 
     /// Drops the output. Passes its buffers to `done`, each with its volume's slot.
-    pub fn abandon(&mut self, mut done: impl FnMut(u32, Buffer)) {
+    pub fn abandon(&mut self, mut done: impl FnMut(VolumeSlot, Buffer)) {
         for part in self.parts.drain(..) {
             if let Part::Payload { buffer, volume, .. } = part {
                 done(volume, buffer);
@@ -161,7 +162,8 @@ mod tests {
         let mut output = Output::default();
         output.head(b"0123456789");
         output.head(b"abcdef");
-        output.payloads(7, &mut vec![Some(Buffer::new(4_096))], 100);
+        let volume = VolumeSlot::for_test(7);
+        output.payloads(volume, &mut vec![Some(Buffer::new(4_096))], 100);
         assert_eq!(output.parts.len(), 2);
         let mut iovecs = Vec::new();
         output.advance(12, |_, _| panic!("nothing is done yet"));
@@ -175,6 +177,6 @@ mod tests {
         assert_eq!((&copy[..4], copy.len()), (&b"cdef"[..], 104));
         let mut returned = Vec::new();
         output.advance(104, |volume, _| returned.push(volume));
-        assert_eq!((returned, output.bytes, output.parts.len()), (vec![7], 0, 0));
+        assert_eq!((returned, output.bytes, output.parts.len()), (vec![volume], 0, 0));
     }
 }

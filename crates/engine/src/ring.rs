@@ -4,12 +4,13 @@
 use crate::adaptive_poll::Patience;
 use crate::clock::Clock;
 use crate::driver::{Driver, Event, HangUp, Waker};
+use crate::table::{OperationId, SessionId, Table, VolumeSlot};
 use evenkeel_core::limits::DISK_WORKERS_MAX;
+use evenkeel_core::slots::Slot;
 use evenkeel_core::time::Duration;
 use evenkeel_store::disk::{Disk, DiskDone, DiskOp};
 use io_uring::{IoUring, opcode, squeue, types};
 use rustix::io::Errno;
-use slab::Slab;
 use std::io;
 use std::os::fd::RawFd;
 
@@ -29,14 +30,14 @@ const KIND_WATCH: u64 = 6;
 /// A disk operation in the kernel. It owns the buffer until the completion is seen.
 #[derive(Debug)]
 struct InFlight {
-    store: u32,
+    store: VolumeSlot,
     op: DiskOp,
 }
 
 /// An io_uring, with the memory that the kernel uses.
 pub struct Ring {
     ring: IoUring,
-    disk: Slab<InFlight>,
+    disk: Table<OperationId, InFlight>,
     waker: Waker,
     clock: Clock,
     patience: Patience,
@@ -58,13 +59,13 @@ impl Ring {
         // An older kernel has its own limit.
         let mut workers_max = [DISK_WORKERS_MAX; 2];
         let _ = ring.submitter().register_iowq_max_workers(&mut workers_max);
-        let mut ring = Self { ring, disk: Slab::new(), waker, clock, patience: Patience::new() };
+        let mut ring = Self { ring, disk: Table::new(), waker, clock, patience: Patience::new() };
         ring.listen_for_wakes();
         Ok(ring)
     }
 
-    fn disk_ended(&mut self, slot: u32, result: Result<u32, Errno>) -> Event {
-        let InFlight { store, op } = self.disk.remove(slot as usize);
+    fn disk_ended(&mut self, operation: OperationId, result: Result<u32, Errno>) -> Event {
+        let InFlight { store, op } = self.disk.remove(operation);
         Event::Disk(store, DiskDone { token: op.token, result, buffer: op.buffer })
     }
 
@@ -124,7 +125,7 @@ impl Ring {
 impl Driver for Ring {
     type Disk<'a> = StoreDisk<'a>;
 
-    unsafe fn receive(&mut self, connection: u32, fd: RawFd, message: *mut libc::msghdr) {
+    unsafe fn receive(&mut self, connection: SessionId, fd: RawFd, message: *mut libc::msghdr) {
         // SAFETY: the caller keeps the message valid.
         let parts = unsafe { (*message).msg_iovlen };
         let entry = if parts == 1 {
@@ -135,36 +136,36 @@ impl Driver for Ring {
         } else {
             opcode::RecvMsg::new(types::Fd(fd), message).build()
         };
-        self.push(entry.user_data(user_data(KIND_RECEIVE, connection)));
+        self.push(entry.user_data(user_data(KIND_RECEIVE, connection.number())));
     }
 
-    fn cancel_receive(&mut self, connection: u32) {
-        let entry = opcode::AsyncCancel::new(user_data(KIND_RECEIVE, connection)).build();
-        self.push(entry.user_data(user_data(KIND_CANCEL, connection)));
+    fn cancel_receive(&mut self, connection: SessionId) {
+        let entry = opcode::AsyncCancel::new(user_data(KIND_RECEIVE, connection.number())).build();
+        self.push(entry.user_data(user_data(KIND_CANCEL, connection.number())));
     }
 
-    unsafe fn send(&mut self, connection: u32, fd: RawFd, message: *const libc::msghdr) {
+    unsafe fn send(&mut self, connection: SessionId, fd: RawFd, message: *const libc::msghdr) {
         let flags = (libc::MSG_WAITALL | libc::MSG_NOSIGNAL).cast_unsigned();
         let entry = opcode::SendMsg::new(types::Fd(fd), message).flags(flags).build();
-        self.push(entry.user_data(user_data(KIND_SEND, connection)));
+        self.push(entry.user_data(user_data(KIND_SEND, connection.number())));
     }
 
-    fn cancel_send(&mut self, connection: u32) {
-        let entry = opcode::AsyncCancel::new(user_data(KIND_SEND, connection)).build();
-        self.push(entry.user_data(user_data(KIND_CANCEL, connection)));
+    fn cancel_send(&mut self, connection: SessionId) {
+        let entry = opcode::AsyncCancel::new(user_data(KIND_SEND, connection.number())).build();
+        self.push(entry.user_data(user_data(KIND_CANCEL, connection.number())));
     }
 
-    fn watch(&mut self, connection: u32, fd: RawFd) {
+    fn watch(&mut self, connection: SessionId, fd: RawFd) {
         let entry = opcode::PollAdd::new(types::Fd(fd), HangUp::INTEREST).build();
-        self.push(entry.user_data(user_data(KIND_WATCH, connection)));
+        self.push(entry.user_data(user_data(KIND_WATCH, connection.number())));
     }
 
-    fn cancel_watch(&mut self, connection: u32) {
-        let entry = opcode::AsyncCancel::new(user_data(KIND_WATCH, connection)).build();
-        self.push(entry.user_data(user_data(KIND_CANCEL, connection)));
+    fn cancel_watch(&mut self, connection: SessionId) {
+        let entry = opcode::AsyncCancel::new(user_data(KIND_WATCH, connection.number())).build();
+        self.push(entry.user_data(user_data(KIND_CANCEL, connection.number())));
     }
 
-    fn disk(&mut self, store: u32) -> StoreDisk<'_> {
+    fn disk(&mut self, store: VolumeSlot) -> StoreDisk<'_> {
         StoreDisk { ring: self, store }
     }
 
@@ -196,12 +197,12 @@ impl Driver for Ring {
         let result = u32::try_from(code).map_err(|_| Errno::from_raw_os_error(code.wrapping_neg()));
         let index = (data & u64::from(u32::MAX)) as u32;
         Some(match data >> 32 {
-            KIND_RECEIVE => Event::Received(index, result),
-            KIND_SEND => Event::Sent(index, result),
-            KIND_DISK => self.disk_ended(index, result),
+            KIND_RECEIVE => Event::Received(SessionId::new(index), result),
+            KIND_SEND => Event::Sent(SessionId::new(index), result),
+            KIND_DISK => self.disk_ended(OperationId::new(index), result),
             KIND_WATCH => {
                 let how = result.and_then(|events| HangUp::of(events).ok_or(Errno::AGAIN));
-                Event::HungUp(index, how)
+                Event::HungUp(SessionId::new(index), how)
             }
             _ => {
                 self.waker.clear();
@@ -226,14 +227,14 @@ impl Drop for Ring {
 /// A ring for one store.
 pub struct StoreDisk<'a> {
     ring: &'a mut Ring,
-    store: u32,
+    store: VolumeSlot,
 }
 
 impl Disk for StoreDisk<'_> {
     fn submit(&mut self, op: DiskOp) {
         let entry = op.entry();
-        let slot = self.ring.disk.insert(InFlight { store: self.store, op }) as u32;
-        self.ring.push(entry.user_data(user_data(KIND_DISK, slot)));
+        let operation = self.ring.disk.insert(InFlight { store: self.store, op });
+        self.ring.push(entry.user_data(user_data(KIND_DISK, operation.number())));
     }
 }
 

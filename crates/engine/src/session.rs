@@ -5,6 +5,7 @@ use crate::buffers::Lacking;
 use crate::connection_limits::Slot;
 use crate::handoff::Kept;
 use crate::protocol::{Outcome, Protocol};
+use crate::table::VolumeSlot;
 use crate::transport::Transport;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::limits::{CONNECTION_BYTES_MAX, CONNECTION_REQUESTS_MAX};
@@ -60,9 +61,9 @@ enum Place {
     /// It does not wait.
     Free,
     /// In this volume's list of connections that wait for room.
-    Waiting(u32),
+    Waiting(VolumeSlot),
     /// Woken to use the room in this volume's queue.
-    Woken(u32),
+    Woken(VolumeSlot),
 }
 
 /// A connection that no core serves: a new one, or one between two cores. Nothing of it is in
@@ -101,7 +102,7 @@ pub struct Session {
     /// Bytes of payload memory that its requests and unfetched replies hold.
     pub held_bytes: usize,
     /// The volume in whose list of memory waiters it is, and what limit it has reached.
-    memory_of: Option<(u32, Lacking)>,
+    memory_of: Option<(VolumeSlot, Lacking)>,
     /// Requests that are parsed and not replied to.
     outstanding: u32,
     /// Payload bytes of these requests.
@@ -313,13 +314,13 @@ impl Session {
 impl Session {
     /// Enters the list of connections that wait for room in a volume's queue. Returns whether it
     /// was not in the list.
-    pub fn wait_for_room(&mut self, volume: u32) -> bool {
+    pub fn wait_for_room(&mut self, volume: VolumeSlot) -> bool {
         self.parked = Some(Bound::Queue);
         std::mem::replace(&mut self.place, Place::Waiting(volume)) != Place::Waiting(volume)
     }
 
     /// Leaves that list because there is room now. Returns whether it still waits for it.
-    pub fn wake(&mut self, volume: u32) -> bool {
+    pub fn wake(&mut self, volume: VolumeSlot) -> bool {
         if self.place != Place::Waiting(volume) {
             return false;
         }
@@ -330,7 +331,7 @@ impl Session {
 
     /// Uses its turn at a volume's queue. Returns whether it has one.
     #[inline]
-    pub fn use_turn(&mut self, volume: u32) -> bool {
+    pub fn use_turn(&mut self, volume: VolumeSlot) -> bool {
         let has_turn = self.place == Place::Woken(volume);
         if has_turn {
             self.place = Place::Free;
@@ -340,7 +341,7 @@ impl Session {
 
     /// Gives up a turn that it has not used. Returns the volume of that queue.
     #[inline]
-    pub fn give_up_turn(&mut self) -> Option<u32> {
+    pub fn give_up_turn(&mut self) -> Option<VolumeSlot> {
         let Place::Woken(volume) = self.place else { return None };
         self.place = Place::Free;
         Some(volume)
@@ -348,19 +349,19 @@ impl Session {
 
     /// Enters the list of connections that wait for a volume's memory. Returns whether it was not
     /// in the list.
-    pub fn wait_for_memory(&mut self, volume: u32, lacking: Lacking) -> bool {
+    pub fn wait_for_memory(&mut self, volume: VolumeSlot, lacking: Lacking) -> bool {
         self.parked = Some(Bound::Memory);
         self.memory_of.replace((volume, lacking)).is_none_or(|(of, _)| of != volume)
     }
 
     /// Leaves that list.
-    pub fn leave_memory_waiters(&mut self, volume: u32) {
+    pub fn leave_memory_waiters(&mut self, volume: VolumeSlot) {
         self.memory_of.take_if(|(of, _)| *of == volume);
     }
 
     /// Returns the limit for which it is in that list; `None` if it is not.
     #[must_use]
-    pub fn waits_for_memory(&self, volume: u32) -> Option<Lacking> {
+    pub fn waits_for_memory(&self, volume: VolumeSlot) -> Option<Lacking> {
         self.memory_of.filter(|(of, _)| *of == volume).map(|(_, lacking)| lacking)
     }
 }
@@ -399,18 +400,23 @@ mod tests {
 
     #[test]
     fn a_turn_at_one_volume_is_none_at_another() {
+        const ONE: VolumeSlot = VolumeSlot::for_test(1);
+        const OTHER: VolumeSlot = VolumeSlot::for_test(2);
         let mut session = session();
-        assert!(session.wait_for_room(1) && !session.wait_for_room(1));
-        assert!(!session.wake(2), "it waits for another volume");
-        assert!(session.wake(1) && !session.wake(1));
-        assert!(!session.use_turn(2) && session.use_turn(1) && !session.use_turn(1));
-        assert!(session.wait_for_room(1) && session.wake(1));
-        assert_eq!((session.give_up_turn(), session.give_up_turn()), (Some(1), None));
+        assert!(session.wait_for_room(ONE) && !session.wait_for_room(ONE));
+        assert!(!session.wake(OTHER), "it waits for another volume");
+        assert!(session.wake(ONE) && !session.wake(ONE));
+        assert!(!session.use_turn(OTHER) && session.use_turn(ONE) && !session.use_turn(ONE));
+        assert!(session.wait_for_room(ONE) && session.wake(ONE));
+        assert_eq!((session.give_up_turn(), session.give_up_turn()), (Some(ONE), None));
         let lacking = Lacking::Volume;
-        assert!(session.wait_for_memory(1, lacking) && !session.wait_for_memory(1, lacking));
-        session.leave_memory_waiters(2);
-        assert_eq!([1, 2].map(|of| session.waits_for_memory(of)), [Some(lacking), None]);
-        session.leave_memory_waiters(1);
-        assert_eq!(session.waits_for_memory(1), None);
+        assert!(session.wait_for_memory(ONE, lacking) && !session.wait_for_memory(ONE, lacking));
+        session.leave_memory_waiters(OTHER);
+        assert_eq!(
+            [ONE, OTHER].map(|volume| session.waits_for_memory(volume)),
+            [Some(lacking), None]
+        );
+        session.leave_memory_waiters(ONE);
+        assert_eq!(session.waits_for_memory(ONE), None);
     }
 }

@@ -7,6 +7,7 @@
 //! If several nodes share the device, all of this applies to the node's part of it, which the
 //! control plane sets ([`division`](evenkeel_core::qos::sharing::division)).
 
+use evenkeel_core::convert::{exact, saturating};
 use evenkeel_core::qos::sharing::division::{NodePart, NodeUse};
 use evenkeel_core::qos::sharing::{DeviceOthers, URGENT_RECENT};
 use evenkeel_core::time::{Duration, Instant};
@@ -183,10 +184,10 @@ impl SharedDevice {
     pub fn others(&self, core: u16, now: Instant, capacity_ns: u64) -> DeviceOthers {
         let node_ppm = u64::from(self.node.part_ppm(now));
         let node_ns = u128::from(capacity_ns) * u128::from(node_ppm) / u128::from(PPM);
-        let node_ns = u64::try_from(node_ns).unwrap_or(capacity_ns);
+        let node_ns = saturating(node_ns);
         // The core's part of the node's part of the device.
         let part = u64::from(self.part(core, now, node_ns)) * node_ppm;
-        let part_per_mille = u32::try_from(part.div_ceil(PPM.into())).unwrap_or(1_000);
+        let part_per_mille = saturating(part.div_ceil(PPM.into()));
         let slots = Some(self.node.window_slots.load(Ordering::Relaxed));
         let mut others = DeviceOthers {
             part_per_mille,
@@ -250,7 +251,7 @@ impl SharedDevice {
         }
         let capacity = u128::from(capacity_ns.max(1)).max(sum);
         let part = own + (capacity - sum) / wanting.max(1);
-        u32::try_from((part * 1_000).div_ceil(capacity)).unwrap_or(1_000)
+        exact((part * 1_000).div_ceil(capacity), "at most the whole capacity")
     }
 }
 

@@ -2,14 +2,15 @@
 //! and containers where io_uring is forbidden. Slower than [`crate::ring`], otherwise equivalent.
 
 use crate::driver::{Driver, Event, HangUp, Waker, receive_now, send_now};
+use crate::table::{OperationId, SessionId, Table, VolumeSlot};
 use crate::workers::Workers;
 use evenkeel_core::limits::DISK_WORKERS_MAX;
+use evenkeel_core::slots::Slot;
 use evenkeel_core::time::Duration;
 use evenkeel_store::disk::{Disk, DiskAction, DiskDone, DiskOp};
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
-use slab::Slab;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
@@ -50,7 +51,7 @@ pub struct Threads {
     ready: VecDeque<Event>,
     waker: Waker,
     /// Operations that wait for a descriptor to become readable, which needs no worker.
-    readable: Slab<(u32, DiskOp)>,
+    readable: Table<OperationId, (VolumeSlot, DiskOp)>,
     workers: Workers,
 }
 
@@ -69,13 +70,13 @@ impl Threads {
             pending: Vec::new(),
             ready: VecDeque::new(),
             waker,
-            readable: Slab::new(),
+            readable: Table::new(),
             workers,
         })
     }
 
-    fn pending(&mut self, connection: u32, fd: RawFd) -> &mut Pending {
-        let slot = connection as usize;
+    fn pending(&mut self, connection: SessionId, fd: RawFd) -> &mut Pending {
+        let slot = connection.number() as usize;
         if slot >= self.pending.len() {
             self.pending.resize(slot + 1, Pending::default());
         }
@@ -85,8 +86,8 @@ impl Threads {
 
     /// Carries out transfers as far as possible at once, after `events` of the socket; asks epoll
     /// to report when the rest is possible.
-    fn advance(&mut self, connection: u32, events: EventFlags) {
-        let pending = &mut self.pending[connection as usize];
+    fn advance(&mut self, connection: SessionId, events: EventFlags) {
+        let pending = &mut self.pending[connection.number() as usize];
         // SAFETY: the caller of `receive` or `send` keeps the message valid until its event is
         // seen.
         let receive = |message: *mut libc::msghdr| unsafe { receive_now(pending.fd, message) };
@@ -109,7 +110,7 @@ impl Threads {
         let fd = pending.fd;
         let interest = pending.interest();
         if interest != EventFlags::ONESHOT
-            && let Err(errno) = self.tell_of(fd, u64::from(connection), interest)
+            && let Err(errno) = self.tell_of(fd, u64::from(connection.number()), interest)
         {
             self.fail(connection, errno);
         }
@@ -117,14 +118,14 @@ impl Threads {
 
     /// Waits only for a connection's remaining transfers. If there are none, epoll must forget the
     /// descriptor, which may belong to another core soon.
-    fn wait_for_the_rest(&mut self, connection: u32) {
-        let pending = &self.pending[connection as usize];
+    fn wait_for_the_rest(&mut self, connection: SessionId) {
+        let pending = &self.pending[connection.number() as usize];
         let fd = pending.fd;
         let interest = pending.interest();
         if interest == EventFlags::ONESHOT {
             // It fails only if epoll does not know the descriptor.
             let _ = epoll::delete(&self.epoll, borrow(fd));
-        } else if let Err(errno) = self.tell_of(fd, u64::from(connection), interest) {
+        } else if let Err(errno) = self.tell_of(fd, u64::from(connection.number()), interest) {
             self.fail(connection, errno);
         }
     }
@@ -139,25 +140,25 @@ impl Threads {
         }
     }
 
-    fn await_readable(&mut self, store: u32, op: DiskOp) {
+    fn await_readable(&mut self, store: VolumeSlot, op: DiskOp) {
         let fd = op.fd;
-        let slot = self.readable.insert((store, op)) as u32;
-        let data = DATA_READABLE | u64::from(slot);
+        let operation = self.readable.insert((store, op));
+        let data = DATA_READABLE | u64::from(operation.number());
         if let Err(errno) = self.tell_of(fd, data, EventFlags::IN | EventFlags::ONESHOT) {
-            self.became_readable(slot, Err(errno));
+            self.became_readable(operation, Err(errno));
         }
     }
 
-    fn became_readable(&mut self, slot: u32, result: Result<u32, Errno>) {
-        if let Some((store, op)) = self.readable.try_remove(slot as usize) {
+    fn became_readable(&mut self, operation: OperationId, result: Result<u32, Errno>) {
+        if let Some((store, op)) = self.readable.try_remove(operation) {
             let done = DiskDone { token: op.token, result, buffer: op.buffer };
             self.ready.push_back(Event::Disk(store, done));
         }
     }
 
     /// Ends a connection's transfers with an error, because they cannot be waited for.
-    fn fail(&mut self, connection: u32, errno: Errno) {
-        let pending = &mut self.pending[connection as usize];
+    fn fail(&mut self, connection: SessionId, errno: Errno) {
+        let pending = &mut self.pending[connection.number() as usize];
         if pending.receive.take().is_some() {
             self.ready.push_back(Event::Received(connection, Err(errno)));
         }
@@ -182,13 +183,13 @@ fn borrow<'a>(fd: RawFd) -> BorrowedFd<'a> {
 impl Driver for Threads {
     type Disk<'a> = StoreDisk<'a>;
 
-    unsafe fn receive(&mut self, connection: u32, fd: RawFd, message: *mut libc::msghdr) {
+    unsafe fn receive(&mut self, connection: SessionId, fd: RawFd, message: *mut libc::msghdr) {
         self.pending(connection, fd).receive = Some(message);
         self.advance(connection, EventFlags::empty());
     }
 
-    fn cancel_receive(&mut self, connection: u32) {
-        let Some(pending) = self.pending.get_mut(connection as usize) else { return };
+    fn cancel_receive(&mut self, connection: SessionId) {
+        let Some(pending) = self.pending.get_mut(connection.number() as usize) else { return };
         if pending.receive.take().is_none() {
             return;
         }
@@ -196,33 +197,33 @@ impl Driver for Threads {
         self.wait_for_the_rest(connection);
     }
 
-    unsafe fn send(&mut self, connection: u32, fd: RawFd, message: *const libc::msghdr) {
+    unsafe fn send(&mut self, connection: SessionId, fd: RawFd, message: *const libc::msghdr) {
         self.pending(connection, fd).send = Some(message);
         self.advance(connection, EventFlags::empty());
     }
 
-    fn cancel_send(&mut self, connection: u32) {
-        let Some(pending) = self.pending.get_mut(connection as usize) else { return };
+    fn cancel_send(&mut self, connection: SessionId) {
+        let Some(pending) = self.pending.get_mut(connection.number() as usize) else { return };
         if pending.send.take().is_some() {
             self.ready.push_back(Event::Sent(connection, Err(Errno::CANCELED)));
             self.wait_for_the_rest(connection);
         }
     }
 
-    fn watch(&mut self, connection: u32, fd: RawFd) {
+    fn watch(&mut self, connection: SessionId, fd: RawFd) {
         self.pending(connection, fd).watched = true;
         self.advance(connection, EventFlags::empty());
     }
 
-    fn cancel_watch(&mut self, connection: u32) {
-        let Some(pending) = self.pending.get_mut(connection as usize) else { return };
+    fn cancel_watch(&mut self, connection: SessionId) {
+        let Some(pending) = self.pending.get_mut(connection.number() as usize) else { return };
         if std::mem::take(&mut pending.watched) {
             self.ready.push_back(Event::HungUp(connection, Err(Errno::CANCELED)));
             self.wait_for_the_rest(connection);
         }
     }
 
-    fn disk(&mut self, store: u32) -> StoreDisk<'_> {
+    fn disk(&mut self, store: VolumeSlot) -> StoreDisk<'_> {
         StoreDisk { threads: self, store }
     }
 
@@ -250,8 +251,10 @@ impl Driver for Threads {
                     let done = self.workers.take_done();
                     self.ready.extend(done.into_iter().map(|(store, d)| Event::Disk(store, d)));
                 }
-                data if data & DATA_READABLE != 0 => self.became_readable(data as u32, Ok(0)),
-                connection => self.advance(connection as u32, event.flags),
+                data if data & DATA_READABLE != 0 => {
+                    self.became_readable(OperationId::new(data as u32), Ok(0));
+                }
+                connection => self.advance(SessionId::new(connection as u32), event.flags),
             }
         }
         Ok(())
@@ -265,7 +268,7 @@ impl Driver for Threads {
 /// The workers for one store.
 pub struct StoreDisk<'a> {
     threads: &'a mut Threads,
-    store: u32,
+    store: VolumeSlot,
 }
 
 impl Disk for StoreDisk<'_> {

@@ -6,6 +6,7 @@
 
 use crate::driver::HangUp;
 use crate::output::Output;
+use crate::table::{RequestId, VolumeSlot};
 use evenkeel_core::limits::QUANTUM_BYTES_MAX;
 use evenkeel_core::time::Instant;
 use evenkeel_store::buffer::Buffer;
@@ -22,8 +23,8 @@ const LARGE_WRITE_BYTES: u32 = 16 << 10;
 /// Payload of a request that is arriving.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stretch {
-    /// The request in the reactor's table.
-    pub handle: u32,
+    /// The request.
+    pub handle: RequestId,
     /// Payload bytes of the request that have arrived.
     pub received: u32,
     /// Where the stretch ends, in bytes of the request's payload.
@@ -268,15 +269,15 @@ impl Transport {
         }
         self.receive_iovecs.clear();
         if let Some(payload) = &self.payload {
-            let mut at = payload.received;
-            while at < payload.total {
-                let quantum = at / QUANTUM_BYTES_MAX;
-                let from = at % QUANTUM_BYTES_MAX;
-                let count = (QUANTUM_BYTES_MAX - from).min(payload.total - at);
+            let mut position = payload.received;
+            while position < payload.total {
+                let quantum = position / QUANTUM_BYTES_MAX;
+                let from = position % QUANTUM_BYTES_MAX;
+                let count = (QUANTUM_BYTES_MAX - from).min(payload.total - position);
                 let Some(Some(buffer)) = buffers.get_mut(quantum as usize) else { return None };
                 let room = &mut buffer.bytes_mut()[from as usize..][..count as usize];
                 self.receive_iovecs.push(part(room));
-                at += count;
+                position += count;
             }
         }
         let room = INPUT_BYTES - self.end;
@@ -392,7 +393,7 @@ impl Transport {
 
     /// Records that a send ended with `count` bytes. Passes the buffers that were sent to `done`,
     /// each with its volume's slot.
-    pub fn sent(&mut self, count: usize, now: Instant, done: impl FnMut(u32, Buffer)) {
+    pub fn sent(&mut self, count: usize, now: Instant, done: impl FnMut(VolumeSlot, Buffer)) {
         self.sending = Sending::Idle;
         self.progress_at = now;
         self.departing.advance(count, done);
@@ -413,7 +414,7 @@ impl Transport {
     }
 
     /// Drops the unsent output. Passes its buffers to `done`, each with its volume's slot.
-    pub fn abandon(&mut self, mut done: impl FnMut(u32, Buffer)) {
+    pub fn abandon(&mut self, mut done: impl FnMut(VolumeSlot, Buffer)) {
         self.output.abandon(&mut done);
         self.departing.abandon(&mut done);
     }
@@ -440,7 +441,7 @@ mod tests {
         let (ours, _theirs) = UnixStream::pair().unwrap();
         let mut transport = Transport::new(ours.into(), &[], Instant::from_ns(0));
         let total = QUANTUM_BYTES_MAX + 4_096;
-        transport.expect_payload(Stretch { handle: 0, received: 100, total });
+        transport.expect_payload(Stretch { handle: RequestId::for_test(0), received: 100, total });
         let mut buffers = [Some(Buffer::new(QUANTUM_BYTES_MAX as usize)), Some(Buffer::new(4_096))];
         let quantum = QUANTUM_BYTES_MAX as usize;
         let message = transport.next_receive(&mut buffers).unwrap();

@@ -1,5 +1,6 @@
 //! Threads that carry out disk operations for a driver, because their system calls may block.
 
+use crate::table::VolumeSlot;
 use evenkeel_store::disk::{DiskDone, DiskOp};
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::VecDeque;
@@ -17,13 +18,13 @@ pub(crate) struct Workers {
 struct Shared {
     jobs: Mutex<Jobs>,
     more: Condvar,
-    done: Mutex<Vec<(u32, DiskDone)>>,
+    done: Mutex<Vec<(VolumeSlot, DiskDone)>>,
     bell: OwnedFd,
 }
 
 #[derive(Default)]
 struct Jobs {
-    queue: VecDeque<(u32, DiskOp)>,
+    queue: VecDeque<(VolumeSlot, DiskOp)>,
     closed: bool,
 }
 
@@ -52,13 +53,13 @@ impl Workers {
     }
 
     /// Adds an operation of a store to the queue.
-    pub fn give(&self, store: u32, op: DiskOp) {
+    pub fn give(&self, store: VolumeSlot, op: DiskOp) {
         lock(&self.shared.jobs).queue.push_back((store, op));
         self.shared.more.notify_one();
     }
 
     /// Returns the completions with the numbers of their stores, and clears the bell.
-    pub fn take_done(&self) -> Vec<(u32, DiskDone)> {
+    pub fn take_done(&self) -> Vec<(VolumeSlot, DiskDone)> {
         // It fails if the bell has not been rung.
         let _ = rustix::io::read(&self.shared.bell, &mut [0; 8]);
         std::mem::take(&mut *lock(&self.shared.done))
@@ -91,7 +92,7 @@ impl Shared {
         }
     }
 
-    fn next_job(&self) -> Option<(u32, DiskOp)> {
+    fn next_job(&self) -> Option<(VolumeSlot, DiskOp)> {
         let mut jobs = lock(&self.jobs);
         loop {
             if let Some(job) = jobs.queue.pop_front() {

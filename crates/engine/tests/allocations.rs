@@ -47,16 +47,16 @@ const SIMPLE_REPLY: usize = 16;
 fn batches(stream: &mut UnixStream, count: u64, send: &mut [u8], receive: &mut [u8]) {
     for batch in 0..count {
         let is_read = batch % 2 == 0;
-        let mut at = 0;
+        let mut end = 0;
         for slot in 0..DEPTH {
             let operation = if is_read { Operation::Read } else { Operation::Write { fua: false } };
             let offset = (batch * 7 + slot as u64) % 1_000 * BLOCK as u64;
             let request = Request { operation, offset, length: BLOCK as u32 };
             let head = RequestHeader::new(slot as u64, &request, false).encode();
-            send[at..at + head.len()].copy_from_slice(&head);
-            at += head.len() + if is_read { 0 } else { BLOCK };
+            send[end..end + head.len()].copy_from_slice(&head);
+            end += head.len() + if is_read { 0 } else { BLOCK };
         }
-        stream.write_all(&send[..at]).unwrap();
+        stream.write_all(&send[..end]).unwrap();
         let reply = SIMPLE_REPLY + if is_read { BLOCK } else { 0 };
         stream.read_exact(&mut receive[..DEPTH * reply]).unwrap();
     }

@@ -48,16 +48,16 @@ fn rot(folder: &Path, value: u8) -> usize {
 fn verify(served: &Served, part: impl Fn(u64) -> Command) -> (u64, Vec<u64>) {
     let mut bytes = 0;
     let mut rotten = Vec::new();
-    let mut at = 0;
+    let mut start = 0;
     for _ in 0..1_000 {
-        let Reply::Verified(mut found) = served.call(part(at)) else {
-            panic!("{at} cannot be verified");
+        let Reply::Verified(mut found) = served.call(part(start)) else {
+            panic!("{start} cannot be verified");
         };
         bytes += found.bytes.0;
         rotten.append(&mut found.rotten);
         match found.next {
-            Some(next) if next >= at => at = next,
-            Some(next) => panic!("{next} is behind {at}"),
+            Some(next) if next >= start => start = next,
+            Some(next) => panic!("{next} is behind {start}"),
             None => return (bytes, rotten),
         }
     }
@@ -79,7 +79,7 @@ fn verify_finds_rot_before_a_client_reads_it() {
             write(&mut client, block, 9);
         }
         assert_eq!(client.ask(Operation::Flush, 0, 0, &[]), Answer::Done(Vec::new()));
-        let volume = |at| Command::Verify(VOLUME, at);
+        let volume = |start| Command::Verify(VOLUME, start);
         let data = 6_002 * u64::from(BLOCK);
         assert_eq!(verify(&served, volume), (data, vec![]));
         assert_eq!(served.call(Command::Snapshot(VOLUME, SNAPSHOT)), Reply::Done);
@@ -91,7 +91,7 @@ fn verify_finds_rot_before_a_client_reads_it() {
         assert_eq!(verify(&served, volume), (data, places.to_vec()));
         let report = served.report(VOLUME);
         assert!(report.errors.is_rotten && report.errors.rotten >= 2, "{:?}", report.errors);
-        let (_, units) = verify(&served, |at| Command::VerifySnapshot(SNAPSHOT, at));
+        let (_, units) = verify(&served, |start| Command::VerifySnapshot(SNAPSHOT, start));
         let unit = |block: u64| block * u64::from(BLOCK) / UNIT_BYTES * UNIT_BYTES;
         assert_eq!(units, [3, 5_000, last].map(unit));
         let Reply::Background(report) = served.call(Command::Background) else {
@@ -143,7 +143,7 @@ fn verification_runs_beside_clients_and_their_commands() {
                 }
             });
             let data = 2_000 * u64::from(BLOCK);
-            assert_eq!(verify(&served, |at| Command::Verify(id, at)), (data, vec![]));
+            assert_eq!(verify(&served, |start| Command::Verify(id, start)), (data, vec![]));
         }
         ends.store(true, Ordering::SeqCst);
     });
@@ -219,6 +219,6 @@ fn a_store_without_checksums_is_read_all_the_same() {
     let served = Served::new(IoMode::Auto, Arc::new(MemoryPool::new()));
     served.apply(unlimited(VOLUME, 64 << 20));
     write(&mut served.connect(VOLUME), 9, 1);
-    let (bytes, rotten) = verify(&served, |at| Command::Verify(VOLUME, at));
+    let (bytes, rotten) = verify(&served, |start| Command::Verify(VOLUME, start));
     assert!(bytes >= u64::from(BLOCK) && rotten.is_empty(), "{bytes} {rotten:?}");
 }

@@ -330,25 +330,25 @@ fn a_large_request_is_not_passed_for_ever() {
 /// requests: each starts where the last answer ends, and `other` is served meanwhile.
 fn data_in_pieces(client: &mut Nbd, other: &mut Nbd, piece_bytes: u64, count: u64) -> Vec<bool> {
     const HOLE: u32 = 1;
-    let mut at = 0;
+    let mut start = 0;
     let end = piece_bytes * count;
     let mut holds_data = vec![false; count as usize];
-    while at < end {
-        let answer = client.ask(Operation::BlockStatus, at, (end - at) as u32, &[]);
-        let Answer::Extents(extents) = answer else { panic!("at {at}: {answer:?}") };
-        assert!((1..=EXTENTS_MAX).contains(&extents.len()), "{} at {at}", extents.len());
+    while start < end {
+        let answer = client.ask(Operation::BlockStatus, start, (end - start) as u32, &[]);
+        let Answer::Extents(extents) = answer else { panic!("at {start}: {answer:?}") };
+        assert!((1..=EXTENTS_MAX).contains(&extents.len()), "{} at {start}", extents.len());
         for (bytes, flags) in extents {
-            assert!(bytes > 0, "an empty extent at {at}");
-            let from = at;
-            at += u64::from(bytes);
+            assert!(bytes > 0, "an empty extent at {start}");
+            let from = start;
+            start += u64::from(bytes);
             if flags & HOLE == 0 {
-                let pieces = from / piece_bytes..at.div_ceil(piece_bytes);
+                let pieces = from / piece_bytes..start.div_ceil(piece_bytes);
                 pieces.for_each(|piece| holds_data[piece as usize] = true);
             }
         }
         assert!(matches!(other.ask(Operation::Read, 0, 512, &[]), Answer::Done(_)));
     }
-    assert_eq!(at, end, "more is told than was asked");
+    assert_eq!(start, end, "more is told than was asked");
     holds_data
 }
 
@@ -373,8 +373,8 @@ fn block_status_of_a_fragmented_volume_is_returned_in_parts() {
             assert_eq!(answer, Answer::Done(Vec::new()));
             model[piece as usize] = true;
         }
-        let told = data_in_pieces(&mut client, &mut other, PIECE, PIECES);
-        assert!(told == model, "the answers differ from what was written");
+        let pieces = data_in_pieces(&mut client, &mut other, PIECE, PIECES);
+        assert!(pieces == model, "the answers differ from what was written");
     }
 }
 
@@ -454,8 +454,8 @@ fn a_volume_in_use_is_deleted_whole() {
 #[test]
 fn capacity_is_unknown_or_the_one_set_last() {
     let served = Served::new(IoMode::Pread, Arc::new(MemoryPool::new()));
-    let told = || served.call(Command::Capacity);
-    assert_eq!(told(), Reply::Capacity(Capacity::Unknown));
+    let capacity = || served.call(Command::Capacity);
+    assert_eq!(capacity(), Reply::Capacity(Capacity::Unknown));
     let cost = LinearCost { base: Duration::from_us(80), byte_ps: 4_000 };
     let costs = Costs { read: cost, write: cost };
     for left_ppm in [1_000_000, 750_000] {
@@ -469,7 +469,7 @@ fn capacity_is_unknown_or_the_one_set_last() {
             left_ppm,
         }));
         served.engine.as_ref().unwrap().set_capacity(measured.clone());
-        assert_eq!(told(), Reply::Capacity(measured));
+        assert_eq!(capacity(), Reply::Capacity(measured));
     }
 }
 

@@ -46,14 +46,14 @@ fn questions_for_holes_hold_up_no_neighbour() {
             assert_eq!(answer, Answer::Done(Vec::new()));
         }
         let ends = AtomicBool::new(false);
-        let told = AtomicU64::new(0);
+        let answers = AtomicU64::new(0);
         std::thread::scope(|scope| {
             for _ in 0..CONNECTIONS {
                 scope.spawn(|| {
                     let mut client = served.connect(asked);
                     while !ends.load(Ordering::Relaxed) {
                         assert_eq!(ask(&mut client), u64::from(ALL));
-                        told.fetch_add(1, Ordering::Relaxed);
+                        answers.fetch_add(1, Ordering::Relaxed);
                     }
                 });
             }
@@ -72,7 +72,7 @@ fn questions_for_holes_hold_up_no_neighbour() {
             }
             ends.store(true, Ordering::Relaxed);
         });
-        assert!(told.into_inner() > 0);
+        assert!(answers.into_inner() > 0);
     }
 }
 

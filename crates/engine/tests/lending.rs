@@ -104,7 +104,7 @@ fn any_request(random: &mut Random, cookie: u64) -> Sent {
     let request = Request { operation, offset, length };
     let mut bytes = RequestHeader::new(cookie, &request, random.below(2) == 0).encode().to_vec();
     if is_write {
-        bytes.extend((0..length).map(|at| (cookie + u64::from(at / 7)) as u8));
+        bytes.extend((0..length).map(|position| (cookie + u64::from(position / 7)) as u8));
     }
     Sent { request, bytes, is_refused }
 }
@@ -157,7 +157,7 @@ fn one_case(served: &Served, seed: u64) -> [bool; 4] {
     };
     served.apply(VolumeState { ..limited });
     let sent: Vec<Sent> =
-        (0..1 + random.below(40)).map(|at| any_request(&mut random, at)).collect();
+        (0..1 + random.below(40)).map(|number| any_request(&mut random, number)).collect();
     let stream: Vec<u8> = sent.iter().flat_map(|sent| sent.bytes.clone()).collect();
     let last = sent.last().unwrap().bytes.len();
     // Within the last request, most often in its head.
@@ -237,11 +237,11 @@ fn judge(
     (unread, still_skipped): (&[u8], usize),
 ) {
     let mut expected = Vec::new();
-    let mut at = 0;
+    let mut start = 0;
     let mut expected_skipped = 0;
     for (cookie, sent) in (0..).zip(sent) {
-        let arrived = end.saturating_sub(at).min(sent.bytes.len());
-        at += sent.bytes.len();
+        let arrived = end.saturating_sub(start).min(sent.bytes.len());
+        start += sent.bytes.len();
         match answered.get(&cookie) {
             None => expected.extend_from_slice(&sent.bytes[..arrived]),
             Some(answer) => {

@@ -40,6 +40,6 @@ fn volume_refused_by_a_full_pool_leaves_no_unowned_bytes() {
         }
     }
     let Reply::Stored(stored) = served.call(Command::Stored) else { panic!("it lists them") };
-    let found: Vec<VolumeId> = stored.iter().map(|it| it.id).collect();
+    let found: Vec<VolumeId> = stored.iter().map(|volume| volume.id).collect();
     assert_eq!(found, [made, vec![kept]].concat(), "what was there before stays");
 }

@@ -178,7 +178,7 @@ fn hosts_with_loopback_addresses_of_their_own_are_distinguished() {
 #[test]
 fn balances_are_reported_only_if_they_may_have_changed() {
     let served = served();
-    let told = || {
+    let reported = || {
         let Reply::Balances(told) = served.call(Command::Balances) else { panic!("no balances") };
         told.volumes
     };
@@ -193,7 +193,7 @@ fn balances_are_reported_only_if_they_may_have_changed() {
     served
         .apply(VolumeState { balances: Balances { operations: Some(0), bytes: None }, ..burst(2) });
     served.apply(paced(id(3), 8 * MIB, 1_000));
-    let first = told();
+    let first = reported();
     assert!(first.contains(&(id(1), full)), "{first:?}");
     assert!(first.iter().any(|(of, _)| *of == id(2)), "{first:?}");
     assert!(first.iter().all(|(of, _)| *of != id(3)), "it has no credits: {first:?}");
@@ -202,7 +202,7 @@ fn balances_are_reported_only_if_they_may_have_changed() {
     let clock = Clock::new();
     let mut last = Vec::new();
     loop {
-        let now = told();
+        let now = reported();
         assert!(now.iter().all(|(of, _)| *of == id(2)), "{now:?}");
         if now.is_empty() {
             break;
@@ -216,11 +216,11 @@ fn balances_are_reported_only_if_they_may_have_changed() {
     for _ in 0..50 {
         assert!(matches!(client.ask(Operation::Read, 0, 4_096, &[]), Answer::Done(_)));
     }
-    assert!(matches!(told()[..], [(of, _)] if of == id(1)));
+    assert!(matches!(reported()[..], [(of, _)] if of == id(1)));
     let mut smaller = burst(2);
     smaller.pacing.operations = Some(Limit { per_second: 500, credit });
     served.apply(smaller);
-    assert!(told().contains(&(id(2), full)));
+    assert!(reported().contains(&(id(2), full)));
 }
 
 /// Keeps a connection busy with requests until `stop` is set. Each request is answered, and reads
@@ -293,7 +293,8 @@ fn hosts_that_share_a_volume_come_together_with_their_connections() {
             stop.store(true, Ordering::Relaxed);
             assert!(clients.into_iter().all(|client| client.join().unwrap() > 0));
         });
-        let total: u64 = hosts.iter().map(|of| host_report(&served, *of).counters.operations).sum();
+        let total: u64 =
+            hosts.iter().map(|host| host_report(&served, *host).counters.operations).sum();
         let reports = served.report_all().volumes;
         assert_eq!(
             total,

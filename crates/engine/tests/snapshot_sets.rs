@@ -98,12 +98,13 @@ fn a_set_of_snapshots_is_of_one_moment() {
     let volumes = [1, 2, 3].map(VolumeId::from_bits);
     let apply = |id| served.apply(unlimited(id, SIZE));
     volumes.into_iter().for_each(apply);
-    let set_of =
-        |set: u128| volumes.map(|of| (of, SnapshotId::from_bits(set * 10 + of.bits()))).to_vec();
+    let set_of = |set: u128| {
+        volumes.map(|volume| (volume, SnapshotId::from_bits(set * 10 + volume.bits()))).to_vec()
+    };
     let ends = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let mut clients = [0, 2].map(|at| served.connect(volumes[at]));
+            let mut clients = [0, 2].map(|number| served.connect(volumes[number]));
             while !ends.load(Ordering::SeqCst) {
                 let number = written.load(Ordering::SeqCst) + 1;
                 let payload = number.to_le_bytes().repeat(BLOCK as usize / 8);
@@ -118,7 +119,8 @@ fn a_set_of_snapshots_is_of_one_moment() {
             let made = served.call(Command::SnapshotSet(set_of(set)));
             ends.fetch_or(made != Reply::Done, Ordering::SeqCst);
             assert_eq!(made, Reply::Done);
-            let [first, _, last] = [0, 1, 2].map(|at| number_in(&served, set_of(set)[at].1));
+            let [first, _, last] =
+                [0, 1, 2].map(|number| number_in(&served, set_of(set)[number].1));
             let are_next = first.abs_diff(last) <= 1 && first.max(last) >= before;
             ends.fetch_or(!are_next, Ordering::SeqCst);
             assert!(are_next, "set {set} has {first} and {last}; {before} was answered before");

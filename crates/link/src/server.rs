@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
+use evenkeel_core::convert::saturating;
 use evenkeel_core::fencing::NodeId;
 use evenkeel_core::limits::{AGENT_COMMANDS_MAX, AGENT_HANDSHAKES_MAX};
 use evenkeel_core::log_limit::LogLimit;
@@ -270,7 +271,7 @@ impl Shared {
             generation: self.gate.generation(),
             incarnation: self.config.incarnation,
             commands_max: AGENT_COMMANDS_MAX,
-            silence_ms: u32::try_from(silence.as_millis()).unwrap_or(u32::MAX),
+            silence_ms: saturating(silence.as_millis()),
             text,
         };
         let sent = channel.send_until(&answer.encode(), deadline);

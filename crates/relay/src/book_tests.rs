@@ -322,6 +322,23 @@ reply::chunk(0, false, chunk::OFFSET_DATA, 100).to_vec()
     }
 }
 
+#[test]
+#[should_panic(expected = "charges of the requests")]
+fn invariants_notice_a_charge_that_is_not_counted() {
+    let mut book = sent_read();
+    book.held_bytes += 1;
+    book.lost();
+}
+
+#[test]
+#[should_panic(expected = "a reply to request 0, which is not sent")]
+fn invariants_notice_a_reply_to_a_request_that_is_not_sent() {
+    let mut book = sent_read();
+    book.requests.get_mut(&0).unwrap().reply.push(0);
+    (book.unsent, book.sent_bytes) = (0, 0);
+    book.invariants();
+}
+
 fn sent_read() -> Book {
     let mut book = Book::new(true);
     let asked = Asked { command: command::READ, length: 1_024, way: 0 };

@@ -23,6 +23,7 @@ use crate::clients::Clients;
 use crate::inbound::Sessions;
 use crate::pulse::Watch;
 use crate::upstream::Stream;
+use evenkeel_core::convert::saturating;
 use evenkeel_core::fencing::NodeId;
 use evenkeel_core::time::{Duration as Span, Instant};
 use std::cell::{Cell, RefCell};
@@ -250,7 +251,7 @@ impl Grants {
         if by_number.len() >= GRANTS_MAX || by_number.contains_key(&number) {
             return None;
         }
-        let length = Span::from_ns(u64::try_from(length.as_nanos()).unwrap_or(u64::MAX));
+        let length = Span::from_ns(saturating(length.as_nanos()));
         let proven = Cell::new(crate::clock::boot_time());
         let (ending, ask) = Default::default();
         let grant = Rc::new(Grant { ending, proven, length, ask });

@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io::IoSlice;
 
+use evenkeel_core::convert::index;
 use evenkeel_core::limits::{CONNECTION_BYTES_MAX, CONNECTION_REQUESTS_MAX, REQUEST_BYTES_MAX};
 use evenkeel_wire::nbd::constants::command;
 use evenkeel_wire::nbd::transmission::{
@@ -92,7 +93,7 @@ impl Request {
                 return Err(Fault::ShuttingDown);
             }
             Event::Simple { error: None, .. } if self.is_read() && length > 0 => {
-                let bytes = usize::try_from(length).unwrap_or(usize::MAX);
+                let bytes = index(length);
                 (length <= REQUEST_BYTES_MAX.into(), Then::Data { bytes, last: true })
             }
             Event::Simple { .. } => (true, Then::End),
@@ -245,6 +246,7 @@ impl Book {
             failed: false,
         };
         self.requests.insert(number, request);
+        self.check();
     }
 
     /// Returns the number of unanswered requests.
@@ -283,7 +285,7 @@ impl Book {
             *sent += taken;
             bytes -= taken;
             if *sent < request.bytes() {
-                return;
+                return self.check();
             }
             self.rest = None;
         }
@@ -300,6 +302,7 @@ impl Book {
                 (self.unsent, self.sent_bytes) = (number + 1, 0);
             }
         }
+        self.check();
     }
 
     /// Records that the connection to the data plane is lost: all requests must be sent again.
@@ -310,6 +313,7 @@ impl Book {
         (self.rest, self.data) = (None, None);
         self.raw.clear();
         self.reader = ReplyReader::new(REQUEST_BYTES_MAX);
+        self.check();
     }
 
     /// Processes bytes from the data plane. Replies that are then whole are in the outbox.
@@ -321,6 +325,7 @@ impl Book {
             if let Some(data) = self.data.take() {
                 input = self.take_data(data, input)?;
                 if self.data.is_some() {
+                    self.check();
                     return Ok(());
                 }
             }
@@ -329,7 +334,10 @@ impl Book {
             self.raw.extend_from_slice(front);
             input = back;
             match event {
-                None => return Ok(()),
+                None => {
+                    self.check();
+                    return Ok(());
+                }
                 Some(event) => self.on(event)?,
             }
         }
@@ -409,6 +417,47 @@ impl Book {
         if number == self.unsent && self.sent_bytes > 0 {
             self.rest = Some((request, self.sent_bytes));
             (self.unsent, self.sent_bytes) = (number + 1, 0);
+        }
+    }
+}
+
+impl Book {
+    /// Asserts what holds between any two calls.
+    ///
+    /// # Panics
+    /// If it does not hold.
+    fn invariants(&self) {
+        let charges: u64 = self.requests.values().map(|request| charge(&request.header)).sum();
+        assert_eq!(self.held_bytes, charges, "charges of the requests");
+        if let Some((&last, _)) = self.requests.last_key_value() {
+            assert!(last < self.next, "request {last} beside the next number, {}", self.next);
+        }
+        assert!(self.unsent <= self.next, "{} is not sent, of {}", self.unsent, self.next);
+        if self.sent_bytes > 0 {
+            let bytes = self.requests.get(&self.unsent).map(Request::bytes);
+            let is_part = bytes.is_some_and(|bytes| self.sent_bytes < bytes);
+            assert!(is_part, "{} bytes of {bytes:?} are sent", self.sent_bytes);
+        }
+        if let Some((request, sent)) = &self.rest {
+            assert!((1..request.bytes()).contains(sent), "{sent} of {} bytes", request.bytes());
+            assert_eq!(self.sent_bytes, 0, "bytes sent before the rest of an earlier request");
+        }
+        if let Some(Data { number, left, .. }) = self.data {
+            assert!(left > 0 && self.requests.contains_key(&number), "data of request {number}");
+        }
+        for (number, request) in self.requests.range(self.unsent..) {
+            let is_begun = *number == self.unsent && self.sent_bytes >= REQUEST_BYTES;
+            let is_empty = request.reply.is_empty() && request.data_bytes == 0;
+            assert!(is_begun || is_empty, "a reply to request {number}, which is not sent");
+        }
+    }
+
+    /// Calls [`Self::invariants`] in debug builds; if many requests wait, only sometimes, so that
+    /// its time does not grow with them.
+    fn check(&self) {
+        let every = (self.requests.len() as u64 / 16).max(1);
+        if cfg!(debug_assertions) && self.next.is_multiple_of(every) {
+            self.invariants();
         }
     }
 }

@@ -3,6 +3,7 @@
 //! Bytes that a client has sent before such a gap must not be passed on after it. The client may
 //! have dropped the connection meanwhile, and may have sent the same and more through another node.
 
+use evenkeel_core::convert::saturating;
 use evenkeel_core::time::{Duration, Instant};
 use std::cell::Cell;
 use std::rc::Rc;
@@ -18,7 +19,7 @@ pub(crate) struct Pulse {
 
 impl Pulse {
     pub fn new(gap_max: std::time::Duration) -> Self {
-        let gap_max = Duration::from_ns(u64::try_from(gap_max.as_nanos()).unwrap_or(u64::MAX));
+        let gap_max = Duration::from_ns(saturating(gap_max.as_nanos()));
         Self { gap_max, last: Cell::new(crate::clock::boot_time()), gaps: Cell::new(0) }
     }
 

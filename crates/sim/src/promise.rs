@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use evenkeel_core::convert::saturating;
 use evenkeel_core::qos::pacing::{Balances, CountingRule, Limit, Pacing};
 
 use crate::text;
@@ -135,7 +136,7 @@ impl Promise {
         for rate in [&mut self.operations, &mut self.bytes].into_iter().flatten() {
             if let Some(credit) = &mut rate.credit {
                 let earned = u128::from(credit.refill_per_second) * u128::from(delay_ms);
-                let earned = u64::try_from(earned.div_ceil(1_000)).unwrap_or(u64::MAX);
+                let earned = saturating(earned.div_ceil(1_000));
                 credit.balance_max = credit.balance_max.saturating_add(earned);
             }
         }

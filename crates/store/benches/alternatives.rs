@@ -86,9 +86,9 @@ struct Log {
 impl Log {
     fn append(&mut self, blocks: u64, steps: &mut Vec<Step>) {
         let room = SPARE / 4;
-        let at = if self.next + blocks > room { 0 } else { self.next };
-        steps.push(Step::Write { at: VOLUME + at, blocks });
-        self.next = at + blocks;
+        let start = if self.next + blocks > room { 0 } else { self.next };
+        steps.push(Step::Write { at: VOLUME + start, blocks });
+        self.next = start + blocks;
         self.blocks += blocks as usize;
     }
 }

@@ -1,6 +1,7 @@
 //! The system's clock, and a timer that wakes a store that has no thread. No other file of the
 //! stores reads the time.
 
+use evenkeel_core::convert::exact;
 use evenkeel_core::time::{Duration, Instant};
 use rustix::time::{
     ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime,
@@ -21,9 +22,8 @@ pub fn now() -> Instant {
 #[must_use]
 pub fn read(clock: ClockId) -> Duration {
     let time = clock_gettime(clock);
-    // Neither part is ever negative on such a clock.
-    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
-    let ns = u64::try_from(time.tv_nsec).unwrap_or(0);
+    let seconds = exact(time.tv_sec, "never negative on such a clock");
+    let ns = exact(time.tv_nsec, "never negative on such a clock");
     Duration::from_secs(seconds) + Duration::from_ns(ns)
 }
 
@@ -54,8 +54,8 @@ impl Timer {
         // All zeroes would mean never.
         let ns = at.ns.max(1);
         let value = Timespec {
-            tv_sec: i64::try_from(ns / NS_PER_S).unwrap_or(i64::MAX),
-            tv_nsec: i64::try_from(ns % NS_PER_S).unwrap_or(0) as _,
+            tv_sec: exact(ns / NS_PER_S, "2^64 ns are below 2^63 s"),
+            tv_nsec: exact::<_, i64>(ns % NS_PER_S, "below a second") as _,
         };
         let interval = Timespec { tv_sec: 0, tv_nsec: 0 };
         let spec = Itimerspec { it_interval: interval, it_value: value };
@@ -78,11 +78,11 @@ mod tests {
     #[test]
     fn a_timer_is_readable_once_its_time_has_come_and_not_before() {
         let timer = Timer::new().unwrap();
-        let at = now() + Duration::from_ms(20);
-        timer.set(at);
+        let due = now() + Duration::from_ms(20);
+        timer.set(due);
         let mut disk = BlockingDisk::default();
         disk.submit(DiskOp::readable(7, timer.fd()));
-        assert!(now() >= at);
+        assert!(now() >= due);
         assert_eq!(disk.poll().unwrap().token, 7);
         timer.set(Instant::ZERO);
         disk.submit(DiskOp::readable(8, timer.fd()));

@@ -305,12 +305,12 @@ impl Bench<'_, '_> {
 
     /// Checks that extents that are reported as zero read as zeroes.
     fn check_extents(&mut self, offset: u64, length: u32, when: &str) {
-        let mut at = offset as usize;
+        let mut start = offset as usize;
         for extent in self.extents(offset, length) {
-            let range = at..at + extent.length as usize;
+            let range = start..start + extent.length as usize;
             let zero = self.model[range.clone()].iter().all(|&b| b == 0);
             assert!(zero || !extent.zero, "{when}: data called zero");
-            at = range.end;
+            start = range.end;
         }
     }
 
@@ -319,14 +319,14 @@ impl Bench<'_, '_> {
         let mut extents = Vec::new();
         let mut covered = 0;
         while covered < length {
-            let at = offset + u64::from(covered);
-            let completion = self.operate(Operation::BlockStatus, at, length - covered);
+            let start = offset + u64::from(covered);
+            let completion = self.operate(Operation::BlockStatus, start, length - covered);
             completion.result.expect("block status");
             let count = completion.extents.len();
-            assert!((1..=EXTENTS_MAX).contains(&count), "{count} extents at {at}");
+            assert!((1..=EXTENTS_MAX).contains(&count), "{count} extents at {start}");
             let before = covered;
             covered += completion.extents.iter().map(|e| e.length).sum::<u32>();
-            assert!(covered > before, "nothing is said of {at}");
+            assert!(covered > before, "nothing is said of {start}");
             extents.extend(completion.extents);
         }
         assert_eq!(covered, length, "more is said than was asked: {extents:?}");

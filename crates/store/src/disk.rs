@@ -2,6 +2,7 @@
 //! fallback's worker threads to system calls, and a test can make any of them fail.
 
 use crate::buffer::Buffer;
+use evenkeel_core::convert::exact;
 use io_uring::{opcode, squeue, types};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
@@ -118,7 +119,7 @@ impl DiskOp {
                 rustix::event::poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], None)?
             }
         };
-        Ok(u32::try_from(count).unwrap_or(u32::MAX))
+        Ok(exact(count, "at most the length of the operation"))
     }
 }
 

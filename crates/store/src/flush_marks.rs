@@ -93,8 +93,8 @@ mod tests {
         fs::write(folder.path().join(FOLDER), "a file, not a folder").unwrap();
         let marks = FlushMarks::new(folder.path());
         let id = VolumeId::from_bits(1);
-        let told = marks.note(id).unwrap_err().to_string();
-        assert!(told.contains(&id.to_string()), "{told}");
+        let message = marks.note(id).unwrap_err().to_string();
+        assert!(message.contains(&id.to_string()), "{message}");
         assert!(marks.has(id).is_err());
     }
 }

@@ -39,9 +39,9 @@ impl Layout {
             ("the pool", [names(self), names(now)]),
             ("the CRUSH rule", [self.rule.clone(), now.rule.clone()]),
             ("the failure domain", [self.domain.clone(), now.domain.clone()]),
-            ("the number of copies", [self.copies, now.copies].map(|it| it.to_string())),
-            ("min_size", [self.copies_min, now.copies_min].map(|it| it.to_string())),
-            ("the number of OSDs", [self.devices, now.devices].map(|it| it.to_string())),
+            ("the number of copies", [self.copies, now.copies].map(|count| count.to_string())),
+            ("min_size", [self.copies_min, now.copies_min].map(|count| count.to_string())),
+            ("the number of OSDs", [self.devices, now.devices].map(|count| count.to_string())),
             ("what holds recovery back", recovery),
         ]
         .into_iter()

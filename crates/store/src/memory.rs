@@ -6,6 +6,7 @@ use crate::disk::{Disk, DiskDone};
 use crate::{
     Completion, EXTENTS_MAX, Extent, Geometry, Pool, Space, Store, StoreError, Submission,
 };
+use evenkeel_core::convert::index;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::limits::{BLOCK_BYTES_MIN, BLOCK_BYTES_PREFERRED};
 use evenkeel_core::request::{Failure, Operation};
@@ -210,14 +211,14 @@ fn with(
 
 /// Splits a byte range into chunks: (chunk number, range within the chunk).
 fn pieces(offset: u64, length: u32) -> impl Iterator<Item = (usize, std::ops::Range<usize>)> {
-    let mut at = offset as usize;
-    let end = at + length as usize;
+    let mut start = offset as usize;
+    let end = start + length as usize;
     std::iter::from_fn(move || {
-        (at < end).then(|| {
-            let chunk = at / CHUNK_BYTES;
-            let from = at % CHUNK_BYTES;
-            let to = CHUNK_BYTES.min(from + (end - at));
-            at += to - from;
+        (start < end).then(|| {
+            let chunk = start / CHUNK_BYTES;
+            let from = start % CHUNK_BYTES;
+            let to = CHUNK_BYTES.min(from + (end - start));
+            start += to - from;
             (chunk, from..to)
         })
     })
@@ -251,7 +252,7 @@ impl Pages {
         });
         chunks.into_iter().any(|(number, chunk)| {
             let skipped = offset.saturating_sub((number * CHUNK_BYTES) as u64);
-            chunk.iter().skip(usize::try_from(skipped).unwrap_or(usize::MAX)).any(|byte| *byte != 0)
+            chunk.iter().skip(index(skipped)).any(|byte| *byte != 0)
         })
     }
 

@@ -190,7 +190,8 @@ impl Present {
         let last = end.next_multiple_of(block);
         // The range of whole blocks within the request.
         let inner = (offset.next_multiple_of(block), end - end % block);
-        let whole = u32::try_from(last - first).unwrap_or(u32::MAX - (block as u32 - 1));
+        // A block status may cover 2^32 bytes with its blocks: the last block is left out.
+        let whole = (last - first).min((1 << 32) - block) as u32;
         match operation {
             Operation::Read => {
                 self.steps.push_back(Step::Fetch { offset: first, length: whole, at: 0 });
@@ -235,15 +236,15 @@ impl Present {
         let whole = (last - first) as u32;
         let needed = self.blocks.as_ref().map_or(0, Buffer::capacity).max(whole as usize);
         self.blocks = Some(Buffer::new(needed));
-        let one = block as u32;
+        let block_bytes = block as u32;
         if offset > first {
-            self.steps.push_back(Step::Fetch { offset: first, length: one, at: 0 });
+            self.steps.push_back(Step::Fetch { offset: first, length: block_bytes, at: 0 });
         }
         let tail = last - block;
         if end < last && (tail > first || offset == first) {
             self.steps.push_back(Step::Fetch {
                 offset: tail,
-                length: one,
+                length: block_bytes,
                 at: (tail - first) as u32,
             });
         }

@@ -173,8 +173,8 @@ impl Queue {
         if self.waiting.is_empty() {
             return false;
         }
-        let at = self.random.below(self.waiting.len() as u64) as usize;
-        let op = self.waiting.swap_remove(at);
+        let number = self.random.below(self.waiting.len() as u64) as usize;
+        let op = self.waiting.swap_remove(number);
         let done = self.device.answer(op);
         store.disk_done(done, self);
         true
@@ -324,16 +324,16 @@ impl World {
 
     /// Writes from the beginning until there is no space.
     fn write_until_full(&mut self, id: VolumeId) {
-        let mut at = 0;
+        let mut start = 0;
         let count = 64;
-        while at < self.volumes[&id].blocks {
-            let requests = (0..8).map(|part| at + part * count);
+        while start < self.volumes[&id].blocks {
+            let requests = (0..8).map(|part| start + part * count);
             let blocks = self.volumes[&id].blocks;
             let starts: Vec<u64> = requests.filter(|start| start + count <= blocks).collect();
             if starts.is_empty() || !self.write_all(id, &starts, count) {
                 break;
             }
-            at += 8 * count;
+            start += 8 * count;
         }
     }
 
@@ -461,7 +461,9 @@ impl World {
             let block = self.random.below(versions.len() as u64);
             let expected = word(block, versions[block as usize]);
             let found = match reader.read(block) {
-                Ok(bytes) => bytes.map_or(0, |it| u64::from_le_bytes(it[..8].try_into().unwrap())),
+                Ok(bytes) => {
+                    bytes.map_or(0, |payload| u64::from_le_bytes(payload[..8].try_into().unwrap()))
+                }
                 Err(error) => self.fail(&format!("{id} block {block}: {error}")),
             };
             if found != expected {
@@ -563,9 +565,12 @@ impl World {
         let versions: Vec<_> = set.iter().map(versions).collect();
         self.restart(End::Killed);
         let listed = self.pool.snapshots();
-        let is_made = |id: SnapshotId| listed.iter().any(|it| it.id == id && it.is_complete);
+        let is_made = |id: SnapshotId| {
+            listed.iter().any(|snapshot| snapshot.id == id && snapshot.is_complete)
+        };
         let made = set.iter().filter(|(_, id)| is_made(*id)).count();
-        let left = set.iter().filter(|(_, id)| listed.iter().any(|it| it.id == *id)).count();
+        let left =
+            set.iter().filter(|(_, id)| listed.iter().any(|snapshot| snapshot.id == *id)).count();
         if made != left || made != 0 && made != set.len() {
             self.fail(&format!("{made} of {} snapshots of a set, {left} are left", set.len()));
         }
@@ -661,12 +666,12 @@ impl World {
             return;
         }
         let id = self.random.among(&ids);
-        let of = self.snapshots.remove(&id).unwrap().of;
+        let volume = self.snapshots.remove(&id).unwrap().of;
         if let Err(error) = self.pool.delete_snapshot(id) {
             self.fail(&format!("{id} cannot be deleted: {error}"));
         }
-        if let Some(of) = of {
-            self.attend(of);
+        if let Some(volume) = volume {
+            self.attend(volume);
         }
     }
 
@@ -1015,7 +1020,7 @@ impl World {
             for block in (0..snapshot.versions.len() as u64).step_by(997) {
                 let expected = word(block, snapshot.versions[block as usize]);
                 let found = reader.read(block).map(|bytes| {
-                    bytes.map_or(0, |it| u64::from_le_bytes(it[..8].try_into().unwrap()))
+                    bytes.map_or(0, |payload| u64::from_le_bytes(payload[..8].try_into().unwrap()))
                 });
                 if found.as_ref().ok() != Some(&expected) {
                     fail(format!("{id} block {block} is {found:x?}, not {expected:#x}"));

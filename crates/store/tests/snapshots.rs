@@ -147,7 +147,8 @@ impl Open {
 
     /// Returns whether a request under way changes one of these blocks.
     fn is_changing(&self, first: u64, count: u64) -> bool {
-        self.under_way().any(|it| it.first < first + count && first < it.first + it.count)
+        self.under_way()
+            .any(|write| write.first < first + count && first < write.first + write.count)
     }
 
     /// Returns all requests whose result the model does not have.
@@ -315,8 +316,8 @@ impl World {
     fn give_all_back(&mut self, pool: &LocalPool, mut open: Vec<Open>) {
         let before = pool.space().unwrap().unwrap();
         while !self.snapshots.is_empty() && self.random.one_in(2) {
-            let at = self.random.below(self.snapshots.len() as u64) as usize;
-            let id = self.snapshots.remove(at).id;
+            let number = self.random.below(self.snapshots.len() as u64) as usize;
+            let id = self.snapshots.remove(number).id;
             pool.delete_snapshot(id).unwrap();
             open.iter_mut().for_each(|open| {
                 open.store.attend(&mut open.queue);
@@ -347,7 +348,7 @@ impl World {
             Err(error) => self.fail(&format!("the pool does not open: {error}")),
         };
         let listed = pool.list().unwrap();
-        let expected: Vec<_> = self.volumes.iter().map(|it| (it.id, it.size)).collect();
+        let expected: Vec<_> = self.volumes.iter().map(|volume| (volume.id, volume.size)).collect();
         if listed != expected {
             self.fail(&format!("the pool has {listed:?}, and should have {expected:?}"));
         }
@@ -365,8 +366,10 @@ impl World {
             }
         }
         // Exactly the snapshots that were answered are there.
-        let listed: Vec<_> = pool.snapshots().iter().map(|it| (it.id, it.size)).collect();
-        let expected: Vec<_> = self.snapshots.iter().map(|it| (it.id, it.size)).collect();
+        let listed: Vec<_> =
+            pool.snapshots().iter().map(|snapshot| (snapshot.id, snapshot.size)).collect();
+        let expected: Vec<_> =
+            self.snapshots.iter().map(|snapshot| (snapshot.id, snapshot.size)).collect();
         if listed != expected {
             self.fail(&format!("there are {listed:?}, and should be {expected:?}"));
         }
@@ -396,7 +399,7 @@ impl World {
                 let latest = volume.content.get(&block).copied().unwrap_or(0);
                 let may_be = volume.unsure.get(&block);
                 let is_right = found.is_some_and(|found| {
-                    found == latest || may_be.is_some_and(|it| it.contains(&found))
+                    found == latest || may_be.is_some_and(|versions| versions.contains(&found))
                 });
                 if !is_right {
                     let id = volume.id;
@@ -407,7 +410,7 @@ impl World {
             }
             self.volumes[number].unsure.clear();
         }
-        (0..self.snapshots.len()).for_each(|at| self.make_sure(pool, at));
+        (0..self.snapshots.len()).for_each(|number| self.make_sure(pool, number));
         for snapshot in &self.snapshots {
             match pool.read_snapshot(snapshot.id) {
                 Ok(mut reader) => self.check_snapshot(snapshot, &mut reader),
@@ -483,26 +486,26 @@ impl World {
         let opened =
             pool.read_snapshot(older.id).and_then(|a| Ok((a, pool.read_snapshot(newer.id)?)));
         let Ok((mut first, mut second)) = opened else { return };
-        let mut told = BTreeSet::new();
+        let mut reported = BTreeSet::new();
         let mut from = Some(0);
         while let Some(next) = from {
             match second.changed(Some(&mut first), next, 3) {
                 Ok(Units { units, next: more }) => {
-                    told.extend(units);
+                    reported.extend(units);
                     from = more;
                 }
                 Err(_) if self.device.is_dark() => return,
                 Err(error) => self.fail(&format!("cannot compare: {error}")),
             }
         }
-        let of =
+        let version_of =
             |snapshot: &Snapshot, block: u64| snapshot.content.get(&block).copied().unwrap_or(0);
         let blocks: BTreeSet<u64> =
             older.content.keys().chain(newer.content.keys()).copied().collect();
         for &block in &blocks {
             if block < newer.size.0 / BLOCK
-                && of(older, block) != of(newer, block)
-                && !told.contains(&(block / UNIT_BLOCKS))
+                && version_of(older, block) != version_of(newer, block)
+                && !reported.contains(&(block / UNIT_BLOCKS))
             {
                 let a = older.id;
                 let b = newer.id;
@@ -510,7 +513,7 @@ impl World {
             }
         }
         let touched: BTreeSet<u64> = blocks.iter().map(|block| block / UNIT_BLOCKS).collect();
-        if let Some(unit) = told.iter().find(|unit| !touched.contains(unit)) {
+        if let Some(unit) = reported.iter().find(|unit| !touched.contains(unit)) {
             self.fail(&format!("unit {unit} never held anything, and is told as changed"));
         }
     }
@@ -525,8 +528,8 @@ impl World {
                 1 if self.volumes.len() > 1 => self.delete(pool, open),
                 2..=3 => self.snapshot(pool, open),
                 4 if !self.snapshots.is_empty() => {
-                    let at = self.random.below(self.snapshots.len() as u64) as usize;
-                    self.delete_snapshot(pool, open, at);
+                    let number = self.random.below(self.snapshots.len() as u64) as usize;
+                    self.delete_snapshot(pool, open, number);
                 }
                 5 => self.check_changed(pool),
                 6 => self.grow(pool, open),
@@ -557,7 +560,9 @@ impl World {
             }
             if is_done {
                 let blocks = pending.first..pending.first + pending.count;
-                blocks.for_each(|at| _ = self.volumes[number].content.insert(at, pending.version));
+                blocks.for_each(|block| {
+                    _ = self.volumes[number].content.insert(block, pending.version)
+                });
             }
         }
     }
@@ -601,12 +606,12 @@ impl World {
         if self.snapshots.is_empty() {
             return;
         }
-        let at = self.random.below(self.snapshots.len() as u64) as usize;
-        self.make_sure(pool, at);
-        let Snapshot { id, of, size, ref content, ref unsure } = self.snapshots[at];
+        let number = self.random.below(self.snapshots.len() as u64) as usize;
+        self.make_sure(pool, number);
+        let Snapshot { id, of, size, ref content, ref unsure } = self.snapshots[number];
         let copy = Snapshot { id, of, size, content: content.clone(), unsure: unsure.clone() };
         let Ok(mut reader) = pool.read_snapshot(copy.id) else { return };
-        self.delete_snapshot(pool, open, at);
+        self.delete_snapshot(pool, open, number);
         for _ in 0..self.random.below(5) {
             self.write(open);
         }
@@ -631,8 +636,8 @@ impl World {
         if let Some(at) = source {
             self.make_sure(pool, at);
         }
-        let source = source.filter(|at| self.snapshots[*at].unsure.is_empty());
-        let (size, content, made) = match source.map(|at| &self.snapshots[at]) {
+        let source = source.filter(|number| self.snapshots[*number].unsure.is_empty());
+        let (size, content, made) = match source.map(|number| &self.snapshots[number]) {
             None => {
                 let sizes = [1 << 20, 9 << 20, 3 << 29];
                 let sizes = if self.is_dense { &sizes[..1] } else { &sizes };
@@ -706,15 +711,15 @@ impl World {
         let mut makings = Vec::new();
         for &number in &numbers {
             self.learn(number, &mut open[number]);
-            let of = self.volumes[number].id;
+            let volume = self.volumes[number].id;
             let id = SnapshotId::from_bits(self.next.into());
             self.next += 1;
-            match pool.snapshot(of, id) {
+            match pool.snapshot(volume, id) {
                 Ok(making) => {
                     makings.push((number, self.model_of(number, id, &open[number]), making))
                 }
                 Err(_) if self.device.is_dark() => break,
-                Err(error) => self.fail(&format!("{id} of {of}: {error}")),
+                Err(error) => self.fail(&format!("{id} of {volume}: {error}")),
             }
         }
         for &number in &numbers {
@@ -774,7 +779,7 @@ impl World {
         self.fail_machine();
         let pool = self.open_pool().unwrap();
         for (_, snapshot) in missing {
-            if pool.snapshots().iter().any(|it| it.id == snapshot.id) {
+            if pool.snapshots().iter().any(|listed| listed.id == snapshot.id) {
                 self.snapshots.push(snapshot);
             }
         }
@@ -800,13 +805,13 @@ impl World {
             }
             self.fail_machine();
             let pool = self.open_pool().unwrap();
-            if pool.snapshots().iter().any(|it| it.id == snapshot.id) {
+            if pool.snapshots().iter().any(|listed| listed.id == snapshot.id) {
                 self.snapshots.insert(at, snapshot);
             }
             self.device.cut_power_after(0);
             return;
         }
-        if let Some(number) = self.volumes.iter().position(|it| it.id == snapshot.of)
+        if let Some(number) = self.volumes.iter().position(|volume| volume.id == snapshot.of)
             && let Some(open) = open.get_mut(number)
         {
             open.store.attend(&mut open.queue);

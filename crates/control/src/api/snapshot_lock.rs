@@ -1,5 +1,6 @@
 //! LockSnapshot, UnlockSnapshot, DescribeLockedSnapshots.
 
+use evenkeel_core::convert::saturating;
 use evenkeel_core::time::UnixMs;
 use evenkeel_wire::aws::timestamp;
 use evenkeel_wire::aws::xml::Element;
@@ -63,7 +64,7 @@ fn wanted(args: &mut Args, now: UnixMs) -> Result<Lock, ApiError> {
                 ))
             })?;
             let days = until.ms_since(now).div_ceil(DAY_MS);
-            (u32::try_from(days).unwrap_or(u32::MAX), Some(until))
+            (saturating(days), Some(until))
         }
         (None, None) => return Err(ApiError::missing("LockDuration")),
         (Some(_), Some(_)) => {

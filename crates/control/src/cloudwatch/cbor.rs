@@ -4,6 +4,7 @@
 //! It is a hundred lines, so no crate is worth a dependency for it.
 
 use super::value::Value;
+use evenkeel_core::convert::index;
 
 /// The deepest nesting that is accepted. The deepest request has six levels.
 const DEPTH_MAX: u32 = 16;
@@ -42,8 +43,7 @@ impl<'a> Reader<'a> {
     }
 
     fn take(&mut self, length: u64) -> Result<&'a [u8], String> {
-        let length = usize::try_from(length).unwrap_or(usize::MAX);
-        let (taken, rest) = self.rest.split_at_checked(length).ok_or("it ends too early")?;
+        let (taken, rest) = self.rest.split_at_checked(index(length)).ok_or("it ends too early")?;
         self.rest = rest;
         Ok(taken)
     }

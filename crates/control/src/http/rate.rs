@@ -3,6 +3,7 @@
 //! A request without a token is refused with `RequestLimitExceeded`; SDKs then wait and try again.
 //! The bucket holds two seconds of requests, and is full at first.
 
+use evenkeel_core::convert::saturating;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -32,7 +33,7 @@ impl Rate {
         let mut level = self.level.lock().unwrap_or_else(PoisonError::into_inner);
         let (tokens, counted) = *level;
         let passed = now.saturating_sub(counted).as_millis();
-        let passed_ms = u64::try_from(passed).unwrap_or(u64::MAX);
+        let passed_ms: u64 = saturating(passed);
         let added = passed_ms.saturating_mul(self.per_second);
         let tokens = tokens.saturating_add(added).min(self.per_second * BURST_S * MILLI);
         let left = tokens.checked_sub(MILLI);

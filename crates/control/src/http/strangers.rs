@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::body::{Body, HttpBody};
+use evenkeel_core::convert::saturating;
 use evenkeel_core::log_limit::LogLimit;
 use evenkeel_core::time::Instant;
 use evenkeel_wire::aws::query::BODY_BYTES_MAX;
@@ -34,7 +35,7 @@ struct Inner {
 impl Strangers {
     /// Counts a refused signature, and logs it unless there are too many lines.
     pub fn note(&self, address: IpAddr, code: &'static str, message: &str) {
-        let now = u64::try_from(clock::since_boot().as_nanos()).unwrap_or(u64::MAX);
+        let now = saturating(clock::since_boot().as_nanos());
         // Nothing here can fail between two related changes.
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         *inner.counts.entry(code).or_default() += 1;

@@ -14,6 +14,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use evenkeel_core::convert::saturating;
 use evenkeel_core::qos::admission::{
     DeviceFloor, DomainFloor, Figure, Ledger, Oversell, PPM, Refused, Reserved, Resource,
     SOLD_SHARE_PPM, STRAINED_SHARE_PPM, Shortage, Strain,
@@ -314,7 +315,7 @@ impl Books {
         TypeSold {
             volumes: sum.volumes,
             operations_per_second: sum.operations_per_second,
-            bytes_per_second: u64::try_from(sum.bytes_per_second).unwrap_or(u64::MAX),
+            bytes_per_second: saturating(sum.bytes_per_second),
         }
     }
 
@@ -433,7 +434,7 @@ impl Books {
         let needed = match (rules.throughput, request.throughput_mibps) {
             (ThroughputRule::Provisioned { mibps_per_iops: ratio, .. }, Some(mibps)) => {
                 let iops = (u64::from(mibps) * ratio.denominator).div_ceil(ratio.numerator);
-                u32::try_from(iops).unwrap_or(u32::MAX)
+                saturating(iops)
             }
             _ => 0,
         };
@@ -559,7 +560,7 @@ impl Book {
     fn shown(&self, resource: Resource, amount: u128) -> u64 {
         match resource {
             Resource::DeviceTime => self.ledger.device().reference_operations(amount),
-            _ => u64::try_from(amount).unwrap_or(u64::MAX),
+            _ => saturating(amount),
         }
     }
 
@@ -567,7 +568,7 @@ impl Book {
     fn shown_up(&self, resource: Resource, amount: u128) -> u64 {
         match resource {
             Resource::DeviceTime => self.ledger.device().reference_operations_up(amount),
-            _ => u64::try_from(amount).unwrap_or(u64::MAX),
+            _ => saturating(amount),
         }
     }
 }

@@ -6,6 +6,7 @@
 //! 1,024 / GiB)) credits that is empty at first and gets min(10, 1,024 / GiB) each hour. A volume
 //! takes one, or is made without.
 
+use evenkeel_core::convert::saturating;
 use evenkeel_core::ids::SnapshotId;
 use evenkeel_core::quota;
 
@@ -46,7 +47,7 @@ impl FastRestore {
     #[must_use]
     pub fn balance(&self, size_gib: u32, now: UnixMs) -> u64 {
         let added = u128::from(now.ms_since(self.counted)) * u128::from(Self::per_hour(size_gib));
-        let added = u64::try_from(added / u128::from(HOUR_MS)).unwrap_or(u64::MAX);
+        let added = saturating(added / u128::from(HOUR_MS));
         self.credits.saturating_add(added).min(Self::bucket(size_gib))
     }
 }

@@ -1,5 +1,6 @@
 //! ModifyVolume: which changes are legal, and how often.
 
+use evenkeel_core::convert::index;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::volume::{ModifyPolicy as Rationing, Rules, VolumeChange, VolumeSpec};
 
@@ -122,7 +123,7 @@ fn check_rate(rationing: Rationing, volume: &Volume, now: UnixMs) -> Result<(), 
         Rationing::Rolling { modifications_max, hours } => (modifications_max, hours),
     };
     let window_ms = u64::from(hours) * HOUR_MS;
-    let max = usize::try_from(modifications_max).unwrap_or(STARTS_KEPT);
+    let max = index(modifications_max);
     // The next modification is allowed when the oldest of the last `max` has left the window.
     let counted = volume.modification_starts.iter().rev().nth(max.saturating_sub(1));
     match counted.map(|oldest| oldest.plus_ms(window_ms)) {

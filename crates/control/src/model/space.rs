@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
+use evenkeel_core::convert::saturating;
 use evenkeel_core::ids::{SnapshotId, VolumeId};
 use evenkeel_core::qos::admission::{MalformedOversell, Oversell, PPM};
 use evenkeel_core::units::ByteCount;
@@ -60,7 +61,7 @@ impl SpaceOversell {
     pub fn for_sale(self, total: ByteCount) -> Option<ByteCount> {
         let Self::Times(times) = self else { return None };
         let bytes = u128::from(total.0) * u128::from(times.ppm()) / u128::from(PPM);
-        Some(ByteCount(u64::try_from(bytes).unwrap_or(u64::MAX)))
+        Some(ByteCount(saturating(bytes)))
     }
 }
 
@@ -122,7 +123,7 @@ impl Model {
     /// Returns the bytes sold to the existing volumes and snapshots.
     #[must_use]
     pub fn bytes_sold(&self) -> ByteCount {
-        ByteCount(u64::try_from(self.index.bytes_sold()).unwrap_or(u64::MAX))
+        ByteCount(saturating(self.index.bytes_sold()))
     }
 
     /// Returns the sold bytes that are in use: by the volumes and snapshots, and by stored bytes

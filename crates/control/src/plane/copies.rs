@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
 
+use evenkeel_core::convert::saturating;
 use evenkeel_core::ids::{SnapshotId, VolumeId};
 use evenkeel_core::units::ByteCount;
 use evenkeel_wire::agent::{
@@ -65,7 +66,7 @@ impl Plane {
         }
         let next = self.copies().next.get(&snapshot.id).copied().unwrap_or_default();
         let units = ByteCount::from_gib(snapshot.size_gib).0 / UNIT_BYTES;
-        u32::try_from(next.saturating_mul(100) / units.max(1)).unwrap_or(99).min(99)
+        saturating::<_, u32>(next.saturating_mul(100) / units.max(1)).min(99)
     }
 
     /// Continues all copies for one tick.

@@ -53,6 +53,7 @@
 //! | `calls` | other calls to the data plane |
 //! | `vitals` | the state behind `/healthz` and `/readyz` |
 //! | `writer` | commit to the journal and apply to the model |
+//! | `invariants` | what holds between two changes |
 //! | `error` | [`PlaneError`] |
 
 mod calls;
@@ -60,6 +61,7 @@ mod copies;
 mod encryption;
 mod error;
 mod for_sale;
+mod invariants;
 mod leases;
 mod scrub;
 mod settle;

@@ -7,6 +7,7 @@
 use std::ops::Bound;
 use std::path::PathBuf;
 
+use evenkeel_core::convert::saturating;
 use evenkeel_core::ids::{SnapshotId, VolumeId};
 use evenkeel_core::time::UnixMs;
 use evenkeel_wire::agent::{
@@ -122,7 +123,7 @@ impl Plane {
             match read {
                 Ok(verified) => {
                     note(scrub, target, &verified);
-                    let bytes = i64::try_from(verified.bytes.0).unwrap_or(i64::MAX);
+                    let bytes: i64 = saturating(verified.bytes.0);
                     *budget -= bytes.max(CALL_BYTES_MIN);
                     left = *budget;
                     if let Some(offset) = verified.rotten.first().copied()

@@ -75,6 +75,7 @@ impl Fillings {
     fn forget(&mut self, id: SnapshotId) {
         let gone = self.all.remove(&id);
         self.known -= gone.and_then(|gone| gone.digests).map_or(0, |digests| digests.len());
+        self.check();
     }
 
     /// Adds a snapshot without units.
@@ -100,11 +101,29 @@ impl Fillings {
             let gone = digests.len();
             (filling.digests, filling.units) = (None, filling.units + 1);
             self.known -= gone;
-            return;
-        }
-        if digests.insert(unit, digest).is_none() {
+        } else if digests.insert(unit, digest).is_none() {
             filling.units += 1;
             self.known += 1;
+        }
+        self.check();
+    }
+
+    /// Asserts that the counts are those of the digests.
+    fn invariants(&self) {
+        let mut known = 0;
+        for (id, filling) in &self.all {
+            let Some(digests) = &filling.digests else { continue };
+            assert_eq!(filling.units, digests.len() as u64, "units of {id}, and their digests");
+            known += digests.len();
+        }
+        assert_eq!(self.known, known, "digests of all snapshots");
+        assert!(known <= UNITS_KNOWN_MAX, "{known} digests");
+    }
+
+    /// Calls [`Self::invariants`] in debug builds.
+    fn check(&self) {
+        if cfg!(debug_assertions) {
+            self.invariants();
         }
     }
 
@@ -123,6 +142,11 @@ impl Plane {
     fn fillings(&self) -> MutexGuard<'_, Fillings> {
         // No code between two related changes may panic, so the state is consistent.
         self.fillings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asserts that the counts of units are those of the digests.
+    pub(super) fn check_fillings(&self) {
+        self.fillings().invariants();
     }
 
     pub(super) fn forget_filling(&self, id: SnapshotId) {

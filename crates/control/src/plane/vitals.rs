@@ -1,6 +1,7 @@
 //! The state behind `/healthz` and `/readyz`: whether the journal takes changes, whether the data
 //! plane answers, and whether a lock is unusable. Nothing here waits for a lock that is held long.
 
+use evenkeel_core::convert::saturating;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -56,7 +57,7 @@ impl Vitals {
 }
 
 fn since_boot_ms() -> u64 {
-    u64::try_from(clock::since_boot().as_millis()).unwrap_or(u64::MAX)
+    saturating(clock::since_boot().as_millis())
 }
 
 impl Plane {

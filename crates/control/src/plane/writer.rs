@@ -112,5 +112,7 @@ impl Plane {
             writer.stored.apply(&event);
             model.apply(event);
         }
+        drop(model);
+        self.check(writer);
     }
 }

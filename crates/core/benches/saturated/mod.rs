@@ -84,8 +84,8 @@ impl World {
             self.instance = added.ok();
         }
         let claim = Claim { reservation_per_second: 1_000, ..Claim::best_effort(pacing) };
-        let at = (self.device, self.instance);
-        self.scheduler.share(self.now, volume, pacing, at, &claim).expect("they are all there");
+        let place = (self.device, self.instance);
+        self.scheduler.share(self.now, volume, pacing, place, &claim).expect("they are all there");
     }
 
     fn submit(&mut self, volume: VolumeIndex) {

@@ -1,6 +1,7 @@
 //! A device's write cache: writes are fast until it is full, then as fast as it empties.
 
 use super::WriteCache;
+use crate::convert::saturating;
 
 /// A write cache with its fill level. Times are nanoseconds of the device's own time.
 #[derive(Clone, Debug)]
@@ -45,5 +46,5 @@ const NS_PER_S: u64 = 1_000_000_000;
 /// Returns `value * by / over`; saturates.
 fn scaled(value: u64, by: u64, over: u64) -> u64 {
     let wide = u128::from(value) * u128::from(by) / u128::from(over.max(1));
-    u64::try_from(wide).unwrap_or(u64::MAX)
+    saturating(wide)
 }

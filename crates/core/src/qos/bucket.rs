@@ -22,6 +22,7 @@
 //! give or take one charge, however late the wake-ups are, as long as each is less than the depth's
 //! time late.
 
+use crate::convert::saturating;
 use core::num::NonZeroU64;
 
 use crate::time::Duration;
@@ -177,7 +178,7 @@ impl Bucket {
     #[must_use]
     pub fn saved_tokens(&self) -> u64 {
         let saved = self.level.max(0) / i128::from(LEVEL_PER_TOKEN);
-        u64::try_from(saved).unwrap_or(u64::MAX)
+        saturating(saved)
     }
 
     /// Replaces the level by `tokens`, limited to the depth. Debt is removed, too.

@@ -32,6 +32,7 @@
 //! of any length, as much as a small read costs. So it is charged as one. It does not access data,
 //! so it does not end a run of sequential requests.
 
+use crate::convert::exact;
 use crate::limits::{CLEARED_BYTES_MAX, QUANTUM_BYTES_MAX};
 use crate::request::Operation;
 
@@ -201,8 +202,8 @@ impl Counting {
         let paid = u64::from(left) + u64::from(opened) * u64::from(unit);
         // Small and empty requests pay for themselves alone: no other request shares their unit.
         let shares = length > 0 && (mergeable || length < portion.length);
-        let left_after =
-            if shares { u32::try_from(paid - u64::from(length)).unwrap_or(0) } else { 0 };
+        let unused = if shares { paid - u64::from(length) } else { 0 };
+        let left_after: u32 = exact(unused, "less than a unit");
 
         let bytes = if self.charge_whole_units {
             u64::from(opened) * u64::from(unit)

@@ -12,6 +12,7 @@
 
 use super::bucket::{Bucket, Depth, LEVEL_PER_TOKEN};
 use super::pacing::CreditLimit;
+use crate::convert::saturating;
 use crate::time::Duration;
 
 /// The credits of one dimension of one volume.
@@ -102,7 +103,7 @@ impl Credit {
         let drain = demand_per_second.checked_sub(refill).filter(|drain| *drain > 0)?;
         let saved = self.bucket.level().saturating_sub(self.least()).max(0).unsigned_abs();
         let ns = saved / u128::from(drain);
-        Some(Duration::from_ns(u64::try_from(ns).unwrap_or(u64::MAX)))
+        Some(Duration::from_ns(saturating(ns)))
     }
 
     /// Returns the credits after a repetition of all that changed them from `before` to `after`, in

@@ -260,12 +260,12 @@ impl Limiter {
             ..Exceeded::default()
         };
         if let Some(by) = self.throttled_by {
-            let of = match by {
+            let exceeded_ns = match by {
                 Dimension::Operations => &mut exceeded.operations_ns,
                 Dimension::Bytes => &mut exceeded.bytes_ns,
                 Dimension::Guard => &mut exceeded.guard_ns,
             };
-            *of += now.min(self.throttled_until).since(self.shut_since).ns;
+            *exceeded_ns += now.min(self.throttled_until).since(self.shut_since).ns;
         }
         exceeded
     }

@@ -8,6 +8,7 @@
 
 use super::bucket::{LEVEL_PER_TOKEN, MODIFY_WAIT_MAX};
 use super::phase::Phase;
+use crate::convert::saturating;
 use crate::time::Duration;
 
 /// Maximum level that is saved.
@@ -22,7 +23,7 @@ pub(crate) struct Tolerance {
 
 impl Tolerance {
     pub fn new(span: Duration) -> Self {
-        Self { ns: u32::try_from(span.ns).unwrap_or(u32::MAX) }
+        Self { ns: saturating(span.ns) }
     }
 
     /// Returns the highest level at `rate`.
@@ -127,7 +128,7 @@ impl Pacer {
         self.level = self.level.min(tolerance.level(rate));
         if rate > 0 {
             let debt_max = rate.saturating_mul(MODIFY_WAIT_MAX.ns);
-            let debt_max = i64::try_from(debt_max).unwrap_or(i64::MAX);
+            let debt_max: i64 = saturating(debt_max);
             self.level = self.level.max(-debt_max);
         }
     }

@@ -7,6 +7,7 @@ use super::cost::Portion;
 use super::phase::Phase;
 use super::scheduler::Io;
 use super::slots::{NodeSlot, Slot, Table};
+use crate::convert::index;
 use crate::limits::{VOLUME_QUEUED_BYTES_MAX, VOLUME_QUEUED_REQUESTS_MAX, VOLUMES_PER_CORE_MAX};
 use crate::request::Operation;
 
@@ -59,13 +60,13 @@ impl Nodes {
     /// # Panics
     /// If the list is circular: it has more entries than there are nodes.
     fn follow(&self, first: NodeSlot) -> impl Iterator<Item = (NodeSlot, &Node)> {
-        let mut at = first;
+        let mut slot = first;
         let mut passed = 0;
         core::iter::from_fn(move || {
-            let node = self.nodes.get(at)?;
+            let node = self.nodes.get(slot)?;
             passed += 1;
             assert!(passed <= self.nodes.len(), "a list of requests comes back to itself");
-            Some((core::mem::replace(&mut at, node.next), node))
+            Some((core::mem::replace(&mut slot, node.next), node))
         })
     }
 
@@ -75,10 +76,10 @@ impl Nodes {
             debug_assert!(self.nodes.len() < NODES_MAX, "{} nodes", self.nodes.len());
             return self.nodes.push(node);
         }
-        let at = self.free;
-        self.free = self.at(at).next;
-        *self.at(at) = node;
-        at
+        let slot = self.free;
+        self.free = self.at(slot).next;
+        *self.at(slot) = node;
+        slot
     }
 
     fn give_back(&mut self, at: NodeSlot) {
@@ -114,8 +115,8 @@ impl Fifo {
 
     #[inline]
     pub fn append(&mut self, nodes: &mut Nodes, io: Io) {
-        let at = nodes.take(io);
-        self.append_nodes(nodes, Self { head: at, tail: at });
+        let slot = nodes.take(io);
+        self.append_nodes(nodes, Self { head: slot, tail: slot });
     }
 
     /// Counts the waiting requests, one by one.
@@ -177,15 +178,15 @@ impl Fifo {
     /// Writes the lengths and handles of the waiting requests. Returns `None` if one of them is
     /// neither a read nor a write, whose cost depends on the length only.
     pub fn tell(&self, nodes: &Nodes, phase: &mut Phase) -> Option<()> {
-        let node = |at| nodes.nodes.get(at);
-        let mut at = self.head;
-        while let Some(Node { io, done_bytes, next }) = node(at) {
+        let node = |slot| nodes.nodes.get(slot);
+        let mut slot = self.head;
+        while let Some(Node { io, done_bytes, next }) = node(slot) {
             if !matches!(io.operation, Operation::Read | Operation::Write { .. }) {
                 return None;
             }
             phase.words([io.length.into(), u64::from(*done_bytes)]);
             phase.handle(io.handle);
-            at = *next;
+            slot = *next;
         }
         phase.words([u64::MAX]);
         Some(())
@@ -194,7 +195,7 @@ impl Fifo {
     /// Reads the first two requests and the last without any effect, to load them into the cache: a
     /// turn examines the first two, and the reply to one is followed by a new request at the end.
     pub fn warm_up(&self, nodes: &Nodes) -> u32 {
-        let node = |at| nodes.nodes.get(at);
+        let node = |slot| nodes.nodes.get(slot);
         let next = |node: &Node| node.next.number();
         let second = node(self.head).and_then(|first| node(first.next));
         second.map_or(0, next) ^ node(self.tail).map_or(0, next)
@@ -206,8 +207,8 @@ impl Fifo {
         if self.head.is_none() {
             return;
         }
-        let at = self.head;
-        let node = nodes.at(at);
+        let slot = self.head;
+        let node = nodes.at(slot);
         debug_assert!(bytes <= node.io.length - node.done_bytes, "{bytes} of {node:?}");
         node.done_bytes += bytes;
         if node.io.payload_bytes() > 0 {
@@ -219,7 +220,7 @@ impl Fifo {
                 self.tail = NodeSlot::NONE;
             }
             waiting.requests -= 1;
-            nodes.give_back(at);
+            nodes.give_back(slot);
             self.check(nodes);
         }
     }
@@ -233,25 +234,25 @@ impl Fifo {
     ) -> Queue {
         let mut kept = Self::EMPTY;
         let mut taken = Queue::new();
-        let mut at = self.head;
-        while !at.is_none() {
-            let node = nodes.at(at);
+        let mut slot = self.head;
+        while !slot.is_none() {
+            let node = nodes.at(slot);
             let handle = node.io.handle;
             let next = node.next;
             let bytes = node.io.payload_bytes().saturating_sub(node.done_bytes);
             node.next = NodeSlot::NONE;
-            let one = Self { head: at, tail: at };
+            let single = Self { head: slot, tail: slot };
             if matches(handle) {
                 taken.append_all(
                     nodes,
-                    &Queue { class: one, waiting: Waiting { requests: 1, bytes } },
+                    &Queue { class: single, waiting: Waiting { requests: 1, bytes } },
                 );
                 waiting.requests -= 1;
                 waiting.bytes -= bytes;
             } else {
-                kept.append_nodes(nodes, one);
+                kept.append_nodes(nodes, single);
             }
-            at = next;
+            slot = next;
         }
         *self = kept;
         self.check(nodes);
@@ -373,21 +374,21 @@ impl Iterator for Cancelled<'_> {
     type Item = u32;
 
     fn next(&mut self) -> Option<u32> {
-        let at = self.queue.class.head;
-        if at.is_none() {
+        let slot = self.queue.class.head;
+        if slot.is_none() {
             return None;
         }
-        let node = self.nodes.at(at);
+        let node = self.nodes.at(slot);
         let handle = node.io.handle;
         let next = node.next;
         self.queue.class.head = next;
         self.queue.waiting.requests -= 1;
-        self.nodes.give_back(at);
+        self.nodes.give_back(slot);
         Some(handle)
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        let left = usize::try_from(self.queue.requests()).unwrap_or(usize::MAX);
+        let left = index(self.queue.requests());
         (left, Some(left))
     }
 }

@@ -180,12 +180,12 @@ impl Reserves {
         let Some(Credits { operations, bytes }) = self.credits.as_deref_mut() else {
             return Balances::default();
         };
-        let one = |credit: &mut Option<Credit>, unleased: Option<u64>| {
+        let lease = |credit: &mut Option<Credit>, unleased: Option<u64>| {
             Some(credit.as_mut()?.set_unleased(unleased?))
         };
         Balances {
-            operations: one(operations, unleased.operations),
-            bytes: one(bytes, unleased.bytes),
+            operations: lease(operations, unleased.operations),
+            bytes: lease(bytes, unleased.bytes),
         }
     }
 }

@@ -1,84 +1,30 @@
 //! Slots of volumes, attachments, instances, devices, tickets and requests: each has a type of its
 //! own, and tables that accept no other.
-//!
-//! A slot is a number of 32 bits, to keep links between many small things short, and one number
-//! stands for no slot. The types cost nothing at run time.
 
+use crate::convert::{exact, index};
+pub(crate) use crate::slots::Slot;
 use alloc::vec::Vec;
-use core::fmt;
 use core::marker::PhantomData;
 use core::ops::{Index, IndexMut};
 
-/// A slot in a [`Table`], or none.
-pub(crate) trait Slot: Copy + Ord + fmt::Debug {
-    /// No slot, in no table: the end of links.
-    const NONE: Self;
-
-    /// Returns the slot of this number.
-    fn new(number: u32) -> Self;
-
-    /// Returns its number; for none, the highest one.
-    fn number(self) -> u32;
-}
-
-macro_rules! slots {
-    ($($(#[$meaning:meta])* $name:ident;)+) => {$(
-        $(#[$meaning])*
-        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub(crate) struct $name(u32);
-
-        impl $name {
-            /// No slot.
-            pub const NONE: Self = Self(u32::MAX);
-
-            /// Returns whether it is no slot.
-            #[allow(dead_code)] // links to tickets do not exist, so it is unused for them
-            #[inline]
-            pub const fn is_none(self) -> bool {
-                self.0 == u32::MAX
-            }
-        }
-
-        impl Slot for $name {
-            const NONE: Self = Self::NONE;
-
-            #[inline]
-            fn new(number: u32) -> Self {
-                Self(number)
-            }
-
-            #[inline]
-            fn number(self) -> u32 {
-                self.0
-            }
-        }
-
-        impl fmt::Debug for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                fmt::Debug::fmt(&self.0, f)
-            }
-        }
-    )+};
-}
-
-slots! {
+crate::slots! {
     /// The slot of a volume in its scheduler.
-    VolumeSlot;
+    pub(crate) VolumeSlot;
     /// The slot of an attachment of a volume.
-    FlowSlot;
+    pub(crate) FlowSlot;
     /// The slot of the first attachment of a volume, which has the volume's state beside its
     /// limits.
-    ShareSlot;
+    pub(crate) ShareSlot;
     /// The slot of an instance.
-    InstanceSlot;
+    pub(crate) InstanceSlot;
     /// The slot of a device.
-    DeviceSlot;
+    pub(crate) DeviceSlot;
     /// The slot of a quantum in service at a device.
-    TicketSlot;
+    pub(crate) TicketSlot;
     /// The slot of an entry in a timing wheel.
-    TimerSlot;
+    pub(crate) TimerSlot;
     /// The slot of a waiting request.
-    NodeSlot;
+    pub(crate) NodeSlot;
 }
 
 impl ShareSlot {
@@ -136,12 +82,12 @@ impl<S: Slot, T> Table<S, T> {
 
     #[inline]
     pub fn get(&self, slot: S) -> Option<&T> {
-        self.rows.get(index(slot))
+        self.rows.get(index(slot.number()))
     }
 
     #[inline]
     pub fn get_mut(&mut self, slot: S) -> Option<&mut T> {
-        self.rows.get_mut(index(slot))
+        self.rows.get_mut(index(slot.number()))
     }
 
     /// Returns all rows in the order of their slots.
@@ -158,7 +104,8 @@ impl<S: Slot, T> Table<S, T> {
 
     /// Returns all slots in their order.
     pub fn slots(&self) -> impl Iterator<Item = S> + use<S, T> {
-        (0..u32::try_from(self.rows.len()).unwrap_or(u32::MAX)).map(S::new)
+        let end: u32 = exact(self.rows.len(), "a table has fewer rows than numbers");
+        (0..end).map(S::new)
     }
 
     /// Returns all rows with their slots, in their order.
@@ -191,14 +138,14 @@ impl<S: Slot, T> Index<S> for Table<S, T> {
 
     #[inline]
     fn index(&self, slot: S) -> &T {
-        &self.rows[index(slot)]
+        &self.rows[index(slot.number())]
     }
 }
 
 impl<S: Slot, T> IndexMut<S> for Table<S, T> {
     #[inline]
     fn index_mut(&mut self, slot: S) -> &mut T {
-        &mut self.rows[index(slot)]
+        &mut self.rows[index(slot.number())]
     }
 }
 
@@ -206,11 +153,6 @@ impl<S: Slot, T> FromIterator<T> for Table<S, T> {
     fn from_iter<I: IntoIterator<Item = T>>(rows: I) -> Self {
         Self { rows: rows.into_iter().collect(), slots: PhantomData }
     }
-}
-
-#[inline]
-fn index(slot: impl Slot) -> usize {
-    usize::try_from(slot.number()).unwrap_or(usize::MAX)
 }
 
 #[cfg(test)]

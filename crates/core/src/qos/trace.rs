@@ -159,7 +159,7 @@ impl Trace {
         let mut scheduler = Scheduler::new(start);
         let mut same = 0;
         for (number, entry) in self.entries.iter().enumerate() {
-            let at = entry.at;
+            let time = entry.at;
             // All dispatches are taken before the next call.
             let is_question = matches!(entry.call, Call::Submit(..) | Call::Poll);
             if is_question && let Some(replayed) = scheduler.poll_output() {
@@ -168,24 +168,24 @@ impl Trace {
             let is_done = match &entry.call {
                 Call::Add(name, with) => {
                     let (pacing, balances) = **with;
-                    scheduler.add(at, &pacing, balances) == Ok(*name)
+                    scheduler.add(time, &pacing, balances) == Ok(*name)
                 }
                 Call::Name(..) => true,
                 Call::SetLimits(name, pacing) => {
-                    scheduler.set_limits(at, *name, pacing);
+                    scheduler.set_limits(time, *name, pacing);
                     true
                 }
                 Call::SetBalances(name, balances) => {
-                    scheduler.set_balances(at, *name, **balances);
+                    scheduler.set_balances(time, *name, **balances);
                     true
                 }
-                Call::Submit(volume, io) => scheduler.submit(at, *volume, *io).is_ok(),
+                Call::Submit(volume, io) => scheduler.submit(time, *volume, *io).is_ok(),
                 Call::Poll => {
-                    scheduler.poll(at);
+                    scheduler.poll(time);
                     true
                 }
                 Call::Complete(ticket) => {
-                    scheduler.complete(at, *ticket);
+                    scheduler.complete(time, *ticket);
                     true
                 }
                 Call::Dispatch(recorded) => {

@@ -23,6 +23,7 @@ mod bitmap;
 mod invariants;
 mod typed;
 
+use crate::convert::exact;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -369,9 +370,9 @@ impl Event {
     const NEVER: Self = Self { tick: u64::MAX, list: NOWHERE };
 }
 
-/// Returns the slot number in the low 12 bits: the conversion cannot fail.
+/// Returns the slot number in the low 12 bits.
 fn low_bits(tick: u64) -> u16 {
-    u16::try_from(tick % NEAR_SLOTS).unwrap_or(0)
+    exact(tick % NEAR_SLOTS, "below NEAR_SLOTS")
 }
 
 #[cfg(test)]

@@ -24,8 +24,9 @@ fn spec(rules: &Rules, t: VolumeType, size_gib: u32, iops: Option<u32>) -> Volum
 
 /// Most MiB/s of any volume of a type: that of the largest with the most IOPS.
 fn mibps_max(rules: &Rules, t: VolumeType) -> u64 {
-    let of = rules.of(t).unwrap();
-    let largest = spec(rules, t, of.size_gib_max, of.iops_max(of.size_gib_max));
+    let type_rules = rules.of(t).unwrap();
+    let largest =
+        spec(rules, t, type_rules.size_gib_max, type_rules.iops_max(type_rules.size_gib_max));
     rules.pacing(&largest).bytes.unwrap().per_second / MIB
 }
 
@@ -169,8 +170,12 @@ fn the_other_types_as_they_were() {
         [("2016-04", 500), ("2018-12", 500), ("2020-08", 500), ("2020-12", 125), ("2026-01", 125)]
     {
         for (t, burst) in [(St1, 500), (Sc1, 250)] {
-            let of = at(date).of(t).unwrap();
-            assert_eq!((of.size_gib_min, of.size_gib_max), (least, 16_384), "{t} {date}");
+            let type_rules = at(date).of(t).unwrap();
+            assert_eq!(
+                (type_rules.size_gib_min, type_rules.size_gib_max),
+                (least, 16_384),
+                "{t} {date}"
+            );
             assert_eq!(mibps_max(at(date), t), burst, "{t} {date}");
         }
     }
@@ -215,9 +220,12 @@ fn the_other_types_as_they_were() {
 #[test]
 fn multi_attach_as_it_was() {
     use MultiAttach::{Fixed, No, Switchable};
-    let of = |date: &str, t| at(date).of(t).unwrap().multi_attach;
-    assert_eq!((of("2018-12", Io1), of("2020-08", Io1)), (No, Fixed));
-    assert_eq!((of("2020-12", Io2), of("2021-07", Io2)), (No, Switchable));
+    let multi_attach_of = |date: &str, t| at(date).of(t).unwrap().multi_attach;
+    assert_eq!((multi_attach_of("2018-12", Io1), multi_attach_of("2020-08", Io1)), (No, Fixed));
+    assert_eq!(
+        (multi_attach_of("2020-12", Io2), multi_attach_of("2021-07", Io2)),
+        (No, Switchable)
+    );
     assert!(Rules::all().iter().all(|r| r.of(Gp2).is_none_or(|g| g.multi_attach == No)));
 }
 

@@ -153,25 +153,25 @@ fn multi_attach_keeps_the_type_of_an_io2_volume() {
 
 #[test]
 fn modifications_follow_their_date() {
-    let at = |date: &str| Rules::as_of(date.parse().unwrap()).unwrap();
+    let rules_at = |date: &str| Rules::as_of(date.parse().unwrap()).unwrap();
     let gp2 = volume(Gp2, 100, None, false);
-    let error = at("2016-12").modify(&gp2, &to_size(200)).unwrap_err();
+    let error = rules_at("2016-12").modify(&gp2, &to_size(200)).unwrap_err();
     assert_eq!(error.code(), "UnsupportedOperation");
     assert_eq!(
         error.to_string(),
         "ModifyVolume is not part of the rules of 2016-12-01; serve newer rules."
     );
-    assert!(at("2017-03").modify(&gp2, &to_size(200)).is_ok());
+    assert!(rules_at("2017-03").modify(&gp2, &to_size(200)).is_ok());
     let standard = volume(Standard, 100, None, false);
     for (current, target) in [(gp2, Standard), (standard, Gp2)] {
-        let error = at("2018-02").modify(&current, &to_type(target)).unwrap_err();
+        let error = rules_at("2018-02").modify(&current, &to_type(target)).unwrap_err();
         assert_eq!(error, InvalidSpec::StandardNotConvertible);
-        assert!(at("2018-12").modify(&current, &to_type(target)).is_ok());
+        assert!(rules_at("2018-12").modify(&current, &to_type(target)).is_ok());
     }
-    assert!(at("2018-02").modify(&standard, &to_size(200)).is_ok());
-    let error = at("2018-02").modify(&gp2, &to_type(Gp3)).unwrap_err();
+    assert!(rules_at("2018-02").modify(&standard, &to_size(200)).is_ok());
+    let error = rules_at("2018-02").modify(&gp2, &to_type(Gp3)).unwrap_err();
     assert_eq!(error, InvalidSpec::TypeNotOffered { volume_type: Gp3 });
-    let policy = |date: &str| at(date).modify_rules().map(|m| m.policy);
+    let policy = |date: &str| rules_at(date).modify_rules().map(|m| m.policy);
     assert_eq!(policy("2016-12"), None);
     assert_eq!(policy("2017-02"), Some(ModifyPolicy::Cooldown { hours: 6 }));
     assert_eq!(policy("2025-12"), Some(ModifyPolicy::Cooldown { hours: 6 }));

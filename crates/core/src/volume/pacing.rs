@@ -41,12 +41,12 @@ fn bytes(rules: &TypeRules, spec: &VolumeSpec) -> Limit {
         }
         ThroughputRule::Piecewise { by, pieces, max_mibps } => {
             let iops = provisioned_iops(rules, spec);
-            let at = match by {
+            let amount = match by {
                 Axis::SizeGib => spec.size_gib,
                 Axis::Iops => iops,
             };
             let max = MIB * u64::from(max_mibps);
-            steady(piece_at(pieces, at).map_or(max, |p| p.rate.bytes_per_second(iops).min(max)))
+            steady(piece_at(pieces, amount).map_or(max, |p| p.rate.bytes_per_second(iops).min(max)))
         }
         ThroughputRule::Credits {
             base_mibps_per_tib,

@@ -53,22 +53,22 @@ prop_compose! {
 fn legal() -> impl Strategy<Value = (&'static Rules, VolumeSpec)> {
     let parts = (any_rules(), any_type(), any::<u32>(), any::<u32>(), any::<u32>(), any::<bool>());
     parts.prop_filter_map("not offered", |(rules, volume_type, size, iops, mibps, shared)| {
-        let of = rules.of(volume_type)?;
+        let type_rules = rules.of(volume_type)?;
         let within = |seed: u32, min: u32, max: u32| min + seed % (max - min + 1);
-        let size_gib = within(size, of.size_gib_min, of.size_gib_max);
-        let iops = match of.iops {
+        let size_gib = within(size, type_rules.size_gib_min, type_rules.size_gib_max);
+        let iops = match type_rules.iops {
             IopsRule::Provisioned { min, .. } => {
-                Some(within(iops, min, of.iops_max(size_gib)?.max(min)))
+                Some(within(iops, min, type_rules.iops_max(size_gib)?.max(min)))
             }
             _ => None,
         };
-        let throughput_mibps = match of.throughput {
+        let throughput_mibps = match type_rules.throughput {
             ThroughputRule::Provisioned { min_mibps, max_mibps, .. } => {
                 Some(within(mibps, min_mibps, max_mibps.min(iops? / 4)))
             }
             _ => None,
         };
-        let multi_attach = shared && of.multi_attach != MultiAttach::No;
+        let multi_attach = shared && type_rules.multi_attach != MultiAttach::No;
         let request = VolumeRequest { volume_type, size_gib, iops, throughput_mibps, multi_attach };
         Some((rules, rules.resolve(&request).ok()?))
     })
@@ -142,14 +142,14 @@ proptest! {
 
     #[test]
     fn limits_grow_with_size((rules, spec) in legal()) {
-        let of = rules.of(spec.volume_type).unwrap();
+        let type_rules = rules.of(spec.volume_type).unwrap();
         let grown = VolumeRequest { size_gib: spec.size_gib + 1, ..spec.request() };
-        if spec.size_gib < of.size_gib_max {
+        if spec.size_gib < type_rules.size_gib_max {
             let grown = rules.resolve(&grown).unwrap();
             let small = sizes(&rules.pacing(&spec));
             let large = sizes(&rules.pacing(&grown));
             prop_assert!(small.iter().zip(&large).all(|(a, b)| a <= b), "{:?} {:?}", small, large);
-            prop_assert!(of.iops_max(spec.size_gib) <= of.iops_max(grown.size_gib));
+            prop_assert!(type_rules.iops_max(spec.size_gib) <= type_rules.iops_max(grown.size_gib));
         }
     }
 

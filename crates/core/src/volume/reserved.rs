@@ -2,6 +2,7 @@
 
 use super::VolumeSpec;
 use super::rules::{Reservation, Rules, ThroughputRule};
+use crate::convert::saturating;
 use crate::qos::admission::{REFERENCE_BYTES, Reserved};
 use crate::qos::pacing::Limit;
 
@@ -43,7 +44,7 @@ fn sustained(limit: Option<Limit>) -> u64 {
 }
 
 fn reserved(operations_per_second: u64, bytes_per_second: u64) -> Reserved {
-    let operations_per_second = u32::try_from(operations_per_second).unwrap_or(u32::MAX);
+    let operations_per_second = saturating(operations_per_second);
     Reserved { operations_per_second, bytes_per_second }
 }
 

@@ -398,13 +398,13 @@ pub enum Measure {
 
 impl fmt::Display for Consistency {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let of = match self.of {
+        let measure = match self.of {
             Measure::Iops => "provisioned IOPS",
             Measure::Throughput => "expected throughput",
         };
         let percent = self.of_time_permille / 10;
         let tenths = self.of_time_permille % 10;
-        write!(f, "at least {} % of {of} {percent}", self.delivered_percent)?;
+        write!(f, "at least {} % of {measure} {percent}", self.delivered_percent)?;
         if tenths != 0 {
             write!(f, ".{tenths}")?;
         }

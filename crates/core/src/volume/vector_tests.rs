@@ -352,22 +352,22 @@ fn standard_is_a_best_effort_ceiling() {
 
 #[test]
 fn promises_and_reservations_are_data() {
-    let of = |t| Rules::newest().of(t).unwrap();
-    let words = |t| of(t).promise.consistency.unwrap().to_string();
+    let rules_of = |t| Rules::newest().of(t).unwrap();
+    let words = |t| rules_of(t).promise.consistency.unwrap().to_string();
     assert_eq!(words(Gp3), "at least 90 % of provisioned IOPS 99 % of the year");
     assert_eq!(words(Io2), "at least 90 % of provisioned IOPS 99.9 % of the year");
     assert_eq!(words(St1), "at least 90 % of expected throughput 99 % of the year");
-    let durability = |t| of(t).promise.durability.map(|d| (d.min_ppm, d.max_ppm));
+    let durability = |t| rules_of(t).promise.durability.map(|d| (d.min_ppm, d.max_ppm));
     assert_eq!(durability(Io2), Some((999_990, 999_990)));
     assert!([St1, Sc1, Gp2, Gp3, Io1].iter().all(|t| durability(*t) == Some((998_000, 999_000))));
     assert_eq!(durability(Standard), None, "none is stated");
-    let reservations = VolumeType::ALL.map(|t| of(t).reservation);
+    let reservations = VolumeType::ALL.map(|t| rules_of(t).reservation);
     use Reservation::{BaseThroughput, Baseline, Nothing, Provisioned};
     assert_eq!(
         reservations,
         [Nothing, BaseThroughput, BaseThroughput, Baseline, Provisioned, Provisioned, Provisioned]
     );
-    let boot = VolumeType::ALL.map(|t| of(t).boot);
+    let boot = VolumeType::ALL.map(|t| rules_of(t).boot);
     assert_eq!(boot, [true, false, false, true, true, true, true]);
 }
 

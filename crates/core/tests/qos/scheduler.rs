@@ -13,13 +13,13 @@ use crate::driver::{KIB, NS_PER_S, at, drain, limit, one, pacing, read, run_unti
 use crate::reference::{self, Going};
 
 fn rule() -> impl Strategy<Value = CountingRule> {
-    let of = |unit_bytes, merge_bytes_min, charge_whole_units| {
+    let counting = |unit_bytes, merge_bytes_min, charge_whole_units| {
         Just(CountingRule { unit_bytes, merge_bytes_min, charge_whole_units })
     };
     prop_oneof![
         3 => Just(CountingRule::SSD),
-        1 => of(1 << 20, 1, true),
-        1 => of(16 << 10, 0, false),
+        1 => counting(1 << 20, 1, true),
+        1 => counting(16 << 10, 0, false),
     ]
 }
 

@@ -50,9 +50,15 @@ fn measure(disk: &Disk, span: u64) -> Measurements {
         let depth = 1 << exponent;
         let (mut seen, elapsed) = run(depth, REFERENCE, Writes::EveryOther);
         seen.latencies.sort_unstable();
-        let at = |part: usize| Duration::from_ns(seen.latencies[seen.latencies.len() * part / 100]);
+        let percentile =
+            |part: usize| Duration::from_ns(seen.latencies[seen.latencies.len() * part / 100]);
         let per_second = (seen.reads + seen.writes) * NS_PER_S / elapsed.ns;
-        measured.curve.push(CurvePoint { depth, per_second, p50: at(50), p99: at(99) });
+        measured.curve.push(CurvePoint {
+            depth,
+            per_second,
+            p50: percentile(50),
+            p99: percentile(99),
+        });
     }
     for _ in 0..3 {
         let (Seen { reads, writes, .. }, elapsed) = run(256, REFERENCE, Writes::EveryOther);

@@ -99,10 +99,10 @@ fn a_device_at_rest_recovers_and_shows_by_use_if_it_has_not() {
     assert_eq!(drift.sold_ppm(), 300_000);
     let mut rests = 0;
     let change = loop {
-        let at = drift.poll_timeout().expect("less is sold than there was");
-        assert_eq!(drift.rest(Instant::from_ns(at.ns - 1)), None, "it has not rested");
+        let time = drift.poll_timeout().expect("less is sold than there was");
+        assert_eq!(drift.rest(Instant::from_ns(time.ns - 1)), None, "it has not rested");
         rests += 1;
-        if let Some(change) = drift.rest(at) {
+        if let Some(change) = drift.rest(time) {
             break change;
         }
     };
@@ -110,14 +110,14 @@ fn a_device_at_rest_recovers_and_shows_by_use_if_it_has_not() {
     assert!(change.to_string().starts_with("little has used the device for a while: 100 %"));
     assert_eq!(drift.poll_timeout(), None, "an idle server is not woken for nothing");
     // Three times as slow, still.
-    let mut at = Instant::from_ns(NS_PER_S * 10_000);
+    let mut time = Instant::from_ns(NS_PER_S * 10_000);
     for _ in 0..10 * 256 {
-        at = at + Duration::from_ms(4);
-        drift.completed(at, 1_000_000, Duration::from_us(3_300));
+        time = time + Duration::from_ms(4);
+        drift.completed(time, 1_000_000, Duration::from_us(3_300));
     }
     assert!(drift.sold_ppm() < 400_000, "{drift:?}");
     // The time of rest counts from the last judgement of the device in use.
-    assert!(drift.poll_timeout().unwrap() + Duration::from_secs(2) > at + REST);
+    assert!(drift.poll_timeout().unwrap() + Duration::from_secs(2) > time + REST);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use evenkeel_core::convert::saturating;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::qos::admission::{
     Costs, DeviceFloor, DomainFloor, Ledger, LinearCost, Oversell, Refused, Reservation, Resource,
@@ -132,7 +133,7 @@ impl Pair {
             BooksCall::Drift(thousandths) => {
                 let time = &mut self.world.device.time_ns_per_second;
                 let drifted = u128::from(*time) * u128::from(*thousandths) / 1_000;
-                *time = u64::try_from(drifted).unwrap_or(u64::MAX);
+                *time = saturating(drifted);
             }
             BooksCall::SetDomain(floor) => self.world.domain = *floor,
         }
@@ -155,12 +156,12 @@ impl Pair {
         prop_assert_eq!(&self.ledger, &before, "a question changes nothing");
         prop_assert_eq!(answer.is_ok(), admits, "{:?}", answer);
         prop_assert!(admits || !shrinks, "a volume that shrinks was refused: {answer:?}");
-        let at = |per_second| {
+        let admits = |per_second| {
             let volume = PlainReservation { per_second, ..new.clone() };
             self.world.admits(&others, old, &volume)
         };
         let most = self.ledger.per_second_max(id(v), &reservation(&new));
-        prop_assert!(at(most) && (most == u32::MAX || !at(most + 1)), "{}", most);
+        prop_assert!(admits(most) && (most == u32::MAX || !admits(most + 1)), "{}", most);
         if let Err(Refused::Short(short)) = answer {
             prop_assert_eq!(short.per_second_max, most);
             prop_assert!(short.per_second_max < new.per_second);

@@ -162,25 +162,25 @@ impl EngineAgent {
     pub(super) fn verify(&self, id: VolumeId, offset: u64) -> Result<Verified, Failed> {
         let entry = self.directory.get(id).ok_or_else(|| not_served(id))?;
         let size = entry.geometry.size.0;
-        let mut at = offset / BLOCK_BYTES * BLOCK_BYTES;
+        let mut start = offset / BLOCK_BYTES * BLOCK_BYTES;
         let mut bytes = 0;
         let mut rotten = Vec::new();
         // Extents of the last block status that are not verified yet, from `at` on.
         let mut ahead = VecDeque::new();
         for _ in 0..PLACES_MAX {
-            if at >= size || bytes >= VERIFIED_BYTES_MAX || rotten.len() >= ROTTEN_MAX {
+            if start >= size || bytes >= VERIFIED_BYTES_MAX || rotten.len() >= ROTTEN_MAX {
                 break;
             }
             if ahead.is_empty() {
-                ahead = self.look_ahead(id, at, size - at)?;
+                ahead = self.look_ahead(id, start, size - start)?;
             }
             let Some(extent) = ahead.pop_front() else { break };
-            let place = self.verify_place(id, at, extent)?;
+            let place = self.verify_place(id, start, extent)?;
             let rest = u64::from(extent.length).saturating_sub(place.length()) as u32;
             if rest > 0 {
                 ahead.push_front(Extent { length: rest, ..extent });
             }
-            at += match place {
+            start += match place {
                 Place::Hole(length) => length,
                 Place::Sound(length) => {
                     bytes += length;
@@ -193,7 +193,7 @@ impl EngineAgent {
                 }
             };
         }
-        Ok(Verified { next: (at < size).then_some(at), bytes: ByteCount(bytes), rotten })
+        Ok(Verified { next: (start < size).then_some(start), bytes: ByteCount(bytes), rotten })
     }
 
     /// Asks the store for the extents from `at` on. The query is charged like the read of one

@@ -196,9 +196,9 @@ mod tests {
     }
 
     fn asked(inboxes: &[Inbox]) -> SyncSender<Option<CreditReport>> {
-        let mut told = inboxes[0].take();
-        assert_eq!(told.len(), 1, "told once");
-        let Some(Message::GiveUp(ID, ack)) = told.pop() else { panic!("something else") };
+        let mut messages = inboxes[0].take();
+        assert_eq!(messages.len(), 1, "told once");
+        let Some(Message::GiveUp(ID, ack)) = messages.pop() else { panic!("something else") };
         ack
     }
 

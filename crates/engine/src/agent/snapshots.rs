@@ -111,14 +111,15 @@ impl EngineAgent {
             return Err(Failed { kind: FailedKind::Refused, message });
         }
         // In the order of their ids, so that two sets do not wait for each other.
-        let _turns: Vec<VolumeTurn<'_>> = volumes.iter().map(|of| self.turns.take(*of)).collect();
-        volumes.iter().try_for_each(|of| self.hear_of(*of))?;
+        let _turns: Vec<VolumeTurn<'_>> =
+            volumes.iter().map(|volume| self.turns.take(*volume)).collect();
+        volumes.iter().try_for_each(|volume| self.hear_of(*volume))?;
         let made = {
             // No volume moves to another core meanwhile.
             let _guard = self.placement();
             let homes: Vec<(VolumeId, u16)> = volumes
                 .iter()
-                .filter_map(|of| Some((*of, self.directory.get(*of)?.home)))
+                .filter_map(|volume| Some((*volume, self.directory.get(*volume)?.home)))
                 .collect();
             let _held = HeldVolumes::hold(self, &homes)?;
             // If this fails, no snapshot was begun: an id that exists is that of another snapshot.
@@ -159,9 +160,9 @@ impl EngineAgent {
     pub(super) fn delete_snapshot(&self, id: SnapshotId) -> Result<(), Failed> {
         // Without snapshots, there is none with this id.
         let Some(snapshots) = self.pool.snapshots() else { return Ok(()) };
-        let of = snapshots.volume_of(id);
+        let volume = snapshots.volume_of(id);
         // So that the volume is not opened while the pool has it open.
-        let _turn = of.map(|of| self.turns.take(of));
+        let _turn = volume.map(|volume| self.turns.take(volume));
         let deleted = snapshots.delete(id).map_err(failed);
         self.attend_all();
         deleted

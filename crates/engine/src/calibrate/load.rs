@@ -4,10 +4,13 @@
 use super::CalibrateError;
 use crate::clock::{self, Clock};
 use crate::driver::{Driver, Event};
+use crate::table::VolumeSlot;
+use evenkeel_core::convert::saturating;
 use evenkeel_core::limits::QUANTUM_BYTES_MAX;
 use evenkeel_core::qos::admission::calibration::MixedPart;
 use evenkeel_core::random::Random;
 use evenkeel_core::request::Operation;
+use evenkeel_core::slots::Slot;
 use evenkeel_core::time::{Duration, Instant};
 use evenkeel_store::buffer::Buffer;
 use evenkeel_store::{Completion, Store, Submission};
@@ -68,8 +71,8 @@ impl Observed {
     /// Returns the quantile of the latencies, in thousandths.
     pub fn quantile(&self, per_mille: usize) -> Duration {
         let last = self.latencies_ns.len().saturating_sub(1);
-        let at = self.latencies_ns.get(last * per_mille / 1_000);
-        Duration::from_ns(at.copied().unwrap_or(0).into())
+        let latency = self.latencies_ns.get(last * per_mille / 1_000);
+        Duration::from_ns(latency.copied().unwrap_or(0).into())
     }
 }
 
@@ -104,8 +107,10 @@ struct Run {
     failed: Option<CalibrateError>,
 }
 
-/// The store's number at the driver, which has only this one.
-const STORE: u32 = 0;
+/// Returns the disk of the store, the only one of the driver.
+fn disk<D: Driver>(driver: &mut D) -> D::Disk<'_> {
+    driver.disk(VolumeSlot::new(0))
+}
 
 impl<D: Driver> Generator<'_, D> {
     /// Runs `load` to its end. Returns an error if a request fails or `stop` is set.
@@ -135,7 +140,7 @@ impl<D: Driver> Generator<'_, D> {
                 self.driver.wait(Some(WAIT_MAX), false).map_err(CalibrateError::Driver)?;
                 while let Some(event) = self.driver.poll() {
                     if let Event::Disk(_, done) = event {
-                        self.store.disk_done(done, &mut self.driver.disk(STORE));
+                        self.store.disk_done(done, &mut disk(&mut self.driver));
                     }
                 }
             }
@@ -168,7 +173,7 @@ impl<D: Driver> Generator<'_, D> {
         // The lowest bit of a ticket is set for a write.
         let ticket = u64::from(place) << 1 | u64::from(is_write);
         let submission = Submission { ticket, operation, offset, length, buffer: Some(buffer) };
-        self.store.submit(submission, &mut self.driver.disk(STORE));
+        self.store.submit(submission, &mut disk(&mut self.driver));
     }
 
     /// Returns the offset of the next request; `None` if the volume is filled.
@@ -224,7 +229,7 @@ impl Run {
         }) += 1;
         if self.observed.latencies_ns.len() < LATENCIES_MAX {
             let latency = now.since(self.submitted_at[place as usize]).ns;
-            self.observed.latencies_ns.push(u32::try_from(latency).unwrap_or(u32::MAX));
+            self.observed.latencies_ns.push(saturating(latency));
         }
         let elapsed = now.since(since);
         let time = self.load.time.ns;

@@ -4,6 +4,7 @@ use super::allowance::Allowance;
 use super::{Base, Granted};
 use crate::clock::{self, Clock};
 use crate::driver::{Driver, Event};
+use crate::table::{SessionId, VolumeSlot};
 use evenkeel_core::time::Duration;
 use std::io;
 use std::os::fd::RawFd;
@@ -75,33 +76,33 @@ impl<D: Driver> Driver for Raised<D> {
     where
         Self: 'a;
 
-    unsafe fn receive(&mut self, connection: u32, fd: RawFd, message: *mut libc::msghdr) {
+    unsafe fn receive(&mut self, connection: SessionId, fd: RawFd, message: *mut libc::msghdr) {
         // SAFETY: the caller's promise is the one that the driver requires.
         unsafe { self.driver.receive(connection, fd, message) };
     }
 
-    fn cancel_receive(&mut self, connection: u32) {
+    fn cancel_receive(&mut self, connection: SessionId) {
         self.driver.cancel_receive(connection);
     }
 
-    unsafe fn send(&mut self, connection: u32, fd: RawFd, message: *const libc::msghdr) {
+    unsafe fn send(&mut self, connection: SessionId, fd: RawFd, message: *const libc::msghdr) {
         // SAFETY: the caller's promise is the one that the driver requires.
         unsafe { self.driver.send(connection, fd, message) };
     }
 
-    fn cancel_send(&mut self, connection: u32) {
+    fn cancel_send(&mut self, connection: SessionId) {
         self.driver.cancel_send(connection);
     }
 
-    fn watch(&mut self, connection: u32, fd: RawFd) {
+    fn watch(&mut self, connection: SessionId, fd: RawFd) {
         self.driver.watch(connection, fd);
     }
 
-    fn cancel_watch(&mut self, connection: u32) {
+    fn cancel_watch(&mut self, connection: SessionId) {
         self.driver.cancel_watch(connection);
     }
 
-    fn disk(&mut self, store: u32) -> D::Disk<'_> {
+    fn disk(&mut self, store: VolumeSlot) -> D::Disk<'_> {
         self.driver.disk(store)
     }
 

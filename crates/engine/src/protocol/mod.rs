@@ -24,6 +24,7 @@ pub(crate) mod testing;
 use crate::connection_limits::{NoPlace, Slot};
 use crate::directory::Directory;
 use crate::output::Output;
+use crate::table::{RequestId, VolumeSlot};
 use crate::transport::Stretch;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::qos::scheduler::AttachmentIndex;
@@ -48,7 +49,7 @@ pub struct Binding {
     /// The volume.
     pub id: VolumeId,
     /// Its slot in the reactor.
-    pub volume: u32,
+    pub volume: VolumeSlot,
     /// The volume's attachment by which the requests enter the scheduler; `None` is the first.
     pub line: Option<AttachmentIndex>,
 }
@@ -68,7 +69,7 @@ pub struct Command {
     /// Data for the reply.
     pub tag: Tag,
     /// The slot of the request's volume.
-    pub volume: u32,
+    pub volume: VolumeSlot,
     /// The operation, and its range.
     pub request: Request,
     /// Bytes of input to consume once it is accepted.
@@ -138,7 +139,7 @@ pub struct Outcome<'a> {
     /// The request's own tag.
     pub tag: Tag,
     /// The slot of its volume.
-    pub volume: u32,
+    pub volume: VolumeSlot,
     /// The request.
     pub request: Request,
     /// The failure, if it failed.
@@ -201,21 +202,21 @@ impl Protocol {
     /// Returns whether the connection is bound to the volume in this slot.
     #[inline]
     #[must_use]
-    pub fn is_bound_to(&self, volume: u32) -> bool {
+    pub fn is_bound_to(&self, volume: VolumeSlot) -> bool {
         self.bindings().iter().any(|binding| binding.volume == volume)
     }
 
     /// Returns the attachment by which requests for the volume in this slot enter the scheduler.
     #[inline]
     #[must_use]
-    pub fn line_to(&self, volume: u32) -> Option<AttachmentIndex> {
+    pub fn line_to(&self, volume: VolumeSlot) -> Option<AttachmentIndex> {
         self.bindings().iter().find(|binding| binding.volume == volume)?.line
     }
 
     /// Returns the front of `input`. `size_of` returns the present size of the volume in a slot, in
     /// bytes.
     #[inline]
-    pub fn next(&mut self, input: &[u8], size_of: impl Fn(u32) -> u64) -> Next {
+    pub fn next(&mut self, input: &[u8], size_of: impl Fn(VolumeSlot) -> u64) -> Next {
         match self {
             Self::Nbd(nbd) => nbd.next(input, size_of),
         }
@@ -224,7 +225,7 @@ impl Protocol {
     /// Records that the last request was accepted under this handle. If it is a write, its memory
     /// is there, and its payload follows as [`Next::Payload`].
     #[inline]
-    pub fn accepted(&mut self, handle: u32, command: &Command) {
+    pub fn accepted(&mut self, handle: RequestId, command: &Command) {
         match self {
             Self::Nbd(nbd) => nbd.accepted(handle, command),
         }

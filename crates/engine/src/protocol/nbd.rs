@@ -5,6 +5,7 @@
 
 use super::{Binding, Command, Lobby, Negotiation, Next, Outcome, Tag, Violation};
 use crate::output::Output;
+use crate::table::{RequestId, VolumeSlot};
 use crate::transport::Stretch;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::limits::REQUEST_BYTES_MAX;
@@ -143,7 +144,7 @@ impl Nbd {
     }
 
     #[inline]
-    pub fn next(&mut self, input: &[u8], size_of: impl Fn(u32) -> u64) -> Next {
+    pub fn next(&mut self, input: &[u8], size_of: impl Fn(VolumeSlot) -> u64) -> Next {
         let Self::Serving(serving) = self else { return Next::Incomplete };
         match &mut serving.ahead {
             Ahead::Head => serving.next_head(input, size_of),
@@ -163,7 +164,7 @@ impl Nbd {
     }
 
     #[inline]
-    pub fn accepted(&mut self, handle: u32, command: &Command) {
+    pub fn accepted(&mut self, handle: RequestId, command: &Command) {
         if let Self::Serving(serving) = self
             && matches!(command.request.operation, Operation::Write { .. })
         {
@@ -238,7 +239,7 @@ fn extent_flags(extent: &Extent) -> u32 {
 
 impl Serving {
     #[inline]
-    fn next_head(&mut self, input: &[u8], size_of: impl Fn(u32) -> u64) -> Next {
+    fn next_head(&mut self, input: &[u8], size_of: impl Fn(VolumeSlot) -> u64) -> Next {
         let Some(head) = input.first_chunk::<REQUEST_BYTES>() else { return Next::Incomplete };
         let volume = self.binding.volume;
         self.terms.size_bytes = size_of(volume);
@@ -326,12 +327,13 @@ mod tests {
 
     const SIZE: u64 = 1 << 20;
     const BLOCK: u32 = 4_096;
+    const VOLUME: VolumeSlot = VolumeSlot::for_test(3);
 
     fn serving() -> Nbd {
         let mut nbd = Nbd::Agreed(testing::terms());
         assert!(nbd.bindings().is_empty());
         assert!(matches!(nbd.next(&[0; 64], |_| SIZE), Next::Incomplete), "nothing is bound");
-        nbd.bind(Binding { id: VolumeId::from_bits(1), volume: 3, line: None });
+        nbd.bind(Binding { id: VolumeId::from_bits(1), volume: VOLUME, line: None });
         nbd
     }
 
@@ -341,8 +343,8 @@ mod tests {
     }
 
     /// Returns the size of the connection's volume.
-    fn size_of(volume: u32) -> u64 {
-        assert_eq!(volume, 3);
+    fn size_of(volume: VolumeSlot) -> u64 {
+        assert_eq!(volume, VOLUME);
         SIZE
     }
 
@@ -353,12 +355,16 @@ mod tests {
         assert!(matches!(nbd.next(&head[1..], size_of), Next::Incomplete));
         for _ in 0..2 {
             let Next::Request(command) = nbd.next(&head, size_of) else { panic!("no request") };
-            assert_eq!((command.tag.id, command.volume, command.head_bytes), (7, 3, REQUEST_BYTES));
+            assert_eq!(
+                (command.tag.id, command.volume, command.head_bytes),
+                (7, VOLUME, REQUEST_BYTES)
+            );
         }
         let Next::Request(command) = nbd.next(&head, size_of) else { panic!("no request") };
-        nbd.accepted(5, &command);
+        let handle = RequestId::for_test(5);
+        nbd.accepted(handle, &command);
         let Next::Payload(stretch) = nbd.next(&[], size_of) else { panic!("no payload") };
-        assert_eq!(stretch, Stretch { handle: 5, received: 0, total: BLOCK });
+        assert_eq!(stretch, Stretch { handle, received: 0, total: BLOCK });
         assert!(matches!(nbd.next(&write(8, 0), size_of), Next::Request(_)));
     }
 
@@ -403,7 +409,7 @@ mod tests {
         for (result, bytes, left) in [(Err(Failure::Io), 16, 1), (Ok(()), 16 + 4_096, 0)] {
             let mut output = Output::default();
             nbd.reply(
-                &Outcome { tag, volume: 3, request, result, extents: &[] },
+                &Outcome { tag, volume: VOLUME, request, result, extents: &[] },
                 &mut buffers,
                 &mut output,
             );

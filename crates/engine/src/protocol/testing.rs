@@ -2,13 +2,18 @@
 
 use super::nbd::{Nbd, testing as nbd};
 use super::{Binding, Protocol};
+use crate::table::VolumeSlot;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::request::Request;
 
 /// Returns the protocol of a connection that is bound to the volume in slot 0.
 pub fn serving() -> Protocol {
     let mut protocol = Protocol::Nbd(Nbd::Agreed(nbd::terms()));
-    protocol.bind(Binding { id: VolumeId::from_bits(1), volume: 0, line: None });
+    protocol.bind(Binding {
+        id: VolumeId::from_bits(1),
+        volume: VolumeSlot::for_test(0),
+        line: None,
+    });
     protocol
 }
 

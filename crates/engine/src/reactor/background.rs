@@ -11,15 +11,16 @@
 
 use super::{Call, Reactor, note};
 use crate::driver::Driver;
+use crate::table::{PermitId, ProbeId, Table, VolumeSlot, number_of, ticket_of};
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::limits::{BACKGROUND_PERMITS_MAX, QUANTUM_BYTES_MAX};
 use evenkeel_core::qos::pacing::{Balances, Limit, Pacing};
 use evenkeel_core::qos::scheduler::{Dispatch, Io, Ticket, VolumeIndex};
 use evenkeel_core::qos::sharing::Claim;
 use evenkeel_core::request::{Failure, Operation, Request};
+use evenkeel_core::slots::Slot;
 use evenkeel_store::buffer::Buffer;
 use evenkeel_store::{Completion, Submission};
-use slab::Slab;
 use std::sync::mpsc::SyncSender;
 
 /// Scheduler handles with this bit are those of permits.
@@ -54,7 +55,7 @@ pub struct Probe {
 }
 
 struct Probing {
-    slot: u32,
+    slot: VolumeSlot,
     request: Request,
     ack: SyncSender<Completion>,
 }
@@ -66,8 +67,8 @@ pub(super) struct Background {
     index: Option<VolumeIndex>,
     bytes_per_second: u64,
     /// Senders for the permits that are not granted yet.
-    waiting: Slab<SyncSender<Ticket>>,
-    probes: Slab<Probing>,
+    waiting: Table<PermitId, SyncSender<Ticket>>,
+    probes: Table<ProbeId, Probing>,
     /// Offset of the next permit. Offsets do not follow each other, so each permit counts as one
     /// I/O.
     offset: u64,
@@ -95,10 +96,11 @@ impl<D: Driver> Reactor<D> {
         let offset = self.background.offset;
         let length = bytes.clamp(1, QUANTUM_BYTES_MAX);
         self.background.offset = (offset + 2 * u64::from(QUANTUM_BYTES_MAX)) % (1 << 60);
-        let handle = HANDLES | self.background.waiting.insert(ack) as u32;
+        let permit = self.background.waiting.insert(ack);
+        let handle = HANDLES | permit.number();
         let io = Io { operation, offset, length, handle };
         if self.scheduler.submit(self.now, index, io).is_err() {
-            self.background.waiting.remove((handle & !HANDLES) as usize);
+            self.background.waiting.remove(permit);
             return;
         }
         note(&mut self.trace, self.now, Call::Submit(index, io));
@@ -134,9 +136,9 @@ impl<D: Driver> Reactor<D> {
     pub(super) fn share_with_background(&mut self) {
         let (Some(index), Some(device)) = (self.background.index, &self.device) else { return };
         let pacing = pacing_of(self.background.bytes_per_second);
-        let at = (Some(device.index), None);
+        let place = (Some(device.index), None);
         let claim = Claim::best_effort(&pacing);
-        if let Err(error) = self.scheduler.share(self.now, index, &pacing, at, &claim) {
+        if let Err(error) = self.scheduler.share(self.now, index, &pacing, place, &claim) {
             tracing::warn!(%error, "background work does not share the device");
         }
         note(&mut self.trace, self.now, Call::Other("share"));
@@ -147,7 +149,8 @@ impl<D: Driver> Reactor<D> {
         if dispatch.handle & HANDLES == 0 {
             return false;
         }
-        let waits = self.background.waiting.remove((dispatch.handle & !HANDLES) as usize);
+        let permit = PermitId::new(dispatch.handle & !HANDLES);
+        let waits = self.background.waiting.remove(permit);
         if waits.send(dispatch.ticket).is_err() {
             // The thread has given up waiting.
             self.end_permit(dispatch.ticket);
@@ -165,14 +168,14 @@ impl<D: Driver> Reactor<D> {
     /// Submits a probe to a volume's store.
     pub(super) fn probe(&mut self, id: VolumeId, probe: Probe) {
         let Some(&slot) = self.by_id.get(&id) else { return };
-        let volume = &mut self.volumes[slot as usize];
+        let volume = &mut self.volumes[slot];
         if volume.is_leaving() || self.background.probes.len() >= BACKGROUND_PERMITS_MAX as usize {
             return;
         }
         let Probe { operation, offset, length, buffer, ack } = probe;
         let request = Request { operation, offset, length };
-        let key = self.background.probes.insert(Probing { slot, request, ack });
-        let ticket = PROBES | key as u64;
+        let number = self.background.probes.insert(Probing { slot, request, ack });
+        let ticket = PROBES | ticket_of(number);
         volume.in_store += 1;
         let submission = Submission { ticket, operation, offset, length, buffer };
         volume.store.submit(submission, &mut self.driver.disk(slot));
@@ -185,9 +188,9 @@ impl<D: Driver> Reactor<D> {
         if completion.ticket & PROBES == 0 {
             return Some(completion);
         }
-        let Probing { slot, request, ack } =
-            self.background.probes.remove((completion.ticket & !PROBES) as usize);
-        let volume = &mut self.volumes[slot as usize];
+        let number = number_of(completion.ticket & !PROBES);
+        let Probing { slot, request, ack } = self.background.probes.remove(number);
+        let volume = &mut self.volumes[slot];
         if let Err(failure @ (Failure::Io | Failure::Rotten)) = completion.result {
             volume.errors.count(volume.state.id, &request, failure);
         }

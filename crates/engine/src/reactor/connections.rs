@@ -1,12 +1,13 @@
 //! A connection's life: handshake, receiving, sending, the end.
 
 use super::{Message, Reactor, STOP_MAX, SWEEP_EVERY, memory};
-use crate::connection_limits::{NoPlace, Slot};
+use crate::connection_limits::{ConnectionId, NoPlace, Slot};
 use crate::driver::{Driver, send_now};
 use crate::handoff::Kept;
 use crate::protocol::{Binding, Lobby, Negotiation, Protocol};
 use crate::rate_limited_log::Notice;
 use crate::session::{Bound, Connection, Session, Stage};
+use crate::table::SessionId;
 use crate::transport::OtherEnd;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::time::Duration;
@@ -23,22 +24,22 @@ const STALL_MAX: Duration = Duration::from_secs(60);
 impl<D: Driver> Reactor<D> {
     pub(super) fn connect(&mut self, fd: OwnedFd, peer: HostAddress, slot: Slot) {
         if self.stop_by.is_none() && !self.doors_closed {
-            let ticket = slot.ticket;
+            let number = slot.id;
             let protocol = Protocol::nbd();
             let leftover = Vec::new();
             let connection = Connection { fd, peer, slot, protocol, leftover };
-            let id = self.sessions.insert(Session::new(connection, self.now)) as u32;
-            self.handshakes.insert(ticket, id);
+            let id = self.sessions.insert(Session::new(connection, self.now));
+            self.handshakes.insert(number, id);
             self.watch();
             self.proceed(id);
         }
     }
 
-    /// Closes the handshake with this ticket, whose slot another client has got. It may have ended
-    /// already.
-    pub(super) fn evict(&mut self, ticket: u64) {
-        let Some(&id) = self.handshakes.get(&ticket) else { return };
-        let peer = self.sessions[id as usize].peer;
+    /// Closes the handshake of this connection, whose slot another client has got. It may have
+    /// ended already.
+    pub(super) fn evict(&mut self, connection: ConnectionId) {
+        let Some(&id) = self.handshakes.get(&connection) else { return };
+        let peer = self.sessions[id].peer;
         self.notices.tell(self.now, Notice::MadeRoom, |left_out| {
             let why = "a handshake is ended: its host has the most of them, and others come";
             tracing::info!(?peer, left_out, "{why}");
@@ -52,7 +53,7 @@ impl<D: Driver> Reactor<D> {
     /// try again.
     pub(super) fn close_doors(&mut self) {
         self.doors_closed = true;
-        let ids: Vec<u32> = self.handshakes.values().copied().collect();
+        let ids: Vec<SessionId> = self.handshakes.values().copied().collect();
         ids.into_iter().for_each(|id| self.close(id));
     }
 
@@ -68,19 +69,19 @@ impl<D: Driver> Reactor<D> {
             return;
         };
         // The volume may have been detached meanwhile.
-        if !self.volumes[slot as usize].allows(connection.peer) {
+        if !self.volumes[slot].allows(connection.peer) {
             return;
         }
         if self.stop_by.is_none() {
-            let line = self.volumes[slot as usize].line_of(connection.peer);
+            let line = self.volumes[slot].line_of(connection.peer);
             connection.protocol.bind(Binding { id: volume, volume: slot, line });
-            let id = self.sessions.insert(Session::new(connection, self.now)) as u32;
+            let id = self.sessions.insert(Session::new(connection, self.now));
             self.proceed(id);
         }
     }
 
-    pub(super) fn received(&mut self, id: u32, result: Result<u32, Errno>) {
-        let Some(session) = self.sessions.get_mut(id as usize) else { return };
+    pub(super) fn received(&mut self, id: SessionId, result: Result<u32, Errno>) {
+        let Some(session) = self.sessions.get_mut(id) else { return };
         let is_cancelled = result == Err(Errno::CANCELED);
         let count = result.unwrap_or(0);
         session.transport.received(count as usize, self.now);
@@ -100,9 +101,9 @@ impl<D: Driver> Reactor<D> {
     }
 
     /// Consumes as much of the input as it can, then receives more if there is room.
-    pub(super) fn proceed(&mut self, id: u32) {
+    pub(super) fn proceed(&mut self, id: SessionId) {
         loop {
-            let Some(session) = self.sessions.get_mut(id as usize) else { return };
+            let Some(session) = self.sessions.get_mut(id) else { return };
             session.parked = None;
             if session.is_closing() || session.transport.is_receiving_payload() {
                 return self.try_free(id);
@@ -123,8 +124,8 @@ impl<D: Driver> Reactor<D> {
         self.receive(id);
     }
 
-    fn receive(&mut self, id: u32) {
-        let Some(session) = self.sessions.get_mut(id as usize) else { return };
+    fn receive(&mut self, id: SessionId) {
+        let Some(session) = self.sessions.get_mut(id) else { return };
         if session.stage() != Stage::Open {
             return;
         }
@@ -132,7 +133,7 @@ impl<D: Driver> Reactor<D> {
             return self.watch_other_end(id);
         }
         let transport = &mut session.transport;
-        let handle = transport.payload().map(|stretch| stretch.handle as usize);
+        let handle = transport.payload().map(|stretch| stretch.handle);
         let active = handle.and_then(|handle| self.active.get_mut(handle));
         let buffers = active.map_or(&mut [][..], |active| &mut active.buffers[..]);
         if let Some(message) = transport.next_receive(buffers) {
@@ -146,8 +147,8 @@ impl<D: Driver> Reactor<D> {
     }
 
     /// Takes one step of the negotiation. Returns whether there may be another in this turn.
-    fn negotiate(&mut self, id: u32) -> bool {
-        let session = &mut self.sessions[id as usize];
+    fn negotiate(&mut self, id: SessionId) -> bool {
+        let session = &mut self.sessions[id];
         if session.leaves_heads_unread() {
             // A client may ask for a long list of exports many times.
             session.parked = Some(Bound::Connection);
@@ -173,9 +174,9 @@ impl<D: Driver> Reactor<D> {
     }
 
     /// Binds a connection whose client has chosen a volume to the volume, here or at its home.
-    fn agreed(&mut self, id: u32, volume: VolumeId) {
-        let session = &mut self.sessions[id as usize];
-        self.handshakes.remove(&session.slot.ticket);
+    fn agreed(&mut self, id: SessionId, volume: VolumeId) {
+        let session = &mut self.sessions[id];
+        self.handshakes.remove(&session.slot.id);
         let Some((_, home)) = self.directory.find(volume, session.peer) else {
             return session.begin_to_close();
         };
@@ -189,15 +190,15 @@ impl<D: Driver> Reactor<D> {
         }
         match self.by_id.get(&volume) {
             Some(&slot) => {
-                let line = self.volumes[slot as usize].line_of(session.peer);
+                let line = self.volumes[slot].line_of(session.peer);
                 session.protocol.bind(Binding { id: volume, volume: slot, line });
             }
             None => session.begin_to_close(),
         }
     }
 
-    fn tell_too_many(&mut self, id: u32, why: NoPlace) {
-        let peer = self.sessions[id as usize].peer;
+    fn tell_too_many(&mut self, id: SessionId, why: NoPlace) {
+        let peer = self.sessions[id].peer;
         self.notices.tell(self.now, Notice::TooMany, |left_out| {
             tracing::warn!(?peer, left_out, "a connection is refused: {why}");
         });
@@ -205,8 +206,8 @@ impl<D: Driver> Reactor<D> {
     }
 
     /// Lists a connection for sending, if it has output.
-    pub(super) fn sends(&mut self, id: u32) {
-        let Some(session) = self.sessions.get_mut(id as usize) else { return };
+    pub(super) fn sends(&mut self, id: SessionId) {
+        let Some(session) = self.sessions.get_mut(id) else { return };
         let moves = matches!(session.stage(), Stage::Moving { .. });
         if (session.transport.has_output() || moves) && session.transport.list() {
             self.to_send.push(id);
@@ -224,8 +225,8 @@ impl<D: Driver> Reactor<D> {
     }
 
     /// Sends as much output as the socket takes; the driver sends the rest.
-    fn send(&mut self, id: u32) {
-        let Some(session) = self.sessions.get_mut(id as usize) else { return };
+    fn send(&mut self, id: SessionId) {
+        let Some(session) = self.sessions.get_mut(id) else { return };
         session.transport.unlist();
         while !session.is_shut()
             && let Some(message) = session.transport.next_send()
@@ -252,8 +253,8 @@ impl<D: Driver> Reactor<D> {
         self.left(id);
     }
 
-    pub(super) fn sent(&mut self, id: u32, result: Result<u32, Errno>) {
-        let Some(session) = self.sessions.get_mut(id as usize) else { return };
+    pub(super) fn sent(&mut self, id: SessionId, result: Result<u32, Errno>) {
+        let Some(session) = self.sessions.get_mut(id) else { return };
         if result == Err(Errno::CANCELED) {
             session.transport.send_failed();
             return self.try_free(id);
@@ -265,16 +266,16 @@ impl<D: Driver> Reactor<D> {
             return self.close(id);
         }
         // The rest of the output goes back with the client.
-        let goes_back = self.sessions[id as usize].goes_back();
-        if goes_back && !self.sessions[id as usize].has_outstanding() {
+        let goes_back = self.sessions[id].goes_back();
+        if goes_back && !self.sessions[id].has_outstanding() {
             return self.try_free(id);
         }
         self.send(id);
     }
 
     /// Proceeds after a connection's output has left: it may take more requests, move, or end.
-    fn left(&mut self, id: u32) {
-        let Some(session) = self.sessions.get_mut(id as usize) else { return };
+    fn left(&mut self, id: SessionId) {
+        let Some(session) = self.sessions.get_mut(id) else { return };
         if session.transport.is_in_send() {
             return;
         }
@@ -293,16 +294,16 @@ impl<D: Driver> Reactor<D> {
 
     /// Hands a connection over to its volume's home core. The driver has no operation of it: the
     /// negotiation is over, so no receive was begun, and the last reply has left.
-    fn move_home(&mut self, id: u32, volume: VolumeId, home: u16) {
-        let connection = Box::new(self.sessions.remove(id as usize).leave());
+    fn move_home(&mut self, id: SessionId, volume: VolumeId, home: u16) {
+        let connection = Box::new(self.sessions.remove(id).leave());
         if let Some(inbox) = self.inboxes.get(usize::from(home)) {
             inbox.post(Message::Moved(volume, connection));
         }
     }
 
     /// Shuts a connection, and cancels its requests that wait.
-    pub(super) fn close(&mut self, id: u32) {
-        let Some(session) = self.sessions.get_mut(id as usize) else { return };
+    pub(super) fn close(&mut self, id: SessionId) {
+        let Some(session) = self.sessions.get_mut(id) else { return };
         if !session.is_shut() {
             session.shut();
             self.abandon_payload(id);
@@ -313,8 +314,8 @@ impl<D: Driver> Reactor<D> {
     }
 
     /// Frees a connection that is closing and has nothing left to wait for.
-    pub(super) fn try_free(&mut self, id: u32) {
-        let Some(session) = self.sessions.get_mut(id as usize) else { return };
+    pub(super) fn try_free(&mut self, id: SessionId) {
+        let Some(session) = self.sessions.get_mut(id) else { return };
         if session.is_closing() && session.has_outstanding() {
             return self.watch_other_end(id);
         }
@@ -334,8 +335,8 @@ impl<D: Driver> Reactor<D> {
         if transport.is_receiving() || transport.other_end == OtherEnd::Watched {
             return;
         }
-        let mut session = self.sessions.remove(id as usize);
-        self.handshakes.remove(&session.slot.ticket);
+        let mut session = self.sessions.remove(id);
+        self.handshakes.remove(&session.slot.id);
         memory::abandon(&mut session, (&mut self.pool, &mut self.volumes));
         for binding in session.protocol.bindings() {
             self.settle(binding.volume);
@@ -353,7 +354,7 @@ impl<D: Driver> Reactor<D> {
         if !self.pool.is_empty() || self.notices.owes() {
             self.watch();
         }
-        if self.next_sweep.is_none_or(|at| self.now < at) {
+        if self.next_sweep.is_none_or(|time| self.now < time) {
             return;
         }
         let now = self.now;
@@ -369,11 +370,11 @@ impl<D: Driver> Reactor<D> {
                 (session.connected_at, HANDSHAKE_MAX)
             };
             if now.since(since) > max {
-                late.push(id as u32);
+                late.push(id);
             }
         }
         for id in late {
-            let Some(&Session { peer, .. }) = self.sessions.get(id as usize) else { continue };
+            let Some(&Session { peer, .. }) = self.sessions.get(id) else { continue };
             self.notices.tell(now, Notice::Stopped, |left_out| {
                 let why = "a connection is closed: its client stopped in the middle";
                 tracing::info!(?peer, left_out, "{why}");
@@ -388,10 +389,10 @@ impl<D: Driver> Reactor<D> {
     /// answers those in the stores.
     pub(super) fn stop(&mut self) {
         self.stop_by.get_or_insert(self.now + STOP_MAX);
-        let ids: Vec<u32> = self.sessions.iter().map(|(id, _)| id as u32).collect();
+        let ids: Vec<SessionId> = self.sessions.iter().map(|(id, _)| id).collect();
         for id in ids {
             // Closing one connection may have freed another.
-            let Some(session) = self.sessions.get_mut(id as usize) else { continue };
+            let Some(session) = self.sessions.get_mut(id) else { continue };
             if session.is_lent() {
                 session.begin_to_hand_over();
                 self.hand_over(id);

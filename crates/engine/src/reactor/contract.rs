@@ -3,6 +3,7 @@
 use super::Reactor;
 use super::volumes::Volume;
 use crate::driver::Driver;
+use crate::table::VolumeSlot;
 use evenkeel_core::qos::contract::{Contract, Seen};
 use evenkeel_core::qos::scheduler::Scheduler;
 use evenkeel_core::time::{Duration, Instant};
@@ -24,9 +25,9 @@ pub(super) struct Judged {
 #[derive(Default)]
 pub(super) struct Second {
     began: Instant,
-    used: Vec<u32>,
+    used: Vec<VolumeSlot>,
     /// Volumes that were used in the second before: those that are not used in this one rest.
-    used_before: Vec<u32>,
+    used_before: Vec<VolumeSlot>,
 }
 
 impl Second {
@@ -37,7 +38,7 @@ impl Second {
     }
 
     /// Removes a volume from the lists.
-    pub(super) fn forget(&mut self, slot: u32) {
+    pub(super) fn forget(&mut self, slot: VolumeSlot) {
         self.used.retain(|other| *other != slot);
         self.used_before.retain(|other| *other != slot);
     }
@@ -45,8 +46,8 @@ impl Second {
 
 impl<D: Driver> Reactor<D> {
     /// Lists a volume as used in this second.
-    pub(super) fn use_in_second(&mut self, slot: u32) {
-        let judged = &mut self.volumes[slot as usize].judged;
+    pub(super) fn use_in_second(&mut self, slot: VolumeSlot) {
+        let judged = &mut self.volumes[slot].judged;
         if !std::mem::replace(&mut judged.used, true) {
             self.second.used.push(slot);
         }
@@ -66,7 +67,7 @@ impl<D: Driver> Reactor<D> {
         let volumes = &mut self.volumes;
         let scheduler = &self.scheduler;
         self.second.used.retain(|&slot| {
-            let volume = &mut volumes[slot as usize];
+            let volume = &mut volumes[slot];
             let (after, still_waits) = seen(scheduler, volume);
             let judged = &mut volume.judged;
             if is_told {
@@ -84,7 +85,7 @@ impl<D: Driver> Reactor<D> {
     fn let_volumes_rest(&mut self) {
         let mut slots = std::mem::take(&mut self.second.used_before);
         for &slot in &slots {
-            let volume = &mut self.volumes[slot as usize];
+            let volume = &mut self.volumes[slot];
             if !volume.judged.used && !volume.is_leaving() {
                 volume.store.rest(&mut self.driver.disk(slot));
                 self.finish_store(slot);
@@ -96,8 +97,8 @@ impl<D: Driver> Reactor<D> {
     }
 
     /// Starts to judge a volume that has come from another core with its counters.
-    pub(super) fn judge_from_now_on(&mut self, slot: u32, contract: Contract) {
-        let volume = &mut self.volumes[slot as usize];
+    pub(super) fn judge_from_now_on(&mut self, slot: VolumeSlot, contract: Contract) {
+        let volume = &mut self.volumes[slot];
         let (before, _) = seen(&self.scheduler, volume);
         volume.judged = Judged { used: volume.judged.used, before, contract };
     }

@@ -13,12 +13,14 @@ use super::requests::Active;
 use super::volumes::Volume;
 use super::{Call, Reactor, note};
 use crate::driver::Driver;
+use crate::table::{RequestId, VolumeSlot};
 use evenkeel_core::limits::{
     CLEARED_BYTES_MAX, CLEARS_IN_FLIGHT_MAX, QUANTUM_BYTES_MAX, VOLUME_CLEARS_MAX,
     VOLUME_QUEUED_REQUESTS_MAX,
 };
 use evenkeel_core::qos::scheduler::{Dispatch, Io, SubmitError, Ticket};
 use evenkeel_core::request::{Operation, Request};
+use evenkeel_core::slots::Slot;
 use evenkeel_store::Store;
 use std::collections::VecDeque;
 
@@ -70,8 +72,9 @@ impl Active {
     }
 
     /// Returns the next piece to submit.
-    pub(super) fn next_io(&self, handle: u32) -> Io {
+    pub(super) fn next_io(&self, handle: RequestId) -> Io {
         let Request { operation, offset, length } = self.request;
+        let handle = handle.number();
         let Some(clear) = self.clear else { return Io { operation, offset, length, handle } };
         let length = (length - clear.done).min(clear.piece);
         let operation = match operation {
@@ -109,7 +112,7 @@ impl Active {
 #[derive(Default)]
 pub(super) struct Clears {
     /// Long operations whose next piece is to be submitted, in turn.
-    waiting: VecDeque<u32>,
+    waiting: VecDeque<RequestId>,
     /// Long operations with a piece in the scheduler or the store.
     submitted: u32,
     /// Pieces that their limits allow and that wait for their turn.
@@ -120,7 +123,7 @@ pub(super) struct Clears {
 
 impl Clears {
     /// Adds a long operation. Returns an error if the volume's queue is full.
-    pub(super) fn wait(&mut self, handle: u32) -> Result<(), SubmitError> {
+    pub(super) fn wait(&mut self, handle: RequestId) -> Result<(), SubmitError> {
         if self.waiting.len() >= VOLUME_QUEUED_REQUESTS_MAX {
             return Err(SubmitError::QueueFull);
         }
@@ -129,9 +132,9 @@ impl Clears {
     }
 
     /// Removes waiting operations that are `ours`. Returns their requests.
-    pub(super) fn cancel(&mut self, ours: impl Fn(u32) -> bool) -> Vec<u32> {
+    pub(super) fn cancel(&mut self, ours: impl Fn(RequestId) -> bool) -> Vec<RequestId> {
         let mut cancelled = Vec::new();
-        let mut stays = |handle: u32| {
+        let mut stays = |handle: RequestId| {
             let goes = ours(handle);
             if goes {
                 cancelled.push(handle);
@@ -139,7 +142,7 @@ impl Clears {
             !goes
         };
         self.waiting.retain(|handle| stays(*handle));
-        self.ready.retain(|dispatch| stays(dispatch.handle));
+        self.ready.retain(|dispatch| stays(RequestId::of(dispatch)));
         cancelled
     }
 }
@@ -148,7 +151,7 @@ impl Clears {
 #[derive(Default)]
 pub(super) struct Turn {
     /// Volumes with pieces that their limits allow.
-    slots: VecDeque<u32>,
+    slots: VecDeque<VolumeSlot>,
     /// Pieces in the stores.
     in_flight: u32,
     /// Work begun in this turn of the loop, in bytes that are dropped.
@@ -174,8 +177,8 @@ impl Turn {
 
 impl<D: Driver> Reactor<D> {
     /// Submits pieces of a volume's long operations, up to its limit and while the queue has room.
-    pub(super) fn submit_clears(&mut self, slot: u32) {
-        while let Some(Volume { clears, .. }) = self.volumes.get(slot as usize)
+    pub(super) fn submit_clears(&mut self, slot: VolumeSlot) {
+        while let Some(Volume { clears, .. }) = self.volumes.get(slot)
             && clears.submitted < VOLUME_CLEARS_MAX
             && let Some(&handle) = clears.waiting.front()
         {
@@ -183,10 +186,10 @@ impl<D: Driver> Reactor<D> {
             if self.offer(handle).is_err() {
                 return;
             }
-            let clears = &mut self.volumes[slot as usize].clears;
+            let clears = &mut self.volumes[slot].clears;
             clears.waiting.pop_front();
             clears.submitted += 1;
-            if let Some(clear) = &mut self.active[handle as usize].clear {
+            if let Some(clear) = &mut self.active[handle].clear {
                 clear.is_submitted = true;
             }
         }
@@ -195,13 +198,13 @@ impl<D: Driver> Reactor<D> {
     /// Returns whether a piece that its limits allow can begin now; if not, it waits here for its
     /// turn.
     pub(super) fn has_turn_to_clear(&mut self, dispatch: Dispatch) -> bool {
-        let active = &self.active[dispatch.handle as usize];
+        let active = &self.active[RequestId::of(&dispatch)];
         if active.clear.is_none() {
             return true;
         }
         let slot = active.volume;
         let work = active.work(dispatch.length);
-        let clears = &mut self.volumes[slot as usize].clears;
+        let clears = &mut self.volumes[slot].clears;
         if clears.ready.is_empty() && self.turn.has_room_for(work) {
             self.turn.begin(work);
             return true;
@@ -220,11 +223,11 @@ impl<D: Driver> Reactor<D> {
     pub(super) fn take_turns_to_clear(&mut self) {
         self.turn.work = 0;
         while let Some(slot) = self.turn.slots.pop_front() {
-            let Some(volume) = self.volumes.get_mut(slot as usize) else { continue };
+            let Some(volume) = self.volumes.get_mut(slot) else { continue };
             let clears = &mut volume.clears;
             clears.is_listed = false;
             let Some(&dispatch) = clears.ready.front() else { continue };
-            let work = self.active[dispatch.handle as usize].work(dispatch.length);
+            let work = self.active[RequestId::of(&dispatch)].work(dispatch.length);
             clears.is_listed = true;
             if !self.turn.has_room_for(work) {
                 return self.turn.slots.push_front(slot);
@@ -238,8 +241,8 @@ impl<D: Driver> Reactor<D> {
 
     /// Records that the store has finished a piece, and lets the request continue with its next
     /// one.
-    pub(super) fn cleared(&mut self, handle: u32, length: u32) {
-        let active = &mut self.active[handle as usize];
+    pub(super) fn cleared(&mut self, handle: RequestId, length: u32) {
+        let active = &mut self.active[handle];
         let slot = active.volume;
         let Some(clear) = &mut active.clear else { return };
         self.turn.in_flight -= 1;
@@ -247,7 +250,7 @@ impl<D: Driver> Reactor<D> {
         if active.failure.is_some() {
             active.quanta_left = 0;
         }
-        let clears = &mut self.volumes[slot as usize].clears;
+        let clears = &mut self.volumes[slot].clears;
         clears.submitted -= u32::from(std::mem::take(&mut clear.is_submitted));
         if active.quanta_left > 0 {
             clears.waiting.push_back(handle);
@@ -256,10 +259,10 @@ impl<D: Driver> Reactor<D> {
     }
 
     /// Records that a request is cancelled that has no piece in the store.
-    pub(super) fn gave_up_clearing(&mut self, handle: u32) {
-        let active = &mut self.active[handle as usize];
+    pub(super) fn gave_up_clearing(&mut self, handle: RequestId) {
+        let active = &mut self.active[handle];
         if let Some(clear) = &mut active.clear {
-            let clears = &mut self.volumes[active.volume as usize].clears;
+            let clears = &mut self.volumes[active.volume].clears;
             clears.submitted -= u32::from(std::mem::take(&mut clear.is_submitted));
         }
     }

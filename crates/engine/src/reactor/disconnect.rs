@@ -9,7 +9,9 @@ use crate::driver::{Driver, HangUp};
 use crate::handoff::Kept;
 use crate::protocol::FAREWELL_BYTES;
 use crate::session::{Bound, Session, Stage};
+use crate::table::SessionId;
 use crate::transport::OtherEnd;
+use evenkeel_core::convert::index;
 use rustix::io::Errno;
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -20,8 +22,8 @@ const PEEK_PIECES_MAX: usize = 1_024;
 
 impl<D: Driver> Reactor<D> {
     /// Watches for the end of a connection from which the server receives nothing.
-    pub(super) fn watch_other_end(&mut self, id: u32) {
-        let session = &mut self.sessions[id as usize];
+    pub(super) fn watch_other_end(&mut self, id: SessionId) {
+        let session = &mut self.sessions[id];
         let is_receiving = session.transport.is_receiving();
         if session.is_shut() || is_receiving || !session.protocol.is_bound() {
             return;
@@ -42,8 +44,8 @@ impl<D: Driver> Reactor<D> {
     }
 
     /// Handles the end of a connection that the driver has seen.
-    pub(super) fn hung_up(&mut self, id: u32, how: Result<HangUp, Errno>) {
-        let Some(session) = self.sessions.get_mut(id as usize) else { return };
+    pub(super) fn hung_up(&mut self, id: SessionId, how: Result<HangUp, Errno>) {
+        let Some(session) = self.sessions.get_mut(id) else { return };
         session.transport.other_end = how.map_or(OtherEnd::Unwatched, OtherEnd::Gone);
         if session.is_shut() {
             return self.try_free(id);
@@ -63,8 +65,8 @@ impl<D: Driver> Reactor<D> {
     }
 
     /// Closes a connection that is reset, or whose client ended it without the protocol's farewell.
-    fn on_client_gone(&mut self, id: u32, how: HangUp) {
-        let session = &self.sessions[id as usize];
+    fn on_client_gone(&mut self, id: SessionId, how: HangUp) {
+        let session = &self.sessions[id];
         // This is not the client's end: its own socket is to take the connection's place.
         if session.slot.kept.as_ref().is_some_and(Kept::has_loan) {
             return;
@@ -81,7 +83,7 @@ fn takes_leave(session: &Session) -> bool {
     let mut tail = [0; FAREWELL_BYTES];
     let fd = session.transport.fd();
     let Ok(unread) = rustix::io::ioctl_fionread(fd) else { return false };
-    let unread = usize::try_from(unread).unwrap_or(usize::MAX);
+    let unread = index(unread);
     let from_socket = unread.min(FAREWELL_BYTES);
     let (front, back) = tail.split_at_mut(FAREWELL_BYTES - from_socket);
     let pending = session.transport.pending();

@@ -8,12 +8,13 @@
 use super::Reactor;
 use crate::driver::Driver;
 use crate::session::Bound;
+use crate::table::{RequestId, SessionId, VolumeSlot};
 use evenkeel_core::request::Request;
 
 /// A change of a connection that has ended.
 #[derive(Clone, Copy, Debug)]
 struct Change {
-    handle: u32,
+    handle: RequestId,
     request: Request,
 }
 
@@ -22,7 +23,7 @@ struct Change {
 pub(super) struct Former {
     changes: Vec<Change>,
     /// Waiting connections. An id may belong to another connection by now.
-    waiting: Vec<u32>,
+    waiting: Vec<SessionId>,
 }
 
 impl Former {
@@ -36,12 +37,11 @@ impl Former {
 
 impl<D: Driver> Reactor<D> {
     /// Records the changes that a connection leaves in the store when it ends.
-    pub(super) fn note_former(&mut self, id: u32) {
+    pub(super) fn note_former(&mut self, id: SessionId) {
         let left = self.active.iter().filter(|(_, active)| active.session() == id);
         for (handle, active) in left.filter(|(_, active)| active.request.operation.is_write()) {
-            let handle = handle as u32;
             let request = active.request;
-            let changes = &mut self.volumes[active.volume as usize].former.changes;
+            let changes = &mut self.volumes[active.volume].former.changes;
             if !changes.iter().any(|change| change.handle == handle) {
                 changes.push(Change { handle, request });
             }
@@ -50,11 +50,16 @@ impl<D: Driver> Reactor<D> {
 
     /// Holds a connection up if its next request overlaps a change that a former connection has
     /// left. Returns whether it does.
-    pub(super) fn waits_for_former(&mut self, id: u32, slot: u32, request: &Request) -> bool {
-        let former = &mut self.volumes[slot as usize].former;
+    pub(super) fn waits_for_former(
+        &mut self,
+        id: SessionId,
+        slot: VolumeSlot,
+        request: &Request,
+    ) -> bool {
+        let former = &mut self.volumes[slot].former;
         let waits = former.overlaps(request);
         if waits {
-            self.sessions[id as usize].parked = Some(Bound::Former);
+            self.sessions[id].parked = Some(Bound::Former);
             if !former.waiting.contains(&id) {
                 former.waiting.push(id);
             }
@@ -63,14 +68,14 @@ impl<D: Driver> Reactor<D> {
     }
 
     /// Records that a change is done, and retries the connections that wait for changes.
-    pub(super) fn end_former(&mut self, slot: u32, handle: u32) {
-        let former = &mut self.volumes[slot as usize].former;
+    pub(super) fn end_former(&mut self, slot: VolumeSlot, handle: RequestId) {
+        let former = &mut self.volumes[slot].former;
         let Some(at) = former.changes.iter().position(|change| change.handle == handle) else {
             return;
         };
         former.changes.swap_remove(at);
         for id in std::mem::take(&mut former.waiting) {
-            let session = self.sessions.get(id as usize);
+            let session = self.sessions.get(id);
             if session.is_some_and(|session| session.parked == Some(Bound::Former)) {
                 self.ready.push(id);
             }

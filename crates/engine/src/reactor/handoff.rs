@@ -6,9 +6,11 @@
 //! lender can continue to serve it, and each request is answered once.
 
 use super::{Reactor, memory};
+use crate::connection_limits::ConnectionId;
 use crate::driver::Driver;
 use crate::handoff::{Kept, Returned};
 use crate::session::Session;
+use crate::table::{RequestId, SessionId, VolumeSlot};
 use crate::transport::OtherEnd;
 use evenkeel_core::limits::QUANTUM_BYTES_MAX;
 use evenkeel_core::request::Operation;
@@ -16,8 +18,8 @@ use evenkeel_core::request::Operation;
 impl<D: Driver> Reactor<D> {
     /// Has a lent client's socket take a connection's place, once the connection is quiet: its end
     /// was received, and its last reply has left.
-    pub(super) fn exchange(&mut self, id: u32) {
-        let Some(session) = self.sessions.get_mut(id as usize) else { return };
+    pub(super) fn exchange(&mut self, id: SessionId) {
+        let Some(session) = self.sessions.get_mut(id) else { return };
         session.begin_to_exchange();
         if session.transport.other_end == OtherEnd::Watched {
             self.driver.cancel_watch(id);
@@ -30,21 +32,21 @@ impl<D: Driver> Reactor<D> {
         if !session.is_quiet() {
             return self.sends(id);
         }
-        let mut connection = self.sessions.remove(id as usize).leave();
+        let mut connection = self.sessions.remove(id).leave();
         // `has_loan` was true, and only this core takes it.
         let loan = connection.slot.kept.as_mut().and_then(Kept::borrow);
         let Some((client, unread)) = loan else { return };
         (connection.fd, connection.leftover) = (client, unread);
-        let id = self.sessions.insert(Session::new(connection, self.now)) as u32;
+        let id = self.sessions.insert(Session::new(connection, self.now));
         self.proceed(id);
     }
 
-    /// Gives the lent client with this ticket back to its lender, if it is here.
-    pub(super) fn recall(&mut self, ticket: u64) {
-        let is_it = |session: &Session| session.slot.ticket == ticket && session.is_lent();
+    /// Gives the lent client of this connection back to its lender, if it is here.
+    pub(super) fn recall(&mut self, connection: ConnectionId) {
+        let is_it = |session: &Session| session.slot.id == connection && session.is_lent();
         let found = self.sessions.iter().find(|(_, session)| is_it(session));
-        let Some(id) = found.map(|(id, _)| id as u32) else { return };
-        let session = &mut self.sessions[id as usize];
+        let Some((id, _)) = found else { return };
+        let session = &mut self.sessions[id];
         if !session.is_shut() && !session.is_handed_over() {
             session.begin_to_hand_over();
             self.hand_over(id);
@@ -55,7 +57,7 @@ impl<D: Driver> Reactor<D> {
     pub(super) fn return_elsewhere(&mut self) {
         for id in std::mem::take(&mut self.elsewhere) {
             // The connection may have ended meanwhile.
-            if self.sessions.get(id as usize).is_some_and(Session::goes_back) {
+            if self.sessions.get(id).is_some_and(Session::goes_back) {
                 self.hand_over(id);
             }
         }
@@ -63,8 +65,8 @@ impl<D: Driver> Reactor<D> {
 
     /// Returns whether a connection's request that was not carried out is left to another data
     /// plane.
-    pub(super) fn is_left_to_others(&mut self, id: u32) -> bool {
-        let session = &mut self.sessions[id as usize];
+    pub(super) fn is_left_to_others(&mut self, id: SessionId) -> bool {
+        let session = &mut self.sessions[id];
         if session.is_lent() && !session.is_shut() && !session.is_handed_over() {
             // The volume was not given up here, but its store carries nothing out any more.
             session.begin_to_hand_over();
@@ -75,10 +77,10 @@ impl<D: Driver> Reactor<D> {
 
     /// Keeps a request for another data plane, with the first `payload_bytes` of its payload, if
     /// its client goes back to its lender. A client that was not lent repeats the request itself.
-    pub(super) fn leave_to_others(&mut self, handle: u32, payload_bytes: u32) {
-        let active = &self.active[handle as usize];
+    pub(super) fn leave_to_others(&mut self, handle: RequestId, payload_bytes: u32) {
+        let active = &self.active[handle];
         let id = active.session();
-        let session = &mut self.sessions[id as usize];
+        let session = &mut self.sessions[id];
         if !session.goes_back() {
             return;
         }
@@ -95,7 +97,7 @@ impl<D: Driver> Reactor<D> {
                 // A store has kept the buffer: the client gets no reply, which is better than a
                 // request with half of its payload.
                 tracing::error!(request = ?active.request, "a request cannot be handed over");
-                return self.sessions[id as usize].shut();
+                return self.sessions[id].shut();
             }
         }
         session.leave_to_others(active.number, bytes);
@@ -103,8 +105,8 @@ impl<D: Driver> Reactor<D> {
 
     /// Gives a lent client back that has no request in the server, once the driver has no operation
     /// of its socket.
-    pub(super) fn return_client(&mut self, id: u32) {
-        let transport = &self.sessions[id as usize].transport;
+    pub(super) fn return_client(&mut self, id: SessionId) {
+        let transport = &self.sessions[id].transport;
         let is_watched = transport.other_end == OtherEnd::Watched;
         let receives = transport.is_receiving();
         let sends = transport.is_in_send();
@@ -120,11 +122,12 @@ impl<D: Driver> Reactor<D> {
         if receives || sends || is_watched {
             return;
         }
-        let mut session = self.sessions.remove(id as usize);
+        let mut session = self.sessions.remove(id);
         let unsent = session.transport.unsent();
         memory::abandon(&mut session, (&mut self.pool, &mut self.volumes));
         let mut unread = session.take_left();
-        let volumes: Vec<u32> = session.protocol.bindings().iter().map(|b| b.volume).collect();
+        let volumes: Vec<VolumeSlot> =
+            session.protocol.bindings().iter().map(|b| b.volume).collect();
         let unskipped = session.protocol.unskipped();
         let mut connection = session.leave();
         let back = connection.slot.kept.as_mut().and_then(Kept::take_back);

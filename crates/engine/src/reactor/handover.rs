@@ -8,6 +8,7 @@
 use super::Reactor;
 use super::volumes::Farewell;
 use crate::driver::Driver;
+use crate::table::{SessionId, VolumeSlot};
 use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::time::{Duration, Instant};
 use evenkeel_wire::agent::CreditReport;
@@ -21,7 +22,7 @@ const FETCH_MAX: Duration = Duration::from_secs(1);
 /// A volume that is given up and still has connections.
 pub(super) struct Handover {
     id: VolumeId,
-    slot: u32,
+    slot: VolumeSlot,
     /// Time at which its connections are closed, even with unfetched replies. Known once its store
     /// has no request.
     by: Option<Instant>,
@@ -36,23 +37,23 @@ impl<D: Driver> Reactor<D> {
             let _ = ack.send(None);
             return;
         };
-        self.volumes[slot as usize].leaving.push(Farewell::GivenUp(ack));
+        self.volumes[slot].leaving.push(Farewell::GivenUp(ack));
         self.handovers.push(Handover { id, slot, by: None });
-        let is_bound = |id: &u32| self.sessions[*id as usize].protocol.is_bound_to(slot);
-        let ids = self.sessions.iter().map(|(id, _)| id as u32);
-        let ids: Vec<u32> = ids.filter(is_bound).collect();
+        let is_bound = |id: &SessionId| self.sessions[*id].protocol.is_bound_to(slot);
+        let ids = self.sessions.iter().map(|(id, _)| id);
+        let ids: Vec<SessionId> = ids.filter(is_bound).collect();
         // All connections are marked before a request is cancelled, so that none uses tokens or
         // room that another one leaves.
-        ids.iter().for_each(|id| self.sessions[*id as usize].begin_to_hand_over());
+        ids.iter().for_each(|id| self.sessions[*id].begin_to_hand_over());
         ids.into_iter().for_each(|id| self.hand_over(id));
         self.settle(slot);
     }
 
     /// Cancels a connection's waiting requests, and ends it after the replies to those in the
     /// store.
-    pub(super) fn hand_over(&mut self, id: u32) {
+    pub(super) fn hand_over(&mut self, id: SessionId) {
         // Handing over one connection may have freed another.
-        let Some(session) = self.sessions.get(id as usize) else { return };
+        let Some(session) = self.sessions.get(id) else { return };
         if session.transport.is_receiving_payload() {
             self.driver.cancel_receive(id);
         }
@@ -67,7 +68,7 @@ impl<D: Driver> Reactor<D> {
         for at in (0..self.handovers.len()).rev() {
             let Handover { id, slot, by } = self.handovers[at];
             let is_here = self.by_id.get(&id) == Some(&slot);
-            if !is_here || !self.volumes[slot as usize].is_leaving() {
+            if !is_here || !self.volumes[slot].is_leaving() {
                 self.handovers.swap_remove(at);
                 continue;
             }
@@ -76,7 +77,7 @@ impl<D: Driver> Reactor<D> {
                 self.disconnect_strangers(slot);
             }
             // Repeated after that: connections are freed when the driver lets go of them.
-            let store_is_done = self.volumes.get(slot as usize).is_some_and(|it| it.in_store == 0);
+            let store_is_done = self.volumes.get(slot).is_some_and(|volume| volume.in_store == 0);
             if store_is_done && (is_due || by.is_none()) {
                 self.handovers[at].by = Some(self.now + FETCH_MAX);
             }
@@ -89,8 +90,8 @@ impl<D: Driver> Reactor<D> {
     }
 
     /// Returns the remaining credits of a volume and its hosts with limits.
-    pub(super) fn last_credits(&mut self, slot: u32) -> CreditReport {
-        let volume = &self.volumes[slot as usize];
+    pub(super) fn last_credits(&mut self, slot: VolumeSlot) -> CreditReport {
+        let volume = &self.volumes[slot];
         let id = volume.state.id;
         let index = volume.index;
         let hosts: BTreeSet<InstanceId> = volume.state.attachments.iter().map(|a| a.host).collect();

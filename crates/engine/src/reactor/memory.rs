@@ -17,12 +17,13 @@ use super::volumes::Volume;
 use crate::buffers::{BufferPool, Held, LINES, Lacking, line_of};
 use crate::driver::Driver;
 use crate::session::Session;
+use crate::table::{RequestId, SessionId, Table, VolumeSlot};
 use evenkeel_core::limits::QUANTUM_BYTES_MAX;
 use evenkeel_core::qos::scheduler::{Dispatch, Ticket};
 use evenkeel_core::time::Instant;
 use evenkeel_store::buffer::Buffer;
-use slab::Slab;
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
 
 /// Volumes that are examined in one turn when memory has come back, so that the turn stays short.
 const GRANTS_IN_TURN_MAX: usize = 64;
@@ -35,31 +36,48 @@ pub(super) struct Share {
     /// Dispatched reads that wait for memory, by the size that they need.
     starved: [Line; LINES],
     /// Connections with a write that waits for memory.
-    writers: VecDeque<u32>,
+    writers: VecDeque<SessionId>,
     /// The volume is in the list of buffer waiters.
     is_listed: bool,
+}
+
+/// Where the search for the next connection of a line starts.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+enum Turn {
+    /// At the first connection.
+    #[default]
+    First,
+    /// At this connection.
+    Of(SessionId),
+    /// Behind this connection.
+    After(SessionId),
 }
 
 /// Reads of a volume that wait for memory.
 #[derive(Default)]
 struct Line {
     /// By connection, in order of arrival.
-    by_connection: BTreeMap<u32, VecDeque<Dispatch>>,
-    /// Connection id from which the search for the next one starts.
-    turn: u32,
+    by_connection: BTreeMap<SessionId, VecDeque<Dispatch>>,
+    /// Where the search for the next connection starts.
+    turn: Turn,
     /// The connection whose turn it is found no memory, and holds none: no other one passes it.
     is_closed: bool,
 }
 
 impl Line {
     /// Returns the connection whose turn it is.
-    fn next(&self) -> Option<u32> {
-        let from_turn = self.by_connection.range(self.turn..).next();
+    fn next(&self) -> Option<SessionId> {
+        let start = match self.turn {
+            Turn::First => Bound::Unbounded,
+            Turn::Of(id) => Bound::Included(id),
+            Turn::After(id) => Bound::Excluded(id),
+        };
+        let from_turn = self.by_connection.range((start, Bound::Unbounded)).next();
         from_turn.or_else(|| self.by_connection.iter().next()).map(|(id, _)| *id)
     }
 
     /// Removes the read with which a connection has waited longest.
-    fn pop(&mut self, id: u32) -> Option<Dispatch> {
+    fn pop(&mut self, id: SessionId) -> Option<Dispatch> {
         let reads = self.by_connection.get_mut(&id)?;
         let first = reads.pop_front();
         if reads.is_empty() {
@@ -69,24 +87,25 @@ impl Line {
     }
 
     /// Removes the reads that are `ours`, and adds their requests to `cancelled`.
-    fn cancel(&mut self, ours: impl Fn(u32) -> bool, cancelled: &mut Vec<u32>) {
+    fn cancel(&mut self, ours: impl Fn(RequestId) -> bool, cancelled: &mut Vec<RequestId>) {
         self.by_connection.retain(|_, reads| {
             reads.retain(|dispatch| {
-                let goes = ours(dispatch.handle);
+                let handle = RequestId::of(dispatch);
+                let goes = ours(handle);
                 if goes {
-                    cancelled.push(dispatch.handle);
+                    cancelled.push(handle);
                 }
                 !goes
             });
             !reads.is_empty()
         });
-        self.is_closed &= self.by_connection.contains_key(&self.turn);
+        self.is_closed &= matches!(self.turn, Turn::Of(id) if self.by_connection.contains_key(&id));
     }
 }
 
 impl Share {
     /// Removes the reads that are `ours` and wait for memory. Returns their requests.
-    pub(super) fn cancel_starved(&mut self, ours: impl Fn(u32) -> bool) -> Vec<u32> {
+    pub(super) fn cancel_starved(&mut self, ours: impl Fn(RequestId) -> bool) -> Vec<RequestId> {
         let mut cancelled = Vec::new();
         for line in &mut self.starved {
             line.cancel(&ours, &mut cancelled);
@@ -102,7 +121,7 @@ impl Share {
 /// Volumes with requests that wait for memory, in the order in which they are examined.
 #[derive(Default)]
 pub(super) struct BufferWaiters {
-    slots: VecDeque<u32>,
+    slots: VecDeque<VolumeSlot>,
     /// The pool's count of returned buffers when the volumes were last examined.
     seen: u64,
     /// Volumes that are still to be examined because of it.
@@ -124,7 +143,7 @@ pub(super) fn left(
     session: &mut Session,
     count: usize,
     now: Instant,
-    (pool, volumes): (&mut BufferPool, &mut Slab<Volume>),
+    (pool, volumes): (&mut BufferPool, &mut Table<VolumeSlot, Volume>),
 ) {
     let mut bytes = 0;
     let done = |slot, buffer: Buffer| {
@@ -138,7 +157,7 @@ pub(super) fn left(
 /// Takes the memory of a connection's output back.
 pub(super) fn abandon(
     session: &mut Session,
-    (pool, volumes): (&mut BufferPool, &mut Slab<Volume>),
+    (pool, volumes): (&mut BufferPool, &mut Table<VolumeSlot, Volume>),
 ) {
     let mut bytes = 0;
     let done = |slot, buffer: Buffer| {
@@ -150,8 +169,12 @@ pub(super) fn abandon(
 }
 
 /// Takes a buffer back that a volume's request held.
-fn give_back(slot: u32, buffer: Buffer, (pool, volumes): (&mut BufferPool, &mut Slab<Volume>)) {
-    if let Some(volume) = volumes.get_mut(slot as usize) {
+fn give_back(
+    slot: VolumeSlot,
+    buffer: Buffer,
+    (pool, volumes): (&mut BufferPool, &mut Table<VolumeSlot, Volume>),
+) {
+    if let Some(volume) = volumes.get_mut(slot) {
         volume.share.held_bytes -= buffer.capacity();
     }
     pool.give(buffer);
@@ -161,13 +184,13 @@ impl<D: Driver> Reactor<D> {
     /// Takes all of a request's memory or none of it: a request that has begun can end.
     pub(super) fn take_buffers(
         &mut self,
-        slot: u32,
-        id: u32,
+        slot: VolumeSlot,
+        id: SessionId,
         buffers: &mut Vec<Option<Buffer>>,
         bytes: u32,
     ) -> Result<(), Lacking> {
-        let by_connection = self.sessions.get(id as usize).map_or(0, |it| it.held_bytes);
-        let share = &mut self.volumes[slot as usize].share;
+        let by_connection = self.sessions.get(id).map_or(0, |session| session.held_bytes);
+        let share = &mut self.volumes[slot].share;
         let held = Held { by_volume: share.held_bytes, by_connection };
         self.pool.room_for(bytes, held)?;
         let before = self.pool.bytes_in_use();
@@ -183,24 +206,24 @@ impl<D: Driver> Reactor<D> {
         }
         let taken = self.pool.bytes_in_use() - before;
         share.held_bytes += taken;
-        if let Some(session) = self.sessions.get_mut(id as usize) {
+        if let Some(session) = self.sessions.get_mut(id) {
             session.held_bytes += taken;
         }
         Ok(())
     }
 
     /// Takes a buffer back that a request of a volume and a connection held.
-    pub(super) fn give_back(&mut self, slot: u32, id: u32, buffer: Buffer) {
-        if let Some(session) = self.sessions.get_mut(id as usize) {
+    pub(super) fn give_back(&mut self, slot: VolumeSlot, id: SessionId, buffer: Buffer) {
+        if let Some(session) = self.sessions.get_mut(id) {
             session.held_bytes -= buffer.capacity();
         }
         give_back(slot, buffer, (&mut self.pool, &mut self.volumes));
     }
 
     /// Lets a connection's write wait for memory.
-    pub(super) fn await_memory(&mut self, id: u32, slot: u32, lacking: Lacking) {
-        if self.sessions[id as usize].wait_for_memory(slot, lacking) {
-            self.volumes[slot as usize].share.writers.push_back(id);
+    pub(super) fn await_memory(&mut self, id: SessionId, slot: VolumeSlot, lacking: Lacking) {
+        if self.sessions[id].wait_for_memory(slot, lacking) {
+            self.volumes[slot].share.writers.push_back(id);
             self.list(slot);
         }
     }
@@ -208,15 +231,15 @@ impl<D: Driver> Reactor<D> {
     /// Returns whether a read waits for memory behind another one of about its size: of its own
     /// connection, or of one that may not be passed.
     pub(super) fn others_starve(&self, dispatch: Dispatch) -> bool {
-        let active = &self.active[dispatch.handle as usize];
-        let share = &self.volumes[active.volume as usize].share;
+        let active = &self.active[RequestId::of(&dispatch)];
+        let share = &self.volumes[active.volume].share;
         let line = &share.starved[line_of(active.request.length)];
         line.is_closed || line.by_connection.contains_key(&active.session())
     }
 
     /// Lets a dispatched read wait for memory.
     pub(super) fn wait_for_buffer(&mut self, dispatch: Dispatch) {
-        let active = &self.active[dispatch.handle as usize];
+        let active = &self.active[RequestId::of(&dispatch)];
         let slot = active.volume;
         let id = active.session();
         let line = line_of(active.request.length);
@@ -224,15 +247,15 @@ impl<D: Driver> Reactor<D> {
         self.scheduler.complete(self.now, dispatch.ticket);
         super::note(&mut self.trace, self.now, super::Call::Complete(dispatch.ticket));
         let dispatch = Dispatch { ticket: Ticket::NONE, ..dispatch };
-        let line = &mut self.volumes[slot as usize].share.starved[line];
+        let line = &mut self.volumes[slot].share.starved[line];
         line.by_connection.entry(id).or_default().push_back(dispatch);
         self.list(slot);
         // The read has left the volume's queue.
         self.wake_waiter(slot);
     }
 
-    fn list(&mut self, slot: u32) {
-        if !std::mem::replace(&mut self.volumes[slot as usize].share.is_listed, true) {
+    fn list(&mut self, slot: VolumeSlot) {
+        if !std::mem::replace(&mut self.volumes[slot].share.is_listed, true) {
             self.buffer_waiters.slots.push_back(slot);
         }
     }
@@ -255,7 +278,7 @@ impl<D: Driver> Reactor<D> {
     }
 
     /// Grants memory to waiting requests of one volume.
-    fn grant(&mut self, slot: u32) {
+    fn grant(&mut self, slot: VolumeSlot) {
         for line in 0..LINES {
             self.grant_reads(slot, line);
         }
@@ -268,21 +291,26 @@ impl<D: Driver> Reactor<D> {
     }
 
     /// Grants memory to waiting reads of one line, connection by connection.
-    fn grant_reads(&mut self, slot: u32, line: usize) {
-        let connections = self.share(slot).map_or(0, |it| it.starved[line].by_connection.len());
+    fn grant_reads(&mut self, slot: VolumeSlot, line: usize) {
+        let connections =
+            self.share(slot).map_or(0, |share| share.starved[line].by_connection.len());
         for _ in 0..connections {
             let Some(reads) = self.share(slot).map(|share| &mut share.starved[line]) else {
                 return;
             };
             let Some(id) = reads.next() else { return };
-            (reads.turn, reads.is_closed) = (id + 1, false);
-            while let Some(dispatch) = self.share(slot).and_then(|it| it.starved[line].pop(id)) {
+            reads.turn = Turn::After(id);
+            reads.is_closed = false;
+            while let Some(dispatch) =
+                self.share(slot).and_then(|share| share.starved[line].pop(id))
+            {
                 let Err(lacking) = self.start(dispatch, true) else { continue };
                 let Some(share) = self.share(slot) else { return };
                 let reads = &mut share.starved[line];
                 reads.by_connection.entry(id).or_default().push_front(dispatch);
                 if lacking == Lacking::Volume {
-                    (reads.turn, reads.is_closed) = (id, true);
+                    reads.turn = Turn::Of(id);
+                    reads.is_closed = true;
                     return;
                 }
                 break;
@@ -291,20 +319,20 @@ impl<D: Driver> Reactor<D> {
     }
 
     /// Grants memory to connections with a waiting write.
-    fn grant_writes(&mut self, slot: u32) {
+    fn grant_writes(&mut self, slot: VolumeSlot) {
         let connections = self.share(slot).map_or(0, |share| share.writers.len());
         for _ in 0..connections {
             let Some(id) = self.share(slot).and_then(|share| share.writers.pop_front()) else {
                 return;
             };
             // An id may belong to another connection by now.
-            let Some(session) = self.sessions.get_mut(id as usize) else { continue };
+            let Some(session) = self.sessions.get_mut(id) else { continue };
             session.leave_memory_waiters(slot);
             #[cfg(test)]
             (self.buffer_waiters.looks += 1);
             self.proceed(id);
-            let session = self.sessions.get(id as usize);
-            if session.and_then(|it| it.waits_for_memory(slot)) == Some(Lacking::Volume) {
+            let session = self.sessions.get(id);
+            if session.and_then(|session| session.waits_for_memory(slot)) == Some(Lacking::Volume) {
                 // The connection keeps its place.
                 if let Some(share) = self.share(slot) {
                     share.writers.rotate_right(1);
@@ -315,8 +343,8 @@ impl<D: Driver> Reactor<D> {
     }
 
     /// Returns a volume's share; `None` if the volume is gone.
-    fn share(&mut self, slot: u32) -> Option<&mut Share> {
-        self.volumes.get_mut(slot as usize).map(|volume| &mut volume.share)
+    fn share(&mut self, slot: VolumeSlot) -> Option<&mut Share> {
+        self.volumes.get_mut(slot).map(|volume| &mut volume.share)
     }
 }
 
@@ -344,8 +372,10 @@ mod tests {
 
     /// Bytes of each write that waits.
     const PIECE: u32 = 4_096;
+    /// The volume's slot.
+    const VOLUME: VolumeSlot = VolumeSlot::for_test(0);
     /// An id that no connection has.
-    const NOBODY: u32 = u32::MAX;
+    const NO_SESSION: SessionId = SessionId::NONE;
 
     /// Creates a core with one volume, whose loop does not run.
     fn reactor() -> Reactor<Threads> {
@@ -375,7 +405,7 @@ mod tests {
     }
 
     /// Adds a connection that has sent the head of a write, and nothing else.
-    fn writer(core: &mut Reactor<Threads>) -> (u32, UnixStream) {
+    fn writer(core: &mut Reactor<Threads>) -> (SessionId, UnixStream) {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let (place, _) = core.directory.slots().greet(HostAddress::Local, 0).unwrap();
         let operation = Operation::Write { fua: false };
@@ -385,7 +415,7 @@ mod tests {
         let protocol = testing::serving();
         let connection = Connection { fd, peer, slot: place, protocol, leftover };
         let session = Session::new(connection, core.now);
-        let id = core.sessions.insert(session) as u32;
+        let id = core.sessions.insert(session);
         core.proceed(id);
         (id, theirs)
     }
@@ -396,12 +426,13 @@ mod tests {
         let mut held = Vec::new();
         // Take half of the memory, the last of it in small pieces.
         for _ in 1..CORE_PAYLOAD_BYTES_MAX / QUANTUM_BYTES_MAX / 2 {
-            assert!(core.take_buffers(0, NOBODY, &mut held, QUANTUM_BYTES_MAX).is_ok());
+            assert!(core.take_buffers(VOLUME, NO_SESSION, &mut held, QUANTUM_BYTES_MAX).is_ok());
         }
-        while core.take_buffers(0, NOBODY, &mut held, PIECE).is_ok() {}
-        let (ids, _ends): (Vec<u32>, Vec<UnixStream>) = (0..400).map(|_| writer(&mut core)).unzip();
-        let served = |core: &Reactor<Threads>| -> Vec<u32> {
-            let is_served = |id: &&u32| core.sessions[**id as usize].transport.payload().is_some();
+        while core.take_buffers(VOLUME, NO_SESSION, &mut held, PIECE).is_ok() {}
+        let (ids, _ends): (Vec<SessionId>, Vec<UnixStream>) =
+            (0..400).map(|_| writer(&mut core)).unzip();
+        let served = |core: &Reactor<Threads>| -> Vec<SessionId> {
+            let is_served = |id: &&SessionId| core.sessions[**id].transport.payload().is_some();
             ids.iter().filter(is_served).copied().collect()
         };
         assert!(
@@ -409,7 +440,7 @@ mod tests {
         );
         for round in 1..=3 {
             let small = held.pop().flatten().unwrap();
-            core.give_back(0, NOBODY, small);
+            core.give_back(VOLUME, NO_SESSION, small);
             assert!(core.buffer_waiters.may_be_granted(core.pool.gave_back()));
             core.grant_buffers();
             assert_eq!(served(&core), ids[..round]);

@@ -38,7 +38,7 @@ mod watch;
 
 use crate::buffers::BufferPool;
 use crate::clock::Clock;
-use crate::connection_limits::Slot;
+use crate::connection_limits::{ConnectionId, Slot};
 use crate::directory::Directory;
 use crate::driver::{Driver, Event, Waker};
 use crate::flush_marks::FlushMarks;
@@ -46,6 +46,7 @@ use crate::handoff::Kept;
 use crate::rate_limited_log::Notices;
 use crate::session::{Connection, Session};
 use crate::shared_device::SharedDevice;
+use crate::table::{FlightId, RequestId, SessionId, Table, VolumeSlot};
 use background::Background;
 pub use background::{Probe, Wanted};
 use evenkeel_core::ids::{InstanceId, VolumeId};
@@ -65,7 +66,6 @@ use moves::Departure;
 pub use moves::{Newcomers, Party};
 use requests::Active;
 use sharing::{Device, Flight};
-use slab::Slab;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -87,10 +87,10 @@ const HASTY_TURNS: u32 = 32;
 pub enum Message {
     /// A new connection.
     Connection(OwnedFd, HostAddress, Slot),
-    /// Closes the handshake with this ticket, to make room for another.
-    Evict(u64),
-    /// Gives the lent client of the connection with this ticket back, if it is here.
-    Recall(u64),
+    /// Closes the handshake of this connection, to make room for another.
+    Evict(ConnectionId),
+    /// Gives the lent client of this connection back, if it is here.
+    Recall(ConnectionId),
     /// Accepts no more handshakes, and closes those in progress.
     CloseDoors,
     /// A connection to a volume whose home is this core.
@@ -234,20 +234,20 @@ pub struct Reactor<D: Driver> {
     scheduler: Scheduler,
     /// Recording of the scheduler's calls and dispatches, if one is in progress.
     trace: Option<Box<Trace>>,
-    volumes: Slab<Volume>,
-    by_id: BTreeMap<VolumeId, u32>,
+    volumes: Table<VolumeSlot, Volume>,
+    by_id: BTreeMap<VolumeId, VolumeSlot>,
     /// Slots of the volumes whose credit balances may move.
-    dirty: Vec<u32>,
+    dirty: Vec<VolumeSlot>,
     second: contract::Second,
-    sessions: Slab<Session>,
-    /// Connections in a handshake, by the tickets of their slots.
-    handshakes: BTreeMap<u64, u32>,
+    sessions: Table<SessionId, Session>,
+    /// Connections in a handshake.
+    handshakes: BTreeMap<ConnectionId, SessionId>,
     /// Whether new clients are refused.
     doors_closed: bool,
     notices: Notices,
-    active: Slab<Active>,
+    active: Table<RequestId, Active>,
     /// Submissions that the stores work on.
-    flights: Slab<Flight>,
+    flights: Table<FlightId, Flight>,
     /// Hosts with limits whose volumes are here.
     hosts: BTreeMap<InstanceId, InstanceIndex>,
     /// Present once the device is calibrated.
@@ -264,16 +264,16 @@ pub struct Reactor<D: Driver> {
     handovers: Vec<Handover>,
     /// Lent clients with a request for which a store has answered that the volume is served
     /// elsewhere.
-    elsewhere: Vec<u32>,
+    elsewhere: Vec<SessionId>,
     /// The volume whose turn it is to clear a range.
     turn: discard::Turn,
     background: Background,
     /// Connections to retry in this turn.
-    ready: Vec<u32>,
+    ready: Vec<SessionId>,
     /// Memory of the list that was processed last, for reuse.
-    ready_spare: Vec<u32>,
+    ready_spare: Vec<SessionId>,
     /// Connections with something to send.
-    to_send: Vec<u32>,
+    to_send: Vec<SessionId>,
     next_sweep: Option<Instant>,
     /// Requests taken in this turn.
     requests_in_turn: u32,
@@ -308,16 +308,16 @@ impl<D: Driver> Reactor<D> {
             pool: BufferPool::new(CORE_PAYLOAD_BYTES_MAX as usize),
             scheduler: Scheduler::new(now),
             trace: None,
-            volumes: Slab::new(),
+            volumes: Table::new(),
             by_id: BTreeMap::new(),
             dirty: Vec::new(),
             second: contract::Second::default(),
-            sessions: Slab::new(),
+            sessions: Table::new(),
             handshakes: BTreeMap::new(),
             doors_closed: false,
             notices: Notices::default(),
-            active: Slab::new(),
-            flights: Slab::new(),
+            active: Table::new(),
+            flights: Table::new(),
             hosts: BTreeMap::new(),
             device: None,
             reserved_ns: 0,
@@ -398,7 +398,7 @@ impl<D: Driver> Reactor<D> {
             Event::Sent(id, result) => self.sent(id, result),
             Event::HungUp(id, how) => self.hung_up(id, how),
             Event::Disk(slot, done) => {
-                let Some(volume) = self.volumes.get_mut(slot as usize) else { return };
+                let Some(volume) = self.volumes.get_mut(slot) else { return };
                 volume.store.disk_done(done, &mut self.driver.disk(slot));
                 self.finish_store(slot);
             }
@@ -413,8 +413,8 @@ impl<D: Driver> Reactor<D> {
     fn on_message(&mut self, message: Message) {
         match message {
             Message::Connection(fd, peer, slot) => self.connect(fd, peer, slot),
-            Message::Evict(ticket) => self.evict(ticket),
-            Message::Recall(ticket) => self.recall(ticket),
+            Message::Evict(connection) => self.evict(connection),
+            Message::Recall(connection) => self.recall(connection),
             Message::CloseDoors => self.close_doors(),
             Message::Moved(volume, connection) => self.arrive(volume, *connection),
             Message::Apply(state, store, ack) => self.apply(*state, store, ack),
@@ -454,7 +454,7 @@ impl<D: Driver> Reactor<D> {
     /// Starts a recording with the names of the volumes that are here.
     fn record(&mut self, entries: usize, detail: Detail) {
         let mut trace = Box::new(Trace::with_room(entries, detail));
-        for (_, volume) in &self.volumes {
+        for (_, volume) in self.volumes.iter() {
             trace.push(self.now, Call::Name(volume.index, volume.state.id));
         }
         self.trace = Some(trace);
@@ -467,7 +467,7 @@ impl<D: Driver> Reactor<D> {
         for id in ids.drain(..) {
             self.proceed(id);
             // A turn that was not used passes to the next connection.
-            if let Some(session) = self.sessions.get_mut(id as usize)
+            if let Some(session) = self.sessions.get_mut(id)
                 && let Some(slot) = session.give_up_turn()
             {
                 self.wake_waiter(slot);

@@ -10,6 +10,7 @@ use super::{Inbox, Message, Reactor, note};
 use crate::driver::Driver;
 use crate::protocol::Binding;
 use crate::session::{Bound, Connection, Session};
+use crate::table::{SessionId, VolumeSlot};
 use crate::transport::OtherEnd;
 use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::qos::scheduler::{ExportedInstance, NoSuch};
@@ -65,13 +66,13 @@ impl Party {
     }
 
     fn as_newcomers(&self) -> Newcomers {
-        let of = |released: &Released| {
+        let with_hosts = |released: &Released| {
             let state = &released.state;
             (state.id, state.attachments.iter().map(|attachment| attachment.host).collect())
         };
         Newcomers {
             hosts: self.hosts().collect(),
-            volumes: self.volumes.iter().map(of).collect(),
+            volumes: self.volumes.iter().map(with_hosts).collect(),
             move_in: true,
         }
     }
@@ -95,14 +96,14 @@ impl Drop for Party {
 
 /// Volumes that go to another core once they are quiet.
 pub(super) struct Departure {
-    volumes: Vec<(VolumeId, u32)>,
+    volumes: Vec<(VolumeId, VolumeSlot)>,
     hosts: Vec<InstanceId>,
     /// Time at which it is given up.
     pub(super) by: Instant,
     ack: SyncSender<Result<Box<Party>, String>>,
     /// The connection that was not quiet at the last check. It is checked first, and others only if
     /// it is quiet.
-    waits_for: Option<u32>,
+    waits_for: Option<SessionId>,
 }
 
 impl Departure {
@@ -130,7 +131,7 @@ impl<D: Driver> Reactor<D> {
         let mut needed = 0;
         let mut left = room.attachments;
         for (id, hosts) in &coming.volumes {
-            let held = self.by_id.get(id).map(|&slot| &self.volumes[slot as usize]);
+            let held = self.by_id.get(id).map(|&slot| &self.volumes[slot]);
             let (more, fewer) = self.lines_needed(held, hosts, coming);
             (needed, left) = (needed + more, left + fewer);
         }
@@ -138,7 +139,7 @@ impl<D: Driver> Reactor<D> {
             // Volumes here, of hosts that had no limits until now.
             let named: BTreeSet<VolumeId> = coming.volumes.iter().map(|(id, _)| *id).collect();
             for (_, &slot) in self.by_id.iter().filter(|(id, _)| !named.contains(id)) {
-                let volume = &self.volumes[slot as usize];
+                let volume = &self.volumes[slot];
                 let hosts: Vec<_> = volume.state.attachments.iter().map(|a| a.host).collect();
                 if hosts.iter().any(|host| coming.hosts.contains(host)) {
                     needed += self.lines_needed(Some(volume), &hosts, coming).0;
@@ -177,7 +178,7 @@ impl<D: Driver> Reactor<D> {
 
     /// Returns the number of connections to these volumes.
     pub(super) fn connections(&self, ids: &[VolumeId]) -> u32 {
-        let slots: BTreeSet<u32> =
+        let slots: BTreeSet<VolumeSlot> =
             ids.iter().filter_map(|id| self.by_id.get(id)).copied().collect();
         let is_theirs = |session: &Session| {
             session.protocol.bindings().iter().any(|binding| slots.contains(&binding.volume))
@@ -203,26 +204,26 @@ impl<D: Driver> Reactor<D> {
         let by = self.now + QUIET_MAX;
         let departure = Departure { volumes, hosts, by, ack, waits_for: None };
         for &(_, slot) in &departure.volumes {
-            self.volumes[slot as usize].departs = true;
+            self.volumes[slot].departs = true;
         }
-        for (id, session) in &self.sessions {
+        for (id, session) in self.sessions.iter() {
             // A connection in the middle of a write receives to the write's end.
             let transport = &session.transport;
             let is_waiting = transport.is_receiving() && transport.payload().is_none();
             if is_waiting && departure.is_of(session) {
-                self.driver.cancel_receive(id as u32);
+                self.driver.cancel_receive(id);
             }
             if transport.other_end == OtherEnd::Watched && departure.is_of(session) {
-                self.driver.cancel_watch(id as u32);
+                self.driver.cancel_watch(id);
             }
         }
         self.departures.push(departure);
     }
 
     /// Returns whether a connection's next request has to wait because one of its volumes departs.
-    pub(super) fn waits_for_departure(&mut self, id: u32) -> bool {
-        let session = &mut self.sessions[id as usize];
-        let departs = |binding: &Binding| self.volumes[binding.volume as usize].departs;
+    pub(super) fn waits_for_departure(&mut self, id: SessionId) -> bool {
+        let session = &mut self.sessions[id];
+        let departs = |binding: &Binding| self.volumes[binding.volume].departs;
         let waits = session.protocol.bindings().iter().any(departs)
             && session.transport.payload().is_none();
         if waits {
@@ -253,19 +254,19 @@ impl<D: Driver> Reactor<D> {
     fn standing_of(&mut self, at: usize) -> Standing {
         let departure = &mut self.departures[at];
         for (id, slot) in &departure.volumes {
-            if self.by_id.get(id) != Some(slot) || self.volumes[*slot as usize].is_leaving() {
+            if self.by_id.get(id) != Some(slot) || self.volumes[*slot].is_leaving() {
                 return Standing::Broken;
             }
         }
-        let last = departure.waits_for.and_then(|id| self.sessions.get(id as usize));
+        let last = departure.waits_for.and_then(|id| self.sessions.get(id));
         if last.is_some_and(|session| departure.is_of(session) && !session.is_quiet()) {
             return Standing::Restless;
         }
         let mut sessions = self.sessions.iter();
         let noisy = sessions.find(|(_, session)| departure.is_of(session) && !session.is_quiet());
-        departure.waits_for = noisy.map(|(id, _)| id as u32);
-        let is_of = |slot: u32| departure.volumes.iter().any(|(_, of)| *of == slot);
-        let works = |(_, slot): &(VolumeId, u32)| !self.volumes[*slot as usize].store.is_idle();
+        departure.waits_for = noisy.map(|(id, _)| id);
+        let is_of = |slot: VolumeSlot| departure.volumes.iter().any(|(_, of)| *of == slot);
+        let works = |(_, slot): &(VolumeId, VolumeSlot)| !self.volumes[*slot].store.is_idle();
         let is_busy = noisy.is_some()
             || self.active.iter().any(|(_, active)| is_of(active.volume))
             || departure.volumes.iter().any(works);
@@ -294,11 +295,11 @@ impl<D: Driver> Reactor<D> {
     }
 
     /// Removes the connections of a departure's volumes, and returns them by slot.
-    fn take_connections(&mut self, departure: &Departure) -> BTreeMap<u32, Vec<Connection>> {
+    fn take_connections(&mut self, departure: &Departure) -> BTreeMap<VolumeSlot, Vec<Connection>> {
         let sessions = self.sessions.iter();
         let theirs = sessions.filter(|(_, session)| departure.is_of(session));
-        let ids: Vec<usize> = theirs.map(|(id, _)| id).collect();
-        let mut connections = BTreeMap::<u32, Vec<Connection>>::new();
+        let ids: Vec<SessionId> = theirs.map(|(id, _)| id).collect();
+        let mut connections = BTreeMap::<VolumeSlot, Vec<Connection>>::new();
         for id in ids {
             let session = self.sessions.remove(id);
             // A connection to several volumes can travel with any of them: all of them go.
@@ -312,12 +313,12 @@ impl<D: Driver> Reactor<D> {
     fn stay(&mut self, departure: Departure) {
         for (id, slot) in &departure.volumes {
             if self.by_id.get(id) == Some(slot) {
-                self.volumes[*slot as usize].departs = false;
+                self.volumes[*slot].departs = false;
             }
         }
         let sessions = self.sessions.iter();
         let theirs = sessions.filter(|(_, session)| departure.is_of(session));
-        self.ready.extend(theirs.map(|(id, _)| id as u32));
+        self.ready.extend(theirs.map(|(id, _)| id));
         let ids: Vec<String> = departure.volumes.iter().map(|(id, _)| id.to_string()).collect();
         let _ = departure.ack.send(Err(format!(
             "requests for {} on core {} were not executed and their replies read within {} ms",
@@ -372,10 +373,10 @@ impl<D: Driver> Reactor<D> {
     }
 
     /// Registers a volume that has just come with its hosts and the device.
-    fn settle_in(&mut self, slot: u32) {
+    fn settle_in(&mut self, slot: VolumeSlot) {
         if let Err(error) = self.line_up(slot) {
             // `has_room` has found room for it.
-            let volume = self.volumes[slot as usize].state.id;
+            let volume = self.volumes[slot].state.id;
             tracing::error!(%volume, %error, "a volume that was moved is without its limits");
         }
     }
@@ -384,10 +385,10 @@ impl<D: Driver> Reactor<D> {
     fn go_on_with(&mut self, mut connection: Connection) {
         for binding in connection.protocol.bindings_mut() {
             let Some(&slot) = self.by_id.get(&binding.id) else { continue };
-            let line = self.volumes[slot as usize].line_of(connection.peer);
+            let line = self.volumes[slot].line_of(connection.peer);
             (binding.volume, binding.line) = (slot, line);
         }
-        let id = self.sessions.insert(Session::new(connection, self.now)) as u32;
+        let id = self.sessions.insert(Session::new(connection, self.now));
         self.ready.push(id);
     }
 }

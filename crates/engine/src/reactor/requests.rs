@@ -8,6 +8,7 @@ use crate::driver::Driver;
 use crate::protocol::{Command, Next, Outcome, Tag, Violation};
 use crate::rate_limited_log::Notice;
 use crate::session::Bound;
+use crate::table::{RequestId, SessionId, VolumeSlot, number_of, ticket_of};
 use crate::transport::Stretch;
 use evenkeel_core::latency::{Latencies, Latency, Stage};
 use evenkeel_core::limits::QUANTUM_BYTES_MAX;
@@ -15,16 +16,17 @@ use evenkeel_core::qos::Exceeded;
 use evenkeel_core::qos::scheduler::{Dispatch, SubmitError};
 use evenkeel_core::qos::trace::Call;
 use evenkeel_core::request::{Failure, Operation, Request};
+use evenkeel_core::slots::Slot;
 use evenkeel_core::time::Instant;
 use evenkeel_store::buffer::Buffer;
 use evenkeel_store::{Completion, Extent, Submission};
 
 /// A request that is in the server.
 pub(super) struct Active {
-    session: u32,
+    session: SessionId,
     /// Its number among all requests of its connection.
     pub(super) number: u64,
-    pub(super) volume: u32,
+    pub(super) volume: VolumeSlot,
     pub(super) tag: Tag,
     pub(super) request: Request,
     /// Payload by quanta; empty while a read has no memory yet, and for requests without payload.
@@ -46,11 +48,11 @@ pub(super) struct Active {
 }
 
 impl Active {
-    pub(super) fn is_in_store_of(&self, volume: u32) -> bool {
+    pub(super) fn is_in_store_of(&self, volume: VolumeSlot) -> bool {
         self.volume == volume && self.in_store > 0
     }
 
-    pub(super) fn session(&self) -> u32 {
+    pub(super) fn session(&self) -> SessionId {
         self.session
     }
 }
@@ -71,13 +73,13 @@ fn latency_of(
 impl<D: Driver> Reactor<D> {
     /// Takes the front of a connection's input: a request, a stretch of payload, or a message that
     /// the protocol handles itself. Returns whether there may be more to take.
-    pub(super) fn parse(&mut self, id: u32) -> bool {
-        let session = &mut self.sessions[id as usize];
+    pub(super) fn parse(&mut self, id: SessionId) -> bool {
+        let session = &mut self.sessions[id];
         if session.transport.payload().is_some() {
             return self.take_payload(id);
         }
         let volumes = &self.volumes;
-        let size_of = |slot: u32| volumes[slot as usize].state.size.0;
+        let size_of = |slot: VolumeSlot| volumes[slot].state.size.0;
         let next = session.protocol.next(session.transport.pending(), size_of);
         let needed = match &next {
             Next::Incomplete => return false,
@@ -118,8 +120,8 @@ impl<D: Driver> Reactor<D> {
     }
 
     /// Closes a connection whose input violates the protocol.
-    fn break_off(&mut self, id: u32, violation: &Violation) {
-        let session = &mut self.sessions[id as usize];
+    fn break_off(&mut self, id: SessionId, violation: &Violation) {
+        let session = &mut self.sessions[id];
         let peer = session.peer;
         session.begin_to_close();
         self.notices.tell(self.now, Notice::BadRequest, |left_out| match violation {
@@ -135,7 +137,7 @@ impl<D: Driver> Reactor<D> {
     }
 
     /// Begins a request. Returns `false` if it has to wait in the input.
-    fn begin(&mut self, id: u32, command: &Command) -> bool {
+    fn begin(&mut self, id: SessionId, command: &Command) -> bool {
         let &Command { tag, volume: slot, request, head_bytes } = command;
         let bytes = request.payload_bytes();
         let is_write = matches!(request.operation, Operation::Write { .. });
@@ -145,8 +147,8 @@ impl<D: Driver> Reactor<D> {
             self.await_memory(id, slot, lacking);
             return false;
         }
-        let clear = Clear::of(&request, &*self.volumes[slot as usize].store);
-        let number = self.sessions[id as usize].next_number();
+        let clear = Clear::of(&request, &*self.volumes[slot].store);
+        let number = self.sessions[id].next_number();
         let handle = self.active.insert(Active {
             session: id,
             number,
@@ -162,12 +164,12 @@ impl<D: Driver> Reactor<D> {
             exceeded: Exceeded::default(),
             failure: None,
             extents: Vec::new(),
-        }) as u32;
+        });
         if !is_write && !self.submit(id, slot, handle) {
             self.release(handle);
             return false;
         }
-        let session = &mut self.sessions[id as usize];
+        let session = &mut self.sessions[id];
         session.transport.consume(head_bytes);
         session.protocol.accepted(handle, command);
         session.begun(bytes);
@@ -180,10 +182,10 @@ impl<D: Driver> Reactor<D> {
 
     /// Submits a request to the scheduler. Returns `false` if the volume's queue is full; the
     /// connection is then retried once there is room.
-    fn submit(&mut self, id: u32, slot: u32, handle: u32) -> bool {
-        let volume = &mut self.volumes[slot as usize];
-        let has_turn = self.sessions[id as usize].use_turn(slot);
-        let is_long_clear = self.active[handle as usize].is_long_clear();
+    fn submit(&mut self, id: SessionId, slot: VolumeSlot, handle: RequestId) -> bool {
+        let volume = &mut self.volumes[slot];
+        let has_turn = self.sessions[id].use_turn(slot);
+        let is_long_clear = self.active[handle].is_long_clear();
         // A request does not overtake connections that wait, so that a large one gets its room.
         let result = match has_turn || volume.waiters.is_empty() {
             false => Err(SubmitError::QueueFull),
@@ -192,8 +194,8 @@ impl<D: Driver> Reactor<D> {
         };
         match result {
             Ok(()) => {
-                let index = self.volumes[slot as usize].index;
-                let active = &mut self.active[handle as usize];
+                let index = self.volumes[slot].index;
+                let active = &mut self.active[handle];
                 active.submitted_at = self.now;
                 active.exceeded = self.scheduler.exceeded(index);
                 if is_long_clear {
@@ -202,8 +204,8 @@ impl<D: Driver> Reactor<D> {
                 true
             }
             Err(SubmitError::QueueFull) => {
-                let volume = &mut self.volumes[slot as usize];
-                if self.sessions[id as usize].wait_for_room(slot) {
+                let volume = &mut self.volumes[slot];
+                if self.sessions[id].wait_for_room(slot) {
                     if has_turn {
                         volume.waiters.push_front(id);
                     } else {
@@ -218,11 +220,11 @@ impl<D: Driver> Reactor<D> {
     }
 
     /// Submits a request, or its next piece, to the scheduler through its connection's line.
-    pub(super) fn offer(&mut self, handle: u32) -> Result<(), SubmitError> {
-        let active = &self.active[handle as usize];
-        let index = self.volumes[active.volume as usize].index;
+    pub(super) fn offer(&mut self, handle: RequestId) -> Result<(), SubmitError> {
+        let active = &self.active[handle];
+        let index = self.volumes[active.volume].index;
         let io = active.next_io(handle);
-        let line = self.sessions[active.session as usize].protocol.line_to(active.volume);
+        let line = self.sessions[active.session].protocol.line_to(active.volume);
         let (result, call) = match line {
             None => (self.scheduler.submit(self.now, index, io), Call::Submit(index, io)),
             Some(line) => {
@@ -237,12 +239,12 @@ impl<D: Driver> Reactor<D> {
 
     /// Copies a write's payload as far as it has arrived; submits the write when the payload is
     /// whole.
-    fn take_payload(&mut self, id: u32) -> bool {
-        let session = &mut self.sessions[id as usize];
+    fn take_payload(&mut self, id: SessionId) -> bool {
+        let session = &mut self.sessions[id];
         let Some(&Stretch { handle, total, .. }) = session.transport.payload() else {
             return false;
         };
-        let active = &mut self.active[handle as usize];
+        let active = &mut self.active[handle];
         if !session.transport.copy_payload(&mut active.buffers) {
             return false;
         }
@@ -252,15 +254,15 @@ impl<D: Driver> Reactor<D> {
         if is_last && !self.submit(id, slot, handle) {
             return false;
         }
-        self.sessions[id as usize].transport.end_payload();
+        self.sessions[id].transport.end_payload();
         self.dispatch();
         true
     }
 
     /// Abandons a write whose payload will not arrive, unless the driver may still write to its
     /// buffers.
-    pub(super) fn abandon_payload(&mut self, id: u32) {
-        let session = &mut self.sessions[id as usize];
+    pub(super) fn abandon_payload(&mut self, id: SessionId) {
+        let session = &mut self.sessions[id];
         if session.transport.is_receiving_payload() {
             return;
         }
@@ -268,8 +270,8 @@ impl<D: Driver> Reactor<D> {
             if session.goes_back() {
                 self.leave_to_others(stretch.handle, stretch.received);
             }
-            let session = &mut self.sessions[id as usize];
-            session.ended(self.active[stretch.handle as usize].request.payload_bytes());
+            let session = &mut self.sessions[id];
+            session.ended(self.active[stretch.handle].request.payload_bytes());
             self.release(stretch.handle);
         }
     }
@@ -289,11 +291,11 @@ impl<D: Driver> Reactor<D> {
     }
 
     /// Wakes the connection that has waited longest for room in the volume's queue.
-    pub(super) fn wake_waiter(&mut self, slot: u32) {
-        let Some(volume) = self.volumes.get_mut(slot as usize) else { return };
+    pub(super) fn wake_waiter(&mut self, slot: VolumeSlot) {
+        let Some(volume) = self.volumes.get_mut(slot) else { return };
         while let Some(id) = volume.waiters.pop_front() {
             // An id may belong to another connection by now.
-            let Some(session) = self.sessions.get_mut(id as usize) else { continue };
+            let Some(session) = self.sessions.get_mut(id) else { continue };
             if session.wake(slot) {
                 return self.ready.push(id);
             }
@@ -303,7 +305,8 @@ impl<D: Driver> Reactor<D> {
     /// Starts one quantum. Returns an error if it has to wait for memory; `may_take` is false if
     /// others wait for memory before it.
     pub(super) fn start(&mut self, dispatch: Dispatch, may_take: bool) -> Result<(), Lacking> {
-        let active = &mut self.active[dispatch.handle as usize];
+        let handle = RequestId::of(&dispatch);
+        let active = &mut self.active[handle];
         let slot = active.volume;
         let operation = active.request.operation;
         if operation == Operation::Read && active.buffers.is_empty() {
@@ -315,7 +318,7 @@ impl<D: Driver> Reactor<D> {
             } else {
                 Err(Lacking::Connection)
             };
-            self.active[dispatch.handle as usize].buffers = buffers;
+            self.active[handle].buffers = buffers;
             taken?;
         }
         if self.has_turn_to_clear(dispatch) {
@@ -326,7 +329,8 @@ impl<D: Driver> Reactor<D> {
 
     /// Submits one quantum to the store.
     pub(super) fn run_part(&mut self, dispatch: Dispatch) {
-        let active = &mut self.active[dispatch.handle as usize];
+        let handle = RequestId::of(&dispatch);
+        let active = &mut self.active[handle];
         active.in_store += 1;
         let slot = active.volume;
         let total = dispatch.length;
@@ -336,25 +340,19 @@ impl<D: Driver> Reactor<D> {
         let ticket = dispatch.ticket;
         let started_at = self.now;
         let expected = self.expect_of(slot, operation, total);
-        let active = &mut self.active[dispatch.handle as usize];
-        let flight = Flight {
-            handle: dispatch.handle,
-            quantum,
-            ticket,
-            started_at,
-            expected,
-            length: total,
-        };
+        let active = &mut self.active[handle];
+        let length = total;
+        let flight = Flight { handle, quantum, ticket, started_at, expected, length };
         let submitted_at = active.submitted_at;
         let before = active.exceeded;
         let submission = Submission {
-            ticket: self.flights.insert(flight) as u64,
+            ticket: ticket_of(self.flights.insert(flight)),
             operation,
             offset: dispatch.offset,
             length: total,
             buffer: active.buffers.get_mut(quantum as usize).and_then(Option::take),
         };
-        let volume = &mut self.volumes[slot as usize];
+        let volume = &mut self.volumes[slot];
         if volume.errors.refuses(operation) {
             let Submission { ticket, buffer, .. } = submission;
             let result = Err(Failure::Io);
@@ -379,8 +377,8 @@ impl<D: Driver> Reactor<D> {
     }
 
     /// Takes the completions of a store.
-    pub(super) fn finish_store(&mut self, slot: u32) {
-        while let Some(volume) = self.volumes.get_mut(slot as usize)
+    pub(super) fn finish_store(&mut self, slot: VolumeSlot) {
+        while let Some(volume) = self.volumes.get_mut(slot)
             && !volume.is_held
             && let Some(completion) = volume.store.poll()
         {
@@ -393,16 +391,16 @@ impl<D: Driver> Reactor<D> {
     }
 
     fn complete(&mut self, completion: Completion) {
-        let flight = self.flights.remove(completion.ticket as usize);
+        let flight = self.flights.remove(number_of(completion.ticket));
         let Flight { handle, quantum, ticket, started_at, .. } = flight;
         self.scheduler.complete(self.now, ticket);
         note(&mut self.trace, self.now, Call::Complete(ticket));
-        let active = &self.active[handle as usize];
+        let active = &self.active[handle];
         let slot = active.volume;
         let operation = active.request.operation;
         self.watch_device(&flight, slot, operation);
-        let active = &mut self.active[handle as usize];
-        let volume = &mut self.volumes[active.volume as usize];
+        let active = &mut self.active[handle];
+        let volume = &mut self.volumes[active.volume];
         if let Some(latency) = latency_of(&mut volume.latencies, active.request.operation) {
             let service = self.now.since(started_at);
             latency.device.record(service);
@@ -411,8 +409,8 @@ impl<D: Driver> Reactor<D> {
         let must_reopen = completion.result.is_err() && volume.store.must_reopen();
         let id = volume.state.id;
         let result = completion.result;
-        let of = (id, self.flush_marks.as_ref());
-        let seen = volume.errors.seen(of, active.request.operation, result, must_reopen);
+        let marks = (id, self.flush_marks.as_ref());
+        let seen = volume.errors.seen(marks, active.request.operation, result, must_reopen);
         if let Err(failure) = seen {
             active.failure.get_or_insert(failure);
         }
@@ -423,18 +421,18 @@ impl<D: Driver> Reactor<D> {
         active.quanta_left -= 1;
         active.in_store -= 1;
         self.cleared(handle, flight.length);
-        if self.active[handle as usize].quanta_left == 0 {
+        if self.active[handle].quanta_left == 0 {
             self.reply(handle);
         }
     }
 
     /// Replies to a request and removes it.
-    fn reply(&mut self, handle: u32) {
-        let active = &mut self.active[handle as usize];
+    fn reply(&mut self, handle: RequestId) {
+        let active = &mut self.active[handle];
         let id = active.session;
         let slot = active.volume;
         let request = active.request;
-        let volume = &mut self.volumes[active.volume as usize];
+        let volume = &mut self.volumes[active.volume];
         if let Some(latency) = latency_of(&mut volume.latencies, request.operation) {
             latency.total.record(self.now.since(active.arrived_at));
             latency.spend(Stage::Socket, active.submitted_at.since(active.arrived_at));
@@ -445,10 +443,10 @@ impl<D: Driver> Reactor<D> {
         // The request was not begun, or not all of it: another data plane is to repeat it.
         if active.failure == Some(Failure::ShuttingDown) && self.is_left_to_others(id) {
             self.leave_to_others(handle, request.payload_bytes());
-            self.sessions[id as usize].ended(request.payload_bytes());
+            self.sessions[id].ended(request.payload_bytes());
         } else {
-            let active = &mut self.active[handle as usize];
-            let session = &mut self.sessions[id as usize];
+            let active = &mut self.active[handle];
+            let session = &mut self.sessions[id];
             session.ended(request.payload_bytes());
             let outcome = Outcome {
                 tag: active.tag,
@@ -459,7 +457,7 @@ impl<D: Driver> Reactor<D> {
             };
             session.reply(&outcome, &mut active.buffers);
         }
-        let session = &self.sessions[id as usize];
+        let session = &self.sessions[id];
         if session.parked == Some(Bound::Connection) {
             self.ready.push(id);
         }
@@ -472,8 +470,8 @@ impl<D: Driver> Reactor<D> {
     }
 
     /// Removes a request that is nowhere in progress, and takes its memory back.
-    fn release(&mut self, handle: u32) {
-        let Active { volume, session, mut buffers, .. } = self.active.remove(handle as usize);
+    fn release(&mut self, handle: RequestId) {
+        let Active { volume, session, mut buffers, .. } = self.active.remove(handle);
         buffers.drain(..).flatten().for_each(|buffer| self.give_back(volume, session, buffer));
         self.spare.push(buffers);
         self.end_former(volume, handle);
@@ -481,26 +479,29 @@ impl<D: Driver> Reactor<D> {
 
     /// Cancels a connection's requests that wait for tokens or memory. Quanta in the store end as
     /// usual.
-    pub(super) fn cancel_of(&mut self, id: u32) {
+    pub(super) fn cancel_of(&mut self, id: SessionId) {
         // Quanta that the scheduler has already dispatched go to the store before anything is
         // cancelled: a request must not be removed while a part of it is still to be started.
         self.dispatch();
-        let mut at = 0;
-        while let Some(session) = self.sessions.get(id as usize)
-            && let Some(binding) = session.protocol.bindings().get(at)
+        let mut position = 0;
+        while let Some(session) = self.sessions.get(id)
+            && let Some(binding) = session.protocol.bindings().get(position)
         {
             self.cancel_at(id, binding.volume);
-            at += 1;
+            position += 1;
         }
     }
 
     /// Cancels a connection's requests for one volume that wait for tokens or memory.
-    fn cancel_at(&mut self, id: u32, slot: u32) {
+    fn cancel_at(&mut self, id: SessionId, slot: VolumeSlot) {
         let active = &self.active;
-        let volume = &mut self.volumes[slot as usize];
-        let ours = |handle: u32| active[handle as usize].session == id;
-        let mut cancelled: Vec<u32> =
-            self.scheduler.cancel_queued(self.now, volume.index, ours).collect();
+        let volume = &mut self.volumes[slot];
+        let ours = |handle: RequestId| active[handle].session == id;
+        let mut cancelled: Vec<RequestId> = self
+            .scheduler
+            .cancel_queued(self.now, volume.index, |handle| ours(RequestId::new(handle)))
+            .map(RequestId::new)
+            .collect();
         if !cancelled.is_empty() {
             note(&mut self.trace, self.now, Call::Other("cancel_queued"));
         }
@@ -514,18 +515,18 @@ impl<D: Driver> Reactor<D> {
 
     /// Fails requests of a volume of which the scheduler has returned waiting parts. Their reads
     /// that wait for memory are not run either, and quanta in the store end first.
-    pub(super) fn fail_cancelled(&mut self, slot: u32, mut cancelled: Vec<u32>) {
+    pub(super) fn fail_cancelled(&mut self, slot: VolumeSlot, mut cancelled: Vec<RequestId>) {
         if cancelled.is_empty() {
             return;
         }
         cancelled.sort_unstable();
         cancelled.dedup();
-        let is_cancelled = |handle: u32| cancelled.binary_search(&handle).is_ok();
-        let volume = &mut self.volumes[slot as usize];
+        let is_cancelled = |handle: RequestId| cancelled.binary_search(&handle).is_ok();
+        let volume = &mut self.volumes[slot];
         drop(volume.share.cancel_starved(is_cancelled));
         drop(volume.clears.cancel(is_cancelled));
         for handle in cancelled {
-            let active = &mut self.active[handle as usize];
+            let active = &mut self.active[handle];
             active.failure = Some(Failure::ShuttingDown);
             active.quanta_left = active.in_store;
             if active.in_store == 0 {

@@ -5,12 +5,15 @@ use super::watch::{AtDevice, Expected};
 use super::{Reactor, note};
 use crate::driver::Driver;
 use crate::shared_device::Said;
+use crate::table::{RequestId, VolumeSlot};
+use evenkeel_core::convert::saturating;
 use evenkeel_core::ids::InstanceId;
 use evenkeel_core::qos::admission::PPM;
 use evenkeel_core::qos::admission::calibration::drift::Drift;
 use evenkeel_core::qos::scheduler::{AttachmentIndex, DeviceIndex, Ticket};
 use evenkeel_core::qos::sharing::{Claim, DeviceModel, DeviceOthers};
 use evenkeel_core::qos::trace::Call;
+use evenkeel_core::slots::Slot;
 use evenkeel_core::time::{Duration, Instant};
 use evenkeel_wire::agent::{HostAddress, HostReport, HostState};
 use std::collections::BTreeSet;
@@ -20,8 +23,8 @@ const HEAR_EVERY: Duration = Duration::from_ms(1);
 
 /// A quantum in the store.
 pub(super) struct Flight {
-    /// Handle of its request.
-    pub(super) handle: u32,
+    /// Its request.
+    pub(super) handle: RequestId,
     /// Its number among the quanta of its request.
     pub(super) quantum: u32,
     /// The ticket that the scheduler gets when the quantum is complete.
@@ -91,9 +94,9 @@ impl<D: Driver> Reactor<D> {
             self.scheduler.lease_instance(self.now, index, state.unleased);
             self.hosts.insert(state.id, index);
             // Its volumes here get lines: the host was unknown until now.
-            let slots: Vec<u32> = self.by_id.values().copied().collect();
+            let slots: Vec<VolumeSlot> = self.by_id.values().copied().collect();
             for slot in slots {
-                let attachments = &self.volumes[slot as usize].state.attachments;
+                let attachments = &self.volumes[slot].state.attachments;
                 if attachments.iter().any(|attachment| attachment.host == state.id) {
                     self.line_up(slot)?;
                 }
@@ -148,7 +151,7 @@ impl<D: Driver> Reactor<D> {
         }
         self.shared_device.may_sell(self.core, PPM);
         self.shared_device.set_capacity(u64::from(model.channels).saturating_mul(1_000_000_000));
-        let slots: Vec<u32> = self.by_id.values().copied().collect();
+        let slots: Vec<VolumeSlot> = self.by_id.values().copied().collect();
         for slot in slots {
             self.line_up(slot)?;
         }
@@ -159,21 +162,21 @@ impl<D: Driver> Reactor<D> {
 
     /// Updates the scheduler's claim and attachments of a volume to its state, and binds its
     /// connections to them.
-    pub(super) fn line_up(&mut self, slot: u32) -> Result<(), String> {
+    pub(super) fn line_up(&mut self, slot: VolumeSlot) -> Result<(), String> {
         let result = self.line_up_hosts(slot);
         // Also after an error: no connection keeps a line that has been removed.
-        for (_, session) in &mut self.sessions {
+        for (_, session) in self.sessions.iter_mut() {
             let bindings = session.protocol.bindings_mut().iter_mut();
             for binding in bindings.filter(|binding| binding.volume == slot) {
-                binding.line = self.volumes[slot as usize].line_of(session.peer);
+                binding.line = self.volumes[slot].line_of(session.peer);
             }
         }
         result
     }
 
-    fn line_up_hosts(&mut self, slot: u32) -> Result<(), String> {
+    fn line_up_hosts(&mut self, slot: VolumeSlot) -> Result<(), String> {
         self.detach_gone(slot);
-        let volume = &mut self.volumes[slot as usize];
+        let volume = &mut self.volumes[slot];
         let attachments = &volume.state.attachments;
         let has_limits = attachments.iter().any(|a| self.hosts.contains_key(&a.host));
         let lines = &mut volume.lines;
@@ -186,14 +189,14 @@ impl<D: Driver> Reactor<D> {
         let mut unbound = unbound.into_iter();
         lines.first = lines.first.or_else(|| unbound.next());
         let instance_of = |host: InstanceId| self.hosts.get(&host).copied();
-        let at = (self.device.as_ref().map(|d| d.index), lines.first.and_then(instance_of));
+        let place = (self.device.as_ref().map(|d| d.index), lines.first.and_then(instance_of));
         let model = self.device.as_ref().map(|device| device.model);
         let pacing = &volume.state.pacing;
         let reserved = volume.state.reserved;
         let reservation_per_second = model.map_or(0, |model| model.reference_requests(reserved));
         let claim = &Claim { reservation_per_second, ..Claim::best_effort(pacing) };
         self.scheduler
-            .share(self.now, volume.index, pacing, at, claim)
+            .share(self.now, volume.index, pacing, place, claim)
             .map_err(|error| error.to_string())?;
         lines.has_claim = true;
         for host in unbound {
@@ -211,8 +214,8 @@ impl<D: Driver> Reactor<D> {
     /// Ends the lines of hosts that are no longer attached. Their connections are closed. A
     /// connection from an address that another host has, too, stays, and its requests that wait
     /// there fail.
-    fn detach_gone(&mut self, slot: u32) {
-        let volume = &mut self.volumes[slot as usize];
+    fn detach_gone(&mut self, slot: VolumeSlot) {
+        let volume = &mut self.volumes[slot];
         let attachments = &volume.state.attachments;
         let is_attached = |host: InstanceId| attachments.iter().any(|a| a.host == host);
         let lines = &mut volume.lines;
@@ -226,7 +229,7 @@ impl<D: Driver> Reactor<D> {
             // Requests that a line's end releases may be dispatched now: they are not cancelled
             // with their requests any more.
             self.dispatch();
-            let cancelled = self.scheduler.detach(self.now, line).collect();
+            let cancelled = self.scheduler.detach(self.now, line).map(RequestId::new).collect();
             self.fail_cancelled(slot, cancelled);
         }
     }
@@ -262,7 +265,7 @@ impl<D: Driver> Reactor<D> {
             wanted: self.scheduler.is_device_wanted(device.index),
             urgent_at: self.scheduler.urgent_at(device.index),
             in_flight: counters.in_flight,
-            window_slots: u32::try_from(counters.window_slots).unwrap_or(u32::MAX),
+            window_slots: saturating(counters.window_slots),
             beside_urgent: counters.beside_urgent,
         };
         self.shared_device.say(self.core, self.now, &said);

@@ -11,6 +11,7 @@ use super::watch::Changes;
 use super::{Reactor, note};
 use crate::driver::Driver;
 use crate::session::Connection;
+use crate::table::{SessionId, VolumeSlot};
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::latency::Latencies;
 use evenkeel_core::qos::contract::Contract;
@@ -49,7 +50,7 @@ pub(super) struct Volume {
     dirty: bool,
     pub(super) judged: Judged,
     /// Connections with a request that did not fit in the queue, in order of arrival.
-    pub(super) waiters: VecDeque<u32>,
+    pub(super) waiters: VecDeque<SessionId>,
     /// Payload memory that it holds, and its requests that wait for some.
     pub(super) share: Share,
     /// Its operations that clear a range and wait.
@@ -171,14 +172,14 @@ impl<D: Driver> Reactor<D> {
     pub(super) fn take_in(
         &mut self,
         mut released: Box<Released>,
-    ) -> Result<u32, (Box<Released>, String)> {
+    ) -> Result<VolumeSlot, (Box<Released>, String)> {
         let pacing = &released.state.pacing;
         match self.scheduler.import(self.now, released.exported, pacing, (None, None)) {
             Ok(index) => {
                 note(&mut self.trace, self.now, Call::Other("import"));
                 note(&mut self.trace, self.now, Call::Name(index, released.state.id));
                 let slot = self.keep(&released.state, released.store, index);
-                let volume = &mut self.volumes[slot as usize];
+                let volume = &mut self.volumes[slot];
                 (volume.latencies, volume.flushes) = (released.latencies, released.flushes);
                 volume.errors = released.errors;
                 self.judge_from_now_on(slot, released.contract);
@@ -193,7 +194,7 @@ impl<D: Driver> Reactor<D> {
 
     fn apply_state(
         &mut self,
-        slot: Result<u32, String>,
+        slot: Result<VolumeSlot, String>,
         state: VolumeState,
         ack: SyncSender<Result<(), String>>,
     ) {
@@ -205,11 +206,11 @@ impl<D: Driver> Reactor<D> {
                 return;
             }
         };
-        if !self.volumes[slot as usize].leaving.is_empty() {
+        if !self.volumes[slot].leaving.is_empty() {
             let _ = ack.send(Err(format!("volume {} is being closed: try again", state.id)));
             return;
         }
-        let volume = &mut self.volumes[slot as usize];
+        let volume = &mut self.volumes[slot];
         if volume.state.pacing != state.pacing {
             self.scheduler.set_limits(self.now, volume.index, &state.pacing);
             let call = Call::SetLimits(volume.index, Box::new(state.pacing));
@@ -217,7 +218,7 @@ impl<D: Driver> Reactor<D> {
             // Requests that may start with the new limits start before any is cancelled.
             self.dispatch();
         }
-        let volume = &mut self.volumes[slot as usize];
+        let volume = &mut self.volumes[slot];
         if volume.state.size != state.size {
             volume.store.resized(state.size);
         }
@@ -228,14 +229,14 @@ impl<D: Driver> Reactor<D> {
         self.mark_balances_dirty(slot);
         self.disconnect_strangers(slot);
         match self.line_up(slot) {
-            Ok(()) => self.volumes[slot as usize].applied.push(ack),
+            Ok(()) => self.volumes[slot].applied.push(ack),
             Err(error) => _ = ack.send(Err(error)),
         }
         self.dispatch();
         self.settle(slot);
     }
 
-    fn open(&mut self, state: &VolumeState, store: Box<dyn Store>) -> Result<u32, String> {
+    fn open(&mut self, state: &VolumeState, store: Box<dyn Store>) -> Result<VolumeSlot, String> {
         let added = self.scheduler.add(self.now, &state.pacing, state.balances);
         let index = added.map_err(|error| error.to_string())?;
         self.scheduler.lease(self.now, index, state.unleased);
@@ -246,7 +247,12 @@ impl<D: Driver> Reactor<D> {
         Ok(self.keep(state, Box::new(Anywhere::new(store)), index))
     }
 
-    fn keep(&mut self, state: &VolumeState, store: Box<dyn Store>, index: VolumeIndex) -> u32 {
+    fn keep(
+        &mut self,
+        state: &VolumeState,
+        store: Box<dyn Store>,
+        index: VolumeIndex,
+    ) -> VolumeSlot {
         let slot = self.volumes.insert(Volume {
             state: state.clone(),
             index,
@@ -268,12 +274,12 @@ impl<D: Driver> Reactor<D> {
             leaving: Vec::new(),
             is_closing: false,
             departs: false,
-        }) as u32;
+        });
         self.by_id.insert(state.id, slot);
         self.dirty.push(slot);
         self.second.make_room(self.volumes.len());
         // A request of its pool may have waited until the volume is here.
-        self.volumes[slot as usize].store.attend(&mut self.driver.disk(slot));
+        self.volumes[slot].store.attend(&mut self.driver.disk(slot));
         slot
     }
 
@@ -281,11 +287,11 @@ impl<D: Driver> Reactor<D> {
     /// when it is opened the next time. Returns whether the volume is here and open.
     pub(super) fn attend(&mut self, id: VolumeId) -> bool {
         let Some(&slot) = self.by_id.get(&id) else { return false };
-        let volume = &self.volumes[slot as usize];
+        let volume = &self.volumes[slot];
         if volume.is_leaving() || volume.is_closing {
             return false;
         }
-        self.volumes[slot as usize].store.attend(&mut self.driver.disk(slot));
+        self.volumes[slot].store.attend(&mut self.driver.disk(slot));
         self.finish_store(slot);
         true
     }
@@ -294,20 +300,20 @@ impl<D: Driver> Reactor<D> {
     /// is here.
     pub(super) fn hold(&mut self, id: VolumeId, is_held: bool) -> bool {
         let Some(&slot) = self.by_id.get(&id) else { return false };
-        self.volumes[slot as usize].is_held = is_held;
+        self.volumes[slot].is_held = is_held;
         self.finish_store(slot);
         true
     }
 
     /// Closes connections of hosts to which the volume is no longer attached. Lent clients go back
     /// to their lender, which knows whether the volume is served elsewhere.
-    pub(super) fn disconnect_strangers(&mut self, slot: u32) {
-        let ids: Vec<u32> = self.sessions.iter().map(|(id, _)| id as u32).collect();
+    pub(super) fn disconnect_strangers(&mut self, slot: VolumeSlot) {
+        let ids: Vec<SessionId> = self.sessions.iter().map(|(id, _)| id).collect();
         for id in ids {
             if !self.is_stranger(id, slot) {
                 continue;
             }
-            let session = &mut self.sessions[id as usize];
+            let session = &mut self.sessions[id];
             if session.is_lent() && !session.is_handed_over() {
                 session.begin_to_hand_over();
                 self.hand_over(id);
@@ -317,15 +323,15 @@ impl<D: Driver> Reactor<D> {
         }
     }
 
-    fn is_stranger(&self, id: u32, slot: u32) -> bool {
-        let Some(session) = self.sessions.get(id as usize) else { return false };
-        session.protocol.is_bound_to(slot) && !self.volumes[slot as usize].allows(session.peer)
+    fn is_stranger(&self, id: SessionId, slot: VolumeSlot) -> bool {
+        let Some(session) = self.sessions.get(id) else { return false };
+        session.protocol.is_bound_to(slot) && !self.volumes[slot].allows(session.peer)
     }
 
     /// Answers callers once the store has no request of detached hosts, and lets the volume go if
     /// it leaves and is at rest.
-    pub(super) fn settle(&mut self, slot: u32) {
-        let Some(volume) = self.volumes.get(slot as usize) else { return };
+    pub(super) fn settle(&mut self, slot: VolumeSlot) {
+        let Some(volume) = self.volumes.get(slot) else { return };
         if volume.applied.is_empty() && volume.leaving.is_empty() {
             return;
         }
@@ -335,21 +341,20 @@ impl<D: Driver> Reactor<D> {
         if busy {
             return;
         }
-        for ack in self.volumes[slot as usize].applied.drain(..) {
+        for ack in self.volumes[slot].applied.drain(..) {
             let _ = ack.send(Ok(()));
         }
         // A connection's slot refers to the volume until it is free.
-        let mut sessions = self.sessions.iter();
-        let connected = sessions.any(|(_, session)| session.protocol.is_bound_to(slot));
-        if !self.volumes[slot as usize].leaving.is_empty() && !connected && self.is_at_rest(slot) {
+        let connected = self.sessions.iter().any(|(_, session)| session.protocol.is_bound_to(slot));
+        if !self.volumes[slot].leaving.is_empty() && !connected && self.is_at_rest(slot) {
             self.let_go(slot);
         }
     }
 
     /// Returns whether the store of a volume that leaves has no request on the disk. The store is
     /// closed first, unless the volume only moves to another core.
-    fn is_at_rest(&mut self, slot: u32) -> bool {
-        let volume = &mut self.volumes[slot as usize];
+    fn is_at_rest(&mut self, slot: VolumeSlot) -> bool {
+        let volume = &mut self.volumes[slot];
         let ends = !volume.leaving.iter().all(|farewell| matches!(farewell, Farewell::Moved(_)));
         if ends {
             volume.close_when_unused(&mut self.driver.disk(slot));
@@ -361,15 +366,15 @@ impl<D: Driver> Reactor<D> {
     /// connection is left. The stores close in parallel, since each one waits for flushes.
     pub(super) fn are_stores_at_rest(&mut self) -> bool {
         let mut at_rest = true;
-        for (slot, volume) in &mut self.volumes {
-            volume.close_when_unused(&mut self.driver.disk(slot as u32));
+        for (slot, volume) in self.volumes.iter_mut() {
+            volume.close_when_unused(&mut self.driver.disk(slot));
             at_rest &= volume.in_store == 0 && volume.store.is_idle();
         }
         at_rest
     }
 
     /// Gives up a volume without connections. The first caller that moves it gets its state.
-    fn let_go(&mut self, slot: u32) {
+    fn let_go(&mut self, slot: VolumeSlot) {
         let credits = self.last_credits(slot);
         let (released, farewells) = self.take_out(slot);
         let mut released = released.map(Box::new);
@@ -390,8 +395,8 @@ impl<D: Driver> Reactor<D> {
 
     /// Removes a volume without connections and waiting requests. Returns its state, `None` if it
     /// was lost, and the callers that wait for its end.
-    pub(super) fn take_out(&mut self, slot: u32) -> (Option<Released>, Vec<Farewell>) {
-        let volume = self.volumes.remove(slot as usize);
+    pub(super) fn take_out(&mut self, slot: VolumeSlot) -> (Option<Released>, Vec<Farewell>) {
+        let volume = self.volumes.remove(slot);
         self.by_id.remove(&volume.state.id);
         self.dirty.retain(|other| *other != slot);
         self.second.forget(slot);
@@ -432,15 +437,15 @@ impl<D: Driver> Reactor<D> {
         self.say_farewell(slot, Farewell::Moved(ack));
     }
 
-    fn say_farewell(&mut self, slot: u32, farewell: Farewell) {
-        self.volumes[slot as usize].leaving.push(farewell);
+    fn say_farewell(&mut self, slot: VolumeSlot, farewell: Farewell) {
+        self.volumes[slot].leaving.push(farewell);
         self.disconnect_strangers(slot);
         self.settle(slot);
     }
 
     pub(super) fn set_balances(&mut self, id: VolumeId, balances: Balances) -> bool {
         let Some(&slot) = self.by_id.get(&id) else { return false };
-        let index = self.volumes[slot as usize].index;
+        let index = self.volumes[slot].index;
         self.scheduler.set_balances(self.now, index, balances);
         let call = Call::SetBalances(index, Box::new(balances));
         note(&mut self.trace, self.now, call);
@@ -454,7 +459,7 @@ impl<D: Driver> Reactor<D> {
         let mut after = CreditReport::default();
         for &(id, asked) in &unleased.volumes {
             let Some(&slot) = self.by_id.get(&id) else { continue };
-            let index = self.volumes[slot as usize].index;
+            let index = self.volumes[slot].index;
             after.volumes.push((id, self.scheduler.lease(self.now, index, asked)));
         }
         for &(id, asked) in &unleased.hosts {
@@ -469,12 +474,12 @@ impl<D: Driver> Reactor<D> {
     /// Returns whether a volume's store refuses changes until it is opened anew.
     pub(super) fn must_reopen(&self, id: VolumeId) -> bool {
         let slot = self.by_id.get(&id);
-        slot.is_some_and(|&slot| self.volumes[slot as usize].store.must_reopen())
+        slot.is_some_and(|&slot| self.volumes[slot].store.must_reopen())
     }
 
     /// Returns where a volume's requests spent their time; `None` if it has had none.
     pub(super) fn latencies_of(&self, id: VolumeId) -> Option<Box<Latencies>> {
-        self.volumes[*self.by_id.get(&id)? as usize].latencies.clone()
+        self.volumes[*self.by_id.get(&id)?].latencies.clone()
     }
 
     /// Returns the latencies of volumes after `after`, in the order of ids. The page is limited so
@@ -486,7 +491,7 @@ impl<D: Driver> Reactor<D> {
             if looked_at >= PAGE_VOLUMES_MAX || page.found.len() >= PAGE_LATENCIES_MAX {
                 return page;
             }
-            let latencies = self.volumes[*slot as usize].latencies.clone();
+            let latencies = self.volumes[*slot].latencies.clone();
             page.found.extend(latencies.map(|latencies| (*id, latencies)));
             page.last = Some(*id);
         }
@@ -495,9 +500,9 @@ impl<D: Driver> Reactor<D> {
     }
 
     /// Marks a volume whose credit balances may change, for the next credit report.
-    pub(super) fn mark_balances_dirty(&mut self, slot: u32) {
+    pub(super) fn mark_balances_dirty(&mut self, slot: VolumeSlot) {
         // Never reallocates: it had room for all volumes when the last one was added.
-        if !std::mem::replace(&mut self.volumes[slot as usize].dirty, true) {
+        if !std::mem::replace(&mut self.volumes[slot].dirty, true) {
             self.dirty.push(slot);
         }
     }
@@ -510,7 +515,7 @@ impl<D: Driver> Reactor<D> {
         let scheduler = &mut self.scheduler;
         let now = self.now;
         self.dirty.retain(|&slot| {
-            let volume = &mut volumes[slot as usize];
+            let volume = &mut volumes[slot];
             let balances = scheduler.balances(now, volume.index);
             if balances != Balances::default() {
                 moved.volumes.push((volume.state.id, balances));
@@ -523,35 +528,38 @@ impl<D: Driver> Reactor<D> {
     }
 
     pub(super) fn report(&mut self) -> Report {
-        let mut connections = vec![0; self.volumes.capacity()];
-        for (_, session) in &self.sessions {
-            for binding in session.protocol.bindings() {
-                connections[binding.volume as usize] += 1;
-            }
-        }
-        let slots: Vec<u32> = self.by_id.values().copied().collect();
-        let report = |slot: u32| self.report_of_slot(slot, connections[slot as usize]);
+        let slots: Vec<VolumeSlot> = self.by_id.values().copied().collect();
+        let connections = self.count_connections(&slots);
+        let report = |slot: VolumeSlot| self.report_of_slot(slot, connections[&slot]);
         let volumes = slots.into_iter().map(report).collect();
         Report { volumes, hosts: self.host_reports() }
     }
 
     /// Reports the state of those of these volumes that are here.
     pub(super) fn report_of(&mut self, ids: &[VolumeId]) -> Report {
-        let slots = ids.iter().filter_map(|id| self.by_id.get(id));
-        let mut connections: BTreeMap<u32, u32> = slots.map(|slot| (*slot, 0)).collect();
-        for (_, session) in &self.sessions {
+        let slots = ids.iter().filter_map(|id| self.by_id.get(id)).copied();
+        let slots: Vec<VolumeSlot> = slots.collect();
+        let connections = self.count_connections(&slots);
+        let report = |(slot, connections)| self.report_of_slot(slot, connections);
+        Report { volumes: connections.into_iter().map(report).collect(), hosts: Vec::new() }
+    }
+
+    /// Returns the number of connections to each of these volumes.
+    fn count_connections(&self, slots: &[VolumeSlot]) -> BTreeMap<VolumeSlot, u32> {
+        let mut connections: BTreeMap<VolumeSlot, u32> =
+            slots.iter().map(|slot| (*slot, 0)).collect();
+        for (_, session) in self.sessions.iter() {
             for binding in session.protocol.bindings() {
                 if let Some(count) = connections.get_mut(&binding.volume) {
                     *count += 1;
                 }
             }
         }
-        let report = |(slot, connections)| self.report_of_slot(slot, connections);
-        Report { volumes: connections.into_iter().map(report).collect(), hosts: Vec::new() }
+        connections
     }
 
-    fn report_of_slot(&mut self, slot: u32, connections: u32) -> VolumeReport {
-        let volume = &self.volumes[slot as usize];
+    fn report_of_slot(&mut self, slot: VolumeSlot, connections: u32) -> VolumeReport {
+        let volume = &self.volumes[slot];
         let balances = self.scheduler.balances(self.now, volume.index);
         let counters = self.scheduler.counters(volume.index);
         VolumeReport {

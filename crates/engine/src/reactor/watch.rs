@@ -11,6 +11,7 @@ use super::Reactor;
 use super::sharing::Flight;
 use crate::adaptive_poll::Patience;
 use crate::driver::Driver;
+use crate::table::VolumeSlot;
 use evenkeel_core::qos::admission::calibration::drift::{DriftChange, expected_ns};
 use evenkeel_core::qos::sharing::DeviceModel;
 use evenkeel_core::request::Operation;
@@ -102,11 +103,11 @@ impl<D: Driver> Reactor<D> {
     /// Records the expectation for a quantum that the store is about to get.
     pub(super) fn expect_of(
         &mut self,
-        slot: u32,
+        slot: VolumeSlot,
         operation: Operation,
         length: u32,
     ) -> Option<Expected> {
-        let changes = &mut self.volumes[slot as usize].changes;
+        let changes = &mut self.volumes[slot].changes;
         let before = *changes;
         if is_changing(operation) {
             (changes.now, changes.begun) = (changes.now + 1, changes.begun + 1);
@@ -116,8 +117,8 @@ impl<D: Driver> Reactor<D> {
     }
 
     /// Compares the service time of a read with the expected one.
-    pub(super) fn watch_device(&mut self, flight: &Flight, slot: u32, operation: Operation) {
-        let changes = &mut self.volumes[slot as usize].changes;
+    pub(super) fn watch_device(&mut self, flight: &Flight, slot: VolumeSlot, operation: Operation) {
+        let changes = &mut self.volumes[slot].changes;
         changes.now -= u32::from(is_changing(operation));
         let changes = *changes;
         let (Some(device), Some(expected)) = (&mut self.device, &flight.expected) else { return };

@@ -85,7 +85,7 @@ struct Busy {
 impl Busy {
     fn start(mut client: Nbd) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
-        let told = Arc::clone(&stop);
+        let is_stopped = Arc::clone(&stop);
         let thread = std::thread::spawn(move || {
             for round in 1.. {
                 // Writes, then reads of the written bytes, in each block and several in flight.
@@ -110,7 +110,7 @@ impl Busy {
                         }
                     }
                 }
-                if told.load(Ordering::Relaxed) {
+                if is_stopped.load(Ordering::Relaxed) {
                     return;
                 }
             }
@@ -250,8 +250,8 @@ impl World {
     }
 
     fn a_volume(&mut self) -> Option<VolumeId> {
-        let at = self.one_of(self.volumes.len())?;
-        self.volumes.keys().nth(at).copied()
+        let number = self.one_of(self.volumes.len())?;
+        self.volumes.keys().nth(number).copied()
     }
 
     // Hosts.
@@ -317,7 +317,7 @@ impl World {
     /// would stay together.
     fn replace_host(&mut self) {
         // Not the first one, which is busy.
-        let Some(at) = self.one_of(self.hosts.len() - 1).map(|at| at + 1) else { return };
+        let Some(at) = self.one_of(self.hosts.len() - 1).map(|number| number + 1) else { return };
         let id = self.hosts[at].id;
         self.note(format!("retire {id}"));
         let volumes: Vec<VolumeId> = self.volumes.keys().copied().collect();
@@ -391,7 +391,7 @@ impl World {
         }
         self.note(format!("release {id}"));
         let reply = self.call(Command::Release(id));
-        let is_told = |report: &CreditReport| report.volumes.iter().map(|it| it.0).eq([id]);
+        let is_told = |report: &CreditReport| report.volumes.iter().map(|entry| entry.0).eq([id]);
         assert!(matches!(&reply, Reply::Balances(report) if is_told(report)), "{reply:?}");
         let again = self.call(Command::Release(id));
         assert_eq!(again, Reply::Balances(CreditReport::default()));

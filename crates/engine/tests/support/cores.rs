@@ -9,6 +9,7 @@ use evenkeel_engine::directory::{Directory, Entry};
 use evenkeel_engine::driver::{Driver, Event, Waker};
 use evenkeel_engine::reactor::{Inbox, LatencyPage, Message, Reactor};
 use evenkeel_engine::shared_device::SharedDevice;
+use evenkeel_engine::table::{SessionId, VolumeSlot};
 use evenkeel_store::Pool;
 use evenkeel_store::memory::MemoryPool;
 use evenkeel_wire::agent::{HostAddress, VolumeState};
@@ -59,33 +60,33 @@ impl<D: Driver> Driver for Watched<D> {
     where
         Self: 'a;
 
-    unsafe fn receive(&mut self, connection: u32, fd: RawFd, message: *mut libc::msghdr) {
+    unsafe fn receive(&mut self, connection: SessionId, fd: RawFd, message: *mut libc::msghdr) {
         // SAFETY: the caller's promise is passed on.
         unsafe { self.driver.receive(connection, fd, message) }
     }
 
-    fn cancel_receive(&mut self, connection: u32) {
+    fn cancel_receive(&mut self, connection: SessionId) {
         self.driver.cancel_receive(connection);
     }
 
-    fn cancel_send(&mut self, connection: u32) {
+    fn cancel_send(&mut self, connection: SessionId) {
         self.driver.cancel_send(connection);
     }
 
-    unsafe fn send(&mut self, connection: u32, fd: RawFd, message: *const libc::msghdr) {
+    unsafe fn send(&mut self, connection: SessionId, fd: RawFd, message: *const libc::msghdr) {
         // SAFETY: the caller's promise is passed on.
         unsafe { self.driver.send(connection, fd, message) }
     }
 
-    fn watch(&mut self, connection: u32, fd: RawFd) {
+    fn watch(&mut self, connection: SessionId, fd: RawFd) {
         self.driver.watch(connection, fd);
     }
 
-    fn cancel_watch(&mut self, connection: u32) {
+    fn cancel_watch(&mut self, connection: SessionId) {
         self.driver.cancel_watch(connection);
     }
 
-    fn disk(&mut self, store: u32) -> D::Disk<'_> {
+    fn disk(&mut self, store: VolumeSlot) -> D::Disk<'_> {
         self.driver.disk(store)
     }
 

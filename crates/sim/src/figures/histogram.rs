@@ -7,6 +7,7 @@
 //! [`evenkeel_core::latency`] with 210 buckets for each volume and stage, whose numbers are a byte
 //! in messages.
 
+use evenkeel_core::convert::index;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
@@ -215,7 +216,7 @@ impl LatencyRecorder {
     /// Counts an I/O that completed `time_ms` after the start.
     pub fn record(&mut self, time_ms: u64, latency_ns: u64) {
         self.whole.record(latency_ns);
-        let second = usize::try_from(time_ms / 1_000).unwrap_or(usize::MAX).min(self.seconds);
+        let second = index(time_ms / 1_000).min(self.seconds);
         while self.per_second.len() < second {
             self.close_second();
         }

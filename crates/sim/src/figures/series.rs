@@ -1,5 +1,6 @@
 //! Completions over time: exact counts per millisecond, and in every window of whole milliseconds.
 
+use evenkeel_core::convert::index;
 use serde::{Deserialize, Serialize};
 
 use crate::figures::stats::Sample;
@@ -53,7 +54,7 @@ impl Series {
     /// Returns the series of the first `seconds` full seconds.
     #[must_use]
     pub fn first_seconds(&self, seconds: u64) -> Self {
-        let ms = usize::try_from(seconds).unwrap_or(usize::MAX).saturating_mul(SECOND_MS);
+        let ms = index(seconds).saturating_mul(SECOND_MS);
         let kept = ms.min(self.per_ms.len());
         let cut: u64 = self.per_ms[kept..].iter().map(|&count| u64::from(count)).sum();
         Self { per_ms: self.per_ms[..kept].to_vec(), late: self.late + cut }

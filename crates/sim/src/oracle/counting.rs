@@ -3,6 +3,7 @@
 //! Written from the rule's words, without code of the scheduler's own counting, so that a wrong
 //! charge shows as a wrong rate.
 
+use evenkeel_core::convert::saturating;
 use evenkeel_core::qos::pacing::CountingRule;
 
 use super::event::Direction;
@@ -84,6 +85,6 @@ impl Counter {
             open: piece.length > 0 && (mergeable || !piece.last),
         });
         let bytes = if self.rule.charge_whole_units { units * unit } else { piece.length.into() };
-        (u32::try_from(units).unwrap_or(u32::MAX), bytes)
+        (saturating(units), bytes)
     }
 }

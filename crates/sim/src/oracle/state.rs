@@ -11,6 +11,7 @@ use super::requests::Request;
 use super::system::System;
 use super::token_level::worth;
 use super::volumes::{Others, VolumeModel};
+use evenkeel_core::convert::exact;
 
 /// Limit on volume numbers: twice the number of volumes of one core. A number beyond it takes no
 /// memory.
@@ -86,7 +87,7 @@ impl Seen {
     /// Advances the time to now for every volume, at the end.
     pub(super) fn settle_all(&mut self) {
         for number in 0..self.volumes.len() {
-            self.settle(u32::try_from(number).unwrap_or(u32::MAX));
+            self.settle(exact(number, "volumes have numbers of 32 bits"));
         }
     }
 

@@ -4,6 +4,8 @@
 //! number `r`. All values are sums of products of integers, and so equal the exact rational
 //! numbers.
 
+use evenkeel_core::convert::saturating;
+
 /// Level units in one unit.
 pub(super) const UNIT: i128 = 1_000_000_000;
 
@@ -65,7 +67,7 @@ impl Level {
         // The quotient is at most the span, because the level was below zero at its start.
         let quotient = match u64::try_from(raised) {
             Ok(raised) => raised / self.rate,
-            Err(_) => u64::try_from(raised / i128::from(self.rate)).unwrap_or(u64::MAX),
+            Err(_) => saturating(raised / i128::from(self.rate)),
         };
         quotient.min(span_ns)
     }
@@ -75,7 +77,7 @@ impl Level {
     pub(super) fn wait_after(&self, units: u64) -> u64 {
         let debt = (i128::from(units) * UNIT - self.level).max(0).unsigned_abs();
         // The debt is below 2^64 in practice. A larger one lasts practically for ever.
-        u64::try_from(debt).unwrap_or(u64::MAX) / self.rate.max(1)
+        saturating::<_, u64>(debt) / self.rate.max(1)
     }
 
     /// Sets another rate and depth. Nothing is refilled, and debt beyond `debt_ns` worth is
@@ -90,7 +92,7 @@ impl Level {
 
     /// Returns the whole units that may still be dispatched; 0 in debt.
     pub(super) fn balance(&self) -> u64 {
-        u64::try_from(self.level.max(0) / UNIT).unwrap_or(u64::MAX)
+        saturating(self.level.max(0) / UNIT)
     }
 }
 
@@ -98,5 +100,5 @@ impl Level {
 pub(super) fn worth(rate: u64, span_ns: u64) -> i128 {
     // Below 2^128 as unsigned. It exceeds the range of i128 only for spans and rates that do not
     // occur.
-    i128::try_from(u128::from(rate) * u128::from(span_ns)).unwrap_or(i128::MAX / 4)
+    saturating::<_, i128>(u128::from(rate) * u128::from(span_ns)).min(i128::MAX / 4)
 }

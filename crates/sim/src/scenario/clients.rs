@@ -4,6 +4,7 @@ use super::reader::Reader;
 use super::{ScenarioError, Source, matching, nothing_called};
 use crate::scenario::program::{Program, ProgramSetup};
 use crate::scenario::setup::{Arrival, ClientSetup, Load, Setup, Shape, Target, Think};
+use evenkeel_core::convert::exact;
 use evenkeel_core::limits::REQUEST_BYTES_MAX;
 use evenkeel_core::units::GIB;
 use std::ops::RangeInclusive;
@@ -147,8 +148,8 @@ fn shape(reader: &Reader<'_>, size_bytes: u64) -> Read<Shape> {
     let pattern = reader.choice("pattern", &[("random", false), ("sequential", true)])?;
     let read_percent = reader.small("read_percent", 0..=100)?.unwrap_or(100);
     Ok(Shape {
-        read_percent: u8::try_from(read_percent).unwrap_or(100),
-        block_bytes: u32::try_from(block).unwrap_or(u32::MAX),
+        read_percent: exact(read_percent, "at most 100"),
+        block_bytes: exact(block, "at most REQUEST_BYTES_MAX"),
         sequential: pattern.unwrap_or(false),
         fua: reader.flag("fua")?,
         span_bytes: span,
@@ -173,7 +174,7 @@ fn load(source: &Source<'_>, reader: &Reader<'_>, size_bytes: u64) -> Read<Load>
         }
     }
     let depth = reader.small("depth", DEPTH)?.unwrap_or(1);
-    let depth = u16::try_from(depth).unwrap_or(1);
+    let depth: u16 = exact(depth, "within DEPTH");
     match kind.0 {
         "iops" => {
             let per_second = reader.whole("iops", 1..=100_000_000)?.unwrap_or(1);
@@ -196,7 +197,7 @@ fn load(source: &Source<'_>, reader: &Reader<'_>, size_bytes: u64) -> Read<Load>
         "trace" => trace(source, reader, size_bytes),
         _ => {
             let threads = reader.small("threads", DEPTH)?.unwrap_or(1);
-            let threads = u16::try_from(threads).unwrap_or(1);
+            let threads = exact(threads, "within DEPTH");
             Ok(Load::Closed { threads, depth, think: think(reader)? })
         }
     }

@@ -6,6 +6,7 @@ use crate::figures::series::Spread;
 use crate::text;
 use crate::world::client::BatchRecord;
 use crate::world::record::{Record, Sample, Span, SpanRecord};
+use evenkeel_core::convert::index;
 use evenkeel_core::time::Duration;
 
 /// One expectation.
@@ -253,9 +254,8 @@ impl Expectation {
         record: &'r Record,
         sample_ns: u64,
     ) -> impl Iterator<Item = Sample> + use<'r> {
-        let index = |ns: u64| usize::try_from(ns / sample_ns).unwrap_or(usize::MAX);
-        let from = index(self.span.from_ns);
-        let to = index(self.span.to_ns);
+        let from = index(self.span.from_ns / sample_ns);
+        let to = index(self.span.to_ns / sample_ns);
         record.samples.iter().copied().take(to).skip(from)
     }
 

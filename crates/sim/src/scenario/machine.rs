@@ -6,6 +6,7 @@ use crate::scenario::setup::{
     Change, ChangeKind, DeviceSetup, GarbageCollection, PollerSetup, ServiceTime, WindowSetup,
     WriteCache,
 };
+use evenkeel_core::convert::saturating;
 use evenkeel_core::units::MIB;
 
 /// Latency of the device if the scenario states none.
@@ -54,7 +55,7 @@ fn real(reader: &Reader<'_>) -> Read<DeviceSetup> {
         read,
         write,
         near_ns,
-        noise_ppm: u32::try_from(noise_ppm).unwrap_or(u32::MAX),
+        noise_ppm: saturating(noise_ppm),
         cache,
         collection: None,
         window: None,

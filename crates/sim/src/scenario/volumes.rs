@@ -6,6 +6,7 @@ use crate::scenario::setup::{
     Change, ChangeKind, InstanceSetup, Setup, ShareSetup, StripeSetup, VolumeSetup,
 };
 use crate::text::{nearest, thousands};
+use evenkeel_core::convert::{exact, index};
 use evenkeel_core::instance;
 use evenkeel_core::qos::pacing::{Balances, CountingRule, CreditLimit, Limit, Pacing};
 use evenkeel_core::time::Duration;
@@ -50,7 +51,7 @@ fn instance(reader: Reader<'_>, as_of: Date) -> Read<InstanceSetup> {
     setup.name = name;
     setup.per_direction = reader.flag("per_direction")?;
     let efficiency = reader.scaled("efficiency_percent", 10_000.0, 1.0..=100.0)?;
-    setup.efficiency_ppm = efficiency.and_then(|ppm| u32::try_from(ppm).ok()).unwrap_or(1_000_000);
+    setup.efficiency_ppm = efficiency.map_or(1_000_000, |ppm| exact(ppm, "at most 100 percent"));
     reader.done()?;
     Ok(setup)
 }
@@ -350,7 +351,7 @@ fn times_of(reader: &Reader<'_>, setup: &Setup) -> Read<Vec<u64>> {
             Some(_) => Err(reader.fault("until_s", "needs every_ms")),
         };
     };
-    let step = usize::try_from(every_ns).unwrap_or(usize::MAX).max(1);
+    let step = index(every_ns).max(1);
     let times = (at_ns..until_ns.unwrap_or(setup.duration_ns)).step_by(step);
     Ok(times.take(CHANGES_MAX + 1).collect())
 }

@@ -2,6 +2,7 @@
 
 use super::record::Recorder;
 use crate::scenario::setup::{ClientSetup, Load, Shape, Think};
+use evenkeel_core::convert::{exact, index, saturating};
 use evenkeel_core::random::Random;
 use evenkeel_core::request::Operation;
 
@@ -104,8 +105,8 @@ impl Client {
     /// Returns the thread of the `nth` request in flight.
     #[must_use]
     pub fn thread(&self, nth: u32) -> u16 {
-        let threads = u32::try_from(self.cursors.len()).unwrap_or(1).max(1);
-        u16::try_from(nth % threads).unwrap_or(0)
+        let threads: u32 = exact(self.cursors.len().max(1), "threads have numbers of 16 bits");
+        exact(nth % threads, "threads have numbers of 16 bits")
     }
 
     /// Returns the action at its start.
@@ -244,8 +245,7 @@ impl Client {
         // Counted from the start, so that rounding errors do not add up.
         self.arrivals += 1;
         let after = u128::from(self.arrivals) * 1_000_000_000 / u128::from(per_second);
-        let after = u64::try_from(after).unwrap_or(u64::MAX);
-        NextSend::Wait(self.setup.start_ns.saturating_add(after), NO_THREAD)
+        NextSend::Wait(self.setup.start_ns.saturating_add(saturating(after)), NO_THREAD)
     }
 
     fn next_recorded(&self, _now: u64) -> NextSend {
@@ -260,10 +260,6 @@ impl Client {
         let Load::Job { ios, depth, .. } = self.setup.load else { return NextSend::Rest };
         let at_once = u64::from(depth.max(1)).min(ios);
         self.batch = Batch { started_at: now, left: ios - at_once };
-        NextSend::Send(u32::try_from(at_once).unwrap_or(u32::MAX))
+        NextSend::Send(exact(at_once, "at most the depth"))
     }
-}
-
-fn index(value: u64) -> usize {
-    usize::try_from(value).unwrap_or(usize::MAX)
 }

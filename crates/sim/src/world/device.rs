@@ -7,6 +7,7 @@
 use super::events::Heap;
 use super::policy::Dispatch;
 use crate::scenario::setup::{DeviceSetup, ServiceTime};
+use evenkeel_core::convert::exact;
 use evenkeel_core::device::Cache;
 use evenkeel_core::device::Head;
 use evenkeel_core::random::Random;
@@ -136,7 +137,7 @@ impl Device {
         match &mut self.work {
             Work::Fifo(queue) => queue.push_back((own_now + self.setup.read.base_ns, done)),
             Work::Channels { free, waiting, under_way, .. } => {
-                let slot = u32::try_from(under_way.insert(done)).unwrap_or(u32::MAX);
+                let slot = exact(under_way.insert(done), "fewer requests than 2^32 are under way");
                 if *free == 0 {
                     waiting.push_back(slot);
                 } else {
@@ -203,7 +204,7 @@ impl Device {
         let Work::Channels { all, free, waiting, ends, .. } = &mut self.work else { return };
         let busy = *all - *free;
         let lost = u64::from(busy) * u64::from(all.saturating_sub(channels));
-        let lost = u32::try_from(lost.div_ceil(u64::from(*all).max(1))).unwrap_or(busy);
+        let lost: u32 = exact(lost.div_ceil(u64::from(*all).max(1)), "at most the busy ones");
         let begun_again = ends.take_last(lost as usize);
         for slot in begun_again.into_iter().rev() {
             waiting.push_front(slot);

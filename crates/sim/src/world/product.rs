@@ -4,6 +4,7 @@ use super::policy::{Dispatch, Policy, Request};
 use crate::scenario::setup::{
     DeviceSetup, InstanceSetup, ServiceTime, Setup, VolumeSetup, WindowSetup,
 };
+use evenkeel_core::convert::saturating;
 use evenkeel_core::instance::burst_limit;
 use evenkeel_core::qos::Phase;
 use evenkeel_core::qos::pacing::{Balances, Pacing};
@@ -121,7 +122,7 @@ impl Product {
 pub(super) fn device_model(setup: &DeviceSetup) -> Option<DeviceModel> {
     let cost = |cost: ServiceTime| OperationCost {
         base: Duration::from_ns(cost.base_ns),
-        byte_ps: u32::try_from(cost.ns_per_kib * 1_000 / 1_024).unwrap_or(u32::MAX),
+        byte_ps: saturating(cost.ns_per_kib * 1_000 / 1_024),
     };
     let window = match setup.window? {
         WindowSetup::Slots(slots) => Window::Slots(slots),
@@ -138,9 +139,8 @@ pub(super) fn device_model(setup: &DeviceSetup) -> Option<DeviceModel> {
 fn claim(volume: &VolumeSetup) -> Claim {
     let best_effort = Claim::best_effort(&volume.pacing);
     let Some(share) = volume.share else { return best_effort };
-    let narrow = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
     Claim {
-        reservation_per_second: narrow(share.reservation_per_second),
+        reservation_per_second: saturating(share.reservation_per_second),
         weight: share.weight.unwrap_or(best_effort.weight),
     }
 }
@@ -150,9 +150,9 @@ fn claim(volume: &VolumeSetup) -> Claim {
 /// # Errors
 /// Returns an error if it has a separate link for each direction and that link bursts.
 pub fn instance_pacing(instance: &InstanceSetup) -> Result<InstancePacing, NotSimulated> {
-    let efficient = |bytes: u64| {
+    let efficient = |bytes: u64| -> u64 {
         let ppm = u128::from(bytes) * u128::from(instance.efficiency_ppm) / 1_000_000;
-        u64::try_from(ppm).unwrap_or(u64::MAX)
+        saturating(ppm)
     };
     let baseline = efficient(instance.baseline_bytes_per_second);
     let most = efficient(instance.bytes_per_second_max);

@@ -1,6 +1,7 @@
 //! Records of a run: a sample of each second of every volume, and latencies.
 
 use crate::figures::histogram::{LatencyHistogram, LatencySummary};
+use evenkeel_core::convert::index;
 use evenkeel_core::qos::pacing::Balances;
 
 /// Width of the short windows of which the highest count is kept.
@@ -130,7 +131,7 @@ impl Recorder {
         });
         Self {
             current: Sample::default(),
-            samples: Vec::with_capacity(usize::try_from(samples).unwrap_or(0)),
+            samples: Vec::with_capacity(index(samples)),
             bytes: 0,
             short_ends_at: SHORT_WINDOW_NS,
             short_count: 0,

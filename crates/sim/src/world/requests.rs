@@ -5,6 +5,7 @@ use crate::scenario::setup::Target;
 use crate::world::client::{BACKLOG_MAX, NextSend, Wanted};
 use crate::world::device::Done;
 use crate::world::policy::{Dispatch, Policy, Request};
+use evenkeel_core::convert::exact;
 use evenkeel_core::time::{Duration, Instant};
 
 impl<P: Policy> World<P> {
@@ -53,7 +54,7 @@ impl<P: Policy> World<P> {
             return;
         }
         let parts = 1 + self.stripes[stripe].parts(&rest).count();
-        let parts = u32::try_from(parts).unwrap_or(u32::MAX);
+        let parts = exact(parts, "a part has at least one of the 2^32 bytes");
         let whole = Group { submitted_at: self.now, length: wanted.length, parts };
         let group = number_of(self.groups.insert(whole));
         self.submit(volume, number, thread, group, part);
@@ -158,5 +159,5 @@ impl<P: Policy> World<P> {
 }
 
 pub(super) fn number_of(place: usize) -> u32 {
-    u32::try_from(place).unwrap_or(u32::MAX)
+    exact(place, "fewer requests than 2^32 are in flight")
 }

@@ -2,6 +2,7 @@
 
 use crate::scenario::setup::StripeSetup;
 use crate::world::client::Wanted;
+use evenkeel_core::convert::exact;
 
 impl StripeSetup {
     /// Returns the first part of a request and its volume, and removes the part from `rest`.
@@ -13,7 +14,7 @@ impl StripeSetup {
         let volumes = self.volumes.len() as u64;
         let chunk_number = rest.offset / chunk;
         let within = rest.offset % chunk;
-        let length = u32::try_from(chunk - within).unwrap_or(u32::MAX).min(rest.length);
+        let length = rest.length.min(exact(chunk - within, "at most a chunk"));
         let offset = chunk_number / volumes * chunk + within;
         let part = Wanted { operation: rest.operation, offset, length };
         rest.offset += u64::from(length);

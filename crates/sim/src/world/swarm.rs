@@ -12,6 +12,7 @@ use crate::scenario::setup::{
     Setup, Shape, ShareSetup, Target, Think, VolumeSetup, WindowSetup,
 };
 use crate::world::World;
+use evenkeel_core::convert::exact;
 use evenkeel_core::qos::pacing::{Balances, CountingRule, CreditLimit, Limit, Pacing};
 use evenkeel_core::random::Random;
 use evenkeel_core::time::Duration;
@@ -247,7 +248,7 @@ impl Maker {
         device.channels = Some(channels);
         device.read = read;
         device.write = read;
-        device.noise_ppm = u32::try_from(self.random.below(NOISE_PPM_MAX)).unwrap_or(0);
+        device.noise_ppm = exact(self.random.below(NOISE_PPM_MAX), "NOISE_PPM_MAX is small");
         device.window = Some(match self.random.below(2) {
             0 => WindowSetup::Slots(channels + 2),
             _ => WindowSetup::Adaptive(2 * (read.base_ns + 16 * read.ns_per_kib)),
@@ -286,7 +287,7 @@ impl Maker {
             let least = (most / 100).max(20);
             left = left.saturating_sub(least);
             let mut reservation = self.random.below(rate.min(left) + 1);
-            let mut weight = Some(1 + u32::try_from(self.random.below(1_000)).unwrap_or(0));
+            let mut weight = Some(1 + exact::<_, u32>(self.random.below(1_000), "below 1,000"));
             // This draw has no effect. It stays, so that each seed still generates the same world.
             let _ = self.random.one_in(4);
             if equal {
@@ -339,7 +340,7 @@ impl Maker {
         };
         ClientSetup {
             name: format!("c{number}"),
-            target: Target::Volume(u32::try_from(number).unwrap_or(0)),
+            target: Target::Volume(exact(number, "volumes have numbers of 32 bits")),
             shape: Shape {
                 read_percent: self.random.among(&[0, 50, 70, 100, 100]),
                 block_bytes: self.random.among(&[4 << 10, 16 << 10, 16 << 10, 64 << 10, 256 << 10]),
@@ -357,7 +358,7 @@ impl Maker {
     fn change(&mut self, duration_ns: u64, volumes: &[VolumeSetup]) -> Change {
         let at_ns = self.random.below(duration_ns);
         let volume = self.random.below(volumes.len() as u64);
-        let number = u32::try_from(volume).unwrap_or(0);
+        let number = exact(volume, "volumes have numbers of 32 bits");
         let kind = match self.random.below(3) {
             0 => {
                 let units = self.random.below(10_000);

@@ -9,6 +9,7 @@ use crate::oracle::{
 use crate::scenario::setup::{
     ChangeKind, DeviceSetup, ServiceTime, Setup, VolumeSetup, WindowSetup,
 };
+use evenkeel_core::convert::{exact, saturating};
 use evenkeel_core::qos::pacing::{Balances, Pacing};
 use evenkeel_core::qos::scheduler;
 use evenkeel_core::qos::sharing::DispatchReason;
@@ -92,7 +93,7 @@ impl Watched {
             product,
             checkers: Checkers::new(system),
             volumes,
-            instances: u32::try_from(setup.instances.len()).unwrap_or(u32::MAX),
+            instances: exact(setup.instances.len(), "instances have numbers of 32 bits"),
             reserved: setup.volumes.iter().map(reserved).collect(),
             output: VecDeque::new(),
             open: Vec::new(),
@@ -224,7 +225,7 @@ fn work(device: &DeviceSetup) -> Option<DeviceWork> {
 fn promise(volume: &VolumeSetup, work: Option<&DeviceWork>) -> VolumePromise {
     let promise = VolumePromise::from_pacing(&volume.pacing, volume.balances);
     let rate = volume.pacing.operations.map(|limit| limit.per_second);
-    let by_rate = rate.and_then(|rate| u32::try_from(rate).ok()).unwrap_or(u32::MAX);
+    let by_rate = rate.map_or(u32::MAX, saturating);
     let weight = volume.share.and_then(|share| share.weight).unwrap_or(by_rate);
     let floor = work.map_or(Floor::Limit, |work| Floor::Reserved {
         per_second: reserved(volume).max(least(&volume.pacing)),

@@ -126,7 +126,7 @@ mod tests {
 
     fn hex(text: &str) -> Vec<u8> {
         (0..text.len() / 2)
-            .map(|at| u8::from_str_radix(&text[2 * at..2 * at + 2], 16).unwrap())
+            .map(|position| u8::from_str_radix(&text[2 * position..2 * position + 2], 16).unwrap())
             .collect()
     }
 
@@ -136,7 +136,7 @@ mod tests {
     fn cipher_agrees_with_the_test_vector_of_ieee_1619() {
         let key = hex("2718281828459045235360287471352662497757247093699959574966967627\
                        3141592653589793238462643383279502884197169399375105820974944592");
-        let mut bytes: Vec<u8> = (0..BLOCK_BYTES).map(|at| at as u8).collect();
+        let mut bytes: Vec<u8> = (0..BLOCK_BYTES).map(|position| position as u8).collect();
         let cipher = Cipher::new(&DataKey::new(key.try_into().unwrap()));
         cipher.encrypt(0xff, &mut bytes);
         let expected = hex("1c3b3a102f770386e4836c99e370cf9bea00803f5e482357a4ae12d414a3e63b\
@@ -148,18 +148,18 @@ mod tests {
 
     #[test]
     fn the_same_bytes_differ_by_place_and_by_key_and_no_key_is_shown() {
-        let one = DataKey::random().unwrap();
+        let key = DataKey::random().unwrap();
         let other = DataKey::random().unwrap();
         let sealed = |key: &DataKey, first| {
             let mut bytes = vec![7; 2 * BLOCK_BYTES];
             Cipher::new(key).encrypt(first, &mut bytes);
             bytes
         };
-        let bytes = sealed(&one, 5);
+        let bytes = sealed(&key, 5);
         assert_ne!(bytes[..BLOCK_BYTES], bytes[BLOCK_BYTES..]);
-        assert_eq!(bytes[BLOCK_BYTES..], sealed(&one, 6)[..BLOCK_BYTES]);
+        assert_eq!(bytes[BLOCK_BYTES..], sealed(&key, 6)[..BLOCK_BYTES]);
         assert_ne!(bytes, sealed(&other, 5));
-        assert_eq!(format!("{one:?} {:?}", Cipher::new(&one)), "DataKey(..) Cipher(..)");
+        assert_eq!(format!("{key:?} {:?}", Cipher::new(&key)), "DataKey(..) Cipher(..)");
     }
 
     proptest! {
@@ -170,7 +170,8 @@ mod tests {
             whole[..32].copy_from_slice(&key);
             whole[32..].copy_from_slice(&key.map(|byte| !byte));
             let cipher = Cipher::new(&DataKey::new(whole));
-            let plain: Vec<u8> = (0..blocks * BLOCK_BYTES).map(|at| (at / 7) as u8).collect();
+            let positions = 0..blocks * BLOCK_BYTES;
+            let plain: Vec<u8> = positions.map(|position| (position / 7) as u8).collect();
             let mut bytes = plain.clone();
             cipher.encrypt(first, &mut bytes);
             prop_assert_ne!(&bytes, &plain);

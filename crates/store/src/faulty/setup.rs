@@ -4,6 +4,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use evenkeel_core::convert::exact;
 use evenkeel_core::device::{ServiceTime, WriteCache};
 
 /// Maximum number of channels: each is an entry in memory.
@@ -151,7 +152,7 @@ impl Values {
     }
 
     fn small(&self, name: &str) -> u32 {
-        self.get(name).map_or(0, |value| u32::try_from(value).unwrap_or(u32::MAX))
+        self.get(name).map_or(0, |value| exact(value, "KEYS limits it"))
     }
 
     fn need(&self, name: &str, what: &str) -> Result<u64, SetupError> {
@@ -204,10 +205,7 @@ impl FromStr for Setup {
                 .map(|(bytes, drain)| WriteCache { bytes, drain_bytes_per_second: drain }),
             stalls: stalls.map(|(length_ns, every_ns)| Stalls { every_ns, length_ns }),
             slowdown: values.both("device_percent", "device_percent_at_s")?.map(
-                |(percent, at_ns)| Slowdown {
-                    at_ns,
-                    percent: u32::try_from(percent).unwrap_or(u32::MAX),
-                },
+                |(percent, at_ns)| Slowdown { at_ns, percent: exact(percent, "KEYS limits it") },
             ),
             fail_ppm: values.small("fail_percent"),
             fail_flush: values.small("fail_flush"),

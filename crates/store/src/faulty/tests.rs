@@ -107,10 +107,10 @@ fn volumes_share_the_device() {
     pool.create(other, SIZE).unwrap();
     let mut first = open(&pool);
     let mut second = pool.open(other, SIZE).unwrap();
-    let mut one = Vec::new();
+    let mut ops = Vec::new();
     let mut two = Vec::new();
     let start = clock::now();
-    first.submit(read(1), &mut one);
+    first.submit(read(1), &mut ops);
     second.submit(read(2), &mut two);
     while second.poll().is_none() {
         fire(second.as_mut(), &mut two);
@@ -132,7 +132,7 @@ fn an_answer_from_below_that_comes_late_is_given_at_once() {
     conformance::blocking(store.as_mut(), Submission { operation, ..read(0) });
     store.submit(read(1), &mut disk);
     let of_timer = |op: &DiskOp| op.token == u64::MAX;
-    let timer = disk.iter().position(of_timer).map(|at| disk.remove(at)).unwrap();
+    let timer = disk.iter().position(of_timer).map(|position| disk.remove(position)).unwrap();
     store.disk_done(timer.execute(), &mut disk);
     assert!(store.poll().is_none());
     assert!(!disk.iter().any(of_timer), "there is nothing to wait for");
@@ -141,7 +141,8 @@ fn an_answer_from_below_that_comes_late_is_given_at_once() {
     assert_eq!(store.poll().unwrap().ticket, 1);
     // The store below ends first, and the timer has not been noticed.
     store.submit(read(2), &mut disk);
-    let of_below = disk.iter().position(|op| !of_timer(op)).map(|at| disk.remove(at)).unwrap();
+    let of_below =
+        disk.iter().position(|op| !of_timer(op)).map(|position| disk.remove(position)).unwrap();
     let timer = disk.pop().unwrap();
     let fired = timer.execute();
     store.disk_done(of_below.execute(), &mut disk);

@@ -11,6 +11,7 @@ use crate::clock::{self, Timer};
 use crate::disk::{Disk, DiskDone, DiskOp};
 use crate::forwarding::ForwardingStore;
 use crate::{Completion, Store, Submission};
+use evenkeel_core::convert::exact;
 use evenkeel_core::device::Head;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::random::Random;
@@ -60,7 +61,7 @@ impl FaultyStore {
         setup: &Setup,
     ) -> Self {
         // The high bits of an id are no more random than the low ones.
-        let stream = u64::try_from(id.bits() & u128::from(u64::MAX)).unwrap_or(0);
+        let stream: u64 = exact(id.bits() & u128::from(u64::MAX), "the lower half");
         Self {
             below,
             device,

@@ -136,7 +136,7 @@ impl Header {
             half: long(bytes, 56),
             fills: long(bytes, 64),
             floor: long(bytes, 72),
-            table: (0..count).map(|at| entry(FIXED_BYTES + at * ENTRY_BYTES)).collect(),
+            table: (0..count).map(|index| entry(FIXED_BYTES + index * ENTRY_BYTES)).collect(),
         };
         (number(12) == VERSION && header.half <= HALF_MAX).then_some(header)
     }
@@ -271,8 +271,8 @@ impl Answered {
             return;
         }
         let length: usize = records.iter().map(Record::bytes).sum();
-        let at = self.used + self.pending.len() as u64;
-        if at + (HEAD_BYTES + length) as u64 > self.header.half {
+        let start_in_half = self.used + self.pending.len() as u64;
+        if start_in_half + (HEAD_BYTES + length) as u64 > self.header.half {
             self.missed += 1;
             return;
         }
@@ -281,7 +281,8 @@ impl Answered {
         self.pending.extend((length as u32).to_le_bytes());
         self.pending.extend(place.to_bits().to_le_bytes());
         records.iter().for_each(|record| record.encode(&mut self.pending));
-        let sum = checksum(&self.pending[start + 4..]) ^ self.header.salt(self.header.fills, at);
+        let sum = checksum(&self.pending[start + 4..])
+            ^ self.header.salt(self.header.fills, start_in_half);
         self.pending[start..start + 4].copy_from_slice(&sum.to_le_bytes());
     }
 
@@ -368,10 +369,10 @@ fn changes<'a>(
     fill: u64,
     half: &'a [u8],
 ) -> impl Iterator<Item = (Place, Vec<Record>)> + 'a {
-    let mut at = 0;
+    let mut start = 0;
     std::iter::from_fn(move || {
-        let (length, change) = change(header, fill, half, at..half.len())?;
-        at += length;
+        let (length, change) = change(header, fill, half, start..half.len())?;
+        start += length;
         Some(change)
     })
 }
@@ -383,12 +384,12 @@ fn change(
     half: &[u8],
     range: Range<usize>,
 ) -> Option<(usize, (Place, Vec<Record>))> {
-    let at = range.start as u64;
+    let start = range.start as u64;
     let bytes = half.get(range)?;
     let length = u32::from_le_bytes(bytes.get(4..8)?.try_into().ok()?) as usize;
     let change = bytes.get(..HEAD_BYTES.checked_add(length)?)?;
     let sum = u32::from_le_bytes(change[..4].try_into().ok()?);
-    if sum != checksum(&change[4..]) ^ header.salt(fill, at) {
+    if sum != checksum(&change[4..]) ^ header.salt(fill, start) {
         return None;
     }
     let records = Record::decode_all(&change[HEAD_BYTES..]).ok()?;

@@ -28,24 +28,24 @@ pub fn count(bits: &Bits) -> u32 {
 #[must_use]
 pub fn find_run(used: &Bits, wanted: u32) -> Option<(u32, u32)> {
     let mut best = None;
-    let mut at = 0;
-    while at < CHUNK_BLOCKS {
-        let word = used[at as usize / 64] >> (at % 64);
-        let taken = (!word).trailing_zeros().min(64 - at % 64);
+    let mut block = 0;
+    while block < CHUNK_BLOCKS {
+        let word = used[block as usize / 64] >> (block % 64);
+        let taken = (!word).trailing_zeros().min(64 - block % 64);
         if taken > 0 {
-            at += taken;
+            block += taken;
             continue;
         }
-        let start = at;
+        let start = block;
         loop {
-            let word = used[at as usize / 64] >> (at % 64);
-            let free = word.trailing_zeros().min(64 - at % 64);
-            at += free;
-            if free == 0 || at >= CHUNK_BLOCKS || at - start >= wanted {
+            let word = used[block as usize / 64] >> (block % 64);
+            let free = word.trailing_zeros().min(64 - block % 64);
+            block += free;
+            if free == 0 || block >= CHUNK_BLOCKS || block - start >= wanted {
                 break;
             }
         }
-        let length = (at - start).min(wanted);
+        let length = (block - start).min(wanted);
         if length == wanted {
             return Some((start, length));
         }
@@ -69,13 +69,14 @@ mod tests {
             let used = [0, 1, 2, 3].map(|word| used[word] & sparse[word]);
             let is_used = |block: u32| used[block as usize / 64] >> (block % 64) & 1 == 1;
             let mut runs = Vec::new();
-            let mut at = 0;
-            while at < CHUNK_BLOCKS {
-                let end = (at..CHUNK_BLOCKS).find(|&block| is_used(block)).unwrap_or(CHUNK_BLOCKS);
-                if end > at {
-                    runs.push((at, end - at));
+            let mut first = 0;
+            while first < CHUNK_BLOCKS {
+                let next_used = (first..CHUNK_BLOCKS).find(|&block| is_used(block));
+                let end = next_used.unwrap_or(CHUNK_BLOCKS);
+                if end > first {
+                    runs.push((first, end - first));
                 }
-                at = end + 1;
+                first = end + 1;
             }
             let sufficient = runs.iter().find(|run| run.1 >= wanted).map(|run| (run.0, wanted));
             let longest = runs.iter().rev().max_by_key(|run| run.1).copied();

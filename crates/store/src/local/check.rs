@@ -303,7 +303,8 @@ impl Checker<'_> {
 
     fn volume(&mut self, number: u32) -> io::Result<()> {
         let Some(node) = self.nodes.get(&number).copied() else { return Ok(()) };
-        let has_snapshots = self.nodes.values().any(|it| !it.has_space() && it.parent == number);
+        let has_snapshots =
+            self.nodes.values().any(|node| !node.has_space() && node.parent == number);
         let owned = self.owned.get(&number).map_or(0, BTreeMap::len);
         if node.home == 0 && owned > CHUNKS_MIN {
             let name = name_of(&node);
@@ -529,7 +530,8 @@ impl Checker<'_> {
     fn verify(&mut self, name: &str, at: u64, run: &[Pointer]) -> io::Result<()> {
         let Some(first) = run.first().filter(|_| self.verify_data) else { return Ok(()) };
         let place = |block: u32| (block / CHUNK_BLOCKS) as usize;
-        if run.iter().all(|it| get(&self.chunks[place(it.block)].verified, it.block)) {
+        if run.iter().all(|pointer| get(&self.chunks[place(pointer.block)].verified, pointer.block))
+        {
             return Ok(());
         }
         let bytes = self.read(first.block, run.len() as u32)?;

@@ -408,7 +408,8 @@ impl Node {
     /// Writes the node to the payload of its sector. The wrapped key there stays.
     pub fn encode(&self, payload: &mut [u8]) {
         payload[..KEY_AT].fill(0);
-        let kind = KINDS.iter().position(|kind| *kind == self.kind).map_or(0, |at| at as u8 + 1);
+        let kind =
+            KINDS.iter().position(|kind| *kind == self.kind).map_or(0, |index| index as u8 + 1);
         let mut writer = Writer { bytes: payload, at: 0 };
         // Heights are at most 6.
         writer.put(&[kind, u8::from(self.is_encrypted)]).u16(self.root.height as u16);

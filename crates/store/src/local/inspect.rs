@@ -94,7 +94,7 @@ pub fn inspect(device: &dyn Device) -> Result<Inspection, StoreError> {
     for chunk in superblock.first_chunk..superblock.chunks {
         let owner = owners.get(chunk as usize / OWNERS);
         let owner = owner.map_or(0, |payload| Owner::decode(chunk as usize, payload).node);
-        let is_unknown = nodes.damaged.iter().any(|it| it.sector == owner as usize);
+        let is_unknown = nodes.damaged.iter().any(|damage| damage.sector == owner as usize);
         match all.contains_key(&owner) {
             false if is_unknown && owner != 0 => {}
             true => *owned.entry(owner).or_default() += CHUNK_BYTES,
@@ -165,8 +165,11 @@ mod tests {
         let before = std::fs::read(&path).unwrap();
         let found = inspect(&FileDevice::open_to_read(&path).unwrap()).unwrap();
         assert_eq!((found.session, found.damaged), (1, 0));
-        let shown: Vec<_> =
-            found.items.iter().map(|it| (it.id.clone(), it.kind, it.parent.clone())).collect();
+        let shown: Vec<_> = found
+            .items
+            .iter()
+            .map(|item| (item.id.clone(), item.kind, item.parent.clone()))
+            .collect();
         let volume = volume.to_string();
         let snapshot = snapshot.to_string();
         let clone = clone.to_string();

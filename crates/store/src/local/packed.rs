@@ -231,7 +231,7 @@ impl Device for PackedDevice {
         let mut contents = self.contents();
         contents.begin()?;
         contents.writes += 1;
-        let written = [offset, offset + bytes.len() as u64].map(|at| at / SECTOR_BYTES as u64);
+        let written = [offset, offset + bytes.len() as u64].map(|byte| byte / SECTOR_BYTES as u64);
         contents.unreadable.retain(|sector| !(written[0]..written[1]).contains(sector));
         for (block, bytes) in (offset as usize / BLOCK_BYTES..).zip(bytes.chunks(BLOCK_BYTES)) {
             let before = std::mem::replace(&mut contents.slots[block], Slot::of(bytes));

@@ -140,11 +140,11 @@ impl SimulatedDevice {
     pub fn rot(&self, byte: u64) {
         let mut contents = self.contents();
         let sector = byte / SECTOR_BYTES as u64;
-        let at = byte as usize % SECTOR_BYTES;
+        let position = byte as usize % SECTOR_BYTES;
         let newest = contents.newest.get(&sector).copied();
         let mut bytes = newest.or_else(|| contents.durable.get(&sector).copied());
         let bytes = bytes.get_or_insert([0; SECTOR_BYTES]);
-        bytes[at] ^= 0x40;
+        bytes[position] ^= 0x40;
         contents.durable.insert(sector, *bytes);
         if newest.is_some() {
             contents.newest.insert(sector, *bytes);
@@ -347,7 +347,7 @@ impl SimulatedLasting {
     pub fn killed(&self) -> Self {
         let files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         let copies = files.iter().map(|(node, file)| {
-            let mut bytes = vec![0; file.metadata().map_or(0, |it| it.len()) as usize];
+            let mut bytes = vec![0; file.metadata().map_or(0, |metadata| metadata.len()) as usize];
             file.read_exact_at(&mut bytes, 0).expect("memory can be read");
             let copy = file_in_memory().expect("there is memory");
             copy.write_all_at(&bytes, 0).expect("there is memory");

@@ -67,10 +67,10 @@ const fn words_of(index: u32) -> usize {
 /// frozen.
 #[must_use]
 pub fn described(page: &Page, index: u32, epoch: u64) -> (Bits, Bits) {
-    let at = words_of(index);
-    let bits = |at: usize| [page[at], page[at + 1], page[at + 2], page[at + 3]];
-    let in_use = bits(at);
-    (in_use, if page[0] < epoch { in_use } else { bits(at + WORDS) })
+    let start = words_of(index);
+    let bits = |start: usize| [page[start], page[start + 1], page[start + 2], page[start + 3]];
+    let in_use = bits(start);
+    (in_use, if page[0] < epoch { in_use } else { bits(start + WORDS) })
 }
 
 /// See the module's text.
@@ -529,17 +529,17 @@ impl Space {
             let is_in =
                 |bits: &Bits, block: u32| bits[block as usize / 64] >> (block % 64) & 1 == 1;
             let state = |block| (is_in(&frozen, block), is_in(&thawed, block));
-            let mut at = from;
-            while at < to {
-                let end = (at..to).find(|&block| state(block) != state(at)).unwrap_or(to);
-                let (is_frozen, is_thawed) = state(at);
+            let mut start = from;
+            while start < to {
+                let end = (start..to).find(|&block| state(block) != state(start)).unwrap_or(to);
+                let (is_frozen, is_thawed) = state(start);
                 if !is_frozen {
-                    self.give_back(index, at, end)?;
-                    let block = self.chunks[index as usize] * CHUNK_BLOCKS + at;
+                    self.give_back(index, start, end)?;
+                    let block = self.chunks[index as usize] * CHUNK_BLOCKS + start;
                     let list = if is_thawed { &mut self.late } else { &mut retired };
-                    list.push(Run { block, count: end - at });
+                    list.push(Run { block, count: end - start });
                 }
-                at = end;
+                start = end;
             }
         }
         Ok(retired)

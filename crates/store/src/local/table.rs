@@ -266,7 +266,8 @@ impl Table {
         if self.image.len() < needed {
             self.image.resize(needed, 0);
         }
-        let blocks: BTreeSet<usize> = draft.sectors.keys().map(|it| block_of(*it)).collect();
+        let blocks: BTreeSet<usize> =
+            draft.sectors.keys().map(|sector| block_of(*sector)).collect();
         let mut before = Vec::new();
         for (number, mut bytes) in draft.sectors {
             let place = &mut self.image[sector_at(number)];
@@ -307,8 +308,8 @@ impl Table {
                 // A sector that is damaged in both copies cannot be rewritten. An outdated one must
                 // be, since it would be used if the other copy is lost.
                 let is_right = |(number, found): (usize, &[u8])| {
-                    let at = number * SECTOR_BYTES;
-                    let is_same = self.image.get(at..at + SECTOR_BYTES) == Some(found);
+                    let start = number * SECTOR_BYTES;
+                    let is_same = self.image.get(start..start + SECTOR_BYTES) == Some(found);
                     self.is_damaged(number) || (is_same && is_valid(number, found))
                 };
                 if !sectors.all(is_right) {
@@ -319,8 +320,8 @@ impl Table {
                     if !was_doubtful {
                         written?;
                     }
-                    let at = self.copies[copy] + (block * BLOCK_BYTES) as u64;
-                    rotten.push((at, is_mended));
+                    let place = self.copies[copy] + (block * BLOCK_BYTES) as u64;
+                    rotten.push((place, is_mended));
                 }
             }
         }
@@ -409,9 +410,9 @@ mod tests {
     }
 
     fn copies(device: &Arc<dyn Device>, length: usize) -> [Vec<u8>; 2] {
-        COPIES.map(|at| {
+        COPIES.map(|place| {
             let mut copy = vec![0; length];
-            device.read(at, &mut copy).unwrap();
+            device.read(place, &mut copy).unwrap();
             copy
         })
     }
@@ -507,7 +508,7 @@ mod tests {
         fill(&mut table, [0], 1);
         fill(&mut table, [1], 2);
         table.image.copy_within(0..SECTOR_BYTES, SECTOR_BYTES);
-        COPIES.iter().for_each(|at| device.write(*at, &table.image).unwrap());
+        COPIES.iter().for_each(|place| device.write(*place, &table.image).unwrap());
         let (_, damaged, _) = read(&device, 2);
         assert_eq!(damaged, [Damaged { sector: 1 }]);
     }
@@ -540,7 +541,7 @@ mod tests {
         assert_eq!(Table::read(Arc::clone(&device), place).unwrap().1, []);
         device.write(COPIES[0] + BLOCK_BYTES as u64, &[0; BLOCK_BYTES]).unwrap();
         assert_eq!(Table::read(Arc::clone(&device), place).unwrap().1, [], "the other copy");
-        COPIES.iter().for_each(|at| device.write(*at, &[0; BLOCK_BYTES]).unwrap());
+        COPIES.iter().for_each(|place| device.write(*place, &[0; BLOCK_BYTES]).unwrap());
         let damaged = Table::read(Arc::clone(&device), place).unwrap().1;
         assert_eq!(damaged, Vec::from_iter((0..8).map(|sector| Damaged { sector })));
     }
@@ -563,7 +564,7 @@ mod tests {
             assert_eq!(read(&shared, 31).2, 0);
         }
         let device = SimulatedDevice::new(2 << 20);
-        COPIES.iter().for_each(|at| device.make_unreadable(*at, None));
+        COPIES.iter().for_each(|place| device.make_unreadable(*place, None));
         assert_eq!(read(&(Arc::new(device) as Arc<dyn Device>), 31).1, [Damaged { sector: 0 }]);
     }
 
@@ -589,8 +590,12 @@ mod tests {
             assert_eq!(table.get(9).unwrap()[0], value);
             fill(&mut table, [3], 3);
             let (found, damaged, _) = read(&shared, 16);
-            let at = |sector: usize| found.get(sector).unwrap()[0];
-            assert_eq!((at(2), at(3), at(9)), (value, 3, value), "after {after}, {has_effect}");
+            let value_at = |sector: usize| found.get(sector).unwrap()[0];
+            assert_eq!(
+                (value_at(2), value_at(3), value_at(9)),
+                (value, 3, value),
+                "after {after}, {has_effect}"
+            );
             assert_eq!(damaged, []);
             let [a, b] = copies(&shared, 2 * BLOCK_BYTES);
             assert_eq!(a, b, "both copies are as one again");

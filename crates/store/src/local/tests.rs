@@ -301,8 +301,8 @@ fn a_snapshot_with_few_units_of_its_own_is_completed() {
             }
             let completed = snapshots::Snapshots::complete(&pool, id);
             completed.unwrap_or_else(|error| panic!("with {count} units: {error}"));
-            let told = snapshots::Snapshots::units(&pool, id, parent, 0, 1_000).unwrap();
-            assert_eq!(told.units.len(), count);
+            let changed = snapshots::Snapshots::units(&pool, id, parent, 0, 1_000).unwrap();
+            assert_eq!(changed.units.len(), count);
             if id == second {
                 pool.delete_snapshot(id).unwrap();
             }
@@ -322,15 +322,15 @@ fn snapshot_is_filled_unit_by_unit_across_restarts() {
         pool.with_keys(keys(folder.path(), "key", "7"))
     };
     let pool = open();
-    let of = VolumeId::from_bits(1);
+    let volume = VolumeId::from_bits(1);
     let size = ByteCount((3 << 20) + 8_192);
     let [first, second, copy, next] = [2, 3, 4, 5].map(SnapshotId::from_bits);
-    two_snapshots(&pool, of, size, [first, second]);
+    two_snapshots(&pool, volume, size, [first, second]);
     let units =
         |pool: &LocalPool, id, older| snapshots::Snapshots::units(pool, id, older, 0, 9).unwrap();
-    let told = |units: &[u64]| Units { units: units.to_vec(), next: None };
-    assert_eq!(units(&pool, first, None), told(&[0, 1, 6]));
-    assert_eq!(units(&pool, second, Some(first)), told(&[1, 2, 6]));
+    let all_of = |units: &[u64]| Units { units: units.to_vec(), next: None };
+    assert_eq!(units(&pool, first, None), all_of(&[0, 1, 6]));
+    assert_eq!(units(&pool, second, Some(first)), all_of(&[1, 2, 6]));
     let some = snapshots::Snapshots::units(&pool, second, Some(first), 1, 1).unwrap();
     assert_eq!(some, Units { units: vec![1], next: Some(2) });
     drop(pool);
@@ -375,7 +375,7 @@ fn snapshot_is_filled_unit_by_unit_across_restarts() {
     let given_up = SnapshotId::from_bits(6);
     snapshots::Snapshots::start(&pool, given_up, size, Some(next), true).unwrap();
     snapshots::Snapshots::put(&pool, given_up, 0, &[1; UNIT_BYTES as usize]).unwrap();
-    Pool::delete(&pool, of).unwrap();
+    Pool::delete(&pool, volume).unwrap();
     for id in [copy, given_up, first, next, second] {
         snapshots::Snapshots::delete(&pool, id).unwrap();
     }

@@ -392,7 +392,7 @@ impl Cluster {
     pub(super) fn space(&self) -> Result<Space, StoreError> {
         let df: Df = self.monitors_json("df")?;
         let pool = &self.place.pool;
-        let found = df.pools.into_iter().find(|it| it.name == *pool);
+        let found = df.pools.into_iter().find(|found| found.name == *pool);
         let stats = found.ok_or_else(|| unreadable("df", &format!("it has no pool {pool}")))?.stats;
         let free = ByteCount(stats.max_avail);
         Ok(Space { total: ByteCount(stats.stored.saturating_add(stats.max_avail)), free })

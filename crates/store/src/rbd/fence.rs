@@ -297,12 +297,12 @@ pub(super) fn check_number(
 }
 
 fn of_namesake(place: &Place, name: &str, [found, ours]: [&str; 2]) -> String {
-    let at = place.name();
+    let location = place.name();
     let Place { pool, namespace, .. } = place;
     format!(
-        "{at} belongs to the cluster {name} with the number {found}, and the cluster {name} in \
-         this etcd has the number {ours}: the servers of either would delete what the other \
-         one stores. Name the etcd that has the number {found} in its key \
+        "{location} belongs to the cluster {name} with the number {found}, and the cluster \
+         {name} in this etcd has the number {ours}: the servers of either would delete what the \
+         other one stores. Name the etcd that has the number {found} in its key \
          /evenkeel/{name}/id, or another namespace with --rbd-namespace. If that etcd is lost \
          for good and none of its servers runs, give the namespace to this cluster: \
          rados -p {pool} -N '{namespace}' rmomapkey evenkeel.books number"

@@ -5,6 +5,7 @@ use super::library::{
     EVENT_TYPE_EVENTFD, Handle, LOCK_EXCLUSIVE, OPTION_CLONE_FORMAT, OPTION_FEATURES, OPTION_ORDER,
 };
 use crate::StoreError;
+use evenkeel_core::convert::saturating;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
@@ -66,15 +67,15 @@ pub(super) fn clone(
 ) -> Result<(), StoreError> {
     let values = [(OPTION_FEATURES, FEATURES), (OPTION_CLONE_FORMAT, CLONE_FORMAT)];
     let options = Options::new(cluster, &values)?;
-    let of = text(parent)?;
-    let at = text(snapshot)?;
+    let parent_name = text(parent)?;
+    let snapshot_name = text(snapshot)?;
     let image = text(name)?;
     // SAFETY: the names end with zero bytes, and the options are open.
     let code = unsafe {
         (cluster.library.rbd_clone3)(
             cluster.io,
-            of.as_ptr(),
-            at.as_ptr(),
+            parent_name.as_ptr(),
+            snapshot_name.as_ptr(),
             cluster.io,
             image.as_ptr(),
             options.handle,
@@ -147,18 +148,18 @@ impl Image {
         snapshot: Option<&str>,
     ) -> Result<Self, StoreError> {
         let image = text(name)?;
-        let at = snapshot.map(text).transpose()?;
+        let snapshot_name = snapshot.map(text).transpose()?;
         let mut handle = ptr::null_mut();
         let library = cluster.library;
         let io = cluster.io;
         // SAFETY: the names end with zero bytes, and there is room for the handle.
         let code = unsafe {
-            match &at {
+            match &snapshot_name {
                 None => (library.rbd_open)(io, image.as_ptr(), &raw mut handle, ptr::null()),
-                Some(at) => {
+                Some(snapshot_name) => {
                     let image = image.as_ptr();
-                    let at = at.as_ptr();
-                    (library.rbd_open_read_only)(io, image, &raw mut handle, at)
+                    let snapshot_name = snapshot_name.as_ptr();
+                    (library.rbd_open_read_only)(io, image, &raw mut handle, snapshot_name)
                 }
             }
         };
@@ -348,7 +349,7 @@ impl Image {
         let to = bytes.as_mut_ptr().cast::<c_char>();
         // SAFETY: the memory is as long as is asked for.
         let code = unsafe { (self.cluster.library.rbd_read)(self.handle, offset, bytes.len(), to) };
-        self.check(c_int::try_from(code).unwrap_or(c_int::MAX), "read").map(drop)
+        self.check(saturating(code), "read").map(drop)
     }
 
     /// Writes a range. It is on the devices when this returns.
@@ -357,7 +358,7 @@ impl Image {
         // SAFETY: the memory is as long as is said.
         let code =
             unsafe { (self.cluster.library.rbd_write)(self.handle, offset, bytes.len(), from) };
-        self.check(c_int::try_from(code).unwrap_or(c_int::MAX), "write").map(drop)
+        self.check(saturating(code), "write").map(drop)
     }
 
     /// Makes an eventfd readable whenever an I/O ends.

@@ -32,11 +32,11 @@ impl Objects {
     pub(super) fn extents(&self, offset: u64, length: u32) -> Vec<Extent> {
         let mut extents: Vec<Extent> = Vec::new();
         let end = offset + u64::from(length);
-        let mut at = offset;
-        while at < end {
-            let object = at / OBJECT_BYTES;
+        let mut start = offset;
+        while start < end {
+            let object = start / OBJECT_BYTES;
             let next = end.min((object + 1) * OBJECT_BYTES);
-            let piece = (next - at) as u32;
+            let piece = (next - start) as u32;
             let hole = !self.is_noted(object);
             let is_full = extents.len() == EXTENTS_MAX;
             match extents.last_mut() {
@@ -44,7 +44,7 @@ impl Objects {
                 _ if is_full => return extents,
                 _ => extents.push(Extent { length: piece, hole, zero: hole }),
             }
-            at = next;
+            start = next;
         }
         extents
     }

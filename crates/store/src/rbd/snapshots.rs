@@ -174,9 +174,9 @@ impl Shared {
         if older == id {
             return Ok(Vec::new());
         }
-        let of = self.complete_one(older)?;
-        let other = self.opened(older, &of)?;
-        if of.image != record.image {
+        let older_record = self.complete_one(older)?;
+        let other = self.opened(older, &older_record)?;
+        if older_record.image != record.image {
             // Of two different images, the data of both is reported.
             return Ok(vec![(image, None), (other, None)]);
         }
@@ -243,8 +243,9 @@ impl Snapshots for Shared {
             self.sweep_soon();
             return Ok(());
         }
-        let of = volume_of(&record).unwrap_or(NOBODY);
-        match self.with_image(of, &record.image, |image| image.remove_snapshot(&id.to_string())) {
+        let volume = volume_of(&record).unwrap_or(NOBODY);
+        match self.with_image(volume, &record.image, |image| image.remove_snapshot(&id.to_string()))
+        {
             Err(error) if errno(&error) == Some(libc::ENOENT) => {}
             removed => removed?,
         }
@@ -276,8 +277,8 @@ impl Snapshots for Shared {
     }
 
     fn volume_of(&self, id: SnapshotId) -> Option<VolumeId> {
-        let of = self.find(id)?.volume?;
-        self.volume(of).ok().flatten().map(|_| of)
+        let volume = self.find(id)?.volume?;
+        self.volume(volume).ok().flatten().map(|_| volume)
     }
 
     fn create_volume(
@@ -298,9 +299,9 @@ impl Snapshots for Shared {
             return Err(StoreError::Size { id, present, asked: size });
         }
         let image = self.free_name(&id)?;
-        let at = of.to_string();
-        self.clone_image(&snapshot.image, &at, &image, (snapshot.size, size.0))?;
-        let origin = Some(at);
+        let name = of.to_string();
+        self.clone_image(&snapshot.image, &name, &image, (snapshot.size, size.0))?;
+        let origin = Some(name);
         let key = snapshot.key;
         let record = VolumeRecord { image, size: size.0, origin, key };
         self.books.set(&volume_key(id), &record)
@@ -323,12 +324,12 @@ impl Snapshots for Shared {
             sources.iter().map(|(image, _)| image.size()).collect::<Result<_, _>>()?;
         let end = image_bytes(record.size);
         let mut found = BTreeSet::new();
-        let mut at = first.saturating_mul(UNIT_BYTES);
-        let stop = end.min(at.saturating_add(COMPARED_BYTES * PIECES_MAX));
-        while at < stop && found.len() <= max {
-            let length = COMPARED_BYTES.min(end - at);
+        let mut start = first.saturating_mul(UNIT_BYTES);
+        let stop = end.min(start.saturating_add(COMPARED_BYTES * PIECES_MAX));
+        while start < stop && found.len() <= max {
+            let length = COMPARED_BYTES.min(end - start);
             for ((image, from), size) in sources.iter().zip(&sizes) {
-                let range = (at, length.min(size.saturating_sub(at)));
+                let range = (start, length.min(size.saturating_sub(start)));
                 let is_compared = from.is_some();
                 if range.1 == 0 {
                     continue;
@@ -345,12 +346,12 @@ impl Snapshots for Shared {
                     },
                 )?;
             }
-            at += length;
+            start += length;
         }
         let next = if found.len() > max {
             found.iter().nth(max).copied()
         } else {
-            (at < end).then(|| at.div_ceil(UNIT_BYTES))
+            (start < end).then(|| start.div_ceil(UNIT_BYTES))
         };
         Ok(Units { units: found.into_iter().take(max).collect(), next })
     }
@@ -396,13 +397,18 @@ impl Snapshots for Shared {
         let image = self.free_name(&format!("fill-{id}"))?;
         let key = match parent {
             Some(parent) => {
-                let of = self.complete_one(parent)?;
-                if size.0 < of.size {
-                    let present = ByteCount(of.size);
+                let parent_record = self.complete_one(parent)?;
+                if size.0 < parent_record.size {
+                    let present = ByteCount(parent_record.size);
                     return Err(StoreError::Size { id: NOBODY, present, asked: size });
                 }
-                self.clone_image(&of.image, &parent.to_string(), &image, (of.size, size.0))?;
-                of.key
+                self.clone_image(
+                    &parent_record.image,
+                    &parent.to_string(),
+                    &image,
+                    (parent_record.size, size.0),
+                )?;
+                parent_record.key
             }
             None => {
                 let key = if is_encrypted { self.new_key(NOBODY)? } else { String::new() };
@@ -418,7 +424,7 @@ impl Snapshots for Shared {
     }
 
     fn put(&self, id: SnapshotId, unit: u64, bytes: &[u8]) -> Result<(), StoreError> {
-        let record = self.snapshot(id)?.filter(|it| it.state == SnapshotState::Filling);
+        let record = self.snapshot(id)?.filter(|record| record.state == SnapshotState::Filling);
         let record = record.ok_or(StoreError::NoSnapshot { id })?;
         let offset = unit.saturating_mul(UNIT_BYTES);
         let length = UNIT_BYTES.min(record.size.saturating_sub(offset));

@@ -162,8 +162,8 @@ impl Shared {
         let volumes = self.books.all::<VolumeRecord>("v/")?;
         let needed: BTreeSet<&str> = snapshots
             .values()
-            .map(|it| it.image.as_str())
-            .chain(volumes.values().map(|it| it.image.as_str()))
+            .map(|record| record.image.as_str())
+            .chain(volumes.values().map(|record| record.image.as_str()))
             .collect();
         for name in gone.keys().filter(|name| !needed.contains(name.as_str())) {
             if is_ending.load(Ordering::Acquire) {

@@ -11,6 +11,7 @@ use crate::disk::{Disk, DiskDone, DiskOp};
 use crate::encryption::crypt::Cipher;
 use crate::local::BLOCK_BYTES;
 use crate::{Completion, Geometry, Store, StoreError, Submission};
+use evenkeel_core::convert::saturating;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::limits::{BLOCK_BYTES_MIN, BLOCK_BYTES_PREFERRED};
 use evenkeel_core::request::{Failure, Operation};
@@ -323,7 +324,8 @@ impl RbdStore {
             // SAFETY: there is room for `BATCH` completions.
             let count =
                 unsafe { (library.rbd_poll_io_events)(image, ended.as_mut_ptr(), BATCH as c_int) };
-            let count = usize::try_from(count).unwrap_or(0);
+            // A negative number is an error of the library: it has returned no completion.
+            let count: usize = saturating(count);
             for completion in &ended[..count] {
                 // SAFETY: librbd returns each completion once, and it is released once.
                 let (slot, code) = unsafe {
@@ -351,7 +353,7 @@ impl RbdStore {
             // A short read does not have the whole range.
             0.. if is_read && code.unsigned_abs() != active.length as usize => Err(Failure::Io),
             0.. => Ok(()),
-            code => Err(self.failure(c_int::try_from(code).unwrap_or(c_int::MIN))),
+            code => Err(self.failure(saturating(code))),
         };
         if let (Ok(()), true, Some(cipher), Some(buffer)) =
             (result, is_read, &self.cipher, &mut active.buffer)

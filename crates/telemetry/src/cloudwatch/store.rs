@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
+use evenkeel_core::convert::saturating;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::units::ByteCount;
 use rusqlite::{Connection, ErrorCode, OptionalExtension, params};
@@ -521,7 +522,7 @@ fn listed(connection: &Connection) -> rusqlite::Result<BTreeMap<VolumeId, Listed
 }
 
 fn to_i64(hour: u64) -> i64 {
-    i64::try_from(hour).unwrap_or(i64::MAX)
+    saturating(hour)
 }
 
 #[cfg(test)]

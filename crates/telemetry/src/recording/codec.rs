@@ -6,6 +6,7 @@
 //! a checksum: a damaged block is skipped, and the next one is found.
 
 use crc32c::{crc32c, crc32c_append};
+use evenkeel_core::convert::saturating;
 
 use crate::varint::{self, put};
 
@@ -124,9 +125,9 @@ impl Expected {
 impl Requests {
     /// Scales these requests to `count` requests.
     fn scaled(&self, count: u64) -> Self {
-        let scale = |amount: u64| {
+        let scale = |amount: u64| -> u64 {
             let scaled = u128::from(amount) * u128::from(count) / u128::from(self.count.max(1));
-            u64::try_from(scaled).unwrap_or(u64::MAX)
+            saturating(scaled)
         };
         Self { count, bytes: scale(self.bytes), us: scale(self.us) }
     }

@@ -10,6 +10,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::{self, Write as _};
 
+use evenkeel_core::convert::{index, saturating};
 use evenkeel_core::limits::AGENT_FRAME_BYTES_MAX;
 
 use super::Bytes;
@@ -298,7 +299,7 @@ impl<A: Wire, B: Wire> Wire for (A, B) {
 impl<T: Wire> Wire for Vec<T> {
     fn write(&self, to: &mut Writer) {
         // This many would not fit into a frame: [`Writer::finish`] refuses it as too long.
-        u32::try_from(self.len()).unwrap_or(u32::MAX).write(to);
+        saturating::<_, u32>(self.len()).write(to);
         self.iter().for_each(|item| item.write(to));
     }
 
@@ -315,12 +316,12 @@ impl<T: Wire> Wire for Vec<T> {
 /// The number of bytes, then the bytes.
 impl Wire for Bytes {
     fn write(&self, to: &mut Writer) {
-        u32::try_from(self.0.len()).unwrap_or(u32::MAX).write(to);
+        saturating::<_, u32>(self.0.len()).write(to);
         to.put(&self.0);
     }
 
     fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
-        let length = usize::try_from(u32::read(from)?).unwrap_or(usize::MAX);
+        let length = index(u32::read(from)?);
         Ok(Self(from.take(length)?.into()))
     }
 }
@@ -328,12 +329,12 @@ impl Wire for Bytes {
 /// The number of bytes, then UTF-8.
 impl Wire for String {
     fn write(&self, to: &mut Writer) {
-        u32::try_from(self.len()).unwrap_or(u32::MAX).write(to);
+        saturating::<_, u32>(self.len()).write(to);
         to.put(self.as_bytes());
     }
 
     fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
-        let length = usize::try_from(u32::read(from)?).unwrap_or(usize::MAX);
+        let length = index(u32::read(from)?);
         from.text(length)
     }
 }

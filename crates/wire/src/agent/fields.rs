@@ -4,6 +4,7 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use evenkeel_core::convert::exact;
 use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
 use evenkeel_core::latency::{Histogram, Latencies, Latency, Stage};
 use evenkeel_core::qos::Exceeded;
@@ -306,7 +307,7 @@ impl Wire for Histogram {
     fn write(&self, to: &mut Writer) {
         self.sum().write(to);
         let filled = self.filled().count();
-        u8::try_from(filled).unwrap_or(u8::MAX).write(to);
+        exact::<_, u8>(filled, "a histogram has fewer buckets than 2^8").write(to);
         for (place, count) in self.filled() {
             place.write(to);
             count.write(to);

@@ -12,6 +12,7 @@
 use alloc::vec::Vec;
 use core::fmt;
 
+use evenkeel_core::convert::exact;
 use evenkeel_core::limits::AGENT_FRAME_BYTES_MAX;
 
 use super::bytes::{Malformed, Problem, Reader, Wire, Writer};
@@ -105,7 +106,7 @@ fn encode(kind: u8, body: impl FnOnce(&mut Writer)) -> Result<Vec<u8>, TooLong> 
     [0_u8; 5].iter().for_each(|byte| byte.write(&mut to));
     body(&mut to);
     let mut frame = to.finish().map_err(|length| TooLong { length })?;
-    let length = u32::try_from(frame.len().saturating_sub(HEAD_BYTES)).unwrap_or(u32::MAX);
+    let length: u32 = exact(frame.len().saturating_sub(HEAD_BYTES), "a frame is short");
     if let Some(field) = frame.get_mut(HEAD_BYTES - 4..HEAD_BYTES) {
         field.copy_from_slice(&length.to_be_bytes());
     }

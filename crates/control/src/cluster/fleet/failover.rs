@@ -41,6 +41,9 @@ impl Fleet {
         let numbers = self.numbers();
         numbers.iter().for_each(|number| self.listen_to(*number, now));
         numbers.iter().for_each(|number| self.take_over_from(*number, now));
+        if cfg!(debug_assertions) {
+            self.books().invariants();
+        }
     }
 
     /// Moves some volumes off nodes that are not to have any.

@@ -9,6 +9,7 @@ use std::sync::{Arc, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use evenkeel_core::convert::saturating;
 use evenkeel_core::fencing::NodeId;
 use evenkeel_core::qos::sharing::division::{DIVIDE_EVERY, Division};
 use evenkeel_core::time::Instant;
@@ -21,7 +22,7 @@ use crate::clock;
 const ROUND: Duration = Duration::from_nanos(DIVIDE_EVERY.ns);
 
 pub(super) fn now() -> Instant {
-    Instant::from_ns(u64::try_from(clock::since_boot().as_nanos()).unwrap_or(u64::MAX))
+    Instant::from_ns(saturating(clock::since_boot().as_nanos()))
 }
 
 impl Fleet {

@@ -475,6 +475,62 @@ impl Books {
     }
 }
 
+impl Books {
+    /// Asserts what holds between any two changes of the state.
+    ///
+    /// # Panics
+    /// If it does not hold.
+    pub(super) fn invariants(&self) {
+        for (number, seat) in &self.seats {
+            assert_eq!(*number, seat.member.number, "a node under another number");
+        }
+        let mut loads = BTreeMap::<NodeId, usize>::new();
+        for home in self.homes.values() {
+            *loads.entry(*home).or_default() += 1;
+        }
+        for number in self.loads.keys().chain(self.seats.keys()) {
+            let counted = loads.get(number).copied().unwrap_or(0);
+            assert_eq!(self.load(*number), counted, "the volumes of node {}", number.0);
+        }
+        self.check_volumes();
+        self.check_hosts();
+    }
+
+    fn check_volumes(&self) {
+        for (id, state) in &self.volumes {
+            assert_eq!(*id, state.id, "a volume under another id");
+            assert!(self.homes.contains_key(id), "{id} was applied, and has no home");
+            assert!(!self.found.contains_key(id), "{id} has two balances");
+            assert!(!self.expected.contains_key(id), "{id} was applied, and is still expected");
+        }
+        for id in &self.owed {
+            assert!(self.volumes.contains_key(id), "{id} is to be applied, and is not known");
+        }
+        let known = self.volumes.keys().chain(self.expected.keys());
+        let mut by_host = BTreeMap::<InstanceId, BTreeSet<VolumeId>>::new();
+        for id in known {
+            for attachment in self.attachments(*id) {
+                by_host.entry(attachment.host).or_default().insert(*id);
+            }
+        }
+        assert_eq!(self.by_host, by_host, "the volumes of hosts, kept and counted");
+    }
+
+    /// A host spends its credits at one node.
+    fn check_hosts(&self) {
+        let mut nodes = BTreeMap::<InstanceId, NodeId>::new();
+        for (number, seat) in &self.seats {
+            for host in &seat.hosts {
+                let other = nodes.insert(*host, *number);
+                assert_eq!(other, None, "{host} is at node {}, too", number.0);
+            }
+        }
+        for (id, state) in &self.hosts {
+            assert_eq!(*id, state.id, "a host under another id");
+        }
+    }
+}
+
 /// What a volume or a host begins with of which no more is known than what must not have been
 /// spent: nothing, where that is not said. Nothing said of its balance would be a full bucket.
 fn unspent(pacing: &Pacing, unleased: &Balances) -> Balances {

@@ -164,6 +164,7 @@ impl Desk {
 
     /// What holds after every step.
     fn check(&self) {
+        self.fleet.books().invariants();
         let things = self.world.things();
         for (id, wanted) in &self.volumes {
             assert!(things.holders(*id).len() <= 1, "{id} is served twice");

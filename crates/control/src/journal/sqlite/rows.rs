@@ -1,5 +1,6 @@
 //! Rows of the tables: the records, which hold the JSON of [`format`], and the balances.
 
+use evenkeel_core::convert::{exact, saturating};
 use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::qos::pacing::Balances;
 use rusqlite::{Connection, Transaction, params};
@@ -140,11 +141,13 @@ fn unreadable(kind: &str, id: &str, error: FormatError) -> Fault {
     Fault::Format(format!("{kind} {id}").trim_end().to_owned(), error)
 }
 
-/// Converts to SQLite's signed integers. No value here comes near 2^63.
+/// Converts to SQLite's signed integers.
 pub(super) fn to_i64(value: u64) -> i64 {
-    i64::try_from(value).unwrap_or(i64::MAX)
+    exact(value, "no value of the model comes near 2^63")
 }
 
+/// Converts from SQLite's signed integers. A negative number is not written by the server, and
+/// counts as 0.
 fn to_u64(value: i64) -> u64 {
-    u64::try_from(value).unwrap_or(0)
+    saturating(value)
 }

@@ -1,5 +1,6 @@
 //! Results of admission: usage and shortage of resources, and refusals.
 
+use crate::convert::saturating;
 use core::fmt;
 
 use super::model::{PPM, REFERENCE_BYTES, VOLUMES_MAX};
@@ -53,7 +54,7 @@ impl Usage {
     /// Returns the amount that may still be sold; `None` is not limited.
     #[must_use]
     pub fn left(&self) -> Option<u64> {
-        let sold = u64::try_from(self.sold).unwrap_or(u64::MAX);
+        let sold = saturating(self.sold);
         self.sellable.map(|sellable| sellable.saturating_sub(sold))
     }
 

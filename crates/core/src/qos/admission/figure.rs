@@ -1,5 +1,6 @@
 //! Floors that are stated instead of measured, and floors in other units than channel time.
 
+use crate::convert::{exact, saturating};
 use core::fmt;
 use core::ops::RangeInclusive;
 
@@ -83,11 +84,13 @@ impl Figure {
         // The time of a request beside its bytes, so that `small` of 16 KiB take as long as `large`
         // of 1 MiB. There are at least twice as many of the former, so it is below 2^32 ns.
         let spare = large * BYTE.ns(1 << 20) - small * BYTE.ns(REFERENCE_BYTES);
-        let base = u64::try_from(spare / (small - large)).unwrap_or(u64::MAX);
+        let base = exact(spare / (small - large), "below 2^32 ns");
         let cost = LinearCost { base: Duration::from_ns(base), ..BYTE };
         let time = (small * cost.ns(REFERENCE_BYTES)).max(large * cost.ns(1 << 20));
-        let time_ns_per_second = u64::try_from(time).unwrap_or(u64::MAX);
-        DeviceFloor { time_ns_per_second, costs: Costs { read: cost, write: cost } }
+        DeviceFloor {
+            time_ns_per_second: saturating(time),
+            costs: Costs { read: cost, write: cost },
+        }
     }
 }
 
@@ -98,7 +101,7 @@ impl DeviceFloor {
         let time = u128::from(self.time_ns_per_second);
         let ppm = u128::from(ppm.min(PPM));
         let part = time * ppm / u128::from(PPM);
-        Self { time_ns_per_second: u64::try_from(part).unwrap_or(u64::MAX), ..self }
+        Self { time_ns_per_second: exact(part, "at most the whole"), ..self }
     }
 
     /// Returns the I/Os of 16 KiB per second, half of them writes, in `ppm` millionths of it.
@@ -113,7 +116,7 @@ impl DeviceFloor {
     pub fn reference_operations(&self, ns: u128) -> u64 {
         let twice = ns.saturating_mul(2);
         let pair = self.reference_pair_ns();
-        u64::try_from(twice.checked_div(pair).unwrap_or(u128::MAX)).unwrap_or(u64::MAX)
+        saturating(twice.checked_div(pair).unwrap_or(u128::MAX))
     }
 
     /// Returns these I/Os rounded up; 0 if they take no time at all.
@@ -122,7 +125,7 @@ impl DeviceFloor {
         let twice = ns.saturating_mul(2);
         let pair = self.reference_pair_ns();
         let up = if pair == 0 { 0 } else { twice.div_ceil(pair) };
-        u64::try_from(up).unwrap_or(u64::MAX)
+        saturating(up)
     }
 
     /// Returns the channel time of a 16 KiB read and a 16 KiB write.

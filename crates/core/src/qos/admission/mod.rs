@@ -17,6 +17,7 @@ mod model;
 mod oversell;
 mod reserved;
 
+use crate::convert::saturating;
 use alloc::collections::BTreeMap;
 
 pub use answer::{InvalidReservation, Refused, Resource, Shortage, Usage};
@@ -185,7 +186,7 @@ impl Ledger {
 
     fn sellable(&self, floor: u64) -> u64 {
         let share = u128::from(floor) * u128::from(self.sold_share_ppm) / u128::from(PPM);
-        u64::try_from(share).unwrap_or(floor)
+        saturating(share)
     }
 
     /// Returns the amounts that `reservation` takes of each resource.

@@ -1,6 +1,7 @@
 //! A volume's reservation in both of its dimensions, and its conversion for admission.
 
 use super::model::{Oversell, PPM, Reservation};
+use crate::convert::saturating;
 
 /// I/Os and bytes per second that are reserved for a volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -30,7 +31,7 @@ impl Reserved {
     pub fn io_bytes(self) -> u32 {
         match u64::from(self.operations_per_second) {
             0 => 0,
-            some => u32::try_from(self.bytes_per_second.div_ceil(some)).unwrap_or(u32::MAX),
+            some => saturating(self.bytes_per_second.div_ceil(some)),
         }
     }
 

@@ -10,6 +10,7 @@
 
 use super::share::{DeviceQueue, Sharing};
 use super::{OUTPUT_DISPATCHES_MAX, Scheduler, Volume};
+use crate::convert::index;
 use crate::qos::sharing::flow::{Flow, Waits};
 use crate::qos::slots::{DeviceSlot, FlowSlot, InstanceSlot, ShareSlot, Slot, Table, VolumeSlot};
 
@@ -294,7 +295,7 @@ fn check_vacant<S: Slot, T>(vacant: &[S], table: &Table<S, T>, generation: impl 
 
 /// Converts a count of entries in memory.
 fn count(things: u32) -> usize {
-    usize::try_from(things).unwrap_or(usize::MAX)
+    index(things)
 }
 
 /// Returns whether a slot of this generation is taken.

@@ -1,5 +1,6 @@
 //! State of volumes with a claim beside their limits, and of requests that wait beyond those.
 
+use crate::convert::exact;
 use alloc::vec::Vec;
 
 use super::Scheduler;
@@ -36,8 +37,8 @@ impl Ticket {
     /// Returns the ticket of a number from [`Ticket::to_bits`].
     #[must_use]
     pub fn from_bits(bits: u64) -> Self {
-        let half = |bits: u64| u32::try_from(bits & u64::from(u32::MAX)).unwrap_or(u32::MAX);
-        Self { slot: TicketSlot::new(half(bits >> 32)), generation: half(bits) }
+        let slot = TicketSlot::new(exact(bits >> 32, "the upper half"));
+        Self { slot, generation: exact(bits & u64::from(u32::MAX), "the lower half") }
     }
 }
 

@@ -11,6 +11,7 @@ use super::heap::Heap;
 use super::model::{Claim, DeviceModel, DeviceOthers};
 use super::spare::Spare;
 use super::window::{Correction, InFlight, SMALL_BYTES_MAX};
+use crate::convert::saturating;
 use crate::qos::slots::{DeviceSlot, FlowSlot, ShareSlot};
 use crate::request::Operation;
 use crate::time::{Duration, Instant};
@@ -261,7 +262,7 @@ impl Device {
     /// need not wait for the end of one of many that take long. If all of them take equally long,
     /// that is a whole request's time, not a channel's part of it.
     pub fn has_room_for(&self, cost_ns: u64, urgent: bool, now: Instant) -> bool {
-        let expects_urgent = || self.urgent_at.is_some_and(|at| now.since(at) < URGENT_RECENT);
+        let expects_urgent = || self.urgent_at.is_some_and(|time| now.since(time) < URGENT_RECENT);
         let is_large = || cost_ns > LARGE * self.reference_ns;
         let room = self.window.has_room_for(cost_ns);
         let leaves_room = || self.spare.is_left(self.window.requests(), self.window.part());
@@ -431,7 +432,7 @@ fn scale(a: u64, b: u64, c: u64) -> u64 {
     debug_assert!(c > 0, "{a} * {b} / 0");
     match a.checked_mul(b) {
         Some(product) => product / c, // always, if a request takes less than 18 s
-        None => u64::try_from(u128::from(a) * u128::from(b) / u128::from(c)).unwrap_or(u64::MAX),
+        None => saturating(u128::from(a) * u128::from(b) / u128::from(c)),
     }
 }
 

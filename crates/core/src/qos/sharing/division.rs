@@ -14,6 +14,7 @@
 //! leader may have volumes with any reservations: then each other node gets its reservations only,
 //! which leaves room for that node.
 
+use crate::convert::{count, exact};
 use alloc::collections::BTreeMap;
 
 use crate::fencing::NodeId;
@@ -104,7 +105,7 @@ impl Known {
 
     /// Returns whether it gets a loan.
     fn borrows(&self, now: Instant) -> bool {
-        !self.is_old(now) && self.waited_at.is_some_and(|at| now.since(at) <= KEPT)
+        !self.is_old(now) && self.waited_at.is_some_and(|time| now.since(time) <= KEPT)
     }
 
     /// Returns the part of its lasting part that it keeps.
@@ -145,9 +146,9 @@ impl Division {
     /// Records a node's report.
     pub fn heard(&mut self, node: NodeId, now: Instant, said: &NodeUse) {
         let before = self.known.get(&node);
-        let waited_at = said.has_waited.then_some(now).or(before.and_then(|it| it.waited_at));
+        let waited_at = said.has_waited.then_some(now).or(before.and_then(|node| node.waited_at));
         let most = before
-            .map(|it| it.most)
+            .map(|node| node.most)
             .filter(|(most, at)| *most > said.in_flight && now.since(*at) <= KEPT);
         let most = most.unwrap_or((said.in_flight, now));
         self.known.insert(node, Known { said: *said, heard_at: now, waited_at, most });
@@ -160,31 +161,32 @@ impl Division {
         if self.unheard > 0 && now.since(self.since) < PATIENCE {
             return None;
         }
-        let capacity = self.known.values().map(|it| it.said.capacity_ns).max().unwrap_or(0);
+        let capacity = self.known.values().map(|node| node.said.capacity_ns).max().unwrap_or(0);
         if capacity == 0 {
             return None;
         }
         let lasting_ppm = self.lasting(own, capacity);
         let others = || self.known.iter().filter(|(other, _)| **other != node).map(|(_, it)| it);
-        let waiting = others().filter(|it| it.borrows(now));
+        let waiting = others().filter(|node| node.borrows(now));
         Some(NodePart {
             lasting_ppm: narrow(lasting_ppm),
             lent_ppm: narrow(if own.borrows(now) { self.lent(capacity, now) } else { 0 }),
             lent_for: LENT_FOR,
             in_flight: others().fold(0, |sum, it| sum.saturating_add(it.said.in_flight)),
-            window_slots: waiting.map(|it| it.said.window_slots).min(),
+            window_slots: waiting.map(|node| node.said.window_slots).min(),
         })
     }
 
     /// Returns a node's lasting part, in millionths, rounded down.
     fn lasting(&self, own: &Known, capacity: u64) -> u64 {
-        let reserved: u128 = self.known.values().map(|it| u128::from(it.said.reserved_ns)).sum();
+        let reserved: u128 =
+            self.known.values().map(|node| u128::from(node.said.reserved_ns)).sum();
         let whole = u128::from(capacity).max(reserved);
-        let nodes = u128::try_from(self.known.len()).unwrap_or(1).max(1);
+        let nodes = u128::from(count(self.known.len()).max(1));
         // A node without a report may have reserved all of the rest.
         let free = if self.unheard == 0 { whole - reserved } else { 0 };
         let part = u128::from(own.said.reserved_ns) * nodes + free;
-        u64::try_from(part * u128::from(PPM) / (whole * nodes)).unwrap_or(PPM)
+        exact(part * u128::from(PPM) / (whole * nodes), "a part is at most the whole")
     }
 
     /// Returns the loan of each node whose requests wait, in millionths: an even part of what the
@@ -195,13 +197,13 @@ impl Division {
             lasting - it.keeps(lasting, now)
         };
         let pool: u64 = self.known.values().map(unused).sum();
-        let borrowers = self.known.values().filter(|it| it.borrows(now)).count();
-        pool / u64::try_from(borrowers).unwrap_or(1).max(1)
+        let borrowers = self.known.values().filter(|node| node.borrows(now)).count();
+        pool / count(borrowers).max(1)
     }
 }
 
 fn narrow(ppm: u64) -> u32 {
-    u32::try_from(ppm.min(PPM)).unwrap_or(u32::MAX)
+    exact(ppm.min(PPM), "at most a million")
 }
 
 #[cfg(test)]

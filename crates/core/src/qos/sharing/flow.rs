@@ -6,6 +6,7 @@
 //! [`super::super::scheduler`]). Each class is first in, first out.
 
 use super::device::Place;
+use crate::convert::{exact, saturating};
 use crate::qos::cost::Portion;
 use crate::qos::phase::Phase;
 use crate::qos::queue::{Fifo, Nodes, Queue, Waiting};
@@ -145,7 +146,7 @@ impl Flow {
 
     /// Replaces the time that is owed, at most [`CATCH_UP_MAX`].
     pub fn owe(&mut self, owed: Duration) {
-        self.owed_ns = u32::try_from(owed.min(CATCH_UP_MAX).ns).unwrap_or(u32::MAX);
+        self.owed_ns = exact(owed.min(CATCH_UP_MAX).ns, "CATCH_UP_MAX is below 4 s");
     }
 
     /// Returns whether a request of the volume would be urgent, without the limit on their number.
@@ -241,7 +242,7 @@ impl Flow {
         self.in_turn = true;
         let turns = (share_ns - self.deficit_ns).div_ceil(turn_ns.max(1));
         self.deficit_ns = self.deficit_ns.saturating_add(turns.saturating_mul(turn_ns));
-        u32::try_from(turns).unwrap_or(u32::MAX)
+        saturating(turns)
     }
 
     /// Returns the request that goes next.

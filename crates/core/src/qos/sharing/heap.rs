@@ -1,6 +1,7 @@
 //! A priority queue of small numbers from which any entry can be removed: four children a node, so
 //! that the children of a node are in one cache line.
 
+use crate::convert::exact;
 use alloc::vec::Vec;
 
 use crate::qos::slots::{Slot, Table};
@@ -56,7 +57,7 @@ impl<S: Slot> Heap<S> {
 
     /// Adds `entry` with `key`, or changes its key.
     pub fn set(&mut self, entry: S, key: u64) {
-        let at = match self.position(entry) {
+        let position = match self.position(entry) {
             Some(at) => {
                 self.items[at].0 = key;
                 at
@@ -66,8 +67,8 @@ impl<S: Slot> Heap<S> {
                 self.items.len() - 1
             }
         };
-        let at = self.rise(at);
-        self.sink(at);
+        let position = self.rise(position);
+        self.sink(position);
         self.check_entry(entry);
     }
 
@@ -82,8 +83,8 @@ impl<S: Slot> Heap<S> {
         }
         self.items.swap_remove(at);
         let moved = self.items[at].1;
-        let at = self.rise(at);
-        self.sink(at);
+        let position = self.rise(at);
+        self.sink(position);
         self.check_entry(moved);
     }
 
@@ -91,9 +92,9 @@ impl<S: Slot> Heap<S> {
     #[inline]
     fn check_entry(&self, entry: S) {
         if cfg!(debug_assertions) {
-            let at = self.position(entry);
-            assert!(at.is_some(), "entry {entry:?} is not there");
-            at.into_iter().for_each(|at| self.check(at));
+            let position = self.position(entry);
+            assert!(position.is_some(), "entry {entry:?} is not there");
+            position.into_iter().for_each(|position| self.check(position));
         }
     }
 
@@ -114,7 +115,7 @@ impl<S: Slot> Heap<S> {
     /// # Panics
     /// If one of these does not hold.
     pub fn invariants(&self) {
-        (0..self.items.len()).for_each(|at| self.check(at));
+        (0..self.items.len()).for_each(|position| self.check(position));
         let present = self.positions.iter().filter(|position| **position != ABSENT).count();
         assert_eq!(present, self.items.len(), "entries with a position, and items");
     }
@@ -129,8 +130,8 @@ impl<S: Slot> Heap<S> {
     }
 
     fn position(&self, entry: S) -> Option<usize> {
-        let at = *self.positions.get(entry)?;
-        usize::try_from(at).ok().filter(|_| at != ABSENT)
+        let position = *self.positions.get(entry)?;
+        usize::try_from(position).ok().filter(|_| position != ABSENT)
     }
 
     fn rise(&mut self, mut at: usize) -> usize {
@@ -164,7 +165,7 @@ impl<S: Slot> Heap<S> {
 
     fn put(&mut self, at: usize, item: (u64, S)) {
         self.items[at] = item;
-        self.positions[item.1] = u32::try_from(at).unwrap_or(ABSENT);
+        self.positions[item.1] = exact(at, "fewer entries than numbers");
     }
 }
 

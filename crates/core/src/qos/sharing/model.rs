@@ -1,5 +1,6 @@
 //! Devices, instances and claims on them, as plain numbers for the scheduler.
 
+use crate::convert::saturating;
 use crate::qos::admission::Reserved;
 use crate::qos::pacing::{CountingRule, Limit, Pacing};
 use crate::time::{Duration, Instant};
@@ -61,7 +62,7 @@ impl DeviceModel {
         let reference_ns = u128::from(self.reference_ns());
         let each = self.read.ns(io_bytes).saturating_add(self.write.ns(io_bytes)).div_ceil(2);
         let ns_per_s = u128::from(reserved.operations_per_second) * u128::from(each);
-        u32::try_from(ns_per_s.div_ceil(reference_ns)).unwrap_or(u32::MAX)
+        saturating(ns_per_s.div_ceil(reference_ns))
     }
 }
 
@@ -108,8 +109,7 @@ impl Claim {
             }
             (None, None) => UNLIMITED_WEIGHT,
         };
-        let weight = u32::try_from(weight.max(1)).unwrap_or(u32::MAX);
-        Self { reservation_per_second: 0, weight }
+        Self { reservation_per_second: 0, weight: saturating(weight.max(1)) }
     }
 
     /// Returns the reservation of a volume without one: a hundredth of its limit, and at least 20
@@ -119,7 +119,7 @@ impl Claim {
         let rate = pacing.operations.map_or(0, |limit| limit.per_second);
         let least = (rate / 100).max(20);
         let least = if pacing.operations.is_some() { least.min(rate) } else { least };
-        u32::try_from(least).unwrap_or(u32::MAX)
+        saturating(least)
     }
 }
 

@@ -1,5 +1,7 @@
 //! The occupied slots of one level of the wheel.
 
+use crate::convert::{exact, index};
+
 /// Marks the occupied slots among up to 64 x 64, with a summary word to find the next one without a
 /// loop.
 #[derive(Debug)]
@@ -32,7 +34,7 @@ impl<const WORDS: usize> Bitmap<WORDS> {
             assert_eq!(self.summary >> word & 1 == 1, *bits != 0, "word {word}");
             count += bits.count_ones();
         }
-        usize::try_from(count).unwrap_or(usize::MAX)
+        index(count)
     }
 
     pub fn set(&mut self, slot: u16) {
@@ -66,7 +68,6 @@ impl<const WORDS: usize> Bitmap<WORDS> {
     }
 }
 
-/// At most 64, so the conversion cannot fail.
 fn trailing_zeros(word: u64) -> u16 {
-    u16::try_from(word.trailing_zeros()).unwrap_or(0)
+    exact(word.trailing_zeros(), "a word has 64 bits")
 }

@@ -1,6 +1,7 @@
 //! A continuous backlog in bins of a tenth of a second, so that its seconds can be judged: one
 //! begins with every bin.
 
+use evenkeel_core::convert::exact;
 use std::array;
 
 use super::super::event::Dispatched;
@@ -185,7 +186,7 @@ impl Bin {
         self.held_up_ns += part_ns;
         let share = u128::from(part_ns) * u128::from(waited.by_instance_ns);
         let share_ns = share / u128::from(waited.all_ns.max(1));
-        self.by_instance_ns += u64::try_from(share_ns).unwrap_or(part_ns);
+        self.by_instance_ns += exact::<_, u64>(share_ns, "a share is at most the whole");
     }
 
     fn busy_ns(&self) -> u64 {

@@ -9,6 +9,7 @@ use super::super::report::{Findings, Rule, Whose};
 use super::super::state::Seen;
 use super::super::system::{Alone, System};
 use super::Watcher;
+use evenkeel_core::convert::saturating;
 
 /// Minimum number of latencies that have a 99th percentile.
 const SAMPLES_MIN: u64 = 100;
@@ -30,8 +31,13 @@ impl Isolation {
         let percent = u128::from(system.margins.isolation_percent);
         let watched = |alone: &Alone| {
             let most_ns = u128::from(alone.p99_ns) * percent / 100;
-            let most_ns = u64::try_from(most_ns).unwrap_or(u64::MAX);
-            Watched { alone: *alone, most_ns, answered: 0, above: 0, longest_ns: 0 }
+            Watched {
+                alone: *alone,
+                most_ns: saturating(most_ns),
+                answered: 0,
+                above: 0,
+                longest_ns: 0,
+            }
         };
         Self(system.alone.iter().map(watched).collect())
     }

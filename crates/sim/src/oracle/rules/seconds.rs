@@ -9,6 +9,7 @@ use super::super::volumes::VolumeModel;
 use super::bins::{BIN_NS, Backlog, SECOND_BINS, Second};
 use super::{NAMES, PerVolume, Watcher, units_text};
 use crate::text::latency;
+use evenkeel_core::convert::saturating;
 
 const SECOND_NS: u64 = BIN_NS * SECOND_BINS as u64;
 const MILLION: i128 = 1_000_000;
@@ -203,7 +204,7 @@ impl Judge<'_> {
         };
         let one_ns = (0..DIMENSIONS).filter_map(one_ns).max().unwrap_or(0);
         let whole = self.share(i128::from(SECOND_NS.saturating_sub(lost_ns)));
-        u64::try_from(whole).unwrap_or(0).saturating_sub(one_ns)
+        saturating::<_, u64>(whole).saturating_sub(one_ns)
     }
 
     fn is_at_limit(&self, dimension: usize, lost_ns: u64) -> bool {

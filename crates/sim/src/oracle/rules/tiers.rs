@@ -6,6 +6,7 @@
 //! volume's base could be: one that is due, and that the limits of its volume and its instance have
 //! let pass for longer than the slack.
 
+use evenkeel_core::convert::saturating;
 use std::collections::BTreeSet;
 
 use super::super::event::{Dispatched, Event, Tier};
@@ -61,9 +62,9 @@ impl Tiers {
     fn place(&mut self, number: u32, waits: bool, served: bool) {
         let of = self.volumes.of(number);
         let due = of.base.as_ref().filter(|base| waits && base.rate > 0).map(|base| {
-            let debt = u128::try_from(-base.level).unwrap_or(0);
+            let debt: u128 = saturating(-base.level);
             let wait = debt.div_ceil(u128::from(base.rate));
-            of.settled_at.saturating_add(u64::try_from(wait).unwrap_or(u64::MAX))
+            of.settled_at.saturating_add(saturating(wait))
         });
         // A later request of the same volume does not delay the time at which it is due.
         let earlier = of.due.filter(|before| !served && *before <= of.settled_at);

@@ -59,7 +59,7 @@ impl Claim {
         let copies: Vec<_> = blocks.chunks(BLOCK_BYTES).map(Superblock::decode).collect();
         let valid = || copies.iter().flatten();
         let is_ours = |it: &&Superblock| it.identity == self.identity;
-        if valid().any(|it| !is_ours(&it) || it.session > self.session) {
+        if valid().any(|copy| !is_ours(&copy) || copy.session > self.session) {
             return false;
         }
         // A copy that could not be written is an older one of this session's. If neither is valid,

@@ -536,8 +536,8 @@ impl LocalPool {
         let doing = || format!("give {} its first chunks", VolumeId::from_bits(node.id));
         let owned = || self.state().owned.get(&number).cloned().unwrap_or_default();
         // Earlier versions gave a volume only its home.
-        let has = owned().iter().filter(|chunk| **chunk != 0).count();
-        let mut lacks = CHUNKS_MIN.saturating_sub(has);
+        let owned_now = owned().iter().filter(|chunk| **chunk != 0).count();
+        let mut lacks = CHUNKS_MIN.saturating_sub(owned_now);
         while lacks > 0 {
             let given = self.shared.acquire(number, lacks).map_err(self.io(doing()))?.len();
             if given == 0 {
@@ -584,9 +584,9 @@ impl LocalPool {
     /// a volume that was used: the node is damaged, and the volume must not begin anew there.
     fn refuse_used_home(&self, node: &Node, identity: Identity) -> Result<(), StoreError> {
         let mut copies = vec![0; 2 * BLOCK_BYTES];
-        let at = u64::from(node.home) * CHUNK_BYTES;
+        let start = u64::from(node.home) * CHUNK_BYTES;
         let id = VolumeId::from_bits(node.id);
-        read_readable(self.shared.device.as_ref(), at, &mut copies)
+        read_readable(self.shared.device.as_ref(), start, &mut copies)
             .map_err(self.io(format!("look at the first chunk of {id}")))?;
         let anchor = Anchor::newest(&copies, identity);
         if anchor.is_some_and(|anchor| anchor.checkpoint > FIRST_CHECKPOINT) {

@@ -195,12 +195,12 @@ impl LocalPool {
         let end = (sectors * SECTOR_BYTES).div_ceil(BLOCK_BYTES);
         let blocks = first as usize..end.min(first as usize + TABLE_BLOCKS);
         let looked = table.look_at(blocks.clone())?;
-        let mended: Vec<u64> = looked.iter().filter(|it| it.1).map(|it| it.0).collect();
-        let rotten = looked.into_iter().map(|it| it.0).collect();
+        let mended: Vec<u64> = looked.iter().filter(|copy| copy.1).map(|copy| copy.0).collect();
+        let rotten = looked.into_iter().map(|copy| copy.0).collect();
         self.shared.mended.fetch_add(mended.len() as u64, Ordering::Relaxed);
         let what = if is_nodes { "the table of volumes" } else { "the table of chunks" };
         // The table logs a block that cannot be written.
-        mended.iter().for_each(|at| self.tell(what, "the pool", *at, true));
+        mended.iter().for_each(|place| self.tell(what, "the pool", *place, true));
         let next = match (blocks.end < end, is_nodes) {
             (true, true) => Some(Place::Nodes(blocks.end as u64)),
             (true, false) => Some(Place::Owners(blocks.end as u64)),
@@ -292,9 +292,9 @@ impl LocalPool {
             }
             if !self.is_log_whole(&anchor, &owned, durable)?.0 {
                 let is_open = self.ask_to_rewrite(number, Rewrite::Anchors(0));
-                let at = offset(anchor.log);
-                self.tell("the log", &name_of(&node), at, is_open);
-                looked.rotten.push(at);
+                let place = offset(anchor.log);
+                self.tell("the log", &name_of(&node), place, is_open);
+                looked.rotten.push(place);
             }
         }
         Ok(looked)
@@ -349,9 +349,9 @@ impl LocalPool {
             (false, false) => "a page of the map of space",
             (false, true) => "a page of the map of space (if it is in memory)",
         };
-        let at = offset(bad.pointer.block);
-        self.tell(what, &name_of(&node), at, is_asked);
-        Ok(Looked { next, bytes, rotten: vec![at] })
+        let place = offset(bad.pointer.block);
+        self.tell(what, &name_of(&node), place, is_asked);
+        Ok(Looked { next, bytes, rotten: vec![place] })
     }
 
     /// Returns the root of one of a node's trees, and its level, as on the device.

@@ -50,7 +50,7 @@ impl State {
             return Ok(pending.iter().map(|(_, node)| node.parent).collect());
         }
         let is_made = |(_, node): &&(u32, Node)| node.root.checkpoint > 0;
-        if is_kept || pending.iter().all(|it| is_made(&it)) {
+        if is_kept || pending.iter().all(|entry| is_made(&entry)) {
             let kept = |(number, node): &(u32, Node)| {
                 (*number, Node { kind: NodeKind::Snapshot, ..*node })
             };

@@ -45,8 +45,8 @@ impl<T> Kept<T> {
         close: fn(&T),
     ) -> Result<Arc<T>, StoreError> {
         let mut list = self.list();
-        let at = list.iter().position(|(kept, _)| *kept == id);
-        let kept = match at.and_then(|at| list.remove(at)) {
+        let position = list.iter().position(|(kept, _)| *kept == id);
+        let kept = match position.and_then(|position| list.remove(position)) {
             Some(kept) => kept,
             None => (id, Arc::new(open()?)),
         };
@@ -63,8 +63,8 @@ impl<T> Kept<T> {
 
     fn take(&self, id: SnapshotId) -> Option<Arc<T>> {
         let mut list = self.list();
-        let at = list.iter().position(|(kept, _)| *kept == id)?;
-        list.remove(at).map(|(_, kept)| kept)
+        let position = list.iter().position(|(kept, _)| *kept == id)?;
+        list.remove(position).map(|(_, kept)| kept)
     }
 }
 
@@ -116,7 +116,8 @@ impl LocalPool {
         let reader = self.desk.readers.get(id, open, |_| ())?;
         let located = {
             let mut reader = lock(&reader);
-            let beyond = unit.checked_mul(UNIT_BYTES).is_none_or(|at| at >= reader.size().0);
+            let beyond =
+                unit.checked_mul(UNIT_BYTES).is_none_or(|offset| offset >= reader.size().0);
             if beyond {
                 return Err(no_unit(id, unit, reader.size()));
             }
@@ -179,8 +180,8 @@ impl LocalPool {
         let mut open = lock(&filler);
         let Some(filler) = open.as_mut() else { return Err(StoreError::NoSnapshot { id }) };
         let size = filler.geometry().size;
-        let at = unit.checked_mul(UNIT_BYTES).filter(|at| *at < size.0);
-        let offset = at.ok_or_else(|| no_unit(id, unit, size))?;
+        let offset = unit.checked_mul(UNIT_BYTES).filter(|offset| *offset < size.0);
+        let offset = offset.ok_or_else(|| no_unit(id, unit, size))?;
         let length = UNIT_BYTES.min(size.0 - offset);
         if bytes.len() as u64 != length {
             let present = bytes.len();

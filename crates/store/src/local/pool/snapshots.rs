@@ -161,7 +161,8 @@ impl LocalPool {
         &self,
         set: &[(u32, SnapshotId)],
     ) -> Result<Vec<(u32, Receiver<bool>)>, StoreError> {
-        let doing = || format!("make {}", set.first().map_or(String::new(), |it| it.1.to_string()));
+        let doing =
+            || format!("make {}", set.first().map_or(String::new(), |entry| entry.1.to_string()));
         let mut state = self.state();
         let together = match set.len() {
             0 | 1 => SnapshotSet::default(),
@@ -435,8 +436,8 @@ impl SnapshotReader {
     /// Locates blocks, all of one leaf; `None` if all of them are holes.
     pub(super) fn locate(&mut self, first: u64, count: u64) -> Result<Option<Located>, StoreError> {
         let Some(page) = self.leaf(first / FANOUT)? else { return Ok(None) };
-        let at = (first % FANOUT) as usize;
-        let entries = &page[at..at + count as usize];
+        let start = (first % FANOUT) as usize;
+        let entries = &page[start..start + count as usize];
         let pointers: Vec<_> = entries.iter().map(|entry| Pointer::from_bits(*entry)).collect();
         let cipher = self.cipher.clone();
         let is_any = pointers.iter().any(|pointer| pointer.block != 0);

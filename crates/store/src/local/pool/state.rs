@@ -294,10 +294,10 @@ impl State {
 
     /// Returns the description of a snapshot with this node.
     pub fn info(&self, id: SnapshotId, node: &Node) -> SnapshotInfo {
-        let volume = self.all.get(&node.parent).filter(|of| of.kind == NodeKind::Volume);
+        let volume = self.all.get(&node.parent).filter(|parent| parent.kind == NodeKind::Volume);
         SnapshotInfo {
             id,
-            volume: volume.map(|of| VolumeId::from_bits(of.id)),
+            volume: volume.map(|parent| VolumeId::from_bits(parent.id)),
             size: ByteCount(node.size),
             is_complete: node.kind == NodeKind::Snapshot,
             data: ByteCount(node.root.data_blocks.saturating_mul(BLOCK_BYTES as u64)),
@@ -546,13 +546,13 @@ impl State {
         };
         let begun = self.begun.get(&volume);
         let has_begun = |entry: &&(u32, Node)| Some(&entry.0) == begun && is_doomed(entry);
-        let at = with_root
+        let position = with_root
             .iter()
             .position(has_begun)
             .or_else(|| with_root.iter().position(|entry| is_doomed(entry)))?;
-        let root = |at: usize| with_root.get(at).map(|(_, node)| node.root);
-        let (number, node) = with_root[at];
-        let older = at.checked_sub(1).and_then(root);
-        Some(Doomed { node: *number, root: node.root, older, newer: root(at + 1) })
+        let root = |position: usize| with_root.get(position).map(|(_, node)| node.root);
+        let (number, node) = with_root[position];
+        let older = position.checked_sub(1).and_then(root);
+        Some(Doomed { node: *number, root: node.root, older, newer: root(position + 1) })
     }
 }

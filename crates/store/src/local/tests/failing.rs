@@ -18,8 +18,8 @@ fn open(device: &SimulatedDevice) -> LocalPool {
 fn seen(pool: &LocalPool) -> impl PartialEq + std::fmt::Debug {
     // A pending one is removed when its volume is opened.
     let snapshots = pool.snapshots();
-    let complete = snapshots.iter().filter(|it| it.is_complete);
-    let snapshots: Vec<_> = complete.map(|it| (it.id, it.volume)).collect();
+    let complete = snapshots.iter().filter(|snapshot| snapshot.is_complete);
+    let snapshots: Vec<_> = complete.map(|snapshot| (snapshot.id, snapshot.volume)).collect();
     (pool.list().unwrap(), snapshots, pool.space().unwrap().unwrap().free)
 }
 

@@ -44,8 +44,8 @@ impl Rig {
         if self.waiting.is_empty() {
             return false;
         }
-        let at = self.random.below(self.waiting.len() as u64) as usize;
-        let op = self.waiting.swap_remove(at);
+        let number = self.random.below(self.waiting.len() as u64) as usize;
+        let op = self.waiting.swap_remove(number);
         let done = self.device.answer(op);
         store.disk_done(done, self);
         true
@@ -90,10 +90,10 @@ impl Rig {
         while ended < REQUESTS {
             while submitted < REQUESTS && submitted - ended < depth {
                 submitted += 1;
-                let at = self.random.below((holds - count) / count) * count;
+                let first = self.random.below((holds - count) / count) * count;
                 let request = match submitted % 50 {
                     0 => request(Operation::Flush, 0..0, 0),
-                    _ => request(WRITE, at..at + count, 2),
+                    _ => request(WRITE, first..first + count, 2),
                 };
                 store.submit(request, self);
             }
@@ -267,9 +267,9 @@ fn killed_while_full() -> (Rig, Vec<[u8; 2]>) {
     let mut writes = Random::new(2, 2);
     for value in 2..=90 {
         for _ in 0..30 {
-            let at = writes.below(blocks.len() as u64);
-            assert_eq!(rig.run(store, WRITE, at..at + 1, value), Ok(value), "block {at}");
-            blocks[at as usize][1] = value;
+            let block = writes.below(blocks.len() as u64);
+            assert_eq!(rig.run(store, WRITE, block..block + 1, value), Ok(value), "block {block}");
+            blocks[block as usize][1] = value;
         }
         store.submit(request(Operation::Flush, 0..0, 0), &mut rig);
         if value == 90 {

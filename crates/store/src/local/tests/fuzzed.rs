@@ -82,11 +82,11 @@ fn change(bytes: &mut [u8], random: &mut Random) {
     let meaning = if random.one_in(2) { bytes.len().min(100) } else { bytes.len() };
     for _ in 0..=random.below(2) {
         let width = random.among(&[1, 2, 4, 8]);
-        let at = random.below((meaning / width) as u64) as usize * width;
+        let start = random.below((meaning / width) as u64) as usize * width;
         let any = (random.below(u64::from(u32::MAX)) << 32) | random.below(u64::from(u32::MAX));
         let edge = [0, 1, 2, 6, 7, 63, 255, 1 << 16, 1 << 31, u64::MAX, u64::MAX - 1, 1 << 63];
         let value = if random.one_in(4) { any } else { random.among(&edge) };
-        bytes[at..at + width].copy_from_slice(&value.to_le_bytes()[..width]);
+        bytes[start..start + width].copy_from_slice(&value.to_le_bytes()[..width]);
     }
 }
 
@@ -158,8 +158,8 @@ fn spoil(device: &SimulatedDevice, target: Target, random: &mut Random) {
             let mut bytes = block(device, root.block);
             change(&mut bytes, random);
             root.checksum = checksum(&bytes);
-            let at = root.block;
-            put(device, at, &bytes);
+            let block = root.block;
+            put(device, block, &bytes);
             both(home, &newest.encode());
         }
     }
@@ -201,7 +201,7 @@ fn used(device: &SimulatedDevice) -> Result<(), StoreError> {
 #[test]
 fn impossible_numbers_are_reported_without_a_panic() {
     let whole = written();
-    let mut told = 0;
+    let mut reported = 0;
     let mut refused = 0;
     for seed in 0..ROUNDS {
         let mut random = Random::new(seed, 5);
@@ -217,9 +217,12 @@ fn impossible_numbers_are_reported_without_a_panic() {
         let used = std::panic::catch_unwind(|| used(&spoilt));
         let (Ok(found), Ok(used)) = (found, used) else { panic!("{when}") };
         let is_told = found.as_ref().map_or(true, |report| report.problems_total > 0);
-        told += u32::from(is_told);
+        reported += u32::from(is_told);
         refused += u32::from(used.is_err());
         assert!(is_told || used.is_ok(), "{when}: {used:?}, and the check finds nothing");
     }
-    assert!(told > refused && refused > ROUNDS as u32 / 10, "{told} told, {refused} refused");
+    assert!(
+        reported > refused && refused > ROUNDS as u32 / 10,
+        "{reported} told, {refused} refused"
+    );
 }

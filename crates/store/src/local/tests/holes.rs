@@ -106,19 +106,19 @@ fn extents_are_those_of_a_model() {
                 drop(store);
                 store = pool.open(ID, size).unwrap();
             }
-            let mut at = random.below(BLOCKS);
-            while at < BLOCKS {
-                let length = (BLOCKS - at) * 4_096;
-                let (extents, _) = status(store.as_mut(), at * 4_096, length as u32);
+            let mut next = random.below(BLOCKS);
+            while next < BLOCKS {
+                let length = (BLOCKS - next) * 4_096;
+                let (extents, _) = status(store.as_mut(), next * 4_096, length as u32);
                 assert!(!extents.is_empty() && length_of(&extents) <= length, "seed {seed}");
                 assert!(extents.windows(2).all(|pair| pair[0].hole != pair[1].hole), "{extents:?}");
                 for Extent { length, hole, zero } in extents {
                     let blocks = u64::from(length) / 4_096;
-                    let range = at as usize..(at + blocks) as usize;
+                    let range = next as usize..(next + blocks) as usize;
                     assert_eq!(hole, zero);
                     let agrees = model[range].iter().all(|is_data| *is_data != hole);
-                    assert!(agrees, "seed {seed}, step {step}: {blocks} blocks from {at}");
-                    at += blocks;
+                    assert!(agrees, "seed {seed}, step {step}: {blocks} blocks from {next}");
+                    next += blocks;
                 }
             }
         }
@@ -160,15 +160,15 @@ fn a_question_for_holes_reads_one_page() {
 
     drop(store);
     let mut store = pool.open(ID, size).unwrap();
-    let mut at = 0;
+    let mut start = 0;
     let mut above = 0;
     let mut all = 0;
-    while at < 2 << 30 {
-        let (extents, reads) = status(store.as_mut(), at, ALL);
-        assert!(length_of(&extents) >= LEAF_BYTES, "{extents:?} at {at}");
+    while start < 2 << 30 {
+        let (extents, reads) = status(store.as_mut(), start, ALL);
+        assert!(length_of(&extents) >= LEAF_BYTES, "{extents:?} at {start}");
         above += reads.saturating_sub(1);
         all += reads;
-        at += length_of(&extents);
+        start += length_of(&extents);
     }
     // The root, and a page for each GiB; some leaves came with the log.
     assert!(above <= 3 && all > 500, "{above} of {all} pages");

@@ -82,8 +82,8 @@ fn a_file_that_was_changed_or_cut_takes_nothing_with_it() {
             _ => {
                 let places = [0..120, 2_048..2_056, 4_096..4_500];
                 let place = places[damage as usize % 3].clone();
-                let at = place.start + damage as usize * 31 % place.len();
-                bytes[at] ^= 1 << (damage % 8);
+                let position = place.start + damage as usize * 31 % place.len();
+                bytes[position] ^= 1 << (damage % 8);
             }
         }
         fs::write(&path, &bytes).unwrap();
@@ -127,7 +127,7 @@ fn notes_of_eager_writes_do_not_fill_up() {
     carry_out(Operation::Flush, 0);
     let (_, before) = simulated.counts();
     for round in 0..ROUNDS {
-        (0..3).for_each(|at| carry_out(Operation::Write { fua: false }, (round * 3 + at) % 64));
+        (0..3).for_each(|part| carry_out(Operation::Write { fua: false }, (round * 3 + part) % 64));
         carry_out(Operation::Flush, 0);
     }
     let (_, after) = simulated.counts();

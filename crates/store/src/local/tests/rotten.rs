@@ -309,14 +309,14 @@ fn opened(device: &SimulatedDevice) -> LocalPool {
 #[test]
 fn duplicated_structures_are_read_from_either_copy() {
     let superblock = read_superblock(&simulated()).unwrap();
-    let at = |chunk: u32| u64::from(chunk) * CHUNK_BYTES;
-    let home = at(superblock.first_chunk);
+    let start_of = |chunk: u32| u64::from(chunk) * CHUNK_BYTES;
+    let home = start_of(superblock.first_chunk);
     let copies = [
         [0, 4_096],
         // Node 1 and its unused neighbour 15, then the owners.
-        superblock.nodes.map(|chunk| at(chunk) + 512),
-        superblock.nodes.map(|chunk| at(chunk) + 15 * 512),
-        superblock.owners.map(at),
+        superblock.nodes.map(|chunk| start_of(chunk) + 512),
+        superblock.nodes.map(|chunk| start_of(chunk) + 15 * 512),
+        superblock.owners.map(start_of),
         [home, home + 4_096],
         [home + 512, home + 4_096 + 512],
     ];
@@ -360,7 +360,9 @@ fn a_volume_that_has_lost_its_owner_loses_nothing_to_others() {
         let mut table = Table::read(Arc::clone(&shared), superblock.owner_table()).unwrap().0;
         let mut draft = Draft::new();
         let owner = Owner { node, index: 5 };
-        table.change(&mut draft, 0, |it| owner.encode(superblock.first_chunk as usize, it));
+        table.change(&mut draft, 0, |payload| {
+            owner.encode(superblock.first_chunk as usize, payload)
+        });
         table.write(draft).unwrap();
         others_leave_it_alone(&device, Some(&table), &format!("owner {node}"));
     }
@@ -412,7 +414,7 @@ fn others_leave_it_alone(device: &SimulatedDevice, table: Option<&Table>, when: 
     // Deleted volumes free their chunks; the damage goes with the volume that shows it.
     if table.is_some() {
         assert!(written[0] > 0, "{when}");
-        assert_eq!(pool.open(OTHER, SIZE).map(drop).map_err(|it| it.to_string()), Ok(()));
+        assert_eq!(pool.open(OTHER, SIZE).map(drop).map_err(|error| error.to_string()), Ok(()));
         pool.delete(ID).unwrap();
         drop(pool);
         let before = opened(device).space().unwrap().unwrap().free;
@@ -446,8 +448,8 @@ fn a_damaged_sector_of_the_table_of_volumes_concerns_its_volume_alone() {
             damage_node(&device, 1)
         } else {
             for chunk in read_superblock(&device).unwrap().nodes {
-                let at = u64::from(chunk) * CHUNK_BYTES + SECTOR_BYTES as u64;
-                device.make_unreadable(at, None);
+                let sector = u64::from(chunk) * CHUNK_BYTES + SECTOR_BYTES as u64;
+                device.make_unreadable(sector, None);
             }
         }
         let id = VolumeId::from_bits(20);

@@ -108,10 +108,10 @@ fn log_of(device: &SimulatedDevice) -> Vec<(u32, LogBlock)> {
     let (_, anchor) = anchor_of(&shared(device));
     let owned: Vec<u32> = (0..LAYOUT.chunks_max).collect();
     let (blocks, _) = read_log(device, &anchor, &owned).unwrap().unwrap();
-    let mut at = anchor.log;
+    let mut next = anchor.log;
     let place = |block: LogBlock| {
-        let here = at;
-        at = block.head.next;
+        let here = next;
+        next = block.head.next;
         (here, block)
     };
     blocks.into_iter().map(place).collect()

@@ -114,13 +114,16 @@ fn scrub_restores_structures_that_are_in_memory() {
         let places_spoiled = spoiled.len() as u64;
         spoiled.iter().for_each(|place| device.rot(place + 60));
         let found = look(&pool).1;
-        let has = |place: &u64| found.contains(place) || when.starts_with("Log");
-        assert!(!found.is_empty() && spoiled.iter().all(has), "{when}: {found:?}, not {spoiled:?}");
+        let is_found = |place: &u64| found.contains(place) || when.starts_with("Log");
+        assert!(
+            !found.is_empty() && spoiled.iter().all(is_found),
+            "{when}: {found:?}, not {spoiled:?}"
+        );
         attend(store.as_mut(), &mut held);
         assert_eq!(look(&pool).1, NOTHING, "{when}");
         // Log blocks and pages of trees have only one copy.
         let has_copies =
-            ["Log", "SpaceRoot", "MapRoot", "MapLeaf"].iter().all(|it| !when.starts_with(it));
+            ["Log", "SpaceRoot", "MapRoot", "MapLeaf"].iter().all(|kind| !when.starts_with(kind));
         let copies = if has_copies { places_spoiled } else { 0 };
         assert_eq!(pool.health().copies_mended, copies, "{when}");
         // The power fails without a loss.
@@ -149,7 +152,7 @@ fn a_copy_that_is_whole_and_older_is_written_anew() {
             device.read(at, &mut bytes).unwrap();
             bytes
         };
-        let mut older: Vec<_> = places.iter().map(|at| block(*at)).collect();
+        let mut older: Vec<_> = places.iter().map(|place| block(*place)).collect();
         pool.create(ID, SIZE).unwrap();
         let mut store = pool.open(ID, SIZE).unwrap();
         fill(store.as_mut(), &mut Held::new(&device), 1);
@@ -210,8 +213,8 @@ fn scrub_does_not_report_concurrent_changes_as_rot() {
             }
             for _ in 0..random.below(4) {
                 if !held.ops.is_empty() {
-                    let at = random.below(held.ops.len() as u64) as usize;
-                    held.answer(store.as_mut(), at);
+                    let number = random.below(held.ops.len() as u64) as usize;
+                    held.answer(store.as_mut(), number);
                 }
             }
             while store.poll().is_some() {}

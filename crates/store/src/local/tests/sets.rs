@@ -36,13 +36,13 @@ fn make_set(
             *is_made |= made.try_recv() == Ok(true);
         }
         let busy: Vec<usize> =
-            (0..stores.len()).filter(|at| !stores[*at].1.ops.is_empty()).collect();
+            (0..stores.len()).filter(|number| !stores[*number].1.ops.is_empty()).collect();
         if busy.is_empty() || all_made.iter().all(|is_made| *is_made) && random.one_in(10) {
             return all_made.iter().all(|is_made| *is_made);
         }
         let (store, held) = &mut stores[random.among(&busy)];
-        let at = random.below(held.ops.len() as u64) as usize;
-        held.answer(store.as_mut(), at);
+        let number = random.below(held.ops.len() as u64) as usize;
+        held.answer(store.as_mut(), number);
     }
 }
 
@@ -52,7 +52,7 @@ fn found(device: &SimulatedDevice, count: u8, when: &str) -> bool {
     let pool = open(device).unwrap();
     assert_eq!(pool.troubles(), [], "{when}");
     let listed = pool.snapshots();
-    assert!(listed.iter().all(|it| it.is_complete), "{when}: {listed:?}");
+    assert!(listed.iter().all(|snapshot| snapshot.is_complete), "{when}: {listed:?}");
     let is_there = !listed.is_empty();
     assert!(!is_there || listed.len() == usize::from(count), "{when}: {listed:?}");
     for number in 1..=count {
@@ -184,7 +184,7 @@ fn a_snapshot_of_a_set_that_is_deleted_takes_no_other_with_it() {
     pool.delete_snapshot(snapshot(2)).unwrap();
     let device = device.crash(&mut random);
     let pool = open(&device).unwrap();
-    let left: Vec<SnapshotId> = pool.snapshots().iter().map(|it| it.id).collect();
+    let left: Vec<SnapshotId> = pool.snapshots().iter().map(|snapshot| snapshot.id).collect();
     assert_eq!(left, [snapshot(1), snapshot(3)]);
     drop(pool);
     prove(&device, "one of three is deleted");

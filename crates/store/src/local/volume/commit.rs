@@ -117,19 +117,19 @@ impl Log {
     /// Takes the next block and moves the end of the log behind it. Returns the block, and the
     /// chunk that the log has entered, if it entered one.
     fn advance(&mut self) -> (u32, Option<u32>) {
-        let at = self.next;
+        let block = self.next;
         self.sequence += 1;
         self.blocks += 1;
         self.is_confirmed = false;
         if self.left() > 1 {
-            self.next = at + 1;
-            return (at, None);
+            self.next = block + 1;
+            return (block, None);
         }
         let Some(chunk) = self.spares.pop_front() else {
             unreachable!("the log has reached the end of its last chunk");
         };
         self.enter(chunk);
-        (at, Some(chunk))
+        (block, Some(chunk))
     }
 
     /// Continues the log at the beginning of this chunk.

@@ -438,7 +438,7 @@ impl Volume {
 
     /// Moves the log to this block, which is in one of the chunks that were read.
     fn go_on_at(&mut self, next: u32, tail: &Tail) {
-        let place = |chunk: u32| tail.chunks.iter().position(|at| *at == chunk).unwrap_or(0);
+        let place = |chunk: u32| tail.chunks.iter().position(|known| *known == chunk).unwrap_or(0);
         let first = self.log.chunks.front().map_or(0, |chunk| place(*chunk));
         let last = place(next / CHUNK_BLOCKS);
         self.log.next = next;
@@ -757,14 +757,14 @@ fn follow_chunk(
     blocks: &mut Vec<LogBlock>,
 ) -> io::Result<InChunk> {
     let mut buffer = vec![0; PIECE_BLOCKS as usize * BLOCK_BYTES];
-    let mut at = tail.next;
-    let end = (at / CHUNK_BLOCKS + 1) * CHUNK_BLOCKS;
+    let mut next = tail.next;
+    let end = (next / CHUNK_BLOCKS + 1) * CHUNK_BLOCKS;
     let mut has_ended = false;
-    while at < end {
-        let count = PIECE_BLOCKS.min(end - at);
+    while next < end {
+        let count = PIECE_BLOCKS.min(end - next);
         let bytes = &mut buffer[..count as usize * BLOCK_BYTES];
-        device.read(offset(at), bytes)?;
-        at += count;
+        device.read(offset(next), bytes)?;
+        next += count;
         for block in bytes.chunks(BLOCK_BYTES) {
             if has_ended {
                 if LogHead::decode(block, identity).is_some_and(|head| tail.is_confirmed_by(&head))

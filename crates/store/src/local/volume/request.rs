@@ -226,15 +226,15 @@ impl Volume {
         // The pages were in memory when the write was logged. If they are not any more, nothing may
         // become durable after it.
         let Ok(pointers) = pointers else { return self.fail() };
-        let mut at = first;
+        let mut start = first;
         for run in self::runs(&pointers) {
-            let sums = &pointers[(at - first) as usize..][..run.count as usize];
+            let sums = &pointers[(start - first) as usize..][..run.count as usize];
             if run.block == 0 {
-                self.add_to_batch(vec![Record::Unmap { first: at, count: run.count }]);
+                self.add_to_batch(vec![Record::Unmap { first: start, count: run.count }]);
             } else {
-                self.add_to_batch(records(at, &[run], sums));
+                self.add_to_batch(records(start, &[run], sums));
             }
-            at += u64::from(run.count);
+            start += u64::from(run.count);
         }
         self.batch.retired.extend(runs);
         self.commit.note_correction(first, count);
@@ -302,15 +302,15 @@ impl Volume {
             self.read_op(Purpose::Data { request: number, part: 0 }, run, buffer, disk);
             return Ok(Step::Next(Next::Nothing));
         }
-        let mut at = 0;
+        let mut block = 0;
         for (part, run) in request.runs.clone().into_iter().enumerate() {
             if run.block == 0 {
-                zero(request, at, run.count);
+                zero(request, block, run.count);
             } else {
                 let buffer = Buffer::new(run.count as usize * BLOCK_BYTES);
                 self.read_op(Purpose::Data { request: number, part }, run, buffer, disk);
             }
-            at += run.count;
+            block += run.count;
         }
         Ok(Step::Next(Next::Nothing))
     }
@@ -348,12 +348,12 @@ impl Volume {
         }
         let payload = request.sealed.as_ref().or(request.submission.buffer.as_ref());
         let payload = payload.ok_or(Failure::Invalid)?;
-        let mut at = 0;
+        let mut start = 0;
         for (part, &run) in request.runs.iter().enumerate() {
             let length = run.count as usize * BLOCK_BYTES;
             let mut buffer = Buffer::new(length);
-            buffer.bytes_mut()[..length].copy_from_slice(&payload.bytes()[at..at + length]);
-            at += length;
+            buffer.bytes_mut()[..length].copy_from_slice(&payload.bytes()[start..start + length]);
+            start += length;
             self.write_op(Purpose::Data { request: number, part }, run, buffer, disk);
         }
         Ok(Step::Next(Next::Nothing))
@@ -604,10 +604,10 @@ impl Volume {
     fn clear(&mut self, request: &mut Request) -> Result<Step, Refused> {
         let (first, count) = self.blocks_of(request.submission.offset, request.submission.length);
         while request.blocks_done < count {
-            let at = first + u64::from(request.blocks_done);
-            let part = u64::from(count - request.blocks_done).min(FANOUT - at % FANOUT);
+            let start = first + u64::from(request.blocks_done);
+            let part = u64::from(count - request.blocks_done).min(FANOUT - start % FANOUT);
             let unnoted = self.unnoted();
-            self.unmap(at, part as u32)?;
+            self.unmap(start, part as u32)?;
             request.must_wait |= self.unnoted() > unnoted;
             request.blocks_done += part as u32;
         }
@@ -642,24 +642,24 @@ impl Volume {
     /// The client asks again for the rest.
     fn status(&mut self, request: &mut Request) -> Result<Step, Refused> {
         let (first, count) = self.blocks_of(request.submission.offset, request.submission.length);
-        let mut at = first;
+        let mut start = first;
         let end = first + u64::from(count);
         let mut leaves = 0;
-        while at < end && leaves < STATUS_LEAVES_MAX {
-            let known = match self.map.unwritten_from(at / FANOUT) {
+        while start < end && leaves < STATUS_LEAVES_MAX {
+            let known = match self.map.unwritten_from(start / FANOUT) {
                 Ok(0) => {
                     leaves += 1;
-                    self.leaf_status(&mut request.extents, at, end)
+                    self.leaf_status(&mut request.extents, start, end)
                 }
                 Ok(unwritten) => {
-                    let until = (at / FANOUT + unwritten).saturating_mul(FANOUT).min(end);
-                    add_extent(&mut request.extents, until - at, true).then_some(until)
+                    let until = (start / FANOUT + unwritten).saturating_mul(FANOUT).min(end);
+                    add_extent(&mut request.extents, until - start, true).then_some(until)
                 }
-                Err(page) if at == first => return Err(Refused::Next(map(page))),
+                Err(page) if start == first => return Err(Refused::Next(map(page))),
                 Err(_) => None,
             };
             let Some(until) = known else { break };
-            at = until;
+            start = until;
         }
         Ok(Step::Ended)
     }
@@ -716,15 +716,19 @@ impl From<Failure> for Refused {
 /// Returns the log records for blocks from `first` on that are in these runs.
 fn records(first: u64, runs: &[Run], sums: &[Pointer]) -> Vec<Record> {
     let mut records = Vec::new();
-    let mut at = 0;
+    let mut position = 0;
     for run in runs {
         let mut run = *run;
         while run.count > 0 {
             let count = run.count.min(RECORD_BLOCKS_MAX as u32);
-            let sums = &sums[at..at + count as usize];
+            let sums = &sums[position..position + count as usize];
             let checksums = sums.iter().map(|pointer| pointer.checksum).collect();
-            records.push(Record::Map { first: first + at as u64, block: run.block, checksums });
-            at += count as usize;
+            records.push(Record::Map {
+                first: first + position as u64,
+                block: run.block,
+                checksums,
+            });
+            position += count as usize;
             run = Run { block: run.block + count, count: run.count - count };
         }
     }

@@ -33,7 +33,7 @@ impl Volume {
     /// then.
     pub fn salvage(opening: Opening) -> Result<(Self, Salvaged), StoreError> {
         let doing = ["read the log", "read data", "read the space tree", "change the map"];
-        let [read_log, read_data, read_space, change_map] = doing.map(|it| opening.failed(it));
+        let [read_log, read_data, read_space, change_map] = doing.map(|what| opening.failed(what));
         let note = opening.failed("note the snapshots");
         let checkpoint = opening.failed("write a checkpoint");
         let (anchor, _) = opening.read_anchor()?;

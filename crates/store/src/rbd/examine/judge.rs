@@ -149,13 +149,13 @@ impl Crush {
             let osds = below.into_iter().filter(|id| *id >= 0);
             return osds.map(|id| (format!("osd.{id}"), BTreeSet::from([id]))).collect();
         }
-        let buckets = self.buckets.iter().filter(|it| below.contains(&it.id));
-        let domains = buckets.filter(|it| it.type_name == domain);
+        let buckets = self.buckets.iter().filter(|bucket| below.contains(&bucket.id));
+        let domains = buckets.filter(|bucket| bucket.type_name == domain);
         domains
-            .map(|it| {
+            .map(|bucket| {
                 // The shadow of a bucket for one class of devices has the class behind its name.
-                let name = it.name.split('~').next().unwrap_or_default();
-                let osds = self.below(vec![it.id]).into_iter().filter(|id| *id >= 0).collect();
+                let name = bucket.name.split('~').next().unwrap_or_default();
+                let osds = self.below(vec![bucket.id]).into_iter().filter(|id| *id >= 0).collect();
                 (format!("{domain} {name}"), osds)
             })
             .collect()
@@ -298,17 +298,17 @@ fn domain(pool: &PoolDump, crush: &Crush) -> Finding {
 fn neighbours(pool: &PoolDump, seen: &Seen) -> Finding {
     const WHAT: &str = "Ceph neighbours";
     let ours = seen.crush.osds(pool.crush_rule);
-    let stored = |name: &str| seen.df.pools.iter().find(|it| it.name == name);
+    let stored = |name: &str| seen.df.pools.iter().find(|pool| pool.name == name);
     let others: Vec<String> = seen
         .osds
         .pools
         .iter()
-        .filter(|it| it.pool_name != pool.pool_name)
-        .filter(|it| !OWN_POOLS.contains(&it.pool_name.as_str()))
-        .filter(|it| !seen.crush.osds(it.crush_rule).is_disjoint(&ours))
-        .map(|it| {
-            let bytes = stored(&it.pool_name).map_or(0, |it| it.stats.stored);
-            format!("{} ({} GiB)", it.pool_name, bytes / GIB)
+        .filter(|other| other.pool_name != pool.pool_name)
+        .filter(|other| !OWN_POOLS.contains(&other.pool_name.as_str()))
+        .filter(|other| !seen.crush.osds(other.crush_rule).is_disjoint(&ours))
+        .map(|other| {
+            let bytes = stored(&other.pool_name).map_or(0, |stored| stored.stats.stored);
+            format!("{} ({} GiB)", other.pool_name, bytes / GIB)
         })
         .collect();
     if others.is_empty() {
@@ -327,7 +327,8 @@ fn neighbours(pool: &PoolDump, seen: &Seen) -> Finding {
 fn space(pool: &PoolDump, df: &Df) -> Finding {
     const WHAT: &str = "Ceph space";
     let name = &pool.pool_name;
-    let Some(stats) = df.pools.iter().find(|it| it.name == *name).map(|it| &it.stats) else {
+    let Some(stats) = df.pools.iter().find(|pool| pool.name == *name).map(|pool| &pool.stats)
+    else {
         return worse(WHAT, format!("unknown for {name}"), "`ceph df` shows it".to_owned());
     };
     let limit = match pool.quota_max_bytes {

@@ -2,6 +2,7 @@
 
 use super::judge::{Crush, OsdDump, PoolDump};
 use crate::layout::{Layout, PoolState};
+use evenkeel_core::convert::saturating;
 use serde::Deserialize;
 use std::collections::BTreeSet;
 
@@ -43,7 +44,7 @@ pub(super) fn layout(fsid: &str, pool: &PoolDump, crush: &Crush) -> Layout {
         domain: crush.domain(pool.crush_rule).unwrap_or("none").to_owned(),
         copies,
         copies_min,
-        devices: u32::try_from(crush.osds(pool.crush_rule).len()).unwrap_or(u32::MAX),
+        devices: saturating(crush.osds(pool.crush_rule).len()),
         recovery: None,
     }
 }
@@ -52,13 +53,13 @@ pub(super) fn layout(fsid: &str, pool: &PoolDump, crush: &Crush) -> Layout {
 /// summary does not separate them.
 pub(super) fn state(pool: &PoolDump, osds: &OsdDump, crush: &Crush, status: &Status) -> PoolState {
     let groups = &status.pgmap.pgs_by_state;
-    let has = |parts: &[&str]| {
-        groups.iter().any(|it| it.state_name.split('+').any(|part| parts.contains(&part)))
+    let any_group_is = |parts: &[&str]| {
+        groups.iter().any(|group| group.state_name.split('+').any(|part| parts.contains(&part)))
     };
     let named = |is_named: &dyn Fn(&str) -> bool| {
-        let named = groups.iter().filter(|it| is_named(&it.state_name));
+        let named = groups.iter().filter(|group| is_named(&group.state_name));
         let named: Vec<String> = named
-            .map(|it| format!("{} of its placement groups {}", it.count, it.state_name))
+            .map(|group| format!("{} of its placement groups {}", group.count, group.state_name))
             .collect();
         named.join(", ")
     };
@@ -66,16 +67,16 @@ pub(super) fn state(pool: &PoolDump, osds: &OsdDump, crush: &Crush, status: &Sta
     let is_idle = |name: &str| name.split('+').all(|part| IDLE.contains(&part));
     let down: BTreeSet<i64> =
         crush.osds(pool.crush_rule).into_iter().filter(|osd| !osds.is_in_use(*osd)).collect();
-    if !groups.iter().all(|it| serves(&it.state_name)) {
+    if !groups.iter().all(|group| serves(&group.state_name)) {
         return PoolState::Other(named(&|name| !serves(name)));
     }
-    if has(&MAKES_COPIES) {
+    if any_group_is(&MAKES_COPIES) {
         return PoolState::Recovering;
     }
-    if has(&MISSES_COPIES) && !down.is_empty() {
+    if any_group_is(&MISSES_COPIES) && !down.is_empty() {
         return degraded(pool, crush, &down);
     }
-    if groups.iter().all(|it| is_idle(&it.state_name)) {
+    if groups.iter().all(|group| is_idle(&group.state_name)) {
         return if down.is_empty() {
             PoolState::Healthy
         } else {

@@ -1,6 +1,7 @@
 //! The framing of options and their replies, for both roles.
 
 use alloc::vec::Vec;
+use evenkeel_core::convert::{exact, index};
 
 use crate::nbd::ExportInfo;
 use crate::nbd::constants::{
@@ -12,15 +13,14 @@ pub(super) const OPTION_HEADER_BYTES: usize = 16;
 /// Bytes of a reply before its data: magic, option, type, length.
 pub(super) const REPLY_HEADER_BYTES: usize = 20;
 
-/// Converts a length to its form on the wire. All lengths here are far below its maximum.
+/// Converts a length to its form on the wire.
 pub(super) fn length_u32(length: usize) -> u32 {
-    u32::try_from(length).unwrap_or(u32::MAX)
+    exact(length, "options and replies are far below 4 GiB")
 }
 
-/// Converts a length from the wire to `usize`. On a 16-bit machine it saturates, and no piece of
-/// that size is ever completed.
+/// Converts a length from the wire.
 pub(super) fn length_usize(length: u32) -> usize {
-    usize::try_from(length).unwrap_or(usize::MAX)
+    index(length)
 }
 
 /// "Newstyle negotiation": 64 bits magic, 32 bits option, 32 bits length, data.

@@ -2,6 +2,7 @@
 //! be closed.
 
 use core::fmt;
+use evenkeel_core::convert::{exact, index};
 
 use super::ErrorCode;
 use super::reply::{CHUNK_BYTES, SIMPLE_BYTES};
@@ -185,9 +186,8 @@ impl ReplyReader {
         let mut rest = input;
         loop {
             if let State::ErrorText { left, .. } = &mut self.state {
-                let wanted = usize::try_from(*left).unwrap_or(usize::MAX);
-                let skipped = rest.len().min(wanted);
-                *left -= u32::try_from(skipped).unwrap_or(*left);
+                let skipped = rest.len().min(index(*left));
+                *left -= exact::<_, u32>(skipped, "at most the rest of the text");
                 rest = rest.get(skipped..).unwrap_or_default();
                 if *left > 0 {
                     return Ok((input.len(), None));

@@ -312,3 +312,22 @@ fn a_volume_without_a_home_is_found_where_it_is_open_and_waits_for_a_silent_node
     assert!(failed.message.contains(&name(2)), "{}", failed.message);
     assert!(desk.world.things().stored.contains(&id));
 }
+
+#[test]
+#[should_panic(expected = "the volumes of node 1")]
+fn invariants_notice_a_home_that_is_not_counted() {
+    let desk = desk(2, 2);
+    let id = *desk.volumes.keys().last().unwrap();
+    desk.fleet.books().homes.insert(id, node(1));
+    desk.fleet.look();
+}
+
+#[test]
+#[should_panic(expected = "is to be applied, and is not known")]
+fn invariants_notice_a_volume_that_is_owed_and_forgotten() {
+    let desk = desk(1, 1);
+    let id = *desk.volumes.keys().last().unwrap();
+    desk.fleet.books().owed.insert(id);
+    desk.fleet.books().forget(id);
+    desk.fleet.look();
+}

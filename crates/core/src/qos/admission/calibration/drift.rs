@@ -4,6 +4,7 @@
 //! its last slow rating decays until it counts as calibrated; if it is still slow, the first
 //! seconds of use show it again.
 
+use crate::convert::exact;
 use core::fmt;
 
 use super::super::model::{DeviceFloor, PPM};
@@ -140,7 +141,7 @@ impl Drift {
             return None;
         }
         let ratio = u128::from(self.observed_ns) * u128::from(PPM) / u128::from(self.expected_ns);
-        let ratio = u64::try_from(ratio).unwrap_or(u64::MAX);
+        let ratio: u64 = exact(ratio, "at most REQUEST_MAX times the expectation");
         self.ratio_ppm = (self.ratio_ppm * (SMOOTHING - 1) + ratio) / SMOOTHING;
         self.period_end = now + PERIOD;
         self.judged_at = now;
@@ -158,7 +159,7 @@ impl Drift {
     /// Lets a slow rating decay if the device has rested by `now`. Returns a change of the part
     /// that may be sold.
     pub fn rest(&mut self, now: Instant) -> Option<DriftChange> {
-        if self.poll_timeout().is_none_or(|at| now < at) {
+        if self.poll_timeout().is_none_or(|time| now < time) {
             return None;
         }
         self.judged_at = now;
@@ -211,8 +212,7 @@ fn sellable_ppm(ratio_ppm: u64) -> u32 {
     if ratio_ppm <= u64::from(STEADY_PPM) {
         return PPM;
     }
-    let exact = u64::from(PPM) * u64::from(PPM) / ratio_ppm;
-    // Below a million, as the ratio is above one.
-    let exact = u32::try_from(exact).unwrap_or(PPM);
-    (exact - exact % STEP_PPM).max(SOLD_MIN_PPM)
+    let part = u64::from(PPM) * u64::from(PPM) / ratio_ppm;
+    let part: u32 = exact(part, "below a million, as the ratio is above one");
+    (part - part % STEP_PPM).max(SOLD_MIN_PPM)
 }

@@ -1,6 +1,7 @@
 //! A straight line through measured costs: least squares of the relative errors, in integers.
 
 use super::super::model::{LinearCost, PPM};
+use crate::convert::{exact, saturating};
 use crate::time::Duration;
 
 /// Maximum number of points of a fit; the sums below have room for as many.
@@ -43,13 +44,13 @@ pub fn fit(points: &[Point]) -> Option<Fit> {
     let sums = Sums::of(points, least_ps, longest);
     let (base, slope) = sums.solve();
     // Converts units of the least cost, and of it over the longest length, to picoseconds.
-    let ps = |solution: i128, over: u32| {
+    let ps = |solution: i128, over: u32| -> u128 {
         let scaled = solution.saturating_mul(i128::from(least_ps)) / i128::from(over);
-        u128::try_from(scaled >> BITS).unwrap_or(0)
+        exact(scaled >> BITS, "no coefficient is negative")
     };
     let cost = LinearCost {
-        base: Duration::from_ns(u64::try_from(ps(base, 1).div_ceil(1_000)).unwrap_or(u64::MAX)),
-        byte_ps: u32::try_from(ps(slope, longest)).unwrap_or(u32::MAX),
+        base: Duration::from_ns(saturating(ps(base, 1).div_ceil(1_000))),
+        byte_ps: saturating(ps(slope, longest)),
     };
     let off_ppm = points.iter().map(|point| off_ppm(cost, point)).max()?;
     Some(Fit { cost, off_ppm })
@@ -58,7 +59,7 @@ pub fn fit(points: &[Point]) -> Option<Fit> {
 fn off_ppm(cost: LinearCost, point: &Point) -> u32 {
     let measured = u128::from(point.ps.max(1));
     let difference = (cost.ns(point.length) * 1_000).abs_diff(measured);
-    u32::try_from(difference * u128::from(PPM) / measured).unwrap_or(u32::MAX)
+    saturating(difference * u128::from(PPM) / measured)
 }
 
 /// Sums of the normal equations. With each point divided by its own cost y, the line `base + slope
@@ -79,8 +80,7 @@ impl Sums {
             let cost = u128::from(point.ps.max(1));
             let u = ONE * least / cost;
             let v = ONE * least * u128::from(point.length) / (cost * u128::from(longest));
-            // Both are at most ONE.
-            let [one, u, v] = [ONE, u, v].map(|part| i128::try_from(part).unwrap_or(0));
+            let [one, u, v]: [i128; 3] = [ONE, u, v].map(|part| exact(part, "at most ONE"));
             sums.uu += u * u;
             sums.uv += u * v;
             sums.vv += v * v;

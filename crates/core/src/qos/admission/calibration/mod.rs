@@ -15,6 +15,7 @@
 pub mod drift;
 pub mod fit;
 
+use crate::convert::{exact, saturating};
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 use core::fmt;
@@ -65,7 +66,7 @@ impl Rate {
 
 fn per_second(requests: u64, elapsed: Duration) -> u64 {
     let wide = u128::from(requests) * u128::from(NS_PER_S) / u128::from(elapsed.ns.max(1));
-    u64::try_from(wide).unwrap_or(u64::MAX)
+    saturating(wide)
 }
 
 /// Load and latency: one point of the curve.
@@ -125,7 +126,8 @@ impl Measurements {
         let best = best.ok_or(Unusable { missing: "no read at any depth" })?;
         let alone = u128::from(self.alone.ns) * u128::from(best.requests);
         let twice = alone * 2 / u128::from(best.elapsed.ns.max(1));
-        Ok(u32::try_from(twice.div_ceil(2)).unwrap_or(u32::MAX).clamp(1, CHANNELS_MAX))
+        let channels: u32 = saturating(twice.div_ceil(2));
+        Ok(channels.clamp(1, CHANNELS_MAX))
     }
 
     /// Returns whether lasting writes had reached a constant rate: the rates of the last
@@ -196,7 +198,7 @@ impl Calibration {
         let (target, kept_per_second) = target(&measured.curve);
         let kept = u128::from(kept_per_second.unwrap_or(u64::MAX)) * calibration.mixed_ns();
         let floor = lasting.min(kept).min(u128::from(channels) * u128::from(NS_PER_S));
-        calibration.floor_ns_per_second = u64::try_from(floor).unwrap_or(u64::MAX);
+        calibration.floor_ns_per_second = exact(floor, "at most a second of each channel");
         calibration.p99_target = target;
         Ok(calibration)
     }
@@ -212,7 +214,7 @@ impl Calibration {
     /// Returns the mixed requests of 16 KiB per second in the floor.
     #[must_use]
     pub fn mixed_per_second(&self) -> u64 {
-        u64::try_from(u128::from(self.floor_ns_per_second) / self.mixed_ns()).unwrap_or(u64::MAX)
+        exact(u128::from(self.floor_ns_per_second) / self.mixed_ns(), "at most the floor")
     }
 
     /// Returns the device for the scheduler. Its window keeps small requests within the target.
@@ -300,8 +302,7 @@ fn channel_costs(channels: u32, rates: &[Rate], missing: &'static str) -> Result
 fn points(rates: &[Rate], time: impl Fn(&Rate) -> Duration, channels: u32) -> Vec<Point> {
     let point = |rate: &Rate| {
         let ps = u128::from(time(rate).ns) * 1_000 * u128::from(channels);
-        let ps = u64::try_from(ps / u128::from(rate.requests)).unwrap_or(u64::MAX);
-        Point { length: rate.length, ps }
+        Point { length: rate.length, ps: saturating(ps / u128::from(rate.requests)) }
     };
     rates.iter().filter(|rate| rate.requests > 0).map(point).collect()
 }

@@ -81,7 +81,7 @@ fn faults(change: impl FnOnce(&mut Seen)) -> Vec<Finding> {
 fn fault(change: impl FnOnce(&mut Seen)) -> (&'static str, String) {
     let mut faults = faults(change);
     assert_eq!(faults.len(), 1, "{faults:?}");
-    faults.pop().map(|it| (it.what, it.found)).expect("one")
+    faults.pop().map(|fault| (fault.what, fault.found)).expect("one")
 }
 
 fn ours(seen: &mut Seen) -> &mut PoolDump {
