@@ -1,4 +1,4 @@
-//! The tests in the folder tests/ use the built binary and real clients: they link no crate of this
+//! The tests in the folder tests/ use the built programs and real clients: they link no crate of this
 //! workspace.
 
 use super::Fault;
