@@ -9,7 +9,7 @@ mod support;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use support::bench::{evenkeel_bench, run_within};
+use support::bench::{benchmarks, run_within};
 use support::ceph::USER;
 use support::cluster::{Ground, ground};
 use support::machine::beside_others;
@@ -558,7 +558,7 @@ fn the_experiment_that_the_readme_shows_leaves_its_page() {
             .contains("\n\tcargo run --release --quiet --bin evenkeel-bench -- run $(SUITE)\n")
     );
     let folder = tempfile::tempdir().expect("a folder");
-    let mut command = evenkeel_bench(folder.path());
+    let mut command = benchmarks(folder.path());
     command.env("XDG_DATA_HOME", folder.path());
     let output = run(command.args(["run", suite, "--simulate", "--only", "stripe of 1"]));
     let told = output.stderr.lines().find_map(|line| line.strip_prefix("report: "));
@@ -616,13 +616,13 @@ fn every_documented_benchmark_has_help() {
     let folder = tempfile::tempdir().expect("a folder");
     let verbs = documented_verbs("docs/reference/cli_bench.md", "evenkeel-bench");
     assert!(verbs.len() > 12, "{verbs:?}");
-    let listed = run(evenkeel_bench(folder.path()).arg("--help")).ok();
+    let listed = run(benchmarks(folder.path()).arg("--help")).ok();
     for verb in &verbs {
-        let help = run(evenkeel_bench(folder.path()).args([verb, "--help"])).ok();
+        let help = run(benchmarks(folder.path()).args([verb, "--help"])).ok();
         assert!(help.contains(&format!("Usage: evenkeel-bench {verb}")), "{verb}: {help}");
         assert!(listed.contains(&format!("\n  {verb} ")), "{verb} is not in: {listed}");
     }
-    let version = run(evenkeel_bench(folder.path()).arg("--version")).ok();
+    let version = run(benchmarks(folder.path()).arg("--version")).ok();
     assert_eq!(version, format!("evenkeel-bench {}\n", env!("CARGO_PKG_VERSION")));
-    run(evenkeel_bench(folder.path()).arg("nonsense")).fails_with(2);
+    run(benchmarks(folder.path()).arg("nonsense")).fails_with(2);
 }

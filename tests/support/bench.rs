@@ -12,7 +12,7 @@ use std::process::Command;
 use std::time::Duration;
 
 /// Returns a command of `evenkeel-bench` in this folder, without the settings of the environment.
-pub fn evenkeel_bench(folder: &Path) -> Command {
+pub fn benchmarks(folder: &Path) -> Command {
     // Cargo only names the programs of this package. Those of others are beside them.
     let program = Path::new(env!("CARGO_BIN_EXE_evenkeel")).with_file_name("evenkeel-bench");
     let build = "`cargo test --workspace --no-run` builds it";
@@ -24,7 +24,7 @@ pub fn evenkeel_bench(folder: &Path) -> Command {
 
 /// Returns `evenkeel-bench` in this folder, which gets its results and temporary files.
 pub fn bench(folder: &Path, words: &[&str]) -> Command {
-    let mut command = evenkeel_bench(folder);
+    let mut command = benchmarks(folder);
     command.env("TMPDIR", folder).env("EVENKEEL_RESULTS", folder.join("results"));
     command.args(words);
     command

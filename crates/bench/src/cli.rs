@@ -1,5 +1,5 @@
-//! Every verb and flag of `evenkeel-bench`: name, unit, default, validation. The doc comments are the
-//! texts of `--help` and of docs/reference/cli_bench.md.
+//! Every verb and flag of `evenkeel-bench`: name, unit, default, validation. The doc comments are
+//! the texts of `--help` and of docs/reference/cli_bench.md.
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, ValueHint};
 use evenkeel_cli::flags::{Io, Output, span};
@@ -78,8 +78,8 @@ pub enum Verb {
     /// processor time beside librbd itself, the control plane, many volumes; exit code 1 if a
     /// figure misses its aim.
     Cluster(BenchCluster),
-    /// Remove what killed runs of this program, `evenkeel prove` and `evenkeel demo` left behind: servers, mounts, loop
-    /// devices and folders; exit code 1 if something remains.
+    /// Remove what killed runs of this program, `evenkeel prove` and `evenkeel demo` left behind:
+    /// servers, mounts, loop devices and folders; exit code 1 if something remains.
     ///
     /// A run does the same for earlier runs of its own kind before it begins. Resources of active
     /// runs and of other users are not touched.

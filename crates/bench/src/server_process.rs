@@ -116,7 +116,8 @@ impl Served {
     }
 }
 
-/// Returns the command of `evenkeel` in a folder, without settings that are meant for other servers.
+/// Returns the command of `evenkeel` in a folder, without settings that are meant for other
+/// servers.
 ///
 /// # Errors
 /// If this program's folder has no `evenkeel`.

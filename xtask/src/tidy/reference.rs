@@ -50,9 +50,9 @@ pub fn regenerate(root: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Builds the programs together with the tests, and returns the paths of all programs. Built alone,
-/// all their crates would be compiled again: cargo unites the features of the crates that it builds,
-/// and tests need more of them.
+/// Builds the programs together with the tests, and returns the paths of all programs. Built
+/// alone, all their crates would be compiled again: cargo unites the features of the crates that it
+/// builds, and tests need more of them.
 fn programs(root: &Path) -> Result<Vec<PathBuf>, String> {
     let programs = ["--bin", "evenkeel", "--bin", "evenkeel-bench"];
     let words = [&["build", "--workspace"], &programs[..], &["--test", "sim"]].concat();

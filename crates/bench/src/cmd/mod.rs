@@ -41,31 +41,40 @@ pub fn run(verb: &Verb) -> Result<(), Failure> {
         Verb::Show(arguments) => results::show(arguments),
         Verb::Compare(arguments) => results::compare(arguments),
         Verb::Nbd(arguments) => nbd::nbd(arguments),
-        Verb::Limits(of) => {
-            measure("limits", of.time, &of.output, |bench| limits::measure(bench, of.io.into()))
-        }
-        Verb::Isolation(of) => isolation(of),
-        Verb::Reservation(of) => measure("reservation", of.time, &of.output, |bench| {
-            let store = of.store.map_or_else(|| DEVICE.to_owned(), |store| store.to_string());
-            reservation::measure(bench, &store)
+        Verb::Limits(arguments) => measure("limits", arguments.time, &arguments.output, |bench| {
+            limits::measure(bench, arguments.io.into())
         }),
-        Verb::Prove(of) => measure("bench-prove", of.time, &of.output, proofs::measure),
-        Verb::Instance(of) => measure("instance", of.time, &of.output, instance::measure),
-        Verb::Idle(of) => {
-            measure("idle", of.time, &of.output, |bench| idle::measure(bench, of.volumes))
+        Verb::Isolation(arguments) => isolation(arguments),
+        Verb::Reservation(arguments) => {
+            measure("reservation", arguments.time, &arguments.output, |bench| {
+                let store =
+                    arguments.store.map_or_else(|| DEVICE.to_owned(), |store| store.to_string());
+                reservation::measure(bench, &store)
+            })
         }
-        Verb::Replay(of) => {
-            let seconds = seconds(of.time);
+        Verb::Prove(arguments) => {
+            measure("bench-prove", arguments.time, &arguments.output, proofs::measure)
+        }
+        Verb::Instance(arguments) => {
+            measure("instance", arguments.time, &arguments.output, instance::measure)
+        }
+        Verb::Idle(arguments) => measure("idle", arguments.time, &arguments.output, |bench| {
+            idle::measure(bench, arguments.volumes)
+        }),
+        Verb::Replay(arguments) => {
+            let seconds = seconds(arguments.time);
             if seconds > replay::SECONDS_MAX {
                 let most = replay::SECONDS_MAX;
                 let message =
                     format!("time: {seconds} s of a trace are too many: use {most}s at most");
                 return Err(Failure::new(message).exit(Exit::Usage));
             }
-            measure("replay", of.time, &of.output, |bench| replay::measure(bench, of.io.into()))
+            measure("replay", arguments.time, &arguments.output, |bench| {
+                replay::measure(bench, arguments.io.into())
+            })
         }
-        Verb::Plan(of) => plan::run(of),
-        Verb::Cluster(of) => cluster(of),
+        Verb::Plan(arguments) => plan::run(arguments),
+        Verb::Cluster(arguments) => cluster(arguments),
         Verb::Clean(arguments) => clean::run(arguments),
         Verb::Export(arguments) => nbd::export(arguments),
         Verb::Floor(arguments) => nbd::floor(arguments),
@@ -79,19 +88,19 @@ fn refuse_csv(verb: &Verb) -> Result<(), Failure> {
     let output = match verb {
         Verb::Ls(_) | Verb::Clean(_) | Verb::Export(_) | Verb::Floor(_) => return Ok(()),
         Verb::Completions(_) | Verb::Man(_) => return Ok(()),
-        Verb::Run(of) => &of.output,
-        Verb::Show(of) => &of.output,
-        Verb::Compare(of) => &of.output,
-        Verb::Nbd(of) => &of.output,
-        Verb::Limits(of) => &of.output,
-        Verb::Isolation(of) => &of.output,
-        Verb::Reservation(of) => &of.output,
-        Verb::Prove(of) => &of.output,
-        Verb::Instance(of) => &of.output,
-        Verb::Idle(of) => &of.output,
-        Verb::Replay(of) => &of.output,
-        Verb::Plan(of) => &of.output,
-        Verb::Cluster(of) => &of.output,
+        Verb::Run(arguments) => &arguments.output,
+        Verb::Show(arguments) => &arguments.output,
+        Verb::Compare(arguments) => &arguments.output,
+        Verb::Nbd(arguments) => &arguments.output,
+        Verb::Limits(arguments) => &arguments.output,
+        Verb::Isolation(arguments) => &arguments.output,
+        Verb::Reservation(arguments) => &arguments.output,
+        Verb::Prove(arguments) => &arguments.output,
+        Verb::Instance(arguments) => &arguments.output,
+        Verb::Idle(arguments) => &arguments.output,
+        Verb::Replay(arguments) => &arguments.output,
+        Verb::Plan(arguments) => &arguments.output,
+        Verb::Cluster(arguments) => &arguments.output,
     };
     if output.format != Format::Csv {
         return Ok(());
@@ -120,7 +129,7 @@ fn isolation(arguments: &BenchIsolation) -> Result<(), Failure> {
 }
 
 fn cluster(arguments: &BenchCluster) -> Result<(), Failure> {
-    let figure = |of: &ClusterFigure| match of {
+    let figure = |figure: &ClusterFigure| match figure {
         ClusterFigure::Takeover => Figure::Takeover,
         ClusterFigure::Moves => Figure::Moves,
         ClusterFigure::Throughput => Figure::Throughput,

@@ -110,12 +110,13 @@ pub fn run(arguments: &BenchPlan) -> Result<(), Failure> {
     let found = cases.iter().zip(both).map(|(case, (from, to))| compare(case, from, to));
     let workloads = found.collect::<Result<Vec<Found>, Failure>>()?;
     let is_missed = workloads.iter().any(|found| !found.misses.is_empty());
-    let (schema, seed) = ("evenkeel.bench.plan/1", arguments.seed);
-    print(&arguments.output, &Results { schema, seconds: length_s, seed, workloads }, words)?;
-    match is_missed {
-        true => Err(Failure::new("the measured result differs from the plan")),
-        false => Ok(()),
+    let seed = arguments.seed;
+    let results = Results { schema: "evenkeel.bench.plan/1", seconds: length_s, seed, workloads };
+    print(&arguments.output, &results, words)?;
+    if is_missed {
+        return Err(Failure::new("the measured result differs from the plan"));
     }
+    Ok(())
 }
 
 /// Returns the workloads: bursts of small requests, large reads that a limit in bytes holds up, and
