@@ -388,7 +388,7 @@ mod tests {
         let file = folder.path().join("text");
         fs::write(&file, words(900_000, &mut Random::new(SEED, 0))).unwrap();
         let mut command = std::process::Command::new("bzip2");
-        match super::super::child::run_to_end(command.arg(&file), "bzip2") {
+        match evenkeel_lab::child::run_to_end(command.arg(&file), "bzip2") {
             Err(error @ LabError::ToolMissing { .. }) => {
                 let _ = writeln!(std::io::stdout(), "SKIPPED: {error}");
                 return;
