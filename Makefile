@@ -1,7 +1,7 @@
 # Thin on purpose: everything is in Rust, in xtask/. `cargo x` lists it.
 .PHONY: demo test bench serve clients setup tools
 
-# The published experiment that `make bench` runs: one of `evenkeel bench ls`.
+# The published experiment that `make bench` runs: one of `evenkeel-bench ls`.
 SUITE ?= stripe-consistency
 
 # See the promise kept: real fio clients against real limits, in under two minutes. `cargo x` would
@@ -13,7 +13,7 @@ demo: tools
 # A published experiment again, for real and in virtual time; it says where its report lies.
 bench: tools
 	cargo x setup bench
-	cargo run --release --quiet --bin evenkeel -- bench run $(SUITE)
+	cargo run --release --quiet --bin evenkeel-bench -- run $(SUITE)
 
 # All that must hold before a change lands.
 test: setup

@@ -5,7 +5,8 @@
 //! `--help` and of docs/reference/cli.md.
 
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
-use evenkeel_client::output::Format;
+use evenkeel_cli::flags::span;
+use evenkeel_cli::man::{Completions, Man, without_values_of_variables};
 use evenkeel_control::SpaceOversell;
 use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
 use evenkeel_core::qos::admission::Oversell;
@@ -15,7 +16,6 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-mod bench;
 mod calibrate;
 mod capacity;
 mod etcd;
@@ -29,14 +29,12 @@ mod record;
 mod report;
 mod sim;
 mod snapshot;
-mod store;
 mod top;
 mod volume;
 
-pub use bench::{
-    Bench, BenchClean, BenchCluster, BenchCompare, BenchIsolation, BenchLs, BenchNbd, BenchPlan,
-    BenchRun, BenchShow, BenchVerb, ClusterFigure, Export, Floor, Results,
-};
+pub use evenkeel_cli::flags::{Connection, Io, Output};
+pub use evenkeel_cli::store::{Bytes, CEPH_USER, LocalStore, RBD_NAME, RbdStore, StoreKind};
+
 pub use calibrate::{Calibrate, CalibrateWhen};
 pub use capacity::{Capacity, CapacityPlan, CapacityVerb};
 pub use etcd::{CLUSTER, Etcd};
@@ -56,7 +54,6 @@ pub use snapshot::{
     ExportAt, ExportKeys, ExportWork, LockMode, S3, SnapshotArgs, SnapshotCopy, SnapshotCreate,
     SnapshotExport, SnapshotImport, SnapshotLock, SnapshotVerb,
 };
-pub use store::{Bytes, CEPH_USER, LocalStore, RBD_NAME, RbdStore, StoreKind};
 pub use top::{Top, TopSort};
 pub use volume::{
     VolumeAdopt, VolumeArgs, VolumeAttach, VolumeCopy, VolumeCreate, VolumeDetach, VolumeModify,
@@ -145,34 +142,10 @@ pub enum Verb {
     /// unless --yes-destroy-data is given. Exit code 0: kept; 1: broken, or the server is gone; 6:
     /// undecided, because the machine was too busy.
     Prove(Prove),
-    /// Repeat published experiments, and compare with other servers.
-    Bench(Bench),
     /// Print the completion script of a shell.
     Completions(Completions),
     /// Print the manual page, or the reference of all verbs.
     Man(Man),
-}
-
-/// How the server talks to disks and sockets.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub enum Io {
-    /// io_uring if the kernel allows it, otherwise plain system calls.
-    Auto,
-    /// io_uring, one ring per core.
-    Uring,
-    /// Plain system calls on threads.
-    Pread,
-}
-
-impl Io {
-    /// Its name on the command line.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Uring => "uring",
-            Self::Pread => "pread",
-        }
-    }
 }
 
 /// The priority of the data plane's threads for processor time.
@@ -435,43 +408,6 @@ pub enum ModifyPolicy {
     AwsClassic,
 }
 
-/// How a verb finds the server and signs its requests.
-#[derive(Args, Clone, Debug)]
-pub struct Connection {
-    /// Address of the server's API. [default: that of the server on the data folder, or
-    /// http://127.0.0.1:8650]
-    #[arg(long, global = true, env = "EVENKEEL_ENDPOINT", value_name = "URL")]
-    #[arg(help_heading = "Connection")]
-    pub endpoint: Option<String>,
-
-    /// The server's data folder, for its credentials. Without them, AWS_ACCESS_KEY_ID and
-    /// AWS_SECRET_ACCESS_KEY are used.
-    #[arg(long, global = true, env = "EVENKEEL_DATA_DIR", value_name = "DIR")]
-    #[arg(default_value = "./evenkeel-data", help_heading = "Connection")]
-    #[arg(value_hint = ValueHint::DirPath)]
-    pub data_dir: PathBuf,
-
-    /// The server's region; requests are signed for it.
-    #[arg(long, global = true, env = "EVENKEEL_REGION", value_name = "NAME")]
-    #[arg(default_value = "local-1", help_heading = "Connection")]
-    pub region: String,
-}
-
-/// The form in which results are printed.
-#[derive(Args, Clone, Debug)]
-pub struct Output {
-    /// Form of the output.
-    #[arg(
-        short = 'o',
-        long = "output",
-        global = true,
-        env = "EVENKEEL_OUTPUT",
-        value_name = "FORMAT"
-    )]
-    #[arg(default_value = "text")]
-    pub format: Format,
-}
-
 /// Whether to wait until a change is in force, and for how long.
 #[derive(Args, Clone, Debug)]
 pub struct Wait {
@@ -671,39 +607,9 @@ pub struct Doctor {
     pub output: Output,
 }
 
-#[derive(Args, Debug)]
-pub struct Completions {
-    /// The shell.
-    pub shell: clap_complete::Shell,
-}
-
-/// The form in which the manual is printed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub enum ManFormat {
-    /// One page for man(1).
-    Roff,
-    /// The reference of all verbs, as in docs/reference/cli.md.
-    Markdown,
-}
-
-#[derive(Args, Debug)]
-pub struct Man {
-    /// The verb whose page to print, such as `volume create`. [default: the program's own page]
-    #[arg(value_name = "VERB")]
-    pub verb: Vec<String>,
-
-    /// Form of the output.
-    #[arg(long, default_value = "roff", value_name = "FORMAT")]
-    pub format: ManFormat,
-}
-
-/// The whole definition. The help does not show values of environment variables: they may be
-/// secret or long.
+/// The whole definition.
 pub fn command() -> clap::Command {
-    fn hide(command: clap::Command) -> clap::Command {
-        command.mut_args(|argument| argument.hide_env_values(true)).mut_subcommands(hide)
-    }
-    hide(Cli::command())
+    without_values_of_variables(Cli::command())
 }
 
 fn parsed<T: FromStr<Err: ToString>>(text: &str) -> Result<T, String> {
@@ -797,20 +703,6 @@ fn percent_ppm(text: &str) -> Result<u32, String> {
         true => Ok((percent * 10_000.0).round() as u32),
         false => Err("expected 0 to 10 %".to_owned()),
     }
-}
-
-/// Parses a span of time in whole seconds.
-fn span(text: &str) -> Result<Duration, String> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let seconds_per_unit = match &text[digits.len()..] {
-        "" | "s" => 1,
-        "m" => 60,
-        "h" => 3_600,
-        "d" => 86_400,
-        unit => return Err(format!("unit {unit} is not s, m, h or d")),
-    };
-    let number: u32 = digits.parse().map_err(|_| "expected a whole number, then s, m, h or d")?;
-    Ok(Duration::from_secs(u64::from(number) * seconds_per_unit))
 }
 
 #[cfg(test)]

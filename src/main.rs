@@ -1,7 +1,9 @@
 //! The binary: parses the command line, calls a library, prints the result. The exit code is that
 //! of [`Exit`](evenkeel_client::output::Exit).
 
-use evenkeel_client::output::Exit;
+use clap::error::{ContextKind, ContextValue};
+use evenkeel_cli::exit;
+use evenkeel_client::output::{Exit, Failure};
 use std::process::ExitCode;
 
 mod accounts;
@@ -11,13 +13,10 @@ mod cli;
 mod cluster;
 mod cmd;
 mod config;
-mod connect;
 mod diskstats;
-mod endpoint;
 mod events;
 mod price_book;
 mod private_file;
-mod reference;
 mod server;
 mod store_options;
 mod takeover_watch;
@@ -27,19 +26,20 @@ fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().collect();
     let cli = match config::parse(&arguments) {
         Ok(cli) => cli,
-        Err(config::ParseError::Usage(error)) => {
-            // Help and version are "errors", too: clap prints them to standard output and returns
-            // code 0.
-            let code = if error.use_stderr() { Exit::Usage.code() } else { 0 };
-            let _ = error.print();
-            return ExitCode::from(code);
+        Err(config::ParseError::Usage(error)) if names_benchmarks(&error) => {
+            return Failure::new("there is no verb \"bench\"")
+                .exit(Exit::Usage)
+                .hint("the suites are in evenkeel-bench: `evenkeel-bench ls` lists them")
+                .report();
         }
+        Err(config::ParseError::Usage(error)) => return exit::of_usage(&error),
         Err(config::ParseError::File(failure)) => return failure.report(),
     };
-    let done = cmd::run(cli);
-    cmd::serve::end_if_interrupted();
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.report(),
-    }
+    exit::of_result(cmd::run(cli))
+}
+
+/// Returns whether a command line names the verb `bench`, which another program has.
+fn names_benchmarks(error: &clap::Error) -> bool {
+    let verb = error.get(ContextKind::InvalidSubcommand);
+    matches!(verb, Some(ContextValue::String(verb)) if verb == "bench")
 }

@@ -7,10 +7,10 @@ use crate::accounts;
 use crate::calibration::{self, Record};
 use crate::cli::{self, Bytes, CalibrateWhen, DataPlanePriority, Io, NbdListen, Serve, StoreKind};
 use crate::cluster::{Cluster, member};
-use crate::endpoint::Noted;
 use crate::events;
 use crate::store_options::StoreOptions;
 use crate::takeover_watch::Guard;
+use evenkeel_cli::endpoint::Noted;
 use evenkeel_client::output::{Exit, Failure, failed};
 use evenkeel_control::credentials;
 use evenkeel_control::model::zones::ZONES_MAX;
@@ -21,7 +21,7 @@ use evenkeel_core::qos::sharing::division::NodePart;
 use evenkeel_core::units::ByteCount;
 use evenkeel_core::volume::{Rules, VolumeType};
 use evenkeel_engine::priority::Priority;
-use evenkeel_engine::{Engine, EngineConfig, IoMode, Recorder, UnixAccess};
+use evenkeel_engine::{Engine, EngineConfig, Recorder, UnixAccess};
 use evenkeel_store::Pool;
 use evenkeel_store::faulty::FaultyPool;
 use evenkeel_store::folder::Folder;
@@ -482,16 +482,6 @@ impl From<DataPlanePriority> for Priority {
             DataPlanePriority::RealTime => Self::RealTime,
             DataPlanePriority::Nice => Self::Nice,
             DataPlanePriority::None => Self::None,
-        }
-    }
-}
-
-impl From<Io> for IoMode {
-    fn from(io: Io) -> Self {
-        match io {
-            Io::Auto => Self::Auto,
-            Io::Uring => Self::Uring,
-            Io::Pread => Self::Pread,
         }
     }
 }

@@ -9,13 +9,13 @@ mod support;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use support::bench::run_within;
+use support::bench::{benchmarks, run_within};
 use support::ceph::USER;
 use support::cluster::{Ground, ground};
 use support::machine::beside_others;
 use support::pages::{self, END_OF_NEEDS, ROOT, commands, page};
 use support::process::run;
-use support::server::{Server, evenkeel};
+use support::server::Server;
 use support::tools::{absent, in_venv, skipped};
 
 /// The place in which the commands of a page run.
@@ -240,16 +240,21 @@ evenkeel() {
         *--follow*) timeout -s INT 2 evenkeel "$@" || test $? = 124 ;;
         store\ inspect*|store\ check*)
             EVENKEEL_DATA_DIR=./served command evenkeel "$@" ;;
-        bench\ export*) exec evenkeel "$@" ;;
-        bench\ ls*|bench\ show*|bench\ compare*) command evenkeel "$@" ;;
         demo*|prove\ vol*|prove\ nbd*) command evenkeel "$@" || test $? = 6 ;;
-        prove*|bench*) measured "$@" ;;
+        prove*) measured evenkeel "$@" ;;
         *) command evenkeel "$@" ;;
+    esac
+}
+evenkeel_bench() {
+    case "$*" in
+        export*) exec evenkeel-bench "$@" ;;
+        ls*|show*|compare*) command evenkeel-bench "$@" ;;
+        *) measured evenkeel-bench "$@" ;;
     esac
 }
 # Its figures are printed, whatever this machine makes of them.
 measured() {
-    STATUS=0; command evenkeel "$@" >figures 2>errors || STATUS=$?
+    STATUS=0; command "$@" >figures 2>errors || STATUS=$?
     case $STATUS in 0|4|6) ;; *) test -s figures ;; esac
     cat figures errors
 }
@@ -273,14 +278,14 @@ set -x
 
 /// Flags that shorten a measurement from minutes to seconds.
 const SHORTER: [(&str, &str); 10] = [
-    ("evenkeel bench limits", "--time 8s"),
-    ("evenkeel bench nbd", "--time 1s --rounds 1"),
-    ("evenkeel bench reservation", "--time 4s"),
-    ("evenkeel bench instance", "--time 4s"),
-    ("evenkeel bench idle", "--volumes 1000 --time 3s"),
-    ("evenkeel bench cluster", "--quick --only moves"),
-    ("evenkeel bench plan", "--time 30s"),
-    ("evenkeel bench prove", "--time 5s"),
+    ("evenkeel-bench limits", "--time 8s"),
+    ("evenkeel-bench nbd", "--time 1s --rounds 1"),
+    ("evenkeel-bench reservation", "--time 4s"),
+    ("evenkeel-bench instance", "--time 4s"),
+    ("evenkeel-bench idle", "--volumes 1000 --time 3s"),
+    ("evenkeel-bench cluster", "--quick --only moves"),
+    ("evenkeel-bench plan", "--time 30s"),
+    ("evenkeel-bench prove", "--time 5s"),
     ("evenkeel prove", "--time 5s"),
     ("evenkeel demo", "--time 12s"),
 ];
@@ -366,13 +371,15 @@ fn script(server: &Server, of: &Page, on_cluster: bool) -> (String, usize) {
     let mut is_walked = !on_cluster;
     for command in commands(&page(of.path)) {
         // `cargo x bench` runs this verb of a release build.
-        let command = command.replace("cargo x bench ", "evenkeel bench ");
+        let command = command.replace("cargo x bench ", "evenkeel-bench ");
         if command == END_OF_NEEDS {
             is_walked = !on_cluster;
         } else if command.starts_with("# needs ") {
             is_walked = is_here(of.path, &command, on_cluster);
         } else if is_walked && !is_of_sources(&command) {
-            script += &format!("{}\n", runnable(server, of, &command));
+            // The name of a function of a shell has no hyphen.
+            let command = runnable(server, of, &command);
+            script += &format!("{}\n", command.replace("evenkeel-bench ", "evenkeel_bench "));
             count += 1;
         }
     }
@@ -548,12 +555,12 @@ fn the_experiment_that_the_readme_shows_leaves_its_page() {
     let suite = shown.iter().find_map(|line| line.strip_prefix("make bench SUITE=")).expect("it");
     assert!(
         page("Makefile")
-            .contains("\n\tcargo run --release --quiet --bin evenkeel -- bench run $(SUITE)\n")
+            .contains("\n\tcargo run --release --quiet --bin evenkeel-bench -- run $(SUITE)\n")
     );
     let folder = tempfile::tempdir().expect("a folder");
-    let mut command = evenkeel(folder.path());
+    let mut command = benchmarks(folder.path());
     command.env("XDG_DATA_HOME", folder.path());
-    let output = run(command.args(["bench", "run", suite, "--simulate", "--only", "stripe of 1"]));
+    let output = run(command.args(["run", suite, "--simulate", "--only", "stripe of 1"]));
     let told = output.stderr.lines().find_map(|line| line.strip_prefix("report: "));
     let report = std::path::Path::new(told.unwrap_or_else(|| panic!("no report: {output}")));
     assert!(report.starts_with(folder.path().join("evenkeel/results")), "{output}");
@@ -576,17 +583,18 @@ fn the_first_pages_find_the_program_that_make_serve_builds() {
     }
 }
 
-/// Returns the verbs of the reference: its headings.
-fn documented_verbs() -> BTreeSet<String> {
-    let reference = page("docs/reference/cli.md");
-    let headings = reference.lines().filter_map(|line| line.strip_prefix("## evenkeel "));
+/// Returns the verbs of the reference of a program: its headings.
+fn documented_verbs(path: &str, program: &str) -> BTreeSet<String> {
+    let reference = page(path);
+    let heading = format!("## {program} ");
+    let headings = reference.lines().filter_map(|line| line.strip_prefix(&heading));
     headings.map(str::to_owned).collect()
 }
 
 #[test]
 fn every_documented_verb_has_help() {
     let server = Server::start("--store memory");
-    let verbs = documented_verbs();
+    let verbs = documented_verbs("docs/reference/cli.md", "evenkeel");
     assert!(verbs.len() > 15, "{verbs:?}");
     for verb in &verbs {
         let help = server.evenkeel(&format!("{verb} --help")).ok();
@@ -599,4 +607,22 @@ fn every_documented_verb_has_help() {
     let version = server.evenkeel("--version").ok();
     assert_eq!(version, format!("evenkeel {}\n", env!("CARGO_PKG_VERSION")));
     server.evenkeel("nonsense").fails_with(2);
+    let text = server.evenkeel("bench run burst-and-stripe").fails_with(2);
+    assert!(text.contains("the suites are in evenkeel-bench"), "{text}");
+}
+
+#[test]
+fn every_documented_benchmark_has_help() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let verbs = documented_verbs("docs/reference/cli_bench.md", "evenkeel-bench");
+    assert!(verbs.len() > 12, "{verbs:?}");
+    let listed = run(benchmarks(folder.path()).arg("--help")).ok();
+    for verb in &verbs {
+        let help = run(benchmarks(folder.path()).args([verb, "--help"])).ok();
+        assert!(help.contains(&format!("Usage: evenkeel-bench {verb}")), "{verb}: {help}");
+        assert!(listed.contains(&format!("\n  {verb} ")), "{verb} is not in: {listed}");
+    }
+    let version = run(benchmarks(folder.path()).arg("--version")).ok();
+    assert_eq!(version, format!("evenkeel-bench {}\n", env!("CARGO_PKG_VERSION")));
+    run(benchmarks(folder.path()).arg("nonsense")).fails_with(2);
 }

@@ -4,16 +4,15 @@
 mod support;
 
 use serde_json::Value;
-use support::bench::run_long;
+use support::bench::{benchmarks, run_long};
 use support::machine::{alone, beside_others};
-use support::server::evenkeel;
 use support::tools::absent;
 
-/// Runs `evenkeel bench` with these arguments and returns its results.
+/// Runs `evenkeel-bench` with these arguments and returns its results.
 fn bench(words: &str) -> Value {
     let folder = tempfile::tempdir().unwrap();
-    let mut command = evenkeel(folder.path());
-    command.arg("bench").args(words.split(' ')).args(["-o", "json"]);
+    let mut command = benchmarks(folder.path());
+    command.args(words.split(' ')).args(["-o", "json"]);
     let output = run_long(command);
     serde_json::from_str(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output}"))
 }

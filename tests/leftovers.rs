@@ -1,5 +1,5 @@
-//! The leftovers of `evenkeel bench`. An interrupted run leaves none. Those of a killed run are
-//! removed by `bench clean` or by the next run.
+//! The leftovers of `evenkeel-bench`. An interrupted run leaves none. Those of a killed run are
+//! removed by `evenkeel-bench clean` or by the next run.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod support;

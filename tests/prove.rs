@@ -8,6 +8,7 @@ use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use support::bench::benchmarks;
 use support::clock::Deadline;
 use support::machine::alone;
 use support::process::{Output, Running, run, start};
@@ -265,7 +266,7 @@ fn a_measurement_without_a_verdict_ends_as_undecided() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let output = run(evenkeel(folder.path()).args(["bench", "limits", "--time", "2s"]));
+    let output = run(benchmarks(folder.path()).args(["limits", "--time", "2s"]));
     assert_eq!(output.status.code(), Some(6), "{output}");
     let told = "no verdict is possible: 2 full seconds were measured; run for at least 3 s";
     assert!(output.stderr.contains(told), "{output}");
@@ -280,8 +281,8 @@ fn server_of_a_killed_measurement_is_stopped_by_the_next_one() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let bench = || {
-        let mut bench = evenkeel(folder.path());
-        start(bench.args(["bench", "prove", "--time", "5s"]).env("TMPDIR", folder.path()))
+        let mut bench = benchmarks(folder.path());
+        start(bench.args(["prove", "--time", "5s"]).env("TMPDIR", folder.path()))
     };
     let killed = bench();
     let minute = Duration::from_secs(60);

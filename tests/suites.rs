@@ -39,7 +39,7 @@ fn suites_and_results_are_listed_and_missing_ones_are_named() {
     let text = run(&mut bench(folder.path(), &["run", "burst-and-strip"])).fails_with(3);
     assert!(text.contains("did you mean \"burst-and-stripe\"?"), "{text}");
     let text = run(&mut bench(folder.path(), &["show", "burst-and-stripe"])).fails_with(3);
-    assert!(text.contains("hint: `evenkeel bench ls` lists them"), "{text}");
+    assert!(text.contains("hint: `evenkeel-bench ls` lists them"), "{text}");
     std::fs::write(folder.path().join("x.json"), "{\"schema\": 1}").unwrap();
     let path = folder.path().join("x.json").display().to_string();
     let text = run(&mut bench(folder.path(), &["show", &path])).fails_with(1);

@@ -3,8 +3,8 @@
 
 use super::history_page;
 use super::member::LeaderAddress;
-use crate::connect;
 use crate::server::Config;
+use evenkeel_cli::connect;
 use evenkeel_client::clock::{self, Deadline};
 use evenkeel_client::output::{Failure, failed};
 use evenkeel_core::time::UnixMs;

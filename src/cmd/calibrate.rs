@@ -1,6 +1,5 @@
 //! `evenkeel calibrate`: measures the device under a store and prints how much of it may be sold.
 
-use super::serve;
 use crate::calibration::identity::Identity;
 use crate::calibration::record::{FILE, Record};
 use crate::calibration::state::{self, When};
@@ -8,6 +7,7 @@ use crate::calibration::{self, Subject};
 use crate::cli::{Bytes, Calibrate};
 use crate::server;
 use crate::store_options::StoreOptions;
+use evenkeel_cli::{log, signals};
 use evenkeel_client::output::{self, Exit, Failure, Format, failed};
 use evenkeel_core::qos::admission::LinearCost;
 use evenkeel_core::time::Duration;
@@ -49,7 +49,7 @@ impl Drop for Target {
 }
 
 pub fn run(arguments: &Calibrate) -> Result<(), Failure> {
-    serve::log_to_stderr("warn")?;
+    log::to_stderr("warn")?;
     let stop = stop_when_told_to()?;
     let plan = if arguments.quick { Plan::QUICK } else { Plan::FULL };
     let target = target(arguments)?;
@@ -139,7 +139,7 @@ fn no_base(arguments: &Calibrate, why: &str) -> Failure {
 fn stop_when_told_to() -> Result<Arc<AtomicBool>, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     let stop_requested = Arc::clone(&stop);
-    serve::when_signalled(move |number| {
+    signals::when_signalled(move |number| {
         if number > 1 {
             std::process::exit(INTERRUPTED);
         }

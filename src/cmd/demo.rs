@@ -1,12 +1,12 @@
 //! `evenkeel demo`: runs a server on a temporary folder with real fio clients, and prints a verdict
 //! per volume.
 
-use super::verdict::{AGAIN, Says};
-use super::{folder_of_a_run, serve, volume};
+use super::volume;
 use crate::cli::{CalibrateWhen, DataPlanePriority, Demo, VolumeModify, Wait};
-use crate::connect;
 use crate::server::{self, Addresses, Config};
 use crate::store_options::StoreOptions;
+use evenkeel_cli::verdict::{AGAIN, Says};
+use evenkeel_cli::{connect, log, runs, signals};
 use evenkeel_client::Client;
 use evenkeel_client::output::{self, Failure, failed};
 use evenkeel_client::volumes::{self, NewVolume};
@@ -14,11 +14,11 @@ use evenkeel_control::{Settings, SpaceOversell};
 use evenkeel_core::qos::pacing::Balances;
 use evenkeel_core::volume::{Rules, VolumeRequest, VolumeType};
 use evenkeel_engine::{Recorder, UnixAccess};
-use evenkeel_lab::bench::NbdUri;
-use evenkeel_lab::bench::fio::VolumeProgress;
 use evenkeel_lab::checker::{Bands, Promise};
 use evenkeel_lab::demo::{self, DemoVolume, Recording, Serving};
 use evenkeel_lab::files;
+use evenkeel_lab::fio::VolumeProgress;
+use evenkeel_lab::nbd_uri::NbdUri;
 use evenkeel_lab::report::Report;
 use evenkeel_sim::oracle::recorded::Provisioned;
 use evenkeel_telemetry::events::webhook::Webhooks;
@@ -86,8 +86,8 @@ const RAISED_MIBPS: u32 = 250;
 
 pub fn run(arguments: &Demo) -> Result<(), Failure> {
     // A missing calibration of its store, and the like, do not matter here.
-    serve::log_to_stderr("error")?;
-    let folder = folder_of_a_run(&std::env::temp_dir(), "evenkeel-demo-")?;
+    log::to_stderr("error")?;
+    let folder = runs::folder(&std::env::temp_dir(), "evenkeel-demo-")?;
     let config = Config {
         data_dir: folder.path().join("data"),
         listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
@@ -334,7 +334,7 @@ impl Running {
         let until = async move {
             tokio::select! {
                 _ = stopped => {}
-                () = serve::stop_signal() => serve::interrupted(&[folder]),
+                () = signals::stop_signal() => signals::interrupted(&[folder]),
             }
         };
         let thread = std::thread::Builder::new()

@@ -1,10 +1,10 @@
 //! `evenkeel demo ceph`: a temporary Ceph cluster for trying the store `rbd`.
 
-use super::serve;
 use crate::cli::DemoCeph;
+use evenkeel_cli::signals;
 use evenkeel_client::output::{self, Failure, failed};
-use evenkeel_lab::bench::cancel;
-use evenkeel_lab::bench::ceph::{Ceph, Setup, USER};
+use evenkeel_lab::cancel;
+use evenkeel_lab::ceph::{Ceph, Setup, USER};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ const LOOK: Duration = Duration::from_secs(1);
 
 pub fn run(arguments: &DemoCeph) -> Result<(), Failure> {
     let (told, tells) = channel();
-    serve::when_signalled(move |_| {
+    signals::when_signalled(move |_| {
         cancel::stop();
         let _ = told.send(());
         false

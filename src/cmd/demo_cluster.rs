@@ -2,16 +2,16 @@
 //! never stops, while its volume moves and a node is killed. The client's IOPS are shown second by
 //! second.
 
-use super::serve;
 use crate::cli::DemoCluster;
-use crate::connect;
+use evenkeel_cli::{connect, runs, signals};
 use evenkeel_client::clock::Deadline;
 use evenkeel_client::output::{self, Failure, failed};
 use evenkeel_client::{Client, hosts, nodes};
-use evenkeel_lab::bench::ceph::{self, Ceph};
-use evenkeel_lab::bench::child::Guarded;
-use evenkeel_lab::bench::etcd::{self, Etcd};
-use evenkeel_lab::bench::nodes::Node;
+use evenkeel_lab::ceph::{self, Ceph};
+use evenkeel_lab::child::Guarded;
+use evenkeel_lab::etcd::{self, Etcd};
+use evenkeel_lab::nodes::Node;
+use evenkeel_lab::program::path_of_this_program;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
@@ -35,17 +35,18 @@ const BAR: u64 = 40;
 const START_MAX: Duration = Duration::from_secs(30);
 
 pub fn run(_: &DemoCluster) -> Result<(), Failure> {
-    let folder = super::folder_of_a_run(&std::env::temp_dir(), "evenkeel-demo-cluster-")?;
-    serve::end_when_told_to(vec![folder.path().to_owned()])?;
+    let folder = runs::folder(&std::env::temp_dir(), "evenkeel-demo-cluster-")?;
+    signals::end_when_told_to(vec![folder.path().to_owned()])?;
     output::print("starting a Ceph cluster, etcd and three nodes on this machine...\n")?;
     let ceph =
         Ceph::start(&folder.path().join("ceph"), ceph::Setup { osd_gib: 16, ..Default::default() });
     let ceph = ceph.map_err(failed)?;
     let etcd = Etcd::start(&folder.path().join("etcd"), etcd::Setup::default()).map_err(failed)?;
+    let program = path_of_this_program().map_err(failed)?;
     let mut nodes = BTreeMap::new();
     for name in NAMES {
-        let node = Node::start(folder.path(), name, (&ceph, &etcd), &[]).map_err(failed)?;
-        nodes.insert(name, node);
+        let node = Node::start(&program, folder.path(), name, (&ceph, &etcd), &[]);
+        nodes.insert(name, node.map_err(failed)?);
     }
     let first = &nodes[NAMES[0]];
     let client = connect::client_in_default_region(first.api, &first.data_dir)?;

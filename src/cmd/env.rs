@@ -1,8 +1,8 @@
 //! `evenkeel env`: prints the environment variables for aws-cli, other AWS SDKs and this program.
 
 use crate::cli::{Env, EnvShell};
-use crate::connect;
-use crate::endpoint;
+use evenkeel_cli::connect;
+use evenkeel_cli::endpoint;
 use evenkeel_client::output::{self, Failure};
 
 pub fn run(arguments: &Env) -> Result<(), Failure> {

@@ -1,7 +1,7 @@
 //! `evenkeel events`: prints what has happened to volumes, snapshots and the server.
 
 use crate::cli::Events;
-use crate::connect;
+use evenkeel_cli::connect;
 use evenkeel_client::Client;
 use evenkeel_client::clock::Deadline;
 use evenkeel_client::events::{Event, PAGE, Page};

@@ -1,7 +1,7 @@
 //! `evenkeel host`: the client hosts that volumes are attached to.
 
 use crate::cli::{self, HostVerb};
-use crate::connect;
+use evenkeel_cli::connect;
 use evenkeel_client::output::{self, Failure};
 use evenkeel_client::{hosts, volumes};
 

@@ -1,57 +1,32 @@
-//! `evenkeel man` and `evenkeel completions`: both are generated from the definition of verbs and
-//! flags.
+//! `evenkeel man`: the manual and the reference of this program.
 
-use crate::cli::{self, Completions, Man, ManFormat};
-use crate::reference;
-use evenkeel_client::output::{self, Exit, Failure};
+use crate::cli;
+use evenkeel_cli::man::{self, Man};
+use evenkeel_cli::reference::Introduction;
+use evenkeel_client::output::Failure;
+
+/// The parts of the reference that are not in the definition.
+const INTRODUCTION: Introduction = Introduction {
+    title: "The command line",
+    source: "src/cli.rs",
+    settings: "A flag with an environment variable is a setting: its name without the dashes is \
+               its key in the configuration file\n(`evenkeel.toml`, or `--config FILE`).\n",
+};
 
 pub fn run(arguments: &Man) -> Result<(), Failure> {
-    let text = match arguments.format {
-        ManFormat::Markdown => reference::markdown(&cli::command()),
-        ManFormat::Roff => page(&arguments.verb)?,
-    };
-    output::print(&text)
-}
-
-pub fn completions(arguments: &Completions) -> Result<(), Failure> {
-    let mut script = Vec::new();
-    clap_complete::generate(arguments.shell, &mut cli::command(), "evenkeel", &mut script);
-    output::print(&String::from_utf8_lossy(&script))
-}
-
-/// The page of the verb at `path`.
-fn page(path: &[String]) -> Result<String, Failure> {
-    let mut root = cli::command();
-    // Computes inherited properties: full names and global flags.
-    root.build();
-    let mut command = &root;
-    for word in path {
-        command = command.find_subcommand(word).ok_or_else(|| {
-            Failure::new(format!("there is no verb {word:?}"))
-                .exit(Exit::Usage)
-                .hint("`evenkeel help` lists the verbs")
-        })?;
-    }
-    let name = command.get_display_name().unwrap_or("evenkeel").to_owned();
-    let mut roff = Vec::new();
-    clap_mangen::Man::new(command.clone())
-        .title(name)
-        .section("1")
-        // No date, so that the page of a version is always the same.
-        .date("")
-        .render(&mut roff)
-        .map_err(|error| Failure::new(format!("manual page: {error}")))?;
-    Ok(String::from_utf8_lossy(&roff).into_owned())
+    man::run(cli::command(), &INTRODUCTION, arguments)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use evenkeel_cli::reference::markdown;
+    use evenkeel_client::output::Exit;
 
     #[test]
     fn every_verb_has_a_page() {
         fn check(command: &clap::Command, path: &[String]) {
-            let text = page(path).unwrap();
+            let text = man::page(cli::command(), path).unwrap();
             assert!(text.contains(".SH SYNOPSIS"), "{path:?}");
             for verb in command.get_subcommands().filter(|verb| verb.get_name() != "help") {
                 check(verb, &[path, &[verb.get_name().to_owned()]].concat());
@@ -62,11 +37,35 @@ mod tests {
 
     #[test]
     fn an_unknown_verb_is_a_usage_error() {
-        let failure = page(&["volume".to_owned(), "paint".to_owned()]).unwrap_err();
+        let path = ["volume".to_owned(), "paint".to_owned()];
+        let failure = man::page(cli::command(), &path).unwrap_err();
         assert_eq!(failure.exit, Exit::Usage);
         assert_eq!(
             failure.to_string(),
             "error: there is no verb \"paint\"\n hint: `evenkeel help` lists the verbs"
         );
+    }
+
+    #[test]
+    fn a_verb_shows_usage_defaults_and_variables() {
+        let text = markdown(&cli::command(), &INTRODUCTION);
+        let attach = text.split("## evenkeel volume attach\n").nth(1).unwrap();
+        let attach = attach.split("\n## ").next().unwrap();
+        assert!(attach.contains("evenkeel volume attach [OPTIONS] <VOLUME>\n"), "{attach}");
+        assert!(attach.contains("- `--timeout <TIME>`: Longest wait"), "{attach}");
+        assert!(!attach.contains("--endpoint"), "shared flags are listed once");
+        assert_eq!(
+            text.matches("- `--endpoint <URL>`: ").count(),
+            15,
+            "volume, snapshot, host, node, store, env, top, report, events, plan and three of its \
+             verbs, record, prove"
+        );
+        assert!(text.contains(
+            "- `--region <NAME>`: The server's region; requests are signed for it. Default \
+             `local-1`. Variable `EVENKEEL_REGION`.\n"
+        ));
+        assert!(text.contains("evenkeel volume create [OPTIONS]\n"), "{text}");
+        assert!(text.contains("evenkeel volume rm [OPTIONS] <VOLUME>...\n"));
+        assert!(text.contains("`uring` (io_uring, one ring per core), `pread` ("));
     }
 }

@@ -1,8 +1,8 @@
 //! `evenkeel volume migrate`: a volume moves to another server.
 
 use crate::cli::{VolumeArgs, VolumeMigrate};
-use crate::connect;
-use crate::endpoint;
+use evenkeel_cli::connect;
+use evenkeel_cli::endpoint;
 use evenkeel_client::Client;
 use evenkeel_client::migrate::{Migrated, Migration, Options};
 use evenkeel_client::output::{self, Exit, Failure, Format};

@@ -1,14 +1,10 @@
 //! The verbs, one file each.
 
-use crate::cli::{Cli, DemoVerb, Verb};
+use crate::cli::{self, Cli, DemoVerb, Verb};
+use evenkeel_cli::man::completions;
 use evenkeel_client::output::Failure;
-use evenkeel_lab::bench::mounts;
-use std::fs::Permissions;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use tempfile::TempDir;
 
-mod bench;
 mod calibrate;
 mod capacity;
 mod capacity_plan;
@@ -33,11 +29,7 @@ mod sim;
 pub mod snapshot;
 mod store;
 mod top;
-mod verdict;
 pub mod volume;
-
-/// The prefix of the name of every [`folder_of_a_run`].
-const FOLDERS_OF_RUNS: &str = "evenkeel-";
 
 /// Executes the verb of the command line.
 pub fn run(cli: Cli) -> Result<(), Failure> {
@@ -64,8 +56,7 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Verb::Capacity(arguments) => capacity_plan::run(&arguments),
         Verb::Record(arguments) => record::run(&arguments),
         Verb::Prove(arguments) => prove::run(&arguments),
-        Verb::Bench(arguments) => bench::run(&arguments.verb),
-        Verb::Completions(arguments) => man::completions(&arguments),
+        Verb::Completions(arguments) => completions(cli::command(), &arguments),
         Verb::Man(arguments) => man::run(&arguments),
     }
 }
@@ -76,36 +67,4 @@ fn input(path: &Path) -> std::io::Result<Box<dyn std::io::Read>> {
         Some("-") => Box::new(std::io::stdin()),
         _ => Box::new(std::fs::File::open(path)?),
     })
-}
-
-/// Returns the command line of this program, in a form that can be typed again.
-fn this_call() -> String {
-    let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
-    let words: Vec<String> = std::iter::once("evenkeel".to_owned()).chain(words).collect();
-    evenkeel_sim::text::command_line(&words)
-}
-
-/// Creates a folder in `parent` for a run; it is removed on drop. First removes the folders of
-/// earlier killed runs with the same prefix.
-fn folder_of_a_run(parent: &Path, prefix: &str) -> Result<TempDir, Failure> {
-    debug_assert!(prefix.starts_with(FOLDERS_OF_RUNS), "`bench clean` would not find {prefix}");
-    // Absolute, because programs in it have other working folders.
-    let parent = parent
-        .canonicalize()
-        .map_err(|error| Failure::new(format!("a folder in {}: {error}", parent.display())))?;
-    for message in mounts::clean_leftovers(&parent, prefix) {
-        eprintln!("{message}");
-    }
-    let folder = temporary_folder(&parent, prefix)?;
-    mounts::claim(folder.path()).map_err(|error| Failure::new(error.to_string()))?;
-    Ok(folder)
-}
-
-/// Creates a folder in `parent` that is removed on drop.
-fn temporary_folder(parent: &Path, prefix: &str) -> Result<TempDir, Failure> {
-    // Other users may enter, because their servers work in it; only the owner may write, whatever
-    // the umask.
-    let mode = Permissions::from_mode(0o755);
-    let made = tempfile::Builder::new().prefix(prefix).permissions(mode).tempdir_in(parent);
-    made.map_err(|error| Failure::new(format!("a folder in {}: {error}", parent.display())))
 }

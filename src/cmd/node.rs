@@ -1,7 +1,7 @@
 //! `evenkeel node`: the nodes of a cluster, and the homes of volumes.
 
 use crate::cli::{NodeArgs, NodeVerb};
-use crate::connect;
+use evenkeel_cli::connect;
 use evenkeel_client::nodes::Node;
 use evenkeel_client::output::{self, Failure};
 

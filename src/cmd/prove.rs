@@ -1,37 +1,37 @@
 //! `evenkeel prove`: checks whether a target keeps the promise of its type. Exit codes: 0 kept, 1
 //! broken, 6 undecided.
 
-use super::verdict::{AGAIN, Says};
-use super::{folder_of_a_run, serve};
 use crate::cli::Prove;
-use crate::connect;
-use crate::top::sample::number;
+use evenkeel_cli::verdict::{AGAIN, Says};
+use evenkeel_cli::{connect, log, runs, signals};
 use evenkeel_client::Client;
 use evenkeel_client::capacity::Capacity;
 use evenkeel_client::endpoints::Endpoints;
 use evenkeel_client::output::{self, Exit, Failure, Format};
 use evenkeel_client::progress::{Progress, Stages};
+use evenkeel_client::volume_samples::number;
 use evenkeel_client::volumes;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::qos::pacing::{Balances, Limit, Pacing};
 use evenkeel_core::units::{GIB, MIB};
 use evenkeel_core::volume::{Date, Rules, VolumeRequest, VolumeType};
 use evenkeel_lab::LabError;
-use evenkeel_lab::bench::fio::{self, VolumeProgress};
-use evenkeel_lab::bench::{NbdUri, PathKind, Target};
 use evenkeel_lab::checker::{Outcome, Promise};
 use evenkeel_lab::demo;
 use evenkeel_lab::files::write;
+use evenkeel_lab::fio::{self, VolumeProgress};
+use evenkeel_lab::nbd_uri::NbdUri;
 use evenkeel_lab::prove::{self, HeldUp, Insight, Outside, Plan, SECONDS_MIN, Subject};
+use evenkeel_lab::target::{PathKind, Target};
 use evenkeel_wire::aws::xml::Element;
 use serde::Deserialize;
 use std::path::Path;
 
 pub fn run(arguments: &Prove) -> Result<(), Failure> {
-    serve::log_to_stderr("warn")?;
+    log::to_stderr("warn")?;
     let plan = plan(arguments)?;
-    let folder = folder_of_a_run(&std::env::temp_dir(), "evenkeel-prove-")?;
-    serve::end_when_told_to(vec![folder.path().to_owned()])?;
+    let folder = runs::folder(&std::env::temp_dir(), "evenkeel-prove-")?;
+    signals::end_when_told_to(vec![folder.path().to_owned()])?;
     let asked = Asked::of(arguments)?;
     let client;
     let (subject, mut insight): (Subject, Box<dyn Insight>) =
@@ -53,7 +53,7 @@ pub fn run(arguments: &Prove) -> Result<(), Failure> {
     let proof = prove::run(&subject, &plan, &mut *insight, folder.path(), &mut progress);
     bar.done();
     let mut proof = proof?;
-    proof.report.commands.insert(0, super::this_call());
+    proof.report.commands.insert(0, runs::this_call("evenkeel"));
     if let Some(path) = &arguments.html {
         write(path, &proof.to_html().map_err(failed)?)?;
     }

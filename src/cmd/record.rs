@@ -2,9 +2,8 @@
 
 use super::recording;
 use crate::cli::{Connection, Record};
-use crate::cmd::serve;
-use crate::connect;
 use crate::diskstats::Counters;
+use evenkeel_cli::{connect, signals};
 use evenkeel_client::Client;
 use evenkeel_client::clock;
 use evenkeel_client::model::VolumeDescription;
@@ -184,7 +183,7 @@ fn record_disk(
     output: &mut Output,
 ) -> Result<(), Failure> {
     let (told, stops) = sync_channel(1);
-    serve::when_signalled(move |_| told.send(()).is_ok())?;
+    signals::when_signalled(move |_| told.send(()).is_ok())?;
     let stopwatch = clock::Stopwatch::start();
     let look = || {
         let counters = disk.look()?;

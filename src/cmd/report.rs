@@ -1,8 +1,8 @@
 //! `evenkeel report`: monthly costs of volumes and snapshots.
 
 use crate::cli::{self, CostBy, ReportCost, ReportVerb};
-use crate::connect;
 use crate::price_book;
+use evenkeel_cli::connect;
 use evenkeel_client::Client;
 use evenkeel_client::model::VolumeDescription;
 use evenkeel_client::output::{self, Failure, Format};

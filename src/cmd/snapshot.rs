@@ -3,7 +3,7 @@
 use super::export;
 use super::volume::EMPTY_BIN;
 use crate::cli::{self, LockMode, SnapshotCopy, SnapshotCreate, SnapshotVerb};
-use crate::connect;
+use evenkeel_cli::connect;
 use evenkeel_client::Client;
 use evenkeel_client::model::Binned;
 use evenkeel_client::output::{self, Failure, Format};

@@ -2,8 +2,8 @@
 //! pool directly, while the server is stopped.
 
 use crate::cli::{Bytes, LocalStore, RbdStore, StoreArgs, StoreKind, StoreVerb, Wait};
-use crate::connect;
 use crate::store_options::StoreOptions;
+use evenkeel_cli::connect;
 use evenkeel_client::Client;
 use evenkeel_client::output::{self, Exit, Failure, Format, Item, failed};
 use evenkeel_client::scrub::Scrub;

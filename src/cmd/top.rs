@@ -1,10 +1,11 @@
 //! `evenkeel top`: shows the load of volumes and the causes of their delays.
 
 use crate::cli::Top;
-use crate::connect;
-use crate::top::{rows, sample, screen};
+use crate::top::{rows, screen};
+use evenkeel_cli::connect;
 use evenkeel_client::clock::Deadline;
 use evenkeel_client::output::{self, Failure, Format};
+use evenkeel_client::volume_samples;
 use std::io::IsTerminal;
 
 const NO_VOLUMES: &str =
@@ -14,13 +15,13 @@ pub fn run(arguments: &Top) -> Result<(), Failure> {
     let client = connect::client(&arguments.connection)?;
     let format = arguments.output.format;
     // Before the screen opens, so that a missing server is reported as by other verbs.
-    let first = sample::take(&client)?;
+    let first = volume_samples::take(&client)?;
     let is_live = !arguments.once && format == Format::Text && std::io::stdout().is_terminal();
     if is_live {
         return screen::run(client, first, arguments);
     }
     let _ = Deadline::after(arguments.interval * 2).pause(arguments.interval);
-    let second = sample::take(&client)?;
+    let second = volume_samples::take(&client)?;
     let mut rows = rows::between(&first, &second);
     rows::sort(&mut rows, arguments.sort);
     rows.truncate(arguments.rows.unwrap_or(usize::MAX));

@@ -5,7 +5,7 @@ use crate::cli::{
     self, VolumeAdopt, VolumeAttach, VolumeCopy, VolumeCreate, VolumeDetach, VolumeModify,
     VolumeVerb,
 };
-use crate::connect;
+use evenkeel_cli::connect;
 use evenkeel_client::Client;
 use evenkeel_client::clock::Deadline;
 use evenkeel_client::endpoints::Endpoints;

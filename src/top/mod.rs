@@ -1,7 +1,6 @@
 //! The live table of volumes: two samples give rates, rates give rows, rows give the screen.
 
 pub mod rows;
-pub mod sample;
 pub mod screen;
 mod view;
 

@@ -1,8 +1,8 @@
 //! Rows of the table: the activity of volumes between two samples.
 
-use super::sample::{Limit, Sample, VolumeSample};
 use crate::cli::TopSort;
 use evenkeel_client::output::{Item, or_dash};
+use evenkeel_client::volume_samples::{Limit, Sample, VolumeSample};
 use evenkeel_core::latency::Stage;
 use evenkeel_core::price;
 use evenkeel_planner::layout_text;

@@ -2,14 +2,14 @@
 //! slow server does not delay a key.
 
 use super::rows;
-use super::sample::{self, Sample};
 use super::view::View;
 use crate::cli::Top;
-use crate::cmd::serve::stop_signal;
-use crate::endpoint;
+use evenkeel_cli::endpoint;
+use evenkeel_cli::signals::stop_signal;
 use evenkeel_client::Client;
 use evenkeel_client::clock::Deadline;
 use evenkeel_client::output::Failure;
+use evenkeel_client::volume_samples::{self, Sample};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use std::io;
@@ -51,7 +51,7 @@ fn ask(client: Client, interval: Duration) -> Result<Receiver<Result<Sample, Fai
     let work = move || {
         loop {
             let _ = Deadline::after(interval * 2).pause(interval);
-            if to.send(sample::take(&client)).is_err() {
+            if to.send(volume_samples::take(&client)).is_err() {
                 return;
             }
         }

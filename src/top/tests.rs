@@ -1,10 +1,10 @@
 //! A fixed pair of samples in the server's form, in every form of output.
 
 use super::rows::{self, Row};
-use super::sample::{self, Sample};
 use super::view::View;
 use crate::cli::TopSort;
 use evenkeel_client::output::{Format, listing};
+use evenkeel_client::volume_samples::{self, Sample};
 use evenkeel_wire::aws::xml::Element;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -64,7 +64,7 @@ fn answer(time_ms: u64, times: u64, balance: u64, more: &str) -> Sample {
          </DescribeVolumeMetricsResponse>",
         items.concat()
     );
-    sample::read(&Element::parse(&text).unwrap()).collect()
+    volume_samples::read(&Element::parse(&text).unwrap()).collect()
 }
 
 fn rows(by: TopSort) -> Vec<Row> {

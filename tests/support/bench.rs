@@ -1,20 +1,32 @@
-//! `evenkeel bench` and its traces on this machine: mounts, loop devices, databases.
+//! `evenkeel-bench` and its traces on this machine: mounts, loop devices, databases.
 
 use super::PATIENCE;
 use super::clock::Deadline;
 use super::process::{Output, start};
-use super::server::evenkeel;
+use super::server::without_settings;
 use serde_json::Value;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
-/// Returns `evenkeel bench` in this folder, which gets its results and temporary files.
-pub fn bench(folder: &Path, words: &[&str]) -> std::process::Command {
-    let mut command = evenkeel(folder);
+/// Returns a command of `evenkeel-bench` in this folder, without the settings of the environment.
+pub fn benchmarks(folder: &Path) -> Command {
+    // Cargo only names the programs of this package. Those of others are beside them.
+    let program = Path::new(env!("CARGO_BIN_EXE_evenkeel")).with_file_name("evenkeel-bench");
+    let build = "`cargo test --workspace --no-run` builds it";
+    assert!(program.is_file(), "{}: there is no such program: {build}", program.display());
+    let mut command = without_settings(Command::new(program));
+    command.current_dir(folder);
+    command
+}
+
+/// Returns `evenkeel-bench` in this folder, which gets its results and temporary files.
+pub fn bench(folder: &Path, words: &[&str]) -> Command {
+    let mut command = benchmarks(folder);
     command.env("TMPDIR", folder).env("EVENKEEL_RESULTS", folder.join("results"));
-    command.arg("bench").args(words);
+    command.args(words);
     command
 }
 
@@ -22,12 +34,12 @@ pub fn bench(folder: &Path, words: &[&str]) -> std::process::Command {
 const RUN_MAX: Duration = Duration::from_secs(240);
 
 /// Runs a program that may take longer than others.
-pub fn run_long(mut command: std::process::Command) -> Output {
+pub fn run_long(mut command: Command) -> Output {
     run_within(&mut command, RUN_MAX)
 }
 
 /// Runs a program with this time limit.
-pub fn run_within(command: &mut std::process::Command, longest: Duration) -> Output {
+pub fn run_within(command: &mut Command, longest: Duration) -> Output {
     let mut running = start(command);
     if !Deadline::after(longest).comes(|| !running.is_running()) {
         panic!("{command:?} takes longer than {longest:?}: {}", running.logged());

@@ -10,8 +10,19 @@ pub const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 const TAGS: [&str; 9] = ["sh", "console", "text", "toml", "json", "yaml", "ini", "promql", "usage"];
 
 /// Programs whose commands must be in a block of commands.
-const PROGRAMS: [&str; 10] =
-    ["evenkeel", "cargo", "make", "aws", "fio", "ceph", "rbd", "rados", "openssl", "nbd-client"];
+const PROGRAMS: [&str; 11] = [
+    "evenkeel",
+    "evenkeel-bench",
+    "cargo",
+    "make",
+    "aws",
+    "fio",
+    "ceph",
+    "rbd",
+    "rados",
+    "openssl",
+    "nbd-client",
+];
 
 /// A block of code.
 pub struct Block {

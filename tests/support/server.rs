@@ -55,7 +55,8 @@ pub fn evenkeel(folder: &Path) -> Command {
     command
 }
 
-fn without_settings(mut command: Command) -> Command {
+/// Removes the settings of the environment from a command.
+pub fn without_settings(mut command: Command) -> Command {
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
         if text.starts_with("EVENKEEL_") || text.starts_with("AWS_") {

@@ -25,7 +25,7 @@ usage: cargo x <verb>
   setup            install what the tests need (Debian packages, a Python venv)
   setup demo|clients|bench  install what `make demo` needs (fio), what the first pages call
                    (also nbdinfo and an aws-cli), or the programs of `make bench`
-  docs             regenerate docs/reference/cli.md and docs/reference/evenkeel.1
+  docs             regenerate docs/reference/cli*.md and docs/reference/*.1
   fuzz [CASES]     the seed-driven tests with more seeds (default 20000 per test)
   fuzz scheduler [RUNS]  random calls to the scheduler under the checkers (default 1000 runs)
   fuzz histories [RUNS]  hosts, volumes, connections, restarts against a model (default 1000)
@@ -45,7 +45,7 @@ usage: cargo x <verb>
   bench instructions  count the scheduler's instructions per I/O (with valgrind)
 ";
 
-/// Verbs of `evenkeel bench`.
+/// Verbs of `evenkeel-bench`.
 const BENCHES: [&str; 8] =
     ["nbd", "limits", "isolation", "reservation", "instance", "idle", "replay", "cluster"];
 
@@ -143,9 +143,10 @@ fn scenarios(root: &Path) -> Result<(), String> {
     if failed.is_empty() { Ok(()) } else { Err(format!("not as expected: {}", failed.join(", "))) }
 }
 
-/// Runs a benchmark, which is a verb of the product, in an optimized build.
+/// Runs a benchmark, which is a verb of `evenkeel-bench`, in an optimized build of both programs.
 fn bench(root: &Path, what: &str, rest: &[&str]) -> Result<(), String> {
-    let mut command = run::cargo(root, &["run", "--release", "--quiet", "--bin", "evenkeel", "--"]);
-    command.args(["bench", what]).args(rest);
-    run::status(&mut command)
+    let programs = ["--bin", "evenkeel", "--bin", "evenkeel-bench"];
+    run::status(run::cargo(root, &["build", "--release", "--quiet"]).args(programs))?;
+    let words = ["run", "--release", "--quiet", "--bin", "evenkeel-bench", "--", what];
+    run::status(run::cargo(root, &words).args(rest))
 }

@@ -2,10 +2,11 @@
 //!
 //! [`Client`] signs a request, sends it, and returns the answer's XML. Each of [`volumes`],
 //! [`hosts`], [`snapshots`], [`model`], [`capacity`], [`endpoints`], [`events`], [`nodes`] and
-//! [`scrub`] calls some actions or reads their answers. [`direct`] speaks the EBS direct APIs,
-//! which carry blocks of snapshots. [`export`] and [`migrate`] are built on both: they copy
-//! snapshots to files or buckets, and volumes to other servers. [`output`] has the programs'
-//! errors, tables and exit codes, [`progress`] the bar of a long task, [`clock`] all waiting.
+//! [`scrub`] calls some actions or reads their answers, [`volume_samples`] those with counters.
+//! [`direct`] speaks the EBS direct APIs, which carry blocks of snapshots. [`export`] and
+//! [`migrate`] are built on both: they copy snapshots to files or buckets, and volumes to other
+//! servers. [`output`] has the programs' errors, tables and exit codes, [`progress`] the bar of a
+//! long task, [`clock`] all waiting.
 //!
 //! Absent on purpose: flags and their help, and where a server's keys and address are kept, which
 //! are the program's.
@@ -27,6 +28,7 @@ pub mod output;
 pub mod progress;
 pub mod scrub;
 pub mod snapshots;
+pub mod volume_samples;
 pub mod volumes;
 
 pub use client::{Client, Keys};

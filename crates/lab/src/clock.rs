@@ -14,13 +14,15 @@ pub fn now() -> Instant {
 }
 
 /// Returns the nanoseconds of the monotonic clock, as [`sleep_until_ns`] takes them.
-pub(crate) fn monotonic_ns() -> u64 {
+#[must_use]
+pub fn monotonic_ns() -> u64 {
     evenkeel_store::clock::now().ns
 }
 
 /// Returns the microseconds since 1970, for comparisons with times of other programs.
+#[must_use]
 #[allow(clippy::disallowed_methods, reason = "this crate's one clock")]
-pub(crate) fn unix_us() -> u64 {
+pub fn unix_us() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
@@ -28,7 +30,7 @@ pub(crate) fn unix_us() -> u64 {
 /// Sleeps until a time of the monotonic clock. It is only for [`crate::stalls`], which measures
 /// when a sleeper wakes, and for polls of the kernel's tables, whose changes cannot be waited for.
 /// It may return early, after a signal.
-pub(crate) fn sleep_until_ns(deadline_ns: u64) {
+pub fn sleep_until_ns(deadline_ns: u64) {
     // Both parts are small enough for any of their types.
     let seconds = deadline_ns / 1_000_000_000;
     let ns = deadline_ns % 1_000_000_000;
@@ -37,7 +39,7 @@ pub(crate) fn sleep_until_ns(deadline_ns: u64) {
 }
 
 /// Waits for a duration that is part of a measurement's definition.
-pub(crate) fn pause(span: Duration) {
+pub fn pause(span: Duration) {
     let end_ns = monotonic_ns() + u64::try_from(span.as_nanos()).unwrap_or(u64::MAX / 2);
     while monotonic_ns() < end_ns {
         sleep_until_ns(end_ns);

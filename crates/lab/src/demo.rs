@@ -6,12 +6,12 @@
 use std::path::Path;
 
 use crate::LabError;
-use crate::bench::NbdUri;
-use crate::bench::fio::{self, Detail, Job, Measurement, Standing, VolumeProgress};
 use crate::checker::record::{Record, Recorded};
 use crate::checker::{self, Bands, Promise, Seen};
 use crate::clock;
 use crate::environment::Environment;
+use crate::fio::{self, Detail, Job, Measurement, Standing, VolumeProgress};
+use crate::nbd_uri::NbdUri;
 use crate::report::{Report, VolumeFacts, VolumeReport};
 use crate::stalls::{Observed, Server, Stalls, Watch, whole_ms};
 use evenkeel_core::qos::trace;
@@ -273,7 +273,8 @@ pub(crate) fn start_us(measurement: &Measurement) -> Option<u64> {
 
 /// Returns the observations if the start of every load is known, since stalls cannot be placed
 /// otherwise.
-pub(crate) fn placeable(observed: Observed, measurements: &[Measurement]) -> Observed {
+#[must_use]
+pub fn placeable(observed: Observed, measurements: &[Measurement]) -> Observed {
     if measurements.iter().all(|measurement| measurement.started_unix_ms.is_some()) {
         observed
     } else {
@@ -282,7 +283,8 @@ pub(crate) fn placeable(observed: Observed, measurements: &[Measurement]) -> Obs
 }
 
 /// Returns the stalls while the load ran, counted from the start of the volume that began first.
-pub(crate) fn during_load(observed: &Observed, measurements: &[Measurement]) -> Observed {
+#[must_use]
+pub fn during_load(observed: &Observed, measurements: &[Measurement]) -> Observed {
     let from_us = measurements.iter().filter_map(start_us).min().unwrap_or(0);
     let length_s = measurements.iter().map(|measurement| measurement.workload.duration_s).max();
     let length_us = u64::from(length_s.unwrap_or(0)) * 1_000_000;

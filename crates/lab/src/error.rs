@@ -158,20 +158,17 @@ impl From<LabError> for Failure {
 
 impl LabError {
     /// Creates a [`LabError::Failed`] with the text of another error; for `map_err`.
-    pub(crate) fn failed(what: impl fmt::Display) -> Self {
+    pub fn failed(what: impl fmt::Display) -> Self {
         Self::Failed { what: what.to_string(), hint: None }
     }
 
     /// Creates an error of a file or folder that the user has named; for `map_err`.
-    pub(crate) fn path(path: &Path) -> impl FnOnce(std::io::Error) -> Self {
+    pub fn path(path: &Path) -> impl FnOnce(std::io::Error) -> Self {
         move |error| Self::failed(format!("{}: {error}", path.display()))
     }
 
     /// Creates a [`LabError::Io`]; for `map_err`.
-    pub(crate) fn io(
-        what: &'static str,
-        path: impl Into<PathBuf>,
-    ) -> impl FnOnce(std::io::Error) -> Self {
+    pub fn io(what: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();
         move |source| Self::Io { what, path, source }
     }

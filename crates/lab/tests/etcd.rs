@@ -25,8 +25,8 @@ use evenkeel_control::model::{Event, Phase, Token, Volume};
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::time::UnixMs;
 use evenkeel_core::volume::{VolumeSpec, VolumeType};
-use evenkeel_lab::bench::child::Guarded;
-use evenkeel_lab::bench::etcd::{Etcd, Setup, Tls};
+use evenkeel_lab::child::Guarded;
+use evenkeel_lab::etcd::{Etcd, Setup, Tls};
 use evenkeel_lab::{LabError, clock};
 use rustix::process::{Pid, Signal, kill_process};
 

@@ -21,7 +21,7 @@ use evenkeel_core::random::Random;
 use evenkeel_core::request::{Failure, Operation};
 use evenkeel_core::units::ByteCount;
 use evenkeel_lab::LabError;
-use evenkeel_lab::bench::ceph::{Ceph, POOL, Setup, USER};
+use evenkeel_lab::ceph::{Ceph, POOL, Setup, USER};
 use evenkeel_store::buffer::Buffer;
 use evenkeel_store::conformance::{self, Encrypting, RingDisk};
 use evenkeel_store::encryption::keys::Keys;

@@ -22,7 +22,7 @@ pub enum Needs {
 /// match counts.
 const NEEDS: [(&str, Needs); 12] = [
     ("tests/prove.rs", Needs::Everything),
-    ("crates/lab/tests/trust.rs", Needs::Everything),
+    ("crates/bench/tests/trust.rs", Needs::Everything),
     ("tests/suites.rs", Needs::Everything),
     ("tests/", Needs::Share),
     ("crates/control/", Needs::Share),
@@ -31,7 +31,7 @@ const NEEDS: [(&str, Needs); 12] = [
     ("crates/relay/", Needs::Share),
     ("crates/store/", Needs::Share),
     ("crates/telemetry/", Needs::Share),
-    ("crates/lab/tests/real_fio.rs", Needs::Share),
+    ("crates/bench/tests/real_fio.rs", Needs::Share),
     ("crates/lab/tests/etcd.rs", Needs::Share),
 ];
 

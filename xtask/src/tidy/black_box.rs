@@ -1,5 +1,5 @@
-//! The tests in the folder tests/ use the built binary and real clients: they link no crate of this
-//! workspace.
+//! The tests in the folder tests/ use the built programs and real clients: they link no crate of
+//! this workspace.
 
 use super::Fault;
 use super::rust_text::RustText;

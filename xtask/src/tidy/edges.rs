@@ -7,7 +7,7 @@ use std::path::Path;
 
 /// A crate, the crates of this workspace that it may use, and the reason that is printed if it uses
 /// another one.
-const ALLOWED: [(&str, &[&str], &str); 14] = [
+const ALLOWED: [(&str, &[&str], &str); 16] = [
     (
         "evenkeel-core",
         &[],
@@ -53,12 +53,39 @@ const ALLOWED: [(&str, &[&str], &str); 14] = [
         &["evenkeel-core", "evenkeel-sim", "evenkeel-store", "evenkeel-wire"],
         "a client knows the server by its API only",
     ),
-    ("evenkeel-lab", EVERY_LIBRARY, "lab may use all but the binary"),
-    ("evenkeel", EVERY_LIBRARY, "the binary may use every library"),
+    (
+        "evenkeel-lab",
+        // Control is for its tests and benchmarks, which run whole servers.
+        &[
+            "evenkeel-client",
+            "evenkeel-control",
+            "evenkeel-core",
+            "evenkeel-engine",
+            "evenkeel-sim",
+            "evenkeel-store",
+            "evenkeel-wire",
+        ],
+        "lab measures any server, and knows ours by its API",
+    ),
+    (
+        "evenkeel-cli",
+        &[
+            "evenkeel-client",
+            "evenkeel-control",
+            "evenkeel-engine",
+            "evenkeel-lab",
+            "evenkeel-sim",
+            "evenkeel-store",
+        ],
+        "cli has what the programs share, and no verb of theirs",
+    ),
+    ("evenkeel-bench", EVERY_LIBRARY, "the benchmarks may use every library"),
+    ("evenkeel", EVERY_LIBRARY, "the binary may use every library, and no benchmark"),
     ("xtask", &[], "scripts drive the product from outside"),
 ];
 
 const EVERY_LIBRARY: &[&str] = &[
+    "evenkeel-cli",
     "evenkeel-client",
     "evenkeel-control",
     "evenkeel-core",
@@ -136,7 +163,9 @@ mod tests {
             package("evenkeel-sim", &[("evenkeel-core", None)]),
             package("evenkeel-client", &[("evenkeel-wire", None), ("evenkeel-sim", None)]),
             package("evenkeel-lab", &[("evenkeel-engine", None), ("evenkeel-control", None)]),
-            package("evenkeel", &[("evenkeel-lab", None)]),
+            package("evenkeel-cli", &[("evenkeel-lab", None)]),
+            package("evenkeel-bench", &[("evenkeel-lab", None), ("evenkeel-cli", None)]),
+            package("evenkeel", &[("evenkeel-lab", None), ("evenkeel-cli", None)]),
             package("xtask", &[("serde_json", None)]),
         ];
         assert_eq!(messages(&packages), [""; 0]);
@@ -149,6 +178,8 @@ mod tests {
             package("evenkeel-engine", &[("evenkeel-control", Some("dev"))]),
             package("evenkeel-control", &[("evenkeel-engine", None)]),
             package("evenkeel-client", &[("evenkeel-control", None)]),
+            package("evenkeel", &[("evenkeel-bench", None)]),
+            package("evenkeel-bench", &[]),
             package("evenkeel-utils", &[]),
         ];
         assert_eq!(
@@ -161,6 +192,8 @@ mod tests {
                  engine and control meet in wire::agent only",
                 "evenkeel-client: may not depend on evenkeel-control: \
                  a client knows the server by its API only",
+                "evenkeel: may not depend on evenkeel-bench: \
+                 the binary may use every library, and no benchmark",
                 "evenkeel-utils: a crate without a row in xtask/src/tidy/edges.rs: \
                  say what it may use",
             ]

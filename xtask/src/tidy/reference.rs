@@ -1,35 +1,48 @@
-//! Checks that docs/reference/cli.md and the man page are the binary's own output.
+//! Checks that the references of both programs in docs/reference, and their manual pages, are the
+//! programs' own output.
 
 use super::{Fault, Tree};
 use crate::run;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Each generated file and the arguments that make the binary print it.
-const GENERATED: [(&str, &[&str]); 2] = [
-    ("docs/reference/cli.md", &["man", "--format", "markdown"]),
-    ("docs/reference/evenkeel.1", &["man", "--format", "roff"]),
+/// The arguments that make a program print its reference and its manual page.
+const MARKDOWN: &[&str] = &["man", "--format", "markdown"];
+const ROFF: &[&str] = &["man", "--format", "roff"];
+
+/// Each generated file, its program, and the arguments that make the program print it.
+const GENERATED: [(&str, &str, &[&str]); 4] = [
+    ("docs/reference/cli.md", "evenkeel", MARKDOWN),
+    ("docs/reference/evenkeel.1", "evenkeel", ROFF),
+    ("docs/reference/cli_bench.md", "evenkeel-bench", MARKDOWN),
+    ("docs/reference/evenkeel-bench.1", "evenkeel-bench", ROFF),
 ];
 
 /// Compares each file with new output. A binary that does not build is a fault, too, so that the
 /// other rules are still checked.
 pub fn check(root: &Path, tree: &Tree) -> Vec<Fault> {
-    let program = match program(root) {
-        Ok(program) => program,
+    let programs = match programs(root) {
+        Ok(programs) => programs,
         Err(message) => return vec![Fault::new(GENERATED[0].0, 0, message)],
     };
-    let compare = |(path, arguments): (&str, &[&str])| match generate(&program, arguments) {
-        Ok(generated) => difference(path, tree.get(path).map_or("", String::as_str), &generated),
-        Err(message) => Some(Fault::new(path, 0, message)),
-    };
-    GENERATED.into_iter().filter_map(compare).collect()
+    let mut faults = Vec::new();
+    for (path, program, arguments) in GENERATED {
+        match generate(&programs, program, arguments) {
+            Ok(generated) => {
+                let written = tree.get(path).map_or("", String::as_str);
+                faults.extend(difference(path, written, &generated));
+            }
+            Err(message) => faults.push(Fault::new(path, 0, message)),
+        }
+    }
+    faults
 }
 
 /// Writes each file anew.
 pub fn regenerate(root: &Path) -> Result<(), String> {
-    let program = program(root)?;
-    for (path, arguments) in GENERATED {
-        let generated = generate(&program, arguments)?;
+    let programs = programs(root)?;
+    for (path, program, arguments) in GENERATED {
+        let generated = generate(&programs, program, arguments)?;
         let file = root.join(path);
         std::fs::write(&file, generated).map_err(|error| format!("{}: {error}", file.display()))?;
         println!("wrote {path}");
@@ -37,11 +50,12 @@ pub fn regenerate(root: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Builds the program together with the tests, and returns its path. Built alone, all its crates
-/// would be compiled again: cargo unites the features of the crates that it builds, and tests need
-/// more of them.
-fn program(root: &Path) -> Result<PathBuf, String> {
-    let words = ["build", "--workspace", "--bin", "evenkeel", "--test", "sim"];
+/// Builds the programs together with the tests, and returns the paths of all programs. Built
+/// alone, all their crates would be compiled again: cargo unites the features of the crates that it
+/// builds, and tests need more of them.
+fn programs(root: &Path) -> Result<Vec<PathBuf>, String> {
+    let programs = ["--bin", "evenkeel", "--bin", "evenkeel-bench"];
+    let words = [&["build", "--workspace"], &programs[..], &["--test", "sim"]].concat();
     let mut command = run::cargo(root, &words);
     command.arg("--message-format=json-render-diagnostics");
     let messages = run::output(&mut command)?;
@@ -50,12 +64,13 @@ fn program(root: &Path) -> Result<PathBuf, String> {
         let is_it = message["target"]["kind"][0] == "bin" && message["profile"]["test"] == false;
         is_it.then(|| message["executable"].as_str().map(PathBuf::from)).flatten()
     };
-    let found = messages.lines().find_map(executable);
-    found.ok_or_else(|| "cargo has built no program".to_owned())
+    Ok(messages.lines().filter_map(executable).collect())
 }
 
-fn generate(program: &Path, arguments: &[&str]) -> Result<String, String> {
-    let mut command = Command::new(program);
+fn generate(programs: &[PathBuf], program: &str, arguments: &[&str]) -> Result<String, String> {
+    let path = programs.iter().find(|path| path.file_name().is_some_and(|name| name == program));
+    let path = path.ok_or_else(|| format!("cargo has built no {program}"))?;
+    let mut command = Command::new(path);
     command.args(arguments);
     // Variables of the user's environment must not appear in the reference.
     for (key, _) in std::env::vars_os() {

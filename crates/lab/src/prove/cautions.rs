@@ -3,9 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::Measured;
-use crate::bench::Target;
-use crate::bench::fio::Measurement;
 use crate::checker::{Bands, CreditPlan, Dimension, Outcome, Promise, Verdict};
+use crate::fio::Measurement;
+use crate::target::Target;
 use evenkeel_sim::figures::stats;
 use evenkeel_sim::text;
 

@@ -21,14 +21,14 @@ pub use cautions::{Caution, CautionKind};
 
 use self::steps::Step;
 use crate::LabError;
-use crate::bench::Target;
-use crate::bench::fio::{self, Detail, Job, Measurement, Standing, VolumeProgress};
-use crate::bench::interference::Guard;
 use crate::checker::{self, Bands, Outcome, Promise, Seen, Verdict, short_percent};
 use crate::demo;
 use crate::environment::{self, Environment};
+use crate::fio::{self, Detail, Job, Measurement, Standing, VolumeProgress};
+use crate::interference::Guard;
 use crate::report::{Report, VolumeFacts, VolumeReport};
 use crate::stalls::{Observed, Server, Stalls, Watch};
+use crate::target::Target;
 use evenkeel_sim::figures::histogram::LatencySummary;
 use evenkeel_sim::figures::stats::{Bootstrap, Interval, Sample};
 

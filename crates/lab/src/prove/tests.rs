@@ -1,8 +1,8 @@
 //! Proofs of invented measurements: how they are judged, recognized and printed.
 
 use super::*;
-use crate::bench::NbdUri;
 use crate::checker::Dimension;
+use crate::nbd_uri::NbdUri;
 use crate::stalls::{Stall, Stalls};
 use evenkeel_core::volume::{Rules, VolumeRequest, VolumeType};
 use evenkeel_sim::figures::series::Series;

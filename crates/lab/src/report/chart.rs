@@ -21,26 +21,36 @@ use evenkeel_sim::text;
 
 /// plotters places points on whole pixels; in a drawing four times as large, the steps are
 /// invisible.
-pub(super) const SCALE: u32 = 4;
+pub const SCALE: u32 = 4;
 
-pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-pub(super) type Drawn = Result<(), Box<dyn Error>>;
+/// The drawing of a chart.
+pub type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+/// The result of drawing.
+pub type Drawn = Result<(), Box<dyn Error>>;
 
 /// The roles of colour: each has a colour for drawing, and a variable of the page that replaces it.
 #[derive(Clone, Copy)]
-pub(super) enum Ink {
+pub enum Ink {
+    /// Labels.
     Text,
+    /// Lines of the mesh.
     Grid,
+    /// A limit of a volume.
     Limit,
+    /// A lower bound.
     Floor,
+    /// A rate without credits.
     Baseline,
+    /// The area that a promise allows.
     Band,
+    /// A pause of the machine.
     Stall,
+    /// A series by its number.
     Series(usize),
 }
 
 /// Number of colours of [`Ink::Series`]. More volumes share colours, and differ by their labels.
-pub(super) const SERIES_COLOURS: usize = 6;
+pub const SERIES_COLOURS: usize = 6;
 
 /// Dashes of the overview's lines in units of the drawing, so that colour is never the only
 /// difference.
@@ -48,7 +58,9 @@ const SERIES_DASHES: [&str; SERIES_COLOURS] =
     ["", "36 14", "10 12", "48 12 10 12", "24 10", "4 10"];
 
 impl Ink {
-    pub(super) fn colour(self) -> RGBColor {
+    /// Returns the colour for drawing.
+    #[must_use]
+    pub fn colour(self) -> RGBColor {
         match self {
             Self::Text => RGBColor(1, 0, 0),
             Self::Grid => RGBColor(1, 0, 1),
@@ -83,7 +95,9 @@ impl Ink {
         }
     }
 
-    pub(super) fn line(self, width: u32) -> ShapeStyle {
+    /// Returns the style of a line with a width in half pixels of the page.
+    #[must_use]
+    pub fn line(self, width: u32) -> ShapeStyle {
         self.colour().stroke_width(width * SCALE / 2)
     }
 }
@@ -283,7 +297,9 @@ pub(super) fn whole_decades(low: f64, high: f64) -> (f64, f64) {
     (low, high.max(low * 10.0))
 }
 
-pub(super) fn short_latency(ns: f64) -> String {
+/// Formats nanoseconds with few digits.
+#[must_use]
+pub fn short_latency(ns: f64) -> String {
     text::latency(ns.round() as u64).replace(".00", "").replace(".0 ", " ")
 }
 
@@ -382,7 +398,8 @@ const KEY_LINE: u32 = 24;
 const KEY_LETTERS_MAX: usize = 36;
 
 /// Returns the pixels of the page that the [`key`] of these names needs.
-pub(super) fn key_room(names: &[&str]) -> u32 {
+#[must_use]
+pub fn key_room(names: &[&str]) -> u32 {
     let letters = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
     // A bold letter of 12 pixels is 7.5 wide at most, in the mean of a name.
     KEY_LINE + 26 + u32::try_from(letters.min(KEY_LETTERS_MAX)).unwrap_or(0) * 15 / 2
@@ -390,7 +407,10 @@ pub(super) fn key_room(names: &[&str]) -> u32 {
 
 /// Draws the series' lines and names in order, to the right of a chart that leaves [`key_room`],
 /// for curves whose ends are close to each other or anywhere.
-pub(super) fn key(area: &Area<'_>, names: &[&str]) -> Drawn {
+///
+/// # Errors
+/// If it cannot be drawn.
+pub fn key(area: &Area<'_>, names: &[&str]) -> Drawn {
     let left = area.dim_in_pixel().0 as i32 - ((key_room(names) - 12) * SCALE) as i32;
     let right = left + (KEY_LINE * SCALE) as i32;
     for (number, name) in names.iter().enumerate() {
@@ -407,7 +427,10 @@ pub(super) fn key(area: &Area<'_>, names: &[&str]) -> Drawn {
 }
 
 /// Draws a chart, and replaces its colours by those of the page.
-pub(super) fn figure(
+///
+/// # Errors
+/// If it cannot be drawn.
+pub fn figure(
     (width, height): (u32, u32),
     label: &str,
     draw: impl FnOnce(&Area<'_>) -> Drawn,
@@ -446,7 +469,8 @@ fn themed(svg: &str, label: &str) -> String {
 }
 
 /// Gives each of several series in a chart dashes of its own.
-pub(super) fn dash_series(svg: String) -> String {
+#[must_use]
+pub fn dash_series(svg: String) -> String {
     let mut svg = svg;
     for (index, dashes) in SERIES_DASHES.iter().enumerate().filter(|(_, dashes)| !dashes.is_empty())
     {

@@ -12,7 +12,7 @@ use evenkeel_sim::text;
 const POINTS_MAX: usize = 600;
 
 /// A curve over time.
-pub(super) struct Curve {
+pub struct Curve {
     /// The name at its right end.
     pub name: String,
     /// The number of its colour.
@@ -23,7 +23,7 @@ pub(super) struct Curve {
 
 /// The unit of values.
 #[derive(Clone, Copy)]
-pub(super) enum Unit {
+pub enum Unit {
     /// I/Os per second, or credits.
     Count,
     /// Bytes, shown in GiB.
@@ -32,6 +32,7 @@ pub(super) enum Unit {
 
 impl Unit {
     /// Formats a value for the axis.
+    #[must_use]
     pub fn shown(self, value: f64) -> String {
         match self {
             Self::Count => text::thousands(value.max(0.0).round() as u64),
@@ -42,7 +43,10 @@ impl Unit {
 
 /// Draws curves on a scale that begins at zero, and levels; the points lie `distance_s` seconds
 /// apart.
-pub(super) fn from_zero(
+///
+/// # Errors
+/// If they cannot be drawn.
+pub fn from_zero(
     label: &str,
     unit: Unit,
     curves: &[Curve],
@@ -85,11 +89,10 @@ pub(super) fn from_zero(
 }
 
 /// Draws latencies in nanoseconds on a logarithmic scale.
-pub(super) fn latencies(
-    label: &str,
-    curves: &[Curve],
-    distance_s: f64,
-) -> Result<String, LabError> {
+///
+/// # Errors
+/// If they cannot be drawn.
+pub fn latencies(label: &str, curves: &[Curve], distance_s: f64) -> Result<String, LabError> {
     figure((940, 220), label, |area| {
         let shown = || curves.iter().flat_map(|curve| &curve.values).filter(|value| **value > 0.0);
         let low = shown().copied().fold(f64::MAX, f64::min);
@@ -129,6 +132,7 @@ fn longest_s(curves: &[Curve], distance_s: f64) -> f64 {
 
 impl Curve {
     /// Creates a curve in the colour of this number.
+    #[must_use]
     pub fn new(name: &str, number: usize, values: Vec<f64>) -> Self {
         Self { name: name.to_owned(), colour: number % SERIES_COLOURS, values }
     }

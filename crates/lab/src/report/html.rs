@@ -10,7 +10,7 @@ use crate::checker::{Check, Outcome};
 use evenkeel_sim::text::{self, thousands};
 
 /// The page's style, with the colours that the charts refer to.
-pub(super) const STYLE: &str = include_str!("style.css");
+pub const STYLE: &str = include_str!("style.css");
 
 pub(super) fn page(report: &Report) -> Result<String, LabError> {
     page_with(report, "")
@@ -41,7 +41,8 @@ pub(super) fn page_with(report: &Report, section_of_others: &str) -> Result<Stri
 }
 
 /// Returns the part of a page before its first section.
-pub(super) fn open_page(title: &str) -> String {
+#[must_use]
+pub fn open_page(title: &str) -> String {
     let mut page = String::with_capacity(1 << 20);
     let title = escape(title);
     let _ = write!(
@@ -55,7 +56,7 @@ pub(super) fn open_page(title: &str) -> String {
 }
 
 /// Appends the part of a page after its last section.
-pub(super) fn end_page(page: &mut String) {
+pub fn end_page(page: &mut String) {
     page.push_str("</main>\n</body>\n</html>\n");
 }
 
@@ -310,16 +311,19 @@ fn provenance(page: &mut String, report: &Report) {
 }
 
 /// Returns a column of text: its heading, and the class of its cells.
-pub(super) fn text_column(heading: &str) -> (&str, &'static str) {
+#[must_use]
+pub fn text_column(heading: &str) -> (&str, &'static str) {
     (heading, "")
 }
 
 /// Returns a column of numbers, which are aligned to the right.
-pub(super) fn number_column(heading: &str) -> (&str, &'static str) {
+#[must_use]
+pub fn number_column(heading: &str) -> (&str, &'static str) {
     (heading, " class=\"number\"")
 }
 
-pub(super) fn open_table(page: &mut String, class: &str, columns: &[(&str, &'static str)]) {
+/// Appends the beginning of a table, with its headings.
+pub fn open_table(page: &mut String, class: &str, columns: &[(&str, &'static str)]) {
     let _ = write!(page, "<div class=\"scroll\"><table class=\"{class}\">\n<thead><tr>");
     for (heading, class) in columns {
         let _ = write!(page, "<th scope=\"col\"{class}>{heading}</th>");
@@ -327,7 +331,8 @@ pub(super) fn open_table(page: &mut String, class: &str, columns: &[(&str, &'sta
     page.push_str("</tr></thead>\n<tbody>\n");
 }
 
-pub(super) fn close_table(page: &mut String) {
+/// Appends the end of a table.
+pub fn close_table(page: &mut String) {
     page.push_str("</tbody>\n</table></div>\n");
 }
 
@@ -335,7 +340,7 @@ pub(super) fn close_table(page: &mut String) {
 const NUMBERS_MAX: usize = 600;
 
 /// Appends a table with the values of a chart: a column for each series, and named rows.
-pub(super) fn numbers_behind<T>(
+pub fn numbers_behind<T>(
     page: &mut String,
     (of, row_name): (&str, &dyn Fn(usize) -> String),
     columns: &[(&str, &[T])],
@@ -363,11 +368,13 @@ pub(super) fn numbers_behind<T>(
     page.push_str("</details>\n");
 }
 
-pub(super) fn figure(page: &mut String, svg: &str, caption: &str) {
+/// Appends a chart with its caption.
+pub fn figure(page: &mut String, svg: &str, caption: &str) {
     let _ = writeln!(page, "<figure>{svg}<figcaption>{caption}</figcaption></figure>");
 }
 
-pub(super) fn note(page: &mut String, text: &str) {
+/// Appends a paragraph in small letters.
+pub fn note(page: &mut String, text: &str) {
     let _ = writeln!(page, "<p class=\"note\">{text}</p>");
 }
 
@@ -376,7 +383,8 @@ fn dash() -> String {
 }
 
 /// Escapes any text for HTML content and attribute values.
-pub(super) fn escape(text: &str) -> String {
+#[must_use]
+pub fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

@@ -1,23 +1,19 @@
 //! The results of an experiment, for people and programs. Text and HTML are made from the JSON.
 
-mod chart;
-mod curves;
-mod html;
+pub mod chart;
+pub mod curves;
+pub mod html;
 pub mod plan;
-pub mod plots;
 mod proof;
 pub mod simulated;
-pub mod standalone;
-mod suite;
-mod suite_charts;
 mod table;
 
 use serde::{Deserialize, Serialize};
 
 use crate::LabError;
-use crate::bench::fio::Measurement;
 use crate::checker::{Outcome, Verdict};
 use crate::environment::Environment;
+use crate::fio::Measurement;
 use crate::stalls::{Observed, Stalls};
 use evenkeel_sim::figures::histogram::LatencySummary;
 use evenkeel_sim::workload::Workload;

@@ -3,9 +3,9 @@
 use evenkeel_core::qos::pacing::CountingRule;
 
 use super::{Report, VolumeFacts, VolumeReport};
-use crate::bench::fio::Measurement;
 use crate::checker::{self, Bands, CreditPlan, Promise, Rate, Seen};
 use crate::environment::Environment;
+use crate::fio::Measurement;
 use crate::stalls::{Observed, Stall, Stalls};
 use evenkeel_sim::figures::histogram::LatencyRecorder;
 use evenkeel_sim::figures::series::Series;

@@ -2,7 +2,7 @@
 //! file system.
 //!
 //! In virtual time, and live without a file system, the client's batch of requests takes the place
-//! of the program: it is what such a program sends to its volume. `crates/lab/src/bench/desktop.rs`
+//! of the program: it is what such a program sends to its volume. `crates/bench/src/desktop.rs`
 //! runs the programs themselves.
 //!
 //! sysbench's file test and fio on files differ from the others: they run as long as their client,

@@ -1,0 +1,54 @@
+//! How a verb reaches its server: address and keys, by flags, the data folder or the environment.
+
+use crate::endpoint;
+use crate::flags::Connection;
+use evenkeel_client::output::Failure;
+use evenkeel_client::{Client, Keys};
+use evenkeel_control::credentials::{self, Credentials};
+use std::net::SocketAddr;
+use std::path::Path;
+
+/// The variables of the environment that SDKs read.
+const SDK_VARIABLES: [&str; 2] = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"];
+
+/// The region of a server that is started without one.
+const DEFAULT_REGION: &str = "local-1";
+
+/// Creates a client for the server that the flags name. Does not connect yet.
+pub fn client(connection: &Connection) -> Result<Client, Failure> {
+    Client::new(&endpoint::of(connection), &connection.region, keys(connection)?)
+}
+
+/// Creates a client for a server on this machine, with the keys in its data folder.
+pub fn client_of_server(api: SocketAddr, region: &str, data_dir: &Path) -> Result<Client, Failure> {
+    let kept = credentials::load(data_dir).map_err(|error| Failure::new(error.to_string()))?;
+    Client::new(&format!("http://{api}"), region, keys_from(kept))
+}
+
+/// Creates a client for a server on this machine in the default region, as [`client_of_server`].
+pub fn client_in_default_region(api: SocketAddr, data_dir: &Path) -> Result<Client, Failure> {
+    client_of_server(api, DEFAULT_REGION, data_dir)
+}
+
+/// Reads the server's keys from its data folder or the environment.
+pub fn keys(connection: &Connection) -> Result<Keys, Failure> {
+    match credentials::load(&connection.data_dir) {
+        Ok(credentials) => Ok(keys_from(credentials)),
+        Err(error) => keys_of(SDK_VARIABLES).ok_or_else(|| {
+            Failure::new(error.to_string())
+                .hint("start it with `evenkeel serve`, or name its folder with --data-dir")
+        }),
+    }
+}
+
+/// Returns the keys in two variables of the environment, if both are set.
+pub fn keys_of(variables: [&str; 2]) -> Option<Keys> {
+    let variable = |name| std::env::var(name).ok().filter(|value: &String| !value.is_empty());
+    let [access_key_id, secret_access_key] = variables.map(variable);
+    Some(Keys { access_key_id: access_key_id?, secret_access_key: secret_access_key? })
+}
+
+/// Converts the credentials of a data folder.
+pub fn keys_from(kept: Credentials) -> Keys {
+    Keys { access_key_id: kept.access_key_id, secret_access_key: kept.secret_access_key }
+}

@@ -1,0 +1,84 @@
+//! The address of the API of a data folder. The server writes it into a file while it runs, so a
+//! verb that knows the folder needs no port and finds a server on any port.
+
+use crate::flags::Connection;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+/// The default address.
+const USUAL: &str = "http://127.0.0.1:8650";
+
+/// Name of the file in the data folder.
+const FILE_NAME: &str = "endpoint";
+
+/// The address that a verb uses: the given one, or that of the server on the data folder, or the
+/// default.
+pub fn of(connection: &Connection) -> String {
+    let noted = || noted(&connection.data_dir);
+    connection.endpoint.clone().or_else(noted).unwrap_or_else(|| USUAL.to_owned())
+}
+
+/// The address in the file of a data folder; `None` without a file. A file that a crash left behind
+/// names a server that does not answer.
+pub fn noted(data_dir: &Path) -> Option<String> {
+    let text = std::fs::read_to_string(data_dir.join(FILE_NAME)).ok()?;
+    // The file is written atomically, but a full disk may have left it empty.
+    text.strip_suffix('\n').map(str::to_owned)
+}
+
+/// The file of a running server. It is removed on drop. A file that a crash left behind is
+/// overwritten by the next start.
+pub struct Noted(PathBuf);
+
+impl Noted {
+    /// Writes the address of the API into the file.
+    pub fn new(data_dir: &Path, api: SocketAddr) -> io::Result<Self> {
+        let noted = Self(data_dir.join(FILE_NAME));
+        std::fs::write(&noted.0, format!("http://{}\n", reachable(api)))?;
+        Ok(noted)
+    }
+}
+
+impl Drop for Noted {
+    fn drop(&mut self) {
+        // A file that cannot be removed names an address at which no server answers, which is
+        // harmless.
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// An address at which a client on this machine reaches a server that listens on `address`.
+fn reachable(mut address: SocketAddr) -> SocketAddr {
+    if address.ip().is_unspecified() {
+        address.set_ip(match address.ip() {
+            IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+            IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+        });
+    }
+    address
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_named_comes_first_then_what_is_noted_then_the_usual() {
+        let folder = tempfile::tempdir().unwrap();
+        let connection = |endpoint: Option<&str>| Connection {
+            endpoint: endpoint.map(str::to_owned),
+            data_dir: folder.path().to_owned(),
+            region: String::new(),
+        };
+        assert_eq!(of(&connection(None)), USUAL);
+        let noted = Noted::new(folder.path(), "0.0.0.0:4000".parse().unwrap()).unwrap();
+        assert_eq!(of(&connection(None)), "http://127.0.0.1:4000");
+        assert_eq!(of(&connection(Some("http://a:1"))), "http://a:1");
+        std::fs::write(&noted.0, "").unwrap();
+        assert_eq!(of(&connection(None)), USUAL);
+        drop(noted);
+        assert!(!folder.path().join(FILE_NAME).exists());
+        assert_eq!(reachable("[::]:1".parse().unwrap()), "[::1]:1".parse().unwrap());
+    }
+}

@@ -1,0 +1,93 @@
+//! Flags that both programs have.
+
+use clap::{Args, ValueEnum, ValueHint};
+use evenkeel_client::output::Format;
+use evenkeel_engine::IoMode;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How the server talks to disks and sockets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Io {
+    /// io_uring if the kernel allows it, otherwise plain system calls.
+    Auto,
+    /// io_uring, one ring per core.
+    Uring,
+    /// Plain system calls on threads.
+    Pread,
+}
+
+impl Io {
+    /// Its name on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Uring => "uring",
+            Self::Pread => "pread",
+        }
+    }
+}
+
+impl From<Io> for IoMode {
+    fn from(io: Io) -> Self {
+        match io {
+            Io::Auto => Self::Auto,
+            Io::Uring => Self::Uring,
+            Io::Pread => Self::Pread,
+        }
+    }
+}
+
+/// How a verb finds the server and signs its requests.
+#[derive(Args, Clone, Debug)]
+pub struct Connection {
+    /// Address of the server's API. [default: that of the server on the data folder, or
+    /// http://127.0.0.1:8650]
+    #[arg(long, global = true, env = "EVENKEEL_ENDPOINT", value_name = "URL")]
+    #[arg(help_heading = "Connection")]
+    pub endpoint: Option<String>,
+
+    /// The server's data folder, for its credentials. Without them, AWS_ACCESS_KEY_ID and
+    /// AWS_SECRET_ACCESS_KEY are used.
+    #[arg(long, global = true, env = "EVENKEEL_DATA_DIR", value_name = "DIR")]
+    #[arg(default_value = "./evenkeel-data", help_heading = "Connection")]
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub data_dir: PathBuf,
+
+    /// The server's region; requests are signed for it.
+    #[arg(long, global = true, env = "EVENKEEL_REGION", value_name = "NAME")]
+    #[arg(default_value = "local-1", help_heading = "Connection")]
+    pub region: String,
+}
+
+/// The form in which results are printed.
+#[derive(Args, Clone, Debug)]
+pub struct Output {
+    /// Form of the output.
+    #[arg(
+        short = 'o',
+        long = "output",
+        global = true,
+        env = "EVENKEEL_OUTPUT",
+        value_name = "FORMAT"
+    )]
+    #[arg(default_value = "text")]
+    pub format: Format,
+}
+
+/// Parses a span of time in whole seconds.
+///
+/// # Errors
+/// If it is not a whole number with a known unit.
+pub fn span(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let seconds_per_unit = match &text[digits.len()..] {
+        "" | "s" => 1,
+        "m" => 60,
+        "h" => 3_600,
+        "d" => 86_400,
+        unit => return Err(format!("unit {unit} is not s, m, h or d")),
+    };
+    let number: u32 = digits.parse().map_err(|_| "expected a whole number, then s, m, h or d")?;
+    Ok(Duration::from_secs(u64::from(number) * seconds_per_unit))
+}
