@@ -15,6 +15,7 @@ mod connect;
 mod diskstats;
 mod endpoint;
 mod events;
+mod file_systems;
 mod price_book;
 mod private_file;
 mod reference;
