@@ -644,7 +644,7 @@ fn without_metrics_there_is_advice_and_the_script_saves_what_it_says() {
     let dollars = format!("save {}.{:02}", executed / 1_000_000, executed / 10_000 % 100);
     assert!(script.contains(&dollars) && script.contains("change 2 of 4 volumes"), "{script}");
     let text = told(folder.path(), &["list.csv", "--commands", "change.sh"]);
-    assert!(text.contains("the script change.sh: its commands that are not comments"), "{text}");
+    assert!(text.contains("in the script change.sh the commands that are not comments"), "{text}");
     // The way back has the zone of each volume; if the list lacks it, it is read first.
     assert!(script.contains("--availability-zone us-east-1c --volume-type gp3"), "{script}");
     let look = "# ZONE=$(aws ec2 describe-volumes --volume-ids vol-0d --query";
@@ -749,7 +749,7 @@ fn used_space_says_what_a_smaller_copy_would_save() {
     }
     assert!(!script.lines().any(|line| line.starts_with("aws")), "{script}");
     let text = told_with(&folder, &all);
-    assert!(text.contains("after a copy: 2 volumes have more space"), "{text}");
+    assert!(text.contains("have room for the file systems of 2 of the volumes"), "{text}");
     assert!(text.contains("56.00 USD a month more, which is not in the sums above"), "{text}");
     assert!(text.contains("at most 140"), "{text}");
     // Half of it free: 140 and 280 GiB.
@@ -822,7 +822,9 @@ fn volumes_of_an_instance_are_compared_with_its_limits() {
     let reasons = first["reasons"].to_string();
     assert!(reasons.contains("the instance may be what holds it back"), "{reasons}");
     let text = told(folder.path(), &all);
-    assert!(text.contains("1 instances have less than their volumes ask for"), "{text}");
+    let line =
+        "instances with less than their volumes ask for, or are provisioned with, together: 1";
+    assert!(text.contains(line), "{text}");
     // Without the types the raise is safe.
     let more = ["list.csv", "--metrics", "metrics", "-o", "json"];
     let value: Value = serde_json::from_str(&told(folder.path(), &more)).expect("JSON");
@@ -858,8 +860,9 @@ fn an_hdd_type_is_named_apart_if_latency_does_not_matter() {
     assert_eq!(value["volumes"][1]["if_latency_does_not_matter"], Value::Null, "it boots");
     assert_eq!(value["totals"]["saving_micro_usd"], 0);
     let text = told(folder.path(), &all);
-    let line = "if latency does not matter: 1 volumes as st1 or sc1, for 65.00 USD a month less";
-    assert!(text.contains(line) && text.contains("100.0 % of their requests"), "{text}");
+    let line = "if latency does not matter: st1 or sc1 carries the requests of 1 of the volumes, \
+                for 65.00 USD a month less";
+    assert!(text.contains(line) && text.contains("100.0 to 100.0 % of the requests"), "{text}");
     let named = told(folder.path(), &[&all[..], &["--types", "gp3"]].concat());
     assert!(!named.contains("latency does not matter"), "{named}");
 }

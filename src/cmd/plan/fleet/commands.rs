@@ -13,7 +13,7 @@ pub fn script(told: &FleetAnswer<'_>, script: &Script) -> String {
         "#!/bin/sh\n\
          # Changes that `evenkeel plan fleet` found, in the order of the list. A volume\n\
          # allows four modifications in 24 hours, and the way back is one of them.\n\
-         # Of this script {}.\n\
+         # Of this script, {}.\n\
          set -eu\n",
         script_words(told, script),
     );
@@ -65,12 +65,12 @@ fn delete(volume: &Volume, judged: &Judged, currency: &str) -> String {
     };
     format!(
         "\n# {id}: {}: {}{both}; saves {} {currency} a month, {snapshot}; risk: {}\n{look}\
-         # aws ec2 create-snapshot --volume-id {id} --description 'before {id} was deleted'\
-         {region}\n\
-         # aws ec2 wait snapshot-completed --filters Name=volume-id,Values={id}{region}\n\
+         # SNAPSHOT=$(aws ec2 create-snapshot --volume-id {id} --description 'before {id} was \
+         deleted' --query SnapshotId --output text{region})\n\
+         # aws ec2 wait snapshot-completed --snapshot-ids \"$SNAPSHOT\"{region}\n\
          # aws ec2 delete-volume --volume-id {id}{region}\n\
-         # undo: aws ec2 create-volume --snapshot-id SNAPSHOT --availability-zone {zone}{} --size \
-         {}{both_flag}{region}\n",
+         # undo: aws ec2 create-volume --snapshot-id \"$SNAPSHOT\" --availability-zone {zone}{} \
+         --size {}{both_flag}{region}\n",
         judged.finding().id(),
         what(spec),
         signed_exact(judged.saving()),

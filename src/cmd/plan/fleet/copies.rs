@@ -58,11 +58,11 @@ pub fn text(told: &FleetAnswer<'_>, top: usize) -> String {
     let currency = &told.policies.currency;
     let sum = Copies::of(told);
     let mut text = format!(
-        "\nafter a copy: {} volumes have more space than their file systems use; smaller ones, \
-         with {} % free, save\n{} {currency} a month more, which is not in the sums above. A \
-         volume cannot shrink: its files are copied\n",
-        sum.volumes,
+        "\nafter a copy: smaller volumes, with {} % free, have room for the file systems of {} of \
+         the volumes, and save\n{} {currency} a month more, which is not in the sums above. No \
+         volume shrinks: its files are copied to a new one\n",
         told.policies.usual.free_percent,
+        sum.volumes,
         price::rounded(sum.before.saturating_sub(sum.after)),
     );
     copies.truncate(top);

@@ -198,9 +198,9 @@ fn on_hdd(told: &FleetAnswer<'_>) -> String {
     let saved = |hdd: &&OnHdd| hdd.before.saturating_sub(hdd.after);
     let permille = |permille: u64| format!("{}.{}", permille / 10, permille % 10);
     format!(
-        "\nif latency does not matter: {} volumes as st1 or sc1, for {} {} a month less than is \
-         advised above; {} to\n{} % of their requests are smaller than 128 KiB, and a disk moves \
-         its head for each that is not sequential\n",
+        "\nif latency does not matter: st1 or sc1 carries the requests of {} of the volumes, for \
+         {} {} a month less than\nis advised above; {} to {} % of the requests are smaller than \
+         128 KiB, and a disk moves its head for each that is\nnot sequential\n",
         all.len(),
         price::rounded(all.iter().map(saved).fold(0, u64::saturating_add)),
         told.policies.currency,
@@ -224,7 +224,7 @@ fn hosts(told: &FleetAnswer<'_>, top: usize) -> String {
             host.id.clone(),
             host.instance.name.to_owned(),
             host.volumes.to_string(),
-            pair(|host| host.asked),
+            if host.asked == Rates::default() { "-".to_owned() } else { pair(|host| host.asked) },
             pair(|host| host.after),
             pair(Host::sustained),
             pair(Host::most),
@@ -236,8 +236,8 @@ fn hosts(told: &FleetAnswer<'_>, top: usize) -> String {
     }
     let columns = ["INSTANCE", "TYPE", "VOLUMES", "PEAKS", "LIMITS", "IT SUSTAINS", "AT MOST"];
     format!(
-        "\n{} instances have less than their volumes ask for or are provisioned with together \
-         (IOPS, MiB/s):\n{}",
+        "\ninstances with less than their volumes ask for, or are provisioned with, together: {} \
+         (IOPS, MiB/s)\n{}",
         told.hosts.len(),
         output::table(&columns, &rows)
     )
@@ -318,13 +318,13 @@ fn by_class(told: &FleetAnswer<'_>) -> String {
 /// Returns the line about the script, if one is written.
 fn script(told: &FleetAnswer<'_>) -> String {
     let Some(script) = &told.script else { return String::new() };
-    format!("the script {}: {}\n\n", script.path, script_words(told, script))
+    format!("in the script {} {}\n\n", script.path, script_words(told, script))
 }
 
 /// Returns what the commands of a script that are not comments save.
 pub fn script_words(told: &FleetAnswer<'_>, script: &Script) -> String {
     format!(
-        "its commands that are not comments change {} of {} volumes and save {} {} a month",
+        "the commands that are not comments change {} of {} volumes and save {} {} a month",
         script.executed.volumes,
         told.totals.all.changes,
         signed_exact(script.executed.saving()),
