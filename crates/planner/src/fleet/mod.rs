@@ -173,7 +173,7 @@ pub struct Known {
     pub used_bytes: Option<u64>,
 }
 
-/// What is to be done with a proposal.
+/// The advice about a proposal.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Class {
     /// It can be carried out now.
@@ -280,7 +280,7 @@ impl Judged {
         self.after > self.before.saturating_mul(DEARER_MAX)
     }
 
-    /// Returns what is to be done with the action; `None` without one.
+    /// Returns the advice about the action; `None` without one.
     #[must_use]
     pub const fn class(&self) -> Option<Class> {
         match (self.action, self.risk) {
