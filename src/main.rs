@@ -15,6 +15,7 @@ mod cmd;
 mod config;
 mod diskstats;
 mod events;
+mod file_systems;
 mod price_book;
 mod private_file;
 mod server;

@@ -377,8 +377,17 @@ fn volumes_are_priced_by_their_region_or_not_at_all() {
         })
     });
     assert_eq!(value["price_lists"], json!(lists));
-    // A flag does not move volumes whose zone is known.
-    assert_eq!(of(&json(&["--region", "us-east-1"]), 1), of(&value, 1));
+    // A flag does not move volumes whose zone is known: those of other regions are refused.
+    let value_of_flag = json(&["--region", "eu-west-1"]);
+    assert_eq!(of(&value_of_flag, 0), of(&value, 1));
+    let reason = value_of_flag["not_read"][0]["reason"].as_str().expect("a reason");
+    assert_eq!(
+        reason,
+        "its zone ap-northeast-1a is not in eu-west-1, which --region names: leave --region out, \
+         or name ap-northeast-1"
+    );
+    let stderr = refused(folder.path(), &["aws.json"], 1);
+    assert!(stderr.contains("no volume can be read; Volumes[0]: its zone"), "{stderr}");
     let value = json(&["--discount", "gp2=10,gp3=12.5"]);
     assert_eq!(of(&value, 1), (json!("gp2-to-gp3"), 9_900_000, 7_700_000 + 115_500));
     // A price list of the region, and a type without a price in it.
@@ -592,4 +601,286 @@ fn a_plan_gives_the_advice_of_a_fleet() {
         }
         assert_eq!(fleet["volumes"][at]["after_micro_usd"], first["monthly_micro_usd"]["total"]);
     }
+}
+
+/// A fleet without metrics and without a region: unattached volumes and gp2 volumes have advice,
+/// and the script saves what it says.
+#[test]
+fn without_metrics_there_is_advice_and_the_script_saves_what_it_says() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let list = "VolumeId,VolumeType,Size,Iops,State,AttachedTo,AvailabilityZone\n\
+        vol-0a,gp2,100,300,in-use,i-1,us-east-1a\n\
+        vol-0b,gp3,500,3000,available,,us-east-1c\n\
+        vol-0c,io1,500,4000,in-use,i-1,us-east-1b\n\
+        vol-0d,sc1,500,,available,,\n\
+        vol-0e,gp3,500,3000,in-use,i-1,us-east-1a\n";
+    fs::write(folder.path().join("list.csv"), list).expect("a file");
+    let more = ["list.csv", "-o", "json", "--commands", "change.sh"];
+    let value: Value = serde_json::from_str(&told(folder.path(), &more)).expect("JSON");
+    let rows = value["volumes"].as_array().expect("volumes");
+    let classes: Vec<&Value> = rows.iter().map(|row| &row["class"]).collect();
+    let expected = ["safe-now", "unattached", "safe-now", "unattached"].map(|class| json!(class));
+    let expected: Vec<&Value> = expected.iter().chain([&Value::Null]).collect();
+    assert_eq!(classes, expected, "{value}");
+    let saving = |sum: &Value| sum["saving_micro_usd"].as_i64().expect("an amount");
+    let of_class =
+        |class: &str| -> i64 { rows.iter().filter(|row| row["class"] == class).map(saving).sum() };
+    for class in ["safe-now", "after-a-look", "not-advised", "unattached"] {
+        assert_eq!(saving(&value["by_class"][class]), of_class(class), "{class}");
+    }
+    // 500 GiB of gp3 for 40 dollars have a snapshot of 25 at most; sc1 is cheaper than that.
+    assert_eq!(of_class("unattached"), 40_000_000 - 25_000_000 + 7_500_000 - 25_000_000);
+    assert_eq!(rows[3]["snapshot_at_most_micro_usd"], 25_000_000);
+    let script = fs::read_to_string(folder.path().join("change.sh")).expect("a script");
+    let run: Vec<&str> = script.lines().filter(|line| line.starts_with("aws")).collect();
+    let is_run = |row: &&Value| {
+        let id = row["volume_id"].as_str().expect("an id");
+        run.iter().any(|line| line.contains(&format!("--volume-id {id} ")))
+    };
+    let executed: i64 = rows.iter().filter(is_run).map(saving).sum();
+    assert_eq!((run.len(), saving(&value["script"])), (2, executed), "{script}");
+    let dollars = format!("save {}.{:02}", executed / 1_000_000, executed / 10_000 % 100);
+    assert!(script.contains(&dollars) && script.contains("change 2 of 4 volumes"), "{script}");
+    let text = told(folder.path(), &["list.csv", "--commands", "change.sh"]);
+    assert!(text.contains("in the script change.sh the commands that are not comments"), "{text}");
+    // The way back has the zone of each volume; if the list lacks it, it is read first.
+    assert!(script.contains("--availability-zone us-east-1c --volume-type gp3"), "{script}");
+    let look = "# ZONE=$(aws ec2 describe-volumes --volume-ids vol-0d --query";
+    assert!(script.contains(look) && script.contains("--availability-zone \"$ZONE\""), "{script}");
+}
+
+#[test]
+fn volumes_are_added_up_by_tag_account_and_zone() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let list = "VolumeId,VolumeType,Size,State,AvailabilityZone,tag:Team,Account\n\
+        vol-0a,gp2,100,in-use,us-east-1a,orders,111122223333\n\
+        vol-0b,gp2,100,in-use,us-east-1b,orders,111122223333\n\
+        vol-0c,gp2,100,in-use,us-east-1a,,444455556666\n";
+    fs::write(folder.path().join("list.csv"), list).expect("a file");
+    for (by, groups) in [
+        ("tag:Team", vec![("-", 1), ("orders", 2)]),
+        ("account", vec![("111122223333", 2), ("444455556666", 1)]),
+        ("zone", vec![("us-east-1a", 2), ("us-east-1b", 1)]),
+    ] {
+        let text = told_with(&folder, &["list.csv", "--group-by", by, "-o", "json"]);
+        let value: Value = serde_json::from_str(&text).expect("JSON");
+        assert_eq!(value["group_by"], by);
+        let found = value["groups"].as_object().expect("groups");
+        let expected: Vec<(String, u64)> =
+            groups.into_iter().map(|(name, volumes)| (name.to_owned(), volumes)).collect();
+        let counts: Vec<(String, u64)> = found
+            .iter()
+            .map(|(name, sum)| (name.clone(), sum["volumes"].as_u64().expect("a number")))
+            .collect();
+        assert_eq!(counts, expected, "{by}");
+        for (_, sum) in found {
+            // 10 dollars of gp2 become 8.12 of gp3 with 128 MiB/s.
+            let volumes = sum["volumes"].as_u64().expect("a number");
+            assert_eq!(sum["saving_micro_usd"], 1_880_000 * volumes);
+            assert_eq!(sum["by_class"]["safe-now"]["volumes"], volumes);
+        }
+    }
+    let text = told_with(&folder, &["list.csv", "--group-by", "tag:Team", "--top", "1"]);
+    for part in ["TAG:TEAM", "orders", "1 more"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let output = run_anywhere(folder.path(), &["list.csv", "--group-by", "team"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("expected tag:NAME, account or zone"));
+}
+
+/// Used space of two forms: what a smaller copy saves stands by itself, and the script has its
+/// commands as comments.
+#[test]
+fn used_space_says_what_a_smaller_copy_would_save() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).expect("a file");
+    write(
+        "list.csv",
+        "VolumeId,VolumeType,Size,Iops,Throughput,State,AttachedTo,Device,AvailabilityZone\n\
+         vol-0123456789abcdef0,gp3,500,4000,250,in-use,i-0123456789abcdef1,/dev/sdf,us-east-1a\n\
+         vol-0aaaaaaaaaaaaaaa0,gp3,500,3000,125,in-use,i-0123456789abcdef1,/dev/sdg,us-east-1a\n\
+         vol-0bbbbbbbbbbbbbbb0,gp3,500,3000,125,in-use,i-0123456789abcdef1,/dev/xvda,us-east-1a\n",
+    );
+    fs::create_dir(folder.path().join("used")).expect("a folder");
+    write(
+        "used/i-0123456789abcdef1.txt",
+        "Filesystem 1024-blocks Used Available Capacity Mounted on\n\
+         /dev/xvda1 524032000 1048576 523000000 1% /\n\
+         /dev/xvdf 524032000 73400320 450631680 15% /data\n\
+         /dev/nvme9n1 1024 512 512 50% /other\n",
+    );
+    write(
+        "used/snapshots.json",
+        r#"{"Snapshots": [{"SnapshotId": "snap-1", "VolumeId": "vol-0aaaaaaaaaaaaaaa0",
+        "State": "completed", "StartTime": "2026-11-20T02:00:00.000Z", "VolumeSize": 500,
+        "FullSnapshotSizeInBytes": 150323855360}]}"#,
+    );
+    let all = ["list.csv", "--used", "used", "--commands", "change.sh"];
+    let value: Value =
+        serde_json::from_str(&told_with(&folder, &[&all[..], &["-o", "json"]].concat()))
+            .expect("JSON");
+    let copy = |at: usize| {
+        let smaller = &value["volumes"][at]["after_a_copy"];
+        (smaller["volume"]["size_gib"].clone(), smaller["saving_micro_usd"].clone())
+    };
+    // 70 GiB are 70 % of 100, 140 GiB of 200; an instance boots from the third volume.
+    assert_eq!(copy(0), (json!(100), json!(32_000_000)));
+    assert_eq!(copy(1), (json!(200), json!(24_000_000)));
+    assert_eq!(value["volumes"][2]["after_a_copy"], Value::Null);
+    assert_eq!(value["volumes"][2]["used_bytes"], 1_u64 << 30);
+    assert_eq!(value["volumes"][1]["used_is_at_most"], true);
+    assert_eq!(value["after_a_copy"]["saving_micro_usd"], 56_000_000);
+    assert_eq!(value["totals"]["saving_micro_usd"], 0, "no sum has the copies");
+    assert!(value["left_out"][0].as_str().expect("a reason").contains("/dev/nvme9n1"), "{value}");
+    let script = fs::read_to_string(folder.path().join("change.sh")).expect("a script");
+    for line in [
+        "# NEW=$(aws ec2 create-volume --availability-zone us-east-1a --volume-type gp3 --iops \
+         4000 --throughput 250 --size 100 --query VolumeId --output text --region us-east-1)",
+        "# aws ec2 attach-volume --volume-id \"$NEW\" --instance-id i-0123456789abcdef1 --device \
+         FREE_DEVICE --region us-east-1",
+        "#   rsync -aHAXS --numeric-ids --one-file-system OLD/ /mnt/new/",
+        "# Keep vol-0123456789abcdef0 until the copy is checked. undo: attach it again as \
+         /dev/sdf, and mount it",
+    ] {
+        assert!(script.lines().any(|found| found == line), "{line}: {script}");
+    }
+    assert!(!script.lines().any(|line| line.starts_with("aws")), "{script}");
+    let text = told_with(&folder, &all);
+    assert!(text.contains("have room for the file systems of 2 of the volumes"), "{text}");
+    assert!(text.contains("56.00 USD a month more, which is not in the sums above"), "{text}");
+    assert!(text.contains("at most 140"), "{text}");
+    // Half of it free: 140 and 280 GiB.
+    let more = ["list.csv", "--used", "used", "--free", "50", "-o", "csv"];
+    let csv = told_with(&folder, &more);
+    assert!(csv.contains(",70,gp3,140,") && csv.contains(",140,gp3,280,"), "{csv}");
+    let missing = refused(folder.path(), &["list.csv", "--used", "none.txt"], 1);
+    assert!(missing.contains("none.txt: No such file"), "{missing}");
+}
+
+/// The plan of a recording with used space has a line about a smaller layout.
+#[test]
+fn a_plan_says_what_a_smaller_copy_would_cost() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut lines = String::new();
+    for hour in 0..8 * 24 {
+        let _ = writeln!(
+            lines,
+            "{{\"volume\":\"sdb\",\"start_ms\":{},\"length_ms\":3600000,\"reads\":3600,\
+             \"writes\":0,\"read_bytes\":3600000,\"write_bytes\":0,\
+             \"used_bytes\":75161927680}}",
+            1_795_633_200_000_u64 + hour * 3_600_000
+        );
+    }
+    fs::write(folder.path().join("disk.jsonl"), lines).expect("a file");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
+    command.current_dir(folder.path()).args(["plan", "disk.jsonl", "--capacity", "500"]);
+    let output = command.env_remove("EVENKEEL_REGION").output().expect("the program starts");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let line = "after a copy: the file systems use 70 GiB, and with 30 % free gp3 100 GiB, 3000 \
+                IOPS, 125 MiB/s has room for them, for 8.00 USD a month, 32.00 less";
+    assert!(text.replace('\n', " ").contains(line), "{text}");
+}
+
+/// Three volumes on one m5.large, which sustains 3,600 IOPS for all of them (EC2 user guide,
+/// EBS-optimized instances): one stands at its limit, and more of it is not safe.
+#[test]
+fn volumes_of_an_instance_are_compared_with_its_limits() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).expect("a file");
+    fs::create_dir(folder.path().join("metrics")).expect("a folder");
+    write(
+        "list.csv",
+        "VolumeId,VolumeType,Size,Iops,Throughput,State,AttachedTo\n\
+         vol-0001,gp3,500,3000,125,in-use,i-0123456789abcdef1\n\
+         vol-0002,gp3,500,3000,125,in-use,i-0123456789abcdef1\n\
+         vol-0003,gp3,500,16000,125,in-use,i-0123456789abcdef1\n",
+    );
+    write(
+        "hosts.json",
+        r#"{"Reservations": [{"Instances": [{"InstanceId": "i-0123456789abcdef1",
+        "InstanceType": "m5.large", "State": {"Code": 16, "Name": "running"}}]}]}"#,
+    );
+    let metrics = answer(&[("vol-0001", 14, 2_950), ("vol-0002", 14, 500)]).to_string();
+    write("metrics/page.json", &metrics);
+    let all = ["list.csv", "--metrics", "metrics", "--instances", "hosts.json"];
+    let value: Value =
+        serde_json::from_str(&told(folder.path(), &[&all[..], &["-o", "json"]].concat()))
+            .expect("JSON");
+    let host = &value["hosts"][0];
+    assert_eq!(host["peaks"]["iops"], 2_950 + 500);
+    assert_eq!(host["limits_after"]["iops"], 3_600 + 3_000 + 16_000);
+    assert_eq!(
+        (&host["sustained"]["iops"], &host["most"]["iops"]),
+        (&json!(3_600), &json!(18_750))
+    );
+    let first = &value["volumes"][0];
+    assert_eq!(first["findings"][0], "throttled");
+    assert_eq!((&first["class"], &first["risk"]), (&json!("after-a-look"), &json!("medium")));
+    let reasons = first["reasons"].to_string();
+    assert!(reasons.contains("the instance may be what holds it back"), "{reasons}");
+    let text = told(folder.path(), &all);
+    let line =
+        "instances with less than their volumes ask for, or are provisioned with, together: 1";
+    assert!(text.contains(line), "{text}");
+    // Without the types the raise is safe.
+    let more = ["list.csv", "--metrics", "metrics", "-o", "json"];
+    let value: Value = serde_json::from_str(&told(folder.path(), &more)).expect("JSON");
+    assert_eq!(value["volumes"][0]["class"], "safe-now");
+    let refused = refused(folder.path(), &["list.csv", "--instances", "list.csv"], 1);
+    assert!(refused.contains("aws ec2 describe-instances"), "{refused}");
+}
+
+/// A large volume with few requests: an HDD type is named in a line of its own, and proposed for
+/// none.
+#[test]
+fn an_hdd_type_is_named_apart_if_latency_does_not_matter() {
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::create_dir(folder.path().join("metrics")).expect("a folder");
+    let list = "VolumeId,VolumeType,Size,Iops,Throughput,State,AttachedTo,Device\n\
+        vol-0abc,gp3,1000,3000,125,in-use,i-1,/dev/sdf\n\
+        vol-0abd,gp3,1000,3000,125,in-use,i-1,/dev/xvda\n";
+    fs::write(folder.path().join("list.csv"), list).expect("a file");
+    let text = answer(&[("vol-0abc", 14, 1), ("vol-0abd", 14, 1)]).to_string();
+    fs::write(folder.path().join("metrics/page.json"), text).expect("a file");
+    let all = ["list.csv", "--metrics", "metrics"];
+    let value: Value =
+        serde_json::from_str(&told(folder.path(), &[&all[..], &["-o", "json"]].concat()))
+            .expect("JSON");
+    let hdd = &value["volumes"][0]["if_latency_does_not_matter"];
+    // 1,000 GiB of sc1 at 0.015 dollars, of gp3 at 0.08.
+    assert_eq!(hdd["volume"]["volume_type"], "sc1");
+    assert_eq!(
+        (&hdd["before_micro_usd"], &hdd["after_micro_usd"]),
+        (&json!(80_000_000), &json!(15_000_000))
+    );
+    assert_eq!(hdd["small_permille"], 1_000);
+    assert_eq!(value["volumes"][1]["if_latency_does_not_matter"], Value::Null, "it boots");
+    assert_eq!(value["totals"]["saving_micro_usd"], 0);
+    let text = told(folder.path(), &all);
+    let line = "if latency does not matter: st1 or sc1 carries the requests of 1 of the volumes, \
+                for 65.00 USD a month less";
+    assert!(text.contains(line) && text.contains("100.0 to 100.0 % of the requests"), "{text}");
+    let named = told(folder.path(), &[&all[..], &["--types", "gp3"]].concat());
+    assert!(!named.contains("latency does not matter"), "{named}");
+}
+
+/// Half a cent is rounded up in both verbs.
+#[test]
+fn a_plan_and_a_fleet_round_cents_alike() {
+    let folder = tempfile::tempdir().expect("a folder");
+    // 31 GiB of Ireland's gp2 cost 3.41 dollars; 12.5 % less are 2.98375.
+    let list = "VolumeId,VolumeType,Size,State,Region\nvol-0a,gp2,31,in-use,eu-west-1\n";
+    fs::write(folder.path().join("list.csv"), list).expect("a file");
+    let more = ["list.csv", "--types", "gp2", "--discount", "gp2=12.5"];
+    assert!(told_with(&folder, &more).contains(" 2.98 "));
+    let day = "name = \"a\"\nrepeat = 7\n[[phase]]\nname = \"day\"\nfor = \"24h\"\n\
+        rate_iops = 1\nsize_kib = 4\nread_percent = 50\n";
+    fs::write(folder.path().join("day.toml"), day).expect("a file");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
+    command.current_dir(folder.path()).args(["plan", "day.toml", "--capacity", "31"]);
+    command.args(["--types", "gp2", "--discount", "gp2=12.5", "--region", "eu-west-1"]);
+    let output = command.output().expect("the program starts");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.contains(" 2.98 ") && !text.contains("2.99"), "{text}");
 }

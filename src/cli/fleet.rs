@@ -4,6 +4,7 @@ use super::{Assumption, PlanPrices, date, volume_type};
 use clap::{Args, ValueEnum, ValueHint};
 use evenkeel_core::volume::{Date, VolumeType};
 use evenkeel_planner::advice;
+use evenkeel_planner::fleet::{FREE_PERCENT, GroupBy};
 use std::path::PathBuf;
 
 #[derive(Args, Debug)]
@@ -16,6 +17,17 @@ pub struct PlanFleet {
     /// The folder with their recordings: one or several files of a volume or of many.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub metrics: Option<PathBuf>,
+
+    /// Used space of volumes: files, or a folder of files, of `df -P -k`, `lsblk -J -b -o
+    /// NAME,SERIAL,FSTYPE,FSUSED`, node_exporter, the CloudWatch agent, or `aws ec2
+    /// describe-snapshots`. Repeat it for several.
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::AnyPath)]
+    pub used: Vec<PathBuf>,
+
+    /// The types of instances, whose limits all their volumes share: an answer of `aws ec2
+    /// describe-instances`. A column InstanceType of the list will do, too.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub instances: Option<PathBuf>,
 
     #[command(flatten)]
     pub policy: FleetPolicy,
@@ -33,12 +45,16 @@ pub struct PlanFleet {
     #[arg(value_parser = clap::value_parser!(u32).range(0..=100_000))]
     pub top: u32,
 
+    /// Add up volumes by the values of a tag, by account, or by zone.
+    #[arg(long, value_name = "tag:NAME|account|zone")]
+    pub group_by: Option<GroupBy>,
+
     /// Write the commands of all changes, with their way back, to a file; nothing is executed.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub commands: Option<PathBuf>,
 
     /// The highest risk of a change whose command is not a comment.
-    #[arg(long, value_enum, value_name = "RISK", default_value_t = RiskMax::Medium)]
+    #[arg(long, value_enum, value_name = "RISK", default_value_t = RiskMax::Low)]
     pub risk_max: RiskMax,
 }
 
@@ -64,6 +80,11 @@ pub struct FleetPolicy {
     #[arg(long, value_name = "S", default_value_t = 60)]
     #[arg(value_parser = clap::value_parser!(u32).range(0..=86_400))]
     pub throttled: u32,
+
+    /// Percent of a smaller copy of a volume that is free at first.
+    #[arg(long, value_name = "PERCENT", default_value_t = FREE_PERCENT)]
+    #[arg(value_parser = clap::value_parser!(u32).range(0..=90))]
+    pub free: u32,
 
     /// How requests lie within an interval of the metrics.
     #[arg(long, value_enum, default_value_t = Assumption::Idle)]
@@ -92,7 +113,7 @@ pub enum RiskMax {
     None,
     /// Limits that were not used are lowered.
     Low,
-    /// Requests could wait for a hundredth of the day.
+    /// Only bursts within a step of the metrics could wait, or a hundredth of the day.
     Medium,
     /// They could wait longer.
     High,

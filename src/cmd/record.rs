@@ -3,7 +3,11 @@
 use super::recording;
 use crate::cli::{Connection, Record};
 use crate::diskstats::Counters;
+<<<<<<< HEAD
 use evenkeel_cli::{connect, signals};
+=======
+use crate::file_systems;
+>>>>>>> wt-P2
 use evenkeel_client::Client;
 use evenkeel_client::clock;
 use evenkeel_client::model::VolumeDescription;
@@ -30,6 +34,8 @@ const PLAN_MS_MAX: u64 = 30 * 86_400_000;
 /// Maximum difference between the two clocks of a disk's interval, in milliseconds; if it is
 /// larger, the machine slept or its clock was set.
 const CLOCKS_MS_MAX: u64 = 500;
+/// Time between two readings of the used space, in milliseconds.
+const SPACE_MS: u64 = 60_000;
 
 pub fn run(arguments: &Record) -> Result<(), Failure> {
     let usage = |message: String| Failure::new(message).exit(Exit::Usage);
@@ -121,8 +127,28 @@ fn source(client: &Client, volume: &str) -> Result<(SourceLimits, Option<VolumeS
 struct Disk {
     /// Its name in the kernel.
     name: String,
+    /// Its folder in `/sys/dev/block`.
+    folder: PathBuf,
     /// File of its counters.
     counters: PathBuf,
+}
+
+/// The used space of a disk's file systems, read now and then.
+#[derive(Default)]
+struct Space {
+    read_ms: Option<u64>,
+    used_bytes: Option<u64>,
+}
+
+impl Space {
+    /// Returns the used bytes as they were at most [`SPACE_MS`] ago.
+    fn at(&mut self, disk: &Disk, elapsed_ms: u64) -> Option<u64> {
+        if self.read_ms.is_none_or(|read_ms| elapsed_ms >= read_ms + SPACE_MS) {
+            self.used_bytes = file_systems::used_bytes(&disk.folder);
+            self.read_ms = Some(elapsed_ms);
+        }
+        self.used_bytes
+    }
 }
 
 impl Disk {
@@ -142,7 +168,8 @@ impl Disk {
         let link = fs::read_link(&folder)
             .map_err(|error| Failure::new(format!("{}: {error}", folder.display())))?;
         let name = link.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        Ok(Self { name, counters: folder.join("stat") })
+        let counters = folder.join("stat");
+        Ok(Self { name, folder, counters })
     }
 
     fn look(&self) -> Result<Counters, Failure> {
@@ -191,6 +218,7 @@ fn record_disk(
         Ok::<_, Failure>(Look { unix_ms: clock::unix_ms(), elapsed_ms, counters })
     };
     let mut before = look()?;
+    let mut space = Space::default();
     loop {
         let every_ms = ms(every);
         let next_ms = every_ms - clock::unix_ms() % every_ms;
@@ -199,7 +227,8 @@ fn record_disk(
         let pause_ms = if is_last { left_ms.unwrap_or_default() } else { next_ms };
         let pause = stops.recv_timeout(Duration::from_millis(pause_ms));
         let now = look()?;
-        if let Some(interval) = now.since(&before).filter(|interval| interval.length_ms > 0) {
+        if let Some(mut interval) = now.since(&before).filter(|interval| interval.length_ms > 0) {
+            interval.used_bytes = space.at(disk, now.elapsed_ms);
             output.write(&recorder::line(&disk.name, &interval))?;
         }
         before = now;

@@ -8,7 +8,7 @@
 
 use evenkeel_core::random::Random;
 use evenkeel_planner::fleet::totals::Totals;
-use evenkeel_planner::fleet::{Evidence, Policy, judge, list};
+use evenkeel_planner::fleet::{Evidence, Options, Policy, judge, list};
 use evenkeel_planner::read::{Format, Hints, read};
 use std::error::Error;
 use std::fmt::Write;
@@ -54,7 +54,8 @@ fn main() -> ExitCode {
 fn judged(volumes: usize) -> Result<(), Box<dyn Error>> {
     let policy = Policy::usual();
     let table = table(volumes);
-    let list = list::read(&mut table.as_bytes(), policy.rules, Some("us-east-1"), false)?;
+    let options = Options { region: Some("us-east-1"), ..Options::default() };
+    let list = list::read(&mut table.as_bytes(), policy.rules, options)?;
     let texts: Vec<String> = (0..DISTINCT.min(volumes)).map(answer).collect();
     let mut all = Vec::with_capacity(volumes);
     for (number, volume) in list.volumes.iter().enumerate() {

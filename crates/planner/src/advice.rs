@@ -28,7 +28,7 @@ pub fn is_offered(present: Option<VolumeType>, other: VolumeType) -> bool {
 }
 
 /// Returns whether a type answers in single milliseconds.
-const fn is_ssd(volume_type: VolumeType) -> bool {
+pub(crate) const fn is_ssd(volume_type: VolumeType) -> bool {
     matches!(volume_type, VolumeType::Gp2 | VolumeType::Gp3 | VolumeType::Io1 | VolumeType::Io2)
 }
 

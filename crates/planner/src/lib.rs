@@ -37,4 +37,5 @@ mod testing;
 pub mod throttled;
 pub mod timeline;
 pub mod trace;
+pub mod used;
 pub mod volumes;

@@ -109,6 +109,18 @@ pub fn whole(text: &str, measure: Measure, heading: Option<Factor>) -> Result<u6
     }
 }
 
+/// Reads a size in bytes, rounded up. A text without a unit is in GiB, or in the unit of `heading`.
+///
+/// # Errors
+/// Returns the accepted texts, for an error message, if the text is no such size.
+pub(crate) fn bytes(text: &str, heading: Option<Factor>) -> Result<u64, String> {
+    let (number, (times, part)) = parts(text, Measure::Gib, heading)?;
+    let found = times.checked_mul(1 << 30).and_then(|times| number.whole((times, part)));
+    let too_large = || Measure::Gib.expected().to_owned();
+    let (value, is_whole) = found.ok_or_else(too_large)?;
+    Ok(value.saturating_add(u64::from(!is_whole)))
+}
+
 /// Reads a number as [`whole`] does. One that is larger than `u64::MAX` is `u64::MAX`.
 ///
 /// # Errors

@@ -1,9 +1,12 @@
-//! Notes of an answer about candidates that are left out: types without a price, instances.
+//! Notes of an answer: candidates that are left out, for want of a price or by an instance, and the
+//! smaller layout that has room for the used space.
 
-use super::format::no_price;
+use super::format::{currency, money, money_more, no_price};
 use super::input::Case;
+use evenkeel_core::units::GIB;
 use evenkeel_core::volume::{IopsRule, TypeRules, VolumeType};
 use evenkeel_planner::answer::{self, Rated};
+use evenkeel_planner::fleet::FREE_PERCENT;
 use evenkeel_planner::prices::{Prices, Unpriced};
 use evenkeel_planner::search::{self, Space, Wanted};
 
@@ -15,11 +18,37 @@ pub fn of(case: &Case, wanted: &Wanted, rated: &[Rated]) -> Vec<String> {
         notes.push(unpriced(space, &without));
     }
     notes.extend(capped(case, wanted));
+    notes.extend(smaller(case, wanted, rated));
     if space.instances.len() > 1 {
         notes.push("instances have no price here: costs are those of the volumes".to_owned());
         notes.extend(unfit(case, wanted, rated));
     }
     notes
+}
+
+/// Returns the note that a smaller layout has room for what the file systems use, if the trace says
+/// what they use and it costs less than the cheapest one.
+fn smaller(case: &Case, wanted: &Wanted, rated: &[Rated]) -> Option<String> {
+    let used = case.trace.intervals.iter().filter_map(|interval| interval.used_bytes).max()?;
+    let part = u128::from(100 - FREE_PERCENT);
+    let capacity_gib = (u128::from(used) * 100 / part).div_ceil(GIB.into()).max(1);
+    let capacity_gib = u64::try_from(capacity_gib).ok()?;
+    if capacity_gib >= wanted.capacity_gib {
+        return None;
+    }
+    let total = rated.first()?.found.total();
+    let wanted =
+        Wanted { capacity_gib, monthly_max: Some(total.checked_sub(1)?), ..wanted.clone() };
+    let found = search::cheapest_few(&case.space, case.wanted_demand(), &wanted, 1).pop()?;
+    Some(format!(
+        "after a copy: the file systems use {} GiB, and with {FREE_PERCENT} % free {} has room for \
+         them, for {} {} a month, {} less; no volume shrinks, so the files are copied",
+        used.div_ceil(GIB),
+        found.layout,
+        money(found.total()),
+        currency(case),
+        money_more(total, found.total()).trim_start_matches('+'),
+    ))
 }
 
 /// Returns the note that types have no price.

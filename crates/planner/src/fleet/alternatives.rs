@@ -16,6 +16,7 @@ use crate::layout::Layout;
 use crate::prices::Prices;
 use crate::search::{self, Space, Wanted};
 use crate::spread::{Share, Spread};
+use crate::steady;
 
 /// The parts of requests, in thousandths, whose waiting must not get longer.
 const PERMILLES: [u32; 3] = [500, 990, 999];
@@ -151,7 +152,7 @@ fn has_always(policy: &Policy, spec: &VolumeSpec, wanted: Limits) -> bool {
 }
 
 /// Returns the least volume of a type, as large as the present one, with at least these limits.
-fn least_with(
+pub(super) fn least_with(
     policy: &Policy,
     present: &VolumeSpec,
     volume_type: VolumeType,
@@ -209,6 +210,22 @@ impl Bound {
             },
             is_still: outcome.waited_us() == 0,
         }
+    }
+
+    /// Returns the cheapest volume with this capacity that is no worse under a demand month after
+    /// month.
+    pub fn smaller(
+        &self,
+        policy: &Policy,
+        types: &[VolumeType],
+        demand: &Demand,
+        capacity_gib: u64,
+    ) -> Option<VolumeSpec> {
+        let space = space(policy, types);
+        let wanted = Wanted { capacity_gib, ..self.wanted.clone() };
+        let found = search::cheapest(&space, demand, &wanted);
+        let lasts = |layout: &Layout| steady::dry_after_s(&space, demand, layout).is_none();
+        found.into_iter().find(|found| lasts(&found.layout)).map(|found| found.layout.each)
     }
 
     /// Returns whether a volume is no worse under a demand.

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::BufRead;
+use std::str::FromStr;
 
 use evenkeel_core::volume::{Rules, VolumeRequest, VolumeSpec, VolumeType};
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -17,6 +18,7 @@ use crate::read::{
     Broken, Lines, NAMES_MAX, cells, first_byte, json_broken, refuse_twice, skip_mark, slurp,
 };
 use crate::regions;
+use crate::used::{Source, Used};
 use crate::volumes;
 
 const JSON_FORM: &str = "volumes as DescribeVolumes or `evenkeel volume ls -o json` returns them";
@@ -48,6 +50,76 @@ pub struct Volume {
     pub price_region: String,
     /// Its availability zone; `None` if the list does not say.
     pub zone: Option<String>,
+    /// The name of its device at its instance, as `/dev/sdf`.
+    pub device: Option<String>,
+    /// The type of its instance, if the list says so.
+    pub instance_type: Option<String>,
+    /// The value by which it is grouped; `None` if it has none.
+    pub group: Option<String>,
+    /// Its used space, if it is known.
+    pub used: Option<Used>,
+}
+
+/// A property by whose values volumes are added up.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum GroupBy {
+    /// The value of a tag with this key.
+    Tag(String),
+    /// The account.
+    Account,
+    /// The availability zone.
+    Zone,
+}
+
+impl fmt::Display for GroupBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tag(key) => write!(f, "tag:{key}"),
+            Self::Account => f.write_str("account"),
+            Self::Zone => f.write_str("zone"),
+        }
+    }
+}
+
+impl FromStr for GroupBy {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match (text, text.strip_prefix("tag:")) {
+            ("account", _) => Ok(Self::Account),
+            ("zone", _) => Ok(Self::Zone),
+            (_, Some(key)) if !key.is_empty() => Ok(Self::Tag(key.to_owned())),
+            _ => Err("expected tag:NAME, account or zone".to_owned()),
+        }
+    }
+}
+
+impl GroupBy {
+    /// Returns whether a column has the values of the tag: `tag:Team`, `Tags/Team` or `Team`.
+    fn is_tag_column(&self, title: &str) -> bool {
+        let Self::Tag(key) = self else { return false };
+        let title = title.trim();
+        let plain = ["tag:", "tag/", "tags:", "tags/", "tags."]
+            .iter()
+            .find(|prefix| starts_with_ignoring_case(title, prefix))
+            .map_or(title, |prefix| title[prefix.len()..].trim());
+        plain == key
+    }
+}
+
+fn starts_with_ignoring_case(text: &str, prefix: &str) -> bool {
+    text.get(..prefix.len()).is_some_and(|head| head.eq_ignore_ascii_case(prefix))
+}
+
+/// Information for a reader that a list may lack.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Options<'a> {
+    /// The region of volumes of which the list names none. A volume of another region is refused.
+    pub region: Option<&'a str>,
+    /// The property by whose values volumes are added up.
+    pub group_by: Option<&'a GroupBy>,
+    /// Whether one page of an answer is taken for all of them.
+    pub allows_partial: bool,
 }
 
 /// A volume that was refused.
@@ -122,10 +194,18 @@ enum Field {
     MultiAttach,
     Zone,
     Region,
+    Account,
+    InstanceType,
+    /// The value of the tag by which volumes are grouped.
+    Tag,
+    /// Gibibytes in use by file systems.
+    Used,
+    /// Bytes in use by file systems.
+    UsedBytes,
 }
 
 /// Names of columns and fields, in lower case and with letters and digits alone.
-const NAMES: [(&str, Field); 39] = [
+const NAMES: [(&str, Field); 50] = [
     ("volumeid", Field::Id),
     ("volume", Field::Id),
     ("id", Field::Id),
@@ -165,6 +245,17 @@ const NAMES: [(&str, Field); 39] = [
     ("region", Field::Region),
     ("regionname", Field::Region),
     ("awsregion", Field::Region),
+    ("account", Field::Account),
+    ("accountid", Field::Account),
+    ("accountname", Field::Account),
+    ("awsaccount", Field::Account),
+    ("awsaccountid", Field::Account),
+    ("ownerid", Field::Account),
+    ("instancetype", Field::InstanceType),
+    ("used", Field::Used),
+    ("usedgib", Field::Used),
+    ("usedbytes", Field::UsedBytes),
+    ("bytesused", Field::UsedBytes),
 ];
 
 impl Field {
@@ -195,7 +286,7 @@ impl Field {
     /// Returns the measure of a column's numbers, if it has numbers.
     const fn measure(self) -> Option<Measure> {
         match self {
-            Self::Size => Some(Measure::Gib),
+            Self::Size | Self::Used => Some(Measure::Gib),
             Self::Iops => Some(Measure::Iops),
             Self::Throughput => Some(Measure::Mibps),
             _ => None,
@@ -215,21 +306,15 @@ struct Cell {
 /// The cells of a volume, without empty ones.
 type Fields = BTreeMap<Field, Cell>;
 
-/// Reads a list. `region` is that of volumes of which the list names none. `allows_partial` takes
-/// one page of an answer for all of them.
+/// Reads a list.
 ///
 /// # Errors
 /// [`Broken`] if the text is no list of volumes, or has no volume.
-pub fn read(
-    input: &mut dyn BufRead,
-    rules: &Rules,
-    region: Option<&str>,
-    allows_partial: bool,
-) -> Result<List, Broken> {
-    let mut reading = Reading { rules, region, list: List::default(), places: BTreeMap::new() };
+pub fn read(input: &mut dyn BufRead, rules: &Rules, options: Options<'_>) -> Result<List, Broken> {
+    let mut reading = Reading { rules, options, list: List::default(), places: BTreeMap::new() };
     skip_mark(input)?;
     match first_byte(input)? {
-        Some(b'{' | b'[') => of_json(input, &mut reading, allows_partial)?,
+        Some(b'{' | b'[') => of_json(input, &mut reading)?,
         _ => of_table(input, &mut reading)?,
     }
     let list = reading.list;
@@ -242,8 +327,7 @@ pub fn read(
 /// A list that is being read.
 struct Reading<'a> {
     rules: &'a Rules,
-    /// The region of volumes of which the list names none.
-    region: Option<&'a str>,
+    options: Options<'a>,
     list: List,
     /// The place of each volume in the list.
     places: BTreeMap<String, String>,
@@ -256,7 +340,7 @@ impl Reading<'_> {
             return Err(Broken::whole(&place, expected));
         }
         let id = fields.get(&Field::Id).map(|cell| cell.text.clone());
-        let volume = volume(fields, self.rules, self.region).and_then(|volume| {
+        let volume = volume(fields, self.rules, self.options).and_then(|volume| {
             match self.places.get(&volume.id) {
                 Some(before) => Err(format!("it stands at {before} already").into()),
                 None => Ok(volume),
@@ -294,7 +378,7 @@ fn is_plain(c: char) -> bool {
 }
 
 /// Makes a volume of its fields, or returns why they are none.
-fn volume(fields: &Fields, rules: &Rules, region: Option<&str>) -> Result<Volume, Reason> {
+fn volume(fields: &Fields, rules: &Rules, options: Options<'_>) -> Result<Volume, Reason> {
     let text = |field: Field| fields.get(&field).map(|cell| cell.text.as_str());
     let id = text(Field::Id).ok_or("it has no id: expected vol-... in the column VolumeId")?;
     if id.len() > ID_CHARS_MAX || id.starts_with('-') || !id.chars().all(is_plain) {
@@ -320,10 +404,18 @@ fn volume(fields: &Fields, rules: &Rules, region: Option<&str>) -> Result<Volume
     let (attached, unsettled) = state(text(Field::State), attached_to.is_some())?;
     let boots = yes(fields, Field::Boots, "boots")?;
     let zone = text(Field::Zone);
-    let regions = Regions::of(text(Field::Region), zone, region)?;
+    let regions = Regions::of(text(Field::Region), zone, options.region)?;
+    let short = |field: Field| text(field).map(|text| cut(text, TEXT_CHARS_MAX));
+    let group = match options.group_by {
+        Some(GroupBy::Tag(key)) if key == "Name" => short(Field::Name),
+        Some(GroupBy::Tag(_)) => short(Field::Tag),
+        Some(GroupBy::Account) => short(Field::Account),
+        Some(GroupBy::Zone) => short(Field::Zone),
+        None => None,
+    };
     Ok(Volume {
         id: id.to_owned(),
-        name: text(Field::Name).map(|name| cut(name, TEXT_CHARS_MAX)),
+        name: short(Field::Name),
         spec,
         attached,
         boots: boots.unwrap_or_else(|| boots_by_device(fields)),
@@ -332,7 +424,28 @@ fn volume(fields: &Fields, rules: &Rules, region: Option<&str>) -> Result<Volume
         region: regions.endpoint,
         price_region: regions.prices,
         zone: zone.map(str::to_owned),
+        device: short(Field::Device),
+        instance_type: short(Field::InstanceType),
+        group,
+        used: used_bytes(fields)?.map(|bytes| Used { bytes, source: Source::FileSystem }),
     })
+}
+
+/// Returns the bytes in use by the file systems of a volume, of a column in GiB or in bytes.
+fn used_bytes(fields: &Fields) -> Result<Option<u64>, String> {
+    if let Some(cell) = fields.get(&Field::UsedBytes) {
+        let number = cell.text.parse().map_err(|_| {
+            let text = cut(&cell.text, ID_CHARS_MAX);
+            format!("column {}: {text:?}: expected a number of bytes", cell.column)
+        });
+        return number.map(Some);
+    }
+    let Some(cell) = fields.get(&Field::Used) else { return Ok(None) };
+    let bytes = quantity::bytes(&cell.text, cell.unit).map_err(|expected| {
+        let text = cut(&cell.text, ID_CHARS_MAX);
+        format!("column {}: {text:?}: expected {expected}", cell.column)
+    });
+    bytes.map(Some)
 }
 
 /// The regions of a volume.
@@ -342,9 +455,10 @@ struct Regions {
 }
 
 impl Regions {
-    /// Returns the regions of a volume in a zone. `fallback` applies if the list names neither a
-    /// region nor a zone of AWS; to prices alone for a zone of an Evenkeel server.
-    fn of(named: Option<&str>, zone: Option<&str>, fallback: Option<&str>) -> Result<Self, Reason> {
+    /// Returns the regions of a volume in a zone. `asked` is the region of `--region`: it applies
+    /// if the list names neither a region nor a zone of AWS, to prices alone for a zone of an
+    /// Evenkeel server. A volume of another region is refused.
+    fn of(named: Option<&str>, zone: Option<&str>, asked: Option<&str>) -> Result<Self, Reason> {
         let mut names = [named, zone].into_iter().flatten();
         if let Some(bad) = names.find(|name| !name.chars().all(is_plain)) {
             return Err(format!(
@@ -361,9 +475,21 @@ impl Regions {
             return Err(format!("its zone {zone} is not in its region {named}").into());
         }
         let known = of_zone.or(named);
+        if let (Some(asked), Some(known)) = (asked, known)
+            && regions::endpoint(asked) != regions::endpoint(known)
+        {
+            let found = cut(zone.filter(|_| of_zone.is_some()).unwrap_or(known), ID_CHARS_MAX);
+            let kind = if of_zone.is_some() { "zone" } else { "region" };
+            return Err(format!(
+                "its {kind} {found} is not in {asked}, which --region names: leave --region out, \
+                 or name {}",
+                cut(regions::endpoint(known), ID_CHARS_MAX)
+            )
+            .into());
+        }
         let unknown = || Reason::NoRegion(zone.map(|zone| cut(zone, ID_CHARS_MAX)));
-        let prices = known.or(fallback).ok_or_else(unknown)?;
-        let endpoint = known.or(fallback.filter(|_| zone.is_none())).map(regions::endpoint);
+        let prices = known.or(asked).ok_or_else(unknown)?;
+        let endpoint = known.or(asked.filter(|_| zone.is_none())).map(regions::endpoint);
         Ok(Self {
             endpoint: endpoint.map(|region| cut(region, ID_CHARS_MAX)),
             prices: cut(prices, ID_CHARS_MAX),
@@ -440,7 +566,7 @@ fn of_table(input: &mut dyn BufRead, reading: &mut Reading<'_>) -> Result<(), Br
             continue;
         }
         let Some((separator, columns)) = &header else {
-            header = Some(columns_of(number, line)?);
+            header = Some(columns_of(number, line, reading.options.group_by)?);
             continue;
         };
         let place = format!("line {number}");
@@ -478,7 +604,11 @@ struct Heading {
 }
 
 /// Returns the separator of cells, and the columns.
-fn columns_of(number: u64, line: &str) -> Result<(char, Vec<Option<Heading>>), Broken> {
+fn columns_of(
+    number: u64,
+    line: &str,
+    group_by: Option<&GroupBy>,
+) -> Result<(char, Vec<Option<Heading>>), Broken> {
     let separators = [',', '\t', ';'];
     let count = |separator: &char| line.matches(*separator).count();
     let separator = separators.into_iter().rev().max_by_key(count).unwrap_or(',');
@@ -487,7 +617,10 @@ fn columns_of(number: u64, line: &str) -> Result<(char, Vec<Option<Heading>>), B
     refuse_twice(number, &cells, |title| Field::of(title).map(|_| letters(title)))?;
     refuse_units(number, &cells)?;
     let heading = |cell: &String| {
-        let (field, unit) = Field::with_unit(cell)?;
+        let is_group = group_by.is_some_and(|group_by| group_by.is_tag_column(cell));
+        let known = Field::with_unit(cell);
+        // A column that is known keeps its meaning.
+        let (field, unit) = known.or(is_group.then_some((Field::Tag, None)))?;
         Some(Heading { field, unit, name: cell.clone() })
     };
     let columns: Vec<Option<Heading>> = cells.iter().map(heading).collect();
@@ -519,11 +652,8 @@ fn refuse_units(number: u64, titles: &[String]) -> Result<(), Broken> {
     Ok(())
 }
 
-fn of_json(
-    input: &mut dyn BufRead,
-    reading: &mut Reading<'_>,
-    allows_partial: bool,
-) -> Result<(), Broken> {
+fn of_json(input: &mut dyn BufRead, reading: &mut Reading<'_>) -> Result<(), Broken> {
+    let allows_partial = reading.options.allows_partial;
     let text = slurp(input, JSON_FORM)?;
     let mut answer = Answer { reading, is_partial: false, has_volumes: false, over: None };
     let mut deserializer = serde_json::Deserializer::from_slice(&text);
@@ -581,7 +711,8 @@ impl<'de> Visitor<'de> for &mut Answer<'_, '_> {
         let mut index = 0_u32;
         while let Some(item) = items.next_element::<Value>()? {
             let place = format!("Volumes[{index}]");
-            if let Err(over) = self.reading.add(place, &fields_of(&item)) {
+            let fields = fields_of(&item, self.reading.options.group_by);
+            if let Err(over) = self.reading.add(place, &fields) {
                 self.over = Some(over);
                 return Err(serde::de::Error::custom("too many volumes"));
             }
@@ -600,19 +731,32 @@ impl<'de> DeserializeSeed<'de> for &mut Answer<'_, '_> {
 }
 
 /// Returns the fields of an item of an answer.
-fn fields_of(item: &Value) -> Fields {
+fn fields_of(item: &Value, group_by: Option<&GroupBy>) -> Fields {
     let mut fields = Fields::new();
+    let sought = match group_by {
+        Some(GroupBy::Tag(key)) => key.as_str(),
+        _ => "",
+    };
     for (key, value) in item.as_object().into_iter().flatten() {
         match (key.as_str(), value) {
             ("Attachments" | "attachments", Value::Array(all)) => attachments(&mut fields, all),
             ("Tags", Value::Array(tags)) => {
-                let is_name = |tag: &&Value| tag.get("Key").and_then(Value::as_str) == Some("Name");
-                let name = tags.iter().find(is_name).and_then(|tag| tag.get("Value")?.as_str());
-                put(&mut fields, Field::Name, name.unwrap_or_default(), None, key);
+                for tag in tags {
+                    let part = |name: &str| tag.get(name).and_then(Value::as_str);
+                    let value = part("Value").unwrap_or_default();
+                    if part("Key") == Some("Name") {
+                        put(&mut fields, Field::Name, value, None, key);
+                    }
+                    if part("Key") == Some(sought) {
+                        put(&mut fields, Field::Tag, value, None, key);
+                    }
+                }
             }
             ("tags", Value::Object(tags)) => {
-                let name = tags.get("Name").and_then(Value::as_str);
-                put(&mut fields, Field::Name, name.unwrap_or_default(), None, key);
+                for (field, name) in [(Field::Name, "Name"), (Field::Tag, sought)] {
+                    let value = tags.get(name).and_then(Value::as_str);
+                    put(&mut fields, field, value.unwrap_or_default(), None, key);
+                }
             }
             (_, Value::String(text)) => put_named(&mut fields, key, text),
             (_, Value::Number(_) | Value::Bool(_)) => {

@@ -4,6 +4,8 @@
 //! on one volume by its recording, with the volumes of [`alternatives`]; [`totals`] adds up.
 
 pub mod alternatives;
+mod copy;
+pub mod hosts;
 pub mod list;
 mod recommend;
 mod risk;
@@ -19,9 +21,16 @@ use crate::demand::Assume;
 use crate::prices::ListPrices;
 use crate::trace::Trace;
 
-pub use list::{List, Reason, Refused, Volume};
+pub use copy::Smaller;
+pub use list::{GroupBy, List, Options, Reason, Refused, Volume};
 pub use recommend::{judge, not_judged};
 pub use risk::{Risk, Waits};
+
+/// An action that makes a volume more than this many times as dear is for a person to decide.
+const DEARER_MAX: u64 = 2;
+
+/// Percent of a smaller copy that is free at first, unless another number is given.
+pub const FREE_PERCENT: u32 = 30;
 
 /// The rules by which volumes are judged.
 #[derive(Clone, Debug)]
@@ -44,6 +53,8 @@ pub struct Policy {
     pub gaps_percent_max: u32,
     /// Seconds a day at a limit above which a volume counts as throttled.
     pub throttled_s_per_day: u32,
+    /// Percent of a smaller copy that is free at first.
+    pub free_percent: u32,
 }
 
 impl Policy {
@@ -62,6 +73,7 @@ impl Policy {
             days_min: advice::DAYS_MIN,
             gaps_percent_max: 20,
             throttled_s_per_day: 60,
+            free_percent: FREE_PERCENT,
         }
     }
 }
@@ -157,6 +169,38 @@ pub struct Known {
     pub peak_iops: u64,
     /// Bytes a second in the busiest span.
     pub peak_bytes_per_second: u64,
+    /// The most bytes in use by its file systems.
+    pub used_bytes: Option<u64>,
+}
+
+/// The advice about a proposal.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Class {
+    /// It can be carried out now.
+    SafeNow,
+    /// A person looks at it first.
+    AfterALook,
+    /// It saves money, and the metrics do not show that it does no harm.
+    NotAdvised,
+    /// A volume without an instance is deleted after a snapshot.
+    Unattached,
+}
+
+impl Class {
+    /// All, in the order of an answer.
+    pub const ALL: [Self; 4] =
+        [Self::SafeNow, Self::AfterALook, Self::NotAdvised, Self::Unattached];
+
+    /// Returns its id in listings.
+    #[must_use]
+    pub const fn id(self) -> &'static str {
+        match self {
+            Self::SafeNow => "safe-now",
+            Self::AfterALook => "after-a-look",
+            Self::NotAdvised => "not-advised",
+            Self::Unattached => "unattached",
+        }
+    }
 }
 
 /// A volume's judgement.
@@ -166,7 +210,7 @@ pub struct Judged {
     pub present: VolumeSpec,
     /// Its monthly cost, in millionths of the list's currency.
     pub before: u64,
-    /// Its monthly cost after the action.
+    /// Its monthly cost after the action, at most.
     pub after: u64,
     /// The action that is proposed.
     pub action: Action,
@@ -183,11 +227,41 @@ pub struct Judged {
     pub never_used_iops: Option<u32>,
     /// Provisioned MiB/s above the peak and the headroom; `None` if not known.
     pub never_used_mibps: Option<u32>,
+    /// The most that the snapshot of a deleted volume costs a month, which is its cost after the
+    /// action; `None` without one, or without a price of snapshots.
+    pub snapshot_at_most: Option<u64>,
+    /// The volume of an HDD type that would do if latency did not matter, for less.
+    pub on_hdd: Option<OnHdd>,
+    /// A smaller volume to which it could be copied.
+    pub smaller: Option<Smaller>,
     /// The reasons, as sentences.
     pub reasons: Vec<String>,
 }
 
+/// A volume of an HDD type, which is no proposal: its requests take longer than on an SSD.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OnHdd {
+    /// The volume.
+    pub spec: VolumeSpec,
+    /// The monthly cost of the volume after the advised action.
+    pub before: u64,
+    /// Its own monthly cost.
+    pub after: u64,
+    /// Thousandths of the requests that are smaller than 128 KiB.
+    pub small_permille: u64,
+}
+
 impl Judged {
+    /// Returns the volume after the action if that is advised, and otherwise as it is, and its
+    /// monthly cost.
+    #[must_use]
+    pub const fn advised(&self) -> (VolumeSpec, u64) {
+        match (self.action, self.class()) {
+            (Action::Modify(to), Some(Class::SafeNow | Class::AfterALook)) => (to, self.after),
+            _ => (self.present, self.before),
+        }
+    }
+
     /// Returns the finding that the volume counts as.
     #[must_use]
     pub fn finding(&self) -> Finding {
@@ -198,6 +272,32 @@ impl Judged {
     #[must_use]
     pub fn saving(&self) -> i64 {
         signed(self.before).saturating_sub(signed(self.after))
+    }
+
+    /// Returns whether the action makes the volume more than twice as dear.
+    #[must_use]
+    pub const fn is_much_dearer(&self) -> bool {
+        self.after > self.before.saturating_mul(DEARER_MAX)
+    }
+
+    /// Returns the advice about the action; `None` without one.
+    #[must_use]
+    pub const fn class(&self) -> Option<Class> {
+        match (self.action, self.risk) {
+            (Action::Keep, _) => None,
+            (Action::Delete, _) => Some(Class::Unattached),
+            (Action::Modify(_), Risk::High) => Some(Class::NotAdvised),
+            (Action::Modify(_), Risk::Medium) => Some(Class::AfterALook),
+            (Action::Modify(_), _) if self.is_much_dearer() => Some(Class::AfterALook),
+            (Action::Modify(_), _) => Some(Class::SafeNow),
+        }
+    }
+
+    /// Returns whether a script executes the action if it takes risks up to `most`. It deletes
+    /// nothing, and makes no volume much dearer.
+    #[must_use]
+    pub fn is_executed(&self, most: Risk) -> bool {
+        matches!(self.action, Action::Modify(_)) && self.risk <= most && !self.is_much_dearer()
     }
 }
 

@@ -4,19 +4,21 @@
 //! short steps, and no limit held the volume up.
 
 use evenkeel_core::qos::pacing::Limit;
-use evenkeel_core::units::MIB;
+use evenkeel_core::units::{GIB, MIB};
 use evenkeel_core::volume::{IopsRule, ThroughputRule, VolumeSpec, VolumeType};
 
 use super::alternatives::{self, Bound, Limits};
 use super::risk::of_change;
-use super::{Action, Evidence, Finding, Judged, Known, Policy, Risk, Volume, Waits};
+use super::{Action, Evidence, Finding, Judged, Known, OnHdd, Policy, Risk, Volume, Waits, copy};
 use crate::advice::{self, with_headroom};
 use crate::demand::{Assume, Demand};
 use crate::layout::Layout;
 use crate::search;
 use crate::spread::Share;
+use crate::steady;
 use crate::throttled::EMPTY_PPM;
 use crate::trace::{Interval, SourceLimits, Trace};
+use crate::used::{Source, Used};
 
 const DAY_MS: u64 = 86_400_000;
 /// The longest steps of a trace that shows enough: a mean of an hour hides a short batch.
@@ -47,10 +49,10 @@ pub fn judge(policy: &Policy, volume: &Volume, evidence: Evidence) -> Judged {
     match evidence {
         Evidence::Broken(reason) if volume.attached != Some(false) => judged.fail(reason),
         Evidence::Broken(_) | Evidence::Absent if volume.attached == Some(false) => {
-            unattached(&mut judged, None);
+            unattached(policy, volume, &mut judged, None);
         }
         Evidence::Trace(trace) if volume.attached == Some(false) => {
-            unattached(&mut judged, Some(&trace));
+            unattached(policy, volume, &mut judged, Some(&trace));
         }
         Evidence::Broken(_) | Evidence::Absent => {
             judged.reasons.push("no metrics: no limit is lowered".to_owned());
@@ -64,6 +66,9 @@ pub fn judge(policy: &Policy, volume: &Volume, evidence: Evidence) -> Judged {
     }
     if judged.findings.is_empty() {
         judged.findings.push(Finding::Keep);
+    }
+    if judged.smaller.is_none() {
+        judged.smaller = copy::smaller(policy, volume, &judged, None);
     }
     judged
 }
@@ -89,6 +94,9 @@ impl Judged {
             known: None,
             never_used_iops: None,
             never_used_mibps: None,
+            snapshot_at_most: None,
+            on_hdd: None,
+            smaller: None,
             reasons: Vec::new(),
         }
     }
@@ -104,7 +112,8 @@ impl Judged {
         self.after = after;
         self.action = Action::Modify(to);
         self.waits = trace.map(|trace| Waits::of(policy, trace, &self.present, &to));
-        let (risk, reasons) = of_change(policy, &self.present, &to, self.waits.as_ref());
+        let replayed = self.waits.as_ref().zip(trace);
+        let (risk, reasons) = of_change(policy, &self.present, &to, replayed);
         self.risk = risk;
         self.reasons.extend(reasons);
         let from = self.present;
@@ -129,20 +138,50 @@ impl Judged {
     }
 }
 
-/// Judges a volume that is attached to no instance.
-fn unattached(judged: &mut Judged, trace: Option<&Trace>) {
+/// Judges a volume that is attached to no instance. Its cost afterwards is the most that the
+/// snapshot costs which is made before it is deleted.
+fn unattached(policy: &Policy, volume: &Volume, judged: &mut Judged, trace: Option<&Trace>) {
     judged.find(Finding::Unattached);
-    (judged.action, judged.after, judged.risk) = (Action::Delete, 0, Risk::Low);
+    judged.snapshot_at_most = snapshot_at_most(policy, volume);
+    judged.action = Action::Delete;
+    judged.after = judged.snapshot_at_most.unwrap_or(0);
+    judged.risk = Risk::Low;
     judged.reasons.push(
         "it is attached to no instance; the list does not say since when. A snapshot keeps its \
          data, and costs by the bytes that it stores"
             .to_owned(),
     );
+    if let Some(used) = earlier_snapshot(volume) {
+        judged.reasons.push(format!(
+            "its newest snapshot has {} GiB, and a further one shares what has not changed",
+            used.bytes.div_ceil(GIB)
+        ));
+    }
+    if judged.after >= judged.before {
+        judged.reasons.push(
+            "a full snapshot costs as much as the volume, or more: look how much of it is written"
+                .to_owned(),
+        );
+    }
     let asked = |interval: &&Interval| interval.requests() > 0 || interval.bytes() > 0;
     if trace.is_some_and(|trace| trace.intervals.iter().any(|it| asked(&it))) {
         judged.risk = Risk::Medium;
         judged.reasons.push("its metrics have requests, so it was in use lately".to_owned());
     }
+}
+
+/// Returns the used space of a volume, if its newest snapshot says it.
+fn earlier_snapshot(volume: &Volume) -> Option<Used> {
+    volume.used.filter(|used| used.source == Source::Snapshot)
+}
+
+/// Returns the most that a snapshot of a volume costs a month: that of all its bytes, or of as many
+/// as its newest snapshot has. `None` if the list has no price of snapshots.
+fn snapshot_at_most(policy: &Policy, volume: &Volume) -> Option<u64> {
+    let price = u128::from(policy.prices.list().snapshot()?.gib_month);
+    let size = u64::from(volume.spec.size_gib) * GIB;
+    let bytes = earlier_snapshot(volume).map_or(size, |used| used.bytes.min(size));
+    u64::try_from((u128::from(bytes) * price).div_ceil(GIB.into())).ok()
 }
 
 /// Proposes the cheapest volume that never does less, for any requests.
@@ -204,6 +243,30 @@ fn by_trace(policy: &Policy, volume: &Volume, trace: &Trace, judged: &mut Judged
     if let Some(to) = found {
         judged.change(policy, to, Some(trace));
     }
+    judged.on_hdd = on_hdd(policy, volume, trace, (&demand, &bound), judged);
+    judged.smaller = copy::smaller(policy, volume, judged, Some((&demand, &bound)));
+}
+
+/// Returns the cheapest volume of an HDD type that carries the demand month after month, if an SSD
+/// stays one and it costs less than what is advised.
+fn on_hdd(
+    policy: &Policy,
+    volume: &Volume,
+    trace: &Trace,
+    (demand, bound): (&Demand, &Bound),
+    judged: &Judged,
+) -> Option<OnHdd> {
+    if !policy.types.is_empty() || !advice::is_ssd(volume.spec.volume_type) {
+        return None;
+    }
+    let (_, before) = judged.advised();
+    let types = vec![VolumeType::St1, VolumeType::Sc1];
+    let policy = &Policy { types, ..policy.clone() };
+    let spec = alternatives::cheapest(policy, volume, demand, bound, before)?;
+    let space = alternatives::space(policy, &[]);
+    let is_dry = steady::dry_after_s(&space, demand, &Layout::one(spec)).is_some();
+    let after = alternatives::monthly(policy, &spec).filter(|_| !is_dry)?;
+    Some(OnHdd { spec, before, after, small_permille: advice::small_permille(trace) })
 }
 
 /// Returns why a trace does not show enough to conclude that less suffices.
@@ -246,6 +309,7 @@ fn known(
         gaps_ms: end.saturating_sub(start).saturating_sub(known_ms),
         resolution_ms: trace.resolution_ms(),
         at_limit_ms: at_limit.ms,
+        used_bytes: trace.intervals.iter().filter_map(|interval| interval.used_bytes).max(),
         peak_iops: peaks.iops.unwrap_or(0),
         peak_bytes_per_second: peaks.bytes.unwrap_or(0),
     }

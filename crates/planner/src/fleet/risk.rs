@@ -3,15 +3,19 @@
 use evenkeel_core::volume::{TypeRules, VolumeSpec};
 
 use super::Policy;
-use super::alternatives::{never_less, space};
+use super::alternatives::{Limits, never_less, peaks, space};
 use crate::answer::ms_per_day;
 use crate::demand::{Assume, Demand};
 use crate::layout::Layout;
 use crate::search;
-use crate::trace::Trace;
+use crate::trace::{Interval, Trace};
 
 /// The most milliseconds of waiting a day that are a medium risk: a hundredth of the day.
 const MEDIUM_MS_PER_DAY: u64 = 864_000;
+/// The longest steps whose peaks are evidence for a lowered limit.
+const PEAK_MS_MAX: u64 = 60_000;
+/// Percent of the busiest rate that a lowered limit has if the steps are longer.
+const LONG_STEPS_PERCENT: u128 = 200;
 
 /// The risk of an action.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -20,7 +24,8 @@ pub enum Risk {
     None,
     /// Limits that were not used get less, or only a promise does.
     Low,
-    /// Requests wait for at most a hundredth of the day, if they came as fast as they could.
+    /// Requests wait for at most a hundredth of the day, if they came as fast as they could; or
+    /// evidence shows that only bursts within a step of the metrics could wait longer.
     Medium,
     /// They may wait longer, or it is not known.
     High,
@@ -84,20 +89,23 @@ pub(super) fn of_change(
     policy: &Policy,
     from: &VolumeSpec,
     to: &VolumeSpec,
-    waits: Option<&Waits>,
+    replayed: Option<(&Waits, &Trace)>,
 ) -> (Risk, Vec<String>) {
     let mut reasons = weaker(policy, from, to);
     let promise = if reasons.is_empty() { Risk::None } else { Risk::Low };
     if never_less(policy, to, from) {
         return (promise, reasons);
     }
-    let Some(waits) = waits else { return (Risk::High, reasons) };
+    let Some((waits, trace)) = replayed else { return (Risk::High, reasons) };
     let more_ms = waits.more_at_most_ms();
+    let shown = (more_ms > MEDIUM_MS_PER_DAY).then(|| shown(policy, from, to, trace)).flatten();
     let risk = match more_ms {
         0 => Risk::Low,
         1..=MEDIUM_MS_PER_DAY => Risk::Medium,
+        _ if shown.is_some() => Risk::Medium,
         _ => Risk::High,
     };
+    reasons.extend(shown);
     if more_ms > 0 {
         reasons.push(format!(
             "if requests came as fast as it allowed, they wait {} s a day longer: a trace of \
@@ -106,6 +114,49 @@ pub(super) fn of_change(
         ));
     }
     (risk, reasons)
+}
+
+/// Returns the evidence, in words, that a lowered limit is enough but for bursts within a step: no
+/// limit ever delayed a request, and the steps are short or the busy time within them is known.
+fn shown(policy: &Policy, from: &VolumeSpec, to: &VolumeSpec, trace: &Trace) -> Option<String> {
+    let is_busy = |interval: &&Interval| interval.requests() > 0 || interval.bytes() > 0;
+    let mut busy = trace.intervals.iter().filter(is_busy);
+    if !busy.clone().all(|interval| interval.is_censored == Some(false)) {
+        return None;
+    }
+    let step_ms = trace.resolution_ms();
+    let never = "no limit ever delayed a request";
+    if step_ms <= PEAK_MS_MAX {
+        let step_s = step_ms.div_ceil(1_000);
+        return Some(format!(
+            "{never}, and the peaks of {step_s} s with the headroom are within the new limits: \
+             only a burst within {step_s} s could wait"
+        ));
+    }
+    let has_busy_time = busy.all(|interval| interval.idle_ms.is_some());
+    let is_wide = has_busy_time && has_margin(policy, from, to, trace);
+    is_wide.then(|| {
+        format!(
+            "{never}, and each lowered limit is at least twice the rate of the busiest {} s, \
+             without their idle time: only a shorter burst could wait",
+            step_ms.div_ceil(1_000)
+        )
+    })
+}
+
+/// Returns whether each lowered limit is a multiple of the busiest rate.
+fn has_margin(policy: &Policy, from: &VolumeSpec, to: &VolumeSpec, trace: &Trace) -> bool {
+    let counting = policy.rules.pacing(to).counting;
+    let used = peaks(&Demand::of(trace, Assume::Active), counting);
+    let before = Limits::of(policy, from);
+    let after = Limits::of(policy, to);
+    let is_wide = |before: Option<u64>, after: Option<u64>, used: Option<u64>| {
+        let Some(after) = after else { return true };
+        let used = used.unwrap_or(0);
+        let is_lowered = before.is_none_or(|before| after < before);
+        !is_lowered || u128::from(after) * 100 >= u128::from(used) * LONG_STEPS_PERCENT
+    };
+    is_wide(before.iops, after.iops, used.iops) && is_wide(before.bytes, after.bytes, used.bytes)
 }
 
 /// Returns the promises that are weaker after a change.

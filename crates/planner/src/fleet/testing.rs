@@ -25,6 +25,10 @@ pub fn volume(
         region: None,
         price_region: "us-east-1".to_owned(),
         zone: None,
+        device: None,
+        instance_type: None,
+        group: None,
+        used: None,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Sums over a fleet.
 
-use super::{Action, Finding, Judged, Risk, signed};
+use super::{Action, Class, Finding, Judged, Risk, signed};
 
 /// A sum over some volumes, in millionths of a currency a month.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -40,6 +40,18 @@ impl Sum {
         }
     }
 
+    /// Adds another sum.
+    pub fn merge(&mut self, other: &Self) {
+        self.volumes += other.volumes;
+        self.changes += other.changes;
+        self.before = self.before.saturating_add(other.before);
+        self.after = self.after.saturating_add(other.after);
+        self.iops += other.iops;
+        self.never_used_iops += other.never_used_iops;
+        self.mibps += other.mibps;
+        self.never_used_mibps += other.never_used_mibps;
+    }
+
     /// Returns the saving of all actions; negative if they cost.
     #[must_use]
     pub fn saving(&self) -> i64 {
@@ -54,10 +66,22 @@ pub struct Totals {
     pub all: Sum,
     /// By finding, in the order of [`Finding::ALL`].
     pub by_finding: [Sum; Finding::ALL.len()],
+    /// Of those that are to be changed or deleted, in the order of [`Class::ALL`].
+    pub by_class: [Sum; Class::ALL.len()],
     /// Of those that are to be changed or deleted, in the order of [`Risk::ALL`].
     pub by_risk: [Sum; Risk::ALL.len()],
     /// GiB of the volumes that are to be deleted: the most that their snapshots have.
     pub deleted_gib: u64,
+}
+
+impl Sum {
+    /// Adds up these volumes.
+    #[must_use]
+    pub fn of<'a>(all: impl IntoIterator<Item = &'a Judged>) -> Self {
+        let mut sum = Self::default();
+        all.into_iter().for_each(|judged| sum.add(judged));
+        sum
+    }
 }
 
 impl Totals {
@@ -65,20 +89,26 @@ impl Totals {
     #[must_use]
     pub fn of<'a>(all: impl IntoIterator<Item = &'a Judged>) -> Self {
         let mut totals = Self::default();
-        for judged in all {
-            totals.all.add(judged);
-            let finding = Finding::ALL.iter().position(|it| *it == judged.finding());
-            let risk = Risk::ALL.iter().position(|it| *it == judged.risk);
-            let has_action = judged.action != Action::Keep;
-            let rows = [
-                finding.and_then(|at| totals.by_finding.get_mut(at)),
-                risk.filter(|_| has_action).and_then(|at| totals.by_risk.get_mut(at)),
-            ];
-            rows.into_iter().flatten().for_each(|sum| sum.add(judged));
-            if judged.action == Action::Delete {
-                totals.deleted_gib += u64::from(judged.present.size_gib);
-            }
-        }
+        all.into_iter().for_each(|judged| totals.add(judged));
         totals
+    }
+
+    /// Adds a volume.
+    pub fn add(&mut self, judged: &Judged) {
+        self.all.add(judged);
+        let class = judged.class();
+        let class = Class::ALL.iter().position(|each| Some(*each) == class);
+        let finding = Finding::ALL.iter().position(|each| *each == judged.finding());
+        let risk = Risk::ALL.iter().position(|each| *each == judged.risk);
+        let has_action = judged.action != Action::Keep;
+        let rows = [
+            class.and_then(|place| self.by_class.get_mut(place)),
+            finding.and_then(|place| self.by_finding.get_mut(place)),
+            risk.filter(|_| has_action).and_then(|place| self.by_risk.get_mut(place)),
+        ];
+        rows.into_iter().flatten().for_each(|sum| sum.add(judged));
+        if judged.action == Action::Delete {
+            self.deleted_gib += u64::from(judged.present.size_gib);
+        }
     }
 }

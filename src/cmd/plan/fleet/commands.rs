@@ -1,38 +1,38 @@
 //! The script with the commands of all changes, each with its way back. It is not executed here.
 
-use super::FleetAnswer;
-use super::text::{signed_exact, what};
+use super::copies;
+use super::text::{script_words, signed_exact, what};
+use super::{FleetAnswer, Script};
 use evenkeel_core::volume::VolumeSpec;
 use evenkeel_planner::fleet::{Action, Judged, Risk, Volume};
 
-/// The commands of volumes that become more than this many times as dear are comments.
-const DEARER_MAX: u64 = 2;
-
-/// Returns the script. A command that deletes, risks more than `most` or makes a volume much dearer
-/// is a comment.
-pub fn script(told: &FleetAnswer<'_>, most: Risk) -> String {
-    let mut script = String::from(
+/// Returns the text of a script. A command that deletes, risks more than its maximum or makes a
+/// volume much dearer is a comment.
+pub fn script(told: &FleetAnswer<'_>, script: &Script) -> String {
+    let mut text = format!(
         "#!/bin/sh\n\
          # Changes that `evenkeel plan fleet` found, in the order of the list. A volume\n\
          # allows four modifications in 24 hours, and the way back is one of them.\n\
+         # Of this script, {}.\n\
          set -eu\n",
+        script_words(told, script),
     );
     for (volume, judged) in told.all() {
         match judged.action {
             Action::Keep => {}
             Action::Modify(to) => {
-                script += &modify(volume, judged, &to, most, &told.policies.currency)
+                text += &modify(volume, judged, &to, script.most, &told.policies.currency)
             }
-            Action::Delete => script += &delete(volume, judged, &told.policies.currency),
+            Action::Delete => text += &delete(volume, judged, &told.policies.currency),
         }
+        text += &copies::commands(volume, judged, &told.policies.currency);
     }
-    script
+    text
 }
 
 fn modify(volume: &Volume, judged: &Judged, to: &VolumeSpec, most: Risk, currency: &str) -> String {
     let id = &volume.id;
-    let is_dear = judged.after > judged.before.saturating_mul(DEARER_MAX);
-    let comment = if judged.risk > most || is_dear { "# " } else { "" };
+    let comment = if judged.is_executed(most) { "" } else { "# " };
     let region = region(volume);
     format!(
         "\n# {id}: {}: {} becomes {}; saves {} {currency} a month; risk: {}\n\
@@ -50,15 +50,27 @@ fn modify(volume: &Volume, judged: &Judged, to: &VolumeSpec, most: Risk, currenc
 
 fn delete(volume: &Volume, judged: &Judged, currency: &str) -> String {
     let (id, spec, region) = (&volume.id, &judged.present, region(volume));
-    let zone = volume.zone.as_deref().unwrap_or("ZONE");
+    let (zone, look) = match &volume.zone {
+        Some(zone) => (zone.as_str(), String::new()),
+        None => ("\"$ZONE\"", zone_of(id, &region)),
+    };
+    let [both, both_flag] = if spec.multi_attach {
+        [", for several instances", " --multi-attach-enabled"]
+    } else {
+        ["", ""]
+    };
+    let snapshot = match judged.snapshot_at_most {
+        Some(_) => "with a snapshot of all its bytes",
+        None => "less what its snapshot costs",
+    };
     format!(
-        "\n# {id}: {}: {}; saves {} {currency} a month, less what its snapshot costs; risk: {}\n\
-         # aws ec2 create-snapshot --volume-id {id} --description 'before {id} was deleted'\
-         {region}\n\
-         # aws ec2 wait snapshot-completed --filters Name=volume-id,Values={id}{region}\n\
+        "\n# {id}: {}: {}{both}; saves {} {currency} a month, {snapshot}; risk: {}\n{look}\
+         # SNAPSHOT=$(aws ec2 create-snapshot --volume-id {id} --description 'before {id} was \
+         deleted' --query SnapshotId --output text{region})\n\
+         # aws ec2 wait snapshot-completed --snapshot-ids \"$SNAPSHOT\"{region}\n\
          # aws ec2 delete-volume --volume-id {id}{region}\n\
-         # undo: aws ec2 create-volume --snapshot-id SNAPSHOT --availability-zone {zone}{} \
-         --size {}{region}\n",
+         # undo: aws ec2 create-volume --snapshot-id \"$SNAPSHOT\" --availability-zone {zone}{} \
+         --size {}{both_flag}{region}\n",
         judged.finding().id(),
         what(spec),
         signed_exact(judged.saving()),
@@ -68,13 +80,21 @@ fn delete(volume: &Volume, judged: &Judged, currency: &str) -> String {
     )
 }
 
+/// Returns the command that reads a volume's zone while the volume exists.
+fn zone_of(id: &str, region: &str) -> String {
+    format!(
+        "# ZONE=$(aws ec2 describe-volumes --volume-ids {id} --query \
+         'Volumes[0].AvailabilityZone' --output text{region})\n"
+    )
+}
+
 /// Returns the flag for a volume's region; nothing for a volume of an Evenkeel server.
-fn region(volume: &Volume) -> String {
+pub fn region(volume: &Volume) -> String {
     volume.region.as_ref().map_or_else(String::new, |region| format!(" --region {region}"))
 }
 
 /// Returns the properties of a volume as flags of modify-volume and create-volume.
-fn flags(spec: &VolumeSpec) -> String {
+pub fn flags(spec: &VolumeSpec) -> String {
     let asked = spec.request();
     let flag = |name: &str, value: Option<u32>| {
         value.map_or_else(String::new, |value| format!(" {name} {value}"))

@@ -1,13 +1,16 @@
 //! The answer as JSON.
 
-use super::text::{action_word, assume_word, unpriced};
+use super::copies::Copies;
+use super::text::{action_word, assume_word, unpriced, used};
 use super::{FleetAnswer, Snapshots};
 use crate::cmd::plan::json::{discounts_json, micro_key};
 use evenkeel_core::price::PriceList;
 use evenkeel_core::volume::VolumeSpec;
-use evenkeel_planner::fleet::totals::Sum;
-use evenkeel_planner::fleet::{Action, Finding, Judged, Risk, Volume};
+use evenkeel_planner::fleet::hosts::{Host, Rates};
+use evenkeel_planner::fleet::totals::{Sum, Totals};
+use evenkeel_planner::fleet::{Action, Class, Finding, Judged, OnHdd, Risk, Smaller, Volume};
 use evenkeel_planner::prices::ListPrices;
+use evenkeel_planner::used::Source;
 use serde_json::{Map, Value, json};
 
 pub fn json_of(told: &FleetAnswer<'_>) -> Value {
@@ -15,17 +18,14 @@ pub fn json_of(told: &FleetAnswer<'_>) -> Value {
     // With several regions, only `price_lists` has them.
     let mut lists = told.policies.lists();
     let list = lists.next().filter(|_| lists.next().is_none()).map(ListPrices::list);
-    let by = |sums: &[Sum], word: fn(usize) -> &'static str| -> Value {
-        let each =
-            sums.iter().enumerate().map(|(at, sum)| (word(at).to_owned(), sum_json(sum, currency)));
-        Value::Object(each.collect::<Map<_, _>>())
-    };
     let volumes = told.all().map(|(volume, judged)| row(volume, judged, currency));
     let refused = told.list.refused.iter().map(|refused| {
         let reason = refused.reason.to_string();
         json!({ "place": refused.place, "volume_id": refused.id, "reason": reason })
     });
     let missing = told.missing();
+    let groups = told.groups();
+    let groups = groups.iter().map(|(name, totals)| ((*name).to_owned(), group(totals, currency)));
     json!({
         "schema": "evenkeel.fleet/1",
         "rules": policy.rules.date().to_string(),
@@ -39,14 +39,60 @@ pub fn json_of(told: &FleetAnswer<'_>) -> Value {
         "gaps_percent_max": policy.gaps_percent_max,
         "throttled_s_per_day": policy.throttled_s_per_day,
         "totals": sum_json(&told.totals.all, currency),
-        "by_finding": by(&told.totals.by_finding, |at| Finding::ALL[at].id()),
-        "by_risk": by(&told.totals.by_risk, |at| Risk::ALL[at].word()),
+        "by_finding": by(Finding::ALL.map(Finding::id), &told.totals.by_finding, currency),
+        "by_class": by(Class::ALL.map(Class::id), &told.totals.by_class, currency),
+        "script": told.script.as_ref().map(|script| sum_json(&script.executed, currency)),
+        "by_risk": by(Risk::ALL.map(Risk::word), &told.totals.by_risk, currency),
+        "group_by": told.group_by.map(ToString::to_string),
+        "groups": groups.collect::<Map<_, _>>(),
+        "after_a_copy": copies_json(&Copies::of(told), currency),
+        "hosts": told.hosts.iter().map(host_json).collect::<Vec<_>>(),
+        "free_percent": policy.free_percent,
         "missing": { "refused": missing.refused, "without_price": missing.unpriced },
         "deleted_gib": told.totals.deleted_gib,
         "snapshots": told.snapshots().map(|it| snapshots_json(&it, currency)),
         "volumes": volumes.collect::<Vec<_>>(),
         "not_read": refused.collect::<Vec<_>>(),
         "left_out": told.left_out,
+    })
+}
+
+/// Returns sums by their names.
+fn by<const N: usize>(names: [&str; N], sums: &[Sum; N], currency: &str) -> Value {
+    let each = names.iter().zip(sums);
+    let each = each.map(|(name, sum)| ((*name).to_owned(), sum_json(sum, currency)));
+    Value::Object(each.collect::<Map<_, _>>())
+}
+
+/// Returns the sums of a group.
+fn group(totals: &Totals, currency: &str) -> Value {
+    let mut sum = sum_json(&totals.all, currency);
+    sum["by_class"] = by(Class::ALL.map(Class::id), &totals.by_class, currency);
+    sum
+}
+
+/// Returns the sum over the volumes that could be copied to smaller ones.
+fn copies_json(copies: &Copies, currency: &str) -> Value {
+    json!({
+        "volumes": copies.volumes,
+        micro_key("before", currency): copies.before,
+        micro_key("after", currency): copies.after,
+        micro_key("saving", currency): copies.before.saturating_sub(copies.after),
+    })
+}
+
+/// Returns an instance whose limits its volumes exceed.
+fn host_json(host: &Host) -> Value {
+    let rates = |rates: Rates| json!({ "iops": rates.iops, "bytes_per_second": rates.bytes });
+    json!({
+        "instance_id": host.id,
+        "instance_type": host.instance.name,
+        "volumes": host.volumes,
+        "peaks": rates(host.asked),
+        "limits_before": rates(host.before),
+        "limits_after": rates(host.after),
+        "sustained": rates(host.sustained()),
+        "most": rates(host.most()),
     })
 }
 
@@ -106,12 +152,18 @@ fn row(volume: &Volume, judged: &Judged, currency: &str) -> Value {
             "peak_bytes_per_second": known.peak_bytes_per_second,
         })
     });
+    let used = used(volume, judged);
     json!({
+        "used_bytes": used.map(|used| used.bytes),
+        "used_is_at_most": used.map(|used| used.source == Source::Snapshot),
+        "after_a_copy": judged.smaller.map(|smaller| smaller_json(&smaller, currency)),
+        "if_latency_does_not_matter": judged.on_hdd.map(|hdd| hdd_json(&hdd, currency)),
         "volume_id": volume.id,
         "name": volume.name,
         "attached": volume.attached,
         "attached_to": volume.attached_to,
         "region": volume.region,
+        "group": volume.group,
         "price_region": volume.price_region,
         "boots": volume.boots,
         "findings": judged.findings.iter().map(|it| it.id()).collect::<Vec<_>>(),
@@ -121,12 +173,34 @@ fn row(volume: &Volume, judged: &Judged, currency: &str) -> Value {
         micro_key("before", currency): judged.before,
         micro_key("after", currency): judged.after,
         micro_key("saving", currency): judged.saving(),
+        micro_key("snapshot_at_most", currency): judged.snapshot_at_most,
+        "class": judged.class().map(Class::id),
         "risk": judged.risk.word(),
         "waits_ms_per_day": waits,
         "known": known,
         "never_used_iops": judged.never_used_iops,
         "never_used_mibps": judged.never_used_mibps,
         "reasons": judged.reasons,
+    })
+}
+
+/// Returns the smaller volume to which a volume could be copied.
+fn smaller_json(smaller: &Smaller, currency: &str) -> Value {
+    json!({
+        "volume": spec(&smaller.spec),
+        micro_key("before", currency): smaller.before,
+        micro_key("after", currency): smaller.after,
+        micro_key("saving", currency): smaller.saving(),
+    })
+}
+
+/// Returns the volume of an HDD type that would do if latency did not matter.
+fn hdd_json(hdd: &OnHdd, currency: &str) -> Value {
+    json!({
+        "volume": spec(&hdd.spec),
+        micro_key("before", currency): hdd.before,
+        micro_key("after", currency): hdd.after,
+        "small_permille": hdd.small_permille,
     })
 }
 

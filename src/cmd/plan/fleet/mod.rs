@@ -1,23 +1,28 @@
 //! `evenkeel plan fleet`: changes of a fleet of volumes.
 
 mod commands;
+mod copies;
 mod evidence;
 mod files;
 mod json;
 mod regions;
 mod text;
+mod used;
 
 use super::input;
 use crate::cli::{FleetPolicy, PlanFleet, RiskMax};
 use evenkeel_client::output::{self, Exit, Failure, Format};
 use evenkeel_core::price::PriceList;
-use evenkeel_planner::fleet::totals::Totals;
+use evenkeel_planner::fleet::hosts::Host;
+use evenkeel_planner::fleet::totals::{Sum, Totals};
 use evenkeel_planner::fleet::{
-    Action, Finding, Judged, List, Policy, Reason, Refused, Risk, Volume, list,
+    Action, Finding, GroupBy, Judged, List, Options, Policy, Reason, Refused, Risk, Volume, hosts,
+    list,
 };
 use regions::Policies;
 use std::collections::BTreeMap;
 use std::io::BufReader;
+use std::path::Path;
 
 /// The hint for volumes whose region is not known.
 const GIVE_ZONES: &str = "or give a list with the column AvailabilityZone, as `aws ec2 \
@@ -25,14 +30,17 @@ const GIVE_ZONES: &str = "or give a list with the column AvailabilityZone, as `a
 
 pub fn run(arguments: &PlanFleet, region: Option<&str>, format: Format) -> Result<(), Failure> {
     let policy = policy(&arguments.policy)?;
-    let list = volumes(arguments, &policy, region)?;
+    let mut list = volumes(arguments, &policy, region)?;
+    let mut left_out = used::fill(&arguments.used, &mut list)?;
+    let types = arguments.instances.as_deref().map(instance_types).transpose()?;
     let policies = Policies::of(&policy, &arguments.policy, &list)?;
     let ids: BTreeMap<&str, usize> =
         list.volumes.iter().map(|volume| volume.id.as_str()).zip(0..).collect();
-    let (files, mut left_out) = match &arguments.metrics {
+    let (files, broken) = match &arguments.metrics {
         Some(folder) => files::find(folder, &ids)?,
         None => (Vec::new(), Vec::new()),
     };
+    left_out.extend(broken);
     let groups = files::groups(&files, list.volumes.len());
     let available = || std::thread::available_parallelism().map_or(1, usize::from);
     let jobs = arguments.jobs.map_or_else(available, usize::from);
@@ -43,21 +51,29 @@ pub fn run(arguments: &PlanFleet, region: Option<&str>, format: Format) -> Resul
         files: &files,
         allows_partial: arguments.allow_partial,
     };
-    let outcome = fleet.judge(&groups, jobs);
+    let mut outcome = fleet.judge(&groups, jobs);
     left_out.extend(outcome.left_out);
+    let all = list.volumes.iter().zip(&outcome.judged);
+    let hosts = hosts::of(&policy, all, &types.unwrap_or_default());
+    hosts::warn(&list.volumes, &mut outcome.judged, &hosts);
+    let script = arguments.commands.as_ref().map(|path| {
+        let most = risk_max(arguments.risk_max);
+        let executed = outcome.judged.iter().filter(|judged| judged.is_executed(most));
+        Script { path: path.display().to_string(), most, executed: Sum::of(executed) }
+    });
     let told = FleetAnswer {
         name: arguments.volumes.display().to_string(),
+        script,
         policies: &policies,
         totals: Totals::of(&outcome.judged),
         list: &list,
         judged: &outcome.judged,
+        group_by: arguments.group_by.as_ref(),
+        hosts: hosts.into_values().filter(Host::is_exceeded).collect(),
         left_out: &left_out,
     };
-    if let Some(path) = &arguments.commands {
-        evenkeel_lab::files::write_whole(
-            path,
-            &commands::script(&told, risk_max(arguments.risk_max)),
-        )?;
+    if let (Some(path), Some(script)) = (&arguments.commands, &told.script) {
+        evenkeel_lab::files::write_whole(path, &commands::script(&told, script))?;
     }
     match format {
         Format::Text => output::print(&text::text(&told, arguments.top as usize)),
@@ -70,13 +86,29 @@ pub fn run(arguments: &PlanFleet, region: Option<&str>, format: Format) -> Resul
 struct FleetAnswer<'a> {
     /// The file of the list.
     name: String,
+    /// The script with the commands, if one is written.
+    script: Option<Script>,
     policies: &'a Policies,
     totals: Totals,
     list: &'a List,
     /// The judgements, in the order of the list.
     judged: &'a [Judged],
+    /// The property by whose values volumes are added up.
+    group_by: Option<&'a GroupBy>,
+    /// The instances whose limits their volumes exceed.
+    hosts: Vec<Host>,
     /// Parts of the metrics that are not used, with the reasons.
     left_out: &'a [String],
+}
+
+/// The script with the commands of all changes.
+struct Script {
+    /// Its file.
+    path: String,
+    /// The highest risk of a change whose command is not a comment.
+    most: Risk,
+    /// The sum over the volumes whose commands are not comments.
+    executed: Sum,
 }
 
 /// The cost of snapshots of the volumes that are to be deleted.
@@ -101,16 +133,24 @@ impl FleetAnswer<'_> {
         let mut all = Snapshots { most_micros: None, unpriced_gib: BTreeMap::new() };
         for (volume, judged) in self.all().filter(|(_, judged)| judged.action == Action::Delete) {
             let gib = u64::from(judged.present.size_gib);
-            let policy = self.policies.policy(volume).ok();
-            match policy.and_then(|policy| policy.prices.list().snapshot()) {
-                Some(prices) => {
+            match judged.snapshot_at_most {
+                Some(most) => {
                     let sum = all.most_micros.get_or_insert(0);
-                    *sum = sum.saturating_add(gib.saturating_mul(prices.gib_month));
+                    *sum = sum.saturating_add(most);
                 }
                 None => *all.unpriced_gib.entry(&volume.price_region).or_insert(0) += gib,
             }
         }
         (all.most_micros.is_some() || !all.unpriced_gib.is_empty()).then_some(all)
+    }
+
+    /// Returns the sums of each group, by its name; volumes without a value have the name `-`.
+    fn groups(&self) -> BTreeMap<&str, Totals> {
+        let mut groups: BTreeMap<&str, Totals> = BTreeMap::new();
+        for (volume, judged) in self.all().filter(|_| self.group_by.is_some()) {
+            groups.entry(volume.group.as_deref().unwrap_or("-")).or_default().add(judged);
+        }
+        groups
     }
 
     /// Counts the volumes whose cost is not in the sums.
@@ -155,7 +195,17 @@ fn policy(arguments: &FleetPolicy) -> Result<Policy, Failure> {
         days_min: arguments.days_min,
         gaps_percent_max: arguments.gaps_max,
         throttled_s_per_day: arguments.throttled,
+        free_percent: arguments.free,
     })
+}
+
+/// Reads the types of instances by their ids.
+fn instance_types(path: &Path) -> Result<BTreeMap<String, String>, Failure> {
+    let name = path.display();
+    let input =
+        crate::cmd::input(path).map_err(|error| Failure::new(format!("{name}: {error}")))?;
+    let types = hosts::read(&mut BufReader::new(input));
+    types.map_err(|broken| Failure::new(format!("{name}: {broken}")))
 }
 
 /// Reads the list; at least one of its volumes can be judged.
@@ -164,8 +214,12 @@ fn volumes(arguments: &PlanFleet, policy: &Policy, region: Option<&str>) -> Resu
     let name = path.display();
     let input =
         crate::cmd::input(path).map_err(|error| Failure::new(format!("{name}: {error}")))?;
-    let list =
-        list::read(&mut BufReader::new(input), policy.rules, region, arguments.allow_partial);
+    let options = Options {
+        region,
+        group_by: arguments.group_by.as_ref(),
+        allows_partial: arguments.allow_partial,
+    };
+    let list = list::read(&mut BufReader::new(input), policy.rules, options);
     let list = list.map_err(|broken| Failure::new(format!("{name}: {broken}")))?;
     match list.refused.first().filter(|_| list.volumes.is_empty()) {
         Some(first) => Err(none_is_read(&name.to_string(), first)),

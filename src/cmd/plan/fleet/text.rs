@@ -1,15 +1,18 @@
 //! The answer as text and as a table.
 
-use super::{FleetAnswer, Missing};
+use super::{FleetAnswer, Missing, Script, copies};
 use crate::cmd::plan::format::{list_words, money_exact, seconds};
 use evenkeel_client::output;
 use evenkeel_core::price::{self, PriceList};
+use evenkeel_core::units::MIB;
 use evenkeel_core::volume::{VolumeSpec, VolumeType};
 use evenkeel_planner::cost;
-use evenkeel_planner::fleet::totals::Sum;
-use evenkeel_planner::fleet::{Action, Finding, Judged, Risk, Volume};
+use evenkeel_planner::fleet::hosts::{Host, Rates};
+use evenkeel_planner::fleet::totals::{Sum, Totals};
+use evenkeel_planner::fleet::{Action, Class, Finding, Judged, OnHdd, Volume};
 use evenkeel_planner::layout::Layout;
 use evenkeel_planner::prices::ListPrices;
+use evenkeel_planner::used::{Source, Used};
 
 /// Files that are not used of which each has a line.
 const LEFT_OUT_SHOWN: usize = 10;
@@ -33,7 +36,7 @@ pub fn csv(told: &FleetAnswer<'_>) -> String {
     output::csv(&titles, &rows(told))
 }
 
-const COLUMNS: [&str; 24] = [
+const COLUMNS: [&str; 32] = [
     "VOLUME",
     "NAME",
     "FINDING",
@@ -58,6 +61,14 @@ const COLUMNS: [&str; 24] = [
     "REASON",
     "REGION",
     "PRICE REGION",
+    "ADVICE",
+    "SNAPSHOT USD/MONTH",
+    "GROUP",
+    "USED GIB",
+    "SMALLER TYPE",
+    "SMALLER GIB",
+    "AFTER A COPY USD/MONTH",
+    "IF LATENCY DOES NOT MATTER USD/MONTH",
 ];
 
 /// Returns a row for each volume, with exact amounts.
@@ -102,7 +113,22 @@ fn row(volume: &Volume, judged: &Judged) -> Vec<String> {
         judged.reasons.join("; "),
         output::or_dash(volume.region.as_deref()),
         volume.price_region.clone(),
+        output::or_dash(judged.class().map(Class::id)),
+        output::or_dash(judged.snapshot_at_most.map(money_exact)),
+        output::or_dash(volume.group.as_deref()),
+        output::or_dash(used(volume, judged).map(|used| used.bytes.div_ceil(1 << 30))),
+        output::or_dash(judged.smaller.map(|smaller| smaller.spec.volume_type)),
+        output::or_dash(judged.smaller.map(|smaller| smaller.spec.size_gib)),
+        output::or_dash(judged.smaller.map(|smaller| money_exact(smaller.after))),
+        output::or_dash(judged.on_hdd.map(|hdd| money_exact(hdd.after))),
     ]
+}
+
+/// Returns the used space of a volume, by a file or by its metrics.
+pub fn used(volume: &Volume, judged: &Judged) -> Option<Used> {
+    let of_trace = judged.known.and_then(|known| known.used_bytes);
+    let source = Source::FileSystem;
+    volume.used.or(of_trace.map(|bytes| Used { bytes, source }))
 }
 
 pub const fn action_word(action: &Action) -> &'static str {
@@ -150,13 +176,71 @@ fn cells(before: u64, after: u64) -> [String; 3] {
 
 pub fn text(told: &FleetAnswer<'_>, top: usize) -> String {
     let mut text = header(told);
+    text += &by_class(told);
+    text += &script(told);
     text += &by_finding(told);
     text += &missing(told);
-    text += &by_risk(told);
+    text += &by_group(told, top);
     text += &unused(&told.totals.all);
     text += &deleted(told);
     text += &list(told, top);
+    text += &copies::text(told, top);
+    text += &on_hdd(told);
+    text += &hosts(told, top);
     text + &not_judged(told)
+}
+
+/// Returns the line about volumes that would do on a disk with a head.
+fn on_hdd(told: &FleetAnswer<'_>) -> String {
+    let all: Vec<&OnHdd> = told.judged.iter().filter_map(|judged| judged.on_hdd.as_ref()).collect();
+    let Some(least) = all.iter().map(small).min() else { return String::new() };
+    let most = all.iter().map(small).max().unwrap_or(least);
+    let saved = |hdd: &&OnHdd| hdd.before.saturating_sub(hdd.after);
+    let permille = |permille: u64| format!("{}.{}", permille / 10, permille % 10);
+    format!(
+        "\nif latency does not matter: st1 or sc1 carries the requests of {} of the volumes, for \
+         {} {} a month less than\nis advised above; {} to {} % of the requests are smaller than \
+         128 KiB, and a disk moves its head for each that is\nnot sequential\n",
+        all.len(),
+        price::rounded(all.iter().map(saved).fold(0, u64::saturating_add)),
+        told.policies.currency,
+        permille(least),
+        permille(most),
+    )
+}
+
+fn small(hdd: &&OnHdd) -> u64 {
+    hdd.small_permille
+}
+
+/// Returns the table of instances whose limits their volumes exceed.
+fn hosts(told: &FleetAnswer<'_>, top: usize) -> String {
+    let rows = told.hosts.iter().take(top).map(|host| {
+        let pair = |of: fn(&Host) -> Rates| {
+            let Rates { iops, bytes } = of(host);
+            format!("{iops}, {}", bytes / MIB)
+        };
+        vec![
+            host.id.clone(),
+            host.instance.name.to_owned(),
+            host.volumes.to_string(),
+            if host.asked == Rates::default() { "-".to_owned() } else { pair(|host| host.asked) },
+            pair(|host| host.after),
+            pair(Host::sustained),
+            pair(Host::most),
+        ]
+    });
+    let rows: Vec<Vec<String>> = rows.collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    let columns = ["INSTANCE", "TYPE", "VOLUMES", "PEAKS", "LIMITS", "IT SUSTAINS", "AT MOST"];
+    format!(
+        "\ninstances with less than their volumes ask for, or are provisioned with, together: {} \
+         (IOPS, MiB/s)\n{}",
+        told.hosts.len(),
+        output::table(&columns, &rows)
+    )
 }
 
 /// Returns a price list in words, with the types that it has no price of: they are proposed for no
@@ -202,39 +286,77 @@ pub const fn assume_word(assume: evenkeel_planner::demand::Assume) -> &'static s
 fn by_finding(told: &FleetAnswer<'_>) -> String {
     let columns =
         ["FINDING", "VOLUMES", "CHANGES", "BEFORE USD/MONTH", "AFTER USD/MONTH", "SAVING"];
-    sums(told, &columns, &told.totals.by_finding, |at| Finding::ALL[at].id())
+    let rows = Finding::ALL.iter().zip(told.totals.by_finding);
+    sums(told, &columns, &named(rows.map(|(finding, sum)| (finding.id(), sum))))
 }
 
-fn by_risk(told: &FleetAnswer<'_>) -> String {
-    let columns = ["RISK", "VOLUMES", "CHANGES", "BEFORE USD/MONTH", "AFTER USD/MONTH", "SAVING"];
-    sums(told, &columns, &told.totals.by_risk, |at| Risk::ALL[at].word())
+/// Returns the table of the groups that save the most, and of the others together.
+fn by_group(told: &FleetAnswer<'_>, top: usize) -> String {
+    let Some(group_by) = told.group_by else { return String::new() };
+    let mut groups: Vec<(&str, Totals)> = told.groups().into_iter().collect();
+    groups.sort_by_key(|(name, totals)| (-totals.all.saving(), *name));
+    let rest = groups.split_off(top.min(groups.len()));
+    let name = group_by.to_string().to_uppercase();
+    let columns =
+        [name.as_str(), "VOLUMES", "CHANGES", "BEFORE USD/MONTH", "AFTER USD/MONTH", "SAVING"];
+    let mut rows: Vec<(String, Sum)> =
+        groups.iter().map(|(name, totals)| ((*name).to_owned(), totals.all)).collect();
+    if !rest.is_empty() {
+        let mut sum = Sum::default();
+        rest.iter().for_each(|(_, totals)| sum.merge(&totals.all));
+        rows.push((format!("{} more", rest.len()), sum));
+    }
+    sums(told, &columns, &rows)
 }
 
-/// Returns a table of sums, with their total.
-fn sums(
-    told: &FleetAnswer<'_>,
-    columns: &[&str],
-    all: &[Sum],
-    word: fn(usize) -> &'static str,
-) -> String {
+fn by_class(told: &FleetAnswer<'_>) -> String {
+    let columns = ["ADVICE", "VOLUMES", "CHANGES", "BEFORE USD/MONTH", "AFTER USD/MONTH", "SAVING"];
+    let rows = Class::ALL.iter().zip(told.totals.by_class);
+    sums(told, &columns, &named(rows.map(|(class, sum)| (class.id(), sum))))
+}
+
+/// Returns the line about the script, if one is written.
+fn script(told: &FleetAnswer<'_>) -> String {
+    let Some(script) = &told.script else { return String::new() };
+    format!("in the script {} {}\n\n", script.path, script_words(told, script))
+}
+
+/// Returns what the commands of a script that are not comments save.
+pub fn script_words(told: &FleetAnswer<'_>, script: &Script) -> String {
+    format!(
+        "the commands that are not comments change {} of {} volumes and save {} {} a month",
+        script.executed.volumes,
+        told.totals.all.changes,
+        signed_exact(script.executed.saving()),
+        told.policies.currency,
+    )
+}
+
+/// Returns sums with their names.
+fn named(rows: impl Iterator<Item = (&'static str, Sum)>) -> Vec<(String, Sum)> {
+    rows.map(|(name, sum)| (name.to_owned(), sum)).collect()
+}
+
+/// Returns a table of sums, with their total. Those without a volume have no row.
+fn sums(told: &FleetAnswer<'_>, columns: &[&str], all: &[(String, Sum)]) -> String {
     let mut rows = Vec::new();
     let row = |word: &str, volumes: u64, changes: u64, cells: [String; 3]| {
         let mut row = vec![word.to_owned(), volumes.to_string(), changes.to_string()];
         row.extend(cells);
         row
     };
-    let shown: Vec<(usize, &Sum)> =
-        all.iter().enumerate().filter(|(_, sum)| sum.volumes > 0).collect();
+    let shown: Vec<&(String, Sum)> = all.iter().filter(|(_, sum)| sum.volumes > 0).collect();
     let amounts: Vec<(u64, u64)> = shown.iter().map(|(_, sum)| (sum.before, sum.after)).collect();
     let (cells, total) = money(&amounts);
-    for ((at, sum), cells) in shown.into_iter().zip(cells) {
-        rows.push(row(word(at), sum.volumes, sum.changes, cells));
+    for ((name, sum), cells) in shown.into_iter().zip(cells) {
+        rows.push(row(name, sum.volumes, sum.changes, cells));
     }
     if rows.is_empty() {
         return String::new();
     }
-    let of = |count: fn(&Sum) -> u64| all.iter().map(count).sum();
-    rows.push(row("all", of(|sum| sum.volumes), of(|sum| sum.changes), total));
+    let mut whole = Sum::default();
+    all.iter().for_each(|(_, sum)| whole.merge(sum));
+    rows.push(row("all", whole.volumes, whole.changes, total));
     table(told, columns, &rows) + "\n"
 }
 

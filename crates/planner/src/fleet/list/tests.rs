@@ -3,8 +3,11 @@
 use super::*;
 use evenkeel_core::volume::VolumeType::{Gp2, Gp3, Io2, St1};
 
+const EAST: Options<'_> =
+    Options { region: Some("us-east-1"), group_by: None, allows_partial: false };
+
 fn read_text(text: &str) -> Result<List, Broken> {
-    read(&mut text.as_bytes(), Rules::newest(), Some("us-east-1"), false)
+    read(&mut text.as_bytes(), Rules::newest(), EAST)
 }
 
 fn one(text: &str) -> Volume {
@@ -72,7 +75,8 @@ fn answers_of_describe_volumes_and_our_own_are_read() {
         .replace("\"Attachments\": []}]}", "\"Attachments\": []}], \"NextToken\": \"abc\"}");
     let broken = read_text(&page).unwrap_err();
     assert!(broken.to_string().contains("an answer with all pages"), "{broken}");
-    let part = read(&mut page.as_bytes(), Rules::newest(), Some("us-east-1"), true);
+    let options = Options { allows_partial: true, ..EAST };
+    let part = read(&mut page.as_bytes(), Rules::newest(), options);
     assert_eq!(part.unwrap().volumes.len(), 2);
 }
 
@@ -193,7 +197,8 @@ fn prices_are_those_of_the_zone_and_commands_go_to_its_region() {
         vol-0f,gp3,8,,local-1a\n\
         vol-10,gp3,8,,\n";
     let of = |region: Option<&str>| {
-        let list = read(&mut text.as_bytes(), Rules::newest(), region, false).expect("a list");
+        let options = Options { region, ..Options::default() };
+        let list = read(&mut text.as_bytes(), Rules::newest(), options).expect("a list");
         let volume = |it: &Volume| (it.region.clone().unwrap_or_default(), it.price_region.clone());
         let all: Vec<_> = list.volumes.iter().map(volume).collect();
         let refused = list.refused.iter().map(|it| format!("{}: {}", it.place, it.reason));
@@ -213,7 +218,66 @@ fn prices_are_those_of_the_zone_and_commands_go_to_its_region() {
     assert_eq!(all, expected);
     let ours = format!("line 7: {unknown} (its zone \"local-1a\" is none of AWS): {flag}");
     assert_eq!(refused, [elsewhere.to_owned(), ours, format!("line 8: {unknown}: {flag}")]);
-    let (all, refused) = of(Some("us-east-2-dtw-1"));
-    expected.extend([pair("", "us-east-2-dtw-1"), pair("us-east-2", "us-east-2-dtw-1")]);
-    assert_eq!((all, refused), (expected, vec![elsewhere.to_owned()]));
+    // The region that is asked for is that of volumes without one; those of others are refused.
+    let (all, refused) = of(Some("us-east-1"));
+    expected.truncate(2);
+    expected.extend([pair("", "us-east-1"), pair("us-east-1", "us-east-1")]);
+    assert_eq!(all, expected);
+    let other = |found: &str, region: &str| {
+        format!(
+            "its {found} is not in us-east-1, which --region names: leave --region out, or name \
+             {region}"
+        )
+    };
+    let ireland = format!("line 5: {}", other("region eu-west-1", "eu-west-1"));
+    let west = format!("line 6: {}", other("zone us-west-2-lax-1b", "us-west-2"));
+    assert_eq!(refused, [elsewhere.to_owned(), ireland, west]);
+}
+
+#[test]
+fn groups_are_by_a_tag_an_account_or_a_zone() {
+    let aws = r#"{"Volumes": [
+        {"VolumeId": "vol-0a", "VolumeType": "gp3", "Size": 8, "AvailabilityZone": "us-east-1a",
+         "Tags": [{"Key": "Name", "Value": "n"}, {"Key": "team", "Value": "other"},
+                  {"Key": "Team", "Value": "orders"}]},
+        {"VolumeId": "vol-0b", "VolumeType": "gp3", "Size": 8, "OwnerId": "111122223333"}]}"#;
+    let table = "VolumeId,VolumeType,Size,Zone,tag:Team,Account ID,Name\n\
+        vol-0a,gp3,8,us-east-1a,orders,,n\n\
+        vol-0b,gp3,8,,,111122223333,\n";
+    let ours = r#"{"volumes": [{"volume_id": "vol-0a", "volume_type": "gp3", "size_gib": 8,
+        "tags": {"Team": "orders", "Name": "n"}, "zone": "us-east-1a"}]}"#;
+    for (text, group_by, expected) in [
+        (aws, "tag:Team", vec![Some("orders"), None]),
+        (aws, "tag:Name", vec![Some("n"), None]),
+        (aws, "zone", vec![Some("us-east-1a"), None]),
+        (aws, "account", vec![None, Some("111122223333")]),
+        (table, "tag:Team", vec![Some("orders"), None]),
+        (table, "tag:Name", vec![Some("n"), None]),
+        (table, "account", vec![None, Some("111122223333")]),
+        (ours, "tag:Team", vec![Some("orders")]),
+    ] {
+        let group_by: GroupBy = group_by.parse().unwrap();
+        let options = Options { group_by: Some(&group_by), ..EAST };
+        let list = read(&mut text.as_bytes(), Rules::newest(), options).unwrap();
+        let found: Vec<_> = list.volumes.iter().map(|volume| volume.group.as_deref()).collect();
+        assert_eq!((found, list.refused), (expected, vec![]), "{group_by}");
+    }
+    assert_eq!("team".parse::<GroupBy>().unwrap_err(), "expected tag:NAME, account or zone");
+}
+
+#[test]
+fn used_space_has_a_column_in_gib_or_in_bytes() {
+    for (title, cell, bytes) in [
+        ("Used", "40", Some(40 << 30)),
+        ("Used (GiB)", "1.5", Some(3 << 29)),
+        ("used_bytes", "1234567", Some(1_234_567)),
+        ("Used", "512 MiB", Some(1 << 29)),
+        ("Used", "", None),
+    ] {
+        let volume = one(&format!("VolumeId,VolumeType,Size,{title}\nvol-0a,gp3,80,{cell}\n"));
+        assert_eq!(volume.used.map(|used| used.bytes), bytes, "{title} {cell}");
+    }
+    let list = read_text("VolumeId,VolumeType,Size,Used\nvol-0a,gp3,80,most\n").unwrap();
+    let reason = list.refused[0].reason.to_string();
+    assert!(reason.starts_with("column Used: \"most\": expected a size in GiB"), "{reason}");
 }

@@ -3,9 +3,9 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::fleet::Policy;
 use crate::fleet::testing::{hours, volume};
 use crate::fleet::totals::Totals;
+use crate::fleet::{Class, Policy};
 use evenkeel_core::price::PriceList;
 use evenkeel_core::volume::VolumeType::{Gp2, Gp3, Io1, Io2, Sc1, St1, Standard};
 
@@ -46,6 +46,48 @@ fn what_was_never_used_is_given_back() {
     assert_eq!((waits.before_ms, waits.after_ms, waits.before_at_most_ms), (0, 0, 0));
     assert!(waits.after_at_most_ms > 30_000_000 && judged.risk == Risk::High, "{judged:?}");
     assert!(judged.reasons.iter().any(|it| it.contains("a trace of seconds tells")));
+}
+
+/// The checks of AWS say whether an application wanted more than the volume's limits in a minute,
+/// so that peaks of minutes are evidence; a longer step needs its idle time and a wide margin.
+#[test]
+fn risk_is_medium_where_checks_and_short_steps_show_that_less_suffices() {
+    let gp3 = volume(Gp3, 500, Some(8_000), Some(500));
+    let steps = |length_ms: u64, is_censored: Option<bool>, idle_ms: Option<u64>| {
+        let mut trace = hours(FORTNIGHT_H, 500, 1_000, 16);
+        if length_ms < 300_000 {
+            trace.intervals = (0..FORTNIGHT_H * 60)
+                .map(|minute| Interval {
+                    start_ms: minute * 60_000,
+                    length_ms: 60_000,
+                    reads: 60 * if minute.is_multiple_of(60) { 1_000 } else { 500 },
+                    read_bytes: 60 * 1_000 * 16_384,
+                    ..Interval::default()
+                })
+                .collect();
+        }
+        for interval in &mut trace.intervals {
+            interval.is_censored = is_censored;
+            interval.idle_ms = idle_ms;
+        }
+        by(&gp3, trace)
+    };
+    for (length_ms, is_censored, idle_ms, risk) in [
+        (60_000, Some(false), None, Risk::Medium),
+        (60_000, None, None, Risk::High),
+        (300_000, Some(false), None, Risk::High),
+        (300_000, Some(false), Some(0), Risk::Medium),
+        // In half of the time all of it came: 2,000 a second, of 3,000.
+        (300_000, Some(false), Some(150_000), Risk::High),
+    ] {
+        let judged = steps(length_ms, is_censored, idle_ms);
+        assert_eq!(becomes(&judged), (Gp3, Some(3_000), Some(125)), "{judged:?}");
+        assert_eq!(judged.risk, risk, "{length_ms} {is_censored:?} {idle_ms:?}: {judged:?}");
+        let class = if risk == Risk::High { Class::NotAdvised } else { Class::AfterALook };
+        assert_eq!((judged.class(), judged.is_executed(Risk::Low)), (Some(class), false));
+        let says = judged.reasons.iter().any(|reason| reason.contains("no limit ever delayed"));
+        assert_eq!(says, risk == Risk::Medium, "{judged:?}");
+    }
 }
 
 #[test]
@@ -215,7 +257,14 @@ fn what_nobody_has_is_for_deletion_and_what_nobody_asks_is_idle() {
     gp3.attached = Some(false);
     let judged = judge(&Policy::usual(), &gp3, Evidence::Absent);
     assert_eq!((judged.finding(), judged.action), (Finding::Unattached, Action::Delete));
-    assert_eq!((judged.before, judged.after, judged.risk), (40_000_000, 0, Risk::Low));
+    // The snapshot of 500 GiB costs 0.05 dollars a GiB and month at most.
+    assert_eq!((judged.before, judged.after, judged.risk), (40_000_000, 25_000_000, Risk::Low));
+    assert_eq!((judged.class(), judged.saving()), (Some(Class::Unattached), 15_000_000));
+    // With the full size of its newest snapshot, 75 GiB are the most that a further one has.
+    let used = Some(Used { bytes: 75 << 30, source: Source::Snapshot });
+    let judged = judge(&Policy::usual(), &Volume { used, ..gp3.clone() }, Evidence::Absent);
+    assert_eq!((judged.after, judged.snapshot_at_most), (3_750_000, Some(3_750_000)));
+    assert!(judged.reasons[1].starts_with("its newest snapshot has 75 GiB"), "{judged:?}");
     let judged = by(&gp3, hours(FORTNIGHT_H, 1, 1, 4));
     assert_eq!(judged.risk, Risk::Medium, "it was in use");
     gp3.unsettled = Some("its state is error".to_owned());
@@ -302,7 +351,8 @@ proptest! {
         let price = |spec: &VolumeSpec| policy.prices.monthly(spec).unwrap().total();
         prop_assert_eq!((judged.present, judged.before), (volume.spec, price(&volume.spec)));
         let Action::Modify(to) = judged.action else {
-            let after = if judged.action == Action::Delete { 0 } else { judged.before };
+            let snapshot = u64::from(volume.spec.size_gib) * 50_000;
+            let after = if judged.action == Action::Delete { snapshot } else { judged.before };
             prop_assert_eq!(judged.after, after);
             return Ok(());
         };
@@ -413,7 +463,7 @@ proptest! {
         let after = judged.iter().map(|judged| match judged.action {
             Action::Keep => price(&judged.present),
             Action::Modify(to) => price(&to),
-            Action::Delete => 0,
+            Action::Delete => u64::from(judged.present.size_gib) * 50_000,
         });
         let after: u64 = after.sum();
         prop_assert_eq!((totals.all.before, totals.all.after), (before, after));
@@ -421,7 +471,8 @@ proptest! {
         prop_assert_eq!(totals.all.saving(), savings);
         let by_finding: i64 = totals.by_finding.iter().map(|sum| sum.saving()).sum();
         let by_risk: i64 = totals.by_risk.iter().map(|sum| sum.saving()).sum();
-        prop_assert_eq!((by_finding, by_risk), (savings, savings));
+        let by_class: i64 = totals.by_class.iter().map(|sum| sum.saving()).sum();
+        prop_assert_eq!((by_finding, by_risk, by_class), (savings, savings, savings));
         let volumes: u64 = totals.by_finding.iter().map(|sum| sum.volumes).sum();
         prop_assert_eq!(volumes, all.len() as u64);
         prop_assert!(totals.all.never_used_iops <= totals.all.iops);
