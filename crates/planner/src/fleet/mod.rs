@@ -4,6 +4,7 @@
 //! on one volume by its recording, with the volumes of [`alternatives`]; [`totals`] adds up.
 
 pub mod alternatives;
+mod exports;
 pub mod list;
 mod recommend;
 mod risk;
