@@ -109,12 +109,6 @@ impl<'a> Run<'a> {
         Self { hints, logs: BTreeMap::new() }
     }
 
-    /// Returns whether it has no log.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.logs.is_empty()
-    }
-
     /// Adds a log. Several of one quantity are those of several jobs.
     ///
     /// # Errors
