@@ -128,13 +128,12 @@ fn a_form_that_is_named_is_read_and_others_are_listed() {
     let sample = Path::new(SAMPLES).join("iostat_x.txt");
     let sample = std::fs::read_to_string(sample).expect("a sample");
     // More than the beginning by which forms are detected.
-    let notes = format!("{}\n\n", "a note\n".repeat(10_000));
-    std::fs::write(&file, &notes).expect("a file");
+    let before = "\n".repeat(70_000);
+    std::fs::write(&file, before + &sample.replace("11/25/26", "05/11/26")).expect("a file");
     let (code, told) = plan_of(&[&file], &[]);
     assert!(code == Some(1) && told.contains("name it with --form: cloudwatch-data, "), "{told}");
     let (code, told) = plan_of(&[&file], &["--form", "iosta"]);
     assert!(code == Some(2) && told.contains("the forms are cloudwatch-data, "), "{told}");
-    std::fs::write(&file, sample.replace("11/25/26", "05/11/26")).expect("a file");
     let (code, told) = plan_of(&[&file], &["--form", "iostat", "--volume", "vda"]);
     assert!(code == Some(1) && told.contains("--dates day-first"), "{told}");
     let named = ["--form", "iostat", "--volume", "vda", "--dates", "day-first"];
