@@ -42,8 +42,8 @@ pub use fleet::{FleetPolicy, PlanFleet, RiskMax};
 pub use migrate::VolumeMigrate;
 pub use node::{NodeArgs, NodeVerb};
 pub use plan::{
-    Assumption, Moment, Plan, PlanAllowed, PlanCheck, PlanCompare, PlanExplain, PlanFormat,
-    PlanPrices, PlanRules, PlanTraces, PlanVerb, PlanWanted,
+    Assumption, DateWords, Moment, Plan, PlanAllowed, PlanCheck, PlanCompare, PlanExplain,
+    PlanFormat, PlanPrices, PlanRules, PlanTraces, PlanVerb, PlanWanted,
 };
 pub use pool::{StoreArgs, StoreVerb};
 pub use prove::Prove;

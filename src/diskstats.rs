@@ -1,8 +1,10 @@
 //! The kernel's counters of a disk: `/sys/dev/block/MAJOR:MINOR/stat`. Partitions have them, too.
 //!
 //! The kernel's Documentation/block/stat.rst describes the columns. Since 4.18 there are four of
-//! discards, since 5.5 two of flushes; neither is counted here.
+//! discards, since 5.5 two of flushes. Neither is counted here; flushes are also among the writes,
+//! from which they are taken off.
 
+use evenkeel_planner::read::without_flushes;
 use evenkeel_planner::trace::Interval;
 
 /// Bytes of a sector in the counters, whatever the disk's sector size.
@@ -10,6 +12,8 @@ const SECTOR_BYTES: u64 = 512;
 const NS_PER_MS: u64 = 1_000_000;
 /// Columns that every kernel since 2.6.25 has.
 const COLUMNS_MIN: usize = 11;
+/// The column of flushes, from 0 on.
+const FLUSHES_COLUMN: usize = 15;
 
 /// The counters of a disk since the boot.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -24,6 +28,8 @@ pub struct Counters {
     busy_ms: u64,
     /// Sum of that time over the requests in the queue, in milliseconds.
     queue_ms: u64,
+    /// Flushes that the device executed; 0 if the kernel does not count them.
+    flushes: u64,
 }
 
 impl Counters {
@@ -63,6 +69,7 @@ impl Counters {
             write_ms,
             busy_ms,
             queue_ms,
+            flushes: columns.get(FLUSHES_COLUMN).copied().unwrap_or(0),
         })
     }
 
@@ -73,13 +80,17 @@ impl Counters {
         let queue_ms = self.queue_ms.checked_sub(before.queue_ms)?;
         let sectors = |now: u64, before: u64| now.checked_sub(before)?.checked_mul(SECTOR_BYTES);
         let ns = |now: u64, before: u64| now.checked_sub(before)?.checked_mul(NS_PER_MS);
+        let write_bytes = sectors(self.write_sectors, before.write_sectors)?;
+        let writes = self.writes.checked_sub(before.writes)?;
+        let flushes = self.flushes.checked_sub(before.flushes)?;
         Some(Interval {
             start_ms,
             length_ms,
             reads: self.reads.checked_sub(before.reads)?,
-            writes: self.writes.checked_sub(before.writes)?,
+            writes: without_flushes(writes as f64, flushes as f64, write_bytes as f64).round()
+                as u64,
             read_bytes: sectors(self.read_sectors, before.read_sectors)?,
-            write_bytes: sectors(self.write_sectors, before.write_sectors)?,
+            write_bytes,
             read_ns: Some(ns(self.read_ms, before.read_ms)?),
             write_ns: Some(ns(self.write_ms, before.write_ms)?),
             idle_ms: Some(length_ms.saturating_sub(busy_ms)),
@@ -111,9 +122,10 @@ mod tests {
             write_ms: 9_000,
             busy_ms: 5_000,
             queue_ms: 13_000,
+            flushes: 0,
         };
-        for text in KERNELS {
-            assert_eq!(Counters::read(text), Ok(expected), "{text}");
+        for (text, flushes) in KERNELS.into_iter().zip([0, 0, 150]) {
+            assert_eq!(Counters::read(text), Ok(Counters { flushes, ..expected }), "{text}");
         }
         let old = Counters::read("12 96 8 64").unwrap_err();
         assert_eq!(old, "it has 4 columns, 11 or more are expected");
@@ -141,6 +153,15 @@ mod tests {
         assert_eq!((found.idle_ms, found.queued_milli), (Some(600), Some(500)));
         assert_eq!(before.since(&after, 7_000, 1_000), None);
         assert_eq!(after.since(&before, 7_000, 0), None);
+        // 100 writes of which each was made durable: Linux counts a flush of each as a write.
+        let durable = Counters {
+            writes: before.writes + 200,
+            write_sectors: before.write_sectors + 800,
+            flushes: before.flushes + 100,
+            ..after
+        };
+        let found = durable.since(&before, 7_000, 1_000).unwrap();
+        assert_eq!((found.writes, found.write_bytes), (100, 409_600));
         // Busy for longer than the interval, since the kernel counts by its own ticks.
         assert_eq!(after.since(&before, 7_000, 300).unwrap().idle_ms, Some(0));
     }

@@ -1,6 +1,8 @@
 //! `evenkeel plan` through the command line: from a file of another tool to the cheapest volumes,
 //! and messages on errors.
 
+use std::io::Write as _;
+use std::path::Path;
 use std::process::{Command, Output};
 
 use serde_json::Value;
@@ -34,6 +36,112 @@ fn layouts(sample: &str, more: &[&str]) -> Value {
     let value: Value = serde_json::from_str(&text).expect("JSON");
     assert_eq!(value["schema"], "evenkeel.plan/1");
     value
+}
+
+/// Runs a plan for files that are named, with the least information.
+fn plan_of(files: &[&Path], more: &[&str]) -> (Option<i32>, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
+    let command = command.arg("plan").args(files).args(["--capacity", "100", "--days-min", "0"]);
+    let output = command.args(more).output().expect("the program starts");
+    let printed = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8(printed).expect("UTF-8"))
+}
+
+/// Writes a file, compressed by gzip.
+fn compress(path: &Path, text: &[u8]) {
+    let file = std::fs::File::create(path).expect("a file");
+    let mut encoder = flate2::write::GzEncoder::new(file, flate2::Compression::fast());
+    encoder.write_all(text).expect("a file");
+    encoder.finish().expect("a file");
+}
+
+/// Returns the requests that a plan was made for.
+fn asked(told: &str) -> Value {
+    let value: Value = serde_json::from_str(told).unwrap_or_else(|_| panic!("{told}"));
+    value["asked"].clone()
+}
+
+#[test]
+fn a_compressed_file_and_a_folder_are_read_as_their_files() {
+    let sample = Path::new(SAMPLES).join("iostat_x.txt");
+    let (code, plain) = plan_of(&[&sample], &["-o", "json", "--volume", "vda"]);
+    assert_eq!(code, Some(0), "{plain}");
+    let folder = tempfile::tempdir().expect("a folder");
+    let text = std::fs::read(&sample).expect("a sample");
+    let compressed = folder.path().join("one.gz");
+    // Two members, as of two files that were joined, with the cut in a line.
+    compress(&compressed, &text[..1_000]);
+    let rest = folder.path().join("rest");
+    compress(&rest, &text[1_000..]);
+    let joined = [std::fs::read(&compressed), std::fs::read(&rest)].map(Result::unwrap).concat();
+    std::fs::write(&compressed, joined).expect("a file");
+    std::fs::remove_file(rest).expect("a file");
+    let (code, told) = plan_of(&[&compressed], &["-o", "json", "--volume", "vda"]);
+    assert_eq!((code, asked(&told)), (Some(0), asked(&plain)));
+
+    // A folder, with a later recording, a file that is none, and a hidden one.
+    let later = String::from_utf8(text).expect("UTF-8").replace("19:09:", "19:12:");
+    std::fs::write(folder.path().join("two.txt"), later).expect("a file");
+    std::fs::write(folder.path().join("README"), "of a run\n").expect("a file");
+    std::fs::write(folder.path().join(".hidden"), "of a run\n").expect("a file");
+    let (code, told) = plan_of(&[folder.path()], &["-o", "json", "--volume", "vda"]);
+    assert_eq!(code, Some(0), "{told}");
+    // Both recordings have one course, with a gap between them.
+    assert_eq!(asked(&told), asked(&plain));
+    assert!(told.contains("gap"), "{told}");
+    assert!(told.contains("files that are no recordings were left out: README"), "{told}");
+
+    let cut = std::fs::read(&compressed).expect("a file");
+    std::fs::write(&compressed, &cut[..cut.len() - 20]).expect("a file");
+    let (code, told) = plan_of(&[&compressed], &["--volume", "vda"]);
+    assert_eq!(code, Some(1), "{told}");
+    let empty = tempfile::tempdir().expect("a folder");
+    let (code, told) = plan_of(&[empty.path()], &[]);
+    assert!(code == Some(1) && told.contains("has no file"), "{told}");
+}
+
+#[test]
+fn logs_of_several_jobs_of_fio_are_added_up() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = |name: &str, value: u32| {
+        let line = |second: u32| format!("{}, {value}, 0, 0, 0\n", second * 1_000);
+        let text: String = (1..=10).map(line).collect();
+        std::fs::write(folder.path().join(name), text).expect("a file");
+    };
+    log("db_iops.1.log", 100);
+    log("db_iops.2.log", 300);
+    log("db_bw.1.log", 400);
+    log("db_bw.2.log", 1_200);
+    log("db_clat.1.log", 250_000);
+    let (code, told) = plan_of(&[folder.path()], &["-o", "json"]);
+    assert_eq!(code, Some(0), "{told}");
+    let means = ["mean_iops", "mean_bytes_per_second"].map(|key| asked(&told)[key].as_u64());
+    assert_eq!(means, [Some(400), Some(1_638_400)]);
+    assert!(told.contains("the logs of 2 jobs were added up"), "{told}");
+    assert!(told.contains("mean latencies are left out"), "{told}");
+}
+
+#[test]
+fn a_form_that_is_named_is_read_and_others_are_listed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("notes.txt");
+    let sample = Path::new(SAMPLES).join("iostat_x.txt");
+    let sample = std::fs::read_to_string(sample).expect("a sample");
+    // More than the beginning by which forms are detected.
+    let before = "\n".repeat(70_000);
+    std::fs::write(&file, before + &sample.replace("11/25/26", "05/11/26")).expect("a file");
+    let (code, told) = plan_of(&[&file], &[]);
+    assert!(code == Some(1) && told.contains("name it with --form: cloudwatch-data, "), "{told}");
+    let (code, told) = plan_of(&[&file], &["--form", "iosta"]);
+    assert!(code == Some(2) && told.contains("the forms are cloudwatch-data, "), "{told}");
+    let (code, told) = plan_of(&[&file], &["--form", "iostat", "--volume", "vda"]);
+    assert!(code == Some(1) && told.contains("--dates day-first"), "{told}");
+    let named = ["--form", "iostat", "--volume", "vda", "--dates", "day-first"];
+    let (code, told) = plan_of(&[&file], &named);
+    assert_eq!(code, Some(0), "{told}");
+    std::fs::write(&file, r#"{"namespace": "Microsoft.Compute/disks"}"#).expect("a file");
+    let (code, told) = plan_of(&[&file], &[]);
+    assert!(code == Some(1) && told.contains("this is an answer of Azure Monitor"), "{told}");
 }
 
 #[test]

@@ -7,6 +7,7 @@ use evenkeel_core::volume::{Date, VolumeType};
 use evenkeel_planner::advice;
 use evenkeel_planner::prices::WHOLE;
 use evenkeel_planner::quantity::{self, Measure};
+use evenkeel_planner::read::{DateOrder, Format as RecordingForm};
 use std::path::PathBuf;
 
 #[derive(Args, Debug)]
@@ -256,12 +257,37 @@ impl PlanOutput {
     }
 }
 
+/// The order of day and month in dates with two meanings.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum DateWords {
+    /// 05/11/26 is the fifth of November.
+    DayFirst,
+    /// 05/11/26 is the eleventh of May.
+    MonthFirst,
+}
+
+impl DateWords {
+    /// Returns the planner's order.
+    pub const fn order(self) -> DateOrder {
+        match self {
+            Self::DayFirst => DateOrder::DayFirst,
+            Self::MonthFirst => DateOrder::MonthFirst,
+        }
+    }
+}
+
+/// Reads the name of a form.
+fn form(name: &str) -> Result<RecordingForm, String> {
+    name.parse()
+}
+
 /// The recordings, and facts that they lack.
 #[derive(Args, Debug)]
 pub struct PlanTraces {
     /// Recordings of one volume: exports of CloudWatch, iostat, sar, fio, blkparse or
-    /// Prometheus, `evenkeel record`, or a declared workload. `-` is standard input. The id of a
-    /// volume of the server, such as vol-0123456789abcdef0, is its recording by the server.
+    /// Prometheus, `evenkeel record`, or a declared workload; compressed by gzip, too. A folder is
+    /// all files in it, `-` is standard input. The id of a volume of the server, such as
+    /// vol-0123456789abcdef0, is its recording by the server.
     #[arg(required = true, value_name = "TRACE", value_hint = ValueHint::FilePath)]
     pub traces: Vec<PathBuf>,
 
@@ -276,6 +302,14 @@ pub struct PlanTraces {
     /// The queries to which an answer of GetMetricData belongs, as they were given to aws-cli.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub queries: Option<PathBuf>,
+
+    /// The form of the recordings, if their beginnings do not show it, such as iostat or fio-log.
+    #[arg(long, value_name = "NAME", value_parser = form)]
+    pub form: Option<RecordingForm>,
+
+    /// Which comes first in dates such as 05/11/26, which have two meanings.
+    #[arg(long, value_enum, value_name = "ORDER")]
+    pub dates: Option<DateWords>,
 
     /// The series of an answer of Prometheus are rates a second, and not counters.
     #[arg(long)]

@@ -3,11 +3,8 @@
 use super::recording;
 use crate::cli::{Connection, Record};
 use crate::diskstats::Counters;
-<<<<<<< HEAD
-use evenkeel_cli::{connect, signals};
-=======
 use crate::file_systems;
->>>>>>> wt-P2
+use evenkeel_cli::{connect, signals};
 use evenkeel_client::Client;
 use evenkeel_client::clock;
 use evenkeel_client::model::VolumeDescription;

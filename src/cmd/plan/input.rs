@@ -2,10 +2,11 @@
 
 use super::format::{no_price, plain};
 use super::prices::{self, DEFAULT_REGION, Given};
+use super::recordings;
 use crate::cli::{
-    Assumption, PlanAllowed, PlanCheck, PlanPrices, PlanRules, PlanTraces, PlanWanted,
+    Assumption, DateWords, PlanAllowed, PlanCheck, PlanPrices, PlanRules, PlanTraces, PlanWanted,
 };
-use crate::cmd::{self, record};
+use crate::cmd::record;
 use evenkeel_client::output::{Exit, Failure};
 use evenkeel_core::instance::{self, InstanceType};
 use evenkeel_core::units::{GIB, MIB};
@@ -17,17 +18,13 @@ use evenkeel_planner::exact;
 use evenkeel_planner::layout::Layout;
 use evenkeel_planner::layout_text;
 use evenkeel_planner::prices::Prices;
-use evenkeel_planner::read::{self, FioLog, Hints};
+use evenkeel_planner::read::{self, Hints};
 use evenkeel_planner::search::{self, Found, Space, Wanted};
 use evenkeel_planner::spread::Spread;
 use evenkeel_planner::throttled::HeldBack;
 use evenkeel_planner::trace::{Note, Trace};
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader};
-use std::path::Path;
 
-/// The bytes of a file by which its form is detected.
-const HEAD_BYTES: usize = 64 << 10;
 /// Names that an error lists.
 const NAMES_SHOWN: usize = 8;
 /// Instance types of one plan: each is a search.
@@ -204,20 +201,21 @@ fn trace(arguments: &PlanTraces) -> Result<(Trace, Option<VolumeSpec>), Failure>
         queries: queries.transpose()?,
         are_rates: arguments.rates,
         keeps_first: arguments.keep_first,
+        dates: arguments.dates.map(DateWords::order),
         ..Hints::default()
     };
     let (mut all, mut recorded) = (Vec::new(), None);
+    let mut files = Vec::new();
     for path in &arguments.traces {
         if let Some(volume) = path.to_str().filter(|path| record::is_volume(path)) {
             let (trace, spec) = record::trace_of(&arguments.connection, volume)?;
             all.push(trace);
             recorded = spec;
-            continue;
+        } else {
+            files.push(path.clone());
         }
-        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        let hints = Hints { fio_log: FioLog::of_file_name(name), ..hints.clone() };
-        all.extend(read_file(path, &hints)?);
     }
+    all.extend(recordings::read_all(&files, arguments.form, &hints)?);
     let names: BTreeSet<&str> = all.iter().map(|trace| trace.name.as_str()).collect();
     if names.len() > 1 {
         let shown: Vec<String> = names.iter().copied().take(NAMES_SHOWN).map(plain).collect();
@@ -269,25 +267,6 @@ fn held_back_words(held: &HeldBack) -> String {
         held.intervals,
         layout_text::span(held.length_ms.div_ceil(1_000)),
     )
-}
-
-/// Reads the traces of a file in any form.
-pub fn read_file(path: &Path, hints: &Hints) -> Result<Vec<Trace>, Failure> {
-    let name = path.display();
-    let fail = |error: std::io::Error| Failure::new(format!("{name}: {error}"));
-    let mut input = BufReader::with_capacity(HEAD_BYTES, cmd::input(path).map_err(fail)?);
-    read::skip_mark(&mut input).map_err(|broken| Failure::new(format!("{name}: {broken}")))?;
-    let head = input.fill_buf().map_err(fail)?;
-    let Some(format) = read::detect(head) else {
-        return Err(Failure::new(format!("{name}: the form of this file is not known"))
-            .hint("docs/reference/traces.md lists what can be read, and how to record it"));
-    };
-    read::read(format, &mut input, hints).map_err(|broken| {
-        let is_name = broken.line.is_none()
-            && hints.name.as_deref().is_some_and(|name| name.trim() == broken.found);
-        let exit = if is_name { Exit::NotFound } else { Exit::Failed };
-        Failure::new(format!("{name}: {broken}")).exit(exit)
-    })
 }
 
 /// Returns how requests are taken to lie within an interval.

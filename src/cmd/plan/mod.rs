@@ -12,6 +12,7 @@ mod input;
 mod json;
 mod notes;
 mod prices;
+mod recordings;
 mod text;
 
 use crate::cli::{Plan, PlanFormat, PlanVerb};

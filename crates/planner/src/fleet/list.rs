@@ -13,6 +13,7 @@ use evenkeel_core::volume::{Rules, VolumeRequest, VolumeSpec, VolumeType};
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 
+use super::exports;
 use crate::quantity::{self, Measure};
 use crate::read::{
     Broken, Lines, NAMES_MAX, cells, first_byte, json_broken, refuse_twice, skip_mark, slurp,
@@ -313,6 +314,10 @@ type Fields = BTreeMap<Field, Cell>;
 pub fn read(input: &mut dyn BufRead, rules: &Rules, options: Options<'_>) -> Result<List, Broken> {
     let mut reading = Reading { rules, options, list: List::default(), places: BTreeMap::new() };
     skip_mark(input)?;
+    if let Some(table) = exports::as_table(input)? {
+        of_table(&mut table.as_bytes(), &mut reading)?;
+        return Ok(reading.list);
+    }
     match first_byte(input)? {
         Some(b'{' | b'[') => of_json(input, &mut reading)?,
         _ => of_table(input, &mut reading)?,

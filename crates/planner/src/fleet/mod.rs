@@ -5,6 +5,7 @@
 
 pub mod alternatives;
 mod copy;
+mod exports;
 pub mod hosts;
 pub mod list;
 mod recommend;

@@ -44,6 +44,8 @@ struct Device {
 pub(super) struct Bins {
     devices: BTreeMap<String, Device>,
     total: usize,
+    /// The first and the last second of each part of the recording; none if it has one part.
+    parts: Vec<(u64, u64)>,
 }
 
 const fn half_of(direction: Direction) -> usize {
@@ -93,12 +95,26 @@ impl Bins {
         }
     }
 
+    /// Adds to the latencies of requests whose latency was added.
+    pub fn extend_time(&mut self, name: &str, second: u64, direction: Direction, ns: u64) {
+        let device = self.devices.get_mut(name);
+        let halves = device.and_then(|device| device.seconds.get_mut(&second));
+        if let Some(half) = halves.and_then(|halves| halves.get_mut(half_of(direction))) {
+            half.ns = half.ns.saturating_add(ns);
+        }
+    }
+
     pub fn is_empty(&self) -> bool {
         self.devices.is_empty()
     }
 
+    /// Sets the parts of the recording: the first and the last second of each.
+    pub fn set_parts(&mut self, parts: Vec<(u64, u64)>) {
+        self.parts = parts;
+    }
+
     /// Returns the traces. A second without requests is idle, not a gap, because the recording
-    /// continued.
+    /// continued, unless it is between two parts of it.
     pub fn finish(self, clock: Clock, has_times: bool, remarks: &[String]) -> Read {
         let mut traces = Vec::new();
         for (name, device) in self.devices {
@@ -108,7 +124,7 @@ impl Bins {
                 times: has_times.then_some(Kind::Counter),
                 queue: None,
             };
-            let intervals = device.intervals(has_times);
+            let intervals = device.intervals(has_times, &self.parts);
             let trace = Trace::new(name.as_str(), clock, columns, intervals);
             let mut trace = trace.map_err(|error| malformed(&name, &error))?;
             trace.sizes = Some(device.sizes);
@@ -147,13 +163,18 @@ impl Device {
         }
     }
 
-    fn intervals(&self, has_times: bool) -> Vec<Interval> {
+    fn intervals(&self, has_times: bool, parts: &[(u64, u64)]) -> Vec<Interval> {
         let mut intervals: Vec<Interval> = Vec::with_capacity(self.seconds.len());
         for (second, [reads, writes]) in &self.seconds {
             let start_ms = second.saturating_mul(1_000);
             // One interval for a pause of any length, because its seconds are equal.
             let end_ms = intervals.last().map_or(start_ms, Interval::end_ms);
-            if let Some(length_ms) = start_ms.checked_sub(end_ms).filter(|ms| *ms > 0) {
+            let is_recorded = parts.is_empty()
+                || parts
+                    .iter()
+                    .any(|(first, last)| *first <= end_ms / 1_000 && start_ms / 1_000 <= *last);
+            let pause_ms = start_ms.checked_sub(end_ms).filter(|ms| *ms > 0 && is_recorded);
+            if let Some(length_ms) = pause_ms {
                 intervals.push(Interval {
                     start_ms: end_ms,
                     length_ms,

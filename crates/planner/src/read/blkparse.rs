@@ -2,6 +2,10 @@
 //!
 //! Of the events of a request only Q (it arrived) and C (it was answered) are used; G, I and D
 //! would count it again. A line is `8,16 1 42 0.000123456 1234 Q WS 2048 + 8 [postgres]`.
+//!
+//! A device without FUA gets a flush after a write with FUA. The kernel then reports the end of
+//! such a write twice: of its data, with its length, and after the flush without one, at the sector
+//! behind it (`blk_update_request` in block/blk-mq.c). The client waits for the second one.
 
 use std::collections::BTreeMap;
 use std::io::BufRead;
@@ -25,12 +29,22 @@ struct Waiting {
     direction: Direction,
 }
 
+/// The writes with FUA whose data is written, and which may still wait for a flush.
+#[derive(Clone, Copy)]
+struct Flushing {
+    ns: u64,
+    second: u64,
+    count: u64,
+}
+
 #[derive(Default)]
 struct Reader {
     bins: Bins,
     /// Numbers of devices, so that waiting requests need no names.
     devices: BTreeMap<String, u32>,
     waiting: BTreeMap<(u32, u64), Waiting>,
+    /// By the sector behind them.
+    flushing: BTreeMap<(u32, u64), Flushing>,
     forgotten: u64,
     answers: u64,
     discards: u64,
@@ -45,7 +59,7 @@ pub fn read(input: &mut dyn BufRead, hints: &Hints) -> Read {
     let mut reader = Reader::default();
     while let Some((number, line)) = lines.next()? {
         // Other lines are of the summary, or messages.
-        if is_event(line) {
+        if begins_with_device(line) {
             reader.event(line, number, hints)?;
         }
     }
@@ -66,8 +80,23 @@ pub fn read(input: &mut dyn BufRead, hints: &Hints) -> Read {
     reader.bins.finish(Clock::Elapsed, has_times, &remarks)
 }
 
+/// Returns whether a line is an event in blkparse's own form: the numbers of a device, a core, a
+/// sequence number, a time with nine decimals, a process, and an action of letters.
+pub(super) fn is_event(line: &str) -> bool {
+    let mut words = line.split_whitespace();
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let device = words.next().unwrap_or_default();
+    let is_device =
+        device.split_once(',').is_some_and(|(major, minor)| is_number(major) && is_number(minor));
+    let are_numbers = words.by_ref().take(2).filter(|word| is_number(word)).count() == 2;
+    let is_time = words.next().is_some_and(|word| nanoseconds(word).is_some());
+    let is_process = words.next().is_some_and(is_number);
+    let is_action = |word: &str| word.bytes().all(|byte| byte.is_ascii_uppercase());
+    is_device && are_numbers && is_time && is_process && words.next().is_some_and(is_action)
+}
+
 /// Returns whether a line begins with the numbers of a device.
-fn is_event(line: &str) -> bool {
+fn begins_with_device(line: &str) -> bool {
     let word = line.split_whitespace().next().unwrap_or_default();
     word.split_once(',').is_some_and(|(major, minor)| {
         let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
@@ -103,8 +132,13 @@ impl Reader {
         let sector: u64 = sector.parse().map_err(|_| broken())?;
         let sectors: u64 = match (words.next(), words.next()) {
             (Some("+"), Some(sectors)) => sectors.parse().map_err(|_| broken())?,
-            // An empty write is the flush before it; blkparse prints no length.
-            _ => return Ok(()),
+            // An empty write is a flush; blkparse prints no length.
+            _ => {
+                if action == "C" {
+                    self.end_flush(device, sector, ns);
+                }
+                return Ok(());
+            }
         };
         if sectors == 0 {
             return Ok(());
@@ -112,7 +146,13 @@ impl Reader {
         match action {
             "Q" => self.arrive(device, sector, sectors, Waiting { ns, direction }),
             _ => {
-                self.answer(device, sector, sectors, ns);
+                let second = self.answer(device, sector, sectors, ns);
+                // FUA is the F behind the W; the one before it is a flush before the write.
+                let is_fua = kind.rfind('F') > kind.find('W');
+                if let Some((second, count)) = second.filter(|_| is_fua) {
+                    let end = sector.saturating_add(sectors);
+                    self.begin_flush(device, end, Flushing { ns, second, count });
+                }
                 Ok(())
             }
         }
@@ -145,10 +185,29 @@ impl Reader {
         Ok(())
     }
 
-    /// Applies an answer to all requests that begin in its sectors: they were merged.
-    fn answer(&mut self, device: &str, sector: u64, sectors: u64, ns: u64) {
+    fn begin_flush(&mut self, device: &str, end: u64, flushing: Flushing) {
         let Some(number) = self.devices.get(device).copied() else { return };
+        // Devices with FUA never report a flush of them.
+        if self.flushing.len() >= WAITING_MAX {
+            self.flushing.clear();
+        }
+        self.flushing.insert((number, end), flushing);
+    }
+
+    /// Ends writes with FUA, after the flush behind them.
+    fn end_flush(&mut self, device: &str, sector: u64, ns: u64) {
+        let Some(number) = self.devices.get(device).copied() else { return };
+        let Some(flushing) = self.flushing.remove(&(number, sector)) else { return };
+        let more_ns = ns.saturating_sub(flushing.ns).saturating_mul(flushing.count);
+        self.bins.extend_time(device, flushing.second, Direction::Write, more_ns);
+    }
+
+    /// Applies an answer to all requests that begin in its sectors: they were merged. Returns the
+    /// second of the last one, and their number.
+    fn answer(&mut self, device: &str, sector: u64, sectors: u64, ns: u64) -> Option<(u64, u64)> {
+        let number = self.devices.get(device).copied()?;
         let end = sector.saturating_add(sectors);
+        let mut last = None;
         while let Some((key, request)) =
             self.waiting.range((number, sector)..(number, end)).next().map(|(k, r)| (*k, *r))
         {
@@ -157,7 +216,9 @@ impl Reader {
             let second = request.ns / 1_000_000_000;
             let took_ns = ns.saturating_sub(request.ns);
             self.bins.add_time(device, second, request.direction, took_ns);
+            last = Some((second, last.map_or(1, |(_, count)| count + 1)));
         }
+        last
     }
 }
 
@@ -196,6 +257,23 @@ mod tests {
         assert_eq!(trace.sizes.as_ref().unwrap().reads.get(&16_384), Some(&1));
         let remark = crate::trace::Note::Remark("discards left out: 1".to_owned());
         assert_eq!(trace.notes, [remark]);
+    }
+
+    #[test]
+    fn a_write_with_fua_ends_with_the_flush_after_it() {
+        let read_ns = |last: &str| {
+            let text = format!(
+                "8,16 1 1 0.100000000 7 Q WFS 2048 + 8 [db]\n\
+                 8,16 1 2 0.100200000 0 C WFS 2048 + 8 [0]\n\
+                 8,16 1 3 0.100900000 0 C {last}\n"
+            );
+            let traces = read(&mut text.as_bytes(), &Hints::default()).unwrap();
+            traces[0].intervals[0].write_ns
+        };
+        assert_eq!(read_ns("WFS 2056 [0]"), Some(900_000));
+        // Of another write, and of the flush itself.
+        assert_eq!(read_ns("WFS 4096 [0]"), Some(200_000));
+        assert_eq!(read_ns("FN 0 [0]"), Some(200_000));
     }
 
     /// Lines without end. Half of them are answers, and every 50th request has none.

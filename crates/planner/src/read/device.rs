@@ -2,7 +2,7 @@
 
 use crate::trace::{Columns, Interval, Kind};
 
-use super::numbers::amount;
+use super::numbers::{amount, decimal};
 
 /// The quantity in a column.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -23,6 +23,11 @@ pub(crate) enum Field {
     Queue,
     BusyPercent,
     DiscardBytes(f64),
+    /// The mean size of a read in KiB, which tells the unit of the bytes.
+    ReadKib,
+    WriteKib,
+    /// Flushes that the device executed. Linux counts them as writes, too.
+    Flushes,
 }
 
 const KIB: f64 = 1_024.0;
@@ -52,8 +57,30 @@ pub(crate) fn field(header: &str) -> Option<Field> {
         "dkB/s" | "kB_dscd/s" => Field::DiscardBytes(KIB),
         "dMB/s" | "MB_dscd/s" => Field::DiscardBytes(MIB),
         "dsec/s" | "Blk_dscd/s" => Field::DiscardBytes(SECTOR),
+        "rareq-sz" => Field::ReadKib,
+        "wareq-sz" => Field::WriteKib,
+        "f/s" => Field::Flushes,
         _ => return None,
     })
+}
+
+/// The remark on flushes.
+pub(crate) const FLUSHES: &str = "Linux counts flushes as writes, too: those writes that cannot \
+                                  have had bytes are taken off";
+/// The least size of most writes: a page, or a block of a file system.
+const WRITE_BYTES_MIN: f64 = 4_096.0;
+
+/// Returns how many of Linux's writes had bytes.
+///
+/// A flush by itself is counted as a write and as a flush (the manual of iostat: "Before being
+/// merged, flush operations are counted as writes"). A write that must be durable, as the commit of
+/// a journal, is one write, and up to two flushes if the device has no FUA. So flushes are at most
+/// `flushes` of the writes; at most half of the writes, since a flush follows a write; and as many
+/// as exceed the bytes.
+#[must_use]
+pub fn without_flushes(writes: f64, flushes: f64, bytes: f64) -> f64 {
+    let with_bytes = (bytes / WRITE_BYTES_MIN).ceil().min(writes);
+    (writes - flushes).max(with_bytes).max(writes / 2.0)
 }
 
 /// The values of a device in a report: rates per second, means and shares.
@@ -71,6 +98,11 @@ pub(crate) struct Rates {
     queue: Option<f64>,
     busy_percent: Option<f64>,
     discard_bytes: f64,
+    read_kib: Option<f64>,
+    write_kib: Option<f64>,
+    flushes: f64,
+    /// The bytes of a unit of the columns of bytes, if reads or writes have their own.
+    unit: f64,
 }
 
 /// The assumptions about a device, for its remarks.
@@ -86,6 +118,10 @@ pub(crate) struct Assumed {
     pub leaves_out: bool,
     /// There were discards, which are not used.
     pub has_discards: bool,
+    /// Flushes were taken off the writes.
+    pub takes_flushes_off: bool,
+    /// Bytes were given in sectors, under the name of another unit.
+    pub has_sectors: bool,
 }
 
 impl Rates {
@@ -95,8 +131,14 @@ impl Rates {
             Field::Reads => self.reads = Some(value),
             Field::Writes => self.writes = Some(value),
             Field::Transfers => self.transfers = Some(value),
-            Field::ReadBytes(unit) => self.read_bytes = Some(value * unit),
-            Field::WriteBytes(unit) => self.write_bytes = Some(value * unit),
+            Field::ReadBytes(unit) => {
+                self.read_bytes = Some(value * unit);
+                self.unit = unit;
+            }
+            Field::WriteBytes(unit) => {
+                self.write_bytes = Some(value * unit);
+                self.unit = unit;
+            }
             Field::Bytes(unit) => self.bytes = Some(value * unit),
             Field::ReadWaitMs => self.read_wait_ms = Some(value),
             Field::WriteWaitMs => self.write_wait_ms = Some(value),
@@ -104,6 +146,39 @@ impl Rates {
             Field::Queue => self.queue = Some(value),
             Field::BusyPercent => self.busy_percent = Some(value),
             Field::DiscardBytes(unit) => self.discard_bytes = value * unit,
+            Field::ReadKib => self.read_kib = Some(value),
+            Field::WriteKib => self.write_kib = Some(value),
+            Field::Flushes => self.flushes = value,
+        }
+    }
+
+    /// Returns whether the columns of bytes are in sectors under the name of another unit, as
+    /// sysstat up to 12.3.0 prints them in JSON: the mean sizes of requests, which are in KiB,
+    /// show that. `None` if there are too few requests for that.
+    pub fn has_sectors(&self) -> Option<bool> {
+        let halves = [
+            (self.reads, self.read_bytes, self.read_kib),
+            (self.writes, self.write_bytes, self.write_kib),
+        ];
+        for (requests, bytes, kib) in halves {
+            let Some(((requests, bytes), kib)) = requests.zip(bytes).zip(kib) else { continue };
+            if requests < 1.0 || kib < 0.5 || self.unit <= SECTOR {
+                continue;
+            }
+            let in_sectors = bytes / self.unit * SECTOR / requests / (kib * KIB);
+            return Some((0.9..1.1).contains(&in_sectors));
+        }
+        None
+    }
+
+    /// Corrects the bytes of columns that are in sectors under the name of another unit.
+    pub fn convert_sectors(&mut self) {
+        if self.unit > SECTOR {
+            let factor = SECTOR / self.unit;
+            self.read_bytes = self.read_bytes.map(|bytes| bytes * factor);
+            self.write_bytes = self.write_bytes.map(|bytes| bytes * factor);
+            self.discard_bytes *= factor;
+            self.unit = SECTOR;
         }
     }
 
@@ -148,7 +223,11 @@ impl Rates {
     /// bytes are.
     fn requests(&self, assumed: &mut Assumed) -> (f64, f64) {
         let Some(transfers) = self.transfers else {
-            return (self.reads.unwrap_or(0.0), self.writes.unwrap_or(0.0));
+            let writes = self.writes.unwrap_or(0.0);
+            let bytes = self.write_bytes.unwrap_or(0.0);
+            let rest = without_flushes(writes, self.flushes, bytes);
+            assumed.takes_flushes_off = rest < writes;
+            return (self.reads.unwrap_or(0.0), rest);
         };
         let (Some(read), Some(written)) = (self.read_bytes, self.write_bytes) else {
             assumed.splits_nothing = true;
@@ -173,6 +252,8 @@ impl Assumed {
             shares_times: self.shares_times || other.shares_times,
             leaves_out: self.leaves_out || other.leaves_out,
             has_discards: self.has_discards || other.has_discards,
+            takes_flushes_off: self.takes_flushes_off || other.takes_flushes_off,
+            has_sectors: self.has_sectors || other.has_sectors,
         }
     }
 
@@ -188,10 +269,43 @@ impl Assumed {
             (self.shares_times, "one mean time stands for reads and for writes"),
             (self.leaves_out, "requests of reports without bytes, as flushes are, are left out"),
             (self.has_discards, "discards are left out"),
+            (self.takes_flushes_off, FLUSHES),
+            (
+                self.has_sectors,
+                "the bytes are in sectors under the name of another unit, as sysstat up to 12.3.0 \
+                 prints them in JSON: the sizes of the requests say so; they are read as sectors",
+            ),
         ];
         let said = all.into_iter().filter(|(is_so, _)| *is_so);
         said.map(|(_, sentence)| sentence.to_owned()).collect()
     }
+}
+
+/// Returns a value, and its column with the value's own unit, which it has with `-h` and `--human`.
+pub(crate) fn value(field: Field, word: &str) -> Option<(Field, f64)> {
+    let (number, unit) = match word.char_indices().next_back()? {
+        (_, last) if last.is_ascii_digit() => (word, None),
+        (at, last) => (word.get(..at)?, Some(last)),
+    };
+    let value = decimal(number)?;
+    let scale: f64 = match unit {
+        None | Some('%') => return Some((field, value)),
+        Some('B') => 1.0,
+        Some('k') => 1_024.0,
+        Some('M') => 1_048_576.0,
+        Some('G') => 1_073_741_824.0,
+        Some('T') => 1_099_511_627_776.0,
+        Some(_) => return None,
+    };
+    let field = match field {
+        Field::ReadBytes(_) => Field::ReadBytes(scale),
+        Field::WriteBytes(_) => Field::WriteBytes(scale),
+        Field::Bytes(_) => Field::Bytes(scale),
+        Field::DiscardBytes(_) => Field::DiscardBytes(scale),
+        Field::ReadKib | Field::WriteKib => return Some((field, value * scale / KIB)),
+        _ => return None,
+    };
+    Some((field, value))
 }
 
 /// Returns why the requests of a device of this name are also those of another device; `None` if
@@ -252,5 +366,52 @@ mod tests {
         assert_eq!((interval.read_bytes, interval.write_bytes), (24_576, 8_192));
         assert_eq!(columns.requests, Some(Kind::Mean));
         assert!(assumed.splits_requests && !assumed.leaves_out);
+    }
+
+    #[test]
+    fn flushes_are_no_writes() {
+        let mut rates = Rates::default();
+        for (header, value) in [("w/s", 200.0), ("wkB/s", 400.0), ("f/s", 100.0)] {
+            rates.set(field(header).unwrap(), value);
+        }
+        let (interval, _, assumed) = rates.interval(0, 1_000);
+        assert_eq!((interval.writes, interval.write_bytes), (100, 409_600));
+        assert_eq!(assumed.remarks(), [FLUSHES]);
+    }
+
+    /// The counters of Linux 6.18 for 100 writes of `dd`, on a loop device with a write cache and
+    /// without FUA.
+    #[test]
+    fn writes_with_bytes_are_never_taken_for_flushes() {
+        for (what, writes, flushes, sectors, expected) in [
+            ("oflag=dsync", 200.0, 100.0, 800.0, 100.0),
+            ("oflag=direct,dsync", 200.0, 200.0, 800.0, 100.0),
+            ("oflag=dsync, over a file of ext4", 200.0, 100.0, 800.0, 100.0),
+            // Its journal has two writes for each of the file.
+            ("oflag=dsync, a new file of ext4", 302.0, 200.0, 2_824.0, 302.0),
+            ("without flushes", 100.0, 0.0, 100.0, 100.0),
+            ("bs=512 oflag=direct,dsync", 200.0, 200.0, 100.0, 100.0),
+        ] {
+            assert_eq!(without_flushes(writes, flushes, sectors * 512.0), expected, "{what}");
+        }
+    }
+
+    /// sysstat 12.2 prints 31 writes a second of 4 KiB as 248 MB a second with `-m`.
+    #[test]
+    fn sectors_under_the_name_of_another_unit_are_noticed() {
+        for (name, value, has_sectors) in
+            [("wMB/s", 248.0, true), ("wkB/s", 248.0, true), ("wkB/s", 124.0, false)]
+        {
+            let mut rates = Rates::default();
+            for (header, value) in [("w/s", 31.0), (name, value), ("wareq-sz", 4.0)] {
+                rates.set(field(header).unwrap(), value);
+            }
+            assert_eq!(rates.has_sectors(), Some(has_sectors), "{name}");
+            if has_sectors {
+                rates.convert_sectors();
+            }
+            assert_eq!(rates.interval(0, 1_000).0.write_bytes, 126_976, "{name}");
+        }
+        assert_eq!(Rates::default().has_sectors(), None);
     }
 }

@@ -10,19 +10,22 @@ use std::io::BufRead;
 use crate::trace::Clock;
 
 use super::collect::{NAMES_MAX, Traces, too_many_names};
-use super::device::{Assumed, Field, Rates, field, repeats};
+use super::device::{Assumed, Field, Rates, field, repeats, value};
 use super::lines::Lines;
-use super::numbers::{decimal, time};
+use super::numbers::{ASKS_ORDER, NotTime, Times};
 use super::{Broken, Hints, Read};
 
 /// The expected times, for the error of a recording without them.
 const ASKS_INTERVAL: &str = "a time before each report: record with `iostat -xt`, or give the \
                              interval in milliseconds with --interval-ms";
-const EXPECTED_TIME: &str = "a time as 11/25/2026 07:09:48 PM, 11/25/26 19:09:48 or \
+pub(super) const EXPECTED_TIME: &str = "a time as 11/25/2026 07:09:48 PM, 11/25/26 19:09:48 or \
                              2026-11-25T19:09:48+0000: record with S_TIME_FORMAT=ISO";
 
 /// Maximum number of tables in a report; `--pretty` prints four.
 const TABLES_MAX: usize = 8;
+/// Maximum number of reports with one time before the interval is known. Times are in whole
+/// seconds, so the first report and the second one may have the same.
+const HELD_MAX: usize = 2;
 
 type Report = BTreeMap<String, Rates>;
 
@@ -37,8 +40,8 @@ pub(super) struct Reports<'a> {
     hints: &'a Hints,
     traces: Traces,
     assumed: BTreeMap<String, Assumed>,
-    /// The first report of a recording, until the interval is known.
-    first: Option<Held>,
+    /// The first reports of a recording, until the interval is known.
+    held: Vec<Held>,
     /// Whether any report but the first ones was used.
     has_any: bool,
     /// End of the previous report, in milliseconds since 1970.
@@ -49,6 +52,10 @@ pub(super) struct Reports<'a> {
     not_after: u64,
     is_zoneless: bool,
     is_joined: bool,
+    /// Whether the bytes are in sectors under the name of another unit.
+    has_sectors: bool,
+    /// Remarks of the reader of the text.
+    remarks: Vec<String>,
 }
 
 impl<'a> Reports<'a> {
@@ -57,7 +64,7 @@ impl<'a> Reports<'a> {
             hints,
             traces: Traces::new(Clock::Unix),
             assumed: BTreeMap::new(),
-            first: None,
+            held: Vec::new(),
             has_any: false,
             before_ms: None,
             nominal_ms: None,
@@ -65,12 +72,21 @@ impl<'a> Reports<'a> {
             not_after: 0,
             is_zoneless: false,
             is_joined: false,
+            has_sectors: false,
+            remarks: Vec::new(),
         }
+    }
+
+    /// Adds a remark on the text.
+    pub fn remark(&mut self, remark: impl Into<String>) {
+        self.remarks.push(remark.into());
     }
 
     /// Begins another recording. Its first report is since boot again.
     pub fn restart(&mut self) {
-        self.first_dropped += u64::from(self.first.take().is_some());
+        self.first_dropped += u64::from(!self.held.is_empty());
+        self.not_after += self.held.len().saturating_sub(1) as u64;
+        self.held.clear();
         self.is_joined |= self.has_any;
         self.nominal_ms = None;
     }
@@ -82,30 +98,50 @@ impl<'a> Reports<'a> {
 
     /// Adds a report that ended at `unix_ms`.
     pub fn take(&mut self, unix_ms: Option<u64>, report: Report) -> Result<(), Broken> {
-        let Some(held) = self.first.take() else {
-            if self.nominal_ms.is_some() {
-                return self.follow(unix_ms, &report);
-            }
-            self.first = Some(Held { unix_ms, report });
+        if self.nominal_ms.is_some() {
+            return self.follow(unix_ms, &report);
+        }
+        let Some(first) = self.held.first() else {
+            self.held.push(Held { unix_ms, report });
             return Ok(());
         };
-        let between = held.unix_ms.zip(unix_ms).map(|(from, to)| to.saturating_sub(from));
-        let nominal = between.filter(|ms| *ms > 0).or(self.hints.interval());
-        self.nominal_ms = Some(nominal.ok_or_else(|| Broken::whole("no times", ASKS_INTERVAL))?);
-        if held.unix_ms.is_none() {
-            self.traces.set_clock(Clock::Elapsed);
+        let between_ms = first.unix_ms.zip(unix_ms).map(|(from, to)| to.saturating_sub(from));
+        if between_ms == Some(0) {
+            if self.held.len() < HELD_MAX {
+                self.held.push(Held { unix_ms, report });
+            } else {
+                self.not_after += 1;
+            }
+            return Ok(());
         }
-        self.before_ms = Some(held.unix_ms.unwrap_or_else(|| self.before_ms.unwrap_or(0)));
-        if self.hints.keeps_first {
-            self.before_ms = self.before_ms.map(|ms| match held.unix_ms {
-                Some(_) => ms.saturating_sub(nominal.unwrap_or(0)),
-                None => ms,
-            });
-            self.follow(held.unix_ms, &held.report)?;
-        } else {
-            self.first_dropped += 1;
-        }
+        let nominal_ms = between_ms.or(self.hints.interval());
+        let nominal_ms = nominal_ms.ok_or_else(|| Broken::whole("no times", ASKS_INTERVAL))?;
+        self.begin(nominal_ms)?;
         self.follow(unix_ms, &report)
+    }
+
+    /// Adds the first reports, now that the interval is known. All end in one second.
+    fn begin(&mut self, nominal_ms: u64) -> Result<(), Broken> {
+        self.nominal_ms = Some(nominal_ms);
+        let mut held = std::mem::take(&mut self.held);
+        let end_ms = held.first().and_then(|first| first.unix_ms);
+        if !self.hints.keeps_first && !held.is_empty() {
+            self.first_dropped += 1;
+            held.remove(0);
+        }
+        let Some(end_ms) = end_ms else {
+            self.traces.set_clock(Clock::Elapsed);
+            self.before_ms = Some(self.before_ms.unwrap_or(0));
+            return held.iter().try_for_each(|report| self.follow(None, &report.report));
+        };
+        // Each of them lasted as long as those after it.
+        let mut before_ms = end_ms.saturating_sub(nominal_ms.saturating_mul(held.len() as u64));
+        self.before_ms = Some(before_ms);
+        for report in held {
+            before_ms = before_ms.saturating_add(nominal_ms);
+            self.follow(Some(before_ms), &report.report)?;
+        }
+        Ok(())
     }
 
     /// Adds a report whose predecessor's end is known.
@@ -125,8 +161,16 @@ impl<'a> Reports<'a> {
             if between_ms > nominal_ms.saturating_add(slack_ms) { nominal_ms } else { between_ms };
         self.before_ms = Some(end_ms);
         self.has_any = true;
+        if let Some(has_sectors) = report.values().find_map(Rates::has_sectors) {
+            self.has_sectors = has_sectors;
+        }
         for (name, rates) in report {
-            let (interval, columns, assumed) = rates.interval(end_ms - length_ms, length_ms);
+            let mut rates = *rates;
+            if self.has_sectors {
+                rates.convert_sectors();
+            }
+            let (interval, columns, mut assumed) = rates.interval(end_ms - length_ms, length_ms);
+            assumed.has_sectors = self.has_sectors;
             self.traces.push(name, interval, columns)?;
             if let Some(known) = self.assumed.get_mut(name) {
                 *known = known.or(assumed);
@@ -139,8 +183,8 @@ impl<'a> Reports<'a> {
 
     /// Returns the traces, after all reports.
     pub fn finish(mut self) -> Read {
-        if let Some(held) = self.first.take() {
-            self.finish_first(held)?;
+        if !self.held.is_empty() {
+            self.finish_first()?;
         }
         if self.traces.is_empty() {
             let wanted = self.hints.name.as_deref().unwrap_or("no device");
@@ -156,7 +200,7 @@ impl<'a> Reports<'a> {
             pending.remarks.extend(assumed.remarks());
             pending.remarks.extend(repeats(&name));
         }
-        let mut remarks = Vec::new();
+        let mut remarks = std::mem::take(&mut self.remarks);
         if self.first_dropped > 0 {
             let count = self.first_dropped;
             remarks.push(format!("first reports left out, since they are since boot: {count}"));
@@ -174,10 +218,10 @@ impl<'a> Reports<'a> {
         self.traces.finish(&remarks)
     }
 
-    /// Ends a recording that has only its first report.
-    fn finish_first(&mut self, held: Held) -> Result<(), Broken> {
+    /// Ends a recording that has only its first reports.
+    fn finish_first(&mut self) -> Result<(), Broken> {
         if self.has_any && !self.hints.keeps_first {
-            self.first_dropped += 1;
+            self.restart();
             return Ok(());
         }
         let Some(interval_ms) = self.hints.interval() else {
@@ -187,7 +231,11 @@ impl<'a> Reports<'a> {
                  1`, or give the interval in milliseconds with --interval-ms",
             ));
         };
+        if self.held.len() > 1 {
+            return self.begin(interval_ms);
+        }
         self.nominal_ms = Some(interval_ms);
+        let Some(held) = self.held.pop() else { return Ok(()) };
         if held.unix_ms.is_none() {
             self.traces.set_clock(Clock::Elapsed);
         }
@@ -213,6 +261,7 @@ struct Reader<'a> {
     headers: Vec<String>,
     table: Option<Table>,
     unix_ms: Option<u64>,
+    times: Times,
     is_in_cpu: bool,
 }
 
@@ -229,6 +278,7 @@ pub fn read(input: &mut dyn BufRead, hints: &Hints) -> Read {
         headers: Vec::new(),
         table: None,
         unix_ms: None,
+        times: Times { order: hints.dates },
         is_in_cpu: false,
     };
     while let Some((number, line)) = lines.next()? {
@@ -268,12 +318,15 @@ impl Reader<'_> {
         if self.is_in_cpu {
             return Ok(());
         }
-        let Some(time) = time(text) else {
+        let time = self.times.read(text).map_err(|error| {
             let is_time = first.contains('/') || first.contains(':') || text.contains(':');
-            let expected =
-                if is_time { EXPECTED_TIME } else { "a time, or a header that begins with Device" };
-            return Err(Broken::at(number, text, expected));
-        };
+            let expected = match error {
+                NotTime::Ambiguous => ASKS_ORDER,
+                NotTime::Unknown if is_time => EXPECTED_TIME,
+                NotTime::Unknown => "a time, or a header that begins with Device",
+            };
+            Broken::at(number, text, expected)
+        })?;
         self.end_report()?;
         self.reports.see_zone(time.has_zone);
         self.unix_ms = Some(time.unix_ms);
@@ -356,32 +409,6 @@ impl Reader<'_> {
         self.headers.clear();
         self.reports.take(self.unix_ms.take(), std::mem::take(&mut self.report))
     }
-}
-
-/// Returns a value, and its column with the value's own unit, which it has with `-h`.
-fn value(field: Field, word: &str) -> Option<(Field, f64)> {
-    let (number, unit) = match word.char_indices().next_back()? {
-        (_, last) if last.is_ascii_digit() => (word, None),
-        (at, last) => (word.get(..at)?, Some(last)),
-    };
-    let value = decimal(number)?;
-    let scale: f64 = match unit {
-        None | Some('%') => return Some((field, value)),
-        Some('B') => 1.0,
-        Some('k') => 1_024.0,
-        Some('M') => 1_048_576.0,
-        Some('G') => 1_073_741_824.0,
-        Some('T') => 1_099_511_627_776.0,
-        Some(_) => return None,
-    };
-    let field = match field {
-        Field::ReadBytes(_) => Field::ReadBytes(scale),
-        Field::WriteBytes(_) => Field::WriteBytes(scale),
-        Field::Bytes(_) => Field::Bytes(scale),
-        Field::DiscardBytes(_) => Field::DiscardBytes(scale),
-        _ => return None,
-    };
-    Some((field, value))
 }
 
 #[cfg(test)]
@@ -540,5 +567,72 @@ mod tests {
         assert_eq!((first.start_ms, first.length_ms), (1_795_633_788_000, 1_000));
         assert_eq!((first.reads, first.write_bytes), (167, 30_760_960));
         assert_eq!((first.read_ns, first.idle_ms), (Some(60_120_000), Some(620)));
+    }
+
+    /// The file is of sysstat 12.6.1 with `LC_ALL=de_DE.UTF-8`.
+    #[test]
+    fn decimal_commas_are_read_with_rows_of_the_processor() {
+        let trace = only(include_str!("../../samples/iostat_comma.txt"));
+        let first = trace.intervals[0];
+        assert_eq!((first.reads, first.read_bytes, first.writes), (6, 139_264, 216));
+    }
+
+    #[test]
+    fn seconds_since_1970_are_times() {
+        let trace = only(include_str!("../../samples/iostat_epoch.txt"));
+        let interval = trace.intervals[0];
+        assert_eq!((interval.start_ms, interval.length_ms), (1_795_633_788_000, 1_000));
+        assert!(remarks(&trace).iter().all(|remark| !remark.contains("UTC")));
+    }
+
+    /// Times are whole seconds: the report since boot and the next one may have one.
+    #[test]
+    fn two_first_reports_within_a_second_do_not_hide_the_interval() {
+        let text = include_str!("../../samples/iostat_same_second.txt");
+        let trace = only(text);
+        let spans: Vec<_> =
+            trace.intervals.iter().map(|interval| (interval.end_ms(), interval.reads)).collect();
+        let end_ms = 1_795_633_788_000;
+        assert_eq!(spans, [(end_ms, 20), (end_ms + 1_000, 30), (end_ms + 2_000, 40)]);
+        let hints = Hints { keeps_first: true, ..Hints::default() };
+        let traces = read_with(text, &hints).unwrap();
+        assert_eq!((traces[0].intervals.len(), traces[0].intervals[0].reads), (4, 10));
+        assert_eq!(traces[0].intervals[0].end_ms(), end_ms - 1_000);
+    }
+
+    #[test]
+    fn colours_are_no_part_of_a_name() {
+        let trace = only(include_str!("../../samples/iostat_colour.txt"));
+        assert_eq!((trace.name.as_str(), trace.intervals[0].reads), ("vda", 12));
+    }
+
+    fn json(text: &str) -> Read {
+        super::super::iostat_json::read(&mut text.as_bytes(), &Hints::default())
+    }
+
+    #[test]
+    fn json_with_the_comma_of_old_versions_is_read_and_so_is_json_without_end() {
+        // sysstat issue 163: with -y, a comma stands where the first report would be.
+        let text = include_str!("../../samples/iostat_comma.json");
+        let trace = json(text).unwrap().remove(0);
+        assert_eq!(trace.intervals.len(), 2);
+        assert!(remarks(&trace)[0].starts_with("invalid commas"), "{:?}", remarks(&trace));
+        let text = include_str!("../../samples/iostat_cut.json");
+        let trace = json(text).unwrap().remove(0);
+        assert_eq!(trace.intervals.len(), 2);
+        assert!(remarks(&trace)[0].starts_with("the JSON has no end"), "{:?}", remarks(&trace));
+    }
+
+    /// sysstat up to 12.3.0: 31 writes of 4 KiB a second are 248 of each unit.
+    #[test]
+    fn json_in_sectors_under_the_name_of_megabytes_is_noticed() {
+        let trace = json(include_str!("../../samples/iostat_12.2_m.json")).unwrap().remove(0);
+        let interval = trace.intervals[0];
+        assert_eq!((interval.writes, interval.write_bytes), (31, 126_976));
+        assert!(
+            remarks(&trace)[0].starts_with("the bytes are in sectors"),
+            "{:?}",
+            remarks(&trace)
+        );
     }
 }

@@ -37,22 +37,23 @@ impl Read for Limited<'_> {
     }
 }
 
-/// Reads the value of a text of this format.
-pub(crate) fn read<T: DeserializeOwned>(input: &mut dyn BufRead, form: &str) -> Result<T, Broken> {
-    read_within(input, form, JSON_BYTES_MAX)
-}
-
-fn read_within<T: DeserializeOwned>(
+/// Reads the values of a text of this format: one or several, one after the other or as the
+/// elements of an array.
+pub(crate) fn documents<T: DeserializeOwned>(
     input: &mut dyn BufRead,
     form: &str,
-    bytes_max: u64,
-) -> Result<T, Broken> {
-    let mut limited = Limited { input, left: bytes_max, is_over: false };
-    let result = serde_json::from_reader(io::BufReader::new(&mut limited));
-    if limited.is_over {
-        return Err(too_long(form, bytes_max));
+) -> Result<Vec<T>, Broken> {
+    let text = slurp(input, form)?;
+    if text.trim_ascii_start().starts_with(b"[") {
+        return serde_json::from_slice(&text).map_err(|error| broken(&error, form));
     }
-    result.map_err(|error| broken(&error, form))
+    let values = serde_json::Deserializer::from_slice(&text).into_iter::<T>();
+    let values: Result<Vec<T>, Broken> =
+        values.map(|value| value.map_err(|error| broken(&error, form))).collect();
+    match values {
+        Ok(values) if values.is_empty() => Err(Broken::whole("an empty text", form)),
+        values => values,
+    }
 }
 
 fn too_long(form: &str, bytes_max: u64) -> Broken {
@@ -98,22 +99,29 @@ pub(crate) fn broken(error: &serde_json::Error, form: &str) -> Broken {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeMap;
 
     #[test]
     fn a_text_is_read_up_to_a_limit_only() {
         let mut endless = io::BufReader::new(io::repeat(b' '));
-        let broken = read_within::<u64>(&mut endless, "a number", 2 << 20).unwrap_err();
+        let broken = slurp_within(&mut endless, "a number", 2 << 20).unwrap_err();
         assert_eq!(
             broken.to_string(),
             "\"a number\": expected a JSON text of at most 2 MiB; ask for fewer volumes or days \
              at a time, or split it"
         );
-        let mut endless = io::BufReader::new(io::repeat(b' '));
-        let broken_too = slurp_within(&mut endless, "a number", 2 << 20).unwrap_err();
-        assert_eq!(broken_too, broken);
         assert_eq!(slurp(&mut " 7 ".as_bytes(), "a number").unwrap(), b" 7 ");
-        assert_eq!(read::<u64>(&mut " 7 ".as_bytes(), "a number"), Ok(7));
-        let broken = read::<Vec<u64>>(&mut "[1,\n2".as_bytes(), "numbers").unwrap_err();
+    }
+
+    #[test]
+    fn values_follow_each_other_or_are_in_an_array() {
+        for text in ["{} {}", "{}\n{}\n", " [{}, {}]"] {
+            let read = documents::<BTreeMap<u8, u8>>(&mut text.as_bytes(), "objects");
+            assert_eq!(read.map(|read| read.len()), Ok(2), "{text}");
+        }
+        let broken = documents::<u64>(&mut " ".as_bytes(), "numbers").unwrap_err();
+        assert_eq!(broken.to_string(), "\"an empty text\": expected numbers");
+        let broken = documents::<u64>(&mut "[1,\n2".as_bytes(), "numbers").unwrap_err();
         assert_eq!(
             broken.to_string(),
             "line 2: \"EOF while parsing a list\": expected numbers to its end: is the file \

@@ -29,7 +29,7 @@ impl<'a> Lines<'a> {
         let bytes = self.bytes.strip_suffix(b"\r").unwrap_or(&self.bytes);
         self.text.clear();
         // Names of programs and devices may have any encoding. The rest of the line is ASCII.
-        self.text.push_str(&String::from_utf8_lossy(bytes));
+        push_plain(&mut self.text, &String::from_utf8_lossy(bytes));
         Ok(Some((self.number, &self.text)))
     }
 
@@ -63,6 +63,19 @@ impl<'a> Lines<'a> {
                 return Ok(true);
             }
         }
+    }
+}
+
+/// Appends a text without the sequences that set the colours of a terminal, as sysstat prints them
+/// with `S_COLORS=always`: ESC, `[`, parameters, and a letter.
+pub(crate) fn push_plain(into: &mut String, text: &str) {
+    let mut parts = text.split('\u{1b}');
+    into.push_str(parts.next().unwrap_or_default());
+    for part in parts {
+        let is_parameter = |c: char| c.is_ascii_digit() || c == ';';
+        let end = part.strip_prefix('[').map(|rest| rest.trim_start_matches(is_parameter));
+        let end = end.and_then(|rest| rest.strip_prefix(|c: char| c.is_ascii_alphabetic()));
+        into.push_str(end.unwrap_or(part));
     }
 }
 
@@ -169,6 +182,16 @@ mod tests {
             assert_eq!(lines.next().unwrap(), Some(expected));
         }
         assert_eq!(lines.next().unwrap(), None);
+    }
+
+    #[test]
+    fn colours_of_terminals_are_removed() {
+        let mut plain = String::new();
+        push_plain(&mut plain, "\u{1b}[32;22mvda   \u{1b}[0m\u{1b}[34;1m  6.00\u{1b}[0m");
+        assert_eq!(plain, "vda     6.00");
+        plain.clear();
+        push_plain(&mut plain, "a\u{1b}b\u{1b}[3");
+        assert_eq!(plain, "ab[3");
     }
 
     #[test]

@@ -19,21 +19,26 @@ mod json;
 mod lines;
 mod merge;
 mod numbers;
+pub mod nvme_stats;
 pub mod prometheus;
 pub mod recorder;
+pub mod sadf_json;
 pub mod sar;
+mod sysstat_json;
 
 use std::fmt;
 use std::ops::RangeInclusive;
 
 pub use collect::{INTERVALS_TOTAL_MAX, NAMES_MAX};
-pub use detect::{Format, detect, read};
-pub use fio_log::FioLog;
+pub use detect::{Format, detect, foreign, read};
+pub use device::without_flushes;
+pub use fio_log::{FioLog, Run as FioRun};
 pub use json::JSON_BYTES_MAX;
 pub(crate) use json::{broken as json_broken, slurp};
 pub use lines::{LINE_BYTES_MAX, skip_mark};
 pub(crate) use lines::{Lines, cells, first_byte, refuse_twice};
 pub use merge::merge;
+pub use numbers::DateOrder;
 
 use crate::trace::Trace;
 
@@ -101,6 +106,8 @@ pub struct Hints {
     pub are_rates: bool,
     /// Whether the first report is of an interval, as with `iostat -y`; otherwise it is since boot.
     pub keeps_first: bool,
+    /// The order of day and month in dates that have two meanings; `None` refuses them.
+    pub dates: Option<DateOrder>,
 }
 
 impl Hints {

@@ -28,12 +28,74 @@ pub(crate) struct Time {
     pub has_zone: bool,
 }
 
+/// The order of day and month in dates such as `11/25/26`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DateOrder {
+    /// As in `25/11/26`.
+    DayFirst,
+    /// As in `11/25/26`.
+    MonthFirst,
+}
+
+/// A day in days since 1970, and the order of its parts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Day {
+    pub unix_day: i64,
+    /// The order that the parts show: one is above 12. `None` if they show none.
+    pub order: Option<DateOrder>,
+    /// Whether the parts make two different dates, and nothing says which one is meant.
+    pub is_ambiguous: bool,
+    /// Whether the year has four digits.
+    pub has_century: bool,
+}
+
+/// The reason why a text is not read as a time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum NotTime {
+    /// It is none.
+    Unknown,
+    /// It is one of two dates.
+    Ambiguous,
+}
+
+/// The expected text instead of a date that can be read in two ways.
+pub(crate) const ASKS_ORDER: &str = "a date with one meaning: the day or the month may be first; \
+                                     say which with --dates day-first or --dates month-first, or \
+                                     record with S_TIME_FORMAT=ISO";
+
+/// Reads times of one recording, which have one order of day and month.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Times {
+    pub order: Option<DateOrder>,
+}
+
+impl Times {
+    /// Reads a time in one of the formats that sysstat prints, or its seconds since 1970.
+    pub fn read(&mut self, text: &str) -> Result<Time, NotTime> {
+        let text = text.trim();
+        if (9..=11).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit()) {
+            let seconds: u64 = text.parse().map_err(|_| NotTime::Unknown)?;
+            return Ok(Time { unix_ms: seconds.saturating_mul(1_000), has_zone: true });
+        }
+        let (time, day) = time_by(text, self.order).ok_or(NotTime::Unknown)?;
+        if day.is_ambiguous {
+            return Err(NotTime::Ambiguous);
+        }
+        self.order = self.order.or(day.order);
+        Ok(time)
+    }
+}
+
 /// Reads a time in one of the formats that sysstat, CloudWatch and their locales print.
 pub(crate) fn time(text: &str) -> Option<Time> {
+    time_by(text, None).map(|(time, _)| time)
+}
+
+fn time_by(text: &str, order: Option<DateOrder>) -> Option<(Time, Day)> {
     let text = text.trim();
     let at = text.find(['T', ' '])?;
     let (day, rest) = (text.get(..at)?, text.get(at + 1..)?);
-    let days = date(day)?;
+    let mut day = date(day, order)?;
     let rest = rest.trim_start();
     let end = rest.find(|c: char| !c.is_ascii_digit() && !":.,".contains(c)).unwrap_or(rest.len());
     let (clock, zone) = (rest.get(..end)?, rest.get(end..)?.trim());
@@ -44,13 +106,18 @@ pub(crate) fn time(text: &str) -> Option<Time> {
     };
     if let Some(half) = is_half {
         ms = half_day(ms, half.eq_ignore_ascii_case("pm"))?;
+        // Of the locales of glibc with AM and PM and four digits of the year, en_US alone prints
+        // these words.
+        day.is_ambiguous &= !day.has_century;
     }
     let offset_ms = match zone {
         "" => 0,
         _ => zone_ms(zone)?,
     };
-    let unix_ms = days.checked_mul(86_400_000)?.checked_add(ms)?.checked_sub(offset_ms)?;
-    Some(Time { unix_ms: u64::try_from(unix_ms).ok()?, has_zone: !zone.is_empty() })
+    let day_ms = day.unix_day.checked_mul(86_400_000)?;
+    let unix_ms = day_ms.checked_add(ms)?.checked_sub(offset_ms)?;
+    let time = Time { unix_ms: u64::try_from(unix_ms).ok()?, has_zone: !zone.is_empty() };
+    Some((time, day))
 }
 
 /// Reads a time such as `2026-11-25T19:00:00Z` or with `+00:00`, which most texts have, in
@@ -85,9 +152,10 @@ pub(crate) fn time_of_day(clock: &str, half: Option<&str>) -> Option<u64> {
     u64::try_from(ms).ok()
 }
 
-/// Reads a day, `2026-11-25`, `2026/11/25`, `11/25/2026`, `11/25/26` or `25.11.2026`, in days since
-/// 1970.
-pub(crate) fn date(text: &str) -> Option<i64> {
+/// Reads a day: `2026-11-25`, `2026/11/25`, `25.11.2026`, or one whose year is last and whose day
+/// and month are in this order, `11/25/2026` or `25/11/26`. Without an order, the month is first
+/// unless that makes no date.
+pub(crate) fn date(text: &str, order: Option<DateOrder>) -> Option<Day> {
     let separator = text.chars().find(|c| !c.is_ascii_digit())?;
     if !"-/.".contains(separator) {
         return None;
@@ -97,17 +165,29 @@ pub(crate) fn date(text: &str) -> Option<i64> {
     if parts.next().is_some() {
         return None;
     }
-    let (year, month, day) = match (a.len(), separator) {
-        (4, _) => (a, b, c),
-        (_, '.') => (c, b, a),
-        _ => (c, a, b),
-    };
     let number = |text: &str| -> Option<i64> {
         let is_digits = text.len() <= 4 && text.bytes().all(|byte| byte.is_ascii_digit());
         is_digits.then(|| text.parse().ok()).flatten()
     };
-    let year = number(year)? + if year.len() == 2 { 2_000 } else { 0 };
-    days(year, number(month)?, number(day)?)
+    let first = number(a)?;
+    let second = number(b)?;
+    let is_year_first = a.len() == 4;
+    let year = if is_year_first { a } else { c };
+    let full_year = number(year)? + if year.len() == 2 { 2_000 } else { 0 };
+    let is_open = !is_year_first && separator != '.';
+    let shown = match (first > 12, second > 12) {
+        _ if !is_open => None,
+        (true, false) => Some(DateOrder::DayFirst),
+        (false, true) => Some(DateOrder::MonthFirst),
+        _ => None,
+    };
+    let unix_day = match (order.or(shown), separator) {
+        _ if is_year_first => days(full_year, second, number(c)?)?,
+        (_, '.') | (Some(DateOrder::DayFirst), _) => days(full_year, second, first)?,
+        _ => days(full_year, first, second)?,
+    };
+    let is_ambiguous = is_open && order.or(shown).is_none() && first != second;
+    Some(Day { unix_day, order: shown, is_ambiguous, has_century: year.len() == 4 })
 }
 
 /// Returns the days from 1970-01-01 to a day of the Gregorian calendar.
@@ -200,14 +280,42 @@ mod tests {
             "11/25/2026 07:09:48 PM",
             "25.11.2026 19:09:48",
             "2026/11/25 19:09:48",
+            "25/11/26 19:09:48",
+            "25-11-2026 19:09:48",
         ] {
             assert_eq!(time(text), Some(Time { unix_ms: at, has_zone: false }), "{text}");
         }
-        for not in ["25/11/26 19:09:48", "2026-02-29 00:00:00", "11/25/26", "a b", "1/1/26 24:00"] {
+        for not in ["25/13/26 19:09:48", "2026-02-29 00:00:00", "11/25/26", "a b", "1/1/26 24:00"] {
             assert_eq!(time(not), None, "{not}");
         }
         assert_eq!(time_of_day("12:00:01", Some("AM")), Some(1_000));
         assert_eq!(time_of_day("12:00:01", Some("PM")), Some(43_201_000));
+    }
+
+    #[test]
+    fn dates_with_two_meanings_are_refused_until_the_order_is_known() {
+        let day = |text: &str, order| {
+            let time = Times { order }.read(&format!("{text} 00:00:00"))?;
+            Ok(show_time(time.unix_ms).split('T').next().unwrap().to_owned())
+        };
+        assert_eq!(day("05/11/26", None), Err(NotTime::Ambiguous));
+        assert_eq!(day("05/11/2026", None), Err(NotTime::Ambiguous));
+        assert_eq!(day("11/11/26", None), Ok("2026-11-11".to_owned()));
+        assert_eq!(day("05.11.2026", None), Ok("2026-11-05".to_owned()));
+        assert_eq!(day("05/11/26", Some(DateOrder::DayFirst)), Ok("2026-11-05".to_owned()));
+        assert_eq!(day("05/11/26", Some(DateOrder::MonthFirst)), Ok("2026-05-11".to_owned()));
+        assert_eq!(day("25/11/26", Some(DateOrder::MonthFirst)), Err(NotTime::Unknown));
+        // The first date of a recording that has one meaning says how others are read.
+        let mut times = Times::default();
+        let first = times.read("30/11/26 23:59:59").unwrap();
+        let next = times.read("01/12/26 00:00:00").unwrap();
+        assert_eq!(next.unix_ms - first.unix_ms, 1_000);
+        // Only en_US prints four digits of the year, and AM or PM.
+        let american = Times::default().read("11/05/2026 07:09:48 PM").unwrap();
+        assert_eq!(show_time(american.unix_ms), "2026-11-05T19:09:48Z");
+        assert_eq!(Times::default().read("11/05/26 07:09:48 PM"), Err(NotTime::Ambiguous));
+        let epoch = Times::default().read("1795633788").unwrap();
+        assert_eq!(epoch, Time { unix_ms: 1_795_633_788_000, has_zone: true });
     }
 
     proptest::proptest! {

@@ -1,4 +1,5 @@
-//! Reads the answer of Prometheus' range query: counters of node_exporter, `node_disk_*`.
+//! Reads the answer of Prometheus' range query: counters of node_exporter, `node_disk_*`, and those
+//! of EBS's NVMe devices that the EBS CSI driver exports, `aws_ebs_csi_*`.
 //!
 //! An interval is the difference of two consecutive points. A counter that falls was reset. A
 //! missing point makes a gap, although the counters are known at both ends: their course in between
@@ -14,6 +15,7 @@ use serde::de::{Deserializer, SeqAccess, Visitor};
 use crate::trace::{Amounts, Clock, Columns, Interval, Kind, Note};
 
 use super::collect::{Traces, too_many_intervals};
+use super::device::{FLUSHES, without_flushes};
 use super::numbers::amount;
 use super::{Broken, Hints, INTERVALS_TOTAL_MAX, NAMES_MAX, Read, json};
 
@@ -32,24 +34,46 @@ enum Counter {
     BusySeconds,
     /// The sum over time of the requests that wait or are served.
     WeightedSeconds,
+    /// Flushes that the device executed. Linux counts them as writes, too.
+    Flushes,
+    /// Seconds in which more was wanted than a limit allows: IOPS and throughput of the volume, and
+    /// of its instance.
+    ExceededIops,
+    ExceededThroughput,
+    HostExceededIops,
+    HostExceededThroughput,
 }
 
-const COUNTERS: [(Counter, &str); 8] = [
-    (Counter::Reads, "disk_reads_completed"),
-    (Counter::Writes, "disk_writes_completed"),
-    (Counter::ReadBytes, "disk_read_bytes"),
-    (Counter::WriteBytes, "disk_written_bytes"),
-    (Counter::ReadSeconds, "disk_read_time_seconds"),
-    (Counter::WriteSeconds, "disk_write_time_seconds"),
-    (Counter::WeightedSeconds, "disk_io_time_weighted_seconds"),
-    (Counter::BusySeconds, "disk_io_time_seconds"),
+/// The counters: the exporter's prefix, and the name without it and without `_total`.
+///
+/// Sources: node_exporter's collector `diskstats`, and `docs/metrics.md` of the EBS CSI driver.
+const COUNTERS: [(Counter, &str, &str); 19] = [
+    (Counter::Reads, "node_", "disk_reads_completed"),
+    (Counter::Writes, "node_", "disk_writes_completed"),
+    (Counter::ReadBytes, "node_", "disk_read_bytes"),
+    (Counter::WriteBytes, "node_", "disk_written_bytes"),
+    (Counter::ReadSeconds, "node_", "disk_read_time_seconds"),
+    (Counter::WriteSeconds, "node_", "disk_write_time_seconds"),
+    (Counter::WeightedSeconds, "node_", "disk_io_time_weighted_seconds"),
+    (Counter::BusySeconds, "node_", "disk_io_time_seconds"),
+    (Counter::Flushes, "node_", "disk_flush_requests"),
+    (Counter::Reads, "aws_", "ebs_csi_read_ops"),
+    (Counter::Writes, "aws_", "ebs_csi_write_ops"),
+    (Counter::ReadBytes, "aws_", "ebs_csi_read_bytes"),
+    (Counter::WriteBytes, "aws_", "ebs_csi_write_bytes"),
+    (Counter::ReadSeconds, "aws_", "ebs_csi_read_seconds"),
+    (Counter::WriteSeconds, "aws_", "ebs_csi_write_seconds"),
+    (Counter::ExceededIops, "aws_", "ebs_csi_exceeded_iops_seconds"),
+    (Counter::ExceededThroughput, "aws_", "ebs_csi_exceeded_tp_seconds"),
+    (Counter::HostExceededIops, "aws_", "ebs_csi_ec2_exceeded_iops_seconds"),
+    (Counter::HostExceededThroughput, "aws_", "ebs_csi_ec2_exceeded_tp_seconds"),
 ];
 
 impl Counter {
     /// Returns the counter in a name, and whether the name is the counter's own.
     fn of(name: &str) -> Option<(Self, bool)> {
-        let (counter, stem) = COUNTERS.iter().find(|(_, stem)| name.contains(stem))?;
-        let own = name.strip_prefix("node_").and_then(|rest| rest.strip_suffix("_total"));
+        let (counter, prefix, stem) = COUNTERS.iter().find(|(_, _, stem)| name.contains(stem))?;
+        let own = name.strip_prefix(prefix).and_then(|rest| rest.strip_suffix("_total"));
         Some((*counter, own == Some(*stem)))
     }
 
@@ -113,26 +137,30 @@ impl<'de> Visitor<'de> for PointVisitor {
 /// The series of one device, by counter.
 type Device = BTreeMap<Counter, BTreeMap<u64, f64>>;
 
-/// Reads an answer. Series whose names are not those of counters are rates, if [`Hints::are_rates`]
-/// is set.
+/// Reads an answer, or several. Series whose names are not those of counters are rates, if
+/// [`Hints::are_rates`] is set.
 ///
 /// # Errors
-/// Returns [`Broken`] if the answer is invalid, or has no two points of a wanted disk.
+/// Returns [`Broken`] if an answer is invalid, or if there are no two points of a wanted disk.
 pub fn read(input: &mut dyn BufRead, hints: &Hints) -> Read {
-    let answer: Answer = json::read(input, FORM)?;
-    let Some(data) = answer.data.filter(|_| answer.status == "success") else {
-        let found = format!("status {}, {}", answer.status, answer.error);
-        return Err(Broken::whole(&found, "status success: correct the query and ask again"));
-    };
-    if data.result_type != "matrix" {
-        let expected = "resultType matrix: ask query_range, not query";
-        return Err(Broken::whole(&format!("resultType {}", data.result_type), expected));
+    let answers: Vec<Answer> = json::documents(input, FORM)?;
+    let mut all = Vec::new();
+    for answer in answers {
+        let Some(data) = answer.data.filter(|_| answer.status == "success") else {
+            let found = format!("status {}, {}", answer.status, answer.error);
+            return Err(Broken::whole(&found, "status success: correct the query and ask again"));
+        };
+        if data.result_type != "matrix" {
+            let expected = "resultType matrix: ask query_range, not query";
+            return Err(Broken::whole(&format!("resultType {}", data.result_type), expected));
+        }
+        all.extend(data.result);
     }
     let mut devices: BTreeMap<String, Device> = BTreeMap::new();
     let mut total = 0;
     let mut others = 0;
-    let has_instances = has_instances(&data.result);
-    for series in data.result {
+    let has_instances = has_instances(&all);
+    for series in all {
         let Some((name, counter)) = identify(&series.metric, has_instances, hints)? else {
             others += 1;
             continue;
@@ -145,12 +173,17 @@ pub fn read(input: &mut dyn BufRead, hints: &Hints) -> Read {
             return Err(too_many_intervals(&name));
         }
         let points = devices.entry(name.clone()).or_default().entry(counter).or_default();
-        if !points.is_empty() {
-            let expected = format!("one series of {counter:?} for each device and instance");
-            return Err(Broken::whole(&name, expected));
+        for Point(at_ms, value) in series.values {
+            // Answers that follow each other may share a point.
+            let before = value.is_finite().then(|| points.insert(at_ms, value)).flatten();
+            if before.is_some_and(|before| before != value) {
+                let expected = format!(
+                    "one series of {counter:?} for each device and instance: there are two values \
+                     at {at_ms} ms"
+                );
+                return Err(Broken::whole(&name, expected));
+            }
         }
-        let finite = series.values.into_iter().filter(|point| point.1.is_finite());
-        points.extend(finite.map(|point| (point.0, point.1)));
     }
     let mut traces = Traces::new(Clock::Unix);
     for (name, device) in &devices {
@@ -184,8 +217,10 @@ fn identify(
     hints: &Hints,
 ) -> Result<Option<(String, Counter)>, Broken> {
     let device = labels.get("device").map_or("disk", String::as_str);
-    let name = match labels.get("instance") {
-        Some(instance) if has_instances => format!("{device}@{instance}"),
+    let name = match (labels.get("volume_id"), labels.get("instance")) {
+        // A volume may be attached to one machine after the other.
+        (Some(volume), _) => volume.clone(),
+        (None, Some(instance)) if has_instances => format!("{device}@{instance}"),
         _ => device.to_owned(),
     };
     let Some(metric) = labels.get("__name__") else {
@@ -243,18 +278,23 @@ fn add_device(
         queue: of(Counter::WeightedSeconds, Counter::WeightedSeconds),
     };
     let mut resets = 0;
+    let mut has_flushes = false;
     for pair in ends.windows(2) {
         let (Some(from), Some(to)) = (pair.first(), pair.get(1)) else { continue };
         // A scrape may be slightly late, and a step of milliseconds is rounded.
         if to - from > step_ms.saturating_add(step_ms / 10) {
             continue;
         }
-        let Some(amounts) = differences(device, *from, *to, hints.are_rates) else {
+        let Some(mut amounts) = differences(device, *from, *to, hints.are_rates) else {
             resets += 1;
             continue;
         };
+        has_flushes |= take_flushes_off(&mut amounts);
         let span = Span { start_ms: *from, length_ms: to - from, amounts };
         traces.push(name, span.interval(), columns)?;
+    }
+    if has_flushes {
+        traces.of(name)?.remarks.push(FLUSHES.to_owned());
     }
     if resets > 0 {
         let remark = format!("intervals left out, since a counter was reset: {resets}");
@@ -266,8 +306,9 @@ fn add_device(
         traces.of(name)?.remarks.push(remark);
     }
     let is_missing = |counter: &Counter| counter.is_amount() && !device.contains_key(counter);
-    let missing: Vec<&str> =
-        COUNTERS.iter().filter(|(counter, _)| is_missing(counter)).map(|(_, stem)| *stem).collect();
+    // The names of node_exporter are the first ones.
+    let names = COUNTERS.iter().take(4).filter(|(counter, _, _)| is_missing(counter));
+    let missing: Vec<&str> = names.map(|(_, _, stem)| *stem).collect();
     if needed > 0 && !missing.is_empty() {
         let remark = format!("not in the answer, and so unknown: {}", missing.join(", "));
         traces.of(name)?.remarks.push(remark);
@@ -307,12 +348,32 @@ fn differences(
     Some(amounts)
 }
 
+/// Takes flushes off the writes, and returns whether there were any.
+fn take_flushes_off(amounts: &mut BTreeMap<Counter, f64>) -> bool {
+    let amount = |counter| amounts.get(&counter).copied();
+    let both = amount(Counter::Writes).zip(amount(Counter::Flushes));
+    let Some((writes, flushes)) = both else {
+        return false;
+    };
+    let bytes = amount(Counter::WriteBytes).unwrap_or(0.0);
+    let rest = without_flushes(writes, flushes, bytes);
+    amounts.insert(Counter::Writes, rest);
+    rest < writes
+}
+
 impl Span {
     fn interval(&self) -> Interval {
         let value = |counter| self.amounts.get(&counter).copied();
         let count = |counter| value(counter).map_or(0, amount);
         let ns = |counter| value(counter).map(|seconds| amount(seconds * 1e9));
         let length_ms = self.length_ms;
+        let exceeded = [
+            Counter::ExceededIops,
+            Counter::ExceededThroughput,
+            Counter::HostExceededIops,
+            Counter::HostExceededThroughput,
+        ]
+        .map(value);
         let busy = value(Counter::BusySeconds);
         let weighted = value(Counter::WeightedSeconds);
         let mut unknown = Amounts::default();
@@ -338,6 +399,10 @@ impl Span {
             write_ns: ns(Counter::WriteSeconds),
             idle_ms: busy.map(|seconds| length_ms.saturating_sub(amount(seconds * 1e3))),
             queued_milli: weighted.map(|seconds| amount(seconds * 1e6 / length_ms as f64)),
+            is_censored: exceeded
+                .iter()
+                .any(Option::is_some)
+                .then(|| exceeded.iter().flatten().any(|seconds| *seconds > 0.0)),
             ..Interval::default()
         }
     }
@@ -376,7 +441,6 @@ mod tests {
                 Note::Gap { start_ms: 1_795_633_245_000, length_ms: 30_000 },
                 Note::Gap { start_ms: 1_795_633_290_000, length_ms: 15_000 },
                 Note::Remark(reset.to_owned()),
-                Note::Remark("series of other metrics left out: 1".to_owned()),
             ]
         );
     }
@@ -402,5 +466,50 @@ mod tests {
         let names: Vec<&str> = traces.iter().map(|trace| trace.name.as_str()).collect();
         assert_eq!(names[0], "dm-0@10.0.0.5:9100");
         assert_eq!(names.len(), 3);
+    }
+
+    #[test]
+    fn counters_of_the_csi_driver_are_of_volumes() {
+        let text = include_str!("../../samples/prometheus_ebs_csi.json");
+        let traces = read_with(text, &Hints::default()).unwrap();
+        let [trace] = traces.as_slice() else { panic!("one volume") };
+        assert_eq!(trace.name, "vol-0281cf921f3dbb69b");
+        let amounts: Vec<_> =
+            trace.intervals.iter().map(|interval| (interval.reads, interval.writes)).collect();
+        assert_eq!(amounts, [(600, 60), (1_200, 60)]);
+        let censored: Vec<_> =
+            trace.intervals.iter().map(|interval| interval.is_censored).collect();
+        assert_eq!(censored, [Some(false), Some(true)]);
+        let others = Note::Remark("series of other metrics left out: 1".to_owned());
+        assert_eq!(trace.notes, [others]);
+        assert_eq!(trace.intervals[0].read_ns, Some(300_000_000));
+    }
+
+    #[test]
+    fn flushes_are_taken_off_the_writes() {
+        let series = |name: &str, last: u32| {
+            format!(
+                r#"{{"metric": {{"__name__": "node_disk_{name}_total", "device": "sda"}},
+                "values": [[1795633200, "0"], [1795633215, "{last}"]]}}"#
+            )
+        };
+        let all = [("writes_completed", 200), ("written_bytes", 409_600), ("flush_requests", 100)];
+        let all = all.map(|(name, last)| series(name, last)).join(",");
+        let text = format!(
+            r#"{{"status": "success", "data": {{"resultType": "matrix", "result": [{all}]}}}}"#
+        );
+        let trace = read_with(&text, &Hints::default()).unwrap().remove(0);
+        assert_eq!(trace.intervals[0].writes, 100);
+        assert!(trace.notes.contains(&Note::Remark(FLUSHES.to_owned())), "{:?}", trace.notes);
+    }
+
+    #[test]
+    fn answers_that_follow_each_other_are_one_recording() {
+        let later = SAMPLE.replace("1795633", "1796633");
+        assert_ne!(later, SAMPLE);
+        let traces = read_with(&format!("{SAMPLE}\n{later}"), &Hints::default()).unwrap();
+        let once = read_with(SAMPLE, &Hints::default()).unwrap();
+        assert_eq!(traces[1].intervals.len(), 2 * once[1].intervals.len());
+        assert_eq!(read_with(&format!("[{SAMPLE},{SAMPLE}]"), &Hints::default()), Ok(once));
     }
 }

@@ -2,7 +2,7 @@
 
 use super::files::{Group, Metrics, TOGETHER_BYTES_MAX};
 use super::regions::Policies;
-use crate::cmd::plan::input::read_file;
+use crate::cmd::plan::recordings::read_file;
 use evenkeel_planner::fleet::{Evidence, Judged, Volume, judge, not_judged};
 use evenkeel_planner::read::{self, FioLog, Hints};
 use evenkeel_planner::trace::Trace;

@@ -6,7 +6,7 @@
 
 use std::io::BufRead;
 
-use super::{Metric, Series, Statistic, assemble, volume_in};
+use super::{Named, Series, Statistic, assemble, volume_in};
 use crate::read::collect::too_many_intervals;
 use crate::read::lines::{Lines, cells};
 use crate::read::numbers::{decimal, time};
@@ -79,9 +79,10 @@ fn columns_of(labels: &[Vec<String>], number: u64) -> Result<Vec<Option<Series>>
         let words: Vec<&str> =
             labels.iter().filter_map(|row| row.get(column)).map(String::as_str).collect();
         let all = words.join(" ");
+        let named = Named::find(&all)?;
         Some(Series {
-            metric: Metric::find(&all)?,
-            volume: volume_in(&all).map(str::to_owned),
+            named,
+            volume: volume_in(&all, named).map(str::to_owned),
             statistic: Statistic::find(&all),
             place: all,
             points: Vec::new(),
@@ -90,10 +91,11 @@ fn columns_of(labels: &[Vec<String>], number: u64) -> Result<Vec<Option<Series>>
     let columns: Vec<Option<Series>> = (1..width).map(series).collect();
     for (at, later) in columns.iter().enumerate() {
         let Some(later) = later else { continue };
-        let is_same = |it: &&Series| {
-            (it.metric, &it.volume, it.statistic) == (later.metric, &later.volume, later.statistic)
+        let is_same = |other: &Series| {
+            (other.named, &other.volume, other.statistic)
+                == (later.named, &later.volume, later.statistic)
         };
-        if columns.iter().take(at).flatten().any(|it| is_same(&it)) {
+        if columns.iter().take(at).flatten().any(is_same) {
             let expected = "each metric of a volume in one column: another one has these labels";
             return Err(Broken::at(number, &later.place, expected));
         }

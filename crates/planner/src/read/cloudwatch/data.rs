@@ -3,12 +3,12 @@
 //! It has neither statistic nor period. With the text of the queries both are known, and a series
 //! is identified by its `Id`. Without it, a series is identified by its `Label`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::BufRead;
 
 use serde::Deserialize;
 
-use super::{Metric, Series, Statistic, Timestamp, assemble, volume_in};
+use super::{Named, Series, Statistic, Timestamp, assemble, volume_in};
 use crate::read::{Broken, Hints, Read, json};
 use crate::trace::Note;
 
@@ -56,14 +56,14 @@ struct Query {
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct MetricStat {
-    metric: Named,
+    metric: Queried,
     period: u64,
     stat: String,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Named {
+struct Queried {
     metric_name: String,
     #[serde(default)]
     dimensions: Vec<Dimension>,
@@ -76,33 +76,37 @@ struct Dimension {
     value: String,
 }
 
-/// Reads an answer. [`Hints::queries`] is the text of the queries, if it is available.
+/// Reads an answer, or several: pages, of volumes one after the other. [`Hints::queries`] is the
+/// text of the queries, if it is available.
 ///
 /// # Errors
-/// Returns [`Broken`] if the answer is invalid, incomplete, or has no metric of a volume.
+/// Returns [`Broken`] if an answer is invalid, incomplete, or has no metric of a volume.
 pub fn read(input: &mut dyn BufRead, hints: &Hints) -> Read {
-    let text = json::slurp(input, FORM)?;
-    let answer: Answer =
-        serde_json::from_slice(&text).map_err(|error| json::broken(&error, FORM))?;
-    drop(text);
-    if answer.next_token.is_some() && !hints.allows_partial {
+    let answers: Vec<Answer> = json::documents(input, FORM)?;
+    let queries = match &hints.queries {
+        Some(text) => queries(text)?,
+        None => BTreeMap::new(),
+    };
+    // A page with a token is continued by the next one.
+    let has_rest = answers.last().is_some_and(|answer| answer.next_token.is_some());
+    if has_rest && !hints.allows_partial {
         return Err(Broken::whole(
             "NextToken",
             "an answer with all pages; ask on with --starting-token, or allow a part",
         ));
     }
-    let queries = match &hints.queries {
-        Some(text) => queries(text)?,
-        None => BTreeMap::new(),
-    };
-    let mut is_partial = answer.next_token.is_some();
+    let mut is_partial = has_rest;
     let mut all = Vec::new();
-    for (index, answered) in answer.metric_data_results.into_iter().enumerate() {
-        let place = format!("MetricDataResults[{index}], {} {}", answered.id, answered.label);
-        answered.refuse_incomplete(&place, hints)?;
-        is_partial |= answered.status_code.as_deref() == Some("PartialData");
-        all.extend(answered.series(place, &queries)?);
+    let mut pages = Vec::new();
+    for answer in answers {
+        let is_continued = answer.next_token.is_some();
+        pages.extend(answer.metric_data_results);
+        if is_continued {
+            continue;
+        }
+        is_partial |= take(std::mem::take(&mut pages), &queries, hints, &mut all)?;
     }
+    is_partial |= take(pages, &queries, hints, &mut all)?;
     let period_ms = queries.values().map(|query| query.period.saturating_mul(1_000)).min();
     let mut traces = assemble(all, period_ms, true, hints)?;
     if is_partial {
@@ -111,6 +115,30 @@ pub fn read(input: &mut dyn BufRead, hints: &Hints) -> Read {
         }
     }
     Ok(traces)
+}
+
+/// Adds the series of all pages of an answer. Returns whether some are partial.
+fn take(
+    pages: Vec<Answered>,
+    queries: &BTreeMap<String, MetricStat>,
+    hints: &Hints,
+    all: &mut Vec<Series>,
+) -> Result<bool, Broken> {
+    // The pages of one query are several results with one `Id`: all but the last are PartialData.
+    let mut last: BTreeMap<(String, String), usize> = BTreeMap::new();
+    for (index, answered) in pages.iter().enumerate() {
+        last.insert((answered.id.clone(), answered.label.clone()), index);
+    }
+    let last: BTreeSet<usize> = last.into_values().collect();
+    let mut is_partial = false;
+    for (index, answered) in pages.into_iter().enumerate() {
+        let place = format!("MetricDataResults[{index}], {} {}", answered.id, answered.label);
+        let is_last = last.contains(&index);
+        answered.refuse_incomplete(&place, is_last, hints)?;
+        is_partial |= is_last && answered.status_code.as_deref() == Some("PartialData");
+        all.extend(answered.series(place, queries)?);
+    }
+    Ok(is_partial)
 }
 
 fn queries(text: &str) -> Result<BTreeMap<String, MetricStat>, Broken> {
@@ -123,11 +151,12 @@ fn queries(text: &str) -> Result<BTreeMap<String, MetricStat>, Broken> {
 }
 
 impl Answered {
-    fn refuse_incomplete(&self, place: &str, hints: &Hints) -> Result<(), Broken> {
+    /// Returns an error if it is a part, and the last page of its query.
+    fn refuse_incomplete(&self, place: &str, is_last: bool, hints: &Hints) -> Result<(), Broken> {
         let Some(code) = self.status_code.as_deref().filter(|code| *code != "Complete") else {
             return Ok(());
         };
-        if code == "PartialData" && hints.allows_partial {
+        if code == "PartialData" && (hints.allows_partial || !is_last) {
             return Ok(());
         }
         let found = format!("{place}: {code}");
@@ -151,18 +180,19 @@ impl Answered {
         let times = self.timestamps.into_iter().map(|time| time.0);
         let points = times.zip(self.values).collect();
         let series = if let Some(query) = queries.get(&self.id) {
-            let Some(metric) = Metric::find(&query.metric.metric_name) else { return Ok(None) };
+            let Some(named) = Named::find(&query.metric.metric_name) else { return Ok(None) };
+            let is_volume = |name: &str| matches!(name, "VolumeId" | "DBInstanceIdentifier");
             let dimensions = &query.metric.dimensions;
-            let volume = dimensions.iter().find(|dimension| dimension.name == "VolumeId");
+            let volume = dimensions.iter().find(|dimension| is_volume(&dimension.name));
             Series {
                 place,
                 volume: volume.map(|volume| volume.value.clone()),
-                metric,
+                named,
                 statistic: Some(Statistic::of(&query.stat)),
                 points,
             }
         } else {
-            let Some(metric) = Metric::find(&self.label) else {
+            let Some(named) = Named::find(&self.label) else {
                 if self.label.contains("Volume") {
                     // A metric that is known not to be needed.
                     return Ok(None);
@@ -175,8 +205,8 @@ impl Answered {
             };
             Series {
                 place,
-                volume: volume_in(&self.label).map(str::to_owned),
-                metric,
+                volume: volume_in(&self.label, named).map(str::to_owned),
+                named,
                 statistic: Statistic::find(&self.label),
                 points,
             }
@@ -353,5 +383,77 @@ mod tests {
         assert_eq!(reads, [600, 3]);
         let broken = read_with(&answer(&[averages]), &Hints::default()).unwrap_err();
         assert!(broken.expected.starts_with("the statistic Sum of VolumeReadOps"), "{broken}");
+    }
+
+    /// aws-cli joins the pages of an answer: all results of a query but the last are PartialData.
+    #[test]
+    fn a_result_is_partial_only_if_the_last_page_of_its_query_is() {
+        let text = include_str!("../../../samples/cloudwatch_pages.json");
+        let trace = read_with(text, &Hints::default()).unwrap().remove(0);
+        assert_eq!(trace.intervals.len(), 4);
+        let is_partial = |note: &Note| matches!(note, Note::Remark(it) if it.contains("a part of"));
+        assert!(!trace.notes.iter().any(is_partial), "{:?}", trace.notes);
+        let broken = read_with(&text.replace("Complete", "PartialData"), &Hints::default());
+        assert!(broken.unwrap_err().expected.starts_with("StatusCode Complete"));
+        let forbidden = text.replacen("PartialData", "Forbidden", 1);
+        assert!(read_with(&forbidden, &Hints::default()).is_err());
+    }
+
+    #[test]
+    fn answers_that_follow_each_other_are_pages_or_of_other_volumes() {
+        let page = |minute: u32, status: &str, token: &str| {
+            format!(
+                r#"{{"MetricDataResults": [{{"Id": "a", "Label": "vol-0123 VolumeReadOps Sum",
+                "StatusCode": "{status}", "Timestamps": ["2026-11-25T19:{minute:02}:00Z",
+                "2026-11-25T19:{:02}:00Z"], "Values": [1, 2]}}]{token}}}"#,
+                minute + 1
+            )
+        };
+        let token = r#", "NextToken": "x""#;
+        let pages = format!("{}\n{}", page(0, "PartialData", token), page(2, "Complete", ""));
+        assert_eq!(read_with(&pages, &Hints::default()).unwrap()[0].intervals.len(), 4);
+        let pages = format!("[{}, {}]", page(0, "Complete", ""), page(2, "PartialData", token));
+        assert_eq!(read_with(&pages, &Hints::default()).unwrap_err().found, "NextToken");
+        let other = page(0, "Complete", "").replace("vol-0123", "vol-4567");
+        let both = format!("{}{other}", page(0, "Complete", ""));
+        assert_eq!(read_with(&both, &Hints::default()).unwrap().len(), 2);
+    }
+
+    #[test]
+    fn metrics_of_rds_are_rates() {
+        let trace =
+            read_with(include_str!("../../../samples/cloudwatch_rds.json"), &Hints::default());
+        let trace = trace.unwrap().remove(0);
+        assert_eq!((trace.name.as_str(), trace.columns.requests), ("orders-db", Some(Kind::Mean)));
+        let first = trace.intervals[0];
+        assert_eq!((first.reads, first.writes), (6_015, 1_200));
+        assert_eq!((first.read_bytes, first.write_bytes), (98_549_760, 9_830_400));
+        // 0.5 ms a read.
+        assert_eq!((first.read_ns, first.queued_milli), (Some(3_007_500_000), Some(50)));
+        let text = include_str!("../../../samples/cloudwatch_rds.json").replace("Average", "Sum");
+        let broken = read_with(&text, &Hints::default()).unwrap_err();
+        assert!(broken.expected.starts_with("the statistic Average of ReadIOPS"), "{broken}");
+        let unsaid = text.replace(" Sum", "");
+        assert_eq!(read_with(&unsaid, &Hints::default()).unwrap()[0].intervals, trace.intervals);
+    }
+
+    #[test]
+    fn counters_of_the_agent_are_amounts_with_times_in_microseconds() {
+        let prefix = "diskio_ebs";
+        let text = answer(&[
+            (&format!("{prefix}_total_read_ops Sum"), &[600.0, 1_200.0]),
+            (&format!("{prefix}_total_read_bytes Sum"), &[2_457_600.0, 4_915_200.0]),
+            (&format!("{prefix}_total_read_time Sum"), &[300_000.0, 900_000.0]),
+            (&format!("{prefix}_volume_performance_exceeded_iops Sum"), &[0.0, 0.0]),
+            (&format!("{prefix}_ec2_instance_performance_exceeded_iops Sum"), &[0.0, 40.0]),
+        ]);
+        let trace = read_with(&text, &Hints::default()).unwrap().remove(0);
+        let last = trace.intervals[1];
+        assert_eq!((last.reads, last.read_ns), (1_200, Some(900_000_000)));
+        let censored: Vec<_> =
+            trace.intervals.iter().map(|interval| interval.is_censored).collect();
+        assert_eq!(censored, [Some(false), Some(true)]);
+        let node = text.replace("diskio_ebs", "node_diskio_ebs");
+        assert_eq!(read_with(&node, &Hints::default()).unwrap()[0].intervals, trace.intervals);
     }
 }

@@ -37,53 +37,144 @@ pub(super) enum Metric {
     ThroughputExceeded,
 }
 
-const METRICS: [(Metric, &str); 11] = [
-    (Metric::ReadOps, "VolumeReadOps"),
-    (Metric::WriteOps, "VolumeWriteOps"),
-    (Metric::ReadBytes, "VolumeReadBytes"),
-    (Metric::WriteBytes, "VolumeWriteBytes"),
-    (Metric::IdleTime, "VolumeIdleTime"),
-    (Metric::ReadTime, "VolumeTotalReadTime"),
-    (Metric::WriteTime, "VolumeTotalWriteTime"),
-    (Metric::QueueLength, "VolumeQueueLength"),
-    (Metric::BurstBalance, "BurstBalance"),
-    (Metric::IopsExceeded, "VolumeIOPSExceededCheck"),
-    (Metric::ThroughputExceeded, "VolumeThroughputExceededCheck"),
+/// The number of metrics that are used.
+const METRICS: usize = 11;
+const ALL: [Metric; METRICS] = [
+    Metric::ReadOps,
+    Metric::WriteOps,
+    Metric::ReadBytes,
+    Metric::WriteBytes,
+    Metric::IdleTime,
+    Metric::ReadTime,
+    Metric::WriteTime,
+    Metric::QueueLength,
+    Metric::BurstBalance,
+    Metric::IopsExceeded,
+    Metric::ThroughputExceeded,
+];
+
+/// The form of a metric's values.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Form {
+    /// As EBS has it: amounts in a period, times in seconds.
+    Ebs,
+    /// As the CloudWatch agent has it for the counters of an NVMe device: increases, times in
+    /// microseconds.
+    Agent,
+    /// As RDS has it: rates a second, and seconds of a request.
+    Rds,
+}
+
+/// A metric by its name in the text.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Named {
+    pub metric: Metric,
+    pub form: Form,
+    pub name: &'static str,
+}
+
+/// The metrics by their names. Of names that contain others, the longer ones are first.
+///
+/// Sources: "Amazon CloudWatch metrics for Amazon EBS", "Collect Amazon EBS NVMe driver metrics"
+/// (the CloudWatch agent; Container Insights prefixes them with `node_`), and "Amazon CloudWatch
+/// instance-level metrics for Amazon RDS".
+const NAMES: [(Metric, Form, &str); 29] = [
+    (Metric::ReadOps, Form::Ebs, "VolumeReadOps"),
+    (Metric::WriteOps, Form::Ebs, "VolumeWriteOps"),
+    (Metric::ReadBytes, Form::Ebs, "VolumeReadBytes"),
+    (Metric::WriteBytes, Form::Ebs, "VolumeWriteBytes"),
+    (Metric::IdleTime, Form::Ebs, "VolumeIdleTime"),
+    (Metric::ReadTime, Form::Ebs, "VolumeTotalReadTime"),
+    (Metric::WriteTime, Form::Ebs, "VolumeTotalWriteTime"),
+    (Metric::QueueLength, Form::Ebs, "VolumeQueueLength"),
+    (Metric::BurstBalance, Form::Ebs, "BurstBalance"),
+    (Metric::IopsExceeded, Form::Ebs, "VolumeIOPSExceededCheck"),
+    (Metric::ThroughputExceeded, Form::Ebs, "VolumeThroughputExceededCheck"),
+    (Metric::ReadOps, Form::Agent, "diskio_ebs_total_read_ops"),
+    (Metric::WriteOps, Form::Agent, "diskio_ebs_total_write_ops"),
+    (Metric::ReadBytes, Form::Agent, "diskio_ebs_total_read_bytes"),
+    (Metric::WriteBytes, Form::Agent, "diskio_ebs_total_write_bytes"),
+    (Metric::ReadTime, Form::Agent, "diskio_ebs_total_read_time"),
+    (Metric::WriteTime, Form::Agent, "diskio_ebs_total_write_time"),
+    (Metric::QueueLength, Form::Agent, "diskio_ebs_volume_queue_length"),
+    (Metric::IopsExceeded, Form::Agent, "diskio_ebs_volume_performance_exceeded_iops"),
+    (Metric::ThroughputExceeded, Form::Agent, "diskio_ebs_volume_performance_exceeded_tp"),
+    (Metric::ReadOps, Form::Rds, "ReadIOPS"),
+    (Metric::WriteOps, Form::Rds, "WriteIOPS"),
+    (Metric::ReadBytes, Form::Rds, "ReadThroughput"),
+    (Metric::WriteBytes, Form::Rds, "WriteThroughput"),
+    (Metric::ReadTime, Form::Rds, "ReadLatency"),
+    (Metric::WriteTime, Form::Rds, "WriteLatency"),
+    (Metric::QueueLength, Form::Rds, "DiskQueueDepth"),
+    // Of the instance, by which the volume was limited, too.
+    (Metric::IopsExceeded, Form::Agent, "diskio_ebs_ec2_instance_performance_exceeded_iops"),
+    (Metric::ThroughputExceeded, Form::Agent, "diskio_ebs_ec2_instance_performance_exceeded_tp"),
 ];
 
 impl Metric {
-    /// Returns the metric that a label names.
-    fn find(label: &str) -> Option<Self> {
-        METRICS.iter().find(|(_, name)| label.contains(name)).map(|(metric, _)| *metric)
-    }
-
-    fn name(self) -> &'static str {
-        METRICS.iter().find(|(metric, _)| *metric == self).map_or("", |(_, name)| name)
-    }
-
     /// Returns whether it is a number of requests or bytes.
     const fn is_amount(self) -> bool {
         matches!(self, Self::ReadOps | Self::WriteOps | Self::ReadBytes | Self::WriteBytes)
     }
+}
+
+impl Named {
+    /// Returns the metric that a label names. Names of RDS are words: there are others that contain
+    /// them.
+    pub fn find(label: &str) -> Option<Self> {
+        let is_end = |c: char| !c.is_ascii_alphanumeric();
+        let mut found = NAMES.iter().filter(|(_, form, name)| match form {
+            Form::Rds => label.split(is_end).any(|word| word == *name),
+            _ => label.contains(name),
+        });
+        found.next().map(|(metric, form, name)| Self { metric: *metric, form: *form, name })
+    }
+
+    /// Returns whether its values are means, and not sums.
+    const fn is_mean(self) -> bool {
+        matches!(self.form, Form::Rds)
+            || matches!(self.metric, Metric::QueueLength | Metric::BurstBalance)
+    }
+
+    const fn is_check(self) -> bool {
+        matches!(self.metric, Metric::IopsExceeded | Metric::ThroughputExceeded)
+    }
 
     /// Returns whether a statistic of it has the meaning of an interval's value.
     const fn takes(self, statistic: Statistic) -> bool {
-        match self {
-            Self::QueueLength | Self::BurstBalance => matches!(statistic, Statistic::Average),
-            // Whether it was 1 at any time.
-            Self::IopsExceeded | Self::ThroughputExceeded => {
-                matches!(statistic, Statistic::Sum | Statistic::Average | Statistic::Maximum)
-            }
-            _ => matches!(statistic, Statistic::Sum),
+        match statistic {
+            Statistic::Average => self.is_mean() || self.is_check(),
+            Statistic::Sum => !self.is_mean(),
+            // Whether it was above 0 at any time.
+            Statistic::Maximum => self.is_check(),
+            _ => false,
         }
     }
 
     /// Returns the statistic to ask for.
     const fn wanted(self) -> &'static str {
-        match self {
-            Self::QueueLength | Self::BurstBalance => "Average",
-            Self::IopsExceeded | Self::ThroughputExceeded => "Maximum",
-            _ => "Sum",
+        if self.is_check() {
+            "Maximum"
+        } else if self.is_mean() {
+            "Average"
+        } else {
+            "Sum"
+        }
+    }
+
+    /// Returns why another statistic is not taken.
+    const fn why(self) -> &'static str {
+        match self.form {
+            Form::Rds => "it is a rate, whose mean times the period is the amount",
+            _ => "others are per request on some hosts and per period on others",
+        }
+    }
+
+    /// Returns the factor from its unit to that of EBS.
+    const fn scale(self) -> f64 {
+        match (self.form, self.metric) {
+            (Form::Agent, Metric::ReadTime | Metric::WriteTime) => 1e-6,
+            _ => 1.0,
         }
     }
 }
@@ -121,8 +212,19 @@ impl Statistic {
     }
 }
 
-/// Returns the id of a volume in a label.
-fn volume_in(label: &str) -> Option<&str> {
+/// Returns the volume that a label names: the id of a volume, or beside a metric of RDS the only
+/// other word, which is the instance.
+fn volume_in(label: &str, named: Named) -> Option<&str> {
+    if let Some(id) = id_in(label) {
+        return Some(id);
+    }
+    let mut words = label.split_whitespace().filter(|word| {
+        named.form == Form::Rds && !word.contains(named.name) && Statistic::find(word).is_none()
+    });
+    words.next().filter(|_| words.next().is_none())
+}
+
+fn id_in(label: &str) -> Option<&str> {
     let from = label.get(label.find("vol-")?..)?;
     let digits = from.get(4..)?.bytes().take_while(u8::is_ascii_hexdigit).count();
     (digits >= 4).then(|| from.get(..4 + digits)).flatten()
@@ -133,7 +235,7 @@ pub(super) struct Series {
     /// Its name in the text, for errors.
     pub place: String,
     pub volume: Option<String>,
-    pub metric: Metric,
+    pub named: Named,
     pub statistic: Option<Statistic>,
     pub points: Vec<(u64, f64)>,
 }
@@ -174,6 +276,8 @@ impl Visitor<'_> for TimestampVisitor {
 /// The series of one volume, by metric.
 #[derive(Default)]
 struct Volume {
+    /// The names of the metrics in the text.
+    names: BTreeMap<Metric, Named>,
     /// The points of each metric, by time, each time once.
     series: BTreeMap<Metric, Vec<(u64, f64)>>,
     /// The metrics without a statistic in the text, and their names there.
@@ -209,7 +313,7 @@ pub(super) fn assemble(
         return Err(Broken::whole(
             wanted,
             "VolumeReadOps, VolumeWriteOps, VolumeReadBytes or VolumeWriteBytes of a volume that \
-             is wanted",
+             is wanted, or ReadIOPS, WriteIOPS, ReadThroughput or WriteThroughput of RDS",
         ));
     }
     let mut traces = traces.finish(&[])?;
@@ -232,20 +336,27 @@ fn gather(series: Vec<Series>, hints: &Hints) -> Result<BTreeMap<String, Volume>
             return Err(too_many_names(&name));
         }
         let volume = volumes.entry(name).or_default();
+        let Named { metric, form, .. } = one.named;
+        let named = *volume.names.entry(metric).or_insert(one.named);
+        if named.form != form {
+            let expected =
+                format!("one of {} and {}, which say one thing", named.name, one.named.name);
+            return Err(Broken::whole(&one.place, expected));
+        }
         let points = match one.statistic {
-            Some(statistic) if !one.metric.takes(statistic) => {
-                volume.unsuitable.insert(one.metric, one.place.clone());
+            Some(statistic) if !one.named.takes(statistic) => {
+                volume.unsuitable.insert(metric, one.place.clone());
                 match statistic {
-                    Statistic::Average => volume.averages.entry(one.metric),
-                    Statistic::SampleCount => volume.sample_counts.entry(one.metric),
+                    Statistic::Average => volume.averages.entry(metric),
+                    Statistic::SampleCount => volume.sample_counts.entry(metric),
                     _ => continue,
                 }
             }
             None => {
-                volume.unsaid.insert(one.metric, one.place.clone());
-                volume.series.entry(one.metric)
+                volume.unsaid.insert(metric, one.place.clone());
+                volume.series.entry(metric)
             }
-            Some(_) => volume.series.entry(one.metric),
+            Some(_) => volume.series.entry(metric),
         }
         .or_default();
         total += one.points.len();
@@ -257,11 +368,14 @@ fn gather(series: Vec<Series>, hints: &Hints) -> Result<BTreeMap<String, Volume>
             let expected = format!("values that are not negative, not {value}");
             return Err(Broken::whole(&one.place, expected));
         }
-        add(points, one.points).map_err(|start_ms| {
+        let scale = one.named.scale();
+        let more = one.points.into_iter().map(|(start_ms, value)| (start_ms, value * scale));
+        let is_check = one.named.is_check();
+        add(points, more.collect(), is_check).map_err(|start_ms| {
             let expected = format!(
                 "one value of {} at {}; name the volume in the label of each series, and ask for \
                  one statistic",
-                one.metric.name(),
+                one.named.name,
                 show_time(start_ms)
             );
             Broken::whole(&one.place, expected)
@@ -270,14 +384,26 @@ fn gather(series: Vec<Series>, hints: &Hints) -> Result<BTreeMap<String, Volume>
     Ok(volumes)
 }
 
-/// Adds points to those of a metric. Returns an error with the time if there are two values for it.
-fn add(points: &mut Vec<(u64, f64)>, mut more: Vec<(u64, f64)>) -> Result<(), u64> {
+/// Adds points to those of a metric. Of a check, which the volume and its instance have, the larger
+/// value of a time counts.
+///
+/// # Errors
+/// Returns the time for which another metric has two values.
+fn add(points: &mut Vec<(u64, f64)>, mut more: Vec<(u64, f64)>, is_check: bool) -> Result<(), u64> {
     // Answers are sorted in either direction, or pages of such: runs, which sort fast.
     match points.is_empty() {
         true => *points = more,
         false => points.append(&mut more),
     }
     points.sort_by_key(|(start_ms, _)| *start_ms);
+    if is_check {
+        points.dedup_by(|later, kept| {
+            let is_repeated = later.0 == kept.0;
+            kept.1 = if is_repeated { kept.1.max(later.1) } else { kept.1 };
+            is_repeated
+        });
+        return Ok(());
+    }
     let differ = |pair: &&[(u64, f64)]| matches!(pair, [a, b] if a.0 == b.0 && a.1 != b.1);
     if let Some([(start_ms, _), _]) = points.windows(2).find(differ) {
         return Err(*start_ms);
@@ -291,12 +417,13 @@ impl Volume {
     fn refuse_unsuitable(&self, name: &str, needs_amounts: bool) -> Result<(), Broken> {
         for (metric, place) in &self.unsuitable {
             let is_needed = metric.is_amount() || !needs_amounts;
+            let Some(named) = self.names.get(metric) else { continue };
             if is_needed && !self.series.contains_key(metric) {
                 let expected = format!(
-                    "the statistic {} of {} of {name}: others are per request on some hosts and \
-                     per period on others",
-                    metric.wanted(),
-                    metric.name()
+                    "the statistic {} of {} of {name}: {}",
+                    named.wanted(),
+                    named.name,
+                    named.why()
                 );
                 return Err(Broken::whole(place, expected));
             }
@@ -308,7 +435,7 @@ impl Volume {
     fn sum_averages(&mut self) {
         for (metric, averages) in &self.averages {
             let Some(counts) = self.sample_counts.get(metric) else { continue };
-            if self.series.contains_key(metric) {
+            if self.series.contains_key(metric) || self.is_mean(*metric) {
                 continue;
             }
             let counts: BTreeMap<u64, f64> = counts.iter().copied().collect();
@@ -323,6 +450,9 @@ impl Volume {
     /// statistic.
     fn refuse_fractions(&self, name: &str) -> Result<(), Broken> {
         for (metric, place) in self.unsaid.iter().filter(|(metric, _)| metric.is_amount()) {
+            let Some(named) = self.names.get(metric).filter(|named| !named.is_mean()) else {
+                continue;
+            };
             let is_fraction = |value: f64| (value - value.round()).abs() > 0.001;
             let points = self.series.get(metric).into_iter().flatten();
             let Some((_, value)) = points.copied().find(|(_, value)| is_fraction(*value)) else {
@@ -333,7 +463,7 @@ impl Volume {
                  as Average. Ask with \"Stat\": \"Sum\" in the queries of `aws cloudwatch \
                  get-metric-data`, or with `aws cloudwatch get-metric-statistics --statistics \
                  Sum`; Average together with SampleCount will do, too",
-                metric.name()
+                named.name
             );
             return Err(Broken::whole(place, expected));
         }
@@ -374,78 +504,103 @@ impl Volume {
         })?;
         remarks.extend(period::remark(&all, &lengths, period_ms));
         let columns = self.columns();
-        let mut at = At::new(self);
+        let mut moment = Moment::new(self);
         for (start_ms, length_ms) in all.iter().zip(&lengths) {
-            at.go_to(*start_ms);
-            traces.push(name, at.interval(*start_ms, *length_ms), columns)?;
+            moment.go_to(*start_ms);
+            traces.push(name, moment.interval(*start_ms, *length_ms), columns)?;
         }
         if needs_amounts {
             remarks.extend(self.missing());
         }
-        if !self.unsaid.is_empty() {
+        let has_rates = self.names.values().any(|named| named.form == Form::Rds);
+        if has_rates {
             remarks.push(
-                "the statistic is not said; Sum is assumed, and Average of VolumeQueueLength and \
-                 BurstBalance"
+                "metrics of RDS: rates a second, of all volumes of the instance together"
                     .to_owned(),
             );
         }
+        if !self.unsaid.is_empty() {
+            let assumed = if has_rates {
+                "the statistic is not said; Average is assumed"
+            } else {
+                "the statistic is not said; Sum is assumed, and Average of VolumeQueueLength and \
+                 BurstBalance"
+            };
+            remarks.push(assumed.to_owned());
+        }
         for metric in self.unsuitable.keys().filter(|metric| !self.series.contains_key(metric)) {
-            remarks.push(format!("{} left out: not {}", metric.name(), metric.wanted()));
+            let Some(named) = self.names.get(metric) else { continue };
+            remarks.push(format!("{} left out: not {}", named.name, named.wanted()));
         }
         Ok(remarks.into_iter().map(Note::Remark).collect())
     }
 
-    /// Returns the amounts that no series has.
+    /// Returns the amounts that no series has, by their names in the form that the others have.
     fn missing(&self) -> Option<String> {
+        let form = self.names.values().next().map_or(Form::Ebs, |named| named.form);
         let is_missing = |metric: &Metric| metric.is_amount() && !self.series.contains_key(metric);
-        let missing: Vec<&str> = METRICS
-            .iter()
-            .filter(|(metric, _)| is_missing(metric))
-            .map(|(_, name)| *name)
-            .collect();
+        let names = NAMES.iter().filter(|(metric, of, _)| *of == form && is_missing(metric));
+        let missing: Vec<&str> = names.map(|(_, _, name)| *name).collect();
         (!missing.is_empty())
             .then(|| format!("not in the answer, and so unknown: {}", missing.join(", ")))
     }
 
+    fn is_mean(&self, metric: Metric) -> bool {
+        self.names.get(&metric).is_some_and(|named| named.is_mean())
+    }
+
     fn columns(&self) -> Columns {
-        let of = |metrics: [Metric; 2], kind| {
-            metrics.iter().any(|metric| self.series.contains_key(metric)).then_some(kind)
+        let kind = |metrics: [Metric; 2]| {
+            let mut known = metrics.iter().filter(|metric| self.series.contains_key(metric));
+            let is_mean = self.is_mean(*known.next()?);
+            Some(if is_mean { Kind::Mean } else { Kind::Sum })
         };
         Columns {
-            requests: of([Metric::ReadOps, Metric::WriteOps], Kind::Sum),
-            bytes: of([Metric::ReadBytes, Metric::WriteBytes], Kind::Sum),
-            times: of([Metric::ReadTime, Metric::WriteTime], Kind::Sum),
-            queue: of([Metric::QueueLength; 2], Kind::Mean),
+            requests: kind([Metric::ReadOps, Metric::WriteOps]),
+            bytes: kind([Metric::ReadBytes, Metric::WriteBytes]),
+            times: kind([Metric::ReadTime, Metric::WriteTime]),
+            queue: kind([Metric::QueueLength; 2]),
         }
     }
 }
 
 /// The values of a volume at a time, which only increases.
-struct At<'a> {
-    /// The remaining points of each metric, by its index in [`METRICS`].
-    left: [&'a [(u64, f64)]; METRICS.len()],
-    values: [Option<f64>; METRICS.len()],
+struct Moment<'a> {
+    volume: &'a Volume,
+    /// The remaining points of each metric, by its index in [`ALL`].
+    left: [&'a [(u64, f64)]; METRICS],
+    values: [Option<f64>; METRICS],
 }
 
-impl<'a> At<'a> {
+impl<'a> Moment<'a> {
     fn new(volume: &'a Volume) -> Self {
-        let points = |(metric, _)| volume.series.get(&metric).map_or(&[][..], Vec::as_slice);
-        Self { left: METRICS.map(points), values: [None; METRICS.len()] }
+        let points = |metric| volume.series.get(&metric).map_or(&[][..], Vec::as_slice);
+        Self { volume, left: ALL.map(points), values: [None; METRICS] }
     }
 
     fn go_to(&mut self, start_ms: u64) {
         for (left, value) in self.left.iter_mut().zip(&mut self.values) {
-            while let Some((_, later)) = left.split_first().filter(|(at, _)| at.0 < start_ms) {
+            while let Some((_, later)) = left.split_first().filter(|(point, _)| point.0 < start_ms)
+            {
                 *left = later;
             }
-            *value = left.first().filter(|at| at.0 == start_ms).map(|at| at.1);
+            *value = left.first().filter(|point| point.0 == start_ms).map(|point| point.1);
         }
     }
 
     fn interval(&self, start_ms: u64, length_ms: u64) -> Interval {
         let value = |metric: Metric| self.values.get(metric as usize).copied().flatten();
-        let sum = |metric| value(metric).map_or(0, amount);
-        let ns = |metric| value(metric).map(|seconds: f64| amount(seconds * 1e9));
+        // A mean of an amount is its rate a second.
+        let exact = |metric| {
+            let is_rate = self.volume.is_mean(metric);
+            value(metric).map(|value| if is_rate { value * length_ms as f64 / 1e3 } else { value })
+        };
+        let sum = |metric| exact(metric).map_or(0, amount);
+        // A mean of a time is that of a request.
+        let ns = |metric, requests| {
+            let count = if self.volume.is_mean(metric) { exact(requests)? } else { 1.0 };
+            value(metric).map(|seconds| amount(seconds * 1e9 * count))
+        };
         let mut unknown = Amounts::default();
         for (metric, amount) in [
             (Metric::ReadOps, Amounts::READS),
@@ -465,8 +620,8 @@ impl<'a> At<'a> {
             writes: sum(Metric::WriteOps),
             read_bytes: sum(Metric::ReadBytes),
             write_bytes: sum(Metric::WriteBytes),
-            read_ns: ns(Metric::ReadTime),
-            write_ns: ns(Metric::WriteTime),
+            read_ns: ns(Metric::ReadTime, Metric::ReadOps),
+            write_ns: ns(Metric::WriteTime, Metric::WriteOps),
             idle_ms: value(Metric::IdleTime).map(|seconds| amount(seconds * 1e3).min(length_ms)),
             queued_milli: value(Metric::QueueLength).map(|queued| amount(queued * 1e3)),
             balance_ppm: value(Metric::BurstBalance)

@@ -5,7 +5,7 @@ use std::io::BufRead;
 
 use serde::Deserialize;
 
-use super::{Metric, Series, Statistic, Timestamp, assemble, volume_in};
+use super::{Named, Series, Statistic, Timestamp, assemble, volume_in};
 use crate::read::{Broken, Hints, Read, json};
 
 const FORM: &str = "the answer of GetMetricStatistics, with Label and Datapoints";
@@ -29,8 +29,8 @@ struct Point {
 }
 
 impl Point {
-    /// Returns a value with the meaning of an interval's value, and its statistic.
-    fn value(&self, metric: Metric) -> Option<(Statistic, f64)> {
+    /// Returns a value with the meaning of an interval's value.
+    fn value(&self, named: Named) -> Option<f64> {
         // A sum is the mean of the samples times their number, whatever a sample is.
         let sum = self.sum.or_else(|| Some(self.average? * self.sample_count?));
         let all = [
@@ -39,42 +39,38 @@ impl Point {
             (Statistic::Maximum, self.maximum),
             (Statistic::Minimum, self.minimum),
         ];
-        let mut said = all.into_iter().filter_map(|(statistic, value)| Some((statistic, value?)));
-        said.find(|(statistic, _)| metric.takes(*statistic))
+        let mut taken = all.into_iter().filter(|(statistic, _)| named.takes(*statistic));
+        taken.find_map(|(_, value)| value)
     }
 }
 
-/// Reads an answer. [`Hints::name`] is the volume's id.
+/// Reads an answer, or several. [`Hints::name`] is the volume's id.
 ///
 /// # Errors
-/// Returns [`Broken`] if the answer is invalid, is not of a volume's metric, or lacks the statistic
+/// Returns [`Broken`] if an answer is invalid, is not of a volume's metric, or lacks the statistic
 /// that an interval needs.
 pub fn read(input: &mut dyn BufRead, hints: &Hints) -> Read {
-    let answer: Answer = json::read(input, FORM)?;
-    let Some(metric) = Metric::find(&answer.label) else {
+    let answers: Vec<Answer> = json::documents(input, FORM)?;
+    let series = answers.into_iter().map(series).collect::<Result<Vec<Series>, Broken>>()?;
+    assemble(series, None, false, hints)
+}
+
+fn series(answer: Answer) -> Result<Series, Broken> {
+    let Some(named) = Named::find(&answer.label) else {
         return Err(Broken::whole(&answer.label, "a metric of a volume, as VolumeReadOps"));
     };
     let mut points = Vec::with_capacity(answer.datapoints.len());
     for (index, point) in answer.datapoints.iter().enumerate() {
-        let Some((_, value)) = point.value(metric) else {
+        let Some(value) = point.value(named) else {
             let place = format!("{}, Datapoints[{index}]", answer.label);
-            let expected = format!(
-                "the statistic {}: ask with --statistics {}",
-                metric.wanted(),
-                metric.wanted()
-            );
+            let expected = format!("the statistic {0}: ask with --statistics {0}", named.wanted());
             return Err(Broken::whole(&place, expected));
         };
         points.push((point.timestamp.0, value));
     }
-    let volume = volume_in(&answer.label).map(str::to_owned);
-    let place = answer.label;
-    let statistic = match metric.wanted() {
-        "Average" => Statistic::Average,
-        _ => Statistic::Sum,
-    };
-    let series = Series { place, volume, metric, statistic: Some(statistic), points };
-    assemble(vec![series], None, false, hints)
+    let volume = volume_in(&answer.label, named).map(str::to_owned);
+    let statistic = Some(Statistic::of(named.wanted()));
+    Ok(Series { place: answer.label, volume, named, statistic, points })
 }
 
 #[cfg(test)]
@@ -131,5 +127,14 @@ mod tests {
             interval.start_ms += 3_600_000;
         }
         assert_eq!(merge(vec![later, reads]).unwrap().intervals.len(), 8);
+    }
+
+    #[test]
+    fn answers_of_one_file_are_the_metrics_of_one_volume() {
+        let reads = include_str!("../../../samples/cloudwatch_statistics_reads.json");
+        let writes = include_str!("../../../samples/cloudwatch_statistics_writes.json");
+        let together = read_text(&format!("{reads}{writes}"));
+        let (one, other) = both();
+        assert_eq!(together.intervals, merge(vec![one, other]).unwrap().intervals);
     }
 }
