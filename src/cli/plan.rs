@@ -42,7 +42,8 @@ pub enum PlanVerb {
     /// Check whether a layout carries a workload: for continuous integration.
     ///
     /// Exit code 0: it does; 1: requests wait longer than is allowed, it is too small, or it costs
-    /// too much; 2: a flag is wrong; 3: the trace or the prices cannot be read.
+    /// too much; 2: a flag is wrong; 3: the trace or the prices cannot be read. `-o junit` and `-o
+    /// markdown` print the verdict for continuous integration and for a pull request.
     Check(Box<PlanCheck>),
     /// Compare costs and waiting of layouts, side by side.
     Compare(Box<PlanCompare>),
@@ -238,10 +239,14 @@ pub enum PlanFormat {
     Csv,
     /// One page with charts, of the layouts of a plan.
     Html,
+    /// The verdict of a check as JUnit's XML, for continuous integration.
+    Junit,
+    /// The verdict of a check as Markdown, for a pull request.
+    Markdown,
 }
 
 impl PlanOutput {
-    /// Returns the form of an answer that cannot be a page.
+    /// Returns the form of an answer that is neither a page nor a verdict.
     pub fn listing(&self) -> Result<Format, Failure> {
         match self.format {
             PlanFormat::Text => Ok(Format::Text),
@@ -252,7 +257,15 @@ impl PlanOutput {
                     .exit(Exit::Usage)
                     .hint("choose text, json or csv with -o"))
             }
+            PlanFormat::Junit | PlanFormat::Markdown => Err(self.no_verdict()),
         }
+    }
+
+    /// The error of a form that only a check has.
+    pub fn no_verdict(&self) -> Failure {
+        Failure::new("only `evenkeel plan check` prints JUnit's XML and Markdown")
+            .exit(Exit::Usage)
+            .hint("choose text, json or csv with -o")
     }
 }
 

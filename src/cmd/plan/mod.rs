@@ -41,7 +41,7 @@ pub fn run(arguments: &Plan) -> Result<(), Failure> {
     let output = &arguments.output;
     match &arguments.verb {
         None => plan(arguments),
-        Some(PlanVerb::Check(check)) => check::run(check, output.listing()?),
+        Some(PlanVerb::Check(check)) => check::run(check, output),
         Some(PlanVerb::Compare(compare)) => compare::run(compare, output.listing()?),
         Some(PlanVerb::Explain(explain)) => explain::run(explain, output.listing()?),
         Some(PlanVerb::Fleet(fleet)) => {
@@ -52,6 +52,9 @@ pub fn run(arguments: &Plan) -> Result<(), Failure> {
 }
 
 fn plan(arguments: &Plan) -> Result<(), Failure> {
+    if matches!(arguments.output.format, PlanFormat::Junit | PlanFormat::Markdown) {
+        return Err(arguments.output.no_verdict());
+    }
     let space = space_of(arguments)?;
     let mut case = Case::read(&arguments.traces, space)?;
     let wanted = input::wanted(&arguments.wanted, &case.trace)?;
@@ -72,7 +75,9 @@ fn plan(arguments: &Plan) -> Result<(), Failure> {
         files::write(path, &html::page(&told, &wanted)?)?;
     }
     match arguments.output.format {
-        PlanFormat::Text => output::print(&text::text(&told)),
+        PlanFormat::Text | PlanFormat::Junit | PlanFormat::Markdown => {
+            output::print(&text::text(&told))
+        }
         PlanFormat::Csv => {
             let columns = text::columns(&case);
             let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
