@@ -274,7 +274,8 @@ impl PlanOutput {
 pub struct PlanTraces {
     /// Recordings of one volume: exports of CloudWatch, iostat, sar, fio, blkparse or
     /// Prometheus, `evenkeel record`, or a declared workload. `-` is standard input. The id of a
-    /// volume of the server, such as vol-0123456789abcdef0, is its recording by the server.
+    /// volume of the server, such as vol-0123456789abcdef0, is its recording by the server. An
+    /// answer of `aws ec2 describe-volumes` among them, or beside them, describes the volume.
     #[arg(required = true, value_name = "TRACE", value_hint = ValueHint::FilePath)]
     pub traces: Vec<PathBuf>,
 
@@ -349,7 +350,7 @@ pub struct PlanRules {
 }
 
 /// Prices beside the lists of the region.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct PlanPrices {
     /// A price list of AWS for other regions, contracts or currencies: an offer file of AmazonEC2
     /// in JSON or CSV, or the output of `aws pricing get-products`; several times for its parts. Or
@@ -387,7 +388,7 @@ pub struct PlanAllowed {
 #[derive(Args, Debug)]
 pub struct PlanWanted {
     /// Capacity of all volumes together, in GiB or with a unit: 100, 100GB, 1.5T. [default: that of
-    /// the trace]
+    /// the trace or of its volume]
     #[arg(long, value_name = "SIZE", value_parser = capacity)]
     pub capacity: Option<u64>,
 

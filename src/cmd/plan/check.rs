@@ -9,7 +9,7 @@ use super::format::{
 use super::input::{self, Case};
 use super::json;
 use super::{EXACT_REQUESTS_MAX, assumed_ms, exact_ms};
-use crate::cli::{PlanCheck, PlanFormat, PlanOutput};
+use crate::cli::{PlanCheck, PlanFormat};
 use evenkeel_client::output::{self, Exit, Failure};
 use evenkeel_planner::answer::Rated;
 use evenkeel_planner::risk::limit_words;
@@ -20,15 +20,12 @@ use serde_json::{Value, json};
 /// The next step after a verdict that the layout does not carry the workload.
 const NEXT: &str = "`evenkeel plan` with the same traces and flags names the cheapest that does";
 
-pub fn run(arguments: &PlanCheck, output: &PlanOutput) -> Result<(), Failure> {
-    if output.format == PlanFormat::Html {
-        output.listing()?;
-    }
-    let case = read(arguments).map_err(of_input)?;
+pub fn run(arguments: &PlanCheck, format: PlanFormat) -> Result<(), Failure> {
+    let case = Case::read_for_given(&arguments.traces, &arguments.rules).map_err(of_input)?;
     let rated = case.given(&arguments.layout, EXACT_REQUESTS_MAX).map_err(of_input)?;
     let wanted = input::wanted_of_given(arguments, &case.trace);
     let checked = Checked::of(&case, &rated, &wanted);
-    output::print(&match output.format {
+    output::print(&match format {
         PlanFormat::Text | PlanFormat::Html => checked.text(),
         PlanFormat::Csv => output::csv(&COLUMNS, &checked.rows()),
         PlanFormat::Json => output::json(&checked.json()),
@@ -45,11 +42,6 @@ pub fn run(arguments: &PlanCheck, output: &PlanOutput) -> Result<(), Failure> {
     }
     let (layout, name) = (rated.found.layout, plain(&case.trace.name));
     Err(Failure::new(format!("{layout} does not carry {name}: {}", failed.join("; "))).hint(NEXT))
-}
-
-fn read(arguments: &PlanCheck) -> Result<Case, Failure> {
-    let space = input::space_of_given(&arguments.rules, &arguments.traces.connection.region)?;
-    Case::read(&arguments.traces, space)
 }
 
 /// Sets the exit code of a failure before the verdict: 1 is the verdict that the layout does not
@@ -180,24 +172,16 @@ impl<'a> Checked<'a> {
     fn rows(&self) -> Vec<Vec<String>> {
         let row = |check: &Check| {
             let [allowed, found] = check.shown();
-            vec![
-                check.title(),
-                allowed,
-                found,
-                if check.pass { "ok" } else { "failed" }.to_owned(),
-            ]
+            vec![check.title(), allowed, found, if check.pass { "ok" } else { "failed" }.to_owned()]
         };
         self.checks.iter().map(row).collect()
     }
 
     fn text(&self) -> String {
-        let trace = &self.case.trace;
-        let layout = self.rated.found.layout;
-        let mut text = format!("{layout} {} {}\n", self.verdict(), plain(&trace.name));
-        text += &format!("{}\n", prices_line(self.case));
+        let mut text = format!("{}\n{}\n", self.headline(), prices_line(self.case));
         text += &output::table(&COLUMNS, &self.rows());
         text.push('\n');
-        for line in self.waits() {
+        for line in self.waiting_lines() {
             text += &format!("{line}\n");
         }
         text
@@ -207,8 +191,14 @@ impl<'a> Checked<'a> {
         if self.passes() { "carries" } else { "does not carry" }
     }
 
-    /// Returns sentences about when requests wait, and for how long.
-    fn waits(&self) -> Vec<String> {
+    /// Returns the verdict in a sentence.
+    fn headline(&self) -> String {
+        let layout = self.rated.found.layout;
+        format!("{layout} {} {}", self.verdict(), plain(&self.case.trace.name))
+    }
+
+    /// Returns when and for how long requests wait, in sentences.
+    fn waiting_lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
         if let (Some(first), Some(longest)) = (self.timeline.first, self.timeline.longest) {
             lines.push(format!("requests wait first {}", self.episode(&first)));

@@ -8,7 +8,8 @@ impl Checked<'_> {
     /// Returns the verdict as JUnit's XML: a test case for each check.
     pub fn junit(&self) -> String {
         let failures = self.checks.iter().filter(|check| !check.pass).count();
-        let counts = format!("tests=\"{}\" failures=\"{failures}\" errors=\"0\"", self.checks.len());
+        let counts =
+            format!("tests=\"{}\" failures=\"{failures}\" errors=\"0\"", self.checks.len());
         let layout = self.rated.found.layout.to_string();
         let name = format!("{} on {layout}", plain(&self.case.trace.name));
         let mut text = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
@@ -34,7 +35,7 @@ impl Checked<'_> {
         } else {
             let message = check.words();
             let message = escaped(&message);
-            let waits = self.waits().join("\n");
+            let waits = self.waiting_lines().join("\n");
             let waits = escaped(&waits);
             format!("      <failure type=\"limit\" message=\"{message}\">{waits}</failure>\n")
         };
@@ -54,7 +55,7 @@ impl Checked<'_> {
             text += &format!("| {title} | {allowed} | {found} | {verdict} |\n");
         }
         text.push('\n');
-        for line in self.waits() {
+        for line in self.waiting_lines() {
             text += &format!("- {}\n", marked(&line));
         }
         text += &format!("- prices {}\n", marked(&prices_words(self.case)));
