@@ -15,6 +15,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+mod aws;
 mod bench;
 mod calibrate;
 mod capacity;
@@ -33,6 +34,7 @@ mod store;
 mod top;
 mod volume;
 
+pub use aws::PlanAws;
 pub use bench::{
     Bench, BenchClean, BenchCluster, BenchCompare, BenchIsolation, BenchLs, BenchNbd, BenchPlan,
     BenchRun, BenchShow, BenchVerb, ClusterFigure, Export, Floor, Results,

@@ -1,6 +1,6 @@
 //! The flags of `evenkeel plan`.
 
-use super::{Connection, PlanFleet, date, volume_type};
+use super::{Connection, PlanAws, PlanFleet, date, volume_type};
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use evenkeel_client::output::{Exit, Failure, Format};
 use evenkeel_core::volume::{Date, VolumeType};
@@ -51,6 +51,12 @@ pub enum PlanVerb {
     Explain(Box<PlanExplain>),
     /// Propose changes of many volumes, with the saving and the risk of each.
     Fleet(Box<PlanFleet>),
+    /// Read the volumes of an account at AWS and their metrics, and propose changes as `plan fleet`
+    /// does.
+    ///
+    /// Runs the AWS CLI, with its profiles and credentials, and changes nothing. The files that it
+    /// reads are kept, so that the plan can be repeated from them.
+    Aws(Box<PlanAws>),
 }
 
 #[derive(Args, Debug)]

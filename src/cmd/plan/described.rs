@@ -18,8 +18,8 @@ use std::path::{Path, PathBuf};
 const HEAD_BYTES: u64 = 4 << 10;
 /// Entries of a folder beyond which no list is looked for in it.
 const ENTRIES_MAX: usize = 10_000;
-/// The folder of metrics whose list is beside it, and not in it.
-const METRICS: &str = "metrics";
+/// The folder of metrics whose list is beside it, and not in it, as `plan aws` writes them.
+const METRICS: &str = super::aws::METRICS;
 
 /// The volume that was recorded, as a list describes it.
 #[derive(Clone, Debug)]

@@ -1,5 +1,6 @@
 //! `evenkeel plan`: the cheapest layouts for a recorded workload, and what happens on layouts.
 
+mod aws;
 mod check;
 mod commands;
 mod compare;
@@ -45,6 +46,10 @@ pub fn run(arguments: &Plan) -> Result<(), Failure> {
     let output = &arguments.output;
     match &arguments.verb {
         None => plan(arguments),
+        Some(PlanVerb::Aws(flags)) => {
+            let region = &arguments.traces.connection.region;
+            aws::run(flags, prices::named_region(region), output.listing()?)
+        }
         Some(PlanVerb::Check(check)) => {
             if output.format == PlanFormat::Html {
                 output.listing()?;

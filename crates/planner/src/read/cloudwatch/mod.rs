@@ -46,10 +46,18 @@ const METRICS: [(Metric, &str); 11] = [
     (Metric::ReadTime, "VolumeTotalReadTime"),
     (Metric::WriteTime, "VolumeTotalWriteTime"),
     (Metric::QueueLength, "VolumeQueueLength"),
-    (Metric::BurstBalance, "BurstBalance"),
+    (Metric::BurstBalance, BALANCE),
     (Metric::IopsExceeded, "VolumeIOPSExceededCheck"),
     (Metric::ThroughputExceeded, "VolumeThroughputExceededCheck"),
 ];
+
+/// The metric of credits, which only volumes of types with credits have.
+pub const BALANCE: &str = "BurstBalance";
+
+/// Returns the names of the metrics that are used, each with the statistic to ask for.
+pub fn wanted() -> impl Iterator<Item = (&'static str, &'static str)> {
+    METRICS.iter().map(|(metric, name)| (*name, metric.wanted()))
+}
 
 impl Metric {
     /// Returns the metric that a label names.
