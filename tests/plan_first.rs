@@ -69,7 +69,7 @@ fn write(folder: &TempDir, name: &str, text: &str) {
 }
 
 #[test]
-fn without_a_size_the_cost_of_iops_and_of_a_gib_is_named() {
+fn a_plan_without_a_size_names_the_cost_of_iops_and_of_a_gib() {
     let folder = folder();
     let (text, _) = told(folder.path(), &["answer.json"], 0);
     for part in [
@@ -107,7 +107,7 @@ fn without_a_size_the_cost_of_iops_and_of_a_gib_is_named() {
 }
 
 #[test]
-fn what_needs_a_size_asks_for_it() {
+fn a_page_or_a_maximum_without_a_size_asks_for_it() {
     let folder = folder();
     for more in [["-o", "html"], ["--html", "page.html"], ["--max-monthly", "9"]] {
         let words = [&["answer.json"][..], &more].concat();
@@ -169,6 +169,13 @@ fn a_list_may_be_given_after_the_recording() {
     // A flag goes before a list.
     let value = json_of(folder.path(), &["answer.json", "--source", "gp2 300"]);
     assert_eq!(value["source"]["layout"], "gp2 300 GiB, 900 IOPS", "{value}");
+    // Standard input has no folder.
+    let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
+    command.current_dir(folder.path()).args(["plan", "-", "--days-min", "0", "-o", "json"]);
+    let answer = fs::File::open(folder.path().join("answer.json")).expect("opened");
+    let output = command.stdin(answer).output().expect("the program starts");
+    let value: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(value["schema"], "evenkeel.plan.without_size/1", "{value}");
     let (_, error) = told(folder.path(), &["elsewhere/volumes.json"], 3);
     assert!(error.contains("there is no trace in these files"), "{error}");
 }

@@ -160,8 +160,9 @@ pub fn beside(
     if !is_id(name) {
         return Ok((None, broken));
     }
-    let files: BTreeSet<PathBuf> =
-        recordings.iter().flat_map(|recording| lists_beside(recording)).collect();
+    // Standard input and a volume of the server have no folder.
+    let files = recordings.iter().filter(|recording| recording.is_file());
+    let files: BTreeSet<PathBuf> = files.flat_map(|recording| lists_beside(recording)).collect();
     let mut all = Vec::new();
     for path in files {
         let read = File::open(&path)

@@ -155,11 +155,11 @@ fn present(case: &Case, rated: &[Rated]) -> Option<Rated> {
         return None;
     }
     // The limits of an instance apply if there is no choice among several.
-    let instance = source.instance.or_else(|| match case.space.instances.as_slice() {
+    let only = match case.space.instances.as_slice() {
         [instance] => Some(*instance),
         _ => None,
-    });
-    let layout = Layout { instance, ..*source };
+    };
+    let layout = Layout { instance: source.instance.or(only), ..*source };
     let found = case.replayed(&layout, COMPARED_REQUESTS_MAX)?;
     answer::rate(&case.space, &case.trace, &case.demand, vec![found]).pop()
 }
