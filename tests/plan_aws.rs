@@ -141,7 +141,8 @@ impl Account {
         let program = account.write("aws", PROGRAM);
         fs::set_permissions(program, fs::Permissions::from_mode(0o755)).expect("executable");
         let volume = |number: usize| {
-            let (volume_type, iops) = if number % 2 == 0 { ("gp3", 8_000) } else { ("gp2", 1_500) };
+            let (volume_type, iops) =
+                if number.is_multiple_of(2) { ("gp3", 8_000) } else { ("gp2", 1_500) };
             json!({
                 "Attachments": [{ "InstanceId": "i-1", "State": "attached" }],
                 "AvailabilityZone": "eu-west-1b",

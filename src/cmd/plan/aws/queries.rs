@@ -151,7 +151,7 @@ mod tests {
     fn volumes(count: usize) -> Vec<Volume> {
         let mut text = "VolumeId,VolumeType,Size\n".to_owned();
         for number in 0..count {
-            let volume_type = if number % 2 == 0 { "gp2" } else { "gp3" };
+            let volume_type = if number.is_multiple_of(2) { "gp2" } else { "gp3" };
             text += &format!("vol-{number:08x},{volume_type},100\n");
         }
         let read = list::read(&mut text.as_bytes(), Rules::newest(), Some("us-east-1"), false);
