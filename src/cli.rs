@@ -16,6 +16,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+mod aws;
 mod calibrate;
 mod capacity;
 mod etcd;
@@ -32,6 +33,7 @@ mod snapshot;
 mod top;
 mod volume;
 
+pub use aws::PlanAws;
 pub use evenkeel_cli::flags::{Connection, Io, Output};
 pub use evenkeel_cli::store::{Bytes, CEPH_USER, LocalStore, RBD_NAME, RbdStore, StoreKind};
 

@@ -223,8 +223,8 @@ fn a_declared_workload_is_met_by_the_cheapest_and_by_the_scheduler() {
 
 #[test]
 fn mistakes_are_named_with_the_next_step() {
-    let text = refused("cloudwatch_data.json", &[], 2);
-    assert!(text.contains("name it with --capacity GIB"), "{text}");
+    let text = refused("cloudwatch_data.json", &["-o", "html"], 2);
+    assert!(text.contains("add --capacity GIB"), "{text}");
     let text = refused("declared.toml", &["--capacity", "100", "--max-monthly", "1"], 1);
     assert!(text.contains("no layout does this") && text.contains("--stripes"), "{text}");
     let text = refused("iostat_12.1.txt", &["--capacity", "100"], 1);

@@ -765,7 +765,7 @@ fn what_is_saved_against_the_source_is_told() {
     let (page, _) = told(&[&words[..], &["-o", "html"]].concat(), 0);
     assert!(page.contains(all), "the page says it, too");
     let (csv, _) = told(&[&words[..], &["-o", "csv"]].concat(), 0);
-    assert!(csv.starts_with("layout,usd_month,saved_usd,"), "{csv}");
+    assert!(csv.starts_with("layout,now,usd_month,saved_usd,"), "{csv}");
     let (text, _) = told(&[&trace[..], &["gp2 50"]].concat(), 0);
     assert!(text.contains("costs 3.00 USD a month (60.0 %) more than the source"), "{text}");
 }

@@ -59,7 +59,7 @@ pub struct PlanFleet {
 }
 
 /// The rules by which volumes are judged.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct FleetPolicy {
     /// Percent that a volume must carry beyond what was recorded.
     #[arg(long, value_name = "PERCENT", default_value_t = advice::HEADROOM_PERCENT)]

@@ -1,6 +1,6 @@
 //! The flags of `evenkeel plan`.
 
-use super::{Connection, PlanFleet, date, volume_type};
+use super::{Connection, PlanAws, PlanFleet, date, volume_type};
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use evenkeel_client::output::{Exit, Failure, Format};
 use evenkeel_core::volume::{Date, VolumeType};
@@ -43,7 +43,8 @@ pub enum PlanVerb {
     /// Check whether a layout carries a workload: for continuous integration.
     ///
     /// Exit code 0: it does; 1: requests wait longer than is allowed, it is too small, or it costs
-    /// too much; 2: a flag is wrong; 3: the trace or the prices cannot be read.
+    /// too much; 2: a flag is wrong; 3: the trace or the prices cannot be read. `-o junit` and `-o
+    /// markdown` print the verdict for continuous integration and for a pull request.
     Check(Box<PlanCheck>),
     /// Compare costs and waiting of layouts, side by side.
     Compare(Box<PlanCompare>),
@@ -51,6 +52,12 @@ pub enum PlanVerb {
     Explain(Box<PlanExplain>),
     /// Propose changes of many volumes, with the saving and the risk of each.
     Fleet(Box<PlanFleet>),
+    /// Read the volumes of an account at AWS and their metrics, and propose changes as `plan fleet`
+    /// does.
+    ///
+    /// Runs the AWS CLI, with its profiles and credentials, and changes nothing. The files that it
+    /// reads are kept, so that the plan can be repeated from them.
+    Aws(Box<PlanAws>),
 }
 
 #[derive(Args, Debug)]
@@ -239,10 +246,14 @@ pub enum PlanFormat {
     Csv,
     /// One page with charts, of the layouts of a plan.
     Html,
+    /// The verdict of a check as JUnit's XML, for continuous integration.
+    Junit,
+    /// The verdict of a check as Markdown, for a pull request.
+    Markdown,
 }
 
 impl PlanOutput {
-    /// Returns the form of an answer that cannot be a page.
+    /// Returns the form of an answer that is neither a page nor a verdict.
     pub fn listing(&self) -> Result<Format, Failure> {
         match self.format {
             PlanFormat::Text => Ok(Format::Text),
@@ -253,7 +264,15 @@ impl PlanOutput {
                     .exit(Exit::Usage)
                     .hint("choose text, json or csv with -o"))
             }
+            PlanFormat::Junit | PlanFormat::Markdown => Err(self.no_verdict()),
         }
+    }
+
+    /// The error of a form that only a check has.
+    pub fn no_verdict(&self) -> Failure {
+        Failure::new("only `evenkeel plan check` prints JUnit's XML and Markdown")
+            .exit(Exit::Usage)
+            .hint("choose text, json or csv with -o")
     }
 }
 
@@ -287,7 +306,8 @@ pub struct PlanTraces {
     /// Recordings of one volume: exports of CloudWatch, iostat, sar, fio, blkparse or
     /// Prometheus, `evenkeel record`, or a declared workload; compressed by gzip, too. A folder is
     /// all files in it, `-` is standard input. The id of a volume of the server, such as
-    /// vol-0123456789abcdef0, is its recording by the server.
+    /// vol-0123456789abcdef0, is its recording by the server. An answer of
+    /// `aws ec2 describe-volumes` among them, or beside them, describes the volume.
     #[arg(required = true, value_name = "TRACE", value_hint = ValueHint::FilePath)]
     pub traces: Vec<PathBuf>,
 
@@ -370,7 +390,7 @@ pub struct PlanRules {
 }
 
 /// Prices beside the lists of the region.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct PlanPrices {
     /// A price list of AWS for other regions, contracts or currencies: an offer file of AmazonEC2
     /// in JSON or CSV, or the output of `aws pricing get-products`; several times for its parts. Or
@@ -408,7 +428,7 @@ pub struct PlanAllowed {
 #[derive(Args, Debug)]
 pub struct PlanWanted {
     /// Capacity of all volumes together, in GiB or with a unit: 100, 100GB, 1.5T. [default: that of
-    /// the trace]
+    /// the trace or of its volume]
     #[arg(long, value_name = "SIZE", value_parser = capacity)]
     pub capacity: Option<u64>,
 

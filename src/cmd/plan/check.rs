@@ -1,5 +1,7 @@
 //! `evenkeel plan check`: the verdict whether a layout carries a workload.
 
+mod forms;
+
 use super::format::{
     at, currency, money, money_exact, plain, prices_line, seconds, span_us, waiting,
     waiting_at_most,
@@ -7,23 +9,28 @@ use super::format::{
 use super::input::{self, Case};
 use super::json;
 use super::{EXACT_REQUESTS_MAX, assumed_ms, exact_ms};
-use crate::cli::PlanCheck;
-use evenkeel_client::output::{self, Exit, Failure, Format};
+use crate::cli::{PlanCheck, PlanFormat};
+use evenkeel_client::output::{self, Exit, Failure};
 use evenkeel_planner::answer::Rated;
 use evenkeel_planner::risk::limit_words;
 use evenkeel_planner::search::{self, Wanted};
 use evenkeel_planner::timeline::{Episode, Timeline, Times};
 use serde_json::{Value, json};
 
-pub fn run(arguments: &PlanCheck, format: Format) -> Result<(), Failure> {
-    let case = read(arguments).map_err(of_input)?;
+/// The next step after a verdict that the layout does not carry the workload.
+const NEXT: &str = "`evenkeel plan` with the same traces and flags names the cheapest that does";
+
+pub fn run(arguments: &PlanCheck, format: PlanFormat) -> Result<(), Failure> {
+    let case = Case::read_for_given(&arguments.traces, &arguments.rules).map_err(of_input)?;
     let rated = case.given(&arguments.layout, EXACT_REQUESTS_MAX).map_err(of_input)?;
     let wanted = input::wanted_of_given(arguments, &case.trace);
     let checked = Checked::of(&case, &rated, &wanted);
     output::print(&match format {
-        Format::Text => checked.text(),
-        Format::Csv => output::csv(&COLUMNS, &checked.rows()),
-        Format::Json => output::json(&checked.json()),
+        PlanFormat::Text | PlanFormat::Html => checked.text(),
+        PlanFormat::Csv => output::csv(&COLUMNS, &checked.rows()),
+        PlanFormat::Json => output::json(&checked.json()),
+        PlanFormat::Junit => checked.junit(),
+        PlanFormat::Markdown => checked.markdown(),
     })?;
     if checked.passes() {
         return Ok(());
@@ -34,13 +41,7 @@ pub fn run(arguments: &PlanCheck, format: Format) -> Result<(), Failure> {
         failed.push(format!("requests wait first {}", checked.episode(&first)));
     }
     let (layout, name) = (rated.found.layout, plain(&case.trace.name));
-    Err(Failure::new(format!("{layout} does not carry {name}: {}", failed.join("; ")))
-        .hint("`evenkeel plan` with the same traces and flags names the cheapest that does"))
-}
-
-fn read(arguments: &PlanCheck) -> Result<Case, Failure> {
-    let space = input::space_of_given(&arguments.rules, &arguments.traces.connection.region)?;
-    Case::read(&arguments.traces, space)
+    Err(Failure::new(format!("{layout} does not carry {name}: {}", failed.join("; "))).hint(NEXT))
 }
 
 /// Sets the exit code of a failure before the verdict: 1 is the verdict that the layout does not
@@ -78,6 +79,11 @@ impl Check {
             (_, "s") => values.map(seconds),
             _ => values.map(|value| value.to_string()),
         }
+    }
+
+    /// Returns its name, with the unit of its values.
+    fn title(&self) -> String {
+        format!("{} {}", self.what, self.unit)
     }
 
     fn words(&self) -> String {
@@ -166,47 +172,57 @@ impl<'a> Checked<'a> {
     fn rows(&self) -> Vec<Vec<String>> {
         let row = |check: &Check| {
             let [allowed, found] = check.shown();
-            vec![
-                format!("{} {}", check.what, check.unit),
-                allowed,
-                found,
-                if check.pass { "ok" } else { "failed" }.to_owned(),
-            ]
+            vec![check.title(), allowed, found, if check.pass { "ok" } else { "failed" }.to_owned()]
         };
         self.checks.iter().map(row).collect()
     }
 
     fn text(&self) -> String {
-        let trace = &self.case.trace;
-        let verdict = if self.passes() { "carries" } else { "does not carry" };
-        let layout = self.rated.found.layout;
-        let mut text = format!("{layout} {verdict} {}\n", plain(&trace.name));
-        text += &format!("{}\n", prices_line(self.case));
+        let mut text = format!("{}\n{}\n", self.headline(), prices_line(self.case));
         text += &output::table(&COLUMNS, &self.rows());
         text.push('\n');
+        for line in self.waiting_lines() {
+            text += &format!("{line}\n");
+        }
+        text
+    }
+
+    fn verdict(&self) -> &'static str {
+        if self.passes() { "carries" } else { "does not carry" }
+    }
+
+    /// Returns the verdict in a sentence.
+    fn headline(&self) -> String {
+        let layout = self.rated.found.layout;
+        format!("{layout} {} {}", self.verdict(), plain(&self.case.trace.name))
+    }
+
+    /// Returns when and for how long requests wait, in sentences.
+    fn waiting_lines(&self) -> Vec<String> {
+        let mut lines = Vec::new();
         if let (Some(first), Some(longest)) = (self.timeline.first, self.timeline.longest) {
-            text += &format!("requests wait first {}\n", self.episode(&first));
+            lines.push(format!("requests wait first {}", self.episode(&first)));
             if self.timeline.episodes > 1 {
                 let episodes = self.timeline.episodes;
-                text += &format!("the longest of {episodes} times: {}\n", self.episode(&longest));
+                lines.push(format!("the longest of {episodes} times: {}", self.episode(&longest)));
             }
         }
         if let Some(exact) = &self.rated.found.exact {
-            text += &format!(
-                "request by request on the scheduler: {} s of waiting a day, p99 {} ms\n",
+            lines.push(format!(
+                "request by request on the scheduler: {} s of waiting a day, p99 {} ms",
                 waiting(self.case, exact_ms(self.case, exact)),
                 exact.delays.permille(990).div_ceil(1_000),
-            );
+            ));
         }
         let [even, _, worst] = self.rated.throttled_ms_per_day;
         if worst > even {
-            text += &format!(
-                "whatever the steps of the trace hide: {} to {} s of waiting a day\n",
+            lines.push(format!(
+                "whatever the steps of the trace hide: {} to {} s of waiting a day",
                 waiting(self.case, even),
                 waiting_at_most(self.case, worst)
-            );
+            ));
         }
-        text
+        lines
     }
 
     fn episode(&self, episode: &Episode) -> String {

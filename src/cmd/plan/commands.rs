@@ -14,6 +14,8 @@ use serde_json::{Value, json};
 
 /// Commands of each tool.
 pub struct Commands {
+    /// Whether the volume is one of AWS: those of aws-cli come first then.
+    pub is_at_aws: bool,
     /// This program's.
     pub evenkeel: Vec<String>,
     /// Those of aws-cli.
@@ -99,6 +101,7 @@ fn by_modifying(case: &Case, layout: &Layout, id: &str, source: &VolumeSpec) -> 
         }
     };
     Commands {
+        is_at_aws: case.is_at_aws,
         evenkeel: vec![evenkeel_modify(id, &layout.each)],
         aws: vec![aws_modify(case, id, &layout.each)],
         terraform: terraform::modified(id, &layout.each),
@@ -115,8 +118,10 @@ fn by_creating(case: &Case, layout: &Layout, reason: Option<String>) -> Commands
     let flags = flags(&layout.each);
     let one = format!("evenkeel volume create --type {volume_type} --size {size_gib}{flags}{both}");
     let region = region(case);
+    let zone = case.described.as_ref().and_then(|described| described.zone.as_deref());
+    let zone = zone.filter(|_| case.is_at_aws).unwrap_or("ZONE");
     let one_aws = format!(
-        "aws ec2 create-volume --availability-zone ZONE --volume-type {volume_type} --size \
+        "aws ec2 create-volume --availability-zone {zone} --volume-type {volume_type} --size \
          {size_gib}{flags}{both_aws}{region}"
     );
     let attach_aws = format!(
@@ -140,6 +145,7 @@ fn by_creating(case: &Case, layout: &Layout, reason: Option<String>) -> Commands
         ],
     };
     Commands {
+        is_at_aws: case.is_at_aws,
         evenkeel: vec![times(&one, layout.volumes)],
         aws: vec![times(&one_aws, layout.volumes), attach_aws],
         terraform: terraform::created(layout, stripe_kib),
@@ -210,10 +216,13 @@ fn aws_modify(case: &Case, id: &str, each: &VolumeSpec) -> String {
     )
 }
 
-/// Returns the region of the prices as a flag of aws-cli, unless it is the default.
+/// Returns the region of the prices as a flag of aws-cli, unless it is the default and no list of
+/// volumes says it.
 fn region(case: &Case) -> String {
+    let described = case.described.as_ref();
+    let is_known = described.is_some_and(|described| described.region.is_some());
     match &case.space.prices {
-        Prices::List(list) if list.list().region() != DEFAULT_REGION => {
+        Prices::List(list) if is_known || list.list().region() != DEFAULT_REGION => {
             format!(" --region {}", regions::endpoint(list.list().region()))
         }
         Prices::List(_) | Prices::Book(_) => String::new(),
@@ -236,11 +245,20 @@ impl Commands {
         })
     }
 
+    /// Returns the first command of each tool.
+    fn first_of_each<'a>(
+        &self,
+        evenkeel: &'a [String],
+        aws: &'a [String],
+    ) -> impl Iterator<Item = &'a String> {
+        let tools = if self.is_at_aws { [aws, evenkeel] } else { [evenkeel, aws] };
+        tools.into_iter().filter_map(|commands| commands.first())
+    }
+
     /// Returns the commands in a few lines.
     pub fn text(&self) -> String {
         let mut text = String::from("to make it:\n");
-        let first = |all: &[String]| all.first().cloned();
-        for line in first(&self.evenkeel).into_iter().chain(first(&self.aws)) {
+        for line in self.first_of_each(&self.evenkeel, &self.aws) {
             text += &format!("  {line}\n");
         }
         if let Some(line) = self.stripe.first() {
@@ -250,7 +268,7 @@ impl Commands {
             text += &format!("  # {note}\n");
         }
         text += "to go back:\n";
-        for line in first(&self.back.evenkeel).into_iter().chain(first(&self.back.aws)) {
+        for line in self.first_of_each(&self.back.evenkeel, &self.back.aws) {
             text += &format!("  {line}\n");
         }
         for note in &self.back.notes {

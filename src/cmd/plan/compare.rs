@@ -4,7 +4,7 @@ use super::format::{
     currency, limit_words, loss_words, money, money_more, plain, prices_line, seconds, waiting,
     waiting_at_most,
 };
-use super::input::{self, Case};
+use super::input::Case;
 use super::json;
 use super::{COMPARED_REQUESTS_MAX, assumed_ms, device, model};
 use crate::cli::PlanCompare;
@@ -27,8 +27,7 @@ pub fn run(arguments: &PlanCompare, format: Format) -> Result<(), Failure> {
             .exit(Exit::Usage)
             .hint("name each with --layout"));
     }
-    let space = input::space_of_given(&arguments.rules, &arguments.traces.connection.region)?;
-    let case = Case::read(&arguments.traces, space)?;
+    let case = Case::read_for_given(&arguments.traces, &arguments.rules)?;
     let rated: Vec<Rated> = arguments
         .layouts
         .iter()

@@ -21,16 +21,15 @@ const WAITING_US_MIN: u64 = 1_000;
 const MICRO: u128 = 1_000_000;
 
 pub fn run(arguments: &PlanExplain, format: Format) -> Result<(), Failure> {
-    let (wanted, region) = (&arguments.wanted, &arguments.traces.connection.region);
-    let space = match &arguments.layout {
-        Some(_) => input::space_of_given(&arguments.rules, region)?,
-        None => input::space(&arguments.rules, region, &wanted.types, wanted.stripes)?,
+    let wanted = &arguments.wanted;
+    let mut case = match &arguments.layout {
+        Some(_) => Case::read_for_given(&arguments.traces, &arguments.rules)?,
+        None => Case::read(&arguments.traces, &arguments.rules, wanted)?,
     };
-    let mut case = Case::read(&arguments.traces, space)?;
     let rated = match &arguments.layout {
         Some(text) => case.given(text, EXACT_REQUESTS_MAX)?,
         None => {
-            let needed = input::wanted(wanted, &case.trace)?;
+            let needed = input::wanted(wanted, &case)?;
             case.prepare(wanted)?;
             cheapest(&case, &needed, 1)?.pop().ok_or_else(|| Failure::new("no layout was rated"))?
         }

@@ -12,6 +12,7 @@ use super::{PlanAnswer, assumed_ms, text};
 use curves::{DRAWN_MAX, Drawn};
 use evenkeel_client::output::Failure;
 use evenkeel_lab::report::plan::{Chart, Dot, Frontier, PlanPage, Section, Table};
+use evenkeel_planner::answer::Rated;
 use evenkeel_planner::demand::Assume;
 use evenkeel_planner::layout_text;
 use evenkeel_planner::risk;
@@ -30,7 +31,8 @@ const NOTES_MAX: usize = 20;
 pub fn page(told: &PlanAnswer<'_>, wanted: &Wanted) -> Result<String, Failure> {
     let PlanAnswer { case, rated, .. } = *told;
     let Some(first) = rated.first() else { return Err(Failure::new("there is no layout")) };
-    let drawn = Drawn::of(case, rated);
+    let shown = told.drawn(DRAWN_MAX);
+    let drawn = Drawn::of(case, &shown);
     let mut charts = drawn.sections();
     charts.push(frontier(told, wanted));
     let risks = risk::risks(&case.space, &case.trace, &case.demand, first);
@@ -46,7 +48,7 @@ pub fn page(told: &PlanAnswer<'_>, wanted: &Wanted) -> Result<String, Failure> {
         ),
         is_good: assumed_ms(case, &first.found) == 0 && case.demand.held_back.is_none(),
         warnings: risks.iter().map(ToString::to_string).collect(),
-        layouts: layouts(told),
+        layouts: layouts(told, &shown),
         charts,
         commands: all_commands(case, first),
         assumptions: assumptions(told, wanted),
@@ -81,11 +83,11 @@ fn letter(place: usize) -> String {
 }
 
 /// Returns the table of the text, with the letters of the charts.
-fn layouts(told: &PlanAnswer<'_>) -> Table {
+fn layouts(told: &PlanAnswer<'_>, shown: &[Rated]) -> Table {
     let columns: Vec<String> =
         std::iter::once(String::new()).chain(text::columns(told.case)).collect();
     let words = columns.iter().take_while(|name| !name.ends_with("/MONTH")).count();
-    let rows = text::rows(told).into_iter().enumerate();
+    let rows = shown.iter().map(|rated| text::row(told, rated)).enumerate();
     let rows = rows.map(|(place, row)| std::iter::once(letter(place)).chain(row).collect());
     Table { columns, rows: rows.collect(), words: (0..words).collect() }
 }

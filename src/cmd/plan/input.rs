@@ -1,5 +1,6 @@
 //! Reads flags and files into the planner's types.
 
+use super::described::{self, Described};
 use super::format::{no_price, plain};
 use super::prices::{self, DEFAULT_REGION, Given};
 use super::recordings;
@@ -8,6 +9,7 @@ use crate::cli::{
 };
 use crate::cmd::record;
 use evenkeel_client::output::{Exit, Failure};
+use evenkeel_core::ids::VolumeId;
 use evenkeel_core::instance::{self, InstanceType};
 use evenkeel_core::units::{GIB, MIB};
 use evenkeel_core::volume::{Date, Rules, VolumeSpec, VolumeType};
@@ -18,7 +20,8 @@ use evenkeel_planner::exact;
 use evenkeel_planner::layout::Layout;
 use evenkeel_planner::layout_text;
 use evenkeel_planner::prices::Prices;
-use evenkeel_planner::read::{self, Hints};
+use evenkeel_planner::read::Hints;
+use evenkeel_planner::regions;
 use evenkeel_planner::search::{self, Found, Space, Wanted};
 use evenkeel_planner::spread::Spread;
 use evenkeel_planner::throttled::HeldBack;
@@ -49,17 +52,52 @@ pub struct Case {
     pub source: Option<Layout>,
     /// The monthly cost of the source with these prices, if it has a price.
     pub source_monthly: Option<u64>,
+    /// The volume that was recorded, as a list of volumes describes it.
+    pub described: Option<Described>,
+    /// Whether the volume that was recorded is one of AWS, as far as the files say.
+    pub is_at_aws: bool,
+}
+
+/// The trace that is meant, and what else is known of its volume.
+struct Recorded {
+    trace: Trace,
+    /// The properties of a volume of the server.
+    spec: Option<VolumeSpec>,
+    described: Option<Described>,
+    /// Whether all of the trace is from CloudWatch.
+    is_from_cloudwatch: bool,
 }
 
 impl Case {
-    /// Reads the files that flags name.
-    pub fn read(traces: &PlanTraces, space: Space) -> Result<Self, Failure> {
+    /// Reads the files that flags name, for a search.
+    pub fn read(
+        traces: &PlanTraces,
+        rules: &PlanRules,
+        wanted: &PlanWanted,
+    ) -> Result<Self, Failure> {
+        let flags = SpaceFlags::read(rules)?;
+        let recorded = Recorded::read(traces, flags.rules)?;
+        let region = recorded.region(&traces.connection.region)?;
+        Self::of(traces, recorded, flags.space(&region, &wanted.types, wanted.stripes)?)
+    }
+
+    /// Reads the files that flags name, for layouts that are named: on one instance at most.
+    pub fn read_for_given(traces: &PlanTraces, rules: &PlanRules) -> Result<Self, Failure> {
+        let flags = SpaceFlags::read(rules)?;
+        flags.check_one_instance()?;
+        let recorded = Recorded::read(traces, flags.rules)?;
+        let region = recorded.region(&traces.connection.region)?;
+        Self::of(traces, recorded, flags.space(&region, &[], 1)?)
+    }
+
+    fn of(traces: &PlanTraces, recorded: Recorded, space: Space) -> Result<Self, Failure> {
+        let is_at_aws = recorded.is_at_aws();
+        let Recorded { mut trace, spec, described, .. } = recorded;
         let source = traces.source.as_deref().map(|text| layout("--source", text, &space));
-        let (mut trace, recorded) = trace(traces)?;
         // The volume as it is now, if the rules of the day have it.
-        let recorded = recorded.and_then(|spec| space.rules.resolve(&spec.request()).ok());
-        let recorded = recorded.map(Layout::one);
-        let source = source.transpose()?.or(recorded);
+        let present = spec.or(described.as_ref().map(|described| described.spec));
+        let present = present.and_then(|spec| space.rules.resolve(&spec.request()).ok());
+        let source = source.transpose()?.or(present.map(Layout::one));
         // No limit held back a workload that was not recorded.
         if let Some(source) = source.as_ref().filter(|_| !is_declared(&trace)) {
             limit_source(&mut trace, source, &space);
@@ -81,6 +119,8 @@ impl Case {
             has_default_types: false,
             source,
             source_monthly,
+            described,
+            is_at_aws,
         })
     }
 
@@ -188,34 +228,114 @@ fn limit_source(trace: &mut Trace, layout: &Layout, space: &Space) {
     source.capacity = source.capacity.or(Some(bytes.saturating_mul(layout.volumes.into())));
 }
 
-/// Reads the trace that is meant from all files, and the properties of its volume of the server.
-fn trace(arguments: &PlanTraces) -> Result<(Trace, Option<VolumeSpec>), Failure> {
-    let queries = arguments.queries.as_ref().map(|path| {
-        std::fs::read_to_string(path)
-            .map_err(|error| Failure::new(format!("{}: {error}", path.display())))
-    });
-    let hints = Hints {
-        name: arguments.volume.clone(),
-        interval_ms: arguments.interval_ms,
-        allows_partial: arguments.allow_partial,
-        queries: queries.transpose()?,
-        are_rates: arguments.rates,
-        keeps_first: arguments.keep_first,
-        dates: arguments.dates.map(DateWords::order),
-        ..Hints::default()
-    };
-    let (mut all, mut recorded) = (Vec::new(), None);
-    let mut files = Vec::new();
-    for path in &arguments.traces {
-        if let Some(volume) = path.to_str().filter(|path| record::is_volume(path)) {
-            let (trace, spec) = record::trace_of(&arguments.connection, volume)?;
-            all.push(trace);
-            recorded = spec;
-        } else {
-            files.push(path.clone());
+impl Recorded {
+    /// Reads the trace that is meant from all files, and the description of its volume.
+    fn read(arguments: &PlanTraces, rules: &'static Rules) -> Result<Self, Failure> {
+        let files = Files::read(arguments, rules)?;
+        let Files { traces, spec, lists, is_from_cloudwatch } = files;
+        let mut trace = the_one_trace(traces, arguments)?;
+        let mut described = None;
+        if !lists.is_empty() {
+            described = described::in_given(&lists, &trace.name)?;
+        } else if spec.is_none() && arguments.source.is_none() {
+            let found = described::beside(&arguments.traces, &trace.name, rules)?;
+            trace.notes.extend(found.1.into_iter().map(Note::Remark));
+            described = found.0;
+        }
+        if let Some(described) = &described {
+            let layout = Layout::one(described.spec);
+            let remark = format!("the volume is {layout}, by {}", described.file.display());
+            trace.notes.insert(0, Note::Remark(remark));
+        }
+        Ok(Self { trace, spec, described, is_from_cloudwatch })
+    }
+
+    /// Returns the region whose prices apply: that of the volume's zone, or of the flag.
+    fn region(&self, flag: &str) -> Result<String, Failure> {
+        let named = prices::named_region(flag);
+        let described = self.described.as_ref();
+        let Some((of_zone, described)) =
+            described.and_then(|described| Some((described.region.as_deref()?, described)))
+        else {
+            return Ok(named.unwrap_or(DEFAULT_REGION).to_owned());
+        };
+        let is_other = |named: &&str| *named != of_zone && *named != regions::endpoint(of_zone);
+        match named.filter(is_other) {
+            None => Ok(of_zone.to_owned()),
+            Some(named) => {
+                let message = format!(
+                    "{} is in {of_zone} by {}, and --region says {}",
+                    plain(&self.trace.name),
+                    described.file.display(),
+                    plain(named)
+                );
+                Err(Failure::new(message).exit(Exit::Usage).hint("leave --region out"))
+            }
         }
     }
-    all.extend(recordings::read_all(&files, arguments.form, &hints)?);
+
+    /// Returns whether the volume is one of AWS, as far as the files say.
+    fn is_at_aws(&self) -> bool {
+        let has_id = self.trace.name.parse::<VolumeId>().is_ok();
+        let is_ours = self.spec.is_some();
+        has_id
+            && !is_ours
+            && match &self.described {
+                Some(described) => described.region.is_some(),
+                None => self.is_from_cloudwatch,
+            }
+    }
+}
+
+/// The content of all files.
+struct Files {
+    traces: Vec<Trace>,
+    /// The properties of a volume of the server.
+    spec: Option<VolumeSpec>,
+    /// Lists of volumes.
+    lists: Vec<described::Given>,
+    is_from_cloudwatch: bool,
+}
+
+impl Files {
+    fn read(arguments: &PlanTraces, rules: &'static Rules) -> Result<Self, Failure> {
+        let queries = arguments.queries.as_ref().map(|path| {
+            std::fs::read_to_string(path)
+                .map_err(|error| Failure::new(format!("{}: {error}", path.display())))
+        });
+        let hints = Hints {
+            name: arguments.volume.clone(),
+            interval_ms: arguments.interval_ms,
+            allows_partial: arguments.allow_partial,
+            queries: queries.transpose()?,
+            are_rates: arguments.rates,
+            keeps_first: arguments.keep_first,
+            dates: arguments.dates.map(DateWords::order),
+            ..Hints::default()
+        };
+        let mut files =
+            Self { traces: vec![], spec: None, lists: vec![], is_from_cloudwatch: true };
+        let mut paths = Vec::new();
+        for path in &arguments.traces {
+            if let Some(volume) = path.to_str().filter(|path| record::is_volume(path)) {
+                let (trace, spec) = record::trace_of(&arguments.connection, volume)?;
+                files.traces.push(trace);
+                files.spec = spec;
+                files.is_from_cloudwatch = false;
+            } else {
+                paths.push(path.clone());
+            }
+        }
+        let read = recordings::read_all(&paths, arguments.form, &hints, rules)?;
+        files.traces.extend(read.traces);
+        files.lists = read.lists;
+        files.is_from_cloudwatch &= read.is_from_cloudwatch;
+        Ok(files)
+    }
+}
+
+/// Merges the traces of one volume.
+fn the_one_trace(all: Vec<Trace>, arguments: &PlanTraces) -> Result<Trace, Failure> {
     let names: BTreeSet<&str> = all.iter().map(|trace| trace.name.as_str()).collect();
     if names.len() > 1 {
         let shown: Vec<String> = names.iter().copied().take(NAMES_SHOWN).map(plain).collect();
@@ -224,11 +344,11 @@ fn trace(arguments: &PlanTraces) -> Result<(Trace, Option<VolumeSpec>), Failure>
         return Err(Failure::new(message).hint("name one with --volume"));
     }
     if all.is_empty() {
-        let of = arguments
+        let volume = arguments
             .volume
             .as_deref()
             .map_or_else(String::new, |name| format!(" of {}", plain(name)));
-        let message = format!("there is no trace{of} in these files");
+        let message = format!("there is no trace{volume} in these files");
         return Err(Failure::new(message).exit(Exit::NotFound));
     }
     let mut trace = read::merge(all).map_err(|broken| Failure::new(broken.to_string()))?;
@@ -244,7 +364,7 @@ fn trace(arguments: &PlanTraces) -> Result<(Trace, Option<VolumeSpec>), Failure>
     source.iops = arguments.source_iops.or(source.iops);
     let bytes = arguments.source_throughput.map(|mibps| mibps * MIB);
     source.bytes_per_second = bytes.or(source.bytes_per_second);
-    Ok((trace, recorded))
+    Ok(trace)
 }
 
 /// Returns the note about requests that the source's limits held back.
@@ -285,42 +405,53 @@ pub fn rules_of(day: Option<Date>) -> Result<&'static Rules, Failure> {
     Rules::as_of(day).map_err(|error| fail(error.to_string()))
 }
 
-/// Returns the space of layouts at the prices of a region.
-pub fn space(
-    arguments: &PlanRules,
-    region: &str,
-    types: &[VolumeType],
-    volumes_max: u32,
-) -> Result<Space, Failure> {
-    let PlanPrices { prices, discount } = &arguments.priced;
-    let given = Given::read(prices, discount, arguments.as_of)?;
-    let region = prices::named_region(region).unwrap_or(DEFAULT_REGION);
-    // A type that is named twice is one type.
-    let types = VolumeType::ALL.into_iter().filter(|it| types.contains(it)).collect();
-    Ok(Space {
-        rules: rules_of(arguments.as_of)?,
-        prices: given.of(region)?,
-        types,
-        volumes_max,
-        spread: match arguments.hot_share {
-            Some(percent) => Spread::Hot { percent },
-            None => Spread::Striped { stripe_bytes: arguments.stripe_size << 10 },
-        },
-        instances: instances(&arguments.instance)?,
-    })
+/// The flags of a space of layouts, before the region of its prices is known.
+struct SpaceFlags<'a> {
+    flags: &'a PlanRules,
+    rules: &'static Rules,
+    prices: Given,
+    instances: Vec<&'static InstanceType>,
 }
 
-/// Returns the space of layouts that are named: on one instance at most.
-pub fn space_of_given(arguments: &PlanRules, region: &str) -> Result<Space, Failure> {
-    let space = space(arguments, region, &[], 1)?;
-    match space.instances.len() {
-        0 | 1 => Ok(space),
-        count => {
-            let message = format!("--instance names {count} types: a named layout is on one");
-            Err(Failure::new(message)
-                .exit(Exit::Usage)
-                .hint("name one type, or let `evenkeel plan` choose among several"))
+impl<'a> SpaceFlags<'a> {
+    fn read(flags: &'a PlanRules) -> Result<Self, Failure> {
+        let PlanPrices { prices, discount } = &flags.priced;
+        Ok(Self {
+            flags,
+            prices: Given::read(prices, discount, flags.as_of)?,
+            rules: rules_of(flags.as_of)?,
+            instances: instances(&flags.instance)?,
+        })
+    }
+
+    /// Returns an error if several instances are named.
+    fn check_one_instance(&self) -> Result<(), Failure> {
+        match self.instances.len() {
+            0 | 1 => Ok(()),
+            count => {
+                let message = format!("--instance names {count} types: a named layout is on one");
+                Err(Failure::new(message)
+                    .exit(Exit::Usage)
+                    .hint("name one type, or let `evenkeel plan` choose among several"))
+            }
         }
+    }
+
+    /// Returns the space of layouts at the prices of a region.
+    fn space(self, region: &str, types: &[VolumeType], volumes_max: u32) -> Result<Space, Failure> {
+        // A type that is named twice is one type.
+        let types = VolumeType::ALL.into_iter().filter(|named| types.contains(named)).collect();
+        Ok(Space {
+            rules: self.rules,
+            prices: self.prices.of(region)?,
+            types,
+            volumes_max,
+            spread: match self.flags.hot_share {
+                Some(percent) => Spread::Hot { percent },
+                None => Spread::Striped { stripe_bytes: self.flags.stripe_size << 10 },
+            },
+            instances: self.instances,
+        })
     }
 }
 
@@ -348,22 +479,38 @@ fn used_gib(trace: &Trace) -> Option<u64> {
     used.map(|bytes| bytes.div_ceil(GIB))
 }
 
+/// Returns the GiB that a layout of a search must hold, if a flag or a file says it.
+pub fn capacity(arguments: &PlanWanted, case: &Case) -> Option<u64> {
+    let of_trace = case.trace.source.capacity.map(|bytes| bytes.div_ceil(GIB));
+    let size = |layout: &Layout| u64::from(layout.each.size_gib) * u64::from(layout.volumes);
+    let of_source = case.source.as_ref().map(size);
+    arguments.capacity.or(of_trace).or(of_source).or_else(|| used_gib(&case.trace))
+}
+
 /// Returns what a layout of a search must hold and carry.
-pub fn wanted(arguments: &PlanWanted, trace: &Trace) -> Result<Wanted, Failure> {
-    let of_source = trace.source.capacity.map(|bytes| bytes.div_ceil(GIB));
-    let known = of_source.or(used_gib(trace));
-    let capacity_gib = arguments.capacity.or(known).ok_or_else(|| {
-        Failure::new("the trace does not contain the required size of the volume")
+pub fn wanted(arguments: &PlanWanted, case: &Case) -> Result<Wanted, Failure> {
+    match capacity(arguments, case) {
+        Some(capacity_gib) => Ok(wanted_with(arguments, case, capacity_gib)),
+        None => Err(Failure::new("the files do not say how large the volume is")
             .exit(Exit::Usage)
-            .hint("name it with --capacity GIB")
-    })?;
-    Ok(Wanted {
+            .hint(
+                "add --capacity GIB, or the output of `aws ec2 describe-volumes` after the \
+                 recording",
+            )),
+    }
+}
+
+/// Returns what a layout of a search must carry, and hold with this capacity.
+pub fn wanted_with(arguments: &PlanWanted, case: &Case, capacity_gib: u64) -> Wanted {
+    let described = case.described.as_ref();
+    Wanted {
         capacity_gib,
-        boots: arguments.boots,
-        multi_attach: arguments.multi_attach,
+        boots: arguments.boots || described.is_some_and(|described| described.boots),
+        multi_attach: arguments.multi_attach
+            || described.is_some_and(|described| described.spec.multi_attach),
         monthly_max: arguments.max_monthly,
         ..allowed(&arguments.allowed)
-    })
+    }
 }
 
 /// Returns what a layout that is named must hold and carry.

@@ -3,7 +3,7 @@
 use super::commands::commands;
 use super::format::{less_words, limit_words, saved_permille};
 use super::input::Case;
-use super::{PlanAnswer, assumed_ms, device, exact_ms, model};
+use super::{PlanAnswer, assumed_ms, device, exact_ms, model, sentence};
 use evenkeel_core::volume::{VolumeSpec, VolumeType};
 use evenkeel_planner::advice;
 use evenkeel_planner::answer::Rated;
@@ -11,7 +11,7 @@ use evenkeel_planner::delays::Delays;
 use evenkeel_planner::exact::Exact;
 use evenkeel_planner::prices::{ListPrices, Prices};
 use evenkeel_planner::risk::{self, Risk};
-use evenkeel_planner::search::Found;
+use evenkeel_planner::search::{Found, Wanted};
 use evenkeel_planner::timeline::{Step, Timeline};
 use evenkeel_planner::trace::{Note, Trace};
 use serde_json::{Value, json};
@@ -20,8 +20,8 @@ use serde_json::{Value, json};
 const CURVE_POINTS_MAX: u64 = 1_500;
 const HOUR_US: u64 = 3_600_000_000;
 
-pub fn json_of(told: &PlanAnswer<'_>) -> Value {
-    let PlanAnswer { case, asked, rated, on_hdd, less, notes } = told;
+pub fn json_of(told: &PlanAnswer<'_>, wanted: &Wanted) -> Value {
+    let PlanAnswer { case, asked, rated, present, on_hdd, less, notes } = told;
     let exact = rated.first().and_then(|rated| rated.found.exact.as_ref());
     let less = less.iter().map(|(less, exact)| {
         let ms = exact.as_ref().map(|exact| exact_ms(case, exact));
@@ -41,6 +41,8 @@ pub fn json_of(told: &PlanAnswer<'_>) -> Value {
         "notes": notes,
         "source": source_json(case),
         "headroom_percent": case.headroom_percent,
+        "advice": sentence::advice(told, wanted),
+        "present": present.as_ref().map(|rated| layout_json(case, rated)),
         "layouts": layouts,
         "if_latency_does_not_matter": on_hdd.as_ref().map(|rated| json!({
             "layout": layout_json(case, rated),

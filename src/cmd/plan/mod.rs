@@ -1,8 +1,10 @@
 //! `evenkeel plan`: the cheapest layouts for a recorded workload, and what happens on layouts.
 
+mod aws;
 mod check;
 mod commands;
 mod compare;
+mod described;
 mod device;
 mod explain;
 mod fleet;
@@ -13,7 +15,9 @@ mod json;
 mod notes;
 mod prices;
 mod recordings;
+mod sentence;
 mod text;
+mod without_size;
 
 use crate::cli::{Plan, PlanFormat, PlanVerb};
 use evenkeel_client::output::{self, Exit, Failure};
@@ -22,6 +26,7 @@ use evenkeel_core::volume::VolumeType;
 use evenkeel_lab::files;
 use evenkeel_planner::answer::{self, Asked, Rated};
 use evenkeel_planner::exact::{self, Exact};
+use evenkeel_planner::layout::Layout;
 use evenkeel_planner::neighbours::{self, Less};
 use evenkeel_planner::search::{self, Found, Space, Wanted};
 use evenkeel_planner::steady;
@@ -42,7 +47,16 @@ pub fn run(arguments: &Plan) -> Result<(), Failure> {
     let output = &arguments.output;
     match &arguments.verb {
         None => plan(arguments),
-        Some(PlanVerb::Check(check)) => check::run(check, output.listing()?),
+        Some(PlanVerb::Aws(flags)) => {
+            let region = &arguments.traces.connection.region;
+            aws::run(flags, prices::named_region(region), output.listing()?)
+        }
+        Some(PlanVerb::Check(check)) => {
+            if output.format == PlanFormat::Html {
+                output.listing()?;
+            }
+            check::run(check, output.format)
+        }
         Some(PlanVerb::Compare(compare)) => compare::run(compare, output.listing()?),
         Some(PlanVerb::Explain(explain)) => explain::run(explain, output.listing()?),
         Some(PlanVerb::Fleet(fleet)) => {
@@ -53,9 +67,15 @@ pub fn run(arguments: &Plan) -> Result<(), Failure> {
 }
 
 fn plan(arguments: &Plan) -> Result<(), Failure> {
-    let space = space_of(arguments)?;
-    let mut case = Case::read(&arguments.traces, space)?;
-    let wanted = input::wanted(&arguments.wanted, &case.trace)?;
+    if matches!(arguments.output.format, PlanFormat::Junit | PlanFormat::Markdown) {
+        return Err(arguments.output.no_verdict());
+    }
+    let mut case = Case::read(&arguments.traces, &arguments.rules, &arguments.wanted)?;
+    if without_size::is_possible(arguments, &case) {
+        case.prepare(&arguments.wanted)?;
+        return without_size::run(arguments, &case);
+    }
+    let wanted = input::wanted(&arguments.wanted, &case)?;
     case.prepare(&arguments.wanted)?;
     let rated = cheapest(&case, &wanted, arguments.top.into())?;
     let on_hdd = rated.first().and_then(|first| on_hdd(&case, &wanted, first));
@@ -68,18 +88,21 @@ fn plan(arguments: &Plan) -> Result<(), Failure> {
     });
     let (asked, less) = (answer::asked(&case.demand), less.collect());
     let notes = notes::of(&case, &wanted, &rated);
-    let told = PlanAnswer { case: &case, asked, rated: &rated, on_hdd, less, notes };
+    let present = present(&case, &rated);
+    let told = PlanAnswer { case: &case, asked, rated: &rated, present, on_hdd, less, notes };
     if let Some(path) = &arguments.html {
         files::write(path, &html::page(&told, &wanted)?)?;
     }
     match arguments.output.format {
-        PlanFormat::Text => output::print(&text::text(&told)),
+        PlanFormat::Text | PlanFormat::Junit | PlanFormat::Markdown => {
+            output::print(&text::text(&told, &wanted))
+        }
         PlanFormat::Csv => {
             let columns = text::columns(&case);
             let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
             output::print(&output::csv(&columns, &text::rows(&told)))
         }
-        PlanFormat::Json => output::print(&output::json(&json::json_of(&told))),
+        PlanFormat::Json => output::print(&output::json(&json::json_of(&told, &wanted))),
         PlanFormat::Html => output::print(&html::page(&told, &wanted)?),
     }
 }
@@ -89,6 +112,8 @@ struct PlanAnswer<'a> {
     case: &'a Case,
     asked: Asked,
     rated: &'a [Rated],
+    /// The source, if it is known and is none of these layouts.
+    present: Option<Rated>,
     /// The cheapest layout of HDD types, if it is cheaper than all that are offered.
     on_hdd: Option<Rated>,
     /// Replays on layouts with one unit less than the cheapest, with the headroom.
@@ -97,9 +122,47 @@ struct PlanAnswer<'a> {
     notes: Vec<String>,
 }
 
-fn space_of(arguments: &Plan) -> Result<Space, Failure> {
-    let (wanted, region) = (&arguments.wanted, &arguments.traces.connection.region);
-    input::space(&arguments.rules, region, &wanted.types, wanted.stripes)
+impl PlanAnswer<'_> {
+    /// Returns the layouts of the answer with the source before them, if that is known.
+    fn with_present(&self) -> impl Iterator<Item = &Rated> {
+        self.present.iter().chain(self.rated)
+    }
+
+    /// Returns the layouts of a page, of which the first `most` are drawn: the source is among
+    /// these, if it is known.
+    fn drawn(&self, most: usize) -> Vec<Rated> {
+        let mut all = self.rated.to_vec();
+        let place = all.iter().position(|rated| self.is_present(rated));
+        let present = match place {
+            Some(place) if place >= most => Some(all.remove(place)),
+            _ => self.present.clone(),
+        };
+        let place = all.len().min(most.saturating_sub(1));
+        all.splice(place..place, present);
+        all
+    }
+
+    /// Returns whether a layout is the source.
+    fn is_present(&self, rated: &Rated) -> bool {
+        let source = self.case.source.as_ref();
+        source.is_some_and(|source| source.is_same_volumes(&rated.found.layout))
+    }
+}
+
+/// Rates the source, if it has a price and is none of these layouts.
+fn present(case: &Case, rated: &[Rated]) -> Option<Rated> {
+    let source = case.source.as_ref()?;
+    if rated.iter().any(|rated| source.is_same_volumes(&rated.found.layout)) {
+        return None;
+    }
+    // The limits of an instance apply if there is no choice among several.
+    let only = match case.space.instances.as_slice() {
+        [instance] => Some(*instance),
+        _ => None,
+    };
+    let layout = Layout { instance: source.instance.or(only), ..*source };
+    let found = case.replayed(&layout, COMPARED_REQUESTS_MAX)?;
+    answer::rate(&case.space, &case.trace, &case.demand, vec![found]).pop()
 }
 
 /// Returns the first `count` layouts that carry the workload with its headroom, cheapest first, as

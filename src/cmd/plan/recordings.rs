@@ -1,8 +1,10 @@
 //! Opens recordings: files in any form, compressed by gzip or not, and folders of them. The logs of
 //! the jobs of fio belong together.
 
+use super::described;
 use crate::cmd;
 use evenkeel_client::output::{Exit, Failure};
+use evenkeel_core::volume::Rules;
 use evenkeel_planner::read::{self, FioLog, FioRun, Format, Hints};
 use evenkeel_planner::trace::{Note, Trace};
 use flate2::read::MultiGzDecoder;
@@ -19,6 +21,8 @@ const DECOMPRESSED_BYTES_MAX: u64 = 16 << 30;
 const FILES_MAX: usize = 10_000;
 /// Names of files that a note lists.
 const NAMES_SHOWN: usize = 4;
+/// The most bytes of queries that lie beside an answer: those of some 10,000 metrics.
+const QUERIES_BYTES_MAX: u64 = 4 << 20;
 /// End of the name of a file with queries: `NAME.queries.json` has those of `NAME.json`.
 const QUERIES: &str = "queries.json";
 
@@ -29,14 +33,24 @@ struct File {
     is_found: bool,
 }
 
-/// Returns the traces of files and folders.
+/// The content of files and folders.
+pub struct Recordings {
+    pub traces: Vec<Trace>,
+    /// Lists of volumes.
+    pub lists: Vec<described::Given>,
+    /// Whether all recordings are answers or exports of CloudWatch.
+    pub is_from_cloudwatch: bool,
+}
+
+/// Reads files and folders: recordings, and answers of `aws ec2 describe-volumes`.
 ///
-/// `form` is that of all files; without it, each file's form is detected.
+/// `form` is that of all recordings; without it, each file's form is detected.
 pub fn read_all(
     paths: &[PathBuf],
     form: Option<Format>,
     hints: &Hints,
-) -> Result<Vec<Trace>, Failure> {
+    rules: &Rules,
+) -> Result<Recordings, Failure> {
     let mut files = Vec::new();
     for path in paths {
         if path.is_dir() {
@@ -45,12 +59,18 @@ pub fn read_all(
             files.push(File { path: path.clone(), is_found: false });
         }
     }
-    let mut traces = Vec::new();
+    let mut traces: Vec<Trace> = Vec::new();
+    let mut lists = Vec::new();
+    let mut is_from_cloudwatch = true;
     let mut left_out = Vec::new();
     let mut run = FioRun::new(hints);
     let mut logs: Vec<&Path> = Vec::new();
     for file in &files {
-        let opened = open(&file.path)?;
+        let mut opened = open(&file.path)?;
+        if opened.is_list {
+            lists.push(described::Given::read(&file.path, &mut opened.input, rules)?);
+            continue;
+        }
         let Some(format) = form.or(opened.format) else {
             if file.is_found {
                 left_out.push(name_of(&file.path).to_owned());
@@ -58,6 +78,10 @@ pub fn read_all(
             }
             return Err(unknown(&file.path, &opened));
         };
+        is_from_cloudwatch &= matches!(
+            format,
+            Format::CloudWatchData | Format::CloudWatchStatistics | Format::CloudWatchConsole
+        );
         let mut input = opened.input;
         let log = FioLog::of_file_name(name_of(&file.path)).filter(|_| format == Format::FioLog);
         if let Some(log) = log {
@@ -81,7 +105,7 @@ pub fn read_all(
         let note = Note::Remark(remark);
         traces.iter_mut().for_each(|trace| trace.notes.push(note.clone()));
     }
-    Ok(traces)
+    Ok(Recordings { traces, lists, is_from_cloudwatch })
 }
 
 /// Reads the traces of a file in any form.
@@ -118,7 +142,13 @@ fn of_folder(folder: &Path) -> Result<Vec<File>, Failure> {
 fn hints_of(file: &File, hints: &Hints) -> Result<Hints, Failure> {
     let mut own = Hints { fio_log: FioLog::of_file_name(name_of(&file.path)), ..hints.clone() };
     let queries = file.path.with_extension(QUERIES);
-    if file.is_found && own.queries.is_none() && queries.is_file() {
+    if own.queries.is_none() && queries.is_file() {
+        let length = queries.metadata().map_or(0, |metadata| metadata.len());
+        if length > QUERIES_BYTES_MAX {
+            let most = QUERIES_BYTES_MAX >> 20;
+            let message = format!("{}: more than {most} MiB of queries", queries.display());
+            return Err(Failure::new(message).hint("name those of one volume with --queries"));
+        }
         let text = std::fs::read_to_string(&queries)
             .map_err(|error| Failure::new(format!("{}: {error}", queries.display())))?;
         own.queries = Some(text);
@@ -131,6 +161,8 @@ struct Opened {
     input: Box<dyn BufRead>,
     /// `None` if it is not known.
     format: Option<Format>,
+    /// Whether it is a list of volumes.
+    is_list: bool,
     /// The name of a form that is known and not read.
     foreign: Option<&'static str>,
 }
@@ -154,7 +186,8 @@ fn open(path: &Path) -> Result<Opened, Failure> {
     }
     let text = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&head);
     let format = if foreign.is_none() { read::detect(text) } else { None };
-    Ok(Opened { input, format, foreign })
+    let is_list = described::is_list(text);
+    Ok(Opened { input, format, is_list, foreign })
 }
 
 /// Returns the first bytes of a file, and the rest of it.

@@ -7,22 +7,26 @@ use super::format::{
     waiting_at_most,
 };
 use super::input::Case;
-use super::{EXACT_REQUESTS_MAX, PlanAnswer, assumed_ms, device, exact_ms, model};
+use super::{EXACT_REQUESTS_MAX, PlanAnswer, assumed_ms, device, exact_ms, model, sentence};
 use evenkeel_client::output;
 use evenkeel_planner::answer::Rated;
 use evenkeel_planner::layout::LimitKind;
 use evenkeel_planner::layout_text;
 use evenkeel_planner::risk;
-use evenkeel_planner::trace::Note;
+use evenkeel_planner::search::Wanted;
+use evenkeel_planner::trace::{Note, Trace};
 
 /// Gaps that are listed one by one.
 const GAPS_SHOWN: usize = 3;
 
-/// Returns the columns: with the instance if several are candidates, and the saving if the source
-/// is known.
+/// Returns the columns: with the instance if several are candidates; which one is the source, and
+/// the saving, if the source is known.
 pub fn columns(case: &Case) -> Vec<String> {
     let currency = currency(case);
     let mut columns = vec!["LAYOUT".to_owned()];
+    if case.source.is_some() {
+        columns.push("NOW".to_owned());
+    }
     if case.space.instances.len() > 1 {
         columns.push("INSTANCE".to_owned());
     }
@@ -44,17 +48,22 @@ pub fn columns(case: &Case) -> Vec<String> {
     columns
 }
 
+/// Returns the rows: the source, if it is no candidate, and the layouts of the answer.
 pub fn rows(told: &PlanAnswer<'_>) -> Vec<Vec<String>> {
-    told.rated.iter().map(|rated| row(told, rated)).collect()
+    told.with_present().map(|rated| row(told, rated)).collect()
 }
 
-fn row(told: &PlanAnswer<'_>, rated: &Rated) -> Vec<String> {
+/// Returns the row of a layout.
+pub fn row(told: &PlanAnswer<'_>, rated: &Rated) -> Vec<String> {
     let (case, found) = (told.case, &rated.found);
     let [even, _, worst] = rated.throttled_ms_per_day;
     let assumed = assumed_ms(case, found);
     let fullest =
         fullest(rated).map(|(kind, used)| format!("{} {} %", limit_words(kind), used / 10));
     let mut row = vec![found.layout.to_string()];
+    if case.source.is_some() {
+        row.push(output::or_dash(told.is_present(rated).then_some("now")));
+    }
     if case.space.instances.len() > 1 {
         row.push(output::or_dash(found.layout.instance.map(|it| it.name)));
     }
@@ -78,12 +87,15 @@ fn fullest(rated: &Rated) -> Option<(LimitKind, u64)> {
     rated.used_permille.iter().max_by_key(|(_, used)| *used).copied()
 }
 
-pub fn text(told: &PlanAnswer<'_>) -> String {
+pub fn text(told: &PlanAnswer<'_>, wanted: &Wanted) -> String {
     let mut text = header(told);
+    if let Some(advice) = sentence::advice(told, wanted) {
+        text += &format!("{advice}\n\n");
+    }
     let columns = columns(told.case);
     let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
     text += &output::table(&columns, &rows(told));
-    for rated in told.rated {
+    for rated in told.with_present() {
         if let Some(after_s) = rated.dry_after_s {
             let (layout, after) = (rated.found.layout, layout_text::span(after_s));
             text += &format!("runs dry: {layout}, after {after} if the workload repeats\n");
@@ -95,18 +107,21 @@ pub fn text(told: &PlanAnswer<'_>) -> String {
     text
 }
 
-fn header(told: &PlanAnswer<'_>) -> String {
-    let (trace, asked) = (&told.case.trace, &told.asked);
+/// Returns the line about the time of a recording.
+pub fn recording(trace: &Trace) -> String {
     let known = layout_text::span(trace.known_ms() / 1_000);
-    let mut text = match trace.resolution_ms().div_ceil(1_000) {
+    match trace.resolution_ms().div_ceil(1_000) {
         0 => format!("{}: {known} without a request\n", plain(&trace.name)),
         resolution => {
             let resolution = layout_text::span(resolution);
             format!("{}: {known}, in steps of {resolution}\n", plain(&trace.name))
         }
-    };
-    text += &format!("{}\n", asked_words(asked));
-    text += &headroom_words(told.case).map_or_else(String::new, |words| format!("{words}\n"));
+    }
+}
+
+/// Returns the lines of the notes of a recording, and of its first gaps.
+pub fn notes(trace: &Trace) -> String {
+    let mut text = String::new();
     let gaps = trace.notes.iter().filter(|note| matches!(note, Note::Gap { .. })).count();
     let mut shown = 0;
     for note in &trace.notes {
@@ -122,6 +137,15 @@ fn header(told: &PlanAnswer<'_>) -> String {
     if gaps > shown {
         text += &format!("gap: {} more\n", gaps - shown);
     }
+    text
+}
+
+fn header(told: &PlanAnswer<'_>) -> String {
+    let trace = &told.case.trace;
+    let mut text = recording(trace);
+    text += &format!("{}\n", asked_words(&told.asked));
+    text += &headroom_words(told.case).map_or_else(String::new, |words| format!("{words}\n"));
+    text += &notes(trace);
     text += &prices_line(told.case);
     for note in &told.notes {
         text += &format!("note: {note}\n");
@@ -132,8 +156,11 @@ fn header(told: &PlanAnswer<'_>) -> String {
 /// Returns the lines about the cheapest layout.
 fn first_words(told: &PlanAnswer<'_>, rated: &Rated) -> String {
     let mut text = String::from("\n");
-    if let Some(saving) = saving_words(told.case, rated.found.total()) {
-        text += &format!("{saving}\n");
+    // With a price, the sentence above the table has the saving.
+    if told.case.source_monthly.is_none()
+        && let Some(unknown) = saving_words(told.case, rated.found.total())
+    {
+        text += &format!("{unknown}\n");
     }
     if let Some(on_hdd) = &told.on_hdd {
         text += &format!("{}\n", hdd_words(told.case, on_hdd, rated.found.total()));

@@ -249,7 +249,8 @@ fn resolved(entity: &BytesRef<'_>, offset: u64) -> Result<String, XmlError> {
 
 /// Escapes text for XML: markup is escaped, a carriage return is protected from normalization, and
 /// control characters that XML 1.0 cannot express become U+FFFD.
-fn escaped(text: &str) -> Cow<'_, str> {
+#[must_use]
+pub fn escaped(text: &str) -> Cow<'_, str> {
     let plain = |c: char| !matches!(c, '<' | '>' | '&' | '"' | '\'' | '\r') && is_xml_char(c);
     if text.chars().all(plain) {
         return Cow::Borrowed(text);

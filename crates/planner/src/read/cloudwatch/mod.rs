@@ -87,7 +87,7 @@ const NAMES: [(Metric, Form, &str); 29] = [
     (Metric::ReadTime, Form::Ebs, "VolumeTotalReadTime"),
     (Metric::WriteTime, Form::Ebs, "VolumeTotalWriteTime"),
     (Metric::QueueLength, Form::Ebs, "VolumeQueueLength"),
-    (Metric::BurstBalance, Form::Ebs, "BurstBalance"),
+    (Metric::BurstBalance, Form::Ebs, BALANCE),
     (Metric::IopsExceeded, Form::Ebs, "VolumeIOPSExceededCheck"),
     (Metric::ThroughputExceeded, Form::Ebs, "VolumeThroughputExceededCheck"),
     (Metric::ReadOps, Form::Agent, "diskio_ebs_total_read_ops"),
@@ -110,6 +110,17 @@ const NAMES: [(Metric, Form, &str); 29] = [
     (Metric::IopsExceeded, Form::Agent, "diskio_ebs_ec2_instance_performance_exceeded_iops"),
     (Metric::ThroughputExceeded, Form::Agent, "diskio_ebs_ec2_instance_performance_exceeded_tp"),
 ];
+
+/// The metric of credits, which only volumes of types with credits have.
+pub const BALANCE: &str = "BurstBalance";
+
+/// Returns the names of EBS's metrics that are used, each with the statistic to ask for.
+pub fn wanted() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let of_ebs = NAMES.iter().filter(|(_, form, _)| *form == Form::Ebs);
+    of_ebs.map(|(metric, form, name)| {
+        (*name, Named { metric: *metric, form: *form, name }.wanted())
+    })
+}
 
 impl Metric {
     /// Returns whether it is a number of requests or bytes.

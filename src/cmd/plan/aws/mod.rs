@@ -1,0 +1,279 @@
+//! `evenkeel plan aws`: reads the volumes of an account and their metrics with the AWS CLI, keeps
+//! the files, and judges the volumes by them as `plan fleet` does.
+
+mod answers;
+mod cli;
+mod queries;
+
+use super::fleet;
+use super::format::plain;
+use super::input;
+use crate::cli::{PlanAws, PlanFleet};
+use answers::Answered;
+use cli::Aws;
+use evenkeel_client::clock;
+use evenkeel_client::output::{self, Exit, Failure, Format};
+use evenkeel_planner::fleet::{List, Volume, list};
+use evenkeel_wire::aws::timestamp;
+use queries::{Asked, Span};
+use serde_json::Value;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// The policy of IAM with the two actions that are needed. Neither has resources.
+const POLICY: &str = r#"{
+  "Version": "2012-10-17",
+  "Statement": [
+    {
+      "Sid": "EvenkeelPlan",
+      "Effect": "Allow",
+      "Action": ["ec2:DescribeVolumes", "cloudwatch:GetMetricData"],
+      "Resource": "*"
+    }
+  ]
+}
+"#;
+/// The list of volumes, in the folder of a run.
+const LIST: &str = "volumes.json";
+/// The folder of the metrics in the folder of a run.
+pub const METRICS: &str = "metrics";
+/// The most volumes whose metrics are asked for in steps of a minute, unless a flag says it: a
+/// volume has 200,000 points in 14 days of minutes.
+const SHORT_STEPS_MAX: usize = 100;
+/// Prefix of the name of a file with the queries of a call.
+const QUERIES_PREFIX: &str = "evenkeel-queries-";
+
+pub fn run(arguments: &PlanAws, region: Option<&str>, format: Format) -> Result<(), Failure> {
+    if arguments.print_policy {
+        return output::print(POLICY);
+    }
+    let aws = Aws {
+        profile: arguments.profile.as_deref(),
+        region,
+        endpoint_url: arguments.endpoint_url.as_deref(),
+    };
+    let now_ms = clock::unix_ms();
+    let folder = Folder::of(arguments, now_ms)?;
+    let listed = describe(&aws, &arguments.volumes)?;
+    let list = read_list(arguments, region, &listed)?;
+    folder.make()?;
+    folder.write(LIST, &listed)?;
+    let volumes: Vec<&Volume> = list.volumes.iter().collect();
+    let step_s = arguments.step.map_or_else(|| usual_step_s(volumes.len()), u64::from);
+    let spans = queries::spans(now_ms / 1_000, arguments.days.into(), step_s);
+    eprintln!(
+        "{} volumes: metrics of {} days in steps of {step_s} s, to {}",
+        volumes.len(),
+        arguments.days,
+        folder.shown()
+    );
+    for span in spans {
+        let mut done = 0;
+        for call in queries::calls(&volumes, span) {
+            done += call.len();
+            metrics(&aws, &folder, &call, span).map_err(|failure| folder.kept(failure))?;
+            eprintln!("  {done} of {} volumes, in steps of {} s", volumes.len(), span.step_s);
+        }
+    }
+    eprint!("{}", folder.next_steps(&volumes));
+    fleet::run(&folder.fleet(arguments), region, format)
+}
+
+const fn usual_step_s(volumes: usize) -> u64 {
+    if volumes <= SHORT_STEPS_MAX { 60 } else { queries::LONG_STEP_S }
+}
+
+/// Returns the text of the list of volumes.
+fn describe(aws: &Aws<'_>, named: &[String]) -> Result<Vec<u8>, Failure> {
+    let mut words = vec!["ec2", "describe-volumes"];
+    if !named.is_empty() {
+        words.push("--volume-ids");
+        words.extend(named.iter().map(String::as_str));
+    }
+    aws.call(&words)
+}
+
+/// Reads the list; at least one of its volumes can be judged.
+fn read_list(arguments: &PlanAws, region: Option<&str>, text: &[u8]) -> Result<List, Failure> {
+    let what = "aws ec2 describe-volumes";
+    let has_none = serde_json::from_slice::<Value>(text)
+        .is_ok_and(|value| value["Volumes"].as_array().is_some_and(Vec::is_empty));
+    if has_none {
+        return Err(Failure::new(format!("{what} lists no volume in this region"))
+            .exit(Exit::NotFound)
+            .hint("name another region with --region, or another account with --profile"));
+    }
+    let rules = input::rules_of(arguments.policy.as_of)?;
+    let list = list::read(&mut &text[..], rules, region, false);
+    let mut list = list.map_err(|broken| Failure::new(format!("{what}: {broken}")))?;
+    // The ids become names of files.
+    list.volumes.retain(|volume| is_id(&volume.id));
+    match list.refused.first().filter(|_| list.volumes.is_empty()) {
+        Some(refused) => {
+            let message = format!("{what}: no volume can be judged; {}", refused.reason);
+            Err(Failure::new(message).exit(Exit::Usage))
+        }
+        None if list.volumes.is_empty() => {
+            Err(Failure::new(format!("{what}: no volume has an id such as vol-0123456789abcdef0")))
+        }
+        None => Ok(list),
+    }
+}
+
+fn is_id(id: &str) -> bool {
+    id.strip_prefix("vol-")
+        .is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_hexdigit()))
+}
+
+/// Returns the text of a file with queries.
+fn queries_text<'a>(asked: impl Iterator<Item = &'a Asked<'a>>, span: Span) -> String {
+    Value::Array(asked.map(|metric| metric.query(span.step_s)).collect()).to_string()
+}
+
+/// Writes the metrics of the volumes of a call: a file for each volume, and one with its queries.
+fn metrics(aws: &Aws<'_>, folder: &Folder, volumes: &[&Volume], span: Span) -> Result<(), Failure> {
+    let asked = queries::asked(volumes);
+    let fail = |error: std::io::Error| Failure::new(format!("a file with queries: {error}"));
+    let mut file = tempfile::Builder::new().prefix(QUERIES_PREFIX).tempfile().map_err(fail)?;
+    file.write_all(queries_text(asked.iter(), span).as_bytes()).map_err(fail)?;
+    let path = format!("file://{}", file.path().display());
+    let [start, end] = [span.start_s, span.end_s].map(|s| timestamp::extended(s * 1_000));
+    let answer = aws.call(&[
+        "cloudwatch",
+        "get-metric-data",
+        "--metric-data-queries",
+        &path,
+        "--start-time",
+        &start,
+        "--end-time",
+        &end,
+        "--scan-by",
+        "TimestampAscending",
+    ])?;
+    let answered = Answered::read(&answer, &asked)?;
+    drop(answer);
+    for volume in volumes {
+        let of_volume: Vec<&Asked<'_>> =
+            asked.iter().filter(|metric| metric.volume == volume.id).collect();
+        let Some(text) = answered.of_volume(&of_volume) else { continue };
+        let name = format!("{METRICS}/{}{}", volume.id, span.suffix());
+        folder.write(&format!("{name}.json"), text.as_bytes())?;
+        let queries = queries_text(of_volume.into_iter(), span);
+        folder.write(&format!("{name}.queries.json"), queries.as_bytes())?;
+    }
+    Ok(())
+}
+
+/// The folder with the files of a run.
+struct Folder {
+    path: PathBuf,
+}
+
+impl Folder {
+    /// Returns the folder that a flag names, or one that is named after the time. It is not made
+    /// yet.
+    ///
+    /// # Errors
+    /// If it has files: those of another run would be taken for files of this one.
+    fn of(arguments: &PlanAws, now_ms: u64) -> Result<Self, Failure> {
+        let usual = || PathBuf::from(format!("plan-aws-{}", timestamp::basic(now_ms / 1_000)));
+        let path = arguments.folder.clone().unwrap_or_else(usual);
+        let is_used = match fs::read_dir(&path) {
+            Ok(mut entries) => entries.next().is_some(),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => false,
+            Err(error) => {
+                return Err(Failure::new(format!("{}: {error}", path.display())).exit(Exit::Usage));
+            }
+        };
+        if is_used {
+            let message = format!("--folder {} has files already", path.display());
+            return Err(Failure::new(message).exit(Exit::Usage).hint(
+                "name a new or an empty folder; `evenkeel plan fleet` repeats a plan from its \
+                 files",
+            ));
+        }
+        Ok(Self { path })
+    }
+
+    fn make(&self) -> Result<(), Failure> {
+        let metrics = self.path.join(METRICS);
+        let made = fs::create_dir_all(&metrics);
+        made.map_err(|error| Failure::new(format!("{}: {error}", metrics.display())))
+    }
+
+    fn write(&self, name: &str, bytes: &[u8]) -> Result<(), Failure> {
+        let path = self.path.join(name);
+        let written = fs::write(&path, bytes);
+        written.map_err(|error| Failure::new(format!("{}: {error}", path.display())))
+    }
+
+    /// Adds to a failure that files were kept.
+    fn kept(&self, failure: Failure) -> Failure {
+        let message = format!("{}; the files so far are in {}", failure.message, self.shown());
+        Failure { message, ..failure }
+    }
+
+    fn shown(&self) -> String {
+        plain(&self.path.display().to_string())
+    }
+
+    /// Returns the flags of the plan of these files.
+    fn fleet(&self, arguments: &PlanAws) -> PlanFleet {
+        PlanFleet {
+            volumes: self.path.join(LIST),
+            metrics: has_files(&self.path.join(METRICS)).then(|| self.path.join(METRICS)),
+            policy: arguments.policy.clone(),
+            allow_partial: false,
+            jobs: None,
+            top: arguments.top,
+            commands: arguments.commands.clone(),
+            risk_max: arguments.risk_max,
+        }
+    }
+
+    /// Returns the commands that repeat the plan, and that plan one of its volumes.
+    fn next_steps(&self, volumes: &[&Volume]) -> String {
+        let folder = self.shown();
+        let mut text =
+            format!("again: evenkeel plan fleet {folder}/{LIST} --metrics {folder}/{METRICS}\n");
+        let has_metrics = |volume: &&&Volume| {
+            self.path.join(METRICS).join(format!("{}.json", volume.id)).is_file()
+        };
+        if let Some(volume) = volumes.iter().find(has_metrics) {
+            text += &format!("one volume: evenkeel plan {folder}/{METRICS}/{}.json\n", volume.id);
+        }
+        text
+    }
+}
+
+fn has_files(folder: &Path) -> bool {
+    fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some())
+}
+
+/// Returns the lines of a text without characters that steer a terminal, in one line.
+fn plain_lines(text: &str) -> String {
+    let lines: Vec<String> =
+        text.lines().map(str::trim).filter(|line| !line.is_empty()).map(plain).collect();
+    lines.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_policy_is_json_with_the_two_actions() {
+        let policy: Value = serde_json::from_str(POLICY).unwrap();
+        let actions = policy["Statement"][0]["Action"].as_array().unwrap();
+        assert_eq!(actions.len(), 2, "{policy}");
+    }
+
+    #[test]
+    fn an_id_is_the_name_of_a_file() {
+        assert!(is_id("vol-0123456789abcdef0") && is_id("vol-049df61146c4d7901"));
+        for id in ["vol-", "vol-..", "vol-0/1", "../vol-01", "vol-0x"] {
+            assert!(!is_id(id), "{id}");
+        }
+    }
+}
