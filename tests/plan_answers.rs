@@ -480,6 +480,36 @@ fn layouts_carry_the_headroom_over_what_was_recorded() {
 }
 
 /// Three days are no week, and a declared workload needs no evidence.
+/// A client that waits for each answer uses a fast device for a quarter of a second: it asked for
+/// 5,073 requests, and not for four times as many.
+#[test]
+fn seconds_of_a_fast_device_are_what_was_asked_for() {
+    let words = ["@iostat_nvme.txt", "--capacity", "100", "--days-min", "0"];
+    let value = json_of(&words, 0);
+    assert_eq!(value["asked"]["peak_iops"], 5_073, "{value}");
+    let first = &value["layouts"][0];
+    // 3,088 IOPS above the 3,000 of gp3, with the headroom of 20 %.
+    assert_eq!(first["layout"], "gp3 100 GiB, 6088 IOPS, 125 MiB/s", "{value}");
+    assert_eq!(first["monthly_micro_usd"]["total"], 23_440_000);
+    // The burst is the upper bound, and what it costs is said.
+    let waits = &first["throttled_ms_per_day_by_assumption"];
+    assert_eq!((&waits["even"], &waits["idle"]), (&0.into(), &0.into()), "{value}");
+    assert!(waits["worst"].as_u64() > Some(0), "{value}");
+    let bursts = &value["in_bursts"];
+    assert_eq!(bursts["layout"], "gp3 100 GiB, 22058 IOPS, 125 MiB/s", "{value}");
+    assert_eq!(bursts["monthly_micros"], 103_290_000, "{value}");
+    let (text, _) = told(&words, 0);
+    for part in [
+        "note: within its steps of 1 s the trace has no times",
+        "gp3 100 GiB, 22058 IOPS, 125 MiB/s carries that for 103.29 USD a month; a trace of each",
+        "s a day; a trace of each request tells which",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let value = json_of(&[&words[..], &["--assume", "worst"]].concat(), 0);
+    assert_eq!(value["layouts"][0]["layout"], "gp3 100 GiB, 22058 IOPS, 125 MiB/s", "{value}");
+}
+
 #[test]
 fn too_little_evidence_names_no_price() {
     let (_folder, path) = hours_recorded(3 * 24, 100);

@@ -5,9 +5,12 @@ use evenkeel_core::qos::pacing::CountingRule;
 use crate::fluid::{MICRO, Part};
 use crate::spread::Share;
 use crate::throttled::{Held, HeldBack};
-use crate::trace::{Interval, SourceLimits, Trace};
+use crate::trace::{Columns, Interval, SourceLimits, Trace};
 
 const US_PER_MS: u64 = 1_000;
+/// Requests that a busy device has at once, in thousandths, from which they came in a burst. A
+/// client that waits for each answer leaves a fast device idle, and has one.
+const BURST_QUEUED_MILLI: u128 = 2_000;
 pub(crate) const HOUR_US: u64 = 3_600_000_000;
 pub(crate) const DAY_US: u128 = 86_400_000_000;
 
@@ -17,10 +20,11 @@ pub(crate) const DAY_US: u128 = 86_400_000_000;
 pub enum Assume {
     /// Evenly distributed: the least that a layout may have to serve at once.
     Even,
-    /// Evenly distributed over the time in which the volume was not idle, if the trace has it.
+    /// Evenly distributed over the time in which the volume was not idle, if the trace has it. If
+    /// that is the time of the device, only where its queue shows a burst.
     Active,
     /// One after another, as fast as the source's limits allowed by its counting rule; within a
-    /// second if its limits are not known. If all requests of an interval have one size, no other
+    /// second, or while the device was busy, if its limits are not known. If all requests of an interval have one size, no other
     /// times would make them wait longer in all on a layout without credits.
     Worst,
 }
@@ -164,7 +168,8 @@ fn within_us(trace: &Trace, interval: &Interval, assume: Assume) -> u64 {
     let length_us = interval.length_ms.saturating_mul(US_PER_MS);
     match assume {
         Assume::Even => length_us,
-        Assume::Active => active_us(interval),
+        Assume::Active if is_burst(trace.columns, interval) => busy_us(interval),
+        Assume::Active => length_us,
         Assume::Worst => {
             let at = |(amount, rate): (u128, Option<u64>)| {
                 let us = (amount * MICRO).div_ceil(rate.filter(|rate| *rate > 0)?.into());
@@ -173,18 +178,33 @@ fn within_us(trace: &Trace, interval: &Interval, assume: Assume) -> u64 {
             let counted = trace.source.counted(interval.requests(), interval.bytes());
             let times = counted.into_iter().zip(trace.source.most()).filter_map(at);
             let as_allowed = times.max().unwrap_or(1_000 * US_PER_MS);
-            as_allowed.min(active_us(interval))
+            as_allowed.min(busy_us(interval))
         }
     }
 }
 
+/// Returns whether an interval's requests came in the time in which the volume was not idle, and
+/// not evenly. If that is the time of the device, its queue says so by Little's law: the mean number
+/// of requests at the device while it was busy.
+fn is_burst(columns: Columns, interval: &Interval) -> bool {
+    if !columns.idle_is_of_device {
+        return true;
+    }
+    let queued = interval.queued_milli.map(|milli| u128::from(milli) * u128::from(interval.length_ms));
+    let times_ns = [interval.read_ns, interval.write_ns].into_iter().flatten();
+    let times_us = times_ns.map(|ns| u128::from(ns) / 1_000).reduce(|one, other| one + other);
+    // Milliseconds of all requests together, in thousandths.
+    let all = queued.or(times_us).unwrap_or_default();
+    all * u128::from(US_PER_MS) >= BURST_QUEUED_MILLI * u128::from(busy_us(interval))
+}
+
 /// Returns the time in which the volume was not idle, in microseconds; the whole interval if that
 /// is not known.
-fn active_us(interval: &Interval) -> u64 {
+fn busy_us(interval: &Interval) -> u64 {
     let idle_ms = interval.idle_ms.unwrap_or(0).min(interval.length_ms);
     match (interval.length_ms - idle_ms).saturating_mul(US_PER_MS) {
         0 => interval.length_ms.saturating_mul(US_PER_MS),
-        active_us => active_us,
+        busy_us => busy_us,
     }
 }
 
@@ -192,7 +212,7 @@ fn active_us(interval: &Interval) -> u64 {
 mod tests {
     use super::*;
     use crate::spread::Spread;
-    use crate::trace::{Clock, Columns, SourceLimits};
+    use crate::trace::{Clock, SourceLimits};
 
     fn minute(at: u64, reads: u64, kib: u64, idle_ms: Option<u64>) -> Interval {
         let (start_ms, length_ms) = (at * 60_000, 60_000);
@@ -225,6 +245,29 @@ mod tests {
         unknown.intervals[0].idle_ms = Some(59_900);
         let worst = Demand::of(&unknown, Assume::Worst);
         assert_eq!(worst.spans[0].length_us, 100_000);
+    }
+
+    #[test]
+    fn a_device_is_hot_only_where_its_queue_says_so() {
+        let lengths = |assume, queued_milli, read_ns| {
+            let mut busy = minute(0, 6_000, 4, Some(48_000));
+            (busy.queued_milli, busy.read_ns) = (queued_milli, read_ns);
+            let mut trace = trace(vec![busy]);
+            trace.source = SourceLimits::default();
+            trace.columns.idle_is_of_device = true;
+            Demand::of(&trace, assume).spans[0].length_us / 1_000
+        };
+        let active = |queued_milli, read_ns| lengths(Assume::Active, queued_milli, read_ns);
+        // A serial client: 6,000 requests of 2 ms in 12 s, 0.2 on average.
+        assert_eq!(active(Some(200), None), 60_000);
+        assert_eq!(active(None, Some(12_000_000_000)), 60_000);
+        // Nothing is known of the queue.
+        assert_eq!(active(None, None), 60_000);
+        // Two at once while it was busy, on average.
+        assert_eq!(active(Some(400), None), 12_000);
+        assert_eq!(active(None, Some(24_000_000_000)), 12_000);
+        assert_eq!(active(Some(399), Some(24_000_000_000)), 60_000, "the queue goes first");
+        assert_eq!(lengths(Assume::Worst, Some(200), None), 1_000);
     }
 
     #[test]

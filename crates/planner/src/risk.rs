@@ -195,11 +195,12 @@ impl fmt::Display for Risk {
             ),
             Self::Steps { resolution_ms, ms_per_day: (least, most) } => write!(
                 f,
-                "steps of {} hide what happens within: requests wait {} to {} s a day; a trace of \
-                 seconds tells which",
+                "steps of {} hide what happens within: requests wait {} to {} s a day; a {} tells \
+                 which",
                 span(resolution_ms.div_ceil(1_000)),
                 Tenths(*least),
-                Tenths(*most)
+                Tenths(*most),
+                if *resolution_ms > 1_000 { "trace of seconds" } else { "trace of each request" },
             ),
             Self::Censored { intervals, of } => write!(
                 f,
@@ -265,7 +266,7 @@ pub fn risks(space: &Space, trace: &Trace, demand: &Demand, rated: &Rated) -> Ve
     }
     let [even, _, worst] = rated.throttled_ms_per_day;
     let resolution_ms = trace.resolution_ms();
-    if resolution_ms > 1_000 && worst > even {
+    if worst > even {
         risks.push(Risk::Steps { resolution_ms, ms_per_day: (even, worst) });
     }
     if let Some(held) = demand.held_back {

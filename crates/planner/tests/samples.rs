@@ -60,6 +60,7 @@ const READABLE: &[(&str, Format, usize, usize)] = &[
     ("iostat_9.0.txt", Format::Iostat, 2, 1),
     ("iostat_human.txt", Format::Iostat, 1, 1),
     ("iostat_iso.txt", Format::Iostat, 1, 1),
+    ("iostat_nvme.txt", Format::Iostat, 1, 60),
     ("iostat_pretty.txt", Format::Iostat, 1, 1),
     ("iostat_short.txt", Format::Iostat, 1, 1),
     ("iostat_x.txt", Format::Iostat, 1, 2),

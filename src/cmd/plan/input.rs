@@ -70,7 +70,7 @@ impl Case {
         if let Some(held) = HeldBack::of(&trace) {
             trace.notes.push(Note::Remark(held_back_words(&held)));
         }
-        let assume = assume(traces.assume);
+        let assume = traces.assume.map_or_else(|| advice::assume(&trace), assume);
         let demand = Demand::of(&trace, assume);
         let of_source = source.and_then(|source| search::given(&space, &demand, &source));
         let source_monthly = of_source.map(|found| found.total());

@@ -21,7 +21,7 @@ const CURVE_POINTS_MAX: u64 = 1_500;
 const HOUR_US: u64 = 3_600_000_000;
 
 pub fn json_of(told: &PlanAnswer<'_>) -> Value {
-    let PlanAnswer { case, asked, rated, on_hdd, less, notes } = told;
+    let PlanAnswer { case, asked, rated, on_hdd, in_bursts, less, notes } = told;
     let exact = rated.first().and_then(|rated| rated.found.exact.as_ref());
     let less = less.iter().map(|(less, exact)| {
         let ms = exact.as_ref().map(|exact| exact_ms(case, exact));
@@ -45,6 +45,10 @@ pub fn json_of(told: &PlanAnswer<'_>) -> Value {
         "if_latency_does_not_matter": on_hdd.as_ref().map(|rated| json!({
             "layout": layout_json(case, rated),
             "small_requests_permille": advice::small_permille(&case.trace),
+        })),
+        "in_bursts": in_bursts.as_ref().map(|bursts| json!({
+            "layout": bursts.found.as_ref().map(|found| found.layout.to_string()),
+            "monthly_micros": bursts.found.as_ref().map(Found::total),
         })),
         "cheapest_by_scheduler": exact.map(|exact| exact_json(case, exact)),
         "neighbours_by_scheduler": less,

@@ -19,7 +19,9 @@ use evenkeel_client::output::{self, Exit, Failure};
 use evenkeel_core::units::MIB;
 use evenkeel_core::volume::VolumeType;
 use evenkeel_lab::files;
+use evenkeel_planner::advice;
 use evenkeel_planner::answer::{self, Asked, Rated};
+use evenkeel_planner::demand::{Assume, Demand};
 use evenkeel_planner::exact::{self, Exact};
 use evenkeel_planner::neighbours::{self, Less};
 use evenkeel_planner::search::{self, Found, Space, Wanted};
@@ -66,8 +68,9 @@ fn plan(arguments: &Plan) -> Result<(), Failure> {
         (less, exact::replay(&case.space, demand, &layout, NEIGHBOUR_REQUESTS_MAX))
     });
     let (asked, less) = (answer::asked(&case.demand), less.collect());
-    let notes = notes::of(&case, &wanted, &rated);
-    let told = PlanAnswer { case: &case, asked, rated: &rated, on_hdd, less, notes };
+    let in_bursts = rated.first().and_then(|first| in_bursts(&case, &wanted, first));
+    let notes = notes::of(&case, &wanted, &rated, in_bursts.as_ref());
+    let told = PlanAnswer { case: &case, asked, rated: &rated, on_hdd, in_bursts, less, notes };
     if let Some(path) = &arguments.html {
         files::write(path, &html::page(&told, &wanted)?)?;
     }
@@ -90,10 +93,32 @@ struct PlanAnswer<'a> {
     rated: &'a [Rated],
     /// The cheapest layout of HDD types, if it is cheaper than all that are offered.
     on_hdd: Option<Rated>,
+    /// The cheapest layout if requests came in bursts that the trace does not show; `None` if they
+    /// change nothing.
+    in_bursts: Option<InBursts>,
     /// Replays on layouts with one unit less than the cheapest, with the headroom.
     less: Vec<(Less, Option<Exact>)>,
     /// Candidates that are left out, with the reasons.
     notes: Vec<String>,
+}
+
+/// Bursts within the steps of a trace that are a second or less.
+struct InBursts {
+    /// The cheapest layout that carries them, if there is one.
+    found: Option<Found>,
+}
+
+/// Returns the cheapest layout if the requests of each step came as fast as the device served them.
+/// Returns `None` if that is no other assumption, or if `first` carries them.
+fn in_bursts(case: &Case, wanted: &Wanted, first: &Rated) -> Option<InBursts> {
+    let [even, _, worst] = first.throttled_ms_per_day;
+    if case.assume != Assume::Even || !advice::has_seconds(&case.trace) || worst <= even {
+        return None;
+    }
+    let demand = Demand::of(&case.trace, Assume::Worst);
+    let demand = advice::with_headroom(&demand, case.headroom_percent);
+    let found = search::cheapest_few(&case.space, &demand, wanted, 1).pop();
+    Some(InBursts { found })
 }
 
 fn space_of(arguments: &Plan) -> Result<Space, Failure> {

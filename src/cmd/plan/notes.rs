@@ -1,15 +1,23 @@
 //! Notes of an answer about candidates that are left out: types without a price, instances.
 
-use super::format::no_price;
+use super::InBursts;
+use super::format::{currency, layout_words, money, no_price};
 use super::input::Case;
 use evenkeel_core::volume::{IopsRule, TypeRules, VolumeType};
 use evenkeel_planner::answer::{self, Rated};
+use evenkeel_planner::layout_text;
 use evenkeel_planner::prices::{Prices, Unpriced};
 use evenkeel_planner::search::{self, Space, Wanted};
 
 /// Returns the notes of an answer.
-pub fn of(case: &Case, wanted: &Wanted, rated: &[Rated]) -> Vec<String> {
+pub fn of(
+    case: &Case,
+    wanted: &Wanted,
+    rated: &[Rated],
+    in_bursts: Option<&InBursts>,
+) -> Vec<String> {
     let (space, mut notes) = (&case.space, Vec::new());
+    notes.extend(in_bursts.map(|bursts| bursts_words(case, bursts)));
     let without = space.unpriced(wanted);
     if !without.is_empty() {
         notes.push(unpriced(space, &without));
@@ -20,6 +28,26 @@ pub fn of(case: &Case, wanted: &Wanted, rated: &[Rated]) -> Vec<String> {
         notes.extend(unfit(case, wanted, rated));
     }
     notes
+}
+
+/// Returns the note about bursts within the steps of a trace: what they would cost, and which
+/// recording shows them.
+fn bursts_words(case: &Case, bursts: &InBursts) -> String {
+    let carried = match &bursts.found {
+        Some(found) => format!(
+            "{} carries that for {} {} a month",
+            layout_words(case, &found.layout),
+            money(found.total()),
+            currency(case)
+        ),
+        None => "no layout carries that".to_owned(),
+    };
+    let step = layout_text::span(case.trace.usual_step_ms().div_ceil(1_000));
+    format!(
+        "within its steps of {step} the trace has no times, and requests are taken to come evenly; \
+         AT MOST takes them to come as fast as the device served them, and {carried}; a trace of \
+         each request (blktrace, logs of fio) tells which"
+    )
 }
 
 /// Returns the note that types have no price.

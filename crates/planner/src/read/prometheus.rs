@@ -241,6 +241,7 @@ fn add_device(
         bytes: of(Counter::ReadBytes, Counter::WriteBytes),
         times: of(Counter::ReadSeconds, Counter::WriteSeconds),
         queue: of(Counter::WeightedSeconds, Counter::WeightedSeconds),
+        idle_is_of_device: true,
     };
     let mut resets = 0;
     for pair in ends.windows(2) {

@@ -416,6 +416,8 @@ impl Volume {
             bytes: of([Metric::ReadBytes, Metric::WriteBytes], Kind::Sum),
             times: of([Metric::ReadTime, Metric::WriteTime], Kind::Sum),
             queue: of([Metric::QueueLength; 2], Kind::Mean),
+            // VolumeIdleTime is the time in which no request was submitted.
+            idle_is_of_device: false,
         }
     }
 }
