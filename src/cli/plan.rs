@@ -424,8 +424,8 @@ pub struct PlanWanted {
 pub enum Assumption {
     /// Evenly: a lower bound of the waiting.
     Even,
-    /// Evenly in the time in which the volume was not idle, if the trace has that. Of a device's
-    /// busy time (%util) only where its queue shows a burst.
+    /// Evenly in the time in which the volume was not idle, if the trace has that; if it is a
+    /// device's busy time, only where its queue shows a burst.
     Idle,
     /// As fast as the source allowed: an upper bound of the waiting.
     Worst,

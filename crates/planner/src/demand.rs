@@ -121,9 +121,10 @@ pub(crate) fn counted(
     share: Share,
 ) -> (u128, u128) {
     let mean_bytes = mean_bytes(requests, bytes);
-    // A request without bytes, or of unknown size, is at least one I/O.
-    let units = mean_bytes.div_ceil(counting.unit_bytes.max(1).into()).max(1);
-    let each = units.max(share.pieces(mean_bytes));
+    // Each piece counts by itself. One without bytes, or of unknown size, is at least one I/O.
+    let pieces = share.pieces(mean_bytes);
+    let piece_bytes = mean_bytes.div_ceil(pieces);
+    let each = pieces * piece_bytes.div_ceil(counting.unit_bytes.max(1).into()).max(1);
     let operations = u128::from(requests) * u128::from(each);
     let bytes = match counting.charge_whole_units {
         true => operations * u128::from(counting.unit_bytes),
@@ -190,7 +191,8 @@ fn is_burst(columns: Columns, interval: &Interval) -> bool {
     if !columns.idle_is_of_device {
         return true;
     }
-    let queued = interval.queued_milli.map(|milli| u128::from(milli) * u128::from(interval.length_ms));
+    let queued =
+        interval.queued_milli.map(|milli| u128::from(milli) * u128::from(interval.length_ms));
     let times_ns = [interval.read_ns, interval.write_ns].into_iter().flatten();
     let times_us = times_ns.map(|ns| u128::from(ns) / 1_000).reduce(|one, other| one + other);
     // Milliseconds of all requests together, in thousandths.
@@ -294,6 +296,14 @@ mod tests {
         assert_eq!(parts(4, 65_536), (100, 12_800));
         assert_eq!(parts(2, 65_536), (100, 25_600));
         assert_eq!(parts(16, 65_536), (50, 3_200));
+        // Two pieces of 384 KiB are two I/Os each, as are three of 342 KiB.
+        let large = |kib, volumes| {
+            let demand = Demand::of(&trace(vec![minute(0, 90, kib, None)]), Assume::Even);
+            let share = Spread::STRIPED.of(volumes);
+            demand.parts(CountingRule::SSD, share).next().expect("a part").operations / MICRO
+        };
+        assert_eq!([large(768, 1), large(768, 2), large(768, 3)], [270, 180, 90]);
+        assert_eq!([large(1_024, 2), large(1_024, 3), large(1_024, 4)], [180, 180, 90]);
         // Half of the requests, as they are; never less than an even share.
         let hot = |volumes, percent| of(Spread::Hot { percent }.of(volumes));
         assert_eq!((hot(4, 50), hot(1, 50)), ((100, 25_600), (200, 51_200)));

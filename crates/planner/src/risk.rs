@@ -378,6 +378,43 @@ mod tests {
         assert!(told[1].starts_with("a file system that does not stripe"), "{told:?}");
     }
 
+    /// From 95 % on, no use of a limit is silent, whatever the type, and whether requests wait.
+    #[test]
+    fn a_limit_that_is_nearly_used_or_exceeded_is_a_risk() {
+        let of_limit = |requests: u64, layout: &str, limit: &str| -> Vec<String> {
+            let mut told = of(&minutes(&[requests]), layout);
+            told.retain(|it| it.contains(&format!("of the {limit} limit")));
+            told
+        };
+        let words = |whole: &str, limit: &str| match whole.split_once('.') {
+            None => format!("{whole} % of the {limit} limit in the busiest interval: no headroom"),
+            Some(_) => {
+                format!("{whole} % of the {limit} limit are asked for in the busiest interval")
+            }
+        };
+        // Requests a minute, and the part of 3,000 per second: gp2 has as many with credits.
+        for (requests, whole) in [
+            (170_999, None),
+            (171_000, Some("95")),
+            (179_999, Some("99")),
+            (180_000, Some("100")),
+            (180_180, Some("100.1")),
+            (181_800, Some("101.0")),
+            (183_600, Some("102.0")),
+            (360_000, Some("200.0")),
+        ] {
+            for layout in ["gp3 100", "gp2 100", "io2 100, 3000 IOPS"] {
+                let expected: Vec<String> = whole.map(|it| words(it, "IOPS")).into_iter().collect();
+                assert_eq!(of_limit(requests, layout, "IOPS"), expected, "{requests} {layout}");
+            }
+        }
+        // 125 MiB/s are 32,000 requests of 4 KiB per second.
+        for (requests, whole) in [(1_920_000, "100"), (1_939_200, "101.0"), (2_880_000, "150.0")] {
+            let told = of_limit(requests, "gp3 100, 50000 IOPS", "MiB/s");
+            assert_eq!(told, [words(whole, "MiB/s")], "{requests}");
+        }
+    }
+
     #[test]
     fn what_the_trace_lacks_is_told() {
         let mut trace = minutes(&[60, 60, 60]);

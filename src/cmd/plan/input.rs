@@ -18,7 +18,7 @@ use evenkeel_planner::layout::Layout;
 use evenkeel_planner::layout_text;
 use evenkeel_planner::prices::Prices;
 use evenkeel_planner::read::{self, FioLog, Hints};
-use evenkeel_planner::search::{self, Found, Space, Wanted};
+use evenkeel_planner::search::{self, Found, Space, Tolerance, Wanted};
 use evenkeel_planner::spread::Spread;
 use evenkeel_planner::throttled::HeldBack;
 use evenkeel_planner::trace::{Note, Trace};
@@ -56,7 +56,11 @@ pub struct Case {
 
 impl Case {
     /// Reads the files that flags name.
-    pub fn read(traces: &PlanTraces, space: Space) -> Result<Self, Failure> {
+    pub fn read(traces: &PlanTraces, mut space: Space) -> Result<Self, Failure> {
+        // A volume of the server stays one.
+        if traces.traces.iter().any(|path| record::is_volume(path)) {
+            space.tolerance = Tolerance::Evenkeel;
+        }
         let source = traces.source.as_deref().map(|text| layout("--source", text, &space));
         let (mut trace, recorded) = trace(traces)?;
         // The volume as it is now, if the rules of the day have it.
@@ -126,11 +130,14 @@ impl Case {
         self.demand_with_headroom.as_ref().unwrap_or(&self.demand)
     }
 
-    /// Replays what was recorded on a layout: by the scheduler, if at most `requests_max` requests
-    /// of a volume may wait. Returns `None` if the layout has no price.
+    /// Replays what was recorded on a layout: by the scheduler, if its tolerance is counted on and
+    /// at most `requests_max` requests of a volume may wait. Returns `None` if the layout has no
+    /// price.
     pub fn replayed(&self, layout: &Layout, requests_max: u64) -> Option<Found> {
         let mut found = search::given(&self.space, &self.demand, layout)?;
-        found.exact = exact::replay(&self.space, &self.demand, layout, requests_max);
+        if self.space.tolerance == Tolerance::Evenkeel {
+            found.exact = exact::replay(&self.space, &self.demand, layout, requests_max);
+        }
         Some(found)
     }
 
@@ -316,11 +323,18 @@ pub fn space(
     let PlanPrices { prices, discount } = &arguments.priced;
     let given = Given::read(prices, discount, arguments.as_of)?;
     let region = prices::named_region(region).unwrap_or(DEFAULT_REGION);
+    let prices = given.of(region)?;
+    // A price book is one of volumes of our own.
+    let tolerance = match &prices {
+        Prices::List(_) => Tolerance::None,
+        Prices::Book(_) => Tolerance::Evenkeel,
+    };
     // A type that is named twice is one type.
     let types = VolumeType::ALL.into_iter().filter(|it| types.contains(it)).collect();
     Ok(Space {
         rules: rules_of(arguments.as_of)?,
-        prices: given.of(region)?,
+        prices,
+        tolerance,
         types,
         volumes_max,
         spread: match arguments.hot_share {

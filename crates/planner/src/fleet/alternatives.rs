@@ -14,7 +14,7 @@ use crate::demand::{DAY_US, Demand};
 use crate::fluid::Outcome;
 use crate::layout::Layout;
 use crate::prices::Prices;
-use crate::search::{self, Space, Wanted};
+use crate::search::{self, Space, Tolerance, Wanted};
 use crate::spread::{Share, Spread};
 
 /// The parts of requests, in thousandths, whose waiting must not get longer.
@@ -224,6 +224,7 @@ pub(super) fn space(policy: &Policy, types: &[VolumeType]) -> Space {
     Space {
         rules: policy.rules,
         prices: Prices::List(policy.prices.clone()),
+        tolerance: Tolerance::None,
         types: types.to_vec(),
         volumes_max: 1,
         spread: Spread::STRIPED,
