@@ -24,8 +24,9 @@ pub enum Assume {
     /// that is the time of the device, only where its queue shows a burst.
     Active,
     /// One after another, as fast as the source's limits allowed by its counting rule; within a
-    /// second, or while the device was busy, if its limits are not known. If all requests of an interval have one size, no other
-    /// times would make them wait longer in all on a layout without credits.
+    /// second, or while the device was busy, if its limits are not known. If all requests of an
+    /// interval have one size, no other times would make them wait longer in all on a layout
+    /// without credits.
     Worst,
 }
 
@@ -185,8 +186,8 @@ fn within_us(trace: &Trace, interval: &Interval, assume: Assume) -> u64 {
 }
 
 /// Returns whether an interval's requests came in the time in which the volume was not idle, and
-/// not evenly. If that is the time of the device, its queue says so by Little's law: the mean number
-/// of requests at the device while it was busy.
+/// not evenly. If that is the time of the device, its queue says so by Little's law: the mean
+/// number of requests at the device while it was busy.
 fn is_burst(columns: Columns, interval: &Interval) -> bool {
     if !columns.idle_is_of_device {
         return true;

@@ -382,9 +382,9 @@ mod tests {
     #[test]
     fn a_limit_that_is_nearly_used_or_exceeded_is_a_risk() {
         let of_limit = |requests: u64, layout: &str, limit: &str| -> Vec<String> {
-            let mut told = of(&minutes(&[requests]), layout);
-            told.retain(|it| it.contains(&format!("of the {limit} limit")));
-            told
+            let mut risks = of(&minutes(&[requests]), layout);
+            risks.retain(|words| words.contains(&format!("of the {limit} limit")));
+            risks
         };
         let words = |whole: &str, limit: &str| match whole.split_once('.') {
             None => format!("{whole} % of the {limit} limit in the busiest interval: no headroom"),
@@ -404,14 +404,15 @@ mod tests {
             (360_000, Some("200.0")),
         ] {
             for layout in ["gp3 100", "gp2 100", "io2 100, 3000 IOPS"] {
-                let expected: Vec<String> = whole.map(|it| words(it, "IOPS")).into_iter().collect();
+                let expected: Vec<String> =
+                    whole.map(|whole| words(whole, "IOPS")).into_iter().collect();
                 assert_eq!(of_limit(requests, layout, "IOPS"), expected, "{requests} {layout}");
             }
         }
         // 125 MiB/s are 32,000 requests of 4 KiB per second.
         for (requests, whole) in [(1_920_000, "100"), (1_939_200, "101.0"), (2_880_000, "150.0")] {
-            let told = of_limit(requests, "gp3 100, 50000 IOPS", "MiB/s");
-            assert_eq!(told, [words(whole, "MiB/s")], "{requests}");
+            let risks = of_limit(requests, "gp3 100, 50000 IOPS", "MiB/s");
+            assert_eq!(risks, [words(whole, "MiB/s")], "{requests}");
         }
     }
 

@@ -104,7 +104,7 @@ impl Space {
     /// Returns the milliseconds of a limit that a volume lets through at once.
     #[must_use]
     pub fn tolerance_ms(&self) -> u64 {
-        let all = VolumeType::ALL.iter().filter_map(|it| self.rules.of(*it));
+        let all = VolumeType::ALL.into_iter().filter_map(|volume_type| self.rules.of(volume_type));
         match self.tolerance {
             Tolerance::None => 0,
             Tolerance::Evenkeel => {
@@ -379,10 +379,7 @@ impl Search<'_> {
         }
         let next = number.checked_add(1).filter(|next| *next <= to)?;
         self.is_affordable(self.cost(point(next)?)?)?;
-        let lasting = |parts: &Parts, number| match at(parts, number) {
-            Tried::Does(found) if !self.lasts(&found.layout) => Tried::DoesNot(None),
-            tried => tried,
-        };
+        let lasting = |parts: &Parts, number| self.if_it_lasts(at(parts, number));
         least_that_does((next, to), &parts, lasting).map(|(_, found)| found)
     }
 
@@ -423,8 +420,7 @@ impl Search<'_> {
                 best = Some(found);
             }
         }
-        // The limits of an instance may have credits.
-        best.filter(|found| self.lasts(&found.layout))
+        best
     }
 
     /// Returns the least IOPS beside the most MiB/s, the least MiB/s beside the most IOPS, and the
@@ -470,8 +466,16 @@ impl Search<'_> {
 
     fn try_both(&self, parts: &Parts, gib: u32, iops: u32, mibps: u32) -> Tried {
         match self.sized(gib, iops, Some(mibps)) {
-            Some(point) => self.try_at(parts, point),
+            Some(point) => self.if_it_lasts(self.try_at(parts, point)),
             None => Tried::DoesNot(None),
+        }
+    }
+
+    /// Rejects a layout that carries one run, but not a month of them.
+    fn if_it_lasts(&self, tried: Tried) -> Tried {
+        match tried {
+            Tried::Does(found) if !self.lasts(&found.layout) => Tried::DoesNot(None),
+            tried => tried,
         }
     }
 

@@ -11,6 +11,8 @@ use crate::search::{Space, Wanted, buckets};
 use crate::spread::Share;
 
 const MONTH_US: u64 = 30 * 86_400_000_000;
+/// Microseconds, or millionths of credits, by which rounding makes repetitions differ.
+const ROUNDING: u128 = 1_000;
 
 /// Returns the seconds after which requests wait longer than in the trace, if its workload is
 /// repeated for a month of 30 days; `None` if they never do.
@@ -75,6 +77,8 @@ struct Month<'a> {
     start_us: u64,
     /// What the previous repetition left.
     before: Option<Left>,
+    /// The most repetitions that are skipped at once: more, the longer they are nearly alike.
+    stride: u128,
     is_steady: bool,
 }
 
@@ -87,7 +91,29 @@ struct Left {
     spent: Vec<u128>,
     /// Time that waiting requests take, in microseconds.
     late_us: u64,
+    /// By how much that is more than before the repetition.
+    grown_us: u64,
     waited_us: u64,
+}
+
+impl Left {
+    /// Returns whether a repetition left the next one as much as the previous one did, but for
+    /// rounding.
+    fn is_like(&self, before: &Self) -> bool {
+        let is_near = |now: u128, was: u128| now.abs_diff(was) <= was / 1_000 + ROUNDING;
+        let mut pairs = self.spent.iter().zip(&before.spent);
+        self.spent.len() == before.spent.len()
+            && pairs.all(|(now, was)| is_near(*now, *was))
+            && self.late_us >= before.late_us
+            && is_near(self.grown_us.into(), before.grown_us.into())
+            && is_near(self.waited_us.into(), before.waited_us.into())
+    }
+
+    /// Returns whether it left exactly as much.
+    fn equals(&self, before: &Self) -> bool {
+        (&self.spent, self.grown_us, self.waited_us)
+            == (&before.spent, before.grown_us, before.waited_us)
+    }
 }
 
 /// One repetition.
@@ -111,6 +137,7 @@ impl<'a> Month<'a> {
             fluid: if has_delays { fluid } else { fluid.without_delays() },
             start_us: 0,
             before: None,
+            stride: 1,
             is_steady: false,
         }
     }
@@ -144,43 +171,53 @@ impl<'a> Month<'a> {
     }
 
     /// Compares what a repetition left with what the previous one did. Skips repetitions that only
-    /// spend as many credits again.
+    /// spend as many credits again, and leave as many more requests waiting.
     fn leave(&mut self, waited_us: u64) {
         let credits = self.fluid.micro_credits();
         let late_us = self.fluid.free_us().saturating_sub(self.start_us);
+        let mut left = Left { credits, spent: Vec::new(), late_us, grown_us: 0, waited_us };
         let Some(before) = self.before.take() else {
-            let spent = Vec::new();
-            self.before = Some(Left { credits, spent, late_us, waited_us });
+            self.before = Some(left);
             return;
         };
-        let no_less = credits.iter().zip(&before.credits).all(|(now, was)| now >= was);
-        self.is_steady = no_less && late_us <= before.late_us;
-        let pairs = before.credits.iter().zip(&credits);
-        let spent: Vec<u128> = pairs.map(|(was, now)| was.saturating_sub(*now)).collect();
-        let left = Left { credits, spent, late_us, waited_us };
-        let is_alike = (&left.spent, left.late_us, left.waited_us)
-            == (&before.spent, before.late_us, before.waited_us);
+        let pairs = || left.credits.iter().zip(&before.credits);
+        self.is_steady = pairs().all(|(now, was)| now >= was) && late_us <= before.late_us;
+        left.spent = pairs().map(|(now, was)| was.saturating_sub(*now)).collect();
+        left.grown_us = late_us.saturating_sub(before.late_us);
         // With the same spending twice, no credits were lost at their maximum.
-        if is_alike && late_us == 0 && waited_us == 0 && !self.is_steady {
-            self.skip(&left.spent);
+        let is_alike = left.is_like(&before);
+        self.stride = if !is_alike {
+            1
+        } else if left.equals(&before) {
+            u128::MAX
+        } else {
+            self.stride.saturating_mul(2)
+        };
+        if is_alike && !self.is_steady {
+            self.skip(&left);
         }
-        self.before = Some(Left { credits: self.fluid.micro_credits(), ..left });
+        self.before = Some(Left {
+            credits: self.fluid.micro_credits(),
+            late_us: self.fluid.free_us().saturating_sub(self.start_us),
+            ..left
+        });
     }
 
-    /// Skips all repetitions but the last before credits are missing or the month ends.
-    fn skip(&mut self, spent: &[u128]) {
-        let left = (MONTH_US.saturating_sub(self.start_us)) / self.demand.length_us.max(1);
+    /// Skips repetitions, but the last before credits are missing or the month ends.
+    fn skip(&mut self, left: &Left) {
+        let repetitions = MONTH_US.saturating_sub(self.start_us) / self.demand.length_us.max(1);
         let needed = self.fluid.needed_micro_credits();
-        let all = self.fluid.least_micro_credits().iter().zip(&needed).zip(spent);
-        let count = all
+        let all = self.fluid.least_micro_credits().iter().zip(&needed).zip(&left.spent);
+        let with_credits = all
             .filter(|(_, spent)| **spent > 0)
             .map(|((least, needed), spent)| least.saturating_sub(*needed) / spent)
             .min();
-        let count = count.unwrap_or(0).min(left.into()).saturating_sub(1);
-        let Ok(skipped) = u64::try_from(count) else { return };
+        let most = with_credits.unwrap_or(u128::MAX).min(repetitions.into());
+        let count = most.saturating_sub(1).min(self.stride);
+        let skipped = u64::try_from(count).expect("invariant: at most the repetitions of a month");
         let us = skipped.saturating_mul(self.demand.length_us);
-        let all_spent: Vec<u128> = spent.iter().map(|spent| spent * count).collect();
-        self.fluid.skip(us, &all_spent);
+        let spent: Vec<u128> = left.spent.iter().map(|spent| spent * count).collect();
+        self.fluid.skip(us.saturating_add(skipped.saturating_mul(left.grown_us)), &spent);
         self.start_us = self.start_us.saturating_add(us);
     }
 }
@@ -227,10 +264,10 @@ mod tests {
             let often = once.repeat(720);
             let after_s = [&once[..], &often].map(|all| dry(all, layout));
             let layout = layout_text::parse(layout, Rules::newest()).expect("a layout");
-            let of = |all: &[u64]| Demand::of(&minutes(all), Assume::Even);
+            let demand_of = |all: &[u64]| Demand::of(&minutes(all), Assume::Even);
             let wanted = Wanted::default();
             let carried =
-                [&once[..], &often].map(|all| carries(&space, &of(all), &layout, &wanted));
+                [&once[..], &often].map(|all| carries(&space, &demand_of(all), &layout, &wanted));
             assert_eq!(carried, after_s.map(|after_s| after_s.is_none()), "{requests}");
             let times = after_s.map(|after_s| after_s.unwrap_or(0));
             assert!(times[0].abs_diff(times[1]) <= 240, "{times:?}");
@@ -259,6 +296,9 @@ mod tests {
         // Without credits, what is left waiting adds up.
         assert!(!carried(&[190_000], "gp3 100", &late(60_000_000)));
         assert!(carried(&[170_000], "gp3 100", &late(0)));
+        // Twenty requests a minute that wait are 864,000 after a month, and take 288 s.
+        assert!(!carried(&[180_020], "gp3 100", &late(250_000_000)));
+        assert!(carried(&[180_020], "gp3 100", &late(320_000_000)));
     }
 
     /// Compared with the replay of the month itself.

@@ -136,7 +136,7 @@ type Load = Vec<[f64; 4]>;
 fn load(workload: &Workload, volume_type: VolumeType, volumes: u64, factor: f64) -> Load {
     let is_hdd = matches!(volume_type, VolumeType::St1 | VolumeType::Sc1);
     let unit_kib = if is_hdd { 1_024 } else { 256 };
-    let of = |it: &Arrivals| {
+    let load_of = |it: &Arrivals| {
         let mut on_each = vec![0; usize::try_from(volumes).unwrap()];
         for chunk in 0..it.kib.div_ceil(64) {
             let kib = 64.min(it.kib - 64 * chunk);
@@ -146,19 +146,17 @@ fn load(workload: &Workload, volume_type: VolumeType, volumes: u64, factor: f64)
         let counted: u64 = on_each.iter().map(|kib: &u64| kib.div_ceil(unit_kib)).sum();
         let share = it.requests as f64 * factor / volumes as f64;
         let operations = share * counted as f64;
-        let bytes = match is_hdd {
-            true => operations * MIB,
-            false => share * it.kib as f64 * KIB,
-        };
+        let bytes = if is_hdd { operations * MIB } else { share * it.kib as f64 * KIB };
         [it.start_s as f64, it.length_s as f64, operations, bytes]
     };
-    workload.arrivals.iter().filter(|it| it.requests > 0).map(of).collect()
+    workload.arrivals.iter().filter(|arrivals| arrivals.requests > 0).map(load_of).collect()
 }
 
 /// Returns the seconds in which requests wait in a queue before the limits, and the time at which
 /// the last one is served.
 fn waits([iops, bytes]: [Limit; 2], load: &Load) -> (f64, f64) {
-    let (mut now, mut waited) = (0.0_f64, 0.0_f64);
+    let mut now = 0.0_f64;
+    let mut waited = 0.0_f64;
     let limits = [iops, bytes];
     let mut credits = [iops.credits, bytes.credits];
     let pass = |credits: &mut [f64; 2], seconds: f64, served: [f64; 2]| {
@@ -172,7 +170,8 @@ fn waits([iops, bytes]: [Limit; 2], load: &Load) -> (f64, f64) {
             pass(&mut credits, start - now, [0.0; 2]);
             now = *start;
         }
-        let (all, arrives) = ([*operations, *amount], 1.0 / length);
+        let all = [*operations, *amount];
+        let arrives = 1.0 / length;
         let mut served = 0.0;
         while served < 1.0 - 1e-12 {
             let arrived = ((now - start) / length).min(1.0);
@@ -227,7 +226,8 @@ fn least((from, to): (u32, u32), of: impl Fn(u32) -> bool) -> Option<u32> {
     if from > to || !of(to) {
         return None;
     }
-    let (mut low, mut high) = (from, to);
+    let mut low = from;
+    let mut high = to;
     while low < high {
         let middle = low + (high - low) / 2;
         if of(middle) { high = middle } else { low = middle + 1 }
@@ -240,7 +240,7 @@ fn best(workload: &Workload, volume_type: VolumeType, volumes: u32) -> Option<Vo
     let load = load(workload, volume_type, volumes.into(), 1.0);
     let (least_gib, most_gib) = sizes(volume_type);
     let gib = workload.gib.div_ceil(volumes).max(least_gib);
-    let of = |gib, iops, mibps| Volume { volume_type, gib, iops, mibps };
+    let volume = |gib, iops, mibps| Volume { volume_type, gib, iops, mibps };
     let does = |volume: &Volume| carries(volume, &load, workload, 0.0);
     let sized = |iops: u32, mibps: u32| {
         let needed = match volume_type {
@@ -249,7 +249,7 @@ fn best(workload: &Workload, volume_type: VolumeType, volumes: u32) -> Option<Vo
             VolumeType::Io1 => iops.div_ceil(50),
             _ => iops.div_ceil(1_000),
         };
-        of(gib.max(needed), iops, mibps)
+        volume(gib.max(needed), iops, mibps)
     };
     match volume_type {
         VolumeType::Gp3 => best_gp3(sized, does),
@@ -257,7 +257,7 @@ fn best(workload: &Workload, volume_type: VolumeType, volumes: u32) -> Option<Vo
             let most = if volume_type == VolumeType::Io1 { 64_000 } else { 256_000 };
             least((100, most), |iops| does(&sized(iops, 0))).map(|iops| sized(iops, 0))
         }
-        _ => least((gib, most_gib), |gib| does(&of(gib, 0, 0))).map(|gib| of(gib, 0, 0)),
+        _ => least((gib, most_gib), |gib| does(&volume(gib, 0, 0))).map(|gib| volume(gib, 0, 0)),
     }
     .filter(|volume| volume.gib <= most_gib)
 }
@@ -312,7 +312,8 @@ fn demand(workload: &Workload) -> Demand {
         bytes: it.requests * it.kib * 1_024,
         ..Span::default()
     };
-    let spans = workload.arrivals.iter().filter(|it| it.requests > 0).map(span).collect();
+    let spans =
+        workload.arrivals.iter().filter(|arrivals| arrivals.requests > 0).map(span).collect();
     Demand { spans, length_us: workload.length_s * 1_000_000, held_back: None }
 }
 
@@ -386,7 +387,8 @@ fn explained(
 #[test]
 fn answers_are_those_of_the_documented_rules() {
     let mut random = Random::new(46, 0);
-    let (mut rows, mut rounded) = (0_u64, 0_u64);
+    let mut rows = 0_u64;
+    let mut rounded = 0_u64;
     for number in 0..WORKLOADS {
         let workload = workload(&mut random);
         let volumes_max = [1, 2, 3, 6][usize::try_from(number % 4).unwrap()];
@@ -404,7 +406,7 @@ fn answers_are_those_of_the_documented_rules() {
                 }
                 let modelled = best(&workload, volume_type, volumes);
                 rows += 1;
-                let costs = [planned, modelled].map(|it| it.map(|volume| volume.monthly()));
+                let costs = [planned, modelled].map(|volume| volume.map(|volume| volume.monthly()));
                 if costs[0] == costs[1] {
                     continue;
                 }
@@ -432,12 +434,17 @@ fn the_month_of_every_first_answer_is_carried() {
         if workload.length_s < 600 {
             continue;
         }
-        let (space, demand, wanted) = (space(2), demand(&workload), wanted(&workload));
+        let space = space(2);
+        let demand = demand(&workload);
+        let wanted = wanted(&workload);
         let repetitions = (30 * 86_400_u64).div_ceil(workload.length_s);
-        let month = |load: &Load| -> Load {
-            let at = |number: u64| (number * workload.length_s) as f64;
-            let shifted =
-                |number: u64| load.iter().map(move |it| [it[0] + at(number), it[1], it[2], it[3]]);
+        let month_of = |load: &Load| -> Load {
+            let shifted = |number: u64| {
+                let start_s = (number * workload.length_s) as f64;
+                load.iter().map(move |[start, length, operations, bytes]| {
+                    [start + start_s, *length, *operations, *bytes]
+                })
+            };
             (0..repetitions).flat_map(shifted).collect()
         };
         for volume_type in TYPES {
@@ -447,8 +454,9 @@ fn the_month_of_every_first_answer_is_carried() {
             if !search::carries(&only, &demand, &wanted, first) {
                 continue;
             }
-            let (each, volumes) = (volume(first), first.layout.volumes.into());
-            let month = month(&load(&workload, volume_type, volumes, 1.0 - ROUNDING));
+            let each = volume(first);
+            let volumes = first.layout.volumes.into();
+            let month = month_of(&load(&workload, volume_type, volumes, 1.0 - ROUNDING));
             let (waited, _) = waits(each.limits(), &month);
             assert!(waited < 0.1, "{first:?} waits {waited} s in the month of {workload:?}");
             let least_gib = workload.gib.div_ceil(first.layout.volumes).max(sizes(volume_type).0);
@@ -459,12 +467,7 @@ fn the_month_of_every_first_answer_is_carried() {
             }
             credits += 1;
             let less = Volume { gib: each.gib - 1, ..each };
-            let more: Load = month
-                .iter()
-                .map(|it| {
-                    [it[0], it[1], it[2] * (1.0 + 3.0 * ROUNDING), it[3] * (1.0 + 3.0 * ROUNDING)]
-                })
-                .collect();
+            let more = month_of(&load(&workload, volume_type, volumes, 1.0 + 2.0 * ROUNDING));
             let (waited, _) = waits(less.limits(), &more);
             assert!(waited > 0.0, "{less:?} carries the month of {workload:?}, too");
         }

@@ -98,8 +98,8 @@ fn sharpen(
     requests_max: u64,
 ) -> Vec<Found> {
     let left = Cell::new(requests_max);
-    let of = (space, demand, recorded);
-    let sharp = |found| Sharpening::of(of, wanted, &left, &found)?.run(found);
+    let workload = (space, demand, recorded);
+    let sharp = |found| Sharpening::of(workload, wanted, &left, &found)?.run(found);
     let mut all: Vec<Found> = found.into_iter().filter_map(sharp).collect();
     all.retain(|it| wanted.monthly_max.is_none_or(|most| it.total() <= most));
     // A layout that became larger than the fluid's may not fit on the priced hardware.
