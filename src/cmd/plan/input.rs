@@ -58,7 +58,7 @@ impl Case {
     /// Reads the files that flags name.
     pub fn read(traces: &PlanTraces, mut space: Space) -> Result<Self, Failure> {
         // A volume of the server stays one.
-        if traces.traces.iter().any(|path| record::is_volume(path)) {
+        if traces.traces.iter().filter_map(|path| path.to_str()).any(record::is_volume) {
             space.tolerance = Tolerance::Evenkeel;
         }
         let source = traces.source.as_deref().map(|text| layout("--source", text, &space));
