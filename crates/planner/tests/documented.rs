@@ -128,12 +128,12 @@ impl Volume {
 }
 
 /// The load of one of several volumes: start, length, I/Os and bytes that count.
-type Load = Vec<[f64; 4]>;
+type Load = [f64; 4];
 
 /// Returns what one of `volumes` gets, times a factor. A stripe has chunks of 64 KiB; the chunks of
 /// a request on one volume follow each other there. An I/O has at most 256 KiB, and 1 MiB of an
 /// HDD, which counts each as a whole. Source: EBS user guide, "I/O characteristics".
-fn load(workload: &Workload, volume_type: VolumeType, volumes: u64, factor: f64) -> Load {
+fn load(workload: &Workload, volume_type: VolumeType, volumes: u64, factor: f64) -> Vec<Load> {
     let is_hdd = matches!(volume_type, VolumeType::St1 | VolumeType::Sc1);
     let unit_kib = if is_hdd { 1_024 } else { 256 };
     let load_of = |it: &Arrivals| {
@@ -154,15 +154,15 @@ fn load(workload: &Workload, volume_type: VolumeType, volumes: u64, factor: f64)
 
 /// Returns the seconds in which requests wait in a queue before the limits, and the time at which
 /// the last one is served.
-fn waits([iops, bytes]: [Limit; 2], load: &Load) -> (f64, f64) {
+fn waits([iops, bytes]: [Limit; 2], load: &[Load]) -> (f64, f64) {
     let mut now = 0.0_f64;
     let mut waited = 0.0_f64;
     let limits = [iops, bytes];
     let mut credits = [iops.credits, bytes.credits];
     let pass = |credits: &mut [f64; 2], seconds: f64, served: [f64; 2]| {
-        for at in 0..2 {
-            let earned = credits[at] + limits[at].earned * seconds - served[at];
-            credits[at] = earned.clamp(0.0, limits[at].credits);
+        for ((credits, limit), served) in credits.iter_mut().zip(limits).zip(served) {
+            let earned = *credits + limit.earned * seconds - served;
+            *credits = earned.clamp(0.0, limit.credits);
         }
     };
     for [start, length, operations, amount] in load {
@@ -192,10 +192,10 @@ fn waits([iops, bytes]: [Limit; 2], load: &Load) -> (f64, f64) {
             if is_arriving && is_behind && rate > arrives {
                 seconds = seconds.min((arrived - served) / (rate - arrives));
             }
-            for at in 0..2 {
-                let spends = rate * all[at] - limits[at].earned;
-                if credits[at] > 1e-3 && spends > 0.0 {
-                    seconds = seconds.min(credits[at] / spends);
+            for ((credits, limit), all) in credits.iter().zip(limits).zip(all) {
+                let spends = rate * all - limit.earned;
+                if *credits > 1e-3 && spends > 0.0 {
+                    seconds = seconds.min(credits / spends);
                 }
             }
             let seconds = seconds.max(1e-9);
@@ -214,7 +214,7 @@ fn waits([iops, bytes]: [Limit; 2], load: &Load) -> (f64, f64) {
 }
 
 /// Returns whether requests wait no longer than is allowed.
-fn carries(volume: &Volume, load: &Load, workload: &Workload, more: f64) -> bool {
+fn carries(volume: &Volume, load: &[Load], workload: &Workload, more: f64) -> bool {
     let (waited, end) = waits(volume.limits(), load);
     let known = end.max(workload.length_s as f64);
     let rounding = 2e-6 * load.len() as f64;
@@ -438,7 +438,7 @@ fn the_month_of_every_first_answer_is_carried() {
         let demand = demand(&workload);
         let wanted = wanted(&workload);
         let repetitions = (30 * 86_400_u64).div_ceil(workload.length_s);
-        let month_of = |load: &Load| -> Load {
+        let month_of = |load: &[Load]| -> Vec<Load> {
             let shifted = |number: u64| {
                 let start_s = (number * workload.length_s) as f64;
                 load.iter().map(move |[start, length, operations, bytes]| {
