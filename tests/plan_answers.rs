@@ -92,10 +92,7 @@ fn what_a_plan_names_passes_the_check() {
     for layout in layouts {
         let words = layout["layout"].as_str().expect("words");
         let value = json_of(&["check", "@declared.toml", "--layout", words], 0);
-        // A check of one layout sends more requests than a search for eight.
-        if layout["waits_by"] == "scheduler" {
-            assert_eq!(&value["layout"], layout, "{words}");
-        }
+        assert_eq!(&value["layout"], layout, "{words}");
     }
 }
 
@@ -170,10 +167,49 @@ fn what_happens_is_explained_step_by_step() {
     assert!(error.contains("it goes from 0:00:00 to 0:00:06"), "{error}");
     let (_, error) = told(&[&words[..], &["--from", "2026-01-01T00:00:00Z"]].concat(), 2);
     assert!(error.contains("does not say at what time of day"), "{error}");
-    // The default layout is the cheapest one: 7,500 requests come in a second, and 1.05 seconds'
-    // worth of tokens are earned and saved.
-    let value = json_of(&["explain", path, "--capacity", "1", "--types", "gp3"], 0);
-    assert_eq!(value["layout"]["layout"], "gp3 15 GiB, 7143 IOPS, 125 MiB/s", "{value}");
+    // The default layout is the cheapest one: 7,500 requests come in a second.
+    let words = ["explain", path, "--capacity", "1", "--types", "gp3"];
+    let value = json_of(&words, 0);
+    assert_eq!(value["layout"]["layout"], "gp3 15 GiB, 7500 IOPS, 125 MiB/s", "{value}");
+    // A volume of our own earns and saves 1.05 seconds' worth of tokens.
+    let value = json_of(&[&words[..], &["--prices", BOOK]].concat(), 0);
+    assert_eq!(value["layout"]["iops"], 7_143, "{value}");
+}
+
+/// AWS documents no tolerance, and a volume of Evenkeel has one of 50 ms.
+#[test]
+fn bursts_above_a_limit_are_counted_on_for_our_own_volumes_alone() {
+    let (_folder, path) = recorded("burst", &[6_300, 0, 0]);
+    let path = path.to_str().expect("UTF-8");
+    let words = [path, "--capacity", "400", "--types", "gp3"];
+    let ours = [&words[..], &["--prices", BOOK]].concat();
+    let [ebs, own] = [&words[..], &ours].map(|words| json_of(words, 0));
+    assert_eq!((&ebs["tolerance_ms"], &own["tolerance_ms"]), (&json!(0), &json!(50)));
+    let first = |value: &Value, key: &str| value["layouts"][0][key].clone();
+    assert_eq!((first(&ebs, "iops"), first(&ebs, "waits_by")), (json!(6_300), json!("fluid")));
+    assert_eq!((first(&own, "iops"), first(&own, "waits_by")), (json!(6_000), json!("scheduler")));
+    assert_eq!(ebs["cheapest_by_scheduler"], Value::Null);
+    assert_eq!(own["cheapest_by_scheduler"]["throttled_ms_per_day"], 0, "{own}");
+    let (text, _) = told(&words, 0);
+    assert!(text.contains("\nlimits of EBS as documented: no burst above them"), "{text}");
+    assert!(text.contains("the cheapest, by its limits alone: 0.0 s of waiting"), "{text}");
+    let (text, _) = told(&ours, 0);
+    assert!(text.contains("\nlimits of volumes of Evenkeel: bursts of 50 ms above"), "{text}");
+    assert!(text.contains("request by request on the scheduler: 0.0 s of waiting"), "{text}");
+    let (page, _) = told(&[&words[..], &["-o", "html"]].concat(), 0);
+    assert!(page.contains("of EBS as documented"), "the page says so, too");
+    // Checks go by it, too, and so do their percentiles.
+    let check = ["check", path, "--layout", "gp3 400, 6000 IOPS"];
+    let (_, error) = told(&check, 1);
+    assert!(error.contains("at the limit of IOPS"), "{error}");
+    let (text, _) = told(&[&check[..], &["--prices", BOOK]].concat(), 0);
+    assert!(text.contains("limits of volumes of Evenkeel"), "{text}");
+    let p99 = |more: &[&str]| {
+        let words = ["check", path, "--layout", "gp3 400", "--p99", "5000"];
+        json_of(&[&words[..], more].concat(), 0)["layout"]["delay_us"]["p99"].as_u64()
+    };
+    let [ebs, own] = [p99(&[]), p99(&["--prices", BOOK])];
+    assert!(own < ebs, "{own:?} {ebs:?}");
 }
 
 #[test]
@@ -477,6 +513,36 @@ fn layouts_carry_the_headroom_over_what_was_recorded() {
     assert_eq!(json_of(&declared, 0)["headroom_percent"], 0);
     let more = [&declared[..], &["--headroom", "20"]].concat();
     assert_eq!(json_of(&more, 0)["layouts"][0]["iops"], 6_000);
+}
+
+/// A client that waits for each answer uses a fast device for a quarter of a second: it asked for
+/// 5,073 requests, and not for four times as many.
+#[test]
+fn seconds_of_a_fast_device_are_what_was_asked_for() {
+    let words = ["@iostat_nvme.txt", "--capacity", "100", "--days-min", "0"];
+    let value = json_of(&words, 0);
+    assert_eq!(value["asked"]["peak_iops"], 5_073, "{value}");
+    let first = &value["layouts"][0];
+    // 3,088 IOPS above the 3,000 of gp3, with the headroom of 20 %.
+    assert_eq!(first["layout"], "gp3 100 GiB, 6088 IOPS, 125 MiB/s", "{value}");
+    assert_eq!(first["monthly_micro_usd"]["total"], 23_440_000);
+    // The burst is the upper bound, and what it costs is said.
+    let waits = &first["throttled_ms_per_day_by_assumption"];
+    assert_eq!((&waits["even"], &waits["idle"]), (&0.into(), &0.into()), "{value}");
+    assert!(waits["worst"].as_u64() > Some(0), "{value}");
+    let bursts = &value["in_bursts"];
+    assert_eq!(bursts["layout"], "gp3 100 GiB, 22058 IOPS, 125 MiB/s", "{value}");
+    assert_eq!(bursts["monthly_micros"], 103_290_000, "{value}");
+    let (text, _) = told(&words, 0);
+    for part in [
+        "note: within its steps of 1 s the trace has no times",
+        "gp3 100 GiB, 22058 IOPS, 125 MiB/s carries that for 103.29 USD a month; a trace of each",
+        "s a day; a trace of each request tells which",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let value = json_of(&[&words[..], &["--assume", "worst"]].concat(), 0);
+    assert_eq!(value["layouts"][0]["layout"], "gp3 100 GiB, 22058 IOPS, 125 MiB/s", "{value}");
 }
 
 /// Three days are no week, and a declared workload needs no evidence.

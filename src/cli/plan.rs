@@ -343,9 +343,10 @@ pub struct PlanTraces {
     #[arg(long)]
     pub allow_partial: bool,
 
-    /// How requests lie within an interval of the trace.
-    #[arg(long, value_enum, default_value_t = Assumption::Idle)]
-    pub assume: Assumption,
+    /// How requests lie within an interval of the trace. [default: even if its steps are a second
+    /// or less, idle otherwise]
+    #[arg(long, value_enum)]
+    pub assume: Option<Assumption>,
 
     /// The volume that was recorded, such as "gp2 500": its limits, and the way back to it.
     #[arg(long, value_name = "LAYOUT")]
@@ -477,7 +478,8 @@ pub struct PlanWanted {
 pub enum Assumption {
     /// Evenly: a lower bound of the waiting.
     Even,
-    /// Evenly in the time in which the volume was not idle, if the trace has that.
+    /// Evenly in the time in which the volume was not idle, if the trace has that; if it is a
+    /// device's busy time, only where its queue shows a burst.
     Idle,
     /// As fast as the source allowed: an upper bound of the waiting.
     Worst,

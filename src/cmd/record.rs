@@ -87,7 +87,8 @@ pub fn trace_of(
             .hint("the server records each second from its start on; try again in some seconds"));
     }
     let counter = Some(Kind::Counter);
-    let columns = Columns { requests: counter, bytes: counter, times: counter, queue: None };
+    let columns =
+        Columns { requests: counter, bytes: counter, times: counter, ..Columns::default() };
     let trace = Trace::new(volume, Clock::Unix, columns, intervals);
     let mut trace = trace.map_err(|error| Failure::new(format!("{volume}: {error}")))?;
     let (remark, spec) = match source(&client, volume) {

@@ -13,7 +13,7 @@ use evenkeel_core::random::Random;
 use evenkeel_core::volume::{Rules, VolumeType};
 use evenkeel_planner::answer;
 use evenkeel_planner::demand::{Assume, Demand};
-use evenkeel_planner::search::{self, Space, Wanted};
+use evenkeel_planner::search::{self, Space, Tolerance, Wanted};
 use evenkeel_planner::spread::Spread;
 use evenkeel_planner::trace::{Clock, Columns, Interval, Trace};
 
@@ -60,6 +60,7 @@ fn main() {
             let space = Space {
                 rules: Rules::newest(),
                 prices: PriceList::newest().into(),
+                tolerance: Tolerance::None,
                 types: VolumeType::ALL.to_vec(),
                 volumes_max,
                 spread: Spread::STRIPED,
@@ -81,7 +82,7 @@ fn main() {
                 std::hint::black_box(search::cheapest_few(&space, &demand, &wanted, SHOWN));
                 fluids.push(start.elapsed());
                 let start = Instant::now();
-                let found = search::sharpest(&space, &demand, &wanted, SHOWN);
+                let found = search::sharpest(&space, &demand, Some(&demand), &wanted, SHOWN);
                 searches.push(start.elapsed());
                 sharp = found.iter().filter(|it| it.exact.is_some()).count();
                 cheapest = found.first().map_or(0, search::Found::total);

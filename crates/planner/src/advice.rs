@@ -3,7 +3,7 @@
 
 use evenkeel_core::volume::{Rules, TypeRules, VolumeType};
 
-use crate::demand::{Demand, Span};
+use crate::demand::{Assume, Demand, Span};
 use crate::layout_text;
 use crate::trace::Trace;
 
@@ -71,6 +71,20 @@ pub fn too_short(known_ms: u64, days_min: u32) -> Option<String> {
     is_short.then(|| format!("{known} of metrics, of {days_min} days that are needed"))
 }
 
+/// Returns how requests are taken to lie within an interval: what was recorded is what was asked
+/// for, if the steps are a second or less.
+#[must_use]
+pub fn assume(trace: &Trace) -> Assume {
+    if has_seconds(trace) { Assume::Even } else { Assume::Active }
+}
+
+/// Returns whether the steps of a trace are a second or less, to the nearest second: reports are
+/// some milliseconds late.
+#[must_use]
+pub fn has_seconds(trace: &Trace) -> bool {
+    trace.usual_step_ms() < 1_500
+}
+
 /// Returns how many of a thousand requests are smaller than 128 KiB, by their sizes if the trace
 /// has them, and otherwise by the mean size of each interval.
 #[must_use]
@@ -123,6 +137,16 @@ mod tests {
         assert_eq!(too_short(0, 0), None);
         let words = too_short(26 * 60_000, 7);
         assert_eq!(words.as_deref(), Some("26 min of metrics, of 7 days that are needed"));
+    }
+
+    #[test]
+    fn seconds_are_what_was_asked_for() {
+        let mut trace = minutes(&[60, 60, 60]);
+        assert_eq!(assume(&trace), Assume::Active);
+        trace.intervals[1].length_ms = 1_001;
+        assert_eq!(assume(&trace), Assume::Active);
+        trace.intervals[2].length_ms = 900;
+        assert_eq!(assume(&trace), Assume::Even);
     }
 
     #[test]

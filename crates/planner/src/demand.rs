@@ -5,9 +5,12 @@ use evenkeel_core::qos::pacing::CountingRule;
 use crate::fluid::{MICRO, Part};
 use crate::spread::Share;
 use crate::throttled::{Held, HeldBack};
-use crate::trace::{Interval, SourceLimits, Trace};
+use crate::trace::{Columns, Interval, SourceLimits, Trace};
 
 const US_PER_MS: u64 = 1_000;
+/// Requests that a busy device has at once, in thousandths, from which they came in a burst. A
+/// client that waits for each answer leaves a fast device idle, and has one.
+const BURST_QUEUED_MILLI: u128 = 2_000;
 pub(crate) const HOUR_US: u64 = 3_600_000_000;
 pub(crate) const DAY_US: u128 = 86_400_000_000;
 
@@ -17,11 +20,13 @@ pub(crate) const DAY_US: u128 = 86_400_000_000;
 pub enum Assume {
     /// Evenly distributed: the least that a layout may have to serve at once.
     Even,
-    /// Evenly distributed over the time in which the volume was not idle, if the trace has it.
+    /// Evenly distributed over the time in which the volume was not idle, if the trace has it. If
+    /// that is the time of the device, only where its queue shows a burst.
     Active,
     /// One after another, as fast as the source's limits allowed by its counting rule; within a
-    /// second if its limits are not known. If all requests of an interval have one size, no other
-    /// times would make them wait longer in all on a layout without credits.
+    /// second, or while the device was busy, if its limits are not known. If all requests of an
+    /// interval have one size, no other times would make them wait longer in all on a layout
+    /// without credits.
     Worst,
 }
 
@@ -117,9 +122,10 @@ pub(crate) fn counted(
     share: Share,
 ) -> (u128, u128) {
     let mean_bytes = mean_bytes(requests, bytes);
-    // A request without bytes, or of unknown size, is at least one I/O.
-    let units = mean_bytes.div_ceil(counting.unit_bytes.max(1).into()).max(1);
-    let each = units.max(share.pieces(mean_bytes));
+    // Each piece counts by itself. One without bytes, or of unknown size, is at least one I/O.
+    let pieces = share.pieces(mean_bytes);
+    let piece_bytes = mean_bytes.div_ceil(pieces);
+    let each = pieces * piece_bytes.div_ceil(counting.unit_bytes.max(1).into()).max(1);
     let operations = u128::from(requests) * u128::from(each);
     let bytes = match counting.charge_whole_units {
         true => operations * u128::from(counting.unit_bytes),
@@ -164,7 +170,8 @@ fn within_us(trace: &Trace, interval: &Interval, assume: Assume) -> u64 {
     let length_us = interval.length_ms.saturating_mul(US_PER_MS);
     match assume {
         Assume::Even => length_us,
-        Assume::Active => active_us(interval),
+        Assume::Active if is_burst(trace.columns, interval) => busy_us(interval),
+        Assume::Active => length_us,
         Assume::Worst => {
             let at = |(amount, rate): (u128, Option<u64>)| {
                 let us = (amount * MICRO).div_ceil(rate.filter(|rate| *rate > 0)?.into());
@@ -173,18 +180,34 @@ fn within_us(trace: &Trace, interval: &Interval, assume: Assume) -> u64 {
             let counted = trace.source.counted(interval.requests(), interval.bytes());
             let times = counted.into_iter().zip(trace.source.most()).filter_map(at);
             let as_allowed = times.max().unwrap_or(1_000 * US_PER_MS);
-            as_allowed.min(active_us(interval))
+            as_allowed.min(busy_us(interval))
         }
     }
 }
 
+/// Returns whether an interval's requests came in the time in which the volume was not idle, and
+/// not evenly. If that is the time of the device, its queue says so by Little's law: the mean
+/// number of requests at the device while it was busy.
+fn is_burst(columns: Columns, interval: &Interval) -> bool {
+    if !columns.idle_is_of_device {
+        return true;
+    }
+    let queued =
+        interval.queued_milli.map(|milli| u128::from(milli) * u128::from(interval.length_ms));
+    let times_ns = [interval.read_ns, interval.write_ns].into_iter().flatten();
+    let times_us = times_ns.map(|ns| u128::from(ns) / 1_000).reduce(|one, other| one + other);
+    // Milliseconds of all requests together, in thousandths.
+    let all = queued.or(times_us).unwrap_or_default();
+    all * u128::from(US_PER_MS) >= BURST_QUEUED_MILLI * u128::from(busy_us(interval))
+}
+
 /// Returns the time in which the volume was not idle, in microseconds; the whole interval if that
 /// is not known.
-fn active_us(interval: &Interval) -> u64 {
+fn busy_us(interval: &Interval) -> u64 {
     let idle_ms = interval.idle_ms.unwrap_or(0).min(interval.length_ms);
     match (interval.length_ms - idle_ms).saturating_mul(US_PER_MS) {
         0 => interval.length_ms.saturating_mul(US_PER_MS),
-        active_us => active_us,
+        busy_us => busy_us,
     }
 }
 
@@ -192,7 +215,7 @@ fn active_us(interval: &Interval) -> u64 {
 mod tests {
     use super::*;
     use crate::spread::Spread;
-    use crate::trace::{Clock, Columns, SourceLimits};
+    use crate::trace::{Clock, SourceLimits};
 
     fn minute(at: u64, reads: u64, kib: u64, idle_ms: Option<u64>) -> Interval {
         let (start_ms, length_ms) = (at * 60_000, 60_000);
@@ -228,6 +251,29 @@ mod tests {
     }
 
     #[test]
+    fn a_device_is_hot_only_where_its_queue_says_so() {
+        let lengths = |assume, queued_milli, read_ns| {
+            let mut busy = minute(0, 6_000, 4, Some(48_000));
+            (busy.queued_milli, busy.read_ns) = (queued_milli, read_ns);
+            let mut trace = trace(vec![busy]);
+            trace.source = SourceLimits::default();
+            trace.columns.idle_is_of_device = true;
+            Demand::of(&trace, assume).spans[0].length_us / 1_000
+        };
+        let active = |queued_milli, read_ns| lengths(Assume::Active, queued_milli, read_ns);
+        // A serial client: 6,000 requests of 2 ms in 12 s, 0.2 on average.
+        assert_eq!(active(Some(200), None), 60_000);
+        assert_eq!(active(None, Some(12_000_000_000)), 60_000);
+        // Nothing is known of the queue.
+        assert_eq!(active(None, None), 60_000);
+        // Two at once while it was busy, on average.
+        assert_eq!(active(Some(400), None), 12_000);
+        assert_eq!(active(None, Some(24_000_000_000)), 12_000);
+        assert_eq!(active(Some(399), Some(24_000_000_000)), 60_000, "the queue goes first");
+        assert_eq!(lengths(Assume::Worst, Some(200), None), 1_000);
+    }
+
+    #[test]
     fn a_late_look_is_no_more_than_the_limit() {
         let requests = |reads| {
             let demand = Demand::of(&trace(vec![minute(0, reads, 4, None)]), Assume::Even);
@@ -251,6 +297,14 @@ mod tests {
         assert_eq!(parts(4, 65_536), (100, 12_800));
         assert_eq!(parts(2, 65_536), (100, 25_600));
         assert_eq!(parts(16, 65_536), (50, 3_200));
+        // Two pieces of 384 KiB are two I/Os each, as are three of 342 KiB.
+        let large = |kib, volumes| {
+            let demand = Demand::of(&trace(vec![minute(0, 90, kib, None)]), Assume::Even);
+            let share = Spread::STRIPED.of(volumes);
+            demand.parts(CountingRule::SSD, share).next().expect("a part").operations / MICRO
+        };
+        assert_eq!([large(768, 1), large(768, 2), large(768, 3)], [270, 180, 90]);
+        assert_eq!([large(1_024, 2), large(1_024, 3), large(1_024, 4)], [180, 180, 90]);
         // Half of the requests, as they are; never less than an even share.
         let hot = |volumes, percent| of(Spread::Hot { percent }.of(volumes));
         assert_eq!((hot(4, 50), hot(1, 50)), ((100, 25_600), (200, 51_200)));

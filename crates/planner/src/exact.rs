@@ -28,6 +28,8 @@ const NS_PER_S: u64 = 1_000_000_000;
 const STRIDE: u64 = 16 << 20;
 /// Number of places.
 const PLACES: u64 = 1 << 16;
+/// Bytes of which a request has a whole number.
+const BLOCK: u64 = 512;
 /// Maximum length of a request, in bytes. Larger ones are sent in pieces.
 const LENGTH_MAX: u64 = 1 << 20;
 /// Thresholds in thousandths of a limit, above which requests are sent. The first one with few
@@ -189,7 +191,7 @@ impl Stretch {
         let spans = demand.spans.get(first..=last).unwrap_or_default();
         spans.iter().flat_map(move |span| {
             let span = Sent::of(span, space, layout);
-            (0..span.count).map(move |number| (span.at_ns(number), span.length))
+            (0..span.count).map(move |number| (span.at_ns(number), span.length(number)))
         })
     }
 }
@@ -324,24 +326,36 @@ struct Sent {
     start_ns: u64,
     length_ns: u64,
     count: u64,
-    length: u32,
+    /// Bytes of all of them, in blocks of [`BLOCK`].
+    blocks: u64,
 }
 
 impl Sent {
     fn of(span: &Span, space: &Space, layout: &Layout) -> Self {
         let share = layout.share(space);
-        let mean = span.mean_bytes().max(512);
+        let mean = span.mean_bytes().max(BLOCK);
         let pieces = share.pieces(mean);
         let count = share.of_requests(span.requests.saturating_mul(pieces));
         // A piece that is too large for one request is sent as several.
         let parts = mean.div_ceil(pieces).div_ceil(LENGTH_MAX);
-        let length = mean.div_ceil(pieces * parts).next_multiple_of(512).min(LENGTH_MAX);
+        let count = count.saturating_mul(parts);
+        let bytes = share.of_requests(span.bytes);
         Self {
             start_ns: span.start_us.saturating_mul(NS_PER_US),
             length_ns: span.length_us.saturating_mul(NS_PER_US),
-            count: count.saturating_mul(parts),
-            length: u32::try_from(length).unwrap_or(u32::MAX),
+            count,
+            blocks: bytes.div_ceil(BLOCK).max(count),
         }
+    }
+
+    /// Returns the length of a request in bytes. Lengths are whole blocks, and differ by at most
+    /// one, so that all of them together have the bytes of the span.
+    fn length(&self, number: u64) -> u32 {
+        let before = |number: u64| {
+            u128::from(self.blocks) * u128::from(number) / u128::from(self.count.max(1))
+        };
+        let bytes = (before(number + 1) - before(number)) * u128::from(BLOCK);
+        u32::try_from(bytes.min(LENGTH_MAX.into())).expect("invariant: at most a MiB")
     }
 
     /// Returns the time of a request in nanoseconds. Requests are evenly distributed.
@@ -537,6 +551,23 @@ mod tests {
         let held = replay(&space(&[], 1), &minute, &five, 1_000_000).expect("few");
         let at_instance = held.held_ns.iter().find(|(it, _)| *it == LimitKind::InstanceIops);
         assert_eq!(at_instance.map(|(_, ns)| *ns), Some(0), "it bursts to 18,750");
+    }
+
+    /// A third of 256 KiB is no whole number of blocks.
+    #[test]
+    fn pieces_have_the_bytes_of_the_requests() {
+        let space = space(&[], 6);
+        for volumes in [1, 2, 3, 6] {
+            let layout = layout(volumes, VolumeType::Gp3, 100, None);
+            for (requests, bytes) in [(90, 90 << 18), (7, 7 * 100_000), (3, 3 << 21), (5, 0)] {
+                let span = Span { length_us: 1_000_000, requests, bytes, ..Span::default() };
+                let sent = Sent::of(&span, &space, &layout);
+                let all: u64 = (0..sent.count).map(|number| u64::from(sent.length(number))).sum();
+                let share = bytes.div_ceil(u64::from(volumes)).max(sent.count * BLOCK);
+                assert_eq!(all, share.next_multiple_of(BLOCK), "{volumes} {requests} {bytes}");
+                assert!((0..sent.count).all(|number| sent.length(number) >= 512));
+            }
+        }
     }
 
     #[test]

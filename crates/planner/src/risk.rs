@@ -195,11 +195,12 @@ impl fmt::Display for Risk {
             ),
             Self::Steps { resolution_ms, ms_per_day: (least, most) } => write!(
                 f,
-                "steps of {} hide what happens within: requests wait {} to {} s a day; a trace of \
-                 seconds tells which",
+                "steps of {} hide what happens within: requests wait {} to {} s a day; a {} tells \
+                 which",
                 span(resolution_ms.div_ceil(1_000)),
                 Tenths(*least),
-                Tenths(*most)
+                Tenths(*most),
+                if *resolution_ms > 1_000 { "trace of seconds" } else { "trace of each request" },
             ),
             Self::Censored { intervals, of } => write!(
                 f,
@@ -265,7 +266,7 @@ pub fn risks(space: &Space, trace: &Trace, demand: &Demand, rated: &Rated) -> Ve
     }
     let [even, _, worst] = rated.throttled_ms_per_day;
     let resolution_ms = trace.resolution_ms();
-    if resolution_ms > 1_000 && worst > even {
+    if worst > even {
         risks.push(Risk::Steps { resolution_ms, ms_per_day: (even, worst) });
     }
     if let Some(held) = demand.held_back {
@@ -375,6 +376,44 @@ mod tests {
         let told = of(&hour, "5 x gp3 100");
         assert_eq!(told[0], "5 volumes: one lost volume loses all, 0.499-0.996 % a year");
         assert!(told[1].starts_with("a file system that does not stripe"), "{told:?}");
+    }
+
+    /// From 95 % on, no use of a limit is silent, whatever the type, and whether requests wait.
+    #[test]
+    fn a_limit_that_is_nearly_used_or_exceeded_is_a_risk() {
+        let of_limit = |requests: u64, layout: &str, limit: &str| -> Vec<String> {
+            let mut risks = of(&minutes(&[requests]), layout);
+            risks.retain(|words| words.contains(&format!("of the {limit} limit")));
+            risks
+        };
+        let words = |whole: &str, limit: &str| match whole.split_once('.') {
+            None => format!("{whole} % of the {limit} limit in the busiest interval: no headroom"),
+            Some(_) => {
+                format!("{whole} % of the {limit} limit are asked for in the busiest interval")
+            }
+        };
+        // Requests a minute, and the part of 3,000 per second: gp2 has as many with credits.
+        for (requests, whole) in [
+            (170_999, None),
+            (171_000, Some("95")),
+            (179_999, Some("99")),
+            (180_000, Some("100")),
+            (180_180, Some("100.1")),
+            (181_800, Some("101.0")),
+            (183_600, Some("102.0")),
+            (360_000, Some("200.0")),
+        ] {
+            for layout in ["gp3 100", "gp2 100", "io2 100, 3000 IOPS"] {
+                let expected: Vec<String> =
+                    whole.map(|whole| words(whole, "IOPS")).into_iter().collect();
+                assert_eq!(of_limit(requests, layout, "IOPS"), expected, "{requests} {layout}");
+            }
+        }
+        // 125 MiB/s are 32,000 requests of 4 KiB per second.
+        for (requests, whole) in [(1_920_000, "100"), (1_939_200, "101.0"), (2_880_000, "150.0")] {
+            let risks = of_limit(requests, "gp3 100, 50000 IOPS", "MiB/s");
+            assert_eq!(risks, [words(whole, "MiB/s")], "{requests}");
+        }
     }
 
     #[test]

@@ -12,6 +12,7 @@
 //! remaining limits are quiet at all others ([`Parts`]).
 
 mod evaluate;
+mod months;
 mod refine;
 
 use evenkeel_core::instance::InstanceType;
@@ -31,9 +32,11 @@ use crate::hot_intervals::{Floor, Parts};
 use crate::layout::{Layout, LimitKind};
 use crate::prices::Prices;
 use crate::spread::Spread;
+use crate::steady;
 
 pub use evaluate::given;
-pub use refine::{settle, sharpen, sharpest};
+pub use months::{carries, for_months};
+pub use refine::{settle, sharpest};
 
 /// The requirements for a layout.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -53,6 +56,16 @@ pub struct Wanted {
     pub monthly_max: Option<u64>,
 }
 
+/// The bursts above a limit that a plan counts on.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Tolerance {
+    /// None: AWS documents none for EBS.
+    #[default]
+    None,
+    /// Those of Evenkeel's volumes, whose pacers save tokens. The product's scheduler decides.
+    Evenkeel,
+}
+
 /// The space of layouts that is searched.
 #[derive(Clone, Debug)]
 pub struct Space {
@@ -60,6 +73,8 @@ pub struct Space {
     pub rules: &'static Rules,
     /// The prices in force.
     pub prices: Prices,
+    /// The bursts above a limit that are counted on.
+    pub tolerance: Tolerance,
     /// The types of volumes.
     pub types: Vec<VolumeType>,
     /// Maximum number of volumes.
@@ -84,6 +99,18 @@ impl Space {
     pub fn unpriced(&self, wanted: &Wanted) -> Vec<VolumeType> {
         let all = self.suitable(wanted).map(|rules| rules.volume_type);
         all.filter(|volume_type| !self.prices.has(*volume_type)).collect()
+    }
+
+    /// Returns the milliseconds of a limit that a volume lets through at once.
+    #[must_use]
+    pub fn tolerance_ms(&self) -> u64 {
+        let all = VolumeType::ALL.into_iter().filter_map(|volume_type| self.rules.of(volume_type));
+        match self.tolerance {
+            Tolerance::None => 0,
+            Tolerance::Evenkeel => {
+                all.map(|rules| rules.tolerance.ns / 1_000_000).max().unwrap_or(0)
+            }
+        }
     }
 
     /// Returns the monthly cost of a layout by item; `None` if its type has no price.
@@ -158,6 +185,20 @@ impl Found {
         self.exact.as_ref().map_or_else(|| self.outcome.waited_us(), |exact| exact.waited_us)
     }
 
+    /// Returns whether requests wait no longer a day than is wanted.
+    #[must_use]
+    pub fn waits_as_wanted(&self, demand: &Demand, wanted: &Wanted) -> bool {
+        may_wait(self.waited_us(), self.end_us(), demand, wanted)
+    }
+
+    /// Returns the time in which requests wait a day, in microseconds, rounded up.
+    #[must_use]
+    pub fn waited_us_per_day(&self, demand: &Demand) -> u64 {
+        let known_us = u128::from(demand.length_us.max(self.end_us()).max(1));
+        let us = (u128::from(self.waited_us()) * DAY_US).div_ceil(known_us);
+        u64::try_from(us).expect("invariant: requests wait for at most the whole day")
+    }
+
     /// Returns the delays of requests: the scheduler's, if it was asked.
     #[must_use]
     pub fn delays(&self) -> &Delays {
@@ -192,6 +233,18 @@ pub fn cheapest(space: &Space, demand: &Demand, wanted: &Wanted) -> Vec<Found> {
 /// Returns the first `count` layouts of [`cheapest`]. Dearer ones are not replayed.
 #[must_use]
 pub fn cheapest_few(space: &Space, demand: &Demand, wanted: &Wanted, count: usize) -> Vec<Found> {
+    cheapest_lasting(space, demand, None, wanted, count)
+}
+
+/// Returns the first `count` of the cheapest layouts that also do what is wanted in every
+/// repetition of `recorded` in a month; if it is `None`, in one run alone.
+fn cheapest_lasting(
+    space: &Space,
+    demand: &Demand,
+    recorded: Option<&Demand>,
+    wanted: &Wanted,
+    count: usize,
+) -> Vec<Found> {
     let mut found: Vec<Found> = Vec::new();
     let (hosts, share_of) = (space.hosts(), |volumes| space.spread.of(volumes));
     let priced = space.suitable(wanted).filter(|rules| space.prices.has(rules.volume_type));
@@ -210,8 +263,18 @@ pub fn cheapest_few(space: &Space, demand: &Demand, wanted: &Wanted, count: usiz
                 .map(|last| last.total().saturating_sub((last.layout.volumes < volumes).into()));
             let cost_max = cost_max.into_iter().chain(wanted.monthly_max).min();
             let (floor, saves, instance) = (Floor::default(), false, *instance);
-            let mut search =
-                Search { space, demand, wanted, rules, volumes, instance, floor, cost_max, saves };
+            let mut search = Search {
+                space,
+                demand,
+                recorded,
+                wanted,
+                rules,
+                volumes,
+                instance,
+                floor,
+                cost_max,
+                saves,
+            };
             let Some(counting) = search.counting() else { continue };
             let known = floors.iter().find(|(it, _)| *it == counting).map(|(_, floor)| *floor);
             search.floor = known.unwrap_or_else(|| {
@@ -233,6 +296,8 @@ pub fn cheapest_few(space: &Space, demand: &Demand, wanted: &Wanted, count: usiz
 struct Search<'a> {
     space: &'a Space,
     demand: &'a Demand,
+    /// The workload whose repetitions a layout must carry for a month; `None` if one run is enough.
+    recorded: Option<&'a Demand>,
     wanted: &'a Wanted,
     rules: &'static TypeRules,
     volumes: u32,
@@ -308,7 +373,20 @@ impl Search<'_> {
             Some(point) => self.try_at(parts, point),
             None => Tried::DoesNot(None),
         };
-        least_that_does((from, to), &parts, at).map(|(_, found)| found)
+        let (number, found) = least_that_does((from, to), &parts, at)?;
+        if self.lasts(&found.layout) {
+            return Some(found);
+        }
+        let next = number.checked_add(1).filter(|next| *next <= to)?;
+        self.is_affordable(self.cost(point(next)?)?)?;
+        let lasting = |parts: &Parts, number| self.if_it_lasts(at(parts, number));
+        least_that_does((next, to), &parts, lasting).map(|(_, found)| found)
+    }
+
+    /// Returns whether a layout that carries one run carries a month of them.
+    fn lasts(&self, layout: &Layout) -> bool {
+        let carries = |recorded| steady::carries(self.space, recorded, layout, self.wanted);
+        self.recorded.is_none_or(carries)
     }
 
     /// Returns the cheapest layout of a type that sells IOPS and throughput.
@@ -388,8 +466,16 @@ impl Search<'_> {
 
     fn try_both(&self, parts: &Parts, gib: u32, iops: u32, mibps: u32) -> Tried {
         match self.sized(gib, iops, Some(mibps)) {
-            Some(point) => self.try_at(parts, point),
+            Some(point) => self.if_it_lasts(self.try_at(parts, point)),
             None => Tried::DoesNot(None),
+        }
+    }
+
+    /// Rejects a layout that carries one run, but not a month of them.
+    fn if_it_lasts(&self, tried: Tried) -> Tried {
+        match tried {
+            Tried::Does(found) if !self.lasts(&found.layout) => Tried::DoesNot(None),
+            tried => tried,
         }
     }
 

@@ -5,18 +5,19 @@ use evenkeel_core::volume::{Rules, VolumeRequest, VolumeType};
 
 use crate::demand::{Demand, Span};
 use crate::layout::Layout;
-use crate::search::{Space, Wanted};
+use crate::search::{Space, Tolerance, Wanted};
 use crate::spread::Spread;
 use crate::trace::{Clock, Columns, Interval, Trace};
 
 /// Microseconds of a second.
 pub const S: u64 = 1_000_000;
 
-/// Returns the newest rules and prices, for an instance without limits.
+/// Returns the newest rules and prices, for Evenkeel's volumes and an instance without limits.
 pub fn space(types: &[VolumeType], volumes_max: u32) -> Space {
     Space {
         rules: Rules::newest(),
         prices: PriceList::newest().into(),
+        tolerance: Tolerance::Evenkeel,
         types: types.to_vec(),
         volumes_max,
         spread: Spread::STRIPED,

@@ -75,6 +75,9 @@ pub struct Columns {
     pub times: Option<Kind>,
     /// [`Interval::queued_milli`].
     pub queue: Option<Kind>,
+    /// Whether [`Interval::idle_ms`] is the time in which the device had nothing to do. Otherwise
+    /// it is the time in which no request arrived.
+    pub idle_is_of_device: bool,
 }
 
 /// The amounts of one span of time.
@@ -96,7 +99,7 @@ pub struct Interval {
     pub read_ns: Option<u64>,
     /// Nanoseconds from arrival to answer, of all writes together.
     pub write_ns: Option<u64>,
-    /// Milliseconds without any request.
+    /// Milliseconds without any request: [`Columns::idle_is_of_device`] says whether at the device.
     pub idle_ms: Option<u64>,
     /// Mean number of requests that wait or are served, in thousandths.
     pub queued_milli: Option<u64>,
@@ -334,6 +337,20 @@ impl Trace {
         let busy = |interval: &&Interval| interval.requests() > 0 || interval.bytes() > 0;
         let lengths = self.intervals.iter().filter(busy).map(|interval| interval.length_ms);
         lengths.max().unwrap_or_default()
+    }
+
+    /// Returns the median length of the intervals with requests, in milliseconds. Single reports
+    /// that came late do not change it.
+    #[must_use]
+    pub fn usual_step_ms(&self) -> u64 {
+        let busy = |interval: &&Interval| interval.requests() > 0 || interval.bytes() > 0;
+        let lengths = self.intervals.iter().filter(busy).map(|interval| interval.length_ms);
+        let mut lengths: Vec<u64> = lengths.collect();
+        let middle = lengths.len() / 2;
+        if lengths.is_empty() {
+            return 0;
+        }
+        *lengths.select_nth_unstable(middle).1
     }
 }
 

@@ -7,7 +7,7 @@ use evenkeel_core::price::PriceList;
 use evenkeel_core::volume::{Date, InvalidSpec, Rules, VolumeRequest, VolumeType};
 use evenkeel_planner::demand::{Demand, Span};
 use evenkeel_planner::layout::Layout;
-use evenkeel_planner::search::{self, Found, Space, Wanted};
+use evenkeel_planner::search::{self, Found, Space, Tolerance, Wanted};
 use evenkeel_planner::spread::Spread;
 
 const S: u64 = 1_000_000;
@@ -19,6 +19,7 @@ fn space(date: &str, types: &[VolumeType], volumes_max: u32) -> Space {
     Space {
         rules: Rules::as_of(date).unwrap(),
         prices: PriceList::as_of(date).unwrap().into(),
+        tolerance: Tolerance::None,
         types: types.to_vec(),
         volumes_max,
         spread: Spread::STRIPED,

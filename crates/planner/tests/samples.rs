@@ -72,6 +72,7 @@ const READABLE: &[(&str, Format, usize, usize)] = &[
     ("iostat_epoch.txt", Format::Iostat, 1, 1),
     ("iostat_human.txt", Format::Iostat, 1, 1),
     ("iostat_iso.txt", Format::Iostat, 1, 1),
+    ("iostat_nvme.txt", Format::Iostat, 1, 60),
     ("iostat_pretty.txt", Format::Iostat, 1, 1),
     ("iostat_same_second.txt", Format::Iostat, 1, 3),
     ("iostat_short.txt", Format::Iostat, 1, 1),

@@ -3,17 +3,17 @@
 mod forms;
 
 use super::format::{
-    at, currency, money, money_exact, plain, prices_line, seconds, span_us, waiting,
+    at, basis_lines, currency, money, money_exact, plain, seconds, span_us, waiting,
     waiting_at_most,
 };
 use super::input::{self, Case};
 use super::json;
-use super::{EXACT_REQUESTS_MAX, assumed_ms, exact_ms};
+use super::{EXACT_REQUESTS_MAX, exact_ms};
 use crate::cli::{PlanCheck, PlanFormat};
 use evenkeel_client::output::{self, Exit, Failure};
 use evenkeel_planner::answer::Rated;
 use evenkeel_planner::risk::limit_words;
-use evenkeel_planner::search::{self, Wanted};
+use evenkeel_planner::search::Wanted;
 use evenkeel_planner::timeline::{Episode, Timeline, Times};
 use serde_json::{Value, json};
 
@@ -114,20 +114,11 @@ const fn as_shown(ms: u64) -> u64 {
 
 impl<'a> Checked<'a> {
     fn of(case: &'a Case, rated: &'a Rated, wanted: &Wanted) -> Self {
-        let (found, exact) = (&rated.found, &rated.found.exact);
-        let waiting = Wanted { delays: vec![], ..wanted.clone() };
-        // The scheduler's result goes before the fluid replay's.
+        let found = &rated.found;
+        // The search for layouts decides in this way, too.
+        let pass = found.waits_as_wanted(&case.demand, wanted);
+        let waited_ms = as_shown(found.waited_us_per_day(&case.demand).div_ceil(1_000));
         let allowed = wanted.throttled_us_per_day_max / 1_000;
-        let (waited_ms, pass) = match exact {
-            Some(exact) => {
-                let waited_ms = as_shown(exact_ms(case, exact));
-                (waited_ms, waited_ms <= allowed)
-            }
-            None => {
-                let does = search::does(&found.outcome, &case.demand, &waiting);
-                (assumed_ms(case, found), does)
-            }
-        };
         let (what, unit) = ("throttled a day", "s".to_owned());
         let mut checks = vec![Check { what, unit, allowed, found: waited_ms, pass }];
         for (permille, most_us) in &wanted.delays {
@@ -178,7 +169,7 @@ impl<'a> Checked<'a> {
     }
 
     fn text(&self) -> String {
-        let mut text = format!("{}\n{}\n", self.headline(), prices_line(self.case));
+        let mut text = format!("{}\n{}\n", self.headline(), basis_lines(self.case));
         text += &output::table(&COLUMNS, &self.rows());
         text.push('\n');
         for line in self.waiting_lines() {

@@ -1,7 +1,7 @@
 //! `evenkeel plan compare`: layouts side by side.
 
 use super::format::{
-    currency, limit_words, loss_words, money, money_more, plain, prices_line, seconds, waiting,
+    basis_lines, currency, limit_words, loss_words, money, money_more, plain, seconds, waiting,
     waiting_at_most,
 };
 use super::input::Case;
@@ -56,7 +56,7 @@ fn columns(letters: &[String]) -> Vec<&str> {
 
 fn text(case: &Case, rated: &[Rated]) -> String {
     let letters = letters(rated.len());
-    let mut text = format!("{}\n{}", plain(&case.trace.name), prices_line(case));
+    let mut text = format!("{}\n{}", plain(&case.trace.name), basis_lines(case));
     for (letter, it) in letters.iter().zip(rated) {
         text += &format!("{letter}: {}\n", it.found.layout);
     }

@@ -291,7 +291,7 @@ impl Explained<'_> {
             format::money(self.rated.found.total()),
             format::currency(self.case)
         );
-        text += &format::prices_line(self.case);
+        text += &format::basis_lines(self.case);
         text += &format!(
             "steps of {}; a line of several steps has the most of them, and the least credits\n\n",
             span_us(self.step_us)

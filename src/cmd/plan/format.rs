@@ -12,6 +12,7 @@ use evenkeel_planner::layout_text;
 use evenkeel_planner::neighbours::Less;
 use evenkeel_planner::prices::{ListPrices, Prices};
 pub use evenkeel_planner::risk::{limit_words, loss_words};
+use evenkeel_planner::search::Tolerance;
 use evenkeel_planner::trace::Clock;
 
 /// Returns an amount in millionths with all its digits, and cents at least.
@@ -89,9 +90,20 @@ pub fn hdd_words(case: &Case, rated: &Rated, than: u64) -> String {
     )
 }
 
-/// Returns the line of an answer that names the prices.
-pub fn prices_line(case: &Case) -> String {
-    format!("prices {}\n", prices_words(case))
+/// Returns the lines of an answer that name its prices and limits.
+pub fn basis_lines(case: &Case) -> String {
+    format!("prices {}\nlimits {}\n", prices_words(case), limits_words(case))
+}
+
+/// Returns whose limits apply, and the bursts above them that are counted on.
+pub fn limits_words(case: &Case) -> String {
+    match case.space.tolerance {
+        Tolerance::None => "of EBS as documented: no burst above them is counted on".to_owned(),
+        Tolerance::Evenkeel => {
+            let ms = case.space.tolerance_ms();
+            format!("of volumes of Evenkeel: bursts of {ms} ms above them do not wait")
+        }
+    }
 }
 
 /// Returns which prices apply.

@@ -4,8 +4,8 @@ mod curves;
 
 use super::commands::commands;
 use super::format::{
-    asked_words, at, currency, gap_words, hdd_words, headroom_words, layout_words, money, plain,
-    prices_words, saving_words, seconds, waiting,
+    asked_words, at, currency, gap_words, hdd_words, headroom_words, layout_words, limits_words,
+    money, plain, prices_words, saving_words, seconds, waiting,
 };
 use super::input::Case;
 use super::{PlanAnswer, assumed_ms, text};
@@ -194,6 +194,7 @@ fn assumptions(told: &PlanAnswer<'_>, wanted: &Wanted) -> Vec<(&'static str, Str
     let mut all = vec![
         ("Rules", format!("of {}", case.space.rules.date())),
         ("Prices", prices_words(case)),
+        ("Limits", limits_words(case)),
         ("Capacity", format!("{} GiB", wanted.capacity_gib)),
         ("Allowed", format!("{} s of waiting a day", wanted.throttled_us_per_day_max / 1_000_000)),
     ];

@@ -22,7 +22,7 @@ use evenkeel_planner::layout_text;
 use evenkeel_planner::prices::Prices;
 use evenkeel_planner::read::Hints;
 use evenkeel_planner::regions;
-use evenkeel_planner::search::{self, Found, Space, Wanted};
+use evenkeel_planner::search::{self, Found, Space, Tolerance, Wanted};
 use evenkeel_planner::spread::Spread;
 use evenkeel_planner::throttled::HeldBack;
 use evenkeel_planner::trace::{Note, Trace};
@@ -90,7 +90,11 @@ impl Case {
         Self::of(traces, recorded, flags.space(&region, &[], 1)?)
     }
 
-    fn of(traces: &PlanTraces, recorded: Recorded, space: Space) -> Result<Self, Failure> {
+    fn of(traces: &PlanTraces, recorded: Recorded, mut space: Space) -> Result<Self, Failure> {
+        // A volume of the server stays one.
+        if traces.traces.iter().filter_map(|path| path.to_str()).any(record::is_volume) {
+            space.tolerance = Tolerance::Evenkeel;
+        }
         let is_at_aws = recorded.is_at_aws();
         let Recorded { mut trace, spec, described, .. } = recorded;
         let source = traces.source.as_deref().map(|text| layout("--source", text, &space));
@@ -105,7 +109,7 @@ impl Case {
         if let Some(held) = HeldBack::of(&trace) {
             trace.notes.push(Note::Remark(held_back_words(&held)));
         }
-        let assume = assume(traces.assume);
+        let assume = traces.assume.map_or_else(|| advice::assume(&trace), assume);
         let demand = Demand::of(&trace, assume);
         let of_source = source.and_then(|source| search::given(&space, &demand, &source));
         let source_monthly = of_source.map(|found| found.total());
@@ -163,11 +167,14 @@ impl Case {
         self.demand_with_headroom.as_ref().unwrap_or(&self.demand)
     }
 
-    /// Replays what was recorded on a layout: by the scheduler, if at most `requests_max` requests
-    /// of a volume may wait. Returns `None` if the layout has no price.
+    /// Replays what was recorded on a layout: by the scheduler, if its tolerance is counted on and
+    /// at most `requests_max` requests of a volume may wait. Returns `None` if the layout has no
+    /// price.
     pub fn replayed(&self, layout: &Layout, requests_max: u64) -> Option<Found> {
         let mut found = search::given(&self.space, &self.demand, layout)?;
-        found.exact = exact::replay(&self.space, &self.demand, layout, requests_max);
+        if self.space.tolerance == Tolerance::Evenkeel {
+            found.exact = exact::replay(&self.space, &self.demand, layout, requests_max);
+        }
         Some(found)
     }
 
@@ -441,9 +448,16 @@ impl<'a> SpaceFlags<'a> {
     fn space(self, region: &str, types: &[VolumeType], volumes_max: u32) -> Result<Space, Failure> {
         // A type that is named twice is one type.
         let types = VolumeType::ALL.into_iter().filter(|named| types.contains(named)).collect();
+        let prices = self.prices.of(region)?;
+        // A price book is one of volumes of our own.
+        let tolerance = match &prices {
+            Prices::List(_) => Tolerance::None,
+            Prices::Book(_) => Tolerance::Evenkeel,
+        };
         Ok(Space {
             rules: self.rules,
-            prices: self.prices.of(region)?,
+            prices,
+            tolerance,
             types,
             volumes_max,
             spread: match self.flags.hot_share {

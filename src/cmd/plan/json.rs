@@ -21,12 +21,11 @@ const CURVE_POINTS_MAX: u64 = 1_500;
 const HOUR_US: u64 = 3_600_000_000;
 
 pub fn json_of(told: &PlanAnswer<'_>, wanted: &Wanted) -> Value {
-    let PlanAnswer { case, asked, rated, present, on_hdd, less, notes } = told;
+    let PlanAnswer { case, asked, rated, present, on_hdd, in_bursts, less, notes } = told;
     let exact = rated.first().and_then(|rated| rated.found.exact.as_ref());
-    let less = less.iter().map(|(less, exact)| {
-        let ms = exact.as_ref().map(|exact| exact_ms(case, exact));
-        json!({ "one_less": less_words(*less), "throttled_ms_per_day": ms })
-    });
+    let less = less
+        .iter()
+        .map(|(less, ms)| json!({ "one_less": less_words(*less), "throttled_ms_per_day": ms }));
     let less: Vec<Value> = less.collect();
     let layouts: Vec<Value> = rated.iter().map(|rated| layout_json(case, rated)).collect();
     let value = json!({
@@ -48,8 +47,12 @@ pub fn json_of(told: &PlanAnswer<'_>, wanted: &Wanted) -> Value {
             "layout": layout_json(case, rated),
             "small_requests_permille": advice::small_permille(&case.trace),
         })),
+        "in_bursts": in_bursts.as_ref().map(|bursts| json!({
+            "layout": bursts.found.as_ref().map(|found| found.layout.to_string()),
+            "monthly_micros": bursts.found.as_ref().map(Found::total),
+        })),
         "cheapest_by_scheduler": exact.map(|exact| exact_json(case, exact)),
-        "neighbours_by_scheduler": less,
+        "neighbours": less,
     });
     with_basis(case, value)
 }
@@ -61,6 +64,7 @@ pub fn with_basis(case: &Case, mut value: Value) -> Value {
         Prices::Book(_) => None,
     };
     let day = list.map(|prices| prices.list().date().to_string());
+    value["tolerance_ms"] = json!(case.space.tolerance_ms());
     value["rules"] = json!(case.space.rules.date().to_string());
     value["prices"] = json!(day.as_deref().unwrap_or("price book"));
     value["region"] = json!(list.map(|prices| prices.list().region()));

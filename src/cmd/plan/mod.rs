@@ -24,12 +24,13 @@ use evenkeel_client::output::{self, Exit, Failure};
 use evenkeel_core::units::MIB;
 use evenkeel_core::volume::VolumeType;
 use evenkeel_lab::files;
+use evenkeel_planner::advice;
 use evenkeel_planner::answer::{self, Asked, Rated};
+use evenkeel_planner::demand::{Assume, Demand};
 use evenkeel_planner::exact::{self, Exact};
 use evenkeel_planner::layout::Layout;
 use evenkeel_planner::neighbours::{self, Less};
-use evenkeel_planner::search::{self, Found, Space, Wanted};
-use evenkeel_planner::steady;
+use evenkeel_planner::search::{self, Found, Space, Tolerance, Wanted};
 use input::Case;
 
 /// The most requests of one volume that are replayed one by one: some seconds.
@@ -40,8 +41,6 @@ const COMPARED_REQUESTS_MAX: u64 = 5_000_000;
 const NEIGHBOUR_REQUESTS_MAX: u64 = 5_000_000;
 /// The most requests of all layouts behind the first that are replayed without the headroom.
 const RECORDED_REQUESTS_MAX: u64 = 4_000_000;
-/// Layouts of HDD types among which one without failing credits is searched.
-const HDD_LAYOUTS: usize = 8;
 
 pub fn run(arguments: &Plan) -> Result<(), Failure> {
     let output = &arguments.output;
@@ -82,14 +81,14 @@ fn plan(arguments: &Plan) -> Result<(), Failure> {
     let less = rated.first().map_or_else(Vec::new, |rated| {
         neighbours::one_less(&case.space, &wanted, &rated.found.layout)
     });
-    let less = less.into_iter().map(|(less, layout)| {
-        let demand = case.wanted_demand();
-        (less, exact::replay(&case.space, demand, &layout, NEIGHBOUR_REQUESTS_MAX))
-    });
-    let (asked, less) = (answer::asked(&case.demand), less.collect());
-    let notes = notes::of(&case, &wanted, &rated);
+    let less = less.into_iter().map(|(less, layout)| (less, wanted_ms(&case, &layout)));
+    let less = less.collect();
+    let asked = answer::asked(&case.demand);
+    let in_bursts = rated.first().and_then(|first| in_bursts(&case, &wanted, first));
+    let notes = notes::of(&case, &wanted, &rated, in_bursts.as_ref());
     let present = present(&case, &rated);
-    let told = PlanAnswer { case: &case, asked, rated: &rated, present, on_hdd, less, notes };
+    let told =
+        PlanAnswer { case: &case, asked, rated: &rated, present, on_hdd, in_bursts, less, notes };
     if let Some(path) = &arguments.html {
         files::write(path, &html::page(&told, &wanted)?)?;
     }
@@ -116,8 +115,12 @@ struct PlanAnswer<'a> {
     present: Option<Rated>,
     /// The cheapest layout of HDD types, if it is cheaper than all that are offered.
     on_hdd: Option<Rated>,
-    /// Replays on layouts with one unit less than the cheapest, with the headroom.
-    less: Vec<(Less, Option<Exact>)>,
+    /// The cheapest layout if requests came in bursts that the trace does not show; `None` if they
+    /// change nothing.
+    in_bursts: Option<InBursts>,
+    /// Milliseconds a day in which requests wait, with the headroom, on layouts with one unit less
+    /// than the cheapest; `None` if there are too many requests for the scheduler.
+    less: Vec<(Less, Option<u64>)>,
     /// Candidates that are left out, with the reasons.
     notes: Vec<String>,
 }
@@ -165,13 +168,34 @@ fn present(case: &Case, rated: &[Rated]) -> Option<Rated> {
     answer::rate(&case.space, &case.trace, &case.demand, vec![found]).pop()
 }
 
+/// Bursts within the steps of a trace that are a second or less.
+struct InBursts {
+    /// The cheapest layout that carries them, if there is one.
+    found: Option<Found>,
+}
+
+/// Returns the cheapest layout if the requests of each step came as fast as the device served them.
+/// Returns `None` if that is no other assumption, or if `first` carries them.
+fn in_bursts(case: &Case, wanted: &Wanted, first: &Rated) -> Option<InBursts> {
+    let [even, _, worst] = first.throttled_ms_per_day;
+    if case.assume != Assume::Even || !advice::has_seconds(&case.trace) || worst <= even {
+        return None;
+    }
+    let recorded = Demand::of(&case.trace, Assume::Worst);
+    let demand = advice::with_headroom(&recorded, case.headroom_percent);
+    let mut found = search::for_months(&case.space, &demand, &recorded, wanted, (1, 0));
+    found.retain(|found| search::carries(&case.space, &recorded, wanted, found));
+    let found = found.pop();
+    Some(InBursts { found })
+}
+
 /// Returns the first `count` layouts that carry the workload with its headroom, cheapest first, as
 /// they carry what was recorded; there is at least one.
 fn cheapest(case: &Case, wanted: &Wanted, count: usize) -> Result<Vec<Rated>, Failure> {
     let found = cheapest_in(&case.space, case, wanted, count);
     match found.is_empty() {
         true => Err(nothing(case, wanted)),
-        false => Ok(rated(case, lasting_first(case, wanted, count, found))),
+        false => Ok(rated(case, found)),
     }
 }
 
@@ -189,38 +213,11 @@ fn rated(case: &Case, found: Vec<Found>) -> Vec<Rated> {
     answer::rate(&case.space, &case.trace, &case.demand, found)
 }
 
+/// Returns the first `count` layouts that carry the workload with its headroom month after month,
+/// and behind them those whose credits run out.
 fn cheapest_in(space: &Space, case: &Case, wanted: &Wanted, count: usize) -> Vec<Found> {
-    let demand = case.wanted_demand();
-    let found = search::sharpest(space, demand, wanted, count);
-    search::settle(space, demand, wanted, found, EXACT_REQUESTS_MAX)
-}
-
-fn is_lasting(case: &Case, found: &Found) -> bool {
-    steady::dry_after_s(&case.space, &case.demand, &found.layout).is_none()
-}
-
-/// Puts layouts that carry the workload month after month first, and behind them those whose
-/// credits run out. If there are such, types without credits are searched by themselves.
-fn lasting_first(case: &Case, wanted: &Wanted, count: usize, found: Vec<Found>) -> Vec<Found> {
-    let (mut lasting, dry): (Vec<Found>, Vec<Found>) =
-        found.into_iter().partition(|found| is_lasting(case, found));
-    if dry.is_empty() {
-        return lasting;
-    }
-    let has_no_credits = |volume_type: &VolumeType| {
-        !matches!(volume_type, VolumeType::Gp2 | VolumeType::St1 | VolumeType::Sc1)
-    };
-    let types = case.space.types.iter().copied().filter(has_no_credits).collect();
-    let space = Space { types, ..case.space.clone() };
-    for other in cheapest_in(&space, case, wanted, count) {
-        if !lasting.iter().any(|found| found.layout == other.layout) {
-            lasting.push(other);
-        }
-    }
-    lasting.sort_by_key(Found::total);
-    lasting.extend(dry);
-    lasting.truncate(count);
-    lasting
+    let bounds = (count, EXACT_REQUESTS_MAX);
+    search::for_months(space, case.wanted_demand(), &case.demand, wanted, bounds)
 }
 
 /// Returns the cheapest layout of HDD types, if none of them is offered and it is cheaper than
@@ -233,9 +230,8 @@ fn on_hdd(case: &Case, wanted: &Wanted, first: &Rated) -> Option<Rated> {
     let space = Space { types, ..case.space.clone() };
     let monthly_max = first.found.total().checked_sub(1)?;
     let wanted = Wanted { monthly_max: Some(monthly_max), ..wanted.clone() };
-    let mut found = cheapest_in(&space, case, &wanted, HDD_LAYOUTS);
-    found.retain(|found| is_lasting(case, found));
-    found.truncate(1);
+    let mut found = cheapest_in(&space, case, &wanted, 1);
+    found.retain(|found| search::carries(&space, &case.demand, &wanted, found));
     rated(case, found).pop()
 }
 
@@ -291,6 +287,18 @@ fn largest(space: &Space, wanted: &Wanted) -> Option<u64> {
 fn assumed_ms(case: &Case, found: &Found) -> u64 {
     let length_us = case.trace.known_ms().saturating_mul(1_000);
     answer::ms_per_day(found.waited_us(), length_us.max(found.end_us()))
+}
+
+/// Returns the milliseconds a day in which requests wait on a layout with the headroom. Returns
+/// `None` if more than [`NEIGHBOUR_REQUESTS_MAX`] would have to be sent to the scheduler.
+fn wanted_ms(case: &Case, layout: &Layout) -> Option<u64> {
+    let demand = case.wanted_demand();
+    if case.space.tolerance == Tolerance::Evenkeel {
+        let exact = exact::replay(&case.space, demand, layout, NEIGHBOUR_REQUESTS_MAX)?;
+        return Some(exact_ms(case, &exact));
+    }
+    let (_, outcome) = search::replay(&case.space, demand, layout);
+    Some(answer::ms_per_day(outcome.waited_us(), demand.length_us.max(outcome.end_us)))
 }
 
 /// Returns the model that a layout's waits are from.

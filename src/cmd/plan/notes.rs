@@ -1,18 +1,26 @@
 //! Notes of an answer: candidates that are left out, for want of a price or by an instance, and the
 //! smaller layout that has room for the used space.
 
-use super::format::{currency, money, money_more, no_price};
+use super::InBursts;
+use super::format::{currency, layout_words, money, money_more, no_price};
 use super::input::Case;
 use evenkeel_core::units::GIB;
 use evenkeel_core::volume::{IopsRule, TypeRules, VolumeType};
 use evenkeel_planner::answer::{self, Rated};
 use evenkeel_planner::fleet::FREE_PERCENT;
+use evenkeel_planner::layout_text;
 use evenkeel_planner::prices::{Prices, Unpriced};
 use evenkeel_planner::search::{self, Space, Wanted};
 
 /// Returns the notes of an answer.
-pub fn of(case: &Case, wanted: &Wanted, rated: &[Rated]) -> Vec<String> {
+pub fn of(
+    case: &Case,
+    wanted: &Wanted,
+    rated: &[Rated],
+    in_bursts: Option<&InBursts>,
+) -> Vec<String> {
     let (space, mut notes) = (&case.space, Vec::new());
+    notes.extend(in_bursts.map(|bursts| bursts_words(case, bursts)));
     let without = space.unpriced(wanted);
     if !without.is_empty() {
         notes.push(unpriced(space, &without));
@@ -49,6 +57,26 @@ fn smaller(case: &Case, wanted: &Wanted, rated: &[Rated]) -> Option<String> {
         currency(case),
         money_more(total, found.total()).trim_start_matches('+'),
     ))
+}
+
+/// Returns the note about bursts within the steps of a trace: what they would cost, and which
+/// recording shows them.
+fn bursts_words(case: &Case, bursts: &InBursts) -> String {
+    let carried = match &bursts.found {
+        Some(found) => format!(
+            "{} carries that for {} {} a month",
+            layout_words(case, &found.layout),
+            money(found.total()),
+            currency(case)
+        ),
+        None => "no layout carries that".to_owned(),
+    };
+    let step = layout_text::span(case.trace.usual_step_ms().div_ceil(1_000));
+    format!(
+        "within its steps of {step} the trace has no times, and requests are taken to come evenly; \
+         AT MOST takes them to come as fast as the device served them, and {carried}; a trace of \
+         each request (blktrace, logs of fio) tells which"
+    )
 }
 
 /// Returns the note that types have no price.

@@ -2,18 +2,18 @@
 
 use super::commands::commands;
 use super::format::{
-    asked_words, currency, gap_words, hdd_words, headroom_words, is_of_instance, less_words,
-    limit_words, loss_words, money, money_more, plain, prices_line, saving_words, seconds, waiting,
+    asked_words, basis_lines, currency, gap_words, hdd_words, headroom_words, is_of_instance,
+    less_words, limit_words, loss_words, money, money_more, plain, saving_words, seconds, waiting,
     waiting_at_most,
 };
 use super::input::Case;
-use super::{EXACT_REQUESTS_MAX, PlanAnswer, assumed_ms, device, exact_ms, model, sentence};
+use super::{EXACT_REQUESTS_MAX, PlanAnswer, assumed_ms, device, model, sentence};
 use evenkeel_client::output;
 use evenkeel_planner::answer::Rated;
 use evenkeel_planner::layout::LimitKind;
 use evenkeel_planner::layout_text;
 use evenkeel_planner::risk;
-use evenkeel_planner::search::Wanted;
+use evenkeel_planner::search::{Found, Tolerance, Wanted};
 use evenkeel_planner::trace::{Note, Trace};
 
 /// Gaps that are listed one by one.
@@ -146,7 +146,7 @@ fn header(told: &PlanAnswer<'_>) -> String {
     text += &format!("{}\n", asked_words(&told.asked));
     text += &headroom_words(told.case).map_or_else(String::new, |words| format!("{words}\n"));
     text += &notes(trace);
-    text += &prices_line(told.case);
+    text += &basis_lines(told.case);
     for note in &told.notes {
         text += &format!("note: {note}\n");
     }
@@ -166,20 +166,9 @@ fn first_words(told: &PlanAnswer<'_>, rated: &Rated) -> String {
         text += &format!("{}\n", hdd_words(told.case, on_hdd, rated.found.total()));
     }
     text += &of_instance(rated).unwrap_or_default();
-    text += &match &rated.found.exact {
-        Some(exact) => format!(
-            "the cheapest, request by request on the scheduler: {} s of waiting a day, p99 {} ms\n",
-            waiting(told.case, exact_ms(told.case, exact)),
-            exact.delays.permille(990).div_ceil(1_000),
-        ),
-        None => format!(
-            "not replayed request by request: more than {EXACT_REQUESTS_MAX} requests of a volume \
-             may wait\n"
-        ),
-    };
-    let less = told.less.iter().filter_map(|(less, exact)| {
-        let ms = exact_ms(told.case, exact.as_ref()?);
-        Some(format!("one {} less: {} s", less_words(*less), waiting(told.case, ms)))
+    text += &waiting_words(told.case, &rated.found);
+    let less = told.less.iter().filter_map(|(less, ms)| {
+        Some(format!("one {} less: {} s", less_words(*less), waiting(told.case, (*ms)?)))
     });
     let less: Vec<String> = less.collect();
     if !less.is_empty() {
@@ -206,6 +195,25 @@ fn first_words(told: &PlanAnswer<'_>, rated: &Rated) -> String {
         return text + "nothing to do: this is the present layout\n";
     }
     text + &commands(told.case, &found.layout).text()
+}
+
+/// Returns the line about the waiting on the cheapest layout, and the model that it is from.
+fn waiting_words(case: &Case, found: &Found) -> String {
+    let by = match (&found.exact, case.space.tolerance) {
+        (Some(_), _) => "request by request on the scheduler",
+        (None, Tolerance::None) => "by its limits alone",
+        (None, Tolerance::Evenkeel) => {
+            return format!(
+                "not replayed request by request: more than {EXACT_REQUESTS_MAX} requests of a \
+                 volume may wait\n"
+            );
+        }
+    };
+    format!(
+        "the cheapest, {by}: {} s of waiting a day, p99 {} ms\n",
+        waiting(case, assumed_ms(case, found)),
+        found.delays().permille(990).div_ceil(1_000),
+    )
 }
 
 /// Returns the line about the closest limit, if there is an instance.

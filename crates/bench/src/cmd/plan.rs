@@ -23,7 +23,7 @@ use evenkeel_planner::delays::Delays;
 use evenkeel_planner::demand::{Assume, Demand};
 use evenkeel_planner::exact;
 use evenkeel_planner::layout::{Layout, LimitKind};
-use evenkeel_planner::search::{self, Space};
+use evenkeel_planner::search::{self, Space, Tolerance};
 use evenkeel_planner::spread::Spread;
 use evenkeel_planner::trace::{Clock, Columns, Interval, SourceLimits, Trace};
 use serde::Serialize;
@@ -309,6 +309,7 @@ fn compare(case: &Case, recorded: &Measured, measured: &Measured) -> Result<Foun
     let space = Space {
         rules: Rules::newest(),
         prices: PriceList::newest().into(),
+        tolerance: Tolerance::Evenkeel,
         types: vec![case.planned.volume_type],
         volumes_max: 1,
         spread: Spread::STRIPED,

@@ -14,7 +14,7 @@ use crate::demand::{DAY_US, Demand};
 use crate::fluid::Outcome;
 use crate::layout::Layout;
 use crate::prices::Prices;
-use crate::search::{self, Space, Wanted};
+use crate::search::{self, Space, Tolerance, Wanted};
 use crate::spread::{Share, Spread};
 use crate::steady;
 
@@ -241,6 +241,7 @@ pub(super) fn space(policy: &Policy, types: &[VolumeType]) -> Space {
     Space {
         rules: policy.rules,
         prices: Prices::List(policy.prices.clone()),
+        tolerance: Tolerance::None,
         types: types.to_vec(),
         volumes_max: 1,
         spread: Spread::STRIPED,

@@ -1,6 +1,7 @@
 //! The state of a replay in progress.
 
 use super::{Bucket, Fluid, MICRO, Part, ppm};
+use crate::delays::Delays;
 
 impl Fluid {
     /// Returns the time in which requests waited so far, in microseconds, by the limit for which
@@ -26,6 +27,36 @@ impl Fluid {
     pub fn credits(&self) -> impl Iterator<Item = u64> {
         let whole = |bucket: &Bucket| u64::try_from(bucket.credits / MICRO).unwrap_or(u64::MAX);
         self.buckets.iter().map(whole)
+    }
+
+    /// Returns the credits of each limit, in millionths.
+    pub(crate) fn micro_credits(&self) -> Vec<u128> {
+        self.buckets.iter().map(|bucket| bucket.credits).collect()
+    }
+
+    /// Returns the lowest credits of each limit so far, in millionths.
+    pub(crate) fn least_micro_credits(&self) -> &[u128] {
+        &self.least
+    }
+
+    /// Returns the credits of each limit without which its rate falls to what it earns.
+    pub(crate) fn needed_micro_credits(&self) -> Vec<u128> {
+        self.buckets.iter().map(|bucket| bucket.rate - bucket.refill).collect()
+    }
+
+    /// Advances the time by `us` in which these millionths of credits are spent, more than are
+    /// earned.
+    pub(crate) fn skip(&mut self, us: u64, spent: &[u128]) {
+        self.free_us = self.free_us.saturating_add(us);
+        for ((bucket, least), spent) in self.buckets.iter_mut().zip(&mut self.least).zip(spent) {
+            bucket.credits = bucket.credits.saturating_sub(*spent);
+            *least = least.saturating_sub(*spent);
+        }
+    }
+
+    /// Returns the delays so far, and forgets them.
+    pub(crate) fn take_delays(&mut self) -> Delays {
+        std::mem::take(&mut self.delays)
     }
 
     /// Returns whether a part arrives faster than `permille` thousandths of a limit's present rate,

@@ -123,6 +123,7 @@ impl Bins {
                 bytes: Some(Kind::Counter),
                 times: has_times.then_some(Kind::Counter),
                 queue: None,
+                idle_is_of_device: false,
             };
             let intervals = device.intervals(has_times, &self.parts);
             let trace = Trace::new(name.as_str(), clock, columns, intervals);

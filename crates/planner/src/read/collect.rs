@@ -112,6 +112,7 @@ pub(crate) fn either(one: Columns, other: Columns) -> Columns {
         bytes: one.bytes.or(other.bytes),
         times: one.times.or(other.times),
         queue: one.queue.or(other.queue),
+        idle_is_of_device: one.idle_is_of_device || other.idle_is_of_device,
     }
 }
 

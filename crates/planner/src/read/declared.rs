@@ -325,7 +325,7 @@ impl Plan {
             }
             let mean = Some(Kind::Mean);
             let queue = mean.filter(|_| self.depth.is_some());
-            let columns = Columns { requests: mean, bytes: mean, times: None, queue };
+            let columns = Columns { requests: mean, bytes: mean, queue, ..Columns::default() };
             traces.push(name, interval, columns)?;
         }
         Ok(())

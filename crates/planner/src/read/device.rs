@@ -215,6 +215,8 @@ impl Rates {
             bytes: mean(self.read_bytes.or(self.write_bytes).or(self.bytes).is_some()),
             times: mean(read_wait_ms.or(write_wait_ms).is_some()),
             queue: mean(self.queue.is_some()),
+            // `%util` is the time in which the device had requests.
+            idle_is_of_device: true,
         };
         (interval, columns, assumed)
     }

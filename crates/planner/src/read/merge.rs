@@ -74,6 +74,7 @@ fn weakest(one: Columns, other: Columns) -> Columns {
         bytes: weaker(one.bytes, other.bytes),
         times: weaker(one.times, other.times),
         queue: weaker(one.queue, other.queue),
+        idle_is_of_device: one.idle_is_of_device || other.idle_is_of_device,
     }
 }
 

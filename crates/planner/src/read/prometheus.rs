@@ -276,6 +276,7 @@ fn add_device(
         bytes: of(Counter::ReadBytes, Counter::WriteBytes),
         times: of(Counter::ReadSeconds, Counter::WriteSeconds),
         queue: of(Counter::WeightedSeconds, Counter::WeightedSeconds),
+        idle_is_of_device: true,
     };
     let mut resets = 0;
     let mut has_flushes = false;

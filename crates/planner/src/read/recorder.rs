@@ -99,6 +99,9 @@ pub fn read(input: &mut dyn BufRead, hints: &Hints) -> Read {
             bytes: counter,
             times: counter.filter(|_| record.read_ns.or(record.write_ns).is_some()),
             queue: Some(Kind::Mean).filter(|_| record.queued_milli.is_some()),
+            // The kernel counts the time in which a disk had no request. A volume of the server is
+            // idle for whole intervals.
+            idle_is_of_device: true,
         };
         let interval = Interval {
             start_ms: record.start_ms,

@@ -10,7 +10,10 @@ use std::collections::BTreeMap;
 
 use evenkeel_core::volume::{IopsRule, Ratio, ThroughputRule};
 
-use super::{Found, Point, Search, Space, Wanted, cheapest_few, given, least_beside, most_beside};
+use super::{
+    Found, Point, Search, Space, Tolerance, Wanted, cheapest_lasting, given, least_beside,
+    most_beside,
+};
 use crate::bisect::{largest, least_near};
 use crate::demand::Demand;
 use crate::exact::{self, Busy, Exact, Judged};
@@ -32,18 +35,29 @@ const BELOW: u32 = 16;
 /// Minimum of that distance.
 const BELOW_MIN: u32 = 8;
 
-/// Returns the first `count` of the cheapest layouts that are sufficient on the scheduler.
+/// Returns the first `count` of the cheapest layouts that are sufficient: on the scheduler, if its
+/// tolerance is counted on. Those that do not carry `recorded` month after month are left out.
 #[must_use]
-pub fn sharpest(space: &Space, demand: &Demand, wanted: &Wanted, count: usize) -> Vec<Found> {
+pub fn sharpest(
+    space: &Space,
+    demand: &Demand,
+    recorded: Option<&Demand>,
+    wanted: &Wanted,
+    count: usize,
+) -> Vec<Found> {
+    if space.tolerance == Tolerance::None {
+        return cheapest_lasting(space, demand, recorded, wanted, count);
+    }
     let least = SHARPENED_MIN.saturating_mul(space.hosts().len());
-    let found = cheapest_few(space, demand, wanted, count.max(least));
-    let mut all = sharpen(space, demand, wanted, found, REQUESTS_MAX);
+    let found = cheapest_lasting(space, demand, recorded, wanted, count.max(least));
+    let mut all = sharpen((space, demand, recorded), wanted, found, REQUESTS_MAX);
     all.truncate(count);
     all
 }
 
 /// Replays the first layout on the scheduler with as many requests as may be sent. If it was judged
-/// only with those that must wait, it may lack a token, and gets one more of something.
+/// only with those that must wait, it may lack a token, and gets one more of something. Without the
+/// scheduler's tolerance nothing changes.
 #[must_use]
 pub fn settle(
     space: &Space,
@@ -52,6 +66,9 @@ pub fn settle(
     mut found: Vec<Found>,
     requests_max: u64,
 ) -> Vec<Found> {
+    if space.tolerance == Tolerance::None {
+        return found;
+    }
     for _ in 0..SETTLED_STEPS {
         let Some(first) = found.first_mut() else { break };
         let Some(exact) = exact::replay(space, demand, &first.layout, requests_max) else { break };
@@ -62,7 +79,7 @@ pub fn settle(
             break;
         }
         let left = Cell::new(0);
-        let more = Sharpening::of(space, demand, wanted, &left, first);
+        let more = Sharpening::of((space, demand, None), wanted, &left, first);
         let Some(more) = more.and_then(|it| it.one_more(first, requests_max)) else { break };
         *first = more;
         space.sort(&mut found);
@@ -73,16 +90,16 @@ pub fn settle(
 /// Reduces each layout to the least that meets the requirements on the scheduler, and sorts them by
 /// cost. A layout that does not meet them there is enlarged. If all of them together need more than
 /// `requests_max` requests, the remaining ones do not change, and have no result of the scheduler.
-#[must_use]
-pub fn sharpen(
-    space: &Space,
-    demand: &Demand,
+/// Layouts carry `recorded` month after month, too, unless it is `None`.
+fn sharpen(
+    (space, demand, recorded): (&Space, &Demand, Option<&Demand>),
     wanted: &Wanted,
     found: Vec<Found>,
     requests_max: u64,
 ) -> Vec<Found> {
     let left = Cell::new(requests_max);
-    let sharp = |found| Sharpening::of(space, demand, wanted, &left, &found)?.run(found);
+    let workload = (space, demand, recorded);
+    let sharp = |found| Sharpening::of(workload, wanted, &left, &found)?.run(found);
     let mut all: Vec<Found> = found.into_iter().filter_map(sharp).collect();
     all.retain(|it| wanted.monthly_max.is_none_or(|most| it.total() <= most));
     // A layout that became larger than the fluid's may not fit on the priced hardware.
@@ -119,8 +136,7 @@ type Good = (Point, Exact);
 
 impl<'a> Sharpening<'a> {
     fn of(
-        space: &'a Space,
-        demand: &'a Demand,
+        (space, demand, recorded): (&'a Space, &'a Demand, Option<&'a Demand>),
         wanted: &'a Wanted,
         left: &'a Cell<u64>,
         found: &Found,
@@ -130,8 +146,18 @@ impl<'a> Sharpening<'a> {
         let by = (space.rules.pacing(&each).counting, found.layout.share(space));
         let us_per_day = wanted.throttled_us_per_day_max;
         let (floor, saves, cost_max) = (Floor::default(), true, None);
-        let search =
-            Search { space, demand, wanted, rules, volumes, instance, floor, cost_max, saves };
+        let search = Search {
+            space,
+            demand,
+            recorded,
+            wanted,
+            rules,
+            volumes,
+            instance,
+            floor,
+            cost_max,
+            saves,
+        };
         let least_gib = search.least_gib()?;
         let chosen = match (rules.iops, rules.throughput) {
             (
@@ -284,7 +310,7 @@ impl<'a> Sharpening<'a> {
         let (judged, sent) = self.busy.judge(space, &layout, wanted, self.left.get());
         self.left.set(self.left.get().saturating_sub(sent));
         let exact = match judged {
-            Judged::Does(exact) => Some(exact),
+            Judged::Does(exact) => self.search.lasts(&layout).then_some(exact),
             Judged::DoesNot => None,
             Judged::TooMany => {
                 self.ran_out.set(true);

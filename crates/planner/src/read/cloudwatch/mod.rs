@@ -117,9 +117,8 @@ pub const BALANCE: &str = "BurstBalance";
 /// Returns the names of EBS's metrics that are used, each with the statistic to ask for.
 pub fn wanted() -> impl Iterator<Item = (&'static str, &'static str)> {
     let of_ebs = NAMES.iter().filter(|(_, form, _)| *form == Form::Ebs);
-    of_ebs.map(|(metric, form, name)| {
-        (*name, Named { metric: *metric, form: *form, name }.wanted())
-    })
+    of_ebs
+        .map(|(metric, form, name)| (*name, Named { metric: *metric, form: *form, name }.wanted()))
 }
 
 impl Metric {
@@ -571,6 +570,8 @@ impl Volume {
             bytes: kind([Metric::ReadBytes, Metric::WriteBytes]),
             times: kind([Metric::ReadTime, Metric::WriteTime]),
             queue: kind([Metric::QueueLength; 2]),
+            // VolumeIdleTime is the time in which no request was submitted.
+            idle_is_of_device: false,
         }
     }
 }
