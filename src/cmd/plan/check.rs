@@ -5,25 +5,30 @@ use super::format::{
     waiting_at_most,
 };
 use super::input::{self, Case};
-use super::json;
 use super::{EXACT_REQUESTS_MAX, assumed_ms, exact_ms};
-use crate::cli::PlanCheck;
-use evenkeel_client::output::{self, Exit, Failure, Format};
+use super::{html, json};
+use crate::cli::{PlanCheck, PlanFormat};
+use evenkeel_client::output::{self, Exit, Failure};
+use evenkeel_lab::files;
 use evenkeel_planner::answer::Rated;
 use evenkeel_planner::risk::limit_words;
 use evenkeel_planner::search::{self, Wanted};
 use evenkeel_planner::timeline::{Episode, Timeline, Times};
 use serde_json::{Value, json};
 
-pub fn run(arguments: &PlanCheck, format: Format) -> Result<(), Failure> {
+pub fn run(arguments: &PlanCheck, format: PlanFormat) -> Result<(), Failure> {
     let case = read(arguments).map_err(of_input)?;
     let rated = case.given(&arguments.layout, EXACT_REQUESTS_MAX).map_err(of_input)?;
     let wanted = input::wanted_of_given(arguments, &case.trace);
     let checked = Checked::of(&case, &rated, &wanted);
+    if let Some(path) = &arguments.page.html {
+        files::write(path, &html::check::page(&checked)?)?;
+    }
     output::print(&match format {
-        Format::Text => checked.text(),
-        Format::Csv => output::csv(&COLUMNS, &checked.rows()),
-        Format::Json => output::json(&checked.json()),
+        PlanFormat::Text => checked.text(),
+        PlanFormat::Csv => output::csv(&COLUMNS, &checked.rows()),
+        PlanFormat::Json => output::json(&checked.json()),
+        PlanFormat::Html => html::check::page(&checked)?,
     })?;
     if checked.passes() {
         return Ok(());
@@ -52,24 +57,26 @@ fn of_input(failure: Failure) -> Failure {
     }
 }
 
+/// The check of the waiting.
+pub(super) const THROTTLED: &str = "throttled a day";
 /// The check of the cost, whose figures are millionths.
 const COST: &str = "cost a month";
 
 const COLUMNS: [&str; 4] = ["CHECK", "ALLOWED", "FOUND", "VERDICT"];
 
 /// A condition, with its verdict.
-struct Check {
-    what: &'static str,
-    unit: String,
-    allowed: u64,
+pub(super) struct Check {
+    pub(super) what: &'static str,
+    pub(super) unit: String,
+    pub(super) allowed: u64,
     found: u64,
-    pass: bool,
+    pub(super) pass: bool,
 }
 
 impl Check {
     /// Returns the allowed and the found value as they are shown: costs with all their digits if
     /// cents do not show that the found one is too much.
-    fn shown(&self) -> [String; 2] {
+    pub(super) fn shown(&self) -> [String; 2] {
         let values = [self.allowed, self.found];
         let cents = values.map(money);
         match (self.what, self.unit.as_str()) {
@@ -90,10 +97,10 @@ impl Check {
     }
 }
 
-struct Checked<'a> {
-    case: &'a Case,
-    rated: &'a Rated,
-    checks: Vec<Check>,
+pub(super) struct Checked<'a> {
+    pub(super) case: &'a Case,
+    pub(super) rated: &'a Rated,
+    pub(super) checks: Vec<Check>,
     timeline: Timeline,
     times: Times,
 }
@@ -122,8 +129,8 @@ impl<'a> Checked<'a> {
                 (assumed_ms(case, found), does)
             }
         };
-        let (what, unit) = ("throttled a day", "s".to_owned());
-        let mut checks = vec![Check { what, unit, allowed, found: waited_ms, pass }];
+        let unit = "s".to_owned();
+        let mut checks = vec![Check { what: THROTTLED, unit, allowed, found: waited_ms, pass }];
         for (permille, most_us) in &wanted.delays {
             let what = match permille {
                 500 => "p50 wait",
@@ -159,7 +166,7 @@ impl<'a> Checked<'a> {
         Self { case, rated, checks, timeline, times: Times::of(&case.trace) }
     }
 
-    fn passes(&self) -> bool {
+    pub(super) fn passes(&self) -> bool {
         self.checks.iter().all(|check| check.pass)
     }
 
@@ -176,37 +183,50 @@ impl<'a> Checked<'a> {
         self.checks.iter().map(row).collect()
     }
 
-    fn text(&self) -> String {
-        let trace = &self.case.trace;
+    /// Returns the verdict in a sentence.
+    pub(super) fn headline(&self) -> String {
         let verdict = if self.passes() { "carries" } else { "does not carry" };
         let layout = self.rated.found.layout;
-        let mut text = format!("{layout} {verdict} {}\n", plain(&trace.name));
-        text += &format!("{}\n", prices_line(self.case));
+        format!("{layout} {verdict} {}", plain(&self.case.trace.name))
+    }
+
+    fn text(&self) -> String {
+        let mut text = format!("{}\n{}\n", self.headline(), prices_line(self.case));
         text += &output::table(&COLUMNS, &self.rows());
         text.push('\n');
+        for line in self.waiting_lines() {
+            text += &format!("{line}\n");
+        }
+        text
+    }
+
+    /// Returns when and for how long requests wait, in sentences.
+    pub(super) fn waiting_lines(&self) -> Vec<String> {
+        let mut lines = Vec::new();
         if let (Some(first), Some(longest)) = (self.timeline.first, self.timeline.longest) {
-            text += &format!("requests wait first {}\n", self.episode(&first));
+            lines.push(format!("requests wait first {}", self.episode(&first)));
             if self.timeline.episodes > 1 {
                 let episodes = self.timeline.episodes;
-                text += &format!("the longest of {episodes} times: {}\n", self.episode(&longest));
+                let longest = self.episode(&longest);
+                lines.push(format!("the longest of {episodes} times: {longest}"));
             }
         }
         if let Some(exact) = &self.rated.found.exact {
-            text += &format!(
-                "request by request on the scheduler: {} s of waiting a day, p99 {} ms\n",
+            lines.push(format!(
+                "request by request on the scheduler: {} s of waiting a day, p99 {} ms",
                 waiting(self.case, exact_ms(self.case, exact)),
                 exact.delays.permille(990).div_ceil(1_000),
-            );
+            ));
         }
         let [even, _, worst] = self.rated.throttled_ms_per_day;
         if worst > even {
-            text += &format!(
-                "whatever the steps of the trace hide: {} to {} s of waiting a day\n",
+            lines.push(format!(
+                "whatever the steps of the trace hide: {} to {} s of waiting a day",
                 waiting(self.case, even),
                 waiting_at_most(self.case, worst)
-            );
+            ));
         }
-        text
+        lines
     }
 
     fn episode(&self, episode: &Episode) -> String {

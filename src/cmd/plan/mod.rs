@@ -41,12 +41,12 @@ pub fn run(arguments: &Plan) -> Result<(), Failure> {
     let output = &arguments.output;
     match &arguments.verb {
         None => plan(arguments),
-        Some(PlanVerb::Check(check)) => check::run(check, output.listing()?),
-        Some(PlanVerb::Compare(compare)) => compare::run(compare, output.listing()?),
+        Some(PlanVerb::Check(check)) => check::run(check, output.format),
+        Some(PlanVerb::Compare(compare)) => compare::run(compare, output.format),
         Some(PlanVerb::Explain(explain)) => explain::run(explain, output.listing()?),
         Some(PlanVerb::Fleet(fleet)) => {
             let region = &arguments.traces.connection.region;
-            fleet::run(fleet, prices::named_region(region), output.listing()?)
+            fleet::run(fleet, prices::named_region(region), output.format)
         }
     }
 }
@@ -68,7 +68,7 @@ fn plan(arguments: &Plan) -> Result<(), Failure> {
     let (asked, less) = (answer::asked(&case.demand), less.collect());
     let notes = notes::of(&case, &wanted, &rated);
     let told = PlanAnswer { case: &case, asked, rated: &rated, on_hdd, less, notes };
-    if let Some(path) = &arguments.html {
+    if let Some(path) = &arguments.page.html {
         files::write(path, &html::page(&told, &wanted)?)?;
     }
     match arguments.output.format {

@@ -18,15 +18,22 @@ pub fn script(told: &FleetAnswer<'_>, most: Risk) -> String {
          set -eu\n",
     );
     for (volume, judged) in told.all() {
-        match judged.action {
-            Action::Keep => {}
-            Action::Modify(to) => {
-                script += &modify(volume, judged, &to, most, &told.policies.currency)
-            }
-            Action::Delete => script += &delete(volume, judged, &told.policies.currency),
-        }
+        script += &of_volume(told, (volume, judged), most);
     }
     script
+}
+
+/// Returns the commands of a volume; empty if nothing is to be changed.
+pub fn of_volume(
+    told: &FleetAnswer<'_>,
+    (volume, judged): (&Volume, &Judged),
+    most: Risk,
+) -> String {
+    match judged.action {
+        Action::Keep => String::new(),
+        Action::Modify(to) => modify(volume, judged, &to, most, &told.policies.currency),
+        Action::Delete => delete(volume, judged, &told.policies.currency),
+    }
 }
 
 fn modify(volume: &Volume, judged: &Judged, to: &VolumeSpec, most: Risk, currency: &str) -> String {

@@ -3,13 +3,14 @@
 mod commands;
 mod evidence;
 mod files;
+mod html;
 mod json;
 mod regions;
 mod text;
 
 use super::input;
-use crate::cli::{FleetPolicy, PlanFleet, RiskMax};
-use evenkeel_client::output::{self, Exit, Failure, Format};
+use crate::cli::{FleetPolicy, PlanFleet, PlanFormat, RiskMax};
+use evenkeel_client::output::{self, Exit, Failure};
 use evenkeel_core::price::PriceList;
 use evenkeel_planner::fleet::totals::Totals;
 use evenkeel_planner::fleet::{
@@ -23,7 +24,7 @@ use std::io::BufReader;
 const GIVE_ZONES: &str = "or give a list with the column AvailabilityZone, as `aws ec2 \
                           describe-volumes` prints it";
 
-pub fn run(arguments: &PlanFleet, region: Option<&str>, format: Format) -> Result<(), Failure> {
+pub fn run(arguments: &PlanFleet, region: Option<&str>, format: PlanFormat) -> Result<(), Failure> {
     let policy = policy(&arguments.policy)?;
     let list = volumes(arguments, &policy, region)?;
     let policies = Policies::of(&policy, &arguments.policy, &list)?;
@@ -59,10 +60,15 @@ pub fn run(arguments: &PlanFleet, region: Option<&str>, format: Format) -> Resul
             &commands::script(&told, risk_max(arguments.risk_max)),
         )?;
     }
+    let top = arguments.top as usize;
+    if let Some(path) = &arguments.page.html {
+        evenkeel_lab::files::write(path, &html::page(&told, top)?)?;
+    }
     match format {
-        Format::Text => output::print(&text::text(&told, arguments.top as usize)),
-        Format::Csv => output::print(&text::csv(&told)),
-        Format::Json => output::print(&output::json(&json::json_of(&told))),
+        PlanFormat::Text => output::print(&text::text(&told, top)),
+        PlanFormat::Csv => output::print(&text::csv(&told)),
+        PlanFormat::Json => output::print(&output::json(&json::json_of(&told))),
+        PlanFormat::Html => output::print(&html::page(&told, top)?),
     }
 }
 
