@@ -614,7 +614,7 @@ fn the_page_has_the_sums_and_the_changes_of_the_text() {
         assert!(words.contains(&row), "{row}: {words}");
     }
     assert_eq!(sums.count(), 2);
-    assert!(words.contains("4 more"), "{words}");
+    assert!(words.contains("3 more"), "{words}");
     let command = "aws ec2 modify-volume --volume-id vol-0002 --volume-type io2 --iops 1080";
     assert!(words.contains(command) && words.contains("# undo: aws ec2 modify-volume"), "{words}");
     assert!(words.contains("vol-0008: ") && words.contains("vol-0abc"), "{words}");

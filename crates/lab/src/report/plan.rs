@@ -353,7 +353,7 @@ mod tests {
 
     #[test]
     fn charts_for_narrow_windows_have_fewer_values_and_keep_the_extremes() {
-        let values: Vec<Option<f64>> = (0..400).map(|at| Some(f64::from(at % 7))).collect();
+        let values: Vec<Option<f64>> = (0..400).map(|place| Some(f64::from(place % 7))).collect();
         let draw = |keeps, shown| {
             let curve = Curve { keeps, ..curve("a", Shape::Line, shown) };
             let over = Over {

@@ -207,13 +207,14 @@ fn list(told: &FleetAnswer<'_>, changes: &[Change<'_>], top: usize) -> Option<Pa
         "becomes".to_owned(),
         format!("after, {currency} a month"),
         "saved a month".to_owned(),
-        "waiting at most, s a day".to_owned(),
+        "at most s/day".to_owned(),
         "risk".to_owned(),
     ];
     Some(Part::Table {
         title: "Changes".to_owned(),
         table: Table { columns: columns.to_vec(), rows, words: vec![0, 1, 5] },
-        note: "The commands are not executed here. Those that delete, or that risk more than \
+        note: "At most: seconds a day in which requests may wait for a limit, if they come as fast \
+               as the volume allows. The commands are not executed here. Those that delete, or that risk more than \
                medium, are to be read twice."
             .to_owned(),
     })

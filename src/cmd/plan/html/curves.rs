@@ -189,21 +189,25 @@ impl<'a> Drawn<'a> {
         self.columns(zero.chain(spans), Keeps::Most)
     }
 
-    /// Returns the range of the demand that the trace does not resolve.
-    fn band(&self, counts_bytes: bool) -> Option<Band> {
+    /// Returns the range of the demand that the trace does not resolve. Its lower edge has no line
+    /// if it is `asked`, which has one.
+    fn band(&self, counts_bytes: bool, asked: &[Option<f64>]) -> Option<Band> {
         let bounds = self.bounds.as_ref()?;
         let edge = |name: &str, demand: &Demand| {
             curve(name, Shape::Line, Keeps::Most, self.asked(demand, counts_bytes))
         };
-        let least = edge("at least", &bounds.least);
+        let mut least = edge("at least", &bounds.least);
         let most = edge("at most", &bounds.most);
+        if least.values == asked {
+            least.name.clear();
+        }
         (least.values != most.values).then_some(Band { least, most })
     }
 
     /// Returns the chart of the demand against the limits of each layout.
     fn demand(&self, counts_bytes: bool) -> Section {
         let asked = self.asked(&self.case.demand, counts_bytes);
-        let band = self.band(counts_bytes);
+        let band = self.band(counts_bytes, &asked);
         let peak = Keeps::Most.of(&asked).unwrap_or_default().max(1.0);
         let highest = band.as_ref().and_then(|band| Keeps::Most.of(&band.most.values));
         let highest = highest.unwrap_or_default();
@@ -296,8 +300,9 @@ impl<'a> Drawn<'a> {
         (begin_ms, length_ms): (u64, u64),
     ) -> Table {
         let mut shown: Vec<&Curve> = band.map_or_else(Vec::new, |band| vec![&band.least]);
-        shown.extend(curves.iter().filter(|curve| !curve.values.is_empty()));
+        shown.extend(curves);
         shown.extend(band.map(|band| &band.most));
+        shown.retain(|curve| !curve.values.is_empty() && !curve.name.is_empty());
         let count = shown.iter().map(|curve| curve.values.len()).max().unwrap_or_default();
         let together = count.div_ceil(ROWS).max(1);
         let row = |first: usize| {
@@ -440,6 +445,7 @@ fn time_words(clock: Clock, (begin_ms, length_ms): (u64, u64), second: f64, step
         0.0..60.0 => part(11..19),
         60.0..86_400.0 if is_one_day => part(11..16),
         60.0..86_400.0 => part(5..16).replace('T', " "),
+        86_400.0..2_592_000.0 => part(5..10),
         _ => part(0..10),
     }
 }

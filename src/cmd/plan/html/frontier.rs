@@ -72,7 +72,7 @@ pub fn frontier(case: &Case, all: Vec<Found>, found_by: &str) -> Part {
         vec![format!("{number}: {layout}"), cost, seconds(rival.ms), best.to_owned()].into()
     };
     let cost = format!("{} a month", currency(case));
-    let columns = ["layout", &cost, "waiting, s a day", "none cheaper waits less"];
+    let columns = ["layout", &cost, "waiting s/day", "none cheaper waits less"];
     let numbers = Table {
         columns: columns.map(str::to_owned).to_vec(),
         rows: rivals.iter().enumerate().map(row).collect(),

@@ -65,7 +65,7 @@ pub fn layouts(case: &Case, rated: &[Rated], letters: usize) -> Part {
     if case.source_monthly.is_some() {
         columns.push("saved a month".to_owned());
     }
-    columns.extend(["waiting, s a day", "risk"].map(str::to_owned));
+    columns.extend(["waiting s/day", "risk"].map(str::to_owned));
     let last = columns.len() - 1;
     let letters = ('A'..='Z').take(letters).map(Some).chain(std::iter::repeat(None));
     let rows = rated.iter().zip(letters).enumerate();
@@ -110,9 +110,10 @@ fn waiting_range(case: &Case, rated: &Rated) -> String {
     let least = even.min(assumed);
     let most = worst.max(assumed);
     let words = waiting(case, assumed);
-    match least == most || case.demand.held_back.is_some() {
-        true => words,
-        false => format!("{words} ({} to {})", seconds(least), waiting_at_most(case, most)),
+    if least == most || case.demand.held_back.is_some() {
+        words
+    } else {
+        format!("{words} ({} to {})", seconds(least), waiting_at_most(case, most))
     }
 }
 
@@ -154,7 +155,7 @@ pub fn assumptions(case: &Case, wanted: Vec<(String, String)>, notes: &[String])
         Assume::Worst => "requests come as fast as the source allowed",
     };
     all.push(term("Within intervals", within.to_owned()));
-    let instances: Vec<&str> = case.space.instances.iter().map(|it| it.name).collect();
+    let instances: Vec<&str> = case.space.instances.iter().map(|instance| instance.name).collect();
     if !instances.is_empty() {
         all.push(term("Instance", instances.join(", ")));
     }

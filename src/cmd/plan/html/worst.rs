@@ -64,8 +64,8 @@ impl Drawn<'_> {
         let bytes = kind.counts_bytes();
         let scale = one.scale(bytes);
         let rate = |pick: fn(&Step) -> Amount| {
-            let of = |step: &Step| pick(step).per_second(bytes, step.length_us) as f64 * scale;
-            seconds.steps.iter().map(|step| Some(of(step))).collect::<Vec<_>>()
+            let each = |step: &Step| pick(step).per_second(bytes, step.length_us) as f64 * scale;
+            seconds.steps.iter().map(|step| Some(each(step))).collect::<Vec<_>>()
         };
         let limit = seconds.steps.iter().map(|step| Some(one.limit(step, bytes))).collect();
         let rates = vec![
@@ -172,7 +172,7 @@ impl Drawn<'_> {
         let step_us = bounds.resolution_ms.saturating_mul(1_000).max(1);
         for part in bounds.most.parts(counting, one.layout.share(&case.space)) {
             let Some(after_us) = part.start_us.checked_sub(window.from_us) else { continue };
-            let place = usize::try_from(after_us / step_us).unwrap_or(usize::MAX);
+            let Ok(place) = usize::try_from(after_us / step_us) else { continue };
             let amount = if bytes { part.bytes } else { part.operations };
             let rate = amount as f64 / part.length_us.max(1) as f64 * scale;
             if let Some(highest) = highest.get_mut(place) {

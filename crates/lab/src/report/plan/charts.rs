@@ -60,7 +60,7 @@ pub enum Keeps {
     Least,
 }
 
-/// The range between two curves.
+/// The range between two curves. An edge without a name has no line.
 pub struct Band {
     /// Its lower end.
     pub least: Curve,
@@ -220,24 +220,23 @@ impl Over {
             Room::Wide => format!("{} {}", rounded(*value), self.unit),
             Room::Narrow => rounded(*value),
         };
-        mesh_of(&mut chart, (12, 5), &|at| (self.axis.words)(*at, step), &value)?;
+        mesh_of(&mut chart, (12, 5), &|tick| (self.axis.words)(*tick, step), &value)?;
         unit_above(area, &self.unit, room)?;
         let mut labels = Vec::new();
         if let Some(band) = &self.band {
             let ink = Ink::Series(0);
-            for (run, beneath) in band.runs((from, to), top, room) {
-                let edges = [run.clone(), beneath.clone()];
+            for (above, beneath) in band.runs((from, to), top, room) {
                 let corners: Vec<(f64, f64)> =
-                    run.into_iter().chain(beneath.into_iter().rev()).collect();
+                    above.into_iter().chain(beneath.into_iter().rev()).collect();
                 chart.draw_series([Polygon::new(corners, ink.colour().mix(0.13))])?;
-                for edge in edges {
-                    chart.draw_series(LineSeries::new(edge, ink.colour().stroke_width(SCALE)))?;
-                }
             }
-            for end in [&band.most, &band.least] {
-                let runs = end.runs((from, to), top, room);
+            for edge in [&band.most, &band.least].into_iter().filter(|edge| !edge.name.is_empty()) {
+                let runs = edge.runs((from, to), top, room);
                 if let Some(&last) = runs.last().and_then(|run| run.last()) {
-                    labels.push((chart.backend_coord(&last), end.name.clone(), ink));
+                    labels.push((chart.backend_coord(&last), edge.name.clone(), ink));
+                }
+                for run in runs {
+                    chart.draw_series(LineSeries::new(run, ink.colour().stroke_width(SCALE)))?;
                 }
             }
         }
@@ -363,15 +362,15 @@ impl Frontier {
         chart.draw_series(LineSeries::new(self.corners(), Ink::Series(0).line(3)))?;
         let mut labels = Vec::new();
         for dot in self.dots.iter().filter(|dot| dot.cost <= dearest) {
-            let at = (dot.cost, dot.height());
+            let place = (dot.cost, dot.height());
             let size = 5 * SCALE as i32;
             let ink = if dot.is_best { Ink::Series(0) } else { Ink::Text };
             if dot.is_best {
-                chart.draw_series([Circle::new(at, size, ink.colour().filled())])?
+                chart.draw_series([Circle::new(place, size, ink.colour().filled())])?
             } else {
-                chart.draw_series([Cross::new(at, size, ink.line(3))])?
+                chart.draw_series([Cross::new(place, size, ink.line(3))])?
             };
-            labels.push((chart.backend_coord(&at), dot.number.to_string(), ink));
+            labels.push((chart.backend_coord(&place), dot.number.to_string(), ink));
         }
         beside(area, labels)
     }
@@ -417,20 +416,28 @@ fn thousands_of(height: f64) -> String {
 /// Ratio of the end of the scale to the cost of the most expensive of the best layouts.
 const FAR_DEARER: f64 = 4.0;
 
-/// Draws numbers beside their dots, moved to the right where they would overlap.
+/// Places of a number beside its dot, in pixels of the page.
+const BESIDE: [(i32, i32); 4] = [(8, -9), (8, 10), (-20, -9), (-20, 10)];
+
+/// Draws numbers beside their dots where they do not overlap. A number without room is left out;
+/// the table has it.
 fn beside(area: &Area<'_>, mut labels: Vec<((i32, i32), String, Ink)>) -> Drawn {
     labels.sort_by_key(|((x, y), _, _)| (*y, *x));
     let mut taken: Vec<(i32, i32)> = Vec::new();
-    let wide = 22 * SCALE as i32;
-    let high = 14 * SCALE as i32;
+    let scale = SCALE as i32;
+    let wide = 19 * scale;
+    let high = 13 * scale;
+    let right = area.dim_in_pixel().0 as i32 - wide;
     for ((x, y), name, ink) in labels {
-        let mut at_x = x + 8 * SCALE as i32;
-        let at_y = y - 9 * SCALE as i32;
-        while taken.iter().any(|(x, y)| (x - at_x).abs() < wide && (y - at_y).abs() < high) {
-            at_x += wide;
+        let mut places = BESIDE.iter().map(|(right, down)| (x + right * scale, y + down * scale));
+        let is_free = |(at_x, at_y): &(i32, i32)| {
+            let overlaps = |(x, y): &(i32, i32)| (x - at_x).abs() < wide && (y - at_y).abs() < high;
+            *at_x <= right && !taken.iter().any(overlaps)
+        };
+        if let Some(place) = places.find(is_free) {
+            taken.push(place);
+            name_at(area, place, name, ink)?;
         }
-        taken.push((at_x, at_y));
-        name_at(area, (at_x, at_y), name, ink)?;
     }
     Ok(())
 }
