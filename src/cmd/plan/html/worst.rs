@@ -7,13 +7,14 @@ use evenkeel_lab::report::plan::{Band, Chart, Curve, Keeps, Over, Section, Shape
 use evenkeel_planner::demand::Demand;
 use evenkeel_planner::layout::LimitKind;
 use evenkeel_planner::timeline::{Amount, Step, Timeline};
+use evenkeel_planner::trace::Interval;
 
 const SECOND_US: u64 = 1_000_000;
 const MINUTE_US: u64 = 60 * SECOND_US;
 /// Time that is shown before and after the worst minute.
 const BESIDE_US: u64 = 15 * SECOND_US;
 /// Intervals that are shown before and after the worst one.
-const BESIDE_STEPS: usize = 12;
+const BESIDE_STEPS: u64 = 12;
 
 /// A short time that is shown: its start and its end, in microseconds of the demand.
 #[derive(Clone, Copy)]
@@ -29,7 +30,39 @@ struct Words {
     unit: &'static str,
 }
 
+impl Window {
+    /// Returns whether a step lies in it.
+    const fn contains(self, step: &Step) -> bool {
+        step.start_us >= self.from_us && step.start_us + step.length_us <= self.to_us
+    }
+}
+
 impl Drawn<'_> {
+    /// Returns the part of a window around a time that has no gap, so that the labels below a chart
+    /// of it are true.
+    fn without_gaps(&self, window: Window, around_us: u64) -> Window {
+        let intervals = &self.case.trace.intervals;
+        let around_ms = self.times.ms(around_us);
+        let after = intervals.partition_point(|interval| interval.start_ms <= around_ms);
+        let is_joined = |pair: &&[Interval]| match pair {
+            [before, after] => before.end_ms() == after.start_ms,
+            _ => false,
+        };
+        let before = intervals.get(..after).unwrap_or_default();
+        let joined = before.windows(2).rev().take_while(is_joined).count();
+        let first = before.len().checked_sub(joined + 1).and_then(|place| before.get(place));
+        let rest = intervals.get(after.saturating_sub(1)..).unwrap_or_default();
+        let last = rest.get(rest.windows(2).take_while(is_joined).count());
+        let begin_ms = first.map_or(around_ms, |interval| interval.start_ms);
+        let end_ms = last.map_or(around_ms, |interval| interval.end_ms());
+        let earlier_us = around_ms.saturating_sub(begin_ms).saturating_mul(1_000);
+        let later_us = end_ms.saturating_sub(around_ms).saturating_mul(1_000).max(1);
+        Window {
+            from_us: window.from_us.max(around_us.saturating_sub(earlier_us)),
+            to_us: window.to_us.min(around_us.saturating_add(later_us)),
+        }
+    }
+
     /// Returns the charts of the first layout's worst time: rates, and what waits.
     pub(super) fn worst(&self) -> Vec<Section> {
         let Some(one) = self.layouts.first() else { return Vec::new() };
@@ -50,7 +83,7 @@ impl Drawn<'_> {
         };
         let from_us = worst.start_us.saturating_sub(BESIDE_US);
         let to_us = worst.start_us + MINUTE_US + BESIDE_US;
-        let window = Window { from_us, to_us: to_us.min(case.demand.length_us.max(1)) };
+        let window = self.without_gaps(Window { from_us, to_us }, worst.start_us);
         let seconds = Timeline::within(
             &case.space,
             &case.demand,
@@ -79,7 +112,7 @@ impl Drawn<'_> {
             caption: format!(
                 "Second by second from {} on, for the limit of {}: what is asked for, and what is \
                  served.",
-                at(case.trace.clock, self.times.ms(from_us)),
+                at(case.trace.clock, self.times.ms(window.from_us)),
                 limit_words(kind),
             ),
             unit: if bytes { "MiB/s" } else { "IOPS" },
@@ -116,17 +149,19 @@ impl Drawn<'_> {
         };
         // The first of equals.
         let pairs: Vec<(usize, (&Step, &Step))> = pairs.collect();
-        let Some((worst, (_, highest))) = pairs.iter().rev().max_by_key(|pair| load(pair)) else {
+        let Some((_, (_, highest))) = pairs.iter().rev().max_by_key(|pair| load(pair)) else {
             return Vec::new();
         };
         let binding = highest.binding().and_then(|place| most.limits.get(place)).copied();
         let Some(kind) = binding.or_else(|| one.fullest(highest)) else { return Vec::new() };
-        let shown = worst.saturating_sub(BESIDE_STEPS)..(worst + BESIDE_STEPS + 1);
-        let pairs: Vec<(&Step, &Step)> = pairs
-            .iter()
-            .filter(|(place, _)| shown.contains(place))
-            .map(|(_, pair)| *pair)
-            .collect();
+        let worst_us = highest.start_us;
+        let beside_us = step_us.saturating_mul(BESIDE_STEPS);
+        let from_us = worst_us.saturating_sub(beside_us);
+        let to_us = worst_us.saturating_add(step_us).saturating_add(beside_us);
+        let window = self.without_gaps(Window { from_us, to_us }, worst_us);
+        let is_shown = |step: &Step| window.contains(step) || step.start_us == worst_us;
+        let pairs = pairs.iter().map(|(_, pair)| *pair);
+        let pairs: Vec<(&Step, &Step)> = pairs.filter(|(step, _)| is_shown(step)).collect();
         let Some((first, _)) = pairs.first() else { return Vec::new() };
         let Some((last, _)) = pairs.last() else { return Vec::new() };
         let window = Window { from_us: first.start_us, to_us: last.start_us + last.length_us };
