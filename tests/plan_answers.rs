@@ -542,7 +542,9 @@ fn a_page_is_bounded_and_its_names_cannot_break_it() {
     assert!(!page.contains("<script") && !page.contains('\u{1b}'));
     assert!(page.contains("<h1>&lt;script&gt;\\u{1b}&#39;&quot;&amp;amp;&lt;/title&gt;</h1>"));
     assert_fits(&page);
-    // What makes one device of several volumes stands once.
+    // The recipe that makes one device of several volumes stands once.
+    let words = ["@declared.toml", "--capacity", "100", "--stripes", "2", "--types", "gp2"];
+    let (page, _) = told(&[&words[..], &["--throttled", "20000", "-o", "html"]].concat(), 0);
     assert_eq!(page.matches("mdadm --create").count(), 1);
     assert!(!page.contains("lvcreate"));
     // A workload without requests has a page, too.

@@ -94,14 +94,14 @@ fn sums(told: &FleetAnswer<'_>, title: &str, all: &[Sum], word: fn(usize) -> &'s
         String::new(),
         "volumes".to_owned(),
         "changes".to_owned(),
-        format!("before, {currency} a month"),
-        "after".to_owned(),
+        format!("{currency} before"),
+        format!("{currency} after"),
         "saved".to_owned(),
     ];
     Part::Table {
         title: title.to_owned(),
         table: Table { columns: columns.to_vec(), rows, words: vec![0] },
-        note: String::new(),
+        note: "Amounts are of a month of 30 days.".to_owned(),
     }
 }
 
@@ -205,7 +205,7 @@ fn list(told: &FleetAnswer<'_>, changes: &[Change<'_>], top: usize) -> Option<Pa
     let columns = [
         "volume".to_owned(),
         "becomes".to_owned(),
-        format!("after, {currency} a month"),
+        format!("{currency} a month"),
         "saved a month".to_owned(),
         "at most s/day".to_owned(),
         "risk".to_owned(),
