@@ -20,6 +20,11 @@ const NUMBERS: usize = 50;
 /// Volumes that are not judged, and parts of metrics that are left out, of which each has a line.
 const LINES_MAX: usize = 100;
 
+const CHANGES_NOTE: &str = "At most: seconds a day in which requests may wait for a limit, if they \
+                            come as fast as the volume allows. The commands are not executed \
+                            here. Those that delete, or that risk more than medium, are to be \
+                            read twice.";
+
 /// A change of a volume.
 type Change<'a> = (&'a Volume, &'a Judged);
 
@@ -213,10 +218,7 @@ fn list(told: &FleetAnswer<'_>, changes: &[Change<'_>], top: usize) -> Option<Pa
     Some(Part::Table {
         title: "Changes".to_owned(),
         table: Table { columns: columns.to_vec(), rows, words: vec![0, 1, 5] },
-        note: "At most: seconds a day in which requests may wait for a limit, if they come as fast \
-               as the volume allows. The commands are not executed here. Those that delete, or that risk more than \
-               medium, are to be read twice."
-            .to_owned(),
+        note: CHANGES_NOTE.to_owned(),
     })
 }
 
