@@ -57,7 +57,7 @@ pub enum Part {
         note: String,
     },
     /// A chart.
-    Chart(Section),
+    Chart(Box<Section>),
     /// Sentences.
     Lines {
         /// The heading.
@@ -264,12 +264,11 @@ mod tests {
             rows: vec![vec!["0".into(), "7 & 8".into()].into()],
             words: vec![0],
         };
-        let section = |title: &str, chart| Section {
-            title: title.to_owned(),
-            caption: "Shaded: \"unknown\".".to_owned(),
-            chart,
-            numbers: numbers(),
-            shows_numbers: false,
+        let section = |title: &str, chart| {
+            let caption = "Shaded: \"unknown\".".to_owned();
+            let title = title.to_owned();
+            let numbers = numbers();
+            Box::new(Section { title, caption, chart, numbers, shows_numbers: false })
         };
         let mut layouts = numbers();
         layouts.rows.push(Row {

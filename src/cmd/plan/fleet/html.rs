@@ -152,7 +152,7 @@ fn savings(told: &FleetAnswer<'_>, changes: &[Change<'_>]) -> Option<Part> {
         steps: Steps::Count,
         words: Box::new(|value, _| format!("{value:.0}")),
     };
-    Some(Part::Chart(Section {
+    Some(Part::Chart(Box::new(Section {
         title: "What the changes save".to_owned(),
         caption: format!(
             "{currency} that the first changes save together a month, by their number, the \
@@ -172,7 +172,7 @@ fn savings(told: &FleetAnswer<'_>, changes: &[Change<'_>]) -> Option<Part> {
             words: vec![],
         },
         shows_numbers: false,
-    }))
+    })))
 }
 
 /// Returns an amount with cents.

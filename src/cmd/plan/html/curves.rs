@@ -108,7 +108,7 @@ impl<'a> Drawn<'a> {
         let mut all = vec![self.demand(false), self.demand(true)];
         all.extend(self.worst());
         all.extend(self.credits());
-        all.into_iter().map(Part::Chart).collect()
+        all.into_iter().map(Box::new).map(Part::Chart).collect()
     }
 
     fn length_ms(&self) -> u64 {

@@ -94,11 +94,11 @@ pub fn frontier(case: &Case, all: Vec<Found>, found_by: &str) -> Part {
     if far > 0 {
         caption += &format!(" Far dearer, and in the table only: {far}.");
     }
-    Part::Chart(Section {
+    Part::Chart(Box::new(Section {
         title: "Cost against waiting".to_owned(),
         caption,
         chart: Chart::Frontier(frontier),
         numbers,
         shows_numbers: true,
-    })
+    }))
 }
