@@ -45,7 +45,7 @@ pub use migrate::VolumeMigrate;
 pub use node::{NodeArgs, NodeVerb};
 pub use plan::{
     Assumption, DateWords, Moment, Plan, PlanAllowed, PlanCheck, PlanCompare, PlanExplain,
-    PlanFormat, PlanPrices, PlanRules, PlanTraces, PlanVerb, PlanWanted,
+    PlanFormat, PlanOutput, PlanPageFile, PlanPrices, PlanRules, PlanTraces, PlanVerb, PlanWanted,
 };
 pub use pool::{StoreArgs, StoreVerb};
 pub use prove::Prove;

@@ -227,8 +227,8 @@ fn words_that_are_no_layout_are_named() {
     assert!(error.contains("Unsupported volume type 'gp3'"), "{error}");
     let (_, error) = told(&["check", "@declared.toml"], 2);
     assert!(error.contains("--layout"), "{error}");
-    let (_, error) = told(&["check", "@declared.toml", "--layout", "gp3 9", "-o", "html"], 2);
-    assert!(error.contains("only `evenkeel plan TRACE...` makes a page"), "{error}");
+    let (_, error) = told(&["explain", "@declared.toml", "--layout", "gp3 9", "-o", "html"], 2);
+    assert!(error.contains("`evenkeel plan explain` makes no page"), "{error}");
 }
 
 /// The volume of this export is modified, and modified back, or copied if it cannot shrink.
@@ -375,7 +375,8 @@ fn the_page_has_what_the_json_has_and_nothing_from_elsewhere() {
     for needle in ["<script", "<link", "@import", "url(", "src=", "http://", "https://"] {
         assert!(!plain.contains(needle), "{needle}");
     }
-    assert!(page.ends_with("</html>\n") && page.len() < 300_000, "{}", page.len());
+    assert!(page.len() < 300_000, "{}", page.len());
+    assert_fits(&page);
     let shown = words_of(&page);
     for layout in value["layouts"].as_array().expect("layouts") {
         let words = layout["layout"].as_str().expect("words");
@@ -383,10 +384,11 @@ fn the_page_has_what_the_json_has_and_nothing_from_elsewhere() {
         let cents = (micro_usd + 5_000) / 10_000;
         let seconds = layout["throttled_ms_per_day"].as_u64().expect("ms") / 1_000;
         let row = shown.split(&format!("{words}  ")).nth(1).unwrap_or_else(|| panic!("{words}"));
-        let cells: Vec<&str> = row.split_whitespace().take(2).collect();
+        let cells: Vec<&str> = row.split_whitespace().take(3).collect();
         let cost = format!("{}.{:02}", cents / 100, cents % 100);
         assert_eq!(cells[0], cost, "{words}");
-        assert_eq!(cells[1].split('.').next(), Some(seconds.to_string().as_str()), "{words}");
+        assert!(cells[1].parse::<f64>().expect("a year") > 11.9 * cents as f64 / 100.0, "{words}");
+        assert_eq!(cells[2].split('.').next(), Some(seconds.to_string().as_str()), "{words}");
     }
     let first = &value["layouts"][0];
     for risk in first["risks"].as_array().expect("risks") {
@@ -394,10 +396,151 @@ fn the_page_has_what_the_json_has_and_nothing_from_elsewhere() {
     }
     let command = first["commands"]["aws"][0].as_str().expect("a command");
     assert!(shown.contains(command), "{command}");
-    // Limits, the worst minute and its waits, credits, cost against waiting.
-    assert_eq!(page.matches("<svg ").count(), 6);
-    assert_eq!(page.matches("<desc>").count(), 6);
-    assert!(shown.contains("NONE CHEAPER WAITS LESS"));
+    // Limits, the worst minute and its waits, credits, cost against waiting, each in two sizes.
+    assert_eq!(page.matches("<svg ").count(), 12);
+    assert_eq!(page.matches("<desc>").count(), 12);
+    assert!(shown.contains("none cheaper waits less"));
+    // Where each second is known, there is a picture of seconds, and no band.
+    assert!(shown.contains("Second by second") && !page.contains("\nat most\n"), "{shown}");
+}
+
+/// Checks that a page is whole, and fits a narrow window: each chart is drawn for one, tables have
+/// few columns, and each value has its heading beside it.
+#[track_caller]
+fn assert_fits(page: &str) {
+    assert!(page.ends_with("</html>\n"));
+    for tag in
+        ["section", "table", "tr", "td", "th", "div", "figure", "svg", "details", "dl", "pre"]
+    {
+        let open =
+            page.matches(&format!("<{tag}>")).count() + page.matches(&format!("<{tag} ")).count();
+        assert_eq!(open, page.matches(&format!("</{tag}>")).count(), "{tag}");
+    }
+    let narrow = page.matches("<div class=\"narrow\"><svg ").count();
+    assert_eq!(page.matches("<svg ").count(), 2 * narrow);
+    assert_eq!(page.matches("width=\"340\"").count(), narrow);
+    let tables: Vec<&str> = page.split("<table ").skip(1).collect();
+    assert!(!tables.is_empty());
+    for table in tables {
+        let table = table.split("</table>").next().expect("a table");
+        assert!(table.starts_with("class=\"cards "), "{table}");
+        let columns = table.matches("<th scope=\"col\"").count();
+        assert!((2..=7).contains(&columns), "{columns} columns: {table}");
+        let body = table.split("<tbody").nth(1).expect("a body");
+        for row in body.split("<tr ").skip(1) {
+            if let Some(more) = row.strip_prefix("class=\"more\"") {
+                assert!(more.contains(&format!("colspan=\"{columns}\"")), "{more}");
+                assert!(more.contains("<details><summary>More"), "{more}");
+                continue;
+            }
+            assert_eq!(row.matches("<th scope=\"row\"").count(), 1, "{row}");
+            let cells = row.matches("<td ").count();
+            assert_eq!(
+                (cells, row.matches("data-label=\"").count()),
+                (columns - 1, cells),
+                "{row}"
+            );
+        }
+    }
+}
+
+/// Writes a recording of steps of five minutes with these requests of 4 KiB, as the recorder does.
+/// A step without a number is a gap.
+fn recorded_in_steps(requests: &[Option<u64>]) -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("trace.jsonl");
+    let mut text = String::new();
+    for (step, reads) in requests.iter().enumerate() {
+        let Some(reads) = reads else { continue };
+        // 13:37, 25 November 2026.
+        let start_ms = 1_795_613_820_000 + step as u64 * 300_000;
+        let line = json!({
+            "volume": "vol-0abc", "start_ms": start_ms, "length_ms": 300_000, "reads": reads,
+            "writes": 0, "read_bytes": reads * 4_096, "write_bytes": 0,
+        });
+        text += &format!("{line}\n");
+    }
+    std::fs::write(&path, text).expect("written");
+    (folder, path)
+}
+
+#[test]
+fn a_page_of_long_steps_has_bands_and_no_picture_of_seconds() {
+    let mut requests = vec![Some(30_000); 3 * 288];
+    requests[400] = Some(600_000);
+    requests[390..398].fill(None);
+    let (_folder, path) = recorded_in_steps(&requests);
+    let path = path.to_str().expect("UTF-8");
+    let words = [path, "--days-min", "0", "-o", "html", "--source"];
+    // The source allowed 3,000 a second, which the layout has, too: nothing can wait.
+    let (page, _) = told(&[&words[..], &["gp3 100"]].concat(), 0);
+    assert_fits(&page);
+    let shown = words_of(&page);
+    assert!(!shown.contains("Second by second"), "{shown}");
+    assert!(shown.contains("The busiest 5 min of") && page.contains("\nat most\n"), "{shown}");
+    assert!(shown.contains("from AT LEAST, evenly in each step, to AT MOST"), "{shown}");
+    assert!(page.contains("<p class=\"banner kept\"><span aria-hidden=\"true\">\u{2713}"));
+    // The picture of the busiest step begins after the gap: its labels are true.
+    let numbers = page.split("The busiest 5 min of").last().expect("a section");
+    let first = numbers.split("<th scope=\"row\"").nth(1).expect("a row");
+    assert!(first.contains(">2026-11-26T22:47:00"), "{first}");
+    // It allowed 16,000: requests wait if they came that fast, so there is no tick.
+    let (page, _) = told(&[&words[..], &["gp2 5334"]].concat(), 0);
+    assert_fits(&page);
+    let shown = words_of(&page);
+    assert!(page.contains("<p class=\"banner undecided\"") && !page.contains('\u{2713}'));
+    assert!(shown.contains("requests wait 0.0 s a day, as assumed; at most"), "{shown}");
+    assert!(shown.contains("Waiting in that time"), "{shown}");
+    // The label of a tick is true at the tick: full hours, and midnight where there is a date.
+    let chart = page.split("<svg ").nth(1).expect("a chart");
+    assert!(chart.contains("\n11-26 00:00\n") && !chart.contains(":37"), "{chart}");
+}
+
+#[test]
+fn check_and_compare_make_pages_of_what_they_answer() {
+    let check = ["check", "@declared.toml", "--layout", "gp3 100", "-o", "html"];
+    let (page, error) = told(&check, 1);
+    assert_fits(&page);
+    let shown = words_of(&page);
+    assert!(error.contains("does not carry orders"), "{error}");
+    assert!(page.contains("<p class=\"banner broken\"") && !page.contains('\u{2713}'));
+    for part in ["does not carry orders", "\u{2717} failed", "requests wait first from 1:00:00 on"]
+    {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("page.html");
+    let path = path.to_str().expect("UTF-8");
+    let layout = "gp3 100, 5000 IOPS, 500 MiB/s";
+    let (text, _) = told(&["check", "@declared.toml", "--layout", layout, "--html", path], 0);
+    assert!(text.contains("carries orders"), "the answer is printed, too");
+    let page = std::fs::read_to_string(path).expect("a page");
+    assert!(page.contains("<p class=\"banner kept\"") && page.contains("\u{2713} ok"));
+    // A tick of a check is true wherever the requests lie in a step.
+    let (_folder, trace) = recorded_in_steps(&[Some(30_000); 288]);
+    let trace = trace.to_str().expect("UTF-8");
+    let words = ["check", trace, "--layout", "gp3 5334", "-o", "html", "--p99", "100", "--source"];
+    let (page, _) = told(&[&words[..], &["gp2 5334"]].concat(), 0);
+    assert!(page.contains("? ok as assumed") && page.contains("banner undecided"));
+    let (page, _) = told(&[&words[..], &["gp3 100"]].concat(), 0);
+    assert!(page.contains("\u{2713} ok") && page.contains("banner kept"));
+
+    let compare = ["compare", "@declared.toml", "--html", path, "--layout"];
+    let layouts = ["gp3 100", "--layout", "gp2 500", "--layout", "io2 100, 5000 IOPS"];
+    let (text, _) = told(&[&compare[..], &layouts].concat(), 0);
+    let page = std::fs::read_to_string(path).expect("a page");
+    assert_fits(&page);
+    let shown = words_of(&page);
+    for line in text.lines().filter(|line| line.contains(" against A: ")) {
+        assert!(shown.contains(line), "{line}");
+    }
+    let rows = text.lines().filter(|line| line.starts_with("all USD/"));
+    for row in rows.clone() {
+        let spaced = row.split_whitespace().collect::<Vec<_>>().join(" ");
+        let shown = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(shown.contains(&spaced), "{spaced}: {shown}");
+    }
+    assert_eq!(rows.count(), 2);
 }
 
 /// The picture in the README is a chart of such a page, with the page's colours in it.
@@ -434,12 +577,12 @@ fn a_page_is_bounded_and_its_names_cannot_break_it() {
     assert!(page.len() < 300_000, "{}", page.len());
     assert!(!page.contains("<script") && !page.contains('\u{1b}'));
     assert!(page.contains("<h1>&lt;script&gt;\\u{1b}&#39;&quot;&amp;amp;&lt;/title&gt;</h1>"));
-    for tag in ["section", "table", "tr", "td", "th", "figure", "svg", "title", "desc", "p", "pre"]
-    {
-        let open =
-            page.matches(&format!("<{tag}>")).count() + page.matches(&format!("<{tag} ")).count();
-        assert_eq!(open, page.matches(&format!("</{tag}>")).count(), "{tag}");
-    }
+    assert_fits(&page);
+    // The recipe that makes one device of several volumes stands once.
+    let words = ["@declared.toml", "--capacity", "100", "--stripes", "2", "--types", "gp2"];
+    let (page, _) = told(&[&words[..], &["--throttled", "20000", "-o", "html"]].concat(), 0);
+    assert_eq!(page.matches("mdadm --create").count(), 1);
+    assert!(!page.contains("lvcreate"));
     // A workload without requests has a page, too.
     let (_folder, path) = recorded("idle", &[0, 0]);
     let (page, _) = told(&[path.to_str().expect("UTF-8"), "--capacity", "1", "-o", "html"], 0);

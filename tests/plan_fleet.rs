@@ -884,3 +884,41 @@ fn a_plan_and_a_fleet_round_cents_alike() {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(text.contains(" 2.98 ") && !text.contains("2.99"), "{text}");
 }
+
+#[test]
+fn the_page_has_the_sums_and_the_changes_of_the_text() {
+    let folder = fleet();
+    let text = told(folder.path(), &[&ALL[..], &["--html", "page.html", "--top", "3"]].concat());
+    let page = fs::read_to_string(folder.path().join("page.html")).expect("a page");
+    let printed = told(folder.path(), &[&ALL[..], &["-o", "html", "--top", "3"]].concat());
+    assert!(page == printed && page.ends_with("</html>\n"), "the file has what -o html prints");
+    let mut words = String::new();
+    for part in page.split('<') {
+        words += part.split_once('>').map_or(part, |(_, text)| text);
+        words.push(' ');
+    }
+    let words = words.split_whitespace().collect::<Vec<_>>().join(" ");
+    // The sums by finding and by risk, and the changes, whose rest has one row.
+    let sums = text.lines().filter(|line| line.starts_with("all  "));
+    for row in sums.clone() {
+        let row = row.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(words.contains(&row), "{row}: {words}");
+    }
+    assert_eq!(sums.count(), 2);
+    assert!(words.contains("3 more"), "{words}");
+    let command = "aws ec2 modify-volume --volume-id vol-0002 --volume-type io2 --iops 1080";
+    assert!(words.contains(command) && words.contains("# undo: aws ec2 modify-volume"), "{words}");
+    assert!(words.contains("vol-0008: ") && words.contains("vol-0abc"), "{words}");
+    for needle in ["<script", "<link", "@import", "url(", "src=", "https://"] {
+        assert!(!page.contains(needle), "{needle}");
+    }
+    // Each table has few columns, and each value its heading.
+    for table in page.split("<table ").skip(1) {
+        let table = table.split("</table>").next().expect("a table");
+        assert!(table.matches("<th scope=\"col\"").count() <= 6, "{table}");
+        let more = table.matches("<tr class=\"more\"").count();
+        let cells = table.matches("<td ").count() - more;
+        assert_eq!(table.matches("data-label=\"").count(), cells, "{table}");
+    }
+    assert_eq!(page.matches("<div class=\"narrow\"><svg ").count(), 1);
+}

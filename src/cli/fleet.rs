@@ -1,6 +1,6 @@
 //! The flags of `evenkeel plan fleet`.
 
-use super::{Assumption, PlanPrices, date, volume_type};
+use super::{Assumption, PlanPageFile, PlanPrices, date, volume_type};
 use clap::{Args, ValueEnum, ValueHint};
 use evenkeel_core::volume::{Date, VolumeType};
 use evenkeel_planner::advice;
@@ -40,7 +40,7 @@ pub struct PlanFleet {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub jobs: Option<u16>,
 
-    /// The most volumes to list as text; CSV and JSON have all.
+    /// The most volumes to list as text and on a page; CSV and JSON have all.
     #[arg(long, value_name = "N", default_value_t = 20)]
     #[arg(value_parser = clap::value_parser!(u32).range(0..=100_000))]
     pub top: u32,
@@ -56,6 +56,9 @@ pub struct PlanFleet {
     /// The highest risk of a change whose command is not a comment.
     #[arg(long, value_enum, value_name = "RISK", default_value_t = RiskMax::Low)]
     pub risk_max: RiskMax,
+
+    #[command(flatten)]
+    pub page: PlanPageFile,
 }
 
 /// The rules by which volumes are judged.

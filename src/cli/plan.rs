@@ -30,12 +30,19 @@ pub struct Plan {
     #[arg(value_parser = clap::value_parser!(u16).range(1..=1_000))]
     pub top: u16,
 
-    /// Write the answer as a page with charts to this file, too.
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub html: Option<PathBuf>,
+    #[command(flatten)]
+    pub page: PlanPageFile,
 
     #[command(flatten)]
     pub output: PlanOutput,
+}
+
+/// A page beside the output.
+#[derive(Args, Debug)]
+pub struct PlanPageFile {
+    /// Write the answer as a page with charts to this file, too.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub html: Option<PathBuf>,
 }
 
 #[derive(Subcommand, Debug)]
@@ -83,6 +90,9 @@ pub struct PlanCheck {
     /// The most that it may cost a month: US dollars, or the currency of --prices.
     #[arg(long, value_name = "AMOUNT", value_parser = amount)]
     pub max_monthly: Option<u64>,
+
+    #[command(flatten)]
+    pub page: PlanPageFile,
 }
 
 #[derive(Args, Debug)]
@@ -97,6 +107,9 @@ pub struct PlanCompare {
     /// Others are compared with the first.
     #[arg(long = "layout", value_name = "LAYOUT", required = true)]
     pub layouts: Vec<String>,
+
+    #[command(flatten)]
+    pub page: PlanPageFile,
 }
 
 #[derive(Args, Debug)]
@@ -244,7 +257,7 @@ pub enum PlanFormat {
     Json,
     /// A header line, then one line per item.
     Csv,
-    /// One page with charts, of the layouts of a plan.
+    /// One page with charts; `explain` has none.
     Html,
     /// The verdict of a check as JUnit's XML, for continuous integration.
     Junit,
@@ -260,16 +273,16 @@ impl PlanOutput {
             PlanFormat::Json => Ok(Format::Json),
             PlanFormat::Csv => Ok(Format::Csv),
             PlanFormat::Html => {
-                Err(Failure::new("only `evenkeel plan TRACE...` makes a page; this is a table")
+                Err(Failure::new("`evenkeel plan explain` makes no page; its answer is a table")
                     .exit(Exit::Usage)
-                    .hint("choose text, json or csv with -o"))
+                    .hint("choose text, json or csv with -o, or `plan check` for a page"))
             }
-            PlanFormat::Junit | PlanFormat::Markdown => Err(self.no_verdict()),
+            PlanFormat::Junit | PlanFormat::Markdown => Err(Self::no_verdict()),
         }
     }
 
     /// The error of a form that only a check has.
-    pub fn no_verdict(&self) -> Failure {
+    pub fn no_verdict() -> Failure {
         Failure::new("only `evenkeel plan check` prints JUnit's XML and Markdown")
             .exit(Exit::Usage)
             .hint("choose text, json or csv with -o")

@@ -7,10 +7,11 @@ use super::format::{
     waiting_at_most,
 };
 use super::input::{self, Case};
-use super::json;
 use super::{EXACT_REQUESTS_MAX, exact_ms};
+use super::{html, json};
 use crate::cli::{PlanCheck, PlanFormat};
 use evenkeel_client::output::{self, Exit, Failure};
+use evenkeel_lab::files;
 use evenkeel_planner::answer::Rated;
 use evenkeel_planner::risk::limit_words;
 use evenkeel_planner::search::Wanted;
@@ -25,10 +26,14 @@ pub fn run(arguments: &PlanCheck, format: PlanFormat) -> Result<(), Failure> {
     let rated = case.given(&arguments.layout, EXACT_REQUESTS_MAX).map_err(of_input)?;
     let wanted = input::wanted_of_given(arguments, &case.trace);
     let checked = Checked::of(&case, &rated, &wanted);
+    if let Some(path) = &arguments.page.html {
+        files::write(path, &html::check::page(&checked)?)?;
+    }
     output::print(&match format {
-        PlanFormat::Text | PlanFormat::Html => checked.text(),
+        PlanFormat::Text => checked.text(),
         PlanFormat::Csv => output::csv(&COLUMNS, &checked.rows()),
         PlanFormat::Json => output::json(&checked.json()),
+        PlanFormat::Html => html::check::page(&checked)?,
         PlanFormat::Junit => checked.junit(),
         PlanFormat::Markdown => checked.markdown(),
     })?;
@@ -53,24 +58,26 @@ fn of_input(failure: Failure) -> Failure {
     }
 }
 
+/// The check of the waiting.
+pub(super) const THROTTLED: &str = "throttled a day";
 /// The check of the cost, whose figures are millionths.
 const COST: &str = "cost a month";
 
 const COLUMNS: [&str; 4] = ["CHECK", "ALLOWED", "FOUND", "VERDICT"];
 
 /// A condition, with its verdict.
-struct Check {
-    what: &'static str,
-    unit: String,
-    allowed: u64,
+pub(super) struct Check {
+    pub(super) what: &'static str,
+    pub(super) unit: String,
+    pub(super) allowed: u64,
     found: u64,
-    pass: bool,
+    pub(super) pass: bool,
 }
 
 impl Check {
     /// Returns the allowed and the found value as they are shown: costs with all their digits if
     /// cents do not show that the found one is too much.
-    fn shown(&self) -> [String; 2] {
+    pub(super) fn shown(&self) -> [String; 2] {
         let values = [self.allowed, self.found];
         let cents = values.map(money);
         match (self.what, self.unit.as_str()) {
@@ -96,10 +103,10 @@ impl Check {
     }
 }
 
-struct Checked<'a> {
-    case: &'a Case,
-    rated: &'a Rated,
-    checks: Vec<Check>,
+pub(super) struct Checked<'a> {
+    pub(super) case: &'a Case,
+    pub(super) rated: &'a Rated,
+    pub(super) checks: Vec<Check>,
     timeline: Timeline,
     times: Times,
 }
@@ -119,8 +126,8 @@ impl<'a> Checked<'a> {
         let pass = found.waits_as_wanted(&case.demand, wanted);
         let waited_ms = as_shown(found.waited_us_per_day(&case.demand).div_ceil(1_000));
         let allowed = wanted.throttled_us_per_day_max / 1_000;
-        let (what, unit) = ("throttled a day", "s".to_owned());
-        let mut checks = vec![Check { what, unit, allowed, found: waited_ms, pass }];
+        let unit = "s".to_owned();
+        let mut checks = vec![Check { what: THROTTLED, unit, allowed, found: waited_ms, pass }];
         for (permille, most_us) in &wanted.delays {
             let what = match permille {
                 500 => "p50 wait",
@@ -156,7 +163,7 @@ impl<'a> Checked<'a> {
         Self { case, rated, checks, timeline, times: Times::of(&case.trace) }
     }
 
-    fn passes(&self) -> bool {
+    pub(super) fn passes(&self) -> bool {
         self.checks.iter().all(|check| check.pass)
     }
 
@@ -183,19 +190,20 @@ impl<'a> Checked<'a> {
     }
 
     /// Returns the verdict in a sentence.
-    fn headline(&self) -> String {
+    pub(super) fn headline(&self) -> String {
         let layout = self.rated.found.layout;
         format!("{layout} {} {}", self.verdict(), plain(&self.case.trace.name))
     }
 
     /// Returns when and for how long requests wait, in sentences.
-    fn waiting_lines(&self) -> Vec<String> {
+    pub(super) fn waiting_lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
         if let (Some(first), Some(longest)) = (self.timeline.first, self.timeline.longest) {
             lines.push(format!("requests wait first {}", self.episode(&first)));
             if self.timeline.episodes > 1 {
                 let episodes = self.timeline.episodes;
-                lines.push(format!("the longest of {episodes} times: {}", self.episode(&longest)));
+                let longest = self.episode(&longest);
+                lines.push(format!("the longest of {episodes} times: {longest}"));
             }
         }
         if let Some(exact) = &self.rated.found.exact {

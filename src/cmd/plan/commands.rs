@@ -22,7 +22,7 @@ pub struct Commands {
     pub aws: Vec<String>,
     /// Blocks of Terraform.
     pub terraform: String,
-    /// Commands on the host that make a stripe of the volumes.
+    /// The command on the host that makes one device of several volumes.
     pub stripe: Vec<String>,
     /// Obstacles, and steps beside the commands.
     pub notes: Vec<String>,
@@ -148,10 +148,10 @@ fn by_creating(case: &Case, layout: &Layout, reason: Option<String>) -> Commands
         is_at_aws: case.is_at_aws,
         evenkeel: vec![times(&one, layout.volumes)],
         aws: vec![times(&one_aws, layout.volumes), attach_aws],
-        terraform: terraform::created(layout, stripe_kib),
+        terraform: terraform::created(layout),
         stripe: match stripe_kib {
             _ if layout.volumes <= 1 => vec![],
-            Some(stripe_kib) => stripe_commands(layout.volumes, stripe_kib),
+            Some(stripe_kib) => vec![stripe_command(layout.volumes, stripe_kib)],
             None => vec![ONE_AFTER_THE_OTHER.to_owned()],
         },
         notes,
@@ -179,18 +179,11 @@ fn each(command: &str, volumes: u32) -> String {
 const ONE_AFTER_THE_OTHER: &str = "pvcreate DEVICE... && vgcreate plan DEVICE... && lvcreate \
                                    --extents 100%FREE --name data plan";
 
-/// Returns the commands that make a stripe of several devices.
-fn stripe_commands(volumes: u32, stripe_kib: u32) -> Vec<String> {
-    vec![
-        format!(
-            "mdadm --create /dev/md0 --level=0 --chunk={stripe_kib}K --raid-devices={volumes} \
-             DEVICE..."
-        ),
-        format!(
-            "pvcreate DEVICE... && vgcreate plan DEVICE... && lvcreate --type striped --stripes \
-             {volumes} --stripesize {stripe_kib}k --extents 100%FREE --name data plan"
-        ),
-    ]
+/// Returns the command that makes a stripe of several devices.
+fn stripe_command(volumes: u32, stripe_kib: u32) -> String {
+    format!(
+        "mdadm --create /dev/md0 --level=0 --chunk={stripe_kib}K --raid-devices={volumes} DEVICE..."
+    )
 }
 
 /// Returns the flags for IOPS and throughput that are provisioned; both tools have them.

@@ -5,10 +5,11 @@ use super::format::{
     waiting_at_most,
 };
 use super::input::Case;
-use super::json;
 use super::{COMPARED_REQUESTS_MAX, assumed_ms, device, model};
-use crate::cli::PlanCompare;
-use evenkeel_client::output::{self, Exit, Failure, Format, or_dash};
+use super::{html, json};
+use crate::cli::{PlanCompare, PlanFormat, PlanOutput};
+use evenkeel_client::output::{self, Exit, Failure, or_dash};
+use evenkeel_lab::files;
 use evenkeel_planner::answer::Rated;
 use evenkeel_planner::layout::LimitKind;
 use evenkeel_planner::prices::Prices;
@@ -19,7 +20,7 @@ use serde_json::{Value, json};
 /// Layouts that are compared at once.
 const LAYOUTS: std::ops::RangeInclusive<usize> = 2..=6;
 
-pub fn run(arguments: &PlanCompare, format: Format) -> Result<(), Failure> {
+pub fn run(arguments: &PlanCompare, format: PlanFormat) -> Result<(), Failure> {
     let count = arguments.layouts.len();
     if !LAYOUTS.contains(&count) {
         let (least, most) = (LAYOUTS.start(), LAYOUTS.end());
@@ -33,20 +34,25 @@ pub fn run(arguments: &PlanCompare, format: Format) -> Result<(), Failure> {
         .iter()
         .map(|text| case.given(text, COMPARED_REQUESTS_MAX))
         .collect::<Result<_, _>>()?;
+    if let Some(path) = &arguments.page.html {
+        files::write(path, &html::compare::page(&case, &rated)?)?;
+    }
     output::print(&match format {
-        Format::Text => text(&case, &rated),
-        Format::Csv => {
+        PlanFormat::Text => text(&case, &rated),
+        PlanFormat::Csv => {
             let layouts = rated.iter().map(|it| it.found.layout.to_string());
             let mut all = vec![std::iter::once("layout".to_owned()).chain(layouts).collect()];
             all.extend(rows(&case, &rated));
             output::csv(&columns(&letters(rated.len())), &all)
         }
-        Format::Json => output::json(&json_of(&case, &rated)),
+        PlanFormat::Json => output::json(&json_of(&case, &rated)),
+        PlanFormat::Html => html::compare::page(&case, &rated)?,
+        PlanFormat::Junit | PlanFormat::Markdown => return Err(PlanOutput::no_verdict()),
     })
 }
 
 /// Returns a letter for each layout.
-fn letters(count: usize) -> Vec<String> {
+pub(super) fn letters(count: usize) -> Vec<String> {
     ('A'..).take(count).map(String::from).collect()
 }
 
@@ -77,7 +83,7 @@ fn text(case: &Case, rated: &[Rated]) -> String {
 }
 
 /// Returns the differences of a layout from the first.
-fn better(case: &Case, first: &Rated, other: &Rated) -> String {
+pub(super) fn better(case: &Case, first: &Rated, other: &Rated) -> String {
     let mut words = Vec::new();
     let (a, b) = (first.found.total(), other.found.total());
     let [a_year, b_year] = [a, b].map(|monthly| monthly.saturating_mul(12));
@@ -103,7 +109,8 @@ fn better(case: &Case, first: &Rated, other: &Rated) -> String {
     words.join("; ")
 }
 
-fn rows(case: &Case, rated: &[Rated]) -> Vec<Vec<String>> {
+/// Returns a row for each value, with a cell for each layout.
+pub(super) fn rows(case: &Case, rated: &[Rated]) -> Vec<Vec<String>> {
     let mut rows = Vec::new();
     let mut row = |what: &str, of: &dyn Fn(&Rated) -> String| {
         let cells = rated.iter().map(of);

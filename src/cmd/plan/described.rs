@@ -6,7 +6,7 @@ use super::prices::DEFAULT_REGION;
 use crate::cmd;
 use evenkeel_client::output::{Exit, Failure};
 use evenkeel_core::volume::{Rules, VolumeSpec};
-use evenkeel_planner::fleet::list::{self, List};
+use evenkeel_planner::fleet::list::{self, List, Options};
 use evenkeel_planner::fleet::{Reason, Volume};
 use evenkeel_planner::read::JSON_BYTES_MAX;
 use std::collections::BTreeSet;
@@ -75,7 +75,11 @@ impl Given {
         let read = Read::take(&mut *input, most).read_to_end(&mut text);
         read.map_err(|error| fail(error.to_string()))?;
         let read = |region: Option<&str>| {
-            let list = list::read(&mut &text[..], rules, region, true);
+            let list = list::read(
+                &mut &text[..],
+                rules,
+                Options { region, group_by: None, allows_partial: true },
+            );
             list.map_err(|broken| fail(broken.to_string()))
         };
         let list = read(None)?;

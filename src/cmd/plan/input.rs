@@ -20,7 +20,7 @@ use evenkeel_planner::exact;
 use evenkeel_planner::layout::Layout;
 use evenkeel_planner::layout_text;
 use evenkeel_planner::prices::Prices;
-use evenkeel_planner::read::Hints;
+use evenkeel_planner::read::{self, Hints};
 use evenkeel_planner::regions;
 use evenkeel_planner::search::{self, Found, Space, Tolerance, Wanted};
 use evenkeel_planner::spread::Spread;

@@ -19,7 +19,7 @@ mod sentence;
 mod text;
 mod without_size;
 
-use crate::cli::{Plan, PlanFormat, PlanVerb};
+use crate::cli::{Plan, PlanFormat, PlanOutput, PlanVerb};
 use evenkeel_client::output::{self, Exit, Failure};
 use evenkeel_core::units::MIB;
 use evenkeel_core::volume::VolumeType;
@@ -48,26 +48,21 @@ pub fn run(arguments: &Plan) -> Result<(), Failure> {
         None => plan(arguments),
         Some(PlanVerb::Aws(flags)) => {
             let region = &arguments.traces.connection.region;
-            aws::run(flags, prices::named_region(region), output.listing()?)
+            aws::run(flags, prices::named_region(region), output.format)
         }
-        Some(PlanVerb::Check(check)) => {
-            if output.format == PlanFormat::Html {
-                output.listing()?;
-            }
-            check::run(check, output.format)
-        }
-        Some(PlanVerb::Compare(compare)) => compare::run(compare, output.listing()?),
+        Some(PlanVerb::Check(check)) => check::run(check, output.format),
+        Some(PlanVerb::Compare(compare)) => compare::run(compare, output.format),
         Some(PlanVerb::Explain(explain)) => explain::run(explain, output.listing()?),
         Some(PlanVerb::Fleet(fleet)) => {
             let region = &arguments.traces.connection.region;
-            fleet::run(fleet, prices::named_region(region), output.listing()?)
+            fleet::run(fleet, prices::named_region(region), output.format)
         }
     }
 }
 
 fn plan(arguments: &Plan) -> Result<(), Failure> {
     if matches!(arguments.output.format, PlanFormat::Junit | PlanFormat::Markdown) {
-        return Err(arguments.output.no_verdict());
+        return Err(PlanOutput::no_verdict());
     }
     let mut case = Case::read(&arguments.traces, &arguments.rules, &arguments.wanted)?;
     if without_size::is_possible(arguments, &case) {
@@ -89,7 +84,7 @@ fn plan(arguments: &Plan) -> Result<(), Failure> {
     let present = present(&case, &rated);
     let told =
         PlanAnswer { case: &case, asked, rated: &rated, present, on_hdd, in_bursts, less, notes };
-    if let Some(path) = &arguments.html {
+    if let Some(path) = &arguments.page.html {
         files::write(path, &html::page(&told, &wanted)?)?;
     }
     match arguments.output.format {

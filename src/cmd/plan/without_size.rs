@@ -2,7 +2,7 @@
 //! adds.
 
 use super::format::{
-    asked_words, currency, headroom_words, money, money_exact, prices_line, waiting,
+    asked_words, basis_lines, currency, headroom_words, money, money_exact, waiting,
 };
 use super::input::{self, Case};
 use super::{assumed_ms, cheapest, json, text};
@@ -26,7 +26,7 @@ const NEXT: &str = "the files do not say how large the volume is: add --capacity
 /// Returns whether this is the answer: the size is not known, and costs are those of a list.
 pub fn is_possible(arguments: &Plan, case: &Case) -> bool {
     let wanted = &arguments.wanted;
-    let is_listing = arguments.html.is_none() && arguments.output.format != PlanFormat::Html;
+    let is_listing = arguments.page.html.is_none() && arguments.output.format != PlanFormat::Html;
     input::capacity(wanted, case).is_none()
         && matches!(case.space.prices, Prices::List(_))
         && wanted.max_monthly.is_none()
@@ -132,7 +132,7 @@ fn text_of(case: &Case, rows: &[Row<'_>]) -> String {
     text += &format!("{}\n", asked_words(&asked));
     text += &headroom_words(case).map_or_else(String::new, |words| format!("{words}\n"));
     text += &text::notes(&case.trace);
-    text += &format!("{}\n", prices_line(case));
+    text += &format!("{}\n", basis_lines(case));
     if let Some(first) = rows.first() {
         text += &format!(
             "{}: {} {} a month and {} for each GiB, from {} GiB on\n\n",

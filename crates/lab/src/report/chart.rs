@@ -316,7 +316,7 @@ where
 }
 
 /// Draws the mesh with other labels below.
-pub(super) fn mesh_with<Y>(
+fn mesh_with<Y>(
     chart: &mut ChartContext<'_, SVGBackend<'_>, Cartesian2d<RangedCoordf64, Y>>,
     lines: usize,
     below: &dyn Fn(&f64) -> String,
@@ -325,13 +325,27 @@ pub(super) fn mesh_with<Y>(
 where
     Y: Ranged<ValueType = f64> + ValueFormatter<f64>,
 {
+    mesh_of(chart, (12, lines), below, format)
+}
+
+/// Draws the mesh of any axes, with at most these numbers of labels below and on the left.
+pub(super) fn mesh_of<X, Y>(
+    chart: &mut ChartContext<'_, SVGBackend<'_>, Cartesian2d<X, Y>>,
+    (columns, lines): (usize, usize),
+    below: &dyn Fn(&f64) -> String,
+    format: &dyn Fn(&f64) -> String,
+) -> Drawn
+where
+    X: Ranged<ValueType = f64> + ValueFormatter<f64>,
+    Y: Ranged<ValueType = f64> + ValueFormatter<f64>,
+{
     let ink = Ink::Text.colour();
     let style = TextStyle::from(("sans-serif", 12 * SCALE).into_font()).color(&ink);
     chart
         .configure_mesh()
         .disable_x_mesh()
         .y_labels(lines)
-        .x_labels(12)
+        .x_labels(columns)
         .bold_line_style(Ink::Grid.line(2))
         .light_line_style(TRANSPARENT)
         .axis_style(Ink::Grid.line(2))

@@ -1,48 +1,84 @@
-//! The page of a plan: layouts with their costs and rates, and charts of one workload against their
-//! limits. The caller provides the figures; this module draws them.
+//! The pages of plans: tables of layouts or of volumes, and charts. The caller provides the words
+//! and the figures; this module draws them.
 
+mod axis;
 mod charts;
+mod table;
 
 use std::fmt::Write as _;
 
-use super::html::{
-    close_table, end_page, escape, figure, note, number_column, open_page, open_table, text_column,
-};
+use super::html::{end_page, escape, figure, note, open_page};
 use crate::LabError;
 
-pub use charts::{Axis, Curve, Dot, Frontier, Over, Shape};
+pub use axis::{Axis, Steps};
+pub use charts::{Band, Curve, Dot, Frontier, Keeps, Over, Shape};
+pub use table::{Row, Table};
 
-/// The content of the page.
+/// The content of a page.
 pub struct PlanPage {
-    /// The name of the recorded volume.
+    /// The verb that answers.
+    pub verb: &'static str,
+    /// The name of what the answer is about.
     pub title: String,
-    /// The recording's length and resolution, and its demand.
+    /// The recording's length and resolution, its demand, and the like.
     pub about: Vec<String>,
     /// The answer in a sentence.
     pub headline: String,
-    /// Whether it delays no request.
-    pub is_good: bool,
-    /// Warnings that limit what the plan proves.
+    /// The mark of the answer.
+    pub mark: Mark,
+    /// Warnings that limit what the answer proves.
     pub warnings: Vec<String>,
-    /// The layouts.
-    pub layouts: Table,
-    /// Charts, each with its numbers.
-    pub charts: Vec<Section>,
-    /// Commands, each after a description.
-    pub commands: Vec<(String, String)>,
-    /// The assumptions, by their names.
-    pub assumptions: Vec<(&'static str, String)>,
+    /// The sections, in their order.
+    pub parts: Vec<Part>,
 }
 
-/// A table: its columns and its rows.
-#[derive(Default)]
-pub struct Table {
-    /// Headings.
-    pub columns: Vec<String>,
-    /// Cells.
-    pub rows: Vec<Vec<String>>,
-    /// Columns of text; the others are of numbers.
-    pub words: Vec<usize>,
+/// The mark of an answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mark {
+    /// It is good, whatever the recording does not say.
+    Good,
+    /// It is good as is assumed, and may not be.
+    Unknown,
+    /// It is not good.
+    Bad,
+    /// It is neither.
+    Plain,
+}
+
+/// A section of a page.
+pub enum Part {
+    /// A table.
+    Table {
+        /// The heading.
+        title: String,
+        /// The table.
+        table: Table,
+        /// A sentence below it.
+        note: String,
+    },
+    /// A chart.
+    Chart(Box<Section>),
+    /// Sentences.
+    Lines {
+        /// The heading.
+        title: String,
+        /// The sentences.
+        lines: Vec<String>,
+    },
+    /// Commands.
+    Commands {
+        /// The heading.
+        title: String,
+        /// Commands, each after a description.
+        commands: Vec<(String, String)>,
+    },
+    /// Values, each after its name.
+    Terms {
+        /// The heading.
+        title: String,
+        /// The names and values.
+        terms: Vec<(String, String)>,
+    },
 }
 
 /// A chart with its heading and its numbers.
@@ -61,10 +97,22 @@ pub struct Section {
 
 /// A kind of chart.
 pub enum Chart {
-    /// Curves over time.
+    /// Curves over time or over a count.
     Over(Over),
     /// Cost against waiting.
     Frontier(Frontier),
+}
+
+impl Mark {
+    /// Returns the class of the style sheet, and the sign.
+    const fn shown(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Good => ("kept", "✓"),
+            Self::Unknown => ("undecided", "?"),
+            Self::Bad => ("broken", "✗"),
+            Self::Plain => ("plain", ""),
+        }
+    }
 }
 
 impl PlanPage {
@@ -75,68 +123,80 @@ impl PlanPage {
     pub fn to_html(&self) -> Result<String, LabError> {
         let mut page = open_page(&self.title);
         self.head(&mut page);
-        page.push_str("<section>\n<h2>Layouts</h2>\n");
-        table(&mut page, "summary", &self.layouts);
-        note(&mut page, LAYOUTS_NOTE);
-        page.push_str("</section>\n");
-        for section in &self.charts {
-            section.write(&mut page)?;
+        for part in &self.parts {
+            part.write(&mut page)?;
         }
-        self.commands(&mut page);
-        self.assumptions(&mut page);
         end_page(&mut page);
         Ok(page)
     }
 
     fn head(&self, page: &mut String) {
-        let (class, mark) = if self.is_good { ("kept", "✓") } else { ("broken", "!") };
+        let (class, sign) = self.mark.shown();
+        let title = escape(&self.title);
         let _ = writeln!(
             page,
-            "<header>\n<p class=\"brand\">Evenkeel plan</p>\n<h1>{}</h1>",
-            escape(&self.title)
+            "<header>\n<p class=\"brand\">Evenkeel {}</p>\n<h1>{title}</h1>",
+            self.verb
         );
         for about in &self.about {
             let _ = writeln!(page, "<p class=\"note\">{}</p>", escape(about));
         }
         let _ = writeln!(
             page,
-            "<p class=\"banner {class}\"><span aria-hidden=\"true\">{mark}</span> {}</p>",
+            "<p class=\"banner {class}\"><span aria-hidden=\"true\">{sign}</span> {}</p>",
             escape(&self.headline)
         );
         for warning in &self.warnings {
-            let _ = writeln!(page, "<p class=\"warning\">Risk: {}</p>", escape(warning));
+            let _ = writeln!(page, "<p class=\"warning\">{}</p>", escape(warning));
         }
         page.push_str("</header>\n");
     }
+}
 
-    fn commands(&self, page: &mut String) {
-        page.push_str("<section>\n<h2>There and back</h2>\n");
-        for (heading, lines) in &self.commands {
-            let heading = escape(heading);
-            let lines = escape(lines);
-            let _ = writeln!(page, "<h3>{heading}</h3>\n<pre><code>{lines}</code></pre>");
+impl Part {
+    fn title(&self) -> &str {
+        match self {
+            Self::Chart(section) => &section.title,
+            Self::Table { title, .. }
+            | Self::Lines { title, .. }
+            | Self::Commands { title, .. }
+            | Self::Terms { title, .. } => title,
         }
-        page.push_str("</section>\n");
     }
 
-    fn assumptions(&self, page: &mut String) {
-        page.push_str("<section>\n<h2>What was assumed</h2>\n<dl>\n");
-        for (term, value) in &self.assumptions {
-            let _ = writeln!(page, "<dt>{term}</dt><dd>{}</dd>", escape(value));
+    fn write(&self, page: &mut String) -> Result<(), LabError> {
+        let _ = writeln!(page, "<section>\n<h2>{}</h2>", escape(self.title()));
+        match self {
+            Self::Table { table, note: below, .. } => {
+                table.write(page, "rows");
+                if !below.is_empty() {
+                    note(page, &escape(below));
+                }
+            }
+            Self::Chart(section) => section.write(page)?,
+            Self::Lines { lines, .. } => {
+                page.push_str("<ul>\n");
+                for line in lines {
+                    let _ = writeln!(page, "<li>{}</li>", escape(line));
+                }
+                page.push_str("</ul>\n");
+            }
+            Self::Commands { commands, .. } => {
+                for (heading, lines) in commands {
+                    let heading = escape(heading);
+                    let lines = escape(lines);
+                    let _ = writeln!(page, "<h3>{heading}</h3>\n<pre><code>{lines}</code></pre>");
+                }
+            }
+            Self::Terms { terms, .. } => table::terms(page, terms),
         }
-        page.push_str("</dl>\n</section>\n");
+        page.push_str("</section>\n");
+        Ok(())
     }
 }
 
-const LAYOUTS_NOTE: &str = "Costs are list prices of a month of 30 days. Throttled: seconds a day \
-                            in which requests wait for a limit, as assumed, and at least and at \
-                            most, since a trace does not say what happens within its intervals. \
-                            Lost: how many of a hundred such layouts lose data within a year, as \
-                            published of the type.";
-
 impl Section {
     fn write(&self, page: &mut String) -> Result<(), LabError> {
-        let _ = writeln!(page, "<section>\n<h2>{}</h2>", escape(&self.title));
         let svg = match &self.chart {
             Chart::Over(over) => over.draw(&self.title)?,
             Chart::Frontier(frontier) => frontier.draw(&self.title)?,
@@ -144,66 +204,53 @@ impl Section {
         let caption = escape(&self.caption);
         figure(page, &described(&svg, &escape(&self.title), &caption), &caption);
         if self.shows_numbers {
-            table(page, "checks", &self.numbers);
+            self.numbers.write(page, "rows");
         } else {
             page.push_str("<details>\n<summary>The numbers behind this chart</summary>\n");
-            table(page, "numbers", &self.numbers);
+            self.numbers.write(page, "numbers");
             page.push_str("</details>\n");
         }
-        page.push_str("</section>\n");
         Ok(())
     }
 }
 
-/// Returns a chart with a title and a description, for readers who cannot see it.
+/// Returns charts with a title and a description each, for readers who cannot see them.
 fn described(svg: &str, title: &str, description: &str) -> String {
-    match svg.split_once('>') {
-        Some((open, rest)) => {
-            format!("{open}>\n<title>{title}</title>\n<desc>{description}</desc>{rest}")
-        }
-        None => svg.to_owned(),
+    let mut charts = svg.split("<svg ");
+    let mut all = charts.next().unwrap_or_default().to_owned();
+    for chart in charts {
+        let (open, rest) = chart.split_once('>').unwrap_or((chart, ""));
+        let _ =
+            write!(all, "<svg {open}>\n<title>{title}</title>\n<desc>{description}</desc>{rest}");
     }
-}
-
-fn table(page: &mut String, class: &str, table: &Table) {
-    let is_words = |place: usize| table.words.contains(&place);
-    let headings: Vec<String> = table.columns.iter().map(|heading| escape(heading)).collect();
-    let columns: Vec<(&str, &str)> = headings
-        .iter()
-        .enumerate()
-        .map(
-            |(place, heading)| {
-                if is_words(place) { text_column(heading) } else { number_column(heading) }
-            },
-        )
-        .collect();
-    open_table(page, class, &columns);
-    for row in &table.rows {
-        page.push_str("<tr>");
-        for (place, cell) in row.iter().enumerate() {
-            let class = if is_words(place) { "" } else { " class=\"number\"" };
-            let cell = escape(cell);
-            let _ = match place {
-                0 => write!(page, "<th scope=\"row\"{class}>{cell}</th>"),
-                _ => write!(page, "<td{class}>{cell}</td>"),
-            };
-        }
-        page.push_str("</tr>\n");
-    }
-    close_table(page);
+    all
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn curve(name: &str, shape: Shape, values: Vec<Option<f64>>) -> Curve {
+        Curve { name: name.to_owned(), shape, keeps: Keeps::Most, values }
+    }
+
+    fn axis(to: f64) -> Axis {
+        let words = Box::new(|at: f64, _| format!("{at:.0}"));
+        Axis { from: 0.0, to, steps: Steps::Time, words }
+    }
+
     fn page() -> PlanPage {
-        let curve = |name: &str, shape, values| Curve { name: name.to_owned(), shape, values };
+        let values = vec![Some(100.0), None, Some(3_000.0), Some(5.0)];
+        let most = values.iter().map(|value| value.map(|value| value * 2.0)).collect();
         let over = Over {
-            axis: Axis { from_s: 0.0, to_s: 600.0, words: Box::new(|s| format!("{s:.0}")) },
-            unit: "IOPS",
+            axis: axis(600.0),
+            unit: "IOPS".to_owned(),
+            band: Some(Band {
+                least: curve("at least", Shape::Line, values.clone()),
+                most: curve("at most", Shape::Line, most),
+            }),
             curves: vec![
-                curve("demand", Shape::Area, vec![Some(100.0), None, Some(3_000.0), Some(5.0)]),
+                curve("demand", Shape::Area, values),
                 curve("A <b>", Shape::Line, vec![Some(3_000.0); 4]),
             ],
             gaps: vec![(150.0, 300.0)],
@@ -214,29 +261,45 @@ mod tests {
             vec![dot(1, 8.0, 100.0, true), dot(2, 9.0, 200.0, false), dot(3, 20.0, 0.0, true)];
         let numbers = || Table {
             columns: vec!["time".into(), "<i>".into()],
-            rows: vec![vec!["0".into(), "7 & 8".into()]],
+            rows: vec![vec!["0".into(), "7 & 8".into()].into()],
             words: vec![0],
         };
-        let section = |title: &str, chart| Section {
-            title: title.to_owned(),
-            caption: "Shaded: \"unknown\".".to_owned(),
-            chart,
-            numbers: numbers(),
-            shows_numbers: false,
+        let section = |title: &str, chart| {
+            let caption = "Shaded: \"unknown\".".to_owned();
+            let title = title.to_owned();
+            let numbers = numbers();
+            Box::new(Section { title, caption, chart, numbers, shows_numbers: false })
         };
+        let mut layouts = numbers();
+        layouts.rows.push(Row {
+            colour: Some(1),
+            cells: vec!["A".into(), "9".into()],
+            more: vec![("<u>".into(), "1 < 2".into())],
+            commands: "aws <y>".into(),
+        });
+        let title = |title: &str| title.to_owned();
+        let frontier = Frontier { currency: "USD".into(), dots };
         PlanPage {
+            verb: "plan",
             title: "vol <script>alert(1)</script>".into(),
             about: vec!["5 min & more".into()],
             headline: "gp3 100 GiB: 8.00 USD".into(),
-            is_good: true,
+            mark: Mark::Unknown,
             warnings: vec!["none of <it>".into()],
-            layouts: numbers(),
-            charts: vec![
-                section("Over time", Chart::Over(over)),
-                section("Cost", Chart::Frontier(Frontier { currency: "USD".into(), dots })),
+            parts: vec![
+                Part::Table { title: title("Layouts"), table: layouts, note: "a < b".into() },
+                Part::Chart(section("Over time", Chart::Over(over))),
+                Part::Chart(section("Cost", Chart::Frontier(frontier))),
+                Part::Lines { title: title("Risks"), lines: vec!["<p>".into()] },
+                Part::Commands {
+                    title: title("There"),
+                    commands: vec![("aws".into(), "aws ec2 <x>".into())],
+                },
+                Part::Terms {
+                    title: title("Assumed"),
+                    terms: vec![("Prices".into(), "of <today>".into())],
+                },
             ],
-            commands: vec![("aws".into(), "aws ec2 <x>".into())],
-            assumptions: vec![("Prices", "of <today>".into())],
         }
     }
 
@@ -246,21 +309,35 @@ mod tests {
         let plain = page.replace("http://www.w3.org/2000/svg", "");
         for needle in [
             "<script", "<link", "@import", "url(", "src=", "http://", "https://", "<b>", "<i>",
-            "<it>",
+            "<it>", "<u>", "<y>", "<x>",
         ] {
             assert!(!plain.contains(needle), "{needle}");
         }
         assert!(page.contains("vol &lt;script&gt;") && page.ends_with("</html>\n"));
         for tag in [
             "section", "table", "tr", "td", "th", "div", "figure", "details", "p", "dl", "svg",
-            "title", "desc", "pre", "h2", "h3",
+            "title", "desc", "pre", "h2", "h3", "ul", "li", "span",
         ] {
             let open = page.matches(&format!("<{tag}>")).count()
                 + page.matches(&format!("<{tag} ")).count();
             assert_eq!(open, page.matches(&format!("</{tag}>")).count(), "{tag}");
         }
-        assert_eq!(page.matches("<svg ").count(), 2);
-        assert_eq!(page.matches("<desc>Shaded: &quot;unknown&quot;.</desc>").count(), 2);
+        // Each of two charts, for a wide and for a narrow window.
+        assert_eq!(page.matches("<svg ").count(), 4);
+        assert_eq!(page.matches("<desc>Shaded: &quot;unknown&quot;.</desc>").count(), 4);
+        assert_eq!(page.matches("<div class=\"narrow\"><svg ").count(), 2);
+    }
+
+    #[test]
+    fn every_value_of_a_table_has_its_heading_and_rows_unfold() {
+        let page = page().to_html().unwrap();
+        let cells = page.matches("<td ").count();
+        let folded = page.matches("<tr class=\"more\"").count();
+        assert_eq!(page.matches("<td role=\"cell\" data-label=\"&lt;i&gt;\"").count(), 4);
+        assert_eq!((cells, folded), (5, 1));
+        let more = page.split("<tr class=\"more\"").nth(1).unwrap();
+        assert!(more.contains("colspan=\"2\"") && more.contains("1 &lt; 2"), "{more}");
+        assert!(page.contains("background:var(--series-1)"));
     }
 
     #[test]
@@ -268,16 +345,42 @@ mod tests {
         let page = page().to_html().unwrap();
         let chart = page.split("<svg ").nth(1).unwrap();
         assert!(chart.contains("fill=\"var(--stall)\""), "the gap");
-        // One line before the gap, and one after it.
+        // One line before the gap, and one after it; and a band in two parts.
         assert!(chart.matches("<polyline").count() >= 3, "{chart}");
+        assert!(chart.matches("<polygon").count() >= 4, "{chart}");
+    }
+
+    #[test]
+    fn charts_for_narrow_windows_have_fewer_values_and_keep_the_extremes() {
+        let values: Vec<Option<f64>> = (0..400).map(|place| Some(f64::from(place % 7))).collect();
+        let draw = |keeps, shown| {
+            let curve = Curve { keeps, ..curve("a", Shape::Line, shown) };
+            let over = Over {
+                axis: axis(400.0),
+                unit: "IOPS".to_owned(),
+                curves: vec![curve],
+                band: None,
+                gaps: vec![],
+                top: None,
+            };
+            over.draw("x").unwrap()
+        };
+        let both = draw(Keeps::Most, values.clone());
+        let (wide, narrow) = both.split_once("<div class=\"narrow\">").unwrap();
+        assert!(narrow.len() * 2 < wide.len(), "{} {}", narrow.len(), wide.len());
+        assert_eq!(Keeps::Most.of(&values[..4]), Some(3.0));
+        assert_eq!(Keeps::Least.of(&values[3..7]), Some(3.0));
+        assert_eq!(Keeps::Least.of(&[None]), None);
     }
 
     #[test]
     fn empty_plots_of_a_plan_can_be_drawn() {
-        let axis = Axis { from_s: 0.0, to_s: 0.0, words: Box::new(|_| String::new()) };
-        let over = Over { axis, unit: "", curves: vec![], gaps: vec![], top: None };
-        assert!(over.draw("x").unwrap().ends_with("</svg>\n"));
+        let axis =
+            Axis { from: 0.0, to: 0.0, steps: Steps::Time, words: Box::new(|_, _| String::new()) };
+        let over =
+            Over { axis, unit: String::new(), curves: vec![], band: None, gaps: vec![], top: None };
+        assert!(over.draw("x").unwrap().ends_with("</svg>\n</div>"));
         let empty = Frontier { currency: "USD".into(), dots: vec![] };
-        assert!(empty.draw("x").unwrap().ends_with("</svg>\n"));
+        assert!(empty.draw("x").unwrap().ends_with("</svg>\n</div>"));
     }
 }

@@ -305,7 +305,7 @@ fn difference(before: &Before, values: &Values, length_ms: u64) -> Option<(Inter
     };
     let counter = Some(Kind::Counter);
     let times = counter.filter(|_| interval.read_ns.or(interval.write_ns).is_some());
-    Some((interval, Columns { requests: counter, bytes: counter, times, queue: None }))
+    Some((interval, Columns { requests: counter, bytes: counter, times, ..Columns::default() }))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 
 use evenkeel_client::output::{Exit, Failure};
 use evenkeel_lab::LabError;
-use evenkeel_lab::bench::child::Guarded;
+use evenkeel_lab::child::Guarded;
 use evenkeel_lab::clock;
 use std::io::{self, Read};
 use std::process::{Command, Stdio};

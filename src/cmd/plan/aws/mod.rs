@@ -8,11 +8,12 @@ mod queries;
 use super::fleet;
 use super::format::plain;
 use super::input;
-use crate::cli::{PlanAws, PlanFleet};
+use crate::cli::{PlanAws, PlanFleet, PlanFormat, PlanPageFile};
 use answers::Answered;
 use cli::Aws;
 use evenkeel_client::clock;
-use evenkeel_client::output::{self, Exit, Failure, Format};
+use evenkeel_client::output::{self, Exit, Failure};
+use evenkeel_planner::fleet::list::Options;
 use evenkeel_planner::fleet::{List, Volume, list};
 use evenkeel_wire::aws::timestamp;
 use queries::{Asked, Span};
@@ -44,7 +45,7 @@ const SHORT_STEPS_MAX: usize = 100;
 /// Prefix of the name of a file with the queries of a call.
 const QUERIES_PREFIX: &str = "evenkeel-queries-";
 
-pub fn run(arguments: &PlanAws, region: Option<&str>, format: Format) -> Result<(), Failure> {
+pub fn run(arguments: &PlanAws, region: Option<&str>, format: PlanFormat) -> Result<(), Failure> {
     if arguments.print_policy {
         return output::print(POLICY);
     }
@@ -105,7 +106,11 @@ fn read_list(arguments: &PlanAws, region: Option<&str>, text: &[u8]) -> Result<L
             .hint("name another region with --region, or another account with --profile"));
     }
     let rules = input::rules_of(arguments.policy.as_of)?;
-    let list = list::read(&mut &text[..], rules, region, false);
+    let list = list::read(
+        &mut &text[..],
+        rules,
+        Options { region, group_by: None, allows_partial: false },
+    );
     let mut list = list.map_err(|broken| Failure::new(format!("{what}: {broken}")))?;
     // The ids become names of files.
     list.volumes.retain(|volume| is_id(&volume.id));
@@ -225,10 +230,14 @@ impl Folder {
             metrics: has_files(&self.path.join(METRICS)).then(|| self.path.join(METRICS)),
             policy: arguments.policy.clone(),
             allow_partial: false,
+            used: Vec::new(),
+            instances: None,
+            group_by: None,
             jobs: None,
             top: arguments.top,
             commands: arguments.commands.clone(),
             risk_max: arguments.risk_max,
+            page: PlanPageFile { html: None },
         }
     }
 

@@ -145,7 +145,7 @@ pub fn calls<'a>(volumes: &[&'a Volume], span: Span) -> Vec<Vec<&'a Volume>> {
 mod tests {
     use super::*;
     use evenkeel_core::volume::Rules;
-    use evenkeel_planner::fleet::list;
+    use evenkeel_planner::fleet::list::{self, Options};
     use std::collections::BTreeSet;
 
     fn volumes(count: usize) -> Vec<Volume> {
@@ -154,7 +154,8 @@ mod tests {
             let volume_type = if number.is_multiple_of(2) { "gp2" } else { "gp3" };
             text += &format!("vol-{number:08x},{volume_type},100\n");
         }
-        let read = list::read(&mut text.as_bytes(), Rules::newest(), Some("us-east-1"), false);
+        let options = Options { region: Some("us-east-1"), group_by: None, allows_partial: false };
+        let read = list::read(&mut text.as_bytes(), Rules::newest(), options);
         read.unwrap().volumes
     }
 

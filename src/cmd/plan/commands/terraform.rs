@@ -7,7 +7,7 @@ use evenkeel_planner::layout::Layout;
 const DEVICES: &str = "fghijklmnop";
 
 /// Returns the blocks of a layout's volumes and their attachments to an instance.
-pub fn created(layout: &Layout, stripe_kib: Option<u32>) -> String {
+pub fn created(layout: &Layout) -> String {
     let volumes = layout.volumes;
     let count = if volumes > 1 { format!("  count = {volumes}\n") } else { String::new() };
     let index = if volumes > 1 { "[count.index]" } else { "" };
@@ -32,12 +32,6 @@ pub fn created(layout: &Layout, stripe_kib: Option<u32>) -> String {
         "\nresource \"aws_volume_attachment\" \"plan\" {{\n{count}  device_name = \"{device}\"\n  \
          volume_id   = aws_ebs_volume.plan{index}.id\n  instance_id = var.instance_id\n}}\n"
     );
-    if let Some(stripe_kib) = stripe_kib.filter(|_| volumes > 1) {
-        text += &format!(
-            "\n# On the instance, one device of all:\n# mdadm --create /dev/md0 --level=0 \
-             --chunk={stripe_kib}K --raid-devices={volumes} DEVICE...\n"
-        );
-    }
     text
 }
 
@@ -82,7 +76,7 @@ mod tests {
     use evenkeel_planner::layout_text::parse;
 
     fn block(words: &str) -> String {
-        created(&parse(words, Rules::newest()).expect("a layout"), Some(64))
+        created(&parse(words, Rules::newest()).expect("a layout"))
     }
 
     #[test]
@@ -95,12 +89,11 @@ mod tests {
             "  throughput        = 250\n",
             "volume_id   = aws_ebs_volume.plan[count.index].id",
             "\"/dev/sd${substr(\"fghijklmnop\", count.index, 1)}\"",
-            "# mdadm --create /dev/md0 --level=0 --chunk=64K --raid-devices=2 DEVICE...\n",
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }
         let text = block("gp2 100");
-        assert!(!text.contains("iops") && !text.contains("count") && !text.contains("mdadm"));
+        assert!(!text.contains("iops") && !text.contains("count"));
         assert!(block("12 x gp3 10").contains("/dev/xvd${substr("));
         assert!(
             block("io2 10 GiB, 100 IOPS, Multi-Attach").contains("multi_attach_enabled = true")

@@ -18,16 +18,23 @@ pub fn script(told: &FleetAnswer<'_>, script: &Script) -> String {
         script_words(told, script),
     );
     for (volume, judged) in told.all() {
-        match judged.action {
-            Action::Keep => {}
-            Action::Modify(to) => {
-                text += &modify(volume, judged, &to, script.most, &told.policies.currency)
-            }
-            Action::Delete => text += &delete(volume, judged, &told.policies.currency),
-        }
+        text += &of_volume(told, (volume, judged), script.most);
         text += &copies::commands(volume, judged, &told.policies.currency);
     }
     text
+}
+
+/// Returns the commands of a volume; empty if nothing is to be changed.
+pub fn of_volume(
+    told: &FleetAnswer<'_>,
+    (volume, judged): (&Volume, &Judged),
+    most: Risk,
+) -> String {
+    match judged.action {
+        Action::Keep => String::new(),
+        Action::Modify(to) => modify(volume, judged, &to, most, &told.policies.currency),
+        Action::Delete => delete(volume, judged, &told.policies.currency),
+    }
 }
 
 fn modify(volume: &Volume, judged: &Judged, to: &VolumeSpec, most: Risk, currency: &str) -> String {

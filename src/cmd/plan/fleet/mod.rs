@@ -4,14 +4,15 @@ mod commands;
 mod copies;
 mod evidence;
 mod files;
+mod html;
 mod json;
 mod regions;
 mod text;
 mod used;
 
 use super::input;
-use crate::cli::{FleetPolicy, PlanFleet, RiskMax};
-use evenkeel_client::output::{self, Exit, Failure, Format};
+use crate::cli::{FleetPolicy, PlanFleet, PlanFormat, PlanOutput, RiskMax};
+use evenkeel_client::output::{self, Exit, Failure};
 use evenkeel_core::price::PriceList;
 use evenkeel_planner::fleet::hosts::Host;
 use evenkeel_planner::fleet::totals::{Sum, Totals};
@@ -28,7 +29,7 @@ use std::path::Path;
 const GIVE_ZONES: &str = "or give a list with the column AvailabilityZone, as `aws ec2 \
                           describe-volumes` prints it";
 
-pub fn run(arguments: &PlanFleet, region: Option<&str>, format: Format) -> Result<(), Failure> {
+pub fn run(arguments: &PlanFleet, region: Option<&str>, format: PlanFormat) -> Result<(), Failure> {
     let policy = policy(&arguments.policy)?;
     let mut list = volumes(arguments, &policy, region)?;
     let mut left_out = used::fill(&arguments.used, &mut list)?;
@@ -75,10 +76,16 @@ pub fn run(arguments: &PlanFleet, region: Option<&str>, format: Format) -> Resul
     if let (Some(path), Some(script)) = (&arguments.commands, &told.script) {
         evenkeel_lab::files::write_whole(path, &commands::script(&told, script))?;
     }
+    let top = arguments.top as usize;
+    if let Some(path) = &arguments.page.html {
+        evenkeel_lab::files::write(path, &html::page(&told, top)?)?;
+    }
     match format {
-        Format::Text => output::print(&text::text(&told, arguments.top as usize)),
-        Format::Csv => output::print(&text::csv(&told)),
-        Format::Json => output::print(&output::json(&json::json_of(&told))),
+        PlanFormat::Text => output::print(&text::text(&told, top)),
+        PlanFormat::Csv => output::print(&text::csv(&told)),
+        PlanFormat::Json => output::print(&output::json(&json::json_of(&told))),
+        PlanFormat::Html => output::print(&html::page(&told, top)?),
+        PlanFormat::Junit | PlanFormat::Markdown => Err(PlanOutput::no_verdict()),
     }
 }
 

@@ -139,7 +139,7 @@ pub const fn action_word(action: &Action) -> &'static str {
     }
 }
 
-fn days(ms: u64) -> String {
+pub fn days(ms: u64) -> String {
     let tenths = ms * 10 / MS_PER_DAY;
     format!("{}.{}", tenths / 10, tenths % 10)
 }
@@ -156,7 +156,7 @@ pub fn signed_exact(micro: i64) -> String {
 }
 
 /// Returns the cells before, after and saving of each row, and of the sums, which they add up to.
-fn money(rows: &[(u64, u64)]) -> (Vec<[String; 3]>, [String; 3]) {
+pub fn money(rows: &[(u64, u64)]) -> (Vec<[String; 3]>, [String; 3]) {
     let column = |of: fn(&(u64, u64)) -> u64| {
         let amounts = rows.iter().map(of).collect::<Vec<u64>>();
         let total = price::half_up(amounts.iter().copied().fold(0, u64::saturating_add));
@@ -245,7 +245,7 @@ fn hosts(told: &FleetAnswer<'_>, top: usize) -> String {
 
 /// Returns a price list in words, with the types that it has no price of: they are proposed for no
 /// volume.
-fn list_name(prices: &ListPrices) -> String {
+pub fn list_name(prices: &ListPrices) -> String {
     let name = list_words(prices);
     let without = unpriced(prices.list());
     if without.is_empty() { name } else { format!("{name} (no price of {})", without.join(", ")) }
@@ -258,7 +258,7 @@ pub fn unpriced(list: &PriceList) -> Vec<String> {
     without.map(|volume_type| volume_type.to_string()).collect()
 }
 
-fn header(told: &FleetAnswer<'_>) -> String {
+pub fn header(told: &FleetAnswer<'_>) -> String {
     let policy = &told.policies.usual;
     let lists: Vec<String> = told.policies.lists().map(list_name).collect();
     let known = |judged: &&Judged| judged.known.is_some();
@@ -360,7 +360,7 @@ fn sums(told: &FleetAnswer<'_>, columns: &[&str], all: &[(String, Sum)]) -> Stri
     table(told, columns, &rows) + "\n"
 }
 
-fn unused(all: &Sum) -> String {
+pub fn unused(all: &Sum) -> String {
     let mut parts = Vec::new();
     if all.iops > 0 {
         parts.push(format!("{} of {} provisioned IOPS", all.never_used_iops, all.iops));
@@ -375,7 +375,7 @@ fn unused(all: &Sum) -> String {
 }
 
 /// Returns the line about volumes that are not in the sums, if there are some.
-fn missing(told: &FleetAnswer<'_>) -> String {
+pub fn missing(told: &FleetAnswer<'_>) -> String {
     let Missing { refused, unpriced } = told.missing();
     let words = [
         (refused > 0).then(|| format!("{refused} that are refused")),
@@ -388,7 +388,7 @@ fn missing(told: &FleetAnswer<'_>) -> String {
     }
 }
 
-fn deleted(told: &FleetAnswer<'_>) -> String {
+pub fn deleted(told: &FleetAnswer<'_>) -> String {
     let Some(snapshots) = told.snapshots() else { return String::new() };
     let currency = &told.policies.currency;
     let region = |(region, gib): (&&str, &u64)| format!("{region} ({gib} GiB)");
