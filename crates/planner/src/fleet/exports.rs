@@ -223,11 +223,11 @@ fn json(answer: &Value, table: &mut String) -> Result<(), Broken> {
 
 #[cfg(test)]
 mod tests {
-    use crate::fleet::list;
+    use crate::fleet::list::{self, Options};
     use evenkeel_core::volume::{Rules, VolumeType};
 
     fn read(text: &str) -> list::List {
-        list::read(&mut text.as_bytes(), Rules::newest(), None, false).unwrap()
+        list::read(&mut text.as_bytes(), Rules::newest(), Options::default()).unwrap()
     }
 
     fn shown(list: &list::List) -> Vec<String> {
@@ -260,7 +260,8 @@ mod tests {
              "volumeBaselineIOPS": 4000, "volumeBaselineThroughput": 200, "rootVolume": true}}]}"#;
         assert_eq!(read(json).volumes, list.volumes);
         let more = json.replace("\"volumeRec", "\"nextToken\": \"x\", \"volumeRec");
-        let broken = list::read(&mut more.as_bytes(), Rules::newest(), None, false).unwrap_err();
+        let broken =
+            list::read(&mut more.as_bytes(), Rules::newest(), Options::default()).unwrap_err();
         assert!(broken.expected.starts_with("an answer with all pages"), "{broken}");
     }
 
@@ -285,7 +286,8 @@ mod tests {
     fn an_export_without_sizes_is_refused() {
         let text =
             "accountId,volumeArn,finding\n1,arn:aws:ec2:eu-west-1:1:volume/vol-0a,Optimized\n";
-        let broken = list::read(&mut text.as_bytes(), Rules::newest(), None, false).unwrap_err();
+        let broken =
+            list::read(&mut text.as_bytes(), Rules::newest(), Options::default()).unwrap_err();
         assert!(broken.expected.contains("CurrentConfigurationVolumeSize"), "{broken}");
     }
 }
