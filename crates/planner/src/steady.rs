@@ -75,14 +75,14 @@ struct Month<'a> {
     share: Share,
     fluid: Fluid,
     start_us: u64,
-    /// What the previous repetition left.
+    /// State after the previous repetition.
     before: Option<Left>,
     /// The most repetitions that are skipped at once: more, the longer they are nearly alike.
     stride: u128,
     is_steady: bool,
 }
 
-/// What a repetition leaves for the next one.
+/// State of a volume after a repetition, with which the next one begins.
 #[derive(Clone, PartialEq, Eq)]
 struct Left {
     /// Millionths of credits of each limit.

@@ -55,7 +55,7 @@ const ALLOWED: [(&str, &[&str], &str); 16] = [
     ),
     (
         "evenkeel-lab",
-        // Control is for its tests and benchmarks, which run whole servers.
+        // Control and telemetry are for its tests and benchmarks, which run whole servers.
         &[
             "evenkeel-client",
             "evenkeel-control",
@@ -63,6 +63,7 @@ const ALLOWED: [(&str, &[&str], &str); 16] = [
             "evenkeel-engine",
             "evenkeel-sim",
             "evenkeel-store",
+            "evenkeel-telemetry",
             "evenkeel-wire",
         ],
         "lab measures any server, and knows ours by its API",

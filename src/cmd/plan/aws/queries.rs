@@ -14,9 +14,9 @@ const CALL_POINTS_MAX: u64 = 4 * PAGE_POINTS_MAX;
 const MINUTE_S: u64 = 60;
 const HOUR_S: u64 = 3_600;
 const DAY_S: u64 = 86_400;
-/// CloudWatch keeps points of a minute for 15 days, and of five minutes for 63.
+/// CloudWatch keeps points of a minute for 15 days.
 const MINUTES_KEPT_S: u64 = 15 * DAY_S;
-/// The same for points of five minutes.
+/// CloudWatch keeps points of five minutes for 63 days.
 const FIVE_MINUTES_KEPT_S: u64 = 63 * DAY_S;
 /// Seconds of the longer steps.
 pub const LONG_STEP_S: u64 = 300;

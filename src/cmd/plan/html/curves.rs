@@ -42,7 +42,7 @@ pub struct Drawn<'a> {
     end_ms: u64,
 }
 
-/// What a trace of long intervals does not say.
+/// Bounds of the demand within long intervals, in which the trace has no times.
 pub(super) struct Bounds {
     /// The length of an interval, in milliseconds.
     pub(super) resolution_ms: u64,

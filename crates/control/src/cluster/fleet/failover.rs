@@ -60,8 +60,9 @@ impl Fleet {
         let all = self.cluster.members();
         let leader = all.iter().find(|other| other.number == self.cluster.here());
         let leader = leader.and_then(|leader| leader.inst.as_ref());
-        let (Some(inst), Some(leader)) = (&member.inst, leader) else { return };
-        for setting in inst.settings_unlike(leader) {
+        let Some(leader) = leader else { return };
+        let unlike = member.inst.as_ref().map(|inst| inst.settings_unlike(leader));
+        for setting in unlike.unwrap_or_default() {
             warn!(
                 node = member.name,
                 setting,
