@@ -62,13 +62,13 @@ fn a_workload_is_checked_on_a_layout() {
     assert!(text.contains("does not carry orders"), "{text}");
     assert!(
         error.contains(
-            "throttled a day: 14396 s, allowed are 0.0; requests wait first from 1:00:00 \
+            "throttled a day: 14400 s, allowed are 0.0; requests wait first from 1:00:00 \
                         on for 5 min, at the limit of MiB/s"
         ),
         "{error}"
     );
     assert!(error.contains("names the cheapest that does"), "{error}");
-    told(&with(&["gp3 100", "--throttled", "14396"]), 0);
+    told(&with(&["gp3 100", "--throttled", "14400"]), 0);
     told(&with(&["gp3 100", "--throttled", "14395"]), 1);
     told(&with(&["gp3 100", "--p99", "190000"]), 0);
     let value = json_of(&with(&["gp3 100", "--p99", "100", "--capacity", "200"]), 1);
@@ -80,7 +80,7 @@ fn a_workload_is_checked_on_a_layout() {
     assert_eq!(value["waiting"]["first"]["start_ms"], 3_600_000, "{value}");
     assert_eq!(value["layout"]["layout"], "gp3 100 GiB, 3000 IOPS, 125 MiB/s");
     let (csv, _) = told(&with(&["gp3 100", "-o", "csv"]), 1);
-    assert_eq!(csv, "check,allowed,found,verdict\nthrottled a day s,0.0,14396,failed\n");
+    assert_eq!(csv, "check,allowed,found,verdict\nthrottled a day s,0.0,14400,failed\n");
 }
 
 /// The layouts of a plan pass the check, which reads their words.
@@ -181,7 +181,7 @@ fn what_happens_is_explained_step_by_step() {
 fn bursts_above_a_limit_are_counted_on_for_our_own_volumes_alone() {
     let (_folder, path) = recorded("burst", &[6_300, 0, 0]);
     let path = path.to_str().expect("UTF-8");
-    let words = [path, "--capacity", "400", "--types", "gp3"];
+    let words = [path, "--capacity", "20", "--types", "gp3"];
     let ours = [&words[..], &["--prices", BOOK]].concat();
     let [ebs, own] = [&words[..], &ours].map(|words| json_of(words, 0));
     assert_eq!((&ebs["tolerance_ms"], &own["tolerance_ms"]), (&json!(0), &json!(50)));
@@ -199,7 +199,7 @@ fn bursts_above_a_limit_are_counted_on_for_our_own_volumes_alone() {
     let (page, _) = told(&[&words[..], &["-o", "html"]].concat(), 0);
     assert!(page.contains("of EBS as documented"), "the page says so, too");
     // Checks go by it, too, and so do their percentiles.
-    let check = ["check", path, "--layout", "gp3 400, 6000 IOPS"];
+    let check = ["check", path, "--layout", "gp3 20, 6000 IOPS"];
     let (_, error) = told(&check, 1);
     assert!(error.contains("at the limit of IOPS"), "{error}");
     let (text, _) = told(&[&check[..], &["--prices", BOOK]].concat(), 0);
@@ -674,18 +674,18 @@ fn seconds_of_a_fast_device_are_what_was_asked_for() {
     assert_eq!((&waits["even"], &waits["idle"]), (&0.into(), &0.into()), "{value}");
     assert!(waits["worst"].as_u64() > Some(0), "{value}");
     let bursts = &value["in_bursts"];
-    assert_eq!(bursts["layout"], "gp3 100 GiB, 22058 IOPS, 125 MiB/s", "{value}");
-    assert_eq!(bursts["monthly_micros"], 103_290_000, "{value}");
+    assert_eq!(bursts["layout"], "gp3 100 GiB, 22058 IOPS, 183 MiB/s", "{value}");
+    assert_eq!(bursts["monthly_micros"], 105_610_000, "{value}");
     let (text, _) = told(&words, 0);
     for part in [
         "note: within its steps of 1 s the trace has no times",
-        "gp3 100 GiB, 22058 IOPS, 125 MiB/s carries that for 103.29 USD a month; a trace of each",
+        "gp3 100 GiB, 22058 IOPS, 183 MiB/s carries that for 105.61 USD a month; a trace of each",
         "s a day; a trace of each request tells which",
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
     let value = json_of(&[&words[..], &["--assume", "worst"]].concat(), 0);
-    assert_eq!(value["layouts"][0]["layout"], "gp3 100 GiB, 22058 IOPS, 125 MiB/s", "{value}");
+    assert_eq!(value["layouts"][0]["layout"], "gp3 100 GiB, 22058 IOPS, 183 MiB/s", "{value}");
 }
 
 /// Three days are no week, and a declared workload needs no evidence.

@@ -51,11 +51,11 @@ fn junit_has_a_test_case_for_each_check() {
       <property name="prices" value="of 2025-10-14, us-east-1"/>
     </properties>
     <testcase classname="evenkeel.plan.check" name="throttled a day s">
-      <failure type="limit" message="throttled a day: 14396 s, allowed are 0.0">"#;
+      <failure type="limit" message="throttled a day: 14400 s, allowed are 0.0">"#;
     let text = printed(&declared(), &layout, 1);
     let rest = text.strip_prefix(expected).unwrap_or_else(|| panic!("{text}"));
     let waits = "requests wait first from 1:00:00 on for 5 min, at the limit of MiB/s\n\
-                 the longest of 6 times: from 1:00:00 on for 5 min, at the limit of MiB/s\n";
+                 the longest of 6 times: from 1:00:00 on for 5 min, at the limit of MiB/s<";
     assert!(rest.starts_with(waits), "{text}");
     let rest = r#"</failure>
     </testcase>
@@ -79,7 +79,7 @@ fn markdown_has_the_verdict_the_checks_and_the_waiting() {
                     \n\
                     | check | allowed | found | verdict |\n\
                     | --- | ---: | ---: | --- |\n\
-                    | throttled a day s | 0.0 | 14396 | **failed** |\n\
+                    | throttled a day s | 0.0 | 14400 | **failed** |\n\
                     \n\
                     - requests wait first from 1:00:00 on for 5 min, at the limit of MiB/s\n\
                     - the longest of 6 times: from 1:00:00 on for 5 min, at the limit of MiB/s\n";

@@ -39,7 +39,14 @@ pub fn run(arguments: &Plan, case: &Case) -> Result<(), Failure> {
     let Prices::List(prices) = &case.space.prices else {
         unreachable!("invariant: costs are those of a list")
     };
-    let rows: Vec<Row<'_>> = rated.iter().map(|rated| Row::of(rated, prices)).collect();
+    let mut rows: Vec<Row<'_>> = Vec::new();
+    for rated in &rated {
+        let row = Row::of(rated, prices);
+        // A smaller volume whose credits run out comes after the one that lasts.
+        if rows.iter().all(|earlier| !earlier.differs_only_in_size(&row)) {
+            rows.push(row);
+        }
+    }
     output::print(&match arguments.output.format {
         PlanFormat::Csv => {
             let columns = columns(case);
@@ -75,6 +82,11 @@ impl<'a> Row<'a> {
             beside_micros: rated.found.total().saturating_sub(rated.found.monthly.storage),
             gib_micros: storage / u64::from(PRICED_GIB),
         }
+    }
+
+    fn differs_only_in_size(&self, other: &Self) -> bool {
+        let instance = |row: &Self| row.rated.found.layout.instance.map(|instance| instance.name);
+        self.volumes() == other.volumes() && instance(self) == instance(other)
     }
 
     /// Returns the volumes without their size. IOPS that follow from the size are left out.
