@@ -22,4 +22,5 @@ is_json int.json || { echo "changed: SIGINT leaves invalid JSON"; exit 1; }
 if is_json term.json; then echo "changed: SIGTERM leaves valid JSON"; exit 1; fi
 opened=$(tr -cd '[{' < term.json | wc -c)
 closed=$(tr -cd ']}' < term.json | wc -c)
-echo "sysstat 12.6.1: after SIGTERM $opened brackets are opened and $closed closed; after SIGINT the JSON is valid"
+echo "sysstat 12.6.1, after SIGTERM: $opened brackets opened, $closed closed"
+echo "after SIGINT: valid JSON"
