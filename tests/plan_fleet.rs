@@ -780,6 +780,12 @@ fn a_plan_says_what_a_smaller_copy_would_cost() {
     let line = "after a copy: the file systems use 70 GiB, and with 30 % free gp3 100 GiB, 3000 \
                 IOPS, 125 MiB/s has room for them, for 8.00 USD a month, 32.00 less";
     assert!(text.replace('\n', " ").contains(line), "{text}");
+    // Without a size, the plan is for a volume of which 30 % is free.
+    let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
+    command.current_dir(folder.path()).args(["plan", "disk.jsonl"]);
+    let output = command.env_remove("EVENKEEL_REGION").output().expect("the program starts");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.contains("gp3 100 GiB, 3000 IOPS, 125 MiB/s"), "{text}");
 }
 
 /// Three volumes on one m5.large, which sustains 3,600 IOPS for all of them (EC2 user guide,

@@ -348,7 +348,7 @@ fn data_in_pieces(client: &mut Nbd, other: &mut Nbd, piece_bytes: u64, count: u6
         }
         assert!(matches!(other.ask(Operation::Read, 0, 512, &[]), Answer::Done(_)));
     }
-    assert_eq!(start, end, "more is told than was asked");
+    assert_eq!(start, end, "the status covers more bytes than the request");
     holds_data
 }
 

@@ -263,6 +263,12 @@ impl Interval {
 }
 
 impl Trace {
+    /// Returns the most bytes that file systems used in an interval; `None` if it is not known.
+    #[must_use]
+    pub fn used_bytes_max(&self) -> Option<u64> {
+        self.intervals.iter().filter_map(|interval| interval.used_bytes).max()
+    }
+
     /// Creates a trace of these intervals, in any order. Gaps between them become notes.
     ///
     /// # Errors

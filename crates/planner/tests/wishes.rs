@@ -86,7 +86,7 @@ fn passes(space: &Space, demand: &Demand, wanted: &Wanted, layout: &Layout) -> b
 fn grid(space: &Space, wanted: &Wanted, (volume_type, volumes): (VolumeType, u32)) -> Vec<Layout> {
     let gib = u32::try_from(wanted.capacity_gib.div_ceil(volumes.into())).unwrap();
     let steps = |from: u32, to: u32| {
-        // Each is a fifth more than the one before.
+        // Each value is about a fifth above the previous one.
         std::iter::successors(Some(from), |step| Some(step + (step / 5).max(1)))
             .take_while(move |step| *step <= to)
     };

@@ -17,6 +17,7 @@ use evenkeel_planner::advice;
 use evenkeel_planner::answer::{self, Rated};
 use evenkeel_planner::demand::{Assume, Demand};
 use evenkeel_planner::exact;
+use evenkeel_planner::fleet::{FREE_PERCENT, gib_with_free};
 use evenkeel_planner::layout::Layout;
 use evenkeel_planner::layout_text;
 use evenkeel_planner::prices::Prices;
@@ -489,8 +490,7 @@ fn instances(names: &[String]) -> Result<Vec<&'static InstanceType>, Failure> {
 
 /// Returns the GiB that are in use in a trace, if it says so.
 fn used_gib(trace: &Trace) -> Option<u64> {
-    let used = trace.intervals.iter().filter_map(|interval| interval.used_bytes).max();
-    used.map(|bytes| bytes.div_ceil(GIB))
+    trace.used_bytes_max().map(|bytes| bytes.div_ceil(GIB))
 }
 
 /// Returns the GiB that a layout of a search must hold, if a flag or a file says it.
@@ -498,7 +498,9 @@ pub fn capacity(arguments: &PlanWanted, case: &Case) -> Option<u64> {
     let of_trace = case.trace.source.capacity.map(|bytes| bytes.div_ceil(GIB));
     let size = |layout: &Layout| u64::from(layout.each.size_gib) * u64::from(layout.volumes);
     let of_source = case.source.as_ref().map(size);
-    arguments.capacity.or(of_trace).or(of_source).or_else(|| used_gib(&case.trace))
+    let known = arguments.capacity.or(of_trace).or(of_source);
+    // A volume of the used size would be full at once.
+    known.or_else(|| gib_with_free(case.trace.used_bytes_max()?, FREE_PERCENT))
 }
 
 /// Returns what a layout of a search must hold and carry.

@@ -44,6 +44,10 @@ const RECORDED_REQUESTS_MAX: u64 = 4_000_000;
 
 pub fn run(arguments: &Plan) -> Result<(), Failure> {
     let output = &arguments.output;
+    let is_check = matches!(arguments.verb, Some(PlanVerb::Check(_)));
+    if !is_check && matches!(output.format, PlanFormat::Junit | PlanFormat::Markdown) {
+        return Err(PlanOutput::no_verdict());
+    }
     match &arguments.verb {
         None => plan(arguments),
         Some(PlanVerb::Aws(flags)) => {
@@ -61,9 +65,6 @@ pub fn run(arguments: &Plan) -> Result<(), Failure> {
 }
 
 fn plan(arguments: &Plan) -> Result<(), Failure> {
-    if matches!(arguments.output.format, PlanFormat::Junit | PlanFormat::Markdown) {
-        return Err(PlanOutput::no_verdict());
-    }
     let mut case = Case::read(&arguments.traces, &arguments.rules, &arguments.wanted)?;
     if without_size::is_possible(arguments, &case) {
         case.prepare(&arguments.wanted)?;

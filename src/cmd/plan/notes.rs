@@ -7,7 +7,7 @@ use super::input::Case;
 use evenkeel_core::units::GIB;
 use evenkeel_core::volume::{IopsRule, TypeRules, VolumeType};
 use evenkeel_planner::answer::{self, Rated};
-use evenkeel_planner::fleet::FREE_PERCENT;
+use evenkeel_planner::fleet::{FREE_PERCENT, gib_with_free};
 use evenkeel_planner::layout_text;
 use evenkeel_planner::prices::{Prices, Unpriced};
 use evenkeel_planner::search::{self, Space, Wanted};
@@ -37,10 +37,8 @@ pub fn of(
 /// Returns the note that a smaller layout has room for what the file systems use, if the trace says
 /// what they use and it costs less than the cheapest one.
 fn smaller(case: &Case, wanted: &Wanted, rated: &[Rated]) -> Option<String> {
-    let used = case.trace.intervals.iter().filter_map(|interval| interval.used_bytes).max()?;
-    let part = u128::from(100 - FREE_PERCENT);
-    let capacity_gib = (u128::from(used) * 100 / part).div_ceil(GIB.into()).max(1);
-    let capacity_gib = u64::try_from(capacity_gib).ok()?;
+    let used = case.trace.used_bytes_max()?;
+    let capacity_gib = gib_with_free(used, FREE_PERCENT)?.max(1);
     if capacity_gib >= wanted.capacity_gib {
         return None;
     }

@@ -96,9 +96,16 @@ fn of_type(
 /// Returns the GiB of a volume that holds used space with the free part; `None` if no volume is so
 /// large.
 fn needed_gib(policy: &Policy, used: Used) -> Option<u32> {
-    let percent = u128::from(100_u32.checked_sub(policy.free_percent)?);
-    let bytes = (u128::from(used.bytes) * 100).checked_div(percent)?;
-    u32::try_from(bytes.div_ceil(GIB)).ok()
+    u32::try_from(gib_with_free(used.bytes, policy.free_percent)?).ok()
+}
+
+/// Returns the GiB of a volume of which these bytes are used and `free_percent` is free, rounded
+/// up; `None` if all of it or more is to be free.
+#[must_use]
+pub fn gib_with_free(used_bytes: u64, free_percent: u32) -> Option<u64> {
+    let percent = u128::from(100_u32.checked_sub(free_percent)?);
+    let bytes = (u128::from(used_bytes) * 100).checked_div(percent)?;
+    u64::try_from(bytes.div_ceil(GIB)).ok()
 }
 
 #[cfg(test)]

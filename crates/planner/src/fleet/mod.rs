@@ -23,6 +23,7 @@ use crate::prices::ListPrices;
 use crate::trace::Trace;
 
 pub use copy::Smaller;
+pub use copy::gib_with_free;
 pub use list::{GroupBy, List, Options, Reason, Refused, Volume};
 pub use recommend::{judge, not_judged};
 pub use risk::{Risk, Waits};

@@ -309,7 +309,7 @@ fn known(
         gaps_ms: end.saturating_sub(start).saturating_sub(known_ms),
         resolution_ms: trace.resolution_ms(),
         at_limit_ms: at_limit.ms,
-        used_bytes: trace.intervals.iter().filter_map(|interval| interval.used_bytes).max(),
+        used_bytes: trace.used_bytes_max(),
         peak_iops: peaks.iops.unwrap_or(0),
         peak_bytes_per_second: peaks.bytes.unwrap_or(0),
     }

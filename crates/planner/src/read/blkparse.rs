@@ -147,7 +147,7 @@ impl Reader {
             "Q" => self.arrive(device, sector, sectors, Waiting { ns, direction }),
             _ => {
                 let second = self.answer(device, sector, sectors, ns);
-                // FUA is the F behind the W; the one before it is a flush before the write.
+                // An F after the W is FUA; an F before the W is a flush that precedes the write.
                 let is_fua = kind.rfind('F') > kind.find('W');
                 if let Some((second, count)) = second.filter(|_| is_fua) {
                     let end = sector.saturating_add(sectors);

@@ -125,6 +125,11 @@ pub(crate) struct Assumed {
 }
 
 impl Rates {
+    /// Returns whether the number of requests of both directions is known.
+    pub const fn has_transfers(&self) -> bool {
+        self.transfers.is_some()
+    }
+
     /// Sets the value of a column.
     pub fn set(&mut self, field: Field, value: f64) {
         match field {

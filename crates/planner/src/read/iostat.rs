@@ -207,7 +207,7 @@ impl<'a> Reports<'a> {
         }
         if self.not_after > 0 {
             let count = self.not_after;
-            remarks.push(format!("reports left out, not later than the one before: {count}"));
+            remarks.push(format!("reports left out, not later than the previous report: {count}"));
         }
         if self.is_zoneless {
             remarks.push("the times have no zone; they are read as UTC".to_owned());
@@ -547,7 +547,9 @@ mod tests {
         let text = text.replace("07:11:48 PM", "06:11:48 PM");
         let trace = only(&text);
         assert_eq!(trace.intervals.len(), 1);
-        assert!(remarks(&trace).contains(&"reports left out, not later than the one before: 1"));
+        assert!(
+            remarks(&trace).contains(&"reports left out, not later than the previous report: 1")
+        );
     }
 
     #[test]

@@ -1,16 +1,14 @@
 //! Reads the output of `iostat -x -o JSON`.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::io::BufRead;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 
-use super::device::{Rates, field};
+use super::device::{Field, field};
 use super::iostat::{EXPECTED_TIME, Reports};
 use super::numbers::{ASKS_ORDER, NotTime, Times};
-use super::sysstat_json::{self, Part};
+use super::sysstat_json::{self, Device, DeviceKeys, Part};
 use super::{Broken, Hints, Read, json};
 
 const FORM: &str = "the JSON of `iostat -xt -o JSON 1`";
@@ -19,49 +17,18 @@ const FORM: &str = "the JSON of `iostat -xt -o JSON 1`";
 struct Statistics {
     timestamp: Option<String>,
     #[serde(default)]
-    disk: Vec<Disk>,
+    disk: Vec<Device<Disk>>,
 }
 
-/// A device with its columns. The names of columns are many, so they are not kept.
-struct Disk {
-    name: String,
-    rates: Rates,
-}
+/// Marks devices with the keys of iostat.
+struct Disk;
 
-impl<'de> Deserialize<'de> for Disk {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(DiskVisitor)
-    }
-}
+impl DeviceKeys for Disk {
+    const NAME: &'static str = "disk_device";
+    const FORM: &'static str = "a device of iostat";
 
-struct DiskVisitor;
-
-impl<'de> Visitor<'de> for DiskVisitor {
-    type Value = Disk;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a device of iostat")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Disk, A::Error> {
-        let mut disk = Disk { name: String::new(), rates: Rates::default() };
-        while let Some(key) = map.next_key::<String>()? {
-            if key == "disk_device" {
-                disk.name = map.next_value()?;
-            } else if let Some(field) = field(&key) {
-                let value: f64 = map.next_value()?;
-                if value < 0.0 {
-                    return Err(serde::de::Error::custom(format!("{key} is {value}")));
-                }
-                disk.rates.set(field, value);
-            } else {
-                map.next_value::<IgnoredAny>()?;
-            }
-        }
-        if disk.name.is_empty() {
-            return Err(serde::de::Error::missing_field("disk_device"));
-        }
-        Ok(disk)
+    fn quantity(key: &str) -> Option<Field> {
+        field(key)
     }
 }
 

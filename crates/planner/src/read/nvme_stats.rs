@@ -270,7 +270,7 @@ impl Reader<'_> {
         }
         if self.not_after > 0 {
             let count = self.not_after;
-            remarks.push(format!("prints left out, not later than the one before: {count}"));
+            remarks.push(format!("prints left out, not later than the previous print: {count}"));
         }
         self.traces.finish(&remarks)
     }

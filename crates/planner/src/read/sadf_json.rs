@@ -1,17 +1,15 @@
 //! Reads the output of `sadf -j FILE -- -d`: sysstat's history of devices in JSON.
 
-use std::fmt;
 use std::io::BufRead;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 
 use crate::trace::Clock;
 
 use super::device::{Field, Rates, field};
 use super::numbers::{amount, time};
 use super::sar::{Output, ZONELESS};
-use super::sysstat_json::{self, Part};
+use super::sysstat_json::{self, Device, DeviceKeys, Part};
 use super::{Broken, Hints, Read, json};
 
 const FORM: &str = "the JSON of `sadf -j FILE -- -d`";
@@ -20,7 +18,7 @@ const FORM: &str = "the JSON of `sadf -j FILE -- -d`";
 struct Statistics {
     timestamp: Option<Timestamp>,
     #[serde(default)]
-    disk: Vec<Disk>,
+    disk: Vec<Device<Disk>>,
 }
 
 /// The end of an interval, and its length in seconds.
@@ -33,9 +31,20 @@ struct Timestamp {
     interval: f64,
 }
 
-struct Disk {
-    name: String,
-    rates: Rates,
+/// Marks devices with the keys of sadf.
+struct Disk;
+
+impl DeviceKeys for Disk {
+    const NAME: &'static str = "disk-device";
+    const FORM: &'static str = "a device of sadf";
+
+    fn quantity(key: &str) -> Option<Field> {
+        quantity(key)
+    }
+
+    fn check(rates: &Rates) -> Result<(), &'static str> {
+        if rates.has_transfers() { Ok(()) } else { Err("tps") }
+    }
 }
 
 /// Returns the quantity of a key: one of sar's columns, or a name of sadf's own.
@@ -49,46 +58,6 @@ fn quantity(key: &str) -> Option<Field> {
         "util-percent" => "%util",
         _ => key,
     })
-}
-
-impl<'de> Deserialize<'de> for Disk {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(DiskVisitor)
-    }
-}
-
-struct DiskVisitor;
-
-impl<'de> Visitor<'de> for DiskVisitor {
-    type Value = Disk;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a device of sadf")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Disk, A::Error> {
-        let mut disk = Disk { name: String::new(), rates: Rates::default() };
-        let mut has_transfers = false;
-        while let Some(key) = map.next_key::<String>()? {
-            if key == "disk-device" {
-                disk.name = map.next_value()?;
-            } else if let Some(field) = quantity(&key) {
-                let value: f64 = map.next_value()?;
-                if value < 0.0 {
-                    return Err(serde::de::Error::custom(format!("{key} is {value}")));
-                }
-                has_transfers |= field == Field::Transfers;
-                disk.rates.set(field, value);
-            } else {
-                map.next_value::<IgnoredAny>()?;
-            }
-        }
-        match (disk.name.is_empty(), has_transfers) {
-            (true, _) => Err(serde::de::Error::missing_field("disk-device")),
-            (_, false) => Err(serde::de::Error::missing_field("tps")),
-            _ => Ok(disk),
-        }
-    }
 }
 
 /// Reads the output of `sadf -j`. Other statistics, as those of `-A`, are skipped.

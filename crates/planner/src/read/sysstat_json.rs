@@ -4,11 +4,15 @@
 //! decimal comma (sadf before 11.3), no end (iostat before 12.1.4 if it is interrupted). So commas
 //! are corrected, and of a text that was cut, the reports before the cut are read.
 
+use std::fmt;
 use std::marker::PhantomData;
 
-use serde::de::{Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess};
+use serde::de::{
+    Deserialize, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor,
+};
 
 use super::Broken;
+use super::device::{Field, Rates};
 use super::json;
 
 /// The beginning of each text.
@@ -51,6 +55,68 @@ impl Flaws {
             remarks.push(remark);
         }
         remarks
+    }
+}
+
+/// The keys of a device in the JSON of a program.
+pub(super) trait DeviceKeys {
+    /// The key of the device's name.
+    const NAME: &'static str;
+    /// What an error says is expected.
+    const FORM: &'static str;
+
+    /// Returns the quantity of a key; `None` if it is not used.
+    fn quantity(key: &str) -> Option<Field>;
+
+    /// Returns an error with the key that is missing.
+    fn check(_rates: &Rates) -> Result<(), &'static str> {
+        Ok(())
+    }
+}
+
+/// A device with its columns. The names of columns are many, so they are not kept.
+pub(super) struct Device<K> {
+    pub name: String,
+    pub rates: Rates,
+    keys: PhantomData<K>,
+}
+
+impl<'de, K: DeviceKeys> Deserialize<'de> for Device<K> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(DeviceVisitor(PhantomData))
+    }
+}
+
+struct DeviceVisitor<K>(PhantomData<K>);
+
+impl<'de, K: DeviceKeys> Visitor<'de> for DeviceVisitor<K> {
+    type Value = Device<K>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(K::FORM)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Device<K>, A::Error> {
+        let mut name = String::new();
+        let mut rates = Rates::default();
+        while let Some(key) = map.next_key::<String>()? {
+            if key == K::NAME {
+                name = map.next_value()?;
+            } else if let Some(field) = K::quantity(&key) {
+                let value: f64 = map.next_value()?;
+                if value < 0.0 {
+                    return Err(Error::custom(format!("{key} is {value}")));
+                }
+                rates.set(field, value);
+            } else {
+                map.next_value::<IgnoredAny>()?;
+            }
+        }
+        if name.is_empty() {
+            return Err(Error::missing_field(K::NAME));
+        }
+        K::check(&rates).map_err(Error::missing_field)?;
+        Ok(Device { name, rates, keys: PhantomData })
     }
 }
 

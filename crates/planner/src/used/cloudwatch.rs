@@ -1,11 +1,10 @@
 //! Reads metrics of the CloudWatch agent from an answer of GetMetricData: `disk_used` in bytes, or
 //! `disk_used_percent`, with the volume's id in a dimension or in the label.
 
-use std::collections::BTreeMap;
-
 use serde::Deserialize;
 
 use super::{Amount, FileSystem, Read, Source, host_in, volume_in};
+use crate::read::cloudwatch::data::{self, Queried};
 use crate::read::{Broken, NAMES_MAX, json_broken};
 
 const FORM: &str = "the answer of GetMetricData, with disk_used or disk_used_percent of the \
@@ -28,44 +27,6 @@ struct Answered {
     values: Vec<f64>,
 }
 
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Queries {
-    List(Vec<Query>),
-    #[serde(rename_all = "PascalCase")]
-    Request {
-        metric_data_queries: Vec<Query>,
-    },
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct Query {
-    id: String,
-    metric_stat: Option<MetricStat>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct MetricStat {
-    metric: Named,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct Named {
-    metric_name: String,
-    #[serde(default)]
-    dimensions: Vec<Dimension>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct Dimension {
-    name: String,
-    value: String,
-}
-
 /// The identity of a series: its metric, and the texts that name its file system.
 struct Identity {
     is_percent: bool,
@@ -76,14 +37,14 @@ struct Identity {
 
 pub(super) fn read(text: &[u8], queries: Option<&str>) -> Result<Read, Broken> {
     let answer: Answer = serde_json::from_slice(text).map_err(|error| json_broken(&error, FORM))?;
-    let queries = queries.map(queries_of).transpose()?.unwrap_or_default();
+    let queries = queries.map(data::queries).transpose()?.unwrap_or_default();
     if answer.metric_data_results.len() > NAMES_MAX {
         return Err(Broken::whole("MetricDataResults", format!("at most {NAMES_MAX} series")));
     }
     let mut known: Vec<FileSystem> = Vec::new();
     for answered in &answer.metric_data_results {
         let identity = match queries.get(&answered.id) {
-            Some(named) => Identity::of_query(named),
+            Some(query) => Identity::of_query(&query.metric),
             None => Identity::of_label(&answered.label),
         };
         let Some(identity) = identity else { continue };
@@ -115,15 +76,6 @@ pub(super) fn read(text: &[u8], queries: Option<&str>) -> Result<Read, Broken> {
     Ok(Read { known, left_out: Vec::new() })
 }
 
-fn queries_of(text: &str) -> Result<BTreeMap<String, Named>, Broken> {
-    let queries: Queries = serde_json::from_str(text).map_err(|error| {
-        json_broken(&error, "the queries of GetMetricData, with Id and MetricStat")
-    })?;
-    let (Queries::List(list) | Queries::Request { metric_data_queries: list }) = queries;
-    let with_metric = list.into_iter().filter_map(|query| Some((query.id, query.metric_stat?)));
-    Ok(with_metric.map(|(id, stat)| (id, stat.metric)).collect())
-}
-
 /// Returns whether a metric is in percent; `None` if it is none of used space.
 fn is_percent(metric: &str) -> Option<bool> {
     // The shorter name is a part of the longer one.
@@ -132,7 +84,7 @@ fn is_percent(metric: &str) -> Option<bool> {
 }
 
 impl Identity {
-    fn of_query(named: &Named) -> Option<Self> {
+    fn of_query(named: &Queried) -> Option<Self> {
         let value = |name: &str| {
             let dimension = named.dimensions.iter().find(|dimension| dimension.name == name);
             dimension.map(|dimension| dimension.value.clone())

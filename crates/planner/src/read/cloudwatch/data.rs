@@ -55,25 +55,25 @@ struct Query {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct MetricStat {
-    metric: Queried,
+pub(crate) struct MetricStat {
+    pub metric: Queried,
     period: u64,
     stat: String,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Queried {
-    metric_name: String,
+pub(crate) struct Queried {
+    pub metric_name: String,
     #[serde(default)]
-    dimensions: Vec<Dimension>,
+    pub dimensions: Vec<Dimension>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Dimension {
-    name: String,
-    value: String,
+pub(crate) struct Dimension {
+    pub name: String,
+    pub value: String,
 }
 
 /// Reads an answer, or several: pages, of volumes one after the other. [`Hints::queries`] is the
@@ -141,7 +141,11 @@ fn take(
     Ok(is_partial)
 }
 
-fn queries(text: &str) -> Result<BTreeMap<String, MetricStat>, Broken> {
+/// Reads the text of the queries: their metrics by `Id`.
+///
+/// # Errors
+/// Returns [`Broken`] if it is no such text.
+pub(crate) fn queries(text: &str) -> Result<BTreeMap<String, MetricStat>, Broken> {
     let queries: Queries = serde_json::from_str(text).map_err(|error| {
         json::broken(&error, "the queries of GetMetricData, with Id and MetricStat")
     })?;
