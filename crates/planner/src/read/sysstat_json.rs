@@ -62,7 +62,7 @@ impl Flaws {
 pub(super) trait DeviceKeys {
     /// The key of the device's name.
     const NAME: &'static str;
-    /// What an error says is expected.
+    /// Description of a device in errors.
     const FORM: &'static str;
 
     /// Returns the quantity of a key; `None` if it is not used.
