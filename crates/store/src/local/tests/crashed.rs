@@ -302,7 +302,7 @@ fn a_volume_does_not_inherit_chunks_of_the_one_that_had_its_node() {
     let ids = [1, 2, 3, 4].map(VolumeId::from_bits);
     // The first one has enough chunks that the second one's are behind all those of the two later
     // ones.
-    let sizes = [(ids[0], 500), (ids[1], 20)];
+    let sizes = [(ids[0], 1_900), (ids[1], 20)];
     let mut was_cut = true;
     for power in 0.. {
         if !was_cut {
