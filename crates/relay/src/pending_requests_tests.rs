@@ -1,4 +1,4 @@
-//! Tests of the book against an oracle that identifies requests by their place in the order of
+//! Tests of pending requests against an oracle that identifies requests by their place in the order of
 //! arrival: the bytes that the data plane must be sent, and the reply that the client must get to
 //! each.
 
@@ -19,11 +19,11 @@ struct Asked {
 #[derive(Clone, Debug)]
 enum Step {
     Ask(Asked),
-    /// The book's next bytes, at most this number, are sent to the data plane.
+    /// The next bytes of the requests, at most this number, are sent to the data plane.
     Send(usize),
     /// The data plane produces the next chunk of one of the replies that it owes.
     Say(usize),
-    /// At most this number of the produced bytes arrive at the book.
+    /// At most this number of the produced bytes arrive.
     Arrive(usize),
     Lose,
     /// The client receives at most this number of bytes.
@@ -118,11 +118,11 @@ impl Asked {
 /// The state of the oracle.
 struct World {
     structured: bool,
-    book: Book,
+    pending: PendingRequests,
     asked: Vec<Asked>,
-    /// Of each request, whether its whole reply has arrived at the book.
+    /// Of each request, whether its whole reply has arrived.
     answered: Vec<bool>,
-    /// Bytes that the book must still send over this connection.
+    /// Bytes that must still be sent over this connection.
     expected: Vec<u8>,
     /// Bytes that it has sent since the last whole request.
     sent: Vec<u8>,
@@ -141,7 +141,7 @@ impl World {
     fn new(structured: bool) -> Self {
         Self {
             structured,
-            book: Book::new(structured),
+            pending: PendingRequests::new(structured),
             asked: Vec::new(),
             answered: Vec::new(),
             expected: Vec::new(),
@@ -165,19 +165,19 @@ impl World {
         let index = self.asked.len();
         self.asked.push(asked);
         self.answered.push(false);
-        self.book.add(&asked.header(index), asked.payload(index));
+        self.pending.add(&asked.header(index), asked.payload(index));
         let wire = self.wire(index);
         self.expected.extend(wire);
     }
 
     fn send(&mut self, most: usize) {
         let mut slices = [IoSlice::new(&[]); 5];
-        let count = self.book.to_send(&mut slices);
+        let count = self.pending.to_send(&mut slices);
         let offered: Vec<u8> = slices[..count].iter().flat_map(|slice| slice.to_vec()).collect();
         assert!(self.expected.starts_with(&offered), "in order of arrival, and nothing else");
         assert_eq!(offered.is_empty(), self.expected.is_empty(), "nothing is left unsent");
         let taken = most.min(offered.len());
-        self.book.sent(taken);
+        self.pending.sent(taken);
         self.expected.drain(..taken);
         self.sent.extend_from_slice(&offered[..taken]);
         // A data plane may refuse a write as soon as it has its head.
@@ -216,18 +216,18 @@ impl World {
 
     fn arrive(&mut self, most: usize) {
         let end = self.said.len().min(self.arrived.saturating_add(most));
-        let taken = self.book.receive(&self.said[self.arrived..end]);
+        let taken = self.pending.receive(&self.said[self.arrived..end]);
         assert_eq!(taken, Ok(()));
         self.arrived = end;
         for (index, _) in self.ends.iter().filter(|(_, at)| *at <= end) {
             self.answered[*index] = true;
         }
         let unanswered = self.answered.iter().filter(|answered| !**answered).count();
-        assert_eq!(self.book.unanswered(), unanswered);
+        assert_eq!(self.pending.unanswered(), unanswered);
     }
 
     fn lose(&mut self) {
-        self.book.lost();
+        self.pending.lost();
         self.sent.clear();
         self.said.clear();
         self.ends.clear();
@@ -239,11 +239,11 @@ impl World {
 
     fn fetch(&mut self, most: usize) {
         let mut slices = [IoSlice::new(&[]); 3];
-        let count = self.book.outbox.to_send(&mut slices);
+        let count = self.pending.outbox.to_send(&mut slices);
         let offered: Vec<u8> = slices[..count].iter().flat_map(|slice| slice.to_vec()).collect();
         let taken = most.min(offered.len());
         self.got.extend_from_slice(&offered[..taken]);
-        self.book.outbox.sent(taken);
+        self.pending.outbox.sent(taken);
     }
 
     fn run(&mut self, step: &Step) {
@@ -266,11 +266,11 @@ impl World {
             self.say(0);
         }
         self.arrive(usize::MAX);
-        while self.book.outbox.bytes() > 0 {
+        while self.pending.outbox.bytes() > 0 {
             self.fetch(usize::MAX);
         }
-        assert_eq!((self.book.unanswered(), self.book.held_bytes), (0, 0));
-        assert_eq!(self.book.outbox.charges(), 0);
+        assert_eq!((self.pending.unanswered(), self.pending.held_bytes), (0, 0));
+        assert_eq!(self.pending.outbox.charges(), 0);
         let mut left: Vec<usize> = (0..self.asked.len()).collect();
         let mut got = &self.got[..];
         while !got.is_empty() {
@@ -306,45 +306,45 @@ proptest! {
         begins in any::<Option<bool>>(),
         noise in vec(any::<u8>(), 0..200),
     ) {
-        let mut book = Book::new(structured);
+        let mut pending = PendingRequests::new(structured);
         let asked = Asked { command: command::READ, length: 512, way: 0 };
-        book.add(&asked.header(0), Vec::new());
-        book.sent(REQUEST_BYTES);
+        pending.add(&asked.header(0), Vec::new());
+        pending.sent(REQUEST_BYTES);
         let head = begins.map(|simple| if simple {
 reply::simple(0, None).to_vec()
 } else {
 reply::chunk(0, false, chunk::OFFSET_DATA, 100).to_vec()
 });
         let input = [head.unwrap_or_default(), noise].concat();
-        let _ = book.receive(&input);
-        book.lost();
-        prop_assert!(book.unanswered() == 1 || !structured && book.outbox.bytes() > 0);
+        let _ = pending.receive(&input);
+        pending.lost();
+        prop_assert!(pending.unanswered() == 1 || !structured && pending.outbox.bytes() > 0);
     }
 }
 
 #[test]
 #[should_panic(expected = "charges of the requests")]
 fn invariants_notice_a_charge_that_is_not_counted() {
-    let mut book = sent_read();
-    book.held_bytes += 1;
-    book.lost();
+    let mut pending = sent_read();
+    pending.held_bytes += 1;
+    pending.lost();
 }
 
 #[test]
 #[should_panic(expected = "a reply to request 0, which is not sent")]
 fn invariants_notice_a_reply_to_a_request_that_is_not_sent() {
-    let mut book = sent_read();
-    book.requests.get_mut(&0).unwrap().reply.push(0);
-    (book.unsent, book.sent_bytes) = (0, 0);
-    book.invariants();
+    let mut pending = sent_read();
+    pending.requests.get_mut(&0).unwrap().reply.push(0);
+    (pending.unsent, pending.sent_bytes) = (0, 0);
+    pending.invariants();
 }
 
-fn sent_read() -> Book {
-    let mut book = Book::new(true);
+fn sent_read() -> PendingRequests {
+    let mut pending = PendingRequests::new(true);
     let asked = Asked { command: command::READ, length: 1_024, way: 0 };
-    book.add(&asked.header(1), Vec::new());
-    book.sent(REQUEST_BYTES);
-    book
+    pending.add(&asked.header(1), Vec::new());
+    pending.sent(REQUEST_BYTES);
+    pending
 }
 
 /// Offset of the request in [`sent_read`].
@@ -366,40 +366,40 @@ fn replies_that_do_not_fit_are_faults() {
         (reply::error(0, ErrorCode::ShuttingDown).to_vec(), Fault::ShuttingDown),
     ];
     for (bytes, fault) in cases {
-        let mut book = sent_read();
-        assert_eq!(book.receive(&bytes), Err(fault));
-        book.lost();
-        assert_eq!((book.unanswered(), book.outbox.bytes()), (1, 0));
+        let mut pending = sent_read();
+        assert_eq!(pending.receive(&bytes), Err(fault));
+        pending.lost();
+        assert_eq!((pending.unanswered(), pending.outbox.bytes()), (1, 0));
     }
-    let mut book = sent_read();
-    assert!(matches!(book.receive(&[0; 16]), Err(Fault::Violation(_))));
+    let mut pending = sent_read();
+    assert!(matches!(pending.receive(&[0; 16]), Err(Fault::Violation(_))));
     // A request that was not sent gets no reply.
-    let mut book = sent_read();
-    book.lost();
-    assert_eq!(book.receive(&reply::error(0, ErrorCode::Io)), Err(Fault::Unknown(0)));
+    let mut pending = sent_read();
+    pending.lost();
+    assert_eq!(pending.receive(&reply::error(0, ErrorCode::Io)), Err(Fault::Unknown(0)));
 }
 
 #[test]
 fn room_is_bounded_in_requests_and_bytes_and_one_always_fits() {
-    let mut book = Book::new(true);
+    let mut pending = PendingRequests::new(true);
     let header = |command, length| Asked { command, length, way: 0 }.header(1);
     let largest = header(command::READ, REQUEST_BYTES_MAX);
-    assert!(book.has_room(&largest));
-    book.add(&header(command::FLUSH, 0), Vec::new());
-    assert!(!book.has_room(&largest));
+    assert!(pending.has_room(&largest));
+    pending.add(&header(command::FLUSH, 0), Vec::new());
+    assert!(!pending.has_room(&largest));
     for _ in 1..CONNECTION_REQUESTS_MAX {
-        assert!(book.has_room(&header(command::FLUSH, 0)));
-        book.add(&header(command::FLUSH, 0), Vec::new());
+        assert!(pending.has_room(&header(command::FLUSH, 0)));
+        pending.add(&header(command::FLUSH, 0), Vec::new());
     }
-    assert!(!book.has_room(&header(command::FLUSH, 0)));
+    assert!(!pending.has_room(&header(command::FLUSH, 0)));
     // Replies that the client does not fetch still count.
-    let mut book = Book::new(true);
-    book.add(&largest, Vec::new());
-    book.sent(REQUEST_BYTES);
+    let mut pending = PendingRequests::new(true);
+    pending.add(&largest, Vec::new());
+    pending.sent(REQUEST_BYTES);
     let data = vec![0; REQUEST_BYTES_MAX as usize];
     let head = reply::offset_data(0, true, AT, REQUEST_BYTES_MAX);
-    book.receive(&[&head[..], &data].concat()).unwrap();
-    assert!(book.unanswered() == 0 && !book.has_room(&header(command::FLUSH, 0)));
-    assert_eq!(book.outbox.sent(book.outbox.bytes()), charge(&largest));
-    assert!(book.has_room(&largest));
+    pending.receive(&[&head[..], &data].concat()).unwrap();
+    assert!(pending.unanswered() == 0 && !pending.has_room(&header(command::FLUSH, 0)));
+    assert_eq!(pending.outbox.sent(pending.outbox.bytes()), charge(&largest));
+    assert!(pending.has_room(&largest));
 }
