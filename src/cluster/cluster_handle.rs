@@ -4,10 +4,11 @@
 use evenkeel_control::cluster::fleet::{self, Node, Standing};
 use evenkeel_control::cluster::homes::{Changes, Writer};
 use evenkeel_control::cluster::kv::Kv;
-use evenkeel_control::cluster::nodes::{self, Member, Nodes, State};
+use evenkeel_control::cluster::nodes::{self, Member, Nodes};
 use evenkeel_control::journal::etcd::election::Leadership;
 use evenkeel_control::journal::etcd::gateway::{Compare, Operation, Transaction};
 use evenkeel_control::journal::etcd::upkeep::{MemberSeen, Upkeep};
+use evenkeel_control::nodes::State;
 use evenkeel_core::fencing::NodeId;
 use evenkeel_link::{ClientConfig, RemoteAgent, Status, Timing, TlsFiles};
 use evenkeel_store::Pool;

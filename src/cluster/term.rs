@@ -138,7 +138,7 @@ fn lead(
     let journal = Box::new(EtcdJournal::lead(kv.client, kv.keys, leadership));
     let config = Config { nbd_unix: None, ..config };
     let control = server::control_config(&config, &addresses.nbd)?;
-    let leading = Leading { fleet, journal };
+    let leading = Leading { nodes: fleet, journal };
     let greet = |_| inbox.send(Note::Ready);
     let is_last = || shared.closes_volumes.load(Ordering::Acquire);
     run_leading(control, leading, greet, shared.ends.notified(), is_last).map_err(failed)

@@ -22,6 +22,7 @@ use crate::journal::etcd::client::EtcdError;
 use crate::journal::etcd::election::{LEASE_TTL_S, grant, keep_alive, revoke};
 use crate::journal::etcd::gateway::{Compare, Operation, Transaction};
 use crate::journal::etcd::{keys, number};
+use crate::nodes::State;
 
 /// What the keys begin with.
 pub const PREFIX: &str = "n/";
@@ -33,18 +34,6 @@ const SAME_NAME_MAX: Duration = Duration::from_secs(15);
 const LOOK: Duration = Duration::from_millis(250);
 /// The most nodes that ever join a cluster.
 const NODES_MAX: u32 = 1_000;
-
-/// Whether a node is to have volumes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum State {
-    /// It is.
-    Up,
-    /// Its volumes move to others, and it gets no new ones.
-    Draining,
-    /// The same, and its process is not let in again.
-    Removed,
-}
 
 /// What lasts of a node.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]

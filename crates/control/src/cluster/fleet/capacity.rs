@@ -8,7 +8,7 @@ use evenkeel_core::qos::admission::{DomainFloor, SOLD_SHARE_PPM, Strain};
 use evenkeel_wire::agent::{Capacity, Command, Failed, Measured, Reply};
 
 use super::{Fleet, not_yet};
-use crate::cluster::nodes::State;
+use crate::nodes::State;
 
 impl Fleet {
     /// The slowest view of the device counts: one node finds it slower than another, or goes by

@@ -261,7 +261,7 @@ impl Fleet {
         for id in owed {
             let reunion = self.books().reunion(id);
             let served = match reunion {
-                Some(to) => self.move_to(id, to),
+                Some(to) => self.move_volume(id, to),
                 None => self.apply_owed_one(id),
             };
             match served {
@@ -310,7 +310,7 @@ impl Fleet {
             }
             let to = self.books().least_loaded();
             let Some(to) = to else { return 0 };
-            if let Err(failed) = self.move_to(id, to) {
+            if let Err(failed) = self.move_volume(id, to) {
                 warn!(volume = %id, why = failed.message, "not moved yet");
             }
         }

@@ -17,12 +17,14 @@
 //! | --- | --- |
 //! | `books` | what is known of nodes, volumes and hosts; where a volume is to be |
 //! | `route` | commands of the control plane, by whom they concern |
+//! | `control` | what the control plane asks of its nodes |
 //! | `moves` | from one node to another |
 //! | `keeper` | nodes that come, are lost, are drained |
 //! | `capacity` | what may be sold with all nodes together |
 //! | `sharing` | the window of the device below all nodes |
 
 mod capacity;
+mod control;
 mod failover;
 mod moves;
 mod route;
@@ -34,7 +36,6 @@ mod tests;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use evenkeel_core::fencing::NodeId;
 use evenkeel_core::ids::VolumeId;
@@ -44,16 +45,10 @@ use evenkeel_wire::agent::{Agent, Failed, FailedKind};
 
 use self::state::Books;
 use super::homes::Changes;
-use super::nodes::{Member, State};
-use crate::clock;
+use super::nodes::Member;
 use crate::journal::etcd::upkeep::MemberSeen;
 use crate::key_locks::KeyLocks;
-pub use failover::Keeping;
-pub use state::Counts;
-
-/// How long what was written to etcd may take to be seen.
-const SEEN_MAX: Duration = Duration::from_secs(2);
-const SEEN_LOOK: Duration = Duration::from_millis(20);
+use crate::nodes::State;
 
 /// How the connection to a node is.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -122,43 +117,7 @@ pub struct Fleet {
     floors: Mutex<BTreeMap<NodeId, DomainFloor>>,
 }
 
-/// A node as lists of them show it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct NodeView {
-    /// The node, as etcd has it.
-    pub member: Member,
-    /// How its connection is; `None` if there is none.
-    pub standing: Option<Standing>,
-    /// Volumes whose home it is.
-    pub volumes: usize,
-    /// Whether it runs the control plane.
-    pub leads: bool,
-    /// Settings that differ from the leader's; see [`Inst::settings_unlike`].
-    pub settings_unlike: Vec<String>,
-}
-
-impl NodeView {
-    /// What it does: `serving`, `leaving`, `starting`, `away` or `stopped`; why it is away.
-    #[must_use]
-    pub fn status(&self) -> (&'static str, Option<&str>) {
-        match (&self.member.inst, &self.standing) {
-            (Some(inst), Some(Standing::Up)) if inst.is_leaving => ("leaving", None),
-            (_, Some(Standing::Up)) => ("serving", None),
-            (_, Some(Standing::New(_))) => ("starting", None),
-            (_, Some(Standing::Away(why) | Standing::Deposed(why))) => ("away", Some(why)),
-            (Some(_), None) => ("starting", None),
-            (None, None) => ("stopped", None),
-        }
-    }
-}
-
 impl Fleet {
-    /// The number of this process's term as the leader: more than that of every earlier one.
-    #[must_use]
-    pub fn term(&self) -> u64 {
-        self.cluster.term()
-    }
-
     /// A fleet whose volumes have these homes. [`Self::look`] is to be called several times a
     /// second from now on.
     #[must_use]
@@ -192,55 +151,10 @@ impl Fleet {
         self.books().seats.keys().copied().collect()
     }
 
-    /// All nodes.
-    #[must_use]
-    pub fn nodes(&self) -> Vec<NodeView> {
-        self.books().views(self.cluster.here())
-    }
-
     /// The home of a volume, if it has one.
     #[must_use]
     pub fn home(&self, id: VolumeId) -> Option<NodeId> {
         self.books().homes.get(&id).copied()
-    }
-
-    /// Sets whether a node is to have volumes. Returns whether there is such a node.
-    ///
-    /// # Errors
-    /// In words.
-    pub fn set_state(&self, node: &str, state: State) -> Result<bool, String> {
-        let is_there = self.cluster.set_state(node, state)?;
-        // Seen here before it is answered, so that what is asked for next goes by it.
-        let deadline = clock::since_boot() + SEEN_MAX;
-        while is_there && clock::since_boot() < deadline {
-            let members = self.cluster.members();
-            let member = members.iter().find(|member| member.name == node);
-            if let Some(member) = member.filter(|member| member.state == state) {
-                self.meet(member);
-                break;
-            }
-            clock::pause(SEEN_LOOK);
-        }
-        Ok(is_there)
-    }
-
-    /// The members of etcd, as they were seen last.
-    #[must_use]
-    pub fn etcd(&self) -> Vec<MemberSeen> {
-        self.cluster.etcd()
-    }
-
-    /// What has happened since this process leads.
-    #[must_use]
-    pub fn counts(&self) -> Counts {
-        self.books().counts
-    }
-
-    /// The name of the node that is a volume's home, if it has one.
-    #[must_use]
-    pub fn home_name(&self, id: VolumeId) -> Option<String> {
-        let books = self.books();
-        books.homes.get(&id).map(|home| books.name(*home))
     }
 
     /// Whether another node than this may have volumes, so that this one can hand over its own.

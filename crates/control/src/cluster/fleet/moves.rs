@@ -44,7 +44,7 @@ impl Fleet {
     /// # Errors
     /// The node may have no volumes, a node does not answer, or the volume cannot be brought up
     /// there; then it is tried again.
-    pub fn move_to(&self, id: VolumeId, to: NodeId) -> Result<(), Failed> {
+    pub(super) fn move_volume(&self, id: VolumeId, to: NodeId) -> Result<(), Failed> {
         let (_guard, gathering) = self.hold(|books| {
             if !books.takers().any(|taker| taker == to) {
                 let text = "may have no volumes now: it is away, draining or removed";

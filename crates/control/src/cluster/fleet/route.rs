@@ -8,8 +8,7 @@ use evenkeel_core::fencing::NodeId;
 use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
 use evenkeel_core::latency::Latencies;
 use evenkeel_wire::agent::{
-    Agent, Attachment, BackgroundReport, Command, CreditReport, Failed, FailedKind, Reply, Report,
-    VolumeState,
+    Agent, BackgroundReport, Command, CreditReport, Failed, FailedKind, Reply, Report, VolumeState,
 };
 
 use super::moves::{done, passing};
@@ -136,7 +135,7 @@ impl Fleet {
     }
 
     /// A volume is nowhere any more. Should etcd not hear of it, it is told later.
-    fn forget(&self, id: VolumeId) {
+    pub(super) fn forget(&self, id: VolumeId) {
         let noted = self.cluster.note(&[(id, None)]);
         let mut books = self.books();
         match noted {
@@ -146,22 +145,6 @@ impl Fleet {
         books.set_home(id, None);
         books.forget(id);
         books.owed.remove(&id);
-    }
-
-    /// Volumes that earlier leaders may have applied, and what they may be attached to. Those that
-    /// share the limits of a host are where one of them is, also before this leader has applied
-    /// all.
-    pub fn expect(&self, volumes: impl IntoIterator<Item = (VolumeId, Vec<Attachment>)>) {
-        let mut books = self.books();
-        volumes.into_iter().for_each(|(id, attachments)| books.expect(id, attachments));
-    }
-
-    /// Forgets the homes of all but these volumes: of those that an earlier leader deleted without
-    /// being able to note that.
-    pub fn keep_only(&self, known: &BTreeSet<VolumeId>) {
-        let gone: Vec<VolumeId> =
-            self.books().homes.keys().filter(|id| !known.contains(id)).copied().collect();
-        gone.into_iter().for_each(|id| self.forget(id));
     }
 
     fn delete(&self, id: VolumeId) -> Result<(), Failed> {
@@ -231,7 +214,7 @@ impl Fleet {
             let to = to.ok_or_else(none)?;
             for (id, _) in &set {
                 if self.home(*id).is_some_and(|home| home != to) {
-                    self.move_to(*id, to)?;
+                    self.move_volume(*id, to)?;
                 }
             }
         }

@@ -55,8 +55,7 @@ impl Fleet {
 
     /// The part of the device that a node has now, with what is lent to it, in millionths; `None`
     /// if the device is not divided.
-    #[must_use]
-    pub fn part_ppm(&self, number: NodeId) -> Option<u32> {
+    pub(super) fn part_of(&self, number: NodeId) -> Option<u32> {
         let part = self.division().part(number, now());
         part.map(|part| part.lasting_ppm.saturating_add(part.lent_ppm))
     }

@@ -11,9 +11,10 @@ use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::qos::pacing::{Balances, Pacing};
 use evenkeel_wire::agent::{Attachment, CreditReport, HostState, VolumeState};
 
-use super::super::nodes::{Inst, Member, State};
-use super::{Node, NodeView, Standing};
+use super::super::nodes::{Inst, Member};
+use super::{Node, Standing};
 use crate::key_locks::Key;
+use crate::nodes::{Counts, NodeView, ProcessView, State};
 
 /// A node.
 pub(super) struct NodeState {
@@ -46,17 +47,34 @@ impl NodeState {
         self.member.state != State::Up || is_leaving
     }
 
-    /// Returns the settings of its process that differ from those of the leader's process.
-    pub(super) fn settings_unlike(&self, leader: Option<&Inst>) -> Vec<String> {
-        match (&self.member.inst, leader) {
-            (Some(inst), Some(leader)) => inst.settings_unlike(leader),
-            _ => Vec::new(),
+    /// Returns what it does: `serving`, `leaving`, `starting`, `away` or `stopped`; and the reason
+    /// for which it is away.
+    fn status(&self) -> (&'static str, Option<String>) {
+        let standing = self.node.as_ref().map(|node| node.standing());
+        match (&self.member.inst, standing) {
+            (Some(inst), Some(Standing::Up)) if inst.is_leaving => ("leaving", None),
+            (_, Some(Standing::Up)) => ("serving", None),
+            (_, Some(Standing::New(_))) => ("starting", None),
+            (_, Some(Standing::Away(why) | Standing::Deposed(why))) => ("away", Some(why)),
+            (Some(_), None) => ("starting", None),
+            (None, None) => ("stopped", None),
         }
     }
 
     /// Its data plane, if that executes commands.
     pub(super) fn up(&self) -> Option<&Arc<dyn Node>> {
         self.node.as_ref().filter(|node| node.standing() == Standing::Up)
+    }
+}
+
+/// Returns the view of a node's process, with its settings that differ from those of the leader's
+/// process.
+fn process_view(inst: &Inst, leader: Option<&Inst>) -> ProcessView {
+    ProcessView {
+        api: inst.api,
+        nbd: inst.nbd.clone(),
+        version: inst.version.clone(),
+        settings_unlike: leader.map(|leader| inst.settings_unlike(leader)).unwrap_or_default(),
     }
 }
 
@@ -75,17 +93,6 @@ pub(super) struct Colocation {
     pub(super) elsewhere: BTreeSet<VolumeId>,
     /// What is locked for that.
     pub(super) keys: BTreeSet<Key>,
-}
-
-/// What has happened since this process leads.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Counts {
-    /// Volumes that moved from a node that served them.
-    pub moves: u64,
-    /// Volumes that were taken over from a node that was lost.
-    pub takeovers: u64,
-    /// Nodes that were fenced at the store.
-    pub fences: u64,
 }
 
 /// See the module's text.
@@ -121,14 +128,21 @@ impl Books {
 
     pub(super) fn views(&self, leader: NodeId) -> Vec<NodeView> {
         let lead = self.seats.get(&leader).and_then(|seat| seat.member.inst.as_ref());
-        let view = |(number, seat): (&NodeId, &NodeState)| NodeView {
-            member: seat.member.clone(),
-            standing: seat.node.as_ref().map(|node| node.standing()),
-            volumes: self.load(*number),
-            leads: *number == leader,
-            settings_unlike: seat.settings_unlike(lead),
-        };
-        self.seats.iter().map(view).collect()
+        let mut views = Vec::new();
+        for (number, seat) in &self.seats {
+            let (status, reason) = seat.status();
+            views.push(NodeView {
+                name: seat.member.name.clone(),
+                number: seat.member.number,
+                state: seat.member.state,
+                process: seat.member.inst.as_ref().map(|inst| process_view(inst, lead)),
+                status,
+                reason,
+                volumes: self.load(*number),
+                leads: *number == leader,
+            });
+        }
+        views
     }
 
     /// Volumes a node is the home of.

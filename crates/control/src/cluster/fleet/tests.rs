@@ -14,7 +14,7 @@ use proptest::prelude::*;
 
 use self::desk::Desk;
 use self::world::{Life, name};
-use crate::cluster::nodes::State;
+use crate::nodes::{Nodes, State};
 
 /// Nodes of a cluster; the first one leads, and lives.
 const NODES: u32 = 4;
@@ -188,8 +188,8 @@ impl Desk {
         let Reply::Report(report) = self.fleet.call(Command::Report) else { panic!() };
         let reported: Vec<_> = report.volumes.iter().map(|it| it.id).collect();
         assert!(reported.iter().eq(self.volumes.keys()), "{reported:?}");
-        let views = self.fleet.nodes();
-        let takers = views.iter().any(|it| it.member.takes_volumes());
+        let views = self.fleet.views();
+        let takers = self.fleet.books().seats.values().any(|seat| seat.member.takes_volumes());
         let things = self.world.things();
         for (id, wanted) in &self.volumes {
             assert!(!wanted.is_pending, "{id} is not settled");
@@ -211,9 +211,9 @@ impl Desk {
             assert!(process.volumes.keys().all(is_wanted), "a deleted volume is served");
         }
         for view in views {
-            let is_home = |id| self.fleet.home(id) == Some(view.member.number);
+            let is_home = |id| self.fleet.home(id) == Some(view.number);
             let count = self.volumes.keys().filter(|id| is_home(**id)).count();
-            assert_eq!(view.volumes, count, "{}", view.member.name);
+            assert_eq!(view.volumes, count, "{}", view.name);
         }
     }
 }

@@ -19,7 +19,7 @@ use evenkeel_wire::agent::{Agent, Command, CreditReport, Failed, FailedKind, Rep
 use super::super::fleet::{Cluster, Fleet, Node, Standing};
 use super::super::homes::{Changes, Writer};
 use super::super::membership::Question;
-use super::super::nodes::{Inst, Member, State};
+use super::super::nodes::{Inst, Member};
 use super::ceph::{Instance, Kind, Outcome, Pending, VOLUMES, instances_of};
 use super::etcd::InstKey;
 use super::world::{World, number_of};
@@ -27,6 +27,7 @@ use super::{BLOCKLIST_EXPIRE_MS, MONITOR_FAILS};
 use crate::journal::etcd::client::EtcdError;
 use crate::journal::etcd::keys::Keys;
 use crate::journal::etcd::upkeep::MemberSeen;
+use crate::nodes::{Nodes, State};
 
 /// Rounds of the history for which an answer is waited for.
 const WAIT_MAX: u32 = 2_000;
@@ -544,7 +545,8 @@ impl World {
         let homes: BTreeMap<VolumeId, NodeId> =
             homes.filter_map(|(id, home)| Some((id_of(id), number_of((*home)?)))).collect();
         let fleet = Fleet::new(Arc::new(around), homes);
-        fleet.expect((0..self.clients.len()).map(|volume| (id_of(volume), Vec::new())));
+        let volumes = (0..self.clients.len()).map(|volume| (id_of(volume), Vec::new()));
+        fleet.expect(volumes.collect());
         Arc::new(fleet)
     }
 }

@@ -16,6 +16,7 @@ use evenkeel_wire::agent::{
 use super::super::Fleet;
 use super::node;
 use super::world::{Seen, World, credits};
+use crate::nodes::Nodes;
 
 /// Credits of a full bucket.
 pub const CAPACITY: u64 = 1_000;
@@ -96,7 +97,7 @@ impl Desk {
         self.fleet = fleet(&self.world);
         self.look();
         let attached = |it: (&VolumeId, &Wanted)| (*it.0, it.1.may_be_attached());
-        self.fleet.expect(self.volumes.iter().map(attached));
+        self.fleet.expect(self.volumes.iter().map(attached).collect());
         let hosts: Vec<InstanceId> = self.hosts.keys().copied().collect();
         for id in hosts {
             let row = credits(self.hosts[&id].row);

@@ -10,7 +10,7 @@ use super::super::sharing;
 use super::desk::{CAPACITY, Desk};
 use super::world::{Life, credits, name};
 use super::{amount, node};
-use crate::cluster::nodes::State;
+use crate::nodes::{Nodes, State};
 
 /// A cluster of so many nodes, with one volume at each of the first ones.
 fn desk(nodes: u32, volumes: u32) -> Desk {

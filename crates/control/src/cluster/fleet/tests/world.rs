@@ -17,8 +17,9 @@ use evenkeel_wire::agent::{
 
 use super::super::{Cluster, Node, Standing};
 use crate::cluster::homes::Changes;
-use crate::cluster::nodes::{Inst, Member, State};
+use crate::cluster::nodes::{Inst, Member};
 use crate::journal::etcd::upkeep::MemberSeen;
+use crate::nodes::State;
 
 /// What a process has of a volume or a host.
 pub struct Held<T> {
