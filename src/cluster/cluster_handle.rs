@@ -1,13 +1,13 @@
 //! The leader's access to the cluster: nodes and homes in etcd, connections to agents, the store's
 //! fence.
 
-use evenkeel_control::cluster::fleet::{self, Node, Standing};
-use evenkeel_control::cluster::homes::{Changes, Writer};
-use evenkeel_control::cluster::kv::Kv;
-use evenkeel_control::cluster::nodes::{self, Member, Nodes};
-use evenkeel_control::journal::etcd::election::Leadership;
-use evenkeel_control::journal::etcd::gateway::{Compare, Operation, Transaction};
-use evenkeel_control::journal::etcd::upkeep::{MemberSeen, Upkeep};
+use evenkeel_cluster::etcd::election::Leadership;
+use evenkeel_cluster::etcd::gateway::{Compare, Operation, Transaction};
+use evenkeel_cluster::etcd::upkeep::{MemberSeen, Upkeep};
+use evenkeel_cluster::fleet::{self, Node, Standing};
+use evenkeel_cluster::homes::{Changes, Writer};
+use evenkeel_cluster::kv::Kv;
+use evenkeel_cluster::nodes::{self, Member, Nodes};
 use evenkeel_control::nodes::State;
 use evenkeel_core::fencing::NodeId;
 use evenkeel_link::{ClientConfig, RemoteAgent, Status, Timing, TlsFiles};

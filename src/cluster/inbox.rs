@@ -4,9 +4,9 @@
 //! A report of news replaces an earlier one of the same kind, and every question has one answer, so
 //! the inbox has at most a few entries.
 
-use evenkeel_control::cluster::membership::{Event, Question};
-use evenkeel_control::journal::etcd::client::EtcdError;
-use evenkeel_control::journal::etcd::election::Standing;
+use evenkeel_cluster::etcd::client::EtcdError;
+use evenkeel_cluster::etcd::election::Standing;
+use evenkeel_cluster::membership::{Event, Question};
 use std::collections::VecDeque;
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

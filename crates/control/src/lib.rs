@@ -15,7 +15,6 @@
 //! | [`journal`] | the durable log of decisions: SQLite, or memory |
 //! | [`plane`] | the sequence of a change: decide, store, call the data plane, store, reply |
 //! | [`api`] | the EC2 actions, one file each |
-//! | [`cluster`] | several nodes: membership, homes of volumes, an agent over all of them |
 //! | [`nodes`] | the nodes of a cluster, as the control plane uses them |
 //! | [`cloudwatch`] | CloudWatch's actions, and the thread that samples the data plane |
 //! | [`events`] | events in the shape of EventBridge: which change is which event |
@@ -30,11 +29,14 @@
 //! plane keeps its promise while this crate is not running.
 #![deny(missing_docs)]
 
+// The conformance tests of journals are also compiled in another crate, and name this one.
+#[cfg(test)]
+extern crate self as evenkeel_control;
+
 pub mod api;
 pub mod capacity;
 mod clock;
 pub mod cloudwatch;
-pub mod cluster;
 pub mod credentials;
 pub mod credits;
 mod direct;
