@@ -4,19 +4,19 @@
 //! One thread runs [`run`]. It sleeps until another one has put a report into the [`Inbox`], the
 //! process is to stop, or the membership's deadline has come.
 
-use super::health::Health;
 use super::history::TakingOver;
-use super::inbox::{Elected, Inbox, Note};
 use super::serving::{Joined, Serving, reachable};
 use super::term::Term;
 use super::{Cluster, shared};
-use crate::api_relay::{self, ApiRelay};
 use crate::server::{self, Addresses, Config};
 use evenkeel_cli::endpoint::Noted;
 use evenkeel_client::clock::{self, Deadline};
 use evenkeel_client::output::{Exit, Failure, failed};
+use evenkeel_cluster::api_relay::{self, ApiRelay};
 use evenkeel_cluster::etcd::client::EtcdError;
 use evenkeel_cluster::etcd::election::{Election, Leader, Leadership, Standing};
+use evenkeel_cluster::health::Health;
+use evenkeel_cluster::inbox::{Elected, Inbox, Note};
 use evenkeel_cluster::kv::Kv;
 use evenkeel_cluster::membership::{
     Action, Answer, Asked, Event, Exit as Ended, JoinAnswer, Lease, Level, Membership, Question,

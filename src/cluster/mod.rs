@@ -1,14 +1,9 @@
 //! A server that is a node of a cluster: volumes are on Ceph, the journal in etcd, and any node
-//! serves any volume. The flags are read here. [`member`] is the life of a node, [`cluster_handle`]
-//! its work for the fleet while it leads, [`routes`] the places of volumes for clients, [`history`]
-//! its copies of the leader's recordings, and [`health`] its liveness and readiness.
+//! serves any volume. The flags are read here. [`member`] is the life of a node, [`routes`] the
+//! places of volumes for clients, and [`history`] its copies of the leader's recordings. The parts
+//! without the server's configuration are in the crate `cluster`.
 
-pub mod cluster_handle;
-pub mod confirmation;
-pub mod health;
 pub mod history;
-mod history_page;
-mod inbox;
 pub mod member;
 pub mod routes;
 mod serving;

@@ -1,12 +1,12 @@
 //! One term in which this node runs the control plane, on a thread of its own.
 
-use super::cluster_handle::Around;
-use super::inbox::{Inbox, Note};
 use crate::server::{self, Addresses, Config};
 use evenkeel_client::output::{Failure, failed};
+use evenkeel_cluster::cluster_handle::Around;
 use evenkeel_cluster::etcd::EtcdJournal;
 use evenkeel_cluster::fleet::Fleet;
 use evenkeel_cluster::homes;
+use evenkeel_cluster::inbox::{Inbox, Note};
 use evenkeel_cluster::membership::Question;
 use evenkeel_control::{Leading, run_leading};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -17,9 +17,15 @@
 //! | `o/VOLUME` | the number of the node that is the volume's home |
 #![deny(missing_docs)]
 
+pub mod api_relay;
+pub mod cluster_handle;
+pub mod confirmation;
 pub mod etcd;
 pub mod fleet;
+pub mod health;
+pub mod history_page;
 pub mod homes;
+pub mod inbox;
 pub mod kv;
 pub mod membership;
 pub mod nodes;

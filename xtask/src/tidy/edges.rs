@@ -32,7 +32,15 @@ const ALLOWED: [(&str, &[&str], &str); 17] = [
     ),
     (
         "evenkeel-cluster",
-        &["evenkeel-control", "evenkeel-core", "evenkeel-telemetry", "evenkeel-wire"],
+        &[
+            "evenkeel-client",
+            "evenkeel-control",
+            "evenkeel-core",
+            "evenkeel-link",
+            "evenkeel-store",
+            "evenkeel-telemetry",
+            "evenkeel-wire",
+        ],
         "a cluster is above the control plane, and knows data planes as agents",
     ),
     (

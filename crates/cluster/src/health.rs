@@ -136,7 +136,8 @@ fn ask_often(
 /// Starts the checks of the data plane and the data folder, until `is_over`. `ask_plane` asks every
 /// core.
 ///
-/// # Errors If a thread cannot be started.
+/// # Errors
+/// A thread cannot be started.
 pub fn watch(
     health: &Arc<Health>,
     folder: &Path,

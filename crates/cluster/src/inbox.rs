@@ -4,9 +4,9 @@
 //! A report of news replaces an earlier one of the same kind, and every question has one answer, so
 //! the inbox has at most a few entries.
 
-use evenkeel_cluster::etcd::client::EtcdError;
-use evenkeel_cluster::etcd::election::Standing;
-use evenkeel_cluster::membership::{Event, Question};
+use crate::etcd::client::EtcdError;
+use crate::etcd::election::Standing;
+use crate::membership::{Event, Question};
 use std::collections::VecDeque;
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -72,6 +72,7 @@ impl Inbox {
     }
 
     /// Takes the next report. Reports that end a life or a term come first.
+    #[must_use]
     pub fn take(&self) -> Option<Note> {
         let mut notes = self.notes();
         if mem::take(&mut notes.is_fenced) {

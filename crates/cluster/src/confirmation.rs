@@ -13,6 +13,7 @@ pub struct Confirmation {
 
 impl Confirmation {
     /// Creates the questions, of which none is open. The receiver's thread asks the storage.
+    #[must_use]
     pub fn new(wakes: SyncSender<()>) -> Self {
         Self { door: Door::default(), wakes }
     }
@@ -31,6 +32,7 @@ impl Confirmation {
     }
 
     /// Returns the questions to the storage, with its answers.
+    #[must_use]
     pub fn door(&self) -> &Door {
         &self.door
     }

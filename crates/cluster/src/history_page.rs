@@ -16,17 +16,22 @@ pub struct Page {
 
 impl Page {
     /// Returns its items, in the form of `evenkeel_telemetry::history`.
+    #[must_use]
     pub fn items(&self) -> &[Element] {
         self.answer.items("historySet")
     }
 
     /// Returns the token of the next page.
+    #[must_use]
     pub fn next_token(&self) -> Option<&str> {
         self.answer.child_text("nextToken")
     }
 }
 
 /// Returns one page of a server's history of this kind.
+///
+/// # Errors
+/// The server does not answer, or refuses the request.
 pub fn page(
     client: &Client,
     kind: Kind,

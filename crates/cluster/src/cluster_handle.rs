@@ -1,13 +1,13 @@
 //! The leader's access to the cluster: nodes and homes in etcd, connections to agents, the store's
 //! fence.
 
-use evenkeel_cluster::etcd::election::Leadership;
-use evenkeel_cluster::etcd::gateway::{Compare, Operation, Transaction};
-use evenkeel_cluster::etcd::upkeep::{MemberSeen, Upkeep};
-use evenkeel_cluster::fleet::{self, Node, Standing};
-use evenkeel_cluster::homes::{Changes, Writer};
-use evenkeel_cluster::kv::Kv;
-use evenkeel_cluster::nodes::{self, Member, Nodes};
+use crate::etcd::election::Leadership;
+use crate::etcd::gateway::{Compare, Operation, Transaction};
+use crate::etcd::upkeep::{MemberSeen, Upkeep};
+use crate::fleet::{self, Node, Standing};
+use crate::homes::{Changes, Writer};
+use crate::kv::Kv;
+use crate::nodes::{self, Member, Nodes};
 use evenkeel_control::nodes::State;
 use evenkeel_core::fencing::NodeId;
 use evenkeel_link::{ClientConfig, RemoteAgent, Status, Timing, TlsFiles};
@@ -19,19 +19,27 @@ use std::sync::Arc;
 
 /// See the module's text.
 pub struct Around {
+    /// The cluster's keys in etcd.
     pub kv: Kv,
+    /// The nodes, as etcd has them.
     pub nodes: Nodes,
+    /// Writes the homes of volumes.
     pub homes: Writer,
+    /// The leadership of this process.
     pub leadership: Leadership,
+    /// The store, which fences nodes.
     pub pool: Arc<dyn Pool>,
+    /// The node of this process.
     pub here: NodeId,
     /// The cluster's number.
     pub cluster: u128,
     /// The secret by which its nodes authenticate each other.
     pub secret: ClusterSecret,
+    /// Measures the members of etcd.
     pub upkeep: Arc<Upkeep>,
     /// Identifies this process as a leader.
     pub incarnation: u64,
+    /// Certificates and keys for connections between nodes.
     pub tls: Option<TlsFiles>,
 }
 

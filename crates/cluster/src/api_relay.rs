@@ -1,7 +1,7 @@
 //! The API of a node that does not run the control plane. It relays connections byte by byte to the
 //! node that does, so signatures stay valid. A client may use any node's address.
 
-use crate::cluster::health::Health;
+use crate::health::Health;
 use evenkeel_client::output::Failure;
 use evenkeel_control::api::error::ApiError;
 use evenkeel_control::{Pinned, Slot, Slots, Timeouts};
@@ -36,7 +36,9 @@ pub type WhoLeads = dyn Fn() -> Option<SocketAddr> + Send + Sync;
 /// The relay's view of its node.
 #[derive(Clone)]
 pub struct Node {
+    /// Returns the address of the leader.
     pub leader: Arc<WhoLeads>,
+    /// Answers requests for its health.
     pub health: Arc<Health>,
 }
 
@@ -48,6 +50,9 @@ pub struct ApiRelay {
 
 impl ApiRelay {
     /// Starts the relay. It listens when this returns.
+    ///
+    /// # Errors
+    /// The address or a thread cannot be had.
     pub fn start(listen: SocketAddr, node: Node, timeouts: Timeouts) -> Result<Self, Failure> {
         let failed = |error| Failure::new(format!("the API cannot listen on {listen}: {error}"));
         let listener = std::net::TcpListener::bind(listen).map_err(failed)?;
