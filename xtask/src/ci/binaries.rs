@@ -20,11 +20,12 @@ pub enum Needs {
 
 /// Sources of tests that need more than processor time, by the beginnings of their paths. The first
 /// match counts.
-const NEEDS: [(&str, Needs); 12] = [
+const NEEDS: [(&str, Needs); 13] = [
     ("tests/prove.rs", Needs::Everything),
     ("crates/bench/tests/trust.rs", Needs::Everything),
     ("tests/suites.rs", Needs::Everything),
     ("tests/", Needs::Share),
+    ("crates/cluster/", Needs::Share),
     ("crates/control/", Needs::Share),
     ("crates/engine/", Needs::Share),
     ("crates/link/", Needs::Share),
