@@ -181,12 +181,15 @@ const END_BYTES: u64 = 128 << 10;
 /// When the device fails.
 pub fn content_at_end(device: &dyn Device) -> io::Result<Option<String>> {
     let size = device.size()?;
-    let start = size.saturating_sub(END_BYTES);
-    let mut bytes = vec![0; (size - start) as usize];
+    // Whole blocks are read; what is behind the end reads as zeroes.
+    let end = size.next_multiple_of(BLOCK_BYTES as u64);
+    let start = end.saturating_sub(END_BYTES);
+    let mut bytes = vec![0; (end - start) as usize];
     device.read(start, &mut bytes)?;
     let Some(first) = bytes.iter().position(|&byte| byte != 0) else { return Ok(None) };
-    let mut of_gpt = [512, 4_096].into_iter().filter_map(|sector| bytes.len().checked_sub(sector));
-    let is_gpt = of_gpt.any(|at| bytes[at..].starts_with(b"EFI PART"));
+    let mut last_sectors =
+        [512, 4_096].into_iter().filter_map(|sector| (size - start).checked_sub(sector));
+    let is_gpt = last_sectors.any(|at| bytes[at as usize..].starts_with(b"EFI PART"));
     Ok(Some(if is_gpt {
         "the second copy of a GPT partition table, in its last sector".to_owned()
     } else {

@@ -128,6 +128,13 @@ fn a_disk_is_used_to_its_end() {
     assert_eq!(check(&disk, false).unwrap().problems, Vec::<String>::new());
 }
 
+/// Returns a sector that begins with these bytes.
+fn sector(bytes: &[u8]) -> Vec<u8> {
+    let mut sector = bytes.to_vec();
+    sector.resize(512, 0);
+    sector
+}
+
 /// A GPT has its second copy in the last sector, and a Linux RAID its superblock before the end.
 #[test]
 fn a_device_with_content_at_its_end_is_left_alone() {
@@ -139,12 +146,12 @@ fn a_device_with_content_at_its_end_is_left_alone() {
         (8_192, b"\xfc\x4e\x2b\xa9....", "is 0xfc"),
     ] {
         let disk = FixedDisk::new(size);
-        disk.write(size - before_end, bytes).unwrap();
+        disk.write(size - before_end, &sector(bytes)).unwrap();
         let error = LocalPool::init(&disk, &LAYOUT).unwrap_err();
         assert!(matches!(error, StoreError::NotEmpty { .. }), "{error}");
         assert!(error.to_string().contains(found), "{error}");
         // As `store init --force` marks a device.
-        disk.write(WIPED_AT as u64, WIPED).unwrap();
+        disk.write(WIPED_AT as u64, &sector(WIPED)).unwrap();
         LocalPool::init(&disk, &LAYOUT).unwrap();
     }
 }
@@ -156,7 +163,7 @@ fn a_device_that_is_too_small_for_a_pool_is_refused_with_its_size() {
     let large = FixedDisk::new(64 * MIB);
     LocalPool::init(&large, &layout).unwrap();
     let tables = u64::from(read_superblock(&large).unwrap().first_chunk) * MIB;
-    for (size, is_enough) in [(1, false), (tables, false), (tables + MIB, true)] {
+    for (size, is_enough) in [(512, false), (tables, false), (tables + MIB, true)] {
         let disk = FixedDisk::new(size);
         let made = LocalPool::init(&disk, &layout);
         assert_eq!(made.is_ok(), is_enough, "{size}");
