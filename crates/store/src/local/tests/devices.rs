@@ -128,11 +128,12 @@ fn a_disk_is_used_to_its_end() {
     assert_eq!(check(&disk, false).unwrap().problems, Vec::<String>::new());
 }
 
-/// Returns a sector that begins with these bytes.
-fn sector(bytes: &[u8]) -> Vec<u8> {
-    let mut sector = bytes.to_vec();
-    sector.resize(512, 0);
-    sector
+/// Writes a block that is zeroes except for these bytes at `offset`.
+fn put(disk: &FixedDisk, offset: u64, bytes: &[u8]) {
+    let mut block = vec![0; BLOCK_BYTES];
+    let at = offset as usize % BLOCK_BYTES;
+    block[at..at + bytes.len()].copy_from_slice(bytes);
+    disk.write(offset - at as u64, &block).unwrap();
 }
 
 /// A GPT has its second copy in the last sector, and a Linux RAID its superblock before the end.
@@ -146,12 +147,12 @@ fn a_device_with_content_at_its_end_is_left_alone() {
         (8_192, b"\xfc\x4e\x2b\xa9....", "is 0xfc"),
     ] {
         let disk = FixedDisk::new(size);
-        disk.write(size - before_end, &sector(bytes)).unwrap();
+        put(&disk, size - before_end, bytes);
         let error = LocalPool::init(&disk, &LAYOUT).unwrap_err();
         assert!(matches!(error, StoreError::NotEmpty { .. }), "{error}");
         assert!(error.to_string().contains(found), "{error}");
         // As `store init --force` marks a device.
-        disk.write(WIPED_AT as u64, &sector(WIPED)).unwrap();
+        put(&disk, WIPED_AT as u64, WIPED);
         LocalPool::init(&disk, &LAYOUT).unwrap();
     }
 }
