@@ -281,6 +281,25 @@ fn webhook_with_an_endless_answer_takes_no_memory() {
     assert!(resident < 512 << 20, "{resident}");
 }
 
+/// A receiver that never comes to its answer.
+#[test]
+fn webhook_that_announces_an_answer_without_end_is_given_up_in_time() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let part = [b'a'; 100];
+            while stream.write_all(&part).is_ok() {}
+        }
+    });
+    let server = Server::start(&format!("--store memory --events-webhook http://{address}"));
+    let before = server.resident_bytes();
+    let failures = || Metrics::of(&server).sum("events_webhook_failures_total", &[]);
+    Deadline::after(PATIENCE).ask("the end of the post", || failures() > 0.0);
+    let grown = server.resident_bytes().saturating_sub(before);
+    assert!(grown < 128 << 20, "{grown}");
+}
+
 /// Returns the head and the body of a request, and accepts it.
 fn accepted_request(listener: &TcpListener) -> (String, String) {
     let (stream, _) = listener.accept().expect("a client");

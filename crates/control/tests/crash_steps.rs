@@ -475,7 +475,11 @@ fn changes() -> Vec<Ask> {
         order(Order::ArchiveSnapshot { id: snap(0) }),
         order(Order::RestoreTier { id: snap(5), days: Some(1) }),
         order(Order::RestoreTier { id: snap(5), days: None }),
-        order(Order::SetFastRestore { ids: vec![snap(0), snap(1)], is_on: true }),
+        order(Order::SetFastRestore {
+            ids: vec![snap(0), snap(1)],
+            zones: vec!["local-1a".into()],
+            is_on: true,
+        }),
         order(Order::SetEncryptByDefault(true)),
         tag(1),
         register(3),
