@@ -237,7 +237,7 @@ fn shape(model: &Model) -> BTreeMap<String, String> {
             _ => "filling",
         };
         let lock = it.lock.is_some();
-        let fast = it.fast_restore.is_some();
+        let fast = !it.fast_restores.is_empty();
         let Snapshot { volume, tags, copy_of, shared_with, is_encrypted, .. } = it;
         let tier = it.tiering.map(|it| match it.last {
             TierOperation::Archive => "archived",
