@@ -494,6 +494,39 @@ fn a_body_without_a_signature_is_not_kept_and_its_sender_is_counted() {
     }
 }
 
+/// Returns the head of a request of a service, signed with a key that the server does not have. It
+/// announces a body.
+fn head_of_a_stranger(server: &Server, service: &str) -> String {
+    let mut client = server.client();
+    client.credentials.access_key_id = "AKIDSTRANGER".into();
+    let signed = client.signed_as(service, "POST", "/", "");
+    let header = |(name, value): &(String, String)| format!("{name}: {value}\r\n");
+    let headers: String = signed.iter().map(header).collect();
+    format!("POST / HTTP/1.1\r\n{headers}content-length: 100000\r\n\r\n")
+}
+
+#[test]
+fn a_body_of_a_stranger_is_not_kept_whatever_the_service() {
+    let (_folder, server, client) = started();
+    for service in ["ec2", "monitoring", "sts"] {
+        let answer = trickle(&server, &head_of_a_stranger(&server, service));
+        let is_refused =
+            ["HTTP/1.1 401 ", "HTTP/1.1 403 "].map(|status| answer.starts_with(status));
+        assert!(is_refused.contains(&true), "{service}: {answer}");
+    }
+    // With the right key and another body than the signed one.
+    for service in ["ec2", "monitoring", "sts"] {
+        let headers = client.signed_as(service, "POST", "/", "a=1");
+        assert_eq!(client.send("POST", "/", &headers, b"a=2").status, 403, "{service}");
+    }
+    let headers = [("host".to_owned(), "localhost".to_owned())];
+    let metrics = client.send("GET", "/metrics", &headers, b"").body;
+    for code in ["AuthFailure", "SignatureDoesNotMatch"] {
+        let line = format!("evenkeel_api_refused_signatures_total{{code=\"{code}\"}} 3\n");
+        assert!(metrics.contains(&line), "{line}{metrics}");
+    }
+}
+
 /// Returns the end of an answer's head, and the announced length of its body.
 fn body_bytes(answer: &[u8]) -> Option<(usize, usize)> {
     let end = answer.windows(4).position(|four| four == b"\r\n\r\n")? + 4;

@@ -110,7 +110,7 @@ fn rich(number: u8, phase: u8, is: [bool; 3]) -> Snapshot {
         is_encrypted,
         lock: is_locked.then_some(lock),
         shared_with: accounts.collect(),
-        fast_restore: is_fast.then_some(fast),
+        fast_restores: is_fast.then(|| ("local-1a".to_owned(), fast)).into_iter().collect(),
         tiering: is_locked.then_some(tiering),
         ..snapshot(number, phase)
     }
