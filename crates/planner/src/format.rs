@@ -1,19 +1,19 @@
 //! The words for costs, times, names and limits that all answers share.
 
-use super::input::Case;
+use crate::advice;
+use crate::answer::{Asked, Rated};
+use crate::case::Case;
+use crate::layout::{Layout, LimitKind};
+use crate::layout_text;
+use crate::neighbours::Less;
+use crate::prices::{ListPrices, Prices};
+pub use crate::risk::{limit_words, loss_words};
+use crate::search::Tolerance;
+use crate::trace::Clock;
 pub use evenkeel_core::price::rounded as money;
 use evenkeel_core::price::{self, PriceList};
 use evenkeel_core::units::MIB;
 use evenkeel_core::volume::VolumeType;
-use evenkeel_planner::advice;
-use evenkeel_planner::answer::{Asked, Rated};
-use evenkeel_planner::layout::{Layout, LimitKind};
-use evenkeel_planner::layout_text;
-use evenkeel_planner::neighbours::Less;
-use evenkeel_planner::prices::{ListPrices, Prices};
-pub use evenkeel_planner::risk::{limit_words, loss_words};
-use evenkeel_planner::search::Tolerance;
-use evenkeel_planner::trace::Clock;
 
 /// Returns an amount in millionths with all its digits, and cents at least.
 pub fn money_exact(micro: u64) -> String {

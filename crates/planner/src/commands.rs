@@ -2,14 +2,13 @@
 
 mod terraform;
 
-use super::input::Case;
-use super::prices::DEFAULT_REGION;
+use crate::case::Case;
+use crate::layout::Layout;
+use crate::prices::Prices;
+use crate::regions::{self, DEFAULT_REGION};
+use crate::spread::Spread;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::volume::{ModifyPolicy, VolumeChange, VolumeRequest, VolumeSpec};
-use evenkeel_planner::layout::Layout;
-use evenkeel_planner::prices::Prices;
-use evenkeel_planner::regions;
-use evenkeel_planner::spread::Spread;
 use serde_json::{Value, json};
 
 /// Commands of each tool.
@@ -33,12 +32,16 @@ pub struct Commands {
 /// The commands of the way back.
 #[derive(Default)]
 pub struct Back {
+    /// This program's.
     pub evenkeel: Vec<String>,
+    /// Those of aws-cli.
     pub aws: Vec<String>,
+    /// Obstacles, and steps beside the commands.
     pub notes: Vec<String>,
 }
 
 /// Returns the commands for a layout.
+#[must_use]
 pub fn commands(case: &Case, layout: &Layout) -> Commands {
     match modified(case, layout) {
         Ok((id, source)) => by_modifying(case, layout, &id, &source),
@@ -223,6 +226,8 @@ fn region(case: &Case) -> String {
 }
 
 impl Commands {
+    /// Returns the commands as JSON.
+    #[must_use]
     pub fn json(&self) -> Value {
         json!({
             "evenkeel": self.evenkeel,
@@ -249,6 +254,7 @@ impl Commands {
     }
 
     /// Returns the commands in a few lines.
+    #[must_use]
     pub fn text(&self) -> String {
         let mut text = String::from("to make it:\n");
         for line in self.first_of_each(&self.evenkeel, &self.aws) {

@@ -1,9 +1,9 @@
 //! The time of the device beside the waits: the published one of the type, and the measured one of
 //! the trace's source.
 
-use super::input::Case;
-use evenkeel_planner::device::{Measured, measured, published_below_us};
-use evenkeel_planner::search::Found;
+use crate::case::Case;
+use crate::device::{Measured, measured, published_below_us};
+use crate::search::Found;
 use serde_json::{Value, json};
 
 /// The percentiles of an answer, in thousandths.

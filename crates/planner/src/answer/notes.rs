@@ -1,16 +1,15 @@
 //! Notes of an answer: candidates that are left out, for want of a price or by an instance, and the
 //! smaller layout that has room for the used space.
 
-use super::InBursts;
-use super::format::{currency, layout_words, money, money_more, no_price};
-use super::input::Case;
+use super::{InBursts, Rated, asked};
+use crate::case::Case;
+use crate::fleet::{FREE_PERCENT, gib_with_free};
+use crate::format::{currency, layout_words, money, money_more, no_price};
+use crate::layout_text;
+use crate::prices::{Prices, Unpriced};
+use crate::search::{self, Space, Wanted};
 use evenkeel_core::units::GIB;
 use evenkeel_core::volume::{IopsRule, TypeRules, VolumeType};
-use evenkeel_planner::answer::{self, Rated};
-use evenkeel_planner::fleet::{FREE_PERCENT, gib_with_free};
-use evenkeel_planner::layout_text;
-use evenkeel_planner::prices::{Prices, Unpriced};
-use evenkeel_planner::search::{self, Space, Wanted};
 
 /// Returns the notes of an answer.
 pub fn of(
@@ -92,7 +91,7 @@ pub fn unpriced(space: &Space, types: &[VolumeType]) -> String {
 pub fn capped(case: &Case, wanted: &Wanted) -> Vec<String> {
     let space = &case.space;
     let Prices::List(prices) = &space.prices else { return Vec::new() };
-    let peak_iops = answer::asked(case.wanted_demand()).peak_iops;
+    let peak_iops = asked(case.wanted_demand()).peak_iops;
     let note = |rules: &TypeRules| {
         let IopsRule::Provisioned { max, .. } = rules.iops else { return None };
         let last = space.prices.iops_max(rules.volume_type);
