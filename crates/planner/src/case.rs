@@ -277,8 +277,9 @@ impl Case {
             .replayed(&layout, requests_max)
             .ok_or_else(|| unpriced(&self.space.prices, &layout.each))?;
         if !self.space.prices.fits(self.space.rules, &layout.each) {
-            let one = Layout::one(layout.each);
-            let message = format!("--layout {text:?}: no device of the price book carries {one}");
+            let volume = Layout::one(layout.each);
+            let message =
+                format!("--layout {text:?}: no device of the price book carries {volume}");
             return Err(Refusal::new(message)
                 .cause(Cause::Question)
                 .hint("make its volumes smaller or slower, or more"));
@@ -326,13 +327,13 @@ fn held_back_words(held: &HeldBack) -> String {
         held.iops.map(|iops| format!("{iops} IOPS")),
         held.bytes_per_second.map(|bytes| format!("{} MiB/s", bytes / MIB)),
         held.earned_iops.map(|iops| format!("{iops} IOPS without credits")),
-        held.earned_bytes_per_second.map(|it| format!("{} MiB/s without credits", it / MIB)),
+        held.earned_bytes_per_second.map(|bytes| format!("{} MiB/s without credits", bytes / MIB)),
     ];
     let limits: Vec<String> = limits.into_iter().flatten().collect();
-    let least = match limits.is_empty() {
-        true => "name it with --source, or its limits with --source-iops and --source-throughput"
-            .to_owned(),
-        false => format!("no layout has less than its {}", limits.join(" and ")),
+    let least = if limits.is_empty() {
+        "name it with --source, or its limits with --source-iops and --source-throughput".to_owned()
+    } else {
+        format!("no layout has less than its {}", limits.join(" and "))
     };
     format!(
         "the source's limits held requests back in {} intervals, {} in all: more was wanted then \

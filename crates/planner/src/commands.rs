@@ -119,11 +119,12 @@ fn by_creating(case: &Case, layout: &Layout, reason: Option<String>) -> Commands
     let [both, both_aws] =
         if multi_attach { [" --multi-attach", " --multi-attach-enabled"] } else { ["", ""] };
     let flags = flags(&layout.each);
-    let one = format!("evenkeel volume create --type {volume_type} --size {size_gib}{flags}{both}");
+    let create =
+        format!("evenkeel volume create --type {volume_type} --size {size_gib}{flags}{both}");
     let region = region(case);
     let zone = case.described.as_ref().and_then(|described| described.zone.as_deref());
     let zone = zone.filter(|_| case.is_at_aws).unwrap_or("ZONE");
-    let one_aws = format!(
+    let create_aws = format!(
         "aws ec2 create-volume --availability-zone {zone} --volume-type {volume_type} --size \
          {size_gib}{flags}{both_aws}{region}"
     );
@@ -149,8 +150,8 @@ fn by_creating(case: &Case, layout: &Layout, reason: Option<String>) -> Commands
     };
     Commands {
         is_at_aws: case.is_at_aws,
-        evenkeel: vec![times(&one, layout.volumes)],
-        aws: vec![times(&one_aws, layout.volumes), attach_aws],
+        evenkeel: vec![times(&create, layout.volumes)],
+        aws: vec![times(&create_aws, layout.volumes), attach_aws],
         terraform: terraform::created(layout),
         stripe: match stripe_kib {
             _ if layout.volumes <= 1 => vec![],
@@ -205,7 +206,8 @@ fn evenkeel_modify(id: &str, each: &VolumeSpec) -> String {
 
 fn aws_modify(case: &Case, id: &str, each: &VolumeSpec) -> String {
     let VolumeSpec { volume_type, size_gib, .. } = each;
-    let (flags, region) = (flags(each), region(case));
+    let flags = flags(each);
+    let region = region(case);
     format!(
         "aws ec2 modify-volume --volume-id {id} --volume-type {volume_type} --size \
          {size_gib}{flags}{region}"

@@ -33,7 +33,8 @@ pub fn check_count(count: usize) -> Result<(), Refusal> {
     if LAYOUTS.contains(&count) {
         return Ok(());
     }
-    let (least, most) = (LAYOUTS.start(), LAYOUTS.end());
+    let least = LAYOUTS.start();
+    let most = LAYOUTS.end();
     Err(Refusal::new(format!("{count} layouts: {least} to {most} are compared"))
         .cause(Cause::Question)
         .hint("name each with --layout"))
@@ -110,7 +111,7 @@ fn text(case: &Case, rated: &[Rated]) -> String {
 #[must_use]
 pub fn better(case: &Case, first: &Rated, other: &Rated) -> String {
     let mut words = Vec::new();
-    let (a, b) = (first.found.total(), other.found.total());
+    let [a, b] = [first, other].map(|rated| rated.found.total());
     let [a_year, b_year] = [a, b].map(|monthly| monthly.saturating_mul(12));
     let currency = currency(case);
     words.push(format!(
@@ -118,7 +119,7 @@ pub fn better(case: &Case, first: &Rated, other: &Rated) -> String {
         money_more(b, a),
         money_more(b_year, a_year)
     ));
-    let (a, b) = (assumed_ms(case, &first.found), assumed_ms(case, &other.found));
+    let [a, b] = [first, other].map(|rated| assumed_ms(case, &rated.found));
     words.push(match a.cmp(&b) {
         std::cmp::Ordering::Equal => "requests wait as long".to_owned(),
         std::cmp::Ordering::Less => format!("requests wait {} s a day longer", seconds(b - a)),
@@ -144,50 +145,53 @@ pub fn rows(case: &Case, rated: &[Rated]) -> Vec<Vec<String>> {
     };
     let currency = currency(case);
     let mut cost = |what: &str, of: &dyn Fn(&Found) -> String| {
-        row(&format!("{what} {currency}/month"), &|it| of(&it.found));
+        row(&format!("{what} {currency}/month"), &|rated| of(&rated.found));
     };
     if let Prices::Book(_) = case.space.prices {
-        cost("space", &|it| money(it.monthly.storage));
-        cost("device time", &|it| money(it.monthly.iops));
+        cost("space", &|found| money(found.monthly.storage));
+        cost("device time", &|found| money(found.monthly.iops));
     } else {
-        cost("storage", &|it| money(it.monthly.storage));
-        cost("IOPS", &|it| money(it.monthly.iops));
-        cost("throughput", &|it| money(it.monthly.throughput));
-        cost("requests", &|it| money(it.requests));
+        cost("storage", &|found| money(found.monthly.storage));
+        cost("IOPS", &|found| money(found.monthly.iops));
+        cost("throughput", &|found| money(found.monthly.throughput));
+        cost("requests", &|found| money(found.requests));
     }
-    cost("all", &|it| money(it.total()));
+    cost("all", &|found| money(found.total()));
     if let Some(before) = case.source_monthly {
-        cost("saved", &|it| money_more(before, it.total()));
+        cost("saved", &|found| money_more(before, found.total()));
     }
-    row(&format!("all {currency}/year"), &|it| money(it.found.total().saturating_mul(12)));
-    row("throttled s/day", &|it| waiting(case, assumed_ms(case, &it.found)));
-    row("  at least", &|it| {
-        waiting(case, it.throttled_ms_per_day[0].min(assumed_ms(case, &it.found)))
+    row(&format!("all {currency}/year"), &|rated| money(rated.found.total().saturating_mul(12)));
+    row("throttled s/day", &|rated| waiting(case, assumed_ms(case, &rated.found)));
+    row("  at least", &|rated| {
+        waiting(case, rated.throttled_ms_per_day[0].min(assumed_ms(case, &rated.found)))
     });
-    row("  at most", &|it| {
-        waiting_at_most(case, it.throttled_ms_per_day[2].max(assumed_ms(case, &it.found)))
+    row("  at most", &|rated| {
+        waiting_at_most(case, rated.throttled_ms_per_day[2].max(assumed_ms(case, &rated.found)))
     });
-    let wait = |permille| move |it: &Rated| ms(it.found.delays().permille(permille));
+    let wait = |permille| move |rated: &Rated| ms(rated.found.delays().permille(permille));
     row("p50 wait ms", &wait(500));
     row("p99 wait ms", &wait(990));
     row("p99.9 wait ms", &wait(999));
-    row("longest wait ms", &|it| ms(it.found.delays().most_us()));
-    row("p99 with device ms", &|it| or_dash(device::with_device(case, &it.found, 990)));
-    row("waits by", &|it| model(&it.found).to_owned());
+    row("longest wait ms", &|rated| ms(rated.found.delays().most_us()));
+    row("p99 with device ms", &|rated| or_dash(device::with_device(case, &rated.found, 990)));
+    row("waits by", &|rated| model(&rated.found).to_owned());
     for kind in [
         LimitKind::VolumeIops,
         LimitKind::VolumeBytes,
         LimitKind::InstanceIops,
         LimitKind::InstanceBytes,
     ] {
-        let used = |it: &Rated| it.used_permille.iter().find(|(of, _)| *of == kind).map(|it| it.1);
-        if rated.iter().any(|it| used(it).is_some()) {
-            let cell = |it: &Rated| or_dash(used(it).map(|used| format!("{} %", used / 10)));
+        let used = |rated: &Rated| {
+            let mut all = rated.used_permille.iter();
+            all.find(|(limit, _)| *limit == kind).map(|(_, used)| *used)
+        };
+        if rated.iter().any(|rated| used(rated).is_some()) {
+            let cell = |rated: &Rated| or_dash(used(rated).map(|used| format!("{} %", used / 10)));
             row(&format!("{} used", limit_words(kind)), &cell);
         }
     }
-    row("least credits", &|it| or_dash(least_credits(case, it)));
-    row("lost/year", &|it| or_dash(it.loss_ppb.map(loss_words)));
+    row("least credits", &|rated| or_dash(least_credits(case, rated)));
+    row("lost/year", &|rated| or_dash(rated.loss_ppb.map(loss_words)));
     rows
 }
 
@@ -227,7 +231,7 @@ fn json_of(case: &Case, rated: &[Rated]) -> Value {
     let value = json!({
         "schema": "evenkeel.plan.compare/1",
         "trace": json::trace_json(&case.trace),
-        "layouts": rated.iter().map(|it| json::layout_json(case, it)).collect::<Vec<_>>(),
+        "layouts": rated.iter().map(|rated| json::layout_json(case, rated)).collect::<Vec<_>>(),
         "against_the_first": rated.iter().skip(1).map(difference).collect::<Vec<_>>(),
     });
     json::with_basis(case, value)

@@ -110,7 +110,7 @@ fn shown(
     let first = all.partition_point(|step| step.start_us + step.length_us <= from_us);
     let end = all.partition_point(|step| step.start_us < to_us);
     if first >= end {
-        let (from, to) = (at(case.trace.clock, begin_ms), at(case.trace.clock, end_ms(case)));
+        let [from, to] = [begin_ms, end_ms(case)].map(|ms| at(case.trace.clock, ms));
         return Err(Refusal::new("nothing of the trace lies between --from and --to")
             .cause(Cause::Question)
             .hint(format!("it goes from {from} to {to}")));
@@ -195,8 +195,8 @@ fn lines(timeline: &Timeline, shown: std::ops::Range<usize>, most: usize) -> Vec
         .map(|steps| Line { steps, state: State::Quiet })
         .collect();
     for line in &mut lines {
-        let of = line.steps.clone().map(|place| state(timeline, place));
-        line.state = of.max_by_key(|state| *state as u8).unwrap_or(State::Quiet);
+        let states = line.steps.clone().map(|place| state(timeline, place));
+        line.state = states.max_by_key(|state| *state as u8).unwrap_or(State::Quiet);
     }
     lines
 }
@@ -264,8 +264,8 @@ impl Explanation<'_> {
         let steps = self.timeline.steps.get(line.steps.clone()).unwrap_or_default();
         let volumes = u64::from(self.timeline.volumes);
         let rate = |pick: fn(&Step) -> crate::timeline::Amount, bytes: bool| {
-            let of = |step: &Step| pick(step).per_second(bytes, step.length_us);
-            steps.iter().map(of).max().unwrap_or_default().saturating_mul(volumes)
+            let rates = steps.iter().map(|step| pick(step).per_second(bytes, step.length_us));
+            rates.max().unwrap_or_default().saturating_mul(volumes)
         };
         let queue = steps.iter().map(|step| step.queue.operations).max().unwrap_or_default();
         let worst = steps.iter().max_by_key(|step| step.waited_us());
@@ -275,7 +275,7 @@ impl Explanation<'_> {
             length_us: steps.iter().map(|step| step.length_us).sum(),
             asked: [rate(|step| step.asked, false), rate(|step| step.asked, true)],
             served: [rate(|step| step.served, false), rate(|step| step.served, true)],
-            queue: u64::try_from(queue * u128::from(volumes) / MICRO).unwrap_or(u64::MAX),
+            queue: (queue * u128::from(volumes) / MICRO).min(u64::MAX.into()) as u64,
             balance_ppm: steps.iter().filter_map(Step::least_balance_ppm).min(),
             waited_us: steps.iter().map(Step::waited_us).sum(),
             limit: limit.and_then(|place| self.timeline.limits.get(place)).copied(),
@@ -315,7 +315,8 @@ impl Explanation<'_> {
     /// Returns the explanation in lines.
     #[must_use]
     pub fn text(&self) -> String {
-        let (trace, layout) = (&self.case.trace, self.rated.found.layout);
+        let trace = &self.case.trace;
+        let layout = self.rated.found.layout;
         let mut text = format!(
             "{} on {}: {} {} a month\n",
             plain(&trace.name),

@@ -1,7 +1,10 @@
 //! The planner: the volumes that a workload needs, and the behaviour of the workload on them.
 //!
-//! A text of another tool is [`read`] into a [`trace`], from which the other modules compute. The
-//! crate has no clock, files, threads or sockets. The caller reads files and prints answers.
+//! A text of another tool is [`read`] into a [`trace`], from which the other modules compute. A
+//! [`Case`] is a question: a trace, the candidates with their prices, and what they must do. Its
+//! [`Answer`] has all that programs print, as text, CSV and JSON.
+//!
+//! The crate has no clock, files, threads or sockets. The caller reads files and prints answers.
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 

@@ -125,14 +125,14 @@ impl<'a> Verdict<'a> {
             });
         }
         let layout = &rated.found.layout;
-        let has = u64::from(layout.each.size_gib) * u64::from(layout.volumes);
+        let size_gib = u64::from(layout.each.size_gib) * u64::from(layout.volumes);
         if wanted.capacity_gib > 0 {
             checks.push(Check {
                 what: "capacity",
                 unit: "GiB".to_owned(),
-                allowed: has,
+                allowed: size_gib,
                 found: wanted.capacity_gib,
-                pass: wanted.capacity_gib <= has,
+                pass: wanted.capacity_gib <= size_gib,
             });
         }
         checks.extend(wanted.monthly_max.map(|allowed| {

@@ -161,7 +161,7 @@ pub fn layout_json(case: &Case, rated: &Rated) -> Value {
         found.layout.each;
     let [even, active, worst] = rated.throttled_ms_per_day;
     let used = rated.used_permille.iter().map(|(kind, used)| {
-        let headroom = 1_000 - i64::try_from(*used).unwrap_or(i64::MAX);
+        let headroom = 1_000_i64.saturating_sub_unsigned(*used);
         json!({ "limit": limit_words(*kind), "permille": used, "headroom_permille": headroom })
     });
     let hour = rated.worst_hour.map(|hour| {

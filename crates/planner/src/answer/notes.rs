@@ -18,7 +18,8 @@ pub fn of(
     rated: &[Rated],
     in_bursts: Option<&InBursts>,
 ) -> Vec<String> {
-    let (space, mut notes) = (&case.space, Vec::new());
+    let space = &case.space;
+    let mut notes = Vec::new();
     notes.extend(in_bursts.map(|bursts| bursts_words(case, bursts)));
     let without = space.unpriced(wanted);
     if !without.is_empty() {
@@ -107,13 +108,15 @@ pub fn capped(case: &Case, wanted: &Wanted) -> Vec<String> {
 /// that are listed is not among them.
 fn unfit(case: &Case, wanted: &Wanted, rated: &[Rated]) -> Option<String> {
     let is_listed = |name: &str| {
-        rated.iter().any(|it| it.found.layout.instance.is_some_and(|it| it.name == name))
+        let mut instances = rated.iter().filter_map(|rated| rated.found.layout.instance);
+        instances.any(|instance| instance.name == name)
     };
-    let unlisted = case.space.instances.iter().filter(|it| !is_listed(it.name));
+    let all = case.space.instances.iter();
+    let unlisted = all.filter(|instance| !is_listed(instance.name));
     let unfit = unlisted.filter(|instance| {
         let alone = Space { instances: vec![*instance], ..case.space.clone() };
         search::cheapest_few(&alone, case.wanted_demand(), wanted, 1).is_empty()
     });
-    let names: Vec<&str> = unfit.map(|it| it.name).collect();
+    let names: Vec<&str> = unfit.map(|instance| instance.name).collect();
     (!names.is_empty()).then(|| format!("no layout does what is wanted on {}", names.join(", ")))
 }

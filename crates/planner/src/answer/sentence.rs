@@ -25,7 +25,8 @@ pub fn advice(answer: &Answer<'_>) -> Option<String> {
 
 /// Returns why the first layout is proposed.
 fn reason(answer: &Answer<'_>, first: &Rated) -> String {
-    let (case, wanted) = (answer.case, &answer.wanted);
+    let case = answer.case;
+    let wanted = &answer.wanted;
     if let Some(present) = &answer.present {
         let [now_ms, then_ms] = [present, first].map(|rated| assumed_ms(case, &rated.found));
         let is_dearer = present.found.total() < first.found.total();

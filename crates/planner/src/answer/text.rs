@@ -55,7 +55,8 @@ pub fn rows(answer: &Answer<'_>) -> Vec<Vec<String>> {
 
 /// Returns the row of a layout.
 fn row(answer: &Answer<'_>, rated: &Rated) -> Vec<String> {
-    let (case, found) = (answer.case, &rated.found);
+    let case = answer.case;
+    let found = &rated.found;
     let [even, _, worst] = rated.throttled_ms_per_day;
     let assumed = assumed_ms(case, found);
     let fullest =
@@ -65,7 +66,7 @@ fn row(answer: &Answer<'_>, rated: &Rated) -> Vec<String> {
         row.push(or_dash(answer.is_present(rated).then_some("now")));
     }
     if case.space.instances.len() > 1 {
-        row.push(or_dash(found.layout.instance.map(|it| it.name)));
+        row.push(or_dash(found.layout.instance.map(|instance| instance.name)));
     }
     row.push(money(found.total()));
     row.extend(case.source_monthly.map(|before| money_more(before, found.total())));
@@ -98,7 +99,8 @@ pub fn text(answer: &Answer<'_>) -> String {
     text += &table(&columns, &rows(answer));
     for rated in answer.with_present() {
         if let Some(after_s) = rated.dry_after_s {
-            let (layout, after) = (rated.found.layout, layout_text::span(after_s));
+            let layout = rated.found.layout;
+            let after = layout_text::span(after_s);
             text += &format!("runs dry: {layout}, after {after} if the workload repeats\n");
         }
     }
@@ -222,6 +224,7 @@ fn of_instance(rated: &Rated) -> Option<String> {
     let name = rated.found.layout.instance?.name;
     let (kind, used) = fullest(rated)?;
     let whose = if is_of_instance(kind) { "the instance binds" } else { "the volumes bind" };
-    let (limit, percent) = (limit_words(kind), used / 10);
+    let limit = limit_words(kind);
+    let percent = used / 10;
     Some(format!("on {name}, {whose} first: {percent} % of {limit} in the busiest interval\n"))
 }

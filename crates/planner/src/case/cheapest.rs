@@ -113,7 +113,7 @@ fn cheapest_in(space: &Space, case: &Case, wanted: &Wanted, count: usize) -> Vec
 /// `first` month after month.
 fn on_hdd(case: &Case, wanted: &Wanted, first: &Rated) -> Option<Rated> {
     let types = vec![VolumeType::St1, VolumeType::Sc1];
-    if !case.has_default_types || types.iter().any(|it| case.space.types.contains(it)) {
+    if !case.has_default_types || types.iter().any(|hdd| case.space.types.contains(hdd)) {
         return None;
     }
     let space = Space { types, ..case.space.clone() };

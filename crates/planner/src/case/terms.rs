@@ -103,7 +103,10 @@ fn instances(names: &[String]) -> Result<Vec<&'static InstanceType>, Refusal> {
         })
     };
     let mut all = names.iter().map(named).collect::<Result<Vec<_>, _>>()?;
-    all.sort_by_key(|it| (it.baseline_mbps, it.baseline_iops, it.mbps_max, it.iops_max, it.name));
-    all.dedup_by_key(|it| it.name);
+    all.sort_by_key(|instance| {
+        let InstanceType { baseline_mbps, baseline_iops, mbps_max, iops_max, name, .. } = *instance;
+        (baseline_mbps, baseline_iops, mbps_max, iops_max, name)
+    });
+    all.dedup_by_key(|instance| instance.name);
     Ok(all)
 }

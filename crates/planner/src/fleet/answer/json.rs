@@ -15,7 +15,8 @@ use serde_json::{Map, Value, json};
 
 /// Returns an answer as JSON.
 pub fn json_of(answer: &FleetAnswer<'_>) -> Value {
-    let (policy, currency) = (&answer.policies.usual, answer.policies.currency.as_str());
+    let policy = &answer.policies.usual;
+    let currency = answer.policies.currency.as_str();
     // With several regions, only `price_lists` has them.
     let mut lists = answer.policies.lists();
     let list = lists.next().filter(|_| lists.next().is_none()).map(ListPrices::list);
@@ -51,7 +52,7 @@ pub fn json_of(answer: &FleetAnswer<'_>) -> Value {
         "free_percent": policy.free_percent,
         "missing": { "refused": missing.refused, "without_price": missing.unpriced },
         "deleted_gib": answer.totals.deleted_gib,
-        "snapshots": answer.snapshots().map(|it| snapshots_json(&it, currency)),
+        "snapshots": answer.snapshots().map(|snapshots| snapshots_json(&snapshots, currency)),
         "volumes": volumes.collect::<Vec<_>>(),
         "not_read": refused.collect::<Vec<_>>(),
         "left_out": answer.left_out,
@@ -167,7 +168,7 @@ fn row(volume: &Volume, judged: &Judged, currency: &str) -> Value {
         "group": volume.group,
         "price_region": volume.price_region,
         "boots": volume.boots,
-        "findings": judged.findings.iter().map(|it| it.id()).collect::<Vec<_>>(),
+        "findings": judged.findings.iter().map(|finding| finding.id()).collect::<Vec<_>>(),
         "action": action_word(&judged.action),
         "present": spec(&judged.present),
         "better": after,

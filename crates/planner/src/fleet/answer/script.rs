@@ -56,7 +56,9 @@ fn modify(volume: &Volume, judged: &Judged, to: &VolumeSpec, most: Risk, currenc
 }
 
 fn delete(volume: &Volume, judged: &Judged, currency: &str) -> String {
-    let (id, spec, region) = (&volume.id, &judged.present, region(volume));
+    let id = &volume.id;
+    let spec = &judged.present;
+    let region = region(volume);
     let (zone, look) = match &volume.zone {
         Some(zone) => (zone.as_str(), String::new()),
         None => ("\"$ZONE\"", zone_of(id, &region)),
