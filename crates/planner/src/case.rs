@@ -342,3 +342,6 @@ fn held_back_words(held: &HeldBack) -> String {
         layout_text::span(held.length_ms.div_ceil(1_000)),
     )
 }
+
+#[cfg(test)]
+mod tests;
