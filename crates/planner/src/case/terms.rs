@@ -1,5 +1,4 @@
-//! The terms of a question: the rules of a day, the prices of a region, the instances and the number
-//! of volumes.
+//! The terms of a question: the rules of a day, prices of a region, instances, number of volumes.
 
 use crate::price_sources::PriceSources;
 use crate::prices::Prices;
