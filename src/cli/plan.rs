@@ -5,6 +5,7 @@ use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use evenkeel_client::output::{Exit, Failure, Format};
 use evenkeel_core::volume::{Date, VolumeType};
 use evenkeel_planner::advice;
+use evenkeel_planner::explanation::Moment;
 use evenkeel_planner::prices::WHOLE;
 use evenkeel_planner::quantity::{self, Measure};
 use evenkeel_planner::read::{DateOrder, Format as RecordingForm};
@@ -144,15 +145,6 @@ pub struct PlanExplain {
     /// The end of the time that is shown.
     #[arg(long, value_name = "TIME", value_parser = moment)]
     pub to: Option<Moment>,
-}
-
-/// A point in time of a trace.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Moment {
-    /// Milliseconds since 1970.
-    Unix(u64),
-    /// Milliseconds after the beginning.
-    After(u64),
 }
 
 /// The most GiB that volumes hold together.

@@ -5,6 +5,7 @@ use super::described;
 use crate::cmd;
 use evenkeel_client::output::{Exit, Failure};
 use evenkeel_core::volume::Rules;
+use evenkeel_planner::described::{VolumeList, is_list};
 use evenkeel_planner::read::{self, FioLog, FioRun, Format, Hints};
 use evenkeel_planner::trace::{Note, Trace};
 use flate2::read::MultiGzDecoder;
@@ -37,7 +38,7 @@ struct File {
 pub struct Recordings {
     pub traces: Vec<Trace>,
     /// Lists of volumes.
-    pub lists: Vec<described::Given>,
+    pub lists: Vec<VolumeList>,
     /// Whether all recordings are answers or exports of CloudWatch.
     pub is_from_cloudwatch: bool,
 }
@@ -68,7 +69,7 @@ pub fn read_all(
     for file in &files {
         let mut opened = open(&file.path)?;
         if opened.is_list {
-            lists.push(described::Given::read(&file.path, &mut opened.input, rules)?);
+            lists.push(described::read(&file.path, &mut opened.input, rules)?);
             continue;
         }
         let Some(format) = form.or(opened.format) else {
@@ -186,7 +187,7 @@ fn open(path: &Path) -> Result<Opened, Failure> {
     }
     let text = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&head);
     let format = if foreign.is_none() { read::detect(text) } else { None };
-    let is_list = described::is_list(text);
+    let is_list = is_list(text);
     Ok(Opened { input, format, is_list, foreign })
 }
 

@@ -58,7 +58,7 @@ const ALLOWED: [(&str, &[&str], &str); 17] = [
     ("evenkeel-sim", &["evenkeel-core"], "the simulator runs core's own scheduler, and no shell"),
     (
         "evenkeel-planner",
-        &["evenkeel-core", "evenkeel-sim"],
+        &["evenkeel-core", "evenkeel-sim", "evenkeel-wire"],
         "plans are made on core's own scheduler, in virtual time",
     ),
     (

@@ -5,16 +5,16 @@ mod answers;
 mod cli;
 mod queries;
 
-use super::fleet;
-use super::format::plain;
-use super::input;
+use super::{failure, fleet};
 use crate::cli::{PlanAws, PlanFleet, PlanFormat, PlanPageFile};
 use answers::Answered;
 use cli::Aws;
 use evenkeel_client::clock;
 use evenkeel_client::output::{self, Exit, Failure};
+use evenkeel_planner::case::rules_of;
 use evenkeel_planner::fleet::list::Options;
 use evenkeel_planner::fleet::{List, Volume, list};
+use evenkeel_planner::format::plain;
 use evenkeel_wire::aws::timestamp;
 use queries::{Asked, Span};
 use serde_json::Value;
@@ -105,7 +105,7 @@ fn read_list(arguments: &PlanAws, region: Option<&str>, text: &[u8]) -> Result<L
             .exit(Exit::NotFound)
             .hint("name another region with --region, or another account with --profile"));
     }
-    let rules = input::rules_of(arguments.policy.as_of)?;
+    let rules = rules_of(arguments.policy.as_of).map_err(failure)?;
     let list = list::read(
         &mut &text[..],
         rules,

@@ -1,8 +1,8 @@
 //! Judges volumes a group of files at a time, so that few traces are in memory.
 
 use super::files::{Group, Metrics, TOGETHER_BYTES_MAX};
-use super::regions::Policies;
 use crate::cmd::plan::recordings::read_file;
+use evenkeel_planner::fleet::policies::Policies;
 use evenkeel_planner::fleet::{Evidence, Judged, Volume, judge, not_judged};
 use evenkeel_planner::read::{self, FioLog, Hints};
 use evenkeel_planner::trace::Trace;

@@ -1,10 +1,9 @@
 //! The policy of each volume of a fleet, with the prices of its region.
 
-use crate::cli::FleetPolicy;
-use crate::cmd::plan::prices::Given;
-use evenkeel_client::output::{Exit, Failure};
-use evenkeel_planner::fleet::{List, Policy, Volume};
-use evenkeel_planner::prices::ListPrices;
+use super::{List, Policy, Volume};
+use crate::price_sources::PriceSources;
+use crate::prices::ListPrices;
+use crate::refusal::{Cause, Refusal};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The policy of each region.
@@ -18,40 +17,41 @@ pub struct Policies {
 
 impl Policies {
     /// Creates the policies of the regions whose prices apply to a list.
-    pub fn of(usual: &Policy, arguments: &FleetPolicy, list: &List) -> Result<Self, Failure> {
-        let usage = |message: String| Failure::new(message).exit(Exit::Usage);
-        let priced = &arguments.priced;
-        let given = Given::read(&priced.prices, &priced.discount, arguments.as_of)?;
-        if given.has_book() {
+    ///
+    /// # Errors
+    /// If no region has prices, if prices are those of a price book, or if their currencies differ.
+    pub fn of(usual: &Policy, prices: &PriceSources, list: &List) -> Result<Self, Refusal> {
+        let usage = |message: String| Refusal::new(message).cause(Cause::Question);
+        if prices.has_book() {
             let message = "--prices names a price book, and a fleet is one of EBS";
             return Err(usage(message.to_owned()).hint("name a price list of AWS"));
         }
         let regions: BTreeSet<String> =
             list.volumes.iter().map(|volume| volume.price_region.clone()).collect();
-        given.check_used(&regions)?;
+        prices.check_used(&regions)?;
         let mut by_region = BTreeMap::new();
         let mut currencies = BTreeSet::new();
         for region in regions {
-            let policy = match given.list(&region) {
+            let policy = match prices.list(&region) {
                 Ok(prices) => {
                     currencies.insert(prices.list().currency().to_owned());
                     Ok(Policy { prices, ..usual.clone() })
                 }
-                Err(failure) => Err(failure),
+                Err(refusal) => Err(refusal),
             };
             by_region.insert(region, policy);
         }
-        if let Some(failure) = all_failed(&by_region) {
-            return Err(failure);
+        if let Some(refusal) = all_failed(&by_region) {
+            return Err(refusal);
         }
         if currencies.len() > 1 {
             let names: Vec<String> = currencies.into_iter().collect();
             let message = format!("the price lists are in {}", names.join(" and in "));
             return Err(usage(message).hint("judge the regions of each currency by themselves"));
         }
-        let reason = |failure: Failure| match failure.hint {
-            Some(hint) => format!("{}: {hint}", failure.message),
-            None => failure.message,
+        let reason = |refusal: Refusal| match refusal.hint {
+            Some(hint) => format!("{}: {hint}", refusal.message),
+            None => refusal.message,
         };
         let by_region = by_region.into_iter();
         Ok(Self {
@@ -61,7 +61,13 @@ impl Policies {
         })
     }
 
-    /// Returns the policy of a volume, or why its region has none.
+    /// Returns the policy of a volume.
+    ///
+    /// # Errors
+    /// If its region has none: the reason.
+    ///
+    /// # Panics
+    /// If the volume is not of the list.
     pub fn policy(&self, volume: &Volume) -> Result<&Policy, String> {
         let policy = self.by_region.get(&volume.price_region);
         policy.expect("invariant: each region of the list").as_ref().map_err(String::clone)
@@ -74,15 +80,15 @@ impl Policies {
 }
 
 /// Returns the error of the first region if no region has prices.
-fn all_failed(by_region: &BTreeMap<String, Result<Policy, Failure>>) -> Option<Failure> {
+fn all_failed(by_region: &BTreeMap<String, Result<Policy, Refusal>>) -> Option<Refusal> {
     let mut reasons = by_region.values().filter_map(|policy| policy.as_ref().err());
     let first = reasons.next()?;
     let is_all = by_region.values().all(Result::is_err);
     is_all.then(|| {
-        let failure = Failure::new(first.message.clone()).exit(Exit::Usage);
+        let refusal = Refusal::new(first.message.clone()).cause(Cause::Question);
         match &first.hint {
-            Some(hint) => failure.hint(hint.clone()),
-            None => failure,
+            Some(hint) => refusal.hint(hint.clone()),
+            None => refusal,
         }
     })
 }

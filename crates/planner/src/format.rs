@@ -1,19 +1,19 @@
 //! The words for costs, times, names and limits that all answers share.
 
-use super::input::Case;
+use crate::advice;
+use crate::answer::{Asked, Rated};
+use crate::case::Case;
+use crate::layout::{Layout, LimitKind};
+use crate::layout_text;
+use crate::neighbours::Less;
+use crate::prices::{ListPrices, Prices};
+pub use crate::risk::{limit_words, loss_words};
+use crate::search::Tolerance;
+use crate::trace::Clock;
 pub use evenkeel_core::price::rounded as money;
 use evenkeel_core::price::{self, PriceList};
 use evenkeel_core::units::MIB;
 use evenkeel_core::volume::VolumeType;
-use evenkeel_planner::advice;
-use evenkeel_planner::answer::{Asked, Rated};
-use evenkeel_planner::layout::{Layout, LimitKind};
-use evenkeel_planner::layout_text;
-use evenkeel_planner::neighbours::Less;
-use evenkeel_planner::prices::{ListPrices, Prices};
-pub use evenkeel_planner::risk::{limit_words, loss_words};
-use evenkeel_planner::search::Tolerance;
-use evenkeel_planner::trace::Clock;
 
 /// Returns an amount in millionths with all its digits, and cents at least.
 pub fn money_exact(micro: u64) -> String {
@@ -35,16 +35,17 @@ pub fn saving_words(case: &Case, monthly: u64) -> Option<String> {
     let source = case.source.as_ref()?;
     let Some(before) = case.source_monthly else {
         let lacks = case.space.prices.unpriced(&source.each);
-        let of = lacks.map_or_else(String::new, |lacks| format!(" of {lacks}"));
+        let lacks = lacks.map_or_else(String::new, |lacks| format!(" of {lacks}"));
         return Some(format!(
-            "what is saved against the source, {source}, is not known: no price{of} is known"
+            "what is saved against the source, {source}, is not known: no price{lacks} is known"
         ));
     };
     let permille = saved_permille(before, monthly).map_or_else(String::new, |permille| {
         let permille = permille.unsigned_abs();
         format!(" ({}.{} %)", permille / 10, permille % 10)
     });
-    let (sum, currency) = (money_more(monthly, before), currency(case));
+    let currency = currency(case);
+    let sum = money_more(monthly, before);
     let sum = sum.trim_start_matches(['+', '-']);
     Some(match price::half_up(monthly).cmp(&price::half_up(before)) {
         std::cmp::Ordering::Less => {
@@ -177,10 +178,7 @@ pub fn waiting_at_most(case: &Case, ms: u64) -> String {
 /// Returns a name from a file with its control characters escaped, so that it cannot steer a
 /// terminal.
 pub fn plain(name: &str) -> String {
-    let shown = |c: char| match is_unseen(c) {
-        true => c.escape_unicode().to_string(),
-        false => c.to_string(),
-    };
+    let shown = |c: char| if is_unseen(c) { c.escape_unicode().to_string() } else { c.to_string() };
     name.chars().map(shown).collect()
 }
 

@@ -2,14 +2,13 @@
 
 mod terraform;
 
-use super::input::Case;
-use super::prices::DEFAULT_REGION;
+use crate::case::Case;
+use crate::layout::Layout;
+use crate::prices::Prices;
+use crate::regions::{self, DEFAULT_REGION};
+use crate::spread::Spread;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::volume::{ModifyPolicy, VolumeChange, VolumeRequest, VolumeSpec};
-use evenkeel_planner::layout::Layout;
-use evenkeel_planner::prices::Prices;
-use evenkeel_planner::regions;
-use evenkeel_planner::spread::Spread;
 use serde_json::{Value, json};
 
 /// Commands of each tool.
@@ -33,12 +32,16 @@ pub struct Commands {
 /// The commands of the way back.
 #[derive(Default)]
 pub struct Back {
+    /// This program's.
     pub evenkeel: Vec<String>,
+    /// Those of aws-cli.
     pub aws: Vec<String>,
+    /// Obstacles, and steps beside the commands.
     pub notes: Vec<String>,
 }
 
 /// Returns the commands for a layout.
+#[must_use]
 pub fn commands(case: &Case, layout: &Layout) -> Commands {
     match modified(case, layout) {
         Ok((id, source)) => by_modifying(case, layout, &id, &source),
@@ -116,11 +119,12 @@ fn by_creating(case: &Case, layout: &Layout, reason: Option<String>) -> Commands
     let [both, both_aws] =
         if multi_attach { [" --multi-attach", " --multi-attach-enabled"] } else { ["", ""] };
     let flags = flags(&layout.each);
-    let one = format!("evenkeel volume create --type {volume_type} --size {size_gib}{flags}{both}");
+    let create =
+        format!("evenkeel volume create --type {volume_type} --size {size_gib}{flags}{both}");
     let region = region(case);
     let zone = case.described.as_ref().and_then(|described| described.zone.as_deref());
     let zone = zone.filter(|_| case.is_at_aws).unwrap_or("ZONE");
-    let one_aws = format!(
+    let create_aws = format!(
         "aws ec2 create-volume --availability-zone {zone} --volume-type {volume_type} --size \
          {size_gib}{flags}{both_aws}{region}"
     );
@@ -146,8 +150,8 @@ fn by_creating(case: &Case, layout: &Layout, reason: Option<String>) -> Commands
     };
     Commands {
         is_at_aws: case.is_at_aws,
-        evenkeel: vec![times(&one, layout.volumes)],
-        aws: vec![times(&one_aws, layout.volumes), attach_aws],
+        evenkeel: vec![times(&create, layout.volumes)],
+        aws: vec![times(&create_aws, layout.volumes), attach_aws],
         terraform: terraform::created(layout),
         stripe: match stripe_kib {
             _ if layout.volumes <= 1 => vec![],
@@ -202,7 +206,8 @@ fn evenkeel_modify(id: &str, each: &VolumeSpec) -> String {
 
 fn aws_modify(case: &Case, id: &str, each: &VolumeSpec) -> String {
     let VolumeSpec { volume_type, size_gib, .. } = each;
-    let (flags, region) = (flags(each), region(case));
+    let flags = flags(each);
+    let region = region(case);
     format!(
         "aws ec2 modify-volume --volume-id {id} --volume-type {volume_type} --size \
          {size_gib}{flags}{region}"
@@ -223,6 +228,8 @@ fn region(case: &Case) -> String {
 }
 
 impl Commands {
+    /// Returns the commands as JSON.
+    #[must_use]
     pub fn json(&self) -> Value {
         json!({
             "evenkeel": self.evenkeel,
@@ -249,6 +256,7 @@ impl Commands {
     }
 
     /// Returns the commands in a few lines.
+    #[must_use]
     pub fn text(&self) -> String {
         let mut text = String::from("to make it:\n");
         for line in self.first_of_each(&self.evenkeel, &self.aws) {

@@ -1,11 +1,12 @@
 //! The verdict as JUnit's XML, and as Markdown for a pull request.
 
-use super::{Check, Checked, NEXT};
-use crate::cmd::plan::format::{plain, prices_words};
+use super::{Check, NEXT, Verdict};
+use crate::format::{plain, prices_words};
 use evenkeel_wire::aws::xml::escaped;
 
-impl Checked<'_> {
+impl Verdict<'_> {
     /// Returns the verdict as JUnit's XML: a test case for each check.
+    #[must_use]
     pub fn junit(&self) -> String {
         let failures = self.checks.iter().filter(|check| !check.pass).count();
         let counts =
@@ -43,10 +44,11 @@ impl Checked<'_> {
     }
 
     /// Returns the verdict as Markdown, which has no text of the recording as markup.
+    #[must_use]
     pub fn markdown(&self) -> String {
         let layout = self.rated.found.layout.to_string();
         let name = code(&plain(&self.case.trace.name));
-        let mut text = format!("### {} {} {name}\n\n", marked(&layout), self.verdict());
+        let mut text = format!("### {} {} {name}\n\n", marked(&layout), self.verb());
         text += "| check | allowed | found | verdict |\n| --- | ---: | ---: | --- |\n";
         for check in &self.checks {
             let [allowed, found] = check.shown();

@@ -1,7 +1,7 @@
 //! Blocks of Terraform for the resources `aws_ebs_volume` and `aws_volume_attachment`.
 
+use crate::layout::Layout;
 use evenkeel_core::volume::VolumeSpec;
-use evenkeel_planner::layout::Layout;
 
 /// Names that EC2 recommends for devices: `/dev/sdf` to `/dev/sdp`.
 const DEVICES: &str = "fghijklmnop";
@@ -72,8 +72,8 @@ fn properties(each: &VolumeSpec) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::layout_text::parse;
     use evenkeel_core::volume::Rules;
-    use evenkeel_planner::layout_text::parse;
 
     fn block(words: &str) -> String {
         created(&parse(words, Rules::newest()).expect("a layout"))

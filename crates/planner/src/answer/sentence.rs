@@ -1,34 +1,33 @@
 //! The advice in one sentence: which volumes, the saving, the reason, the risk.
 
-use super::format::{currency, layout_words, money, saving_words, seconds};
-use super::{PlanAnswer, assumed_ms};
-use evenkeel_planner::answer::Rated;
-use evenkeel_planner::risk;
-use evenkeel_planner::search::Wanted;
+use super::{Answer, Rated, assumed_ms};
+use crate::format::{currency, layout_words, money, saving_words, seconds};
+use crate::risk;
 
 /// Returns the advice of an answer; `None` if it has no layout.
-pub fn advice(told: &PlanAnswer<'_>, wanted: &Wanted) -> Option<String> {
-    let first = told.rated.first()?;
-    let case = told.case;
+pub fn advice(answer: &Answer<'_>) -> Option<String> {
+    let first = answer.rated.first()?;
+    let case = answer.case;
     let layout = layout_words(case, &first.found.layout);
-    if told.is_present(first) {
+    if answer.is_present(first) {
         let reason = "no layout that carries the workload costs less";
-        return Some(format!("keep {layout}, because {reason}; {}", risk_words(told, first)));
+        return Some(format!("keep {layout}, because {reason}; {}", risk_words(answer, first)));
     }
     let cost = format!("{} {} a month", money(first.found.total()), currency(case));
     let saving = case.source_monthly.and_then(|_| saving_words(case, first.found.total()));
     let saving = saving.map_or_else(String::new, |words| format!(": {words}"));
     Some(format!(
         "buy {layout}, {cost}{saving}, because {}; {}",
-        reason(told, first, wanted),
-        risk_words(told, first)
+        reason(answer, first),
+        risk_words(answer, first)
     ))
 }
 
 /// Returns why the first layout is proposed.
-fn reason(told: &PlanAnswer<'_>, first: &Rated, wanted: &Wanted) -> String {
-    let case = told.case;
-    if let Some(present) = &told.present {
+fn reason(answer: &Answer<'_>, first: &Rated) -> String {
+    let case = answer.case;
+    let wanted = &answer.wanted;
+    if let Some(present) = &answer.present {
         let [now_ms, then_ms] = [present, first].map(|rated| assumed_ms(case, &rated.found));
         let is_dearer = present.found.total() < first.found.total();
         if is_dearer && now_ms > then_ms {
@@ -47,13 +46,13 @@ fn reason(told: &PlanAnswer<'_>, first: &Rated, wanted: &Wanted) -> String {
     };
     // What is cheaper and stands below has credits that run out.
     let is_cheaper = |rated: &Rated| rated.found.total() < first.found.total();
-    let months = if told.rated.iter().any(is_cheaper) { " month after month" } else { "" };
-    format!("it is the cheapest of {} that carries {more} {waiting}{months}", types(told))
+    let months = if answer.rated.iter().any(is_cheaper) { " month after month" } else { "" };
+    format!("it is the cheapest of {} that carries {more} {waiting}{months}", types(answer))
 }
 
 /// Returns the types of the search in words.
-fn types(told: &PlanAnswer<'_>) -> String {
-    let types: Vec<String> = told.case.space.types.iter().map(ToString::to_string).collect();
+fn types(answer: &Answer<'_>) -> String {
+    let types: Vec<String> = answer.case.space.types.iter().map(ToString::to_string).collect();
     match types.split_last() {
         Some((last, others)) if !others.is_empty() => format!("{} and {last}", others.join(", ")),
         _ => types.join(""),
@@ -61,8 +60,8 @@ fn types(told: &PlanAnswer<'_>) -> String {
 }
 
 /// Returns the worst risk of a layout, and the number of others.
-fn risk_words(told: &PlanAnswer<'_>, rated: &Rated) -> String {
-    let case = told.case;
+fn risk_words(answer: &Answer<'_>, rated: &Rated) -> String {
+    let case = answer.case;
     let risks = risk::risks(&case.space, &case.trace, &case.demand, rated);
     match risks.as_slice() {
         [] => "risk: none is known".to_owned(),

@@ -3,57 +3,59 @@
 use super::copies::Copies;
 use super::text::{action_word, assume_word, unpriced, used};
 use super::{FleetAnswer, Snapshots};
-use crate::cmd::plan::json::{discounts_json, micro_key};
+use crate::answer::json::{discounts_json, micro_key};
+use crate::fleet::hosts::{Host, Rates};
+use crate::fleet::totals::{Sum, Totals};
+use crate::fleet::{Action, Class, Finding, Judged, OnHdd, Risk, Smaller, Volume};
+use crate::prices::ListPrices;
+use crate::used::Source;
 use evenkeel_core::price::PriceList;
 use evenkeel_core::volume::VolumeSpec;
-use evenkeel_planner::fleet::hosts::{Host, Rates};
-use evenkeel_planner::fleet::totals::{Sum, Totals};
-use evenkeel_planner::fleet::{Action, Class, Finding, Judged, OnHdd, Risk, Smaller, Volume};
-use evenkeel_planner::prices::ListPrices;
-use evenkeel_planner::used::Source;
 use serde_json::{Map, Value, json};
 
-pub fn json_of(told: &FleetAnswer<'_>) -> Value {
-    let (policy, currency) = (&told.policies.usual, told.policies.currency.as_str());
+/// Returns an answer as JSON.
+pub fn json_of(answer: &FleetAnswer<'_>) -> Value {
+    let policy = &answer.policies.usual;
+    let currency = answer.policies.currency.as_str();
     // With several regions, only `price_lists` has them.
-    let mut lists = told.policies.lists();
+    let mut lists = answer.policies.lists();
     let list = lists.next().filter(|_| lists.next().is_none()).map(ListPrices::list);
-    let volumes = told.all().map(|(volume, judged)| row(volume, judged, currency));
-    let refused = told.list.refused.iter().map(|refused| {
+    let volumes = answer.all().map(|(volume, judged)| row(volume, judged, currency));
+    let refused = answer.list.refused.iter().map(|refused| {
         let reason = refused.reason.to_string();
         json!({ "place": refused.place, "volume_id": refused.id, "reason": reason })
     });
-    let missing = told.missing();
-    let groups = told.groups();
+    let missing = answer.missing();
+    let groups = answer.groups();
     let groups = groups.iter().map(|(name, totals)| ((*name).to_owned(), group(totals, currency)));
     json!({
         "schema": "evenkeel.fleet/1",
         "rules": policy.rules.date().to_string(),
         "prices": list.map(|list| list.date().to_string()),
         "region": list.map(PriceList::region),
-        "price_lists": told.policies.lists().map(list_json).collect::<Vec<_>>(),
+        "price_lists": answer.policies.lists().map(list_json).collect::<Vec<_>>(),
         "currency": currency,
         "assume": assume_word(policy.assume),
         "headroom_percent": policy.headroom_percent,
         "days_min": policy.days_min,
         "gaps_percent_max": policy.gaps_percent_max,
         "throttled_s_per_day": policy.throttled_s_per_day,
-        "totals": sum_json(&told.totals.all, currency),
-        "by_finding": by(Finding::ALL.map(Finding::id), &told.totals.by_finding, currency),
-        "by_class": by(Class::ALL.map(Class::id), &told.totals.by_class, currency),
-        "script": told.script.as_ref().map(|script| sum_json(&script.executed, currency)),
-        "by_risk": by(Risk::ALL.map(Risk::word), &told.totals.by_risk, currency),
-        "group_by": told.group_by.map(ToString::to_string),
+        "totals": sum_json(&answer.totals.all, currency),
+        "by_finding": by(Finding::ALL.map(Finding::id), &answer.totals.by_finding, currency),
+        "by_class": by(Class::ALL.map(Class::id), &answer.totals.by_class, currency),
+        "script": answer.script.as_ref().map(|script| sum_json(&script.executed, currency)),
+        "by_risk": by(Risk::ALL.map(Risk::word), &answer.totals.by_risk, currency),
+        "group_by": answer.group_by.map(ToString::to_string),
         "groups": groups.collect::<Map<_, _>>(),
-        "after_a_copy": copies_json(&Copies::of(told), currency),
-        "hosts": told.hosts.iter().map(host_json).collect::<Vec<_>>(),
+        "after_a_copy": copies_json(&Copies::of(answer), currency),
+        "hosts": answer.hosts.iter().map(host_json).collect::<Vec<_>>(),
         "free_percent": policy.free_percent,
         "missing": { "refused": missing.refused, "without_price": missing.unpriced },
-        "deleted_gib": told.totals.deleted_gib,
-        "snapshots": told.snapshots().map(|it| snapshots_json(&it, currency)),
+        "deleted_gib": answer.totals.deleted_gib,
+        "snapshots": answer.snapshots().map(|snapshots| snapshots_json(&snapshots, currency)),
         "volumes": volumes.collect::<Vec<_>>(),
         "not_read": refused.collect::<Vec<_>>(),
-        "left_out": told.left_out,
+        "left_out": answer.left_out,
     })
 }
 
@@ -166,7 +168,7 @@ fn row(volume: &Volume, judged: &Judged, currency: &str) -> Value {
         "group": volume.group,
         "price_region": volume.price_region,
         "boots": volume.boots,
-        "findings": judged.findings.iter().map(|it| it.id()).collect::<Vec<_>>(),
+        "findings": judged.findings.iter().map(|finding| finding.id()).collect::<Vec<_>>(),
         "action": action_word(&judged.action),
         "present": spec(&judged.present),
         "better": after,

@@ -3,37 +3,37 @@
 use super::copies;
 use super::text::{script_words, signed_exact, what};
 use super::{FleetAnswer, Script};
+use crate::fleet::{Action, Judged, Risk, Volume};
 use evenkeel_core::volume::VolumeSpec;
-use evenkeel_planner::fleet::{Action, Judged, Risk, Volume};
 
 /// Returns the text of a script. A command that deletes, risks more than its maximum or makes a
 /// volume much dearer is a comment.
-pub fn script(told: &FleetAnswer<'_>, script: &Script) -> String {
+pub fn script(answer: &FleetAnswer<'_>, script: &Script) -> String {
     let mut text = format!(
         "#!/bin/sh\n\
          # Changes that `evenkeel plan fleet` found, in the order of the list. A volume\n\
          # allows four modifications in 24 hours, and the way back is one of them.\n\
          # Of this script, {}.\n\
          set -eu\n",
-        script_words(told, script),
+        script_words(answer, script),
     );
-    for (volume, judged) in told.all() {
-        text += &of_volume(told, (volume, judged), script.most);
-        text += &copies::commands(volume, judged, &told.policies.currency);
+    for (volume, judged) in answer.all() {
+        text += &of_volume(answer, (volume, judged), script.most);
+        text += &copies::commands(volume, judged, &answer.policies.currency);
     }
     text
 }
 
 /// Returns the commands of a volume; empty if nothing is to be changed.
 pub fn of_volume(
-    told: &FleetAnswer<'_>,
+    answer: &FleetAnswer<'_>,
     (volume, judged): (&Volume, &Judged),
     most: Risk,
 ) -> String {
     match judged.action {
         Action::Keep => String::new(),
-        Action::Modify(to) => modify(volume, judged, &to, most, &told.policies.currency),
-        Action::Delete => delete(volume, judged, &told.policies.currency),
+        Action::Modify(to) => modify(volume, judged, &to, most, &answer.policies.currency),
+        Action::Delete => delete(volume, judged, &answer.policies.currency),
     }
 }
 
@@ -56,7 +56,9 @@ fn modify(volume: &Volume, judged: &Judged, to: &VolumeSpec, most: Risk, currenc
 }
 
 fn delete(volume: &Volume, judged: &Judged, currency: &str) -> String {
-    let (id, spec, region) = (&volume.id, &judged.present, region(volume));
+    let id = &volume.id;
+    let spec = &judged.present;
+    let region = region(volume);
     let (zone, look) = match &volume.zone {
         Some(zone) => (zone.as_str(), String::new()),
         None => ("\"$ZONE\"", zone_of(id, &region)),

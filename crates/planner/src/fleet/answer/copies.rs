@@ -1,29 +1,34 @@
 //! Copies of volumes to smaller ones: their sum, the list of the largest savings, and the commands.
 
 use super::FleetAnswer;
-use super::commands::{flags, region};
+use super::script::{flags, region};
 use super::text::what;
-use crate::cmd::plan::format::money_exact;
-use evenkeel_client::output;
+use crate::cost;
+use crate::fleet::{Judged, Smaller, Volume};
+use crate::format::money_exact;
+use crate::used::{Source, Used};
 use evenkeel_core::price;
-use evenkeel_planner::cost;
-use evenkeel_planner::fleet::{Judged, Smaller, Volume};
-use evenkeel_planner::used::{Source, Used};
+use evenkeel_sim::text::table;
 
 const GIB: u64 = 1 << 30;
 
 /// The sum over the volumes that could be copied to smaller ones, beside the advised actions.
 #[derive(Clone, Copy, Default)]
 pub struct Copies {
+    /// The number of volumes.
     pub volumes: u64,
+    /// Their monthly cost as advised, in millionths.
     pub before: u64,
+    /// That of the smaller volumes, in millionths.
     pub after: u64,
 }
 
 impl Copies {
-    pub fn of(told: &FleetAnswer<'_>) -> Self {
+    /// Returns the sum of an answer.
+    #[must_use]
+    pub fn of(answer: &FleetAnswer<'_>) -> Self {
         let mut sum = Self::default();
-        for (_, _, smaller) in all(told) {
+        for (_, _, smaller) in all(answer) {
             sum.volumes += 1;
             sum.before = sum.before.saturating_add(smaller.before);
             sum.after = sum.after.saturating_add(smaller.after);
@@ -34,9 +39,9 @@ impl Copies {
 
 /// Returns the volumes that could be copied.
 fn all<'a>(
-    told: &'a FleetAnswer<'_>,
+    answer: &'a FleetAnswer<'_>,
 ) -> impl Iterator<Item = (&'a Volume, &'a Judged, &'a Smaller)> {
-    told.all().filter_map(|(volume, judged)| Some((volume, judged, judged.smaller.as_ref()?)))
+    answer.all().filter_map(|(volume, judged)| Some((volume, judged, judged.smaller.as_ref()?)))
 }
 
 /// Returns the used space in words: GiB, rounded up.
@@ -49,19 +54,19 @@ fn used_words(used: &Used) -> String {
 }
 
 /// Returns the line about copies and the table of those that save the most.
-pub fn text(told: &FleetAnswer<'_>, top: usize) -> String {
-    let mut copies: Vec<(&Volume, &Judged, &Smaller)> = all(told).collect();
+pub fn text(answer: &FleetAnswer<'_>, top: usize) -> String {
+    let mut copies: Vec<(&Volume, &Judged, &Smaller)> = all(answer).collect();
     if copies.is_empty() {
         return String::new();
     }
     copies.sort_by_key(|(volume, _, smaller)| (std::cmp::Reverse(smaller.saving()), &volume.id));
-    let currency = &told.policies.currency;
-    let sum = Copies::of(told);
+    let currency = &answer.policies.currency;
+    let sum = Copies::of(answer);
     let mut text = format!(
         "\nafter a copy: smaller volumes, with {} % free, have room for the file systems of {} of \
          the volumes, and save\n{} {currency} a month more, which is not in the sums above. No \
          volume shrinks: its files are copied to a new one\n",
-        told.policies.usual.free_percent,
+        answer.policies.usual.free_percent,
         sum.volumes,
         price::rounded(sum.before.saturating_sub(sum.after)),
     );
@@ -80,7 +85,7 @@ pub fn text(told: &FleetAnswer<'_>, top: usize) -> String {
     });
     let rows: Vec<Vec<String>> = rows.collect();
     if !rows.is_empty() {
-        text += &output::table(&["VOLUME", "AS ADVISED", "USED GIB", "SMALLER", "SAVING"], &rows);
+        text += &table(&["VOLUME", "AS ADVISED", "USED GIB", "SMALLER", "SAVING"], &rows);
     }
     text
 }

@@ -1,17 +1,16 @@
 //! A plan of a volume whose size is not known: what its IOPS and MiB/s cost, and what each GiB
 //! adds.
 
-use super::format::{
+use super::{Rated, asked, assumed_ms, json, text};
+use crate::case::Case;
+use crate::format::{
     asked_words, basis_lines, currency, headroom_words, money, money_exact, waiting,
 };
-use super::input::{self, Case};
-use super::{assumed_ms, cheapest, json, text};
-use crate::cli::{Plan, PlanFormat};
-use evenkeel_client::output::{self, Failure};
+use crate::layout::Layout;
+use crate::prices::{ListPrices, Prices};
+use crate::refusal::Refusal;
 use evenkeel_core::volume::VolumeSpec;
-use evenkeel_planner::answer::{self, Rated};
-use evenkeel_planner::layout::Layout;
-use evenkeel_planner::prices::{ListPrices, Prices};
+use evenkeel_sim::text::{csv, or_dash, table};
 use serde_json::{Value, json};
 
 /// The capacity of the search, in GiB: each layout becomes as small as its IOPS and MiB/s allow.
@@ -23,46 +22,72 @@ const NEXT: &str = "the files do not say how large the volume is: add --capacity
                     with all costs, or the output of `aws ec2 describe-volumes` after the \
                     recording";
 
-/// Returns whether this is the answer: the size is not known, and costs are those of a list.
-pub fn is_possible(arguments: &Plan, case: &Case) -> bool {
-    let wanted = &arguments.wanted;
-    let is_listing = arguments.page.html.is_none() && arguments.output.format != PlanFormat::Html;
-    input::capacity(wanted, case).is_none()
-        && matches!(case.space.prices, Prices::List(_))
-        && wanted.max_monthly.is_none()
-        && is_listing
+/// The cheapest layouts, each with the least size that its IOPS and MiB/s allow.
+pub struct WithoutSize<'a> {
+    case: &'a Case,
+    rows: Vec<Row>,
 }
 
-pub fn run(arguments: &Plan, case: &Case) -> Result<(), Failure> {
-    let wanted = input::wanted_with(&arguments.wanted, case, LEAST_GIB);
-    let rated = cheapest(case, &wanted, arguments.top.into())?;
-    let Prices::List(prices) = &case.space.prices else {
-        unreachable!("invariant: costs are those of a list")
-    };
-    let mut rows: Vec<Row<'_>> = Vec::new();
-    for rated in &rated {
-        let row = Row::of(rated, prices);
-        // A smaller volume whose credits run out comes after the one that lasts.
-        if rows.iter().all(|earlier| !earlier.differs_only_in_size(&row)) {
-            rows.push(row);
-        }
+impl Case {
+    /// Returns whether the answer is one without a size: nothing says the size, no cost is bounded,
+    /// and costs are those of a list.
+    #[must_use]
+    pub fn is_without_size(&self) -> bool {
+        self.capacity_gib().is_none()
+            && matches!(self.space.prices, Prices::List(_))
+            && self.wishes.monthly_max.is_none()
     }
-    output::print(&match arguments.output.format {
-        PlanFormat::Csv => {
-            let columns = columns(case);
-            let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
-            output::csv(&columns, &cells(case, &rows))
+
+    /// Returns the cheapest layouts without the cost of their size.
+    ///
+    /// # Errors
+    /// If too little was recorded, or if no layout carries it.
+    ///
+    /// # Panics
+    /// If costs are not those of a list: see [`is_without_size`](Self::is_without_size).
+    pub fn answer_without_size(&self) -> Result<WithoutSize<'_>, Refusal> {
+        self.check_length()?;
+        let wanted = self.wanted_with(LEAST_GIB);
+        let Prices::List(prices) = &self.space.prices else {
+            unreachable!("invariant: costs are those of a list")
+        };
+        let mut rows: Vec<Row> = Vec::new();
+        for rated in self.cheapest(&wanted, self.wishes.layouts_max)? {
+            let row = Row::of(rated, prices);
+            // A smaller volume whose credits run out comes after the one that lasts.
+            if rows.iter().all(|earlier| !earlier.differs_only_in_size(&row)) {
+                rows.push(row);
+            }
         }
-        PlanFormat::Json => output::json(&json_of(case, &rows)),
-        PlanFormat::Text | PlanFormat::Html | PlanFormat::Junit | PlanFormat::Markdown => {
-            text_of(case, &rows)
-        }
-    })
+        Ok(WithoutSize { case: self, rows })
+    }
+}
+
+impl WithoutSize<'_> {
+    /// Returns the answer in lines.
+    #[must_use]
+    pub fn text(&self) -> String {
+        text_of(self.case, &self.rows)
+    }
+
+    /// Returns the layouts as CSV.
+    #[must_use]
+    pub fn csv(&self) -> String {
+        let columns = columns(self.case);
+        let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
+        csv(&columns, &cells(self.case, &self.rows))
+    }
+
+    /// Returns the answer as JSON.
+    #[must_use]
+    pub fn json(&self) -> Value {
+        json_of(self.case, &self.rows)
+    }
 }
 
 /// A layout, as small as it can be.
-struct Row<'a> {
-    rated: &'a Rated,
+struct Row {
+    rated: Rated,
     /// The GiB of all volumes.
     least_gib: u64,
     /// Its monthly cost without that of its GiB, in millionths.
@@ -71,16 +96,16 @@ struct Row<'a> {
     gib_micros: u64,
 }
 
-impl<'a> Row<'a> {
-    fn of(rated: &'a Rated, prices: &ListPrices) -> Self {
-        let layout = &rated.found.layout;
+impl Row {
+    fn of(rated: Rated, prices: &ListPrices) -> Self {
+        let layout = rated.found.layout;
         let priced = VolumeSpec { size_gib: PRICED_GIB, ..layout.each };
         let storage = prices.monthly(&priced).map_or(0, |cost| cost.storage);
         Self {
-            rated,
             least_gib: u64::from(layout.each.size_gib) * u64::from(layout.volumes),
             beside_micros: rated.found.total().saturating_sub(rated.found.monthly.storage),
             gib_micros: storage / u64::from(PRICED_GIB),
+            rated,
         }
     }
 
@@ -120,12 +145,12 @@ fn columns(case: &Case) -> Vec<String> {
     columns
 }
 
-fn cells(case: &Case, rows: &[Row<'_>]) -> Vec<Vec<String>> {
-    let cells = |row: &Row<'_>| {
+fn cells(case: &Case, rows: &[Row]) -> Vec<Vec<String>> {
+    let cells = |row: &Row| {
         let found = &row.rated.found;
         let mut cells = vec![row.volumes()];
         if case.space.instances.len() > 1 {
-            cells.push(output::or_dash(found.layout.instance.map(|instance| instance.name)));
+            cells.push(or_dash(found.layout.instance.map(|instance| instance.name)));
         }
         cells.extend([
             row.least_gib.to_string(),
@@ -138,8 +163,8 @@ fn cells(case: &Case, rows: &[Row<'_>]) -> Vec<Vec<String>> {
     rows.iter().map(cells).collect()
 }
 
-fn text_of(case: &Case, rows: &[Row<'_>]) -> String {
-    let asked = answer::asked(&case.demand);
+fn text_of(case: &Case, rows: &[Row]) -> String {
+    let asked = asked(&case.demand);
     let mut text = text::recording(&case.trace);
     text += &format!("{}\n", asked_words(&asked));
     text += &headroom_words(case).map_or_else(String::new, |words| format!("{words}\n"));
@@ -157,13 +182,13 @@ fn text_of(case: &Case, rows: &[Row<'_>]) -> String {
     }
     let columns = columns(case);
     let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
-    text += &output::table(&columns, &cells(case, rows));
+    text += &table(&columns, &cells(case, rows));
     text + &format!("\nnext: {NEXT}\n")
 }
 
-fn json_of(case: &Case, rows: &[Row<'_>]) -> Value {
+fn json_of(case: &Case, rows: &[Row]) -> Value {
     let currency = case.space.prices.currency();
-    let layout = |row: &Row<'_>| {
+    let layout = |row: &Row| {
         let found = &row.rated.found;
         let each = found.layout.each;
         let mut value = json!({

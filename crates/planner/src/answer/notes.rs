@@ -1,16 +1,15 @@
 //! Notes of an answer: candidates that are left out, for want of a price or by an instance, and the
 //! smaller layout that has room for the used space.
 
-use super::InBursts;
-use super::format::{currency, layout_words, money, money_more, no_price};
-use super::input::Case;
+use super::{InBursts, Rated, asked};
+use crate::case::Case;
+use crate::fleet::{FREE_PERCENT, gib_with_free};
+use crate::format::{currency, layout_words, money, money_more, no_price};
+use crate::layout_text;
+use crate::prices::{Prices, Unpriced};
+use crate::search::{self, Space, Wanted};
 use evenkeel_core::units::GIB;
 use evenkeel_core::volume::{IopsRule, TypeRules, VolumeType};
-use evenkeel_planner::answer::{self, Rated};
-use evenkeel_planner::fleet::{FREE_PERCENT, gib_with_free};
-use evenkeel_planner::layout_text;
-use evenkeel_planner::prices::{Prices, Unpriced};
-use evenkeel_planner::search::{self, Space, Wanted};
 
 /// Returns the notes of an answer.
 pub fn of(
@@ -19,7 +18,8 @@ pub fn of(
     rated: &[Rated],
     in_bursts: Option<&InBursts>,
 ) -> Vec<String> {
-    let (space, mut notes) = (&case.space, Vec::new());
+    let space = &case.space;
+    let mut notes = Vec::new();
     notes.extend(in_bursts.map(|bursts| bursts_words(case, bursts)));
     let without = space.unpriced(wanted);
     if !without.is_empty() {
@@ -92,7 +92,7 @@ pub fn unpriced(space: &Space, types: &[VolumeType]) -> String {
 pub fn capped(case: &Case, wanted: &Wanted) -> Vec<String> {
     let space = &case.space;
     let Prices::List(prices) = &space.prices else { return Vec::new() };
-    let peak_iops = answer::asked(case.wanted_demand()).peak_iops;
+    let peak_iops = asked(case.wanted_demand()).peak_iops;
     let note = |rules: &TypeRules| {
         let IopsRule::Provisioned { max, .. } = rules.iops else { return None };
         let last = space.prices.iops_max(rules.volume_type);
@@ -108,13 +108,15 @@ pub fn capped(case: &Case, wanted: &Wanted) -> Vec<String> {
 /// that are listed is not among them.
 fn unfit(case: &Case, wanted: &Wanted, rated: &[Rated]) -> Option<String> {
     let is_listed = |name: &str| {
-        rated.iter().any(|it| it.found.layout.instance.is_some_and(|it| it.name == name))
+        let mut instances = rated.iter().filter_map(|rated| rated.found.layout.instance);
+        instances.any(|instance| instance.name == name)
     };
-    let unlisted = case.space.instances.iter().filter(|it| !is_listed(it.name));
+    let all = case.space.instances.iter();
+    let unlisted = all.filter(|instance| !is_listed(instance.name));
     let unfit = unlisted.filter(|instance| {
         let alone = Space { instances: vec![*instance], ..case.space.clone() };
         search::cheapest_few(&alone, case.wanted_demand(), wanted, 1).is_empty()
     });
-    let names: Vec<&str> = unfit.map(|it| it.name).collect();
+    let names: Vec<&str> = unfit.map(|instance| instance.name).collect();
     (!names.is_empty()).then(|| format!("no layout does what is wanted on {}", names.join(", ")))
 }

@@ -1,20 +1,20 @@
 //! The answer as text and as a table.
 
-use super::commands::commands;
-use super::format::{
+use super::{Answer, Rated, assumed_ms, device, model, sentence};
+use crate::case::Case;
+use crate::case::EXACT_REQUESTS_MAX;
+use crate::commands::commands;
+use crate::format::{
     asked_words, basis_lines, currency, gap_words, hdd_words, headroom_words, is_of_instance,
     less_words, limit_words, loss_words, money, money_more, plain, saving_words, seconds, waiting,
     waiting_at_most,
 };
-use super::input::Case;
-use super::{EXACT_REQUESTS_MAX, PlanAnswer, assumed_ms, device, model, sentence};
-use evenkeel_client::output;
-use evenkeel_planner::answer::Rated;
-use evenkeel_planner::layout::LimitKind;
-use evenkeel_planner::layout_text;
-use evenkeel_planner::risk;
-use evenkeel_planner::search::{Found, Tolerance, Wanted};
-use evenkeel_planner::trace::{Note, Trace};
+use crate::layout::LimitKind;
+use crate::layout_text;
+use crate::risk;
+use crate::search::{Found, Tolerance};
+use crate::trace::{Note, Trace};
+use evenkeel_sim::text::{or_dash, table};
 
 /// Gaps that are listed one by one.
 const GAPS_SHOWN: usize = 3;
@@ -49,23 +49,24 @@ pub fn columns(case: &Case) -> Vec<String> {
 }
 
 /// Returns the rows: the source, if it is no candidate, and the layouts of the answer.
-pub fn rows(told: &PlanAnswer<'_>) -> Vec<Vec<String>> {
-    told.with_present().map(|rated| row(told, rated)).collect()
+pub fn rows(answer: &Answer<'_>) -> Vec<Vec<String>> {
+    answer.with_present().map(|rated| row(answer, rated)).collect()
 }
 
 /// Returns the row of a layout.
-pub fn row(told: &PlanAnswer<'_>, rated: &Rated) -> Vec<String> {
-    let (case, found) = (told.case, &rated.found);
+fn row(answer: &Answer<'_>, rated: &Rated) -> Vec<String> {
+    let case = answer.case;
+    let found = &rated.found;
     let [even, _, worst] = rated.throttled_ms_per_day;
     let assumed = assumed_ms(case, found);
     let fullest =
         fullest(rated).map(|(kind, used)| format!("{} {} %", limit_words(kind), used / 10));
     let mut row = vec![found.layout.to_string()];
     if case.source.is_some() {
-        row.push(output::or_dash(told.is_present(rated).then_some("now")));
+        row.push(or_dash(answer.is_present(rated).then_some("now")));
     }
     if case.space.instances.len() > 1 {
-        row.push(output::or_dash(found.layout.instance.map(|it| it.name)));
+        row.push(or_dash(found.layout.instance.map(|instance| instance.name)));
     }
     row.push(money(found.total()));
     row.extend(case.source_monthly.map(|before| money_more(before, found.total())));
@@ -74,10 +75,10 @@ pub fn row(told: &PlanAnswer<'_>, rated: &Rated) -> Vec<String> {
         waiting(case, even.min(assumed)),
         waiting_at_most(case, worst.max(assumed)),
         found.delays().permille(990).div_ceil(1_000).to_string(),
-        output::or_dash(device::with_device(case, found, 990)),
+        or_dash(device::with_device(case, found, 990)),
         model(found).to_owned(),
-        output::or_dash(fullest),
-        output::or_dash(rated.loss_ppb.map(loss_words)),
+        or_dash(fullest),
+        or_dash(rated.loss_ppb.map(loss_words)),
     ]);
     row
 }
@@ -87,22 +88,24 @@ fn fullest(rated: &Rated) -> Option<(LimitKind, u64)> {
     rated.used_permille.iter().max_by_key(|(_, used)| *used).copied()
 }
 
-pub fn text(told: &PlanAnswer<'_>, wanted: &Wanted) -> String {
-    let mut text = header(told);
-    if let Some(advice) = sentence::advice(told, wanted) {
+/// Returns the answer in lines.
+pub fn text(answer: &Answer<'_>) -> String {
+    let mut text = header(answer);
+    if let Some(advice) = sentence::advice(answer) {
         text += &format!("{advice}\n\n");
     }
-    let columns = columns(told.case);
+    let columns = columns(answer.case);
     let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
-    text += &output::table(&columns, &rows(told));
-    for rated in told.with_present() {
+    text += &table(&columns, &rows(answer));
+    for rated in answer.with_present() {
         if let Some(after_s) = rated.dry_after_s {
-            let (layout, after) = (rated.found.layout, layout_text::span(after_s));
+            let layout = rated.found.layout;
+            let after = layout_text::span(after_s);
             text += &format!("runs dry: {layout}, after {after} if the workload repeats\n");
         }
     }
-    if let Some(first) = told.rated.first() {
-        text += &first_words(told, first);
+    if let Some(first) = answer.rated.first() {
+        text += &first_words(answer, first);
     }
     text
 }
@@ -140,46 +143,46 @@ pub fn notes(trace: &Trace) -> String {
     text
 }
 
-fn header(told: &PlanAnswer<'_>) -> String {
-    let trace = &told.case.trace;
+fn header(answer: &Answer<'_>) -> String {
+    let trace = &answer.case.trace;
     let mut text = recording(trace);
-    text += &format!("{}\n", asked_words(&told.asked));
-    text += &headroom_words(told.case).map_or_else(String::new, |words| format!("{words}\n"));
+    text += &format!("{}\n", asked_words(&answer.asked));
+    text += &headroom_words(answer.case).map_or_else(String::new, |words| format!("{words}\n"));
     text += &notes(trace);
-    text += &basis_lines(told.case);
-    for note in &told.notes {
+    text += &basis_lines(answer.case);
+    for note in &answer.notes {
         text += &format!("note: {note}\n");
     }
     text + "\n"
 }
 
 /// Returns the lines about the cheapest layout.
-fn first_words(told: &PlanAnswer<'_>, rated: &Rated) -> String {
+fn first_words(answer: &Answer<'_>, rated: &Rated) -> String {
     let mut text = String::from("\n");
     // With a price, the sentence above the table has the saving.
-    if told.case.source_monthly.is_none()
-        && let Some(unknown) = saving_words(told.case, rated.found.total())
+    if answer.case.source_monthly.is_none()
+        && let Some(unknown) = saving_words(answer.case, rated.found.total())
     {
         text += &format!("{unknown}\n");
     }
-    if let Some(on_hdd) = &told.on_hdd {
-        text += &format!("{}\n", hdd_words(told.case, on_hdd, rated.found.total()));
+    if let Some(on_hdd) = &answer.on_hdd {
+        text += &format!("{}\n", hdd_words(answer.case, on_hdd, rated.found.total()));
     }
     text += &of_instance(rated).unwrap_or_default();
-    text += &waiting_words(told.case, &rated.found);
-    let less = told.less.iter().filter_map(|(less, ms)| {
-        Some(format!("one {} less: {} s", less_words(*less), waiting(told.case, (*ms)?)))
+    text += &waiting_words(answer.case, &rated.found);
+    let less = answer.less.iter().filter_map(|(less, ms)| {
+        Some(format!("one {} less: {} s", less_words(*less), waiting(answer.case, (*ms)?)))
     });
     let less: Vec<String> = less.collect();
     if !less.is_empty() {
-        let headroom = match told.case.headroom_percent {
+        let headroom = match answer.case.headroom_percent {
             0 => String::new(),
             percent => format!(" and {percent} % more requests"),
         };
         text += &format!("the same with {}{headroom}\n", less.join(", "));
     }
     let found = &rated.found;
-    text += &device::text(told.case, found);
+    text += &device::text(answer.case, found);
     if let Some(hour) = rated.worst_hour {
         text += &format!(
             "worst hour: {} after the beginning, {} s of waiting for {}\n",
@@ -188,13 +191,13 @@ fn first_words(told: &PlanAnswer<'_>, rated: &Rated) -> String {
             limit_words(hour.limit),
         );
     }
-    for risk in risk::risks(&told.case.space, &told.case.trace, &told.case.demand, rated) {
+    for risk in risk::risks(&answer.case.space, &answer.case.trace, &answer.case.demand, rated) {
         text += &format!("risk: {risk}\n");
     }
-    if told.case.source.is_some_and(|source| source.is_same_volumes(&found.layout)) {
+    if answer.case.source.is_some_and(|source| source.is_same_volumes(&found.layout)) {
         return text + "nothing to do: this is the present layout\n";
     }
-    text + &commands(told.case, &found.layout).text()
+    text + &commands(answer.case, &found.layout).text()
 }
 
 /// Returns the line about the waiting on the cheapest layout, and the model that it is from.
@@ -221,6 +224,7 @@ fn of_instance(rated: &Rated) -> Option<String> {
     let name = rated.found.layout.instance?.name;
     let (kind, used) = fullest(rated)?;
     let whose = if is_of_instance(kind) { "the instance binds" } else { "the volumes bind" };
-    let (limit, percent) = (limit_words(kind), used / 10);
+    let limit = limit_words(kind);
+    let percent = used / 10;
     Some(format!("on {name}, {whose} first: {percent} % of {limit} in the busiest interval\n"))
 }

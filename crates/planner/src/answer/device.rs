@@ -1,9 +1,9 @@
 //! The time of the device beside the waits: the published one of the type, and the measured one of
 //! the trace's source.
 
-use super::input::Case;
-use evenkeel_planner::device::{Measured, measured, published_below_us};
-use evenkeel_planner::search::Found;
+use crate::case::Case;
+use crate::device::{Measured, measured, published_below_us};
+use crate::search::Found;
 use serde_json::{Value, json};
 
 /// The percentiles of an answer, in thousandths.
@@ -34,8 +34,9 @@ impl Device {
     /// Returns the microseconds to add, and whether they are a bound. A source of the same type
     /// goes before the published time.
     fn addend(&self) -> Option<(u64, bool)> {
-        let measured = self.measured.filter(|it| self.is_same && it.is_free);
-        measured.map(|it| (it.mean_us, false)).or(self.below_us.map(|us| (us, true)))
+        let measured = self.measured.filter(|measured| self.is_same && measured.is_free);
+        let published = self.below_us.map(|us| (us, true));
+        measured.map(|measured| (measured.mean_us, false)).or(published)
     }
 
     fn with(&self, found: &Found, permille: u32) -> Option<String> {
@@ -71,16 +72,18 @@ pub fn text(case: &Case, found: &Found) -> String {
     let with = PERMILLE
         .map(|(permille, name)| device.with(found, permille).map(|ms| format!("{name} {ms} ms")));
     let with: Vec<String> = with.into_iter().flatten().collect();
-    text += &match with.is_empty() {
-        true => "; the waits here are without it\n".to_owned(),
-        false => format!("; wait + device: {}\n", with.join(", ")),
+    text += &if with.is_empty() {
+        "; the waits here are without it\n".to_owned()
+    } else {
+        format!("; wait + device: {}\n", with.join(", "))
     };
     if let Some(measured) = device.measured {
         let mean = ms(measured.mean_us);
         text += &format!("the source took {mean} ms a request on average");
-        text += match measured.is_free {
-            true => " where its limits held nothing back\n",
-            false => "; its limits are not known, so waiting may be in that\n",
+        text += if measured.is_free {
+            " where its limits held nothing back\n"
+        } else {
+            "; its limits are not known, so waiting may be in that\n"
         };
     }
     text
@@ -94,10 +97,10 @@ pub fn json(case: &Case, found: &Found) -> Value {
     json!({
         "published": device.words,
         "published_below_us": device.below_us,
-        "measured_at_source": device.measured.map(|it| json!({
-            "mean_us": it.mean_us,
-            "requests": it.requests,
-            "without_waiting": it.is_free,
+        "measured_at_source": device.measured.map(|measured| json!({
+            "mean_us": measured.mean_us,
+            "requests": measured.requests,
+            "without_waiting": measured.is_free,
         })),
         "wait_and_device_us": addend.map(|(_, is_bound)| json!({
             "is_bound": is_bound,

@@ -1,39 +1,39 @@
 //! The answer as text and as a table.
 
 use super::{FleetAnswer, Missing, Script, copies};
-use crate::cmd::plan::format::{list_words, money_exact, seconds};
-use evenkeel_client::output;
+use crate::cost;
+use crate::fleet::hosts::{Host, Rates};
+use crate::fleet::totals::{Sum, Totals};
+use crate::fleet::{Action, Class, Finding, Judged, OnHdd, Volume};
+use crate::format::{list_words, money_exact, seconds};
+use crate::layout::Layout;
+use crate::prices::ListPrices;
+use crate::used::{Source, Used};
 use evenkeel_core::price::{self, PriceList};
 use evenkeel_core::units::MIB;
 use evenkeel_core::volume::{VolumeSpec, VolumeType};
-use evenkeel_planner::cost;
-use evenkeel_planner::fleet::hosts::{Host, Rates};
-use evenkeel_planner::fleet::totals::{Sum, Totals};
-use evenkeel_planner::fleet::{Action, Class, Finding, Judged, OnHdd, Volume};
-use evenkeel_planner::layout::Layout;
-use evenkeel_planner::prices::ListPrices;
-use evenkeel_planner::used::{Source, Used};
+use evenkeel_sim::text::{self, or_dash};
 
 /// Files that are not used of which each has a line.
 const LEFT_OUT_SHOWN: usize = 10;
 const MS_PER_DAY: u64 = 86_400_000;
 
 /// Returns the titles of columns, with the currency of their amounts.
-fn titles(told: &FleetAnswer<'_>, columns: &[&str]) -> Vec<String> {
-    columns.iter().map(|column| column.replace("USD", &told.policies.currency)).collect()
+fn titles(answer: &FleetAnswer<'_>, columns: &[&str]) -> Vec<String> {
+    columns.iter().map(|column| column.replace("USD", &answer.policies.currency)).collect()
 }
 
-fn table(told: &FleetAnswer<'_>, columns: &[&str], rows: &[Vec<String>]) -> String {
-    let titles = titles(told, columns);
+fn table(answer: &FleetAnswer<'_>, columns: &[&str], rows: &[Vec<String>]) -> String {
+    let titles = titles(answer, columns);
     let titles: Vec<&str> = titles.iter().map(String::as_str).collect();
-    output::table(&titles, rows)
+    text::table(&titles, rows)
 }
 
 /// Returns the answer as CSV, with a row for each volume.
-pub fn csv(told: &FleetAnswer<'_>) -> String {
-    let titles = titles(told, &COLUMNS);
+pub fn csv(answer: &FleetAnswer<'_>) -> String {
+    let titles = titles(answer, &COLUMNS);
     let titles: Vec<&str> = titles.iter().map(String::as_str).collect();
-    output::csv(&titles, &rows(told))
+    text::csv(&titles, &rows(answer))
 }
 
 const COLUMNS: [&str; 32] = [
@@ -72,8 +72,8 @@ const COLUMNS: [&str; 32] = [
 ];
 
 /// Returns a row for each volume, with exact amounts.
-fn rows(told: &FleetAnswer<'_>) -> Vec<Vec<String>> {
-    told.all().map(|(volume, judged)| row(volume, judged)).collect()
+fn rows(answer: &FleetAnswer<'_>) -> Vec<Vec<String>> {
+    answer.all().map(|(volume, judged)| row(volume, judged)).collect()
 }
 
 fn row(volume: &Volume, judged: &Judged) -> Vec<String> {
@@ -83,10 +83,10 @@ fn row(volume: &Volume, judged: &Judged) -> Vec<String> {
         Action::Modify(to) => Some(to),
         Action::Delete => None,
     };
-    let new = |of: fn(&VolumeSpec) -> Option<String>| output::or_dash(after.as_ref().and_then(of));
+    let new = |of: fn(&VolumeSpec) -> Option<String>| or_dash(after.as_ref().and_then(of));
     let now = &judged.present;
-    let waits = |of: fn(&evenkeel_planner::fleet::Waits) -> u64| {
-        output::or_dash(judged.waits.as_ref().map(|waits| seconds(of(waits))))
+    let waits = |of: fn(&crate::fleet::Waits) -> u64| {
+        or_dash(judged.waits.as_ref().map(|waits| seconds(of(waits))))
     };
     vec![
         volume.id.clone(),
@@ -96,8 +96,8 @@ fn row(volume: &Volume, judged: &Judged) -> Vec<String> {
         action_word(&judged.action).to_owned(),
         now.volume_type.to_string(),
         now.size_gib.to_string(),
-        output::or_dash(now.iops),
-        output::or_dash(now.throughput_mibps),
+        or_dash(now.iops),
+        or_dash(now.throughput_mibps),
         new(|spec| Some(spec.volume_type.to_string())),
         new(|spec| spec.iops.map(|iops| iops.to_string())),
         new(|spec| spec.throughput_mibps.map(|mibps| mibps.to_string())),
@@ -107,20 +107,20 @@ fn row(volume: &Volume, judged: &Judged) -> Vec<String> {
         judged.risk.word().to_owned(),
         waits(|waits| waits.after_ms),
         waits(|waits| waits.after_at_most_ms),
-        output::or_dash(judged.never_used_iops),
-        output::or_dash(judged.never_used_mibps),
-        output::or_dash(judged.known.map(|known| days(known.known_ms))),
+        or_dash(judged.never_used_iops),
+        or_dash(judged.never_used_mibps),
+        or_dash(judged.known.map(|known| days(known.known_ms))),
         judged.reasons.join("; "),
-        output::or_dash(volume.region.as_deref()),
+        or_dash(volume.region.as_deref()),
         volume.price_region.clone(),
-        output::or_dash(judged.class().map(Class::id)),
-        output::or_dash(judged.snapshot_at_most.map(money_exact)),
-        output::or_dash(volume.group.as_deref()),
-        output::or_dash(used(volume, judged).map(|used| used.bytes.div_ceil(1 << 30))),
-        output::or_dash(judged.smaller.map(|smaller| smaller.spec.volume_type)),
-        output::or_dash(judged.smaller.map(|smaller| smaller.spec.size_gib)),
-        output::or_dash(judged.smaller.map(|smaller| money_exact(smaller.after))),
-        output::or_dash(judged.on_hdd.map(|hdd| money_exact(hdd.after))),
+        or_dash(judged.class().map(Class::id)),
+        or_dash(judged.snapshot_at_most.map(money_exact)),
+        or_dash(volume.group.as_deref()),
+        or_dash(used(volume, judged).map(|used| used.bytes.div_ceil(1 << 30))),
+        or_dash(judged.smaller.map(|smaller| smaller.spec.volume_type)),
+        or_dash(judged.smaller.map(|smaller| smaller.spec.size_gib)),
+        or_dash(judged.smaller.map(|smaller| money_exact(smaller.after))),
+        or_dash(judged.on_hdd.map(|hdd| money_exact(hdd.after))),
     ]
 }
 
@@ -131,6 +131,8 @@ pub fn used(volume: &Volume, judged: &Judged) -> Option<Used> {
     volume.used.or(of_trace.map(|bytes| Used { bytes, source }))
 }
 
+/// Returns the word for an action.
+#[must_use]
 pub const fn action_word(action: &Action) -> &'static str {
     match action {
         Action::Keep => "keep",
@@ -139,6 +141,8 @@ pub const fn action_word(action: &Action) -> &'static str {
     }
 }
 
+/// Returns milliseconds as days, with a decimal.
+#[must_use]
 pub fn days(ms: u64) -> String {
     let tenths = ms * 10 / MS_PER_DAY;
     format!("{}.{}", tenths / 10, tenths % 10)
@@ -174,25 +178,28 @@ fn cells(before: u64, after: u64) -> [String; 3] {
     [price::decimal(before), price::decimal(after), format!("{sign}{saving}")]
 }
 
-pub fn text(told: &FleetAnswer<'_>, top: usize) -> String {
-    let mut text = header(told);
-    text += &by_class(told);
-    text += &script(told);
-    text += &by_finding(told);
-    text += &missing(told);
-    text += &by_group(told, top);
-    text += &unused(&told.totals.all);
-    text += &deleted(told);
-    text += &list(told, top);
-    text += &copies::text(told, top);
-    text += &on_hdd(told);
-    text += &hosts(told, top);
-    text + &not_judged(told)
+/// Returns the answer in lines, with at most `top` rows of a table.
+#[must_use]
+pub fn text(answer: &FleetAnswer<'_>, top: usize) -> String {
+    let mut text = header(answer);
+    text += &by_class(answer);
+    text += &script(answer);
+    text += &by_finding(answer);
+    text += &missing(answer);
+    text += &by_group(answer, top);
+    text += &unused(&answer.totals.all);
+    text += &deleted(answer);
+    text += &list(answer, top);
+    text += &copies::text(answer, top);
+    text += &on_hdd(answer);
+    text += &hosts(answer, top);
+    text + &not_judged(answer)
 }
 
 /// Returns the line about volumes that would do on a disk with a head.
-fn on_hdd(told: &FleetAnswer<'_>) -> String {
-    let all: Vec<&OnHdd> = told.judged.iter().filter_map(|judged| judged.on_hdd.as_ref()).collect();
+fn on_hdd(answer: &FleetAnswer<'_>) -> String {
+    let all: Vec<&OnHdd> =
+        answer.judged.iter().filter_map(|judged| judged.on_hdd.as_ref()).collect();
     let Some(least) = all.iter().map(small).min() else { return String::new() };
     let most = all.iter().map(small).max().unwrap_or(least);
     let saved = |hdd: &&OnHdd| hdd.before.saturating_sub(hdd.after);
@@ -203,7 +210,7 @@ fn on_hdd(told: &FleetAnswer<'_>) -> String {
          128 KiB, and a disk moves its head for each that is\nnot sequential\n",
         all.len(),
         price::rounded(all.iter().map(saved).fold(0, u64::saturating_add)),
-        told.policies.currency,
+        answer.policies.currency,
         permille(least),
         permille(most),
     )
@@ -214,8 +221,8 @@ fn small(hdd: &&OnHdd) -> u64 {
 }
 
 /// Returns the table of instances whose limits their volumes exceed.
-fn hosts(told: &FleetAnswer<'_>, top: usize) -> String {
-    let rows = told.hosts.iter().take(top).map(|host| {
+fn hosts(answer: &FleetAnswer<'_>, top: usize) -> String {
+    let rows = answer.hosts.iter().take(top).map(|host| {
         let pair = |of: fn(&Host) -> Rates| {
             let Rates { iops, bytes } = of(host);
             format!("{iops}, {}", bytes / MIB)
@@ -238,8 +245,8 @@ fn hosts(told: &FleetAnswer<'_>, top: usize) -> String {
     format!(
         "\ninstances with less than their volumes ask for, or are provisioned with, together: {} \
          (IOPS, MiB/s)\n{}",
-        told.hosts.len(),
-        output::table(&columns, &rows)
+        answer.hosts.len(),
+        text::table(&columns, &rows)
     )
 }
 
@@ -258,15 +265,17 @@ pub fn unpriced(list: &PriceList) -> Vec<String> {
     without.map(|volume_type| volume_type.to_string()).collect()
 }
 
-pub fn header(told: &FleetAnswer<'_>) -> String {
-    let policy = &told.policies.usual;
-    let lists: Vec<String> = told.policies.lists().map(list_name).collect();
+/// Returns the lines about the volumes, the prices and the policy.
+#[must_use]
+pub fn header(answer: &FleetAnswer<'_>) -> String {
+    let policy = &answer.policies.usual;
+    let lists: Vec<String> = answer.policies.lists().map(list_name).collect();
     let known = |judged: &&Judged| judged.known.is_some();
-    let with_metrics = told.judged.iter().filter(known).count();
+    let with_metrics = answer.judged.iter().filter(known).count();
     format!(
         "{} volumes, {with_metrics} of them with metrics; list prices of {}, of a month of 30 \
          days\nheadroom {} %, at least {} days of metrics, requests within an interval: {}\n\n",
-        told.totals.all.volumes,
+        answer.totals.all.volumes,
         lists.join("; "),
         policy.headroom_percent,
         policy.days_min,
@@ -274,8 +283,10 @@ pub fn header(told: &FleetAnswer<'_>) -> String {
     )
 }
 
-pub const fn assume_word(assume: evenkeel_planner::demand::Assume) -> &'static str {
-    use evenkeel_planner::demand::Assume;
+/// Returns the word for an assumption.
+#[must_use]
+pub const fn assume_word(assume: crate::demand::Assume) -> &'static str {
+    use crate::demand::Assume;
     match assume {
         Assume::Even => "even",
         Assume::Active => "idle",
@@ -283,17 +294,17 @@ pub const fn assume_word(assume: evenkeel_planner::demand::Assume) -> &'static s
     }
 }
 
-fn by_finding(told: &FleetAnswer<'_>) -> String {
+fn by_finding(answer: &FleetAnswer<'_>) -> String {
     let columns =
         ["FINDING", "VOLUMES", "CHANGES", "BEFORE USD/MONTH", "AFTER USD/MONTH", "SAVING"];
-    let rows = Finding::ALL.iter().zip(told.totals.by_finding);
-    sums(told, &columns, &named(rows.map(|(finding, sum)| (finding.id(), sum))))
+    let rows = Finding::ALL.iter().zip(answer.totals.by_finding);
+    sums(answer, &columns, &named(rows.map(|(finding, sum)| (finding.id(), sum))))
 }
 
 /// Returns the table of the groups that save the most, and of the others together.
-fn by_group(told: &FleetAnswer<'_>, top: usize) -> String {
-    let Some(group_by) = told.group_by else { return String::new() };
-    let mut groups: Vec<(&str, Totals)> = told.groups().into_iter().collect();
+fn by_group(answer: &FleetAnswer<'_>, top: usize) -> String {
+    let Some(group_by) = answer.group_by else { return String::new() };
+    let mut groups: Vec<(&str, Totals)> = answer.groups().into_iter().collect();
     groups.sort_by_key(|(name, totals)| (-totals.all.saving(), *name));
     let rest = groups.split_off(top.min(groups.len()));
     let name = group_by.to_string().to_uppercase();
@@ -306,29 +317,29 @@ fn by_group(told: &FleetAnswer<'_>, top: usize) -> String {
         rest.iter().for_each(|(_, totals)| sum.merge(&totals.all));
         rows.push((format!("{} more", rest.len()), sum));
     }
-    sums(told, &columns, &rows)
+    sums(answer, &columns, &rows)
 }
 
-fn by_class(told: &FleetAnswer<'_>) -> String {
+fn by_class(answer: &FleetAnswer<'_>) -> String {
     let columns = ["ADVICE", "VOLUMES", "CHANGES", "BEFORE USD/MONTH", "AFTER USD/MONTH", "SAVING"];
-    let rows = Class::ALL.iter().zip(told.totals.by_class);
-    sums(told, &columns, &named(rows.map(|(class, sum)| (class.id(), sum))))
+    let rows = Class::ALL.iter().zip(answer.totals.by_class);
+    sums(answer, &columns, &named(rows.map(|(class, sum)| (class.id(), sum))))
 }
 
 /// Returns the line about the script, if one is written.
-fn script(told: &FleetAnswer<'_>) -> String {
-    let Some(script) = &told.script else { return String::new() };
-    format!("in the script {} {}\n\n", script.path, script_words(told, script))
+fn script(answer: &FleetAnswer<'_>) -> String {
+    let Some(script) = &answer.script else { return String::new() };
+    format!("in the script {} {}\n\n", script.path, script_words(answer, script))
 }
 
 /// Returns what the commands of a script that are not comments save.
-pub fn script_words(told: &FleetAnswer<'_>, script: &Script) -> String {
+pub fn script_words(answer: &FleetAnswer<'_>, script: &Script) -> String {
     format!(
         "the commands that are not comments change {} of {} volumes and save {} {} a month",
         script.executed.volumes,
-        told.totals.all.changes,
+        answer.totals.all.changes,
         signed_exact(script.executed.saving()),
-        told.policies.currency,
+        answer.policies.currency,
     )
 }
 
@@ -338,7 +349,7 @@ fn named(rows: impl Iterator<Item = (&'static str, Sum)>) -> Vec<(String, Sum)> 
 }
 
 /// Returns a table of sums, with their total. Those without a volume have no row.
-fn sums(told: &FleetAnswer<'_>, columns: &[&str], all: &[(String, Sum)]) -> String {
+fn sums(answer: &FleetAnswer<'_>, columns: &[&str], all: &[(String, Sum)]) -> String {
     let mut rows = Vec::new();
     let row = |word: &str, volumes: u64, changes: u64, cells: [String; 3]| {
         let mut row = vec![word.to_owned(), volumes.to_string(), changes.to_string()];
@@ -357,9 +368,11 @@ fn sums(told: &FleetAnswer<'_>, columns: &[&str], all: &[(String, Sum)]) -> Stri
     let mut whole = Sum::default();
     all.iter().for_each(|(_, sum)| whole.merge(sum));
     rows.push(row("all", whole.volumes, whole.changes, total));
-    table(told, columns, &rows) + "\n"
+    table(answer, columns, &rows) + "\n"
 }
 
+/// Returns the line about provisioned limits that are never used, if there are some.
+#[must_use]
 pub fn unused(all: &Sum) -> String {
     let mut parts = Vec::new();
     if all.iops > 0 {
@@ -375,8 +388,8 @@ pub fn unused(all: &Sum) -> String {
 }
 
 /// Returns the line about volumes that are not in the sums, if there are some.
-pub fn missing(told: &FleetAnswer<'_>) -> String {
-    let Missing { refused, unpriced } = told.missing();
+pub fn missing(answer: &FleetAnswer<'_>) -> String {
+    let Missing { refused, unpriced } = answer.missing();
     let words = [
         (refused > 0).then(|| format!("{refused} that are refused")),
         (unpriced > 0).then(|| format!("{unpriced} without a price")),
@@ -388,9 +401,11 @@ pub fn missing(told: &FleetAnswer<'_>) -> String {
     }
 }
 
-pub fn deleted(told: &FleetAnswer<'_>) -> String {
-    let Some(snapshots) = told.snapshots() else { return String::new() };
-    let currency = &told.policies.currency;
+/// Returns the line about snapshots of the volumes that are to be deleted, if there are some.
+#[must_use]
+pub fn deleted(answer: &FleetAnswer<'_>) -> String {
+    let Some(snapshots) = answer.snapshots() else { return String::new() };
+    let currency = &answer.policies.currency;
     let region = |(region, gib): (&&str, &u64)| format!("{region} ({gib} GiB)");
     let without: Vec<String> = snapshots.unpriced_gib.iter().map(region).collect();
     let without = match without.as_slice() {
@@ -408,9 +423,9 @@ pub fn deleted(told: &FleetAnswer<'_>) -> String {
 }
 
 /// Returns the table of the changes with the largest savings.
-fn list(told: &FleetAnswer<'_>, top: usize) -> String {
+fn list(answer: &FleetAnswer<'_>, top: usize) -> String {
     let mut changes: Vec<(&Volume, &Judged)> =
-        told.all().filter(|(_, judged)| judged.action != Action::Keep).collect();
+        answer.all().filter(|(_, judged)| judged.action != Action::Keep).collect();
     changes.sort_by_key(|(volume, judged)| (-judged.saving(), &volume.id));
     if changes.is_empty() || top == 0 {
         return String::new();
@@ -448,7 +463,7 @@ fn list(told: &FleetAnswer<'_>, top: usize) -> String {
         rows.push(row(
             [volume.id.clone(), judged.finding().id().to_owned(), what(&judged.present), better],
             cells,
-            [judged.risk.word().to_owned(), output::or_dash(at_most)],
+            [judged.risk.word().to_owned(), or_dash(at_most)],
         ));
     }
     let dash = || "-".to_owned();
@@ -458,21 +473,21 @@ fn list(told: &FleetAnswer<'_>, top: usize) -> String {
     }
     let all = ["all changes".to_owned(), dash(), dash(), dash()];
     rows.push(row(all, total, [dash(), dash()]));
-    table(told, &columns, &rows)
+    table(answer, &columns, &rows)
 }
 
-fn not_judged(told: &FleetAnswer<'_>) -> String {
+fn not_judged(answer: &FleetAnswer<'_>) -> String {
     let mut lines = Vec::new();
-    for refused in &told.list.refused {
+    for refused in &answer.list.refused {
         let id = refused.id.as_ref().map_or_else(String::new, |id| format!(", {id}"));
-        lines.push(format!("{}, {}{id}: {}", told.name, refused.place, refused.reason));
+        lines.push(format!("{}, {}{id}: {}", answer.name, refused.place, refused.reason));
     }
     let failed = |(_, judged): &(&Volume, &Judged)| judged.finding() == Finding::NotJudged;
-    for (volume, judged) in told.all().filter(failed) {
+    for (volume, judged) in answer.all().filter(failed) {
         lines.push(format!("{}: {}", volume.id, judged.reasons.join("; ")));
     }
     let mut text = section("not judged", &lines);
-    text += &section("left out of the metrics", told.left_out);
+    text += &section("left out of the metrics", answer.left_out);
     text
 }
 

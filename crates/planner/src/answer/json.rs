@@ -1,27 +1,27 @@
 //! The answer as JSON.
 
-use super::commands::commands;
-use super::format::{less_words, limit_words, saved_permille};
-use super::input::Case;
-use super::{PlanAnswer, assumed_ms, device, exact_ms, model, sentence};
+use super::{Answer, Rated, assumed_ms, device, exact_ms, model, sentence};
+use crate::advice;
+use crate::case::Case;
+use crate::commands::commands;
+use crate::delays::Delays;
+use crate::exact::Exact;
+use crate::format::{less_words, limit_words, saved_permille};
+use crate::prices::{ListPrices, Prices};
+use crate::risk::{self, Risk};
+use crate::search::Found;
+use crate::timeline::{Step, Timeline};
+use crate::trace::{Note, Trace};
 use evenkeel_core::volume::{VolumeSpec, VolumeType};
-use evenkeel_planner::advice;
-use evenkeel_planner::answer::Rated;
-use evenkeel_planner::delays::Delays;
-use evenkeel_planner::exact::Exact;
-use evenkeel_planner::prices::{ListPrices, Prices};
-use evenkeel_planner::risk::{self, Risk};
-use evenkeel_planner::search::{Found, Wanted};
-use evenkeel_planner::timeline::{Step, Timeline};
-use evenkeel_planner::trace::{Note, Trace};
 use serde_json::{Value, json};
 
 /// The most points of a curve of credits: two months of hours.
 const CURVE_POINTS_MAX: u64 = 1_500;
 const HOUR_US: u64 = 3_600_000_000;
 
-pub fn json_of(told: &PlanAnswer<'_>, wanted: &Wanted) -> Value {
-    let PlanAnswer { case, asked, rated, present, on_hdd, in_bursts, less, notes } = told;
+/// Returns an answer as JSON.
+pub fn json_of(answer: &Answer<'_>) -> Value {
+    let Answer { case, asked, rated, present, on_hdd, in_bursts, less, notes, .. } = answer;
     let exact = rated.first().and_then(|rated| rated.found.exact.as_ref());
     let less = less
         .iter()
@@ -40,7 +40,7 @@ pub fn json_of(told: &PlanAnswer<'_>, wanted: &Wanted) -> Value {
         "notes": notes,
         "source": source_json(case),
         "headroom_percent": case.headroom_percent,
-        "advice": sentence::advice(told, wanted),
+        "advice": sentence::advice(answer),
         "present": present.as_ref().map(|rated| layout_json(case, rated)),
         "layouts": layouts,
         "if_latency_does_not_matter": on_hdd.as_ref().map(|rated| json!({
@@ -118,6 +118,7 @@ fn monthly_json(case: &Case, found: &Found) -> (String, Value) {
     }
 }
 
+/// Returns the name, the length and the notes of a recording.
 pub fn trace_json(trace: &Trace) -> Value {
     let notes = trace.notes.iter().map(|note| match note {
         Note::Gap { start_ms, length_ms } => {
@@ -133,6 +134,7 @@ pub fn trace_json(trace: &Trace) -> Value {
     })
 }
 
+/// Returns the waits on the scheduler.
 pub fn exact_json(case: &Case, exact: &Exact) -> Value {
     json!({
         "requests": exact.requests,
@@ -152,13 +154,14 @@ fn delays_json(delays: &Delays) -> Value {
     })
 }
 
+/// Returns all values of a layout.
 pub fn layout_json(case: &Case, rated: &Rated) -> Value {
     let found = &rated.found;
     let VolumeSpec { volume_type, size_gib, iops, throughput_mibps, multi_attach } =
         found.layout.each;
     let [even, active, worst] = rated.throttled_ms_per_day;
     let used = rated.used_permille.iter().map(|(kind, used)| {
-        let headroom = 1_000 - i64::try_from(*used).unwrap_or(i64::MAX);
+        let headroom = 1_000_i64.saturating_sub_unsigned(*used);
         json!({ "limit": limit_words(*kind), "permille": used, "headroom_permille": headroom })
     });
     let hour = rated.worst_hour.map(|hour| {
