@@ -259,6 +259,72 @@ fn the_queries_of_an_answer_lie_beside_it() {
 }
 
 /// The source is a row, a curve of the charts, and the measure of the advice.
+/// A page of an answer is a file if each call's output is saved.
+#[test]
+fn pages_of_an_answer_may_be_files() {
+    let folder = folder();
+    write(&folder, "volume.json", &described(100, "eu-west-1a"));
+    let whole = json_of(folder.path(), &["answer.json", "volume.json"]);
+    let text = fs::read_to_string(folder.path().join("answer.json")).expect("an answer");
+    let answer: Value = serde_json::from_str(&text).expect("JSON");
+    // Points are in any order there.
+    for name in ["page-1.json", "page-2.json", "page-10.json"] {
+        let mut page = answer.clone();
+        for result in page["MetricDataResults"].as_array_mut().expect("results") {
+            let length = result["Values"].as_array().expect("values").len();
+            let bounds = match name {
+                "page-1.json" => 0..length / 3,
+                "page-2.json" => length / 3..length / 2,
+                _ => length / 2..length,
+            };
+            for key in ["Timestamps", "Values"] {
+                result[key] = json!(result[key].as_array().expect("a list")[bounds.clone()]);
+            }
+            let is_last = name == "page-10.json";
+            result["StatusCode"] = json!(if is_last { "Complete" } else { "PartialData" });
+        }
+        if name != "page-10.json" {
+            page["NextToken"] = json!("more");
+        }
+        write(&folder, &format!("pages/{name}"), &page.to_string());
+    }
+    let pages = ["pages/page-2.json", "pages/page-10.json", "pages/page-1.json"];
+    let files = [&pages[..], &["volume.json"]].concat();
+    for words in [files, vec!["pages", "volume.json"]] {
+        let joined = json_of(folder.path(), &words);
+        assert_eq!(joined["layouts"], whole["layouts"], "{words:?}");
+        assert_eq!(joined["trace"]["known_ms"], whole["trace"]["known_ms"], "{words:?}");
+    }
+    let (_, error) = told(folder.path(), &["pages/page-1.json", "pages/page-2.json"], 1);
+    assert!(error.contains("pages/page-1.json, pages/page-2.json: \"NextToken\""), "{error}");
+    // What `--query MetricDataResults` prints.
+    write(&folder, "bare.json", &answer["MetricDataResults"].to_string());
+    let bare = json_of(folder.path(), &["bare.json", "volume.json"]);
+    assert_eq!(bare["layouts"], whole["layouts"]);
+}
+
+#[test]
+fn one_of_several_devices_is_named_with_the_most_requests() {
+    let folder = folder();
+    let line = |at: u32, name: &str, writes: u32| {
+        format!(
+            "{{\"volume\":\"{name}\",\"start_ms\":{},\"length_ms\":1000,\"reads\":0,\
+             \"writes\":{writes},\"read_bytes\":0,\"write_bytes\":{}}}\n",
+            at * 1_000,
+            writes * 4_096
+        )
+    };
+    let lines: Vec<String> = (1..5)
+        .flat_map(|at| [line(at, "loop0", 0), line(at, "sda", 7), line(at, "sdb", 2)])
+        .collect();
+    write(&folder, "disks.jsonl", &lines.concat());
+    let (_, error) = told(folder.path(), &["disks.jsonl"], 1);
+    assert!(error.contains("there are 3 traces") && error.contains("as --volume sda,"), "{error}");
+    write(&folder, "empty.json", " \n");
+    let (_, error) = told(folder.path(), &["empty.json"], 1);
+    assert!(error.contains("empty.json: the file is empty"), "{error}");
+}
+
 #[test]
 fn the_present_volume_is_a_row_and_a_curve() {
     let folder = folder();

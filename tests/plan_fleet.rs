@@ -169,6 +169,42 @@ fn each_volume_is_judged_by_what_there_is_of_it() {
     assert_eq!(jobs("1"), jobs("7"));
 }
 
+/// Pages of GetMetricData end between volumes, or within a series.
+#[test]
+fn pages_of_metrics_may_be_files() {
+    let folder = fleet();
+    let page = |name: &str| folder.path().join("metrics").join(name);
+    let whole = json_of(folder.path(), &[]);
+    let text = fs::read_to_string(page("page-1.json")).expect("an answer");
+    let answer: Value = serde_json::from_str(&text).expect("JSON");
+    let results = answer["MetricDataResults"].as_array().expect("results");
+    let mut parts = [results[..4].to_vec(), results[4..].to_vec(), results[4..].to_vec()];
+    let half = 7 * DAY_POINTS;
+    for (part, is_first) in [(1, true), (2, false)] {
+        for result in &mut parts[part] {
+            for key in ["Timestamps", "Values"] {
+                let points = result[key].as_array().expect("points");
+                let points = if is_first { &points[..half] } else { &points[half..] };
+                result[key] = json!(points.to_vec());
+            }
+            result["StatusCode"] = json!(if is_first { "PartialData" } else { "Complete" });
+        }
+    }
+    let [first, second, last] = parts;
+    let write = |name: &str, page_of: &Value| {
+        fs::write(page(name), page_of.to_string()).expect("written");
+    };
+    write("page-1.json", &json!({ "MetricDataResults": first, "NextToken": "a" }));
+    write("page-9.json", &json!({ "MetricDataResults": second, "NextToken": "b" }));
+    // In the order of names the last page is not the last file.
+    write("page-10.json", &json!({ "MetricDataResults": last }));
+    assert_eq!(json_of(folder.path(), &[])["volumes"], whole["volumes"]);
+    fs::remove_file(page("page-10.json")).expect("removed");
+    let parted = json_of(folder.path(), &[]);
+    assert_eq!(parted["volumes"][4]["findings"][0], "not-judged", "{parted}");
+    assert!(parted["left_out"].to_string().contains("VolumeReadOps Sum: PartialData"), "{parted}");
+}
+
 /// Returns an amount in dollars as millionths.
 fn micro(text: &str) -> i64 {
     let (sign, text) = text.strip_prefix('-').map_or((1, text), |rest| (-1, rest));

@@ -26,7 +26,7 @@ use evenkeel_planner::regions;
 use evenkeel_planner::search::{self, Found, Space, Tolerance, Wanted};
 use evenkeel_planner::spread::Spread;
 use evenkeel_planner::throttled::HeldBack;
-use evenkeel_planner::trace::{Note, Trace};
+use evenkeel_planner::trace::{Interval, Note, Trace};
 use std::collections::BTreeSet;
 
 /// Names that an error lists.
@@ -349,7 +349,7 @@ fn the_one_trace(all: Vec<Trace>, arguments: &PlanTraces) -> Result<Trace, Failu
         let shown: Vec<String> = names.iter().copied().take(NAMES_SHOWN).map(plain).collect();
         let more = if names.len() > NAMES_SHOWN { ", ..." } else { "" };
         let message = format!("there are {} traces: {}{more}", names.len(), shown.join(", "));
-        return Err(Failure::new(message).hint("name one with --volume"));
+        return Err(Failure::new(message).hint(name_one(&all)));
     }
     if all.is_empty() {
         let volume = arguments
@@ -373,6 +373,21 @@ fn the_one_trace(all: Vec<Trace>, arguments: &PlanTraces) -> Result<Trace, Failu
     let bytes = arguments.source_throughput.map(|mibps| mibps * MIB);
     source.bytes_per_second = bytes.or(source.bytes_per_second);
     Ok(trace)
+}
+
+/// Returns how to name one of several traces: as an example that with the most requests.
+fn name_one(all: &[Trace]) -> String {
+    let requests = |trace: &&Trace| -> u64 {
+        let of_one = |interval: &Interval| interval.reads.saturating_add(interval.writes);
+        trace.intervals.iter().map(of_one).fold(0, u64::saturating_add)
+    };
+    match all.iter().max_by_key(requests).filter(|busiest| requests(busiest) > 0) {
+        Some(busiest) => {
+            let name = plain(&busiest.name);
+            format!("name one with --volume, as --volume {name}, which has the most requests")
+        }
+        None => "name one with --volume".to_owned(),
+    }
 }
 
 /// Returns the note about requests that the source's limits held back.
