@@ -2,6 +2,7 @@
 //! beside it, and the advice in one sentence.
 
 use std::fs;
+use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -255,10 +256,18 @@ fn the_queries_of_an_answer_lie_beside_it() {
     assert!(error.starts_with("error: volume: the trace has no bytes"), "{error}");
     copy("cloudwatch_queries.json", "answer.queries.json");
     let (_, error) = told(folder.path(), &["answer.json", "--capacity", "9"], 1);
-    assert!(error.starts_with(&format!("error: {ID}: the trace has no bytes")), "{error}");
+    let of_volume = format!("error: {ID}: the trace has no bytes");
+    assert!(error.starts_with(&of_volume), "{error}");
+    // They are those of the compressed answer, too.
+    let text = fs::read(folder.path().join("answer.json")).expect("an answer");
+    let file = fs::File::create(folder.path().join("answer.json.gz")).expect("a file");
+    let mut encoder = flate2::write::GzEncoder::new(file, flate2::Compression::fast());
+    encoder.write_all(&text).expect("written");
+    encoder.finish().expect("written");
+    let (_, error) = told(folder.path(), &["answer.json.gz", "--capacity", "9"], 1);
+    assert!(error.starts_with(&of_volume), "{error}");
 }
 
-/// The source is a row, a curve of the charts, and the measure of the advice.
 /// A page of an answer is a file if each call's output is saved.
 #[test]
 fn pages_of_an_answer_may_be_files() {
@@ -303,6 +312,38 @@ fn pages_of_an_answer_may_be_files() {
     assert_eq!(bare["layouts"], whole["layouts"]);
 }
 
+/// Returns all texts of lists with these names, at any depth.
+fn lists<'a>(value: &'a Value, names: &[&str], found: &mut Vec<&'a str>) {
+    match value {
+        Value::Array(all) => all.iter().for_each(|value| lists(value, names, found)),
+        Value::Object(all) => {
+            for (name, value) in all {
+                match value.as_array().filter(|_| names.contains(&name.as_str())) {
+                    Some(texts) => found.extend(texts.iter().filter_map(Value::as_str)),
+                    None => lists(value, names, found),
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+#[test]
+fn commands_are_those_of_a_shell_with_the_region_in_each() {
+    let folder = folder();
+    write(&folder, "volume.json", &described(100, "eu-west-1a"));
+    let value = json_of(folder.path(), &["answer.json", "volume.json", "--stripes", "3"]);
+    let mut commands = Vec::new();
+    lists(&value, &["aws", "evenkeel", "stripe"], &mut commands);
+    assert!(commands.iter().any(|command| command.starts_with("for v in")), "{commands:?}");
+    for command in commands {
+        let parsed = Command::new("sh").args(["-n", "-c", command]).output().expect("sh starts");
+        assert!(parsed.status.success(), "{command}: {parsed:?}");
+        let is_aws = command.contains("aws ec2 ");
+        assert_eq!(is_aws, command.contains(" --region eu-west-1"), "{command}");
+    }
+}
+
 #[test]
 fn one_of_several_devices_is_named_with_the_most_requests() {
     let folder = folder();
@@ -325,6 +366,7 @@ fn one_of_several_devices_is_named_with_the_most_requests() {
     assert!(error.contains("empty.json: the file is empty"), "{error}");
 }
 
+/// The source is a row, a curve of the charts, and the measure of the advice.
 #[test]
 fn the_present_volume_is_a_row_and_a_curve() {
     let folder = folder();

@@ -169,6 +169,38 @@ fn each_volume_is_judged_by_what_there_is_of_it() {
     assert_eq!(jobs("1"), jobs("7"));
 }
 
+/// A compressed file is searched for volumes as its text is, and has the queries of that.
+#[test]
+fn metrics_may_be_compressed() {
+    let folder = fleet();
+    let metrics = folder.path().join("metrics");
+    let plain = json_of(folder.path(), &[]);
+    let compress = |name: &str, text: &str| {
+        let file = fs::File::create(metrics.join(name)).expect("a file");
+        let mut encoder = flate2::write::GzEncoder::new(file, flate2::Compression::fast());
+        encoder.write_all(text.as_bytes()).expect("written");
+        encoder.finish().expect("written");
+    };
+    let page = fs::read_to_string(metrics.join("page-1.json")).expect("an answer");
+    fs::remove_file(metrics.join("page-1.json")).expect("removed");
+    compress("page-1.json.gz", &page);
+    assert_eq!(json_of(folder.path(), &[])["volumes"], plain["volumes"]);
+    // With the ids in the queries alone.
+    let mut answer: Value = serde_json::from_str(&page).expect("JSON");
+    let mut queries = Vec::new();
+    for result in answer["MetricDataResults"].as_array_mut().expect("results") {
+        let label = result["Label"].take();
+        let words: Vec<&str> = label.as_str().expect("a label").split(' ').collect();
+        queries.push(json!({ "Id": result["Id"], "MetricStat": { "Period": 300, "Stat": words[2],
+            "Metric": { "MetricName": words[1], "Dimensions": [
+                { "Name": "VolumeId", "Value": words[0] }] } } }));
+        result["Label"] = json!("");
+    }
+    compress("page-1.json.gz", &answer.to_string());
+    fs::write(metrics.join("page-1.queries.json"), json!(queries).to_string()).expect("written");
+    assert_eq!(json_of(folder.path(), &[])["volumes"], plain["volumes"]);
+}
+
 /// Pages of GetMetricData end between volumes, or within a series.
 #[test]
 fn pages_of_metrics_may_be_files() {

@@ -208,7 +208,9 @@ fn of_folder(folder: &Path) -> Result<Vec<File>, Failure> {
 /// Returns the information that the text of a file lacks: its queries, if they are beside it.
 fn hints_of(file: &File, hints: &Hints) -> Result<Hints, Failure> {
     let mut own = Hints { fio_log: FioLog::of_file_name(name_of(&file.path)), ..hints.clone() };
-    let queries = file.path.with_extension(QUERIES);
+    let is_compressed = file.path.extension().is_some_and(|extension| extension == "gz");
+    let text = if is_compressed { file.path.with_extension("") } else { file.path.clone() };
+    let queries = text.with_extension(QUERIES);
     if own.queries.is_none() && queries.is_file() {
         let length = queries.metadata().map_or(0, |metadata| metadata.len());
         if length > QUERIES_BYTES_MAX {
@@ -257,6 +259,16 @@ fn open(path: &Path) -> Result<Opened, Failure> {
     let format = if foreign.is_none() { read::detect(text) } else { None };
     let is_list = described::is_list(text);
     Ok(Opened { input, format, is_list, foreign, is_empty: text.trim_ascii().is_empty() })
+}
+
+/// Opens a file, decompressed if gzip has compressed it.
+pub fn decompressed(path: &Path) -> io::Result<Box<dyn Read>> {
+    let mut whole = BufReader::new(std::fs::File::open(path)?);
+    if whole.fill_buf()?.starts_with(&GZIP) {
+        let inner = MultiGzDecoder::new(whole);
+        return Ok(Box::new(Bounded { inner, left: DECOMPRESSED_BYTES_MAX }));
+    }
+    Ok(Box::new(whole))
 }
 
 /// Returns the first bytes of a file, and the rest of it.
