@@ -146,7 +146,8 @@ fn combine(traces: &[Trace]) -> Result<Vec<Interval>, Broken> {
             *is_known |= has_amounts(trace) || !are_amounts_needed;
             *sum = add(sum, interval).ok_or_else(|| {
                 let found = format!("{}, two values at {}", trace.name, shown(trace.clock, key.0));
-                let expected = "each metric once: are two files the same, or of two volumes?";
+                let expected = "each metric once: are two files the same, do they overlap, or are \
+                                they of two volumes?";
                 Broken::whole(&found, expected)
             })?;
         }
