@@ -31,6 +31,7 @@ use evenkeel_planner::exact::{self, Exact};
 use evenkeel_planner::layout::Layout;
 use evenkeel_planner::neighbours::{self, Less};
 use evenkeel_planner::search::{self, Found, Space, Tolerance, Wanted};
+use evenkeel_planner::steady;
 use input::Case;
 
 /// The most requests of one volume that are replayed one by one: some seconds.
@@ -92,7 +93,7 @@ fn plan(arguments: &Plan) -> Result<(), Failure> {
     let less = rated.first().map_or_else(Vec::new, |rated| {
         neighbours::one_less(&case.space, &wanted, &rated.found.layout)
     });
-    let less = less.into_iter().map(|(less, layout)| (less, wanted_ms(&case, &layout)));
+    let less = less.into_iter().map(|(less, layout)| Neighbour::of(&case, less, &layout));
     let less = less.collect();
     let asked = answer::asked(&case.demand);
     let in_bursts = rated.first().and_then(|first| in_bursts(&case, &wanted, first));
@@ -129,9 +130,8 @@ struct PlanAnswer<'a> {
     /// The cheapest layout if requests came in bursts that the trace does not show; `None` if they
     /// change nothing.
     in_bursts: Option<InBursts>,
-    /// Milliseconds a day in which requests wait, with the headroom, on layouts with one unit less
-    /// than the cheapest; `None` if there are too many requests for the scheduler.
-    less: Vec<(Less, Option<u64>)>,
+    /// The layouts with one unit less than the cheapest.
+    less: Vec<Neighbour>,
     /// Candidates that are left out, with the reasons.
     notes: Vec<String>,
 }
@@ -177,6 +177,26 @@ fn present(case: &Case, rated: &[Rated]) -> Option<Rated> {
     let layout = Layout { instance: source.instance.or(only), ..*source };
     let found = case.replayed(&layout, COMPARED_REQUESTS_MAX)?;
     answer::rate(&case.space, &case.trace, &case.demand, vec![found]).pop()
+}
+
+/// A layout with one unit less than the cheapest, with the headroom.
+struct Neighbour {
+    less: Less,
+    /// Milliseconds a day in which requests wait; `None` if there are too many requests for the
+    /// scheduler.
+    waits_ms: Option<u64>,
+    /// Seconds after which its credits are used up, if the workload repeats for a month.
+    dry_after_s: Option<u64>,
+}
+
+impl Neighbour {
+    fn of(case: &Case, less: Less, layout: &Layout) -> Self {
+        Self {
+            less,
+            waits_ms: wanted_ms(case, layout),
+            dry_after_s: steady::dry_after_s(&case.space, case.wanted_demand(), layout),
+        }
+    }
 }
 
 /// Bursts within the steps of a trace that are a second or less.

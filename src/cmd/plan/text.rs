@@ -167,8 +167,11 @@ fn first_words(told: &PlanAnswer<'_>, rated: &Rated) -> String {
     }
     text += &of_instance(rated).unwrap_or_default();
     text += &waiting_words(told.case, &rated.found);
-    let less = told.less.iter().filter_map(|(less, ms)| {
-        Some(format!("one {} less: {} s", less_words(*less), waiting(told.case, (*ms)?)))
+    let less = told.less.iter().filter_map(|neighbour| {
+        let waits = waiting(told.case, neighbour.waits_ms?);
+        let dry = neighbour.dry_after_s.map(layout_text::span);
+        let dry = dry.map_or_else(String::new, |after| format!(", dry after {after}"));
+        Some(format!("one {} less: {waits} s{dry}", less_words(neighbour.less)))
     });
     let less: Vec<String> = less.collect();
     if !less.is_empty() {
