@@ -321,8 +321,8 @@ fn by_time(pages: &[Answered], of_query: &mut [usize]) {
 /// Returns [`Broken`] if it is no such text.
 pub(crate) fn queries(text: &str) -> Result<BTreeMap<String, MetricStat>, Broken> {
     let queries: Queries = serde_json::from_str(text).map_err(|error| {
-        // The line is not one of the recording.
-        let found = format!("the text of the queries, line {}: {error}", error.line());
+        // The line that the error has is one of this text, and not of the recording.
+        let found = format!("the text of the queries: {error}");
         Broken::whole(&found, "the queries of GetMetricData, with Id and MetricStat")
     })?;
     let (Queries::List(list) | Queries::Request { metric_data_queries: list }) = queries;
@@ -571,9 +571,10 @@ mod tests {
 
     #[test]
     fn an_error_of_the_queries_says_that_it_is_theirs() {
-        let hints = Hints { queries: Some("[\n1]".to_owned()), ..Hints::default() };
+        let hints = Hints { queries: Some("[\n1".to_owned()), ..Hints::default() };
         let broken = read_with(SAMPLE, &hints).unwrap_err();
-        assert!(broken.found.starts_with("the text of the queries, line 2: "), "{broken}");
+        assert!(broken.found.starts_with("the text of the queries: EOF while"), "{broken}");
+        assert!(broken.found.contains("line 2"), "{broken}");
     }
 
     #[test]
