@@ -347,16 +347,18 @@ fn commands_are_those_of_a_shell_with_the_region_in_each() {
 #[test]
 fn one_of_several_devices_is_named_with_the_most_requests() {
     let folder = folder();
-    let line = |at: u32, name: &str, writes: u32| {
+    let line = |second: u32, name: &str, writes: u32| {
         format!(
             "{{\"volume\":\"{name}\",\"start_ms\":{},\"length_ms\":1000,\"reads\":0,\
              \"writes\":{writes},\"read_bytes\":0,\"write_bytes\":{}}}\n",
-            at * 1_000,
+            second * 1_000,
             writes * 4_096
         )
     };
     let lines: Vec<String> = (1..5)
-        .flat_map(|at| [line(at, "loop0", 0), line(at, "sda", 7), line(at, "sdb", 2)])
+        .flat_map(|second| {
+            [("loop0", 0), ("sda", 7), ("sdb", 2)].map(|(name, writes)| line(second, name, writes))
+        })
         .collect();
     write(&folder, "disks.jsonl", &lines.concat());
     let (_, error) = told(folder.path(), &["disks.jsonl"], 1);

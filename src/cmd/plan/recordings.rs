@@ -95,16 +95,13 @@ pub fn read_all(
         let hints = hints_of(file, hints)?;
         let refused = |broken: Broken| refused(&file.path, &broken, &hints);
         if format == Format::CloudWatchData {
-            let answers = Answers::read(&mut input).map_err(refused)?;
-            pages.push((file.path.as_path(), hints, answers));
+            pages.push((file.path.as_path(), Answers::read(&mut input).map_err(refused)?, hints));
             continue;
         }
         traces.extend(read::read(format, &mut input, &hints).map_err(refused)?);
     }
-    for Together { files, hints, answers } in together(pages) {
-        let read = traces_of(answers, LastPage::Given, &hints);
-        let paths: Vec<String> = files.iter().map(|path| path.display().to_string()).collect();
-        traces.extend(read.map_err(|broken| refused_in(&listed(&paths), &broken, &hints))?);
+    for answer in together(pages) {
+        traces.extend(of_answer(answer)?);
     }
     if let Some(first) = logs.first() {
         traces.extend(run.finish().map_err(|broken| refused(first, &broken, hints))?);
@@ -119,6 +116,15 @@ pub fn read_all(
         traces.iter_mut().for_each(|trace| trace.notes.push(note.clone()));
     }
     Ok(Recordings { traces, lists, is_from_cloudwatch })
+}
+
+/// Returns the traces of an answer, all of whose pages are given.
+fn of_answer(answer: Together<&Path>) -> Result<Vec<Trace>, Failure> {
+    let Together { files, hints, answers } = answer;
+    traces_of(answers, LastPage::Given, &hints).map_err(|broken| {
+        let paths: Vec<String> = files.iter().map(|path| path.display().to_string()).collect();
+        refused_in(&listed(&paths), &broken, &hints)
+    })
 }
 
 /// The content of a file in any form.
@@ -149,15 +155,15 @@ pub struct Together<F> {
 
 /// Returns which files are read together: if one is a page that another one continues, all those
 /// that answer the same queries; otherwise each file alone.
-pub fn together<F>(files: Vec<(F, Hints, Answers)>) -> Vec<Together<F>> {
-    let is_paged = files.iter().any(|(_, _, answers)| answers.is_continued());
+pub fn together<F>(files: Vec<(F, Answers, Hints)>) -> Vec<Together<F>> {
+    let is_paged = files.iter().any(|(_, answers, _)| answers.is_continued());
     if !is_paged {
         let alone =
-            |(file, hints, answers)| Together { files: vec![file], hints, answers: vec![answers] };
+            |(file, answers, hints)| Together { files: vec![file], hints, answers: vec![answers] };
         return files.into_iter().map(alone).collect();
     }
     let mut by_queries: BTreeMap<Option<String>, Together<F>> = BTreeMap::new();
-    for (file, hints, answers) in files {
+    for (file, answers, hints) in files {
         let queries = hints.queries.clone();
         let empty = || Together { files: Vec::new(), hints, answers: Vec::new() };
         let pages = by_queries.entry(queries).or_insert_with(empty);

@@ -97,7 +97,7 @@ impl Fleet<'_> {
                 Ok((_, Content::Traces(traces))) => {
                     self.add(&[file], traces, &mut found, &mut part.left_out);
                 }
-                Ok((hints, Content::Answers(answers))) => pages.push((file, hints, answers)),
+                Ok((hints, Content::Answers(answers))) => pages.push((file, answers, hints)),
                 Err(error) => leave_out(&[file], error, &mut found, &mut part.left_out),
             }
         }
@@ -115,7 +115,7 @@ impl Fleet<'_> {
     /// Adds the traces of answers of GetMetricData, some of which may be pages of one answer.
     fn pages(
         &self,
-        pages: Vec<(&Metrics, Hints, Answers)>,
+        pages: Vec<(&Metrics, Answers, Hints)>,
         found: &mut Found,
         left_out: &mut BTreeSet<String>,
     ) {
@@ -137,16 +137,16 @@ impl Fleet<'_> {
     ) {
         // Pages of one answer may be named after its volume, each of them.
         let first = files.first().and_then(|file| file.of);
-        let of = first.filter(|of| files.iter().all(|file| file.of == Some(*of)));
+        let named = first.filter(|volume| files.iter().all(|file| file.of == Some(*volume)));
         let is_only = read.len() == 1;
         let mut strange = Vec::new();
         for mut trace in read {
             let by_name = self.ids.get(trace.name.as_str()).copied();
-            let Some(number) = by_name.or(of.filter(|_| is_only)) else {
+            let Some(number) = by_name.or(named.filter(|_| is_only)) else {
                 strange.push(trace.name);
                 continue;
             };
-            if of.is_some_and(|of| of != number) {
+            if named.is_some_and(|volume| volume != number) {
                 strange.push(trace.name);
                 continue;
             }
@@ -162,7 +162,7 @@ impl Fleet<'_> {
                 0 => String::new(),
                 more => format!(" and {more} more"),
             };
-            let why = match of.and_then(|of| self.volumes.get(of)) {
+            let why = match named.and_then(|volume| self.volumes.get(volume)) {
                 Some(volume) => format!("the file is named after {}", volume.id),
                 None => "no such volume is in the list".to_owned(),
             };
