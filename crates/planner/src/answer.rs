@@ -39,11 +39,21 @@ pub struct Answer<'a> {
     /// The cheapest layout if requests came in bursts that the trace does not show; `None` if they
     /// change nothing.
     pub in_bursts: Option<InBursts>,
-    /// Milliseconds a day in which requests wait, with the headroom, on layouts with one unit less
-    /// than the cheapest; `None` if there are too many requests for the scheduler.
-    pub less: Vec<(Less, Option<u64>)>,
+    /// The layouts with one unit less than the cheapest.
+    pub less: Vec<Neighbour>,
     /// Candidates that are left out, with the reasons.
     pub notes: Vec<String>,
+}
+
+/// A layout with one unit less than the cheapest, with the headroom.
+pub struct Neighbour {
+    /// The unit.
+    pub less: Less,
+    /// Milliseconds a day in which requests wait; `None` if there are too many requests for the
+    /// scheduler.
+    pub waits_ms: Option<u64>,
+    /// Seconds after which its credits are used up, if the workload repeats for a month.
+    pub dry_after_s: Option<u64>,
 }
 
 /// Bursts within the steps of a trace that are a second or less.

@@ -131,7 +131,7 @@ fn by_creating(case: &Case, layout: &Layout, reason: Option<String>) -> Commands
     let attach_aws = format!(
         "aws ec2 attach-volume --volume-id VOLUME --instance-id INSTANCE --device DEVICE{region}"
     );
-    let delete_aws = each("aws ec2 delete-volume --volume-id", layout.volumes) + &region;
+    let delete_aws = each("aws ec2 delete-volume --volume-id", &region, layout.volumes);
     let copy = "stop the writers, copy with `rsync -aHAXS OLD/ NEW/`, start them on the copy";
     let mut notes: Vec<String> = reason.into_iter().collect();
     notes.push(copy.to_owned());
@@ -140,7 +140,7 @@ fn by_creating(case: &Case, layout: &Layout, reason: Option<String>) -> Commands
         Spread::Hot { .. } => None,
     };
     let back = Back {
-        evenkeel: vec![each("evenkeel volume rm", layout.volumes)],
+        evenkeel: vec![each("evenkeel volume rm", "", layout.volumes)],
         aws: vec![delete_aws],
         notes: vec![
             "the old volume is unchanged: copy newer data to it, start the writers on it again, \
@@ -171,11 +171,11 @@ fn times(command: &str, volumes: u32) -> String {
     }
 }
 
-/// Returns a command with the id of each new volume.
-fn each(command: &str, volumes: u32) -> String {
+/// Returns a command with the id of each new volume, and flags behind it.
+fn each(command: &str, flags: &str, volumes: u32) -> String {
     match volumes {
-        1 => format!("{command} VOLUME"),
-        _ => format!("for v in VOLUME...; do {command} $v; done"),
+        1 => format!("{command} VOLUME{flags}"),
+        _ => format!("for v in VOLUME...; do {command} $v{flags}; done"),
     }
 }
 

@@ -29,7 +29,11 @@ pub fn run(arguments: &Plan) -> Result<(), Failure> {
         None => plan(arguments),
         Some(PlanVerb::Aws(flags)) => {
             let region = &arguments.traces.connection.region;
-            aws::run(flags, prices::named_region(region), output.format)
+            let files = aws::run(flags, prices::named_region(region), output.format)?;
+            if output.format == PlanFormat::Text && !files.is_empty() {
+                one_volume(&aws::plan_of(arguments, flags, files));
+            }
+            Ok(())
         }
         Some(PlanVerb::Check(check)) => check::run(check, output.format),
         Some(PlanVerb::Compare(compare)) => compare::run(compare, output.format),
@@ -37,6 +41,17 @@ pub fn run(arguments: &Plan) -> Result<(), Failure> {
         Some(PlanVerb::Fleet(fleet)) => {
             let region = &arguments.traces.connection.region;
             fleet::run(fleet, prices::named_region(region), output.format)
+        }
+    }
+}
+
+/// Prints the plan of the only volume of an account below what `plan fleet` says of it. That the
+/// recording is too short for a plan, or that no layout does it, is no error of the account's.
+fn one_volume(arguments: &Plan) {
+    if let Err(failure) = output::print("\n").and_then(|()| plan(arguments)) {
+        eprintln!("no plan of this volume: {}", failure.message);
+        if let Some(hint) = failure.hint {
+            eprintln!(" hint: {hint}");
         }
     }
 }

@@ -23,9 +23,13 @@ const HOUR_US: u64 = 3_600_000_000;
 pub fn json_of(answer: &Answer<'_>) -> Value {
     let Answer { case, asked, rated, present, on_hdd, in_bursts, less, notes, .. } = answer;
     let exact = rated.first().and_then(|rated| rated.found.exact.as_ref());
-    let less = less
-        .iter()
-        .map(|(less, ms)| json!({ "one_less": less_words(*less), "throttled_ms_per_day": ms }));
+    let less = less.iter().map(|neighbour| {
+        json!({
+            "one_less": less_words(neighbour.less),
+            "throttled_ms_per_day": neighbour.waits_ms,
+            "dry_after_s": neighbour.dry_after_s,
+        })
+    });
     let less: Vec<Value> = less.collect();
     let layouts: Vec<Value> = rated.iter().map(|rated| layout_json(case, rated)).collect();
     let value = json!({

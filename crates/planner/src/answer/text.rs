@@ -170,8 +170,11 @@ fn first_words(answer: &Answer<'_>, rated: &Rated) -> String {
     }
     text += &of_instance(rated).unwrap_or_default();
     text += &waiting_words(answer.case, &rated.found);
-    let less = answer.less.iter().filter_map(|(less, ms)| {
-        Some(format!("one {} less: {} s", less_words(*less), waiting(answer.case, (*ms)?)))
+    let less = answer.less.iter().filter_map(|neighbour| {
+        let waits = waiting(answer.case, neighbour.waits_ms?);
+        let dry = neighbour.dry_after_s.map(layout_text::span);
+        let dry = dry.map_or_else(String::new, |after| format!(", dry after {after}"));
+        Some(format!("one {} less: {waits} s{dry}", less_words(neighbour.less)))
     });
     let less: Vec<String> = less.collect();
     if !less.is_empty() {

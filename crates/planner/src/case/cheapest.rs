@@ -2,7 +2,7 @@
 
 use super::{COMPARED_REQUESTS_MAX, Case, EXACT_REQUESTS_MAX};
 use crate::advice;
-use crate::answer::{self, Answer, Asked, InBursts, Rated, exact_ms, notes};
+use crate::answer::{self, Answer, Asked, InBursts, Neighbour, Rated, exact_ms, notes};
 use crate::demand::{Assume, Demand};
 use crate::exact;
 use crate::format;
@@ -10,6 +10,7 @@ use crate::layout::Layout;
 use crate::neighbours::{self, Less};
 use crate::refusal::{Cause, Refusal};
 use crate::search::{self, Found, Space, Tolerance, Wanted};
+use crate::steady;
 use evenkeel_core::units::MIB;
 use evenkeel_core::volume::VolumeType;
 
@@ -50,11 +51,15 @@ impl Case {
     }
 }
 
-/// Returns the layouts with one unit less than the first, with the milliseconds a day in which
-/// requests wait on them.
-fn one_less(case: &Case, wanted: &Wanted, first: &Rated) -> Vec<(Less, Option<u64>)> {
+/// Returns the layouts with one unit less than the first.
+fn one_less(case: &Case, wanted: &Wanted, first: &Rated) -> Vec<Neighbour> {
     let less = neighbours::one_less(&case.space, wanted, &first.found.layout);
-    less.into_iter().map(|(less, layout)| (less, wanted_ms(case, &layout))).collect()
+    let neighbour = |(less, layout): (Less, Layout)| Neighbour {
+        less,
+        waits_ms: wanted_ms(case, &layout),
+        dry_after_s: steady::dry_after_s(&case.space, case.wanted_demand(), &layout),
+    };
+    less.into_iter().map(neighbour).collect()
 }
 
 /// Rates the source, if it has a price and is none of these layouts.

@@ -7,7 +7,7 @@ use crate::layout::Layout;
 use crate::read;
 use crate::refusal::{Cause, Refusal};
 use crate::regions::{self, DEFAULT_REGION};
-use crate::trace::{Note, Trace};
+use crate::trace::{Interval, Note, Trace};
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::volume::VolumeSpec;
 use std::collections::BTreeSet;
@@ -100,7 +100,7 @@ pub fn one_trace(all: Vec<Trace>, named: Option<&str>) -> Result<Trace, Refusal>
         let shown: Vec<String> = names.iter().copied().take(NAMES_SHOWN).map(plain).collect();
         let more = if names.len() > NAMES_SHOWN { ", ..." } else { "" };
         let message = format!("there are {} traces: {}{more}", names.len(), shown.join(", "));
-        return Err(Refusal::new(message).hint("name one with --volume"));
+        return Err(Refusal::new(message).hint(name_one(&all)));
     }
     if all.is_empty() {
         let volume = named.map_or_else(String::new, |name| format!(" of {}", plain(name)));
@@ -117,4 +117,19 @@ pub fn one_trace(all: Vec<Trace>, named: Option<&str>) -> Result<Trace, Refusal>
         return Err(Refusal::new(format!("{} has no interval with values", plain(&trace.name))));
     }
     Ok(trace)
+}
+
+/// Returns how to name one of several traces: as an example that with the most requests.
+fn name_one(all: &[Trace]) -> String {
+    let requests = |trace: &&Trace| -> u64 {
+        let of_one = |interval: &Interval| interval.reads.saturating_add(interval.writes);
+        trace.intervals.iter().map(of_one).fold(0, u64::saturating_add)
+    };
+    match all.iter().max_by_key(requests).filter(|busiest| requests(busiest) > 0) {
+        Some(busiest) => {
+            let name = plain(&busiest.name);
+            format!("name one with --volume, as --volume {name}, which has the most requests")
+        }
+        None => "name one with --volume".to_owned(),
+    }
 }
