@@ -5,7 +5,7 @@
 use crate::demand::{Assume, DAY_US, Demand, HOUR_US};
 use crate::fluid::{Fluid, MICRO};
 use crate::layout::{Layout, LimitKind};
-use crate::search::{Found, Space, buckets};
+use crate::search::{Found, Space, buckets, waited};
 use crate::steady;
 use crate::trace::Trace;
 
@@ -70,18 +70,6 @@ pub fn rate(space: &Space, trace: &Trace, demand: &Demand, found: Vec<Found>) ->
         }
     };
     found.into_iter().map(rated).collect()
-}
-
-/// Returns the time in which requests wait and the time at which the last one is served, in
-/// microseconds.
-fn waited(space: &Space, demand: &Demand, layout: &Layout) -> (u64, u64) {
-    let counting = space.rules.pacing(&layout.each).counting;
-    let start_us = demand.spans.first().map_or(0, |span| span.start_us);
-    let mut fluid = Fluid::new(buckets(space, layout).1, start_us).without_delays();
-    for part in demand.parts(counting, layout.share(space)) {
-        fluid.take(part);
-    }
-    (fluid.waited_us(), fluid.free_us())
 }
 
 /// Returns the use of each limit in the busiest span, in thousandths.
