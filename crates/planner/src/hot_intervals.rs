@@ -12,7 +12,7 @@ use evenkeel_core::qos::pacing::{CountingRule, Limit};
 
 use crate::delays;
 use crate::demand::{DAY_US, Demand, Span};
-use crate::fluid::{Bucket, Fluid, MICRO, Most, Outcome, Part};
+use crate::fluid::{Bucket, Fluid, Most, Outcome, Part};
 use crate::layout::LimitKind;
 use crate::spread::Share;
 use crate::throttled::{Held, HeldBack};
@@ -196,14 +196,16 @@ impl<'a> Hottest<'a> {
         if u128::from(us_per_day) >= DAY_US {
             return Self { demand, us_per_day, spans: Vec::new() };
         }
-        let (mut requests, mut bytes) = (Lengths::default(), Lengths::default());
+        let mut requests = Lengths::default();
+        let mut bytes = Lengths::default();
         for span in &demand.spans {
             let rates = rates(span);
             requests.add(rates.operations, span.length_us);
             bytes.add(rates.bytes, span.length_us);
         }
         let allowed = allowed(demand, us_per_day);
-        let (requests_min, bytes_min) = (requests.above(allowed), bytes.above(allowed));
+        let requests_min = requests.above(allowed);
+        let bytes_min = bytes.above(allowed);
         let is_hot = |span: &&Span| {
             let rates = rates(span);
             (requests_min > 0 && rates.operations >= requests_min)
@@ -216,16 +218,8 @@ impl<'a> Hottest<'a> {
 
 /// Returns the requests and bytes of a span per second.
 fn rates(span: &Span) -> Rates {
-    let rate = |amount: u64| {
-        let length_us = span.length_us.max(1);
-        match amount.checked_mul(1_000_000) {
-            Some(micros) => micros / length_us,
-            None => {
-                let rate = u128::from(amount) * MICRO / u128::from(length_us);
-                u64::try_from(rate).unwrap_or(u64::MAX)
-            }
-        }
-    };
+    // Spans are only compared by them, so that a rate may be too low.
+    let rate = |amount: u64| amount.saturating_mul(1_000_000) / span.length_us.max(1);
     Rates { operations: rate(span.requests), bytes: rate(span.bytes) }
 }
 
@@ -429,7 +423,7 @@ mod tests {
             let space = space(&[], 1);
             let split = (space.rules.pacing(&layout.each).counting, layout.share(&space));
             let us_per_day = s_per_day * 1_000_000;
-            let rates = demand.parts(split.0, split.1).map(|it| (it.rates(), it.length_us));
+            let rates = demand.parts(split.0, split.1).map(|part| (part.rates(), part.length_us));
             let of_all = Floor::of_lengths(&demand, split, us_per_day, rates);
             prop_assert_eq!(Floor::of(&Hottest::of(&demand, us_per_day), split), of_all);
         }
@@ -447,7 +441,7 @@ mod tests {
             let counting = space.rules.pacing(&layout.each).counting;
             let split = (counting, Share::ALL);
             let floor = Floor::of(&Hottest::of(&demand, us_per_day), split);
-            let rates = demand.parts(counting, Share::ALL).map(|it| (it.rates(), it.length_us));
+            let rates = demand.parts(counting, Share::ALL).map(|part| (part.rates(), part.length_us));
             let of_all = Floor::of_lengths(&demand, split, us_per_day, rates);
             prop_assert!(floor.most.max(of_all.most) == of_all.most, "{floor:?} {of_all:?}");
             if layout.all(&space).any(|limit| floor.is_above(limit)) {

@@ -140,7 +140,7 @@ impl Space {
     /// Returns the place of a layout in this order.
     fn rank(&self, found: &Found) -> (u64, u32, u32, Option<usize>) {
         let Layout { volumes, each, instance } = found.layout;
-        let preferred = self.instances.iter().position(|it| Some(*it) == instance);
+        let preferred = self.instances.iter().position(|listed| Some(*listed) == instance);
         (found.total(), volumes, each.size_gib, preferred)
     }
 
@@ -261,7 +261,7 @@ fn cheapest_lasting(
     let least = |search: &Search, number: usize, has_floor: bool| {
         Some(Reverse((search.lowest_cost()?.total(), number, has_floor)))
     };
-    open.extend(searches.iter().enumerate().filter_map(|(at, it)| least(it, at, false)));
+    open.extend(searches.iter().enumerate().filter_map(|(number, it)| least(it, number, false)));
     let mut found: Vec<(usize, Found)> = Vec::new();
     while let Some(Reverse((least_cost, number, has_floor))) = open.pop() {
         let Some(search) = searches.get_mut(number) else { continue };
@@ -309,7 +309,7 @@ fn searches<'a>(
     let priced = space.suitable(wanted).filter(|rules| space.prices.has(rules.volume_type));
     let rules: Vec<(&TypeRules, Option<&InstanceType>)> =
         priced.flat_map(|rules| hosts.iter().map(move |host| (rules, *host))).collect();
-    let of = |volumes: u32| {
+    let of_number = |volumes: u32| {
         let attached = rules.iter().filter(move |(_, host)| attachments_max(*host) >= volumes);
         attached.map(move |(rules, instance)| Search {
             space,
@@ -324,7 +324,7 @@ fn searches<'a>(
             saves: false,
         })
     };
-    (1..=space.most_volumes()).flat_map(of).collect()
+    (1..=space.most_volumes()).flat_map(of_number).collect()
 }
 
 /// The search among layouts of one type and number of volumes.

@@ -2,6 +2,7 @@
 
 use super::{Found, Space, Wanted, attachments_max, does, replay, suits};
 use crate::demand::Demand;
+use crate::layout::Layout;
 
 /// Maximum number of spans of a demand that is replayed once more: debug builds stay usable.
 const SPANS_MAX: usize = 20_000;
@@ -17,18 +18,21 @@ pub(super) fn of_found(
     found: &[Found],
 ) {
     assert!(found.len() <= count, "a search returns at most {count} layouts, not {}", found.len());
-    let is_ordered = found.is_sorted_by_key(|it| space.rank(it));
+    let is_ordered = found.is_sorted_by_key(|found| space.rank(found));
     assert!(is_ordered, "layouts are in the order of their costs");
-    for (number, one) in found.iter().enumerate() {
-        of_layout(space, wanted, one);
-        assert!(does(&one.outcome, demand, wanted), "it meets the requirements: {one:?}");
+    for (number, row) in found.iter().enumerate() {
+        of_layout(space, wanted, row);
+        assert!(does(&row.outcome, demand, wanted), "it meets the requirements: {row:?}");
         if demand.spans.len() <= SPANS_MAX {
-            let (limits, outcome) = replay(space, demand, &one.layout);
-            assert_eq!((&one.limits, &one.outcome), (&limits, &outcome), "{}", one.layout);
+            let (limits, outcome) = replay(space, demand, &row.layout);
+            assert_eq!((&row.limits, &row.outcome), (&limits, &outcome), "{}", row.layout);
         }
-        let kind = |it: &Found| (it.layout.volumes, it.layout.each.volume_type, it.layout.instance);
-        let is_first = found.iter().take(number).all(|other| kind(other) != kind(one));
-        assert!(is_first, "a search returns one layout of a type and number: {}", one.layout);
+        let kind = |found: &Found| {
+            let Layout { volumes, each, instance } = found.layout;
+            (volumes, each.volume_type, instance)
+        };
+        let is_first = found.iter().take(number).all(|other| kind(other) != kind(row));
+        assert!(is_first, "a search returns one layout of a type and number: {}", row.layout);
     }
 }
 
@@ -66,7 +70,8 @@ mod tests {
     /// Asserts the invariants of what `change` makes of the layouts of a search.
     fn changed(change: impl Fn(&mut Vec<Found>)) {
         let space = space(&[VolumeType::Gp3, VolumeType::Io1], 2);
-        let (demand, wanted) = (seconds(&[(4_000, 4); 60]), wanted(100, 0));
+        let demand = seconds(&[(4_000, 4); 60]);
+        let wanted = wanted(100, 0);
         let mut found = cheapest(&space, &demand, &wanted);
         assert_eq!(found.len(), 4);
         change(&mut found);
