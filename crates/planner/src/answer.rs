@@ -16,7 +16,7 @@ use crate::exact::Exact;
 use crate::fluid::{Fluid, MICRO};
 use crate::layout::{Layout, LimitKind};
 use crate::neighbours::Less;
-use crate::search::{Found, Space, Wanted, buckets};
+use crate::search::{Found, Space, Wanted, buckets, waited};
 use crate::steady;
 use crate::trace::Trace;
 use evenkeel_sim::text::csv;
@@ -192,18 +192,6 @@ pub fn rate(space: &Space, trace: &Trace, demand: &Demand, found: Vec<Found>) ->
         }
     };
     found.into_iter().map(rated).collect()
-}
-
-/// Returns the time in which requests wait and the time at which the last one is served, in
-/// microseconds.
-fn waited(space: &Space, demand: &Demand, layout: &Layout) -> (u64, u64) {
-    let counting = space.rules.pacing(&layout.each).counting;
-    let start_us = demand.spans.first().map_or(0, |span| span.start_us);
-    let mut fluid = Fluid::new(buckets(space, layout).1, start_us).without_delays();
-    for part in demand.parts(counting, layout.share(space)) {
-        fluid.take(part);
-    }
-    (fluid.waited_us(), fluid.free_us())
 }
 
 /// Returns the use of each limit in the busiest span, in thousandths.

@@ -69,12 +69,18 @@ impl Delays {
         }
         let width = high - low;
         let mut rest = amount;
-        for at in first..last {
+        // Buckets of a doubling are equally wide: one division serves for all of them.
+        let mut known_span = 0;
+        let mut known_share = 0;
+        let touched = self.buckets.get_mut(first..last).unwrap_or_default();
+        for (at, sum) in (first..last).zip(touched) {
             let span = begin(at + 1).saturating_sub(begin(at).max(low));
-            let share = part(amount, span, width.max(1)).min(rest);
-            if let Some(sum) = self.buckets.get_mut(at) {
-                *sum += share;
+            if span != known_span {
+                known_span = span;
+                known_share = part(amount, span, width.max(1));
             }
+            let share = known_share.min(rest);
+            *sum += share;
             rest -= share;
         }
         if let Some(sum) = self.buckets.get_mut(last) {

@@ -121,17 +121,24 @@ pub(crate) fn counted(
     counting: CountingRule,
     share: Share,
 ) -> (u128, u128) {
-    let mean_bytes = mean_bytes(requests, bytes);
-    // Each piece counts by itself. One without bytes, or of unknown size, is at least one I/O.
-    let pieces = share.pieces(mean_bytes);
-    let piece_bytes = mean_bytes.div_ceil(pieces);
-    let each = pieces * piece_bytes.div_ceil(counting.unit_bytes.max(1).into()).max(1);
+    let unit_bytes = u64::from(counting.unit_bytes.max(1));
+    // A request that is one piece of at most a unit is one I/O. Most are: nothing is divided.
+    let is_one = bytes <= requests.saturating_mul(unit_bytes.min(share.whole_bytes()));
+    let each = if is_one { 1 } else { each(mean_bytes(requests, bytes), unit_bytes, share) };
     let operations = u128::from(requests) * u128::from(each);
     let bytes = match counting.charge_whole_units {
         true => operations * u128::from(counting.unit_bytes),
         false => bytes.into(),
     };
     (operations, bytes)
+}
+
+/// Returns the counted I/Os of a request of `mean_bytes`.
+fn each(mean_bytes: u64, unit_bytes: u64, share: Share) -> u64 {
+    // Each piece counts by itself. One without bytes, or of unknown size, is at least one I/O.
+    let pieces = share.pieces(mean_bytes);
+    let piece_bytes = mean_bytes.div_ceil(pieces);
+    pieces * piece_bytes.div_ceil(unit_bytes).max(1)
 }
 
 /// Returns the requests of an interval and their bytes, reduced to the source's limit if they

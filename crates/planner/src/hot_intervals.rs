@@ -3,19 +3,94 @@
 //! A part is quiet if it finds no queue and all credits, and leaves both in the same state. It does
 //! not affect later parts, and it is quiet at higher limits, too. So parts that are quiet at the
 //! lowest limits of a search need not be evaluated again, and neither need those that are quiet at
-//! limits that prove too low.
+//! limits that prove too low. Of those, whole [`Blocks`] are passed at once.
+
+use std::cell::RefCell;
+use std::rc::Rc;
 
 use evenkeel_core::qos::pacing::{CountingRule, Limit};
 
 use crate::delays;
 use crate::demand::{DAY_US, Demand, Span};
-use crate::fluid::{Bucket, Fluid, Outcome, Part};
+use crate::fluid::{Bucket, Fluid, Most, Outcome, Part};
 use crate::layout::LimitKind;
 use crate::spread::Share;
 use crate::throttled::{Held, HeldBack};
 
+/// Number of consecutive spans in a block: few, because a burst ends the quiet of its block.
+const BLOCK_SPANS: usize = 32;
+
+/// The counting rule of a volume, and its share of all requests.
+pub type Split = (CountingRule, Share);
+
+/// The spans of a demand in blocks, so that a block that is quiet as a whole is one step.
+pub struct Blocks(Vec<Block>);
+
+/// Consecutive spans.
+struct Block {
+    /// Highest rates of its parts, no lower than each of them.
+    most: Most,
+    /// Millionths of counted I/Os of all its parts.
+    operations: u128,
+    /// End of its last part, in microseconds.
+    end_us: u64,
+}
+
+impl Blocks {
+    /// Returns the blocks of a demand.
+    #[must_use]
+    pub fn of(demand: &Demand, split: Split) -> Self {
+        Self(demand.spans.chunks(BLOCK_SPANS).map(|spans| Block::of(spans, split)).collect())
+    }
+}
+
+impl Block {
+    fn of(spans: &[Span], (counting, share): Split) -> Self {
+        let mut block = Self { most: Most::default(), operations: 0, end_us: 0 };
+        let mut amounts = Most::default();
+        let mut length_us = u64::MAX;
+        let mut is_apart = true;
+        for span in spans {
+            let part = span.part(counting, share);
+            is_apart &= part.start_us >= block.end_us;
+            block.end_us = part.start_us.saturating_add(part.length_us);
+            block.operations += part.operations;
+            amounts = amounts.or(Most { operations: part.operations, bytes: part.bytes });
+            length_us = length_us.min(part.length_us);
+        }
+        // A span that begins before the previous one ends finds it in service.
+        block.most = if is_apart { amounts.per(length_us) } else { Most::ENDLESS };
+        block
+    }
+}
+
+/// The blocks of a demand by counting rule and share, created when they are needed.
+pub struct Index<'a> {
+    /// The demand.
+    pub demand: &'a Demand,
+    known: RefCell<Vec<(Split, Rc<Blocks>)>>,
+}
+
+impl<'a> Index<'a> {
+    /// Creates an index without blocks.
+    #[must_use]
+    pub const fn new(demand: &'a Demand) -> Self {
+        Self { demand, known: RefCell::new(Vec::new()) }
+    }
+
+    fn blocks(&self, split: Split) -> Rc<Blocks> {
+        let mut known = self.known.borrow_mut();
+        if let Some((_, blocks)) = known.iter().find(|(by, _)| *by == split) {
+            return Rc::clone(blocks);
+        }
+        let blocks = Rc::new(Blocks::of(self.demand, split));
+        known.push((split, Rc::clone(&blocks)));
+        blocks
+    }
+}
+
 /// Parts that are not quiet, and the sum of the quiet ones.
-#[derive(Clone, Default, Debug)]
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Parts {
     busy: Vec<Part>,
     /// Millionths of counted I/Os of the quiet parts.
@@ -35,11 +110,20 @@ pub struct Replayed {
 impl Parts {
     /// Returns the parts that are not quiet at the lowest limits of a search.
     #[must_use]
-    pub fn of(buckets: Vec<Bucket>, parts: impl Iterator<Item = Part>) -> Self {
-        let mut fluid = Fluid::new(buckets, 0);
+    pub fn of(buckets: Vec<Bucket>, index: &Index, split: Split) -> Self {
+        let mut fluid = Fluid::new(buckets, 0).without_delays();
         let mut kept = Self::default();
-        for part in parts {
-            kept.take(&mut fluid, part);
+        let blocks = index.blocks(split);
+        for (block, spans) in blocks.0.iter().zip(index.demand.spans.chunks(BLOCK_SPANS)) {
+            let start_us = spans.first().map_or(0, |first| first.start_us);
+            if fluid.pass_quiet(start_us, block.end_us, block.most) {
+                kept.quiet += block.operations;
+                kept.quiet_end_us = kept.quiet_end_us.max(block.end_us);
+                continue;
+            }
+            for span in spans {
+                kept.take(&mut fluid, span.part(split.0, split.1));
+            }
         }
         kept
     }
@@ -97,8 +181,52 @@ impl Rates {
     }
 }
 
-/// The counting rule of a volume, and its share of all requests.
-type Split = (CountingRule, Share);
+/// The spans of a demand with the highest rates. They alone decide which limits are too low.
+pub struct Hottest<'a> {
+    demand: &'a Demand,
+    us_per_day: u64,
+    spans: Vec<Span>,
+}
+
+impl<'a> Hottest<'a> {
+    /// Returns the spans with the most requests or bytes a second: of both just more than may wait,
+    /// for `us_per_day` microseconds a day.
+    #[must_use]
+    pub fn of(demand: &'a Demand, us_per_day: u64) -> Self {
+        if u128::from(us_per_day) >= DAY_US {
+            return Self { demand, us_per_day, spans: Vec::new() };
+        }
+        let mut requests = Lengths::default();
+        let mut bytes = Lengths::default();
+        for span in &demand.spans {
+            let rates = rates(span);
+            requests.add(rates.operations, span.length_us);
+            bytes.add(rates.bytes, span.length_us);
+        }
+        let allowed = allowed(demand, us_per_day);
+        let requests_min = requests.above(allowed);
+        let bytes_min = bytes.above(allowed);
+        let is_hot = |span: &&Span| {
+            let rates = rates(span);
+            (requests_min > 0 && rates.operations >= requests_min)
+                || (bytes_min > 0 && rates.bytes >= bytes_min)
+        };
+        let spans = demand.spans.iter().filter(is_hot).copied().collect();
+        Self { demand, us_per_day, spans }
+    }
+}
+
+/// Returns the requests and bytes of a span per second.
+fn rates(span: &Span) -> Rates {
+    // Spans are only compared by them, so that a rate may be too low.
+    let rate = |amount: u64| amount.saturating_mul(1_000_000) / span.length_us.max(1);
+    Rates { operations: rate(span.requests), bytes: rate(span.bytes) }
+}
+
+/// Returns the time for which requests may wait in all, in microseconds times those of a day.
+fn allowed(demand: &Demand, us_per_day: u64) -> u128 {
+    u128::from(us_per_day) * u128::from(demand.length_us)
+}
 
 impl Floor {
     /// Returns the rates that a demand exceeds for more than `us_per_day` microseconds a day: while
@@ -107,10 +235,10 @@ impl Floor {
     /// is unknown. For a volume with another counting rule they are no lower than the rates
     /// recorded then.
     #[must_use]
-    pub fn of(demand: &Demand, (counting, share): Split, us_per_day: u64) -> Self {
-        let parts = demand.parts(counting, share);
+    pub fn of(hottest: &Hottest, (counting, share): Split) -> Self {
+        let parts = hottest.spans.iter().map(|span| span.part(counting, share));
         let rates = parts.map(|part| (part.rates(), part.length_us));
-        Self::of_lengths(demand, (counting, share), us_per_day, rates)
+        Self::of_lengths(hottest.demand, (counting, share), hottest.us_per_day, rates)
     }
 
     /// Returns the rates that follow from the requests that the source's limits held back, alone.
@@ -134,7 +262,7 @@ impl Floor {
             operations.add(each_operations, length_us.max(1));
             bytes.add(each_bytes, length_us.max(1));
         }
-        let allowed = u128::from(us_per_day) * u128::from(demand.length_us);
+        let allowed = allowed(demand, us_per_day);
         let held = demand.held_back.unwrap_or_default();
         let is_long = u128::from(held.length_ms) * 1_000 * DAY_US > allowed;
         let most = Rates { operations: operations.above(allowed), bytes: bytes.above(allowed) };
@@ -184,9 +312,8 @@ impl Floor {
 /// with credits and without.
 fn recorded(demand: &Demand, (counting, share): Split) -> (Rates, Rates) {
     let (mut at_most, mut at_earned) = (Rates::default(), Rates::default());
-    let parts = demand.parts(counting, share);
-    for (part, span) in parts.zip(&demand.spans) {
-        let (operations, bytes) = part.rates();
+    for span in demand.spans.iter().filter(|span| span.held != Held::No) {
+        let (operations, bytes) = span.part(counting, share).rates();
         match span.held {
             Held::No => {}
             Held::AtMost => at_most = at_most.max(Rates { operations, bytes }),
@@ -247,7 +374,7 @@ mod tests {
         fn what_was_quiet_at_lower_limits_changes_nothing(
             all in proptest::collection::vec(
                 prop_oneof![Just((0, 4)), (1..3_500_u64, 1..100_u64), (1..60_000_u64, 1..100_u64)],
-                1..60,
+                1..150,
             ),
             sizes in (1..3_000_u32, 1..3_000_u32, 1..3_000_u32),
             kind in 0..3_usize,
@@ -264,8 +391,14 @@ mod tests {
             let [low, middle, high] = sizes.map(of);
             let buckets = |layout| search::buckets(&space, layout).1;
             let counting = space.rules.pacing(&low.each).counting;
-            let all = demand.parts(counting, low.share(&space));
-            let kept = Parts::of(buckets(&low), all);
+            let split = (counting, low.share(&space));
+            let kept = Parts::of(buckets(&low), &Index::new(&demand), split);
+            let mut one_by_one = Parts::default();
+            let mut fluid = Fluid::new(buckets(&low), 0);
+            for part in demand.parts(counting, split.1) {
+                one_by_one.take(&mut fluid, part);
+            }
+            prop_assert_eq!(&kept, &one_by_one);
             let replayed = kept.replay(buckets(&middle), |_| false);
             prop_assert_eq!(replayed.outcome, Some(replay(&space, &demand, &middle).1));
             prop_assert!(replayed.higher.busy.len() <= kept.busy.len());
@@ -274,6 +407,25 @@ mod tests {
             let given_up = kept.replay(buckets(&middle), |fluid| fluid.waited_us() > 100_000);
             let higher = given_up.higher.replay(buckets(&high), |_| false);
             prop_assert_eq!(higher.outcome, Some(replay(&space, &demand, &high).1));
+        }
+
+        /// The hottest spans have the floor of all of them, if requests have one size.
+        #[test]
+        fn the_hottest_spans_decide(
+            all in proptest::collection::vec(0..60_000_u64, 1..60),
+            s_per_day in prop_oneof![Just(0), 0..86_400_u64],
+            kib in 1..64_u64,
+            volumes in 1..20_u32,
+        ) {
+            let all: Vec<(u64, u64)> = all.into_iter().map(|requests| (requests, kib)).collect();
+            let demand = seconds(&all);
+            let layout = layout(volumes, VolumeType::Gp3, 4_000, None);
+            let space = space(&[], 1);
+            let split = (space.rules.pacing(&layout.each).counting, layout.share(&space));
+            let us_per_day = s_per_day * 1_000_000;
+            let rates = demand.parts(split.0, split.1).map(|part| (part.rates(), part.length_us));
+            let of_all = Floor::of_lengths(&demand, split, us_per_day, rates);
+            prop_assert_eq!(Floor::of(&Hottest::of(&demand, us_per_day), split), of_all);
         }
 
         /// No layout below the floor meets the requirements.
@@ -287,7 +439,11 @@ mod tests {
             let layout = layout(1, VolumeType::Io2, 4_000, Some(iops));
             let us_per_day = s_per_day * 1_000_000;
             let counting = space.rules.pacing(&layout.each).counting;
-            let floor = Floor::of(&demand, (counting, Share::ALL), us_per_day);
+            let split = (counting, Share::ALL);
+            let floor = Floor::of(&Hottest::of(&demand, us_per_day), split);
+            let rates = demand.parts(counting, Share::ALL).map(|part| (part.rates(), part.length_us));
+            let of_all = Floor::of_lengths(&demand, split, us_per_day, rates);
+            prop_assert!(floor.most.max(of_all.most) == of_all.most, "{floor:?} {of_all:?}");
             if layout.all(&space).any(|limit| floor.is_above(limit)) {
                 let (_, outcome) = replay(&space, &demand, &layout);
                 let known_us = u128::from(demand.length_us.max(outcome.end_us));

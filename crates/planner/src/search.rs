@@ -12,8 +12,12 @@
 //! remaining limits are quiet at all others ([`Parts`]).
 
 mod evaluate;
+mod invariants;
 mod months;
 mod refine;
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 
 use evenkeel_core::instance::InstanceType;
 use evenkeel_core::price::Cost;
@@ -28,7 +32,7 @@ use crate::delays::Delays;
 use crate::demand::{DAY_US, Demand};
 use crate::exact::Exact;
 use crate::fluid::{Bucket, Fluid, MICRO, Outcome};
-use crate::hot_intervals::{Floor, Parts};
+use crate::hot_intervals::{Floor, Hottest, Index, Parts, Split};
 use crate::layout::{Layout, LimitKind};
 use crate::prices::Prices;
 use crate::spread::Spread;
@@ -130,11 +134,14 @@ impl Space {
     /// Sorts by cost. Of equal cost, layouts with fewer and smaller volumes come first, and those
     /// on the preferred instance.
     fn sort(&self, found: &mut [Found]) {
-        let preferred = |it: &Layout| self.instances.iter().position(|of| Some(*of) == it.instance);
-        found.sort_by_key(|Found { layout, .. }| {
-            (layout.volumes, layout.each.size_gib, preferred(layout))
-        });
-        found.sort_by_key(Found::total);
+        found.sort_by_key(|found| self.rank(found));
+    }
+
+    /// Returns the place of a layout in this order.
+    fn rank(&self, found: &Found) -> (u64, u32, u32, Option<usize>) {
+        let Layout { volumes, each, instance } = found.layout;
+        let preferred = self.instances.iter().position(|listed| Some(*listed) == instance);
+        (found.total(), volumes, each.size_gib, preferred)
     }
 
     /// Returns the maximum number of volumes of a layout on the instance that takes the most.
@@ -233,69 +240,97 @@ pub fn cheapest(space: &Space, demand: &Demand, wanted: &Wanted) -> Vec<Found> {
 /// Returns the first `count` layouts of [`cheapest`]. Dearer ones are not replayed.
 #[must_use]
 pub fn cheapest_few(space: &Space, demand: &Demand, wanted: &Wanted, count: usize) -> Vec<Found> {
-    cheapest_lasting(space, demand, None, wanted, count)
+    cheapest_lasting(space, &Index::new(demand), None, wanted, count)
 }
 
 /// Returns the first `count` of the cheapest layouts that also do what is wanted in every
 /// repetition of `recorded` in a month; if it is `None`, in one run alone.
 fn cheapest_lasting(
     space: &Space,
-    demand: &Demand,
+    index: &Index,
     recorded: Option<&Demand>,
     wanted: &Wanted,
     count: usize,
 ) -> Vec<Found> {
-    let mut found: Vec<Found> = Vec::new();
-    let (hosts, share_of) = (space.hosts(), |volumes| space.spread.of(volumes));
+    let mut searches = searches(space, index, recorded, wanted);
+    let hottest = Hottest::of(index.demand, wanted.throttled_us_per_day_max);
+    let mut floors: Vec<(Split, Floor)> = Vec::new();
+    // The cheapest that a search may find, its number, and whether the floor is known. Searches are
+    // made in this order, so that most are known to be too dear before they replay anything.
+    let mut open: BinaryHeap<Reverse<(u64, usize, bool)>> = BinaryHeap::new();
+    let least = |search: &Search, number: usize, has_floor: bool| {
+        Some(Reverse((search.lowest_cost()?.total(), number, has_floor)))
+    };
+    open.extend(searches.iter().enumerate().filter_map(|(number, it)| least(it, number, false)));
+    let mut found: Vec<(usize, Found)> = Vec::new();
+    while let Some(Reverse((least_cost, number, has_floor))) = open.pop() {
+        let Some(search) = searches.get_mut(number) else { continue };
+        // A layout with more volumes that costs as much as the last requested one comes after it.
+        let last = count.checked_sub(1).and_then(|last| found.get(last));
+        let cost_max = last.map(|(_, last)| {
+            last.total().saturating_sub((last.layout.volumes < search.volumes).into())
+        });
+        search.cost_max = cost_max.into_iter().chain(wanted.monthly_max).min();
+        if search.cost_max.is_some_and(|most| least_cost > most) {
+            continue;
+        }
+        if has_floor {
+            found.extend(search.best().map(|best| (number, best)));
+            found.sort_by_key(|(number, found)| (space.rank(found), *number));
+            found.truncate(count);
+        } else if let Some(counting) = search.counting() {
+            let split = (counting, space.spread.of(search.volumes));
+            let known = floors.iter().find(|(by, _)| *by == split).map(|(_, floor)| *floor);
+            search.floor = known.unwrap_or_else(|| {
+                let floor = Floor::of(&hottest, split);
+                floors.push((split, floor));
+                floor
+            });
+            open.extend(least(search, number, true));
+        }
+    }
+    let mut found: Vec<Found> = found.into_iter().map(|(_, found)| found).collect();
+    found.retain(|it| wanted.monthly_max.is_none_or(|most| it.total() <= most));
+    if cfg!(debug_assertions) {
+        invariants::of_found(space, index.demand, wanted, count, &found);
+    }
+    found
+}
+
+/// Returns the searches of all types, numbers of volumes and instances, those with fewer volumes
+/// first.
+fn searches<'a>(
+    space: &'a Space,
+    index: &'a Index<'a>,
+    recorded: Option<&'a Demand>,
+    wanted: &'a Wanted,
+) -> Vec<Search<'a>> {
+    let hosts = space.hosts();
     let priced = space.suitable(wanted).filter(|rules| space.prices.has(rules.volume_type));
     let rules: Vec<(&TypeRules, Option<&InstanceType>)> =
         priced.flat_map(|rules| hosts.iter().map(move |host| (rules, *host))).collect();
-    for volumes in 1..=space.most_volumes() {
-        let mut floors: Vec<(CountingRule, Floor)> = Vec::new();
-        for (rules, instance) in &rules {
-            if attachments_max(*instance) < volumes {
-                continue;
-            }
-            // A layout with more volumes that costs as much as the last requested one comes after
-            // it.
-            let last = count.checked_sub(1).and_then(|last| found.get(last));
-            let cost_max = last
-                .map(|last| last.total().saturating_sub((last.layout.volumes < volumes).into()));
-            let cost_max = cost_max.into_iter().chain(wanted.monthly_max).min();
-            let (floor, saves, instance) = (Floor::default(), false, *instance);
-            let mut search = Search {
-                space,
-                demand,
-                recorded,
-                wanted,
-                rules,
-                volumes,
-                instance,
-                floor,
-                cost_max,
-                saves,
-            };
-            let Some(counting) = search.counting() else { continue };
-            let known = floors.iter().find(|(it, _)| *it == counting).map(|(_, floor)| *floor);
-            search.floor = known.unwrap_or_else(|| {
-                let by = (counting, share_of(volumes));
-                let floor = Floor::of(demand, by, wanted.throttled_us_per_day_max);
-                floors.push((counting, floor));
-                floor
-            });
-            found.extend(search.best());
-            space.sort(&mut found);
-        }
-    }
-    found.retain(|it| wanted.monthly_max.is_none_or(|most| it.total() <= most));
-    found.truncate(count);
-    found
+    let of_number = |volumes: u32| {
+        let attached = rules.iter().filter(move |(_, host)| attachments_max(*host) >= volumes);
+        attached.map(move |(rules, instance)| Search {
+            space,
+            index,
+            recorded,
+            wanted,
+            rules,
+            volumes,
+            instance: *instance,
+            floor: Floor::default(),
+            cost_max: None,
+            saves: false,
+        })
+    };
+    (1..=space.most_volumes()).flat_map(of_number).collect()
 }
 
 /// The search among layouts of one type and number of volumes.
 struct Search<'a> {
     space: &'a Space,
-    demand: &'a Demand,
+    index: &'a Index<'a>,
     /// The workload whose repetitions a layout must carry for a month; `None` if one run is enough.
     recorded: Option<&'a Demand>,
     wanted: &'a Wanted,
@@ -311,6 +346,14 @@ struct Search<'a> {
 
 /// A volume of a layout: its size in GiB, and IOPS and MiB/s if they are provisioned.
 type Point = (u32, Option<u32>, Option<u32>);
+
+/// The numbers of a type that can be chosen, and their bounds.
+#[derive(Clone, Copy)]
+enum Chosen {
+    Gib(u32, u32),
+    Iops(u32, u32),
+    Both { iops: (u32, u32), mibps: (u32, u32), ratio: Ratio },
+}
 
 /// The result of trying a layout.
 enum Tried {
@@ -329,22 +372,44 @@ impl Search<'_> {
     }
 
     fn cheapest(&self) -> Option<Found> {
-        let least_gib = self.least_gib()?;
-        match (self.rules.iops, self.rules.throughput) {
-            (IopsRule::Provisioned { min, max, .. }, throughput) => {
-                let range = (min, self.iops_max(max));
-                match throughput {
-                    ThroughputRule::Provisioned {
-                        min_mibps, max_mibps, mibps_per_iops, ..
-                    } => self.of_both(least_gib, range, (min_mibps, max_mibps), mibps_per_iops),
-                    _ => self.of_one(range, |iops| self.sized(least_gib, iops, None)),
-                }
-            }
-            _ => {
-                let range = (least_gib, self.rules.size_gib_max);
-                self.of_one(range, |gib| Some((gib, None, None)))
-            }
+        let gib = self.least_gib()?;
+        match self.chosen(gib) {
+            Chosen::Both { iops, mibps, ratio } => self.of_both(gib, iops, mibps, ratio),
+            Chosen::Iops(min, max) => self.of_one((min, max), |iops| self.sized(gib, iops, None)),
+            Chosen::Gib(min, max) => self.of_one((min, max), |gib| Some((gib, None, None))),
         }
+    }
+
+    /// Returns the numbers of its type that can be chosen, beside the least size.
+    fn chosen(&self, least_gib: u32) -> Chosen {
+        match (self.rules.iops, self.rules.throughput) {
+            (
+                IopsRule::Provisioned { min, max, .. },
+                ThroughputRule::Provisioned { min_mibps, max_mibps, mibps_per_iops, .. },
+            ) => Chosen::Both {
+                iops: (min, self.iops_max(max)),
+                mibps: (min_mibps, max_mibps),
+                ratio: mibps_per_iops,
+            },
+            (IopsRule::Provisioned { min, max, .. }, _) => Chosen::Iops(min, self.iops_max(max)),
+            _ => Chosen::Gib(least_gib, self.rules.size_gib_max),
+        }
+    }
+
+    /// Returns the cost of a layout with the lowest limits that are no reason to reject it. No
+    /// layout that meets the requirements costs less. Returns `None` if there is none.
+    fn lowest_cost(&self) -> Option<Cost> {
+        let gib = self.least_gib()?;
+        let lowest = match self.chosen(gib) {
+            Chosen::Both { iops, mibps, .. } => self.lowest_of_both(gib, iops, mibps)?.2,
+            Chosen::Iops(min, max) => {
+                self.lowest_of_one((min, max), |iops| self.sized(gib, iops, None))?.1
+            }
+            Chosen::Gib(min, max) => {
+                self.lowest_of_one((min, max), |gib| Some((gib, None, None)))?.1
+            }
+        };
+        self.space.monthly(&lowest)
     }
 
     /// Returns the maximum IOPS of a volume: those of its type that have a price.
@@ -365,8 +430,7 @@ impl Search<'_> {
         (from, to): (u32, u32),
         point: impl Fn(u32) -> Option<Point>,
     ) -> Option<Found> {
-        let is_fast = |number| self.layout(point(number)?).filter(|it| self.is_fast(it));
-        let (from, lowest) = least((from, to), is_fast)?;
+        let (from, lowest) = self.lowest_of_one((from, to), &point)?;
         self.is_affordable(self.space.monthly(&lowest)?)?;
         let parts = self.parts(&lowest);
         let at = |parts: &Parts, number| match point(number) {
@@ -381,6 +445,40 @@ impl Search<'_> {
         self.is_affordable(self.cost(point(next)?)?)?;
         let lasting = |parts: &Parts, number| self.if_it_lasts(at(parts, number));
         least_that_does((next, to), &parts, lasting).map(|(_, found)| found)
+    }
+
+    /// Returns the least number that the demand's rates alone require, and its layout.
+    fn lowest_of_one(
+        &self,
+        range: (u32, u32),
+        point: impl Fn(u32) -> Option<Point>,
+    ) -> Option<(u32, Layout)> {
+        least(range, |number| self.layout(point(number)?).filter(|layout| self.is_fast(layout)))
+    }
+
+    /// Returns the least numbers that the demand's rates alone require, each beside the maximum of
+    /// the other, and the layout of both.
+    fn lowest_of_both(
+        &self,
+        size_gib: u32,
+        iops: (u32, u32),
+        mibps: (u32, u32),
+    ) -> Option<(u32, u32, Layout)> {
+        let limits = |iops, mibps| Layout {
+            volumes: self.volumes,
+            each: VolumeSpec {
+                volume_type: self.rules.volume_type,
+                size_gib,
+                iops: Some(iops),
+                throughput_mibps: Some(mibps),
+                multi_attach: self.wanted.multi_attach,
+            },
+            instance: self.instance,
+        };
+        let is_fast = |layout: Layout| self.is_fast(&layout).then_some(());
+        let (least_iops, ()) = least(iops, |iops| is_fast(limits(iops, mibps.1)))?;
+        let (least_mibps, ()) = least(mibps, |mibps| is_fast(limits(iops.1, mibps)))?;
+        Some((least_iops, least_mibps, limits(least_iops, least_mibps)))
     }
 
     /// Returns whether a layout that carries one run carries a month of them.
@@ -433,23 +531,9 @@ impl Search<'_> {
         ratio: Ratio,
     ) -> Option<(u32, u32, Parts)> {
         let at = |parts: &Parts, iops, mibps| self.try_both(parts, gib, iops, mibps);
-        let limits = |iops, mibps| Layout {
-            volumes: self.volumes,
-            each: VolumeSpec {
-                volume_type: self.rules.volume_type,
-                size_gib: gib,
-                iops: Some(iops),
-                throughput_mibps: Some(mibps),
-                multi_attach: self.wanted.multi_attach,
-            },
-            instance: self.instance,
-        };
-        let is_fast = |layout: Layout| self.is_fast(&layout).then_some(());
-        // The limits that the demand's rates alone require.
-        let (iops_from, ()) = least(iops, |iops| is_fast(limits(iops, mibps.1)))?;
-        let (mibps_from, ()) = least(mibps, |mibps| is_fast(limits(iops.1, mibps)))?;
-        self.is_affordable(self.space.monthly(&limits(iops_from, mibps_from))?)?;
-        let parts = self.parts(&limits(iops_from, mibps_from));
+        let (iops_from, mibps_from, lowest) = self.lowest_of_both(gib, iops, mibps)?;
+        self.is_affordable(self.space.monthly(&lowest)?)?;
+        let parts = self.parts(&lowest);
         // Whatever the other number is, neither may be less than it must be beside the maximum of
         // the other.
         let beside = |iops| mibps.1.min(most_beside(ratio, iops));
@@ -459,7 +543,9 @@ impl Search<'_> {
         let (least_mibps, _) = least_that_does((mibps_from, mibps.1), &parts, |parts, mibps| {
             at(parts, iops.1, mibps)
         })?;
-        let buckets = self.buckets(&limits(least_iops, least_mibps));
+        let mut both = lowest;
+        (both.each.iops, both.each.throughput_mibps) = (Some(least_iops), Some(least_mibps));
+        let buckets = self.buckets(&both);
         let parts = parts.replay(buckets, |_| false).higher;
         Some((least_iops, least_mibps, parts))
     }
@@ -506,8 +592,8 @@ impl Search<'_> {
     /// Returns the parts that are not quiet on a layout.
     fn parts(&self, layout: &Layout) -> Parts {
         let counting = self.space.rules.pacing(&layout.each).counting;
-        let all = self.demand.parts(counting, layout.share(self.space));
-        Parts::of(self.buckets(layout), all)
+        let split = (counting, layout.share(self.space));
+        Parts::of(self.buckets(layout), self.index, split)
     }
 
     fn buckets(&self, layout: &Layout) -> Vec<Bucket> {
@@ -546,12 +632,13 @@ impl Search<'_> {
         let priced = legal.and_then(|layout| Some((layout, self.space.monthly(&layout)?)));
         let Some((layout, monthly)) = priced else { return Tried::DoesNot(None) };
         let (limits, _) = buckets(self.space, &layout);
-        let waits_too_long =
-            |fluid: &Fluid| !may_wait(fluid.waited_us(), fluid.free_us(), self.demand, self.wanted);
+        let waits_too_long = |fluid: &Fluid| {
+            !may_wait(fluid.waited_us(), fluid.free_us(), self.index.demand, self.wanted)
+        };
         let replayed = parts.replay(self.buckets(&layout), waits_too_long);
-        match replayed.outcome.filter(|it| does(it, self.demand, self.wanted)) {
+        match replayed.outcome.filter(|it| does(it, self.index.demand, self.wanted)) {
             Some(outcome) => {
-                let requests = requests(self.space, self.demand, &layout, &outcome);
+                let requests = requests(self.space, self.index.demand, &layout, &outcome);
                 let exact = None;
                 Tried::Does(Box::new(Found { layout, monthly, requests, outcome, limits, exact }))
             }
@@ -581,6 +668,18 @@ pub fn replay(space: &Space, demand: &Demand, layout: &Layout) -> (Vec<LimitKind
     let (limits, buckets) = buckets(space, layout);
     let parts = demand.parts(counting, layout.share(space));
     (limits, Fluid::replay(buckets, parts))
+}
+
+/// Returns the time in which requests wait and the time at which the last one is served, in
+/// microseconds. It is faster than [`replay`], which distributes delays, too.
+pub(crate) fn waited(space: &Space, demand: &Demand, layout: &Layout) -> (u64, u64) {
+    let counting = space.rules.pacing(&layout.each).counting;
+    let start_us = demand.spans.first().map_or(0, |span| span.start_us);
+    let mut fluid = Fluid::new(buckets(space, layout).1, start_us).without_delays();
+    for part in demand.parts(counting, layout.share(space)) {
+        fluid.take(part);
+    }
+    (fluid.waited_us(), fluid.free_us())
 }
 
 /// Returns whether an outcome meets the requirements.

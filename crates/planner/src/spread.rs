@@ -57,7 +57,11 @@ impl Share {
     /// Returns its part of a total amount, rounded up.
     #[must_use]
     pub fn of_most(&self, amount: u128) -> u128 {
-        (amount * u128::from(self.part)).div_ceil(self.whole.into())
+        // Most products fit into 64 bits, whose division is far faster.
+        match u64::try_from(amount).ok().and_then(|amount| amount.checked_mul(self.part)) {
+            Some(product) => product.div_ceil(self.whole).into(),
+            None => (amount * u128::from(self.part)).div_ceil(self.whole.into()),
+        }
     }
 
     /// Returns its part of a shared limit, rounded down.
@@ -84,6 +88,11 @@ impl Share {
     #[must_use]
     pub fn pieces(&self, request_bytes: u64) -> u64 {
         request_bytes.div_ceil(self.stripe_bytes).clamp(1, self.pieces_max)
+    }
+
+    /// Returns the largest size up to which a request is one piece.
+    pub(crate) const fn whole_bytes(&self) -> u64 {
+        if self.pieces_max > 1 { self.stripe_bytes } else { u64::MAX }
     }
 
     /// Returns the ratio of the total to its part, as a fraction.

@@ -65,8 +65,8 @@ impl Waits {
     pub(super) fn of(policy: &Policy, trace: &Trace, from: &VolumeSpec, to: &VolumeSpec) -> Self {
         let space = space(policy, &[]);
         let of = |demand: &Demand, each: &VolumeSpec| {
-            let (_, outcome) = search::replay(&space, demand, &Layout::one(*each));
-            ms_per_day(outcome.waited_us(), demand.length_us.max(outcome.end_us))
+            let (waited_us, end_us) = search::waited(&space, demand, &Layout::one(*each));
+            ms_per_day(waited_us, demand.length_us.max(end_us))
         };
         let both = |demand: &Demand| (of(demand, from), of(demand, to));
         let (before_ms, after_ms) = both(&Demand::of(trace, policy.assume));

@@ -8,16 +8,16 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
-use evenkeel_core::volume::{IopsRule, Ratio, ThroughputRule};
+use evenkeel_core::volume::Ratio;
 
 use super::{
-    Found, Point, Search, Space, Tolerance, Wanted, cheapest_lasting, given, least_beside,
+    Chosen, Found, Point, Search, Space, Tolerance, Wanted, cheapest_lasting, given, least_beside,
     most_beside,
 };
 use crate::bisect::{largest, least_near};
 use crate::demand::Demand;
 use crate::exact::{self, Busy, Exact, Judged};
-use crate::hot_intervals::Floor;
+use crate::hot_intervals::{Floor, Index};
 use crate::layout::Layout;
 
 /// Maximum number of requests that are sent to make the layouts of an answer as cheap as possible:
@@ -45,12 +45,13 @@ pub fn sharpest(
     wanted: &Wanted,
     count: usize,
 ) -> Vec<Found> {
+    let index = Index::new(demand);
     if space.tolerance == Tolerance::None {
-        return cheapest_lasting(space, demand, recorded, wanted, count);
+        return cheapest_lasting(space, &index, recorded, wanted, count);
     }
     let least = SHARPENED_MIN.saturating_mul(space.hosts().len());
-    let found = cheapest_lasting(space, demand, recorded, wanted, count.max(least));
-    let mut all = sharpen((space, demand, recorded), wanted, found, REQUESTS_MAX);
+    let found = cheapest_lasting(space, &index, recorded, wanted, count.max(least));
+    let mut all = sharpen((space, &index, recorded), wanted, found, REQUESTS_MAX);
     all.truncate(count);
     all
 }
@@ -69,6 +70,7 @@ pub fn settle(
     if space.tolerance == Tolerance::None {
         return found;
     }
+    let index = Index::new(demand);
     for _ in 0..SETTLED_STEPS {
         let Some(first) = found.first_mut() else { break };
         let Some(exact) = exact::replay(space, demand, &first.layout, requests_max) else { break };
@@ -79,7 +81,7 @@ pub fn settle(
             break;
         }
         let left = Cell::new(0);
-        let more = Sharpening::of((space, demand, None), wanted, &left, first);
+        let more = Sharpening::of((space, &index, None), wanted, &left, first);
         let Some(more) = more.and_then(|it| it.one_more(first, requests_max)) else { break };
         *first = more;
         space.sort(&mut found);
@@ -92,13 +94,13 @@ pub fn settle(
 /// `requests_max` requests, the remaining ones do not change, and have no result of the scheduler.
 /// Layouts carry `recorded` month after month, too, unless it is `None`.
 fn sharpen(
-    (space, demand, recorded): (&Space, &Demand, Option<&Demand>),
+    workload: (&Space, &Index, Option<&Demand>),
     wanted: &Wanted,
     found: Vec<Found>,
     requests_max: u64,
 ) -> Vec<Found> {
     let left = Cell::new(requests_max);
-    let workload = (space, demand, recorded);
+    let space = workload.0;
     let sharp = |found| Sharpening::of(workload, wanted, &left, &found)?.run(found);
     let mut all: Vec<Found> = found.into_iter().filter_map(sharp).collect();
     all.retain(|it| wanted.monthly_max.is_none_or(|most| it.total() <= most));
@@ -106,14 +108,6 @@ fn sharpen(
     all.retain(|it| space.prices.fits(space.rules, &it.layout.each));
     space.sort(&mut all);
     all
-}
-
-/// The numbers of a type that can be chosen, and their bounds.
-#[derive(Clone, Copy)]
-enum Chosen {
-    Gib(u32, u32),
-    Iops(u32, u32),
-    Both { iops: (u32, u32), mibps: (u32, u32), ratio: Ratio },
 }
 
 /// The search among layouts of one type and number on one instance, with the scheduler.
@@ -136,7 +130,7 @@ type Good = (Point, Exact);
 
 impl<'a> Sharpening<'a> {
     fn of(
-        (space, demand, recorded): (&'a Space, &'a Demand, Option<&'a Demand>),
+        (space, index, recorded): (&'a Space, &'a Index<'a>, Option<&'a Demand>),
         wanted: &'a Wanted,
         left: &'a Cell<u64>,
         found: &Found,
@@ -148,7 +142,7 @@ impl<'a> Sharpening<'a> {
         let (floor, saves, cost_max) = (Floor::default(), true, None);
         let search = Search {
             space,
-            demand,
+            index,
             recorded,
             wanted,
             rules,
@@ -159,24 +153,13 @@ impl<'a> Sharpening<'a> {
             saves,
         };
         let least_gib = search.least_gib()?;
-        let chosen = match (rules.iops, rules.throughput) {
-            (
-                IopsRule::Provisioned { min, max, .. },
-                ThroughputRule::Provisioned { min_mibps, max_mibps, mibps_per_iops, .. },
-            ) => Chosen::Both {
-                iops: (min, search.iops_max(max)),
-                mibps: (min_mibps, max_mibps),
-                ratio: mibps_per_iops,
-            },
-            (IopsRule::Provisioned { min, max, .. }, _) => Chosen::Iops(min, search.iops_max(max)),
-            _ => Chosen::Gib(least_gib, rules.size_gib_max),
-        };
+        let chosen = search.chosen(least_gib);
         Some(Self {
             search,
-            held: Floor::held(demand, by, us_per_day),
+            held: Floor::held(index.demand, by, us_per_day),
             least_gib,
             chosen,
-            busy: Busy::of(space, demand, &found.layout),
+            busy: Busy::of(space, index.demand, &found.layout),
             left,
             ran_out: Cell::new(false),
             known: RefCell::new(BTreeMap::new()),
@@ -209,7 +192,7 @@ impl<'a> Sharpening<'a> {
         let best = loop {
             let lowest = self.point(low.0, low.1).and_then(|point| self.search.layout(point));
             if let Some(lowest) = lowest {
-                self.busy = Busy::of(self.search.space, self.search.demand, &lowest);
+                self.busy = Busy::of(self.search.space, self.search.index.demand, &lowest);
             }
             match self.least(low, guess, start.clone()) {
                 // The guess was too high by more than was assumed.
@@ -222,7 +205,7 @@ impl<'a> Sharpening<'a> {
         match best {
             Some((point, exact)) => {
                 let layout = self.search.layout(point)?;
-                let found = given(self.search.space, self.search.demand, &layout)?;
+                let found = given(self.search.space, self.search.index.demand, &layout)?;
                 Some(Found { exact: Some(exact), ..found })
             }
             None if self.ran_out.get() => {
@@ -247,7 +230,8 @@ impl<'a> Sharpening<'a> {
 
     /// Returns the rates below which the fluid with saved tokens waits for too long.
     fn floor(&self, layout: &Layout) -> Floor {
-        let Search { space, demand, wanted, .. } = self.search;
+        let Search { space, wanted, .. } = self.search;
+        let demand = self.search.index.demand;
         let pacing = space.rules.pacing(&layout.each);
         let by = (pacing.counting, layout.share(space));
         let saved_us = pacing.tolerance.ns / 1_000;
@@ -268,7 +252,8 @@ impl<'a> Sharpening<'a> {
                 all.map(|(more, faster)| self.point(iops + more, mibps + faster)).into()
             }
         };
-        let Search { space, demand, wanted, .. } = self.search;
+        let Search { space, wanted, .. } = self.search;
+        let demand = self.search.index.demand;
         let mut last = None;
         for point in points.into_iter().flatten() {
             let Some(layout) = self.search.layout(point) else { continue };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use evenkeel_core::instance;
 use evenkeel_core::price::PriceList;
-use evenkeel_core::volume::{Date, Rules, VolumeRequest, VolumeType};
+use evenkeel_core::volume::{Date, IopsRule, Rules, VolumeRequest, VolumeType};
 use proptest::prelude::*;
 
 use super::*;
@@ -19,7 +19,7 @@ use crate::testing::{seconds, space, wanted};
 const MANY: u64 = u64::MAX;
 
 fn sharp(space: &Space, demand: &Demand, wanted: &Wanted) -> Vec<Found> {
-    sharpen((space, demand, None), wanted, cheapest(space, demand, wanted), MANY)
+    sharpen((space, &Index::new(demand), None), wanted, cheapest(space, demand, wanted), MANY)
 }
 
 /// Returns whether the scheduler meets the requirements, asked as the answer of a plan asks it.
@@ -103,7 +103,9 @@ fn what_cannot_be_sent_stays_as_it_is() {
     let gp3 = space(&[VolumeType::Gp3, VolumeType::Io2], 1);
     let (demand, wanted) = (seconds(&[(6_300, 4), (0, 4), (0, 4), (6_300, 4)]), wanted(100, 0));
     let fluid = cheapest(&gp3, &demand, &wanted);
-    let few = |requests_max| sharpen((&gp3, &demand, None), &wanted, fluid.clone(), requests_max);
+    let few = |requests_max| {
+        sharpen((&gp3, &Index::new(&demand), None), &wanted, fluid.clone(), requests_max)
+    };
     let layouts = |all: &[Found]| all.iter().map(|it| it.layout).collect::<Vec<_>>();
     assert_eq!(layouts(&few(0)), layouts(&fluid));
     let all: Vec<Vec<Found>> = [0, 10_000, 30_000, MANY].map(few).into();
@@ -219,7 +221,7 @@ proptest! {
         };
         let wanted = wanted(u64::from(gib), throttled);
         let fluid = cheapest(&space, &demand, &wanted);
-        for found in sharpen((&space, &demand, None), &wanted, fluid, MANY) {
+        for found in sharpen((&space, &Index::new(&demand), None), &wanted, fluid, MANY) {
             let Layout { volumes, each, instance } = found.layout;
             let all = all_of(&space, each.volume_type, gib, volumes).into_iter();
             let mut all: Vec<Layout> = all.map(|it| Layout { instance, ..it }).collect();
@@ -243,7 +245,7 @@ proptest! {
         let wanted = wanted(gib, throttled);
         let fluid = cheapest(&space, &demand, &wanted);
         let before = fluid.first().map(|it| (it.total(), it.layout));
-        let Some(found) = sharpen((&space, &demand, None), &wanted, fluid, MANY).pop() else {
+        let Some(found) = sharpen((&space, &Index::new(&demand), None), &wanted, fluid, MANY).pop() else {
             return Ok(());
         };
         prop_assert!(does(&space, &demand, &wanted, &found.layout), "{:?}", found.layout);
