@@ -14,13 +14,16 @@ pub enum Needs {
     /// average. Several binaries run at once, with one test each. Tests that must not run beside
     /// others take a lock of the machine (`tests/support/machine.rs`).
     Share,
+    /// Time: the tests wait for seconds to pass, with a tenth of a core on average, and each has
+    /// servers of its own. Such a binary runs some of its tests at once, beside others.
+    Time,
     /// The whole machine: measurements are not judged if others use a tenth of the processors.
     Everything,
 }
 
 /// Sources of tests that need more than processor time, by the beginnings of their paths. The first
 /// match counts.
-const NEEDS: [(&str, Needs); 12] = [
+const NEEDS: [(&str, Needs); 13] = [
     ("tests/prove.rs", Needs::Everything),
     ("crates/bench/tests/trust.rs", Needs::Everything),
     ("tests/suites.rs", Needs::Everything),
@@ -28,6 +31,7 @@ const NEEDS: [(&str, Needs); 12] = [
     ("crates/control/", Needs::Share),
     ("crates/engine/", Needs::Share),
     ("crates/link/", Needs::Share),
+    ("crates/relay/tests/front/", Needs::Time),
     ("crates/relay/", Needs::Share),
     ("crates/store/", Needs::Share),
     ("crates/telemetry/", Needs::Share),
