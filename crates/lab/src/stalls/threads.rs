@@ -123,8 +123,9 @@ impl Follower {
             self.search();
         }
         self.looks = self.looks.wrapping_add(1);
-        // Whether any counter of a process's threads has changed since the last poll.
-        let mut stirred: BTreeMap<u32, bool> = BTreeMap::new();
+        // Whether a thread of a process has run since the last poll, or is asleep: no thread of a
+        // stopped process is.
+        let mut goes_on: BTreeMap<u32, bool> = BTreeMap::new();
         let mut waits = Vec::new();
         let mut ended = Vec::new();
         let since =
@@ -136,10 +137,10 @@ impl Follower {
             };
             let before = thread.counted;
             let process = thread.process;
-            *stirred.entry(process).or_default() |= counted != before;
             if thread.is_blocked_at(counted, || thread_state(process, number)) {
                 waits.push((process, since));
             }
+            *goes_on.entry(process).or_default() |= counted != before || thread.is_asleep;
             if let Some(waited_ns) = counted.waited_since(&before) {
                 let length_us = waited_ns / 1_000;
                 let start_us = now_us.saturating_sub(length_us);
@@ -150,7 +151,7 @@ impl Follower {
             self.threads.remove(&number);
         }
         let stopped =
-            stirred.into_iter().filter(|(process, stirred)| !stirred && is_stopped(*process));
+            goes_on.into_iter().filter(|(process, goes_on)| !goes_on && is_stopped(*process));
         waits.extend(stopped.map(|(process, _)| (process, since)));
         for (process, stall) in waits {
             let spans =
