@@ -184,15 +184,17 @@ fn command(binary: &Binary, extent: Extent) -> Command {
     if extent == Extent::Full {
         command.arg("--include-ignored");
     }
-    match binary.needs() {
+    let tests_at_once = match (binary.needs(), extent) {
         // They use all cores, at low priority.
-        Needs::Processor => {}
-        Needs::Time => {
-            command.arg(format!("--test-threads={WAITING_TESTS}"));
+        (Needs::Processor, _) => None,
+        (Needs::Time, Extent::Change) => Some(WAITING_TESTS),
+        // Some of the long tests that wait for time measure it, too.
+        (Needs::Time, Extent::Full) | (Needs::Share | Needs::Turn | Needs::Everything, _) => {
+            Some(1)
         }
-        Needs::Share | Needs::Turn | Needs::Everything => {
-            command.arg("--test-threads=1");
-        }
+    };
+    if let Some(count) = tests_at_once {
+        command.arg(format!("--test-threads={count}"));
     }
     // At a terminal Ctrl-C ends the run, but `timeout` would keep it from the binary.
     if std::io::stdin().is_terminal() {
