@@ -725,7 +725,7 @@ pub struct Model {
     index: Index,
     /// The sold amounts; `None` until [`Self::keep_books`] is called.
     books: Option<KeptBooks>,
-    /// The number of events applied.
+    /// The number of events applied since the last check of the whole model.
     events: usize,
 }
 
