@@ -26,7 +26,7 @@ use serde_json::Value;
 pub struct Answer<'a> {
     /// The question.
     pub case: &'a Case,
-    /// What the layouts hold and carry.
+    /// The size and the workload that the layouts hold and carry.
     pub wanted: Wanted,
     /// The rates of the workload.
     pub asked: Asked,

@@ -57,11 +57,11 @@ pub struct Case {
     pub described: Option<Described>,
     /// Whether the volume that was recorded is one of AWS, as far as the files say.
     pub is_at_aws: bool,
-    /// What layouts must do.
+    /// The requirements of layouts.
     pub wishes: Wishes,
 }
 
-/// What layouts must hold and carry.
+/// The size and the workload that layouts hold and carry.
 #[derive(Clone, Default, Debug)]
 pub struct Wishes {
     /// GiB that a layout holds; `None` if the files say it.

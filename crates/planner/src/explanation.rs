@@ -1,4 +1,4 @@
-//! What happens on a layout, step by step.
+//! The states of a layout, step by step.
 
 use crate::answer::Rated;
 use crate::answer::json;
@@ -249,7 +249,7 @@ struct Figures {
     delay_us: u64,
 }
 
-/// What happens on a layout, step by step.
+/// The states of a layout, step by step.
 pub struct Explanation<'a> {
     case: &'a Case,
     rated: Rated,

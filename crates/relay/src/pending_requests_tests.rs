@@ -1,6 +1,6 @@
-//! Tests of pending requests against an oracle that identifies requests by their place in the order of
-//! arrival: the bytes that the data plane must be sent, and the reply that the client must get to
-//! each.
+//! Tests of pending requests against an oracle that identifies requests by their place in the order
+//! of arrival: the bytes that the data plane must be sent, and the reply that the client must get
+//! to each.
 
 use super::*;
 use evenkeel_wire::nbd::constants::chunk;

@@ -126,8 +126,8 @@ fn of_phases(before: Option<&Volume>, after: Option<&Volume>, cause: &str) -> Op
 
 /// Returns the zones in which a snapshot that is shown has fast restore.
 fn fast_zones(snapshot: Option<&Snapshot>) -> BTreeSet<&String> {
-    let shown = snapshot.filter(|it| it.is_shown());
-    shown.into_iter().flat_map(|it| it.fast_restores.keys()).collect()
+    let shown = snapshot.filter(|snapshot| snapshot.is_shown());
+    shown.into_iter().flat_map(|snapshot| snapshot.fast_restores.keys()).collect()
 }
 
 fn of_snapshot(before: Option<&Snapshot>, after: Option<&Snapshot>, cause: &str) -> Vec<What> {

@@ -78,7 +78,7 @@ impl Snapshot {
 }
 
 impl Model {
-    pub(super) fn set_fast_restore(
+    pub(super) fn set_fast(
         &self,
         ids: &[SnapshotId],
         zones: &[String],

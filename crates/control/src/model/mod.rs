@@ -815,9 +815,7 @@ impl Model {
             Command::ArchiveSnapshot { id } => self.archive_snapshot(*id, now),
             Command::RestoreTier { id, days } => self.restore_tier(*id, *days, now),
             Command::ShareSnapshot { id, add, remove } => self.share(*id, add, remove, now),
-            Command::SetFastRestore { ids, zones, is_on } => {
-                self.set_fast_restore(ids, zones, *is_on, now)
-            }
+            Command::SetFastRestore { ids, zones, is_on } => self.set_fast(ids, zones, *is_on, now),
             Command::SetEncryptByDefault(is_on) => self.encrypt_by_default(settings, *is_on),
             Command::SetPublicAccess(access) => Ok(self.set_public_access(*access)),
             Command::CreateTags { resources, tags } => self.create_tags(resources, tags),

@@ -1,4 +1,4 @@
-//! The answer about a fleet: the judgement of each volume, their sums, and what is said beside them.
+//! The answer about a fleet: the judgement of each volume, their sums, and the notes.
 
 pub mod copies;
 pub mod json;

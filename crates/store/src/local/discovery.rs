@@ -189,7 +189,7 @@ pub fn content_at_end(device: &dyn Device) -> io::Result<Option<String>> {
     let Some(first) = bytes.iter().position(|&byte| byte != 0) else { return Ok(None) };
     let mut last_sectors =
         [512, 4_096].into_iter().filter_map(|sector| (size - start).checked_sub(sector));
-    let is_gpt = last_sectors.any(|at| bytes[at as usize..].starts_with(b"EFI PART"));
+    let is_gpt = last_sectors.any(|offset| bytes[offset as usize..].starts_with(b"EFI PART"));
     Ok(Some(if is_gpt {
         "the second copy of a GPT partition table, in its last sector".to_owned()
     } else {

@@ -12,7 +12,7 @@ pub const NAME: &str = "unfinished.json";
 /// Seconds after which a run is not continued: CloudWatch no longer has all of its points.
 const AGE_MAX_S: u64 = 86_400;
 
-/// What a run asks for, and since when.
+/// The flags of a run that has not finished, and its time.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Unfinished {
     /// Time at which the run began, in seconds since 1970: the end of its metrics.

@@ -570,16 +570,16 @@ fn refuse_without_room(
     superblock: &Superblock,
 ) -> io::Result<()> {
     // The tables of a layout have room for a device that grows later.
-    let has = device.size()?.saturating_add(device.room()?);
-    let has = has.min(u64::from(layout.chunks_max) * CHUNK_BYTES);
+    let size = device.size()?.saturating_add(device.room()?);
+    let size = size.min(u64::from(layout.chunks_max) * CHUNK_BYTES);
     let tables = u64::from(superblock.first_chunk) * CHUNK_BYTES;
-    if has >= tables + CHUNK_BYTES {
+    if size >= tables + CHUNK_BYTES {
         return Ok(());
     }
     let text = format!(
         "no storage space: it has {}, and a pool needs {} for its tables and {} for data; name a \
          larger device",
-        ByteCount(has),
+        ByteCount(size),
         ByteCount(tables),
         ByteCount(CHUNK_BYTES)
     );

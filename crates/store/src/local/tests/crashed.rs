@@ -524,8 +524,8 @@ fn answered_writes_survive_a_kill_while_a_snapshot_is_made() {
     }
 }
 
-/// A file of answered writes that could not be written any more, while the log grew, is ignored: its
-/// changes would replace newer ones.
+/// A file of answered writes that could not be written any more, while the log grew, is ignored:
+/// its changes would replace newer ones.
 #[test]
 fn file_of_answered_writes_that_is_older_than_the_log_is_ignored() {
     let lasting = SimulatedLasting::default();

@@ -131,9 +131,9 @@ fn a_disk_is_used_to_its_end() {
 /// Writes a block that is zeroes except for these bytes at `offset`.
 fn put(disk: &FixedDisk, offset: u64, bytes: &[u8]) {
     let mut block = vec![0; BLOCK_BYTES];
-    let at = offset as usize % BLOCK_BYTES;
-    block[at..at + bytes.len()].copy_from_slice(bytes);
-    disk.write(offset - at as u64, &block).unwrap();
+    let start = offset as usize % BLOCK_BYTES;
+    block[start..start + bytes.len()].copy_from_slice(bytes);
+    disk.write(offset - start as u64, &block).unwrap();
 }
 
 /// A GPT has its second copy in the last sector, and a Linux RAID its superblock before the end.
@@ -169,8 +169,8 @@ fn a_device_that_is_too_small_for_a_pool_is_refused_with_its_size() {
         let made = LocalPool::init(&disk, &layout);
         assert_eq!(made.is_ok(), is_enough, "{size}");
         if let Err(error) = made {
-            let has = format!("it has {}, and a pool needs", ByteCount(size));
-            assert!(error.to_string().contains(&has), "{error}");
+            let size = format!("it has {}, and a pool needs", ByteCount(size));
+            assert!(error.to_string().contains(&size), "{error}");
         }
     }
 }
