@@ -45,9 +45,9 @@ enum Step {
     Join(u32),
     Elect,
     MoveTo(usize, u32),
-    Look,
-    ApplyOwed,
-    MoveOn,
+    CheckNodes,
+    ApplyUnapplied,
+    DrainNodes,
     Repeat,
 }
 
@@ -76,9 +76,9 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (1..=NODES).prop_map(Step::Join),
         1 => Just(Step::Elect),
         3 => (one(), 1..=NODES).prop_map(|(id, node)| Step::MoveTo(id, node)),
-        10 => Just(Step::Look),
-        5 => Just(Step::ApplyOwed),
-        3 => Just(Step::MoveOn),
+        10 => Just(Step::CheckNodes),
+        5 => Just(Step::ApplyUnapplied),
+        3 => Just(Step::DrainNodes),
         5 => Just(Step::Repeat),
     ]
 }
@@ -112,9 +112,9 @@ impl Desk {
             Step::Join(node) => _ = self.fleet.set_state(&name(node), State::Up),
             Step::Elect => self.take_the_lead(),
             Step::MoveTo(id, node) => self.move_to(id, node),
-            Step::Look => self.look(),
-            Step::ApplyOwed => self.fleet.apply_owed(),
-            Step::MoveOn => self.fleet.move_on(),
+            Step::CheckNodes => self.check_nodes(),
+            Step::ApplyUnapplied => self.fleet.apply_unapplied(),
+            Step::DrainNodes => self.fleet.drain_nodes(),
             Step::Repeat => self.repeat(),
         }
         self.check();
@@ -128,9 +128,9 @@ impl Desk {
         }
     }
 
-    fn look(&mut self) {
+    fn check_nodes(&mut self) {
         self.now += Duration::from_millis(200);
-        self.fleet.look_at(self.now);
+        self.fleet.check_nodes_at(self.now);
     }
 
     /// Nothing fails any more, and every node comes back.
@@ -154,9 +154,9 @@ impl Desk {
             }
         }
         for _ in 0..8 {
-            self.look();
-            self.fleet.apply_owed();
-            self.fleet.move_on();
+            self.check_nodes();
+            self.fleet.apply_unapplied();
+            self.fleet.drain_nodes();
             self.repeat();
             self.check();
         }
@@ -164,7 +164,7 @@ impl Desk {
 
     /// What holds after every step.
     fn check(&self) {
-        self.fleet.books().invariants();
+        self.fleet.state().invariants();
         let things = self.world.things();
         for (id, wanted) in &self.volumes {
             assert!(things.holders(*id).len() <= 1, "{id} is served twice");
@@ -189,7 +189,7 @@ impl Desk {
         let reported: Vec<_> = report.volumes.iter().map(|it| it.id).collect();
         assert!(reported.iter().eq(self.volumes.keys()), "{reported:?}");
         let views = self.fleet.views();
-        let takers = self.fleet.books().seats.values().any(|seat| seat.member.takes_volumes());
+        let takers = self.fleet.state().nodes.values().any(|node_state| node_state.member.takes_volumes());
         let things = self.world.things();
         for (id, wanted) in &self.volumes {
             assert!(!wanted.is_pending, "{id} is not settled");
@@ -227,7 +227,7 @@ proptest! {
         steps in proptest::collection::vec(step(), 1..120),
     ) {
         let mut desk = Desk::new(NODES);
-        desk.look();
+        desk.check_nodes();
         {
             let mut things = desk.world.things();
             (things.faults, things.random) = (FAULTS, random);

@@ -95,15 +95,15 @@ impl Turn {
         let before = fleet.counts();
         let is_done = match call {
             Call::Look => {
-                fleet.look_at(now);
+                fleet.check_nodes_at(now);
                 true
             }
             Call::ApplyOwed => {
-                fleet.apply_owed();
+                fleet.apply_unapplied();
                 true
             }
             Call::MoveOn => {
-                fleet.move_on();
+                fleet.drain_nodes();
                 true
             }
             Call::Apply(volume) => {
@@ -310,7 +310,7 @@ impl Cluster for Around {
         steps.into_iter().try_for_each(|step| self.seat.execute(step))
     }
 
-    fn note(&self, changes: &Changes) -> Result<(), String> {
+    fn store_homes(&self, changes: &Changes) -> Result<(), String> {
         let Self { seat, homes } = self;
         let written = homes.write_by(changes, |transaction| {
             let away = |text: String| EtcdError::Options(text);

@@ -95,7 +95,7 @@ impl Desk {
         self.world.things().lose_what_is_exact();
         self.fleet.close();
         self.fleet = fleet(&self.world);
-        self.look();
+        self.check_nodes();
         let attached = |it: (&VolumeId, &Wanted)| (*it.0, it.1.may_be_attached());
         self.fleet.expect(self.volumes.iter().map(attached).collect());
         let hosts: Vec<InstanceId> = self.hosts.keys().copied().collect();

@@ -15,7 +15,7 @@ use super::{amount, node};
 /// A cluster of so many nodes, with one volume at each of the first ones.
 fn desk(nodes: u32, volumes: u32) -> Desk {
     let mut desk = Desk::new(nodes);
-    desk.look();
+    desk.check_nodes();
     for number in 1..=volumes {
         let id = desk.create();
         assert_eq!(desk.fleet.home(id), Some(node(number)));
@@ -26,7 +26,7 @@ fn desk(nodes: u32, volumes: u32) -> Desk {
 fn lose(desk: &mut Desk, number: u32) {
     desk.world.things().nodes.get_mut(&number).unwrap().1 = false;
     desk.change(number, Life::Alive, Life::Paused);
-    (0..3).for_each(|_| desk.look());
+    (0..3).for_each(|_| desk.check_nodes());
 }
 
 #[test]
@@ -37,7 +37,7 @@ fn a_volume_of_a_lost_node_is_served_elsewhere_with_what_must_not_have_been_spen
     desk.attach_to(id, host);
     desk.world.things().spend(id, 0, 100);
     lose(&mut desk, 2);
-    desk.fleet.apply_owed();
+    desk.fleet.apply_unapplied();
     let things = desk.world.things();
     assert_eq!(things.fences, [2]);
     assert_eq!(things.holders(id), [1]);
@@ -52,8 +52,8 @@ fn a_node_that_is_restarted_is_told_everything_again() {
         let host = *desk.hosts.keys().next().unwrap();
         desk.attach_to(id, host);
         desk.world.things().restart(2, is_elsewhere);
-        desk.look();
-        desk.fleet.apply_owed();
+        desk.check_nodes();
+        desk.fleet.apply_unapplied();
         desk.check_end();
         assert_eq!(desk.fleet.home(id), Some(node(2)));
         assert!(desk.world.things().fences.is_empty());
@@ -70,8 +70,8 @@ fn volumes_of_a_drained_node_move_those_of_one_host_together_and_keep_their_cred
     desk.world.things().spend(ids[0], 0, 77);
     desk.fleet.set_state(&name(from.0), State::Draining).unwrap();
     (0..3).for_each(|_| {
-        desk.look();
-        desk.fleet.move_on();
+        desk.check_nodes();
+        desk.fleet.drain_nodes();
     });
     desk.check();
     desk.check_end();
@@ -90,7 +90,7 @@ fn a_command_for_a_volume_of_a_node_that_is_away_goes_through_after_the_takeover
     let host = *desk.hosts.keys().next().unwrap();
     desk.attach_to(id, host);
     assert!(desk.volumes[&id].is_pending);
-    (0..3).for_each(|_| desk.look());
+    (0..3).for_each(|_| desk.check_nodes());
     assert_eq!(desk.fleet.home(id), Some(node(2)), "its lease holds");
     lose(&mut desk, 2);
     desk.repeat();
@@ -113,7 +113,7 @@ fn volumes_of_two_nodes_are_brought_to_one_for_snapshots_of_one_moment() {
 fn volumes_of_a_drained_node_are_snapshotted_at_another() {
     let mut desk = desk(2, 2);
     desk.fleet.set_state(&name(1), State::Draining).unwrap();
-    desk.look();
+    desk.check_nodes();
     let number = |id: &evenkeel_core::ids::VolumeId| (*id, SnapshotId::from_bits(id.bits()));
     let set: Vec<_> = desk.volumes.keys().map(number).collect();
     assert_eq!(desk.fleet.call(Command::SnapshotSet(set)), Reply::Done);
@@ -128,8 +128,8 @@ fn with_one_node_nothing_is_fenced_and_draining_it_changes_nothing() {
     assert!(desk.world.things().fences.is_empty());
     desk.heal();
     desk.fleet.set_state(&name(1), State::Draining).unwrap();
-    desk.look();
-    desk.fleet.move_on();
+    desk.check_nodes();
+    desk.fleet.drain_nodes();
     let host = *desk.hosts.keys().next().unwrap();
     desk.attach_to(id, host);
     desk.check_end();
@@ -147,7 +147,7 @@ fn a_lease_whose_answer_is_lost_is_not_given_again_when_the_node_is() {
     desk.fleet.call(Command::Lease(CreditReport { volumes, hosts: vec![] }));
     desk.world.things().spend(id, 0, CAPACITY);
     lose(&mut desk, 2);
-    desk.fleet.apply_owed();
+    desk.fleet.apply_unapplied();
     assert_eq!(desk.world.things().truth.volumes[&id], 10);
 }
 
@@ -175,9 +175,9 @@ fn a_leader_that_is_elected_leaves_volumes_where_they_are() {
     }
     desk.take_the_lead();
     (0..10).for_each(|_| {
-        desk.look();
-        desk.fleet.apply_owed();
-        desk.fleet.move_on();
+        desk.check_nodes();
+        desk.fleet.apply_unapplied();
+        desk.fleet.drain_nodes();
     });
     let homes: Vec<_> = desk.volumes.keys().map(|id| desk.fleet.home(*id)).collect();
     assert_eq!(homes, [Some(node(1)), Some(node(2)), Some(node(3))]);
@@ -191,13 +191,13 @@ fn a_leader_that_is_elected_asks_nodes_without_a_lease_before_it_takes_over() {
         desk.world.things().nodes.get_mut(&number).unwrap().1 = false;
     }
     desk.world.things().kill(3);
-    (0..10).for_each(|_| desk.look());
+    (0..10).for_each(|_| desk.check_nodes());
     assert_eq!(desk.world.things().fences, [3]);
     let lost = *desk.volumes.keys().last().unwrap();
     assert_ne!(desk.fleet.home(lost), Some(node(3)));
     // Nobody can be asked where it is that this one was.
     desk.world.things().faults = 1;
-    (0..3).for_each(|_| desk.look());
+    (0..3).for_each(|_| desk.check_nodes());
     assert_eq!(desk.world.things().fences, [3]);
 }
 
@@ -225,7 +225,7 @@ fn a_host_that_is_known_to_a_node_that_is_away_is_changed_when_that_is_lost() {
     lose(&mut desk, 2);
     desk.repeat();
     assert!(!desk.hosts[&host].is_pending);
-    desk.fleet.apply_owed();
+    desk.fleet.apply_unapplied();
     desk.check_end();
 }
 
@@ -255,12 +255,12 @@ fn the_device_is_divided_by_what_volumes_reserve_wherever_they_are() {
     assert_eq!(parts(&desk, later(20), 3), moved);
     // Nothing is lent of a node that does not answer, and what it has is kept for it.
     desk.change(2, Life::Alive, Life::Paused);
-    desk.look();
+    desk.check_nodes();
     let hung = parts(&desk, later(30), 3);
     assert_eq!((hung[0], hung[2]), ((250_000, 0), (250_000, 0)));
     // Once it is fenced, the others have what its volumes take along.
     lose(&mut desk, 2);
-    desk.fleet.apply_owed();
+    desk.fleet.apply_unapplied();
     let left = parts(&desk, later(40), 3);
     assert_eq!((left[0].0 + left[2].0, left[0].1 + left[2].1), (1_000_000, 0));
     assert_eq!(left[0].0, left[2].0, "one volume at each");
@@ -286,7 +286,7 @@ fn what_machines_have_adds_up_and_the_slowest_view_of_the_device_counts() {
     assert_eq!(all.domain.network_in_bytes_per_second, None, "one does not tell it");
     // One that is away for a moment has what it had.
     desk.change(2, Life::Alive, Life::Paused);
-    desk.look();
+    desk.check_nodes();
     assert_eq!(cpus(&measured(&desk)), (6, vec![1, 2, 3]));
     // One that is to have no volumes has nothing.
     desk.fleet.set_state(&name(3), State::Draining).unwrap();
@@ -306,7 +306,7 @@ fn a_volume_without_a_home_is_found_where_it_is_open_and_waits_for_a_silent_node
     assert_eq!(report.volumes.len(), 1, "node 2 has it open");
     // What a node may have open that does not answer is not deleted by another one.
     desk.change(2, Life::Alive, Life::Paused);
-    desk.look();
+    desk.check_nodes();
     let Reply::Failed(failed) = desk.fleet.call(Command::Delete(id)) else { panic!("deleted") };
     assert_eq!(failed.kind, FailedKind::Unanswered);
     assert!(failed.message.contains(&name(2)), "{}", failed.message);
@@ -318,8 +318,8 @@ fn a_volume_without_a_home_is_found_where_it_is_open_and_waits_for_a_silent_node
 fn invariants_notice_a_home_that_is_not_counted() {
     let desk = desk(2, 2);
     let id = *desk.volumes.keys().last().unwrap();
-    desk.fleet.books().homes.insert(id, node(1));
-    desk.fleet.look();
+    desk.fleet.state().homes.insert(id, node(1));
+    desk.fleet.check_nodes();
 }
 
 #[test]
@@ -327,7 +327,7 @@ fn invariants_notice_a_home_that_is_not_counted() {
 fn invariants_notice_a_volume_that_is_owed_and_forgotten() {
     let desk = desk(1, 1);
     let id = *desk.volumes.keys().last().unwrap();
-    desk.fleet.books().owed.insert(id);
-    desk.fleet.books().forget(id);
-    desk.fleet.look();
+    desk.fleet.state().unapplied.insert(id);
+    desk.fleet.state().forget(id);
+    desk.fleet.check_nodes();
 }

@@ -582,7 +582,7 @@ impl Cluster for Seen {
         if fails { Err("the store does not answer".to_owned()) } else { Ok(()) }
     }
 
-    fn note(&self, changes: &Changes) -> Result<(), String> {
+    fn store_homes(&self, changes: &Changes) -> Result<(), String> {
         let mut things = self.0.things();
         let fails = things.fails();
         if !fails || things.below(2) == 0 {
