@@ -38,7 +38,10 @@ impl Fleet {
         {
             let fleet_state = self.state();
             let is_to_serve = |number: &NodeId| {
-                fleet_state.nodes.get(number).is_some_and(|node_state| node_state.member.state == State::Up)
+                fleet_state
+                    .nodes
+                    .get(number)
+                    .is_some_and(|node_state| node_state.member.state == State::Up)
             };
             floors.retain(|number, _| is_to_serve(number));
         }

@@ -97,13 +97,15 @@ impl Fleet {
                 info!(node = member.name, "connecting to the node's agent");
                 self.warn_of_settings(member);
                 let mut fleet_state = self.state();
-                let before = fleet_state.nodes.get_mut(&member.number).and_then(|it| it.node.take());
+                let before =
+                    fleet_state.nodes.get_mut(&member.number).and_then(|it| it.node.take());
                 // A new process has no hosts. Commands to the previous process do not count.
                 fleet_state.forget_hosts_at(member.number);
                 fleet_state.at(member.number).into_iter().for_each(|id| fleet_state.mark_lost(id));
                 if let Some(node_state) = fleet_state.nodes.get_mut(&member.number) {
                     (node_state.node, node_state.process) = (Some(node), process);
-                    (node_state.away_since, node_state.was_up, node_state.fenced) = (None, false, None);
+                    (node_state.away_since, node_state.was_up, node_state.fenced) =
+                        (None, false, None);
                 }
                 drop(fleet_state);
                 if self.is_over() {
@@ -235,7 +237,8 @@ impl Fleet {
                 group.retain(|id| left.remove(id));
                 // Other volumes of the group may be at another node already.
                 let to = fleet_state.place(first, &attachments);
-                let to = to.filter(|to| fleet_state.eligible_nodes().any(|eligible| eligible == *to));
+                let to =
+                    to.filter(|to| fleet_state.eligible_nodes().any(|eligible| eligible == *to));
                 // The next check takes over the volumes that are left.
                 let Some(to) = to else { break };
                 for id in group {
@@ -277,7 +280,11 @@ impl Fleet {
     fn store_pending_homes(&self) -> bool {
         let changes: Vec<_> = {
             let fleet_state = self.state();
-            fleet_state.unstored.iter().map(|id| (*id, fleet_state.homes.get(id).copied())).collect()
+            fleet_state
+                .unstored
+                .iter()
+                .map(|id| (*id, fleet_state.homes.get(id).copied()))
+                .collect()
         };
         if changes.is_empty() {
             return true;

@@ -136,7 +136,11 @@ impl Fleet {
         self.is_over.store(true, Ordering::Release);
         self.keys.close();
         let fleet_state = self.state();
-        fleet_state.nodes.values().filter_map(|node_state| node_state.node.as_ref()).for_each(|node| node.close());
+        fleet_state
+            .nodes
+            .values()
+            .filter_map(|node_state| node_state.node.as_ref())
+            .for_each(|node| node.close());
     }
 
     fn is_over(&self) -> bool {

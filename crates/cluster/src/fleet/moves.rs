@@ -16,7 +16,7 @@ use evenkeel_wire::agent::{
 };
 use tracing::info;
 
-use super::state::{FleetState, Colocation, overlay};
+use super::state::{Colocation, FleetState, overlay};
 use super::{Fleet, Node, not_leading, not_yet, refused};
 
 /// Maximum time that a change of a volume or a host waits for earlier ones.
@@ -83,8 +83,8 @@ impl Fleet {
         self.lock(&BTreeSet::from([Key::Volume(id)]))
     }
 
-    /// Looks at the fleet_state, and locks what is needed by what is found. What is returned was found
-    /// while it was locked.
+    /// Calls `look`, and locks the keys that it returns. The returned value was found while these
+    /// keys were locked.
     pub(super) fn lock_found<T>(
         &self,
         look: impl Fn(&FleetState) -> Result<(BTreeSet<Key>, T), Failed>,
@@ -154,7 +154,9 @@ impl Fleet {
 
     /// Applies a volume at its home if it is unapplied. Waits for the locks of other changes.
     pub(super) fn apply_if_unapplied(&self, id: VolumeId) -> Result<(), Failed> {
-        let look = |fleet_state: &FleetState| Ok((fleet_state.keys(id), fleet_state.unapplied.contains(&id)));
+        let look = |fleet_state: &FleetState| {
+            Ok((fleet_state.keys(id), fleet_state.unapplied.contains(&id)))
+        };
         let (_guard, is_unapplied) = self.lock_found(look)?;
         if is_unapplied { self.apply_again(id) } else { Ok(()) }
     }
@@ -208,7 +210,8 @@ impl Fleet {
             self.remove_host_elsewhere(host, home)?;
             let (known, is_there) = {
                 let mut fleet_state = self.state();
-                let is_there = fleet_state.nodes.get(&home).is_some_and(|it| it.hosts.contains(&host));
+                let is_there =
+                    fleet_state.nodes.get(&home).is_some_and(|it| it.hosts.contains(&host));
                 if is_there {
                     fleet_state.reset_host_balances(host);
                 }

@@ -56,9 +56,7 @@ impl Fleet {
             Command::Latencies(None) => self.latencies(),
             Command::Capacity => self.capacity(),
             Command::Background => self.background(),
-            Command::Calibrated(_) | Command::SetBackground(_) => {
-                success(self.call_all(&command))
-            }
+            Command::Calibrated(_) | Command::SetBackground(_) => success(self.call_all(&command)),
             Command::Divide(_) => Err(refused("each node has a part of its own".to_owned())),
             Command::Stored
             | Command::Space
@@ -266,7 +264,8 @@ impl Fleet {
             }
             let mut hosts = BTreeMap::<NodeId, Vec<Key>>::new();
             for (id, _) in &unleased.hosts {
-                let at = fleet_state.nodes.iter().find(|(_, node_state)| node_state.hosts.contains(id));
+                let at =
+                    fleet_state.nodes.iter().find(|(_, node_state)| node_state.hosts.contains(id));
                 if let Some((number, _)) = at {
                     hosts.entry(*number).or_default().push(Key::Host(*id));
                 }
@@ -306,7 +305,8 @@ impl Fleet {
         for (number, reply) in self.call_each(&Command::Balances) {
             match reply {
                 Reply::Balances(credits) => {
-                    let CreditReport { volumes, hosts } = self.state().only_at_home(number, credits);
+                    let CreditReport { volumes, hosts } =
+                        self.state().only_at_home(number, credits);
                     all.volumes.extend(volumes);
                     all.hosts.extend(hosts);
                 }
@@ -325,9 +325,12 @@ impl Fleet {
             let fleet_state = self.state();
             let node_state = fleet_state.nodes.get(&number);
             let Report { volumes, hosts } = report;
-            all.volumes
-                .extend(volumes.into_iter().filter(|it| fleet_state.homes.get(&it.id) == Some(&number)));
-            let has = |id: &InstanceId| node_state.is_some_and(|node_state| node_state.hosts.contains(id));
+            all.volumes.extend(
+                volumes.into_iter().filter(|it| fleet_state.homes.get(&it.id) == Some(&number)),
+            );
+            let has = |id: &InstanceId| {
+                node_state.is_some_and(|node_state| node_state.hosts.contains(id))
+            };
             all.hosts.extend(hosts.into_iter().filter(|it| has(&it.id)));
         }
         all.volumes.sort_by_key(|report| report.id);

@@ -35,7 +35,8 @@ impl Fleet {
     pub(super) fn divide_with(&self, number: NodeId, now: Instant) {
         let (node, nodes) = {
             let fleet_state = self.state();
-            let may_serve = |number: &NodeId| (fleet_state.load(*number) > 0, fleet_state.up(*number));
+            let may_serve =
+                |number: &NodeId| (fleet_state.load(*number) > 0, fleet_state.up(*number));
             let nodes = fleet_state.nodes.keys().map(|number| (*number, may_serve(number)));
             let there = nodes.filter(|(_, (has_volumes, up))| *has_volumes || up.is_some());
             let nodes: BTreeMap<NodeId, bool> =
@@ -75,7 +76,9 @@ pub(super) fn start(fleet: &Arc<Fleet>) -> io::Result<JoinHandle<()>> {
                 }
                 match worker(number, Weak::clone(&fleet)) {
                     Ok(worker) => _ = workers.insert(number, worker),
-                    Err(error) => warn!(node = number.0, %error, "the thread for the part of a node in the device cannot start"),
+                    Err(error) => {
+                        warn!(node = number.0, %error, "the thread for the part of a node in the device cannot start")
+                    }
                 }
             }
             clock::pause(ROUND);

@@ -154,14 +154,18 @@ impl FleetState {
 
     /// Returns the nodes that may get volumes.
     pub(super) fn takers(&self) -> impl Iterator<Item = NodeId> {
-        let takes = |node_state: &&NodeState| node_state.member.takes_volumes() && node_state.up().is_some();
+        let takes = |node_state: &&NodeState| {
+            node_state.member.takes_volumes() && node_state.up().is_some()
+        };
         self.nodes.values().filter(takes).map(|node_state| node_state.member.number)
     }
 
     /// Returns whether a node keeps its volumes. A node without a lease keeps them while it
     /// answers, since leases also end when etcd is away.
     fn keeps(&self, number: NodeId) -> bool {
-        self.nodes.get(&number).is_some_and(|node_state| node_state.up().is_some() && !node_state.is_to_be_empty())
+        self.nodes
+            .get(&number)
+            .is_some_and(|node_state| node_state.up().is_some() && !node_state.is_to_be_empty())
     }
 
     /// Returns the node with the fewest volumes among those that may get volumes.
@@ -176,15 +180,18 @@ impl FleetState {
 
     /// Returns all nodes that execute commands.
     pub(super) fn all_up(&self) -> Vec<(NodeId, Arc<dyn Node>)> {
-        let up = |(number, node_state): (&NodeId, &NodeState)| Some((*number, Arc::clone(node_state.up()?)));
+        let up = |(number, node_state): (&NodeId, &NodeState)| {
+            Some((*number, Arc::clone(node_state.up()?)))
+        };
         self.nodes.iter().filter_map(up).collect()
     }
 
     /// Returns the name of a node that has a lease and can be reached according to etcd, but
     /// executes no commands. A node that is starting is left out: it has no volume open yet.
     pub(super) fn silent(&self) -> Option<String> {
-        let is_silent =
-            |node_state: &&NodeState| node_state.member.reachable().is_some() && node_state.up().is_none();
+        let is_silent = |node_state: &&NodeState| {
+            node_state.member.reachable().is_some() && node_state.up().is_none()
+        };
         self.nodes.values().find(is_silent).map(|node_state| node_state.member.name.clone())
     }
 
@@ -205,7 +212,8 @@ impl FleetState {
         if let (Some(before), Some(home)) = (before, home)
             && before != home
         {
-            let is_there = self.nodes.get(&before).is_some_and(|node_state| node_state.node.is_some());
+            let is_there =
+                self.nodes.get(&before).is_some_and(|node_state| node_state.node.is_some());
             let counts = &mut self.counts;
             *(if is_there { &mut counts.moves } else { &mut counts.takeovers }) += 1;
         }
@@ -492,7 +500,9 @@ impl FleetState {
 
     /// Returns a node other than `but` at which a host was applied.
     pub(super) fn other_node_of(&self, host: InstanceId, but: NodeId) -> Option<NodeId> {
-        let has = |node_state: &&NodeState| node_state.member.number != but && node_state.hosts.contains(&host);
+        let has = |node_state: &&NodeState| {
+            node_state.member.number != but && node_state.hosts.contains(&host)
+        };
         self.nodes.values().find(has).map(|node_state| node_state.member.number)
     }
 }

@@ -189,7 +189,8 @@ impl Desk {
         let reported: Vec<_> = report.volumes.iter().map(|it| it.id).collect();
         assert!(reported.iter().eq(self.volumes.keys()), "{reported:?}");
         let views = self.fleet.views();
-        let takers = self.fleet.state().nodes.values().any(|node_state| node_state.member.takes_volumes());
+        let takers =
+            self.fleet.state().nodes.values().any(|node_state| node_state.member.takes_volumes());
         let things = self.world.things();
         for (id, wanted) in &self.volumes {
             assert!(!wanted.is_pending, "{id} is not settled");
