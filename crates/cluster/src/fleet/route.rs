@@ -208,8 +208,11 @@ impl Fleet {
         if homes.iter().any(|home| *home != homes[0]) {
             let to = {
                 let fleet_state = self.state();
-                let takers: BTreeSet<NodeId> = fleet_state.eligible_nodes().collect();
-                homes.into_iter().find(|home| takers.contains(home)).or(fleet_state.least_loaded())
+                let eligible: BTreeSet<NodeId> = fleet_state.eligible_nodes().collect();
+                homes
+                    .into_iter()
+                    .find(|home| eligible.contains(home))
+                    .or(fleet_state.least_loaded())
             };
             let none = || not_yet("no node may have the volumes of these snapshots now".to_owned());
             let to = to.ok_or_else(none)?;

@@ -153,11 +153,11 @@ impl FleetState {
     }
 
     /// Returns the nodes that may get volumes.
-    pub(super) fn takers(&self) -> impl Iterator<Item = NodeId> {
-        let takes = |node_state: &&NodeState| {
+    pub(super) fn eligible_nodes(&self) -> impl Iterator<Item = NodeId> {
+        let is_eligible = |node_state: &&NodeState| {
             node_state.member.takes_volumes() && node_state.up().is_some()
         };
-        self.nodes.values().filter(takes).map(|node_state| node_state.member.number)
+        self.nodes.values().filter(is_eligible).map(|node_state| node_state.member.number)
     }
 
     /// Returns whether a node keeps its volumes. A node without a lease keeps them while it

@@ -188,7 +188,7 @@ impl ControlPlane {
         let reported: Vec<_> = report.volumes.iter().map(|it| it.id).collect();
         assert!(reported.iter().eq(self.volumes.keys()), "{reported:?}");
         let views = self.fleet.views();
-        let takers =
+        let has_eligible =
             self.fleet.state().nodes.values().any(|node_state| node_state.member.takes_volumes());
         let things = self.world.things();
         for (id, wanted) in &self.volumes {
@@ -200,7 +200,7 @@ impl ControlPlane {
             let state = &at.volumes[id].state;
             assert_eq!(state.attachments, wanted.attachments, "{id}");
             assert_eq!(state.pacing.operations.unwrap().per_second, wanted.rate, "{id}");
-            assert!(!takers || things.nodes[&home.0].0 == State::Up, "{id} is not drained");
+            assert!(!has_eligible || things.nodes[&home.0].0 == State::Up, "{id} is not drained");
             for attachment in &wanted.attachments {
                 let is_there = at.hosts.contains_key(&attachment.host);
                 assert_eq!(is_there, self.hosts[&attachment.host].pacing.is_some());

@@ -213,7 +213,11 @@ impl Things {
         let node = self.processes[at].node;
         let holders = self.holders(id);
         assert!(holders.is_empty(), "{id} is served at {holders:?} and at {node}");
-        assert_eq!(self.noted.get(&id), Some(&node), "{id} is applied before its home is stored");
+        assert_eq!(
+            self.stored_homes.get(&id),
+            Some(&node),
+            "{id} is applied before its home is stored"
+        );
         let full = state.pacing.operations.unwrap().credit.unwrap().capacity;
         let held = Held::new(state.clone(), state.balances, state.unleased, full);
         if let Some(truth) = self.truth.volumes.get(&id) {
@@ -355,7 +359,10 @@ impl Things {
                 if let Some(of) = self.snapshots.remove(&id) {
                     let at = self.processes[at].node;
                     let holders = self.holders(of);
-                    assert!(holders.is_empty() || holders == [at], "{id} is a snapshot of an open volume");
+                    assert!(
+                        holders.is_empty() || holders == [at],
+                        "{id} is a snapshot of an open volume"
+                    );
                 }
                 Reply::Done
             }
