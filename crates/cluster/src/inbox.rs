@@ -95,7 +95,8 @@ impl Inbox {
         self.0.came.notified().await;
     }
 
-    /// Removes the events of a life that has ended. Answers stay, since their questions may be open.
+    /// Removes the events of a life that has ended. Answers stay, since their questions may be
+    /// open.
     pub fn forget_news(&self) {
         let mut notes = self.notes();
         *notes = Notes { answers: mem::take(&mut notes.answers), ..Notes::default() };

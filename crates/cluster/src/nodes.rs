@@ -1,8 +1,8 @@
 //! The nodes of a cluster: their numbers, their states and their processes.
 //!
-//! A node that joins gets the lowest number that no node has had, and keeps it under its name. While
-//! its process lives, a key with a lease has its addresses. The lease's end is only a hint that the
-//! process is gone: the fleet fences a node before it takes its volumes.
+//! A node that joins gets the lowest number that no node has had, and keeps it under its name.
+//! While its process lives, a key with a lease has its addresses. The lease's end is only a hint
+//! that the process is gone: the fleet fences a node before it takes its volumes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;

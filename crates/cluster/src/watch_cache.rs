@@ -55,8 +55,8 @@ impl<T: Send + 'static> Mirror<T> {
         Ok(Self { shared })
     }
 
-    /// Calls `tell` now and after each later change. `tell` must not block. It replaces the function
-    /// of an earlier call.
+    /// Calls `tell` now and after each later change. `tell` must not block. It replaces the
+    /// function of an earlier call.
     pub fn when_changed(&self, tell: impl Fn() + Send + 'static) {
         self.shared.changed.set(Box::new(tell));
     }

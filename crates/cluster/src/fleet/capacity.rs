@@ -53,8 +53,9 @@ impl Fleet {
     }
 }
 
-/// Returns the rate of the device that may be sold as a node reports it, in I/Os of 16 KiB a second,
-/// half of them writes; and the part of the device that is available, for devices without a limit.
+/// Returns the rate of the device that may be sold as a node reports it, in I/Os of 16 KiB a
+/// second, half of them writes; and the part of the device that is available, for devices without a
+/// limit.
 fn rank(measured: &Measured) -> (u64, u32) {
     let now = measured.device_now().for_sale(SOLD_SHARE_PPM);
     let strained = Strain::for_sale(&measured.strained).unwrap_or(now);

@@ -16,8 +16,8 @@ use super::state::NodeState;
 use super::{Fleet, Node, Standing};
 use crate::nodes::Member;
 
-/// Minimum time for which a node without a lease must be disconnected before it is lost. A lease may
-/// end before or after its connection breaks.
+/// Minimum time for which a node without a lease must be disconnected before it is lost. A lease
+/// may end before or after its connection breaks.
 const AWAY_MIN: Duration = Duration::from_millis(300);
 /// Minimum time for a process that has executed no commands of this leader: its connection may
 /// still be starting. After etcd was away, all leases have ended, while all nodes live.

@@ -30,8 +30,8 @@ pub(super) fn done(reply: Reply) -> Result<(), Failed> {
     }
 }
 
-/// Makes the failure of a node that is down one that the caller repeats: the node comes back, or its
-/// volumes are taken over.
+/// Makes the failure of a node that is down one that the caller repeats: the node comes back, or
+/// its volumes are taken over.
 pub(super) fn retryable(failed: Failed) -> Failed {
     match failed.kind {
         FailedKind::Down => not_yet(failed.message),
@@ -106,8 +106,8 @@ impl Fleet {
     }
 
     /// Makes a node the home of all these volumes, or of none. Their previous nodes release them
-    /// with their balances, and etcd stores the new home. The caller must have locked them, and must
-    /// apply them afterwards, even if this fails.
+    /// with their balances, and etcd stores the new home. The caller must have locked them, and
+    /// must apply them afterwards, even if this fails.
     pub(super) fn rehome(&self, ids: &BTreeSet<VolumeId>, to: NodeId) -> Result<(), Failed> {
         for &id in ids {
             if let Some(from) = self.home(id).filter(|from| *from != to) {

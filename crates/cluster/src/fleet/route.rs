@@ -187,7 +187,8 @@ impl Fleet {
             self.state().before_lease(&CreditReport { volumes, hosts: Vec::new() });
         }
         match node.call(command) {
-            // An earlier leader has recorded this home, and this one has not applied the volume yet.
+            // An earlier leader has recorded this home, and this one has not applied the volume
+            // yet.
             Reply::Failed(Failed { kind: FailedKind::NotFound, .. }) if !self.is_known(id) => {
                 Err(not_yet(format!("{id} is being brought up")))
             }

@@ -77,7 +77,7 @@ pub(super) fn start(fleet: &Arc<Fleet>) -> io::Result<JoinHandle<()>> {
                 match worker(number, Weak::clone(&fleet)) {
                     Ok(worker) => _ = workers.insert(number, worker),
                     Err(error) => {
-                        warn!(node = number.0, %error, "the thread for the part of a node in the device cannot start")
+                        warn!(node = number.0, %error, "the thread of a node's part cannot start")
                     }
                 }
             }

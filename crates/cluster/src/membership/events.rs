@@ -16,10 +16,11 @@ pub enum Event {
     StopRequested,
     /// The answer to [`Action::Join`].
     JoinAnswered(JoinAnswer),
-    /// The answer to [`Action::Start`]: this node's view of the others, or `None` if it cannot start.
-    /// The shell has the reason.
+    /// The answer to [`Action::Start`]: this node's view of the others, or `None` if it cannot
+    /// start. The shell has the reason.
     StartAnswered(Option<Seen>),
-    /// The answer to [`Action::AskStore`]. If the process is fenced, [`Event::Fenced`] comes before.
+    /// The answer to [`Action::AskStore`]. If the process is fenced, [`Event::Fenced`] comes
+    /// before.
     StoreAnswered,
     /// The store has fenced this process.
     Fenced,

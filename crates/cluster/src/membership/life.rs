@@ -85,8 +85,8 @@ pub(super) struct Life {
 }
 
 impl Life {
-    /// Creates the state of a node that begins to serve. `end` is set if it has failed or was fenced
-    /// already.
+    /// Creates the state of a node that begins to serve. `end` is set if it has failed or was
+    /// fenced already.
     pub(super) fn new(last: Question, seen: Seen, end: Option<End>, now: Duration) -> Self {
         Self {
             last,

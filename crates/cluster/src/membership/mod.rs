@@ -62,7 +62,8 @@ pub struct Membership {
 #[derive(Debug)]
 enum Phase {
     Joining(Joining),
-    /// The store is being opened and the data plane started. The end is set if it has failed already.
+    /// The store is being opened and the data plane started. The end is set if it has failed
+    /// already.
     Starting(Option<End>),
     Serving(Life),
     /// The data plane and the store are being closed.
@@ -73,7 +74,7 @@ enum Phase {
 /// The state while the node asks etcd for its number.
 #[derive(Debug, Default)]
 struct Joining {
-    /// When to ask again; `None` while a question is open.
+    /// Time of the next question; `None` while one is open.
     again_at: Option<Duration>,
     was_logged: bool,
 }

@@ -1,5 +1,5 @@
-//! The parts of Ceph that fencing uses: a monitor with maps, OSDs that know some of the maps, wires,
-//! connections of processes, and the object `evenkeel.books` of the pool.
+//! The parts of Ceph that fencing uses: a monitor with maps, OSDs that know some of the maps,
+//! wires, connections of processes, and the object `evenkeel.books` of the pool.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

@@ -104,8 +104,8 @@ impl Client {
         self.connection.as_ref().is_some_and(|it| it.id == connection)
     }
 
-    /// Handles an answer over a connection. Ignores one over a closed connection. Returns whether it
-    /// was the first answer, and the rule that it breaks.
+    /// Handles an answer over a connection. Ignores one over a closed connection. Returns whether
+    /// it was the first answer, and the rule that it breaks.
     pub fn answered(&mut self, id: u64, connection: u64, value: u64) -> (bool, Option<Broken>) {
         let position = self.under_way.iter().position(|request| request.id == id);
         let Some(position) = position.filter(|_| self.has(connection)) else {

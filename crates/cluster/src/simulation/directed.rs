@@ -23,10 +23,11 @@ const RETURN_STEPS_MAX: u64 = 60;
 enum Plan {
     /// Operations of a fenced process arrive after the next home has executed the same ones.
     LateOperations,
-    /// A client returns to a fenced home that does not know of its fence, while a write of the client
-    /// waits at the next home.
+    /// A client returns to a fenced home that does not know of its fence, while a write of the
+    /// client waits at the next home.
     ComesBack,
-    /// A leader pauses just before a command, and sends it after its successor has moved the volume.
+    /// A leader pauses just before a command, and sends it after its successor has moved the
+    /// volume.
     LateCommand,
     /// The registration of a killed process arrives after the next process of its node has searched
     /// for earlier ones.
@@ -46,7 +47,8 @@ struct Former {
 enum Stage {
     /// Its situation has not come yet.
     Waiting,
-    /// A home is paused until the next one has executed the operations that the former has not sent.
+    /// A home is paused until the next one has executed the operations that the former has not
+    /// sent.
     Overtaken(Former),
     /// A home is paused until a write of its client waits at the next one.
     Lost(Former),
@@ -113,7 +115,8 @@ impl World {
         self.directed.is_some_and(|directed| self.steps_left <= directed.begins)
     }
 
-    /// Returns whether OSDs and processes get newer maps only from requests and by waiting for them.
+    /// Returns whether OSDs and processes get newer maps only from requests and by waiting for
+    /// them.
     pub fn maps_are_late(&self) -> bool {
         self.directed.is_some_and(|directed| {
             matches!(directed.stage, Stage::Overtaken(_) | Stage::Lost(_) | Stage::Returned { .. })
@@ -358,8 +361,8 @@ impl World {
         }
     }
 
-    /// Pauses a leader that is about to apply a volume at the node `target`, if a plan waits for that.
-    /// Returns whether it pauses the leader.
+    /// Pauses a leader that is about to apply a volume at the node `target`, if a plan waits for
+    /// that. Returns whether it pauses the leader.
     pub fn catches(&mut self, leader: usize, target: usize, volume: usize) -> bool {
         let is_due = |directed: Directed| {
             directed.plan == Plan::LateCommand && matches!(directed.stage, Stage::Waiting)

@@ -28,7 +28,8 @@ impl World {
         self.connect_over(volume, front);
     }
 
-    /// Connects a client to a front, which finds the volume's home and asks it to accept the client.
+    /// Connects a client to a front, which finds the volume's home and asks it to accept the
+    /// client.
     pub fn connect_over(&mut self, volume: usize, front: usize) {
         let view = &self.nodes[front].view;
         let Some(home) = view.homes[volume] else { return };

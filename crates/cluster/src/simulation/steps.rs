@@ -1,5 +1,5 @@
-//! The random steps of a history and its quiet end, in which all nodes wake, no operation fails, and
-//! clients read each object once more.
+//! The random steps of a history and its quiet end, in which all nodes wake, no operation fails,
+//! and clients read each object once more.
 
 use super::super::membership::Event;
 use super::ceph::{OSDS, VOLUMES};

@@ -285,8 +285,8 @@ impl World {
         place.front.clear();
     }
 
-    /// Drops the last operations in the sockets of a process, as a power failure does, in half of the
-    /// cases. In the others the kernel still sends them.
+    /// Drops the last operations in the sockets of a process, as a power failure does, in half of
+    /// the cases. In the others the kernel still sends them.
     fn lose_wires(&mut self, instance: Instance) {
         if self.random.one_in(2) {
             return;

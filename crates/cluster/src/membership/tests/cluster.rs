@@ -2,8 +2,8 @@
 //! executes its actions late, pauses, dies and starts again. Random numbers decide the times.
 //!
 //! etcd keeps leases and compares revisions. Requests and answers take time; some are lost, and a
-//! request may be applied after its sender has given up. The fleet is a model: a leader fences nodes
-//! whose key is gone, gives their volumes to others, and moves volumes off nodes that leave.
+//! request may be applied after its sender has given up. The fleet is a model: a leader fences
+//! nodes whose key is gone, gives their volumes to others, and moves volumes off nodes that leave.
 
 use core::time::Duration;
 use std::cmp::Reverse;
@@ -410,8 +410,8 @@ impl World {
         Answer::Leads(Lease { until, is_lost: false, must_reload: false })
     }
 
-    /// Acts as the present leader: fences nodes whose key is gone, gives their volumes to others, and
-    /// moves volumes off nodes that leave.
+    /// Acts as the present leader: fences nodes whose key is gone, gives their volumes to others,
+    /// and moves volumes off nodes that leave.
     fn decide(&mut self) {
         let takes = |node: &Node| node.presence.is_some_and(|(_, is_leaving)| !is_leaving);
         let Some(to) = self.nodes.iter().position(takes) else { return };
@@ -657,8 +657,8 @@ impl World {
         }
     }
 
-    /// Ends all faults, and asserts that one node leads and commits. Then stops all nodes, and asserts
-    /// that no lease is left.
+    /// Ends all faults, and asserts that one node leads and commits. Then stops all nodes, and
+    /// asserts that they end and no leader's key is left.
     pub(super) fn calm(&mut self) {
         self.is_calm = true;
         // Time for pauses to end and for late requests to arrive.
@@ -677,7 +677,7 @@ impl World {
             |node: &Node| node.process.as_ref().is_some_and(|it| it.membership.leads().is_some());
         let leaders = self.nodes.iter().filter(|node| leads(node)).count();
         if leaders != 1 || self.counts.commits == before {
-            self.break_off(format!("{leaders} nodes lead in the end, and nothing is committed"));
+            self.break_off(format!("{leaders} nodes lead at the end, or no commit has succeeded"));
         }
         for node in 0..self.nodes.len() {
             self.process(node).is_stopping = true;
@@ -690,7 +690,7 @@ impl World {
             }
         }
         if let Some(key) = self.key {
-            self.break_off(format!("the leader's key is there in the end: {key:?}"));
+            self.break_off(format!("the leader's key exists at the end: {key:?}"));
         }
     }
 }
