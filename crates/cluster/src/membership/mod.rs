@@ -17,8 +17,8 @@
 //!   question is asked.
 //! - A leader whose lease is not confirmed ends its term at most [`UNHELD_MAX`] after the lease's
 //!   end.
-//! - After [`Event::Fenced`] a node does not serve, lead or relay until it has closed its volumes and
-//!   joined again.
+//! - After [`Event::Fenced`] a node does not serve, lead or relay until it has closed its volumes
+//!   and joined again.
 //! - A leadership that is not lost is resigned before the machine exits, and the node's presence in
 //!   etcd ends with [`Action::Close`], after the data plane is closed.
 
