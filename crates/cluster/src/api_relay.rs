@@ -30,7 +30,7 @@ const WELL: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/plain; charset=utf-8\r
 /// Request id of an answer that the leader has not seen.
 const NO_REQUEST: &str = "00000000-0000-0000-0000-000000000000";
 
-/// Function that returns the address of the leader.
+/// A function that returns the address of the leader.
 pub type WhoLeads = dyn Fn() -> Option<SocketAddr> + Send + Sync;
 
 /// The relay's view of its node.
@@ -184,9 +184,9 @@ async fn pass_on(
 ) -> std::io::Result<bool> {
     let (mut from_client, mut to_client) = client.split();
     let (mut from_server, mut to_server) = server.split();
-    // The beginning of a request has been sent.
+    // The beginning of a request was sent, so the client waits for an answer.
     let owes = AtomicBool::new(true);
-    // It is not evicted while it waits for an answer.
+    // The connection is not evicted while its client waits for an answer.
     let held: Mutex<Option<Pinned>> = Mutex::new(Some(slot.hold()));
     let held_now = || held.lock().unwrap_or_else(PoisonError::into_inner);
     let requests = async {
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn silent_connections_give_way_to_those_that_ask() {
+    fn relay_evicts_silent_connections_for_new_ones() {
         let at = free();
         let who: Arc<WhoLeads> = Arc::new(|| None);
         // Longer than the test may take, so no connection ends by a timeout.
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_goes_to_whoever_leads_untouched() {
+    fn relay_passes_a_connection_unchanged_to_the_present_leader() {
         let (leader, at) = (TcpListener::bind("127.0.0.1:0").unwrap(), free());
         let address = leader.local_addr().unwrap();
         let served = std::thread::spawn(move || {
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leader_that_ends_without_an_answer_is_told_as_such() {
+    fn relay_answers_unavailable_if_the_leader_ends_without_an_answer() {
         let (leader, at) = (TcpListener::bind("127.0.0.1:0").unwrap(), free());
         let address = leader.local_addr().unwrap();
         let served = std::thread::spawn(move || {
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_leader_requests_are_to_be_repeated_and_the_node_is_well() {
+    fn relay_without_a_leader_answers_unavailable_and_the_node_is_healthy() {
         let at = free();
         let gone = free();
         let leader = Arc::new(Mutex::new(None));
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_says_nothing_is_let_go() {
+    fn relay_closes_the_connection_of_a_silent_client() {
         let at = free();
         let who: Arc<WhoLeads> = Arc::new(|| None);
         let _relay = ApiRelay::start(at, node(who), times(Duration::from_millis(50))).unwrap();
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn health_and_readiness_of_a_node_are_its_own_and_then_the_leaders() {
+    fn liveness_is_the_nodes_own_and_readiness_also_the_leaders() {
         let (leader, at) = (TcpListener::bind("127.0.0.1:0").unwrap(), free());
         let address = leader.local_addr().unwrap();
         let node = node(Arc::new(move || Some(address)));

@@ -79,11 +79,11 @@ impl fleet::Cluster for Around {
 
     fn connect(&self, member: &Member) -> Result<Arc<dyn Node>, String> {
         let Some(inst) = member.inst.as_ref().or(member.last.as_ref()) else {
-            return Err("it does not live".to_owned());
+            return Err("it has no process with a lease, and no last one".to_owned());
         };
         let is_fenced = self.pool.is_fenced(&inst.store).map_err(|error| error.to_string())?;
         if is_fenced {
-            return Err("its process was fenced; it is to join again as another one".to_owned());
+            return Err("its process was fenced; a new process of the node must join".to_owned());
         }
         let config = ClientConfig {
             address: inst.agent,
@@ -118,7 +118,7 @@ impl fleet::Cluster for Around {
         self.pool.fence(node).map_err(|error| error.to_string())
     }
 
-    fn note(&self, changes: &Changes) -> Result<(), String> {
+    fn store_homes(&self, changes: &Changes) -> Result<(), String> {
         self.homes.write(&self.kv, changes).map_err(|error| error.to_string())
     }
 

@@ -19,7 +19,7 @@ pub const SILENT_MAX: Duration = Duration::from_secs(30);
 const ASK_PLANE: Duration = Duration::from_secs(1);
 /// Time between two writes to the data folder.
 const ASK_FOLDER: Duration = Duration::from_secs(10);
-/// Time between two checks whether a thread is to end.
+/// Time between two checks whether a thread must end.
 const LOOK: Duration = Duration::from_millis(100);
 /// Name of the file that is written to check the data folder.
 const PROBE_FILE: &str = "health-probe";
@@ -57,7 +57,7 @@ impl Part {
     }
 }
 
-/// Judges a part by the time since its last outcome, and by the error in it.
+/// Checks a part by the time since its last outcome, and by the error in that outcome.
 fn judge(name: &str, silent: Duration, error: Option<&str>) -> Result<(), String> {
     match error {
         _ if silent > SILENT_MAX => {
@@ -168,7 +168,7 @@ mod tests {
     use evenkeel_client::clock::Deadline;
 
     #[test]
-    fn a_part_that_fails_or_is_silent_is_named_with_its_reason() {
+    fn judge_names_a_part_that_fails_or_is_silent_and_the_reason() {
         assert_eq!(judge("etcd", SILENT_MAX, None), Ok(()));
         assert_eq!(judge("etcd", SILENT_MAX, Some("no route")), Err("etcd: no route".to_owned()));
         let silent = Err("etcd has not answered for 31 s".to_owned());
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restart_is_asked_for_by_parts_of_the_process_alone() {
+    fn liveness_depends_on_parts_of_the_process_alone() {
         let health = Health::default();
         assert_eq!((health.check_alive(), health.check_ready()), (Ok(()), Ok(())));
         for outside in [&health.etcd, &health.data_folder] {
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_cannot_be_written_and_a_plane_that_has_ended_are_found() {
+    fn watch_finds_an_unwritable_folder_and_an_ended_data_plane() {
         let folder = tempfile::tempdir().unwrap();
         let missing = folder.path().join("missing");
         let (health, is_over) = (Arc::<Health>::default(), Arc::<AtomicBool>::default());

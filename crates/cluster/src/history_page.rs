@@ -10,7 +10,7 @@ use evenkeel_wire::aws::xml::Element;
 /// A page of the answer.
 pub struct Page {
     answer: Element,
-    /// When the server answered, in milliseconds of Unix time.
+    /// Time of the server's answer, in milliseconds of Unix time.
     pub time_ms: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Which node is the home of which volume, in etcd.
+//! The homes of volumes in etcd.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,24 +11,24 @@ use crate::etcd::client::EtcdError;
 use crate::etcd::gateway::{Compare, Operation, Transaction};
 use crate::etcd::keys::Keys;
 
-/// What the keys begin with.
+/// Prefix of the keys.
 pub const PREFIX: &str = "o/";
-/// Operations of one transaction: etcd takes 128.
+/// Maximum number of homes in one transaction. etcd accepts 128 operations.
 const BATCH: usize = 120;
 
-/// Homes that change; `None` where there is none any more.
+/// Changes of homes; `None` removes a home.
 pub type Changes = [(VolumeId, Option<NodeId>)];
 
-/// The node of a value; `None` if it is not one.
+/// Parses the value of a key; returns `None` if it is not the number of a node.
 #[must_use]
 pub fn read(_: &str, value: &[u8]) -> Option<NodeId> {
     std::str::from_utf8(value).ok()?.parse().ok().map(NodeId)
 }
 
-/// The homes of all volumes.
+/// Reads the homes of all volumes.
 ///
 /// # Errors
-/// etcd does not answer.
+/// If etcd does not answer.
 pub fn load(kv: &Kv) -> Result<BTreeMap<VolumeId, NodeId>, EtcdError> {
     let all = kv.all(PREFIX)?.values.into_iter();
     Ok(all.filter_map(|(key, value)| Some((key.parse().ok()?, read("", &value)?))).collect())
@@ -59,7 +59,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// The writer of the leader whose key this revision has created.
+    /// Creates the writer of the leader whose key was created by the revision `leader`.
     #[must_use]
     pub fn new(keys: Keys, leader: u64) -> Self {
         Self { keys, leader, seen: AtomicU64::new(leader) }
@@ -123,7 +123,7 @@ impl Writer {
 mod tests {
     use super::*;
 
-    /// Keys with the revisions that wrote them, and a leader that leads.
+    /// Keys with the revisions that wrote them, and an elected leader.
     #[derive(Default)]
     struct Etcd {
         revision: u64,
@@ -157,7 +157,7 @@ mod tests {
     const ID: VolumeId = VolumeId::from_bits(1);
 
     #[test]
-    fn a_transaction_that_is_applied_late_changes_no_home_that_was_written_since() {
+    fn late_transaction_does_not_replace_a_newer_home() {
         let writer = Writer::new(Keys::of("c").unwrap(), 7);
         let mut etcd = Etcd { revision: 7, ..Etcd::default() };
         let mut late = None;
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_without_an_answer_is_replaced() {
+    fn home_written_without_an_answer_is_replaced_by_the_next_write() {
         let writer = Writer::new(Keys::of("c").unwrap(), 7);
         let mut etcd = Etcd { revision: 7, ..Etcd::default() };
         let lost = writer.write_by(&[(ID, Some(NodeId(1)))], |transaction| {
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_leads_no_more_writes_nothing() {
+    fn former_leader_writes_nothing() {
         let writer = Writer::new(Keys::of("c").unwrap(), 6);
         let mut etcd = Etcd { revision: 9, ..Etcd::default() };
         let refused = writer.write_by(&[(ID, Some(NodeId(1)))], |transaction| {

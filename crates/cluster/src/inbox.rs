@@ -1,7 +1,7 @@
 //! Reports of a node's threads to the thread that runs its membership, which sleeps until one
 //! arrives.
 //!
-//! A report of news replaces an earlier one of the same kind, and every question has one answer, so
+//! A report of a change replaces an earlier one of its kind, and every question has one answer, so
 //! the inbox has at most a few entries.
 
 use crate::etcd::client::EtcdError;
@@ -12,12 +12,12 @@ use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
-/// The outcome of a question to the election; `None` if no node leads and this one was not to.
+/// The outcome of a question to the election; `None` if no node leads and it was no campaign.
 pub type Elected = Result<Option<Standing>, EtcdError>;
 
 /// A report.
 pub enum Note {
-    /// An event as it is.
+    /// An event that the membership receives unchanged.
     Event(Event),
     /// The answer to a question about the leader.
     Elected(Question, Elected),
@@ -27,7 +27,7 @@ pub enum Note {
     Ready,
     /// The nodes of the cluster or the homes of volumes have changed.
     ClusterChanged,
-    /// Something about the lease of the present term has changed.
+    /// The lease of the present term has changed.
     LeaseChanged,
 }
 
@@ -52,11 +52,11 @@ struct Shared {
 
 impl Inbox {
     fn notes(&self) -> MutexGuard<'_, Notes> {
-        // Each change of it is complete when the lock is released.
+        // Each change of the reports is complete when the lock is released.
         self.0.notes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a report and wakes the thread that waits.
+    /// Adds a report and wakes the thread of the membership.
     pub fn send(&self, note: Note) {
         {
             let mut notes = self.notes();
@@ -95,7 +95,8 @@ impl Inbox {
         self.0.came.notified().await;
     }
 
-    /// Removes the news of a life that has ended. Answers stay, since their questions may be open.
+    /// Removes the events of a life that has ended. Answers stay, since their questions may be
+    /// open.
     pub fn forget_news(&self) {
         let mut notes = self.notes();
         *notes = Notes { answers: mem::take(&mut notes.answers), ..Notes::default() };
@@ -107,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn news_of_one_kind_are_one_and_a_fence_comes_first() {
+    fn inbox_merges_reports_of_one_kind_and_returns_a_fence_first() {
         let inbox = Inbox::default();
         for _ in 0..1_000 {
             inbox.send(Note::ClusterChanged);

@@ -1,4 +1,4 @@
-//! Single keys of a cluster in etcd: read, written once, written, removed.
+//! Reads and writes single keys of a cluster in etcd.
 
 use std::time::Duration;
 
@@ -8,37 +8,37 @@ use crate::etcd::gateway::{
 };
 use crate::etcd::keys::Keys;
 
-/// How long etcd may take to answer.
+/// Maximum time that etcd may take to answer.
 pub const PATIENCE: Duration = Duration::from_secs(5);
-/// Keys that are read at a time.
+/// Maximum number of keys in one read.
 const PAGE: usize = 10_000;
 
 /// The keys of one cluster.
 #[derive(Clone, Debug)]
 pub struct Kv {
-    /// What asks.
+    /// The client of etcd.
     pub client: Client,
-    /// What the keys begin with.
+    /// The names of the keys, which have the cluster's prefix.
     pub keys: Keys,
 }
 
-/// What there is below a prefix.
+/// The keys below a prefix, with their values.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Found {
-    /// Values by the rest of their keys.
+    /// Values, each with the rest of its key after the prefix.
     pub values: Vec<(String, Vec<u8>)>,
-    /// The revision of which this is all.
+    /// The revision of etcd at which all keys were read.
     pub revision: u64,
 }
 
 impl Kv {
-    /// The whole name of a key.
+    /// Returns the full name of a key.
     #[must_use]
     pub fn name(&self, key: &str) -> Vec<u8> {
         [&self.keys.prefix()[..], key.as_bytes()].concat()
     }
 
-    /// One value.
+    /// Reads one value.
     ///
     /// # Errors
     /// See [`Client::call`].
@@ -47,7 +47,7 @@ impl Kv {
         Ok(answer.kvs.into_iter().next().map(|found| found.value.0))
     }
 
-    /// Everything below a prefix, as of one revision.
+    /// Reads all keys below a prefix at one revision.
     ///
     /// # Errors
     /// See [`Client::call`].
@@ -74,7 +74,7 @@ impl Kv {
         }
     }
 
-    /// Writes a value unless there is one; returns the one that is there then.
+    /// Writes a value if the key does not exist. Returns the value of the key afterwards.
     ///
     /// # Errors
     /// See [`Client::call`].
@@ -92,7 +92,7 @@ impl Kv {
         }
     }
 
-    /// Writes a value, with a lease unless that is zero.
+    /// Writes a value, with a lease unless `lease` is zero.
     ///
     /// # Errors
     /// See [`Client::call`].
@@ -101,7 +101,7 @@ impl Kv {
         self.transact(&Transaction { then, ..Transaction::default() }).map(drop)
     }
 
-    /// Removes a key, if there is one.
+    /// Removes a key, if it exists.
     ///
     /// # Errors
     /// See [`Client::call`].
@@ -110,7 +110,7 @@ impl Kv {
         self.transact(&Transaction { then, ..Transaction::default() }).map(drop)
     }
 
-    /// One transaction.
+    /// Executes a transaction.
     ///
     /// # Errors
     /// See [`Client::call`].

@@ -2,18 +2,18 @@
 //!
 //! Each node is a data plane behind an agent. The elected leader runs the control plane over a
 //! [`fleet::Fleet`], which is an agent itself and sends each command to the node concerned. etcd
-//! says which nodes there are and which volume is whose; whether a node may write is decided by the
-//! store, which fences a lost node before another one serves its volumes.
+//! has the list of nodes and the home of each volume. The store decides whether a node may write:
+//! it fences a lost node before another one serves its volumes.
 //!
 //! | key below the cluster's prefix | value |
 //! | --- | --- |
 //! | `id` | the cluster's number, 32 hexadecimal digits |
-//! | `secret` | what nodes prove to know, 32 bytes |
+//! | `secret` | the secret by which nodes authenticate each other, 32 bytes |
 //! | `credentials`, `calibration` | files that all nodes share |
 //! | `m/NUMBER` | the name of the node that has this number |
 //! | `n/NAME/spec` | [`nodes::Spec`]: its number, and whether it is in service |
 //! | `n/NAME/inst` | [`nodes::Inst`]: its process, with a lease |
-//! | `n/NAME/last` | the same of the last process that could be reached, which lasts |
+//! | `n/NAME/last` | [`nodes::Inst`] of the last process that could be reached, without a lease |
 //! | `o/VOLUME` | the number of the node that is the volume's home |
 #![deny(missing_docs)]
 

@@ -1,8 +1,8 @@
-//! The nodes of a cluster: their numbers and states, and which of them live.
+//! The nodes of a cluster: their numbers, their states and their processes.
 //!
-//! A node that joins gets the lowest number that none ever had, and keeps it under its name. While
-//! its process lives, a key with a lease says where it is reached. The lease's end is a hint that
-//! the process is gone, no more: the fleet fences a node before it takes its volumes.
+//! A node that joins gets the lowest number that no node has had, and keeps it under its name.
+//! While its process lives, a key with a lease has its addresses. The lease's end is only a hint
+//! that the process is gone: the fleet fences a node before it takes its volumes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -24,23 +24,23 @@ use crate::etcd::election::{LEASE_TTL_S, grant, keep_alive, revoke};
 use crate::etcd::gateway::{Compare, Operation, Transaction};
 use crate::etcd::{keys, number};
 
-/// What the keys begin with.
+/// Prefix of the keys.
 pub const PREFIX: &str = "n/";
-/// Time between two renewals.
+/// Time between two renewals of a lease.
 const RENEWAL: Duration = Duration::from_millis(1_000);
-/// How long a node waits for an earlier process of its name to be gone.
+/// Maximum time that a node waits for the end of an earlier process of its name.
 const SAME_NAME_MAX: Duration = Duration::from_secs(15);
-/// Time between two looks.
+/// Time between two attempts to take the node's name.
 const LOOK: Duration = Duration::from_millis(250);
-/// The most nodes that ever join a cluster.
+/// Maximum number of nodes that join a cluster in its life, removed ones included.
 const NODES_MAX: u32 = 1_000;
 
-/// What lasts of a node.
+/// The durable state of a node.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Spec {
     /// Its number.
     pub number: u32,
-    /// Whether it is to have volumes.
+    /// Whether it is in service, and so may have volumes.
     pub state: State,
 }
 
@@ -51,15 +51,15 @@ pub struct Inst {
     pub incarnation: String,
     /// Its name at the store.
     pub store: String,
-    /// Where its agent is.
+    /// Address of its agent; port 0 if the process is not reachable yet.
     pub agent: SocketAddr,
-    /// Where other nodes relay clients to.
+    /// Address to which other nodes relay clients.
     pub relay: SocketAddr,
-    /// Where its API is.
+    /// Address of its API.
     pub api: SocketAddr,
-    /// Where its clients are.
+    /// Addresses at which it accepts NBD clients.
     pub nbd: Vec<SocketAddr>,
-    /// It is about to stop: its volumes are to move to others.
+    /// Whether it is about to stop, so that its volumes must move to others.
     pub is_leaving: bool,
     /// The version of its program.
     pub version: String,
@@ -91,7 +91,7 @@ impl Inst {
         unlike
     }
 
-    /// Whether it says where it is.
+    /// Returns whether it has published its addresses.
     #[must_use]
     pub fn is_reachable(&self) -> bool {
         self.agent.port() != 0
@@ -105,22 +105,22 @@ pub struct Member {
     pub name: String,
     /// Its number.
     pub number: NodeId,
-    /// Whether it is to have volumes.
+    /// Whether it is in service, and so may have volumes.
     pub state: State,
     /// Its process, if its lease holds.
     pub inst: Option<Inst>,
-    /// The last process of it that could be reached.
+    /// The node's last process that could be reached.
     pub last: Option<Inst>,
 }
 
 impl Member {
-    /// Its process, if it lives and can be reached.
+    /// Returns its process, if that has a lease and can be reached.
     #[must_use]
     pub fn reachable(&self) -> Option<&Inst> {
         self.inst.as_ref().filter(|inst| inst.is_reachable())
     }
 
-    /// Whether it may get volumes.
+    /// Returns whether it may get volumes.
     #[must_use]
     pub fn takes_volumes(&self) -> bool {
         self.state == State::Up && self.inst.as_ref().is_some_and(|inst| !inst.is_leaving)
@@ -138,7 +138,7 @@ pub enum Entry {
     Last(Box<Inst>),
 }
 
-/// Reads a key of a node.
+/// Parses a key of a node and its value; returns `None` if it is another key.
 #[must_use]
 pub fn read(key: &str, value: &[u8]) -> Option<Entry> {
     match key.rsplit_once('/')?.1 {
@@ -149,7 +149,7 @@ pub fn read(key: &str, value: &[u8]) -> Option<Entry> {
     }
 }
 
-/// The nodes that these keys are of, by number.
+/// Returns the nodes with these keys, by number.
 #[must_use]
 pub fn members(entries: &BTreeMap<String, Entry>) -> Vec<Member> {
     let mut all = Vec::new();
@@ -178,7 +178,7 @@ pub type Nodes = Mirror<Entry>;
 /// Checks a node's name.
 ///
 /// # Errors
-/// It cannot be one; the text says why.
+/// If the name is invalid; the text has the reason.
 pub fn check_name(name: &str) -> Result<(), String> {
     keys::check_name("node", name)
 }
@@ -209,10 +209,10 @@ fn spec_of(kv: &Kv, name: &str) -> Result<Option<Spec>, EtcdError> {
     serde_json::from_slice(&bytes).map(Some).map_err(|error| unusable(&key, &error))
 }
 
-/// Gives a node its number, unless it has one.
+/// Returns the durable state of a node. Gives the node a number if it has none.
 ///
 /// # Errors
-/// etcd does not answer, the node was removed, or there were too many.
+/// If etcd does not answer, the node was removed, or the cluster has had [`NODES_MAX`] nodes.
 pub fn join(kv: &Kv, name: &str) -> Result<Spec, EtcdError> {
     check_name(name).map_err(EtcdError::Options)?;
     for number in 1..=NODES_MAX {
@@ -240,31 +240,33 @@ pub fn join(kv: &Kv, name: &str) -> Result<Spec, EtcdError> {
             return Ok(spec);
         }
     }
-    Err(EtcdError::Options(format!("{NODES_MAX} nodes have joined the cluster, which is the most")))
+    Err(EtcdError::Options(format!(
+        "{NODES_MAX} nodes have joined the cluster, which is the maximum"
+    )))
 }
 
-/// Sets whether a node is to have volumes. Returns whether there is such a node.
+/// Sets whether a node is in service. Returns whether the node exists.
 ///
 /// # Errors
-/// etcd does not answer.
+/// If etcd does not answer.
 pub fn set_state(kv: &Kv, name: &str, state: State) -> Result<bool, EtcdError> {
     let Some(spec) = spec_of(kv, name)? else { return Ok(false) };
     kv.put(&spec_key(name), &bytes_of(&Spec { state, ..spec })?, 0)?;
     Ok(true)
 }
 
-/// Says that the process of a node lives, for as long as it does. Dropping it takes that back.
+/// The key with a lease that shows that a process of a node lives. Dropping it removes the key.
 pub struct Presence {
     shared: Arc<Shared>,
     stop: Option<SyncSender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What is said of a process.
-struct Said {
+/// The content of the key.
+struct Published {
     inst: Inst,
     lease: u64,
-    /// Whether etcd has it.
+    /// Whether etcd has this content.
     is_written: bool,
 }
 
@@ -273,22 +275,22 @@ struct Shared {
     /// The cluster's number.
     number: u128,
     name: String,
-    /// Held while something is asked of etcd, so that what is said last is written last.
-    said: Mutex<Said>,
+    /// Locked during requests to etcd, so that the last content is written last.
+    published: Mutex<Published>,
 }
 
 impl Shared {
-    fn said(&self) -> MutexGuard<'_, Said> {
-        // Its parts are changed one by one, after etcd has answered.
-        self.said.lock().unwrap_or_else(PoisonError::into_inner)
+    fn published(&self) -> MutexGuard<'_, Published> {
+        // Each field is changed after etcd has answered, so a panic leaves no half change.
+        self.published.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Writes the key with the lease, unless another process has it.
-    fn write(&self, said: &mut Said) -> Result<bool, EtcdError> {
-        let (key, value) = (self.kv.name(&inst_key(&self.name)), bytes_of(&said.inst)?);
+    fn write(&self, published: &mut Published) -> Result<bool, EtcdError> {
+        let (key, value) = (self.kv.name(&inst_key(&self.name)), bytes_of(&published.inst)?);
         let keys = &self.kv.keys;
-        let mut then = vec![Operation::Put(key.clone(), value.clone(), said.lease)];
-        if said.inst.is_reachable() {
+        let mut then = vec![Operation::Put(key.clone(), value.clone(), published.lease)];
+        if published.inst.is_reachable() {
             then.push(Operation::Put(self.kv.name(&last_key(&self.name)), value, 0));
         }
         let transaction = Transaction {
@@ -299,10 +301,10 @@ impl Shared {
         let answer = self.kv.transact(&transaction)?;
         if !answer.succeeded {
             number::check(keys, self.number, answer.of(&keys.number()))?;
-            // It is gone by now if nothing was found, and is written at the next try.
+            // If no key was found, it was removed meanwhile; the next attempt writes it.
             let Some(found) = answer.of(&key) else { return Ok(false) };
             let there = serde_json::from_slice::<Inst>(&found.value.0).ok();
-            if there.is_none_or(|there| there.incarnation != said.inst.incarnation) {
+            if there.is_none_or(|there| there.incarnation != published.inst.incarnation) {
                 return Ok(false);
             }
             let when = vec![Compare::WrittenBy(key, found.mod_revision.0)];
@@ -311,27 +313,27 @@ impl Shared {
                 return Ok(false);
             }
         }
-        said.is_written = true;
+        published.is_written = true;
         Ok(true)
     }
 
     /// Renews the lease, or takes a new one if it is gone.
     fn renew(&self) -> Result<(), EtcdError> {
-        let mut said = self.said();
+        let mut published = self.published();
         let ttl = Duration::from_secs(LEASE_TTL_S);
-        let answer = keep_alive(&self.kv.client, said.lease, ttl)?;
+        let answer = keep_alive(&self.kv.client, published.lease, ttl)?;
         let is_held = answer.result.is_some_and(|answer| answer.ttl_s.0 > 0);
-        if is_held && said.is_written {
+        if is_held && published.is_written {
             return Ok(());
         }
         if !is_held {
-            said.is_written = false;
-            said.lease = grant(&self.kv.client, LEASE_TTL_S, ttl)?;
+            published.is_written = false;
+            published.lease = grant(&self.kv.client, LEASE_TTL_S, ttl)?;
         }
-        match self.write(&mut said)? {
+        match self.write(&mut published)? {
             true => Ok(()),
             false => Err(EtcdError::Options(format!(
-                "another process says that it is the node {}; give it another --node",
+                "another process has the name of the node {}; give it another --node",
                 self.name
             ))),
         }
@@ -339,17 +341,17 @@ impl Shared {
 }
 
 impl Presence {
-    /// Says so from now on, to the etcd of the cluster of this number. Waits for an earlier process
-    /// of this name to be gone.
+    /// Publishes a process in the etcd of the cluster with this number, and starts to renew its
+    /// lease. Waits for the end of an earlier process of this name.
     ///
     /// # Errors
-    /// etcd does not answer, is of another cluster, or another process has this name.
+    /// If etcd does not answer or is of another cluster, or another process has this name.
     pub fn start(kv: Kv, number: u128, name: &str, inst: Inst) -> Result<Self, EtcdError> {
         let lease = grant(&kv.client, LEASE_TTL_S, PATIENCE)?;
-        let said = Mutex::new(Said { inst, lease, is_written: false });
-        let shared = Arc::new(Shared { kv, number, name: name.to_owned(), said });
+        let published = Mutex::new(Published { inst, lease, is_written: false });
+        let shared = Arc::new(Shared { kv, number, name: name.to_owned(), published });
         let deadline = clock::since_boot() + SAME_NAME_MAX;
-        while !shared.write(&mut shared.said())? {
+        while !shared.write(&mut shared.published())? {
             if clock::since_boot() >= deadline {
                 return Err(EtcdError::Options(format!(
                     "another process is the node {name} and lives; name this one with --node, or \
@@ -357,15 +359,15 @@ impl Presence {
                 )));
             }
             clock::pause(LOOK);
-            // The one from before may have ended meanwhile.
-            shared.said().lease = grant(&shared.kv.client, LEASE_TTL_S, PATIENCE)?;
+            // The lease may have ended during the wait.
+            shared.published().lease = grant(&shared.kv.client, LEASE_TTL_S, PATIENCE)?;
         }
         let (stop, stopped) = sync_channel::<()>(0);
-        let of_thread = Arc::clone(&shared);
+        let shared_with_thread = Arc::clone(&shared);
         let renew = move || {
             let mut was_well = true;
             while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(RENEWAL) {
-                let renewed = of_thread.renew();
+                let renewed = shared_with_thread.renew();
                 if let (Err(error), true) = (&renewed, was_well) {
                     warn!(%error, "this node's lease is not renewed");
                 }
@@ -379,27 +381,27 @@ impl Presence {
         Ok(Self { shared, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Says that the process is about to stop.
+    /// Publishes that the process is about to stop.
     ///
     /// # Errors
-    /// As of [`Self::update`].
+    /// See [`Self::update`].
     pub fn leave(&self) -> Result<(), EtcdError> {
         self.change(|inst| inst.is_leaving = true)
     }
 
-    /// Says something else of the process.
+    /// Publishes new data of the process.
     ///
     /// # Errors
-    /// etcd does not answer; then it is said as soon as it does.
+    /// If etcd does not answer; the next renewal publishes the data.
     pub fn update(&self, inst: Inst) -> Result<(), EtcdError> {
-        self.change(|said| *said = inst)
+        self.change(|published| *published = inst)
     }
 
     fn change(&self, change: impl FnOnce(&mut Inst)) -> Result<(), EtcdError> {
-        let mut said = self.shared.said();
-        change(&mut said.inst);
-        said.is_written = false;
-        self.shared.write(&mut said).map(drop)
+        let mut published = self.shared.published();
+        change(&mut published.inst);
+        published.is_written = false;
+        self.shared.write(&mut published).map(drop)
     }
 }
 
@@ -409,8 +411,8 @@ impl Drop for Presence {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
-        // If it does not get there, the lease ends by itself.
-        let _ = revoke(&self.shared.kv.client, self.shared.said().lease, Duration::ZERO);
+        // If the request is lost, the lease ends by itself.
+        let _ = revoke(&self.shared.kv.client, self.shared.published().lease, Duration::ZERO);
     }
 }
 
@@ -419,7 +421,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_of_nodes_become_members_in_the_order_of_their_numbers() {
+    fn members_are_read_from_keys_in_order_of_their_numbers() {
         let mut entries = BTreeMap::new();
         let mut put = |key: &str, value: &str| {
             entries.insert(key.to_owned(), read(key, value.as_bytes()).unwrap());
@@ -448,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_differ_from_the_leaders_are_named_with_both_values() {
+    fn settings_unlike_the_leaders_are_named_with_both_values() {
         let inst = |settings: &[(&str, &str)]| {
             let text = r#"{"incarnation":"ff","store":"","agent":"127.0.0.1:1",
                 "relay":"127.0.0.1:2","api":"127.0.0.1:3","nbd":[],"is_leaving":false,
@@ -468,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_would_reach_into_another_key_is_refused() {
+    fn name_that_would_be_part_of_another_key_is_refused() {
         for name in ["", "a/b", "ü", &"x".repeat(keys::NAME_MAX + 1)] {
             assert!(check_name(name).unwrap_err().contains("1 to 63 letters"), "{name}");
         }

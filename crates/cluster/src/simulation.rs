@@ -2,10 +2,10 @@
 //! plane and clients.
 //!
 //! Each node has the real [`Membership`](super::membership::Membership), the leader has the real
-//! [`Fleet`](super::fleet::Fleet), and fencing, opening and the door go by the order in
+//! [`Fleet`](super::fleet::Fleet), and fencing, opening and the door use the order in
 //! [`evenkeel_core::fencing`] that the store executes. `docs/internals/fencing.md` describes the
-//! models, and the plans that some histories follow. A history is decided by its seed. A failure
-//! tells its history and prints its seed:
+//! models, and the plans that some histories follow. The seed decides the history. A failure prints
+//! its history and its seed:
 //!
 //! ```text
 //! EVENKEEL_SEED=<n> cargo test -p evenkeel-cluster --lib simulation -- --nocapture
@@ -32,15 +32,15 @@ use evenkeel_core::random::Random;
 
 use self::leader::Sim;
 
-/// Histories of a run without other wishes.
+/// Number of histories of a run without `EVENKEEL_FUZZ_CASES`.
 const HISTORIES: u64 = 2_000;
-/// Random steps of a history at least. It has less than twice as many.
+/// Minimum number of random steps of a history, which has less than twice this number.
 const STEPS: u64 = 2_500;
-/// How long an entry of the blocklist lasts.
+/// Time after which an entry of the blocklist expires.
 const BLOCKLIST_EXPIRE_MS: u64 = BLOCKLIST_EXPIRE_S as u64 * 1_000;
 /// One of this many commands to the monitors gets no answer.
 const MONITOR_FAILS: u64 = 25;
-/// A front that did not run for longer drops its clients.
+/// A front that has not run for longer than this drops its clients.
 const FRONT_GAP_MAX: Duration = Duration::from_nanos(GAP_MAX.ns);
 
 /// The rules that no history may break.
@@ -50,8 +50,8 @@ enum Broken {
     LateOperation,
     /// A write was executed on an object that held a later one.
     Overwritten,
-    /// A read returned less than what had been acknowledged before it was asked for, or more than
-    /// was ever written.
+    /// A read returned a value older than one acknowledged before the read, or one that was never
+    /// written.
     WrongRead,
     /// Two nodes held a volume at once, and neither was on the blocklist.
     TwoServing,
@@ -59,7 +59,7 @@ enum Broken {
     FalseAlarm,
     /// The lock of a process that is not fenced was broken.
     StolenLock,
-    /// A request was not answered in the end.
+    /// A request had no answer at the end.
     Unanswered,
 }
 
@@ -77,14 +77,14 @@ impl fmt::Display for Broken {
     }
 }
 
-/// What histories had in them: what never happens is not tested.
+/// Counts of events in histories. An event that never happens is not tested.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 struct Counts {
     /// Requests answered.
     answered: u64,
     /// Operations that an OSD refused to a fenced process.
     refused: u64,
-    /// Connections that were let in.
+    /// Connections that a node accepted.
     let_in: u64,
     terms: u64,
     lost_leases: u64,
@@ -104,15 +104,15 @@ struct Counts {
     woke_with_operations: u64,
     late_writes: u64,
     late_commands: u64,
-    /// Fenced processes whose operations arrived after the next home had executed the same.
+    /// Fenced processes whose operations arrived after the next home had executed them.
     overtaken: u64,
-    /// Clients that went back to a home that was fenced and did not know it.
+    /// Clients that returned to a fenced home that did not know of its fence.
     came_back: u64,
     /// Leaders that sent a command after their successors had moved the volume.
     late_leaders: u64,
     /// Openings of images that were locked by hand.
     locked_by_hand: u64,
-    /// Nodes with the registrations of two processes.
+    /// Nodes with registrations of two processes.
     doubled: u64,
 }
 
@@ -154,7 +154,7 @@ impl AddAssign for Counts {
     }
 }
 
-/// How a history went.
+/// The outcome of a history.
 #[derive(PartialEq, Eq, Debug)]
 struct History {
     broken: BTreeSet<Broken>,
@@ -162,7 +162,7 @@ struct History {
     told: Vec<String>,
 }
 
-/// Runs the history of a seed, and tells it step by step if that is asked for.
+/// Runs the history of a seed. Records its steps if `is_told`.
 fn run(seed: u64, is_told: bool) -> History {
     let sim = Sim::new(Random::new(seed, 27), STEPS, is_told);
     while !sim.world().is_finished {
@@ -171,7 +171,7 @@ fn run(seed: u64, is_told: bool) -> History {
     let mut world = sim.world();
     let (broken, counts) = (std::mem::take(&mut world.broken), world.counts);
     let told = world.told.take().unwrap_or_default();
-    // Each fleet holds the history.
+    // Each fleet has a reference to the history, so the nodes are dropped first.
     let nodes = std::mem::take(&mut world.nodes);
     drop(world);
     drop(nodes);
@@ -214,7 +214,7 @@ fn no_history_loses_an_acknowledged_write_or_has_two_writers() {
 }
 
 #[test]
-fn a_seed_is_a_history() {
+fn seed_decides_the_history() {
     assert_eq!(run(5, true), run(5, true));
     assert_eq!(run(5, true).counts, run(5, false).counts, "printing changes a history");
     assert_ne!(run(5, true).told, run(6, true).told);

@@ -16,7 +16,8 @@ use crate::etcd::watching::{Ended, span};
 /// Pause after a failure.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// Values by the rest of their keys, each as `T` reads it; what it cannot read is left out.
+/// Parsed values by the rest of their keys after the prefix. Values that cannot be parsed are left
+/// out. Clones share the values.
 pub struct Mirror<T> {
     shared: Arc<Shared<T>>,
 }
@@ -34,10 +35,10 @@ impl<T> Clone for Mirror<T> {
 }
 
 impl<T: Send + 'static> Mirror<T> {
-    /// Reads all, and watches from then on until the last clone is dropped.
+    /// Reads all keys, and watches them until the last clone is dropped. `read` parses a value.
     ///
     /// # Errors
-    /// etcd does not answer, or there is no thread.
+    /// If etcd does not answer, or the thread cannot be started.
     pub fn start(
         kv: Kv,
         prefix: &'static str,
@@ -54,13 +55,13 @@ impl<T: Send + 'static> Mirror<T> {
         Ok(Self { shared })
     }
 
-    /// Calls `tell` now, and after each change that is seen from then on. It must not block, and
-    /// replaces what an earlier call has passed.
+    /// Calls `tell` now and after each later change. `tell` must not block. It replaces the
+    /// function of an earlier call.
     pub fn when_changed(&self, tell: impl Fn() + Send + 'static) {
         self.shared.changed.set(Box::new(tell));
     }
 
-    /// The values, as they were seen last.
+    /// Returns the latest values.
     pub fn values(&self) -> MutexGuard<'_, BTreeMap<String, T>> {
         self.shared.values()
     }
@@ -68,11 +69,11 @@ impl<T: Send + 'static> Mirror<T> {
 
 impl<T> Shared<T> {
     fn values(&self) -> MutexGuard<'_, BTreeMap<String, T>> {
-        // Each change of it is one assignment.
+        // Each change of the values is one assignment.
         self.values.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads all; returns the revision from which to watch.
+    /// Reads all keys. Returns the revision from which to watch.
     fn load(&self, kv: &Kv, prefix: &str) -> Result<u64, EtcdError> {
         let Found { values, revision } = kv.all(prefix)?;
         let read = |(key, value): (String, Vec<u8>)| {
@@ -138,7 +139,8 @@ impl<T> Watcher<T> {
         }
     }
 
-    /// Takes a message in; `Err` is a watch that has ended, with how it was to read all again.
+    /// Applies a message of the watch. Returns `Err` if the watch has ended, with the result of
+    /// reading all keys again.
     fn take(
         &mut self,
         shared: &Shared<T>,

@@ -12,9 +12,14 @@
 //! | [`server_time`] | the time for durations; pure |
 //! | `space` | the space for stored bytes, as the data plane reports it; its log lines |
 //! | [`credits`] | balances after a stop, and their leased part; pure |
-//! | [`journal`] | the durable log of decisions: SQLite, or memory |
+//! | [`journal`] | the durable log of decisions: SQLite, or memory; the crate `cluster` adds etcd |
 //! | [`plane`] | the sequence of a change: decide, store, call the data plane, store, reply |
+//! | [`key_locks`] | locks of volumes and hosts, granted in order of arrival |
+//! | [`scrub`] | the progress and the findings of a scrub of all stored data |
+//! | [`health`] | the performance of volumes, for DescribeVolumeStatus; pure |
 //! | [`api`] | the EC2 actions, one file each |
+//! | `direct` | the EBS direct APIs: snapshots block by block |
+//! | [`sts`] | STS's GetCallerIdentity |
 //! | [`nodes`] | the nodes of a cluster, as the control plane uses them |
 //! | [`cloudwatch`] | CloudWatch's actions, and the thread that samples the data plane |
 //! | [`events`] | events in the shape of EventBridge: which change is which event |

@@ -77,7 +77,7 @@ struct Month<'a> {
     start_us: u64,
     /// State after the previous repetition.
     before: Option<Left>,
-    /// The most repetitions that are skipped at once: more, the longer they are nearly alike.
+    /// Maximum number of repetitions that are skipped at once. Doubles while repetitions are alike.
     stride: u128,
     is_steady: bool,
 }
@@ -203,7 +203,7 @@ impl<'a> Month<'a> {
         });
     }
 
-    /// Skips repetitions, but the last before credits are missing or the month ends.
+    /// Skips repetitions, up to the last repetition before credits or the month end.
     fn skip(&mut self, left: &Left) {
         let repetitions = MONTH_US.saturating_sub(self.start_us) / self.demand.length_us.max(1);
         let needed = self.fluid.needed_micro_credits();
@@ -254,7 +254,7 @@ mod tests {
         assert_eq!(dry(&slow, "gp2 100"), None);
     }
 
-    /// The repetitions that are skipped are those that would say nothing new.
+    /// Skipping repetitions gives the results of a run without skipping.
     #[test]
     fn skipped_repetitions_change_nothing() {
         let space = space(&VolumeType::ALL, 1);

@@ -1,4 +1,5 @@
-//! What may be sold with all nodes together: they have one device below them, and a machine each.
+//! The capacity that may be sold with all nodes together: they share a device, and each has a
+//! machine.
 
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
@@ -11,11 +12,13 @@ use evenkeel_wire::agent::{Capacity, Command, Failed, Measured, Reply};
 use super::{Fleet, not_yet};
 
 impl Fleet {
-    /// The slowest view of the device counts: one node finds it slower than another, or goes by
-    /// an older calibration until it is started again. What the machines have adds up: those of the
-    /// nodes that are to have volumes, with what one that is away has said last.
+    /// Returns the capacity of the cluster.
+    ///
+    /// The device counts as its slowest node reports it: a node may find it slower than another, or
+    /// use an older calibration until its restart. The resources of the machines add up over the
+    /// nodes in service. A node that is away counts with its last report.
     pub(super) fn capacity(&self) -> Result<Reply, Failed> {
-        let replies = self.each(&Command::Capacity);
+        let replies = self.call_each(&Command::Capacity);
         let mut floors = self.floors.lock().unwrap_or_else(PoisonError::into_inner);
         let mut least: Option<Capacity> = None;
         for (number, reply) in replies {
@@ -28,14 +31,17 @@ impl Fleet {
                 (Some(Capacity::Measured(a)), Capacity::Measured(b)) => {
                     Some(Capacity::Measured(if rank(&b) < rank(&a) { b } else { a }))
                 }
-                // Without a calibration a node guarantees nothing.
+                // A node without a calibration guarantees nothing.
                 _ => Some(Capacity::Unknown),
             };
         }
         {
-            let books = self.books();
+            let fleet_state = self.state();
             let is_to_serve = |number: &NodeId| {
-                books.seats.get(number).is_some_and(|seat| seat.member.state == State::Up)
+                fleet_state
+                    .nodes
+                    .get(number)
+                    .is_some_and(|node_state| node_state.member.state == State::Up)
             };
             floors.retain(|number, _| is_to_serve(number));
         }
@@ -47,15 +53,16 @@ impl Fleet {
     }
 }
 
-/// What may be sold of the device as a node sees it, in I/Os of 16 KiB a second, half writes; and
-/// of a device that does any number, what of it is there.
+/// Returns the rate of the device that may be sold as a node reports it, in I/Os of 16 KiB a
+/// second, half of them writes; and the part of the device that is available, for devices without a
+/// limit.
 fn rank(measured: &Measured) -> (u64, u32) {
     let now = measured.device_now().for_sale(SOLD_SHARE_PPM);
     let strained = Strain::for_sale(&measured.strained).unwrap_or(now);
     (now.min(strained), measured.left_ppm)
 }
 
-/// Counts what all nodes have. Of a resource that one of them does not tell, nothing is known.
+/// Adds up the resources of all nodes. A resource that one node does not report is unknown.
 fn add_up(measured: &mut Measured, floors: &BTreeMap<NodeId, DomainFloor>) {
     if floors.is_empty() {
         return;

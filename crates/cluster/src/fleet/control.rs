@@ -1,4 +1,4 @@
-//! The fleet as the control plane uses it.
+//! The [`Nodes`] of the control plane, implemented by the fleet.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -13,17 +13,17 @@ use evenkeel_telemetry::metrics::{EtcdAnswerNow, EtcdMemberNow};
 use evenkeel_wire::agent::{Attachment, Failed};
 
 use super::Fleet;
-use super::failover::Keeping;
+use super::failover::FleetThreads;
 use crate::etcd::upkeep::{MemberAnswer, MemberSeen};
 
-/// Maximum time until a change in etcd is seen here.
+/// Maximum time to wait until a written state is in this process's copy of etcd.
 const SEEN_MAX: Duration = Duration::from_secs(2);
-/// Time between two checks for it.
+/// Time between two checks of that copy.
 const SEEN_LOOK: Duration = Duration::from_millis(20);
 
 impl Nodes for Fleet {
     fn keep(self: Arc<Self>) -> io::Result<Box<dyn Send>> {
-        Ok(Box::new(Keeping::start(&self)?))
+        Ok(Box::new(FleetThreads::start(&self)?))
     }
 
     fn term(&self) -> u64 {
@@ -31,7 +31,7 @@ impl Nodes for Fleet {
     }
 
     fn views(&self) -> Vec<NodeView> {
-        self.books().views(self.cluster.here())
+        self.state().views(self.cluster.here())
     }
 
     fn set_state(&self, node: &str, state: State) -> Result<bool, String> {
@@ -42,7 +42,7 @@ impl Nodes for Fleet {
             let members = self.cluster.members();
             let member = members.iter().find(|member| member.name == node);
             if let Some(member) = member.filter(|member| member.state == state) {
-                self.meet(member);
+                self.connect_to(member);
                 break;
             }
             clock::pause(SEEN_LOOK);
@@ -55,8 +55,8 @@ impl Nodes for Fleet {
     }
 
     fn home_name(&self, id: VolumeId) -> Option<String> {
-        let books = self.books();
-        books.homes.get(&id).map(|home| books.name(*home))
+        let fleet_state = self.state();
+        fleet_state.homes.get(&id).map(|home| fleet_state.name(*home))
     }
 
     fn part_ppm(&self, number: NodeId) -> Option<u32> {
@@ -64,7 +64,7 @@ impl Nodes for Fleet {
     }
 
     fn counts(&self) -> Counts {
-        self.books().counts
+        self.state().counts
     }
 
     fn etcd(&self) -> Vec<EtcdMemberNow> {
@@ -72,13 +72,13 @@ impl Nodes for Fleet {
     }
 
     fn expect(&self, volumes: Vec<(VolumeId, Vec<Attachment>)>) {
-        let mut books = self.books();
-        volumes.into_iter().for_each(|(id, attachments)| books.expect(id, attachments));
+        let mut fleet_state = self.state();
+        volumes.into_iter().for_each(|(id, attachments)| fleet_state.expect(id, attachments));
     }
 
     fn keep_only(&self, known: &BTreeSet<VolumeId>) {
         let gone: Vec<VolumeId> =
-            self.books().homes.keys().filter(|id| !known.contains(id)).copied().collect();
+            self.state().homes.keys().filter(|id| !known.contains(id)).copied().collect();
         gone.into_iter().for_each(|id| self.forget(id));
     }
 }

@@ -1,5 +1,5 @@
-//! Looks after the nodes: connects to those that come, takes over from those that are lost, empties
-//! those that are drained, and says again what was told to a process that is no more.
+//! Checks the nodes: connects to new ones, takes over from lost ones, moves volumes off drained
+//! ones, and applies volumes again whose process has ended.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,38 +16,40 @@ use super::state::NodeState;
 use super::{Fleet, Node, Standing};
 use crate::nodes::Member;
 
-/// How long a node whose lease has ended must have been away before it is lost: the end of a lease
-/// and a broken connection may come in either order.
+/// Minimum time for which a node without a lease must be disconnected before it is lost. A lease
+/// may end before or after its connection breaks.
 const AWAY_MIN: Duration = Duration::from_millis(300);
-/// The same for a process that has not executed anything for this leader: it may be about to be
-/// connected to. After etcd was away, all leases have ended, and all nodes live.
+/// Minimum time for a process that has executed no commands of this leader: its connection may
+/// still be starting. After etcd was away, all leases have ended, while all nodes live.
 const UNMET_MIN: Duration = Duration::from_millis(1_000);
-/// The same for a process that nobody can be asked about.
+/// Minimum time for a process without a connection and without a fence.
 const UNKNOWN_MIN: Duration = Duration::from_millis(3_000);
-/// The most volumes that a look moves off nodes that are drained.
+/// Maximum number of volumes that one call of [`Fleet::drain_nodes`] moves.
 const MOVES_MAX: usize = 10;
 
 impl Fleet {
-    /// One look at the nodes: who has come, who is lost. What fails is tried again at the next one.
-    pub fn look(&self) {
-        self.look_at(clock::since_boot());
+    /// Checks all nodes once: connects to new ones, and takes over from lost ones. The next check
+    /// repeats a step that fails.
+    pub fn check_nodes(&self) {
+        self.check_nodes_at(clock::since_boot());
     }
 
-    /// The same at this time after the start of the machine.
-    pub(crate) fn look_at(&self, now: Duration) {
+    /// Checks all nodes as [`Self::check_nodes`] does. `now` is the time since the start of the
+    /// machine.
+    pub(crate) fn check_nodes_at(&self, now: Duration) {
         for member in &self.cluster.members() {
-            self.meet(member);
+            self.connect_to(member);
         }
         let numbers = self.numbers();
-        numbers.iter().for_each(|number| self.listen_to(*number, now));
+        numbers.iter().for_each(|number| self.update_connection(*number, now));
         numbers.iter().for_each(|number| self.take_over_from(*number, now));
         if cfg!(debug_assertions) {
-            self.books().invariants();
+            self.state().invariants();
         }
     }
 
-    /// Moves some volumes off nodes that are not to have any.
-    pub fn move_on(&self) {
+    /// Moves up to [`MOVES_MAX`] volumes off nodes that must have none.
+    pub fn drain_nodes(&self) {
         let numbers = self.numbers();
         let mut left = MOVES_MAX;
         for number in numbers {
@@ -71,125 +73,127 @@ impl Fleet {
         }
     }
 
-    /// Connects to a node whose process is another one than before.
-    pub(super) fn meet(&self, member: &Member) {
+    /// Connects to a node, if its process has changed since the last connection.
+    pub(super) fn connect_to(&self, member: &Member) {
         if self.is_over() {
             return;
         }
         let process = {
-            let mut books = self.books();
-            // One whose lease has ended is asked before its volumes are given to others.
-            let has_volumes = books.load(member.number) > 0;
+            let mut fleet_state = self.state();
+            // A node whose lease has ended is connected to before its volumes go to others.
+            let has_volumes = fleet_state.load(member.number) > 0;
             let inst = member.reachable().or(member.last.as_ref().filter(|_| has_volumes));
             let process = inst.map(|inst| inst.incarnation.clone());
-            let seat = books.seats.entry(member.number);
-            let seat = seat.or_insert_with(|| NodeState::new(member.clone()));
-            seat.member = member.clone();
-            if process.is_none() || process == seat.process || process == seat.fenced {
+            let node_state = fleet_state.nodes.entry(member.number);
+            let node_state = node_state.or_insert_with(|| NodeState::new(member.clone()));
+            node_state.member = member.clone();
+            if process.is_none() || process == node_state.process || process == node_state.fenced {
                 return;
             }
             process
         };
         match self.cluster.connect(member) {
             Ok(node) => {
-                info!(node = member.name, "is a node of this cluster");
+                info!(node = member.name, "connecting to the node's agent");
                 self.warn_of_settings(member);
-                let mut books = self.books();
-                let before = books.seats.get_mut(&member.number).and_then(|it| it.node.take());
-                // A new incarnation knows no hosts: commands to the previous one do not count.
-                books.lose_hosts(member.number);
-                books.at(member.number).into_iter().for_each(|id| books.lost(id));
-                if let Some(seat) = books.seats.get_mut(&member.number) {
-                    (seat.node, seat.process) = (Some(node), process);
-                    (seat.away_since, seat.was_up, seat.fenced) = (None, false, None);
+                let mut fleet_state = self.state();
+                let before =
+                    fleet_state.nodes.get_mut(&member.number).and_then(|it| it.node.take());
+                // A new process has no hosts. Commands to the previous process do not count.
+                fleet_state.forget_hosts_at(member.number);
+                fleet_state.at(member.number).into_iter().for_each(|id| fleet_state.mark_lost(id));
+                if let Some(node_state) = fleet_state.nodes.get_mut(&member.number) {
+                    (node_state.node, node_state.process) = (Some(node), process);
+                    (node_state.away_since, node_state.was_up, node_state.fenced) =
+                        (None, false, None);
                 }
-                drop(books);
+                drop(fleet_state);
                 if self.is_over() {
                     self.close();
                 }
-                let_go(before);
+                drop_in_background(before);
             }
             Err(why) => {
-                let mut books = self.books();
-                let Some(seat) = books.seats.get_mut(&member.number) else { return };
-                if seat.refused != process {
+                let mut fleet_state = self.state();
+                let Some(node_state) = fleet_state.nodes.get_mut(&member.number) else { return };
+                if node_state.refused != process {
                     warn!(node = member.name, why, "cannot be connected to");
-                    seat.refused = process;
+                    node_state.refused = process;
                 }
             }
         }
     }
 
-    /// Takes in how a node's connection is.
-    fn listen_to(&self, number: NodeId, now: Duration) {
+    /// Updates a node's state after its connection's state.
+    fn update_connection(&self, number: NodeId, now: Duration) {
         let node = {
-            let mut books = self.books();
-            let Some(seat) = books.seats.get_mut(&number) else { return };
-            let Some(node) = seat.node.clone() else {
-                match seat.member.inst {
-                    Some(_) => seat.away_since = None,
-                    None => _ = seat.away_since.get_or_insert(now),
+            let mut fleet_state = self.state();
+            let Some(node_state) = fleet_state.nodes.get_mut(&number) else { return };
+            let Some(node) = node_state.node.clone() else {
+                match node_state.member.inst {
+                    Some(_) => node_state.away_since = None,
+                    None => _ = node_state.away_since.get_or_insert(now),
                 }
                 return;
             };
             node
         };
         let standing = node.standing();
-        let mut books = self.books();
-        // Asked for seldom: it looks at all volumes.
+        let mut fleet_state = self.state();
+        // Only in this rare case, since it iterates over all volumes.
         let at = match standing {
-            Standing::New(_) => books.at(number),
+            Standing::New(_) => fleet_state.at(number),
             _ => Vec::new(),
         };
-        let Some(seat) = books.seats.get_mut(&number) else { return };
+        let Some(node_state) = fleet_state.nodes.get_mut(&number) else { return };
         match standing {
-            Standing::Up => (seat.away_since, seat.was_up) = (None, true),
+            Standing::Up => (node_state.away_since, node_state.was_up) = (None, true),
             Standing::New(incarnation) => {
                 node.accept(incarnation);
-                seat.away_since = None;
-                books.lose_hosts(number);
-                at.into_iter().for_each(|id| books.lost(id));
+                node_state.away_since = None;
+                fleet_state.forget_hosts_at(number);
+                at.into_iter().for_each(|id| fleet_state.mark_lost(id));
             }
             Standing::Away(_) | Standing::Deposed(_) => {
-                seat.away_since.get_or_insert(now);
+                node_state.away_since.get_or_insert(now);
             }
         }
     }
 
-    /// Whether a node's process is gone, as far as anybody can tell.
+    /// Returns whether a node has no lease, and has been disconnected for long enough to be lost.
     fn is_lost(&self, number: NodeId, now: Duration) -> bool {
         let lives = self
             .cluster
             .members()
             .iter()
             .any(|member| member.number == number && member.inst.is_some());
-        let books = self.books();
-        let Some(seat) = books.seats.get(&number) else { return false };
-        let long = match (&seat.node, seat.was_up, &seat.fenced) {
+        let fleet_state = self.state();
+        let Some(node_state) = fleet_state.nodes.get(&number) else { return false };
+        let long = match (&node_state.node, node_state.was_up, &node_state.fenced) {
             (None, _, Some(_)) => Duration::ZERO,
             (None, _, None) => UNKNOWN_MIN,
             (Some(_), true, _) => AWAY_MIN,
             (Some(_), false, _) => UNMET_MIN,
         };
-        !lives && seat.away_since.is_some_and(|since| now.saturating_sub(since) >= long)
+        !lives && node_state.away_since.is_some_and(|since| now.saturating_sub(since) >= long)
     }
 
-    /// Fences a node that is lost, and gives its volumes to others.
+    /// Fences a node if it is lost, and gives its volumes to others.
     fn take_over_from(&self, number: NodeId, now: Duration) {
         if number == self.cluster.here() || !self.is_lost(number, now) {
             return;
         }
         let (name, volumes) = {
-            let books = self.books();
-            if books.takers().next().is_none() {
+            let fleet_state = self.state();
+            if fleet_state.eligible_nodes().next().is_none() {
                 return;
             }
-            (books.name(number), books.at(number))
+            (fleet_state.name(number), fleet_state.at(number))
         };
         if volumes.is_empty() {
             return;
         }
-        // What is being done to a volume ends first: it may have moved by then.
+        // A volume that is locked now is left for the next check: it may be moving.
         let keys = volumes.into_iter().map(Key::Volume).collect();
         let Ok((_guard, free)) = self.keys.lock_free(keys) else { return };
         let volume = |key: &Key| match key {
@@ -200,69 +204,70 @@ impl Fleet {
         if volumes.is_empty() {
             return;
         }
-        warn!(node = name, volumes = volumes.len(), "does not live: other nodes take over");
+        warn!(node = name, volumes = volumes.len(), "the node is lost: other nodes take over");
         if let Err(why) = self.cluster.fence(&name) {
             error!(node = name, why, "cannot be fenced, so no node takes over its volumes yet");
             return;
         }
         let before = {
-            let mut books = self.books();
-            books.counts.fences += 1;
-            books.lose_hosts(number);
-            books.seats.get_mut(&number).and_then(|seat| {
-                // It may be the second time, after nobody could take all of its volumes.
-                seat.fenced = seat.process.take().or(seat.fenced.take());
-                seat.node.take()
+            let mut fleet_state = self.state();
+            fleet_state.counts.fences += 1;
+            fleet_state.forget_hosts_at(number);
+            fleet_state.nodes.get_mut(&number).and_then(|node_state| {
+                // The node may be fenced already, if its volumes did not all get a home then.
+                node_state.fenced = node_state.process.take().or(node_state.fenced.take());
+                node_state.node.take()
             })
         };
-        let_go(before);
-        self.spread(number, volumes);
+        drop_in_background(before);
+        self.assign_new_homes(number, volumes);
     }
 
     /// Gives volumes of a fenced node to others, those of a host with limits to one.
-    fn spread(&self, lost: NodeId, volumes: BTreeSet<VolumeId>) {
+    fn assign_new_homes(&self, lost: NodeId, volumes: BTreeSet<VolumeId>) {
         let mut left = volumes;
         let mut changes = Vec::new();
         {
-            let mut books = self.books();
-            left.retain(|id| books.homes.get(id) == Some(&lost));
+            let mut fleet_state = self.state();
+            left.retain(|id| fleet_state.homes.get(id) == Some(&lost));
             while let Some(&first) = left.first() {
-                let attachments = books.attachments(first).to_vec();
-                let mut group = books.bound(first, &attachments).volumes;
+                let attachments = fleet_state.attachments(first).to_vec();
+                let mut group = fleet_state.group(first, &attachments).volumes;
                 group.insert(first);
                 group.retain(|id| left.remove(id));
-                // Others of the group may be elsewhere already.
-                let to = books.place(first, &attachments);
-                let to = to.filter(|to| books.takers().any(|taker| taker == *to));
-                // Those that are left are taken over at the next look.
+                // Other volumes of the group may be at another node already.
+                let to = fleet_state.place(first, &attachments);
+                let to =
+                    to.filter(|to| fleet_state.eligible_nodes().any(|eligible| eligible == *to));
+                // The next check takes over the volumes that are left.
                 let Some(to) = to else { break };
                 for id in group {
-                    books.set_home(id, Some(to));
-                    books.lost(id);
+                    fleet_state.set_home(id, Some(to));
+                    fleet_state.mark_lost(id);
                     changes.push((id, Some(to)));
                 }
             }
         }
-        // Should this fail, this process leads no more, or etcd is away: the volumes are owed, and
-        // their homes are noted when they are applied.
-        if let Err(why) = self.cluster.note(&changes) {
-            warn!(why, "new homes are not noted yet");
-            let mut books = self.books();
-            books.unnoted.extend(changes.iter().map(|(id, _)| *id));
+        // If this fails, this process no longer leads, or etcd is away. The volumes stay unapplied,
+        // and their homes are stored before they are applied.
+        if let Err(why) = self.cluster.store_homes(&changes) {
+            warn!(why, "the new homes are not stored in etcd yet");
+            let mut fleet_state = self.state();
+            fleet_state.unstored.extend(changes.iter().map(|(id, _)| *id));
         }
     }
 
-    /// Applies what is not in force at its home.
-    pub fn apply_owed(&self) {
-        if !self.note_homes() {
+    /// Applies every unapplied volume at its home.
+    pub fn apply_unapplied(&self) {
+        if !self.store_pending_homes() {
             return;
         }
-        let owed: Vec<VolumeId> = self.books().owed.iter().copied().collect();
-        for id in owed {
-            let reunion = self.books().reunion(id);
-            let served = match reunion {
+        let unapplied: Vec<VolumeId> = self.state().unapplied.iter().copied().collect();
+        for id in unapplied {
+            let regroup_target = self.state().regroup_target(id);
+            let served = match regroup_target {
                 Some(to) => self.move_volume(id, to),
-                None => self.apply_owed_one(id),
+                None => self.apply_if_unapplied(id),
             };
             match served {
                 Ok(()) => info!(volume = %id, "is served again"),
@@ -271,44 +276,49 @@ impl Fleet {
         }
     }
 
-    /// Notes the homes that could not be noted. Returns whether all are.
-    fn note_homes(&self) -> bool {
+    /// Stores the homes that could not be stored before. Returns whether all are stored.
+    fn store_pending_homes(&self) -> bool {
         let changes: Vec<_> = {
-            let books = self.books();
-            books.unnoted.iter().map(|id| (*id, books.homes.get(id).copied())).collect()
+            let fleet_state = self.state();
+            fleet_state
+                .unstored
+                .iter()
+                .map(|id| (*id, fleet_state.homes.get(id).copied()))
+                .collect()
         };
         if changes.is_empty() {
             return true;
         }
-        if self.cluster.note(&changes).is_err() {
+        if self.cluster.store_homes(&changes).is_err() {
             return false;
         }
-        let mut books = self.books();
+        let mut fleet_state = self.state();
         for (id, home) in &changes {
-            // Another one may have come meanwhile.
-            if books.homes.get(id) == home.as_ref() {
-                books.unnoted.remove(id);
+            // The home may have changed meanwhile.
+            if fleet_state.homes.get(id) == home.as_ref() {
+                fleet_state.unstored.remove(id);
             }
         }
         true
     }
 
-    /// Moves some volumes off a node that is not to have any. Returns how many were tried.
+    /// Moves at most `at_most` volumes off a node that must have none. Returns the number of
+    /// attempts.
     fn drain(&self, number: NodeId, at_most: usize) -> usize {
         let volumes: Vec<VolumeId> = {
-            let books = self.books();
-            let Some(seat) = books.seats.get(&number) else { return 0 };
-            if !seat.is_to_be_empty() || seat.up().is_none() {
+            let fleet_state = self.state();
+            let Some(node_state) = fleet_state.nodes.get(&number) else { return 0 };
+            if !node_state.is_to_be_empty() || node_state.up().is_none() {
                 return 0;
             }
-            books.at(number).into_iter().take(at_most).collect()
+            fleet_state.at(number).into_iter().take(at_most).collect()
         };
         for &id in &volumes {
-            // It may have gone with another one of its host.
+            // The volume may have moved with another volume of its host.
             if self.home(id) != Some(number) {
                 continue;
             }
-            let to = self.books().least_loaded();
+            let to = self.state().least_loaded();
             let Some(to) = to else { return 0 };
             if let Err(failed) = self.move_volume(id, to) {
                 warn!(volume = %id, why = failed.message, "not moved yet");
@@ -318,59 +328,59 @@ impl Fleet {
     }
 }
 
-/// Lets a connection to a node go. That waits for an attempt to connect that is under way, for
-/// seconds if the machine is off, so nobody waits for it.
-fn let_go(node: Option<Arc<dyn Node>>) {
+/// Drops a connection to a node in a thread of its own. The drop waits for an attempt to connect
+/// that is in progress, which takes seconds if the machine is off.
+fn drop_in_background(node: Option<Arc<dyn Node>>) {
     let Some(node) = node else { return };
-    let thread = std::thread::Builder::new().name("fleet-farewell".to_owned());
+    let thread = std::thread::Builder::new().name("fleet-drop".to_owned());
     if let Err(error) = thread.spawn(move || drop(node)) {
-        warn!(%error, "a connection to a node was let go without a thread");
+        warn!(%error, "a connection to a node was dropped without a thread");
     }
 }
 
-/// Time between two looks: what a volume waits for whose node is lost, twice.
-const LOOK: Duration = Duration::from_millis(50);
-/// How long a leader that starts waits for the nodes that live.
-const GREETING_MAX: Duration = Duration::from_secs(3);
+/// Interval of the checks. A takeover waits for up to two of them.
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
+/// Maximum time that a new leader waits for its connections to the nodes.
+const FIRST_CONNECT_MAX: Duration = Duration::from_secs(3);
 
-/// What one thread does now and then.
-type Look = fn(&Fleet);
+/// The work that a thread repeats.
+type Work = fn(&Fleet);
 
-/// Looks after a fleet, and closes it when it is dropped.
-pub struct Keeping {
+/// The threads of a fleet. Dropping them closes the fleet.
+pub struct FleetThreads {
     fleet: Arc<Fleet>,
     threads: Vec<JoinHandle<()>>,
 }
 
-impl Keeping {
-    /// Meets the nodes that live, and looks after all from then on. A node that hangs holds up
-    /// neither the taking over from others nor their draining, so each has a thread.
+impl FleetThreads {
+    /// Connects to the nodes that live, and starts the threads. Checks, applications and moves have
+    /// a thread each, so that a node that hangs in one of them does not delay the others.
     ///
     /// # Errors
-    /// There is no thread.
+    /// If a thread cannot be started.
     pub fn start(fleet: &Arc<Fleet>) -> std::io::Result<Self> {
-        let deadline = clock::since_boot() + GREETING_MAX;
+        let deadline = clock::since_boot() + FIRST_CONNECT_MAX;
         loop {
-            fleet.look();
-            if fleet.has_met_all() || fleet.is_over() || clock::since_boot() >= deadline {
+            fleet.check_nodes();
+            if fleet.are_all_connected() || fleet.is_over() || clock::since_boot() >= deadline {
                 break;
             }
-            clock::pause(LOOK);
+            clock::pause(CHECK_INTERVAL);
         }
-        let mut keeping = Self { fleet: Arc::clone(fleet), threads: Vec::new() };
-        keeping.repeat("fleet-look", Fleet::look)?;
-        keeping.repeat("fleet-apply", Fleet::apply_owed)?;
-        keeping.repeat("fleet-move", Fleet::move_on)?;
-        keeping.threads.push(super::sharing::start(fleet)?);
-        Ok(keeping)
+        let mut threads = Self { fleet: Arc::clone(fleet), threads: Vec::new() };
+        threads.repeat("fleet-check", Fleet::check_nodes)?;
+        threads.repeat("fleet-apply", Fleet::apply_unapplied)?;
+        threads.repeat("fleet-drain", Fleet::drain_nodes)?;
+        threads.threads.push(super::sharing::start(fleet)?);
+        Ok(threads)
     }
 
-    fn repeat(&mut self, name: &str, look: Look) -> std::io::Result<()> {
+    fn repeat(&mut self, name: &str, look: Work) -> std::io::Result<()> {
         let fleet = Arc::clone(&self.fleet);
         let work = move || {
             while !fleet.is_over() {
                 look(&fleet);
-                clock::pause(LOOK);
+                clock::pause(CHECK_INTERVAL);
             }
         };
         self.threads.push(std::thread::Builder::new().name(name.to_owned()).spawn(work)?);
@@ -378,22 +388,22 @@ impl Keeping {
     }
 }
 
-impl Drop for Keeping {
+impl Drop for FleetThreads {
     fn drop(&mut self) {
         self.fleet.close();
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
-                error!("a thread that looks after the nodes panicked");
+                error!("a thread of the fleet panicked");
             }
         }
     }
 }
 
 impl Fleet {
-    /// Whether every node that lives takes commands.
-    fn has_met_all(&self) -> bool {
-        let books = self.books();
-        let lives = |seat: &&NodeState| seat.member.reachable().is_some();
-        books.seats.values().filter(lives).all(|seat| seat.up().is_some())
+    /// Returns whether every node that lives executes commands.
+    fn are_all_connected(&self) -> bool {
+        let fleet_state = self.state();
+        let lives = |node_state: &&NodeState| node_state.member.reachable().is_some();
+        fleet_state.nodes.values().filter(lives).all(|node_state| node_state.up().is_some())
     }
 }

@@ -1,5 +1,5 @@
-//! Commands of the control plane, by whom they concern: the home of a volume, the nodes that know a
-//! host, all nodes, or, where every node says the same, this process's own.
+//! Sends each command of the control plane to the nodes concerned: the home of a volume, the nodes
+//! that have a host, or all nodes. A command that every node answers alike goes to one node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,9 +12,9 @@ use evenkeel_wire::agent::{
     Agent, BackgroundReport, Command, CreditReport, Failed, FailedKind, Reply, Report, VolumeState,
 };
 
-use super::moves::{done, passing};
+use super::moves::{done, retryable};
 use super::state::{Colocation, overlay};
-use super::{Fleet, Node, not_yet, over, refused};
+use super::{Fleet, Node, not_leading, not_yet, refused};
 
 impl Agent for Fleet {
     fn call(&self, command: Command) -> Reply {
@@ -29,7 +29,7 @@ fn success(done: Result<(), Failed>) -> Result<Reply, Failed> {
 impl Fleet {
     fn route(&self, command: Command) -> Result<Reply, Failed> {
         if self.is_over() {
-            return Err(over());
+            return Err(not_leading());
         }
         match command {
             Command::Create(state) => success(self.apply(state, Command::Create)),
@@ -56,9 +56,7 @@ impl Fleet {
             Command::Latencies(None) => self.latencies(),
             Command::Capacity => self.capacity(),
             Command::Background => self.background(),
-            Command::Calibrated(_) | Command::SetBackground(_) => {
-                success(self.everywhere(&command))
-            }
+            Command::Calibrated(_) | Command::SetBackground(_) => success(self.call_all(&command)),
             Command::Divide(_) => Err(refused("each node has a part of its own".to_owned())),
             Command::Stored
             | Command::Space
@@ -77,21 +75,24 @@ impl Fleet {
         }
     }
 
-    /// The node of this process, for what every node says the same of; or another one.
+    /// Returns the node of this process, or another one if it executes no commands. For commands
+    /// that every node answers alike.
     fn any_reachable_node(&self) -> Result<Arc<dyn Node>, Failed> {
-        let books = self.books();
-        let any = || books.all_up().into_iter().next().map(|(_, node)| node);
-        let desk = books.up(self.cluster.here()).or_else(any);
-        desk.ok_or_else(|| {
+        let fleet_state = self.state();
+        let any = || fleet_state.all_up().into_iter().next().map(|(_, node)| node);
+        let node = fleet_state.up(self.cluster.here()).or_else(any);
+        node.ok_or_else(|| {
             let message = "no node of the cluster answers".to_owned();
             Failed { kind: FailedKind::Unanswered, message }
         })
     }
 
-    /// The node of this process, for a volume without a home, as soon as every node answers that
-    /// may have it open.
-    fn desk_of_all(&self, id: VolumeId) -> Result<Arc<dyn Node>, Failed> {
-        if let Some(node) = self.books().silent() {
+    /// Returns a node for a command about a volume without a home.
+    ///
+    /// # Errors
+    /// If a node that may have the volume open does not answer.
+    fn node_without_home(&self, id: VolumeId) -> Result<Arc<dyn Node>, Failed> {
+        if let Some(node) = self.state().silent() {
             return Err(not_yet(format!(
                 "the node {node} does not answer, and may have {id} open; it is deleted when the \
                  node answers or is fenced"
@@ -100,30 +101,30 @@ impl Fleet {
         self.any_reachable_node()
     }
 
-    /// Applies a volume at its home, which may become another one.
+    /// Applies a volume at its home, after moving its group to one node if necessary.
     fn apply(
         &self,
         state: VolumeState,
         command: impl FnOnce(VolumeState) -> Command,
     ) -> Result<(), Failed> {
         let id = state.id;
-        let (_guard, Colocation { place, elsewhere, .. }) = self.hold(|books| {
+        let (_guard, Colocation { place, elsewhere, .. }) = self.lock_found(|fleet_state| {
             let none = || not_yet(format!("no node of the cluster may have {id} now"));
-            let place = books.place(id, &state.attachments).ok_or_else(none)?;
-            let gathering = books.gathering(id, &state.attachments, place);
-            Ok((gathering.keys.clone(), gathering))
+            let place = fleet_state.place(id, &state.attachments).ok_or_else(none)?;
+            let colocation = fleet_state.colocation(id, &state.attachments, place);
+            Ok((colocation.keys.clone(), colocation))
         })?;
         let is_first = self.home(id).is_none();
         if !elsewhere.is_empty() {
             let moved = self.rehome(&elsewhere, place);
             for other in elsewhere.iter().filter(|it| moved.is_err() || **it != id) {
-                // Those that are not served yet are owed.
+                // A volume whose application fails stays unapplied.
                 let _ = self.apply_again(*other);
             }
             moved?;
         }
         let mut state = state;
-        if let Some((balances, unleased)) = self.books().left(id) {
+        if let Some((balances, unleased)) = self.state().remaining_balances(id) {
             overlay(&mut state.balances, &balances);
             overlay(&mut state.unleased, &unleased);
         }
@@ -134,81 +135,85 @@ impl Fleet {
         applied
     }
 
-    /// A volume is nowhere any more. Should etcd not hear of it, it is told later.
+    /// Removes a volume and its home. If etcd does not answer, its home is removed there later.
     pub(super) fn forget(&self, id: VolumeId) {
-        let noted = self.cluster.note(&[(id, None)]);
-        let mut books = self.books();
+        let noted = self.cluster.store_homes(&[(id, None)]);
+        let mut fleet_state = self.state();
         match noted {
-            Ok(()) => _ = books.unnoted.remove(&id),
-            Err(_) => _ = books.unnoted.insert(id),
+            Ok(()) => _ = fleet_state.unstored.remove(&id),
+            Err(_) => _ = fleet_state.unstored.insert(id),
         }
-        books.set_home(id, None);
-        books.forget(id);
-        books.owed.remove(&id);
+        fleet_state.set_home(id, None);
+        fleet_state.forget(id);
+        fleet_state.unapplied.remove(&id);
     }
 
     fn delete(&self, id: VolumeId) -> Result<(), Failed> {
         let _guard = self.lock_volume(id)?;
         let node = match self.home(id) {
             Some(home) => {
-                let node = self.books().up(home);
+                let node = self.state().up(home);
                 node.ok_or_else(|| self.no_answer(id, home))?
             }
-            None => self.desk_of_all(id)?,
+            None => self.node_without_home(id)?,
         };
         done(node.call(Command::Delete(id)))?;
         self.forget(id);
         Ok(())
     }
 
-    /// A command about one volume, at its home.
+    /// Executes a command about one volume at its home.
     fn at_home(&self, id: VolumeId, command: Command) -> Result<Reply, Failed> {
-        if self.books().owed.contains(&id) {
-            self.apply_owed_one(id)?;
+        if self.state().unapplied.contains(&id) {
+            self.apply_if_unapplied(id)?;
         }
         let _guard = match command {
-            // It only asks.
+            // These commands change nothing.
             Command::Latencies(_) | Command::Verify(..) => None,
             _ => Some(self.lock_volume(id)?),
         };
-        if self.books().owed.contains(&id) {
-            // Its node was lost meanwhile.
+        if self.state().unapplied.contains(&id) {
+            // The volume's node was lost while this waited for the lock.
             return Err(not_yet(format!("{id} is being brought up")));
         }
         let Some(home) = self.home(id) else {
             let message = format!("no node of the cluster has {id}");
             return Err(Failed { kind: FailedKind::NotFound, message });
         };
-        let node = self.books().up(home);
+        let node = self.state().up(home);
         let node = node.ok_or_else(|| self.no_answer(id, home))?;
         if let Command::SetBalances(id, balances) = &command {
             let volumes = vec![(*id, *balances)];
-            self.books().before_lease(&CreditReport { volumes, hosts: Vec::new() });
+            self.state().before_lease(&CreditReport { volumes, hosts: Vec::new() });
         }
         match node.call(command) {
-            // An earlier leader had it applied there, and this one has not been able to yet.
+            // An earlier leader has recorded this home, and this one has not applied the volume
+            // yet.
             Reply::Failed(Failed { kind: FailedKind::NotFound, .. }) if !self.is_known(id) => {
                 Err(not_yet(format!("{id} is being brought up")))
             }
-            Reply::Failed(failed) => Err(passing(failed)),
+            Reply::Failed(failed) => Err(retryable(failed)),
             reply => Ok(reply),
         }
     }
 
-    /// Whether a volume was applied since this process leads.
+    /// Returns whether a volume was applied in this term.
     fn is_known(&self, id: VolumeId) -> bool {
-        self.books().volume(id).is_some()
+        self.state().volume(id).is_some()
     }
 
-    /// Snapshots of one moment are made by one node: volumes of others move there first.
+    /// Makes snapshots of several volumes at one moment. Moves the volumes to one node first.
     fn snapshots_of_a_moment(&self, set: Vec<(VolumeId, SnapshotId)>) -> Result<Reply, Failed> {
         let Some(&(first, _)) = set.first() else { return Ok(Reply::Done) };
         let homes: Vec<NodeId> = set.iter().filter_map(|(id, _)| self.home(*id)).collect();
         if homes.iter().any(|home| *home != homes[0]) {
             let to = {
-                let books = self.books();
-                let takers: BTreeSet<NodeId> = books.takers().collect();
-                homes.into_iter().find(|home| takers.contains(home)).or(books.least_loaded())
+                let fleet_state = self.state();
+                let eligible: BTreeSet<NodeId> = fleet_state.eligible_nodes().collect();
+                homes
+                    .into_iter()
+                    .find(|home| eligible.contains(home))
+                    .or(fleet_state.least_loaded())
             };
             let none = || not_yet("no node may have the volumes of these snapshots now".to_owned());
             let to = to.ok_or_else(none)?;
@@ -219,7 +224,7 @@ impl Fleet {
             }
         }
         for (id, _) in &set {
-            self.apply_owed_one(*id)?;
+            self.apply_if_unapplied(*id)?;
             if !self.is_known(*id) {
                 return Err(not_yet(format!("{id} is being brought up")));
             }
@@ -227,49 +232,50 @@ impl Fleet {
         self.at_home(first, Command::SnapshotSet(set))
     }
 
-    /// A snapshot is deleted where its volume is open.
+    /// Deletes a snapshot at the home of its volume, or at any node if the volume has none.
     fn delete_snapshot(&self, id: SnapshotId) -> Result<Reply, Failed> {
-        let desk = self.any_reachable_node()?;
-        let of = match desk.call(Command::SnapshotsOf(vec![id])) {
+        let node = self.any_reachable_node()?;
+        let of = match node.call(Command::SnapshotsOf(vec![id])) {
             Reply::Snapshots(found) => found.first().and_then(|found| found.volume),
-            Reply::Failed(failed) => return Err(passing(failed)),
+            Reply::Failed(failed) => return Err(retryable(failed)),
             _ => None,
         };
         match of.filter(|of| self.home(*of).is_some()) {
             Some(of) => self.at_home(of, Command::DeleteSnapshot(id)),
-            None => Ok(desk.call(Command::DeleteSnapshot(id))),
+            None => Ok(node.call(Command::DeleteSnapshot(id))),
         }
     }
 
-    /// What each node that executes commands answers.
-    pub(super) fn each(&self, command: &Command) -> Vec<(NodeId, Reply)> {
-        let all = self.books().all_up();
+    /// Returns the reply of each node that executes commands.
+    pub(super) fn call_each(&self, command: &Command) -> Vec<(NodeId, Reply)> {
+        let all = self.state().all_up();
         all.into_iter().map(|(number, node)| (number, node.call(command.clone()))).collect()
     }
 
-    fn everywhere(&self, command: &Command) -> Result<(), Failed> {
-        self.each(command).into_iter().try_for_each(|(_, reply)| done(reply))
+    fn call_all(&self, command: &Command) -> Result<(), Failed> {
+        self.call_each(command).into_iter().try_for_each(|(_, reply)| done(reply))
     }
 
     fn lease(&self, unleased: &CreditReport) -> Result<Reply, Failed> {
         let mut parts = BTreeMap::<NodeId, CreditReport>::new();
         let mut guards = BTreeMap::<NodeId, KeyGuard<'_>>::new();
         {
-            let books = self.books();
+            let fleet_state = self.state();
             for (id, amounts) in &unleased.volumes {
-                if let Some(home) = books.homes.get(id) {
+                if let Some(home) = fleet_state.homes.get(id) {
                     parts.entry(*home).or_default().volumes.push((*id, *amounts));
                 }
             }
             let mut hosts = BTreeMap::<NodeId, Vec<Key>>::new();
             for (id, _) in &unleased.hosts {
-                let at = books.seats.iter().find(|(_, seat)| seat.hosts.contains(id));
+                let at =
+                    fleet_state.nodes.iter().find(|(_, node_state)| node_state.hosts.contains(id));
                 if let Some((number, _)) = at {
                     hosts.entry(*number).or_default().push(Key::Host(*id));
                 }
             }
             for (number, keys) in hosts {
-                // One that is being brought to another node keeps its row until the next time.
+                // A host that is moving keeps its row in the journal until the next lease.
                 let Ok((guard, free)) = self.keys.lock_free(keys) else { continue };
                 let free: BTreeSet<Key> = free.into_iter().collect();
                 let is_free = |id: InstanceId| free.contains(&Key::Host(id));
@@ -280,16 +286,16 @@ impl Fleet {
         }
         let mut confirmed = CreditReport::default();
         for (number, part) in parts {
-            // What a node that is away does not confirm keeps its row in the journal.
-            let Some(node) = self.books().up(number) else { continue };
-            self.books().before_lease(&part);
+            // The volumes and hosts of a node that is away keep their rows in the journal.
+            let Some(node) = self.state().up(number) else { continue };
+            self.state().before_lease(&part);
             if let Reply::Balances(part) = node.call(Command::Lease(part)) {
-                let mut books = self.books();
-                let CreditReport { mut volumes, hosts } = books.of_home(number, part);
-                // One that was lost or moved meanwhile has what it was given then.
-                volumes.retain(|(id, _)| !books.owed.contains(id));
+                let mut fleet_state = self.state();
+                let CreditReport { mut volumes, hosts } = fleet_state.only_at_home(number, part);
+                // A volume that was lost or released meanwhile has other balances now.
+                volumes.retain(|(id, _)| !fleet_state.unapplied.contains(id));
                 let part = CreditReport { volumes, hosts };
-                books.leased(&part);
+                fleet_state.mark_leased(&part);
                 confirmed.volumes.extend(part.volumes);
                 confirmed.hosts.extend(part.hosts);
             }
@@ -300,15 +306,16 @@ impl Fleet {
 
     fn balances(&self) -> Result<Reply, Failed> {
         let mut all = CreditReport::default();
-        for (number, reply) in self.each(&Command::Balances) {
+        for (number, reply) in self.call_each(&Command::Balances) {
             match reply {
                 Reply::Balances(credits) => {
-                    let CreditReport { volumes, hosts } = self.books().of_home(number, credits);
+                    let CreditReport { volumes, hosts } =
+                        self.state().only_at_home(number, credits);
                     all.volumes.extend(volumes);
                     all.hosts.extend(hosts);
                 }
-                // Nobody knows now what had moved there: the next renewal asks for everything.
-                Reply::Failed(failed) => return Err(passing(failed)),
+                // Balances of volumes that moved there are unknown; the next renewal asks for all.
+                Reply::Failed(failed) => return Err(retryable(failed)),
                 _ => {}
             }
         }
@@ -317,14 +324,17 @@ impl Fleet {
 
     fn report(&self) -> Result<Report, Failed> {
         let mut all = Report::default();
-        for (number, reply) in self.each(&Command::Report) {
+        for (number, reply) in self.call_each(&Command::Report) {
             let Reply::Report(report) = reply else { continue };
-            let books = self.books();
-            let seat = books.seats.get(&number);
+            let fleet_state = self.state();
+            let node_state = fleet_state.nodes.get(&number);
             let Report { volumes, hosts } = report;
-            all.volumes
-                .extend(volumes.into_iter().filter(|it| books.homes.get(&it.id) == Some(&number)));
-            let has = |id: &InstanceId| seat.is_some_and(|seat| seat.hosts.contains(id));
+            all.volumes.extend(
+                volumes.into_iter().filter(|it| fleet_state.homes.get(&it.id) == Some(&number)),
+            );
+            let has = |id: &InstanceId| {
+                node_state.is_some_and(|node_state| node_state.hosts.contains(id))
+            };
             all.hosts.extend(hosts.into_iter().filter(|it| has(&it.id)));
         }
         all.volumes.sort_by_key(|report| report.id);
@@ -334,11 +344,11 @@ impl Fleet {
 
     fn report_of(&self, ids: &[VolumeId]) -> Result<Report, Failed> {
         let mut parts = BTreeMap::<NodeId, Vec<VolumeId>>::new();
-        let everywhere: Vec<NodeId> = self.books().all_up().iter().map(|(it, _)| *it).collect();
+        let everywhere: Vec<NodeId> = self.state().all_up().iter().map(|(it, _)| *it).collect();
         for id in ids {
             match self.home(*id) {
                 Some(home) => parts.entry(home).or_default().push(*id),
-                // A node may have it all the same, unknown to this leader.
+                // A node may have the volume open without this leader knowing it.
                 None => {
                     for number in &everywhere {
                         parts.entry(*number).or_default().push(*id);
@@ -348,7 +358,7 @@ impl Fleet {
         }
         let mut all = Report::default();
         for (number, part) in parts {
-            let Some(node) = self.books().up(number) else { continue };
+            let Some(node) = self.state().up(number) else { continue };
             if let Reply::Report(report) = node.call(Command::ReportOf(part)) {
                 all.volumes.extend(report.volumes);
             }
@@ -359,11 +369,11 @@ impl Fleet {
 
     fn latencies(&self) -> Result<Reply, Failed> {
         let mut all: Vec<(VolumeId, Box<Latencies>)> = Vec::new();
-        for (number, reply) in self.each(&Command::Latencies(None)) {
+        for (number, reply) in self.call_each(&Command::Latencies(None)) {
             let Reply::Latencies(latencies) = reply else { continue };
-            let books = self.books();
+            let fleet_state = self.state();
             all.extend(
-                latencies.into_iter().filter(|(id, _)| books.homes.get(id) == Some(&number)),
+                latencies.into_iter().filter(|(id, _)| fleet_state.homes.get(id) == Some(&number)),
             );
         }
         all.sort_by_key(|(id, _)| *id);
@@ -372,7 +382,7 @@ impl Fleet {
 
     fn background(&self) -> Result<Reply, Failed> {
         let mut all = BackgroundReport::default();
-        for (_, reply) in self.each(&Command::Background) {
+        for (_, reply) in self.call_each(&Command::Background) {
             let Reply::Background(one) = reply else { continue };
             all.bytes_per_second.0 += one.bytes_per_second.0;
             all.waiting += one.waiting;

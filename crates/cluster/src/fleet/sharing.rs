@@ -1,7 +1,7 @@
-//! The window of the device below all nodes: each node is asked what it uses, and told its part.
+//! Divides the window of the shared device: each node receives its part and reports its use.
 //!
-//! Each node has a thread of its own for that, so one that hangs holds up no other. Its part stays
-//! what it was told last, and what it has reserved is kept for it.
+//! Each node has a thread, so that a node that hangs does not delay the others. The part of such a
+//! node stays unchanged, and its reservations are kept for it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -27,20 +27,21 @@ pub(super) fn now() -> Instant {
 
 impl Fleet {
     fn division(&self) -> MutexGuard<'_, Division> {
-        // Each change of it is whole before anything can panic.
+        // Each change of the division is complete before anything can panic.
         self.division.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells a node its part of the device, and takes in how it uses it.
+    /// Sends a node its part of the device, and records the use that it reports.
     pub(super) fn divide_with(&self, number: NodeId, now: Instant) {
         let (node, nodes) = {
-            let books = self.books();
-            let may_serve = |number: &NodeId| (books.load(*number) > 0, books.up(*number));
-            let nodes = books.seats.keys().map(|number| (*number, may_serve(number)));
+            let fleet_state = self.state();
+            let may_serve =
+                |number: &NodeId| (fleet_state.load(*number) > 0, fleet_state.up(*number));
+            let nodes = fleet_state.nodes.keys().map(|number| (*number, may_serve(number)));
             let there = nodes.filter(|(_, (has_volumes, up))| *has_volumes || up.is_some());
             let nodes: BTreeMap<NodeId, bool> =
                 there.map(|(number, (has_volumes, _))| (number, has_volumes)).collect();
-            (books.up(number), nodes)
+            (fleet_state.up(number), nodes)
         };
         let Some(node) = node else { return };
         let part = {
@@ -53,8 +54,8 @@ impl Fleet {
         }
     }
 
-    /// The part of the device that a node has now, with what is lent to it, in millionths; `None`
-    /// if the device is not divided.
+    /// Returns the present part of a node in the device, including the lent part, in millionths;
+    /// `None` if the device is not divided.
     pub(super) fn part_of(&self, number: NodeId) -> Option<u32> {
         let part = self.division().part(number, now());
         part.map(|part| part.lasting_ppm.saturating_add(part.lent_ppm))
@@ -75,17 +76,19 @@ pub(super) fn start(fleet: &Arc<Fleet>) -> io::Result<JoinHandle<()>> {
                 }
                 match worker(number, Weak::clone(&fleet)) {
                     Ok(worker) => _ = workers.insert(number, worker),
-                    Err(error) => warn!(node = number.0, %error, "has no thread for its part"),
+                    Err(error) => {
+                        warn!(node = number.0, %error, "the thread of a node's part cannot start")
+                    }
                 }
             }
             clock::pause(ROUND);
         }
-        // A call that hangs holds up nobody: the threads end by themselves.
+        // The threads of nodes are not joined, since a call may hang. They end by themselves.
     };
     std::thread::Builder::new().name("fleet-divide".to_owned()).spawn(look)
 }
 
-/// The fleet, unless it is closed.
+/// Returns the fleet, unless it is closed.
 fn open(fleet: &Weak<Fleet>) -> Option<Arc<Fleet>> {
     fleet.upgrade().filter(|fleet| !fleet.is_over())
 }

@@ -1,6 +1,6 @@
-//! What is known of nodes, volumes and hosts, and where a volume is to be.
+//! The known state of nodes, volumes and hosts, and the choice of a volume's home.
 //!
-//! It sends no command. Of the connections that it holds it asks only how they stand.
+//! It sends no commands. It holds connections, and only reads their state.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,22 +16,23 @@ use evenkeel_wire::agent::{Attachment, CreditReport, HostState, VolumeState};
 use super::super::nodes::{Inst, Member};
 use super::{Node, Standing};
 
-/// A node.
+/// The state of a node.
 pub(super) struct NodeState {
     pub(super) member: Member,
-    /// The process that it is connected to: the end of its lease alone means nothing.
+    /// The process to which there is a connection. The end of its lease does not change it.
     pub(super) process: Option<String>,
-    /// The connection, once there was one to its present process.
+    /// The connection to its present process, after the first one was made.
     pub(super) node: Option<Arc<dyn Node>>,
-    /// Since when it has been away, or never been connected to, after the start of the machine.
+    /// Time since the start of the machine at which the node went away, or was first found without
+    /// a connection and a lease.
     pub(super) away_since: Option<Duration>,
     /// Whether its present process has executed commands.
     pub(super) was_up: bool,
-    /// The process that could not be connected to.
+    /// The process to which the last attempt to connect failed.
     pub(super) refused: Option<String>,
     /// The process that was fenced.
     pub(super) fenced: Option<String>,
-    /// Hosts that it was told of.
+    /// Hosts with limits that were applied at it.
     pub(super) hosts: BTreeSet<InstanceId>,
 }
 
@@ -41,14 +42,14 @@ impl NodeState {
         Self { member, process, node, away_since, was_up, refused, fenced, hosts }
     }
 
-    /// Whether its volumes are to move to others.
+    /// Returns whether its volumes must move to other nodes.
     pub(super) fn is_to_be_empty(&self) -> bool {
         let is_leaving = self.member.inst.as_ref().is_some_and(|inst| inst.is_leaving);
         self.member.state != State::Up || is_leaving
     }
 
-    /// Returns what it does: `serving`, `leaving`, `starting`, `away` or `stopped`; and the reason
-    /// for which it is away.
+    /// Returns its status, which is `serving`, `leaving`, `starting`, `away` or `stopped`, and the
+    /// reason if it is `away`.
     fn status(&self) -> (&'static str, Option<String>) {
         let standing = self.node.as_ref().map(|node| node.standing());
         match (&self.member.inst, standing) {
@@ -61,7 +62,7 @@ impl NodeState {
         }
     }
 
-    /// Its data plane, if that executes commands.
+    /// Returns its data plane, if that executes commands.
     pub(super) fn up(&self) -> Option<&Arc<dyn Node>> {
         self.node.as_ref().filter(|node| node.standing() == Standing::Up)
     }
@@ -78,48 +79,49 @@ fn process_view(inst: &Inst, leader: Option<&Inst>) -> ProcessView {
     }
 }
 
-/// The other volumes that must be where one is, and the hosts with limits because of which.
+/// The other volumes that must be at the same node as a volume, and the hosts with limits that
+/// require it.
 #[derive(Default)]
-pub(super) struct Bound {
+pub(super) struct Group {
     pub(super) volumes: BTreeSet<VolumeId>,
     pub(super) hosts: BTreeSet<InstanceId>,
 }
 
-/// What has to be done so that a volume and those that it is bound to are at one node.
+/// A plan that brings a volume and its group to one node.
 pub(super) struct Colocation {
     /// The node.
     pub(super) place: NodeId,
-    /// Those that are not there.
+    /// The volumes that are not at `place`.
     pub(super) elsewhere: BTreeSet<VolumeId>,
-    /// What is locked for that.
+    /// The keys that the move must lock.
     pub(super) keys: BTreeSet<Key>,
 }
 
 /// See the module's text.
 #[derive(Default)]
-pub(super) struct Books {
-    pub(super) seats: BTreeMap<NodeId, NodeState>,
+pub(super) struct FleetState {
+    pub(super) nodes: BTreeMap<NodeId, NodeState>,
     pub(super) homes: BTreeMap<VolumeId, NodeId>,
-    /// Volumes as they were applied last, with the unleased amounts that they have now.
+    /// The last applied state of each volume, with its present unleased balance.
     volumes: BTreeMap<VolumeId, VolumeState>,
-    /// What volumes were released with that were never applied: earlier leaders did that.
+    /// The balances of volumes that were released, but were not applied by this leader before.
     found: BTreeMap<VolumeId, Balances>,
-    /// The attachments of volumes that are served, but were not applied by this leader yet.
+    /// The attachments of volumes that earlier leaders have applied, and this leader has not.
     expected: BTreeMap<VolumeId, Vec<Attachment>>,
-    /// Volumes by the hosts that they are attached to.
+    /// The volumes that are attached to each host.
     by_host: BTreeMap<InstanceId, BTreeSet<VolumeId>>,
-    /// Hosts with limits, likewise.
+    /// The last applied state of each host with limits.
     pub(super) hosts: BTreeMap<InstanceId, HostState>,
-    /// Volumes that are to be applied at their homes.
-    pub(super) owed: BTreeSet<VolumeId>,
-    /// Volumes whose homes etcd does not know yet.
-    pub(super) unnoted: BTreeSet<VolumeId>,
-    /// Volumes a node is the home of.
+    /// Volumes that must be applied at their homes before they are served.
+    pub(super) unapplied: BTreeSet<VolumeId>,
+    /// Volumes whose homes may not be in etcd yet.
+    pub(super) unstored: BTreeSet<VolumeId>,
+    /// Number of volumes whose home each node is.
     loads: BTreeMap<NodeId, usize>,
     pub(super) counts: Counts,
 }
 
-impl Books {
+impl FleetState {
     pub(super) fn new(homes: BTreeMap<VolumeId, NodeId>) -> Self {
         let mut loads = BTreeMap::new();
         homes.values().for_each(|home| *loads.entry(*home).or_default() += 1);
@@ -127,15 +129,15 @@ impl Books {
     }
 
     pub(super) fn views(&self, leader: NodeId) -> Vec<NodeView> {
-        let lead = self.seats.get(&leader).and_then(|seat| seat.member.inst.as_ref());
+        let lead = self.nodes.get(&leader).and_then(|node_state| node_state.member.inst.as_ref());
         let mut views = Vec::new();
-        for (number, seat) in &self.seats {
-            let (status, reason) = seat.status();
+        for (number, node_state) in &self.nodes {
+            let (status, reason) = node_state.status();
             views.push(NodeView {
-                name: seat.member.name.clone(),
-                number: seat.member.number,
-                state: seat.member.state,
-                process: seat.member.inst.as_ref().map(|inst| process_view(inst, lead)),
+                name: node_state.member.name.clone(),
+                number: node_state.member.number,
+                state: node_state.member.state,
+                process: node_state.member.inst.as_ref().map(|inst| process_view(inst, lead)),
                 status,
                 reason,
                 volumes: self.load(*number),
@@ -145,56 +147,63 @@ impl Books {
         views
     }
 
-    /// Volumes a node is the home of.
+    /// Returns the number of volumes whose home a node is.
     pub(super) fn load(&self, number: NodeId) -> usize {
         self.loads.get(&number).copied().unwrap_or(0)
     }
 
-    /// The nodes that may get volumes.
-    pub(super) fn takers(&self) -> impl Iterator<Item = NodeId> {
-        let takes = |seat: &&NodeState| seat.member.takes_volumes() && seat.up().is_some();
-        self.seats.values().filter(takes).map(|seat| seat.member.number)
+    /// Returns the nodes that may get volumes.
+    pub(super) fn eligible_nodes(&self) -> impl Iterator<Item = NodeId> {
+        let is_eligible = |node_state: &&NodeState| {
+            node_state.member.takes_volumes() && node_state.up().is_some()
+        };
+        self.nodes.values().filter(is_eligible).map(|node_state| node_state.member.number)
     }
 
-    /// Whether a node keeps the volumes that it has. One without a lease does for as long as it
-    /// answers: etcd may have been away.
+    /// Returns whether a node keeps its volumes. A node without a lease keeps them while it
+    /// answers, since leases also end when etcd is away.
     fn keeps(&self, number: NodeId) -> bool {
-        self.seats.get(&number).is_some_and(|seat| seat.up().is_some() && !seat.is_to_be_empty())
+        self.nodes
+            .get(&number)
+            .is_some_and(|node_state| node_state.up().is_some() && !node_state.is_to_be_empty())
     }
 
-    /// The node with the fewest volumes of those that may get some.
+    /// Returns the node with the fewest volumes among those that may get volumes.
     pub(super) fn least_loaded(&self) -> Option<NodeId> {
-        self.takers().min_by_key(|number| (self.load(*number), *number))
+        self.eligible_nodes().min_by_key(|number| (self.load(*number), *number))
     }
 
-    /// The data plane of a node, if it executes commands.
+    /// Returns the data plane of a node, if it executes commands.
     pub(super) fn up(&self, number: NodeId) -> Option<Arc<dyn Node>> {
-        self.seats.get(&number)?.up().cloned()
+        self.nodes.get(&number)?.up().cloned()
     }
 
-    /// All nodes that execute commands.
+    /// Returns all nodes that execute commands.
     pub(super) fn all_up(&self) -> Vec<(NodeId, Arc<dyn Node>)> {
-        let up = |(number, seat): (&NodeId, &NodeState)| Some((*number, Arc::clone(seat.up()?)));
-        self.seats.iter().filter_map(up).collect()
+        let up = |(number, node_state): (&NodeId, &NodeState)| {
+            Some((*number, Arc::clone(node_state.up()?)))
+        };
+        self.nodes.iter().filter_map(up).collect()
     }
 
-    /// The name of a node whose process lives and serves as far as etcd knows, and executes no
-    /// commands. One that is starting has no volume open yet.
+    /// Returns the name of a node that has a lease and can be reached according to etcd, but
+    /// executes no commands. A node that is starting is left out: it has no volume open yet.
     pub(super) fn silent(&self) -> Option<String> {
-        let is_silent =
-            |seat: &&NodeState| seat.member.reachable().is_some() && seat.up().is_none();
-        self.seats.values().find(is_silent).map(|seat| seat.member.name.clone())
+        let is_silent = |node_state: &&NodeState| {
+            node_state.member.reachable().is_some() && node_state.up().is_none()
+        };
+        self.nodes.values().find(is_silent).map(|node_state| node_state.member.name.clone())
     }
 
-    /// A node by words for messages.
+    /// Returns the name of a node for messages.
     pub(super) fn name(&self, number: NodeId) -> String {
-        match self.seats.get(&number) {
-            Some(seat) => seat.member.name.clone(),
+        match self.nodes.get(&number) {
+            Some(node_state) => node_state.member.name.clone(),
             None => format!("node {}", number.0),
         }
     }
 
-    /// Makes a node a volume's home, or none.
+    /// Sets or removes the home of a volume, and counts moves and takeovers.
     pub(super) fn set_home(&mut self, id: VolumeId, home: Option<NodeId>) {
         let before = match home {
             Some(home) => self.homes.insert(id, home),
@@ -203,7 +212,8 @@ impl Books {
         if let (Some(before), Some(home)) = (before, home)
             && before != home
         {
-            let is_there = self.seats.get(&before).is_some_and(|seat| seat.node.is_some());
+            let is_there =
+                self.nodes.get(&before).is_some_and(|node_state| node_state.node.is_some());
             let counts = &mut self.counts;
             *(if is_there { &mut counts.moves } else { &mut counts.takeovers }) += 1;
         }
@@ -215,22 +225,22 @@ impl Books {
         }
     }
 
-    /// The volumes whose home a node is.
+    /// Returns the volumes whose home a node is.
     pub(super) fn at(&self, number: NodeId) -> Vec<VolumeId> {
         let is_there = |(id, home): (&VolumeId, &NodeId)| (*home == number).then_some(*id);
         self.homes.iter().filter_map(is_there).collect()
     }
 
-    /// A volume as it was applied last.
+    /// Returns the last applied state of a volume.
     pub(super) fn volume(&self, id: VolumeId) -> Option<&VolumeState> {
         self.volumes.get(&id)
     }
 
-    /// A volume was applied. From now on it spends: what it begins with should its node be lost is
-    /// what must not have been spent.
-    pub(super) fn applied(&mut self, mut state: VolumeState) {
+    /// Records that a volume was applied, so that it spends credits. If its node is lost, it begins
+    /// with its unleased balance.
+    pub(super) fn mark_applied(&mut self, mut state: VolumeState) {
         if let Some(before) = self.volumes.get(&state.id) {
-            // A data plane that held it keeps its own amount, which may be less by now.
+            // A data plane that already holds the volume keeps its own amount, which may be less.
             state.unleased = least(&state.unleased, &before.unleased);
         }
         state.balances = unspent(&state.pacing, &state.unleased);
@@ -238,73 +248,74 @@ impl Books {
         for attachment in &state.attachments {
             self.by_host.entry(attachment.host).or_default().insert(state.id);
         }
-        self.owed.remove(&state.id);
+        self.unapplied.remove(&state.id);
         self.volumes.insert(state.id, state);
     }
 
-    /// What a volume begins with that is to be applied again, and its unleased part.
-    pub(super) fn left(&self, id: VolumeId) -> Option<(Balances, Balances)> {
+    /// Returns the balances with which a volume must be applied again, and its unleased part;
+    /// `None` if its home has it already.
+    pub(super) fn remaining_balances(&self, id: VolumeId) -> Option<(Balances, Balances)> {
         if let Some(found) = self.found.get(&id) {
             return Some((*found, Balances::default()));
         }
-        let state = self.volumes.get(&id).filter(|_| self.owed.contains(&id))?;
+        let state = self.volumes.get(&id).filter(|_| self.unapplied.contains(&id))?;
         Some((state.balances, state.unleased))
     }
 
-    /// Keeps of what a node reports what it is the home of.
-    pub(super) fn of_home(&self, number: NodeId, credits: CreditReport) -> CreditReport {
+    /// Returns the part of a node's report about the volumes and hosts that are at this node.
+    pub(super) fn only_at_home(&self, number: NodeId, credits: CreditReport) -> CreditReport {
         let CreditReport { mut volumes, mut hosts } = credits;
         volumes.retain(|(id, _)| self.homes.get(id) == Some(&number));
-        let seat = self.seats.get(&number);
-        hosts.retain(|(id, _)| seat.is_some_and(|seat| seat.hosts.contains(id)));
+        let node_state = self.nodes.get(&number);
+        hosts.retain(|(id, _)| node_state.is_some_and(|node_state| node_state.hosts.contains(id)));
         CreditReport { volumes, hosts }
     }
 
-    /// The node that had it is gone: it is to be applied at its home, with what must not have been
-    /// spent.
-    pub(super) fn lost(&mut self, id: VolumeId) {
-        // It may have been applied there, without an answer, and have spent since.
+    /// Records that the node that served a volume is gone. The volume must be applied at its home
+    /// with its unleased balance.
+    pub(super) fn mark_lost(&mut self, id: VolumeId) {
+        // The gone node may have applied the volume without an answer, and spent credits since.
         self.found.remove(&id);
         if let Some(state) = self.volumes.get_mut(&id) {
             state.balances = unspent(&state.pacing, &state.unleased);
-            self.owed.insert(id);
+            self.unapplied.insert(id);
         }
     }
 
-    /// A node forgets its hosts, or is gone: each begins elsewhere with what must not have been
-    /// spent.
-    pub(super) fn lose_hosts(&mut self, number: NodeId) {
-        let Some(seat) = self.seats.get_mut(&number) else { return };
-        for host in std::mem::take(&mut seat.hosts) {
-            self.lose_host(host);
+    /// Removes all hosts of a node that has lost them. Each begins elsewhere with its unleased
+    /// balance.
+    pub(super) fn forget_hosts_at(&mut self, number: NodeId) {
+        let Some(node_state) = self.nodes.get_mut(&number) else { return };
+        for host in std::mem::take(&mut node_state.hosts) {
+            self.reset_host_balances(host);
         }
     }
 
-    /// A node does not have a host any more: it begins elsewhere with what must not have been
-    /// spent, unless more is known.
+    /// Removes a host from a node. The host begins elsewhere with its unleased balance, unless the
+    /// caller sets a known one.
     pub(super) fn forget_host_at(&mut self, host: InstanceId, at: NodeId) {
-        if let Some(seat) = self.seats.get_mut(&at) {
-            seat.hosts.remove(&host);
+        if let Some(node_state) = self.nodes.get_mut(&at) {
+            node_state.hosts.remove(&host);
         }
-        self.lose_host(host);
+        self.reset_host_balances(host);
     }
 
-    /// Whoever does not have it yet begins with what must not have been spent.
-    pub(super) fn lose_host(&mut self, host: InstanceId) {
+    /// Sets the balances of a host to its unleased ones, for the next node that gets the host.
+    pub(super) fn reset_host_balances(&mut self, host: InstanceId) {
         if let Some(known) = self.hosts.get_mut(&host) {
             known.balances = unspent(&known.pacing.as_volume(), &known.unleased);
         }
     }
 
-    /// A node was told of a host, which spends from now on.
-    pub(super) fn told_of_host(&mut self, host: InstanceId, number: NodeId) {
-        if let Some(seat) = self.seats.get_mut(&number) {
-            seat.hosts.insert(host);
+    /// Records that a host was applied at a node, and spends credits there from now on.
+    pub(super) fn mark_host_applied(&mut self, host: InstanceId, number: NodeId) {
+        if let Some(node_state) = self.nodes.get_mut(&number) {
+            node_state.hosts.insert(host);
         }
-        self.lose_host(host);
+        self.reset_host_balances(host);
     }
 
-    /// What a host is to be like. What is known of its credits stays: it may be newer.
+    /// Sets the state of a host. The known balances stay, since they may be newer.
     pub(super) fn set_host(&mut self, mut state: HostState) {
         if let Some(known) = self.hosts.get(&state.id) {
             overlay(&mut state.balances, &known.balances);
@@ -313,24 +324,25 @@ impl Books {
         self.hosts.insert(state.id, state);
     }
 
-    /// The node that had it has given it up, with these balances; with none if it did not have it.
-    pub(super) fn released(&mut self, id: VolumeId, balances: Option<Balances>) {
-        let is_owed = self.owed.contains(&id);
+    /// Records that a node has released a volume with these balances; `None` if the node did not
+    /// have the volume.
+    pub(super) fn mark_released(&mut self, id: VolumeId, balances: Option<Balances>) {
+        let is_unapplied = self.unapplied.contains(&id);
         if let Some(state) = self.volumes.get_mut(&id) {
             match balances {
                 Some(balances) => state.balances = balances,
-                // It was to be applied there, with what was known of it, and was not.
-                None if is_owed => {}
+                // The node was to get the volume and did not: the known balances still hold.
+                None if is_unapplied => {}
                 None => state.balances = unspent(&state.pacing, &state.unleased),
             }
-            // Whatever happens next, it is nowhere now.
-            self.owed.insert(id);
+            // No node serves the volume now.
+            self.unapplied.insert(id);
         } else if let Some(balances) = balances {
             self.found.insert(id, balances);
         }
     }
 
-    /// A volume is gone.
+    /// Removes a volume, except its home.
     pub(super) fn forget(&mut self, id: VolumeId) {
         self.found.remove(&id);
         let attachments = self.volumes.remove(&id).map(|before| before.attachments);
@@ -345,7 +357,8 @@ impl Books {
         }
     }
 
-    /// More credits are about to be leased: should the answer be lost, they may be spent.
+    /// Reduces the unleased balances before more credits are leased. If the answer is lost, the
+    /// data plane may spend these credits.
     pub(super) fn before_lease(&mut self, unleased: &CreditReport) {
         for (id, amounts) in &unleased.volumes {
             if let Some(state) = self.volumes.get_mut(id) {
@@ -359,8 +372,8 @@ impl Books {
         }
     }
 
-    /// Credits were leased: what is unleased has changed.
-    pub(super) fn leased(&mut self, unleased: &CreditReport) {
+    /// Records the unleased balances that a node has confirmed.
+    pub(super) fn mark_leased(&mut self, unleased: &CreditReport) {
         for (id, amounts) in &unleased.volumes {
             if let Some(state) = self.volumes.get_mut(id) {
                 overlay(&mut state.unleased, amounts);
@@ -373,15 +386,15 @@ impl Books {
         }
     }
 
-    /// The hosts with limits among those that a volume is attached to.
+    /// Returns the hosts with limits among these attachments.
     pub(super) fn limited(&self, attachments: &[Attachment]) -> Vec<InstanceId> {
         let hosts = attachments.iter().map(|attachment| attachment.host);
         hosts.filter(|host| self.hosts.contains_key(host)).collect()
     }
 
-    /// What must be where this volume is, as it is to be attached: the volumes of its hosts with
-    /// limits, those of their hosts, and so on.
-    pub(super) fn bound(&self, id: VolumeId, attachments: &[Attachment]) -> Bound {
+    /// Returns the group of a volume with these attachments: the volumes of its hosts with limits,
+    /// the volumes of their hosts with limits, and so on.
+    pub(super) fn group(&self, id: VolumeId, attachments: &[Attachment]) -> Group {
         let (mut volumes, mut hosts) = (BTreeSet::from([id]), BTreeSet::new());
         let mut next = self.limited(attachments);
         while let Some(host) = next.pop() {
@@ -395,17 +408,17 @@ impl Books {
             }
         }
         volumes.remove(&id);
-        Bound { volumes, hosts }
+        Group { volumes, hosts }
     }
 
-    /// How a volume gets to a node, with all that is bound to it.
-    pub(super) fn gathering(
+    /// Plans to bring a volume with these attachments and its group to a node.
+    pub(super) fn colocation(
         &self,
         id: VolumeId,
         attachments: &[Attachment],
         place: NodeId,
     ) -> Colocation {
-        let Bound { volumes, hosts } = self.bound(id, attachments);
+        let Group { volumes, hosts } = self.group(id, attachments);
         let all = volumes.into_iter().chain([id]);
         let elsewhere: BTreeSet<_> = all.filter(|it| self.homes.get(it) != Some(&place)).collect();
         let keys = elsewhere.iter().chain([&id]).copied().map(Key::Volume);
@@ -413,7 +426,7 @@ impl Books {
         Colocation { place, elsewhere, keys }
     }
 
-    /// What a volume is attached to as it was applied last, as far as is known.
+    /// Returns the known attachments of a volume.
     pub(super) fn attachments(&self, id: VolumeId) -> &[Attachment] {
         match self.volumes.get(&id) {
             Some(state) => &state.attachments,
@@ -421,7 +434,7 @@ impl Books {
         }
     }
 
-    /// An earlier leader may have applied a volume like this.
+    /// Records that an earlier leader may have applied a volume with these attachments.
     pub(super) fn expect(&mut self, id: VolumeId, attachments: Vec<Attachment>) {
         for attachment in &attachments {
             self.by_host.entry(attachment.host).or_default().insert(id);
@@ -429,24 +442,25 @@ impl Books {
         self.expected.insert(id, attachments);
     }
 
-    /// What is locked to apply a volume where it is.
+    /// Returns the keys to lock before a volume is applied at its home.
     pub(super) fn keys(&self, id: VolumeId) -> BTreeSet<Key> {
         let hosts = self.limited(self.attachments(id)).into_iter().map(Key::Host);
         hosts.chain([Key::Volume(id)]).collect()
     }
 
-    /// Where a volume is to be, as it is to be attached: where most of its group are, else where it
-    /// is, else at the node with the fewest volumes. If no node may get it, it stays where it is.
+    /// Chooses the home of a volume with these attachments: the node with most of its group, else
+    /// its present home, else the node with the fewest volumes. If no node may get volumes, its
+    /// present home.
     pub(super) fn place(&self, id: VolumeId, attachments: &[Attachment]) -> Option<NodeId> {
         let mut at = BTreeMap::<NodeId, usize>::new();
-        for volume in self.bound(id, attachments).volumes {
+        for volume in self.group(id, attachments).volumes {
             if let Some(home) = self.homes.get(&volume) {
                 *at.entry(*home).or_default() += 1;
             }
         }
         let home = self.homes.get(&id).copied();
         let most = at.iter().filter(|(home, _)| self.keeps(**home));
-        // Of two with as many, the one where it is.
+        // Of two nodes with equal counts, the present home.
         let most = most.max_by_key(|(at, count)| (**count, Some(**at) == home));
         match (most, home) {
             (Some((most, _)), _) => Some(*most),
@@ -455,26 +469,28 @@ impl Books {
         }
     }
 
-    /// Where a volume that is owed is to be, if not all of its group are at its home.
-    pub(super) fn reunion(&self, id: VolumeId) -> Option<NodeId> {
+    /// Returns the node to which a volume must move to join its group; `None` if its home has all
+    /// of the group.
+    pub(super) fn regroup_target(&self, id: VolumeId) -> Option<NodeId> {
         let attachments = &self.volumes.get(&id)?.attachments;
         let home = self.homes.get(&id);
         let is_elsewhere = |other: &VolumeId| self.homes.get(other) != home;
-        let is_split = self.bound(id, attachments).volumes.iter().any(is_elsewhere);
+        let is_split = self.group(id, attachments).volumes.iter().any(is_elsewhere);
         if is_split { self.place(id, attachments) } else { None }
     }
 
-    /// The nodes that know a host; `Err` with one that is away.
+    /// Returns the nodes at which a host was applied; `Err` with a node that is away and has
+    /// volumes.
     pub(super) fn nodes_of(&mut self, host: InstanceId) -> Result<Vec<Arc<dyn Node>>, NodeId> {
-        let knows = |(number, seat): (&NodeId, &NodeState)| {
-            seat.hosts.contains(&host).then(|| (*number, seat.up().cloned()))
+        let knows = |(number, node_state): (&NodeId, &NodeState)| {
+            node_state.hosts.contains(&host).then(|| (*number, node_state.up().cloned()))
         };
-        let all: Vec<_> = self.seats.iter().filter_map(knows).collect();
+        let all: Vec<_> = self.nodes.iter().filter_map(knows).collect();
         let mut nodes = Vec::new();
         for (number, node) in all {
             match node {
                 Some(node) => nodes.push(node),
-                // Nobody spends there.
+                // Without a volume, no credits of the host are spent there.
                 None if self.load(number) == 0 => self.forget_host_at(host, number),
                 None => return Err(number),
             }
@@ -482,27 +498,29 @@ impl Books {
         Ok(nodes)
     }
 
-    /// The other node that has a host with limits.
-    pub(super) fn has_host(&self, host: InstanceId, but: NodeId) -> Option<NodeId> {
-        let has = |seat: &&NodeState| seat.member.number != but && seat.hosts.contains(&host);
-        self.seats.values().find(has).map(|seat| seat.member.number)
+    /// Returns a node other than `but` at which a host was applied.
+    pub(super) fn other_node_of(&self, host: InstanceId, but: NodeId) -> Option<NodeId> {
+        let has = |node_state: &&NodeState| {
+            node_state.member.number != but && node_state.hosts.contains(&host)
+        };
+        self.nodes.values().find(has).map(|node_state| node_state.member.number)
     }
 }
 
-impl Books {
-    /// Asserts what holds between any two changes of the state.
+impl FleetState {
+    /// Asserts the invariants of the state.
     ///
     /// # Panics
-    /// If it does not hold.
+    /// If one does not hold.
     pub(super) fn invariants(&self) {
-        for (number, seat) in &self.seats {
-            assert_eq!(*number, seat.member.number, "a node under another number");
+        for (number, node_state) in &self.nodes {
+            assert_eq!(*number, node_state.member.number, "a node under another number");
         }
         let mut loads = BTreeMap::<NodeId, usize>::new();
         for home in self.homes.values() {
             *loads.entry(*home).or_default() += 1;
         }
-        for number in self.loads.keys().chain(self.seats.keys()) {
+        for number in self.loads.keys().chain(self.nodes.keys()) {
             let counted = loads.get(number).copied().unwrap_or(0);
             assert_eq!(self.load(*number), counted, "the volumes of node {}", number.0);
         }
@@ -517,8 +535,8 @@ impl Books {
             assert!(!self.found.contains_key(id), "{id} has two balances");
             assert!(!self.expected.contains_key(id), "{id} was applied, and is still expected");
         }
-        for id in &self.owed {
-            assert!(self.volumes.contains_key(id), "{id} is to be applied, and is not known");
+        for id in &self.unapplied {
+            assert!(self.volumes.contains_key(id), "{id} must be applied, and is unknown");
         }
         let known = self.volumes.keys().chain(self.expected.keys());
         let mut by_host = BTreeMap::<InstanceId, BTreeSet<VolumeId>>::new();
@@ -527,14 +545,14 @@ impl Books {
                 by_host.entry(attachment.host).or_default().insert(*id);
             }
         }
-        assert_eq!(self.by_host, by_host, "the volumes of hosts, kept and counted");
+        assert_eq!(self.by_host, by_host, "the volumes by host");
     }
 
-    /// A host spends its credits at one node.
+    /// Asserts that each host is at one node at most.
     fn check_hosts(&self) {
         let mut nodes = BTreeMap::<InstanceId, NodeId>::new();
-        for (number, seat) in &self.seats {
-            for host in &seat.hosts {
+        for (number, node_state) in &self.nodes {
+            for host in &node_state.hosts {
                 let other = nodes.insert(*host, *number);
                 assert_eq!(other, None, "{host} is at node {}, too", number.0);
             }
@@ -545,15 +563,15 @@ impl Books {
     }
 }
 
-/// What a volume or a host begins with of which no more is known than what must not have been
-/// spent: nothing, where that is not said. Nothing said of its balance would be a full bucket.
+/// Returns the balances of a volume or a host of which only the unleased amounts are known. An
+/// unknown amount becomes zero, since a missing balance would mean a full bucket.
 fn unspent(pacing: &Pacing, unleased: &Balances) -> Balances {
     let mut balances = Balances::empty(pacing);
     overlay(&mut balances, unleased);
     balances
 }
 
-/// The amounts, but no more than the others that are there.
+/// Returns the amounts, each limited to the other amount if there is one.
 fn least(amounts: &Balances, others: &Balances) -> Balances {
     let least = |amount: Option<u64>, other: Option<u64>| {
         amount.map(|amount| other.map_or(amount, |other| amount.min(other)))
@@ -564,7 +582,7 @@ fn least(amounts: &Balances, others: &Balances) -> Balances {
     }
 }
 
-/// The amounts that are there replace those before.
+/// Replaces each amount in `before` that is present in `amounts`.
 pub(super) fn overlay(before: &mut Balances, amounts: &Balances) {
     before.operations = amounts.operations.or(before.operations);
     before.bytes = amounts.bytes.or(before.bytes);

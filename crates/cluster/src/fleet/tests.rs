@@ -1,7 +1,6 @@
-//! Nodes that are made of maps, a store that says who may write, and what must hold whatever
-//! happens to them.
+//! Tests of the fleet over model nodes and a model store, with random steps and invariants.
 
-mod desk;
+mod control_plane;
 mod directed;
 mod world;
 
@@ -13,15 +12,15 @@ use evenkeel_core::qos::pacing::Balances;
 use evenkeel_wire::agent::{Agent, Command, Reply};
 use proptest::prelude::*;
 
-use self::desk::Desk;
+use self::control_plane::ControlPlane;
 use self::world::{Life, name};
 
-/// Nodes of a cluster; the first one leads, and lives.
+/// Number of nodes. The first one leads, and never fails.
 const NODES: u32 = 4;
-/// One of so many answers is lost.
+/// One of this many answers is lost.
 const FAULTS: u64 = 12;
 
-/// What happens.
+/// A step of a random history.
 #[derive(Clone, Debug)]
 enum Step {
     Create,
@@ -45,9 +44,9 @@ enum Step {
     Join(u32),
     Elect,
     MoveTo(usize, u32),
-    Look,
-    ApplyOwed,
-    MoveOn,
+    CheckNodes,
+    ApplyUnapplied,
+    DrainNodes,
     Repeat,
 }
 
@@ -76,14 +75,14 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (1..=NODES).prop_map(Step::Join),
         1 => Just(Step::Elect),
         3 => (one(), 1..=NODES).prop_map(|(id, node)| Step::MoveTo(id, node)),
-        10 => Just(Step::Look),
-        5 => Just(Step::ApplyOwed),
-        3 => Just(Step::MoveOn),
+        10 => Just(Step::CheckNodes),
+        5 => Just(Step::ApplyUnapplied),
+        3 => Just(Step::DrainNodes),
         5 => Just(Step::Repeat),
     ]
 }
 
-impl Desk {
+impl ControlPlane {
     fn take(&mut self, step: &Step) {
         match *step {
             Step::Create => _ = self.create(),
@@ -110,11 +109,11 @@ impl Desk {
             Step::Restart(node, other) => self.world.things().restart(node, other),
             Step::Drain(node) => _ = self.fleet.set_state(&name(node), State::Draining),
             Step::Join(node) => _ = self.fleet.set_state(&name(node), State::Up),
-            Step::Elect => self.take_the_lead(),
+            Step::Elect => self.elect(),
             Step::MoveTo(id, node) => self.move_to(id, node),
-            Step::Look => self.look(),
-            Step::ApplyOwed => self.fleet.apply_owed(),
-            Step::MoveOn => self.fleet.move_on(),
+            Step::CheckNodes => self.check_nodes(),
+            Step::ApplyUnapplied => self.fleet.apply_unapplied(),
+            Step::DrainNodes => self.fleet.drain_nodes(),
             Step::Repeat => self.repeat(),
         }
         self.check();
@@ -128,12 +127,12 @@ impl Desk {
         }
     }
 
-    fn look(&mut self) {
+    fn check_nodes(&mut self) {
         self.now += Duration::from_millis(200);
-        self.fleet.look_at(self.now);
+        self.fleet.check_nodes_at(self.now);
     }
 
-    /// Nothing fails any more, and every node comes back.
+    /// Ends all faults and restarts every node that is not alive.
     fn heal(&mut self) {
         {
             let mut things = self.world.things();
@@ -149,22 +148,22 @@ impl Desk {
                 things.nodes.get_mut(&node).unwrap().1 = true;
             }
             if things.nodes.values().all(|it| it.0 != State::Up) {
-                // A new volume needs one.
+                // A new volume needs a node in service.
                 things.nodes.get_mut(&1).unwrap().0 = State::Up;
             }
         }
         for _ in 0..8 {
-            self.look();
-            self.fleet.apply_owed();
-            self.fleet.move_on();
+            self.check_nodes();
+            self.fleet.apply_unapplied();
+            self.fleet.drain_nodes();
             self.repeat();
             self.check();
         }
     }
 
-    /// What holds after every step.
+    /// Asserts the invariants that hold after every step.
     fn check(&self) {
-        self.fleet.books().invariants();
+        self.fleet.state().invariants();
         let things = self.world.things();
         for (id, wanted) in &self.volumes {
             assert!(things.holders(*id).len() <= 1, "{id} is served twice");
@@ -183,24 +182,25 @@ impl Desk {
         }
     }
 
-    /// What holds after everything was healed.
+    /// Asserts the invariants that hold after [`Self::heal`].
     fn check_end(&self) {
         let Reply::Report(report) = self.fleet.call(Command::Report) else { panic!() };
         let reported: Vec<_> = report.volumes.iter().map(|it| it.id).collect();
         assert!(reported.iter().eq(self.volumes.keys()), "{reported:?}");
         let views = self.fleet.views();
-        let takers = self.fleet.books().seats.values().any(|seat| seat.member.takes_volumes());
+        let has_eligible =
+            self.fleet.state().nodes.values().any(|node_state| node_state.member.takes_volumes());
         let things = self.world.things();
         for (id, wanted) in &self.volumes {
             assert!(!wanted.is_pending, "{id} is not settled");
             let home = self.fleet.home(*id).unwrap();
             assert_eq!(things.holders(*id), [home.0], "{id}");
-            assert_eq!(things.noted[id], home.0);
+            assert_eq!(things.stored_homes[id], home.0);
             let at = things.processes.iter().rfind(|it| it.node == home.0).unwrap();
             let state = &at.volumes[id].state;
             assert_eq!(state.attachments, wanted.attachments, "{id}");
             assert_eq!(state.pacing.operations.unwrap().per_second, wanted.rate, "{id}");
-            assert!(!takers || things.nodes[&home.0].0 == State::Up, "{id} is not drained");
+            assert!(!has_eligible || things.nodes[&home.0].0 == State::Up, "{id} is not drained");
             for attachment in &wanted.attachments {
                 let is_there = at.hosts.contains_key(&attachment.host);
                 assert_eq!(is_there, self.hosts[&attachment.host].pacing.is_some());
@@ -222,30 +222,30 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_500))]
 
     #[test]
-    fn every_volume_is_served_once_and_nothing_is_given_away(
+    fn fleet_serves_every_volume_once_and_creates_no_credits(
         random in 1..u64::MAX,
         steps in proptest::collection::vec(step(), 1..120),
     ) {
-        let mut desk = Desk::new(NODES);
-        desk.look();
+        let mut control = ControlPlane::new(NODES);
+        control.check_nodes();
         {
-            let mut things = desk.world.things();
+            let mut things = control.world.things();
             (things.faults, things.random) = (FAULTS, random);
         }
         for step in &steps {
-            desk.take(step);
+            control.take(step);
         }
-        desk.heal();
-        desk.check_end();
+        control.heal();
+        control.check_end();
     }
 }
 
-/// The node with this number.
+/// Returns the id of the node with this number.
 fn node(number: u32) -> NodeId {
     NodeId(number)
 }
 
-/// The credits in a reply that says so of one volume.
+/// Returns the credits of I/Os in balances.
 fn amount(balances: Balances) -> u64 {
     balances.operations.unwrap()
 }

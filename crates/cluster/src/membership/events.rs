@@ -1,13 +1,13 @@
-//! What a node's life consists of: events, and the actions that they lead to.
+//! Events of a node's life, and the actions to which they lead.
 
 use core::net::SocketAddr;
 use core::time::Duration;
 
-/// A question to the election. The term that it may win has the same number.
+/// The number of a question to the election, and of the term that it may win.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Question(pub u64);
 
-/// What has happened.
+/// An event of a node's life.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
     /// Time has passed.
@@ -16,14 +16,15 @@ pub enum Event {
     StopRequested,
     /// The answer to [`Action::Join`].
     JoinAnswered(JoinAnswer),
-    /// The answer to [`Action::Start`]: what this node sees now, or `None` if it cannot start. The
-    /// shell knows why.
+    /// The answer to [`Action::Start`]: this node's view of the others, or `None` if it cannot
+    /// start. The shell has the reason.
     StartAnswered(Option<Seen>),
-    /// The answer to [`Action::AskStore`]. [`Event::Fenced`] comes before it, if at all.
+    /// The answer to [`Action::AskStore`]. If the process is fenced, [`Event::Fenced`] comes
+    /// before.
     StoreAnswered,
     /// The store has fenced this process.
     Fenced,
-    /// A part of the data plane has failed, and why.
+    /// A part of the data plane has failed, for this reason.
     DataPlaneFailed(String),
     /// The nodes of the cluster or the homes of volumes have changed.
     ClusterSeen(Seen),
@@ -35,9 +36,9 @@ pub enum Event {
     RelayAnswered(Result<(), String>),
     /// The answer to [`Action::AnnounceLeaving`], also if etcd has not answered.
     LeavingAnnounced,
-    /// What is known of a term's lease has changed.
+    /// The known state of a term's lease has changed.
     LeaseSeen(Question, Lease),
-    /// The control plane of a term has ended, with what is known of its lease then.
+    /// The control plane of a term has ended, with this state of its lease and this result.
     TermEnded(Question, Lease, Result<(), String>),
     /// The answer to [`Action::Resign`], also if etcd has not answered.
     ResignAnswered(Question),
@@ -45,18 +46,18 @@ pub enum Event {
     CloseAnswered,
 }
 
-/// What etcd has answered to a node that joins.
+/// etcd's answer to a node that joins.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum JoinAnswer {
     /// The node has its number.
     Joined,
-    /// etcd does not answer, and why. The node asks again.
+    /// etcd does not answer, for this reason. The node asks again.
     Unavailable(String),
-    /// The node may not join. The shell knows why.
+    /// The node may not join. The shell has the reason.
     Refused,
 }
 
-/// What this node sees of the others.
+/// This node's view of the other nodes and its own volumes.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Seen {
     /// Whether another node may have volumes.
@@ -65,7 +66,7 @@ pub struct Seen {
     pub is_empty: bool,
 }
 
-/// What this node asks about the leader.
+/// A kind of question about the leader.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Asked {
     /// Become the leader if there is none; otherwise return the leader.
@@ -81,35 +82,35 @@ pub enum Answer {
     Leads(Lease),
     /// Another process leads.
     Follows {
-        /// Where its API is; `None` if that address is this node's own, which an earlier process
-        /// of it has left, or cannot be read.
+        /// Address of its API; `None` if the address cannot be parsed, or is this node's own: then
+        /// an earlier process of this node led.
         api: Option<SocketAddr>,
         /// Its node and its address, for the log.
         text: String,
     },
-    /// No node leads, and this one was not to.
+    /// No node leads, and the question was not a campaign.
     NoLeader,
     /// etcd has not answered.
     Unknown {
-        /// Why.
+        /// The reason.
         text: String,
         /// Whether etcd has no space left: no node can lead then.
         is_no_space: bool,
     },
 }
 
-/// What is known of a leader's lease.
+/// The known state of a leader's lease.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Lease {
-    /// Until when it holds at least.
+    /// The time until which it holds at least.
     pub until: Duration,
-    /// Whether etcd has said that it is gone, or it was given up.
+    /// Whether etcd has answered that it does not exist, or it was revoked.
     pub is_lost: bool,
     /// Whether etcd may have other data than this leader knows.
     pub must_reload: bool,
 }
 
-/// How important a line of the log is.
+/// The level of a line of the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Level {
     /// Normal operation.
@@ -118,7 +119,7 @@ pub enum Level {
     Warn,
 }
 
-/// What is to be done.
+/// An action that the shell must execute.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Action {
     /// Ask etcd for the node's number.
@@ -129,16 +130,16 @@ pub enum Action {
     AskStore,
     /// Ask about the leader.
     Ask(Question, Asked),
-    /// Say in etcd that this node is about to stop.
+    /// Write to etcd that this node is about to stop.
     AnnounceLeaving,
-    /// Relay API requests to this address, and take over the leader's history; with `None`, answer
-    /// that no node leads.
+    /// Relay API requests to this address, and copy the leader's history; with `None`, answer that
+    /// no node leads.
     Follow(Option<SocketAddr>),
     /// Listen on the API's address to relay requests.
     Relay,
-    /// Stop relaying and taking over history, and free the API's address and the data folder.
+    /// Stop relaying and copying history, and free the API's address and the data folder.
     StopRelay,
-    /// Whether another node runs the control plane, which looks after etcd.
+    /// Record whether another node leads, and so maintains etcd.
     SetFollows(bool),
     /// Run the control plane with the leadership that this question has won.
     Lead(Question),
@@ -149,13 +150,13 @@ pub enum Action {
         /// Whether all volumes are closed, because no other node continues with them.
         closes_volumes: bool,
     },
-    /// Wait for no node any more in a term.
+    /// Close the fleet of a term, so that its control plane waits for no node.
     CloseFleet(Question),
-    /// Give up a leadership.
+    /// Resign a leadership.
     Resign(Question),
-    /// End the process by force if it still runs in a while.
+    /// End the process by force if it still runs after a time limit.
     LimitShutdown,
-    /// Close the data plane and the store, then take the node's name back in etcd.
+    /// Close the data plane and the store, then remove the node's key in etcd.
     Close,
     /// End the process.
     Exit(Exit),
@@ -166,10 +167,10 @@ pub enum Action {
 /// How the process ends.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Exit {
-    /// As it was asked to.
+    /// By request.
     Stopped,
-    /// It could not join or start. The shell knows why.
+    /// It could not join or start. The shell has the reason.
     Refused,
-    /// A part of the data plane has failed, and why.
+    /// A part of the data plane has failed, for this reason.
     Failed(String),
 }

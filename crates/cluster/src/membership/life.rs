@@ -1,4 +1,4 @@
-//! A node while it serves: it follows or leads until it is fenced, fails, or has left.
+//! A node while it serves: it follows or leads until it is fenced, fails or stops.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -17,15 +17,15 @@ pub(super) enum End {
     },
     /// The store has fenced the process.
     Fenced,
-    /// A part of the data plane has failed, and why.
+    /// A part of the data plane has failed, for this reason.
     Failed(String),
 }
 
-/// How far a node is with leaving.
+/// The progress of a node that leaves the cluster to stop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Leaving {
     No,
-    /// etcd is being asked to tell the other nodes.
+    /// The notice for the other nodes is being written to etcd.
     Announcing,
     /// Its volumes move to others, until this time at the latest.
     Draining(Duration),
@@ -37,7 +37,7 @@ enum Relay {
     Off,
     Starting,
     On,
-    /// The address could not be bound; it is tried again at this time.
+    /// The address must be bound at this time; an earlier attempt may have failed.
     Again(Duration),
 }
 
@@ -49,15 +49,15 @@ struct Term {
     stage: Stage,
 }
 
-/// How far a term is.
+/// The progress of a term.
 #[derive(Debug)]
 enum Stage {
     Running,
-    /// The control plane is ending. The fleet is closed at this time.
+    /// The control plane is ending. If it has not ended by this time, the fleet is closed.
     Ending(Duration),
     /// The fleet is closed.
     FleetClosed,
-    /// The control plane has ended like this, and the leadership is being given up.
+    /// The control plane has ended with this result, and the leadership is being resigned.
     Resigning(Result<(), String>),
 }
 
@@ -75,17 +75,18 @@ pub(super) struct Life {
     asked: Option<Question>,
     /// Whether the leader's key has changed since the last question was asked.
     has_changed: bool,
-    /// When the next question is due.
+    /// Time of the next question.
     ask_at: Duration,
-    /// When the store is asked next; `None` while a question is open.
+    /// Time of the next question to the store; `None` while one is open.
     store_at: Option<Duration>,
     term: Option<Term>,
-    /// What was said last about the leader.
+    /// The last logged line about the leader.
     logged: String,
 }
 
 impl Life {
-    /// A life that begins now, unless it has met its end already.
+    /// Creates the state of a node that begins to serve. `end` is set if it has failed or was
+    /// fenced already.
     pub(super) fn new(last: Question, seen: Seen, end: Option<End>, now: Duration) -> Self {
         Self {
             last,
@@ -104,23 +105,23 @@ impl Life {
         }
     }
 
-    /// Why it has ended, once its term has ended, too.
+    /// Returns the reason for the end, after the term has ended, too.
     pub(super) fn ended(&self) -> Option<End> {
         self.end.clone().filter(|_| self.term.is_none())
     }
 
-    /// The question that is open.
+    /// Returns the open question.
     pub(super) fn asked(&self) -> Option<Question> {
         self.asked
     }
 
-    /// The term whose control plane runs.
+    /// Returns the question of the term whose control plane runs.
     pub(super) fn leads(&self) -> Option<Question> {
         let runs = |term: &&Term| !matches!(term.stage, Stage::Resigning(_));
         self.term.as_ref().filter(runs).map(|term| term.question)
     }
 
-    /// Takes an event in.
+    /// Handles an event.
     pub(super) fn absorb(&mut self, event: Event, now: Duration, actions: &mut Vec<Action>) {
         match event {
             Event::StopRequested => self.leave(actions),
@@ -165,7 +166,7 @@ impl Life {
         }
     }
 
-    /// Begins to hand over what this node serves.
+    /// Begins to hand over the volumes of this node.
     pub(super) fn leave(&mut self, actions: &mut Vec<Action>) {
         if self.leaving == Leaving::No {
             self.leaving = Leaving::Announcing;
@@ -209,7 +210,7 @@ impl Life {
             }
             Answer::Unknown { text, is_no_space } => {
                 self.ask_at = now + RETRY;
-                // No node leads while etcd is full, so this one may clear it.
+                // No node leads while etcd is full, so this node may clear it.
                 self.set_follows(self.follows && !is_no_space, actions);
                 self.log(format!("the leader is not known: {text}"), actions);
                 self.follow(None, actions);
@@ -220,7 +221,7 @@ impl Life {
         }
     }
 
-    /// The control plane needs the API's address and the data folder.
+    /// Stops the relay, since the control plane needs the API's address and the data folder.
     fn relay_ends(&mut self, actions: &mut Vec<Action>) {
         if self.relay != Relay::Off {
             self.relay = Relay::Off;
@@ -242,7 +243,7 @@ impl Life {
         }
     }
 
-    /// Logs what has changed.
+    /// Logs a line, unless it is the last one again.
     fn log(&mut self, text: String, actions: &mut Vec<Action>) {
         if self.logged != text {
             self.logged.clone_from(&text);
@@ -264,7 +265,7 @@ impl Life {
         let Some(term) = self.term.as_mut().filter(is_open) else { return };
         term.learn(lease);
         if term.lease.is_lost {
-            // What it could not store is decided otherwise by now.
+            // The next leader decides on the changes that this one could not store.
             if let Err(why) = result {
                 let text = format!("this node is not the leader any more: {why}");
                 actions.push(Action::Log(Level::Warn, text));
@@ -293,12 +294,12 @@ impl Life {
         {
             let text = format!("cannot run the control plane: {why}");
             actions.push(Action::Log(Level::Warn, text));
-            // Another node may be able to.
+            // Another node may be able to run it.
             self.ask_at = now + LEAD_AGAIN;
         }
     }
 
-    /// Does what is due by now.
+    /// Performs the steps that are due.
     pub(super) fn advance(&mut self, now: Duration, actions: &mut Vec<Action>) {
         self.decide_stop(now, actions);
         self.watch_term(now, actions);
@@ -325,8 +326,8 @@ impl Life {
         }
     }
 
-    /// A node that is to stop does so when it has handed over its volumes, or has no other node to
-    /// hand them to.
+    /// Ends a stopping node when it has handed over its volumes, no other node can take them, or
+    /// [`DRAIN_MAX`] has passed.
     fn decide_stop(&mut self, now: Duration, actions: &mut Vec<Action>) {
         let Leaving::Draining(until) = self.leaving else { return };
         if self.end.is_some() {
@@ -334,7 +335,7 @@ impl Life {
         }
         let is_late = now >= until;
         let is_last = !self.seen.has_others;
-        // All stop: the node that runs the control plane closes what the others have, too.
+        // If all nodes stop, the leader closes the volumes of the others, too.
         let waits = self.follows && !is_late;
         if (is_last && !waits) || self.seen.is_empty || is_late {
             self.end = Some(End::Stop { is_last });
@@ -342,7 +343,7 @@ impl Life {
         }
     }
 
-    /// Ends a term when this node leads no more, or its life ends.
+    /// Ends a term when the leadership is lost or this node ends.
     fn watch_term(&mut self, now: Duration, actions: &mut Vec<Action>) {
         let closes_volumes = self.end == Some(End::Stop { is_last: true });
         let is_over = self.end.is_some();
@@ -351,7 +352,7 @@ impl Life {
             && (is_over || term.lease.is_over(now))
         {
             actions.push(Action::EndTerm { question: term.question, closes_volumes });
-            // The last node closes all volumes, and stores what they have left.
+            // The last node closes all volumes, and stores their balances.
             let left = if closes_volumes { CLOSE_MAX } else { Duration::ZERO };
             term.stage = Stage::Ending(now + left);
         }
@@ -363,8 +364,8 @@ impl Life {
         }
     }
 
-    /// Asks who leads. A process that followed, and stops as the last ones do, does not begin to
-    /// lead.
+    /// Asks about the leader. A follower that stops and has no other node to hand over to does not
+    /// try to lead.
     fn ask(&mut self, actions: &mut Vec<Action>) {
         let is_last = self.leaving != Leaving::No && !self.seen.has_others;
         let asked = if is_last && self.follows { Asked::Leader } else { Asked::Campaign };
@@ -374,7 +375,7 @@ impl Life {
         actions.push(Action::Ask(self.last, asked));
     }
 
-    /// When time alone changes something.
+    /// Returns the time at which the next step is due.
     pub(super) fn deadline(&self) -> Option<Duration> {
         let is_over = self.end.is_some();
         let drained = match self.leaving {
@@ -405,7 +406,7 @@ impl Life {
 }
 
 impl Term {
-    /// Takes in what is known of the lease. What is lost stays lost.
+    /// Updates the lease. A lost lease stays lost.
     fn learn(&mut self, lease: Lease) {
         self.lease = Lease {
             until: self.lease.until.max(lease.until),
@@ -416,7 +417,7 @@ impl Term {
 }
 
 impl Lease {
-    /// Whether a leader with this lease leads no more.
+    /// Returns whether a leader with this lease must end its term.
     fn is_over(&self, now: Duration) -> bool {
         self.is_lost || self.must_reload || now >= self.until + UNHELD_MAX
     }

@@ -3,7 +3,7 @@
 //! It has no thread, clock or I/O. [`Membership::handle`] takes an event and the time and returns
 //! actions. A shell executes them and reports their outcome as further events. Every question has
 //! at most one answer that counts: repeated, late and unknown answers change nothing, except that a
-//! leadership which is won too late is given up again.
+//! leadership that is won too late is resigned.
 //!
 //! ```text
 //!             +--------------------------- fenced -----------------------------+
@@ -11,14 +11,14 @@
 //! joining -> starting -> serving: follows <-> leads -> end of the term -> closing -> exit
 //! ```
 //!
-//! What holds:
+//! Invariants:
 //!
 //! - At most one question to the election and one term are open. A term ends before the next
 //!   question is asked.
-//! - A leader that has not heard of its lease ends its term [`UNHELD_MAX`] after the lease's end at
-//!   the latest.
-//! - After [`Event::Fenced`] nothing is served, led or relayed until the node has closed what it
-//!   served and has joined again.
+//! - A leader whose lease is not confirmed ends its term at most [`UNHELD_MAX`] after the lease's
+//!   end.
+//! - After [`Event::Fenced`] a node does not serve, lead or relay until it has closed its volumes
+//!   and joined again.
 //! - A leadership that is not lost is resigned before the machine exits, and the node's presence in
 //!   etcd ends with [`Action::Close`], after the data plane is closed.
 
@@ -32,22 +32,24 @@ use core::time::Duration;
 pub use events::{Action, Answer, Asked, Event, Exit, JoinAnswer, Lease, Level, Question, Seen};
 use life::{End, Life};
 
-/// How long a node waits before it asks etcd again that has not answered.
+/// Pause before a node repeats a request that etcd has not answered.
 pub const RETRY: Duration = Duration::from_millis(100);
-/// Time between two questions about the leader. A change of the leader's key asks at once.
+/// Time between two questions about the leader. After a change of the leader's key, a node asks at
+/// once.
 pub const ELECTION_INTERVAL: Duration = Duration::from_millis(500);
 /// Time between two questions to the store whether it has fenced this process.
 pub const STORE_INTERVAL: Duration = Duration::from_secs(1);
-/// How long a node that cannot run the control plane leaves that to others.
+/// Time for which a node that cannot run the control plane does not try to lead.
 pub const LEAD_AGAIN: Duration = Duration::from_secs(2);
-/// How long a leader continues after its lease's end without an answer. Others lead by then.
+/// Maximum time for which a leader continues after its lease's end without an answer of etcd.
+/// Another node can lead by then.
 pub const UNHELD_MAX: Duration = Duration::from_secs(6);
-/// How long a node that is to stop waits for its volumes to move to others.
+/// Maximum time that a stopping node waits for its volumes to move to others.
 pub const DRAIN_MAX: Duration = Duration::from_secs(60);
-/// How long the last node that stops closes volumes.
+/// Maximum time for which the last node that stops closes volumes.
 pub const CLOSE_MAX: Duration = Duration::from_secs(30);
 
-/// A node's life. See the module's text.
+/// The state machine of a node's life. See the module's text.
 #[derive(Debug)]
 pub struct Membership {
     phase: Phase,
@@ -56,22 +58,23 @@ pub struct Membership {
     is_stopped: bool,
 }
 
-/// Where the node is in its life.
+/// The phase of a node's life.
 #[derive(Debug)]
 enum Phase {
     Joining(Joining),
-    /// The store is being opened and the data plane started; it may have failed already.
+    /// The store is being opened and the data plane started. The end is set if it has failed
+    /// already.
     Starting(Option<End>),
     Serving(Life),
-    /// What the node served is being closed.
+    /// The data plane and the store are being closed.
     Closing(Closing),
     Exited,
 }
 
-/// Asking etcd for the node's number.
+/// The state while the node asks etcd for its number.
 #[derive(Debug, Default)]
 struct Joining {
-    /// When to ask again; `None` while a question is open.
+    /// Time of the next question; `None` while one is open.
     again_at: Option<Duration>,
     was_logged: bool,
 }
@@ -80,14 +83,14 @@ struct Joining {
 struct Closing {
     end: End,
     is_closed: bool,
-    /// A question that is still open: its answer may be a leadership.
+    /// The open question, whose answer may be a leadership.
     asked: Option<Question>,
-    /// A leadership that is being given up.
+    /// The leadership that is being resigned.
     resigning: Option<Question>,
 }
 
 impl Membership {
-    /// The life of a process that begins now, and its first actions.
+    /// Creates the state machine of a new process. Returns it with its first actions.
     #[must_use]
     pub fn new() -> (Self, Vec<Action>) {
         let phase = Phase::Joining(Joining::default());
@@ -95,7 +98,7 @@ impl Membership {
         (membership, vec![Action::Join])
     }
 
-    /// Takes an event in and returns what is to be done, in order. `now` is the time since an
+    /// Handles an event. Returns the actions to execute, in order. `now` is the time since an
     /// arbitrary moment; it never decreases.
     pub fn handle(&mut self, event: Event, now: Duration) -> Vec<Action> {
         let mut actions = Vec::new();
@@ -114,7 +117,7 @@ impl Membership {
         actions
     }
 
-    /// When [`Event::Time`] is due; `None` if only other events can change anything.
+    /// Returns the time at which [`Event::Time`] is due; `None` if time alone changes nothing.
     #[must_use]
     pub fn deadline(&self) -> Option<Duration> {
         match &self.phase {
@@ -124,7 +127,7 @@ impl Membership {
         }
     }
 
-    /// The question that won the term in which this node runs the control plane.
+    /// Returns the question that won the term in which this node runs the control plane.
     #[must_use]
     pub fn leads(&self) -> Option<Question> {
         match &self.phase {
@@ -192,7 +195,7 @@ impl Membership {
         }
     }
 
-    /// Does what is due by now.
+    /// Performs the steps that are due.
     fn advance(&mut self, now: Duration, actions: &mut Vec<Action>) {
         match &mut self.phase {
             Phase::Joining(joining) => {
@@ -250,7 +253,8 @@ impl Membership {
     }
 }
 
-/// Gives up a leadership that no question waits for. `known` is one that is dealt with already.
+/// Resigns a leadership that answers no open question. `known` is a leadership that is handled
+/// already.
 fn give_up_unknown(event: &Event, known: Option<Question>, actions: &mut Vec<Action>) {
     if let Event::ElectionAnswered(question, Answer::Leads(_)) = event
         && known != Some(*question)

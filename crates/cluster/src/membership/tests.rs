@@ -1,4 +1,4 @@
-//! Each transition of a node's life by itself, and what holds whatever happens in which order.
+//! Tests each transition of a node's life, and the invariants under any order of events.
 
 mod cluster;
 mod histories;
@@ -8,7 +8,7 @@ use core::time::Duration;
 
 use super::*;
 
-/// What an API address of another node is.
+/// The API address of another node.
 const LEADER: &str = "10.0.0.2:8650";
 
 fn s(seconds: u64) -> Duration {
@@ -35,7 +35,7 @@ const ALONE: Seen = Seen { has_others: false, is_empty: false };
 const AMONG: Seen = Seen { has_others: true, is_empty: false };
 const EMPTY: Seen = Seen { has_others: true, is_empty: true };
 
-/// A node that has joined, has started at 0 s, and has asked its first question.
+/// Returns a node that has joined, has started at 0 s, and has asked its first question.
 fn started(seen: Seen) -> Membership {
     let (mut node, first) = Membership::new();
     assert_eq!(first, [Action::Join]);
@@ -46,7 +46,7 @@ fn started(seen: Seen) -> Membership {
     node
 }
 
-/// A node that follows another one since 0 s.
+/// Returns a node that follows another one since 0 s.
 fn following(seen: Seen) -> Membership {
     let mut node = started(seen);
     let actions = node.handle(Event::ElectionAnswered(Question(1), follows()), s(0));
@@ -61,7 +61,7 @@ fn following(seen: Seen) -> Membership {
     node
 }
 
-/// A node that leads since 0 s with a lease until 3 s.
+/// Returns a node that leads since 0 s with a lease until 3 s.
 fn leading(seen: Seen) -> Membership {
     let mut node = started(seen);
     let won = Event::ElectionAnswered(Question(1), Answer::Leads(lease(3)));
@@ -97,7 +97,7 @@ fn joining_ends_with_a_refusal_or_a_stop() {
     let refused = node.handle(Event::JoinAnswered(JoinAnswer::Refused), s(0));
     assert_eq!(refused, [Action::Exit(Exit::Refused)]);
 
-    // A question that is open is waited for: its answer may hold something.
+    // A stop waits for the open question, whose answer may have taken the node's number.
     let (mut node, _) = Membership::new();
     assert_eq!(node.handle(Event::StopRequested, s(0)), []);
     let joined = node.handle(Event::JoinAnswered(JoinAnswer::Joined), s(1));
@@ -109,7 +109,7 @@ fn joining_ends_with_a_refusal_or_a_stop() {
 }
 
 #[test]
-fn starting_that_fails_ends_the_process_and_a_fence_meanwhile_closes_it() {
+fn failed_start_ends_the_process_and_a_fence_during_it_closes_the_node() {
     let joined = || {
         let (mut node, _) = Membership::new();
         node.handle(Event::JoinAnswered(JoinAnswer::Joined), s(0));
@@ -140,7 +140,7 @@ fn a_follower_asks_again_after_an_interval_and_at_once_when_the_key_changes() {
 }
 
 #[test]
-fn a_follower_that_does_not_know_the_leader_keeps_serving_and_says_so_once() {
+fn follower_without_a_known_leader_keeps_serving_and_logs_that_once() {
     let mut node = following(AMONG);
     node.handle(Event::Time, ELECTION_INTERVAL);
     let actions = node.handle(Event::ElectionAnswered(Question(2), unknown(false)), s(1));
@@ -155,7 +155,7 @@ fn a_follower_that_does_not_know_the_leader_keeps_serving_and_says_so_once() {
 }
 
 #[test]
-fn a_leader_of_an_earlier_process_at_this_address_leads_nowhere() {
+fn follower_does_not_relay_to_an_earlier_leader_at_its_own_address() {
     let mut node = started(AMONG);
     let own = Answer::Follows { api: None, text: "n1 leads".to_owned() };
     let actions = node.handle(Event::ElectionAnswered(Question(1), own), s(0));
@@ -163,7 +163,7 @@ fn a_leader_of_an_earlier_process_at_this_address_leads_nowhere() {
 }
 
 #[test]
-fn a_relay_whose_address_is_in_use_is_tried_again() {
+fn relay_is_started_again_if_its_address_is_in_use() {
     let mut node = started(AMONG);
     node.handle(Event::ElectionAnswered(Question(1), follows()), s(0));
     let failed = || Event::RelayAnswered(Err("in use".to_owned()));
@@ -174,7 +174,7 @@ fn a_relay_whose_address_is_in_use_is_tried_again() {
 }
 
 #[test]
-fn a_follower_that_is_elected_frees_the_address_before_it_leads() {
+fn elected_follower_frees_the_address_before_it_leads() {
     let mut node = following(AMONG);
     node.handle(Event::Time, ELECTION_INTERVAL);
     let won = Event::ElectionAnswered(Question(2), Answer::Leads(lease(4)));
@@ -197,7 +197,7 @@ fn a_leader_ends_its_term_when_the_lease_is_lost_and_asks_again() {
     let lost = Lease { is_lost: true, ..lease(3) };
     let actions = node.handle(Event::LeaseSeen(Question(1), lost), ms(900));
     assert_eq!(actions, [end_term(false), Action::CloseFleet(Question(1))]);
-    // Old news do not bring it back.
+    // An older state does not restore the lease.
     assert_eq!(node.handle(Event::LeaseSeen(Question(1), lease(9)), ms(900)), []);
     let ended = node.handle(term_ended(Err("no commit".to_owned()), lost), ms(950));
     let text = "this node is not the leader any more: no commit".to_owned();
@@ -207,7 +207,7 @@ fn a_leader_ends_its_term_when_the_lease_is_lost_and_asks_again() {
 }
 
 #[test]
-fn a_leader_that_hears_nothing_of_its_lease_ends_its_term_in_bounded_time() {
+fn leader_without_a_renewed_lease_ends_its_term_in_bounded_time() {
     let mut node = leading(AMONG);
     node.handle(Event::StoreAnswered, s(0));
     node.handle(Event::LeaseSeen(Question(1), lease(4)), s(1));
@@ -222,7 +222,7 @@ fn a_leader_that_hears_nothing_of_its_lease_ends_its_term_in_bounded_time() {
 }
 
 #[test]
-fn a_leader_whose_etcd_has_other_data_resigns() {
+fn leader_resigns_if_etcd_has_other_data() {
     let mut node = leading(AMONG);
     let reload = Lease { must_reload: true, ..lease(3) };
     let actions = node.handle(Event::LeaseSeen(Question(1), reload), ms(1));
@@ -233,7 +233,7 @@ fn a_leader_whose_etcd_has_other_data_resigns() {
 }
 
 #[test]
-fn a_node_that_cannot_run_the_control_plane_leaves_that_to_others_for_a_while() {
+fn node_that_cannot_run_the_control_plane_pauses_before_it_campaigns_again() {
     let mut node = leading(AMONG);
     let failed = term_ended(Err("no port".to_owned()), lease(3));
     assert_eq!(node.handle(failed, ms(10)), [Action::Resign(Question(1))]);
@@ -247,7 +247,7 @@ fn a_node_that_cannot_run_the_control_plane_leaves_that_to_others_for_a_while() 
 }
 
 #[test]
-fn a_leader_that_is_fenced_ends_its_term_resigns_closes_and_joins_again() {
+fn fenced_leader_ends_its_term_resigns_closes_and_joins_again() {
     let mut node = leading(AMONG);
     let actions = node.handle(Event::Fenced, s(1));
     assert_eq!(actions, [end_term(false), Action::CloseFleet(Question(1))]);
@@ -265,7 +265,7 @@ fn a_leader_that_is_fenced_ends_its_term_resigns_closes_and_joins_again() {
 }
 
 #[test]
-fn a_fenced_node_that_is_to_stop_does_not_join_again() {
+fn fenced_node_that_must_stop_does_not_join_again() {
     let mut node = following(AMONG);
     assert_eq!(node.handle(Event::Fenced, s(0)), [Action::Close]);
     assert_eq!(node.handle(Event::StopRequested, s(0)), []);
@@ -273,7 +273,7 @@ fn a_fenced_node_that_is_to_stop_does_not_join_again() {
 }
 
 #[test]
-fn a_data_plane_that_fails_ends_the_process_with_its_reason() {
+fn failed_data_plane_ends_the_process_with_its_reason() {
     let mut node = following(AMONG);
     let failed = node.handle(Event::DataPlaneFailed("core 0".to_owned()), s(0));
     assert_eq!(failed, [Action::Close]);
@@ -284,7 +284,7 @@ fn a_data_plane_that_fails_ends_the_process_with_its_reason() {
 }
 
 #[test]
-fn a_leadership_that_is_won_while_the_node_closes_is_given_up_before_it_exits() {
+fn leadership_won_during_the_close_is_resigned_before_the_exit() {
     let mut node = started(AMONG);
     assert_eq!(node.handle(Event::Fenced, s(0)), [Action::Close]);
     assert_eq!(node.handle(Event::CloseAnswered, s(1)), []);
@@ -296,7 +296,7 @@ fn a_leadership_that_is_won_while_the_node_closes_is_given_up_before_it_exits() 
 }
 
 #[test]
-fn leaving_hands_over_first_and_ends_when_no_volume_is_left() {
+fn stopping_node_hands_over_and_ends_without_volumes() {
     let mut node = following(AMONG);
     assert_eq!(node.handle(Event::StopRequested, s(0)), [Action::AnnounceLeaving]);
     assert_eq!(node.handle(Event::StopRequested, s(0)), []);
@@ -309,7 +309,7 @@ fn leaving_hands_over_first_and_ends_when_no_volume_is_left() {
 }
 
 #[test]
-fn leaving_ends_after_a_while_also_if_volumes_are_left() {
+fn stopping_node_ends_after_the_time_limit_even_with_volumes() {
     let mut node = leading(AMONG);
     node.handle(Event::LeaseSeen(Question(1), lease(90)), s(1));
     node.handle(Event::StopRequested, s(1));
@@ -321,7 +321,7 @@ fn leaving_ends_after_a_while_also_if_volumes_are_left() {
 }
 
 #[test]
-fn the_last_leader_that_leaves_closes_all_volumes_and_then_releases_its_lease() {
+fn last_stopping_leader_closes_all_volumes_and_then_resigns() {
     let mut node = leading(ALONE);
     node.handle(Event::StopRequested, s(1));
     let ends = node.handle(Event::LeavingAnnounced, s(1));
@@ -335,7 +335,7 @@ fn the_last_leader_that_leaves_closes_all_volumes_and_then_releases_its_lease() 
 }
 
 #[test]
-fn the_last_follower_that_leaves_waits_for_the_leader_and_does_not_lead_itself() {
+fn last_stopping_follower_waits_for_the_leader_and_does_not_campaign() {
     let mut node = following(AMONG);
     node.handle(Event::StopRequested, s(0));
     node.handle(Event::LeavingAnnounced, s(0));
@@ -349,7 +349,7 @@ fn the_last_follower_that_leaves_waits_for_the_leader_and_does_not_lead_itself()
 }
 
 #[test]
-fn a_store_that_does_not_answer_is_not_asked_again() {
+fn store_is_not_asked_again_before_it_answers() {
     let mut node = following(AMONG);
     assert!(!node.handle(Event::Time, s(60)).contains(&Action::AskStore));
     node.handle(Event::StoreAnswered, s(60));

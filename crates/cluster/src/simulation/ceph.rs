@@ -1,22 +1,22 @@
-//! Ceph, as far as fencing needs it: a monitor with maps, OSDs that know some of them, wires, the
-//! connections of processes, and the object with the pool's books.
+//! The parts of Ceph that fencing uses: a monitor with maps, OSDs that know some of the maps,
+//! wires, connections of processes, and the object `evenkeel.books` of the pool.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::Broken;
 
-/// OSDs of the cluster: no two objects with data of a volume are on the same one.
+/// Number of OSDs. Each object with data of a volume is on another OSD.
 pub const OSDS: usize = 4;
-/// Objects with data of a volume.
+/// Number of objects with data of a volume.
 pub const OBJECTS: usize = 3;
-/// The most volumes of a history.
+/// Maximum number of volumes of a history.
 pub const VOLUMES: usize = 2;
-/// The most connections of a history: bits of a map.
+/// Maximum number of connections of a history, each of which is a bit of a map.
 pub const INSTANCES_MAX: usize = 120;
-/// After so much silence a client's watch has ended, and librbd takes its lock away by itself.
+/// Time after which the watch of a silent client ends, and librbd breaks its lock.
 const WATCH_MS: u64 = 30_000;
 
-/// A connection to Ceph, by the order in which they were made. It stands for its address, too.
+/// The index of a connection to Ceph, in order of creation. It also represents its address.
 pub type Instance = usize;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,7 +24,7 @@ pub enum Object {
     Data(usize, usize),
     /// The header of a volume's image, which has the lock.
     Header(usize),
-    /// The pool's books.
+    /// The object `evenkeel.books` of the pool.
     Books,
 }
 
@@ -36,20 +36,20 @@ pub enum Kind {
     BreakLock(Instance),
     Lock,
     Unlock,
-    /// Reads the asker's own registration.
+    /// Reads the registration of the process that asks.
     OwnEntry,
     /// Lists the registrations of a node.
     Registered(usize),
     IsFenced(Instance),
     /// Records that an instance is fenced, and drops its registration.
     Note(Instance),
-    /// Registers the asker as a process of a node.
+    /// Registers the process that asks as one of a node.
     Register(usize),
-    /// Drops the asker's registration.
+    /// Drops the registration of the process that asks.
     Leave,
 }
 
-/// What an operation was submitted for.
+/// The purpose of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Asker {
     Client {
@@ -60,7 +60,7 @@ pub enum Asker {
     Volume(usize),
     /// A new connection waits, or a second has passed.
     Door,
-    /// The control plane, or a start or an end: the number of its question.
+    /// The control plane, a start or a close; with the number of the question.
     Question(u64),
 }
 
@@ -69,9 +69,9 @@ pub struct Operation {
     pub instance: Instance,
     pub object: Object,
     pub kind: Kind,
-    /// Counts the locks of the volume. No OSD looks at it.
+    /// Number of the lock of the volume. OSDs do not use it.
     pub generation: u64,
-    /// The map that the submitter knew when it was sent.
+    /// The map that the process knew when it sent the operation.
     pub epoch: usize,
     pub asker: Asker,
 }
@@ -104,16 +104,16 @@ pub struct Reply {
 #[derive(Default)]
 pub struct Rados {
     pub epoch: usize,
-    /// Submitted, not sent.
+    /// Operations that are submitted and not sent.
     pub queue: VecDeque<Operation>,
-    /// Sent, by OSD.
+    /// Operations that are sent, by OSD.
     pub wires: [VecDeque<Operation>; OSDS],
     pub replies: VecDeque<Reply>,
-    /// Wires on which nothing moves for a while.
+    /// Whether the wire to each OSD delivers nothing now.
     pub is_stalled: [bool; OSDS],
     /// The process is dead or has dropped the connection: nothing more is sent or received.
     pub is_over: bool,
-    /// Since when nothing was heard of it.
+    /// Time since which the process is silent.
     pub silent_since_ms: Option<u64>,
 }
 
@@ -135,14 +135,14 @@ struct Header {
 pub struct Pending {
     pub instance: Instance,
     pub expires_ms: u64,
-    /// The question of the control plane, or of a start, that waits for it: its node and number.
+    /// The node and number of the question that waits for it.
     pub waiter: Option<(usize, u64)>,
 }
 
 pub struct Ceph {
     /// By epoch, the instances on the blocklist as bits.
     maps: Vec<u128>,
-    /// The entries of the last map, and when they end.
+    /// The entries of the last map, with their expiry times.
     entries: Vec<(Instance, u64)>,
     pub pending: Vec<Pending>,
     osds: [usize; OSDS],
@@ -177,17 +177,17 @@ impl Ceph {
         self.maps[epoch] >> instance & 1 == 1
     }
 
-    /// Whether the monitors have committed an entry that is in force.
+    /// Returns whether the monitors have committed an entry that has not expired.
     pub fn is_fenced(&self, instance: Instance) -> bool {
         self.names(self.latest(), instance)
     }
 
-    /// Whether the instance itself knows that it is fenced.
+    /// Returns whether the instance itself knows that it is fenced.
     pub fn knows_itself_fenced(&self, instance: Instance) -> bool {
         self.names(self.instances[instance].epoch, instance)
     }
 
-    /// A new instance, with a map that may not be the latest.
+    /// Creates an instance. Its map is `behind` maps older than the latest.
     pub fn connect(&mut self, behind: usize) -> Option<Instance> {
         let instance = self.instances.len();
         let epoch = self.latest().saturating_sub(behind);
@@ -198,7 +198,7 @@ impl Ceph {
         })
     }
 
-    /// The monitor commits gathered changes and expiries. Returns the waiting questions.
+    /// Commits the pending changes and expiries in the monitor. Returns the waiting questions.
     pub fn commit(&mut self, now_ms: u64) -> Vec<(usize, u64)> {
         let changes = std::mem::take(&mut self.pending);
         let before = self.entries.len();
@@ -215,17 +215,17 @@ impl Ceph {
         changes.iter().filter_map(|change| change.waiter).collect()
     }
 
-    /// An OSD learns of a map that the monitors have.
+    /// Gives an OSD a map of the monitors.
     pub fn teach_osd(&mut self, osd: usize, epoch: usize) {
         self.osds[osd] = self.osds[osd].max(epoch);
     }
 
-    /// Whether an OSD knows that an instance is fenced.
+    /// Returns whether an OSD knows that an instance is fenced.
     pub fn refuses(&self, osd: usize, instance: Instance) -> bool {
         self.names(self.osds[osd], instance)
     }
 
-    /// Operations of an instance on data of a volume that no OSD has executed.
+    /// Returns the operations of an instance on data of a volume that no OSD has executed.
     pub fn waiting(&self, instance: Instance, volume: usize) -> impl Iterator<Item = &Operation> {
         let rados = &self.instances[instance];
         let all = rados.queue.iter().chain(rados.wires.iter().flatten());
@@ -234,7 +234,7 @@ impl Ceph {
         )
     }
 
-    /// Whether the holder of a later lock has touched the object of an operation.
+    /// Returns whether the holder of a later lock has changed the object of an operation.
     pub fn is_overtaken(&self, operation: &Operation) -> bool {
         match operation.object {
             Object::Data(volume, object) => {
@@ -244,13 +244,12 @@ impl Ceph {
         }
     }
 
-    /// The value of an object.
+    /// Returns the value of an object.
     pub fn value(&self, volume: usize, object: usize) -> u64 {
         self.objects[volume][object].value
     }
 
-    /// A process that is not of this cluster locks an image that is not locked, or gives its lock
-    /// back.
+    /// Locks an unlocked image for a process outside of this cluster, or releases its lock.
     pub fn lock_by_hand(&mut self, volume: usize, instance: Instance) {
         let lock = &mut self.headers[volume].lock;
         *lock = match *lock {
@@ -275,7 +274,7 @@ impl Ceph {
         }
     }
 
-    /// The process puts its next operation on the wire.
+    /// Sends the next submitted operation of a process.
     pub fn send(&mut self, instance: Instance) -> bool {
         let rados = &mut self.instances[instance];
         let Some(mut operation) = rados.queue.pop_front() else { return false };
@@ -284,7 +283,7 @@ impl Ceph {
         true
     }
 
-    /// The OSD executes, or refuses, what comes next over a wire.
+    /// Executes or refuses the next operation of a wire at its OSD.
     pub fn deliver(
         &mut self,
         instance: Instance,
@@ -373,7 +372,7 @@ impl Ceph {
         Outcome::Done
     }
 
-    /// Ends the connection. Operations that were sent are still under way.
+    /// Ends the connection. Sent operations still arrive.
     pub fn end(&mut self, instance: Instance, now_ms: u64) {
         let rados = &mut self.instances[instance];
         rados.is_over = true;
@@ -391,7 +390,7 @@ pub fn osd_of(object: Object) -> usize {
     }
 }
 
-/// The instances of a set of bits.
+/// Returns the instances of a set of bits.
 pub fn instances_of(bits: u128) -> Vec<Instance> {
     (0..INSTANCES_MAX).filter(|instance| bits >> instance & 1 == 1).collect()
 }

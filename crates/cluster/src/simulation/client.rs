@@ -1,24 +1,24 @@
-//! A client of one volume: it has some requests under way, sends again what was not answered when
-//! it finds the volume's new home, and knows what it may read.
+//! A client of one volume: it has several open requests, sends them again at the volume's new home,
+//! and checks the values that it reads.
 
 use evenkeel_core::random::Random;
 
 use super::Broken;
 use super::ceph::OBJECTS;
 
-/// Requests that a client has under way.
+/// Maximum number of open requests of a client.
 const UNDER_WAY_MAX: usize = 5;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wanted {
-    /// At least this value.
+    /// A read, which must return at least this value.
     Read {
         at_least: u64,
     },
     Write(u64),
 }
 
-/// A request as it lies in a node's queue.
+/// A request in a node's queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Request {
     pub id: u64,
@@ -27,11 +27,11 @@ pub struct Request {
     pub wanted: Wanted,
 }
 
-/// The way to the volume's home.
+/// The connection of a client to the volume's home.
 #[derive(Clone, Copy, Debug)]
 pub struct Connection {
     pub id: u64,
-    /// Whether it was let in.
+    /// Whether the home has accepted it.
     pub is_open: bool,
     /// The node whose front accepted it.
     pub front: usize,
@@ -46,13 +46,13 @@ pub struct Client {
     pub under_way: Vec<Request>,
     connections: u64,
     requests: u64,
-    /// By object: the last write that was begun; the least that a read may return.
+    /// By object: the last submitted write, and the minimum that a read may return.
     written: [u64; OBJECTS],
     known: [u64; OBJECTS],
 }
 
 impl Client {
-    /// A new request over the present connection, if there is room for one.
+    /// Creates a request for the present connection, if there is room for one.
     pub fn begin(&mut self, random: &mut Random) -> Option<Request> {
         if self.under_way.len() >= UNDER_WAY_MAX {
             return None;
@@ -82,7 +82,7 @@ impl Client {
         Some(request)
     }
 
-    /// Asks to be let in; returns the connection's number.
+    /// Begins a connection. Returns its number.
     pub fn connect(&mut self, front: usize, home: usize) -> u64 {
         self.connections += 1;
         let id = self.connections;
@@ -90,7 +90,7 @@ impl Client {
         id
     }
 
-    /// Is let in, and sends again what was not answered, in its order.
+    /// Opens the connection. Returns the open requests in order, to be sent again.
     pub fn resend(&mut self) -> Vec<Request> {
         let Some(connection) = &mut self.connection else { return Vec::new() };
         connection.is_open = true;
@@ -99,13 +99,13 @@ impl Client {
         self.under_way.clone()
     }
 
-    /// Whether a connection is still the present one.
+    /// Returns whether a connection is the present one.
     pub fn has(&self, connection: u64) -> bool {
         self.connection.as_ref().is_some_and(|it| it.id == connection)
     }
 
-    /// An answer over a connection; one that is closed brings none. Returns whether it was the
-    /// first, and what is wrong with it.
+    /// Handles an answer over a connection. Ignores one over a closed connection. Returns whether
+    /// it was the first answer, and the rule that it breaks.
     pub fn answered(&mut self, id: u64, connection: u64, value: u64) -> (bool, Option<Broken>) {
         let position = self.under_way.iter().position(|request| request.id == id);
         let Some(position) = position.filter(|_| self.has(connection)) else {

@@ -1,9 +1,9 @@
-//! Plans: rows of events in which a broken rule of fencing does harm, and which chance alone seldom
-//! puts together.
+//! Plans: sequences of events in which a broken rule of fencing does harm, and which are rare in
+//! random histories.
 //!
-//! A plan waits for its situation. From then on it holds random events back (a process stays
-//! asleep, maps and messages are late) and adds others (a client gives up, a leader moves a
-//! volume). Each of these may happen at random as well. The rest of the history stays random.
+//! A plan waits for its situation. Then it prevents random events (a process stays paused, maps and
+//! messages are late) and adds others (a client gives up, a leader moves a volume). Each of these
+//! may happen at random as well. The rest of the history stays random.
 
 use evenkeel_core::random::Random;
 
@@ -12,28 +12,29 @@ use super::leader::{Call, Turn};
 use super::shell::Job;
 use super::world::World;
 
-/// Random steps after which a plan ends without its situation.
+/// Maximum number of random steps for which a plan waits for its situation.
 const WAITING_STEPS_MAX: u64 = 1_000;
-/// Random steps after which a plan ends that waits for a takeover, a move or a start.
+/// Maximum number of random steps for which a plan waits for a takeover, a move or a start.
 const TAKEOVER_STEPS_MAX: u64 = 1_200;
-/// Random steps after which a plan ends without a write of a client that has come back.
+/// Maximum number of random steps for which a plan waits for a write of a client that has returned.
 const RETURN_STEPS_MAX: u64 = 60;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Plan {
     /// Operations of a fenced process arrive after the next home has executed the same ones.
     LateOperations,
-    /// A client comes back to a home that is fenced and does not know it, while what the client has
-    /// written waits at the next home.
+    /// A client returns to a fenced home that does not know of its fence, while a write of the
+    /// client waits at the next home.
     ComesBack,
-    /// A leader sleeps just before a command, and sends it when its successor has moved the volume.
+    /// A leader pauses just before a command, and sends it after its successor has moved the
+    /// volume.
     LateCommand,
-    /// The registration of a process that was killed arrives when the next process of its node has
-    /// looked for earlier ones.
+    /// The registration of a killed process arrives after the next process of its node has searched
+    /// for earlier ones.
     LateRegistration,
 }
 
-/// A home that loses its volume in its sleep.
+/// A paused home that loses its volume.
 #[derive(Clone, Copy, Debug)]
 struct Former {
     node: usize,
@@ -41,18 +42,19 @@ struct Former {
     volume: usize,
 }
 
-/// How far a plan is.
+/// The stage of a plan.
 #[derive(Clone, Copy, Debug)]
 enum Stage {
     /// Its situation has not come yet.
     Waiting,
-    /// A home sleeps until the next one has executed what the former has not sent.
+    /// A home is paused until the next one has executed the operations that the former has not
+    /// sent.
     Overtaken(Former),
-    /// A home sleeps until a write of its client waits at the next one.
+    /// A home is paused until a write of its client waits at the next one.
     Lost(Former),
-    /// The next home sleeps with this write, and the client is at the former home.
+    /// The next home is paused with this write, and the client is at the former home.
     Returned { former: Former, next: usize, object: usize, value: u64 },
-    /// A leader sleeps just before it applies a volume at the node `target`.
+    /// A leader is paused just before it applies a volume at the node `target`.
     Caught { leader: usize, target: usize, volume: usize },
     /// A process was killed while its registration was on the wire.
     Killed { node: usize, instance: Instance },
@@ -65,16 +67,16 @@ enum Stage {
 pub struct Directed {
     plan: Plan,
     stage: Stage,
-    /// The random steps that are left when the plan begins to look for its situation.
+    /// The number of remaining random steps at which the plan begins to wait for its situation.
     begins: u64,
-    /// The random steps that are left when its present stage ends.
+    /// The number of remaining random steps at which its present stage ends.
     ends: u64,
 }
 
 impl Directed {
     /// Chooses the plan of a history with `steps` random steps. Some have none.
     pub fn choose(random: &mut Random, nodes: usize, steps: u64) -> Option<Self> {
-        // Where only the leader is left to take a volume over, it has the newest map already.
+        // If only the leader can take a volume over, it has the newest map already.
         let plans: &[Option<Plan>] = match nodes {
             2 => &[Some(Plan::ComesBack), Some(Plan::LateRegistration), None],
             _ => &[
@@ -98,7 +100,7 @@ impl Directed {
 }
 
 impl World {
-    /// Whether a plan decides when a node wakes, and what it sees.
+    /// Returns whether a plan decides when a node wakes and which maps it gets.
     pub fn is_held(&self, node: usize) -> bool {
         self.directed.is_some_and(|directed| match directed.stage {
             Stage::Waiting | Stage::Killed { .. } | Stage::Doubled { .. } => false,
@@ -108,12 +110,13 @@ impl World {
         })
     }
 
-    /// Whether no process dies or falls asleep but by the plan.
+    /// Returns whether only the plan kills or pauses processes.
     pub fn is_on_plan(&self) -> bool {
         self.directed.is_some_and(|directed| self.steps_left <= directed.begins)
     }
 
-    /// Whether OSDs and processes learn of newer maps only from requests and by waiting for them.
+    /// Returns whether OSDs and processes get newer maps only from requests and by waiting for
+    /// them.
     pub fn maps_are_late(&self) -> bool {
         self.directed.is_some_and(|directed| {
             matches!(directed.stage, Stage::Overtaken(_) | Stage::Lost(_) | Stage::Returned { .. })
@@ -144,7 +147,7 @@ impl World {
         None
     }
 
-    /// Nodes that the plan does not hold start, wake, and reach all OSDs.
+    /// Starts and wakes the nodes that the plan does not hold, and connects them to all OSDs.
     fn rouse(&mut self) {
         for node in 0..self.nodes.len() {
             if self.is_held(node) || !self.random.one_in(32) {
@@ -169,7 +172,7 @@ impl World {
         }
     }
 
-    /// From now on the history is random.
+    /// Ends the plan. The rest of the history is random.
     fn end_plan(&mut self) {
         self.tell(|_| "the plan ends".to_owned());
         let instance = match self.directed.take().map(|directed| directed.stage) {
@@ -182,17 +185,17 @@ impl World {
         self.ceph.instances[instance].is_stalled = [false; OSDS];
     }
 
-    /// Begins a plan if its situation is there.
+    /// Begins a plan if its situation exists.
     fn begin_plan(&mut self, plan: Plan) {
         match plan {
             Plan::LateOperations | Plan::ComesBack => self.begin_takeover(plan),
             Plan::LateRegistration => self.kill_starting(),
-            // A leader is put to sleep when it sends a command.
+            // A leader is paused when it sends a command.
             Plan::LateCommand => {}
         }
     }
 
-    /// Puts a home to sleep that has operations of its client to send.
+    /// Pauses a home that has operations of its client to send.
     fn begin_takeover(&mut self, plan: Plan) {
         let Some(former) = (0..self.clients.len()).find_map(|volume| self.serving(volume)) else {
             return;
@@ -203,7 +206,7 @@ impl World {
             return;
         }
         if plan == Plan::LateOperations {
-            // They wait on wires, or in the process.
+            // The operations wait on wires, or in the process.
             if self.random.one_in(2) {
                 while self.send(node) {}
             }
@@ -214,13 +217,13 @@ impl World {
         self.put_to_sleep(former);
     }
 
-    /// Pauses a home, and nothing that it has sent arrives.
+    /// Pauses a home, and stops the delivery of its sent operations.
     fn put_to_sleep(&mut self, Former { node, instance, .. }: Former) {
         self.ceph.instances[instance].is_stalled = [true; OSDS];
         self.pause(node);
     }
 
-    /// The home of a volume that has it open, with a client.
+    /// Returns the home of a volume, if it has the volume open and a client.
     fn serving(&self, volume: usize) -> Option<Former> {
         let connection = self.clients[volume].connection.filter(|connection| connection.is_open)?;
         let node = connection.home;
@@ -232,7 +235,7 @@ impl World {
         is_serving.then_some(Former { node, instance: plane.instance, volume })
     }
 
-    /// The client takes a home that sleeps for lost.
+    /// Ends the client's connection to a paused home.
     fn leave(&mut self, Former { node, volume, .. }: Former) {
         if self.random.one_in(8) {
             let connection = &mut self.clients[volume].connection;
@@ -240,7 +243,7 @@ impl World {
         }
     }
 
-    /// The home that a client is connected to does its work.
+    /// Advances the work of the home to which a client is connected.
     fn hurry_home(&mut self, volume: usize) {
         let Some(connection) = self.clients[volume].connection else { return };
         if self.nodes[connection.home].is_awake() {
@@ -249,11 +252,11 @@ impl World {
         }
     }
 
-    /// Lets the former home's operations arrive when the next one has executed the same.
+    /// Delivers the former home's operations after the next home has executed them.
     fn wait_for_overtaking(&mut self, former: Former) -> Option<Turn> {
         let Former { node, instance, volume } = former;
         self.hurry_home(volume);
-        // The device with the books hears of the entry from the leader.
+        // The OSD with `evenkeel.books` learns of the entry from the leader.
         let is_overtaken = |operation: &Operation| {
             osd_of(operation.object) != osd_of(Object::Books) && self.ceph.is_overtaken(operation)
         };
@@ -286,7 +289,7 @@ impl World {
         self.begin_call(leader, |_| Call::MoveTo(former.volume, taker))
     }
 
-    /// What a process has submitted arrives before the OSDs hear of a newer map.
+    /// Delivers the submitted operations of a process before the OSDs get a newer map.
     fn let_through(&mut self, instance: Instance) {
         self.ceph.instances[instance].is_stalled = [false; OSDS];
         while self.ceph.send(instance) {}
@@ -295,8 +298,8 @@ impl World {
         }
     }
 
-    /// Puts the next home to sleep when it has a write that it has not sent, for an OSD that has
-    /// not heard of the former home's fence.
+    /// Pauses the next home when it has an unsent write for an OSD that does not know of the former
+    /// home's fence.
     fn wait_for_write(&mut self, former: Former) {
         self.leave(former);
         let Former { node, instance, volume } = former;
@@ -323,14 +326,14 @@ impl World {
         self.counts.came_back += 1;
         self.pause(next);
         self.wake(node);
-        // It does not get to read its own registration.
+        // The former home cannot read its own registration.
         let stalled = &mut self.ceph.instances[instance].is_stalled;
         *stalled = [false; OSDS];
         stalled[osd_of(Object::Books)] = true;
         self.enter(Stage::Returned { former, next, object, value }, RETURN_STEPS_MAX);
     }
 
-    /// The client asks the former home to let it in, and writes there if it does.
+    /// Connects the client to the former home, and writes there if the home accepts it.
     fn come_back(&mut self, former: Former, next: usize, (object, value): (usize, u64)) {
         let Former { node, instance, volume } = former;
         if self.ceph.value(volume, object) > value {
@@ -358,8 +361,8 @@ impl World {
         }
     }
 
-    /// Puts a leader to sleep that is about to apply a volume at the node `target`, if a plan waits
-    /// for that. Returns whether it does.
+    /// Pauses a leader that is about to apply a volume at the node `target`, if a plan waits for
+    /// that. Returns whether it pauses the leader.
     pub fn catches(&mut self, leader: usize, target: usize, volume: usize) -> bool {
         let is_due = |directed: Directed| {
             directed.plan == Plan::LateCommand && matches!(directed.stage, Stage::Waiting)
@@ -378,14 +381,14 @@ impl World {
         is_caught
     }
 
-    /// The next leader moves the volume, and the former one wakes.
+    /// Moves the volume from the next leader, then wakes the former one.
     fn move_meanwhile(&mut self, leader: usize, target: usize, volume: usize) -> Option<Turn> {
         let nodes = 0..self.nodes.len();
         let others: Vec<usize> = nodes.filter(|node| *node != leader).collect();
         let serves = |node: &usize| *node != target && self.nodes[*node].serves(volume);
         if others.iter().any(serves) && !self.nodes[target].serves(volume) {
             let term = |node: &usize| self.nodes[*node].term.as_ref();
-            // A call that waits for its answers returns before the one that was caught.
+            // A call that waits for answers returns before the paused one.
             let is_busy = others.iter().filter_map(term).any(|term| term.is_busy);
             if !is_busy {
                 self.counts.late_leaders += 1;
@@ -403,7 +406,7 @@ impl World {
         self.begin_call(next, |_| Call::MoveTo(volume, taker))
     }
 
-    /// Kills a process that starts, and whose registration is on its way.
+    /// Kills a starting process whose registration has not arrived.
     fn kill_starting(&mut self) {
         let registers = |node: usize| {
             let instance = self.instance(node).filter(|_| self.nodes[node].is_awake())?;
@@ -419,7 +422,7 @@ impl World {
         self.enter(Stage::Killed { node, instance }, TAKEOVER_STEPS_MAX);
     }
 
-    /// The registration of a process arrives when the next one has looked for it.
+    /// Delivers the registration of a process after the next process has searched for it.
     fn wait_for_next_process(&mut self, node: usize, instance: Instance) {
         let Some(Job::Start { steps: Some(_), .. }) = self.nodes[node].job else { return };
         self.counts.doubled += 1;
@@ -427,7 +430,7 @@ impl World {
         self.enter(Stage::Doubled { node }, TAKEOVER_STEPS_MAX);
     }
 
-    /// A volume moves to the node, which falls asleep when it serves it.
+    /// Moves a volume to the node, and pauses the node when it serves the volume.
     fn wait_for_volume(&mut self, node: usize) -> Option<Turn> {
         let serves = |former: &Former| former.node == node;
         let volumes = 0..self.clients.len();

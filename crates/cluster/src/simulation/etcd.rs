@@ -1,5 +1,5 @@
-//! etcd, as far as nodes need it: keys with leases, and transactions that compare which process
-//! leads. A transaction whose answer is lost may have been applied, may be applied later, or never.
+//! The parts of etcd that nodes use: keys with leases, and transactions that compare the leader's
+//! key. A transaction whose answer is lost may have been applied, may be applied later, or never.
 
 use evenkeel_core::ids::VolumeId;
 
@@ -8,9 +8,9 @@ use super::super::membership::Question;
 use super::ceph::{Instance, VOLUMES};
 use crate::etcd::gateway::{Compare, Operation, Transaction};
 
-/// The most nodes of a history.
+/// Maximum number of nodes of a history.
 pub const NODES_MAX: usize = 4;
-/// How long a lease lasts without a renewal.
+/// Time after which a lease ends without a renewal.
 pub const TTL_MS: u64 = 3_000;
 
 /// The leader's key.
@@ -34,7 +34,7 @@ pub struct InstKey {
     pub ends_ms: u64,
 }
 
-/// What a node's mirror has seen.
+/// A node's copy of etcd.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Seen {
     pub insts: [Option<InstKey>; NODES_MAX],
@@ -48,14 +48,14 @@ pub struct Etcd {
     revision: u64,
     pub leader: Option<LeaderKey>,
     pub seen: Seen,
-    /// Transactions that are on their way yet.
+    /// Transactions that have not arrived yet.
     pub delayed: Vec<Transaction>,
     /// The revisions that wrote the homes.
     written: [u64; VOLUMES],
 }
 
 impl Etcd {
-    /// Removes what has a lease that has ended.
+    /// Removes the keys whose leases have ended.
     pub fn expire(&mut self, now_ms: u64) {
         self.leader.take_if(|key| now_ms >= key.ends_ms);
         for inst in &mut self.seen.insts {
@@ -64,7 +64,7 @@ impl Etcd {
         self.seen.leader = self.leader.map(|key| key.created);
     }
 
-    /// Makes a process the leader, if there is none. Returns the leader's key.
+    /// Makes a process the leader if there is no leader. Returns the leader's key.
     pub fn elect(&mut self, (node, process): (usize, u64), question: Question, now_ms: u64) {
         self.revision += 1;
         let (created, ends_ms) = (self.revision, now_ms + TTL_MS);
@@ -109,7 +109,7 @@ impl Etcd {
     }
 }
 
-/// The volume of a home's key.
+/// Returns the volume of a home's key.
 fn volume_of(key: &[u8]) -> usize {
     let name = std::str::from_utf8(key).unwrap().rsplit('/').next().unwrap();
     let id: VolumeId = name.parse().unwrap();

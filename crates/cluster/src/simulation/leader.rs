@@ -1,7 +1,7 @@
-//! The leader: the real fleet, over nodes, etcd and a store of the model.
+//! The leader: the real fleet over the models of nodes, etcd and the store.
 //!
-//! A call of the fleet is a row of questions, to etcd, to Ceph and to nodes. While it waits for an
-//! answer the history continues, so a leader may sleep, die or be replaced between any two of them.
+//! A call of the fleet sends several requests to etcd, Ceph and nodes. The history continues while
+//! the call waits for an answer, so a leader may pause, die or be replaced between two requests.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,12 +29,12 @@ use crate::etcd::client::EtcdError;
 use crate::etcd::keys::Keys;
 use crate::etcd::upkeep::MemberSeen;
 
-/// Rounds of the history for which an answer is waited for.
+/// Maximum number of steps of the history for which a call waits for an answer.
 const WAIT_MAX: u32 = 2_000;
-/// How long a node is silent until its connection counts as broken.
+/// Time after which the connection to a silent node counts as broken.
 const SILENCE_MS: u64 = 2_000;
 
-/// The id of a volume of the model.
+/// Returns the id of a volume of the model.
 pub fn id_of(volume: usize) -> VolumeId {
     VolumeId::from_bits(volume as u128)
 }
@@ -47,7 +47,7 @@ fn node_of(number: NodeId) -> usize {
     usize::try_from(number.0).unwrap() - 1
 }
 
-/// A history that several callers advance, one inside the other.
+/// A history that nested callers advance.
 pub struct Sim(Mutex<World>);
 
 impl Sim {
@@ -59,7 +59,7 @@ impl Sim {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Something happens.
+    /// Advances the history by one step.
     pub fn advance(self: &Arc<Self>) {
         let turns = self.world().advance();
         for turn in turns {
@@ -68,13 +68,13 @@ impl Sim {
     }
 }
 
-/// What a control plane has its fleet do.
+/// A call of a fleet by its control plane.
 #[derive(Clone, Copy, Debug)]
 pub enum Call {
-    Look,
-    ApplyOwed,
-    MoveOn,
-    /// The control plane applies a volume as its journal has it.
+    CheckNodes,
+    ApplyUnapplied,
+    DrainNodes,
+    /// The control plane applies the state of a volume in its journal.
     Apply(usize),
     MoveTo(usize, usize),
 }
@@ -94,16 +94,16 @@ impl Turn {
         let now = sim.world().now();
         let before = fleet.counts();
         let is_done = match call {
-            Call::Look => {
-                fleet.look_at(now);
+            Call::CheckNodes => {
+                fleet.check_nodes_at(now);
                 true
             }
-            Call::ApplyOwed => {
-                fleet.apply_owed();
+            Call::ApplyUnapplied => {
+                fleet.apply_unapplied();
                 true
             }
-            Call::MoveOn => {
-                fleet.move_on();
+            Call::DrainNodes => {
+                fleet.drain_nodes();
                 true
             }
             Call::Apply(volume) => {
@@ -142,7 +142,7 @@ fn state(volume: usize) -> VolumeState {
     }
 }
 
-/// The process that leads, as its fleet names it.
+/// The process of a fleet.
 #[derive(Clone)]
 struct Seat {
     sim: Arc<Sim>,
@@ -155,7 +155,7 @@ struct Seat {
 }
 
 impl Seat {
-    /// Waits for something of the history. Fails when the process has ended meanwhile.
+    /// Waits until `ready` returns a value. Fails if the process has ended meanwhile.
     fn wait<T>(
         &self,
         mut ready: impl FnMut(&mut World) -> Option<Result<T, String>>,
@@ -182,7 +182,7 @@ impl Seat {
         }
     }
 
-    /// Something may happen before the next step.
+    /// May advance the history before the next request.
     fn pass(&self) -> Result<(), String> {
         let mut left = {
             let mut world = self.sim.world();
@@ -194,7 +194,7 @@ impl Seat {
         })
     }
 
-    /// Asks the pool's books.
+    /// Reads or changes the object `evenkeel.books`.
     fn ask(&self, kind: Kind) -> Result<Outcome, String> {
         self.pass()?;
         let number = {
@@ -233,7 +233,7 @@ impl Seat {
         }
     }
 
-    /// Has the monitors put an instance on the blocklist.
+    /// Puts an instance on the blocklist of the monitors.
     fn enter(&self, instance: Instance) -> Result<(), String> {
         self.pass()?;
         let (number, is_lost) = {
@@ -259,7 +259,7 @@ impl Seat {
     }
 }
 
-/// What the fleet knows of the cluster.
+/// The cluster of the fleet.
 struct Around {
     seat: Seat,
     homes: Writer,
@@ -310,7 +310,7 @@ impl Cluster for Around {
         steps.into_iter().try_for_each(|step| self.seat.execute(step))
     }
 
-    fn note(&self, changes: &Changes) -> Result<(), String> {
+    fn store_homes(&self, changes: &Changes) -> Result<(), String> {
         let Self { seat, homes } = self;
         let written = homes.write_by(changes, |transaction| {
             let away = |text: String| EtcdError::Options(text);
@@ -373,7 +373,7 @@ struct Link {
 }
 
 impl Link {
-    /// How the connection is, after another try to connect.
+    /// Returns the state of the connection, after an attempt to connect if it is broken.
     fn look(&self, world: &mut World) -> Standing {
         let away = |why: &str| Standing::Away(why.to_owned());
         if self.is_closed.load(Ordering::Acquire) {
@@ -389,7 +389,7 @@ impl Link {
         let said = self.seat.leader();
         match session::admit(place.heard, said) {
             Err(verdict) => return Standing::Deposed(format!("{verdict:?}")),
-            // The node asks etcd about a generation that is new to it.
+            // The node asks etcd about a new generation.
             Ok(true) if !leads => return away("it is not known whether this node leads"),
             Ok(_) => place.heard = Some(said),
         }
@@ -406,7 +406,7 @@ impl Link {
         }
     }
 
-    /// Waits until the command may have reached the node, and whether it did.
+    /// Returns an error if the command does not reach the node.
     fn reach(&self, command: &Command) -> Result<(), Failed> {
         self.seat.pass().map_err(down)?;
         if let Command::Apply(state) = command {
@@ -447,7 +447,7 @@ impl Link {
         }
     }
 
-    /// Waits until the node executes a command, if it wakes.
+    /// Waits until the node executes the command.
     fn begin(&self) -> Result<(), Failed> {
         let begun = self.seat.wait(|world| match self.look(world) {
             Standing::Up => world.nodes[self.node].is_awake().then_some(Ok(())),
@@ -528,7 +528,7 @@ fn unanswered(message: &str) -> Failed {
 }
 
 impl World {
-    /// The fleet of a leader, with the homes that etcd has.
+    /// Creates the fleet of a leader, with the homes in etcd.
     pub fn fleet(
         &mut self,
         node: usize,

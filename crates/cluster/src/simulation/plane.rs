@@ -10,7 +10,7 @@ use super::client::Wanted;
 use super::world::{Held, Knock, World};
 
 impl World {
-    /// A client finds a front.
+    /// Connects a client to a front.
     pub fn connect(&mut self, volume: usize) {
         let awake = |node: &usize| {
             let plane = self.nodes[*node].plane.as_ref();
@@ -20,7 +20,7 @@ impl World {
         if fronts.is_empty() {
             return;
         }
-        // A client often comes back to a node that takes itself for the home.
+        // A client often returns to a node that considers itself the home.
         let is_home = |node: &usize| self.nodes[*node].view.homes[volume] == Some(*node);
         let homes: Vec<usize> = fronts.iter().copied().filter(is_home).collect();
         let is_back = !homes.is_empty() && self.random.one_in(2);
@@ -28,13 +28,13 @@ impl World {
         self.connect_over(volume, front);
     }
 
-    /// A client connects to a front, which finds the volume's home and asks it to let the client
-    /// in.
+    /// Connects a client to a front, which finds the volume's home and asks it to accept the
+    /// client.
     pub fn connect_over(&mut self, volume: usize, front: usize) {
         let view = &self.nodes[front].view;
         let Some(home) = view.homes[volume] else { return };
         let is_there = home == front || view.insts[home].is_some_and(|inst| inst.is_reachable);
-        // A home that hangs accepts a connection, too, and looks at it when it wakes.
+        // A home that hangs accepts a connection, too, and handles it when it wakes.
         if !is_there || !self.nodes[home].serves(volume) {
             return;
         }
@@ -46,7 +46,7 @@ impl World {
         plane.knocks.push(Knock { volume, connection, question });
     }
 
-    /// The thread that asks the storage whether this process may serve.
+    /// Runs the thread that asks the storage whether this process may serve.
     fn ask_storage(&mut self, node: usize) {
         let Some(plane) = self.plane(node) else { return };
         if !plane.is_woken || plane.look.is_some() {
@@ -70,7 +70,7 @@ impl World {
         let Some(question) = plane.look.take() else { return };
         if entry.is_fenced() {
             self.note_shut_down(node);
-            // It is asked again until the node closes.
+            // The storage is asked again until the node closes.
             if let Some(plane) = self.plane(node) {
                 plane.is_woken |= !plane.knocks.is_empty();
             }
@@ -80,7 +80,7 @@ impl World {
         self.nodes[node].tell(Event::StoreAnswered);
     }
 
-    /// Lets those in whose question is answered.
+    /// Accepts the clients whose question is answered.
     fn open_door(&mut self, node: usize) {
         let Some(plane) = self.plane(node) else { return };
         let knocks = std::mem::take(&mut plane.knocks);
@@ -113,7 +113,7 @@ impl World {
         }
     }
 
-    /// A client's request arrives at its front.
+    /// Delivers a client's request to its front.
     pub fn take_request(&mut self, volume: usize, request: super::client::Request) {
         let Some(connection) = self.clients[volume].connection else { return };
         if connection.front != connection.home {
@@ -129,7 +129,7 @@ impl World {
         }
     }
 
-    /// A front passes a request on. What a client that has gone has left is not passed on.
+    /// Relays a request from a front to a home. Drops requests of clients that have left.
     pub fn relay(&mut self, node: usize) -> bool {
         let Some((volume, request)) = self.nodes[node].front.pop_front() else { return false };
         let connection = self.clients[volume].connection;
@@ -139,7 +139,7 @@ impl World {
         true
     }
 
-    /// A node submits what it has read of a client; the first request has the image opened.
+    /// Submits a request of a client at its home. The first request opens the image.
     pub fn dispatch(&mut self, node: usize, volume: usize) -> bool {
         let Some(plane) = self.plane(node) else { return false };
         let instance = plane.instance;
@@ -166,7 +166,7 @@ impl World {
         true
     }
 
-    /// What the threads of the data plane do beside requests.
+    /// Runs the threads of the data plane other than those of requests.
     pub fn look_after_plane(&mut self, node: usize) {
         self.ask_storage(node);
         self.open_door(node);
@@ -176,7 +176,7 @@ impl World {
         }
     }
 
-    /// The next step of the opening of an image.
+    /// Takes the next step of opening an image.
     fn open_image(&mut self, node: usize, volume: usize) {
         let Some(plane) = self.plane(node) else { return };
         let instance = plane.instance;
@@ -211,7 +211,7 @@ impl World {
         self.ceph.submit(Operation { instance, object, kind, generation, epoch, asker });
     }
 
-    /// A process that is not fenced has the image: the opening fails, and the client gets errors.
+    /// Fails the opening of an image that a process without a fence has locked.
     fn refuse(&mut self, node: usize, volume: usize) {
         let operator = self.operator;
         let Some(plane) = self.plane(node) else { return };
@@ -262,7 +262,7 @@ impl World {
         self.step_is_done(node, volume, answer);
     }
 
-    /// A volume is put to be released. Its clients go elsewhere.
+    /// Begins the release of a volume, and disconnects its clients.
     pub fn begin_release(&mut self, node: usize, volume: usize, number: u64) {
         let Some(plane) = self.plane(node) else { return };
         if let Some(held) = plane.volumes[volume].as_mut() {
@@ -272,7 +272,7 @@ impl World {
         self.clients[volume].connection.take_if(|it| it.home == node);
     }
 
-    /// Gives a volume's lock back when nothing of it is under way.
+    /// Releases a volume's lock when no operation of it is open.
     fn release(&mut self, node: usize, volume: usize) {
         let Some(plane) = self.plane(node) else { return };
         let (instance, is_shut_down) = (plane.instance, plane.is_shut_down);
@@ -297,7 +297,7 @@ impl World {
         self.nodes[node].released.extend(number.filter(|number| *number > 0));
     }
 
-    /// Ceph has refused something of this process, or its own map says that it is fenced.
+    /// Records that Ceph has refused an operation of this process, or its map has its fence.
     pub fn note_shut_down(&mut self, node: usize) {
         let Some(plane) = self.plane(node) else { return };
         if !std::mem::replace(&mut plane.is_shut_down, true) {
@@ -307,7 +307,7 @@ impl World {
         }
     }
 
-    /// The instance of a node, while it starts, too.
+    /// Returns the instance of a node, also while it starts.
     pub fn instance(&self, node: usize) -> Option<Instance> {
         let place = &self.nodes[node];
         match (&place.plane, &place.job) {
@@ -321,11 +321,11 @@ impl World {
         self.instance(node).is_some_and(|instance| self.ceph.send(instance))
     }
 
-    /// A node takes in an answer of Ceph.
+    /// Delivers an answer of Ceph to a node.
     pub fn take_reply(&mut self, node: usize) -> bool {
         let Some(instance) = self.instance(node) else { return false };
         let Some(reply) = self.ceph.instances[instance].replies.pop_front() else { return false };
-        // A process that hears of a newer map has to ask the monitors for it.
+        // A process that learns of a newer map must ask the monitors for it.
         let asks = self.is_calm() || self.random.one_in(6);
         if asks && !self.maps_are_late() {
             self.ceph.teach(instance, reply.epoch);
@@ -374,7 +374,7 @@ impl World {
         broken.into_iter().for_each(|broken| self.breaks(broken));
     }
 
-    /// What was sent reaches its OSD, whatever has become of the sender.
+    /// Delivers a sent operation to its OSD, even if its process has died.
     pub fn deliver(&mut self, instance: Instance, osd: usize) -> bool {
         let Some((reply, broken)) = self.ceph.deliver(instance, osd, self.now_ms) else {
             return false;
@@ -385,7 +385,7 @@ impl World {
         true
     }
 
-    /// A volume is applied at a node. Returns whether it was.
+    /// Applies a volume at a node. Returns whether that succeeded.
     pub fn apply(&mut self, node: usize, volume: usize) -> bool {
         let Some(plane) = self.plane(node).filter(|plane| !plane.is_closing) else { return false };
         match &plane.volumes[volume] {

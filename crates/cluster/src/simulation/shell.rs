@@ -1,5 +1,5 @@
 //! The shell around a node's membership: it executes the actions late, one after the other, as
-//! `src/cluster/member.rs` does, and reports what has become of them.
+//! `src/cluster/member.rs` does, and reports their outcome.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -14,15 +14,15 @@ use super::etcd::{InstKey, TTL_MS};
 use super::world::{Plane, Term, World};
 use super::{BLOCKLIST_EXPIRE_MS, MONITOR_FAILS};
 
-/// What keeps the thread of the shell busy.
+/// The present work of the shell's thread.
 pub enum Job {
     /// The node takes its name, opens the store and starts its data plane.
     Start {
         incarnation: u64,
         instance: Option<Instance>,
-        /// The steps that are left, once the registrations were read.
+        /// The remaining steps, after the registrations were read.
         steps: Option<VecDeque<FenceStep<Instance>>>,
-        /// The question to Ceph that is under way.
+        /// The open question to Ceph.
         asked: Option<u64>,
     },
     /// The data plane and the store are being closed.
@@ -30,7 +30,7 @@ pub enum Job {
 }
 
 impl Job {
-    /// The process that a start has named in etcd.
+    /// Returns the process that a start has written to etcd.
     pub fn incarnation(&self) -> Option<u64> {
         match self {
             Self::Start { incarnation, .. } => Some(*incarnation),
@@ -40,7 +40,7 @@ impl Job {
 }
 
 impl World {
-    /// The thread of the shell does something.
+    /// Takes the next step of the shell's thread.
     pub fn shell(&mut self, node: usize) {
         if self.nodes[node].job.is_some() {
             return self.work_on_job(node);
@@ -136,7 +136,7 @@ impl World {
         self.nodes[node].term.as_mut().filter(|term| term.question == question)
     }
 
-    /// Draws whether an operation fails: one in this many does.
+    /// Returns whether an operation fails; one in `once_in` does.
     pub fn fails(&mut self, once_in: u64) -> bool {
         !self.is_calm() && self.random.one_in(once_in)
     }
@@ -168,7 +168,7 @@ impl World {
         self.nodes[node].tell(Event::ElectionAnswered(question, answer));
     }
 
-    /// What a process knows of a lease that it has won.
+    /// Returns the known state of a lease that a process has won.
     fn lease(&self, node: usize, question: Question) -> Lease {
         let won = self.nodes[node].won.get(&question);
         let until = Duration::from_millis(won.map_or(self.now_ms, |(_, ends_ms)| *ends_ms));
@@ -176,7 +176,7 @@ impl World {
         Lease { until, is_lost, must_reload: false }
     }
 
-    /// The leases of a node are renewed, unless etcd does not answer.
+    /// Renews the leases of a node, unless etcd does not answer.
     pub fn renew_leases(&mut self, node: usize) {
         self.nodes[node].renewed_ms = self.now_ms;
         if self.fails(25) {
@@ -222,7 +222,7 @@ impl World {
         }
     }
 
-    /// The control plane begins: it reads the homes of volumes.
+    /// Starts the control plane, which reads the homes of volumes.
     fn lead(&mut self, node: usize, question: Question) {
         let Some((created, _)) = self.nodes[node].won.get(&question).copied() else { return };
         let homes = self.etcd.seen.homes;
@@ -233,7 +233,7 @@ impl World {
         self.nodes[node].term = Some(Term { question, fleet, is_busy, is_ending, unapplied });
     }
 
-    /// The control plane of a term that is to end has ended.
+    /// Ends the control plane of a term.
     fn end_term(&mut self, node: usize) {
         let ends = |term: &mut Term| term.is_ending && !term.is_busy;
         let Some(term) = self.nodes[node].term.take_if(ends) else { return };
@@ -262,20 +262,20 @@ impl World {
         }
     }
 
-    /// Asks Ceph something for the shell.
+    /// Sends a question of the shell to Ceph.
     fn ask_for_shell(&mut self, node: usize, instance: Instance, kind: Kind) {
         let number = self.number();
         self.set_asked(node, Some(number));
         self.ask_books(instance, kind, number);
     }
 
-    /// Asks the pool's books. The answer is found under a number.
+    /// Sends an operation on the object `evenkeel.books`. Its answer is stored under `number`.
     pub fn ask_books(&mut self, instance: Instance, kind: Kind, number: u64) {
         let (object, generation, epoch, asker) = (Object::Books, 0, 0, Asker::Question(number));
         self.ceph.submit(Operation { instance, object, kind, generation, epoch, asker });
     }
 
-    /// The next step of a start.
+    /// Takes the next step of a start.
     fn start(&mut self, node: usize) {
         let Some(Job::Start { incarnation, instance, steps, asked }) = &self.nodes[node].job else {
             return;
@@ -334,7 +334,7 @@ impl World {
         if is_lost { self.start_anew(node) } else { self.set_asked(node, Some(number)) }
     }
 
-    /// The start has failed, and the process is started again.
+    /// Starts the process again after a failed start.
     fn start_anew(&mut self, node: usize) {
         if let Some(Job::Start { instance: Some(instance), .. }) = self.nodes[node].job {
             self.ceph.end(instance, self.now_ms);
@@ -377,7 +377,7 @@ impl World {
         self.nodes[node].tell(Event::StartAnswered(Some(seen)));
     }
 
-    /// The next step of a close: volumes, registration, connection, name.
+    /// Takes the next step of a close: volumes, registration, connection, name.
     fn close(&mut self, node: usize) {
         let Some(Job::Close { asked, is_unregistered }) = self.nodes[node].job else { return };
         let Some(plane) = self.plane(node) else {

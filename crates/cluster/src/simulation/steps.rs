@@ -1,22 +1,22 @@
-//! What happens at random, and the quiet end of a history: all that sleeps wakes, nothing fails any
-//! more, and each object is read once more.
+//! The random steps of a history and its quiet end, in which all nodes wake, no operation fails,
+//! and clients read each object once more.
 
 use super::super::membership::Event;
 use super::ceph::{OSDS, VOLUMES};
 use super::leader::{Call, Turn};
 use super::world::{Term, World};
 
-/// The longest that a step takes.
+/// Maximum time of a step.
 const STEP_MS_MAX: u64 = 60;
-/// How long a round of the quiet end takes.
+/// Time of a round of the quiet end.
 const ROUND_MS: u64 = 50;
-/// Rounds after which all requests must be answered.
+/// Number of rounds after which all requests must be answered.
 const ROUNDS_MAX: u32 = 2_000;
 /// Time between two renewals of a lease.
 const RENEWAL_MS: u64 = 1_000;
 
 impl World {
-    /// Something happens. Returns the calls that leaders make now.
+    /// Takes one step. Returns the calls that leaders make now.
     pub fn advance(&mut self) -> Vec<Turn> {
         if self.is_finished {
             return Vec::new();
@@ -59,7 +59,7 @@ impl World {
         None
     }
 
-    /// Leases end and are renewed, deadlines are there.
+    /// Advances the clock: leases end or are renewed, and deadlines pass.
     fn time_passes(&mut self) {
         for node in 0..self.nodes.len() {
             if !self.nodes[node].is_awake() {
@@ -73,7 +73,7 @@ impl World {
         self.judge_holders();
     }
 
-    /// Clients, nodes and OSDs do what they are there for.
+    /// Takes a step of normal work of clients, nodes and OSDs.
     fn step_of_work(&mut self, node: usize, volume: usize) {
         let is_awake = self.nodes[node].is_awake();
         let what = self.random.below(20);
@@ -106,7 +106,7 @@ impl World {
         if count == 0 {
             return;
         }
-        // Wires of the dead are looked at as often as those of the living.
+        // Wires of dead processes are chosen as often as those of living ones.
         let first = self.below(count);
         let osd = self.below(OSDS);
         for instance in (first..count).chain(0..first) {
@@ -116,7 +116,7 @@ impl World {
         }
     }
 
-    /// What a leader waits for comes nearer.
+    /// Advances the work for which a leader waits.
     pub fn hurry(&mut self, node: usize) {
         if !self.random.one_in(2) {
             return;
@@ -130,20 +130,20 @@ impl World {
         self.take_reply(node);
     }
 
-    /// The call that the leader on a node makes now, if there is one.
+    /// Returns the call that the leader on a node makes now, if it makes one.
     fn turn(&mut self, node: usize) -> Option<Turn> {
         let what = self.random.below(20);
         let (volume, to) = (self.below(self.clients.len()), self.below(self.nodes.len()));
         self.begin_call(node, |term| match (what, term.unapplied.first()) {
             (10..16, Some(volume)) => Call::Apply(*volume),
-            (16..18, _) => Call::ApplyOwed,
-            (18, _) => Call::MoveOn,
+            (16..18, _) => Call::ApplyUnapplied,
+            (18, _) => Call::DrainNodes,
             (19, _) => Call::MoveTo(volume, to),
-            _ => Call::Look,
+            _ => Call::CheckNodes,
         })
     }
 
-    /// Begins a call of the leader on a node, unless one is under way.
+    /// Begins a call of the leader on a node, unless one is running.
     pub fn begin_call(&mut self, node: usize, choose: impl FnOnce(&Term) -> Call) -> Option<Turn> {
         let place = &mut self.nodes[node];
         if !place.is_awake() {
@@ -172,7 +172,7 @@ impl World {
         }
     }
 
-    /// A node that sleeps wakes, seldom while it is a home or has something to send.
+    /// May wake a node. Seldom wakes a home or a node with operations to send.
     fn wake_sometimes(&mut self, node: usize) {
         if self.is_held(node) {
             return;
@@ -194,7 +194,7 @@ impl World {
         }
     }
 
-    /// The network stops or resumes delivery from a process to an OSD.
+    /// Stops or resumes delivery from a process to an OSD.
     fn stall(&mut self, node: usize) {
         if let Some(instance) = self.instance(node) {
             let osd = self.below(OSDS);
@@ -203,7 +203,7 @@ impl World {
         }
     }
 
-    /// An operator locks an image with `rbd`, or gives the lock back.
+    /// Locks an image as an operator does with `rbd`, or releases the lock.
     fn lock_by_hand(&mut self, volume: usize) {
         if self.operator.is_none() {
             self.operator = self.ceph.connect(0);
@@ -218,7 +218,7 @@ impl World {
         }
     }
 
-    /// A node on its way is silent, or the client takes it for silent: it tries elsewhere.
+    /// Ends a client's connection because a node on its way is silent, or seems to be.
     fn give_up(&mut self, volume: usize) {
         let Some(connection) = self.clients[volume].connection else { return };
         let nodes = [connection.front, connection.home];
@@ -229,7 +229,7 @@ impl World {
         }
     }
 
-    /// The monitors commit gathered changes and answer the waiting questions.
+    /// Commits the pending changes in the monitors and answers the waiting questions.
     fn commit(&mut self) {
         let before = self.ceph.latest();
         let waiters = self.ceph.commit(self.now_ms);
@@ -241,7 +241,7 @@ impl World {
         }
     }
 
-    /// An OSD or a node hears of a map.
+    /// Gives an OSD or a node a newer map.
     fn learn(&mut self, node: usize) {
         if self.maps_are_late() {
             return;
@@ -259,7 +259,7 @@ impl World {
         }
     }
 
-    /// A node's mirror of etcd sees what there is.
+    /// Updates a node's copy of etcd.
     fn watch(&mut self, node: usize) {
         if !self.nodes[node].is_awake() || self.is_held(node) {
             return;
@@ -282,7 +282,7 @@ impl World {
         }
     }
 
-    /// A node executes a command that it had in its socket when the connection broke.
+    /// Executes a command that was in a node's socket when the connection broke.
     fn apply_late(&mut self, node: usize) {
         if !self.nodes[node].is_awake() {
             return;
@@ -312,7 +312,7 @@ impl World {
         }
     }
 
-    /// A round of the quiet end.
+    /// Takes a round of the quiet end.
     fn round(&mut self) -> Vec<Turn> {
         if self.rounds == 0 {
             self.begin_calm();
@@ -365,7 +365,7 @@ impl World {
         while !self.is_finished && self.take_reply(node) {}
     }
 
-    /// A client gives up a connection that leads nowhere, and finds the volume's home.
+    /// Reconnects a client whose connection does not lead to the volume's home.
     fn look_after_client(&mut self, volume: usize) {
         let home = self.etcd.seen.homes[volume];
         let is_lost = |connection: &mut super::client::Connection| Some(connection.home) != home;

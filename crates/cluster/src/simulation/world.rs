@@ -1,4 +1,4 @@
-//! The whole of a history: nodes, Ceph, etcd, clients, and what is found out.
+//! The state of a history: nodes, Ceph, etcd, clients, counts, and the broken rule.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -22,19 +22,19 @@ use super::{Broken, Counts};
 /// A volume that the data plane of a node holds.
 #[derive(Default)]
 pub struct Held {
-    /// What was read from clients and not submitted.
+    /// Requests that were read from clients and not submitted.
     pub queue: VecDeque<Request>,
-    /// The opening of the image, and whether its present step is under way.
+    /// The opening of the image, and whether its present step waits for an answer.
     pub opening: Option<(Opening, bool)>,
     /// The owner of the lock at the last query.
     pub owner: Option<Instance>,
     /// The number of the lock, once the image is open.
     pub generation: Option<u64>,
-    /// Requests of clients without an answer of Ceph.
+    /// Number of requests of clients that wait for Ceph.
     pub owed: u32,
-    /// The command that has it released, or the end of the service.
+    /// The number of the command that releases it; 0 at the end of the service.
     pub release: Option<u64>,
-    /// The lock is being given back.
+    /// Whether the lock is being released.
     pub is_unlocking: bool,
 }
 
@@ -52,13 +52,13 @@ pub struct Plane {
     pub volumes: [Option<Held>; VOLUMES],
     pub door: Door,
     pub knocks: Vec<Knock>,
-    /// The question that the read under way answers.
+    /// The question that the open read answers.
     pub look: Option<u64>,
-    /// A read is to begin.
+    /// Whether a read must begin.
     pub is_woken: bool,
-    /// Ceph has refused something of it.
+    /// Whether Ceph has refused an operation of it.
     pub is_shut_down: bool,
-    /// It takes no new connections and no commands.
+    /// Whether it refuses new connections and commands.
     pub is_closing: bool,
 }
 
@@ -66,7 +66,7 @@ pub struct Plane {
 pub struct Term {
     pub question: Question,
     pub fleet: Arc<Fleet>,
-    /// A call of the fleet is under way.
+    /// Whether a call of the fleet is running.
     pub is_busy: bool,
     pub is_ending: bool,
     /// Volumes that the control plane has not applied in this term.
@@ -77,7 +77,7 @@ pub struct Term {
 pub struct Place {
     pub is_alive: bool,
     pub paused_since_ms: Option<u64>,
-    /// Names the process: another one has another number.
+    /// Identifies the process.
     pub process: u64,
     pub membership: Membership,
     pub inbox: VecDeque<Event>,
@@ -85,17 +85,17 @@ pub struct Place {
     pub job: Option<Job>,
     pub plane: Option<Plane>,
     pub term: Option<Term>,
-    /// Leaderships that were won and not given up: the revision, and until when the lease lasts.
+    /// Leaderships that were won and not resigned: the revision, and the end of the lease.
     pub won: BTreeMap<Question, (u64, u64)>,
     pub view: Seen,
-    /// The highest generation of a leader that was heard. It outlives the process.
+    /// The highest seen generation of a leader, with the leader. It outlives the process.
     pub heard: Option<(LeaderGeneration, Leader)>,
     /// Requests that its front has read from clients of other nodes.
     pub front: VecDeque<(usize, Request)>,
     pub renewed_ms: u64,
     /// Answers to questions of the control plane and of the start.
     pub answers: BTreeMap<u64, Outcome>,
-    /// Releases that are done.
+    /// The numbers of completed releases.
     pub released: BTreeSet<u64>,
     pub is_stopping: bool,
     /// Commands in its socket that apply a volume, by a leader with this generation.
@@ -111,7 +111,7 @@ impl Place {
         self.inbox.push_back(event);
     }
 
-    /// Whether the data plane takes a volume's requests.
+    /// Returns whether the data plane accepts requests of a volume.
     pub fn serves(&self, volume: usize) -> bool {
         let held = self.plane.as_ref().filter(|plane| !plane.is_closing);
         let held = held.and_then(|plane| plane.volumes[volume].as_ref());
@@ -119,7 +119,7 @@ impl Place {
     }
 }
 
-/// A history under way.
+/// A running history.
 pub struct World {
     pub sim: Weak<Sim>,
     pub random: Random,
@@ -130,21 +130,21 @@ pub struct World {
     pub clients: Vec<Client>,
     pub counts: Counts,
     pub broken: BTreeSet<Broken>,
-    /// Random steps that are left.
+    /// Number of remaining random steps.
     pub steps_left: u64,
     pub directed: Option<Directed>,
     /// The process with which an operator has locked images by hand.
     pub operator: Option<Instance>,
-    /// Rounds of the quiet end.
+    /// Number of rounds of the quiet end so far.
     pub rounds: u32,
-    /// Objects that each client has not read at the end.
+    /// Number of objects that each client has not read at the end.
     pub unread: Vec<usize>,
     pub is_finished: bool,
     pub next: u64,
     pub told: Option<Vec<String>>,
 }
 
-/// The number of a node in etcd.
+/// Returns the number of a node in etcd.
 pub fn number_of(node: usize) -> NodeId {
     NodeId(u32::try_from(node).unwrap() + 1)
 }
@@ -183,7 +183,7 @@ impl World {
         world
     }
 
-    /// A new process of a node, which has heard a leader before.
+    /// Creates a process of a node that has seen the leader `heard`.
     fn process(&mut self, heard: Option<(LeaderGeneration, Leader)>) -> Place {
         let (membership, first) = Membership::new();
         Place {
@@ -208,7 +208,7 @@ impl World {
         }
     }
 
-    /// A number that nothing else has.
+    /// Returns a new number.
     pub fn number(&mut self) -> u64 {
         self.next += 1;
         self.next
@@ -237,12 +237,12 @@ impl World {
         self.is_finished = true;
     }
 
-    /// Whether the last random step has been taken, and nothing fails any more.
+    /// Returns whether the last random step has been taken, so that nothing fails any more.
     pub fn is_calm(&self) -> bool {
         self.steps_left == 0
     }
 
-    /// Whether a process of a node lives.
+    /// Returns whether a process of a node lives.
     pub fn lives(&self, node: usize, process: u64) -> bool {
         self.nodes[node].is_alive && self.nodes[node].process == process
     }
@@ -251,7 +251,7 @@ impl World {
         self.nodes[node].plane.as_mut()
     }
 
-    /// What a node sees of the others.
+    /// Returns a node's view of the others.
     pub fn seen(&self, node: usize) -> ClusterSeen {
         let view = &self.nodes[node].view;
         let takes = |number: usize| view.insts[number].is_some_and(|inst| !inst.is_leaving);
@@ -259,7 +259,7 @@ impl World {
         ClusterSeen { has_others, is_empty: view.homes.iter().all(|home| *home != Some(node)) }
     }
 
-    /// A process starts on a node whose last one has ended.
+    /// Starts a process on a node whose last process has ended.
     pub fn boot(&mut self, node: usize) {
         let place = self.process(self.nodes[node].heard);
         self.nodes[node] = place;
@@ -285,7 +285,8 @@ impl World {
         place.front.clear();
     }
 
-    /// The power is gone, and with it some of what was in sockets; or the kernel sends it on.
+    /// Drops the last operations in the sockets of a process, as a power failure does, in half of
+    /// the cases. In the others the kernel still sends them.
     fn lose_wires(&mut self, instance: Instance) {
         if self.random.one_in(2) {
             return;
@@ -297,7 +298,7 @@ impl World {
         }
     }
 
-    /// The connections over a node end.
+    /// Ends the connections over a node.
     pub fn close_connections(&mut self, node: usize) {
         for client in &mut self.clients {
             client.connection.take_if(|it| it.front == node || it.home == node);
@@ -305,7 +306,7 @@ impl World {
     }
 
     pub fn pause(&mut self, node: usize) {
-        // In the middle of its work: it has submitted much, and sent some of it.
+        // The node dies during its work: it has submitted operations, and sent some of them.
         for volume in 0..self.clients.len() {
             while self.dispatch(node, volume) {}
         }
@@ -345,7 +346,7 @@ impl World {
         self.counts.leaders_slept += u64::from(leads);
     }
 
-    /// Time passes in which nothing but the renewals of leases happens.
+    /// Advances the clock. Only renewals of leases happen in this time.
     fn pass(&mut self, ms: u64) {
         self.now_ms += ms;
         let ends_ms = self.now_ms + TTL_MS;
@@ -357,7 +358,7 @@ impl World {
         self.etcd.expire(self.now_ms);
     }
 
-    /// Renews the leases of a node that are there.
+    /// Renews the existing leases of a node.
     pub fn renew(&mut self, node: usize, ends_ms: u64) {
         let place = &mut self.nodes[node];
         place.renewed_ms = self.now_ms;
@@ -376,7 +377,7 @@ impl World {
         }
     }
 
-    /// Nodes whose data plane holds a volume, and whom the monitors would let write.
+    /// Returns the nodes that have a volume open and are not fenced by the monitors.
     pub fn holders(&self, volume: usize) -> impl Iterator<Item = usize> + '_ {
         (0..self.nodes.len()).filter(move |node| {
             let plane = self.nodes[*node].plane.as_ref();

@@ -1,5 +1,5 @@
-//! Nodes that are made of maps, a store that fences, and an oracle that knows what every volume and
-//! host has left. It panics as soon as something happens that must not.
+//! A model of nodes, a store that fences, and an oracle with the exact balance of every volume and
+//! host. It panics as soon as an invariant is broken.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -21,7 +21,7 @@ use crate::etcd::upkeep::MemberSeen;
 use crate::homes::Changes;
 use crate::nodes::{Inst, Member};
 
-/// What a process has of a volume or a host.
+/// The state and the balances of a volume or a host at a process.
 pub struct Held<T> {
     pub state: T,
     pub balance: u64,
@@ -57,26 +57,26 @@ pub struct Process {
     pub is_fenced: bool,
     pub volumes: BTreeMap<VolumeId, Held<VolumeState>>,
     pub hosts: BTreeMap<InstanceId, Held<HostState>>,
-    /// What it was told of the device.
+    /// Its last part of the device.
     pub part: Option<NodePart>,
 }
 
 impl Process {
-    /// Whether it may serve clients now or later.
+    /// Returns whether it may serve clients now or later.
     pub fn may_serve(&self) -> bool {
         self.life != Life::Dead && !self.is_fenced
     }
 }
 
-/// Whether a command is of a kind.
+/// A function that returns whether a command is of a kind.
 type Kind = fn(&Command) -> bool;
 
 #[derive(Default)]
 pub struct Truth {
-    /// What each volume and host really has left.
+    /// The exact balance of each volume and host.
     pub volumes: BTreeMap<VolumeId, u64>,
     pub hosts: BTreeMap<InstanceId, u64>,
-    /// What a volume was released with, if that was answered and nothing was lost since.
+    /// The balance of each released volume, if the fleet has received it and lost nothing since.
     exact: BTreeMap<VolumeId, u64>,
 }
 
@@ -85,17 +85,17 @@ pub struct Things {
     pub processes: Vec<Process>,
     /// Nodes by number: their state, and whether their lease holds.
     pub nodes: BTreeMap<u32, (State, bool)>,
-    pub noted: BTreeMap<VolumeId, u32>,
+    pub stored_homes: BTreeMap<VolumeId, u32>,
     /// Volumes with stored bytes.
     pub stored: BTreeSet<VolumeId>,
     pub snapshots: BTreeMap<SnapshotId, VolumeId>,
     pub truth: Truth,
-    /// Fences by node.
+    /// The nodes that were fenced, in order.
     pub fences: Vec<u32>,
-    /// One of so many answers is lost; 0 loses none.
+    /// One of this many answers is lost; 0 loses none.
     pub faults: u64,
     pub random: u64,
-    /// The next command of a kind is not answered: whether it is executed.
+    /// The next command of this kind gets no answer; `true` if it is executed.
     pub lose_next: Option<(Kind, bool)>,
 }
 
@@ -131,7 +131,7 @@ impl World {
 }
 
 impl Things {
-    /// A number below `end`, which is not 0.
+    /// Returns a random number below `end`, which must not be 0.
     pub fn below(&mut self, end: u64) -> u64 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -144,7 +144,7 @@ impl Things {
         faults > 0 && self.below(faults) == 0
     }
 
-    /// Starts a process. Its opening of the store fences those of the name before it.
+    /// Starts a process of a node. It opens the store, which fences the node's earlier processes.
     pub fn restart(&mut self, node: u32, is_elsewhere: bool) {
         let count = u16::try_from(self.processes.len()).unwrap();
         let before = self.processes.iter().rfind(|it| it.node == node).map(|it| it.port);
@@ -166,7 +166,7 @@ impl Things {
         self.processes.iter_mut().rfind(|it| it.node == node).unwrap()
     }
 
-    /// Nobody knows any more what a volume was released with.
+    /// Forgets the balances of released volumes, which the fleet has lost.
     pub fn lose_what_is_exact(&mut self) {
         self.truth.exact.clear();
     }
@@ -176,20 +176,20 @@ impl Things {
         self.truth.exact.clear();
     }
 
-    /// Where a volume may be served from.
+    /// Returns the nodes that may serve a volume.
     pub fn holders(&self, id: VolumeId) -> Vec<u32> {
         let holds = |it: &&Process| it.may_serve() && it.volumes.contains_key(&id);
         self.processes.iter().filter(holds).map(|it| it.node).collect()
     }
 
-    /// Nodes that may serve volumes of a host.
+    /// Returns the nodes that may serve volumes of a host.
     pub fn nodes_of(&self, host: InstanceId) -> BTreeSet<u32> {
         let is_attached = |held: &Held<VolumeState>| is_attached(&held.state, host);
         let serves = |it: &&Process| it.may_serve() && it.volumes.values().any(is_attached);
         self.processes.iter().filter(serves).map(|it| it.node).collect()
     }
 
-    /// Clients spend of a volume, as much as is leased of it and of its hosts.
+    /// Spends up to `wanted` credits of a volume, at most the leased ones of it and of its host.
     pub fn spend(&mut self, id: VolumeId, host: usize, wanted: u64) {
         let holds = |it: &&mut Process| it.may_serve() && it.volumes.contains_key(&id);
         let Some(process) = self.processes.iter_mut().find(holds) else { return };
@@ -207,20 +207,24 @@ impl Things {
         *left = left.checked_sub(amount).expect("a volume spends more than it has");
     }
 
-    /// A volume is in force at a process from now on, with this.
+    /// Begins to serve a volume at a process, after checking the oracle.
     fn begins(&mut self, at: usize, state: &VolumeState) {
         let id = state.id;
         let node = self.processes[at].node;
         let holders = self.holders(id);
-        assert!(holders.is_empty(), "{id} is served at {holders:?}, and node {node} begins to");
-        assert_eq!(self.noted.get(&id), Some(&node), "{id} is applied before that is noted");
+        assert!(holders.is_empty(), "{id} is served at {holders:?} and at {node}");
+        assert_eq!(
+            self.stored_homes.get(&id),
+            Some(&node),
+            "{id} is applied before its home is stored"
+        );
         let full = state.pacing.operations.unwrap().credit.unwrap().capacity;
         let held = Held::new(state.clone(), state.balances, state.unleased, full);
         if let Some(truth) = self.truth.volumes.get(&id) {
             assert!(held.balance <= *truth, "{id} has {truth} and is given {}", held.balance);
         }
         if let Some(exact) = self.truth.exact.remove(&id) {
-            assert_eq!(held.balance, exact, "{id} was released with that");
+            assert_eq!(held.balance, exact, "{id} was released with another balance");
         }
         self.truth.volumes.insert(id, held.balance);
         self.processes[at].volumes.insert(id, held);
@@ -229,7 +233,7 @@ impl Things {
     fn apply(&mut self, at: usize, state: VolumeState) -> Reply {
         let id = state.id;
         if !self.stored.contains(&id) {
-            return failed(FailedKind::Damaged, "its bytes are missing");
+            return failed(FailedKind::Damaged, "the bytes of the volume are missing");
         }
         if !self.processes[at].volumes.contains_key(&id) {
             self.begins(at, &state);
@@ -237,7 +241,7 @@ impl Things {
         for host in state.attachments.iter().map(|attachment| attachment.host) {
             let before = self.processes[at].volumes.values();
             let is_new = !before.map(|held| &held.state).any(|state| is_attached(state, host));
-            // From now on it spends what this process has of it.
+            // The host now spends the balance at this process.
             if let Some(held) = self.processes[at].hosts.get(&host).filter(|_| is_new) {
                 let truth = self.truth.hosts.get_mut(&host).unwrap();
                 assert!(held.balance <= *truth, "{host} has {truth}, not {}", held.balance);
@@ -280,7 +284,7 @@ impl Things {
         let process = &mut self.processes[at];
         let is_attached = |held: &Held<VolumeState>| is_attached(&held.state, id);
         if process.hosts.contains_key(&id) && process.volumes.values().any(is_attached) {
-            return failed(FailedKind::Refused, "volumes are attached to it");
+            return failed(FailedKind::Refused, "volumes are attached to the host");
         }
         process.hosts.remove(&id);
         Reply::Done
@@ -314,7 +318,7 @@ impl Things {
         match command {
             Command::Create(state) | Command::CreateFrom(state, _) => {
                 self.stored.insert(state.id);
-                // If it moved before that was answered, the fleet does not know of what it had.
+                // If the volume moves before this is answered, the fleet does not know its balance.
                 self.truth.exact.remove(&state.id);
                 self.apply(at, state)
             }
@@ -355,7 +359,10 @@ impl Things {
                 if let Some(of) = self.snapshots.remove(&id) {
                     let at = self.processes[at].node;
                     let holders = self.holders(of);
-                    assert!(holders.is_empty() || holders == [at], "{id} is of an open volume");
+                    assert!(
+                        holders.is_empty() || holders == [at],
+                        "{id} is a snapshot of an open volume"
+                    );
                 }
                 Reply::Done
             }
@@ -369,7 +376,8 @@ impl Things {
 }
 
 impl Process {
-    /// Each volume has reserved an eighth of the device, and requests wait where one is.
+    /// Reports an eighth of the device as reserved by each volume, and waiting requests if there is
+    /// one.
     fn divide(&mut self, part: Option<NodePart>) -> NodeUse {
         self.part = part.or(self.part);
         let volumes = u64::try_from(self.volumes.len()).unwrap();
@@ -408,7 +416,7 @@ impl Process {
     }
 }
 
-/// A node has as many processors as its number says, and only the first two know their network.
+/// Returns the capacity of a node: `node` processors; only nodes 1 and 2 know their network.
 fn measured(at: usize, node: u32) -> Measured {
     let costs = Costs { read: LinearCost::ZERO, write: LinearCost::ZERO };
     Measured {
@@ -455,16 +463,16 @@ struct Connection {
 }
 
 impl Connection {
-    /// The process that answers, if there is one, and how it stands.
+    /// Returns the process that answers, if there is one, and the state of the connection.
     fn process(&self, things: &Things) -> (Option<usize>, Standing) {
         if *self.is_closed.lock().unwrap() {
-            return (None, Standing::Away("it is closed".to_owned()));
+            return (None, Standing::Away("the connection is closed".to_owned()));
         }
         let answers = |it: &Process| {
             it.node == self.node && it.port == self.port && it.life == Life::Alive && !it.is_fenced
         };
         let Some(at) = things.processes.iter().position(answers) else {
-            return (None, Standing::Away("nobody answers".to_owned()));
+            return (None, Standing::Away("no process answers".to_owned()));
         };
         let incarnation = things.processes[at].incarnation;
         let mut accepted = self.accepted.lock().unwrap();
@@ -497,7 +505,7 @@ impl Agent for Connection {
             return reply;
         }
         if let Command::Release(id) = &command {
-            // Nobody knows what it was released with.
+            // The fleet does not receive the balance.
             things.truth.exact.remove(id);
         }
         let is_executed = match things.lose_next.take_if(|_| is_next) {
@@ -560,7 +568,7 @@ impl Cluster for Seen {
         if self.0.things().fails() {
             return Err("no connection".to_owned());
         }
-        // What was to be applied there may have been, by the process before.
+        // The earlier process may have applied volumes without an answer.
         self.0.things().truth.exact.clear();
         let inst = member.inst.as_ref().or(member.last.as_ref());
         let (world, port) = (Arc::clone(&self.0), inst.unwrap().agent.port());
@@ -582,14 +590,14 @@ impl Cluster for Seen {
         if fails { Err("the store does not answer".to_owned()) } else { Ok(()) }
     }
 
-    fn note(&self, changes: &Changes) -> Result<(), String> {
+    fn store_homes(&self, changes: &Changes) -> Result<(), String> {
         let mut things = self.0.things();
         let fails = things.fails();
         if !fails || things.below(2) == 0 {
             for (id, home) in changes {
                 match home {
-                    Some(home) => _ = things.noted.insert(*id, home.0),
-                    None => _ = things.noted.remove(id),
+                    Some(home) => _ = things.stored_homes.insert(*id, home.0),
+                    None => _ = things.stored_homes.remove(id),
                 }
             }
         }

@@ -1,10 +1,9 @@
 //! Several nodes and an etcd in virtual time: each node is a [`Membership`] with a shell that
-//! executes its actions late, pauses, dies and starts again. A row of random numbers decides when.
+//! executes its actions late, pauses, dies and starts again. Random numbers decide the times.
 //!
 //! etcd keeps leases and compares revisions. Requests and answers take time; some are lost, and a
-//! request that its sender has given up may be applied later all the same. The fleet is a model: a
-//! leader fences nodes whose key is gone, gives their volumes to others, and moves volumes off
-//! nodes that leave.
+//! request may be applied after its sender has given up. The fleet is a model: a leader fences
+//! nodes whose key is gone, gives their volumes to others, and moves volumes off nodes that leave.
 
 use core::time::Duration;
 use std::cmp::Reverse;
@@ -15,20 +14,20 @@ use evenkeel_core::random::Random;
 use super::super::*;
 use super::ms;
 
-/// A lease of etcd.
+/// Duration of a lease of etcd.
 const TTL: Duration = Duration::from_secs(3);
 /// Time between two renewals of a lease, and between two actions of a leader.
 const RENEWAL: Duration = Duration::from_secs(1);
 const TICK: Duration = Duration::from_millis(500);
-/// How long etcd is waited for.
+/// Maximum time that a request waits for etcd.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The longest way of a message that is not lost, in milliseconds.
+/// Maximum delay of a message that is not lost, in milliseconds.
 const WAY_MAX_MS: u64 = 120;
-/// How long a node that runs may not notice that it is fenced.
+/// Maximum time until a running node detects its fence.
 const FENCE_BOUND: Duration = Duration::from_millis(1_000 + 3 * WAY_MAX_MS);
 const VOLUMES: usize = 6;
 
-/// What a node asks of etcd.
+/// A request of a node to etcd.
 #[derive(Clone, Debug)]
 enum Request {
     Join,
@@ -42,19 +41,19 @@ enum Request {
 
 #[derive(Clone, Debug)]
 enum Item {
-    /// The membership's deadline may be there.
+    /// The membership's deadline may have passed.
     Due,
     Event(Event),
     /// The node's view of the cluster arrives.
     See,
     /// The store answers whether the process is fenced.
     StoreAnswers,
-    /// A request arrives at etcd; whether its answer gets back.
+    /// A request arrives at etcd; `true` if its answer arrives at the node.
     AtEtcd(Request, bool),
     /// A lease is renewed: that of the node, or of its term.
     RenewNode,
     RenewTerm(Question),
-    /// The leader does something.
+    /// The leader acts.
     Act(Question),
     ControlEnds(Question),
     Closed,
@@ -85,10 +84,10 @@ struct Process {
     membership: Membership,
     /// Whether the data plane runs.
     is_up: bool,
-    /// Whether the store refuses it, since when.
+    /// Time since which the store refuses it.
     fenced: Option<Duration>,
     running: Option<Running>,
-    /// Leases of leaderships that it knows of.
+    /// The known leases of its leaderships.
     leases: BTreeMap<Question, Lease>,
     is_stopping: bool,
     has_gone: bool,
@@ -98,13 +97,13 @@ struct Process {
 struct Node {
     process: Option<Process>,
     paused_until: Duration,
-    /// Since when it has run without a pause.
+    /// Time since which it has run without a pause.
     awake_since: Duration,
-    /// The key with its lease in etcd: when it ends, and whether the node is leaving.
+    /// The key with its lease in etcd: the end of the lease, and whether the node is leaving.
     presence: Option<(Duration, bool)>,
 }
 
-/// How often something happened: what never did was not tested.
+/// Counts of events. An event that never happens is not tested.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Counts {
     pub(super) terms: u64,
@@ -130,7 +129,7 @@ pub(super) struct World {
     homes: [usize; VOLUMES],
     is_calm: bool,
     pub(super) counts: Counts,
-    /// What has happened, if that is to be kept.
+    /// The printed history, if it is recorded.
     pub(super) log: Option<Vec<String>>,
     pub(super) broken: Option<String>,
 }
@@ -179,7 +178,7 @@ impl World {
         ms(1 + self.random.below(WAY_MAX_MS))
     }
 
-    /// A process begins.
+    /// Starts a process.
     fn boot(&mut self, node: usize) {
         self.next += 1;
         let (membership, first) = Membership::new();
@@ -222,7 +221,7 @@ impl World {
         }
     }
 
-    /// The process of a node; there is one while its actions are executed.
+    /// Returns the process of a node, which exists while its actions are executed.
     fn process(&mut self, node: usize) -> &mut Process {
         self.nodes[node].process.as_mut().unwrap()
     }
@@ -316,11 +315,11 @@ impl World {
         Seen { has_others, is_empty: self.homes.iter().all(|home| *home != node) }
     }
 
-    /// Every node hears of a change of the cluster.
+    /// Notifies every node of a change of the cluster.
     fn tell_all(&mut self, of_leader: bool) {
         for node in 0..self.nodes.len() {
             let way = self.way();
-            // A watch may be broken for a while; the next answer is due by time.
+            // A watch may be broken; then the node asks again at its deadline.
             if of_leader && (self.is_calm || !self.random.one_in(6)) {
                 self.push(node, way, Item::Event(Event::LeaderChanged));
             } else if !of_leader {
@@ -329,7 +328,7 @@ impl World {
         }
     }
 
-    /// Removes what has a lease that has ended.
+    /// Removes the keys whose leases have ended.
     fn expire(&mut self) {
         let now = self.now;
         if self.key.is_some_and(|key| now >= key.ends) {
@@ -406,13 +405,13 @@ impl World {
         self.key = Some(Key { node, process, question, ends });
         self.push(node, TTL, Item::Expire);
         self.tell_all(true);
-        // The holder counts from before it asked; the longest way is as early.
+        // The holder counts from its request, which was sent at most the maximum delay earlier.
         let until = ends - ms(WAY_MAX_MS);
         Answer::Leads(Lease { until, is_lost: false, must_reload: false })
     }
 
-    /// What the leader of this moment does: nodes whose key is gone are fenced, and their volumes
-    /// given to others; nodes that leave hand over.
+    /// Acts as the present leader: fences nodes whose key is gone, gives their volumes to others,
+    /// and moves volumes off nodes that leave.
     fn decide(&mut self) {
         let takes = |node: &Node| node.presence.is_some_and(|(_, is_leaving)| !is_leaving);
         let Some(to) = self.nodes.iter().position(takes) else { return };
@@ -442,7 +441,7 @@ impl World {
         }
     }
 
-    /// Takes the next item, until a time. Returns whether there was one.
+    /// Handles the next item that is due by `until`. Returns whether there was one.
     fn step(&mut self, until: Duration) -> bool {
         let Some(Reverse((at, id))) = self.queue.peek().copied().filter(|next| next.0.0 <= until)
         else {
@@ -553,7 +552,7 @@ impl World {
                 let Some(running) = running else { return };
                 running.lease.is_lost |= lease.is_lost;
                 if !lease.is_lost {
-                    // Counted from before it was asked for.
+                    // The holder counts from its request.
                     let until = lease.until.saturating_sub(ms(WAY_MAX_MS));
                     running.lease.until = running.lease.until.max(until);
                 }
@@ -568,7 +567,7 @@ impl World {
         self.handle(node, event);
     }
 
-    /// What holds at any moment.
+    /// Asserts the invariants that hold at any moment.
     fn check(&mut self) {
         let now = self.now;
         let mut acting = BTreeSet::new();
@@ -581,7 +580,7 @@ impl World {
                 if now < running.lease.until && !running.lease.is_lost {
                     acting.insert(number);
                 }
-                // Whatever is due at this instant may still be in the queue.
+                // An item that is due at this instant may still be in the queue.
                 let over = running.lease.until + UNHELD_MAX;
                 if now > over.max(node.awake_since) {
                     broken = Some(format!("node {number} leads after {over:?}"));
@@ -611,7 +610,7 @@ impl World {
         self.now = until;
     }
 
-    /// A random disturbance.
+    /// Causes a random disturbance.
     fn disturb(&mut self) {
         let node = usize::try_from(self.random.below(self.nodes.len() as u64)).unwrap();
         let lives = self.nodes[node].process.as_ref().is_some_and(|process| !process.has_gone);
@@ -635,7 +634,7 @@ impl World {
         }
     }
 
-    /// Disturbs the nodes for a while.
+    /// Disturbs the nodes for a random time.
     pub(super) fn disturbed(&mut self) {
         for _ in 0..12 {
             let span = ms(self.random.below(6_000));
@@ -647,7 +646,7 @@ impl World {
         }
     }
 
-    /// Waits until the processes that are to stop have done so, for a while.
+    /// Waits until the stopping processes have ended, for a limited time.
     fn await_stopped(&mut self) {
         for _ in 0..100 {
             let stops = |process: &Process| process.is_stopping && !process.has_gone;
@@ -658,10 +657,11 @@ impl World {
         }
     }
 
-    /// Nothing fails any more: one node leads and commits. Then all stop, and nothing is held.
+    /// Ends all faults, and asserts that one node leads and commits. Then stops all nodes, and
+    /// asserts that they end and no leader's key is left.
     pub(super) fn calm(&mut self) {
         self.is_calm = true;
-        // Pauses end, and requests that are late arrive.
+        // Time for pauses to end and for late requests to arrive.
         self.run(Duration::from_secs(15));
         self.await_stopped();
         for node in 0..self.nodes.len() {
@@ -677,7 +677,7 @@ impl World {
             |node: &Node| node.process.as_ref().is_some_and(|it| it.membership.leads().is_some());
         let leaders = self.nodes.iter().filter(|node| leads(node)).count();
         if leaders != 1 || self.counts.commits == before {
-            self.break_off(format!("{leaders} nodes lead in the end, and nothing is committed"));
+            self.break_off(format!("{leaders} nodes lead at the end, or no commit has succeeded"));
         }
         for node in 0..self.nodes.len() {
             self.process(node).is_stopping = true;
@@ -690,12 +690,12 @@ impl World {
             }
         }
         if let Some(key) = self.key {
-            self.break_off(format!("the leader's key is there in the end: {key:?}"));
+            self.break_off(format!("the leader's key exists at the end: {key:?}"));
         }
     }
 }
 
-/// What a process takes for the answer of an etcd that has not answered.
+/// Returns the event for a request that etcd has not answered.
 fn unanswered(request: &Request) -> Option<Event> {
     let text = "etcd does not answer".to_owned();
     match *request {

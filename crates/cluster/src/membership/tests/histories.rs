@@ -7,9 +7,9 @@
 
 use super::cluster::{Counts, World};
 
-/// Histories of a run without other wishes.
+/// Number of histories of a run without `EVENKEEL_FUZZ_CASES`.
 const HISTORIES: u64 = 2_000;
-/// Lines of a history that a failure prints.
+/// Maximum number of lines of a history that a failure prints.
 const LINES_MAX: usize = 200;
 
 fn number(name: &str) -> Option<u64> {
@@ -25,7 +25,7 @@ fn run(seed: u64, is_logged: bool) -> World {
     world
 }
 
-/// Runs the history of a seed. One that breaks is run again, with its log.
+/// Runs the history of a seed. A history that fails runs again, with its log.
 fn history(seed: u64) -> Counts {
     let world = run(seed, false);
     if let Some(broken) = world.broken {
@@ -59,7 +59,7 @@ fn in_every_history_one_leader_commits_and_a_lost_lease_ends_a_term() {
         sum.stops += counts.stops;
     }
     println!("{histories} histories: {sum:?}");
-    // What never happens is not tested.
+    // An event that never happens is not tested.
     let Counts { refused_commits, fences, rejoins, lost_leases, unheld_events, stops, .. } = sum;
     for count in [refused_commits, fences, rejoins, lost_leases, unheld_events, stops] {
         assert!(count >= histories / 10, "something is rare: {sum:?}");

@@ -1,5 +1,5 @@
-//! Events in any order, with answers that are repeated, late, lost, or of questions that were never
-//! asked, and a model that says which actions are allowed.
+//! Events in any order, with answers that are repeated, late, lost, or to questions that were never
+//! asked, and a model of the allowed actions.
 
 use core::time::Duration;
 use std::collections::BTreeSet;
@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use super::super::*;
 use super::{LEADER, ms};
 
-/// What happens next.
+/// A step of a random history.
 #[derive(Clone, Debug)]
 enum Step {
     Wait(u64),
@@ -29,7 +29,7 @@ enum Step {
     EndTerm(bool),
     Resigned,
     Closed,
-    /// The last answer once more.
+    /// The last answer arrives again.
     Repeat,
     /// An answer to a question that may never have been asked.
     Stray(u64, u8),
@@ -59,7 +59,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A control plane that runs.
+/// A running control plane.
 #[derive(Debug)]
 struct Running {
     question: Question,
@@ -68,7 +68,7 @@ struct Running {
     is_fleet_closed: bool,
 }
 
-/// What a shell knows that executes every action.
+/// The state of a shell that executes every action.
 struct Model {
     node: Membership,
     now: Duration,
@@ -85,7 +85,7 @@ struct Model {
     announces: bool,
     last: Question,
     running: Option<Running>,
-    /// Leaderships that etcd has given to this process and that were neither lost nor given up.
+    /// Leaderships of this process that were neither lost nor resigned.
     held: BTreeSet<Question>,
     resigning: BTreeSet<Question>,
     repeated: Option<Event>,
@@ -126,7 +126,7 @@ impl Model {
         self.check();
     }
 
-    /// Checks that an action is allowed now, and does as it says.
+    /// Checks that an action is allowed now, and executes it.
     fn execute(&mut self, action: Action) {
         assert!(
             self.exit.is_none() || matches!(action, Action::Resign(_)),
@@ -202,7 +202,7 @@ impl Model {
         self.is_up && !self.is_fenced && !self.closes
     }
 
-    /// What holds after every event.
+    /// Asserts the invariants that hold after every event.
     fn check(&self) {
         let running = self.running.as_ref().map(|it| it.question);
         assert_eq!(self.node.leads(), running);
@@ -230,7 +230,7 @@ impl Model {
         }
     }
 
-    /// Answers a question; nothing if none is open.
+    /// Answers the open question, if there is one.
     fn elect(&mut self, what: u8) {
         let Some((question, asked)) = self.asked.take() else { return };
         let what = if asked == Asked::Leader { what | 1 } else { what };
@@ -249,7 +249,7 @@ impl Model {
         self.check();
     }
 
-    /// News of the lease of the term that runs.
+    /// Reports a state of the running term's lease.
     fn lease(&mut self, left_ms: u64, what: u8) {
         let until = self.now + ms(left_ms);
         let Some(running) = &mut self.running else { return };
@@ -288,7 +288,7 @@ impl Model {
         }
     }
 
-    /// Time passes, but not past what is due.
+    /// Advances the clock, but not past the membership's deadline.
     fn pass(&mut self, until: Duration) {
         self.now = until.min(self.node.deadline().unwrap_or(until)).max(self.now);
         self.send(Event::Time);
@@ -336,7 +336,7 @@ impl Model {
         }
     }
 
-    /// An answer that has come before comes once more.
+    /// Repeats an earlier answer.
     fn repeat(&mut self) {
         let is_answer = |event: &Event| {
             matches!(
@@ -353,7 +353,7 @@ impl Model {
         }
     }
 
-    /// An answer comes that no question waits for. etcd may have made this process the leader.
+    /// Sends an answer to no open question. etcd may have made this process the leader.
     fn stray(&mut self, question: Question, what: u8) {
         let is_open = self.asked.is_some_and(|(asked, _)| asked == question);
         if is_open || self.held.contains(&question) {
@@ -367,7 +367,7 @@ impl Model {
         self.send(Event::TermEnded(Question(question.0 + 100), lease, Ok(())));
     }
 
-    /// The process is to stop, and everything answers from now on.
+    /// Stops the process, and answers every request from now on.
     fn stop(&mut self) {
         self.send(Event::StopRequested);
         for _ in 0..200 {

@@ -1,4 +1,4 @@
-//! The control plane of the tests: what it wants, what its journal promises, and what it repeats.
+//! The control plane of the tests: the wanted state, the journal's promises, and repeated commands.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,16 +28,16 @@ enum Phase {
     Deleting,
 }
 
-/// A volume.
+/// The wanted state of a volume.
 pub struct Wanted {
     phase: Phase,
     pub attachments: Vec<Attachment>,
-    /// What it is attached to in the data plane, as far as was answered.
+    /// The attachments that the data plane may have, by the answers so far.
     applied: Vec<Attachment>,
     pub rate: u64,
-    /// What the journal says must not have been spent.
+    /// The unleased balance in the journal.
     pub row: u64,
-    /// The last command was not answered.
+    /// Whether the last command got no answer.
     pub is_pending: bool,
 }
 
@@ -51,14 +51,14 @@ impl Wanted {
 
 /// A host.
 pub struct Host {
-    /// Its limits, if it has some.
+    /// Its rate limit, if it has one.
     pub pacing: Option<u64>,
     pub row: u64,
     pub is_pending: bool,
     is_deleting: bool,
 }
 
-pub struct Desk {
+pub struct ControlPlane {
     pub world: Arc<World>,
     pub fleet: Fleet,
     pub volumes: BTreeMap<VolumeId, Wanted>,
@@ -72,30 +72,30 @@ fn limit(per_second: u64) -> Option<Limit> {
     Some(Limit { per_second, credit })
 }
 
-/// A fleet that knows of volumes what was noted.
+/// Creates a fleet with the homes that are stored.
 fn fleet(world: &Arc<World>) -> Fleet {
-    let homes = world.things().noted.iter().map(|(id, home)| (*id, node(*home))).collect();
+    let homes = world.things().stored_homes.iter().map(|(id, home)| (*id, node(*home))).collect();
     Fleet::new(Arc::new(Seen(Arc::clone(world))), homes)
 }
 
-impl Desk {
+impl ControlPlane {
     pub fn new(nodes: u32) -> Self {
         let world = World::new(nodes);
         let fleet = fleet(&world);
         let (volumes, hosts) = Default::default();
-        let mut desk = Self { world, fleet, volumes, hosts, now: Duration::ZERO, next: 1 };
-        desk.new_host(Some(100));
-        desk.new_host(Some(200));
-        desk.new_host(None);
-        desk
+        let mut control = Self { world, fleet, volumes, hosts, now: Duration::ZERO, next: 1 };
+        control.new_host(Some(100));
+        control.new_host(Some(200));
+        control.new_host(None);
+        control
     }
 
-    /// Another process leads from now on: it knows what the journal says and what was noted.
-    pub fn take_the_lead(&mut self) {
+    /// Elects another process, which has the journal and the stored homes.
+    pub fn elect(&mut self) {
         self.world.things().lose_what_is_exact();
         self.fleet.close();
         self.fleet = fleet(&self.world);
-        self.look();
+        self.check_nodes();
         let attached = |it: (&VolumeId, &Wanted)| (*it.0, it.1.may_be_attached());
         self.fleet.expect(self.volumes.iter().map(attached).collect());
         let hosts: Vec<InstanceId> = self.hosts.keys().copied().collect();
@@ -113,7 +113,7 @@ impl Desk {
         self.next
     }
 
-    /// A host, with limits or without.
+    /// Creates a host, with limits or without.
     pub fn new_host(&mut self, pacing: Option<u64>) -> InstanceId {
         let id = InstanceId::from_bits(self.number());
         let host = Host { pacing, row: CAPACITY / 2, is_pending: false, is_deleting: false };
@@ -122,7 +122,7 @@ impl Desk {
         id
     }
 
-    /// Whether a command is in force; that it is not answered is the only other outcome.
+    /// Returns whether a command succeeds. Panics on another failure than a missing answer.
     fn is_done(&self, command: Command) -> bool {
         match self.fleet.call(command.clone()) {
             Reply::Failed(failed) if failed.kind == FailedKind::Unanswered => false,
@@ -163,7 +163,7 @@ impl Desk {
             size: ByteCount::from_gib(1),
             pacing,
             balances,
-            // Nothing is said of nothing.
+            // A balance of zero is left out.
             unleased: if wanted.row == 0 { Balances::default() } else { credits(wanted.row) },
             reserved: Default::default(),
             attachments: wanted.attachments.clone(),
@@ -194,13 +194,13 @@ impl Desk {
         }
     }
 
-    /// Sends a volume as it is wanted.
+    /// Applies the wanted state of a volume.
     pub fn settle(&mut self, id: VolumeId) {
         let row = credits(self.volumes[&id].row);
         self.send(id, row);
     }
 
-    /// Repeats what was not answered.
+    /// Repeats the commands without an answer.
     pub fn repeat(&mut self) {
         let hosts: Vec<_> = self.hosts.iter().filter(|it| it.1.is_pending).collect();
         let hosts: Vec<InstanceId> = hosts.into_iter().map(|it| *it.0).collect();
@@ -213,7 +213,7 @@ impl Desk {
         volumes.into_iter().for_each(|id| self.settle(id));
     }
 
-    /// One of the volumes that can be changed.
+    /// Returns one of the volumes that can be changed.
     fn volume(&self, which: usize) -> Option<VolumeId> {
         let can = |it: &(&VolumeId, &Wanted)| it.1.phase == Phase::Created;
         let all: Vec<VolumeId> = self.volumes.iter().filter(can).map(|it| *it.0).collect();
@@ -297,8 +297,8 @@ impl Desk {
         self.send_host(id, Balances::default());
     }
 
-    /// Leases such a part of each balance that is reported, in 255ths: less in the data plane
-    /// first, more in the journal first.
+    /// Sets the unleased part of each reported balance to `part` 255ths. The data plane gets an
+    /// increase first, the journal a decrease.
     pub fn lease(&mut self, part: u8) {
         let Reply::Balances(CreditReport { volumes, hosts }) = self.fleet.call(Command::Balances)
         else {
@@ -368,7 +368,7 @@ impl Desk {
 
     pub fn move_to(&self, which: usize, number: u32) {
         if let Some(id) = self.volume(which) {
-            // Whatever comes of it.
+            // The move may fail.
             let _ = self.fleet.move_to(id, node(number));
         }
     }
