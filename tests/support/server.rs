@@ -5,13 +5,16 @@ use super::process::{Output, Running, run, start};
 use super::tools::in_venv;
 use rustix::process::Signal;
 use serde_json::Value;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// The arguments that start another server, which ends at once if its folder or pool is refused.
 pub const SERVE: &str = "serve --listen 127.0.0.1:0 --nbd-listen 127.0.0.1:0 --calibrate never";
+
+/// Longest time for which a node of a cluster closes the API's port when it begins or ends to lead.
+const PORT_CLOSED_MAX: Duration = Duration::from_secs(10);
 
 /// Flags of a volume that is fast enough for every test: 64,000 IOPS.
 pub const FAST: &str = "--type io2 --size 64 --iops 64000";
@@ -86,16 +89,29 @@ fn limited_evenkeel(folder: &Path, open_files: u32) -> Command {
 
 impl Server {
     /// Sends a GET request without a signature, such as for `/healthz`; returns the whole answer.
+    ///
+    /// A node of a cluster closes the API's port for a moment when it begins or ends to lead.
     #[track_caller]
     pub fn get(&self, path: &str) -> String {
+        let mut answer = Err(io::ErrorKind::TimedOut.into());
+        let answers = || {
+            answer = self.try_get(path);
+            answer.as_ref().is_ok_and(|text| !text.is_empty())
+        };
+        let has_answered = Deadline::after(PORT_CLOSED_MAX).comes(answers);
+        assert!(has_answered, "{path}: {answer:?}");
+        answer.expect("it has answered")
+    }
+
+    fn try_get(&self, path: &str) -> io::Result<String> {
         let api = self.api;
-        let mut stream = TcpStream::connect_timeout(&api, PATIENCE).expect("the API's port");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+        let mut stream = TcpStream::connect_timeout(&api, PATIENCE)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
         let request = format!("GET {path} HTTP/1.1\r\nhost: {api}\r\nconnection: close\r\n\r\n");
-        stream.write_all(request.as_bytes()).expect("it reads");
+        stream.write_all(request.as_bytes())?;
         let mut answer = String::new();
-        stream.read_to_string(&mut answer).expect("an answer in UTF-8");
-        answer
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
     }
 
     /// Starts a server in a new folder, with these options of `evenkeel serve`.

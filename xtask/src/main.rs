@@ -9,6 +9,7 @@ mod go;
 mod guest;
 mod instructions;
 mod mutations;
+mod release;
 mod run;
 mod setup;
 mod tidy;
@@ -35,6 +36,7 @@ usage: cargo x <verb>
   fuzz api [RUNS]        requests for every action, and ends of the control plane (default 500)
   demo-trust [SHARE]  whether the demo's verdict can be trusted: an honest server is never called
                    broken, a broken limiter always is (70 min; one run in SHARE of them)
+  release          build the programs for release into target/dist, their symbols in files apart
   scenarios        build for release and run every scenario at its full length
   mutations [N...] break the rule behind each property on purpose and see that its test fails;
                    N is a property, `promise` (the scheduler's), `store` (the local store's)
@@ -70,6 +72,7 @@ fn main() -> ExitCode {
             Ok(share) => trust::run(&root, share),
             Err(_) => Err(format!("demo-trust: {share:?} is not a number")),
         },
+        ["release"] => release::run(&root),
         ["scenarios"] => scenarios(&root),
         ["mutations", properties @ ..] => mutations::run(&root, properties),
         ["bench", "instructions"] => instructions::run(&root),

@@ -57,6 +57,8 @@ enum Step {
     Tidy,
     /// All binaries of tests.
     Tests(Extent),
+    /// The programs as they are released.
+    Release,
     /// Every scenario at its full length.
     Scenarios,
     /// Every rule broken on purpose.
@@ -123,6 +125,7 @@ fn take(root: &Path, step: Step, report: &mut Report) -> Result<(), String> {
     match step {
         Step::Tidy => tidy::run(root),
         Step::Tests(extent) => tests(root, extent, report),
+        Step::Release => crate::release::run(root),
         Step::Scenarios => crate::scenarios(root),
         Step::Mutations => mutations::run(root, &[]),
         Step::Program(command) => {
@@ -312,6 +315,7 @@ fn steps(root: &Path, scope: Scope) -> Vec<(&'static str, Step)> {
             steps.push(("seeds: cluster", Step::Program(cluster)));
             let api = fuzz_api_command(root, FUZZ_API);
             steps.push(("seeds: api", Step::Program(api)));
+            steps.push(("release", Step::Release));
             steps.push(("scenarios", Step::Scenarios));
             steps.push(("mutations", Step::Mutations));
         }

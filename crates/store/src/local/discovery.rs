@@ -237,14 +237,10 @@ impl LocalPool {
     /// As [`Self::in_folder`].
     pub fn in_claimed_folder(path: &Path, device: Option<&Path>) -> Result<Self, StoreError> {
         let noted = Note::read(path)?;
+        let is_noted = noted.is_some();
         let mut note = match noted {
             Some(note) => note,
-            None => {
-                let device = device.unwrap_or(Path::new(FILE)).to_owned();
-                let note = Note { identity: random_identity()?, session: 0, device };
-                note.write(path)?;
-                note
-            }
+            None => Note { identity: random_identity()?, session: 0, device: FILE.into() },
         };
         if let Some(device) = device {
             note.device = device.to_owned();
@@ -254,6 +250,9 @@ impl LocalPool {
         let is_new = note.session == 0;
         let missing = if is_new { MISSING_NEW } else { MISSING };
         let device = open_device(&place, is_own && is_new, missing)?;
+        if !is_noted {
+            note.write(path)?;
+        }
         if is_new {
             make(&device, note.identity)?;
         }
@@ -479,6 +478,16 @@ mod tests {
         drop(LocalPool::in_folder(&path, Some(&place)).unwrap());
         fs::remove_file(&place).unwrap();
         assert!(refused(&path, Some(&place)).contains("bytes of all volumes"));
+    }
+
+    #[test]
+    fn a_missing_place_of_a_new_pool_is_not_remembered() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("data");
+        refused(&path, Some(&parent.path().join("mistyped")));
+        assert_eq!(Note::read(&path).unwrap(), None);
+        drop(LocalPool::in_folder(&path, None).unwrap());
+        assert_eq!(Note::read(&path).unwrap().unwrap().device, Path::new(FILE));
     }
 
     #[test]
