@@ -499,8 +499,6 @@ pub struct Identity {
 
 /// Maximum number of snapshots that an anchor names; the records of all of them fit one log block.
 pub const ANCHOR_SNAPSHOTS: usize = 240;
-/// Maximum number of snapshots that an anchor in one sector names.
-pub const SECTOR_SNAPSHOTS: usize = (SECTOR_BYTES - 104) / 4;
 
 /// Returns whether a block is an anchor of any volume, at least in part.
 #[must_use]

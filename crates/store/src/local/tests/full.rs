@@ -171,9 +171,9 @@ fn a_snapshot_of_a_full_volume_can_be_deleted() {
     assert_eq!(pool.snapshots(), []);
 }
 
-/// Each page of the map that a write of zeroes changes needs a new block. While a snapshot keeps the
-/// old page, nothing is freed for it, so a full pool runs out of blocks. A discard succeeds then, and
-/// changes nothing.
+/// Each page of the map that a write of zeroes changes needs a new block. While a snapshot keeps
+/// the old page, nothing is freed for it, so a full pool runs out of blocks. A discard succeeds
+/// then, and changes nothing.
 #[test]
 fn zeroes_over_blocks_of_a_snapshot_lack_space_on_a_full_pool() {
     const ZEROES: Operation =

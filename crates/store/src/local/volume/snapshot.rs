@@ -4,7 +4,11 @@
 
 use super::{Note, Noting, Purpose, SnapshotEnd, Volume};
 use crate::disk::Disk;
-use crate::local::format::{ANCHOR_SNAPSHOTS, Record, SECTOR_SNAPSHOTS, SnapshotRoot};
+use crate::local::format::{ANCHOR_SNAPSHOTS, Record, SnapshotRoot};
+use crate::local::table::SECTOR_BYTES;
+
+/// Maximum number of snapshots that an anchor in one sector names.
+const SECTOR_SNAPSHOTS: usize = (SECTOR_BYTES - 104) / 4;
 
 impl Volume {
     /// Begins a snapshot of all changes that are answered by now. Later changes are held until the
