@@ -8,7 +8,7 @@ use super::{BLOCK_BYTES, table::SECTOR_BYTES};
 use crate::disk::{Disk, DiskAction, DiskDone, DiskOp};
 use evenkeel_core::random::Random;
 use rustix::fs::{MemfdFlags, memfd_create};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
 use std::os::fd::RawFd;
@@ -39,6 +39,8 @@ struct Contents {
     /// Sectors that cannot be read, and the number of reads that fail; `None` is until the sector
     /// is written.
     unreadable: BTreeMap<u64, Option<u32>>,
+    /// Sectors that cannot be written.
+    dead: BTreeSet<u64>,
 }
 
 impl Contents {
@@ -104,7 +106,9 @@ impl SimulatedDevice {
             }
         }
         let len = contents.len;
-        let after = Contents { durable, len, ..Contents::default() };
+        let unreadable = contents.unreadable.clone();
+        let dead = contents.dead.clone();
+        let after = Contents { durable, len, unreadable, dead, ..Contents::default() };
         Self { contents: Arc::new(Mutex::new(after)), capacity: self.capacity }
     }
 
@@ -117,6 +121,16 @@ impl SimulatedDevice {
     /// written.
     pub fn make_unreadable(&self, byte: u64, times: Option<u32>) {
         self.contents().unreadable.insert(byte / SECTOR_BYTES as u64, times);
+    }
+
+    /// Makes writes of the sector of this byte fail without an effect.
+    pub fn make_unwritable(&self, byte: u64) {
+        self.contents().dead.insert(byte / SECTOR_BYTES as u64);
+    }
+
+    /// Makes all sectors writable.
+    pub fn make_writable(&self) {
+        self.contents().dead.clear();
     }
 
     /// Restores the power without a loss: only the process ended.
@@ -237,6 +251,10 @@ impl Device for SimulatedDevice {
             return ended;
         }
         let (sectors, _) = bytes.as_chunks::<SECTOR_BYTES>();
+        let first = offset / SECTOR_BYTES as u64;
+        if contents.dead.range(first..first + sectors.len() as u64).next().is_some() {
+            return Err(rustix::io::Errno::IO.into());
+        }
         for (sector, bytes) in (offset / SECTOR_BYTES as u64..).zip(sectors) {
             contents.cached.push((sector, *bytes));
             contents.newest.insert(sector, *bytes);

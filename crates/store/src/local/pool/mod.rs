@@ -36,7 +36,7 @@ use evenkeel_core::units::ByteCount;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -139,6 +139,8 @@ struct Known {
     data_blocks: AtomicU64,
     /// Its log was flushed up to this sequence number.
     durable: AtomicU64,
+    /// One copy of its anchor cannot be written, and the other one serves alone.
+    has_one_anchor: AtomicBool,
 }
 
 /// Messages between the pool and its open volumes.
@@ -149,6 +151,9 @@ struct Mail {
     /// Snapshots that are being made, by their nodes: the node of the volume, and the sender of the
     /// result to the caller that waits.
     waiting: BTreeMap<u32, (u32, SyncSender<bool>)>,
+    /// Snapshots of which no log has a record, and none will: their volume has given them up. Their
+    /// nodes are cleared when they are deleted.
+    unmade: BTreeSet<u32>,
     /// Volumes that have a reclaim task, or are executing one.
     reclaiming: BTreeSet<u32>,
 }
@@ -159,7 +164,11 @@ impl Mail {
         for (number, node) in snapshots {
             self.waiting.remove(number);
             if let Some(tasks) = self.tasks.get_mut(&node.parent) {
+                let count = tasks.len();
                 tasks.retain(|task| *task != Task::Snapshot(*number));
+                if tasks.len() < count {
+                    self.unmade.insert(*number);
+                }
             }
         }
     }
@@ -478,6 +487,7 @@ impl LocalPool {
     ) -> Result<OpenVolume, StoreError> {
         let known = Arc::clone(self.shared.known().entry(number).or_default());
         known.data_blocks.store(volume.data_blocks(), Ordering::Relaxed);
+        known.has_one_anchor.store(volume.has_one_anchor(), Ordering::Relaxed);
         self.strike_unmade(number)?;
         let mut state = self.state();
         match volume.reclaim_begun() {

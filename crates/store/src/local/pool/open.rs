@@ -4,7 +4,7 @@
 use super::{Known, LocalPool, Shared};
 use crate::disk::Disk;
 use crate::forwarding::ForwardingStore;
-use crate::local::volume::{NoChunk, Note, Tables, Task, Volume};
+use crate::local::volume::{NoChunk, Note, SnapshotEnd, Tables, Task, Volume};
 use crate::{Completion, Store, Submission};
 use evenkeel_core::request::Failure;
 use rustix::event::{EventfdFlags, eventfd};
@@ -155,10 +155,14 @@ impl Tables for PoolTables {
         self.shared.mail().tasks.get_mut(&self.node)?.pop_front()
     }
 
-    fn snapshot_made(&mut self, node: u32, is_made: bool) {
-        if let Some((_, waits)) = self.shared.mail().waiting.remove(&node) {
+    fn snapshot_ended(&mut self, node: u32, end: SnapshotEnd) {
+        let mut mail = self.shared.mail();
+        if end == SnapshotEnd::NotBegun {
+            mail.unmade.insert(node);
+        }
+        if let Some((_, waits)) = mail.waiting.remove(&node) {
             // The caller may have stopped waiting.
-            let _ = waits.try_send(is_made);
+            let _ = waits.try_send(end == SnapshotEnd::Made);
         }
     }
 
@@ -187,7 +191,11 @@ impl Closed {
 impl Drop for Closed {
     fn drop(&mut self) {
         let mut mail = self.shared.mail();
-        mail.tasks.remove(&self.node);
+        for task in mail.tasks.remove(&self.node).unwrap_or_default() {
+            if let Task::Snapshot(snapshot) = task {
+                mail.unmade.insert(snapshot);
+            }
+        }
         mail.reclaiming.remove(&self.node);
         // Callers that wait for a snapshot of the volume learn by the dropped sender that there
         // will be none.

@@ -246,6 +246,30 @@ impl LocalPool {
         is_open
     }
 
+    /// Has damaged copies of a volume's anchor rewritten, and logs them. `has_whole_copy` if one
+    /// copy is valid.
+    fn mend_anchors(&self, number: u32, node: &Node, rotten: &[u64], has_whole_copy: bool) {
+        let damaged = rotten.len() as u64;
+        let is_open = self.ask_to_rewrite(number, Rewrite::Anchors(damaged));
+        if !is_open && has_whole_copy {
+            // An opening of the volume mends its anchor.
+            self.tend(number);
+        }
+        let known = self.shared.known().get(&number).cloned();
+        if known.is_some_and(|known| known.has_one_anchor.load(Ordering::Relaxed)) {
+            let pool = self.shared.device.path().display();
+            tracing::error!(
+                %pool, at = ?rotten, volume = name_of(node),
+                "a copy of an anchor is lost and cannot be written; the other one serves alone: \
+                 replace the device"
+            );
+            return;
+        }
+        let is_mended = is_open || has_whole_copy;
+        let tell = |at: &u64| self.tell("an anchor", &name_of(node), *at, is_mended);
+        rotten.iter().for_each(tell);
+    }
+
     fn look_at_log(&self, number: u32) -> io::Result<Looked> {
         let next = Some(Place::Space(number, 0).number());
         let node = self.node_of(number).filter(|node| node.has_space() && node.home != 0);
@@ -269,15 +293,7 @@ impl LocalPool {
             }
         }
         if !looked.rotten.is_empty() {
-            let damaged = looked.rotten.len() as u64;
-            let is_open = self.ask_to_rewrite(number, Rewrite::Anchors(damaged));
-            if !is_open && anchor.is_some() {
-                // An opening of the volume mends its anchor.
-                self.tend(number);
-            }
-            let is_mended = is_open || anchor.is_some();
-            let tell = |at: &u64| self.tell("an anchor", &name_of(&node), *at, is_mended);
-            looked.rotten.iter().for_each(tell);
+            self.mend_anchors(number, &node, &looked.rotten, anchor.is_some());
         }
         let Some(anchor) = anchor else { return Ok(looked) };
         let owned = self.state().owned.get(&number).cloned().unwrap_or_default();

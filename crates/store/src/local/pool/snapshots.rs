@@ -81,6 +81,31 @@ impl Shared {
         Ok(())
     }
 
+    /// Clears the nodes of deleted snapshots that were never begun, so that failures do not fill
+    /// the table while their volume is open. A snapshot of a set stays, because its node decides
+    /// about the others. If the device fails, the next deletion of a snapshot or the next opening
+    /// of the volume clears the nodes.
+    fn clear_unmade(&self, state: &mut super::state::State) {
+        let is_left = |number: &u32| {
+            state.all.get(number).is_some_and(|node| {
+                node.kind == NodeKind::SnapshotDeleted
+                    && node.root.checkpoint == 0
+                    && node.set.id == 0
+            })
+        };
+        let numbers: Vec<u32> = self.mail().unmade.iter().copied().filter(is_left).collect();
+        if numbers.is_empty() {
+            return;
+        }
+        match state.clear_nodes(&numbers) {
+            Ok(()) => self.mail().unmade.retain(|number| state.all.contains_key(number)),
+            Err(error) => {
+                let pool = self.device.path().display();
+                tracing::warn!(%error, %pool, "the nodes of failed snapshots cannot be cleared");
+            }
+        }
+    }
+
     /// Replaces the reclaim task of a volume that was opened. The old task may name maps that were
     /// not made yet, or another snapshot than the one whose reclaim has begun.
     pub(super) fn ask_reclaim_anew(&self, state: &super::state::State, volume: u32) {
@@ -187,6 +212,8 @@ impl LocalPool {
         let mut begun = Vec::new();
         for (&(volume, _), number) in set.iter().zip(numbers) {
             let (sender, made) = sync_channel(1);
+            // Another node may have had this number.
+            mail.unmade.remove(&number);
             mail.waiting.insert(number, (volume, sender));
             mail.tasks.entry(volume).or_default().push_back(Task::Snapshot(number));
             begun.push((number, made));
@@ -242,6 +269,7 @@ impl LocalPool {
             if is_undone {
                 self.shared.mail().take_back(&deleted);
             }
+            self.shared.clear_unmade(&mut state);
             for (_, node) in &deleted {
                 self.shared.settle_set(&mut state, node.set);
                 self.shared.want_reclaim(&state, node.parent);

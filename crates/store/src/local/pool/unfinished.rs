@@ -213,8 +213,12 @@ impl LocalPool {
     fn make_heir(&self, number: u32, node: &Node) -> Result<u32, StoreError> {
         let doing = || format!("finish the deletion of {}", VolumeId::from_bits(node.id));
         let heir = Node::new(NodeKind::SnapshotDeleted, node.id, node.size, number);
-        let made = self.state().make_node(heir, &[]).map_err(self.io(doing()))?;
-        made.ok_or_else(|| self.io(doing())(self.state().table_is_full()))
+        let mut state = self.state();
+        let made = state.make_node(heir, &[]).map_err(self.io(doing()))?;
+        let number = made.ok_or_else(|| self.io(doing())(state.table_is_full()))?;
+        // Another node may have had this number.
+        self.shared.mail().unmade.remove(&number);
+        Ok(number)
     }
 
     /// Removes a deleted volume with its snapshots from all tables, if no part of it is in use.

@@ -2,8 +2,11 @@
 //! matches the device.
 
 use super::super::simulated::SimulatedDevice;
+use super::unfinished::anchors_of;
 use super::*;
+use crate::disk::{Disk, DiskOp};
 use crate::snapshots::UNIT_BYTES;
+use evenkeel_core::random::Random;
 
 const SIZE: ByteCount = ByteCount(4 << 20);
 const WRITE: Operation = Operation::Write { fua: true };
@@ -24,25 +27,54 @@ fn seen(pool: &LocalPool) -> impl PartialEq + std::fmt::Debug {
     (pool.list().unwrap(), snapshots, pool.space().unwrap().unwrap().free)
 }
 
-/// Carries out a request on a simulated disk.
-fn run(device: &SimulatedDevice, store: &mut dyn Store, block: u64) -> Result<(), Failure> {
-    struct Inline<'a>(&'a SimulatedDevice, Vec<crate::disk::DiskOp>);
-    impl crate::disk::Disk for Inline<'_> {
-        fn submit(&mut self, op: crate::disk::DiskOp) {
-            self.1.push(op);
+/// A simulated disk whose operations are executed one after the other.
+struct Inline<'a>(&'a SimulatedDevice, Vec<DiskOp>);
+
+impl Disk for Inline<'_> {
+    fn submit(&mut self, op: DiskOp) {
+        self.1.push(op);
+    }
+}
+
+impl Inline<'_> {
+    fn finish(&mut self, store: &mut dyn Store) {
+        while !self.1.is_empty() {
+            let op = self.1.remove(0);
+            let done = super::super::volume::recover::run(self.0, op);
+            store.disk_done(done, self);
         }
     }
+}
+
+/// Executes a request of one block on a simulated disk. Returns the first byte of a read.
+fn execute(
+    device: &SimulatedDevice,
+    store: &mut dyn Store,
+    operation: Operation,
+    block: u64,
+    value: u8,
+) -> Result<u8, Failure> {
     let mut disk = Inline(device, Vec::new());
-    let buffer = Some(Buffer::new(BLOCK_BYTES));
+    let mut buffer = Buffer::new(BLOCK_BYTES);
+    buffer.bytes_mut().fill(value);
+    let buffer = Some(buffer);
     let length = BLOCK_BYTES as u32;
     let offset = block * BLOCK_BYTES as u64;
-    store.submit(Submission { ticket: 1, operation: WRITE, offset, length, buffer }, &mut disk);
-    while !disk.1.is_empty() {
-        let op = disk.1.remove(0);
-        let done = super::super::volume::recover::run(disk.0, op);
-        store.disk_done(done, &mut disk);
-    }
-    store.poll().unwrap().result
+    store.submit(Submission { ticket: 1, operation, offset, length, buffer }, &mut disk);
+    disk.finish(store);
+    let done = store.poll().unwrap();
+    done.result.map(|()| done.buffer.map_or(0, |buffer| buffer.bytes()[0]))
+}
+
+/// Writes a block durably.
+fn run(device: &SimulatedDevice, store: &mut dyn Store, block: u64) -> Result<(), Failure> {
+    execute(device, store, WRITE, block, 0).map(drop)
+}
+
+fn attend(device: &SimulatedDevice, store: &mut dyn Store) {
+    let mut disk = Inline(device, Vec::new());
+    store.attend(&mut disk);
+    disk.finish(store);
 }
 
 /// A pool with a volume that has data, a snapshot of it, and an empty volume.
@@ -184,4 +216,163 @@ fn a_filled_snapshot_that_could_not_be_completed_is_completed_later() {
         assert_eq!(report.problems, Vec::<String>::new(), "{when}");
     }
     assert!(continued > 0);
+}
+
+/// Makes a copy of the anchor of [`VOLUME`] unreadable and unwritable.
+fn kill_anchor(device: &SimulatedDevice, copy: usize) {
+    let place = anchors_of(device, 1)[copy];
+    device.make_unreadable(place, None);
+    device.make_unwritable(place);
+}
+
+/// A volume whose anchor has a copy that can be neither read nor written is served by the other
+/// copy, and snapshots of it can be made.
+#[test]
+fn a_volume_with_an_anchor_that_cannot_be_mended_is_served_by_the_other_copy() {
+    for copy in [0, 1] {
+        let device = written();
+        kill_anchor(&device, copy);
+        let pool = open(&device);
+        for round in 1..4 {
+            let mut store = pool.open(VOLUME, SIZE).unwrap();
+            // Each opening counts it, as those before did.
+            assert_eq!(pool.health().copies_mended, u64::from(round), "copy {copy}");
+            for block in 0..600 {
+                assert_eq!(execute(&device, store.as_mut(), WRITE, block, round), Ok(round));
+            }
+            let snapshot = SnapshotId::from_bits(50 + u128::from(round));
+            let making = pool.snapshot(VOLUME, snapshot).unwrap();
+            attend(&device, store.as_mut());
+            assert_eq!(making.made.try_recv(), Ok(true));
+            drop(store);
+            let read = pool.read_snapshot(snapshot).unwrap().read(599).unwrap().unwrap();
+            assert_eq!(read[0], round);
+        }
+        // A device that can write it again has both copies after the next opening.
+        drop(pool);
+        device.make_writable();
+        drop(open(&device).open(VOLUME, SIZE).unwrap());
+        kill_anchor(&device, 1 - copy);
+        let pool = open(&device);
+        let mut store = pool.open(VOLUME, SIZE).unwrap();
+        assert_eq!(execute(&device, store.as_mut(), Operation::Read, 599, 0), Ok(3));
+    }
+}
+
+/// With one copy of an anchor, a power failure at any moment loses no durable write.
+#[test]
+fn the_only_copy_of_an_anchor_survives_a_power_failure() {
+    for (copy, power) in [0, 1].into_iter().flat_map(|copy| (0..60).map(move |at| (copy, at))) {
+        let when = format!("copy {copy}, the power fails after {power}");
+        let device = written();
+        kill_anchor(&device, copy);
+        let mut durable = [0; 20];
+        let pool = open(&device);
+        device.cut_power_after(power);
+        for value in 1..3 {
+            let Ok(mut store) = pool.open(VOLUME, SIZE) else { break };
+            for block in 0..10 {
+                let done = execute(&device, store.as_mut(), WRITE, block, value);
+                durable[block as usize] = done.unwrap_or(durable[block as usize]);
+            }
+        }
+        drop(pool);
+        for seed in 0..4 {
+            let after = device.crash(&mut Random::new(power, seed));
+            let pool = open(&after);
+            let mut store =
+                pool.open(VOLUME, SIZE).unwrap_or_else(|error| panic!("{when}: {error}"));
+            for block in 0..10 {
+                let read = execute(&after, store.as_mut(), Operation::Read, block, 0);
+                let read = read.unwrap_or_else(|error| panic!("{when}: {error:?}"));
+                assert!(read >= durable[block as usize], "{when}: block {block}: {read}");
+            }
+        }
+    }
+}
+
+/// An older copy of an anchor that cannot be replaced would be used once the other one is lost.
+#[test]
+fn a_volume_with_an_older_anchor_that_cannot_be_replaced_is_not_opened() {
+    for copy in [0, 1] {
+        let device = written();
+        let place = anchors_of(&device, 1)[copy];
+        let mut older = vec![0; BLOCK_BYTES];
+        device.read(place, &mut older).unwrap();
+        let pool = open(&device);
+        run(&device, pool.open(VOLUME, SIZE).unwrap().as_mut(), 1).unwrap();
+        device.write(place, &older).unwrap();
+        device.make_unwritable(place);
+        let error = pool.open(VOLUME, SIZE).map(drop).unwrap_err().to_string();
+        assert!(error.contains("mend the anchor of vol-"), "{error}");
+        device.make_writable();
+        let mut store = pool.open(VOLUME, SIZE).unwrap();
+        assert_eq!(run(&device, store.as_mut(), 1), Ok(()));
+    }
+}
+
+/// Failed snapshots of a volume that cannot make any leave no entries in the table of volumes.
+#[test]
+fn a_failed_snapshot_gives_its_node_back_while_its_volume_is_open() {
+    let device = written();
+    let pool = open(&device);
+    let mut store = pool.open(VOLUME, SIZE).unwrap();
+    // The failure of the log or of a flush is one for the volume.
+    for after in 0..4 {
+        device.fail(after, 1, false);
+        let _ = run(&device, store.as_mut(), 0);
+    }
+    device.fail(0, 0, false);
+    assert!(store.must_reopen());
+    // More than the table has entries.
+    for number in 0..40 {
+        let id = SnapshotId::from_bits(100 + number);
+        let making = pool.snapshot(VOLUME, id).unwrap_or_else(|error| panic!("{number}: {error}"));
+        attend(&device, store.as_mut());
+        assert_eq!(making.made.try_recv(), Ok(false));
+        pool.delete_snapshot(id).unwrap();
+    }
+    // Not even one that is deleted before its volume has begun it.
+    for number in 0..40 {
+        let id = SnapshotId::from_bits(200 + number);
+        let set = [(VOLUME, id), (OTHER, SnapshotId::from_bits(300 + number))];
+        drop(Pool::snapshots(&pool).unwrap().begin_set(&set).unwrap());
+        Pool::snapshots(&pool).unwrap().undo_set(&set.map(|(_, id)| id)).unwrap();
+    }
+    pool.create(VolumeId::from_bits(20), SIZE).unwrap();
+    drop((store, pool));
+    let report = check(&device, true).unwrap();
+    assert_eq!(report.problems, Vec::<String>::new());
+}
+
+/// A snapshot whose record may be in the log keeps its node until the next opening decides.
+#[test]
+fn a_failed_snapshot_whose_record_may_be_in_the_log_leaves_no_blocks() {
+    let id = SnapshotId::from_bits(60);
+    let mut failed = 0;
+    for (after, has_effect) in (0..16).flat_map(|after| [(after, false), (after, true)]) {
+        let when = format!("after {after}, {has_effect}");
+        let device = written();
+        let pool = open(&device);
+        let mut store = pool.open(VOLUME, SIZE).unwrap();
+        run(&device, store.as_mut(), 3).unwrap();
+        let making = pool.snapshot(VOLUME, id).unwrap();
+        device.fail(after, 40, has_effect);
+        attend(&device, store.as_mut());
+        device.fail(0, 0, false);
+        if making.made.try_recv() != Ok(true) {
+            failed += 1;
+            pool.delete_snapshot(id).unwrap();
+            // Its number has another use only if no log has its record.
+            drop(pool.create(VolumeId::from_bits(20), SIZE));
+            assert!(Pool::snapshots(&pool).unwrap().find(id).is_none(), "{when}");
+        }
+        drop((store, pool));
+        let pool = open(&device);
+        drop(pool.open(VOLUME, SIZE).unwrap());
+        drop(pool);
+        let report = check(&device, true).unwrap();
+        assert_eq!((report.leaked, report.problems), (0, Vec::new()), "{when}");
+    }
+    assert!(failed > 3, "{failed} failed");
 }

@@ -72,7 +72,13 @@ impl Rig {
 
     /// Fills a volume until the pool has no space. Returns the number of its blocks.
     fn fill(&mut self, store: &mut dyn Store) -> u64 {
-        let mut full = 0;
+        self.fill_from(store, 0)
+    }
+
+    /// Fills a volume from this block on until the pool has no space. Returns the first block that
+    /// is not written.
+    fn fill_from(&mut self, store: &mut dyn Store, first: u64) -> u64 {
+        let mut full = first;
         for count in [64, 1] {
             while self.run(store, WRITE, full..full + count, 1).is_ok() {
                 full += count;
@@ -163,6 +169,49 @@ fn a_snapshot_of_a_full_volume_can_be_deleted() {
         assert_eq!(rig.run(store, WRITE, block..block + 1, 3), Ok(3), "block {block}");
     }
     assert_eq!(pool.snapshots(), []);
+}
+
+/// Each page of the map that a write of zeroes changes needs a new block. While a snapshot keeps
+/// the old page, nothing is freed for it, so a full pool runs out of blocks. A discard succeeds
+/// then, and changes nothing.
+#[test]
+fn zeroes_over_blocks_of_a_snapshot_lack_space_on_a_full_pool() {
+    const ZEROES: Operation =
+        Operation::WriteZeroes { fua: false, keep_allocated: false, only_if_fast: false };
+    let (mut rig, pool) = Rig::new(120);
+    let size = ByteCount(240 << 20);
+    pool.create(ID, size).unwrap();
+    let mut opened = pool.open(ID, size).unwrap();
+    let store = opened.as_mut();
+    let leaves = 45;
+    for first in (0..leaves * 512).step_by(64) {
+        assert_eq!(rig.run(store, WRITE, first..first + 64, 1), Ok(1));
+    }
+    let making = pool.snapshot(ID, SNAPSHOT).unwrap();
+    rig.attend(store);
+    assert_eq!(making.made.try_recv(), Ok(true));
+    rig.fill_from(store, leaves * 512);
+    // Overwrites may take blocks that new data leaves.
+    let copied = (0..512).find(|&block| rig.run(store, WRITE, block..block + 1, 2).is_err());
+    assert!(copied.is_some());
+    let zeroed = |rig: &mut Rig, store: &mut dyn Store, leaf: u64| {
+        let block = leaf * 512 + 100;
+        rig.run(store, ZEROES, block..block + 1, 0)
+    };
+    let lacking = (0..leaves).find(|leaf| zeroed(&mut rig, store, *leaf).is_err());
+    let leaf = lacking.expect("the pool runs out of blocks");
+    assert_eq!(zeroed(&mut rig, store, leaf), Err(Failure::NoSpace));
+    let block = leaf * 512 + 100;
+    assert_eq!(rig.run(store, DISCARD, block..block + 1, 0), Ok(0));
+    assert_eq!(rig.run(store, Operation::Read, block..block + 1, 0), Ok(1));
+    // Without the snapshot there are enough.
+    pool.delete_snapshot(SNAPSHOT).unwrap();
+    rig.attend(store);
+    for leaf in 0..leaves {
+        assert_eq!(zeroed(&mut rig, store, leaf), Ok(0), "leaf {leaf}");
+    }
+    drop((opened, pool));
+    rig.prove();
 }
 
 /// The deletion of a volume takes no new block; blocks that it shares with a snapshot stay.

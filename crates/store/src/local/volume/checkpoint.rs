@@ -7,6 +7,8 @@
 //!        -> Anchored (flush) -> Second (copy 2)
 //!        -> Named (snapshots are noted) -> Idle
 //! ```
+//!
+//! If one copy of the anchor cannot be written, only the other one is, as the first.
 
 use super::commit::COMMIT_BYTES;
 use super::reclaim::Reclaim;
@@ -64,6 +66,9 @@ pub(in crate::local) struct Checkpoint {
     pub late_chunks: Vec<(u32, u32)>,
     /// Copies of the anchor that a scrub found damaged, and that no checkpoint has replaced yet.
     damaged_anchors: u64,
+    /// The only copy of the anchor that is written: 0 or 1; the other one cannot be. `None` is
+    /// both.
+    pub only_copy: Option<u32>,
 }
 
 impl Checkpoint {
@@ -84,6 +89,7 @@ impl Checkpoint {
             lacked_with: None,
             late_chunks: Vec::new(),
             damaged_anchors: 0,
+            only_copy: None,
         }
     }
 
@@ -112,6 +118,10 @@ impl Checkpoint {
 
     /// Records how many copies of the anchor are damaged, until the next checkpoint writes both.
     pub fn note_damaged_anchors(&mut self, copies: u64) {
+        // A copy that cannot be written was counted by the opening.
+        if self.only_copy.is_some() {
+            return;
+        }
         // Another scrub finds the same copies.
         self.damaged_anchors = self.damaged_anchors.max(copies);
     }
@@ -367,8 +377,10 @@ impl Volume {
                 self.checkpoint.stage = Stage::Anchored;
                 self.sync_op(Purpose::Checkpoint, disk);
             }
-            Stage::Anchored => self.write_anchor(1, Stage::Second, disk),
-            Stage::Second => {
+            Stage::Anchored if self.checkpoint.only_copy.is_none() => {
+                self.write_anchor(1, Stage::Second, disk)
+            }
+            Stage::Anchored | Stage::Second => {
                 self.checkpoint.stage = Stage::Named;
                 self.name_snapshots(disk);
             }
@@ -396,7 +408,7 @@ impl Volume {
     /// Handles the answer to that.
     pub(super) fn pool_held(&mut self, is_held: bool, disk: &mut dyn Disk) {
         if is_held && !self.has_failed {
-            self.write_anchor(0, Stage::First, disk)
+            self.write_anchor(self.checkpoint.only_copy.unwrap_or(0), Stage::First, disk)
         } else {
             self.fail_checkpoint()
         }

@@ -102,14 +102,25 @@ pub trait Tables: Send {
     /// Returns the next task that the pool has for the volume.
     fn task(&mut self) -> Option<Task>;
 
-    /// Reports that a snapshot is durable, or that it will not be made.
-    fn snapshot_made(&mut self, node: u32, is_made: bool);
+    /// Reports the end of a snapshot.
+    fn snapshot_ended(&mut self, node: u32, end: SnapshotEnd);
 
     /// Counts damaged copies of the volume's anchor that were rewritten.
     fn mended(&mut self, copies: u64);
 
     /// Returns whether another server was found to have the pool.
     fn is_lost(&self) -> bool;
+}
+
+/// The end of a snapshot that the pool has requested.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SnapshotEnd {
+    /// It is durable.
+    Made,
+    /// It has failed, and no log block has its record.
+    NotBegun,
+    /// It has failed, but a log block may have its record. The next opening of the volume decides.
+    Unknown,
 }
 
 /// A change of nodes that a volume requests.
@@ -385,6 +396,12 @@ impl Volume {
     #[must_use]
     pub fn damage(&self) -> Damage {
         self.damage
+    }
+
+    /// Returns whether one copy of its anchor cannot be written, and the other one serves alone.
+    #[must_use]
+    pub fn has_one_anchor(&self) -> bool {
+        self.checkpoint.only_copy.is_some()
     }
 
     /// Returns the deleted snapshot whose blocks were being freed when the volume was closed. Its

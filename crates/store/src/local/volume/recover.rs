@@ -12,6 +12,7 @@ use crate::local::format::{
     Anchor, CHUNKS_MAX, Identity, LOG_HEADER_BYTES, LogHead, Record, SnapshotRoot,
 };
 use crate::local::space::{Lacking, Run};
+use crate::local::table::SECTOR_BYTES;
 use crate::local::tree::{FANOUT, Tree, height_for, page_from};
 use crate::local::{BLOCK_BYTES, CHUNK_BLOCKS, Pointer, checksum};
 use crate::{Completion, Store, StoreError, Submission};
@@ -65,9 +66,8 @@ impl Opening {
         StoreError::Rotten { what: format!("{what} {}", self.of()) }
     }
 
-    /// Reads the volume's anchor, and rewrites a copy that differs. Returns the anchor, and the
-    /// number of copies that were damaged or could not be read.
-    pub(super) fn read_anchor(&self) -> Result<(Anchor, u64), StoreError> {
+    /// Reads the volume's anchor, and rewrites a copy that differs.
+    pub(super) fn read_anchor(&self) -> Result<FoundAnchor, StoreError> {
         let mut copies = vec![0; 2 * BLOCK_BYTES];
         let device = self.device.as_ref();
         // One copy suffices, even if the other cannot be read.
@@ -75,9 +75,7 @@ impl Opening {
             .map_err(self.failed("read the anchor"))?;
         let anchor = Anchor::newest(&copies, self.identity);
         let anchor = anchor.ok_or_else(|| self.rotten("the anchor"))?;
-        let mended = mend_anchor(device, self.home, &copies, &anchor)
-            .map_err(self.failed("mend the anchor"))?;
-        Ok((anchor, mended))
+        mend_anchor(device, self.home, &copies, anchor).map_err(self.failed("mend the anchor"))
     }
 
     /// Returns answered changes as a log block that follows this log; `None` if the log has them
@@ -89,6 +87,15 @@ impl Opening {
         let left = left.map_err(self.failed("read what was answered"))?.unwrap_or_default();
         Ok(tail.block_of(left, self.identity))
     }
+}
+
+/// The anchor of a volume that is opened.
+pub(super) struct FoundAnchor {
+    pub anchor: Anchor,
+    /// Number of copies that were damaged or could not be read.
+    damaged: u64,
+    /// The only copy that can be written, if the other one is lost.
+    only_copy: Option<u32>,
 }
 
 /// A log block that was read.
@@ -218,26 +225,54 @@ pub fn found(
 
 /// Overwrites copies of the anchor that differ from the newest one, durably. A crash may have left
 /// the second copy older, or in part, if the anchor is longer than a sector. The next checkpoint
-/// writes the first copy, and a crash must not leave both damaged. Returns how many were damaged or
-/// could not be read.
-fn mend_anchor(device: &dyn Device, home: u32, copies: &[u8], anchor: &Anchor) -> io::Result<u64> {
+/// writes the first copy, and a crash must not leave both damaged.
+///
+/// If a damaged copy cannot be written, the other one serves alone. Checkpoints overwrite it in
+/// place, and a crash leaves it old or new as long as only one sector of it changes.
+///
+/// # Errors
+/// If a copy cannot be written and is a valid anchor all the same: once later checkpoints have
+/// written the other copy alone, an opening that cannot read that one would use the older state. If
+/// a copy cannot be written and the anchor is longer than a sector.
+fn mend_anchor(
+    device: &dyn Device,
+    home: u32,
+    copies: &[u8],
+    anchor: Anchor,
+) -> io::Result<FoundAnchor> {
     let newest = anchor.encode();
-    let mut mended = 0;
-    for (at, copy) in (home * CHUNK_BLOCKS..).zip(copies.chunks(BLOCK_BYTES)) {
-        if copy != newest {
-            device.write(offset(at), &newest)?;
-            device.sync()?;
+    let is_short = newest[SECTOR_BYTES..].iter().all(|&byte| byte == 0);
+    let mut damaged = 0;
+    let mut only_copy = None;
+    for (number, copy) in (0..).zip(copies.chunks(BLOCK_BYTES)) {
+        if copy == newest {
+            continue;
         }
-        if Anchor::decode(copy, anchor.identity).is_none() {
-            let path = device.path().display();
+        let block = home * CHUNK_BLOCKS + number;
+        let path = device.path().display();
+        let written = device.write(offset(block), &newest).and_then(|()| device.sync());
+        if let Err(error) = written {
+            let mut left = vec![0; BLOCK_BYTES];
+            read_readable(device, offset(block), &mut left)?;
+            if !is_short || Anchor::decode(&left, anchor.identity).is_some() {
+                return Err(error);
+            }
             tracing::warn!(
-                device = %path, block = at,
+                %error, device = %path, block,
+                "a copy of an anchor is lost and cannot be written anew; the other one serves \
+                 alone: replace the device"
+            );
+            only_copy = Some(1 - number);
+            damaged += 1;
+        } else if Anchor::decode(copy, anchor.identity).is_none() {
+            tracing::warn!(
+                device = %path, block,
                 "a copy of an anchor was not as it was written, and is written anew from the other"
             );
-            mended += 1;
+            damaged += 1;
         }
     }
-    Ok(mended)
+    Ok(FoundAnchor { anchor, damaged, only_copy })
 }
 
 /// Returns the run of all blocks of a chunk.
@@ -259,17 +294,17 @@ impl Volume {
         let [read_space, note, replay, checkpoint] =
             ["read the space tree", "note the snapshots", "replay the log", "write a checkpoint"]
                 .map(|doing| opening.failed(doing));
-        let (anchor, anchors) = opening.read_anchor()?;
-        let (blocks, tail) = read_log(opening.device.as_ref(), &anchor, &opening.owned)
+        let found = opening.read_anchor()?;
+        let anchor = &found.anchor;
+        let (blocks, tail) = read_log(opening.device.as_ref(), anchor, &opening.owned)
             .map_err(opening.failed("read the log"))?
             .filter(|(blocks, tail)| is_possible(blocks, tail, &opening.owned, opening.size))
             .ok_or_else(|| opening.rotten("the log"))?;
         let left = opening.answered_behind(&tail)?;
         let is_closed = tail.is_closed && left.is_none();
         let session = opening.session;
-        let (mut volume, answered) = Self::begin(opening, &anchor);
-        volume.damage.anchors = anchors;
-        volume.note_anchored(&anchor).map_err(note)?;
+        let (mut volume, answered) = Self::begin(opening, &found);
+        volume.note_anchored(anchor).map_err(note)?;
         volume.fit_space().map_err(&read_space)?;
         volume.hold_log(&tail, anchor.log).map_err(&read_space)?;
         volume.replay_log(&blocks, left, &tail).map_err(replay)?;
@@ -292,10 +327,12 @@ impl Volume {
     }
 
     /// Returns the volume that its anchor describes, and its log of answered changes.
-    pub(super) fn begin(opening: Opening, anchor: &Anchor) -> (Self, Option<Answered>) {
+    pub(super) fn begin(opening: Opening, found: &FoundAnchor) -> (Self, Option<Answered>) {
         let Opening { device, home, owned, size, tables, bounds, cipher, answered, .. } = opening;
-        let mut volume = Self::new(device, anchor, (home, owned), size, tables, bounds);
+        let mut volume = Self::new(device, &found.anchor, (home, owned), size, tables, bounds);
         volume.cipher = cipher;
+        volume.damage.anchors = found.damaged;
+        volume.checkpoint.only_copy = found.only_copy;
         (volume, answered)
     }
 

@@ -36,15 +36,16 @@ impl Volume {
         let [read_log, read_data, read_space, change_map] = doing.map(|what| opening.failed(what));
         let note = opening.failed("note the snapshots");
         let checkpoint = opening.failed("write a checkpoint");
-        let (anchor, _) = opening.read_anchor()?;
+        let found = opening.read_anchor()?;
+        let anchor = &found.anchor;
         let device = Arc::clone(&opening.device);
         let mut log =
-            ReadableLog::read(device.as_ref(), &anchor, &opening.owned).map_err(read_log)?;
+            ReadableLog::read(device.as_ref(), anchor, &opening.owned).map_err(read_log)?;
         log.blocks.extend(opening.answered_behind(&log.tail)?);
         let changes = Changes::of(device.as_ref(), &log, opening.size).map_err(read_data)?;
         let session = opening.session;
-        let (mut volume, answered) = Self::begin(opening, &anchor);
-        volume.note_anchored(&anchor).map_err(note)?;
+        let (mut volume, answered) = Self::begin(opening, &found);
+        volume.note_anchored(anchor).map_err(note)?;
         volume.fit_space().map_err(&read_space)?;
         volume.hold_log(&log.tail, anchor.log).map_err(&read_space)?;
         let mut salvaged = Salvaged { log_blocks: log.lost, ..Salvaged::default() };

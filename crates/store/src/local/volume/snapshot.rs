@@ -2,16 +2,20 @@
 //! block before that checkpoint has a record of it. From then on the snapshot exists, even if a
 //! crash precedes the end of the checkpoint.
 
-use super::{Note, Noting, Purpose, Volume};
+use super::{Note, Noting, Purpose, SnapshotEnd, Volume};
 use crate::disk::Disk;
 use crate::local::format::{ANCHOR_SNAPSHOTS, Record, SnapshotRoot};
+use crate::local::table::SECTOR_BYTES;
+
+/// Maximum number of snapshots that an anchor in one sector names.
+const SECTOR_SNAPSHOTS: usize = (SECTOR_BYTES - 104) / 4;
 
 impl Volume {
     /// Begins a snapshot of all changes that are answered by now. Later changes are held until the
     /// state is frozen; the snapshot does not have them.
     pub(super) fn begin_snapshot(&mut self, node: u32, disk: &mut dyn Disk) {
         if self.has_failed {
-            return self.tables.snapshot_made(node, false);
+            return self.tables.snapshot_ended(node, SnapshotEnd::NotBegun);
         }
         self.wanted_snapshots.push(node);
         self.begin_checkpoint(disk);
@@ -20,7 +24,10 @@ impl Volume {
     /// Freezes the present state for the wanted snapshots: adds their records to the batch, and
     /// freezes all blocks that are in use.
     pub(super) fn freeze_snapshots(&mut self, checkpoint: u64) {
-        let count = self.wanted_snapshots.len().min(ANCHOR_SNAPSHOTS);
+        // A crash must not leave a part of the only copy of an anchor.
+        let is_alone = self.checkpoint.only_copy.is_some();
+        let most = if is_alone { SECTOR_SNAPSHOTS } else { ANCHOR_SNAPSHOTS };
+        let count = self.wanted_snapshots.len().min(most);
         self.checkpoint.snapshots = self.wanted_snapshots.drain(..count).collect();
         self.checkpoint.are_durable = self.checkpoint.snapshots.is_empty();
         if self.checkpoint.snapshots.is_empty() {
@@ -60,7 +67,7 @@ impl Volume {
         }
         self.checkpoint.are_durable = true;
         for node in self.checkpoint.snapshots.clone() {
-            self.tables.snapshot_made(node, true);
+            self.tables.snapshot_ended(node, SnapshotEnd::Made);
         }
     }
 
@@ -129,15 +136,18 @@ impl Volume {
         }
     }
 
-    /// Gives up the snapshots that are not durable, since nothing becomes durable any more.
+    /// Gives up the snapshots that are not durable, since nothing becomes durable any more. The log
+    /// may have the records of those that are frozen or replayed.
     pub(super) fn give_up_snapshots(&mut self) {
-        let mut given_up = std::mem::take(&mut self.wanted_snapshots);
-        if !self.checkpoint.are_durable {
-            given_up.append(&mut self.checkpoint.snapshots);
-            self.checkpoint.are_durable = true;
+        let wanted = if self.is_replaying { SnapshotEnd::Unknown } else { SnapshotEnd::NotBegun };
+        for node in std::mem::take(&mut self.wanted_snapshots) {
+            self.tables.snapshot_ended(node, wanted);
         }
-        for node in given_up {
-            self.tables.snapshot_made(node, false);
+        if !self.checkpoint.are_durable {
+            for node in std::mem::take(&mut self.checkpoint.snapshots) {
+                self.tables.snapshot_ended(node, SnapshotEnd::Unknown);
+            }
+            self.checkpoint.are_durable = true;
         }
     }
 }
