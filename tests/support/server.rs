@@ -1,6 +1,7 @@
 //! A server in a temporary folder, and its command line.
 
 use super::PATIENCE;
+use super::clock::Deadline;
 use super::process::{Output, Running, run, start};
 use super::tools::in_venv;
 use rustix::process::Signal;
@@ -9,6 +10,7 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 /// The arguments that start another server, which ends at once if its folder or pool is refused.
 pub const SERVE: &str = "serve --listen 127.0.0.1:0 --nbd-listen 127.0.0.1:0 --calibrate never";
