@@ -241,7 +241,7 @@ struct Opened {
     is_list: bool,
     /// The name of a form that is known and not read.
     foreign: Option<&'static str>,
-    /// Whether it has no byte.
+    /// Whether it has nothing but white space.
     is_empty: bool,
 }
 
@@ -265,7 +265,9 @@ fn open(path: &Path) -> Result<Opened, Failure> {
     let text = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&head);
     let format = if foreign.is_none() { read::detect(text) } else { None };
     let is_list = is_list(text);
-    Ok(Opened { input, format, is_list, foreign, is_empty: text.trim_ascii().is_empty() })
+    // The head of a longer file is not all of it.
+    let is_empty = (head.len() as u64) < HEAD_BYTES && text.trim_ascii().is_empty();
+    Ok(Opened { input, format, is_list, foreign, is_empty })
 }
 
 /// Opens a file, decompressed if gzip has compressed it.

@@ -97,12 +97,14 @@ impl Lost {
     /// only the doubtful time or idle spans make it hold.
     ///
     /// A store that stops answers nothing from then on, while requests that already wait are still
-    /// dispatched, for up to `ahead_us`: a client's log shows the gap that much before the record.
+    /// dispatched, for up to `ahead_us`: a client's log shows the gap that much before the record,
+    /// or that much longer, if the late answers come after the end of a second.
     pub(super) fn ask(&self, ahead_us: u64, holds: impl Fn(&Stalls) -> bool) -> Answer {
+        let earlier = self.idle.earlier(ahead_us);
         let doubtful = |idle: &Stalls| holds(&self.doubtful.and(idle));
         if holds(&Stalls::NONE) || (self.excuses && holds(&self.known)) {
             Answer::Yes
-        } else if doubtful(&self.idle) || doubtful(&self.idle.earlier(ahead_us)) {
+        } else if [&self.idle, &earlier, &self.idle.and(&earlier)].into_iter().any(doubtful) {
             Answer::Undecided
         } else {
             Answer::No
