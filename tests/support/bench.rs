@@ -4,6 +4,7 @@ use super::PATIENCE;
 use super::clock::Deadline;
 use super::process::{Output, start};
 use super::server::without_settings;
+use rustix::process::Signal;
 use serde_json::Value;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -42,7 +43,14 @@ pub fn run_long(mut command: Command) -> Output {
 pub fn run_within(command: &mut Command, longest: Duration) -> Output {
     let mut running = start(command);
     if !Deadline::after(longest).comes(|| !running.is_running()) {
-        panic!("{command:?} takes longer than {longest:?}: {}", running.logged());
+        // It unmounts its volumes. A killed one that writes to a file system on a volume of its own
+        // waits in the kernel for itself.
+        running.signal(Signal::TERM);
+        let has_ended = Deadline::after(PATIENCE).comes(|| !running.is_running());
+        panic!(
+            "{command:?} takes longer than {longest:?}, and has ended: {has_ended}: {}",
+            running.logged()
+        );
     }
     running.finish()
 }
