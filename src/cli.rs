@@ -44,8 +44,8 @@ pub use fleet::{FleetPolicy, PlanFleet, RiskMax};
 pub use migrate::VolumeMigrate;
 pub use node::{NodeArgs, NodeVerb};
 pub use plan::{
-    Assumption, DateWords, Moment, Plan, PlanAllowed, PlanCheck, PlanCompare, PlanExplain,
-    PlanFormat, PlanOutput, PlanPageFile, PlanPrices, PlanRules, PlanTraces, PlanVerb, PlanWanted,
+    Assumption, DateWords, Plan, PlanAllowed, PlanCheck, PlanCompare, PlanExplain, PlanFormat,
+    PlanOutput, PlanPageFile, PlanPrices, PlanRules, PlanTraces, PlanVerb, PlanWanted,
 };
 pub use pool::{StoreArgs, StoreVerb};
 pub use prove::Prove;

@@ -5,16 +5,20 @@ use evenkeel_client::output::{Exit, Failure};
 use evenkeel_telemetry::events::webhook::{Post, Secret, WEBHOOKS_MAX, Webhooks};
 use reqwest::header::CONTENT_TYPE;
 use reqwest::redirect::Policy;
-use reqwest::{Client, Url};
+use reqwest::{Client, RequestBuilder, StatusCode, Url};
 use std::ffi::OsString;
 use std::path::Path;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::Builder;
 
 /// Maximum time to connect to a receiver.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 /// Maximum time until a receiver answers.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
+/// Time after [`ANSWER_MAX`] in which the thread of a connection reports that. A receiver that
+/// sends without end delays it.
+const LATE_MAX: Duration = Duration::from_secs(2);
 /// Maximum number of bytes of an answer that are read; its contents are ignored.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 /// The header with the number of an event.
@@ -75,22 +79,37 @@ pub fn warn_of_arguments(arguments: impl IntoIterator<Item = OsString>, urls: &[
 
 /// A client for one webhook.
 struct Http {
-    runtime: Runtime,
-    client: Client,
     url: Url,
     secret: Option<Secret>,
+    /// `None` after a post that left the connections in an unknown state.
+    connections: Option<Connections>,
 }
+
+/// The connections to a receiver, on a thread of their own. A receiver that sends without end
+/// occupies that thread, and the thread that posts can give it up.
+struct Connections {
+    client: Client,
+    requests: Sender<RequestBuilder>,
+    answers: Receiver<Answered>,
+}
+
+/// The status of an answer, and whether its body was read to the end.
+type Answered = reqwest::Result<(StatusCode, bool)>;
 
 fn connect(url: &str, secret: Option<&Secret>) -> Result<Box<dyn Post>, String> {
     // Needed once per process; later calls fail, which is harmless.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let url = Url::parse(url).map_err(|error| error.to_string())?;
-    Ok(Box::new(Http::to(url, secret.cloned())?))
+    let connections = Some(Connections::new()?);
+    Ok(Box::new(Http { url, secret: secret.cloned(), connections }))
 }
 
-impl Http {
-    fn to(url: Url, secret: Option<Secret>) -> Result<Self, String> {
-        let runtime = Builder::new_current_thread().enable_all().build();
+impl Connections {
+    /// Starts the thread, which ends after the post in progress when this value is dropped, and
+    /// closes the connections.
+    fn new() -> Result<Self, String> {
+        // The timeout is checked after each turn of a connection.
+        let runtime = Builder::new_current_thread().event_interval(1).enable_all().build();
         let runtime = runtime.map_err(|error| error.to_string())?;
         let client = Client::builder()
             .connect_timeout(CONNECT_MAX)
@@ -101,22 +120,48 @@ impl Http {
             .user_agent(concat!("evenkeel/", env!("CARGO_PKG_VERSION")))
             .build()
             .map_err(|error| error.to_string())?;
-        Ok(Self { runtime, client, url, secret })
+        let (requests, arriving) = channel::<RequestBuilder>();
+        let (done, answers) = channel();
+        let run = move || {
+            for request in arriving {
+                if done.send(runtime.block_on(answer(request))).is_err() {
+                    return;
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("webhook-http".into()).spawn(run);
+        thread.map_err(|error| error.to_string())?;
+        Ok(Self { client, requests, answers })
     }
 
-    /// Closes all connections at once. Without this, the runtime closes them only while it runs,
-    /// which may be much later.
-    fn close(&mut self) {
-        match Self::to(self.url.clone(), self.secret.clone()) {
-            Ok(new) => *self = new,
-            Err(error) => tracing::debug!(error, "a webhook's connections stay open"),
-        }
+    /// Sends a request. Returns `None` if its end does not come in time.
+    fn send(&self, request: RequestBuilder) -> Option<Answered> {
+        self.requests.send(request).ok()?;
+        self.answers.recv_timeout(ANSWER_MAX + LATE_MAX).ok()
     }
+}
+
+/// Sends a request, and reads its answer to the end, so that the connection can be used again. A
+/// longer answer than the maximum is not read.
+async fn answer(request: RequestBuilder) -> Answered {
+    let mut answer = request.send().await?;
+    let mut left = ANSWER_BYTES_MAX;
+    while let Some(part) = answer.chunk().await? {
+        let Some(rest) = left.checked_sub(part.len()) else {
+            return Ok((answer.status(), false));
+        };
+        left = rest;
+    }
+    Ok((answer.status(), true))
 }
 
 impl Post for Http {
     fn post(&mut self, sequence: u64, event: &str) -> Result<(), String> {
-        let request = self
+        let connections = match self.connections.take() {
+            Some(connections) => connections,
+            None => Connections::new()?,
+        };
+        let request = connections
             .client
             .post(self.url.clone())
             .header(CONTENT_TYPE, "application/json")
@@ -126,27 +171,19 @@ impl Post for Http {
             Some(secret) => request.header(SIGNATURE, secret.sign(sequence, event)),
             None => request,
         };
-        let answer = self.runtime.block_on(async {
-            let mut answer = request.send().await?;
-            // Read to its end, so that the connection can be used again. A longer answer is not
-            // read, and its connection is closed.
-            let mut left = ANSWER_BYTES_MAX;
-            while let Some(part) = answer.chunk().await? {
-                let Some(rest) = left.checked_sub(part.len()) else {
-                    return Ok((answer.status(), true));
-                };
-                left = rest;
-            }
-            reqwest::Result::Ok((answer.status(), false))
-        });
-        if !matches!(answer, Ok((_, false))) {
-            self.close();
+        let answered = connections.send(request);
+        if matches!(answered, Some(Ok((_, true)))) {
+            self.connections = Some(connections);
         }
-        match answer {
-            Ok((status, _)) if status.is_success() => Ok(()),
-            Ok((status, _)) => Err(format!("it answered with status {status}")),
+        match answered {
+            Some(Ok((status, _))) if status.is_success() => Ok(()),
+            Some(Ok((status, _))) => Err(format!("it answered with status {status}")),
             // Without the URL, which may be secret.
-            Err(error) => Err(reason(&error.without_url())),
+            Some(Err(error)) => Err(reason(&error.without_url())),
+            None => {
+                let seconds = ANSWER_MAX.as_secs();
+                Err(format!("it sends data, and has not answered within {seconds} s"))
+            }
         }
     }
 }

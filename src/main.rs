@@ -7,7 +7,6 @@ use evenkeel_client::output::{Exit, Failure};
 use std::process::ExitCode;
 
 mod accounts;
-mod api_relay;
 mod calibration;
 mod cli;
 mod cluster;

@@ -287,18 +287,8 @@ fn a_log_filter_that_is_no_level_is_refused() {
 
 #[test]
 fn health_needs_no_signature_and_everything_else_does() {
-    use std::io::{Read, Write};
     let server = Server::start("--store memory");
-    let ask = |path: &str| {
-        let mut stream = std::net::TcpStream::connect(server.api).expect("a connection");
-        stream.set_read_timeout(Some(support::PATIENCE)).expect("a timeout");
-        let request =
-            format!("GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", server.api);
-        stream.write_all(request.as_bytes()).expect("sent");
-        let mut reply = String::new();
-        stream.read_to_string(&mut reply).expect("a reply");
-        reply
-    };
+    let ask = |path: &str| server.get(path);
     let health = ask("/healthz");
     assert!(health.starts_with("HTTP/1.1 200 OK\r\n") && health.contains("ok"), "{health}");
     let ready = ask("/readyz");

@@ -5,6 +5,7 @@
 mod support;
 
 use rustix::process::Signal;
+use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -172,6 +173,43 @@ fn a_node_that_wakes_joins_again(paused: &Server, last: &Server, volume: &str) {
     assert!(Deadline::after(PATIENCE).comes(serves), "it does not join again");
     last.evenkeel(&format!("node move {volume} third")).ok();
     holds(paused, volume, 3);
+}
+
+/// Waits until a node answers a request for its readiness with this status and text.
+#[track_caller]
+fn readiness_becomes(node: &Server, status: u16, text: &str) {
+    let mut answer = String::new();
+    let is_so = || {
+        // A restart of the process is never asked for.
+        let alive = node.get("/healthz");
+        assert!(alive.starts_with("HTTP/1.1 200 ") && alive.ends_with("\r\n\r\nok"), "{alive}");
+        answer = node.get("/readyz");
+        answer.starts_with(&format!("HTTP/1.1 {status} ")) && answer.contains(text)
+    };
+    assert!(Deadline::after(PATIENCE).comes(is_so), "{status} {text}: {answer}");
+}
+
+/// A node that does not lead is alive whatever happens outside of it. It is ready while it reaches
+/// etcd and the leader.
+#[test]
+fn health_of_a_follower_is_its_own_and_its_readiness_needs_etcd_and_a_leader() {
+    let Some((_folder, cluster, mut etcd)) = ground(Ground::SMALL) else { return };
+    let flags = format!("{} --etcd {}", cluster.store(), etcd.endpoints());
+    let leader = Server::start(&format!("{flags} --node leader"));
+    let follower = Server::start(&format!("{flags} --node follower"));
+    let leads = |node: &Value| node["name"] == "leader" && node["leads"] == true;
+    assert!(leader.list("node ls").iter().any(leads), "{}", leader.evenkeel("node ls"));
+    readiness_becomes(&follower, 200, "\r\n\r\nok");
+
+    etcd.signal(0, Signal::STOP);
+    readiness_becomes(&follower, 503, "etcd");
+    etcd.signal(0, Signal::CONT);
+    readiness_becomes(&follower, 200, "\r\n\r\nok");
+
+    etcd.kill_member(0);
+    readiness_becomes(&follower, 503, "etcd");
+    etcd.start_member(0);
+    readiness_becomes(&follower, 200, "\r\n\r\nok");
 }
 
 /// etcd answers, but has data that the leader does not know.

@@ -357,6 +357,13 @@ fn etcd_is_away(nodes: &mut Nodes, goes: impl Fn(&mut Nodes), comes: impl Fn(&mu
         assert!(is_told, "it is not told why: {refused}");
         pass(Duration::from_secs_f64((AWAY_S - watch.seconds()).max(0.1)));
     });
+    for node in &nodes.all {
+        // A restart does not help, so a supervisor must not begin one.
+        let alive = node.get("/healthz");
+        assert!(alive.starts_with("HTTP/1.1 200 "), "{alive}");
+        let ready = node.get("/readyz");
+        assert!(ready.starts_with("HTTP/1.1 503 "), "{ready}");
+    }
     let spent = spender.answered() as f64;
     let spent_in = since_credits.seconds();
     let away = [&paced, &spender].map(Writer::pause);

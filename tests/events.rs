@@ -11,6 +11,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use support::PATIENCE;
 use support::clock::Deadline;
 use support::metrics::Metrics;
@@ -279,6 +280,26 @@ fn webhook_with_an_endless_answer_takes_no_memory() {
     assert_eq!(Metrics::of(&server).sum("events_webhook_failures_total", &[]), 0.0);
     let resident = server.resident_bytes();
     assert!(resident < 512 << 20, "{resident}");
+}
+
+/// A receiver that never comes to its answer.
+#[test]
+fn webhook_that_announces_an_answer_without_end_is_given_up_in_time() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let part = [b'a'; 100];
+            while stream.write_all(&part).is_ok() {}
+        }
+    });
+    let server = Server::start(&format!("--store memory --events-webhook http://{address}"));
+    let before = server.resident_bytes();
+    let failures = || Metrics::of(&server).sum("events_webhook_failures_total", &[]);
+    // The server waits for 12 s; a turn of the connection takes longer in a build for tests.
+    Deadline::after(Duration::from_secs(20)).ask("the end of the post", || failures() > 0.0);
+    let grown = server.resident_bytes().saturating_sub(before);
+    assert!(grown < 128 << 20, "{grown}");
 }
 
 /// Returns the head and the body of a request, and accepts it.

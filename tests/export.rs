@@ -46,14 +46,21 @@ fn write(server: &Server, volume: &str, random: &mut Random, units: &[u64]) {
     client.flush().expect("a device");
 }
 
-fn all_bytes(server: &Server, volume: &str) -> Vec<Vec<u8>> {
+/// Returns the units of a volume; `None` for a unit of zeroes, as most of them are.
+fn all_bytes(server: &Server, volume: &str) -> Vec<Option<Vec<u8>>> {
     let mut client = Client::open(server.nbd, volume).expect("an export");
-    (0..GIB / UNIT).map(|unit| client.read(unit * UNIT, UNIT as u32).expect("data")).collect()
+    let zeroes = vec![0; UNIT as usize];
+    let mut bytes = zeroes.clone();
+    let mut unit = |unit: u64| {
+        client.read_into(unit * UNIT, &mut bytes).expect("data");
+        (bytes != zeroes).then(|| bytes.clone())
+    };
+    (0..GIB / UNIT).map(&mut unit).collect()
 }
 
 /// Imports a snapshot, and returns all units of a volume made from it.
 #[track_caller]
-fn imported(server: &Server, of: &str, words: &str) -> Vec<Vec<u8>> {
+fn imported(server: &Server, of: &str, words: &str) -> Vec<Option<Vec<u8>>> {
     let done = json(snapshot(server, &format!("import {of} {words} -o json")), "import");
     let id = done["snapshot"].as_str().expect("an id");
     let volume = server.attached(&format!("{VOLUME} --snapshot {id}"));
@@ -124,11 +131,14 @@ fn another_server_restores_a_full_and_an_incremental_export() {
     assert_eq!(snapshot(&one, &format!("verify {second} {at}")).status.code(), Some(3));
 }
 
-/// Starts a server with a volume of 20 packs, and makes its snapshot.
+/// Units of [`with_data`]: ten packs.
+const UNITS: u64 = 320;
+
+/// Starts a server with a volume of ten packs, and makes its snapshot.
 fn with_data(random: &mut Random) -> (Server, String, String) {
     let server = Server::start("--store local");
     let volume = server.attached(VOLUME);
-    write(&server, &volume, random, &(0..640).collect::<Vec<_>>());
+    write(&server, &volume, random, &(0..UNITS).collect::<Vec<_>>());
     let id = make(&server, &volume);
     (server, volume, id)
 }
@@ -145,7 +155,7 @@ fn killed_export_resumes_with_the_existing_packs() {
     let (mut server, volume, id) = with_data(&mut Random::new(2));
     let place = server.folder().join("exports");
     let to = format!("--to {}", place.display());
-    let slow = format!("export {id} {to} --rate 100 --jobs 1");
+    let slow = format!("export {id} {to} --rate 50 --jobs 1");
     let wait_for = |count: usize| {
         Deadline::after(PATIENCE).ask("packs", || packs(&place).len() >= count);
     };
@@ -163,7 +173,7 @@ fn killed_export_resumes_with_the_existing_packs() {
     let done = json(snapshot(&server, &format!("export {id} {to} -o json")), "export");
     let bytes = |name: &str| done[name].as_u64().expect("a number");
     assert!(bytes("bytes_found") >= found as u64 * 32 * UNIT, "{done}");
-    assert_eq!(bytes("bytes_found") + bytes("bytes_written"), 640 * UNIT, "{done}");
+    assert_eq!(bytes("bytes_found") + bytes("bytes_written"), UNITS * UNIT, "{done}");
     let from = format!("--from {}", place.display());
     assert!(imported(&server, &id, &from) == all_bytes(&server, &volume));
 }
@@ -173,7 +183,7 @@ fn killed_import_resumes_with_its_snapshot() {
     let (mut server, volume, id) = with_data(&mut Random::new(3));
     let place = server.folder().join("exports");
     snapshot(&server, &format!("export {id} --to {}", place.display())).ok();
-    let slow = format!("import {id} --from {} --rate 50 --jobs 2", place.display());
+    let slow = format!("import {id} --from {} --rate 25 --jobs 2", place.display());
     let pending = |server: &Server| -> Vec<String> {
         let all = server.list("snapshot ls");
         let all = all.iter().filter(|snapshot| snapshot["state"] == "pending");
@@ -293,7 +303,7 @@ fn an_export_of_an_encrypted_snapshot_is_encrypted() {
     assert!(refused.contains("wrapped by another key"), "{refused}");
     let words = format!("--from {} {}", place.display(), with(&key));
     let read = imported(&server, &id, &words);
-    assert!(read[3] == marks[0] && read[4] == marks[1], "other bytes were imported");
+    assert!(read[3..5] == marks.clone().map(Some), "other bytes were imported");
     assert_eq!(encrypted_imports(&server, &id), [true]);
     let keyless = Server::start("--store local");
     let refused = snapshot(&keyless, &format!("import {id} {words}")).fails_with(1);
@@ -301,7 +311,7 @@ fn an_export_of_an_encrypted_snapshot_is_encrypted() {
     assert_eq!(encrypted_imports(&keyless, &id), [] as [bool; 0]);
     let plain = format!("{words} --unencrypted");
     let read = imported(&keyless, &id, &plain);
-    assert!(read[3] == marks[0] && read[4] == marks[1], "other bytes were imported");
+    assert!(read[3..5] == marks.clone().map(Some), "other bytes were imported");
     assert_eq!(encrypted_imports(&keyless, &id), [false]);
     // It is complete, and found again.
     let again = snapshot(&keyless, &format!("import {id} {plain}"));

@@ -70,10 +70,12 @@ fn same(one: (&Server, &str), other: (&Server, &str)) {
     }
     let [mut one, mut other] =
         [one, other].map(|(server, volume)| Client::open(server.nbd, volume).expect("an export"));
+    let mut units = [(); 2].map(|()| vec![0; UNIT as usize]);
     for unit in 0..2_048 {
-        let [one, other] =
-            [&mut one, &mut other].map(|it| it.read(unit * UNIT, UNIT as u32).expect("data"));
-        assert!(one == other, "unit {unit} differs");
+        let [found, expected] = &mut units;
+        one.read_into(unit * UNIT, expected).expect("data");
+        other.read_into(unit * UNIT, found).expect("data");
+        assert!(found == expected, "unit {unit} differs");
     }
 }
 

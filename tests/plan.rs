@@ -177,6 +177,30 @@ fn an_export_of_cloudwatch_becomes_a_ranking() {
     assert_eq!(csv.lines().count(), 3, "{csv}");
 }
 
+/// The least size that lasts for a month carries one run with a GiB less, too.
+#[test]
+fn one_gib_less_than_lasts_a_month_runs_dry() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("log.toml");
+    let phase = |rate: u32| {
+        format!(
+            "[[phase]]\nfor = \"12h\"\nrate_iops = {rate}\nsize_kib = 1024\nread_percent = 50\n"
+        )
+    };
+    let text =
+        format!("name = \"log\"\nrepeat = 7\ninterval = \"phase\"\n{}{}", phase(60), phase(1));
+    std::fs::write(&path, text).expect("written");
+    let (code, told) = plan_of(&[&path], &["--types", "sc1", "-o", "json"]);
+    assert_eq!(code, Some(0), "{told}");
+    let value: Value = serde_json::from_str(&told).expect("JSON");
+    assert_eq!(value["layouts"][0]["dry_after_s"], Value::Null, "{told}");
+    let less = &value["neighbours"][0];
+    assert_eq!((&less["one_less"], &less["throttled_ms_per_day"]), (&"GiB".into(), &0.into()));
+    assert!(less["dry_after_s"].as_u64() > Some(7 * 86_400), "{less}");
+    let (_, told) = plan_of(&[&path], &["--types", "sc1"]);
+    assert!(told.contains("the same with one GiB less: 0.0 s, dry after "), "{told}");
+}
+
 #[test]
 fn a_declared_workload_is_met_by_the_cheapest_and_by_the_scheduler() {
     let value = layouts("declared.toml", &["--capacity", "100", "--types", "gp3"]);

@@ -93,6 +93,10 @@ const PROGRAM: &str = r#"#!/bin/sh
 here=$(dirname "$0")
 echo "$*" >>"$here/calls"
 if [ -f "$here/fails-$1" ]; then cat "$here/fails-$1" >&2; exit 254; fi
+if [ -f "$here/calls-max" ] && [ "$(wc -l <"$here/calls")" -gt "$(cat "$here/calls-max")" ]; then
+    echo "An error occurred (Throttling): Rate exceeded" >&2
+    exit 254
+fi
 if [ "$1" = ec2 ]; then exec cat "$here/volumes.json"; fi
 last=
 for word; do
@@ -252,6 +256,62 @@ fn older_metrics_have_longer_steps() {
     assert!(!gaps.contains("\"gap\""), "the two parts meet: {gaps}");
 }
 
+/// Returns the value of a flag in a call.
+fn flag<'a>(call: &'a str, name: &str) -> &'a str {
+    call.split(' ').skip_while(|word| *word != name).nth(1).unwrap_or_default()
+}
+
+#[test]
+fn a_run_that_failed_is_continued_in_its_folder() {
+    let account = Account::new(3);
+    let words = ["aws", "--region", "eu-west-1", "--folder", "got"];
+    // The list, the first volume, and an error.
+    account.write("calls-max", "2");
+    let error = account.plan(&words).fails_with(4);
+    assert!(
+        error.contains("the run is continued with --folder got and its other flags"),
+        "{error}"
+    );
+    let first = fs::read(account.path("got/metrics/vol-00000000000000000.json")).expect("metrics");
+    fs::remove_file(account.path("calls-max")).expect("removed");
+    let printed = account.plan(&words).ok();
+    let calls = account.calls();
+    assert_eq!(calls.len(), 5, "neither the list nor the first volume again: {calls:?}");
+    let ends: BTreeSet<&str> = calls[1..].iter().map(|call| flag(call, "--end-time")).collect();
+    assert_eq!(ends.len(), 1, "all metrics end with those of the first run: {ends:?}");
+    let kept = fs::read(account.path("got/metrics/vol-00000000000000000.json")).expect("metrics");
+    assert_eq!(first, kept);
+    assert!(!account.path("got/unfinished.json").exists());
+    let again = ["fleet", "got/volumes.json", "--metrics", "got/metrics"];
+    assert_eq!(account.plan(&again).ok(), printed);
+    // A run that has ended is another one.
+    account.plan(&words).fails_with(2);
+}
+
+#[test]
+fn of_one_volume_there_is_a_plan_too() {
+    let account = Account::new(1);
+    let words = ["aws", "--days", "20", "--folder", "got"];
+    let output = account.plan(&words);
+    let id = "got/metrics/vol-00000000000000000";
+    let files = [&format!("{id}.300s.json"), &format!("{id}.json")];
+    let next = format!("one volume: evenkeel plan {} {}\n", files[0], files[1]);
+    assert!(output.stderr.contains(&next), "{output}");
+    let printed = output.ok();
+    let of_fleet = account.plan(&["fleet", "got/volumes.json", "--metrics", "got/metrics"]).ok();
+    let of_plan = account.plan(&[files[0], files[1]]).ok();
+    assert_eq!(printed, format!("{of_fleet}\n{of_plan}"));
+    assert!(of_plan.contains("\nbuy gp3 500 GiB, 3000 IOPS, 125 MiB/s, "), "{of_plan}");
+    // What is too short for a price a month is no error.
+    let output = account.plan(&["aws", "--days", "1", "--folder", "short"]);
+    assert!(output.stderr.contains("no plan of this volume: "), "{output}");
+    output.ok();
+    let account = Account::new(1);
+    let printed = account.plan(&[&words[..], &["-o", "json"]].concat()).ok();
+    let value: Value = serde_json::from_str(&printed).expect("one JSON text");
+    assert_eq!(value["schema"], "evenkeel.fleet/1");
+}
+
 #[test]
 fn no_call_exceeds_the_limits_of_get_metric_data() {
     let account = Account::new(120);
@@ -294,7 +354,7 @@ fn an_error_of_aws_has_its_words_and_the_next_step() {
     assert!(error.contains("the files so far are in got") && error.contains("later"), "{error}");
     fs::remove_file(fails).expect("removed");
     // A folder with files of another run is not used.
-    let error = account.plan(&["aws", "--folder", "got"]).fails_with(2);
+    let error = account.plan(&["aws", "--folder", "got", "--days", "7"]).fails_with(2);
     assert!(error.contains("--folder got has files already"), "{error}");
     // Answers that are none.
     for (text, code, part) in [

@@ -2,6 +2,7 @@
 //! beside it, and the advice in one sentence.
 
 use std::fs;
+use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -255,7 +256,116 @@ fn the_queries_of_an_answer_lie_beside_it() {
     assert!(error.starts_with("error: volume: the trace has no bytes"), "{error}");
     copy("cloudwatch_queries.json", "answer.queries.json");
     let (_, error) = told(folder.path(), &["answer.json", "--capacity", "9"], 1);
-    assert!(error.starts_with(&format!("error: {ID}: the trace has no bytes")), "{error}");
+    let of_volume = format!("error: {ID}: the trace has no bytes");
+    assert!(error.starts_with(&of_volume), "{error}");
+    // They are those of the compressed answer, too.
+    let text = fs::read(folder.path().join("answer.json")).expect("an answer");
+    let file = fs::File::create(folder.path().join("answer.json.gz")).expect("a file");
+    let mut encoder = flate2::write::GzEncoder::new(file, flate2::Compression::fast());
+    encoder.write_all(&text).expect("written");
+    encoder.finish().expect("written");
+    let (_, error) = told(folder.path(), &["answer.json.gz", "--capacity", "9"], 1);
+    assert!(error.starts_with(&of_volume), "{error}");
+}
+
+/// A page of an answer is a file if each call's output is saved.
+#[test]
+fn pages_of_an_answer_may_be_files() {
+    let folder = folder();
+    write(&folder, "volume.json", &described(100, "eu-west-1a"));
+    let whole = json_of(folder.path(), &["answer.json", "volume.json"]);
+    let text = fs::read_to_string(folder.path().join("answer.json")).expect("an answer");
+    let answer: Value = serde_json::from_str(&text).expect("JSON");
+    // Points are in any order there.
+    for name in ["page-1.json", "page-2.json", "page-10.json"] {
+        let mut page = answer.clone();
+        for result in page["MetricDataResults"].as_array_mut().expect("results") {
+            let length = result["Values"].as_array().expect("values").len();
+            let bounds = match name {
+                "page-1.json" => 0..length / 3,
+                "page-2.json" => length / 3..length / 2,
+                _ => length / 2..length,
+            };
+            for key in ["Timestamps", "Values"] {
+                result[key] = json!(result[key].as_array().expect("a list")[bounds.clone()]);
+            }
+            let is_last = name == "page-10.json";
+            result["StatusCode"] = json!(if is_last { "Complete" } else { "PartialData" });
+        }
+        if name != "page-10.json" {
+            page["NextToken"] = json!("more");
+        }
+        write(&folder, &format!("pages/{name}"), &page.to_string());
+    }
+    let pages = ["pages/page-2.json", "pages/page-10.json", "pages/page-1.json"];
+    let files = [&pages[..], &["volume.json"]].concat();
+    for words in [files, vec!["pages", "volume.json"]] {
+        let joined = json_of(folder.path(), &words);
+        assert_eq!(joined["layouts"], whole["layouts"], "{words:?}");
+        assert_eq!(joined["trace"]["known_ms"], whole["trace"]["known_ms"], "{words:?}");
+    }
+    let (_, error) = told(folder.path(), &["pages/page-1.json", "pages/page-2.json"], 1);
+    assert!(error.contains("pages/page-1.json, pages/page-2.json: \"NextToken\""), "{error}");
+    // What `--query MetricDataResults` prints.
+    write(&folder, "bare.json", &answer["MetricDataResults"].to_string());
+    let bare = json_of(folder.path(), &["bare.json", "volume.json"]);
+    assert_eq!(bare["layouts"], whole["layouts"]);
+}
+
+/// Returns all texts of lists with these names, at any depth.
+fn lists<'a>(value: &'a Value, names: &[&str], found: &mut Vec<&'a str>) {
+    match value {
+        Value::Array(all) => all.iter().for_each(|value| lists(value, names, found)),
+        Value::Object(all) => {
+            for (name, value) in all {
+                match value.as_array().filter(|_| names.contains(&name.as_str())) {
+                    Some(texts) => found.extend(texts.iter().filter_map(Value::as_str)),
+                    None => lists(value, names, found),
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+#[test]
+fn commands_are_those_of_a_shell_with_the_region_in_each() {
+    let folder = folder();
+    write(&folder, "volume.json", &described(100, "eu-west-1a"));
+    let value = json_of(folder.path(), &["answer.json", "volume.json", "--stripes", "3"]);
+    let mut commands = Vec::new();
+    lists(&value, &["aws", "evenkeel", "stripe"], &mut commands);
+    assert!(commands.iter().any(|command| command.starts_with("for v in")), "{commands:?}");
+    for command in commands {
+        let parsed = Command::new("sh").args(["-n", "-c", command]).output().expect("sh starts");
+        assert!(parsed.status.success(), "{command}: {parsed:?}");
+        let is_aws = command.contains("aws ec2 ");
+        assert_eq!(is_aws, command.contains(" --region eu-west-1"), "{command}");
+    }
+}
+
+#[test]
+fn one_of_several_devices_is_named_with_the_most_requests() {
+    let folder = folder();
+    let line = |second: u32, name: &str, writes: u32| {
+        format!(
+            "{{\"volume\":\"{name}\",\"start_ms\":{},\"length_ms\":1000,\"reads\":0,\
+             \"writes\":{writes},\"read_bytes\":0,\"write_bytes\":{}}}\n",
+            second * 1_000,
+            writes * 4_096
+        )
+    };
+    let lines: Vec<String> = (1..5)
+        .flat_map(|second| {
+            [("loop0", 0), ("sda", 7), ("sdb", 2)].map(|(name, writes)| line(second, name, writes))
+        })
+        .collect();
+    write(&folder, "disks.jsonl", &lines.concat());
+    let (_, error) = told(folder.path(), &["disks.jsonl"], 1);
+    assert!(error.contains("there are 3 traces") && error.contains("as --volume sda,"), "{error}");
+    write(&folder, "empty.json", " \n");
+    let (_, error) = told(folder.path(), &["empty.json"], 1);
+    assert!(error.contains("empty.json: the file is empty"), "{error}");
 }
 
 /// The source is a row, a curve of the charts, and the measure of the advice.

@@ -169,6 +169,74 @@ fn each_volume_is_judged_by_what_there_is_of_it() {
     assert_eq!(jobs("1"), jobs("7"));
 }
 
+/// A compressed file is searched for volumes as its text is, and has the queries of that.
+#[test]
+fn metrics_may_be_compressed() {
+    let folder = fleet();
+    let metrics = folder.path().join("metrics");
+    let plain = json_of(folder.path(), &[]);
+    let compress = |name: &str, text: &str| {
+        let file = fs::File::create(metrics.join(name)).expect("a file");
+        let mut encoder = flate2::write::GzEncoder::new(file, flate2::Compression::fast());
+        encoder.write_all(text.as_bytes()).expect("written");
+        encoder.finish().expect("written");
+    };
+    let page = fs::read_to_string(metrics.join("page-1.json")).expect("an answer");
+    fs::remove_file(metrics.join("page-1.json")).expect("removed");
+    compress("page-1.json.gz", &page);
+    assert_eq!(json_of(folder.path(), &[])["volumes"], plain["volumes"]);
+    // With the ids in the queries alone.
+    let mut answer: Value = serde_json::from_str(&page).expect("JSON");
+    let mut queries = Vec::new();
+    for result in answer["MetricDataResults"].as_array_mut().expect("results") {
+        let label = result["Label"].take();
+        let words: Vec<&str> = label.as_str().expect("a label").split(' ').collect();
+        queries.push(json!({ "Id": result["Id"], "MetricStat": { "Period": 300, "Stat": words[2],
+            "Metric": { "MetricName": words[1], "Dimensions": [
+                { "Name": "VolumeId", "Value": words[0] }] } } }));
+        result["Label"] = json!("");
+    }
+    compress("page-1.json.gz", &answer.to_string());
+    fs::write(metrics.join("page-1.queries.json"), json!(queries).to_string()).expect("written");
+    assert_eq!(json_of(folder.path(), &[])["volumes"], plain["volumes"]);
+}
+
+/// Pages of GetMetricData end between volumes, or within a series.
+#[test]
+fn pages_of_metrics_may_be_files() {
+    let folder = fleet();
+    let page = |name: &str| folder.path().join("metrics").join(name);
+    let whole = json_of(folder.path(), &[]);
+    let text = fs::read_to_string(page("page-1.json")).expect("an answer");
+    let answer: Value = serde_json::from_str(&text).expect("JSON");
+    let results = answer["MetricDataResults"].as_array().expect("results");
+    let mut parts = [results[..4].to_vec(), results[4..].to_vec(), results[4..].to_vec()];
+    let half = 7 * DAY_POINTS;
+    for (part, is_first) in [(1, true), (2, false)] {
+        for result in &mut parts[part] {
+            for key in ["Timestamps", "Values"] {
+                let points = result[key].as_array().expect("points");
+                let points = if is_first { &points[..half] } else { &points[half..] };
+                result[key] = json!(points.to_vec());
+            }
+            result["StatusCode"] = json!(if is_first { "PartialData" } else { "Complete" });
+        }
+    }
+    let [first, second, last] = parts;
+    let write = |name: &str, page_of: &Value| {
+        fs::write(page(name), page_of.to_string()).expect("written");
+    };
+    write("page-1.json", &json!({ "MetricDataResults": first, "NextToken": "a" }));
+    write("page-9.json", &json!({ "MetricDataResults": second, "NextToken": "b" }));
+    // In the order of names the last page is not the last file.
+    write("page-10.json", &json!({ "MetricDataResults": last }));
+    assert_eq!(json_of(folder.path(), &[])["volumes"], whole["volumes"]);
+    fs::remove_file(page("page-10.json")).expect("removed");
+    let parted = json_of(folder.path(), &[]);
+    assert_eq!(parted["volumes"][4]["findings"][0], "not-judged", "{parted}");
+    assert!(parted["left_out"].to_string().contains("VolumeReadOps Sum: PartialData"), "{parted}");
+}
+
 /// Returns an amount in dollars as millionths.
 fn micro(text: &str) -> i64 {
     let (sign, text) = text.strip_prefix('-').map_or((1, text), |rest| (-1, rest));

@@ -152,11 +152,16 @@ fn proxy(server: &Server, volume: &str) -> (Running, u16) {
     (nbdkit, port)
 }
 
-/// Connects the guest's kernel client to an export, and waits until the device is there.
+/// Connects the guest's kernel client to an export as `/dev/nbd0`, and waits until it is there.
 fn connect(guest: &mut Guest, port: u16, export: &str, options: &str) {
-    let client = format!("nbd-client -N '{export}' {HOST} {port} /dev/nbd0 {options}");
+    connect_as("nbd0", guest, port, export, options);
+}
+
+/// Connects the guest's kernel client to an export, and waits until the device is there.
+fn connect_as(device: &str, guest: &mut Guest, port: u16, export: &str, options: &str) {
+    let client = format!("nbd-client -N '{export}' {HOST} {port} /dev/{device} {options}");
     guest.run(&format!("{client} >/tmp/log 2>&1; cat /tmp/log")).ok();
-    guest.run("until cat /sys/block/nbd0/pid; do sleep 0.1; done 2>/dev/null").ok();
+    guest.run(&format!("until cat /sys/block/{device}/pid; do sleep 0.1; done 2>/dev/null")).ok();
 }
 
 #[test]
@@ -217,20 +222,24 @@ fn the_kernel_s_client_ends_requests_in_flight_with_the_options_of_the_page() {
     if has_no_guest() {
         return;
     }
-    for options in ["-nonetlink", "-t 5", "-nonetlink -t 30"] {
+    // One boot: each of them has a device of its own.
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut guest = Guest::boot(folder.path());
+    for (number, options) in ["-nonetlink", "-t 5", "-nonetlink -t 30"].into_iter().enumerate() {
         let mut server = server("");
         let volume = server.attached(WITH_CREDITS);
-        let mut guest = Guest::boot(server.folder());
-        connect(&mut guest, server.nbd.port(), &volume, options);
+        let device = format!("nbd{number}");
+        connect_as(&device, &mut guest, server.nbd.port(), &volume, options);
         signal_server(&server, Signal::STOP);
-        let read = "dd if=/dev/nbd0 of=/dev/null bs=4096 count=1 skip=50000";
-        guest.run(&format!("({read} >/tmp/read 2>&1; echo ended >/tmp/ended) &")).ok();
+        let read = format!("dd if=/dev/{device} of=/dev/null bs=4096 count=1 skip=50000");
+        let end = format!("/tmp/ended-{number}");
+        guest.run(&format!("({read} >/tmp/read-{number} 2>&1; echo ended >{end}) &")).ok();
         // The first column counts the reads under way.
-        let in_flight = "grep -q '^ *[1-9]' /sys/block/nbd0/inflight";
+        let in_flight = format!("grep -q '^ *[1-9]' /sys/block/{device}/inflight");
         guest.run(&format!("until {in_flight}; do sleep 0.1; done")).ok();
         server.kill_9();
-        guest.run("until test -e /tmp/ended; do sleep 0.1; done").ok();
-        let text = guest.run("cat /tmp/read").ok();
+        guest.run(&format!("until test -e {end}; do sleep 0.1; done")).ok();
+        let text = guest.run(&format!("cat /tmp/read-{number}")).ok();
         // An error, or the end of a device that has no size any more.
         assert!(!text.contains("1+0 records in"), "{options}: {text}");
     }

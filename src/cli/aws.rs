@@ -28,7 +28,8 @@ pub struct PlanAws {
     #[arg(long, value_name = "URL", value_hint = ValueHint::Url)]
     pub endpoint_url: Option<String>,
 
-    /// A new or empty folder for the list of volumes and their metrics. [default: a new one in the
+    /// A new or empty folder for the list of volumes and their metrics, or that of a run with the
+    /// same flags that failed within the last day: it is continued. [default: a new one in the
     /// working folder, named after the time]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub folder: Option<PathBuf>,

@@ -5,6 +5,7 @@ use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use evenkeel_client::output::{Exit, Failure, Format};
 use evenkeel_core::volume::{Date, VolumeType};
 use evenkeel_planner::advice;
+use evenkeel_planner::explanation::Moment;
 use evenkeel_planner::prices::WHOLE;
 use evenkeel_planner::quantity::{self, Measure};
 use evenkeel_planner::read::{DateOrder, Format as RecordingForm};
@@ -63,7 +64,8 @@ pub enum PlanVerb {
     /// does.
     ///
     /// Runs the AWS CLI, with its profiles and credentials, and changes nothing. The files that it
-    /// reads are kept, so that the plan can be repeated from them.
+    /// reads are kept, so that the plan can be repeated from them. Of a single volume, the text has
+    /// its plan, too.
     Aws(Box<PlanAws>),
 }
 
@@ -144,15 +146,6 @@ pub struct PlanExplain {
     /// The end of the time that is shown.
     #[arg(long, value_name = "TIME", value_parser = moment)]
     pub to: Option<Moment>,
-}
-
-/// A point in time of a trace.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Moment {
-    /// Milliseconds since 1970.
-    Unix(u64),
-    /// Milliseconds after the beginning.
-    After(u64),
 }
 
 /// The most GiB that volumes hold together.
@@ -314,7 +307,7 @@ fn form(name: &str) -> Result<RecordingForm, String> {
 }
 
 /// The recordings, and facts that they lack.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct PlanTraces {
     /// Recordings of one volume: exports of CloudWatch, iostat, sar, fio, blkparse or
     /// Prometheus, `evenkeel record`, or a declared workload; compressed by gzip, too. A folder is
@@ -378,7 +371,7 @@ pub struct PlanTraces {
 }
 
 /// The rules and prices that apply.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct PlanRules {
     /// Day whose volume rules and prices apply, such as 2021-06. [default: the newest]
     #[arg(long, value_name = "DATE", value_parser = date)]
@@ -418,7 +411,7 @@ pub struct PlanPrices {
 }
 
 /// How long requests may wait.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct PlanAllowed {
     /// Seconds a day in which requests may wait for a limit.
     #[arg(long, value_name = "S", default_value_t = 0)]
@@ -439,7 +432,7 @@ pub struct PlanAllowed {
 }
 
 /// The conditions on layouts, and the space of the search.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct PlanWanted {
     /// Capacity of all volumes together, in GiB or with a unit: 100, 100GB, 1.5T. [default: that of
     /// the trace or of its volume]

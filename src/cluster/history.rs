@@ -1,12 +1,12 @@
 //! Copies of volumes' metrics and recordings, and of events, from the node that runs the control
 //! plane. If this node leads next, it has the history.
 
-use super::history_page;
 use super::member::LeaderAddress;
 use crate::server::Config;
 use evenkeel_cli::connect;
 use evenkeel_client::clock::{self, Deadline};
 use evenkeel_client::output::{Failure, failed};
+use evenkeel_cluster::history_page;
 use evenkeel_core::time::UnixMs;
 use evenkeel_telemetry::history::{Copies, Keeps, Kind, Since};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -4,25 +4,25 @@
 //! One thread runs [`run`]. It sleeps until another one has put a report into the [`Inbox`], the
 //! process is to stop, or the membership's deadline has come.
 
-use super::health::Health;
 use super::history::TakingOver;
-use super::inbox::{Elected, Inbox, Note};
 use super::serving::{Joined, Serving, reachable};
 use super::term::Term;
 use super::{Cluster, shared};
-use crate::api_relay::{self, ApiRelay};
 use crate::server::{self, Addresses, Config};
 use evenkeel_cli::endpoint::Noted;
 use evenkeel_client::clock::{self, Deadline};
 use evenkeel_client::output::{Exit, Failure, failed};
-use evenkeel_control::Timeouts;
-use evenkeel_control::cluster::kv::Kv;
-use evenkeel_control::cluster::membership::{
+use evenkeel_cluster::api_relay::{self, ApiRelay};
+use evenkeel_cluster::etcd::client::EtcdError;
+use evenkeel_cluster::etcd::election::{Election, Leader, Leadership, Standing};
+use evenkeel_cluster::health::Health;
+use evenkeel_cluster::inbox::{Elected, Inbox, Note};
+use evenkeel_cluster::kv::Kv;
+use evenkeel_cluster::membership::{
     Action, Answer, Asked, Event, Exit as Ended, JoinAnswer, Lease, Level, Membership, Question,
 };
-use evenkeel_control::cluster::nodes;
-use evenkeel_control::journal::etcd::client::EtcdError;
-use evenkeel_control::journal::etcd::election::{Election, Leader, Leadership, Standing};
+use evenkeel_cluster::nodes;
+use evenkeel_control::Timeouts;
 use evenkeel_core::fencing::NodeId;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;

@@ -1,14 +1,9 @@
 //! A server that is a node of a cluster: volumes are on Ceph, the journal in etcd, and any node
-//! serves any volume. The flags are read here. [`member`] is the life of a node, [`cluster_handle`]
-//! its work for the fleet while it leads, [`routes`] the places of volumes for clients, [`history`]
-//! its copies of the leader's recordings, and [`health`] its liveness and readiness.
+//! serves any volume. The flags are read here. [`member`] is the life of a node, [`routes`] the
+//! places of volumes for clients, and [`history`] its copies of the leader's recordings. The parts
+//! without the server's configuration are in the crate `cluster`.
 
-pub mod cluster_handle;
-pub mod confirmation;
-pub mod health;
 pub mod history;
-mod history_page;
-mod inbox;
 pub mod member;
 pub mod routes;
 mod serving;
@@ -19,10 +14,10 @@ mod term;
 use crate::cli::{self, Bytes, StoreKind};
 use crate::private_file;
 use evenkeel_client::output::{Exit, Failure, failed};
-use evenkeel_control::cluster::kv::Kv;
-use evenkeel_control::cluster::nodes;
-use evenkeel_control::journal::etcd::client::{Client, Options, TlsFiles};
-use evenkeel_control::journal::etcd::keys::Keys;
+use evenkeel_cluster::etcd::client::{Client, Options, TlsFiles};
+use evenkeel_cluster::etcd::keys::Keys;
+use evenkeel_cluster::kv::Kv;
+use evenkeel_cluster::nodes;
 use evenkeel_core::qos::admission::DomainFloor;
 use evenkeel_wire::agent::{Capacity, Measured};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

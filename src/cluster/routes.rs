@@ -1,8 +1,8 @@
 //! Resolves a volume to the node that serves it, for this node's front.
 
-use super::confirmation::Confirmation;
-use evenkeel_control::cluster::nodes::{Entry, Nodes};
-use evenkeel_control::cluster::watch_cache::Mirror;
+use evenkeel_cluster::confirmation::Confirmation;
+use evenkeel_cluster::nodes::{Entry, Nodes};
+use evenkeel_cluster::watch_cache::Mirror;
 use evenkeel_core::fencing::NodeId;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_engine::Entrance;

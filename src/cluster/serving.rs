@@ -1,23 +1,23 @@
 //! The parts of a node that serves: its name in etcd, the store, the data plane, the front and the
 //! agent.
 
-use super::cluster_handle::Around;
-use super::confirmation::Confirmation;
-use super::health::{self, Health};
-use super::inbox::{Inbox, Note};
 use super::routes::Directions;
 use super::{Cluster, settings, shared};
 use crate::server::{self, Addresses, Config};
 use crate::store_options::StoreOptions;
 use evenkeel_client::clock::Deadline;
 use evenkeel_client::output::{Failure, failed};
-use evenkeel_control::cluster::homes;
-use evenkeel_control::cluster::kv::Kv;
-use evenkeel_control::cluster::membership::{Event, Seen};
-use evenkeel_control::cluster::nodes::{self, Inst, Nodes, Presence, members};
-use evenkeel_control::cluster::watch_cache::Mirror;
-use evenkeel_control::journal::etcd::election::{Election, Leader, Leadership};
-use evenkeel_control::journal::etcd::upkeep::Upkeep;
+use evenkeel_cluster::cluster_handle::Around;
+use evenkeel_cluster::confirmation::Confirmation;
+use evenkeel_cluster::etcd::election::{Election, Leader, Leadership};
+use evenkeel_cluster::etcd::upkeep::Upkeep;
+use evenkeel_cluster::health::{self, Health};
+use evenkeel_cluster::homes;
+use evenkeel_cluster::inbox::{Inbox, Note};
+use evenkeel_cluster::kv::Kv;
+use evenkeel_cluster::membership::{Event, Seen};
+use evenkeel_cluster::nodes::{self, Inst, Nodes, Presence, members};
+use evenkeel_cluster::watch_cache::Mirror;
 use evenkeel_core::fencing::NodeId;
 use evenkeel_engine::Engine;
 use evenkeel_link::{AgentServer, Confirm, ServerConfig, Timing};

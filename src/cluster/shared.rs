@@ -7,14 +7,12 @@ use crate::cli::CalibrateWhen;
 use crate::server::Config;
 use evenkeel_client::clock::Deadline;
 use evenkeel_client::output::{Failure, failed};
-use evenkeel_control::cluster::kv::Kv;
+use evenkeel_cluster::etcd::client::EtcdError;
+use evenkeel_cluster::etcd::election::Leader;
+use evenkeel_cluster::etcd::gateway::{KeyValue, Operation, Raw, Transaction, TransactionAnswer};
+use evenkeel_cluster::etcd::number;
+use evenkeel_cluster::kv::Kv;
 use evenkeel_control::credentials;
-use evenkeel_control::journal::etcd::client::EtcdError;
-use evenkeel_control::journal::etcd::election::Leader;
-use evenkeel_control::journal::etcd::gateway::{
-    KeyValue, Operation, Raw, Transaction, TransactionAnswer,
-};
-use evenkeel_control::journal::etcd::number;
 use evenkeel_core::fencing::NodeId;
 use evenkeel_store::Pool;
 use evenkeel_telemetry::private;

@@ -1,13 +1,13 @@
 //! One term in which this node runs the control plane, on a thread of its own.
 
-use super::cluster_handle::Around;
-use super::inbox::{Inbox, Note};
 use crate::server::{self, Addresses, Config};
 use evenkeel_client::output::{Failure, failed};
-use evenkeel_control::cluster::fleet::Fleet;
-use evenkeel_control::cluster::homes;
-use evenkeel_control::cluster::membership::Question;
-use evenkeel_control::journal::etcd::EtcdJournal;
+use evenkeel_cluster::cluster_handle::Around;
+use evenkeel_cluster::etcd::EtcdJournal;
+use evenkeel_cluster::fleet::Fleet;
+use evenkeel_cluster::homes;
+use evenkeel_cluster::inbox::{Inbox, Note};
+use evenkeel_cluster::membership::Question;
 use evenkeel_control::{Leading, run_leading};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -138,7 +138,7 @@ fn lead(
     let journal = Box::new(EtcdJournal::lead(kv.client, kv.keys, leadership));
     let config = Config { nbd_unix: None, ..config };
     let control = server::control_config(&config, &addresses.nbd)?;
-    let leading = Leading { fleet, journal };
+    let leading = Leading { nodes: fleet, journal };
     let greet = |_| inbox.send(Note::Ready);
     let is_last = || shared.closes_volumes.load(Ordering::Acquire);
     run_leading(control, leading, greet, shared.ends.notified(), is_last).map_err(failed)

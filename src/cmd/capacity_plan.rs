@@ -212,34 +212,12 @@ impl Plan {
     fn json(&self, fitted: &Fitted) -> Value {
         let Packed { further, further_min, bin_of } = &fitted.packed;
         let names = self.names(fitted);
-        let device = |(name, filled): (&String, &Filled)| {
-            let left = &filled.left;
-            let spec = |spec: Option<VolumeSpec>| {
-                spec.map(|spec| {
-                    json!({
-                        "size_gib": spec.size_gib,
-                        "iops": spec.iops,
-                        "throughput_mibps": spec.throughput_mibps,
-                    })
-                })
-            };
-            json!({
-                "name": name,
-                "volumes": filled.volumes,
-                "sold_gib": filled.sold_gib,
-                "device_time_permille": filled.time_permille,
-                "left": {
-                    "gib": left.gib,
-                    "iops": left.iops,
-                    "largest_gp3": spec(left.gp3),
-                    "most_io2": spec(left.io2),
-                },
-            })
-        };
         let place = |(listed, bin): (&Listed, &usize)| {
             let (volume, device) = (&listed.name, &names[*bin]);
             json!({ "volume": volume, "device": device })
         };
+        let devices = names.iter().zip(&fitted.devices);
+        let devices = devices.map(|(name, filled)| device_json(name, filled));
         json!({
             "schema": "evenkeel.capacity-plan/1",
             "fits": *further == 0,
@@ -250,10 +228,35 @@ impl Plan {
                 "each_monthly_micros": self.next.monthly.as_ref().map(|(micros, _)| micros),
                 "currency": self.next.monthly.as_ref().map(|(_, currency)| currency),
             },
-            "devices": names.iter().zip(&fitted.devices).map(device).collect::<Vec<_>>(),
+            "devices": devices.collect::<Vec<_>>(),
             "placement": self.volumes.iter().zip(bin_of).map(place).collect::<Vec<_>>(),
         })
     }
+}
+
+/// Returns a device with its volumes and what is left on it, as JSON.
+fn device_json(name: &str, filled: &Filled) -> Value {
+    let left = &filled.left;
+    json!({
+        "name": name,
+        "volumes": filled.volumes,
+        "sold_gib": filled.sold_gib,
+        "device_time_permille": filled.time_permille,
+        "left": {
+            "gib": left.gib,
+            "iops": left.iops,
+            "largest_gp3": left.gp3.map(spec_json),
+            "most_io2": left.io2.map(spec_json),
+        },
+    })
+}
+
+fn spec_json(spec: VolumeSpec) -> Value {
+    json!({
+        "size_gib": spec.size_gib,
+        "iops": spec.iops,
+        "throughput_mibps": spec.throughput_mibps,
+    })
 }
 
 fn row((name, filled): (String, &Filled)) -> Vec<String> {
@@ -301,33 +304,35 @@ fn network(flags: &CapacityPlan, domain: DomainFloor) -> DomainFloor {
 
 /// Returns the devices of calibration records, one of each.
 fn calibrated(flags: &CapacityPlan) -> Result<Vec<(Named, u32)>, Failure> {
-    let device = |path: &std::path::PathBuf| {
-        let name = path.display().to_string();
-        let record = Record::load(path)?.ok_or_else(|| {
-            Failure::new(format!("{name}: there is no such calibration record"))
-                .exit(Exit::NotFound)
-                .hint("`evenkeel calibrate` writes calibration.json into the data folder")
-        })?;
-        let of_record = record.device.bytes.map(|bytes| bytes / GIB);
-        let space_gib = flags.space.or(of_record).ok_or_else(|| {
-            let message = format!("{name}: the record does not say how large its device is");
-            Failure::new(message).exit(Exit::Usage).hint("name it with --space GIB")
-        })?;
-        let calibration = record.calibration();
-        let domain = match flags.cores {
-            Some(cores) => calibration.domain_floor(cores),
-            None => DomainFloor::UNLIMITED,
-        };
-        let device = Device {
-            floor: record.sold_floor(),
-            domain: network(flags, domain),
-            sold_share_ppm: SOLD_SHARE_PPM,
-            space_gib,
-            types: None,
-        };
-        Ok((Named { name, device, monthly: None }, 1))
+    flags.calibration.iter().map(|path| Ok((calibrated_device(flags, path)?, 1))).collect()
+}
+
+/// Returns the device of a calibration record.
+fn calibrated_device(flags: &CapacityPlan, path: &Path) -> Result<Named, Failure> {
+    let name = path.display().to_string();
+    let record = Record::load(path)?.ok_or_else(|| {
+        Failure::new(format!("{name}: there is no such calibration record"))
+            .exit(Exit::NotFound)
+            .hint("`evenkeel calibrate` writes calibration.json into the data folder")
+    })?;
+    let of_record = record.device.bytes.map(|bytes| bytes / GIB);
+    let space_gib = flags.space.or(of_record).ok_or_else(|| {
+        let message = format!("{name}: the record does not say how large its device is");
+        Failure::new(message).exit(Exit::Usage).hint("name it with --space GIB")
+    })?;
+    let calibration = record.calibration();
+    let domain = match flags.cores {
+        Some(cores) => calibration.domain_floor(cores),
+        None => DomainFloor::UNLIMITED,
     };
-    flags.calibration.iter().map(device).collect()
+    let device = Device {
+        floor: record.sold_floor(),
+        domain: network(flags, domain),
+        sold_share_ppm: SOLD_SHARE_PPM,
+        space_gib,
+        types: None,
+    };
+    Ok(Named { name, device, monthly: None })
 }
 
 /// Returns the devices of a price book, and the number of each.

@@ -102,11 +102,17 @@ impl Client {
     }
 
     pub fn read(&mut self, offset: u64, length: u32) -> Result<Vec<u8>> {
-        self.send(READ, offset, offset, length)?;
-        self.expect_success(offset)?;
         let mut data = vec![0; usize::try_from(length).unwrap()];
-        self.stream.read_exact(&mut data)?;
+        self.read_into(offset, &mut data)?;
         Ok(data)
+    }
+
+    /// Fills a buffer, which may be used for many reads: a new one of this size costs more than the
+    /// read itself.
+    pub fn read_into(&mut self, offset: u64, data: &mut [u8]) -> Result<()> {
+        self.send(READ, offset, offset, u32::try_from(data.len()).unwrap())?;
+        self.expect_success(offset)?;
+        self.stream.read_exact(data)
     }
 
     pub fn write(&mut self, offset: u64, data: &[u8]) -> Result<()> {

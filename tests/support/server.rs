@@ -1,10 +1,12 @@
 //! A server in a temporary folder, and its command line.
 
+use super::PATIENCE;
 use super::process::{Output, Running, run, start};
 use super::tools::in_venv;
 use rustix::process::Signal;
 use serde_json::Value;
-use std::net::SocketAddr;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -83,6 +85,19 @@ fn limited_evenkeel(folder: &Path, open_files: u32) -> Command {
 }
 
 impl Server {
+    /// Sends a GET request without a signature, such as for `/healthz`; returns the whole answer.
+    #[track_caller]
+    pub fn get(&self, path: &str) -> String {
+        let api = self.api;
+        let mut stream = TcpStream::connect_timeout(&api, PATIENCE).expect("the API's port");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+        let request = format!("GET {path} HTTP/1.1\r\nhost: {api}\r\nconnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).expect("it reads");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer in UTF-8");
+        answer
+    }
+
     /// Starts a server in a new folder, with these options of `evenkeel serve`.
     pub fn start(options: &str) -> Self {
         let (folder, data_dir) = new_folder();

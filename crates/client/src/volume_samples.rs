@@ -78,30 +78,31 @@ pub fn take(client: &Client) -> Result<Sample, Failure> {
 
 /// Parses the volumes of one answer.
 pub fn read(answer: &Element) -> impl Iterator<Item = (String, VolumeSample)> {
-    let volume = |item: &Element| {
-        let volume = VolumeSample {
-            volume_type: item.child_text("volumeType").unwrap_or_default().to_owned(),
-            node: item.child_text("nodeName").map(str::to_owned),
-            monthly_micro_usd: item
-                .child_text("monthlyMicroUsd")
-                .and_then(|text| text.parse().ok()),
-            time_ms: number(item, "sampleTimeMs"),
-            connections: number(item, "connections"),
-            queue_length: number(item, "queueLength"),
-            counted_ios: number(item, "countedIos"),
-            read_bytes: number(item, "readBytes"),
-            write_bytes: number(item, "writeBytes"),
-            exceeded_ns: item
-                .child("exceededNs")
-                .map_or([0; 2], |item| ["operations", "bytes"].map(|cause| number(item, cause))),
-            reads: item.child("reads").map(requests).unwrap_or_default(),
-            writes: item.child("writes").map(requests).unwrap_or_default(),
-            operations: item.child("operations").map(limit),
-            bytes: item.child("bytes").map(limit),
-        };
-        (item.child_text("volumeId").unwrap_or_default().to_owned(), volume)
-    };
-    answer.items("volumeMetricSet").iter().map(volume)
+    answer.items("volumeMetricSet").iter().map(|item| {
+        let id = item.child_text("volumeId").unwrap_or_default();
+        (id.to_owned(), volume(item))
+    })
+}
+
+fn volume(item: &Element) -> VolumeSample {
+    VolumeSample {
+        volume_type: item.child_text("volumeType").unwrap_or_default().to_owned(),
+        node: item.child_text("nodeName").map(str::to_owned),
+        monthly_micro_usd: item.child_text("monthlyMicroUsd").and_then(|text| text.parse().ok()),
+        time_ms: number(item, "sampleTimeMs"),
+        connections: number(item, "connections"),
+        queue_length: number(item, "queueLength"),
+        counted_ios: number(item, "countedIos"),
+        read_bytes: number(item, "readBytes"),
+        write_bytes: number(item, "writeBytes"),
+        exceeded_ns: item
+            .child("exceededNs")
+            .map_or([0; 2], |item| ["operations", "bytes"].map(|cause| number(item, cause))),
+        reads: item.child("reads").map(requests).unwrap_or_default(),
+        writes: item.child("writes").map(requests).unwrap_or_default(),
+        operations: item.child("operations").map(limit),
+        bytes: item.child("bytes").map(limit),
+    }
 }
 
 fn requests(item: &Element) -> Requests {

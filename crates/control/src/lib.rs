@@ -15,7 +15,7 @@
 //! | [`journal`] | the durable log of decisions: SQLite, or memory |
 //! | [`plane`] | the sequence of a change: decide, store, call the data plane, store, reply |
 //! | [`api`] | the EC2 actions, one file each |
-//! | [`cluster`] | several nodes: membership, homes of volumes, an agent over all of them |
+//! | [`nodes`] | the nodes of a cluster, as the control plane uses them |
 //! | [`cloudwatch`] | CloudWatch's actions, and the thread that samples the data plane |
 //! | [`events`] | events in the shape of EventBridge: which change is which event |
 //! | [`credentials`] | the access key: created once, read at every start |
@@ -29,11 +29,14 @@
 //! plane keeps its promise while this crate is not running.
 #![deny(missing_docs)]
 
+// The conformance tests of journals are also compiled in another crate, and name this one.
+#[cfg(test)]
+extern crate self as evenkeel_control;
+
 pub mod api;
 pub mod capacity;
 mod clock;
 pub mod cloudwatch;
-pub mod cluster;
 pub mod credentials;
 pub mod credits;
 mod direct;
@@ -45,6 +48,7 @@ pub mod journal;
 pub mod key_locks;
 mod metrics;
 pub mod model;
+pub mod nodes;
 pub mod plane;
 pub mod reconcile;
 pub mod scrub;
@@ -74,11 +78,11 @@ pub use model::{ModifyPolicy, Settings, SpaceOversell, StoreKey};
 
 use crate::api::Api;
 use crate::cloudwatch::Sampling;
-use crate::cluster::fleet::{Fleet, Keeping};
 use crate::credentials::CredentialsError;
 use crate::events::Events;
 use crate::journal::Journal;
 use crate::journal::sqlite::SqliteJournal;
+use crate::nodes::Nodes;
 use crate::plane::{Plane, PlaneError};
 
 /// Name of the database in the data folder.
@@ -167,17 +171,17 @@ pub fn run(
     ready: impl FnOnce(SocketAddr),
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), ControlError> {
-    let fleet = None;
+    let nodes = None;
     let journal = open_journal;
     let is_last = || true;
-    let parts = Parts { agent, fleet, journal, attached_up, is_last };
+    let parts = Parts { agent, nodes, journal, attached_up, is_last };
     run_on(config, parts, ready, shutdown)
 }
 
 /// The control plane of several nodes, in the process that leads them.
 pub struct Leading {
     /// The nodes.
-    pub fleet: Arc<Fleet>,
+    pub nodes: Arc<dyn Nodes>,
     /// Their journal.
     pub journal: Box<dyn Journal>,
 }
@@ -195,18 +199,18 @@ pub fn run_leading(
     shutdown: impl Future<Output = ()>,
     is_last: impl FnOnce() -> bool,
 ) -> Result<(), ControlError> {
-    let Leading { fleet, journal } = leading;
-    let agent = Arc::clone(&fleet) as Arc<dyn Agent>;
+    let Leading { nodes, journal } = leading;
+    let agent = Arc::clone(&nodes) as Arc<dyn Agent>;
     let journal = |_: &Path| Ok(journal);
     let attached_up = || {};
-    let parts = Parts { agent, fleet: Some(fleet), journal, attached_up, is_last };
+    let parts = Parts { agent, nodes: Some(nodes), journal, attached_up, is_last };
     run_on(config, parts, ready, shutdown)
 }
 
 /// The differences between one node and several.
 struct Parts<J, U, L> {
     agent: Arc<dyn Agent>,
-    fleet: Option<Arc<Fleet>>,
+    nodes: Option<Arc<dyn Nodes>>,
     /// Opens the journal; given the data folder.
     journal: J,
     /// Called when the volumes that are attached are up.
@@ -226,7 +230,7 @@ where
     U: FnOnce(),
     L: FnOnce() -> bool,
 {
-    let Parts { agent, fleet, journal, attached_up, is_last } = parts;
+    let Parts { agent, nodes, journal, attached_up, is_last } = parts;
     let _lock = lock(&config.data_dir)?;
     // An earlier server on this folder accepts no requests any more. Without keys there was none.
     let began = config.data_dir.join(credentials::FILE_NAME).exists().then(clock::now);
@@ -235,11 +239,11 @@ where
     // Bound before anything else is touched, because this is the most likely step to fail.
     let listener =
         http::bind(config.listen).map_err(|error| ControlError::Listen(config.listen, error))?;
-    let keeping = fleet.as_ref().map(Keeping::start).transpose();
+    let keeping = nodes.as_ref().map(|nodes| Arc::clone(nodes).keep()).transpose();
     let _keeping = keeping.map_err(ControlError::Runtime)?;
     let journal = journal(&config.data_dir)?;
-    let plane = match &fleet {
-        Some(fleet) => Plane::lead(journal, config.settings, fleet),
+    let plane = match &nodes {
+        Some(nodes) => Plane::lead(journal, config.settings, nodes),
         None => Plane::start(journal, config.settings, agent, attached_up),
     };
     let plane = plane.map_err(ControlError::Start)?;

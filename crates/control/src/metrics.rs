@@ -12,16 +12,14 @@ use evenkeel_core::latency::Latencies;
 use evenkeel_core::price::PriceList;
 use evenkeel_telemetry::events::webhook::Delivery;
 use evenkeel_telemetry::metrics::{
-    AttachmentNow, ClusterNow, EtcdAnswerNow, EtcdMemberNow, EventsNow, HostNow, NodeNow,
-    RecordingNow, ScrubNow, Snapshot, SpaceNow, Trend, VolumeNow, WebhookNow,
+    AttachmentNow, ClusterNow, EventsNow, HostNow, NodeNow, RecordingNow, ScrubNow, Snapshot,
+    SpaceNow, Trend, VolumeNow, WebhookNow,
 };
 use evenkeel_wire::agent::Space;
 
-use crate::cluster::fleet::{Counts, Fleet, NodeView};
-use crate::cluster::nodes::State;
 use crate::events::Feed;
-use crate::journal::etcd::upkeep::{MemberAnswer, MemberSeen};
 use crate::model::{Attachment, Model};
+use crate::nodes::{Counts, NodeView, Nodes, State};
 use crate::plane::{Plane, PlaneError};
 use crate::scrub::{Scrub, ScrubState};
 use crate::{clock, reconcile};
@@ -62,7 +60,7 @@ impl Scraper {
                 drain_per_second: self.trend.drain(report.id),
                 latencies: latencies.remove(&report.id),
                 is_stalled: health.of(report.id).is_stalled(),
-                node: plane.fleet().and_then(|fleet| fleet.home_name(report.id)),
+                node: plane.nodes().and_then(|nodes| nodes.home_name(report.id)),
                 report,
             })
         });
@@ -91,7 +89,7 @@ impl Scraper {
             journal: plane.journal_now(),
             clock_step_ms: plane.clock_step().map_or(0, |step| step.0),
             events: events(plane.feed()),
-            cluster: plane.fleet().map(|fleet| cluster(fleet)),
+            cluster: plane.nodes().map(|nodes| cluster(&**nodes)),
             recording: plane
                 .recording()
                 .map(|it| RecordingNow { written_bytes: it.written_bytes(), lost: it.lost() }),
@@ -101,31 +99,18 @@ impl Scraper {
     }
 }
 
-fn cluster(fleet: &Fleet) -> ClusterNow {
+fn cluster(nodes: &dyn Nodes) -> ClusterNow {
     let node = |view: NodeView| NodeNow {
-        status: view.status().0,
-        part_ppm: fleet.part_ppm(view.member.number),
+        status: view.status,
+        part_ppm: nodes.part_ppm(view.number),
         volumes: view.volumes,
         leads: view.leads,
-        name: view.member.name,
+        name: view.name,
     };
-    let nodes = fleet.nodes().into_iter().filter(|view| view.member.state != State::Removed);
-    let nodes = nodes.map(node).collect();
-    let Counts { moves, takeovers, fences } = fleet.counts();
-    let etcd = fleet.etcd().into_iter().map(etcd_member).collect();
-    ClusterNow { nodes, moves, takeovers, fences, etcd }
-}
-
-fn etcd_member(seen: MemberSeen) -> EtcdMemberNow {
-    let answer = |answer: MemberAnswer| EtcdAnswerNow {
-        took: answer.took,
-        has_leader: answer.has_leader,
-        bytes: answer.bytes,
-        in_use: answer.in_use,
-        quota: answer.quota,
-        is_full: answer.is_full,
-    };
-    EtcdMemberNow { endpoint: seen.endpoint, answer: seen.answer.map(answer) }
+    let views = nodes.views().into_iter().filter(|view| view.state != State::Removed);
+    let Counts { moves, takeovers, fences } = nodes.counts();
+    let etcd = nodes.etcd();
+    ClusterNow { nodes: views.map(node).collect(), moves, takeovers, fences, etcd }
 }
 
 fn scrub_now(scrub: &Scrub) -> ScrubNow {

@@ -155,7 +155,7 @@ fn moved_snapshot(snapshot: &Snapshot, step: Step, now: UnixMs) -> Option<Snapsh
     {
         *until = step.applied_to(*until);
     }
-    if let Some(FastRestore { counted, .. }) = &mut moved.fast_restore {
+    for FastRestore { counted, .. } in moved.fast_restores.values_mut() {
         *counted = step.applied_to(*counted);
     }
     if (step.0 < 0 || snapshot.locked(now).is_some())

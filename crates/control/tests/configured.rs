@@ -117,8 +117,12 @@ fn the_rate_counts_requests_of_every_api() {
     let client = server.client();
     let cloudwatch = query::encode([("Action", "ListMetrics"), ("Version", "2010-08-01")]);
     let snapshot = "/snapshots/snap-00000000000000007/blocks";
-    let cases: [(&str, &str, &str, &str); 2] =
-        [("monitoring", "POST", "/", &cloudwatch), ("ebs", "GET", snapshot, "")];
+    let sts = query::encode([("Action", "GetCallerIdentity"), ("Version", "2011-06-15")]);
+    let cases: [(&str, &str, &str, &str); 3] = [
+        ("monitoring", "POST", "/", &cloudwatch),
+        ("ebs", "GET", snapshot, ""),
+        ("sts", "POST", "/", &sts),
+    ];
     for (service, method, target, body) in cases {
         let send = || {
             let headers = client.signed_as(service, method, target, body);

@@ -237,7 +237,7 @@ fn shape(model: &Model) -> BTreeMap<String, String> {
             _ => "filling",
         };
         let lock = it.lock.is_some();
-        let fast = it.fast_restore.is_some();
+        let fast = !it.fast_restores.is_empty();
         let Snapshot { volume, tags, copy_of, shared_with, is_encrypted, .. } = it;
         let tier = it.tiering.map(|it| match it.last {
             TierOperation::Archive => "archived",
@@ -475,7 +475,11 @@ fn changes() -> Vec<Ask> {
         order(Order::ArchiveSnapshot { id: snap(0) }),
         order(Order::RestoreTier { id: snap(5), days: Some(1) }),
         order(Order::RestoreTier { id: snap(5), days: None }),
-        order(Order::SetFastRestore { ids: vec![snap(0), snap(1)], is_on: true }),
+        order(Order::SetFastRestore {
+            ids: vec![snap(0), snap(1)],
+            zones: vec!["local-1a".into()],
+            is_on: true,
+        }),
         order(Order::SetEncryptByDefault(true)),
         tag(1),
         register(3),

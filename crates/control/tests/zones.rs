@@ -148,16 +148,60 @@ fn a_snapshot_is_of_all_zones_and_a_copy_of_a_volume_is_in_its_zone() {
         let made = client.call("CreateVolume", &[zone, ("SnapshotId", &id)]).unwrap();
         assert_eq!(text(&made, "availabilityZone"), zone.1);
     }
-    // Fast restore belongs to the snapshot, so it is on in all zones at once.
-    let fast = [("SourceSnapshotId.1", id.as_str()), ("AvailabilityZone.1", "local-1b")];
-    let on = client.call("EnableFastSnapshotRestores", &fast).unwrap();
+}
+
+/// Returns the pairs of state and zone of a snapshot's fast restores.
+fn fast_restores(client: &Client, filters: &[(&str, &str)]) -> Vec<String> {
+    let found = client.call("DescribeFastSnapshotRestores", filters).unwrap();
+    let items = found.items("fastSnapshotRestoreSet").iter();
+    items.map(|it| format!("{} {}", text(it, "state"), text(it, "availabilityZone"))).collect()
+}
+
+#[test]
+fn fast_restore_is_on_or_off_in_each_zone() {
+    let folder = tempfile::tempdir().unwrap();
+    let agent: Arc<FakeAgent> = Arc::default();
+    let server = start(folder.path(), &["local-1a", "local-1b"], &agent);
+    let client = &server.client();
+    let made = client.call("CreateSnapshot", &[("VolumeId", &created(client, A))]).unwrap();
+    let id = text(&made, "snapshotId").to_owned();
+    let source = ("SourceSnapshotId.1", id.as_str());
+    let [in_a, in_b] = [("AvailabilityZone.1", "local-1a"), ("AvailabilityZone.1", "local-1b")];
+    let on = client.call("EnableFastSnapshotRestores", &[source, in_b]).unwrap();
     let on: Vec<_> = on.items("successful").iter().map(zone_of).map(|(zone, _)| zone).collect();
     assert_eq!(on, ["local-1b"]);
-    let filter = [("Filter.1.Name", "availability-zone"), ("Filter.1.Value.1", "local-1a")];
-    for (params, expected) in [(&[][..], 2), (&filter, 1)] {
-        let found = client.call("DescribeFastSnapshotRestores", params).unwrap();
-        assert_eq!(found.items("fastSnapshotRestoreSet").len(), expected);
+    assert!(fast_restores(client, &[])[0].ends_with(" local-1b"));
+    // The other zone is turned off without an effect on this one.
+    client.call("DisableFastSnapshotRestores", &[source, in_a]).unwrap();
+    assert_eq!(fast_restores(client, &[]).len(), 1);
+    let by_id = ("AvailabilityZoneId.1", "local1-az1");
+    client.call("EnableFastSnapshotRestores", &[source, by_id]).unwrap();
+    for (name, value, expected) in [
+        ("availability-zone", "local-1a", 1),
+        ("availability-zone-id", "local1-az2", 1),
+        ("availability-zone", "local-1c", 0),
+        ("snapshot-id", id.as_str(), 2),
+        ("state", "disabled", 0),
+    ] {
+        let filter = [("Filter.1.Name", name), ("Filter.1.Value.1", value)];
+        assert_eq!(fast_restores(client, &filter).len(), expected, "{name}={value}");
     }
+    let both = client.code("EnableFastSnapshotRestores", &[source, in_a, by_id]);
+    assert_eq!(both, "InvalidParameterCombination");
+    let is_enabled = || fast_restores(client, &[]).iter().all(|it| it.starts_with("enabled"));
+    support::until(|| is_enabled().then_some(())).unwrap();
+    server.stop().unwrap();
+    // A zone that is removed from the setting can still be turned off, but not on.
+    let server = start(folder.path(), &["local-1a"], &agent);
+    let client = &server.client();
+    assert_eq!(fast_restores(client, &[]), ["enabled local-1a", "enabled local-1b"]);
+    client.call("DisableFastSnapshotRestores", &[source, in_b]).unwrap();
+    assert_eq!(fast_restores(client, &[]), ["enabled local-1a"]);
+    for action in ["EnableFastSnapshotRestores", "DisableFastSnapshotRestores"] {
+        assert_eq!(client.code(action, &[source, in_b]), "InvalidZone.NotFound", "{action}");
+    }
+    let archive = [("SnapshotId", id.as_str()), ("StorageTier", "archive")];
+    assert_eq!(client.code("ModifySnapshotTier", &archive), "IncorrectState");
 }
 
 #[test]

@@ -38,7 +38,7 @@ const UNIX_PATH_BYTES_MAX: usize = 107;
 /// Connections accepted in a row from one listener: a queue that is emptied slowly overflows, and
 /// then the kernel lets new clients wait for a second.
 const ACCEPTS_MAX: u32 = 64;
-/// Interval of the checks whether the log is owed a count.
+/// Interval at which the counts of suppressed log lines are logged.
 const LOOK_EVERY: Timespec =
     Timespec { tv_sec: (LOG_WINDOW.ns / 1_000_000_000) as i64, tv_nsec: 0 };
 

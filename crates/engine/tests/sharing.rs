@@ -6,7 +6,7 @@ mod support;
 use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::latency::Stage;
 use evenkeel_core::limits::{INSTANCES_PER_CORE_MAX, VOLUMES_PER_CORE_MAX};
-use evenkeel_core::qos::admission::Reserved;
+use evenkeel_core::qos::admission::{Costs, DeviceFloor, DomainFloor, LinearCost, Reserved};
 use evenkeel_core::qos::pacing::{Balances, CreditLimit, Limit};
 use evenkeel_core::qos::sharing::{DeviceModel, InstancePacing, OperationCost, Window};
 use evenkeel_core::request::Operation;
@@ -18,7 +18,8 @@ use evenkeel_store::Pool;
 use evenkeel_store::faulty::FaultyPool;
 use evenkeel_store::memory::MemoryPool;
 use evenkeel_wire::agent::{
-    Attachment, Command, Failed, FailedKind, HostAddress, HostReport, HostState, Reply, VolumeState,
+    Attachment, Capacity, Command, Failed, FailedKind, HostAddress, HostReport, HostState,
+    Measured, Reply, VolumeState,
 };
 use rustix::net::{AddressFamily, SocketType};
 use std::io::Write;
@@ -545,4 +546,27 @@ fn everything_is_answered_while_a_device_is_shared() {
     }
     let Reply::Latencies(one) = served.call(Command::Latencies(Some(id(3)))) else { panic!() };
     assert_eq!(one, [all[3].clone()]);
+}
+
+/// The capacity is unknown until it is set for the first time; then the last one counts.
+#[test]
+fn capacity_is_unknown_or_the_one_set_last() {
+    let served = Served::new(IoMode::Pread, Arc::new(MemoryPool::new()));
+    let capacity = || served.call(Command::Capacity);
+    assert_eq!(capacity(), Reply::Capacity(Capacity::Unknown));
+    let cost = LinearCost { base: Duration::from_us(80), byte_ps: 4_000 };
+    let costs = Costs { read: cost, write: cost };
+    for left_ppm in [1_000_000, 750_000] {
+        let measured = Capacity::Measured(Box::new(Measured {
+            calibration: "cal-1".to_owned(),
+            date: "2026-11-21T04:00:00.000Z".into(),
+            device: DeviceFloor { time_ns_per_second: 8_000_000_000, costs },
+            domain: DomainFloor::UNLIMITED,
+            nodes: Vec::new(),
+            strained: Vec::new(),
+            left_ppm,
+        }));
+        served.engine.as_ref().unwrap().set_capacity(measured.clone());
+        assert_eq!(capacity(), Reply::Capacity(measured));
+    }
 }

@@ -121,8 +121,9 @@ enum End {
 impl RemoteAgent {
     /// Starts a thread that connects.
     ///
-    /// A file of keys or certificates cannot be used, or the node is on another machine and there
-    /// is no TLS.
+    /// # Errors
+    /// If a file of keys or certificates cannot be used, or the node is on another machine and
+    /// there is no TLS.
     pub fn start(config: ClientConfig) -> Result<Self, LinkError> {
         if config.tls.is_none() && !config.address.ip().is_loopback() {
             return Err(LinkError::Plain(config.address));

@@ -1,5 +1,8 @@
 //! Runs the engine's tests with its agent behind TCP and TLS: a remote agent behaves as one in the
 //! same process. Also tests that a data plane serves without control's connection.
+//!
+//! The engine's `cores` and `data_path` are left out: their requests do not pass the agent, and all
+//! their commands are in the modules below, too.
 #![allow(clippy::unwrap_used)] // a test may fail by unwrapping, in its helpers too
 #![allow(clippy::duplicate_mod, reason = "each of these tests has its own support")]
 
@@ -10,10 +13,6 @@ mod link;
 mod background;
 #[path = "../../engine/tests/clears.rs"]
 mod clears;
-#[path = "../../engine/tests/cores.rs"]
-mod cores;
-#[path = "../../engine/tests/data_path.rs"]
-mod data_path;
 #[path = "../../engine/tests/failure.rs"]
 mod failure;
 #[path = "../../engine/tests/gone.rs"]

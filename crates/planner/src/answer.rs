@@ -1,13 +1,114 @@
-//! The properties of a layout beside its cost: the use of its limits, the limit that holds requests
-//! and the time at which it does, and the dependence of the answer on the assumptions about the
-//! trace.
+//! The answer to a question: layouts with their properties, and what is said beside them.
+//!
+//! The properties of a layout beside its cost are the use of its limits, the limit that holds
+//! requests and the time at which it does, and the dependence on the assumptions about the trace.
 
+pub mod device;
+pub mod json;
+pub(crate) mod notes;
+pub mod sentence;
+pub mod text;
+pub mod without_size;
+
+use crate::case::Case;
 use crate::demand::{Assume, DAY_US, Demand, HOUR_US};
+use crate::exact::Exact;
 use crate::fluid::{Fluid, MICRO};
 use crate::layout::{Layout, LimitKind};
-use crate::search::{Found, Space, buckets, waited};
+use crate::neighbours::Less;
+use crate::search::{Found, Space, Wanted, buckets, waited};
 use crate::steady;
 use crate::trace::Trace;
+use evenkeel_sim::text::csv;
+use serde_json::Value;
+
+/// The answer to a question: the cheapest layouts, and what is said beside them.
+pub struct Answer<'a> {
+    /// The question.
+    pub case: &'a Case,
+    /// The size and the workload that the layouts hold and carry.
+    pub wanted: Wanted,
+    /// The rates of the workload.
+    pub asked: Asked,
+    /// The layouts, cheapest first.
+    pub rated: Vec<Rated>,
+    /// The source, if it is known and is none of these layouts.
+    pub present: Option<Rated>,
+    /// The cheapest layout of HDD types, if it is cheaper than all that are offered.
+    pub on_hdd: Option<Rated>,
+    /// The cheapest layout if requests came in bursts that the trace does not show; `None` if they
+    /// change nothing.
+    pub in_bursts: Option<InBursts>,
+    /// The layouts with one unit less than the cheapest.
+    pub less: Vec<Neighbour>,
+    /// Candidates that are left out, with the reasons.
+    pub notes: Vec<String>,
+}
+
+/// A layout with one unit less than the cheapest, with the headroom.
+pub struct Neighbour {
+    /// The unit.
+    pub less: Less,
+    /// Milliseconds a day in which requests wait; `None` if there are too many requests for the
+    /// scheduler.
+    pub waits_ms: Option<u64>,
+    /// Seconds after which its credits are used up, if the workload repeats for a month.
+    pub dry_after_s: Option<u64>,
+}
+
+/// Bursts within the steps of a trace that are a second or less.
+pub struct InBursts {
+    /// The cheapest layout that carries them, if there is one.
+    pub found: Option<Found>,
+}
+
+impl Answer<'_> {
+    /// Returns the answer in lines.
+    #[must_use]
+    pub fn text(&self) -> String {
+        text::text(self)
+    }
+
+    /// Returns the layouts as CSV.
+    #[must_use]
+    pub fn csv(&self) -> String {
+        let columns = text::columns(self.case);
+        let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
+        csv(&columns, &text::rows(self))
+    }
+
+    /// Returns the answer as JSON.
+    #[must_use]
+    pub fn json(&self) -> Value {
+        json::json_of(self)
+    }
+
+    /// Returns the layouts of the answer with the source before them, if that is known.
+    fn with_present(&self) -> impl Iterator<Item = &Rated> {
+        self.present.iter().chain(&self.rated)
+    }
+
+    /// Returns the layouts of a page, of which the first `most` are drawn: the source is among
+    /// these, if it is known.
+    #[must_use]
+    pub fn drawn(&self, most: usize) -> Vec<Rated> {
+        let mut all = self.rated.to_vec();
+        let place = all.iter().position(|rated| self.is_present(rated));
+        let present = match place {
+            Some(place) if place >= most => Some(all.remove(place)),
+            _ => self.present.clone(),
+        };
+        let place = all.len().min(most.saturating_sub(1));
+        all.splice(place..place, present);
+        all
+    }
+
+    /// Returns whether a layout is the source.
+    fn is_present(&self, rated: &Rated) -> bool {
+        let source = self.case.source.as_ref();
+        source.is_some_and(|source| source.is_same_volumes(&rated.found.layout))
+    }
+}
 
 /// A layout with its properties.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -44,6 +145,27 @@ pub struct WorstHour {
 pub fn ms_per_day(waited_us: u64, length_us: u64) -> u64 {
     let ms = u128::from(waited_us) * DAY_US / u128::from(length_us.max(1)) / 1_000;
     u64::try_from(ms).unwrap_or(u64::MAX)
+}
+
+/// Returns the milliseconds a day in which requests wait by the assumption: on the scheduler, if
+/// it ran.
+#[must_use]
+pub fn assumed_ms(case: &Case, found: &Found) -> u64 {
+    let length_us = case.trace.known_ms().saturating_mul(1_000);
+    ms_per_day(found.waited_us(), length_us.max(found.end_us()))
+}
+
+/// Returns the model that a layout's waits are from.
+#[must_use]
+pub const fn model(found: &Found) -> &'static str {
+    if found.exact.is_some() { "scheduler" } else { "fluid" }
+}
+
+/// Returns the milliseconds a day in which requests wait on the scheduler.
+#[must_use]
+pub fn exact_ms(case: &Case, exact: &Exact) -> u64 {
+    let length_us = case.trace.known_ms().saturating_mul(1_000);
+    ms_per_day(exact.waited_us, length_us.max(exact.end_us))
 }
 
 /// Computes the properties of layouts that a search found for the demand of a trace.

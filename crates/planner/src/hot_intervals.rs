@@ -441,7 +441,8 @@ mod tests {
             let counting = space.rules.pacing(&layout.each).counting;
             let split = (counting, Share::ALL);
             let floor = Floor::of(&Hottest::of(&demand, us_per_day), split);
-            let rates = demand.parts(counting, Share::ALL).map(|part| (part.rates(), part.length_us));
+            let parts = demand.parts(counting, Share::ALL);
+            let rates = parts.map(|part| (part.rates(), part.length_us));
             let of_all = Floor::of_lengths(&demand, split, us_per_day, rates);
             prop_assert!(floor.most.max(of_all.most) == of_all.most, "{floor:?} {of_all:?}");
             if layout.all(&space).any(|limit| floor.is_above(limit)) {

@@ -233,5 +233,15 @@ impl Prices {
     }
 }
 
+/// Returns whether a file that begins like this is a price list of AWS. A price book is TOML.
+#[must_use]
+pub fn is_list(head: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(head);
+    let text = text.trim_start_matches(|c: char| c.is_whitespace() || c == '\u{feff}');
+    let in_list = text.strip_prefix('[').map(str::trim_start);
+    let is_json_list = in_list.is_some_and(|rest| rest.starts_with(['"', '{']));
+    text.starts_with(['{', '"']) || is_json_list || text.starts_with("FormatVersion")
+}
+
 #[cfg(test)]
 mod tests;

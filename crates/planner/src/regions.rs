@@ -1,5 +1,8 @@
 //! Names of AWS's regions and zones: which prices apply in a zone, and which endpoint serves it.
 
+/// The region whose lists apply where a plan names none.
+pub const DEFAULT_REGION: &str = "us-east-1";
+
 /// Returns the region whose endpoint serves a Local Zone or a Wavelength Zone, such as `us-west-2`
 /// for `us-west-2-lax-1`. A region is its own.
 #[must_use]

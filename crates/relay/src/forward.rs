@@ -6,7 +6,7 @@ use crate::front::Scratch;
 use crate::lease::Lease;
 use crate::lending::{Lender, Returned};
 use crate::memory::Share;
-use crate::pending_requests::{Book, charge};
+use crate::pending_requests::{PendingRequests, charge};
 use crate::pulse::Watch;
 use crate::request_reader::{Intake, Taken};
 use crate::upstream::{Stream, Upstream};
@@ -79,7 +79,7 @@ pub(crate) struct Traffic {
     /// The data plane to lend the client to as soon as it is idle.
     lender: Option<Arc<dyn Lender>>,
     unflushed: bool,
-    book: Book,
+    requests: PendingRequests,
     intake: Intake,
     share: Share,
     /// Bytes that were received and for which there was no room.
@@ -106,7 +106,7 @@ impl Traffic {
             lease: None,
             lender: None,
             unflushed: false,
-            book: Book::new(terms.structured_replies),
+            requests: PendingRequests::new(terms.structured_replies),
             intake: Intake::new(terms),
             share,
             pending,
@@ -139,7 +139,7 @@ impl Traffic {
     /// Disconnects from the data plane. Unanswered requests will be sent to the next one.
     pub fn disconnect(&mut self) {
         (self.upstream, self.lender, self.lease) = (None, None, None);
-        self.book.lost();
+        self.requests.lost();
     }
 
     /// Takes the client out after [`End::Idle`].
@@ -166,7 +166,7 @@ impl Traffic {
         // These replies are in memory already, so they are charged to no client. There are at most
         // as many of them as a connection may have.
         if !unsent.is_empty() {
-            self.book.outbox.push_whole(unsent, 0);
+            self.requests.outbox.push_whole(unsent, 0);
         }
         Ok(())
     }
@@ -184,20 +184,20 @@ impl Traffic {
     fn is_idle(&self) -> bool {
         self.rests(self.pending.len())
             && !self.client.is_leaving()
-            && self.book.unanswered() == 0
-            && self.book.outbox.bytes() == 0
-            && !self.book.has_unsent()
+            && self.requests.unanswered() == 0
+            && self.requests.outbox.bytes() == 0
+            && !self.requests.has_unsent()
     }
 
     /// Returns the number of unanswered requests.
     pub fn unanswered(&self) -> usize {
-        self.book.unanswered()
+        self.requests.unanswered()
     }
 
     /// Returns whether the client has a request to complete or replies to fetch, and no byte has
     /// moved for longer than `patience`. `since` is the time since the last call.
     pub fn is_stalled(&mut self, since: Duration, patience: Duration) -> bool {
-        let is_owed = self.book.outbox.bytes() > 0 || self.intake.is_owed();
+        let is_owed = self.requests.outbox.bytes() > 0 || self.intake.is_owed();
         let moved = std::mem::take(&mut self.moved);
         self.stalled = if is_owed && !moved { self.stalled + since } else { Duration::ZERO };
         self.stalled > patience
@@ -222,8 +222,8 @@ impl Traffic {
             goes_on |= self.hear_upstream(cx)?;
             goes_on |= self.tell_client(cx)?;
             if self.client.is_leaving()
-                && self.book.unanswered() == 0
-                && self.book.outbox.bytes() == 0
+                && self.requests.unanswered() == 0
+                && self.requests.outbox.bytes() == 0
             {
                 return Err(End::Done);
             }
@@ -291,9 +291,9 @@ impl Traffic {
             if self.rests(input.len()) {
                 return Ok(());
             }
-            let Self { book, intake, share, .. } = self;
+            let Self { requests, intake, share, .. } = self;
             let admit =
-                |header: &RequestHeader| book.has_room(header) && share.take(charge(header));
+                |header: &RequestHeader| requests.has_room(header) && share.take(charge(header));
             match intake.take(input, admit) {
                 Err(noise) => return Err(End::Client(format!("what arrived: {noise}"))),
                 Ok(Taken::Nothing | Taken::Full) => return Ok(()),
@@ -302,7 +302,7 @@ impl Traffic {
                     self.client.leave();
                     return Ok(());
                 }
-                Ok(Taken::Request(header, payload)) => book.add(&header, payload),
+                Ok(Taken::Request(header, payload)) => requests.add(&header, payload),
             }
         }
     }
@@ -310,7 +310,7 @@ impl Traffic {
     fn tell_upstream(&mut self, cx: &mut Context<'_>) -> Step {
         let Some(upstream) = &mut self.upstream else { return Ok(false) };
         let mut slices = [IoSlice::new(&[]); SLICES];
-        let count = self.book.to_send(&mut slices);
+        let count = self.requests.to_send(&mut slices);
         if count == 0 {
             if self.unflushed
                 && let Poll::Ready(flushed) = Pin::new(upstream).poll_flush(cx)
@@ -339,7 +339,7 @@ impl Traffic {
             Poll::Pending => Ok(false),
             Poll::Ready(sent) => {
                 let sent = whole(sent).map_err(End::Upstream)?;
-                self.book.sent(sent);
+                self.requests.sent(sent);
                 self.unflushed = true;
                 Ok(true)
             }
@@ -348,7 +348,7 @@ impl Traffic {
 
     fn hear_upstream(&mut self, cx: &mut Context<'_>) -> Step {
         let Some(upstream) = &mut self.upstream else { return Ok(false) };
-        if self.book.outbox.bytes() >= OUTBOX_BYTES_MAX {
+        if self.requests.outbox.bytes() >= OUTBOX_BYTES_MAX {
             return Ok(false);
         }
         let mut scratch = self.scratch.borrow_mut();
@@ -361,17 +361,17 @@ impl Traffic {
         if buffer.filled().is_empty() {
             return Err(End::Upstream("it has closed the connection".to_owned()));
         }
-        let received = self.book.receive(buffer.filled());
+        let received = self.requests.receive(buffer.filled());
         received.map_err(|fault| End::Upstream(fault.to_string()))?;
         if self.deaf {
-            self.share.give_back(self.book.outbox.clear());
+            self.share.give_back(self.requests.outbox.clear());
         }
         Ok(true)
     }
 
     fn tell_client(&mut self, cx: &mut Context<'_>) -> Step {
         let mut slices = [IoSlice::new(&[]); SLICES];
-        let count = self.book.outbox.to_send(&mut slices);
+        let count = self.requests.outbox.to_send(&mut slices);
         if count == 0 {
             return Ok(false);
         }
@@ -383,12 +383,12 @@ impl Traffic {
             Poll::Pending => return Ok(false),
             Poll::Ready(Ok(sent)) => {
                 self.moved = true;
-                self.share.give_back(self.book.outbox.sent(sent));
+                self.share.give_back(self.requests.outbox.sent(sent));
             }
             // The client has sent its request to disconnect, so it needs no more replies.
             Poll::Ready(Err(_)) if self.client.is_leaving() => {
                 self.deaf = true;
-                self.share.give_back(self.book.outbox.clear());
+                self.share.give_back(self.requests.outbox.clear());
             }
             Poll::Ready(Err(error)) => return Err(End::Client(error)),
         }

@@ -181,7 +181,7 @@ pub fn charge(header: &RequestHeader) -> u64 {
 
 /// See the module's text.
 #[derive(Debug)]
-pub struct Book {
+pub struct PendingRequests {
     structured_replies: bool,
     requests: BTreeMap<u64, Request>,
     /// The next request's number.
@@ -202,8 +202,8 @@ pub struct Book {
     pub outbox: Outbox,
 }
 
-impl Book {
-    /// Creates the book of a connection whose handshake has just ended.
+impl PendingRequests {
+    /// Creates the empty queue of a connection whose handshake has just ended.
     #[must_use]
     pub fn new(structured_replies: bool) -> Self {
         Self {
@@ -421,7 +421,7 @@ impl Book {
     }
 }
 
-impl Book {
+impl PendingRequests {
     /// Asserts what holds between any two calls.
     ///
     /// # Panics
@@ -463,5 +463,5 @@ impl Book {
 }
 
 #[cfg(test)]
-#[path = "book_tests.rs"]
+#[path = "pending_requests_tests.rs"]
 mod tests;

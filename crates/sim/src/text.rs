@@ -1,6 +1,6 @@
 //! Formats numbers for people. Every table and chart of the laboratory prints with these functions.
 
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 
 use evenkeel_core::units::ByteCount;
 
@@ -135,6 +135,42 @@ pub fn csv_line<S: AsRef<str>>(cells: &[S]) -> String {
         }
     };
     cells.iter().map(quoted).collect::<Vec<_>>().join(",")
+}
+
+/// Renders columns as wide as their widest cell; columns of numbers are aligned to the right.
+pub fn table(columns: &[&str], rows: &[Vec<String>]) -> String {
+    let titles = columns.iter().map(|title| (*title).to_owned()).collect();
+    let mut lines = vec![titles];
+    lines.extend(rows.iter().cloned());
+    for line in &mut lines {
+        line.resize(columns.len(), String::new());
+    }
+    // A number, with or without a unit; but not an address.
+    let is_number = |text: &str| {
+        let number = text.split(' ').next().unwrap_or_default();
+        let starts_so = number.starts_with(|c: char| c.is_ascii_digit());
+        text == "-" || (starts_so && number.parse::<f64>().is_ok())
+    };
+    let has_words = |column: usize| lines[1..].iter().any(|line| !is_number(&line[column]));
+    let left: Vec<bool> = (0..columns.len()).map(has_words).collect();
+    aligned(&lines, &left)
+}
+
+/// Renders CSV by RFC 4180 with plain newlines; a column's name is its title in lower case.
+pub fn csv(columns: &[&str], rows: &[Vec<String>]) -> String {
+    let titles = columns.iter().map(|title| title.to_lowercase().replace([' ', '/'], "_"));
+    let mut text = csv_line(&titles.collect::<Vec<_>>()) + "\n";
+    for row in rows {
+        // A dash for "none" is for text only.
+        let cells = row.iter().map(|cell| if cell == "-" { "" } else { cell.as_str() });
+        text.push_str(&(csv_line(&cells.collect::<Vec<_>>()) + "\n"));
+    }
+    text
+}
+
+/// Returns a number, or a dash for none.
+pub fn or_dash(value: Option<impl Display>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| value.to_string())
 }
 
 /// Returns the known word that is most similar to `word`; `None` if all differ too much.

@@ -1,208 +1,25 @@
 //! `evenkeel plan compare`: layouts side by side.
 
-use super::format::{
-    basis_lines, currency, limit_words, loss_words, money, money_more, plain, seconds, waiting,
-    waiting_at_most,
-};
-use super::input::Case;
-use super::{COMPARED_REQUESTS_MAX, assumed_ms, device, model};
-use super::{html, json};
+use super::{failure, html, input};
 use crate::cli::{PlanCompare, PlanFormat, PlanOutput};
-use evenkeel_client::output::{self, Exit, Failure, or_dash};
+use evenkeel_client::output::{self, Failure};
 use evenkeel_lab::files;
-use evenkeel_planner::answer::Rated;
-use evenkeel_planner::layout::LimitKind;
-use evenkeel_planner::prices::Prices;
-use evenkeel_planner::risk;
-use evenkeel_planner::search::Found;
-use serde_json::{Value, json};
-
-/// Layouts that are compared at once.
-const LAYOUTS: std::ops::RangeInclusive<usize> = 2..=6;
+use evenkeel_planner::case::Wishes;
+use evenkeel_planner::comparison;
 
 pub fn run(arguments: &PlanCompare, format: PlanFormat) -> Result<(), Failure> {
-    let count = arguments.layouts.len();
-    if !LAYOUTS.contains(&count) {
-        let (least, most) = (LAYOUTS.start(), LAYOUTS.end());
-        return Err(Failure::new(format!("{count} layouts: {least} to {most} are compared"))
-            .exit(Exit::Usage)
-            .hint("name each with --layout"));
-    }
-    let case = Case::read_for_given(&arguments.traces, &arguments.rules)?;
-    let rated: Vec<Rated> = arguments
-        .layouts
-        .iter()
-        .map(|text| case.given(text, COMPARED_REQUESTS_MAX))
-        .collect::<Result<_, _>>()?;
+    // Before files are read, which takes time.
+    comparison::check_count(arguments.layouts.len()).map_err(failure)?;
+    let case = input::of_layouts(&arguments.traces, &arguments.rules, Wishes::default())?;
+    let comparison = case.compare(&arguments.layouts).map_err(failure)?;
     if let Some(path) = &arguments.page.html {
-        files::write(path, &html::compare::page(&case, &rated)?)?;
+        files::write(path, &html::compare::page(&comparison)?)?;
     }
     output::print(&match format {
-        PlanFormat::Text => text(&case, &rated),
-        PlanFormat::Csv => {
-            let layouts = rated.iter().map(|it| it.found.layout.to_string());
-            let mut all = vec![std::iter::once("layout".to_owned()).chain(layouts).collect()];
-            all.extend(rows(&case, &rated));
-            output::csv(&columns(&letters(rated.len())), &all)
-        }
-        PlanFormat::Json => output::json(&json_of(&case, &rated)),
-        PlanFormat::Html => html::compare::page(&case, &rated)?,
+        PlanFormat::Text => comparison.text(),
+        PlanFormat::Csv => comparison.csv(),
+        PlanFormat::Json => output::json(&comparison.json()),
+        PlanFormat::Html => html::compare::page(&comparison)?,
         PlanFormat::Junit | PlanFormat::Markdown => return Err(PlanOutput::no_verdict()),
     })
-}
-
-/// Returns a letter for each layout.
-pub(super) fn letters(count: usize) -> Vec<String> {
-    ('A'..).take(count).map(String::from).collect()
-}
-
-fn columns(letters: &[String]) -> Vec<&str> {
-    std::iter::once("WHAT").chain(letters.iter().map(String::as_str)).collect()
-}
-
-fn text(case: &Case, rated: &[Rated]) -> String {
-    let letters = letters(rated.len());
-    let mut text = format!("{}\n{}", plain(&case.trace.name), basis_lines(case));
-    for (letter, it) in letters.iter().zip(rated) {
-        text += &format!("{letter}: {}\n", it.found.layout);
-    }
-    text.push('\n');
-    text += &output::table(&columns(&letters), &rows(case, rated));
-    text.push('\n');
-    if let [first, others @ ..] = rated {
-        for (letter, other) in letters.iter().skip(1).zip(others) {
-            text += &format!("{letter} against A: {}\n", better(case, first, other));
-        }
-    }
-    for (letter, it) in letters.iter().zip(rated) {
-        for risk in risk::risks(&case.space, &case.trace, &case.demand, it) {
-            text += &format!("risk of {letter}: {risk}\n");
-        }
-    }
-    text
-}
-
-/// Returns the differences of a layout from the first.
-pub(super) fn better(case: &Case, first: &Rated, other: &Rated) -> String {
-    let mut words = Vec::new();
-    let (a, b) = (first.found.total(), other.found.total());
-    let [a_year, b_year] = [a, b].map(|monthly| monthly.saturating_mul(12));
-    let currency = currency(case);
-    words.push(format!(
-        "{} {currency} a month, {} a year",
-        money_more(b, a),
-        money_more(b_year, a_year)
-    ));
-    let (a, b) = (assumed_ms(case, &first.found), assumed_ms(case, &other.found));
-    words.push(match a.cmp(&b) {
-        std::cmp::Ordering::Equal => "requests wait as long".to_owned(),
-        std::cmp::Ordering::Less => format!("requests wait {} s a day longer", seconds(b - a)),
-        std::cmp::Ordering::Greater => format!("requests wait {} s a day less", seconds(a - b)),
-    });
-    if let (Some(a), Some(b)) = (first.loss_ppb, other.loss_ppb) {
-        words.push(match a.cmp(&b) {
-            std::cmp::Ordering::Equal => "as durable".to_owned(),
-            std::cmp::Ordering::Less => "less durable".to_owned(),
-            std::cmp::Ordering::Greater => "more durable".to_owned(),
-        });
-    }
-    words.join("; ")
-}
-
-/// Returns a row for each value, with a cell for each layout.
-pub(super) fn rows(case: &Case, rated: &[Rated]) -> Vec<Vec<String>> {
-    let mut rows = Vec::new();
-    let mut row = |what: &str, of: &dyn Fn(&Rated) -> String| {
-        let cells = rated.iter().map(of);
-        rows.push(std::iter::once(what.to_owned()).chain(cells).collect());
-    };
-    let currency = currency(case);
-    let mut cost = |what: &str, of: &dyn Fn(&Found) -> String| {
-        row(&format!("{what} {currency}/month"), &|it| of(&it.found));
-    };
-    if let Prices::Book(_) = case.space.prices {
-        cost("space", &|it| money(it.monthly.storage));
-        cost("device time", &|it| money(it.monthly.iops));
-    } else {
-        cost("storage", &|it| money(it.monthly.storage));
-        cost("IOPS", &|it| money(it.monthly.iops));
-        cost("throughput", &|it| money(it.monthly.throughput));
-        cost("requests", &|it| money(it.requests));
-    }
-    cost("all", &|it| money(it.total()));
-    if let Some(before) = case.source_monthly {
-        cost("saved", &|it| money_more(before, it.total()));
-    }
-    row(&format!("all {currency}/year"), &|it| money(it.found.total().saturating_mul(12)));
-    row("throttled s/day", &|it| waiting(case, assumed_ms(case, &it.found)));
-    row("  at least", &|it| {
-        waiting(case, it.throttled_ms_per_day[0].min(assumed_ms(case, &it.found)))
-    });
-    row("  at most", &|it| {
-        waiting_at_most(case, it.throttled_ms_per_day[2].max(assumed_ms(case, &it.found)))
-    });
-    let wait = |permille| move |it: &Rated| ms(it.found.delays().permille(permille));
-    row("p50 wait ms", &wait(500));
-    row("p99 wait ms", &wait(990));
-    row("p99.9 wait ms", &wait(999));
-    row("longest wait ms", &|it| ms(it.found.delays().most_us()));
-    row("p99 with device ms", &|it| or_dash(device::with_device(case, &it.found, 990)));
-    row("waits by", &|it| model(&it.found).to_owned());
-    for kind in [
-        LimitKind::VolumeIops,
-        LimitKind::VolumeBytes,
-        LimitKind::InstanceIops,
-        LimitKind::InstanceBytes,
-    ] {
-        let used = |it: &Rated| it.used_permille.iter().find(|(of, _)| *of == kind).map(|it| it.1);
-        if rated.iter().any(|it| used(it).is_some()) {
-            let cell = |it: &Rated| or_dash(used(it).map(|used| format!("{} %", used / 10)));
-            row(&format!("{} used", limit_words(kind)), &cell);
-        }
-    }
-    row("least credits", &|it| or_dash(least_credits(case, it)));
-    row("lost/year", &|it| or_dash(it.loss_ppb.map(loss_words)));
-    rows
-}
-
-fn ms(us: u64) -> String {
-    us.div_ceil(1_000).to_string()
-}
-
-/// Returns the least credits of the replay, if the layout saves credits.
-fn least_credits(case: &Case, rated: &Rated) -> Option<String> {
-    let saves = rated.found.layout.saves_credits(&case.space);
-    let least = rated.found.outcome.least_ppm.iter().zip(saves);
-    let least = least.filter(|(_, saves)| *saves).map(|(ppm, _)| *ppm).min()?;
-    Some(format!("{} %", least / 10_000))
-}
-
-fn json_of(case: &Case, rated: &[Rated]) -> Value {
-    let signed = |of: u64, than: u64| i128::from(of) - i128::from(than);
-    let first = rated.first();
-    let difference = |it: &Rated| {
-        first.map(|first| {
-            let monthly = signed(it.found.total(), first.found.total());
-            let waited_ms = signed(assumed_ms(case, &it.found), assumed_ms(case, &first.found));
-            let mut value = json!({
-                "throttled_ms_per_day": i64::try_from(waited_ms).ok(),
-                "words": better(case, first, it),
-            });
-            for (period, micros) in [("monthly", monthly), ("yearly", monthly * 12)] {
-                let key = match &case.space.prices {
-                    Prices::List(prices) => json::micro_key(period, prices.list().currency()),
-                    Prices::Book(_) => format!("{period}_micros"),
-                };
-                value[key] = json!(i64::try_from(micros).ok());
-            }
-            value
-        })
-    };
-    let value = json!({
-        "schema": "evenkeel.plan.compare/1",
-        "trace": json::trace_json(&case.trace),
-        "layouts": rated.iter().map(|it| json::layout_json(case, it)).collect::<Vec<_>>(),
-        "against_the_first": rated.iter().skip(1).map(difference).collect::<Vec<_>>(),
-    });
-    json::with_basis(case, value)
 }

@@ -9,28 +9,26 @@ mod worst;
 
 pub use parts::made_by;
 
-use super::PlanAnswer;
-use super::assumed_ms;
-use super::commands::commands;
-use super::format::{
-    asked_words, currency, hdd_words, headroom_words, layout_words, money, plain, saving_words,
-    waiting,
-};
-use super::input::Case;
 use curves::{DRAWN_MAX, Drawn};
 use evenkeel_client::output::Failure;
 use evenkeel_lab::report::plan::{Part, PlanPage};
-use evenkeel_planner::answer::Rated;
+use evenkeel_planner::answer::{Rated, assumed_ms};
+use evenkeel_planner::commands::commands;
+use evenkeel_planner::format::{
+    asked_words, currency, hdd_words, headroom_words, layout_words, money, plain, saving_words,
+    waiting,
+};
 use evenkeel_planner::search::{Found, Wanted};
+use evenkeel_planner::{Answer, Case};
 
 /// The origin of layouts of the frontier.
 const ALLOWED: &str = " Found by allowing a minute, ten, an hour and a day of waiting a day.";
 
 /// Returns the page of a plan.
-pub fn page(told: &PlanAnswer<'_>, wanted: &Wanted) -> Result<String, Failure> {
-    let PlanAnswer { case, rated, .. } = *told;
+pub fn page(answer: &Answer<'_>) -> Result<String, Failure> {
+    let Answer { case, wanted, rated, .. } = answer;
     let Some(first) = rated.first() else { return Err(Failure::new("there is no layout")) };
-    let shown = told.drawn(DRAWN_MAX);
+    let shown = answer.drawn(DRAWN_MAX);
     let mut parts = vec![parts::layouts(case, &shown, DRAWN_MAX)];
     parts.extend(Drawn::of(case, &shown).parts());
     let mut all: Vec<Found> = rated.iter().map(|rated| rated.found.clone()).collect();
@@ -40,11 +38,11 @@ pub fn page(told: &PlanAnswer<'_>, wanted: &Wanted) -> Result<String, Failure> {
         title: "There and back".to_owned(),
         commands: all_commands(case, first),
     });
-    parts.push(parts::assumptions(case, allowed(wanted), &told.notes));
+    parts.push(parts::assumptions(case, allowed(wanted), &answer.notes));
     let page = PlanPage {
         verb: "plan",
         title: plain(&case.trace.name),
-        about: about(told, first.found.total()),
+        about: about(answer, first.found.total()),
         headline: format!(
             "{}: {} {} a month, requests wait {} s a day{}",
             layout_words(case, &first.found.layout),
@@ -60,11 +58,11 @@ pub fn page(told: &PlanAnswer<'_>, wanted: &Wanted) -> Result<String, Failure> {
     Ok(page.to_html()?)
 }
 
-fn about(told: &PlanAnswer<'_>, total: u64) -> Vec<String> {
-    let case = told.case;
-    let mut about = vec![parts::recording(case), asked_words(&told.asked)];
+fn about(answer: &Answer<'_>, total: u64) -> Vec<String> {
+    let case = answer.case;
+    let mut about = vec![parts::recording(case), asked_words(&answer.asked)];
     about.extend(headroom_words(case));
-    about.extend(told.on_hdd.iter().map(|on_hdd| hdd_words(case, on_hdd, total)));
+    about.extend(answer.on_hdd.iter().map(|on_hdd| hdd_words(case, on_hdd, total)));
     about.extend(saving_words(case, total).map(|words| format!("The cheapest {words}")));
     about
 }
@@ -98,7 +96,7 @@ fn all_commands(case: &Case, first: &Rated) -> Vec<(String, String)> {
     let joined = |parts: [&[String]; 2]| parts.concat().join("\n");
     let there: Vec<String> = notes(&all.notes);
     let back: Vec<String> = notes(&all.back.notes);
-    let mut told = vec![
+    let mut all_tools = vec![
         ("aws-cli".to_owned(), joined([&all.aws, &there])),
         ("evenkeel".to_owned(), joined([&all.evenkeel, &there])),
         ("Terraform".to_owned(), all.terraform.trim_end().to_owned()),
@@ -106,6 +104,6 @@ fn all_commands(case: &Case, first: &Rated) -> Vec<(String, String)> {
         ("Back, with aws-cli".to_owned(), joined([&all.back.aws, &back])),
         ("Back, with evenkeel".to_owned(), joined([&all.back.evenkeel, &back])),
     ];
-    told.retain(|(_, lines)| !lines.is_empty());
-    told
+    all_tools.retain(|(_, lines)| !lines.is_empty());
+    all_tools
 }

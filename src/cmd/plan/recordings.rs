@@ -1,13 +1,16 @@
 //! Opens recordings: files in any form, compressed by gzip or not, and folders of them. The logs of
-//! the jobs of fio belong together.
+//! the jobs of fio belong together, as do the pages of an answer of CloudWatch.
 
 use super::described;
 use crate::cmd;
 use evenkeel_client::output::{Exit, Failure};
 use evenkeel_core::volume::Rules;
-use evenkeel_planner::read::{self, FioLog, FioRun, Format, Hints};
+use evenkeel_planner::described::{VolumeList, is_list};
+use evenkeel_planner::read::cloudwatch::data::{Answers, LastPage};
+use evenkeel_planner::read::{self, Broken, FioLog, FioRun, Format, Hints};
 use evenkeel_planner::trace::{Note, Trace};
 use flate2::read::MultiGzDecoder;
+use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::path::{Path, PathBuf};
 
@@ -37,7 +40,7 @@ struct File {
 pub struct Recordings {
     pub traces: Vec<Trace>,
     /// Lists of volumes.
-    pub lists: Vec<described::Given>,
+    pub lists: Vec<VolumeList>,
     /// Whether all recordings are answers or exports of CloudWatch.
     pub is_from_cloudwatch: bool,
 }
@@ -65,10 +68,11 @@ pub fn read_all(
     let mut left_out = Vec::new();
     let mut run = FioRun::new(hints);
     let mut logs: Vec<&Path> = Vec::new();
+    let mut pages = Vec::new();
     for file in &files {
         let mut opened = open(&file.path)?;
         if opened.is_list {
-            lists.push(described::Given::read(&file.path, &mut opened.input, rules)?);
+            lists.push(described::read(&file.path, &mut opened.input, rules)?);
             continue;
         }
         let Some(format) = form.or(opened.format) else {
@@ -90,8 +94,15 @@ pub fn read_all(
             continue;
         }
         let hints = hints_of(file, hints)?;
-        let read = read::read(format, &mut input, &hints);
-        traces.extend(read.map_err(|broken| refused(&file.path, &broken, &hints))?);
+        let refused = |broken: Broken| refused(&file.path, &broken, &hints);
+        if format == Format::CloudWatchData {
+            pages.push((file.path.as_path(), Answers::read(&mut input).map_err(refused)?, hints));
+            continue;
+        }
+        traces.extend(read::read(format, &mut input, &hints).map_err(refused)?);
+    }
+    for answer in together(pages) {
+        traces.extend(of_answer(answer)?);
     }
     if let Some(first) = logs.first() {
         traces.extend(run.finish().map_err(|broken| refused(first, &broken, hints))?);
@@ -108,11 +119,74 @@ pub fn read_all(
     Ok(Recordings { traces, lists, is_from_cloudwatch })
 }
 
-/// Reads the traces of a file in any form.
-pub fn read_file(path: &Path, hints: &Hints) -> Result<Vec<Trace>, Failure> {
+/// Returns the traces of an answer, all of whose pages are given.
+fn of_answer(answer: Together<&Path>) -> Result<Vec<Trace>, Failure> {
+    let Together { files, hints, answers } = answer;
+    traces_of(answers, LastPage::Given, &hints).map_err(|broken| {
+        let paths: Vec<String> = files.iter().map(|path| path.display().to_string()).collect();
+        refused_in(&listed(&paths), &broken, &hints)
+    })
+}
+
+/// The content of a file in any form.
+pub enum Content {
+    Traces(Vec<Trace>),
+    /// Answers of GetMetricData, which may have pages in other files.
+    Answers(Answers),
+}
+
+/// Reads a file in any form.
+pub fn read_file(path: &Path, hints: &Hints) -> Result<Content, Failure> {
     let mut opened = open(path)?;
     let Some(format) = opened.format else { return Err(unknown(path, &opened)) };
-    read::read(format, &mut opened.input, hints).map_err(|broken| refused(path, &broken, hints))
+    let content = match format {
+        Format::CloudWatchData => Answers::read(&mut opened.input).map(Content::Answers),
+        _ => read::read(format, &mut opened.input, hints).map(Content::Traces),
+    };
+    content.map_err(|broken| refused(path, &broken, hints))
+}
+
+/// Answers of GetMetricData that are read together: those of a file, or of the files that are
+/// pages of an answer.
+pub struct Together<F> {
+    pub files: Vec<F>,
+    pub hints: Hints,
+    pub answers: Vec<Answers>,
+}
+
+/// Returns which files are read together: if one is a page that another one continues, all those
+/// that answer the same queries; otherwise each file alone.
+pub fn together<F>(files: Vec<(F, Answers, Hints)>) -> Vec<Together<F>> {
+    let is_paged = files.iter().any(|(_, answers, _)| answers.is_continued());
+    if !is_paged {
+        let alone =
+            |(file, answers, hints)| Together { files: vec![file], hints, answers: vec![answers] };
+        return files.into_iter().map(alone).collect();
+    }
+    let mut by_queries: BTreeMap<Option<String>, Together<F>> = BTreeMap::new();
+    for (file, answers, hints) in files {
+        let queries = hints.queries.clone();
+        let empty = || Together { files: Vec::new(), hints, answers: Vec::new() };
+        let pages = by_queries.entry(queries).or_insert_with(empty);
+        pages.files.push(file);
+        pages.answers.push(answers);
+    }
+    by_queries.into_values().collect()
+}
+
+/// Returns the traces of answers that are read together.
+///
+/// # Errors
+/// If one is broken, or lacks a page.
+pub fn traces_of(mut answers: Vec<Answers>, last_page: LastPage, hints: &Hints) -> read::Read {
+    let is_whole = |only: &Answers| last_page == LastPage::Given || !only.is_continued();
+    match answers.pop() {
+        Some(only) if answers.is_empty() && is_whole(&only) => only.traces(hints),
+        last => {
+            answers.extend(last);
+            Answers::joined(answers, last_page, hints)
+        }
+    }
 }
 
 /// Returns the files of a folder, in the order of their names.
@@ -141,7 +215,9 @@ fn of_folder(folder: &Path) -> Result<Vec<File>, Failure> {
 /// Returns the information that the text of a file lacks: its queries, if they are beside it.
 fn hints_of(file: &File, hints: &Hints) -> Result<Hints, Failure> {
     let mut own = Hints { fio_log: FioLog::of_file_name(name_of(&file.path)), ..hints.clone() };
-    let queries = file.path.with_extension(QUERIES);
+    let is_compressed = file.path.extension().is_some_and(|extension| extension == "gz");
+    let text = if is_compressed { file.path.with_extension("") } else { file.path.clone() };
+    let queries = text.with_extension(QUERIES);
     if own.queries.is_none() && queries.is_file() {
         let length = queries.metadata().map_or(0, |metadata| metadata.len());
         if length > QUERIES_BYTES_MAX {
@@ -165,6 +241,8 @@ struct Opened {
     is_list: bool,
     /// The name of a form that is known and not read.
     foreign: Option<&'static str>,
+    /// Whether it has no byte.
+    is_empty: bool,
 }
 
 fn open(path: &Path) -> Result<Opened, Failure> {
@@ -186,8 +264,18 @@ fn open(path: &Path) -> Result<Opened, Failure> {
     }
     let text = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&head);
     let format = if foreign.is_none() { read::detect(text) } else { None };
-    let is_list = described::is_list(text);
-    Ok(Opened { input, format, is_list, foreign })
+    let is_list = is_list(text);
+    Ok(Opened { input, format, is_list, foreign, is_empty: text.trim_ascii().is_empty() })
+}
+
+/// Opens a file, decompressed if gzip has compressed it.
+pub fn decompressed(path: &Path) -> io::Result<Box<dyn Read>> {
+    let mut whole = BufReader::new(std::fs::File::open(path)?);
+    if whole.fill_buf()?.starts_with(&GZIP) {
+        let inner = MultiGzDecoder::new(whole);
+        return Ok(Box::new(Bounded { inner, left: DECOMPRESSED_BYTES_MAX }));
+    }
+    Ok(Box::new(whole))
 }
 
 /// Returns the first bytes of a file, and the rest of it.
@@ -222,6 +310,8 @@ fn unknown(path: &Path, opened: &Opened) -> Failure {
             "record on the machine with `evenkeel record` or `iostat -xt 1`; \
              docs/reference/traces.md lists what can be read",
         ),
+        None if opened.is_empty => Failure::new(format!("{name}: the file is empty"))
+            .hint("record again; docs/reference/traces.md shows how"),
         None => {
             let message = format!("{name}: the form of this file is not known");
             Failure::new(message).hint(known_forms())
@@ -238,11 +328,16 @@ fn known_forms() -> String {
 }
 
 /// Returns the error of a file that its reader refuses.
-fn refused(path: &Path, broken: &read::Broken, hints: &Hints) -> Failure {
+fn refused(path: &Path, broken: &Broken, hints: &Hints) -> Failure {
+    refused_in(&path.display().to_string(), broken, hints)
+}
+
+/// Returns the error of files that their reader refuses.
+fn refused_in(names: &str, broken: &Broken, hints: &Hints) -> Failure {
     let is_name = broken.line.is_none()
         && hints.name.as_deref().is_some_and(|name| name.trim() == broken.found);
     let exit = if is_name { Exit::NotFound } else { Exit::Failed };
-    Failure::new(format!("{}: {broken}", path.display())).exit(exit)
+    Failure::new(format!("{names}: {broken}")).exit(exit)
 }
 
 fn name_of(path: &Path) -> &str {
@@ -250,7 +345,7 @@ fn name_of(path: &Path) -> &str {
 }
 
 /// Returns the first names of a list, and the number of the others.
-fn listed(names: &[String]) -> String {
+pub fn listed(names: &[String]) -> String {
     let shown: Vec<&str> = names.iter().take(NAMES_SHOWN).map(String::as_str).collect();
     match names.len() - shown.len() {
         0 => shown.join(", "),

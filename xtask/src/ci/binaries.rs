@@ -8,31 +8,48 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Needs {
     /// Processor time: the tests measure no times. Such binaries run beside others, with tests on
-    /// all cores.
+    /// all cores, and use what the others leave.
     Processor,
     /// A share: the tests start servers and clients and wait for them, with a fifth of a core on
     /// average. Several binaries run at once, with one test each. Tests that must not run beside
     /// others take a lock of the machine (`tests/support/machine.rs`).
     Share,
+    /// Time: the tests wait for seconds to pass, with a tenth of a core on average, and each has
+    /// servers of its own. One such binary at once runs beside the others, with several tests.
+    Time,
+    /// A turn: most of the tests wait until no other test of rates runs. One such binary at once
+    /// runs beside the others, since two of them would wait for each other.
+    Turn,
     /// The whole machine: measurements are not judged if others use a tenth of the processors.
     Everything,
 }
 
 /// Sources of tests that need more than processor time, by the beginnings of their paths. The first
 /// match counts.
-const NEEDS: [(&str, Needs); 12] = [
+const NEEDS: [(&str, Needs); 23] = [
     ("tests/prove.rs", Needs::Everything),
     ("crates/bench/tests/trust.rs", Needs::Everything),
     ("tests/suites.rs", Needs::Everything),
+    ("tests/faults.rs", Needs::Turn),
+    ("tests/figures.rs", Needs::Turn),
+    ("tests/promise.rs", Needs::Turn),
+    ("tests/plan_aws.rs", Needs::Time),
     ("tests/", Needs::Share),
+    ("crates/control/src/", Needs::Processor),
     ("crates/control/", Needs::Share),
     ("crates/engine/", Needs::Share),
     ("crates/link/", Needs::Share),
+    ("crates/relay/tests/front/", Needs::Time),
     ("crates/relay/", Needs::Share),
+    ("crates/store/src/", Needs::Processor),
+    ("crates/store/tests/crashes.rs", Needs::Processor),
+    ("crates/store/tests/full.rs", Needs::Processor),
+    ("crates/store/tests/snapshots.rs", Needs::Processor),
     ("crates/store/", Needs::Share),
     ("crates/telemetry/", Needs::Share),
     ("crates/bench/tests/real_fio.rs", Needs::Share),
-    ("crates/lab/tests/etcd.rs", Needs::Share),
+    ("crates/lab/tests/etcd.rs", Needs::Time),
+    ("crates/lab/tests/rbd.rs", Needs::Time),
 ];
 
 /// One binary of tests.
@@ -142,7 +159,10 @@ mod tests {
             Binary { source, selection: String::new(), executable, folder }.needs()
         };
         assert_eq!(needs("tests/prove.rs"), Needs::Everything);
-        assert_eq!(needs("tests/promise.rs"), Needs::Share);
+        assert_eq!(needs("tests/promise.rs"), Needs::Turn);
+        assert_eq!(needs("tests/promises.rs"), Needs::Share);
+        assert_eq!(needs("crates/relay/tests/front/main.rs"), Needs::Time);
+        assert_eq!(needs("crates/relay/src/lib.rs"), Needs::Share);
         assert_eq!(needs("crates/core/src/lib.rs"), Needs::Processor);
     }
 }

@@ -36,6 +36,13 @@ impl Extent {
 /// Tests for each core that run at once, of those that need a share of the machine.
 const TESTS_A_CORE: usize = 2;
 
+/// Binaries at once that only need processor time. Two, as some have a single long test, and the
+/// other cores would be idle while it runs at the end.
+const PROCESSOR_LANES: usize = 2;
+
+/// Tests that run at once in a binary whose tests wait for time to pass.
+const WAITING_TESTS: usize = 4;
+
 /// Maximum number of binaries at once, on any number of cores.
 const LANES_MAX: usize = 8;
 
@@ -56,9 +63,10 @@ pub struct Ran {
     pub is_success: bool,
 }
 
-/// Runs all binaries: those that need a share of the machine together with those that only need
-/// processor time, at low priority; then those that need all of the machine, one after the other.
-/// `see` is called after each, by one thread at a time.
+/// Runs all binaries: those that need a share of the machine together with one of those that wait
+/// for time to pass, one of those that need a turn, and, at low priority, those that only need
+/// processor time; then those that need all of the machine, one after the other. `see` is called
+/// after each, by one thread at a time.
 pub fn run(
     root: &Path,
     binaries: &[Binary],
@@ -84,7 +92,9 @@ pub fn run(
         in_lanes(group, lanes, |binary| run_one(&logs, binary, extent), see);
     };
     std::thread::scope(|scope| {
-        scope.spawn(|| of(Needs::Processor, 1));
+        scope.spawn(|| of(Needs::Processor, PROCESSOR_LANES));
+        scope.spawn(|| of(Needs::Time, 1));
+        scope.spawn(|| of(Needs::Turn, 1));
         of(Needs::Share, (cores * TESTS_A_CORE).min(LANES_MAX));
     });
     of(Needs::Everything, 1);
@@ -163,7 +173,9 @@ fn command(binary: &Binary, extent: Extent) -> Command {
             last.arg("-n19").arg(&binary.executable);
             last
         }
-        Needs::Share | Needs::Everything => Command::new(&binary.executable),
+        Needs::Share | Needs::Time | Needs::Turn | Needs::Everything => {
+            Command::new(&binary.executable)
+        }
     };
     command.current_dir(&binary.folder).env("CARGO_MANIFEST_DIR", &binary.folder);
     // Tests run their default number of seeds, whatever the environment sets; separate steps run
@@ -172,9 +184,17 @@ fn command(binary: &Binary, extent: Extent) -> Command {
     if extent == Extent::Full {
         command.arg("--include-ignored");
     }
-    // Binaries that only need processor time use all cores, at low priority.
-    if binary.needs() != Needs::Processor {
-        command.arg("--test-threads=1");
+    let tests_at_once = match (binary.needs(), extent) {
+        // They use all cores, at low priority.
+        (Needs::Processor, _) => None,
+        (Needs::Time, Extent::Change) => Some(WAITING_TESTS),
+        // Some of the long tests that wait for time measure it, too.
+        (Needs::Time, Extent::Full) | (Needs::Share | Needs::Turn | Needs::Everything, _) => {
+            Some(1)
+        }
+    };
+    if let Some(count) = tests_at_once {
+        command.arg(format!("--test-threads={count}"));
     }
     // At a terminal Ctrl-C ends the run, but `timeout` would keep it from the binary.
     if std::io::stdin().is_terminal() {

@@ -172,14 +172,14 @@ const WITH_FILES: [&str; 6] = [
 /// Modules whose seed-driven tests simulate seconds, or try every layout, in each case. They have a
 /// number of cases of their own, and get a twentieth of the others' here.
 const LONG: [&str; 10] = [
-    "cluster::fleet::tests::",
-    "cluster::tests::",
     "exact::tests::",
     "fleet::recommend::tests::",
+    "fleet::tests::",
     "oracle::tests::mutations::",
     "packing::tests::",
     "search::refine::tests::",
     "search::tests::",
+    "simulation::",
     "world::steady::tests::",
     "world::tests::",
 ];
@@ -255,7 +255,7 @@ pub fn fuzz_cluster(root: &Path, runs: u32) -> Result<(), String> {
 }
 
 fn fuzz_cluster_command(root: &Path, runs: u32) -> Command {
-    with_runs(root, &["-p", "evenkeel-control", "--lib", "cluster::tests::"], runs)
+    with_runs(root, &["-p", "evenkeel-cluster", "--lib", "simulation::"], runs)
 }
 
 /// Runs random requests for every action of every API, with ends of the server between any two

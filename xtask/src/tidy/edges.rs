@@ -7,7 +7,7 @@ use std::path::Path;
 
 /// A crate, the crates of this workspace that it may use, and the reason that is printed if it uses
 /// another one.
-const ALLOWED: [(&str, &[&str], &str); 16] = [
+const ALLOWED: [(&str, &[&str], &str); 17] = [
     (
         "evenkeel-core",
         &[],
@@ -31,6 +31,19 @@ const ALLOWED: [(&str, &[&str], &str); 16] = [
         "engine and control meet in wire::agent only",
     ),
     (
+        "evenkeel-cluster",
+        &[
+            "evenkeel-client",
+            "evenkeel-control",
+            "evenkeel-core",
+            "evenkeel-link",
+            "evenkeel-store",
+            "evenkeel-telemetry",
+            "evenkeel-wire",
+        ],
+        "a cluster is above the control plane, and knows data planes as agents",
+    ),
+    (
         "evenkeel-link",
         // Engine and store are for its tests, which run a real engine behind a socket.
         &["evenkeel-core", "evenkeel-wire", "evenkeel-engine", "evenkeel-store"],
@@ -45,7 +58,7 @@ const ALLOWED: [(&str, &[&str], &str); 16] = [
     ("evenkeel-sim", &["evenkeel-core"], "the simulator runs core's own scheduler, and no shell"),
     (
         "evenkeel-planner",
-        &["evenkeel-core", "evenkeel-sim"],
+        &["evenkeel-core", "evenkeel-sim", "evenkeel-wire"],
         "plans are made on core's own scheduler, in virtual time",
     ),
     (
@@ -55,9 +68,10 @@ const ALLOWED: [(&str, &[&str], &str); 16] = [
     ),
     (
         "evenkeel-lab",
-        // Control and telemetry are for its tests and benchmarks, which run whole servers.
+        // Cluster, control and telemetry are for its tests and benchmarks, which run whole servers.
         &[
             "evenkeel-client",
+            "evenkeel-cluster",
             "evenkeel-control",
             "evenkeel-core",
             "evenkeel-engine",
@@ -88,6 +102,7 @@ const ALLOWED: [(&str, &[&str], &str); 16] = [
 const EVERY_LIBRARY: &[&str] = &[
     "evenkeel-cli",
     "evenkeel-client",
+    "evenkeel-cluster",
     "evenkeel-control",
     "evenkeel-core",
     "evenkeel-engine",

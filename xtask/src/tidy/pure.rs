@@ -6,7 +6,7 @@ use super::rust_text::RustText;
 
 /// The folders that are pure.
 const PURE: [&str; 3] =
-    ["crates/sim/src/", "crates/planner/src/", "crates/control/src/cluster/membership/"];
+    ["crates/sim/src/", "crates/planner/src/", "crates/cluster/src/membership/"];
 
 /// Modules of `std` that they must not use, their unit tests included.
 const FORBIDDEN: [&str; 5] = ["std::fs", "std::process", "std::thread", "std::net", "std::time"];
@@ -58,9 +58,9 @@ mod tests {
         assert_eq!(faults("let now = std::time::Instant::now();\n"), 1);
         assert_eq!(faults("// std::fs\nuse std::path::Path;\nuse std::fsx;\n"), 0);
         assert_eq!(check("crates/planner/src/a/b.rs", "use std::fs;\n").len(), 1);
-        let membership = "crates/control/src/cluster/membership/a.rs";
+        let membership = "crates/cluster/src/membership/a.rs";
         assert_eq!(check(membership, "use std::time::Instant;\n").len(), 1);
-        assert_eq!(check("crates/control/src/cluster/nodes.rs", "use std::thread;\n"), []);
+        assert_eq!(check("crates/cluster/src/nodes.rs", "use std::thread;\n"), []);
         assert_eq!(check("crates/lab/src/a.rs", "use std::fs;\n"), []);
     }
 }

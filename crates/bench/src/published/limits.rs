@@ -118,26 +118,28 @@ fn uri(engine: &Engine, id: VolumeId) -> Result<NbdUri, LabError> {
 
 /// Returns the volumes of a row, with their limits applied.
 fn volumes(engine: &Engine, row: &Row) -> Result<Vec<DemoVolume>, LabError> {
-    let volume = |number: u32| {
-        let id = VolumeId::from_bits(number.into());
-        data_plane::apply(engine, id, VOLUME_BYTES, row.pacing)?;
-        let name = match row.volumes {
-            1 => row.name.clone(),
-            _ => format!("{}-{number}", row.name),
-        };
-        Ok(DemoVolume {
-            name,
-            volume_type: "-".to_owned(),
-            size_gib: VOLUME_GIB,
-            promise: Promise::from_pacing(&row.pacing, Balances::default()),
-            workload: Workload { seed: number.into(), ..row.workload },
-            uri: uri(engine, id)?,
-            provisioned: Some(Provisioned {
-                id,
-                pacings: vec![row.pacing],
-                balances: Balances::default(),
-            }),
-        })
+    (1..=row.volumes).map(|number| volume(engine, row, number)).collect()
+}
+
+/// Applies the limits of a row to its volume of this number, and returns the volume.
+fn volume(engine: &Engine, row: &Row, number: u32) -> Result<DemoVolume, LabError> {
+    let id = VolumeId::from_bits(number.into());
+    data_plane::apply(engine, id, VOLUME_BYTES, row.pacing)?;
+    let name = match row.volumes {
+        1 => row.name.clone(),
+        _ => format!("{}-{number}", row.name),
     };
-    (1..=row.volumes).map(volume).collect()
+    Ok(DemoVolume {
+        name,
+        volume_type: "-".to_owned(),
+        size_gib: VOLUME_GIB,
+        promise: Promise::from_pacing(&row.pacing, Balances::default()),
+        workload: Workload { seed: number.into(), ..row.workload },
+        uri: uri(engine, id)?,
+        provisioned: Some(Provisioned {
+            id,
+            pacings: vec![row.pacing],
+            balances: Balances::default(),
+        }),
+    })
 }

@@ -9,8 +9,8 @@
 //! | --- | --- |
 //! | `manifest` | the manifest's JSON, read and written. Pure |
 //! | `pack` | a pack's bytes. Pure |
-//! | `place` | the folder or the bucket |
-//! | `seal` | encrypts the objects of a place. Pure |
+//! | `destination` | the folder or the bucket |
+//! | `seal` | encrypts the objects of a destination. Pure |
 //! | `reader` | reads units of a snapshot through the server |
 //! | `write` | exports a snapshot |
 //! | `restore` | imports one, verifies one |

@@ -55,7 +55,7 @@ fn item(
     report: &VolumeReport,
     sampled: UnixMs,
 ) -> Result<Element, ApiError> {
-    let node = plane.fleet().and_then(|fleet| fleet.home_name(volume.id));
+    let node = plane.nodes().and_then(|nodes| nodes.home_name(volume.id));
     let is_used = report.bytes_read > 0 || report.bytes_written > 0;
     let latencies = if is_used { plane.latencies(Some(volume.id))? } else { vec![] };
     let latencies: Latencies =

@@ -1,6 +1,9 @@
 //! EnableFastSnapshotRestores, DisableFastSnapshotRestores, DescribeFastSnapshotRestores. A volume
 //! of a snapshot is as fast as any other at once, so fast restore is on as soon as it is requested,
-//! and its credits are counted only for clients that read them.
+//! and its credits are counted only for clients that read them. It is on or off for each pair of a
+//! snapshot and a zone, as on EC2.
+
+use std::collections::BTreeMap;
 
 use evenkeel_core::ids::SnapshotId;
 use evenkeel_core::time::UnixMs;
@@ -8,7 +11,7 @@ use evenkeel_wire::aws::xml::Element;
 
 use super::error::ApiError;
 use super::{Action, Call, view};
-use crate::model::{Command, Settings, Snapshot};
+use crate::model::{Command, FastRestore, Model, Settings, Snapshot};
 
 pub const ENABLE: Action =
     Action { name: "EnableFastSnapshotRestores", mutates: true, run: |call| set(call, true) };
@@ -23,7 +26,7 @@ const REASON: &str = "Client.UserInitiated";
 
 fn set(call: &mut Call<'_>, is_on: bool) -> Result<Vec<Element>, ApiError> {
     let settings = &call.plane.settings;
-    let zones = call.args.list("AvailabilityZone");
+    let names = call.args.list("AvailabilityZone");
     let zone_ids = call.args.list("AvailabilityZoneId");
     let mut ids = call.args.snapshot_ids("SourceSnapshotId")?;
     call.args.done()?;
@@ -32,41 +35,55 @@ fn set(call: &mut Call<'_>, is_on: bool) -> Result<Vec<Element>, ApiError> {
     if ids.is_empty() {
         return Err(ApiError::missing("SourceSnapshotId"));
     }
-    if zones.is_empty() && zone_ids.is_empty() {
+    if names.is_empty() && zone_ids.is_empty() {
         return Err(ApiError::missing("AvailabilityZone"));
     }
-    let absent = zones.iter().find(|zone| !settings.has_zone(zone));
-    let absent = absent.or_else(|| zone_ids.iter().find(|id| settings.zone_with_id(id).is_none()));
-    if let Some(absent) = absent {
-        return Err(ApiError::unknown_zone(absent));
+    if !names.is_empty() && !zone_ids.is_empty() {
+        let text = "The parameters AvailabilityZone and AvailabilityZoneId cannot be used together";
+        return Err(ApiError::new("InvalidParameterCombination", text));
     }
-    let is_named = |zone: &&String| {
-        let has_id = |id: &String| settings.zone_with_id(id) == Some(zone.as_str());
-        zones.contains(zone) || zone_ids.iter().any(has_id)
-    };
-    let named: Vec<&String> = settings.zones.iter().filter(is_named).collect();
-    let before: Vec<Option<UnixMs>> = {
-        let model = call.plane.model();
-        let since = |id: &SnapshotId| model.snapshots.get(id)?.fast_restore.map(|fast| fast.since);
-        ids.iter().map(since).collect()
-    };
-    call.execute(&Command::SetFastRestore { ids: ids.clone(), is_on })?;
+    let before = since(&call.plane.model(), &ids);
+    // A zone that has been removed from the setting may still have fast restore.
+    let is_left = |zone: &str| !is_on && before.keys().any(|(_, known)| known == zone);
+    let mut zones = Vec::new();
+    for name in names {
+        if !settings.has_zone(&name) && !is_left(&name) {
+            return Err(ApiError::unknown_zone(&name));
+        }
+        zones.push(name);
+    }
+    for id in &zone_ids {
+        let zone = settings.zone_with_id(id).ok_or_else(|| ApiError::unknown_zone(id))?;
+        zones.push(zone.to_owned());
+    }
+    zones.sort_unstable();
+    zones.dedup();
+    call.execute(&Command::SetFastRestore { ids: ids.clone(), zones: zones.clone(), is_on })?;
     let model = call.plane.model();
-    let items = ids.iter().zip(before).flat_map(|(&id, before)| {
+    let after = since(&model, &ids);
+    let pairs = ids.iter().flat_map(|&id| zones.iter().map(move |zone| (id, zone.clone())));
+    let items = pairs.map(|pair| {
+        let since = after.get(&pair).or_else(|| before.get(&pair)).copied().unwrap_or(call.now);
+        let (id, zone) = pair;
         let snapshot = model.snapshots.get(&id);
-        let now = snapshot.and_then(|snapshot| snapshot.fast_restore);
-        let since = now.map(|fast| fast.since).or(before).unwrap_or(call.now);
         let state = snapshot.filter(|_| is_on).map_or("disabled", Snapshot::fast_restore_state);
-        let item = |zone: &&String| {
-            let mut fields = fields(settings, zone, id, (state, since));
-            if !is_on {
-                fields.push(view::time("disabledTime", call.now));
-            }
-            Element::list("item", fields)
-        };
-        named.iter().map(item).collect::<Vec<_>>()
+        let mut fields = fields(settings, &zone, id, (state, since));
+        if !is_on {
+            fields.push(view::time("disabledTime", call.now));
+        }
+        Element::list("item", fields)
     });
     Ok(vec![Element::list("successful", items), Element::new("unsuccessful")])
+}
+
+/// Returns when each fast restore of these snapshots was turned on, by snapshot and zone.
+fn since(model: &Model, ids: &[SnapshotId]) -> BTreeMap<(SnapshotId, String), UnixMs> {
+    let snapshots = ids.iter().filter_map(|id| model.snapshots.get(id));
+    let pairs = snapshots.flat_map(|snapshot| {
+        let zones = snapshot.fast_restores.iter();
+        zones.map(|(zone, fast)| ((snapshot.id, zone.clone()), fast.since))
+    });
+    pairs.collect()
 }
 
 fn describe(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
@@ -77,22 +94,22 @@ fn describe(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     let model = call.plane.model();
     let all = model
         .fast_restored()
-        .flat_map(|it| settings.zones.iter().zip(0..).map(move |zone| (it, zone)));
-    let wanted =
-        all.filter(|(it, (zone, _))| filters.pass(|name| values(settings, zone, it, name)));
-    let key = |(snapshot, (_, number)): &(&Snapshot, (&String, u32))| {
-        format!("{} {number:02}", snapshot.id)
+        .flat_map(|snapshot| snapshot.fast_restores.iter().map(move |pair| (snapshot, pair)));
+    let wanted = all.filter(|(snapshot, (zone, _))| {
+        filters.pass(|name| values(settings, zone, snapshot, name))
+    });
+    let key = |(snapshot, (zone, _)): &(&Snapshot, (&String, &FastRestore))| {
+        format!("{} {zone}", snapshot.id)
     };
     let (found, token) = page.cut(wanted, key);
-    let items = found.into_iter().filter_map(|(snapshot, (zone, _))| {
-        let now = (snapshot.fast_restore_state(), snapshot.fast_restore?.since);
-        Some(Element::list("item", fields(settings, zone, snapshot.id, now)))
+    let items = found.into_iter().map(|(snapshot, (zone, fast))| {
+        let now = (snapshot.fast_restore_state(), fast.since);
+        Element::list("item", fields(settings, zone, snapshot.id, now))
     });
     Ok(view::paged("fastSnapshotRestoreSet", items.collect(), token))
 }
 
-/// Returns the state of fast restore of a snapshot in a zone, and its beginning. It belongs to the
-/// snapshot, so it is the same in all zones.
+/// Returns the state of fast restore of a snapshot in a zone, and its beginning.
 fn fields(
     settings: &Settings,
     zone: &str,

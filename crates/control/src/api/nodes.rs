@@ -7,8 +7,7 @@ use evenkeel_wire::aws::xml::Element;
 
 use super::error::ApiError;
 use super::{Action, Call, view};
-use crate::cluster::fleet::{Fleet, NodeView};
-use crate::cluster::nodes::State;
+use crate::nodes::{NodeView, Nodes, State};
 use crate::plane::PlaneError;
 
 pub const DESCRIBE: Action = Action { name: "DescribeNodes", mutates: false, run: describe };
@@ -18,7 +17,7 @@ pub const MOVE: Action = Action { name: "MoveVolume", mutates: true, run: move_v
 fn describe(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     // No parameters: clusters are small.
     call.args.done()?;
-    let nodes = call.plane.fleet().map(|fleet| fleet.nodes()).unwrap_or_default();
+    let nodes = call.plane.nodes().map(|nodes| nodes.views()).unwrap_or_default();
     Ok(vec![Element::list("nodeSet", nodes.iter().map(item))])
 }
 
@@ -31,32 +30,31 @@ fn state(state: State) -> &'static str {
 }
 
 fn item(view: &NodeView) -> Element {
-    let NodeView { member, volumes, leads, settings_unlike, .. } = view;
-    let (status, reason) = view.status();
     let mut fields = vec![
-        Element::text("nodeName", &member.name),
-        Element::text("number", member.number.0),
-        Element::text("state", state(member.state)),
-        Element::text("status", status),
-        Element::text("leads", leads),
-        Element::text("volumes", volumes),
+        Element::text("nodeName", &view.name),
+        Element::text("number", view.number.0),
+        Element::text("state", state(view.state)),
+        Element::text("status", view.status),
+        Element::text("leads", view.leads),
+        Element::text("volumes", view.volumes),
     ];
-    fields.extend(reason.map(|reason| Element::text("reason", reason)));
-    if let Some(inst) = &member.inst {
-        fields.push(Element::text("apiAddress", inst.api));
+    fields.extend(view.reason.as_ref().map(|reason| Element::text("reason", reason)));
+    if let Some(process) = &view.process {
+        fields.push(Element::text("apiAddress", process.api));
         let address = |address| Element::list("item", [Element::text("address", address)]);
-        let nbd = inst.nbd.iter().map(address);
+        let nbd = process.nbd.iter().map(address);
         fields.push(Element::list("nbdAddressSet", nbd));
-        fields.push(Element::text("version", &inst.version));
+        fields.push(Element::text("version", &process.version));
         let setting = |text| Element::list("item", [Element::text("setting", text)]);
-        fields.push(Element::list("differentSettingSet", settings_unlike.iter().map(setting)));
+        let settings = process.settings_unlike.iter().map(setting);
+        fields.push(Element::list("differentSettingSet", settings));
     }
     Element::list("item", fields)
 }
 
 /// Returns the nodes, unless this server serves alone.
-fn fleet<'a>(call: &'a Call<'_>) -> Result<&'a Arc<Fleet>, ApiError> {
-    call.plane.fleet().ok_or_else(|| {
+fn nodes<'a>(call: &'a Call<'_>) -> Result<&'a Arc<dyn Nodes>, ApiError> {
+    call.plane.nodes().ok_or_else(|| {
         ApiError::unsupported(
             "This server is no node of a cluster: it serves alone. docs/operating/cluster.md says \
              how several serve together.",
@@ -64,10 +62,11 @@ fn fleet<'a>(call: &'a Call<'_>) -> Result<&'a Arc<Fleet>, ApiError> {
     })
 }
 
-fn named(fleet: &Fleet, name: &str) -> Result<NodeView, ApiError> {
-    let found = fleet.nodes().into_iter().find(|node| node.member.name == name);
+fn named(nodes: &dyn Nodes, name: &str) -> Result<NodeView, ApiError> {
+    let views = nodes.views();
+    let found = views.iter().find(|node| node.name == name).cloned();
     found.ok_or_else(|| {
-        let known: Vec<String> = fleet.nodes().into_iter().map(|it| it.member.name).collect();
+        let known: Vec<&str> = views.iter().map(|node| node.name.as_str()).collect();
         let known = known.join(", ");
         let text = format!("The node '{name}' does not exist. The nodes are {known}.");
         ApiError::new("InvalidNode.NotFound", text)
@@ -89,8 +88,8 @@ fn modify(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
             return Err(ApiError::value(text));
         }
     };
-    let fleet = fleet(call)?;
-    let node = named(fleet, &name)?;
+    let nodes = nodes(call)?;
+    let node = named(&**nodes, &name)?;
     if state == State::Removed && node.volumes > 0 {
         let text = format!(
             "The node {name} is the home of {} volumes. Drain it and wait until it has none, then \
@@ -102,7 +101,7 @@ fn modify(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     if call.dry_run {
         return Err(ApiError::dry_run());
     }
-    match fleet.set_state(&name, state) {
+    match nodes.set_state(&name, state) {
         Ok(_) => Ok(view::success()),
         Err(why) => Err(ApiError::unavailable(why)),
     }
@@ -113,11 +112,11 @@ fn move_volume(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     let name = call.args.required("Node")?;
     call.args.done()?;
     call.plane.model().volume(id).map_err(PlaneError::from)?;
-    let fleet = fleet(call)?;
-    let node = named(fleet, &name)?;
+    let nodes = nodes(call)?;
+    let node = named(&**nodes, &name)?;
     if call.dry_run {
         return Err(ApiError::dry_run());
     }
-    fleet.move_to(id, node.member.number).map_err(PlaneError::Agent)?;
+    nodes.move_to(id, node.number).map_err(PlaneError::Agent)?;
     Ok(view::success())
 }

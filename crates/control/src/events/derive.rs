@@ -3,6 +3,8 @@
 //! Every match on a phase names all phases, so a new phase does not compile before its events are
 //! decided here.
 
+use std::collections::BTreeSet;
+
 use evenkeel_core::ids::SnapshotId;
 use evenkeel_core::time::UnixMs;
 
@@ -122,6 +124,12 @@ fn of_phases(before: Option<&Volume>, after: Option<&Volume>, cause: &str) -> Op
     }
 }
 
+/// Returns the zones in which a snapshot that is shown has fast restore.
+fn fast_zones(snapshot: Option<&Snapshot>) -> BTreeSet<&String> {
+    let shown = snapshot.filter(|snapshot| snapshot.is_shown());
+    shown.into_iter().flat_map(|snapshot| snapshot.fast_restores.keys()).collect()
+}
+
 fn of_snapshot(before: Option<&Snapshot>, after: Option<&Snapshot>, cause: &str) -> Vec<What> {
     let Some(known) = after.or(before) else { return vec![] };
     if known.for_volume.is_some() {
@@ -129,11 +137,13 @@ fn of_snapshot(before: Option<&Snapshot>, after: Option<&Snapshot>, cause: &str)
         return vec![];
     }
     let mut all: Vec<What> = of_snapshot_phases(before, after, cause).into_iter().collect();
-    let is_fast =
-        |it: Option<&Snapshot>| it.is_some_and(|it| it.is_shown() && it.fast_restore.is_some());
-    if is_fast(before) != is_fast(after) {
-        all.push(What::FastRestore { id: known.id, is_on: is_fast(after) });
-    }
+    let fast_before = fast_zones(before);
+    let fast_after = fast_zones(after);
+    all.extend(fast_before.symmetric_difference(&fast_after).map(|zone| What::FastRestore {
+        id: known.id,
+        zone: (*zone).clone(),
+        is_on: fast_after.contains(zone),
+    }));
     if let (Some(before), Some(after)) = (before, after) {
         all.extend(of_tier(before, after));
         let is_new = |account: &&String| account.as_str() != "all"; // public ones are no event

@@ -200,15 +200,15 @@ impl Events {
         let newest = log.newest();
         let begins = log.last();
         let before = newest.as_ref().map(Last::of);
-        if let Some(fleet) = plane.fleet() {
+        if let Some(nodes) = plane.nodes() {
             // The last leaders' events, and their numbers, may be unknown here.
-            appender.begin_with(fleet.term().saturating_mul(TERM_EVENTS));
+            appender.begin_with(nodes.term().saturating_mul(TERM_EVENTS));
         }
         let previous = match &before {
             None => "none",
             Some(last) if last.is_stop => "stopped",
             // The last server's final events may not have reached this folder.
-            Some(_) if plane.fleet().is_some() => "unknown",
+            Some(_) if plane.nodes().is_some() => "unknown",
             Some(_) => "killed",
         };
         let since = before.and_then(|last| last.time);

@@ -56,6 +56,8 @@ pub enum What {
     FastRestore {
         /// The snapshot.
         id: SnapshotId,
+        /// The zone.
+        zone: String,
         /// Whether it is on.
         is_on: bool,
     },
@@ -335,13 +337,13 @@ impl Notice {
             },
             What::Snapshot(done) => self.snapshot(settings, done),
             What::Set { all, started } => self.set(settings, all, *started),
-            What::FastRestore { id, is_on } => Said {
+            What::FastRestore { id, zone, is_on } => Said {
                 detail_type: "EBS Fast Snapshot Restore State-change Notification",
                 resources: vec![snapshot_arn(settings, *id)],
                 detail: vec![
                     ("snapshot-id", json!(id.to_string())),
                     ("state", json!(if *is_on { "enabled" } else { "disabled" })),
-                    ("zone", json!(settings.zone())),
+                    ("zone", json!(zone)),
                     ("message", json!(LIFECYCLE)),
                 ],
             },

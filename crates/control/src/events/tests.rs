@@ -216,12 +216,18 @@ fn sharing_and_fast_restore_make_events_and_internal_snapshots_none() {
     assert_eq!(of(&completed, &shared(&["all"])), "");
     assert_eq!(of(&completed, &shared(&["all", "1"])), "shareSnapshot succeeded");
     assert_eq!(of(&shared(&["1"]), &completed), "");
-    let fast_restore = Some(FastRestore { since: NOW, credits: 0, counted: NOW });
-    let fast = Snapshot { fast_restore, ..completed.clone() };
+    let on = FastRestore { since: NOW, credits: 0, counted: NOW };
+    let fast_in = |zones: &[&str]| Snapshot {
+        fast_restores: zones.iter().map(|zone| ((*zone).to_owned(), on)).collect(),
+        ..completed.clone()
+    };
+    let fast = fast_in(&["a"]);
     assert_eq!(
         (of(&completed, &fast), of(&fast, &completed)),
         ("enabled".into(), "disabled".into())
     );
+    assert_eq!(of(&fast, &fast_in(&["a", "b"])), "enabled");
+    assert_eq!(of(&fast, &fast_in(&["b"])), "disabled, enabled");
     let gone = Snapshot { phase: SnapshotPhase::Deleting { data: ByteCount(1) }, ..fast.clone() };
     assert_eq!((of(&fast, &gone), of(&fast, &fast)), ("disabled".into(), String::new()));
     let copy_of = Some(SnapshotId::from_bits(3));
@@ -330,8 +336,8 @@ fn kinds() -> Vec<What> {
         done(SnapshotEvent::Share, None),
         What::Set { all: set(true), started: NOW },
         What::Set { all: set(false), started: NOW },
-        What::FastRestore { id: SNAPSHOT, is_on: true },
-        What::FastRestore { id: SNAPSHOT, is_on: false },
+        What::FastRestore { id: SNAPSHOT, zone: "local-1a".into(), is_on: true },
+        What::FastRestore { id: SNAPSHOT, zone: "local-1a".into(), is_on: false },
         volume_news(VolumeNews::Error("unplugged".into())),
         volume_news(VolumeNews::Recovered("in-use")),
         volume_news(VolumeNews::FlushFailed),

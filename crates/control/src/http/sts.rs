@@ -7,7 +7,8 @@ use evenkeel_wire::aws::sigv4;
 use tracing::debug;
 
 use super::slot::{InFlight, Slot};
-use super::{Shared, body_bytes, readable_headers};
+use super::strangers::discard;
+use super::{Shared, body_bytes, check_head, note, readable_headers};
 use crate::api::error::ApiError;
 use crate::cloudwatch::forms::{Arrived, translated};
 use crate::direct::Answer;
@@ -31,6 +32,7 @@ pub async fn answer(
     match identity(shared, slot, request, request_id).await {
         Ok((document, in_flight)) => (reply(200, document), Some(in_flight)),
         Err(error) => {
+            note(shared, slot, &error);
             // CloudWatch names the errors of signatures as STS does.
             let error = translated(error);
             debug!(request_id, code = error.code, message = error.message, "refused");
@@ -46,6 +48,10 @@ async fn identity(
     request_id: &str,
 ) -> Result<(String, InFlight), ApiError> {
     let (head, body) = request.into_parts();
+    if let Err(error) = check_head(shared, &head, SERVICE) {
+        discard(body).await;
+        return Err(error.into());
+    }
     let body = body_bytes(body, shared.body_timeout).await?;
     let headers = readable_headers(&head.headers);
     let request = sigv4::Request {
@@ -57,6 +63,7 @@ async fn identity(
     };
     let document = shared.api.run_sts(&request, request_id)?;
     let in_flight = slot.begin().map_err(ApiError::throttled)?;
+    shared.take_token().map_err(ApiError::throttled)?;
     Ok((document, in_flight))
 }
 

@@ -1,8 +1,18 @@
 //! The conformance tests of a journal. The tests of each implementation call [`check`] with a
 //! function that creates a new journal and returns a function that opens it again.
+//!
+//! The crate `cluster` includes this file for its journal in etcd.
 
 use std::time::Duration;
 
+use evenkeel_control::credits::Stop;
+use evenkeel_control::journal::*;
+use evenkeel_control::model::{
+    Account, Attachment, AttachmentState, Event, FastRestore, Filled, Host, HostState, Lock,
+    LockMode, Model, Modification, ModificationPhase, Phase, PublicAccess, Snapshot, SnapshotPhase,
+    Tags, TierOperation, Tiering, Token, Volume,
+};
+use evenkeel_control::time::Moment;
 use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
 use evenkeel_core::qos::pacing::Balances;
 use evenkeel_core::time::UnixMs;
@@ -11,13 +21,6 @@ use evenkeel_core::volume::{VolumeSpec, VolumeType};
 use evenkeel_wire::agent::HostAddress;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
-
-use super::*;
-use crate::model::{
-    Account, Attachment, AttachmentState, FastRestore, Filled, Host, HostState, Lock, LockMode,
-    Modification, ModificationPhase, Phase, PublicAccess, Snapshot, SnapshotPhase, Tags,
-    TierOperation, Tiering, Token, Volume,
-};
 
 /// Opens the same journal again, as after a crash if the earlier ones were dropped.
 pub type Open = Box<dyn Fn() -> Box<dyn Journal>>;
@@ -107,7 +110,7 @@ fn rich(number: u8, phase: u8, is: [bool; 3]) -> Snapshot {
         is_encrypted,
         lock: is_locked.then_some(lock),
         shared_with: accounts.collect(),
-        fast_restore: is_fast.then_some(fast),
+        fast_restores: is_fast.then(|| ("local-1a".to_owned(), fast)).into_iter().collect(),
         tiering: is_locked.then_some(tiering),
         ..snapshot(number, phase)
     }

@@ -381,7 +381,7 @@ struct SnapshotForm {
     encrypted: bool,
     lock: Option<LockForm>,
     shared_with: BTreeSet<String>,
-    fast_restore: Option<FastRestoreForm>,
+    fast_restores: BTreeMap<String, FastRestoreForm>,
     tiering: Option<TieringForm>,
 }
 
@@ -408,6 +408,19 @@ struct FastRestoreForm {
     since_ms: u64,
     credits_micro: u64,
     counted_ms: u64,
+}
+
+impl FastRestoreForm {
+    fn of((zone, fast): (&String, &FastRestore)) -> (String, Self) {
+        let FastRestore { since, credits, counted } = *fast;
+        let form = Self { since_ms: since.0, credits_micro: credits, counted_ms: counted.0 };
+        (zone.clone(), form)
+    }
+
+    fn read((zone, form): (String, Self)) -> (String, FastRestore) {
+        let Self { since_ms, credits_micro: credits, counted_ms } = form;
+        (zone, FastRestore { since: UnixMs(since_ms), credits, counted: UnixMs(counted_ms) })
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -723,11 +736,7 @@ impl From<&Snapshot> for SnapshotForm {
             encrypted: snapshot.is_encrypted,
             lock: snapshot.lock.map(LockForm::from),
             shared_with: snapshot.shared_with.clone(),
-            fast_restore: snapshot.fast_restore.map(|fast| FastRestoreForm {
-                since_ms: fast.since.0,
-                credits_micro: fast.credits,
-                counted_ms: fast.counted.0,
-            }),
+            fast_restores: snapshot.fast_restores.iter().map(FastRestoreForm::of).collect(),
             tiering: snapshot.tiering.map(TieringForm::from),
         }
     }
@@ -844,11 +853,7 @@ impl From<SnapshotForm> for Snapshot {
             is_encrypted: form.encrypted,
             lock: form.lock.map(Lock::from),
             shared_with: form.shared_with,
-            fast_restore: form.fast_restore.map(|fast| FastRestore {
-                since: UnixMs(fast.since_ms),
-                credits: fast.credits_micro,
-                counted: UnixMs(fast.counted_ms),
-            }),
+            fast_restores: form.fast_restores.into_iter().map(FastRestoreForm::read).collect(),
             tiering: form.tiering.map(Tiering::from),
         }
     }

@@ -2,16 +2,16 @@
 //!
 //! A [`Journal`] is given [`Change`]s, each of which it stores completely or not at all, and
 //! returns [`Loaded`], the state after all changes. The rest of the control plane uses this trait
-//! only. Files, SQL and full disks are left to the implementations.
+//! only. Files, SQL and full disks are left to the implementations. The journal of several servers,
+//! in etcd, is in the crate `cluster`.
 //!
 //! | file | contents |
 //! | --- | --- |
 //! | [`sqlite`] | one file on this machine, for one server |
-//! | [`etcd`] | keys in etcd, for several servers of which one is elected to write |
 //! | [`memory`] | bytes in memory, for tests |
 //! | [`mod@format`] | the JSON of an event, which every journal stores |
 //! | `subject` | the object that an event is about, under whose key a journal stores it |
-//! | `watch` | delivery of changes to watchers |
+//! | [`watch`] | delivery of changes to watchers |
 //! | `conformance` | the tests that every journal must pass |
 //!
 //! Rules that hold for every journal:
@@ -37,12 +37,11 @@ use crate::time::Moment;
 
 #[cfg(test)]
 mod conformance;
-pub mod etcd;
 pub mod format;
 pub mod memory;
 pub mod sqlite;
 mod subject;
-mod watch;
+pub mod watch;
 
 pub use subject::Subject;
 pub use watch::{Committed, QUEUE_MAX, Watch};
@@ -206,7 +205,7 @@ impl From<Vec<Event>> for Change {
 }
 
 /// Adds a stored object to the model. The caller computes the model's index once, at the end.
-fn fill(model: &mut Model, event: Event) {
+pub fn fill(model: &mut Model, event: Event) {
     match event {
         Event::Volume(volume) => _ = model.volumes.insert(volume.id, volume),
         Event::Host(host) => _ = model.hosts.insert(host.id, host),

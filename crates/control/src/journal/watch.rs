@@ -28,7 +28,8 @@ pub struct Watch {
 
 /// Creates a bounded queue for one watcher. Returns its sender, the watch, and a reference that is
 /// dead once the watch is dropped.
-pub(super) fn channel() -> (SyncSender<Arc<Committed>>, Watch, Weak<()>) {
+#[must_use]
+pub fn channel() -> (SyncSender<Arc<Committed>>, Watch, Weak<()>) {
     let (queue, watch) = sync_channel(QUEUE_MAX);
     let alive = Arc::new(());
     let there = Arc::downgrade(&alive);
@@ -51,7 +52,7 @@ impl Watch {
 
 /// All watchers of a journal.
 #[derive(Debug, Default)]
-pub(super) struct Watchers(Vec<SyncSender<Arc<Committed>>>);
+pub struct Watchers(Vec<SyncSender<Arc<Committed>>>);
 
 impl Watchers {
     /// Adds a watcher, whose queue begins with these changes; at most [`QUEUE_MAX`] of them.

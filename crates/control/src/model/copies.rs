@@ -58,13 +58,14 @@ pub(super) struct Beginning {
 }
 
 impl Model {
-    /// Checks the origin of the new volume `id` of `new_gib` GiB, and decides which snapshots are
-    /// made for it.
+    /// Checks the origin of the new volume `id` of `new_gib` GiB in a zone, and decides which
+    /// snapshots are made for it.
     pub(super) fn beginning(
         &self,
         settings: &Settings,
         id: VolumeId,
         new_gib: u32,
+        zone: &str,
         begins: &Begins,
         now: UnixMs,
     ) -> Result<Beginning, Refusal> {
@@ -79,7 +80,7 @@ impl Model {
             (Some(snapshot), _) => {
                 self.check_snapshot_for_volume(snapshot, new_gib, now)?;
                 let of = self.snapshot(snapshot)?;
-                if let Some(less) = of.less_a_credit(now) {
+                if let Some(less) = of.less_a_credit(zone, now) {
                     beginning.is_fast_restored = true;
                     beginning.events.push(Event::Snapshot(less));
                 }
@@ -244,7 +245,7 @@ impl Snapshot {
             is_encrypted: false,
             lock: None,
             shared_with: std::collections::BTreeSet::new(),
-            fast_restore: None,
+            fast_restores: std::collections::BTreeMap::new(),
             tiering: None,
         }
     }

@@ -164,7 +164,7 @@ impl Index {
             SnapshotPhase::Binned { .. } => _ = self.binned.1.insert(after.id),
             _ => {}
         }
-        if after.fast_restore.is_some() && after.is_shown() {
+        if !after.fast_restores.is_empty() && after.is_shown() {
             self.fast.insert(after.id);
         }
         let tier = after.tiering.map(|it| it.last);

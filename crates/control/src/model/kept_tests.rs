@@ -136,7 +136,7 @@ fn event() -> impl Strategy<Value = Event> {
                 token: Some((id.to_string(), String::new())),
             }),
             for_volume: (of % 3 == 1).then(|| vol(of)),
-            fast_restore: (of % 3 == 2).then_some(fast),
+            fast_restores: (of % 3 == 2).then(|| ("a".to_owned(), fast)).into_iter().collect(),
             tiering: (of % 2 == 0).then(|| tiering(data)),
             ..Snapshot::new(id_of, vol(of), 1, UnixMs(1))
         })
@@ -341,7 +341,7 @@ fn compare_snapshots(model: &Model) {
     let binned = all().filter(is_binned).map(|volume| volume.id).collect();
     let binned_snapshots = in_phase(|it| matches!(it, SnapshotPhase::Binned { .. }));
     assert_eq!(*model.index.binned(), (binned, binned_snapshots));
-    let is_fast = |it: &&Snapshot| it.is_shown() && it.fast_restore.is_some();
+    let is_fast = |it: &&Snapshot| it.is_shown() && !it.fast_restores.is_empty();
     let fast: Vec<_> = snapshots().filter(is_fast).collect();
     assert_eq!(model.fast_restored().collect::<Vec<_>>(), fast);
     let is_restored = |it: &&Snapshot| {

@@ -542,6 +542,8 @@ pub enum Command {
     SetFastRestore {
         /// The snapshots.
         ids: Vec<SnapshotId>,
+        /// The zones, each once.
+        zones: Vec<String>,
         /// Whether it is turned on.
         is_on: bool,
     },
@@ -725,7 +727,7 @@ pub struct Model {
     index: Index,
     /// The sold amounts; `None` until [`Self::keep_books`] is called.
     books: Option<KeptBooks>,
-    /// The number of events applied.
+    /// The number of events applied since the last check of the whole model.
     events: usize,
 }
 
@@ -813,7 +815,7 @@ impl Model {
             Command::ArchiveSnapshot { id } => self.archive_snapshot(*id, now),
             Command::RestoreTier { id, days } => self.restore_tier(*id, *days, now),
             Command::ShareSnapshot { id, add, remove } => self.share(*id, add, remove, now),
-            Command::SetFastRestore { ids, is_on } => self.set_fast_restore(ids, *is_on, now),
+            Command::SetFastRestore { ids, zones, is_on } => self.set_fast(ids, zones, *is_on, now),
             Command::SetEncryptByDefault(is_on) => self.encrypt_by_default(settings, *is_on),
             Command::SetPublicAccess(access) => Ok(self.set_public_access(*access)),
             Command::CreateTags { resources, tags } => self.create_tags(resources, tags),
@@ -831,10 +833,12 @@ impl Model {
     /// Applies one event. The cost does not depend on the number of volumes.
     pub fn apply(&mut self, event: Event) {
         self.apply_unchecked(event);
-        self.events = self.events.wrapping_add(1);
-        // A check of all volumes runs only once in as many events as there are volumes, so that a
+        self.events = self.events.saturating_add(1);
+        // A check of the whole model runs only once in as many events as it has entries, so that a
         // debug build stays usable with many of them.
-        if cfg!(debug_assertions) && self.events.is_multiple_of(self.volumes.len().max(1)) {
+        let entries = self.volumes.len() + self.tokens.len() + self.snapshots.len();
+        if cfg!(debug_assertions) && self.events >= entries {
+            self.events = 0;
             self.invariants();
         }
     }

@@ -407,7 +407,10 @@ fn of_snapshots(world: &World, kind: u8, [a, b, c]: [u8; 3]) -> Command {
             let remove = (c % 2 == 0).then(|| [format!("{:012}", c % 3)].into());
             Command::ShareSnapshot { id, add, remove }
         }
-        _ => Command::SetFastRestore { ids: vec![id], is_on: b % 3 > 0 },
+        _ => {
+            let zones = ZONES[..usize::from(c % 3)].iter().map(|zone| (*zone).to_owned()).collect();
+            Command::SetFastRestore { ids: vec![id], zones, is_on: b % 3 > 0 }
+        }
     }
 }
 

@@ -52,9 +52,13 @@ impl UsedSignature {
 impl Model {
     /// Returns the stored signatures, in the order in which they were signed.
     pub fn used_signatures(&self) -> impl Iterator<Item = UsedSignature> {
+        self.signature_tokens().filter_map(|(name, token)| UsedSignature::of(name, token))
+    }
+
+    /// Returns the tokens that store signatures, without a parse of each: every change counts them.
+    fn signature_tokens(&self) -> impl Iterator<Item = (&String, &Token)> {
         let all = self.tokens.range(PREFIX.to_owned()..);
-        let all = all.take_while(|(name, _)| name.starts_with(PREFIX));
-        all.filter_map(|(name, token)| UsedSignature::of(name, token))
+        all.take_while(|(name, _)| name.starts_with(PREFIX))
     }
 
     /// Returns the events that store a signature; none if it is stored already.
@@ -74,7 +78,7 @@ impl Model {
             .take(DROPPED_MAX)
             .map(|used| Event::TokenGone(used.name()))
             .collect();
-        if self.used_signatures().take(KEPT_MAX).count() - over.len() >= KEPT_MAX {
+        if self.signature_tokens().take(KEPT_MAX).count() - over.len() >= KEPT_MAX {
             return Err(Refusal::TooManySignatures(KEPT_MAX));
         }
         let fingerprint = used.good_until_unix_s.to_string();

@@ -125,8 +125,8 @@ pub struct Snapshot {
     /// Accounts that it is shared with, and `all` for every account. A label, since there is one
     /// account.
     pub shared_with: BTreeSet<String>,
-    /// Its fast restore, if that is turned on.
-    pub fast_restore: Option<FastRestore>,
+    /// Its fast restores, by the zone in which each is turned on.
+    pub fast_restores: BTreeMap<String, FastRestore>,
     /// Its storage tier, if it was archived at least once.
     pub tiering: Option<Tiering>,
 }

@@ -100,7 +100,7 @@ impl Model {
         if let Some(until) = snapshot.restored_until(now) {
             return Err(Refusal::SnapshotRestored(id, until));
         }
-        if snapshot.fast_restore.is_some() {
+        if !snapshot.fast_restores.is_empty() {
             return Err(Refusal::ArchiveOfFast(id));
         }
         let tiering = Tiering { last: TierOperation::Archive, began: now, archived: now };

@@ -54,7 +54,8 @@ impl Model {
         if !settings.has_zone(new.zone) {
             return Err(Refusal::UnknownZone(new.zone.into()));
         }
-        let beginning = self.beginning(settings, new.id, new.request.size_gib, new.begins, now)?;
+        let size_gib = new.request.size_gib;
+        let beginning = self.beginning(settings, new.id, size_gib, new.zone, new.begins, now)?;
         self.add_volume(settings, new, beginning, now)
     }
 

@@ -94,7 +94,6 @@ use self::time::Following;
 use self::vitals::Vitals;
 use self::writer::Writer;
 use crate::capacity::KnownCapacity;
-use crate::cluster::fleet::Fleet;
 use crate::events::Feed;
 use crate::health::Health;
 use crate::journal::Credits;
@@ -103,6 +102,7 @@ use crate::model::{
     Begins, Calls, Command, Decision, Event, Model, Phase, Refusal, Settings, Snapshot,
     SnapshotPhase, Tagged, Volume,
 };
+use crate::nodes::Nodes;
 use crate::{credits, reconcile, space};
 
 /// The volume or the snapshots that a mutation changed.
@@ -165,7 +165,7 @@ pub struct Plane {
     feed: Arc<Feed>,
     health: Mutex<Health>,
     recording: Option<Arc<Recording>>,
-    fleet: Option<Arc<Fleet>>,
+    nodes: Option<Arc<dyn Nodes>>,
 }
 
 impl Plane {
@@ -177,8 +177,8 @@ impl Plane {
 
     /// Returns the nodes, if there are several.
     #[must_use]
-    pub const fn fleet(&self) -> Option<&Arc<Fleet>> {
-        self.fleet.as_ref()
+    pub const fn nodes(&self) -> Option<&Arc<dyn Nodes>> {
+        self.nodes.as_ref()
     }
 
     /// Sets the recording of volumes, second by second.

@@ -27,10 +27,10 @@ use super::time::Following;
 use super::vitals::Vitals;
 use super::writer::Writer;
 use super::{Plane, PlaneError};
-use crate::cluster::fleet::Fleet;
 use crate::journal::{Change, Credits, Journal, Loaded};
 use crate::key_locks::KeyLocks;
 use crate::model::{Command, Event, Host, LOCAL_TYPE, Model, Settings, Tags};
+use crate::nodes::Nodes;
 use crate::server_time::ServerTime;
 use crate::time::Moment;
 use crate::{clock, credits, reconcile};
@@ -65,17 +65,17 @@ impl Plane {
     pub fn lead(
         journal: Box<dyn Journal>,
         settings: Settings,
-        fleet: &Arc<Fleet>,
+        nodes: &Arc<dyn Nodes>,
     ) -> Result<Self, PlaneError> {
-        let agent = Arc::clone(fleet) as Arc<dyn Agent>;
-        Self::start_over(journal, settings, agent, Some(Arc::clone(fleet)), || {})
+        let agent = Arc::clone(nodes) as Arc<dyn Agent>;
+        Self::start_over(journal, settings, agent, Some(Arc::clone(nodes)), || {})
     }
 
     fn start_over(
         mut journal: Box<dyn Journal>,
         settings: Settings,
         agent: Arc<dyn Agent>,
-        fleet: Option<Arc<Fleet>>,
+        nodes: Option<Arc<dyn Nodes>>,
         attached_up: impl FnOnce(),
     ) -> Result<Self, PlaneError> {
         let moment = clock::moment();
@@ -118,7 +118,7 @@ impl Plane {
         let model = RwLock::new(model);
         // The changes of credits that a former leader received are requested once more.
         let keys = KeyLocks::default();
-        let leases = Mutex::new(Leases { behind: fleet.is_some() });
+        let leases = Mutex::new(Leases { behind: nodes.is_some() });
         let upkeep = Mutex::new(Upkeep {
             ticks_to_retry: RETRY_TICKS,
             retried: None,
@@ -133,7 +133,7 @@ impl Plane {
             settings, agent, model, keys, leases, writer, upkeep, following, vitals, fillings,
             capacity: Mutex::default(), space: Mutex::default(), scrubbing: Mutex::default(),
             copying: Mutex::default(), addresses: Mutex::default(), health: Mutex::default(),
-            feed: Arc::default(), recording: None, fleet,
+            feed: Arc::default(), recording: None, nodes,
         };
         // Deadlines that may have passed are checked only after this.
         plane.follow_clock();
@@ -149,8 +149,8 @@ impl Plane {
         self.bring_up_groups(attached, opening)?;
         attached_up();
         self.bring_up_groups(others, opening)?;
-        if let Some(fleet) = &self.fleet {
-            fleet.keep_only(&self.model().volumes.keys().copied().collect());
+        if let Some(nodes) = &self.nodes {
+            nodes.keep_only(&self.model().volumes.keys().copied().collect());
         }
         self.bring_up_snapshots()?;
         self.learn_encryption()?;
@@ -160,12 +160,13 @@ impl Plane {
         Ok(())
     }
 
-    /// Reports to the fleet which volumes its nodes may serve.
+    /// Sets which volumes the nodes may serve.
     fn expect_all(&self) {
-        let Some(fleet) = &self.fleet else { return };
+        let Some(nodes) = &self.nodes else { return };
         let model = self.model();
         let all = model.volumes.values();
-        fleet.expect(all.map(|volume| (volume.id, reconcile::may_be_attached(&model, volume))));
+        let all = all.map(|volume| (volume.id, reconcile::may_be_attached(&model, volume)));
+        nodes.expect(all.collect());
     }
 
     fn bring_up_hosts(&self, opening: &Credits) -> Result<(), PlaneError> {

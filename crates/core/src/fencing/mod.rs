@@ -4,7 +4,7 @@
 //! blocklist refuses every operation of a process that is on it. [`order`] has the steps of a
 //! fence, of a registration and of an opening. [`Door`] decides which connections are let in.
 //! `evenkeel-store` executes the steps with librados and librbd, and the simulation of a cluster in
-//! `evenkeel-control` with a model of Ceph.
+//! `evenkeel-cluster` with a model of Ceph.
 //!
 //! No step depends on the clock of another node, or on a lease: a node that is taken for dead may
 //! be alive. No step removes an entry of the blocklist. `docs/internals/fencing.md` has the

@@ -46,7 +46,7 @@ impl Credit {
 
     /// Returns the lowest level that is not overdrawn.
     fn least(&self) -> i128 {
-        // Below 2^64 x 2^30.
+        // At most 2^94: an i128 holds it.
         i128::from(self.unleased) * i128::from(LEVEL_PER_TOKEN)
     }
 

@@ -9,6 +9,10 @@
 //! A thread that wakes up for every request waits a little each time. The sum may be long, but no
 //! request is delayed by more than one such wait. So only long waits count: the third number is how
 //! often the thread ran, which gives their mean.
+//!
+//! A thread changes its state only while it runs, and each run changes its counters. So a thread
+//! that was asleep is asleep as long as its counters are equal, and its state, which costs far more
+//! than its counters, is read once for each sleep.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -53,6 +57,26 @@ struct Thread {
     schedstat: File,
     process: u32,
     counted: Counted,
+    /// It was asleep after `counted` was read.
+    is_asleep: bool,
+}
+
+impl Thread {
+    /// Takes new counters, and returns whether the thread is blocked since the last ones. `state`
+    /// returns its present state.
+    fn is_blocked_at(&mut self, counted: Counted, state: impl FnOnce() -> Option<char>) -> bool {
+        if counted != self.counted {
+            self.is_asleep = false;
+            self.counted = counted;
+            return false;
+        }
+        if self.is_asleep {
+            return false;
+        }
+        let state = state();
+        self.is_asleep = state == Some('S');
+        state == Some('D')
+    }
 }
 
 /// The kernel's counters of a thread since its start.
@@ -99,8 +123,9 @@ impl Follower {
             self.search();
         }
         self.looks = self.looks.wrapping_add(1);
-        // Whether any counter of a process's threads has changed since the last poll.
-        let mut stirred: BTreeMap<u32, bool> = BTreeMap::new();
+        // Whether a thread of a process has run since the last poll, or is asleep: no thread of a
+        // stopped process is.
+        let mut goes_on: BTreeMap<u32, bool> = BTreeMap::new();
         let mut waits = Vec::new();
         let mut ended = Vec::new();
         let since =
@@ -110,22 +135,23 @@ impl Follower {
                 ended.push(number);
                 continue;
             };
-            let before = std::mem::replace(&mut thread.counted, counted);
-            *stirred.entry(thread.process).or_default() |= counted != before;
-            if counted == before && is_blocked(thread.process, number) {
-                waits.push((thread.process, since));
+            let before = thread.counted;
+            let process = thread.process;
+            if thread.is_blocked_at(counted, || thread_state(process, number)) {
+                waits.push((process, since));
             }
+            *goes_on.entry(process).or_default() |= counted != before || thread.is_asleep;
             if let Some(waited_ns) = counted.waited_since(&before) {
                 let length_us = waited_ns / 1_000;
                 let start_us = now_us.saturating_sub(length_us);
-                waits.push((thread.process, Stall { start_us, length_us }));
+                waits.push((process, Stall { start_us, length_us }));
             }
         }
         for number in ended {
             self.threads.remove(&number);
         }
         let stopped =
-            stirred.into_iter().filter(|(process, stirred)| !stirred && is_stopped(*process));
+            goes_on.into_iter().filter(|(process, goes_on)| !goes_on && is_stopped(*process));
         waits.extend(stopped.map(|(process, _)| (process, since)));
         for (process, stall) in waits {
             let spans =
@@ -176,7 +202,8 @@ impl Follower {
             let path = format!("/proc/{process}/task/{number}/schedstat");
             let Ok(schedstat) = File::open(path) else { continue };
             let Some(counted) = read(&schedstat) else { continue };
-            self.threads.insert(number, Thread { schedstat, process, counted });
+            let thread = Thread { schedstat, process, counted, is_asleep: false };
+            self.threads.insert(number, thread);
         }
     }
 }
@@ -212,10 +239,11 @@ fn is_stopped(process: u32) -> bool {
     state(&stat).is_some_and(|state| matches!(state, 'T' | 't'))
 }
 
-/// Returns whether a thread is blocked in the kernel, as by a disk.
-fn is_blocked(process: u32, thread: u32) -> bool {
+/// Returns the state of a thread: `S` if it sleeps until an event, `D` if it is blocked in the
+/// kernel, as by a disk.
+fn thread_state(process: u32, thread: u32) -> Option<char> {
     let stat = fs::read_to_string(format!("/proc/{process}/task/{thread}/stat"));
-    state(&stat.unwrap_or_default()) == Some('D')
+    state(&stat.unwrap_or_default())
 }
 
 /// Returns the third field of `/proc/<pid>/stat`, which follows the name in brackets.
@@ -259,6 +287,22 @@ mod tests {
         assert_eq!(often.waited_since(&Counted::default()), None);
         assert_eq!(state("7 (a) b) T 1 7"), Some('T'));
         assert_eq!(state("7 (a"), None);
+    }
+
+    #[test]
+    fn state_of_a_sleeping_thread_is_read_once_until_its_counters_change() {
+        let schedstat = File::open("/dev/null").unwrap();
+        let first = Counted { ran_ns: 1, waited_ns: 0, runs: 1 };
+        let mut thread = Thread { schedstat, process: 1, counted: first, is_asleep: false };
+        // It runs: a running thread has equal counters until the next tick.
+        assert!(!thread.is_blocked_at(first, || Some('R')));
+        assert!(thread.is_blocked_at(first, || Some('D')));
+        assert!(thread.is_blocked_at(first, || Some('D')));
+        assert!(!thread.is_blocked_at(first, || Some('S')));
+        assert!(!thread.is_blocked_at(first, || panic!("its state is known")));
+        let second = Counted { runs: 2, ..first };
+        assert!(!thread.is_blocked_at(second, || panic!("it ran")));
+        assert!(thread.is_blocked_at(second, || Some('D')));
     }
 
     /// A client that is stopped for a quarter of a second has lost about that time.

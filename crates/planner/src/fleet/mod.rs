@@ -4,10 +4,12 @@
 //! on one volume by its recording, with the volumes of [`alternatives`]; [`totals`] adds up.
 
 pub mod alternatives;
+pub mod answer;
 mod copy;
 mod exports;
 pub mod hosts;
 pub mod list;
+pub mod policies;
 mod recommend;
 mod risk;
 #[cfg(test)]

@@ -190,6 +190,7 @@ fn json(text: &str) -> Option<Format> {
         ("\"start_ms\"", Format::Recorder),
         ("\"total_read_ops\"", Format::NvmeStats),
         // Their other keys may follow after many values.
+        ("\"Timestamps\"", Format::CloudWatchData),
         ("\"Label\"", Format::CloudWatchStatistics),
         ("\"status\"", Format::Prometheus),
     ];

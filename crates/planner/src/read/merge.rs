@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::trace::{Amounts, Columns, Interval, Kind, Note, Sizes, Trace};
+use crate::trace::{Amounts, Clock, Columns, Interval, Kind, Note, Sizes, Trace};
 
 use super::Broken;
 use super::collect::malformed;
+use super::numbers::show_time;
 use crate::layout_text::span as span_words;
 
 /// Merges traces of one volume by time.
@@ -144,14 +145,23 @@ fn combine(traces: &[Trace]) -> Result<Vec<Interval>, Broken> {
             let (is_known, sum) = all.entry(key).or_insert((false, empty));
             *is_known |= has_amounts(trace) || !are_amounts_needed;
             *sum = add(sum, interval).ok_or_else(|| {
-                let found = format!("{}, two values at {} ms", trace.name, key.0);
-                let expected = "each metric once: are two files the same, or of two volumes?";
+                let found = format!("{}, two values at {}", trace.name, shown(trace.clock, key.0));
+                let expected = "each metric once: are two files the same, do they overlap, or are \
+                                they of two volumes?";
                 Broken::whole(&found, expected)
             })?;
         }
     }
     let known = all.into_values().filter(|(is_known, _)| *is_known);
     Ok(known.map(|(_, interval)| interval).collect())
+}
+
+/// Returns a time of a trace in words.
+fn shown(clock: Clock, ms: u64) -> String {
+    match clock {
+        Clock::Unix => show_time(ms),
+        Clock::Elapsed => format!("{ms} ms"),
+    }
 }
 
 fn has_amounts(trace: &Trace) -> bool {

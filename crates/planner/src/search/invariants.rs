@@ -1,4 +1,4 @@
-//! What holds for the layouts that a search returns.
+//! Invariants of the layouts that a search returns.
 
 use super::{Found, Space, Wanted, attachments_max, does, replay, suits};
 use crate::demand::Demand;

@@ -171,6 +171,32 @@ pub fn remains(device: &dyn Device) -> io::Result<Option<String>> {
     Ok(None)
 }
 
+/// Bytes at the end of a device that must be zeroes in a new pool. Linux RAID keeps its superblock
+/// there, and a GPT its second copy, so a device is in use even if its beginning is overwritten.
+const END_BYTES: u64 = 128 << 10;
+
+/// Returns a description of the content at the end of a device; `None` if there is none.
+///
+/// # Errors
+/// When the device fails.
+pub fn content_at_end(device: &dyn Device) -> io::Result<Option<String>> {
+    let size = device.size()?;
+    // Whole blocks are read; what is behind the end reads as zeroes.
+    let end = size.next_multiple_of(BLOCK_BYTES as u64);
+    let start = end.saturating_sub(END_BYTES);
+    let mut bytes = vec![0; (end - start) as usize];
+    device.read(start, &mut bytes)?;
+    let Some(first) = bytes.iter().position(|&byte| byte != 0) else { return Ok(None) };
+    let mut last_sectors =
+        [512, 4_096].into_iter().filter_map(|sector| (size - start).checked_sub(sector));
+    let is_gpt = last_sectors.any(|offset| bytes[offset as usize..].starts_with(b"EFI PART"));
+    Ok(Some(if is_gpt {
+        "the second copy of a GPT partition table, in its last sector".to_owned()
+    } else {
+        format!("byte {} is {:#04x}", start + first as u64, bytes[first])
+    }))
+}
+
 /// Returns the maximum size in bytes of a pool on this device.
 fn bytes_max(device: &dyn Device) -> io::Result<u64> {
     Ok(device.size()?.saturating_add(device.room()?).saturating_mul(GROWTH_TIMES))

@@ -66,7 +66,9 @@ pub struct Table {
     remains: BTreeMap<usize, [Sector; 2]>,
 }
 
-/// Changes of sectors that are made all together or not at all.
+/// Changes of sectors that a write makes together: one that fails undoes all of them.
+///
+/// After a power failure each sector is old or new by itself.
 #[derive(Debug, Default)]
 pub struct Draft {
     sectors: BTreeMap<usize, Sector>,

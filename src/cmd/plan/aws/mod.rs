@@ -1,26 +1,32 @@
 //! `evenkeel plan aws`: reads the volumes of an account and their metrics with the AWS CLI, keeps
-//! the files, and judges the volumes by them as `plan fleet` does.
+//! the files, and judges the volumes by them as `plan fleet` does. Of a single volume it prints the
+//! plan, too.
 
 mod answers;
 mod cli;
 mod queries;
+mod unfinished;
 
-use super::fleet;
-use super::format::plain;
-use super::input;
-use crate::cli::{PlanAws, PlanFleet, PlanFormat, PlanPageFile};
+use super::{failure, fleet};
+use crate::cli::{
+    Plan, PlanAws, PlanFleet, PlanFormat, PlanOutput, PlanPageFile, PlanRules, PlanTraces,
+    PlanWanted,
+};
 use answers::Answered;
 use cli::Aws;
 use evenkeel_client::clock;
 use evenkeel_client::output::{self, Exit, Failure};
+use evenkeel_planner::case::rules_of;
 use evenkeel_planner::fleet::list::Options;
 use evenkeel_planner::fleet::{List, Volume, list};
+use evenkeel_planner::format::plain;
 use evenkeel_wire::aws::timestamp;
-use queries::{Asked, Span};
+use queries::{Asked, LONG_STEP_S, Span};
 use serde_json::Value;
 use std::fs;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
+use unfinished::Unfinished;
 
 /// The policy of IAM with the two actions that are needed. Neither has resources.
 const POLICY: &str = r#"{
@@ -45,24 +51,30 @@ const SHORT_STEPS_MAX: usize = 100;
 /// Prefix of the name of a file with the queries of a call.
 const QUERIES_PREFIX: &str = "evenkeel-queries-";
 
-pub fn run(arguments: &PlanAws, region: Option<&str>, format: PlanFormat) -> Result<(), Failure> {
+/// Returns the files with the metrics of the volume, if there is only one.
+pub fn run(
+    arguments: &PlanAws,
+    region: Option<&str>,
+    format: PlanFormat,
+) -> Result<Vec<PathBuf>, Failure> {
     if arguments.print_policy {
-        return output::print(POLICY);
+        output::print(POLICY)?;
+        return Ok(Vec::new());
     }
     let aws = Aws {
         profile: arguments.profile.as_deref(),
         region,
         endpoint_url: arguments.endpoint_url.as_deref(),
     };
-    let now_ms = clock::unix_ms();
-    let folder = Folder::of(arguments, now_ms)?;
-    let listed = describe(&aws, &arguments.volumes)?;
+    let begins = Unfinished::of(arguments, region, clock::unix_ms() / 1_000);
+    let folder = Folder::of(arguments, &begins)?;
+    let kept = folder.list()?;
+    let listed = kept.map_or_else(|| describe(&aws, &arguments.volumes), Ok)?;
     let list = read_list(arguments, region, &listed)?;
-    folder.make()?;
-    folder.write(LIST, &listed)?;
+    folder.begin(&listed)?;
     let volumes: Vec<&Volume> = list.volumes.iter().collect();
     let step_s = arguments.step.map_or_else(|| usual_step_s(volumes.len()), u64::from);
-    let spans = queries::spans(now_ms / 1_000, arguments.days.into(), step_s);
+    let spans = queries::spans(folder.begun.now_s, arguments.days.into(), step_s);
     eprintln!(
         "{} volumes: metrics of {} days in steps of {step_s} s, to {}",
         volumes.len(),
@@ -70,19 +82,54 @@ pub fn run(arguments: &PlanAws, region: Option<&str>, format: PlanFormat) -> Res
         folder.shown()
     );
     for span in spans {
-        let mut done = 0;
-        for call in queries::calls(&volumes, span) {
+        let (kept, missing): (Vec<_>, Vec<_>) =
+            volumes.iter().copied().partition(|volume| folder.has(volume, span));
+        let mut done = kept.len();
+        for call in queries::calls(&missing, span) {
             done += call.len();
             metrics(&aws, &folder, &call, span).map_err(|failure| folder.kept(failure))?;
             eprintln!("  {done} of {} volumes, in steps of {} s", volumes.len(), span.step_s);
         }
     }
+    unfinished::remove(&folder.path)?;
     eprint!("{}", folder.next_steps(&volumes));
-    fleet::run(&folder.fleet(arguments), region, format)
+    fleet::run(&folder.fleet(arguments), region, format)?;
+    Ok(match volumes.as_slice() {
+        [only] => folder.files(only),
+        _ => Vec::new(),
+    })
+}
+
+/// Returns the flags of the plan of one volume, by the policy of the account's.
+pub fn plan_of(arguments: &Plan, flags: &PlanAws, files: Vec<PathBuf>) -> Plan {
+    let policy = &flags.policy;
+    Plan {
+        verb: None,
+        traces: PlanTraces {
+            traces: files,
+            assume: Some(policy.assume),
+            ..arguments.traces.clone()
+        },
+        rules: PlanRules {
+            as_of: policy.as_of,
+            priced: policy.priced.clone(),
+            ..arguments.rules.clone()
+        },
+        wanted: PlanWanted {
+            headroom: Some(policy.headroom),
+            days_min: policy.days_min,
+            types: policy.types.clone(),
+            less_durable: policy.less_durable,
+            ..arguments.wanted.clone()
+        },
+        top: arguments.top,
+        page: PlanPageFile { html: None },
+        output: PlanOutput { format: PlanFormat::Text },
+    }
 }
 
 const fn usual_step_s(volumes: usize) -> u64 {
-    if volumes <= SHORT_STEPS_MAX { 60 } else { queries::LONG_STEP_S }
+    if volumes <= SHORT_STEPS_MAX { 60 } else { LONG_STEP_S }
 }
 
 /// Returns the text of the list of volumes.
@@ -105,7 +152,7 @@ fn read_list(arguments: &PlanAws, region: Option<&str>, text: &[u8]) -> Result<L
             .exit(Exit::NotFound)
             .hint("name another region with --region, or another account with --profile"));
     }
-    let rules = input::rules_of(arguments.policy.as_of)?;
+    let rules = rules_of(arguments.policy.as_of).map_err(failure)?;
     let list = list::read(
         &mut &text[..],
         rules,
@@ -163,9 +210,10 @@ fn metrics(aws: &Aws<'_>, folder: &Folder, volumes: &[&Volume], span: Span) -> R
             asked.iter().filter(|metric| metric.volume == volume.id).collect();
         let Some(text) = answered.of_volume(&of_volume) else { continue };
         let name = format!("{METRICS}/{}{}", volume.id, span.suffix());
-        folder.write(&format!("{name}.json"), text.as_bytes())?;
+        // A run that is continued takes a volume with metrics for done.
         let queries = queries_text(of_volume.into_iter(), span);
         folder.write(&format!("{name}.queries.json"), queries.as_bytes())?;
+        folder.write(&format!("{name}.json"), text.as_bytes())?;
     }
     Ok(())
 }
@@ -173,20 +221,25 @@ fn metrics(aws: &Aws<'_>, folder: &Folder, volumes: &[&Volume], span: Span) -> R
 /// The folder with the files of a run.
 struct Folder {
     path: PathBuf,
+    /// The note of the run that began it.
+    begun: Unfinished,
 }
 
 impl Folder {
     /// Returns the folder that a flag names, or one that is named after the time. It is not made
-    /// yet.
+    /// yet, unless it has files of a run that `begins` may continue.
     ///
     /// # Errors
-    /// If it has files: those of another run would be taken for files of this one.
-    fn of(arguments: &PlanAws, now_ms: u64) -> Result<Self, Failure> {
-        let usual = || PathBuf::from(format!("plan-aws-{}", timestamp::basic(now_ms / 1_000)));
+    /// If it has other files: those of another run would be taken for files of this one.
+    fn of(arguments: &PlanAws, begins: &Unfinished) -> Result<Self, Failure> {
+        let usual = || PathBuf::from(format!("plan-aws-{}", timestamp::basic(begins.now_s)));
         let path = arguments.folder.clone().unwrap_or_else(usual);
+        if let Some(begun) = begins.continued(&path) {
+            return Ok(Self { path, begun });
+        }
         let is_used = match fs::read_dir(&path) {
             Ok(mut entries) => entries.next().is_some(),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => false,
+            Err(error) if error.kind() == ErrorKind::NotFound => false,
             Err(error) => {
                 return Err(Failure::new(format!("{}: {error}", path.display())).exit(Exit::Usage));
             }
@@ -195,27 +248,66 @@ impl Folder {
             let message = format!("--folder {} has files already", path.display());
             return Err(Failure::new(message).exit(Exit::Usage).hint(
                 "name a new or an empty folder; `evenkeel plan fleet` repeats a plan from its \
-                 files",
+                 files. A run that failed is continued with its own flags, within a day",
             ));
         }
-        Ok(Self { path })
+        Ok(Self { path, begun: begins.clone() })
     }
 
-    fn make(&self) -> Result<(), Failure> {
+    /// Returns the list of volumes, if the run is continued.
+    fn list(&self) -> Result<Option<Vec<u8>>, Failure> {
+        let path = self.path.join(LIST);
+        match fs::read(&path) {
+            Ok(listed) => Ok(Some(listed)),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(Failure::new(format!("{}: {error}", path.display()))),
+        }
+    }
+
+    /// Makes the folder, with the note of the run and the list of volumes.
+    fn begin(&self, listed: &[u8]) -> Result<(), Failure> {
         let metrics = self.path.join(METRICS);
         let made = fs::create_dir_all(&metrics);
-        made.map_err(|error| Failure::new(format!("{}: {error}", metrics.display())))
+        made.map_err(|error| Failure::new(format!("{}: {error}", metrics.display())))?;
+        self.write(unfinished::NAME, self.begun.text().as_bytes())?;
+        self.write(LIST, listed)
     }
 
+    /// Writes a file. It is there as a whole or not at all, because a run that is continued does
+    /// not ask for it again.
     fn write(&self, name: &str, bytes: &[u8]) -> Result<(), Failure> {
         let path = self.path.join(name);
-        let written = fs::write(&path, bytes);
-        written.map_err(|error| Failure::new(format!("{}: {error}", path.display())))
+        let draft = path.with_extension("new");
+        let written = fs::write(&draft, bytes).and_then(|()| fs::rename(&draft, &path));
+        written.map_err(|error| {
+            let _ = fs::remove_file(&draft);
+            Failure::new(format!("{}: {error}", path.display()))
+        })
+    }
+
+    /// Returns the file with the metrics of a volume in a span.
+    fn file(&self, volume: &Volume, suffix: &str) -> PathBuf {
+        self.path.join(METRICS).join(format!("{}{suffix}.json", volume.id))
+    }
+
+    fn has(&self, volume: &Volume, span: Span) -> bool {
+        self.file(volume, span.suffix()).is_file()
+    }
+
+    /// Returns the files with the metrics of a volume.
+    fn files(&self, volume: &Volume) -> Vec<PathBuf> {
+        let all = [queries::LONG_SUFFIX, ""].map(|suffix| self.file(volume, suffix));
+        all.into_iter().filter(|file| file.is_file()).collect()
     }
 
     /// Adds to a failure that files were kept.
     fn kept(&self, failure: Failure) -> Failure {
-        let message = format!("{}; the files so far are in {}", failure.message, self.shown());
+        let folder = self.shown();
+        let message = format!(
+            "{}; the files so far are in {folder}: the run is continued with --folder {folder} and \
+             its other flags",
+            failure.message
+        );
         Failure { message, ..failure }
     }
 
@@ -246,11 +338,10 @@ impl Folder {
         let folder = self.shown();
         let mut text =
             format!("again: evenkeel plan fleet {folder}/{LIST} --metrics {folder}/{METRICS}\n");
-        let has_metrics = |volume: &&&Volume| {
-            self.path.join(METRICS).join(format!("{}.json", volume.id)).is_file()
-        };
-        if let Some(volume) = volumes.iter().find(has_metrics) {
-            text += &format!("one volume: evenkeel plan {folder}/{METRICS}/{}.json\n", volume.id);
+        let files = volumes.iter().map(|volume| self.files(volume)).find(|all| !all.is_empty());
+        if let Some(files) = files {
+            let names = files.iter().map(|file| plain(&file.display().to_string()));
+            text += &format!("one volume: evenkeel plan {}\n", names.collect::<Vec<_>>().join(" "));
         }
         text
     }

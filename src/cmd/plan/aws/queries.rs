@@ -20,6 +20,8 @@ const MINUTES_KEPT_S: u64 = 15 * DAY_S;
 const FIVE_MINUTES_KEPT_S: u64 = 63 * DAY_S;
 /// Seconds of the longer steps.
 pub const LONG_STEP_S: u64 = 300;
+/// The part of a file's name that tells it from that of shorter steps.
+pub const LONG_SUFFIX: &str = ".300s";
 
 /// A time that is asked for in steps of one length. All are in seconds; its ends are multiples of
 /// the step since 1970.
@@ -37,7 +39,7 @@ impl Span {
 
     /// Returns the part of a file's name that tells it from that of another span.
     pub fn suffix(self) -> &'static str {
-        if self.step_s == LONG_STEP_S { ".300s" } else { "" }
+        if self.step_s == LONG_STEP_S { LONG_SUFFIX } else { "" }
     }
 }
 

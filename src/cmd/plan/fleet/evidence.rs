@@ -1,10 +1,11 @@
 //! Judges volumes a group of files at a time, so that few traces are in memory.
 
 use super::files::{Group, Metrics, TOGETHER_BYTES_MAX};
-use super::regions::Policies;
-use crate::cmd::plan::recordings::read_file;
+use crate::cmd::plan::recordings::{self, Content, Together};
+use evenkeel_planner::fleet::policies::Policies;
 use evenkeel_planner::fleet::{Evidence, Judged, Volume, judge, not_judged};
-use evenkeel_planner::read::{self, FioLog, Hints};
+use evenkeel_planner::read::cloudwatch::data::{Answers, LastPage};
+use evenkeel_planner::read::{self, Broken, FioLog, Hints};
 use evenkeel_planner::trace::Trace;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
@@ -26,6 +27,9 @@ pub struct Outcome {
     /// Parts of the metrics that are not used, in the order of the files.
     pub left_out: BTreeSet<String>,
 }
+
+/// The traces of some volumes, or why they are not known.
+type Found = BTreeMap<usize, Result<Vec<Trace>, String>>;
 
 /// The result of a group of files.
 #[derive(Default)]
@@ -86,12 +90,19 @@ impl Fleet<'_> {
     }
 
     fn volumes_of(&self, group: &Group, volumes: &[usize], part: &mut Part) {
-        let mut traces: BTreeMap<usize, Result<Vec<Trace>, String>> =
-            volumes.iter().map(|volume| (*volume, Ok(Vec::new()))).collect();
+        let mut found: Found = volumes.iter().map(|volume| (*volume, Ok(Vec::new()))).collect();
+        let mut pages = Vec::new();
         for file in group.files.iter().filter_map(|file| self.files.get(*file)) {
-            self.file(file, &mut traces, &mut part.left_out);
+            match self.read(file, &found) {
+                Ok((_, Content::Traces(traces))) => {
+                    self.add(&[file], traces, &mut found, &mut part.left_out);
+                }
+                Ok((hints, Content::Answers(answers))) => pages.push((file, answers, hints)),
+                Err(error) => leave_out(&[file], error, &mut found, &mut part.left_out),
+            }
         }
-        for (number, traces) in traces {
+        self.pages(pages, &mut found, &mut part.left_out);
+        for (number, traces) in found {
             let Some(volume) = self.volumes.get(number) else { continue };
             let evidence = match traces.map(|all| merged(&volume.id, all)) {
                 Err(error) | Ok(Err(error)) => Evidence::Broken(error),
@@ -101,40 +112,46 @@ impl Fleet<'_> {
         }
     }
 
-    /// Adds the traces that a file has of the volumes of this round.
-    fn file(
+    /// Adds the traces of answers of GetMetricData, some of which may be pages of one answer.
+    fn pages(
         &self,
-        file: &Metrics,
-        traces: &mut BTreeMap<usize, Result<Vec<Trace>, String>>,
+        pages: Vec<(&Metrics, Answers, Hints)>,
+        found: &mut Found,
         left_out: &mut BTreeSet<String>,
     ) {
-        let name = file.path.display();
-        let read = match self.traces(file) {
-            Ok(read) => read,
-            Err(error) => {
-                for volume in file.of.iter().chain(&file.has) {
-                    if let Some(found) = traces.get_mut(volume) {
-                        *found = Err(error.clone());
-                    }
-                }
-                left_out.insert(error);
-                return;
+        for Together { files, hints, answers } in recordings::together(pages) {
+            match recordings::traces_of(answers, LastPage::Anywhere, &hints) {
+                Ok(traces) => self.add(&files, traces, found, left_out),
+                Err(broken) => leave_out(&files, named(&files, &broken), found, left_out),
             }
-        };
+        }
+    }
+
+    /// Adds the traces that files have of the volumes of this round.
+    fn add(
+        &self,
+        files: &[&Metrics],
+        read: Vec<Trace>,
+        found: &mut Found,
+        left_out: &mut BTreeSet<String>,
+    ) {
+        // Pages of one answer may be named after its volume, each of them.
+        let first = files.first().and_then(|file| file.of);
+        let named = first.filter(|volume| files.iter().all(|file| file.of == Some(*volume)));
         let is_only = read.len() == 1;
         let mut strange = Vec::new();
         for mut trace in read {
             let by_name = self.ids.get(trace.name.as_str()).copied();
-            let Some(number) = by_name.or(file.of.filter(|_| is_only)) else {
+            let Some(number) = by_name.or(named.filter(|_| is_only)) else {
                 strange.push(trace.name);
                 continue;
             };
-            if file.of.is_some_and(|of| of != number) {
+            if named.is_some_and(|volume| volume != number) {
                 strange.push(trace.name);
                 continue;
             }
             if let (Some(Ok(found)), Some(volume)) =
-                (traces.get_mut(&number), self.volumes.get(number))
+                (found.get_mut(&number), self.volumes.get(number))
             {
                 trace.name.clone_from(&volume.id);
                 found.push(trace);
@@ -145,27 +162,68 @@ impl Fleet<'_> {
                 0 => String::new(),
                 more => format!(" and {more} more"),
             };
-            let why = match file.of.and_then(|of| self.volumes.get(of)) {
+            let why = match named.and_then(|volume| self.volumes.get(volume)) {
                 Some(volume) => format!("the file is named after {}", volume.id),
                 None => "no such volume is in the list".to_owned(),
             };
-            left_out.insert(format!("{name}: {first}{more}: {why}"));
+            left_out.insert(format!("{}: {first}{more}: {why}", names(files)));
         }
     }
 
-    fn traces(&self, file: &Metrics) -> Result<Vec<Trace>, String> {
+    /// Reads a file; of answers of GetMetricData, the series of volumes of other rounds are left
+    /// out, so that few points are in memory.
+    fn read(&self, file: &Metrics, found: &Found) -> Result<(Hints, Content), String> {
+        let hints = self.hints(file)?;
+        let content = recordings::read_file(&file.path, &hints);
+        let mut content = content.map_err(|failure| failure.message)?;
+        if let Content::Answers(answers) = &mut content {
+            let is_wanted =
+                |id: &str| self.ids.get(id).is_none_or(|number| found.contains_key(number));
+            let has_series = answers.retain(&hints, is_wanted);
+            if !has_series.map_err(|broken| named(&[file], &broken))? {
+                content = Content::Traces(Vec::new());
+            }
+        }
+        Ok((hints, content))
+    }
+
+    fn hints(&self, file: &Metrics) -> Result<Hints, String> {
         let queries = file.queries.as_ref().map(|path| {
             std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
         });
         let name = file.path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        let hints = Hints {
+        Ok(Hints {
             allows_partial: self.allows_partial,
             queries: queries.transpose()?,
             fio_log: FioLog::of_file_name(name),
             ..Hints::default()
-        };
-        read_file(&file.path, &hints).map_err(|failure| failure.message)
+        })
     }
+}
+
+/// Notes that files are not used, and that the volumes in them are not judged.
+fn leave_out(
+    files: &[&Metrics],
+    error: String,
+    found: &mut Found,
+    left_out: &mut BTreeSet<String>,
+) {
+    for volume in files.iter().flat_map(|file| file.of.iter().chain(&file.has)) {
+        if let Some(found) = found.get_mut(volume) {
+            *found = Err(error.clone());
+        }
+    }
+    left_out.insert(error);
+}
+
+/// Returns an error of files.
+fn named(files: &[&Metrics], broken: &Broken) -> String {
+    format!("{}: {broken}", names(files))
+}
+
+fn names(files: &[&Metrics]) -> String {
+    let paths: Vec<String> = files.iter().map(|file| file.path.display().to_string()).collect();
+    recordings::listed(&paths)
 }
 
 /// Merges all traces of a volume.

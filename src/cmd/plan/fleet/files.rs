@@ -4,9 +4,9 @@
 //! A file whose name has a volume's id is of this volume. Others are searched for ids once, as
 //! bytes: that costs little, and no file stays in memory.
 
+use crate::cmd::plan::recordings;
 use evenkeel_client::output::Failure;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
@@ -66,7 +66,8 @@ pub fn find(
         if text.ends_with(QUERIES) {
             continue;
         }
-        let queries = PathBuf::from(format!("{}{QUERIES}", text.trim_end_matches(".json")));
+        let name = text.strip_suffix(".gz").unwrap_or(&text).trim_end_matches(".json");
+        let queries = PathBuf::from(format!("{name}{QUERIES}"));
         let queries = paths.contains(&queries).then_some(queries);
         match metrics(path, queries, ids) {
             Ok(file) if file.of.is_none() && file.has.is_empty() => broken.push(format!(
@@ -90,13 +91,14 @@ fn metrics(
     queries: Option<PathBuf>,
     ids: &BTreeMap<&str, usize>,
 ) -> std::io::Result<Metrics> {
-    let bytes = std::fs::metadata(path)?.len();
+    let mut bytes = std::fs::metadata(path)?.len();
     let stem = path.file_stem().map(|stem| stem.to_string_lossy()).unwrap_or_default();
     let of = of_name(&stem, ids);
     let mut has = BTreeSet::new();
     if of.is_none() {
         for path in [Some(path), queries.as_deref()].into_iter().flatten() {
-            search(&mut File::open(path)?, ids, &mut has)?;
+            let searched = search(&mut recordings::decompressed(path)?, ids, &mut has)?;
+            bytes = bytes.max(searched);
         }
     }
     let has = has.into_iter().collect();
@@ -115,18 +117,22 @@ fn of_name(stem: &str, ids: &BTreeMap<&str, usize>) -> Option<usize> {
     (found.len() == 1).then(|| found.first().copied()).flatten()
 }
 
-/// Adds the volumes whose ids are in a text.
+/// Adds the volumes whose ids are in a text. Returns its bytes.
 fn search(
     from: &mut dyn Read,
     ids: &BTreeMap<&str, usize>,
     found: &mut BTreeSet<usize>,
-) -> std::io::Result<()> {
+) -> std::io::Result<u64> {
     let mut buffer = vec![0; CHUNK_BYTES];
     let mut kept = 0;
+    let mut bytes = 0;
     loop {
         let length = match from.read(&mut buffer[kept..]) {
             Ok(0) => break,
-            Ok(length) => kept + length,
+            Ok(length) => {
+                bytes += length as u64;
+                kept + length
+            }
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
             Err(error) => return Err(error),
         };
@@ -136,7 +142,7 @@ fn search(
         buffer.copy_within(whole..length, 0);
         kept = length - whole;
     }
-    Ok(())
+    Ok(bytes)
 }
 
 /// Adds the volumes of all `vol-...` in a text.

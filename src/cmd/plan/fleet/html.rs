@@ -1,17 +1,18 @@
 //! The answer as a page: sums, what the changes save, and the changes with their reasons.
 
-use super::commands;
-use super::text::{action_word, assume_word, days, deleted, header, missing, money, unused, what};
-use super::{FleetAnswer, text};
-use crate::cmd::plan::format::{plain, seconds};
 use crate::cmd::plan::html::made_by;
 use evenkeel_client::output::Failure;
 use evenkeel_core::price;
 use evenkeel_lab::report::plan::{
     Axis, Chart, Curve, Keeps, Mark, Over, Part, PlanPage, Row, Section, Shape, Steps, Table,
 };
+use evenkeel_planner::fleet::answer::text::{
+    self, action_word, assume_word, days, deleted, header, missing, money, unused, what,
+};
+use evenkeel_planner::fleet::answer::{FleetAnswer, script};
 use evenkeel_planner::fleet::totals::Sum;
 use evenkeel_planner::fleet::{Action, Finding, Judged, Risk, Volume};
+use evenkeel_planner::format::{plain, seconds};
 
 /// Points of the chart of savings.
 const POINTS: usize = 400;
@@ -29,29 +30,29 @@ const CHANGES_NOTE: &str = "At most: seconds a day in which requests may wait fo
 type Change<'a> = (&'a Volume, &'a Judged);
 
 /// Returns the page of a fleet, with the `top` changes that save the most.
-pub fn page(told: &FleetAnswer<'_>, top: usize) -> Result<String, Failure> {
+pub fn page(answer: &FleetAnswer<'_>, top: usize) -> Result<String, Failure> {
     let mut changes: Vec<Change<'_>> =
-        told.all().filter(|(_, judged)| judged.action != Action::Keep).collect();
+        answer.all().filter(|(_, judged)| judged.action != Action::Keep).collect();
     changes.sort_by_key(|(volume, judged)| (-judged.saving(), &volume.id));
     let mut parts = vec![
-        sums(told, "By finding", &told.totals.by_finding, |place| Finding::ALL[place].id()),
-        sums(told, "By risk", &told.totals.by_risk, |place| Risk::ALL[place].word()),
+        sums(answer, "By finding", &answer.totals.by_finding, |place| Finding::ALL[place].id()),
+        sums(answer, "By risk", &answer.totals.by_risk, |place| Risk::ALL[place].word()),
     ];
-    parts.extend(savings(told, &changes));
-    parts.extend(list(told, &changes, top));
-    parts.extend(lines("Not judged", not_judged(told)));
-    parts.extend(lines("Left out of the metrics", told.left_out.to_vec()));
-    parts.push(assumptions(told));
-    let mut about = sentences(&header(told));
-    about.extend(sentences(&unused(&told.totals.all)));
-    about.extend(sentences(&deleted(told)));
+    parts.extend(savings(answer, &changes));
+    parts.extend(list(answer, &changes, top));
+    parts.extend(lines("Not judged", not_judged(answer)));
+    parts.extend(lines("Left out of the metrics", answer.left_out.to_vec()));
+    parts.push(assumptions(answer));
+    let mut about = sentences(&header(answer));
+    about.extend(sentences(&unused(&answer.totals.all)));
+    about.extend(sentences(&deleted(answer)));
     let page = PlanPage {
         verb: "plan fleet",
-        title: plain(&told.name),
+        title: plain(&answer.name),
         about,
-        headline: headline(told),
+        headline: headline(answer),
         mark: Mark::Plain,
-        warnings: sentences(&missing(told)),
+        warnings: sentences(&missing(answer)),
         parts,
     };
     Ok(page.to_html()?)
@@ -62,9 +63,9 @@ fn sentences(text: &str) -> Vec<String> {
     text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect()
 }
 
-fn headline(told: &FleetAnswer<'_>) -> String {
-    let all = &told.totals.all;
-    let currency = &told.policies.currency;
+fn headline(answer: &FleetAnswer<'_>) -> String {
+    let all = &answer.totals.all;
+    let currency = &answer.policies.currency;
     let [before, after, saving] = money(&[(all.before, all.after)]).1;
     let year = price::half_up(all.saving().unsigned_abs().saturating_mul(12));
     let year = price::decimal(year);
@@ -77,7 +78,12 @@ fn headline(told: &FleetAnswer<'_>) -> String {
 }
 
 /// Returns a table of sums, with their total.
-fn sums(told: &FleetAnswer<'_>, title: &str, all: &[Sum], word: fn(usize) -> &'static str) -> Part {
+fn sums(
+    answer: &FleetAnswer<'_>,
+    title: &str,
+    all: &[Sum],
+    word: fn(usize) -> &'static str,
+) -> Part {
     let shown: Vec<(usize, &Sum)> =
         all.iter().enumerate().filter(|(_, sum)| sum.volumes > 0).collect();
     let amounts: Vec<(u64, u64)> = shown.iter().map(|(_, sum)| (sum.before, sum.after)).collect();
@@ -94,7 +100,7 @@ fn sums(told: &FleetAnswer<'_>, title: &str, all: &[Sum], word: fn(usize) -> &'s
         .collect();
     let count = |of: fn(&Sum) -> u64| all.iter().map(of).sum();
     rows.push(row("all", count(|sum| sum.volumes), count(|sum| sum.changes), total));
-    let currency = &told.policies.currency;
+    let currency = &answer.policies.currency;
     let columns = [
         String::new(),
         "volumes".to_owned(),
@@ -111,7 +117,7 @@ fn sums(told: &FleetAnswer<'_>, title: &str, all: &[Sum], word: fn(usize) -> &'s
 }
 
 /// Returns the chart of what the changes save together, the largest first; `None` if none saves.
-fn savings(told: &FleetAnswer<'_>, changes: &[Change<'_>]) -> Option<Part> {
+fn savings(answer: &FleetAnswer<'_>, changes: &[Change<'_>]) -> Option<Part> {
     let saving: Vec<&Judged> =
         changes.iter().map(|(_, judged)| *judged).filter(|judged| judged.saving() > 0).collect();
     if saving.is_empty() {
@@ -143,7 +149,7 @@ fn savings(told: &FleetAnswer<'_>, changes: &[Change<'_>]) -> Option<Part> {
         vec![count.to_string(), sum(&all), sum(&low)].into()
     };
     let counts = (1..=rows).map(|row| (row * every).min(saving.len()));
-    let currency = &told.policies.currency;
+    let currency = &answer.policies.currency;
     let columns = ["changes", "saved a month", "with no or low risk"];
     let curves = vec![curve("all", Shape::Area, &all), curve("low risk", Shape::Line, &low)];
     let axis = Axis {
@@ -181,7 +187,7 @@ fn cents(amount: f64) -> String {
 }
 
 /// Returns the table of the changes that save the most; `None` without any.
-fn list(told: &FleetAnswer<'_>, changes: &[Change<'_>], top: usize) -> Option<Part> {
+fn list(answer: &FleetAnswer<'_>, changes: &[Change<'_>], top: usize) -> Option<Part> {
     let shown = changes.get(..top.min(changes.len()))?;
     if shown.is_empty() {
         return None;
@@ -198,7 +204,7 @@ fn list(told: &FleetAnswer<'_>, changes: &[Change<'_>], top: usize) -> Option<Pa
     let mut rows: Vec<Row> = shown
         .iter()
         .zip(cells.by_ref())
-        .map(|(change, cells)| change_row(told, *change, cells))
+        .map(|(change, cells)| change_row(answer, *change, cells))
         .collect();
     let last = |name: String, [_, after, saved]: [String; 3]| {
         let dash = || "–".to_owned();
@@ -206,7 +212,7 @@ fn list(told: &FleetAnswer<'_>, changes: &[Change<'_>], top: usize) -> Option<Pa
     };
     rows.extend(cells.next().map(|cells| last(format!("{} more", rest.len()), cells)));
     rows.push(last("all changes".to_owned(), total));
-    let currency = &told.policies.currency;
+    let currency = &answer.policies.currency;
     let columns = [
         "volume".to_owned(),
         "becomes".to_owned(),
@@ -223,7 +229,7 @@ fn list(told: &FleetAnswer<'_>, changes: &[Change<'_>], top: usize) -> Option<Pa
 }
 
 fn change_row(
-    told: &FleetAnswer<'_>,
+    answer: &FleetAnswer<'_>,
     (volume, judged): Change<'_>,
     [before, after, saved]: [String; 3],
 ) -> Row {
@@ -253,16 +259,16 @@ fn change_row(
     more.extend(judged.known.map(|known| term("days known", days(known.known_ms))));
     more.extend(volume.region.as_deref().map(|region| term("region", plain(region))));
     more.extend(judged.reasons.iter().map(|reason| term("reason", plain(reason))));
-    let commands = commands::of_volume(told, (volume, judged), Risk::High);
+    let commands = script::of_volume(answer, (volume, judged), Risk::High);
     Row { colour: None, cells, more, commands: commands.trim().to_owned() }
 }
 
-fn not_judged(told: &FleetAnswer<'_>) -> Vec<String> {
-    let refused = told.list.refused.iter().map(|refused| {
+fn not_judged(answer: &FleetAnswer<'_>) -> Vec<String> {
+    let refused = answer.list.refused.iter().map(|refused| {
         let id = refused.id.as_ref().map_or_else(String::new, |id| format!(", {id}"));
         format!("{}{id}: {}", refused.place, refused.reason)
     });
-    let failed = told.all().filter(|(_, judged)| judged.finding() == Finding::NotJudged);
+    let failed = answer.all().filter(|(_, judged)| judged.finding() == Finding::NotJudged);
     let failed =
         failed.map(|(volume, judged)| format!("{}: {}", volume.id, judged.reasons.join("; ")));
     refused.chain(failed).map(|line| plain(&line)).collect()
@@ -278,11 +284,11 @@ fn lines(title: &str, mut lines: Vec<String>) -> Option<Part> {
     (!lines.is_empty()).then(|| Part::Lines { title: title.to_owned(), lines })
 }
 
-fn assumptions(told: &FleetAnswer<'_>) -> Part {
-    let policy = &told.policies.usual;
+fn assumptions(answer: &FleetAnswer<'_>) -> Part {
+    let policy = &answer.policies.usual;
     let term = |name: &str, words: String| (name.to_owned(), words);
     let mut terms = vec![term("Rules", format!("of {}", policy.rules.date()))];
-    terms.extend(told.policies.lists().map(|list| term("Prices", text::list_name(list))));
+    terms.extend(answer.policies.lists().map(|list| term("Prices", text::list_name(list))));
     terms.extend([
         term("Headroom", format!("{} % over what was recorded", policy.headroom_percent)),
         term("Metrics", format!("at least {} days to lower a limit", policy.days_min)),

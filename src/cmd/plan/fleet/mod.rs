@@ -1,26 +1,20 @@
 //! `evenkeel plan fleet`: changes of a fleet of volumes.
 
-mod commands;
-mod copies;
 mod evidence;
 mod files;
 mod html;
-mod json;
-mod regions;
-mod text;
 mod used;
 
-use super::input;
+use super::{failure, input, prices};
 use crate::cli::{FleetPolicy, PlanFleet, PlanFormat, PlanOutput, RiskMax};
 use evenkeel_client::output::{self, Exit, Failure};
 use evenkeel_core::price::PriceList;
+use evenkeel_planner::case::rules_of;
+use evenkeel_planner::fleet::answer::{FleetAnswer, Script, script};
 use evenkeel_planner::fleet::hosts::Host;
+use evenkeel_planner::fleet::policies::Policies;
 use evenkeel_planner::fleet::totals::{Sum, Totals};
-use evenkeel_planner::fleet::{
-    Action, Finding, GroupBy, Judged, List, Options, Policy, Reason, Refused, Risk, Volume, hosts,
-    list,
-};
-use regions::Policies;
+use evenkeel_planner::fleet::{List, Options, Policy, Reason, Refused, Risk, hosts, list};
 use std::collections::BTreeMap;
 use std::io::BufReader;
 use std::path::Path;
@@ -34,7 +28,8 @@ pub fn run(arguments: &PlanFleet, region: Option<&str>, format: PlanFormat) -> R
     let mut list = volumes(arguments, &policy, region)?;
     let mut left_out = used::fill(&arguments.used, &mut list)?;
     let types = arguments.instances.as_deref().map(instance_types).transpose()?;
-    let policies = Policies::of(&policy, &arguments.policy, &list)?;
+    let prices = prices::read(&arguments.policy.priced, arguments.policy.as_of)?;
+    let policies = Policies::of(&policy, &prices, &list).map_err(failure)?;
     let ids: BTreeMap<&str, usize> =
         list.volumes.iter().map(|volume| volume.id.as_str()).zip(0..).collect();
     let (files, broken) = match &arguments.metrics {
@@ -62,7 +57,7 @@ pub fn run(arguments: &PlanFleet, region: Option<&str>, format: PlanFormat) -> R
         let executed = outcome.judged.iter().filter(|judged| judged.is_executed(most));
         Script { path: path.display().to_string(), most, executed: Sum::of(executed) }
     });
-    let told = FleetAnswer {
+    let answer = FleetAnswer {
         name: arguments.volumes.display().to_string(),
         script,
         policies: &policies,
@@ -73,105 +68,19 @@ pub fn run(arguments: &PlanFleet, region: Option<&str>, format: PlanFormat) -> R
         hosts: hosts.into_values().filter(Host::is_exceeded).collect(),
         left_out: &left_out,
     };
-    if let (Some(path), Some(script)) = (&arguments.commands, &told.script) {
-        evenkeel_lab::files::write_whole(path, &commands::script(&told, script))?;
+    if let (Some(path), Some(written)) = (&arguments.commands, &answer.script) {
+        evenkeel_lab::files::write_whole(path, &script::script(&answer, written))?;
     }
     let top = arguments.top as usize;
     if let Some(path) = &arguments.page.html {
-        evenkeel_lab::files::write(path, &html::page(&told, top)?)?;
+        evenkeel_lab::files::write(path, &html::page(&answer, top)?)?;
     }
     match format {
-        PlanFormat::Text => output::print(&text::text(&told, top)),
-        PlanFormat::Csv => output::print(&text::csv(&told)),
-        PlanFormat::Json => output::print(&output::json(&json::json_of(&told))),
-        PlanFormat::Html => output::print(&html::page(&told, top)?),
+        PlanFormat::Text => output::print(&answer.text(top)),
+        PlanFormat::Csv => output::print(&answer.csv()),
+        PlanFormat::Json => output::print(&output::json(&answer.json())),
+        PlanFormat::Html => output::print(&html::page(&answer, top)?),
         PlanFormat::Junit | PlanFormat::Markdown => Err(PlanOutput::no_verdict()),
-    }
-}
-
-/// The parts of an answer.
-struct FleetAnswer<'a> {
-    /// The file of the list.
-    name: String,
-    /// The script with the commands, if one is written.
-    script: Option<Script>,
-    policies: &'a Policies,
-    totals: Totals,
-    list: &'a List,
-    /// The judgements, in the order of the list.
-    judged: &'a [Judged],
-    /// The property by whose values volumes are added up.
-    group_by: Option<&'a GroupBy>,
-    /// The instances whose limits their volumes exceed.
-    hosts: Vec<Host>,
-    /// Parts of the metrics that are not used, with the reasons.
-    left_out: &'a [String],
-}
-
-/// The script with the commands of all changes.
-struct Script {
-    /// Its file.
-    path: String,
-    /// The highest risk of a change whose command is not a comment.
-    most: Risk,
-    /// The sum over the volumes whose commands are not comments.
-    executed: Sum,
-}
-
-/// The cost of snapshots of the volumes that are to be deleted.
-struct Snapshots<'a> {
-    /// The most that they cost a month, in millionths; `None` if none of them has a price.
-    most_micros: Option<u64>,
-    /// GiB of volumes in regions whose lists have no price of snapshots.
-    unpriced_gib: BTreeMap<&'a str, u64>,
-}
-
-/// Volumes whose cost is not in the sums.
-struct Missing {
-    /// Volumes that are refused.
-    refused: usize,
-    /// Volumes without a price.
-    unpriced: usize,
-}
-
-impl FleetAnswer<'_> {
-    /// Returns the cost of snapshots of the volumes that are to be deleted; `None` without any.
-    fn snapshots(&self) -> Option<Snapshots<'_>> {
-        let mut all = Snapshots { most_micros: None, unpriced_gib: BTreeMap::new() };
-        for (volume, judged) in self.all().filter(|(_, judged)| judged.action == Action::Delete) {
-            let gib = u64::from(judged.present.size_gib);
-            match judged.snapshot_at_most {
-                Some(most) => {
-                    let sum = all.most_micros.get_or_insert(0);
-                    *sum = sum.saturating_add(most);
-                }
-                None => *all.unpriced_gib.entry(&volume.price_region).or_insert(0) += gib,
-            }
-        }
-        (all.most_micros.is_some() || !all.unpriced_gib.is_empty()).then_some(all)
-    }
-
-    /// Returns the sums of each group, by its name; volumes without a value have the name `-`.
-    fn groups(&self) -> BTreeMap<&str, Totals> {
-        let mut groups: BTreeMap<&str, Totals> = BTreeMap::new();
-        for (volume, judged) in self.all().filter(|_| self.group_by.is_some()) {
-            groups.entry(volume.group.as_deref().unwrap_or("-")).or_default().add(judged);
-        }
-        groups
-    }
-
-    /// Counts the volumes whose cost is not in the sums.
-    fn missing(&self) -> Missing {
-        let is_unpriced =
-            |judged: &&Judged| judged.finding() == Finding::NotJudged && judged.before == 0;
-        Missing {
-            refused: self.list.refused.len(),
-            unpriced: self.judged.iter().filter(is_unpriced).count(),
-        }
-    }
-
-    fn all(&self) -> impl Iterator<Item = (&Volume, &Judged)> {
-        self.list.volumes.iter().zip(self.judged)
     }
 }
 
@@ -185,7 +94,7 @@ const fn risk_max(most: RiskMax) -> Risk {
 }
 
 fn policy(arguments: &FleetPolicy) -> Result<Policy, Failure> {
-    let rules = input::rules_of(arguments.as_of)?;
+    let rules = rules_of(arguments.as_of).map_err(failure)?;
     if rules.modify_rules().is_none() {
         let message = format!("by the rules of {} no volume can be changed in place", rules.date());
         return Err(Failure::new(message)

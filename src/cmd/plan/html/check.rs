@@ -2,46 +2,46 @@
 
 use super::curves::Drawn;
 use super::parts;
-use crate::cmd::plan::check::{Check, Checked, THROTTLED};
-use crate::cmd::plan::format::{asked_words, plain};
 use evenkeel_client::output::Failure;
 use evenkeel_lab::report::plan::{Mark, Part, PlanPage, Table};
 use evenkeel_planner::answer;
 use evenkeel_planner::demand::{Assume, Demand};
+use evenkeel_planner::format::{asked_words, plain};
 use evenkeel_planner::search::{self, Found};
+use evenkeel_planner::verdict::{Check, THROTTLED, Verdict};
 
 /// Returns the page of a verdict.
-pub fn page(checked: &Checked<'_>) -> Result<String, Failure> {
-    let case = checked.case;
-    let rated = std::slice::from_ref(checked.rated);
+pub fn page(verdict: &Verdict<'_>) -> Result<String, Failure> {
+    let case = verdict.case;
+    let rated = std::slice::from_ref(&verdict.rated);
     let worst = Demand::of(&case.trace, Assume::Worst);
-    let at_most = search::given(&case.space, &worst, &checked.rated.found.layout);
+    let at_most = search::given(&case.space, &worst, &verdict.rated.found.layout);
     let sure: Vec<bool> =
-        checked.checks.iter().map(|check| is_sure(checked, check, at_most.as_ref())).collect();
-    let rows = checked.checks.iter().zip(&sure);
+        verdict.checks.iter().map(|check| is_sure(verdict, check, at_most.as_ref())).collect();
+    let rows = verdict.checks.iter().zip(&sure);
     let table = Table {
         columns: ["check", "allowed", "found", "verdict"].map(str::to_owned).to_vec(),
         rows: rows.map(|(check, is_sure)| row(check, *is_sure).into()).collect(),
         words: vec![0, 3],
     };
-    let is_unsure = checked.passes() && sure.contains(&false);
+    let is_unsure = verdict.passes() && sure.contains(&false);
     let note = if is_unsure { UNSURE } else { "" };
     let mut parts = vec![Part::Table { title: "Checks".to_owned(), table, note: note.to_owned() }];
-    let waiting = checked.waiting_lines();
+    let waiting = verdict.waiting_lines();
     if !waiting.is_empty() {
         parts.push(Part::Lines { title: "Waiting".to_owned(), lines: waiting });
     }
     parts.push(parts::layouts(case, rated, 1));
     parts.extend(Drawn::of(case, rated).parts());
     parts.push(parts::assumptions(case, Vec::new(), &[]));
-    let mark = if !checked.passes() {
+    let mark = if !verdict.passes() {
         Mark::Bad
     } else if is_unsure {
         Mark::Unknown
     } else {
         Mark::Good
     };
-    let mut headline = checked.headline();
+    let mut headline = verdict.headline();
     if mark == Mark::Unknown {
         headline += ", as assumed";
     }
@@ -51,7 +51,7 @@ pub fn page(checked: &Checked<'_>) -> Result<String, Failure> {
         about: vec![parts::recording(case), asked_words(&answer::asked(&case.demand))],
         headline,
         mark,
-        warnings: parts::warnings(case, checked.rated),
+        warnings: parts::warnings(case, &verdict.rated),
         parts,
     };
     Ok(page.to_html()?)
@@ -63,9 +63,9 @@ const UNSURE: &str = "A check with a question mark passes as assumed, and fails 
 
 /// Returns whether a check passes wherever the requests lie within the intervals. `at_most` is the
 /// replay with requests as fast as the source allowed.
-fn is_sure(checked: &Checked<'_>, check: &Check, at_most: Option<&Found>) -> bool {
-    let is_held_back = checked.case.demand.held_back.is_some();
-    let [_, _, worst_ms] = checked.rated.throttled_ms_per_day;
+fn is_sure(verdict: &Verdict<'_>, check: &Check, at_most: Option<&Found>) -> bool {
+    let is_held_back = verdict.case.demand.held_back.is_some();
+    let [_, _, worst_ms] = verdict.rated.throttled_ms_per_day;
     let permille = match check.what {
         THROTTLED => return check.pass && !is_held_back && worst_ms <= check.allowed,
         "p50 wait" => 500,

@@ -2,15 +2,15 @@
 
 use super::curves::{DRAWN_MAX, Drawn};
 use super::{frontier, parts};
-use crate::cmd::plan::compare::{better, letters, rows};
-use crate::cmd::plan::format::{asked_words, layout_words, plain};
-use crate::cmd::plan::input::Case;
 use evenkeel_client::output::Failure;
 use evenkeel_lab::report::plan::{Mark, Part, PlanPage, Table};
-use evenkeel_planner::answer::{self, Rated};
+use evenkeel_planner::answer;
+use evenkeel_planner::comparison::{Comparison, better, letters, rows};
+use evenkeel_planner::format::{asked_words, layout_words, plain};
 
 /// Returns the page of a comparison.
-pub fn page(case: &Case, rated: &[Rated]) -> Result<String, Failure> {
+pub fn page(comparison: &Comparison<'_>) -> Result<String, Failure> {
+    let (case, rated) = (comparison.case, comparison.rated.as_slice());
     let letters = letters(rated.len());
     let [first, others @ ..] = rated else { return Err(Failure::new("there is no layout")) };
     let against: Vec<String> = letters

@@ -2,14 +2,14 @@
 //! or the least of all that lies in it.
 
 use super::letter;
-use crate::cmd::plan::format::at;
-use crate::cmd::plan::input::Case;
 use evenkeel_core::units::MIB;
 use evenkeel_lab::report::plan::{
     Axis, Band, Chart, Curve, Keeps, Over, Part, Section, Shape, Steps, Table,
 };
+use evenkeel_planner::Case;
 use evenkeel_planner::answer::Rated;
 use evenkeel_planner::demand::{Assume, Demand};
+use evenkeel_planner::format::at;
 use evenkeel_planner::layout::{Layout, LimitKind};
 use evenkeel_planner::layout_text;
 use evenkeel_planner::timeline::{Step, Timeline, Times, least_step_us};

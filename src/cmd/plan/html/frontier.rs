@@ -1,9 +1,9 @@
 //! The chart of cost against waiting.
 
-use crate::cmd::plan::format::{currency, layout_words, money, seconds};
-use crate::cmd::plan::input::Case;
 use evenkeel_lab::report::plan::{Chart, Dot, Frontier, Part, Section, Table};
+use evenkeel_planner::Case;
 use evenkeel_planner::answer;
+use evenkeel_planner::format::{currency, layout_words, money, seconds};
 use evenkeel_planner::search::{self, Found, Wanted};
 
 /// Seconds of waiting a day that are allowed to other layouts of the frontier.

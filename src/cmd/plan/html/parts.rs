@@ -1,15 +1,15 @@
 //! The parts that pages of plans share: the table of layouts, and what was assumed.
 
 use super::curves::DRAWN_MAX;
-use crate::cmd::plan::format::{
+use evenkeel_lab::report::plan::{Mark, Part, Row, Table};
+use evenkeel_planner::Case;
+use evenkeel_planner::answer::{Rated, assumed_ms};
+use evenkeel_planner::comparison;
+use evenkeel_planner::demand::Assume;
+use evenkeel_planner::format::{
     currency, gap_words, layout_words, limits_words, money, money_more, plain, prices_words,
     seconds, waiting, waiting_at_most,
 };
-use crate::cmd::plan::input::Case;
-use crate::cmd::plan::{assumed_ms, compare};
-use evenkeel_lab::report::plan::{Mark, Part, Row, Table};
-use evenkeel_planner::answer::Rated;
-use evenkeel_planner::demand::Assume;
 use evenkeel_planner::layout_text;
 use evenkeel_planner::risk::{self, Risk};
 use evenkeel_planner::spread::Spread;
@@ -129,7 +129,7 @@ fn risk_names(risks: &[Risk]) -> String {
 
 /// Returns all values of a layout, each after its name.
 pub fn values(case: &Case, rated: &Rated) -> Vec<(String, String)> {
-    let rows = compare::rows(case, std::slice::from_ref(rated)).into_iter();
+    let rows = comparison::rows(case, std::slice::from_ref(rated)).into_iter();
     let pair = |row: Vec<String>| {
         let mut cells = row.into_iter();
         let name = cells.next()?.trim().to_owned();
@@ -195,7 +195,7 @@ pub fn recording(case: &Case) -> String {
     let begin = trace.intervals.first().map_or(0, |interval| interval.start_ms);
     let end = trace.intervals.last().map_or(0, |interval| interval.end_ms());
     let known = layout_text::span(trace.known_ms() / 1_000);
-    let time = |ms| crate::cmd::plan::format::at(trace.clock, ms);
+    let time = |ms| evenkeel_planner::format::at(trace.clock, ms);
     let times = format!("{} to {} · {known} are known", time(begin), time(end));
     match trace.resolution_ms().div_ceil(1_000) {
         0 => format!("{times}, without a request"),

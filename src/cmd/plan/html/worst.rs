@@ -2,9 +2,9 @@
 //! and interval by interval, with bounds, where it has not.
 
 use super::curves::{Bounds, Drawn, OneLayout, curve, number};
-use crate::cmd::plan::format::{at, limit_words};
 use evenkeel_lab::report::plan::{Band, Chart, Curve, Keeps, Over, Section, Shape};
 use evenkeel_planner::demand::Demand;
+use evenkeel_planner::format::{at, limit_words};
 use evenkeel_planner::layout::LimitKind;
 use evenkeel_planner::timeline::{Amount, Step, Timeline};
 use evenkeel_planner::trace::Interval;

@@ -73,7 +73,11 @@ fn of_copies_and_states() -> Vec<Event> {
         lock(LockMode::Compliance, Some(until)),
         Event::Snapshot(Snapshot {
             shared_with: ["123456789012".to_owned(), "all".to_owned()].into(),
-            fast_restore: Some(FastRestore { since: entered, credits: 5, counted: until }),
+            fast_restores: [(
+                "local-1a".to_owned(),
+                FastRestore { since: entered, credits: 5, counted: until },
+            )]
+            .into(),
             ..snapshot(SnapshotPhase::Completed { data, ended })
         }),
         Event::Host(Host { state: HostState::Stopped, ..local.clone() }),

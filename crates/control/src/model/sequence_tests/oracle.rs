@@ -54,8 +54,8 @@ pub(super) fn accepts(world: &World, command: &Command) -> Option<bool> {
             false
         }
         Command::SetPublicAccess(_) => true,
-        Command::SetFastRestore { ids, is_on } => {
-            ids.iter().all(|id| may_be_fast(world, id, *is_on))
+        Command::SetFastRestore { ids, zones, is_on } => {
+            ids.iter().all(|id| may_be_fast(world, id, zones, *is_on))
         }
         Command::SetEncryptByDefault(is_on) => !is_on || settings.key.is_some(),
         Command::CreateTags { resources, .. } | Command::DeleteTags { resources, .. } => {
@@ -88,9 +88,9 @@ fn snapshot<'a>(world: &'a World, id: &SnapshotId) -> Option<&'a Snapshot> {
     world.model.snapshots.get(id).filter(is_shown)
 }
 
-fn may_be_fast(world: &World, id: &SnapshotId, is_on: bool) -> bool {
+fn may_be_fast(world: &World, id: &SnapshotId, zones: &[String], is_on: bool) -> bool {
     let is_refused = |it: &Snapshot| {
-        let is_new = is_on && it.fast_restore.is_none();
+        let is_new = is_on && zones.iter().any(|zone| !it.fast_restores.contains_key(zone));
         is_new && (matches!(it.phase, SnapshotPhase::Error(_)) || is_archived(it, world.now))
     };
     snapshot(world, id).is_some_and(|it| !is_refused(it))
@@ -98,7 +98,7 @@ fn may_be_fast(world: &World, id: &SnapshotId, is_on: bool) -> bool {
 
 fn may_be_archived(world: &World, id: &SnapshotId) -> bool {
     snapshot(world, id).is_some_and(|it| {
-        is_completed(it) && !is_in_archive(it, world.now) && it.fast_restore.is_none()
+        is_completed(it) && !is_in_archive(it, world.now) && it.fast_restores.is_empty()
     })
 }
 

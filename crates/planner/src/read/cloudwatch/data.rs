@@ -13,12 +13,29 @@ use crate::read::{Broken, Hints, Read, json};
 use crate::trace::Note;
 
 const FORM: &str = "the answer of GetMetricData, with MetricDataResults";
+/// The status of a result that another page continues.
+const PARTIAL: &str = "PartialData";
 
+/// An answer, or a result of one, as `--query MetricDataResults` prints them.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Answer {
-    metric_data_results: Vec<Answered>,
+struct Document {
+    metric_data_results: Option<Vec<Answered>>,
     next_token: Option<String>,
+    #[serde(default)]
+    label: String,
+    id: Option<String>,
+    #[serde(default)]
+    timestamps: Vec<Timestamp>,
+    #[serde(default)]
+    values: Vec<f64>,
+    status_code: Option<String>,
+}
+
+/// A page of an answer.
+struct Answer {
+    results: Vec<Answered>,
+    is_continued: bool,
 }
 
 #[derive(Deserialize)]
@@ -69,6 +86,15 @@ pub(crate) struct Queried {
     pub dimensions: Vec<Dimension>,
 }
 
+impl Queried {
+    /// Returns the volume, or the instance of RDS, whose metric it is.
+    fn volume(&self) -> Option<&str> {
+        let is_volume = |name: &str| matches!(name, "VolumeId" | "DBInstanceIdentifier");
+        let volume = self.dimensions.iter().find(|dimension| is_volume(&dimension.name));
+        volume.map(|volume| volume.value.as_str())
+    }
+}
+
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct Dimension {
@@ -82,31 +108,148 @@ pub(crate) struct Dimension {
 /// # Errors
 /// Returns [`Broken`] if an answer is invalid, incomplete, or has no metric of a volume.
 pub fn read(input: &mut dyn BufRead, hints: &Hints) -> Read {
-    let answers: Vec<Answer> = json::documents(input, FORM)?;
-    let queries = match &hints.queries {
-        Some(text) => queries(text)?,
-        None => BTreeMap::new(),
-    };
-    // A page with a token is continued by the next one.
-    let has_rest = answers.last().is_some_and(|answer| answer.next_token.is_some());
-    if has_rest && !hints.allows_partial {
-        return Err(Broken::whole(
-            "NextToken",
-            "an answer with all pages; ask on with --starting-token, or allow a part",
-        ));
+    Answers::read(input)?.traces(hints)
+}
+
+/// The answers of a text. They may be pages of an answer whose other pages are other texts.
+pub struct Answers(Vec<Answer>);
+
+/// The place of the last page of an answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LastPage {
+    /// It is among the texts.
+    Given,
+    /// It may be in another text, with metrics of other volumes alone.
+    Anywhere,
+}
+
+impl Answers {
+    /// Reads the answers of a text.
+    ///
+    /// # Errors
+    /// Returns [`Broken`] if the text is invalid.
+    pub fn read(input: &mut dyn BufRead) -> Result<Self, Broken> {
+        answers(json::documents(input, FORM)?).map(Self)
     }
-    let mut is_partial = has_rest;
-    let mut all = Vec::new();
-    let mut pages = Vec::new();
-    for answer in answers {
-        let is_continued = answer.next_token.is_some();
-        pages.extend(answer.metric_data_results);
-        if is_continued {
-            continue;
+
+    /// Returns whether the next page of the last answer is in another text.
+    pub fn is_continued(&self) -> bool {
+        self.0.last().is_some_and(|answer| answer.is_continued)
+    }
+
+    /// Removes the series of other volumes than the wanted ones. Returns whether some are left,
+    /// or there was none.
+    ///
+    /// # Errors
+    /// Returns [`Broken`] if the text of the queries is invalid.
+    pub fn retain(
+        &mut self,
+        hints: &Hints,
+        is_wanted: impl Fn(&str) -> bool,
+    ) -> Result<bool, Broken> {
+        let queries = queries_of(hints)?;
+        let mut is_empty = true;
+        let mut has_removed = false;
+        for answer in &mut self.0 {
+            let count = answer.results.len();
+            answer.results.retain(|answered| {
+                answered.volume(&queries).is_none_or(|volume| is_wanted(&volume))
+            });
+            is_empty &= answer.results.is_empty();
+            has_removed |= answer.results.len() < count;
         }
-        is_partial |= take(std::mem::take(&mut pages), &queries, hints, &mut all)?;
+        Ok(!is_empty || !has_removed)
     }
-    is_partial |= take(pages, &queries, hints, &mut all)?;
+
+    /// Returns the traces of a text that has all pages of its answers, in their order.
+    ///
+    /// # Errors
+    /// Returns [`Broken`] if an answer is incomplete, or has no metric of a volume.
+    pub fn traces(self, hints: &Hints) -> Read {
+        let queries = queries_of(hints)?;
+        // A page with a token is continued by the next one.
+        let has_rest = self.is_continued();
+        if has_rest && !hints.allows_partial {
+            return Err(no_last_page());
+        }
+        let mut is_partial = has_rest;
+        let mut all = Vec::new();
+        let mut pages = Vec::new();
+        for answer in self.0 {
+            let is_continued = answer.is_continued;
+            pages.extend(answer.results);
+            if is_continued {
+                continue;
+            }
+            let pages = std::mem::take(&mut pages);
+            is_partial |= take(pages, Order::OfPages, &queries, hints, &mut all)?;
+        }
+        is_partial |= take(pages, Order::OfPages, &queries, hints, &mut all)?;
+        traces_of(all, is_partial, &queries, hints)
+    }
+
+    /// Returns the traces of several texts that are pages of answers, in any order. No text says
+    /// which one continues it: a series is whole if a page at either end of its time says so, and
+    /// a page that is missing between others is a gap.
+    ///
+    /// # Errors
+    /// Returns [`Broken`] if an answer is incomplete, or has no metric of a volume.
+    pub fn joined(texts: Vec<Self>, last_page: LastPage, hints: &Hints) -> Read {
+        let queries = queries_of(hints)?;
+        let mut has_rest = last_page == LastPage::Given;
+        let mut pages = Vec::new();
+        for answer in texts.into_iter().flat_map(|text| text.0) {
+            has_rest &= answer.is_continued;
+            pages.extend(answer.results);
+        }
+        if has_rest && !hints.allows_partial {
+            return Err(no_last_page());
+        }
+        let mut all = Vec::new();
+        let is_partial = take(pages, Order::Unknown, &queries, hints, &mut all)? || has_rest;
+        traces_of(all, is_partial, &queries, hints)
+    }
+}
+
+fn no_last_page() -> Broken {
+    Broken::whole(
+        "NextToken",
+        "an answer with all pages; give all of them, ask on with --starting-token, or allow a part",
+    )
+}
+
+/// Returns the answers of documents. Results without an answer around them are one answer.
+fn answers(documents: Vec<Document>) -> Result<Vec<Answer>, Broken> {
+    let mut answers = Vec::new();
+    let mut bare = Vec::new();
+    for document in documents {
+        let Document { label, timestamps, values, status_code, .. } = document;
+        match (document.metric_data_results, document.id) {
+            (Some(results), _) => {
+                let is_continued = document.next_token.is_some_and(|token| !token.is_empty());
+                answers.push(Answer { results, is_continued });
+            }
+            (None, Some(id)) => bare.push(Answered { id, label, timestamps, values, status_code }),
+            (None, None) => return Err(Broken::whole("no MetricDataResults", FORM)),
+        }
+    }
+    if !bare.is_empty() {
+        answers.push(Answer { results: bare, is_continued: false });
+    }
+    Ok(answers)
+}
+
+/// Returns the queries by their `Id`; none without their text.
+fn queries_of(hints: &Hints) -> Result<BTreeMap<String, MetricStat>, Broken> {
+    hints.queries.as_deref().map_or_else(|| Ok(BTreeMap::new()), queries)
+}
+
+fn traces_of(
+    all: Vec<Series>,
+    is_partial: bool,
+    queries: &BTreeMap<String, MetricStat>,
+    hints: &Hints,
+) -> Read {
     let period_ms = queries.values().map(|query| query.period.saturating_mul(1_000)).min();
     let mut traces = assemble(all, period_ms, true, hints)?;
     if is_partial {
@@ -117,28 +260,59 @@ pub fn read(input: &mut dyn BufRead, hints: &Hints) -> Read {
     Ok(traces)
 }
 
+/// The order of the pages of an answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Order {
+    /// As they were answered.
+    OfPages,
+    /// Any, as that of files.
+    Unknown,
+}
+
 /// Adds the series of all pages of an answer. Returns whether some are partial.
 fn take(
     pages: Vec<Answered>,
+    order: Order,
     queries: &BTreeMap<String, MetricStat>,
     hints: &Hints,
     all: &mut Vec<Series>,
 ) -> Result<bool, Broken> {
-    // The pages of one query are several results with one `Id`: all but the last are PartialData.
-    let mut last: BTreeMap<(String, String), usize> = BTreeMap::new();
+    let mut of_query: BTreeMap<(&str, &str), Vec<usize>> = BTreeMap::new();
     for (index, answered) in pages.iter().enumerate() {
-        last.insert((answered.id.clone(), answered.label.clone()), index);
+        of_query.entry((&answered.id, &answered.label)).or_default().push(index);
     }
-    let last: BTreeSet<usize> = last.into_values().collect();
+    let last = of_query.into_values().filter_map(|mut of_query| {
+        if order == Order::Unknown {
+            by_time(&pages, &mut of_query);
+        }
+        of_query.last().copied()
+    });
+    let last: BTreeSet<usize> = last.collect();
     let mut is_partial = false;
     for (index, answered) in pages.into_iter().enumerate() {
         let place = format!("MetricDataResults[{index}], {} {}", answered.id, answered.label);
         let is_last = last.contains(&index);
         answered.refuse_incomplete(&place, is_last, hints)?;
-        is_partial |= is_last && answered.status_code.as_deref() == Some("PartialData");
+        is_partial |= is_last && answered.status_code.as_deref() == Some(PARTIAL);
         all.extend(answered.series(place, queries)?);
     }
     Ok(is_partial)
+}
+
+/// Sorts the results of a query as its pages were answered: by time, in the direction in which a
+/// whole one is last. One without points has no time, and is last if it is whole.
+fn by_time(pages: &[Answered], of_query: &mut [usize]) {
+    let is_part = |index: &usize| {
+        pages.get(*index).is_some_and(|page| page.status_code.as_deref() == Some(PARTIAL))
+    };
+    let time = |index: &usize| {
+        let first = pages.get(*index).and_then(|page| page.timestamps.first());
+        (first.is_none() && !is_part(index), first.map_or(0, |time| time.0))
+    };
+    of_query.sort_by_key(time);
+    if of_query.last().is_some_and(is_part) {
+        of_query.reverse();
+    }
 }
 
 /// Reads the text of the queries: their metrics by `Id`.
@@ -147,7 +321,9 @@ fn take(
 /// Returns [`Broken`] if it is no such text.
 pub(crate) fn queries(text: &str) -> Result<BTreeMap<String, MetricStat>, Broken> {
     let queries: Queries = serde_json::from_str(text).map_err(|error| {
-        json::broken(&error, "the queries of GetMetricData, with Id and MetricStat")
+        // The line that the error has is one of this text, and not of the recording.
+        let found = format!("the text of the queries: {error}");
+        Broken::whole(&found, "the queries of GetMetricData, with Id and MetricStat")
     })?;
     let (Queries::List(list) | Queries::Request { metric_data_queries: list }) = queries;
     let with_metric = list.into_iter().filter_map(|query| Some((query.id, query.metric_stat?)));
@@ -160,15 +336,23 @@ impl Answered {
         let Some(code) = self.status_code.as_deref().filter(|code| *code != "Complete") else {
             return Ok(());
         };
-        if code == "PartialData" && (hints.allows_partial || !is_last) {
+        if code == PARTIAL && (hints.allows_partial || !is_last) {
             return Ok(());
         }
         let found = format!("{place}: {code}");
         let expected = match code {
-            "PartialData" => "StatusCode Complete; ask again for the rest, or allow a part",
+            PARTIAL => "StatusCode Complete; ask again for the rest, or allow a part",
             _ => "StatusCode Complete; ask again, with permission for this metric",
         };
         Err(Broken::whole(&found, expected))
+    }
+
+    /// Returns the volume that its query or its label names.
+    fn volume(&self, queries: &BTreeMap<String, MetricStat>) -> Option<String> {
+        match queries.get(&self.id) {
+            Some(query) => query.metric.volume().map(str::to_owned),
+            None => volume_in(&self.label, Named::find(&self.label)?).map(str::to_owned),
+        }
     }
 
     fn series(
@@ -185,12 +369,9 @@ impl Answered {
         let points = times.zip(self.values).collect();
         let series = if let Some(query) = queries.get(&self.id) {
             let Some(named) = Named::find(&query.metric.metric_name) else { return Ok(None) };
-            let is_volume = |name: &str| matches!(name, "VolumeId" | "DBInstanceIdentifier");
-            let dimensions = &query.metric.dimensions;
-            let volume = dimensions.iter().find(|dimension| is_volume(&dimension.name));
             Series {
                 place,
-                volume: volume.map(|volume| volume.value.clone()),
+                volume: query.metric.volume().map(str::to_owned),
                 named,
                 statistic: Some(Statistic::of(&query.stat)),
                 points,
@@ -278,6 +459,7 @@ mod tests {
         let hints = Hints { queries: Some(queries.replace("Sum", "Average")), ..Hints::default() };
         let broken = read_with(text, &hints).unwrap_err();
         assert!(broken.expected.starts_with("the statistic Sum of VolumeReadOps"), "{broken}");
+        assert!(broken.expected.contains("Ask with \"Stat\": \"Sum\" in the queries"), "{broken}");
     }
 
     #[test]
@@ -288,6 +470,111 @@ mod tests {
         let traces = read_with(text, &hints).unwrap();
         let remark = Note::Remark("the answer is a part of what was asked for".to_owned());
         assert!(traces[0].notes.contains(&remark));
+    }
+
+    /// Returns a page with points of some minutes of both directions.
+    fn page_of(minutes: &[u32], status: &str, token: &str) -> Answers {
+        let times: Vec<String> =
+            minutes.iter().map(|minute| format!("\"2026-11-25T19:{minute:02}:00Z\"")).collect();
+        let [times, values] = [times.join(","), format!("{minutes:?}")];
+        let result = |id: &str, metric: &str| {
+            format!(
+                r#"{{"Id": "{id}", "Label": "vol-0123 {metric}", "StatusCode": "{status}",
+                "Timestamps": [{times}], "Values": {values}}}"#
+            )
+        };
+        let results = [result("r", "VolumeReadOps"), result("w", "VolumeWriteOps")].join(",");
+        let text = format!(r#"{{"MetricDataResults": [{results}], "NextToken": "{token}"}}"#);
+        Answers::read(&mut text.as_bytes()).unwrap()
+    }
+
+    /// Returns the reads of pages in texts of their own.
+    fn joined(texts: Vec<Answers>, last_page: LastPage) -> Result<Vec<u64>, Broken> {
+        let traces = Answers::joined(texts, last_page, &Hints::default())?;
+        let [trace] = traces.as_slice() else { panic!("one volume") };
+        Ok(trace.intervals.iter().map(|interval| interval.reads).collect())
+    }
+
+    #[test]
+    fn pages_in_texts_of_their_own_are_one_answer_in_any_order() {
+        let forward = || {
+            [
+                page_of(&[1, 2], "PartialData", "a"),
+                page_of(&[3, 4], "PartialData", "b"),
+                page_of(&[5], "Complete", ""),
+            ]
+        };
+        let backward = || {
+            [
+                page_of(&[5, 4], "PartialData", "a"),
+                page_of(&[3, 2], "PartialData", "b"),
+                page_of(&[1], "Complete", ""),
+            ]
+        };
+        for pages in [forward, backward] {
+            for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+                let mut pages = pages().map(Some);
+                let texts = order.map(|page| pages[page].take().unwrap()).into();
+                assert_eq!(joined(texts, LastPage::Given), Ok(vec![1, 2, 3, 4, 5]), "{order:?}");
+            }
+            // Without the last page, with tokens or by its status.
+            let [first, second, _] = pages();
+            let broken = joined(vec![first, second], LastPage::Given).unwrap_err();
+            assert_eq!(broken.found, "NextToken");
+            let [first, second, _] = pages();
+            let broken = joined(vec![first, second], LastPage::Anywhere).unwrap_err();
+            assert!(broken.found.ends_with("PartialData"), "{broken}");
+        }
+        // Two answers of different days, one of which lacks its last page.
+        let mut texts: Vec<Answers> = forward().into();
+        texts.push(page_of(&[11, 12], "PartialData", "c"));
+        assert!(joined(texts, LastPage::Given).unwrap_err().found.ends_with("PartialData"));
+        // A page between two others that is missing is a gap.
+        let [first, _, last] = forward();
+        assert_eq!(joined(vec![first, last], LastPage::Given), Ok(vec![1, 2, 5]));
+        // The next page has other metrics, and is in the file of another volume.
+        let other = || vec![page_of(&[1, 2], "Complete", "a")];
+        assert_eq!(joined(other(), LastPage::Anywhere), Ok(vec![1, 2]));
+        assert_eq!(joined(other(), LastPage::Given).unwrap_err().found, "NextToken");
+    }
+
+    #[test]
+    fn series_of_other_volumes_are_removed_before_they_are_read() {
+        let hints = Hints::default();
+        let mut answers = page_of(&[1, 2], "Complete", "");
+        assert_eq!(answers.retain(&hints, |volume| volume == "vol-0123"), Ok(true));
+        assert_eq!(answers.0[0].results.len(), 2);
+        assert_eq!(answers.retain(&hints, |_| false), Ok(false));
+        assert_eq!(answers.0[0].results.len(), 0);
+        let none = r#"{"MetricDataResults": []}"#;
+        let mut none = Answers::read(&mut none.as_bytes()).unwrap();
+        assert_eq!(none.retain(&hints, |_| false), Ok(true), "its reader refuses it");
+    }
+
+    #[test]
+    fn results_without_an_answer_around_them_are_read() {
+        let pages = |statuses: [&str; 2]| {
+            let [first, second] = statuses;
+            let text = format!(
+                r#"[{{"Id": "r", "Label": "vol-0123 VolumeReadOps", "StatusCode": "{first}",
+                    "Timestamps": ["2026-11-25T19:01:00Z"], "Values": [1]}},
+                    {{"Id": "r", "Label": "vol-0123 VolumeReadOps", "StatusCode": "{second}",
+                    "Timestamps": ["2026-11-25T19:02:00Z"], "Values": [2]}}]"#
+            );
+            read_with(&text, &Hints::default())
+        };
+        assert_eq!(pages(["PartialData", "Complete"]).unwrap()[0].intervals.len(), 2);
+        assert!(pages(["Complete", "PartialData"]).is_err());
+        let broken = read_with(r#"{"Messages": []}"#, &Hints::default()).unwrap_err();
+        assert_eq!(broken.found, "no MetricDataResults");
+    }
+
+    #[test]
+    fn an_error_of_the_queries_says_that_it_is_theirs() {
+        let hints = Hints { queries: Some("[\n1".to_owned()), ..Hints::default() };
+        let broken = read_with(SAMPLE, &hints).unwrap_err();
+        assert!(broken.found.starts_with("the text of the queries: EOF while"), "{broken}");
+        assert!(broken.found.contains("line 2"), "{broken}");
     }
 
     #[test]
@@ -387,6 +674,7 @@ mod tests {
         assert_eq!(reads, [600, 3]);
         let broken = read_with(&answer(&[averages]), &Hints::default()).unwrap_err();
         assert!(broken.expected.starts_with("the statistic Sum of VolumeReadOps"), "{broken}");
+        assert!(broken.expected.contains("Ask with \"Stat\": \"Sum\" in the queries"), "{broken}");
     }
 
     /// aws-cli joins the pages of an answer: all results of a query but the last are PartialData.

@@ -180,6 +180,20 @@ impl Named {
         }
     }
 
+    /// Returns the commands that ask for its statistic.
+    fn how_to_ask(self) -> String {
+        let statistic = self.wanted();
+        let others = match statistic {
+            "Sum" => "; Average together with SampleCount will do, too",
+            _ => "",
+        };
+        format!(
+            "Ask with \"Stat\": \"{statistic}\" in the queries of `aws cloudwatch \
+             get-metric-data`, or with `aws cloudwatch get-metric-statistics --statistics \
+             {statistic}`{others}"
+        )
+    }
+
     /// Returns the factor from its unit to that of EBS.
     const fn scale(self) -> f64 {
         match (self.form, self.metric) {
@@ -430,10 +444,11 @@ impl Volume {
             let Some(named) = self.names.get(metric) else { continue };
             if is_needed && !self.series.contains_key(metric) {
                 let expected = format!(
-                    "the statistic {} of {} of {name}: {}",
+                    "the statistic {} of {} of {name}: {}. {}",
                     named.wanted(),
                     named.name,
-                    named.why()
+                    named.why(),
+                    named.how_to_ask()
                 );
                 return Err(Broken::whole(place, expected));
             }
@@ -470,10 +485,9 @@ impl Volume {
             };
             let expected = format!(
                 "the Sum of {0} of {name}, which is whole: {value} is of another statistic, such \
-                 as Average. Ask with \"Stat\": \"Sum\" in the queries of `aws cloudwatch \
-                 get-metric-data`, or with `aws cloudwatch get-metric-statistics --statistics \
-                 Sum`; Average together with SampleCount will do, too",
-                named.name
+                 as Average. {1}",
+                named.name,
+                named.how_to_ask()
             );
             return Err(Broken::whole(place, expected));
         }

@@ -115,6 +115,7 @@ mod tests {
         assert!(merged.notes.iter().any(is_told), "{:?}", merged.notes);
 
         let broken = merge(vec![reads.clone(), reads.clone()]).unwrap_err();
+        assert!(broken.found.contains(", two values at 2026-11-"), "{broken}");
         assert!(broken.expected.starts_with("each metric once"), "{broken}");
         let mut other = reads.clone();
         other.name = "vol-4567".to_owned();

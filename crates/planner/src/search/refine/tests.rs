@@ -245,7 +245,8 @@ proptest! {
         let wanted = wanted(gib, throttled);
         let fluid = cheapest(&space, &demand, &wanted);
         let before = fluid.first().map(|it| (it.total(), it.layout));
-        let Some(found) = sharpen((&space, &Index::new(&demand), None), &wanted, fluid, MANY).pop() else {
+        let index = Index::new(&demand);
+        let Some(found) = sharpen((&space, &index, None), &wanted, fluid, MANY).pop() else {
             return Ok(());
         };
         prop_assert!(does(&space, &demand, &wanted, &found.layout), "{:?}", found.layout);

@@ -17,7 +17,7 @@ use self::state::State;
 pub use self::unfinished::Trouble;
 use super::ack_log::Answered;
 use super::device::{Device, read_readable};
-use super::discovery::{WIPED, WIPED_AT, find_superblock, remains};
+use super::discovery::{WIPED, WIPED_AT, content_at_end, find_superblock, remains};
 use super::format::{Anchor, Identity, Node, NodeKind, OWNERS, Superblock};
 use super::page_cache_file::Lasting;
 use super::table::{Damaged, Place, SECTOR_BYTES, Table};
@@ -199,16 +199,11 @@ impl LocalPool {
         if !is_wiped && let Some(found) = remains(device).map_err(failed)? {
             return Err(StoreError::NotEmpty { path: path(), found });
         }
-        let superblock = layout.superblock();
-        if layout.chunks_max <= superblock.first_chunk {
-            let found = format!(
-                "{} for {} of its own tables",
-                ByteCount(u64::from(layout.chunks_max) * CHUNK_BYTES),
-                ByteCount(u64::from(superblock.first_chunk) * CHUNK_BYTES)
-            );
-            let error = io::Error::new(io::ErrorKind::StorageFull, found);
-            return Err(StoreError::io(format!("make a pool in {}", path().display()), error));
+        if !is_wiped && let Some(found) = content_at_end(device).map_err(failed)? {
+            return Err(StoreError::NotEmpty { path: path(), found });
         }
+        let superblock = layout.superblock();
+        refuse_without_room(device, layout, &superblock).map_err(failed)?;
         let is_new = device.size().map_err(failed)? == 0;
         device.grow(u64::from(superblock.first_chunk) * CHUNK_BYTES).map_err(failed)?;
         // The tables may lie where other data was. The superblock is written last, so that an
@@ -566,6 +561,29 @@ impl LocalPool {
             .map_err(self.io(doing()))?;
         Ok((node, owned))
     }
+}
+
+/// Returns an error if a device has no room for a chunk behind the tables of a new pool.
+fn refuse_without_room(
+    device: &dyn Device,
+    layout: &Layout,
+    superblock: &Superblock,
+) -> io::Result<()> {
+    // The tables of a layout have room for a device that grows later.
+    let size = device.size()?.saturating_add(device.room()?);
+    let size = size.min(u64::from(layout.chunks_max) * CHUNK_BYTES);
+    let tables = u64::from(superblock.first_chunk) * CHUNK_BYTES;
+    if size >= tables + CHUNK_BYTES {
+        return Ok(());
+    }
+    let text = format!(
+        "no storage space: it has {}, and a pool needs {} for its tables and {} for data; name a \
+         larger device",
+        ByteCount(size),
+        ByteCount(tables),
+        ByteCount(CHUNK_BYTES)
+    );
+    Err(io::Error::new(io::ErrorKind::StorageFull, text))
 }
 
 /// Logs how many sectors had a lost copy, by the names of their tables.

@@ -176,6 +176,7 @@ impl LocalPool {
         unit: u64,
         bytes: &[u8],
     ) -> Result<(), StoreError> {
+        self.settle_filling(id);
         let filler = self.filler(id)?;
         let mut open = lock(&filler);
         let Some(filler) = open.as_mut() else { return Err(StoreError::NoSnapshot { id }) };
@@ -208,27 +209,55 @@ impl LocalPool {
     }
 
     pub(super) fn complete_filling(&self, id: SnapshotId) -> Result<(), StoreError> {
-        let (is_made, filling) = {
-            let state = self.state();
-            (self.complete_snapshot(&state, id).is_ok(), state.filling(id))
-        };
+        self.settle_filling(id);
+        let is_made = || self.complete_snapshot(&self.state(), id).is_ok();
+        let filling = self.state().filling(id);
         let Some((number, _)) = filling else {
-            return if is_made { Ok(()) } else { Err(StoreError::NoSnapshot { id }) };
+            return if is_made() { Ok(()) } else { Err(StoreError::NoSnapshot { id }) };
         };
-        if !is_made {
-            let filler = self.filler(id)?;
-            let mut open = lock(&filler);
-            let Some(filler) = open.as_mut() else { return Err(StoreError::NoSnapshot { id }) };
-            let made = self.snapshot_of(number, id)?.made;
-            filler.volume.attend_now();
-            // The node is not opened again, so no call fills it after this.
-            drop(open.take());
-            if made.try_recv() != Ok(true) {
+        if !is_made() && !self.snapshot_filling(id, number)? {
+            self.settle_filling(id);
+            // The log may have the snapshot although its completion failed.
+            if !is_made() {
                 let why = io::Error::other("it could not be made durable");
                 return Err(StoreError::io(format!("complete {id}"), why));
             }
         }
         self.delete_filling(id)
+    }
+
+    /// Makes the snapshot of a filled node, and closes the node. Returns whether it was made.
+    fn snapshot_filling(&self, id: SnapshotId, number: u32) -> Result<bool, StoreError> {
+        let filler = self.filler(id)?;
+        let mut open = lock(&filler);
+        let Some(filler) = open.as_mut() else { return Err(StoreError::NoSnapshot { id }) };
+        let made = self.snapshot_of(number, id)?.made;
+        filler.volume.attend_now();
+        // No call fills the node after this, unless the snapshot was not made.
+        drop(open.take());
+        Ok(made.try_recv() == Ok(true))
+    }
+
+    /// Opens and closes the node of a snapshot whose completion has failed. That makes the snapshot
+    /// if the log has it. Otherwise its node is removed, and the snapshot can be filled further and
+    /// completed again.
+    fn settle_filling(&self, id: SnapshotId) {
+        let (number, snapshot) = {
+            let state = self.state();
+            match (state.filling(id), state.snapshot(id)) {
+                (Some((number, _)), Some((snapshot, node)))
+                    if node.kind == NodeKind::SnapshotPending =>
+                {
+                    (number, snapshot)
+                }
+                _ => return,
+            }
+        };
+        // Another call may be completing it.
+        if !self.shared.mail().waiting.contains_key(&snapshot) {
+            self.close_filler(id);
+            self.tend(number);
+        }
     }
 
     /// Deletes the node that a snapshot is filled in. Succeeds if there is none. The snapshot keeps

@@ -398,8 +398,11 @@ impl State {
         self.clear_nodes(&[number])
     }
 
-    /// Takes back chunks that a node does not use any more, durably. If that fails they stay the
-    /// node's, since the next chunk must not get one of their indexes.
+    /// Takes back chunks that a node does not use any more, durably.
+    ///
+    /// If the table cannot be written they stay the node's until its next opening: one copy of the
+    /// table may have no owner for them already, and the next chunk must not get one of their
+    /// indexes. After a power failure some may be free and others still the node's, all unused.
     pub fn take_back(&mut self, node: u32, chunks: &[(u32, u32)]) -> io::Result<()> {
         let owned = self.owned.get(&node).map_or(&[][..], Vec::as_slice);
         let is_owned = |(index, chunk): &(u32, u32)| owned.get(*index as usize) == Some(chunk);

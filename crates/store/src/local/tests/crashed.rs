@@ -302,7 +302,7 @@ fn a_volume_does_not_inherit_chunks_of_the_one_that_had_its_node() {
     let ids = [1, 2, 3, 4].map(VolumeId::from_bits);
     // The first one has enough chunks that the second one's are behind all those of the two later
     // ones.
-    let sizes = [(ids[0], 500), (ids[1], 20)];
+    let sizes = [(ids[0], 1_900), (ids[1], 20)];
     let mut was_cut = true;
     for power in 0.. {
         if !was_cut {
@@ -522,6 +522,34 @@ fn answered_writes_survive_a_kill_while_a_snapshot_is_made() {
         drop((store, reader, pool));
         prove(&device, &format!("killed after {power} writes"));
     }
+}
+
+/// A file of answered writes that could not be written any more, while the log grew, is ignored:
+/// its changes would replace newer ones.
+#[test]
+fn file_of_answered_writes_that_is_older_than_the_log_is_ignored() {
+    let lasting = SimulatedLasting::default();
+    let device = empty();
+    let pool = open_noting(&device, &lasting).unwrap();
+    pool.create(ID, SIZE).unwrap();
+    let mut store = pool.open(ID, SIZE).unwrap();
+    let mut held = Held::new(&device);
+    // After several writes without a flush, the records of a write are not logged beside it.
+    for block in 2..12 {
+        held.carry_out(store.as_mut(), (WRITE, block, 1));
+    }
+    held.carry_out(store.as_mut(), (Operation::Flush, 0, 0));
+    held.carry_out(store.as_mut(), (WRITE, 1, 2));
+    let older = lasting.killed();
+    held.carry_out(store.as_mut(), (WRITE, 1, 3));
+    held.carry_out(store.as_mut(), (Operation::Flush, 0, 0));
+    std::mem::forget((store, pool));
+
+    let pool = open_noting(&device, &older).unwrap();
+    let mut store = pool.open(ID, SIZE).unwrap();
+    assert_eq!(read(store.as_mut(), &device, 1), 3);
+    drop((store, pool));
+    prove(&device, "killed");
 }
 
 /// The block that confirms the last flush is not flushed itself. An opening by the same server

@@ -1,5 +1,6 @@
 //! A pool on a device that has all of its space from the beginning, as a disk has.
 
+use super::super::discovery::{WIPED, WIPED_AT};
 use super::super::simulated::SimulatedDevice;
 use super::super::volume::recover;
 use super::*;
@@ -125,4 +126,51 @@ fn a_disk_is_used_to_its_end() {
     assert!(fill(&disk, store.as_mut(), filled + more) > 24);
     drop((store, pool));
     assert_eq!(check(&disk, false).unwrap().problems, Vec::<String>::new());
+}
+
+/// Writes a block that is zeroes except for these bytes at `offset`.
+fn put(disk: &FixedDisk, offset: u64, bytes: &[u8]) {
+    let mut block = vec![0; BLOCK_BYTES];
+    let start = offset as usize % BLOCK_BYTES;
+    block[start..start + bytes.len()].copy_from_slice(bytes);
+    disk.write(offset - start as u64, &block).unwrap();
+}
+
+/// A GPT has its second copy in the last sector, and a Linux RAID its superblock before the end.
+#[test]
+fn a_device_with_content_at_its_end_is_left_alone() {
+    let size = 64 * MIB;
+    for (before_end, bytes, found) in [
+        (512, b"EFI PART", "the second copy of a GPT partition table"),
+        (4_096, b"EFI PART", "the second copy of a GPT partition table"),
+        (65_536, b"\xfc\x4e\x2b\xa9....", "is 0xfc"),
+        (8_192, b"\xfc\x4e\x2b\xa9....", "is 0xfc"),
+    ] {
+        let disk = FixedDisk::new(size);
+        put(&disk, size - before_end, bytes);
+        let error = LocalPool::init(&disk, &LAYOUT).unwrap_err();
+        assert!(matches!(error, StoreError::NotEmpty { .. }), "{error}");
+        assert!(error.to_string().contains(found), "{error}");
+        // As `store init --force` marks a device.
+        put(&disk, WIPED_AT as u64, WIPED);
+        LocalPool::init(&disk, &LAYOUT).unwrap();
+    }
+}
+
+/// The error has the size of the device, and not that of the pool that it may grow to.
+#[test]
+fn a_device_that_is_too_small_for_a_pool_is_refused_with_its_size() {
+    let layout = Layout::for_bytes(1, 128 * MIB);
+    let large = FixedDisk::new(64 * MIB);
+    LocalPool::init(&large, &layout).unwrap();
+    let tables = u64::from(read_superblock(&large).unwrap().first_chunk) * MIB;
+    for (size, is_enough) in [(512, false), (tables, false), (tables + MIB, true)] {
+        let disk = FixedDisk::new(size);
+        let made = LocalPool::init(&disk, &layout);
+        assert_eq!(made.is_ok(), is_enough, "{size}");
+        if let Err(error) = made {
+            let size = format!("it has {}, and a pool needs", ByteCount(size));
+            assert!(error.to_string().contains(&size), "{error}");
+        }
+    }
 }

@@ -3,6 +3,7 @@
 
 use super::super::simulated::SimulatedDevice;
 use super::*;
+use crate::snapshots::UNIT_BYTES;
 
 const SIZE: ByteCount = ByteCount(4 << 20);
 const WRITE: Operation = Operation::Write { fua: true };
@@ -148,4 +149,39 @@ fn a_chunk_that_could_not_be_given_is_given_to_one_later() {
         let report = check(&device, true).unwrap();
         assert_eq!(report.problems, Vec::<String>::new(), "after {after}, {has_effect}");
     }
+}
+
+/// A filled snapshot whose completion failed can be filled and completed again, without another
+/// opening of the pool.
+#[test]
+fn a_filled_snapshot_that_could_not_be_completed_is_completed_later() {
+    let id = SnapshotId::from_bits(40);
+    let unit = vec![7; UNIT_BYTES as usize];
+    let mut continued = 0;
+    for (after, has_effect) in (0..30).flat_map(|after| [(after, false), (after, true)]) {
+        let when = format!("after {after}, {has_effect}");
+        let device = written();
+        let pool = open(&device);
+        let snapshots = Pool::snapshots(&pool).unwrap();
+        snapshots.start(id, SIZE, None, false).unwrap();
+        snapshots.put(id, 0, &unit).unwrap();
+        // Enough for a second attempt to fail, too.
+        device.fail(after, 40, has_effect);
+        let first = snapshots.complete(id);
+        device.fail(0, 0, false);
+        if first.is_err() {
+            // The log may have the snapshot: then nothing is added to it.
+            let put = snapshots.put(id, 1, &unit);
+            let is_made = snapshots.find(id).unwrap().is_complete;
+            assert!(put.is_ok() != is_made, "{when}: {put:?}");
+            continued += u32::from(put.is_ok());
+            snapshots.complete(id).unwrap_or_else(|error| panic!("{when}: {error}"));
+        }
+        assert!(snapshots.find(id).unwrap().is_complete, "{when}");
+        assert_eq!(snapshots.read(id, 0).unwrap(), Some(unit.clone()), "{when}");
+        drop(pool);
+        let report = check(&device, true).unwrap();
+        assert_eq!(report.problems, Vec::<String>::new(), "{when}");
+    }
+    assert!(continued > 0);
 }

@@ -1,0 +1,410 @@
+//! The API of a node that does not run the control plane. It relays connections byte by byte to the
+//! node that does, so signatures stay valid. A client may use any node's address.
+
+use crate::health::Health;
+use evenkeel_client::output::Failure;
+use evenkeel_control::api::error::ApiError;
+use evenkeel_control::{Pinned, Slot, Slots, Timeouts};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+/// Maximum time until the leader accepts a connection.
+const CONNECT_MAX: Duration = Duration::from_secs(1);
+/// Maximum number of bytes that are relayed at once. Each connection has two such buffers.
+const PART_BYTES: usize = 8 << 10;
+/// The first bytes of a request for the liveness of this node.
+const ALIVE: &[u8] = b"GET /healthz ";
+/// The first bytes of a request for readiness. A ready node relays it to the leader.
+const READY: &[u8] = b"GET /readyz ";
+/// Answer to a request for liveness by a healthy node.
+const WELL: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/plain; charset=utf-8\r\n\
+                    content-length: 2\r\nconnection: close\r\n\r\nok";
+
+/// Request id of an answer that the leader has not seen.
+const NO_REQUEST: &str = "00000000-0000-0000-0000-000000000000";
+
+/// Function that returns the address of the leader.
+pub type WhoLeads = dyn Fn() -> Option<SocketAddr> + Send + Sync;
+
+/// The relay's view of its node.
+#[derive(Clone)]
+pub struct Node {
+    /// Returns the address of the leader.
+    pub leader: Arc<WhoLeads>,
+    /// Answers requests for its health.
+    pub health: Arc<Health>,
+}
+
+/// See the module's text. Dropping it closes all connections and frees the address.
+pub struct ApiRelay {
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl ApiRelay {
+    /// Starts the relay. It listens when this returns.
+    ///
+    /// # Errors
+    /// The address or a thread cannot be had.
+    pub fn start(listen: SocketAddr, node: Node, timeouts: Timeouts) -> Result<Self, Failure> {
+        let failed = |error| Failure::new(format!("the API cannot listen on {listen}: {error}"));
+        let listener = std::net::TcpListener::bind(listen).map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(failed)?;
+        let (stop, stopped) = oneshot::channel();
+        let work = move || {
+            runtime.block_on(async {
+                tokio::select! {
+                    () = accept(listener, node, timeouts) => {}
+                    _ = stopped => {}
+                }
+            });
+            // This closes the connections.
+            drop(runtime);
+        };
+        let thread = std::thread::Builder::new().name("api-relay".to_owned()).spawn(work);
+        let thread = Some(thread.map_err(failed)?);
+        Ok(Self { stop: Some(stop), thread })
+    }
+}
+
+impl Drop for ApiRelay {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("the thread that relays the API panicked");
+        }
+    }
+}
+
+async fn accept(listener: std::net::TcpListener, node: Node, timeouts: Timeouts) {
+    let listener = match TcpListener::from_std(listener) {
+        Ok(listener) => listener,
+        Err(error) => return tracing::error!(%error, "the API is not relayed"),
+    };
+    let slots: Arc<Slots> = Arc::default();
+    loop {
+        match listener.accept().await {
+            Ok((client, peer)) => {
+                // As at the leader, a silent connection is evicted for a new one.
+                let (slot, evicted) = slots.take(peer.ip()).await;
+                let node = node.clone();
+                tokio::spawn(async move {
+                    let relayed = relay(client, &slot, &node, timeouts);
+                    // If the connection breaks, its client makes another one.
+                    tokio::select! {
+                        Ok(()) = evicted => {}
+                        _ = timeout(timeouts.connection, relayed) => {}
+                    }
+                });
+                // Gives the task a turn, so that a request that has arrived is seen before its
+                // connection may be evicted.
+                tokio::task::yield_now().await;
+            }
+            // For example, the process has no descriptors left; other connections close.
+            Err(error) => {
+                tracing::debug!(%error, "a connection to the API was not accepted");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }
+    }
+}
+
+async fn relay(
+    mut client: TcpStream,
+    slot: &Arc<Slot>,
+    node: &Node,
+    timeouts: Timeouts,
+) -> std::io::Result<()> {
+    client.set_nodelay(true)?;
+    let mut begin = [0; ALIVE.len()];
+    let mut read = 0;
+    let first = async {
+        while read < begin.len() {
+            match client.read(&mut begin[read..]).await? {
+                0 => break,
+                bytes => read += bytes,
+            }
+        }
+        std::io::Result::Ok(())
+    };
+    match timeout(timeouts.head, first).await {
+        Ok(first) => first?,
+        Err(_) => return Ok(()),
+    }
+    let health = match &begin {
+        begin if *begin == ALIVE => Some(node.health.check_alive()),
+        // A ready node relays the request to the leader.
+        begin if begin.starts_with(READY) => node.health.check_ready().err().map(Err),
+        _ => None,
+    };
+    match health {
+        Some(Ok(())) => return answer(client, WELL, timeouts).await,
+        Some(Err(why)) => return answer(client, &unwell(&why), timeouts).await,
+        None => {}
+    }
+    let connected = match (node.leader)() {
+        Some(address) => match timeout(CONNECT_MAX, TcpStream::connect(address)).await {
+            Ok(Ok(server)) => Ok((server, address)),
+            Ok(Err(error)) => Err(format!("the leader at {address} does not answer: {error}")),
+            Err(_) => Err(format!("the leader at {address} does not answer")),
+        },
+        None => Err("no node leads the cluster at the moment".to_owned()),
+    };
+    let why = match connected {
+        Ok((mut server, address)) => {
+            server.set_nodelay(true)?;
+            server.write_all(&begin[..read]).await?;
+            if !pass_on(&mut client, &mut server, slot, timeouts).await? {
+                return Ok(());
+            }
+            let unknown = "it is not known whether the request was executed";
+            format!("the leader at {address} ended before it answered, so {unknown}")
+        }
+        Err(why) => why,
+    };
+    answer(client, &unavailable(&why), timeouts).await
+}
+
+/// Relays the bytes of either side until the server ends. Returns whether the client waits for an
+/// answer then: a leader that steps down may leave a request unanswered.
+async fn pass_on(
+    client: &mut TcpStream,
+    server: &mut TcpStream,
+    slot: &Arc<Slot>,
+    timeouts: Timeouts,
+) -> std::io::Result<bool> {
+    let (mut from_client, mut to_client) = client.split();
+    let (mut from_server, mut to_server) = server.split();
+    // The beginning of a request has been sent.
+    let owes = AtomicBool::new(true);
+    // It is not evicted while it waits for an answer.
+    let held: Mutex<Option<Pinned>> = Mutex::new(Some(slot.hold()));
+    let held_now = || held.lock().unwrap_or_else(PoisonError::into_inner);
+    let requests = async {
+        let mut bytes = [0; PART_BYTES];
+        loop {
+            match from_client.read(&mut bytes).await {
+                Ok(read @ 1..) => {
+                    owes.store(true, Ordering::Relaxed);
+                    held_now().get_or_insert_with(|| slot.hold());
+                    let sent = to_server.write_all(&bytes[..read]);
+                    if !timeout(timeouts.body, sent).await.is_ok_and(|sent| sent.is_ok()) {
+                        break;
+                    }
+                }
+                // The client may still wait for an answer.
+                Ok(0) => break,
+                Err(_) => {
+                    owes.store(false, Ordering::Relaxed);
+                    break;
+                }
+            }
+        }
+        let _ = to_server.shutdown().await;
+        std::future::pending::<()>().await;
+    };
+    let answers = async {
+        let mut bytes = [0; PART_BYTES];
+        while let Ok(read @ 1..) = from_server.read(&mut bytes).await {
+            owes.store(false, Ordering::Relaxed);
+            timeout(timeouts.send, to_client.write_all(&bytes[..read])).await??;
+            drop(held_now().take());
+        }
+        std::io::Result::Ok(())
+    };
+    tokio::select! {
+        ended = answers => ended?,
+        () = requests => {}
+    }
+    Ok(owes.load(Ordering::Relaxed))
+}
+
+/// Sends an answer and closes the connection.
+async fn answer(mut client: TcpStream, text: &str, timeouts: Timeouts) -> std::io::Result<()> {
+    timeout(timeouts.send, client.write_all(text.as_bytes())).await??;
+    client.shutdown().await?;
+    // If the connection is closed with unread bytes, it is reset before the client has read the
+    // answer.
+    let mut rest = [0; 4_096];
+    let drained = async { while client.read(&mut rest).await.is_ok_and(|read| read > 0) {} };
+    let _ = timeout(timeouts.close, drained).await;
+    Ok(())
+}
+
+/// Returns the answer of a node that is not healthy, as the leader's.
+fn unwell(why: &str) -> String {
+    let length = why.len() + 1;
+    format!(
+        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain; charset=utf-8\r\n\
+         content-length: {length}\r\nconnection: close\r\n\r\n{why}\n"
+    )
+}
+
+/// Returns an answer after which EC2's clients repeat the request.
+fn unavailable(why: &str) -> String {
+    let error = ApiError::unavailable(format!("{why}; try again in a few seconds"));
+    let body = error.document(NO_REQUEST);
+    format!(
+        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/xml;charset=UTF-8\r\n\
+         retry-after: 1\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use evenkeel_control::CONNECTIONS_MAX;
+    use std::io::{Read as _, Write as _};
+    use std::net::{TcpListener, TcpStream};
+
+    fn free() -> SocketAddr {
+        TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+    }
+
+    fn times(head: Duration) -> Timeouts {
+        Timeouts { head, close: Duration::from_millis(200), ..Timeouts::default() }
+    }
+
+    fn node(leader: Arc<WhoLeads>) -> Node {
+        Node { leader, health: Arc::default() }
+    }
+
+    fn asked(at: SocketAddr, request: &str) -> String {
+        let mut client = TcpStream::connect(at).unwrap();
+        client.write_all(request.as_bytes()).unwrap();
+        let mut reply = String::new();
+        client.read_to_string(&mut reply).unwrap();
+        reply
+    }
+
+    #[test]
+    fn silent_connections_give_way_to_those_that_ask() {
+        let at = free();
+        let who: Arc<WhoLeads> = Arc::new(|| None);
+        // Longer than the test may take, so no connection ends by a timeout.
+        let relay = ApiRelay::start(at, node(who), times(Duration::from_secs(600))).unwrap();
+        let silent: Vec<TcpStream> =
+            (0..CONNECTIONS_MAX + 50).map(|_| TcpStream::connect(at).unwrap()).collect();
+        let well = asked(at, "GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n");
+        assert!(well.ends_with("\r\n\r\nok"), "{well}");
+        let refused = asked(at, "POST / HTTP/1.1\r\nhost: x\r\n\r\n");
+        assert!(refused.starts_with("HTTP/1.1 503 "), "{refused}");
+        drop((silent, relay));
+    }
+
+    #[test]
+    fn a_connection_goes_to_whoever_leads_untouched() {
+        let (leader, at) = (TcpListener::bind("127.0.0.1:0").unwrap(), free());
+        let address = leader.local_addr().unwrap();
+        let served = std::thread::spawn(move || {
+            let (mut stream, _) = leader.accept().unwrap();
+            for _ in 0..2 {
+                let mut request = [0; 31];
+                stream.read_exact(&mut request).unwrap();
+                stream.write_all(&request).unwrap();
+            }
+        });
+        let who: Arc<WhoLeads> = Arc::new(move || Some(address));
+        let relay = ApiRelay::start(at, node(who), times(Duration::from_secs(30))).unwrap();
+        let mut client = TcpStream::connect(at).unwrap();
+        for number in 0..2 {
+            let request = format!("POST / HTTP/1.1\r\nhost: x:{number:05}\r");
+            client.write_all(request.as_bytes()).unwrap();
+            let mut reply = [0; 31];
+            client.read_exact(&mut reply).unwrap();
+            assert_eq!(reply, request.as_bytes());
+        }
+        served.join().unwrap();
+        drop(relay);
+        TcpListener::bind(at).expect("the address is free again");
+    }
+
+    #[test]
+    fn a_leader_that_ends_without_an_answer_is_told_as_such() {
+        let (leader, at) = (TcpListener::bind("127.0.0.1:0").unwrap(), free());
+        let address = leader.local_addr().unwrap();
+        let served = std::thread::spawn(move || {
+            for reply in ["", "HTTP/1.1 200 OK\r\n\r\n"] {
+                let (mut stream, _) = leader.accept().unwrap();
+                let mut request = [0; 18];
+                stream.read_exact(&mut request).unwrap();
+                stream.write_all(reply.as_bytes()).unwrap();
+            }
+        });
+        let who: Arc<WhoLeads> = Arc::new(move || Some(address));
+        let _relay = ApiRelay::start(at, node(who), times(Duration::from_secs(30))).unwrap();
+        let reply = asked(at, "POST / HTTP/1.1\r\n\r\n");
+        assert!(reply.starts_with("HTTP/1.1 503 "), "{reply}");
+        let text = format!("the leader at {address} ended before it answered");
+        assert!(reply.contains(&text), "{reply}");
+        // A request that was answered is not answered again.
+        assert_eq!(asked(at, "POST / HTTP/1.1\r\n\r\n"), "HTTP/1.1 200 OK\r\n\r\n");
+        served.join().unwrap();
+    }
+
+    #[test]
+    fn without_a_leader_requests_are_to_be_repeated_and_the_node_is_well() {
+        let at = free();
+        let gone = free();
+        let leader = Arc::new(Mutex::new(None));
+        let of_relay = Arc::clone(&leader);
+        let who: Arc<WhoLeads> = Arc::new(move || *of_relay.lock().unwrap());
+        let _relay = ApiRelay::start(at, node(who), times(Duration::from_secs(30))).unwrap();
+        let reply = asked(at, "POST / HTTP/1.1\r\n\r\n");
+        assert!(reply.starts_with("HTTP/1.1 503 ") && reply.contains("no node leads"), "{reply}");
+        *leader.lock().unwrap() = Some(gone);
+        let reply = asked(at, "POST / HTTP/1.1\r\n\r\n");
+        assert!(reply.contains("<Code>Unavailable</Code>") && reply.contains("does not answer"));
+        let reply = asked(at, "GET /healthz HTTP/1.1\r\n\r\n");
+        assert!(reply.starts_with("HTTP/1.1 200 ") && reply.ends_with("\r\n\r\nok"), "{reply}");
+    }
+
+    #[test]
+    fn a_client_that_says_nothing_is_let_go() {
+        let at = free();
+        let who: Arc<WhoLeads> = Arc::new(|| None);
+        let _relay = ApiRelay::start(at, node(who), times(Duration::from_millis(50))).unwrap();
+        assert_eq!(asked(at, "POST"), "");
+    }
+
+    #[test]
+    fn health_and_readiness_of_a_node_are_its_own_and_then_the_leaders() {
+        let (leader, at) = (TcpListener::bind("127.0.0.1:0").unwrap(), free());
+        let address = leader.local_addr().unwrap();
+        let node = node(Arc::new(move || Some(address)));
+        let health = Arc::clone(&node.health);
+        let _relay = ApiRelay::start(at, node, times(Duration::from_secs(30))).unwrap();
+        let ask = |path: &str| asked(at, &format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n"));
+        health.etcd.note(Err("no connection".to_owned()));
+        let ready = ask("/readyz");
+        assert!(ready.starts_with("HTTP/1.1 503 "), "{ready}");
+        assert!(ready.ends_with("\r\n\r\netcd: no connection\n"), "{ready}");
+        assert!(ask("/healthz").starts_with("HTTP/1.1 200 "));
+        health.etcd.note(Ok(()));
+        health.data_plane.note(Err("its thread has ended".to_owned()));
+        for path in ["/healthz", "/readyz"] {
+            let reply = ask(path);
+            assert!(reply.starts_with("HTTP/1.1 503 "), "{reply}");
+            assert!(reply.ends_with("\r\n\r\nthe data plane: its thread has ended\n"), "{reply}");
+        }
+        health.data_plane.note(Ok(()));
+        let served = std::thread::spawn(move || {
+            let (mut stream, _) = leader.accept().unwrap();
+            stream.read_exact(&mut [0; 12]).unwrap();
+            stream.write_all(b"HTTP/1.1 503 Of The Leader\r\n\r\n").unwrap();
+        });
+        let ready = ask("/readyz");
+        served.join().unwrap();
+        assert!(ready.starts_with("HTTP/1.1 503 Of The Leader"), "{ready}");
+    }
+}

@@ -1,0 +1,96 @@
+//! The fleet as the control plane uses it.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use evenkeel_control::nodes::{Counts, NodeView, Nodes, State};
+use evenkeel_core::fencing::NodeId;
+use evenkeel_core::ids::VolumeId;
+use evenkeel_telemetry::clock;
+use evenkeel_telemetry::metrics::{EtcdAnswerNow, EtcdMemberNow};
+use evenkeel_wire::agent::{Attachment, Failed};
+
+use super::Fleet;
+use super::failover::Keeping;
+use crate::etcd::upkeep::{MemberAnswer, MemberSeen};
+
+/// Maximum time until a change in etcd is seen here.
+const SEEN_MAX: Duration = Duration::from_secs(2);
+/// Time between two checks for it.
+const SEEN_LOOK: Duration = Duration::from_millis(20);
+
+impl Nodes for Fleet {
+    fn keep(self: Arc<Self>) -> io::Result<Box<dyn Send>> {
+        Ok(Box::new(Keeping::start(&self)?))
+    }
+
+    fn term(&self) -> u64 {
+        self.cluster.term()
+    }
+
+    fn views(&self) -> Vec<NodeView> {
+        self.books().views(self.cluster.here())
+    }
+
+    fn set_state(&self, node: &str, state: State) -> Result<bool, String> {
+        let is_there = self.cluster.set_state(node, state)?;
+        // The fleet knows the new state before the reply, so the next request uses it.
+        let deadline = clock::since_boot() + SEEN_MAX;
+        while is_there && clock::since_boot() < deadline {
+            let members = self.cluster.members();
+            let member = members.iter().find(|member| member.name == node);
+            if let Some(member) = member.filter(|member| member.state == state) {
+                self.meet(member);
+                break;
+            }
+            clock::pause(SEEN_LOOK);
+        }
+        Ok(is_there)
+    }
+
+    fn move_to(&self, id: VolumeId, to: NodeId) -> Result<(), Failed> {
+        self.move_volume(id, to)
+    }
+
+    fn home_name(&self, id: VolumeId) -> Option<String> {
+        let books = self.books();
+        books.homes.get(&id).map(|home| books.name(*home))
+    }
+
+    fn part_ppm(&self, number: NodeId) -> Option<u32> {
+        self.part_of(number)
+    }
+
+    fn counts(&self) -> Counts {
+        self.books().counts
+    }
+
+    fn etcd(&self) -> Vec<EtcdMemberNow> {
+        self.cluster.etcd().into_iter().map(etcd_member).collect()
+    }
+
+    fn expect(&self, volumes: Vec<(VolumeId, Vec<Attachment>)>) {
+        let mut books = self.books();
+        volumes.into_iter().for_each(|(id, attachments)| books.expect(id, attachments));
+    }
+
+    fn keep_only(&self, known: &BTreeSet<VolumeId>) {
+        let gone: Vec<VolumeId> =
+            self.books().homes.keys().filter(|id| !known.contains(id)).copied().collect();
+        gone.into_iter().for_each(|id| self.forget(id));
+    }
+}
+
+fn etcd_member(seen: MemberSeen) -> EtcdMemberNow {
+    let answer = |answer: MemberAnswer| EtcdAnswerNow {
+        took: answer.took,
+        has_leader: answer.has_leader,
+        bytes: answer.bytes,
+        in_use: answer.in_use,
+        quota: answer.quota,
+        is_full: answer.is_full,
+    };
+    EtcdMemberNow { endpoint: seen.endpoint, answer: seen.answer.map(answer) }
+}

@@ -1,0 +1,71 @@
+//! The advice in one sentence: which volumes, the saving, the reason, the risk.
+
+use super::{Answer, Rated, assumed_ms};
+use crate::format::{currency, layout_words, money, saving_words, seconds};
+use crate::risk;
+
+/// Returns the advice of an answer; `None` if it has no layout.
+pub fn advice(answer: &Answer<'_>) -> Option<String> {
+    let first = answer.rated.first()?;
+    let case = answer.case;
+    let layout = layout_words(case, &first.found.layout);
+    if answer.is_present(first) {
+        let reason = "no layout that carries the workload costs less";
+        return Some(format!("keep {layout}, because {reason}; {}", risk_words(answer, first)));
+    }
+    let cost = format!("{} {} a month", money(first.found.total()), currency(case));
+    let saving = case.source_monthly.and_then(|_| saving_words(case, first.found.total()));
+    let saving = saving.map_or_else(String::new, |words| format!(": {words}"));
+    Some(format!(
+        "buy {layout}, {cost}{saving}, because {}; {}",
+        reason(answer, first),
+        risk_words(answer, first)
+    ))
+}
+
+/// Returns why the first layout is proposed.
+fn reason(answer: &Answer<'_>, first: &Rated) -> String {
+    let case = answer.case;
+    let wanted = &answer.wanted;
+    if let Some(present) = &answer.present {
+        let [now_ms, then_ms] = [present, first].map(|rated| assumed_ms(case, &rated.found));
+        let is_dearer = present.found.total() < first.found.total();
+        if is_dearer && now_ms > then_ms {
+            let [now, then] = [now_ms, then_ms].map(seconds);
+            return format!("requests wait {now} s a day on the source, and {then} s on this");
+        }
+    }
+    let more = match case.headroom_percent {
+        0 => "what was recorded".to_owned(),
+        percent => format!("{percent} % more than was recorded"),
+    };
+    let waiting = match (wanted.throttled_us_per_day_max / 1_000_000, wanted.delays.is_empty()) {
+        (0, _) => "without waiting".to_owned(),
+        (86_400, false) => "within the waits that are allowed".to_owned(),
+        (seconds, _) => format!("with at most {seconds} s of waiting a day"),
+    };
+    // What is cheaper and stands below has credits that run out.
+    let is_cheaper = |rated: &Rated| rated.found.total() < first.found.total();
+    let months = if answer.rated.iter().any(is_cheaper) { " month after month" } else { "" };
+    format!("it is the cheapest of {} that carries {more} {waiting}{months}", types(answer))
+}
+
+/// Returns the types of the search in words.
+fn types(answer: &Answer<'_>) -> String {
+    let types: Vec<String> = answer.case.space.types.iter().map(ToString::to_string).collect();
+    match types.split_last() {
+        Some((last, others)) if !others.is_empty() => format!("{} and {last}", others.join(", ")),
+        _ => types.join(""),
+    }
+}
+
+/// Returns the worst risk of a layout, and the number of others.
+fn risk_words(answer: &Answer<'_>, rated: &Rated) -> String {
+    let case = answer.case;
+    let risks = risk::risks(&case.space, &case.trace, &case.demand, rated);
+    match risks.as_slice() {
+        [] => "risk: none is known".to_owned(),
+        [only] => format!("risk: {only}"),
+        [worst, others @ ..] => format!("risk: {worst}; {} more below", others.len()),
+    }
+}
