@@ -75,6 +75,8 @@ struct Month<'a> {
     share: Share,
     fluid: Fluid,
     start_us: u64,
+    /// Millionths of credits of each limit at the start of the month.
+    credits: Vec<u128>,
     /// State after the previous repetition.
     before: Option<Left>,
     /// Maximum number of repetitions that are skipped at once. Doubles while repetitions are alike.
@@ -134,6 +136,7 @@ impl<'a> Month<'a> {
             demand,
             counting: space.rules.pacing(&layout.each).counting,
             share: layout.share(space),
+            credits: fluid.micro_credits(),
             fluid: if has_delays { fluid } else { fluid.without_delays() },
             start_us: 0,
             before: None,
@@ -177,6 +180,8 @@ impl<'a> Month<'a> {
         let late_us = self.fluid.free_us().saturating_sub(self.start_us);
         let mut left = Left { credits, spent: Vec::new(), late_us, grown_us: 0, waited_us };
         let Some(before) = self.before.take() else {
+            // The next repetition begins as this one did, and so all of them are equal.
+            self.is_steady = late_us == 0 && left.credits == self.credits;
             self.before = Some(left);
             return;
         };

@@ -46,11 +46,11 @@ impl Traces {
 
     /// Returns the trace of this name, and creates it if there is none.
     pub fn of(&mut self, name: &str) -> Result<&mut Pending, Broken> {
-        if !self.by_name.contains_key(name) && self.by_name.len() >= NAMES_MAX {
-            return Err(too_many_names(name));
-        }
         // `entry` would need an owned name for each interval.
         if !self.by_name.contains_key(name) {
+            if self.by_name.len() >= NAMES_MAX {
+                return Err(too_many_names(name));
+            }
             self.by_name.insert(name.to_owned(), Pending::default());
         }
         self.by_name.get_mut(name).ok_or_else(|| too_many_names(name))

@@ -1,6 +1,6 @@
 //! Reads JSON texts up to a maximum size.
 
-use std::io::{self, BufRead, Read};
+use std::io::{self, BufRead};
 
 use serde::de::DeserializeOwned;
 
@@ -9,45 +9,21 @@ use super::Broken;
 /// Maximum size of a JSON text, in bytes.
 pub const JSON_BYTES_MAX: u64 = 256 << 20;
 
-/// Reads at most [`JSON_BYTES_MAX`] bytes, and records whether there were more.
-struct Limited<'a> {
-    input: &'a mut dyn BufRead,
-    left: u64,
-    is_over: bool,
-}
-
-impl Read for Limited<'_> {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let buffer = self.input.fill_buf()?;
-        if buffer.is_empty() {
-            return Ok(0);
-        }
-        if self.left == 0 {
-            self.is_over = true;
-            return Err(io::Error::other("too long"));
-        }
-        let left = usize::try_from(self.left).unwrap_or(usize::MAX);
-        let length = buffer.len().min(into.len()).min(left);
-        if let (Some(to), Some(from)) = (into.get_mut(..length), buffer.get(..length)) {
-            to.copy_from_slice(from);
-        }
-        self.input.consume(length);
-        self.left -= length as u64;
-        Ok(length)
-    }
-}
-
 /// Reads the values of a text of this format: one or several, one after the other or as the
 /// elements of an array.
 pub(crate) fn documents<T: DeserializeOwned>(
     input: &mut dyn BufRead,
     form: &str,
 ) -> Result<Vec<T>, Broken> {
-    let text = slurp(input, form)?;
+    documents_of(&slurp(input, form)?, form)
+}
+
+/// Reads the values of a text in memory, as [`documents`] does.
+pub(crate) fn documents_of<T: DeserializeOwned>(text: &[u8], form: &str) -> Result<Vec<T>, Broken> {
     if text.trim_ascii_start().starts_with(b"[") {
-        return serde_json::from_slice(&text).map_err(|error| broken(&error, form));
+        return serde_json::from_slice(text).map_err(|error| broken(&error, form));
     }
-    let values = serde_json::Deserializer::from_slice(&text).into_iter::<T>();
+    let values = serde_json::Deserializer::from_slice(text).into_iter::<T>();
     let values: Result<Vec<T>, Broken> =
         values.map(|value| value.map_err(|error| broken(&error, form))).collect();
     match values {
@@ -70,15 +46,26 @@ pub(crate) fn slurp(input: &mut dyn BufRead, form: &str) -> Result<Vec<u8>, Brok
 }
 
 fn slurp_within(input: &mut dyn BufRead, form: &str, bytes_max: u64) -> Result<Vec<u8>, Broken> {
-    let mut limited = Limited { input, left: bytes_max, is_over: false };
     let mut text = Vec::new();
-    let read = limited.read_to_end(&mut text);
-    if limited.is_over {
-        return Err(too_long(form, bytes_max));
+    loop {
+        let buffer = match input.fill_buf() {
+            Ok(buffer) => buffer,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => {
+                let expected = "a file that can be read to its end";
+                return Err(Broken::whole(&error.to_string(), expected));
+            }
+        };
+        if buffer.is_empty() {
+            return Ok(text);
+        }
+        let length = buffer.len();
+        if (text.len() + length) as u64 > bytes_max {
+            return Err(too_long(form, bytes_max));
+        }
+        text.extend_from_slice(buffer);
+        input.consume(length);
     }
-    let expected = "a file that can be read to its end";
-    read.map_err(|error| Broken::whole(&error.to_string(), expected))?;
-    Ok(text)
 }
 
 /// Returns the error for an invalid JSON text.

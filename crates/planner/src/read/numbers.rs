@@ -18,7 +18,13 @@ pub(crate) fn decimal(text: &str) -> Option<f64> {
 /// Returns the nearest whole amount.
 pub(crate) fn amount(value: f64) -> u64 {
     // A cast saturates, and returns 0 for negative values and for NaN.
-    value.round() as u64
+    if is_whole(value) { value as u64 } else { value.round() as u64 }
+}
+
+/// Returns whether a value is a whole number, not negative. Rounding calls a function of the C
+/// library, and most values need none.
+pub(crate) fn is_whole(value: f64) -> bool {
+    (value as u64) as f64 == value
 }
 
 /// A time in milliseconds since 1970, and whether its zone is known.
@@ -123,22 +129,49 @@ fn time_by(text: &str, order: Option<DateOrder>) -> Option<(Time, Day)> {
 /// Reads a time such as `2026-11-25T19:00:00Z` or with `+00:00`, which most texts have, in
 /// milliseconds since 1970. It is a fast path of [`time`].
 pub(crate) fn utc(text: &str) -> Option<u64> {
-    let (digits, zone) = text.as_bytes().split_at_checked(19)?;
-    if !matches!(zone, b"Z" | b"+00:00") {
-        return None;
+    UtcTimes::default().read(text.as_bytes())
+}
+
+/// Reads times as [`utc`] does, one after another. Most are of the day of the one before.
+#[derive(Default)]
+pub(crate) struct UtcTimes {
+    /// The text of the day of the last time, and the day's start in seconds since 1970.
+    day: Option<([u8; 11], i64)>,
+}
+
+impl UtcTimes {
+    pub fn read(&mut self, text: &[u8]) -> Option<u64> {
+        let (day, rest) = text.split_first_chunk::<11>()?;
+        let (clock, zone) = rest.split_first_chunk::<8>()?;
+        if !matches!(zone, b"Z" | b"+00:00") {
+            return None;
+        }
+        let start_s = match self.day {
+            Some((known, start_s)) if known == *day => start_s,
+            _ => {
+                let start_s = utc_day_s(*day)?;
+                self.day = Some((*day, start_s));
+                start_s
+            }
+        };
+        let [h1, h2, b':', n1, n2, b':', s1, s2] = *clock else { return None };
+        let hours = two_digits(h1, h2).filter(|hours| *hours < 24)?;
+        let minutes = two_digits(n1, n2).filter(|minutes| *minutes < 60)?;
+        let seconds = two_digits(s1, s2).filter(|seconds| *seconds < 60)?;
+        u64::try_from((start_s + (hours * 60 + minutes) * 60 + seconds) * 1_000).ok()
     }
-    let [y1, y2, y3, y4, b'-', m1, m2, b'-', d1, d2, b'T', h1, h2, b':', n1, n2, b':', s1, s2] =
-        *digits
-    else {
-        return None;
-    };
-    let digit = |byte: u8| Some(i64::from(byte.checked_sub(b'0').filter(|digit| *digit < 10)?));
-    let two = |high: u8, low: u8| Some(digit(high)? * 10 + digit(low)?);
-    let days = days(two(y1, y2)? * 100 + two(y3, y4)?, two(m1, m2)?, two(d1, d2)?)?;
-    let (hours, minutes, seconds) = (two(h1, h2)?, two(n1, n2)?, two(s1, s2)?);
-    let is_clock = hours < 24 && minutes < 60 && seconds < 60;
-    let all = ((days * 24 + hours) * 60 + minutes) * 60 + seconds;
-    u64::try_from(all * 1_000).ok().filter(|_| is_clock)
+}
+
+/// Returns the start of a day such as `2026-11-25T` in seconds since 1970.
+fn utc_day_s(text: [u8; 11]) -> Option<i64> {
+    let [y1, y2, y3, y4, b'-', m1, m2, b'-', d1, d2, b'T'] = text else { return None };
+    let year = two_digits(y1, y2)? * 100 + two_digits(y3, y4)?;
+    Some(days(year, two_digits(m1, m2)?, two_digits(d1, d2)?)? * 86_400)
+}
+
+fn two_digits(high: u8, low: u8) -> Option<i64> {
+    let is_number = high.is_ascii_digit() && low.is_ascii_digit();
+    is_number.then(|| i64::from(high - b'0') * 10 + i64::from(low - b'0'))
 }
 
 /// Reads a time of day, `19:09:48` or `07:09:48 PM`, in milliseconds since midnight.

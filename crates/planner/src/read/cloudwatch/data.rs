@@ -3,6 +3,8 @@
 //! It has neither statistic nor period. With the text of the queries both are known, and a series
 //! is identified by its `Id`. Without it, a series is identified by its `Label`.
 
+mod plain;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::BufRead;
 
@@ -33,12 +35,13 @@ struct Document {
 }
 
 /// A page of an answer.
+#[derive(Debug)]
 struct Answer {
     results: Vec<Answered>,
     is_continued: bool,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, Debug)]
 #[serde(rename_all = "PascalCase")]
 struct Answered {
     #[serde(default)]
@@ -129,7 +132,11 @@ impl Answers {
     /// # Errors
     /// Returns [`Broken`] if the text is invalid.
     pub fn read(input: &mut dyn BufRead) -> Result<Self, Broken> {
-        answers(json::documents(input, FORM)?).map(Self)
+        let text = json::slurp(input, FORM)?;
+        match plain::answers(&text) {
+            Some(answers) => Ok(Self(answers)),
+            None => answers(json::documents_of(&text, FORM)?).map(Self),
+        }
     }
 
     /// Returns whether the next page of the last answer is in another text.

@@ -18,7 +18,7 @@ use serde::de::{Deserialize, Deserializer, Visitor};
 use crate::trace::{Amounts, Clock, Columns, Interval, Kind, Note};
 
 use super::collect::{Traces, too_many_intervals, too_many_names};
-use super::numbers::{amount, show_time, time, utc};
+use super::numbers::{amount, is_whole, show_time, time, utc};
 use super::{Broken, Hints, INTERVAL_MS, INTERVALS_TOTAL_MAX, NAMES_MAX, Read};
 
 /// A metric that is used.
@@ -265,12 +265,18 @@ pub(super) struct Series {
 }
 
 /// A timestamp in JSON: a text, or seconds since 1970; here in milliseconds.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Timestamp(pub u64);
 
 impl<'de> Deserialize<'de> for Timestamp {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(TimestampVisitor)
     }
+}
+
+/// Reads a timestamp's text, in milliseconds since 1970.
+fn unix_ms(text: &str) -> Option<u64> {
+    utc(text).or_else(|| Some(time(text)?.unix_ms))
 }
 
 struct TimestampVisitor;
@@ -283,9 +289,8 @@ impl Visitor<'_> for TimestampVisitor {
     }
 
     fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Timestamp, E> {
-        let unix_ms = utc(text).or_else(|| Some(time(text)?.unix_ms));
         let invalid = || E::invalid_value(serde::de::Unexpected::Str(text), &self);
-        unix_ms.map(Timestamp).ok_or_else(invalid)
+        unix_ms(text).map(Timestamp).ok_or_else(invalid)
     }
 
     fn visit_f64<E: serde::de::Error>(self, seconds: f64) -> Result<Timestamp, E> {
@@ -436,6 +441,11 @@ fn add(points: &mut Vec<(u64, f64)>, mut more: Vec<(u64, f64)>, is_check: bool) 
     Ok(())
 }
 
+/// Returns whether two series have values at the same times.
+fn have_equal_times(points: &[(u64, f64)], others: &[(u64, f64)]) -> bool {
+    points.len() == others.len() && points.iter().zip(others).all(|(a, b)| a.0 == b.0)
+}
+
 impl Volume {
     /// Returns an error if a needed metric has another statistic only.
     fn refuse_unsuitable(&self, name: &str, needs_amounts: bool) -> Result<(), Broken> {
@@ -478,7 +488,8 @@ impl Volume {
             let Some(named) = self.names.get(metric).filter(|named| !named.is_mean()) else {
                 continue;
             };
-            let is_fraction = |value: f64| (value - value.round()).abs() > 0.001;
+            let is_fraction =
+                |value: f64| !is_whole(value) && (value - value.round()).abs() > 0.001;
             let points = self.series.get(metric).into_iter().flatten();
             let Some((_, value)) = points.copied().find(|(_, value)| is_fraction(*value)) else {
                 continue;
@@ -502,6 +513,12 @@ impl Volume {
         }
         let is_needed = |metric: &Metric| metric.is_amount() || !has_amounts;
         let needed: Vec<_> = self.series.iter().filter(|(metric, _)| is_needed(metric)).collect();
+        // Most series have a value at each time.
+        if let Some(((_, first), others)) = needed.split_first()
+            && others.iter().all(|(_, points)| have_equal_times(points, first))
+        {
+            return first.iter().map(|(start_ms, _)| *start_ms).collect();
+        }
         let points = needed.iter().flat_map(|(_, points)| points.iter());
         let mut starts: Vec<u64> = points.map(|(start_ms, _)| *start_ms).collect();
         starts.sort();
@@ -592,16 +609,18 @@ impl Volume {
 
 /// The values of a volume at a time, which only increases.
 struct Moment<'a> {
-    volume: &'a Volume,
     /// The remaining points of each metric, by its index in [`ALL`].
     left: [&'a [(u64, f64)]; METRICS],
     values: [Option<f64>; METRICS],
+    /// Whether the values of each metric are means.
+    are_means: [bool; METRICS],
 }
 
 impl<'a> Moment<'a> {
     fn new(volume: &'a Volume) -> Self {
         let points = |metric| volume.series.get(&metric).map_or(&[][..], Vec::as_slice);
-        Self { volume, left: ALL.map(points), values: [None; METRICS] }
+        let are_means = ALL.map(|metric| volume.is_mean(metric));
+        Self { left: ALL.map(points), values: [None; METRICS], are_means }
     }
 
     fn go_to(&mut self, start_ms: u64) {
@@ -616,15 +635,16 @@ impl<'a> Moment<'a> {
 
     fn interval(&self, start_ms: u64, length_ms: u64) -> Interval {
         let value = |metric: Metric| self.values.get(metric as usize).copied().flatten();
+        let is_mean = |metric: Metric| self.are_means.get(metric as usize) == Some(&true);
         // A mean of an amount is its rate a second.
         let exact = |metric| {
-            let is_rate = self.volume.is_mean(metric);
+            let is_rate = is_mean(metric);
             value(metric).map(|value| if is_rate { value * length_ms as f64 / 1e3 } else { value })
         };
         let sum = |metric| exact(metric).map_or(0, amount);
         // A mean of a time is that of a request.
         let ns = |metric, requests| {
-            let count = if self.volume.is_mean(metric) { exact(requests)? } else { 1.0 };
+            let count = if is_mean(metric) { exact(requests)? } else { 1.0 };
             value(metric).map(|seconds| amount(seconds * 1e9 * count))
         };
         let mut unknown = Amounts::default();
