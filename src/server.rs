@@ -475,17 +475,6 @@ fn raise_open_files() {
     }
 }
 
-impl From<DataPlanePriority> for Priority {
-    fn from(priority: DataPlanePriority) -> Self {
-        match priority {
-            DataPlanePriority::Auto => Self::Auto,
-            DataPlanePriority::RealTime => Self::RealTime,
-            DataPlanePriority::Nice => Self::Nice,
-            DataPlanePriority::None => Self::None,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,6 +1,6 @@
 //! The device of a folder, as far as the kernel reports it.
 
-use crate::cli::{Bytes, StoreKind};
+use evenkeel_cli::store::{Bytes, StoreKind};
 use evenkeel_store::Pool;
 use evenkeel_store::layout::Layout;
 use serde::{Deserialize, Serialize};

@@ -6,8 +6,10 @@ pub mod state;
 #[cfg(test)]
 mod tests;
 
-use crate::cli::{Bytes, CalibrateWhen, Io, StoreKind};
 use crate::server::{self, Config};
+use evenkeel_cli::calibrate::CalibrateWhen;
+use evenkeel_cli::flags::Io;
+use evenkeel_cli::store::{Bytes, StoreKind};
 use evenkeel_client::clock;
 use evenkeel_client::output::Failure;
 use evenkeel_engine::calibrate::{self, CalibrateError, Plan};

@@ -3,7 +3,8 @@
 //! malformed or was edited.
 
 use super::identity::Identity;
-use crate::cli::StoreKind;
+use evenkeel_cli::calibrate::As;
+use evenkeel_cli::store::StoreKind;
 use evenkeel_client::output::{self, Failure, Item};
 use evenkeel_core::qos::admission::calibration::{
     CHANNELS_MAX, Calibration, Measurements, Unusable,
@@ -435,6 +436,15 @@ impl Found {
 }
 
 impl StateName {
+    /// Returns the name of a state in which a pool was measured; `None` for the base.
+    pub const fn of(state: As) -> Option<Self> {
+        match state {
+            As::Healthy => None,
+            As::Degraded => Some(Self::Degraded),
+            As::Recovering => Some(Self::Recovering),
+        }
+    }
+
     /// When a pool is in it, in words.
     pub const fn when(self) -> &'static str {
         match self {

@@ -11,8 +11,9 @@ mod settings;
 pub mod shared;
 mod term;
 
-use crate::cli::{self, Bytes, StoreKind};
 use crate::private_file;
+use evenkeel_cli::etcd::{CLUSTER, Etcd};
+use evenkeel_cli::store::{Bytes, StoreKind};
 use evenkeel_client::output::{Exit, Failure, failed};
 use evenkeel_cluster::etcd::client::{Client, Options, TlsFiles};
 use evenkeel_cluster::etcd::keys::Keys;
@@ -51,7 +52,7 @@ fn usage(message: String) -> Failure {
 
 impl Cluster {
     /// Reads the flags of a cluster; none without endpoints of etcd.
-    pub fn of(arguments: &cli::Etcd, store: &StoreKind) -> Result<Option<Self>, Failure> {
+    pub fn of(arguments: &Etcd, store: &StoreKind) -> Result<Option<Self>, Failure> {
         if arguments.etcd.is_empty() {
             return alone(arguments);
         }
@@ -60,7 +61,7 @@ impl Cluster {
             let hint = "serve with --store rbd, or leave out --etcd";
             return Err(usage(message).hint(hint));
         }
-        let name = arguments.cluster.clone().unwrap_or_else(|| cli::CLUSTER.to_owned());
+        let name = arguments.cluster.clone().unwrap_or_else(|| CLUSTER.to_owned());
         Keys::of(&name).map_err(usage)?;
         let host = || rustix::system::uname().nodename().to_string_lossy().into_owned();
         let node = arguments.node.clone().unwrap_or_else(host);
@@ -104,7 +105,7 @@ impl Cluster {
 }
 
 /// Returns the two addresses for other nodes.
-fn node_listen(arguments: &cli::Etcd, has_tls: bool) -> Result<[SocketAddr; 2], Failure> {
+fn node_listen(arguments: &Etcd, has_tls: bool) -> Result<[SocketAddr; 2], Failure> {
     let loopback = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
     let first = arguments.node_listen.unwrap_or(loopback);
     if first.ip().is_unspecified() {
@@ -126,8 +127,8 @@ fn node_listen(arguments: &cli::Etcd, has_tls: bool) -> Result<[SocketAddr; 2], 
 }
 
 /// Returns the files for TLS between nodes.
-fn node_tls(arguments: &cli::Etcd) -> Result<Option<evenkeel_link::TlsFiles>, Failure> {
-    let cli::Etcd { node_cert, node_key, node_ca, .. } = arguments;
+fn node_tls(arguments: &Etcd) -> Result<Option<evenkeel_link::TlsFiles>, Failure> {
+    let Etcd { node_cert, node_key, node_ca, .. } = arguments;
     match (node_cert, node_key, node_ca) {
         (None, None, None) => Ok(None),
         (Some(certificate), Some(key), Some(authority)) => {
@@ -143,7 +144,7 @@ fn node_tls(arguments: &cli::Etcd) -> Result<Option<evenkeel_link::TlsFiles>, Fa
 }
 
 /// Returns no cluster, or an error if other flags of a cluster are given without etcd.
-fn alone(arguments: &cli::Etcd) -> Result<Option<Cluster>, Failure> {
+fn alone(arguments: &Etcd) -> Result<Option<Cluster>, Failure> {
     let given = [
         ("cluster", arguments.cluster.is_some()),
         ("node", arguments.node.is_some()),
@@ -168,7 +169,7 @@ fn alone(arguments: &cli::Etcd) -> Result<Option<Cluster>, Failure> {
     }
 }
 
-fn user(arguments: &cli::Etcd) -> Result<Option<(String, String)>, Failure> {
+fn user(arguments: &Etcd) -> Result<Option<(String, String)>, Failure> {
     match (&arguments.etcd_user, &arguments.etcd_password_file) {
         (None, None) => Ok(None),
         (Some(name), Some(path)) => {
@@ -196,8 +197,8 @@ fn is_open(endpoint: &str) -> bool {
     url.scheme() != "https" && !is_here
 }
 
-fn tls(arguments: &cli::Etcd) -> Result<Option<TlsFiles>, Failure> {
-    let cli::Etcd { etcd_ca, etcd_cert, etcd_key, .. } = arguments;
+fn tls(arguments: &Etcd) -> Result<Option<TlsFiles>, Failure> {
+    let Etcd { etcd_ca, etcd_cert, etcd_key, .. } = arguments;
     let own: Option<(PathBuf, PathBuf)> = match (etcd_cert, etcd_key) {
         (Some(certificate), Some(key)) => {
             private_file::check("etcd-key", key)?;
@@ -218,12 +219,20 @@ fn tls(arguments: &cli::Etcd) -> Result<Option<TlsFiles>, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser as _;
+    use clap::Parser;
+
+    /// The flags of a server that its cluster depends on.
+    #[derive(Parser)]
+    struct Flags {
+        #[command(flatten)]
+        etcd: Etcd,
+        #[arg(long, default_value = "local")]
+        store: StoreKind,
+    }
 
     fn refused(flags: &str) -> Failure {
-        let line = format!("evenkeel serve {flags}");
-        let cli = cli::Cli::parse_from(line.split(' '));
-        let cli::Verb::Serve(arguments) = cli.verb else { panic!("not serve") };
+        let line = format!("evenkeel {flags}");
+        let arguments = Flags::parse_from(line.split(' '));
         let Err(failure) = Cluster::of(&arguments.etcd, &arguments.store) else {
             panic!("{flags} is taken")
         };

@@ -3,8 +3,8 @@
 
 use crate::calibration::identity::Identity;
 use crate::calibration::{self, Record};
-use crate::cli::CalibrateWhen;
 use crate::server::Config;
+use evenkeel_cli::calibrate::CalibrateWhen;
 use evenkeel_client::clock::Deadline;
 use evenkeel_client::output::{Failure, failed};
 use evenkeel_cluster::etcd::client::EtcdError;

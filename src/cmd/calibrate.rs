@@ -1,7 +1,7 @@
 //! `evenkeel calibrate`: measures the device under a store and prints how much of it may be sold.
 
 use crate::calibration::identity::Identity;
-use crate::calibration::record::{FILE, Record};
+use crate::calibration::record::{FILE, Record, StateName};
 use crate::calibration::state::{self, When};
 use crate::calibration::{self, Subject};
 use crate::cli::{Bytes, Calibrate};
@@ -70,7 +70,7 @@ pub fn run(arguments: &Calibrate) -> Result<(), Failure> {
         plan,
     };
     let mut progress = |what: &str| eprintln!("{what}");
-    let measured = match (arguments.state.name(), earlier) {
+    let measured = match (StateName::of(arguments.state), earlier) {
         (None, earlier) => {
             calibration::measure(&subject, &stop, &mut progress).map(|mut record| {
                 earlier.iter().for_each(|earlier| record.keep_states(earlier));
@@ -108,7 +108,7 @@ pub fn run(arguments: &Calibrate) -> Result<(), Failure> {
 ///
 /// # Errors If a state is to be measured, and the record is of another store or device.
 fn earlier(arguments: &Calibrate, target: &Target) -> Result<Option<Record>, Failure> {
-    let is_base = arguments.state.name().is_none();
+    let is_base = StateName::of(arguments.state).is_none();
     let found = match target.record.as_deref().map(Record::load).transpose() {
         Ok(found) => found.flatten(),
         // A base replaces any earlier record.
