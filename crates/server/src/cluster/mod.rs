@@ -1,14 +1,14 @@
 //! A server that is a node of a cluster: volumes are on Ceph, the journal in etcd, and any node
-//! serves any volume. The flags are read here. [`member`] is the life of a node, [`routes`] the
-//! places of volumes for clients, and [`history`] its copies of the leader's recordings. The parts
-//! without the server's configuration are in the crate `cluster`.
+//! serves any volume. [`Cluster`] is its configuration. `member` is the life of a node, `routes`
+//! the places of volumes for clients, and `history` its copies of the leader's recordings. The
+//! parts without the server's configuration are in the crate `cluster`.
 
-pub mod history;
-pub mod member;
-pub mod routes;
+mod history;
+pub(crate) mod member;
+mod routes;
 mod serving;
 mod settings;
-pub mod shared;
+mod shared;
 mod term;
 
 use crate::private_file;
@@ -33,14 +33,14 @@ const PASSWORD_BYTES_MAX: usize = 1_024;
 #[derive(Clone, Debug)]
 pub struct Cluster {
     /// Its name.
-    pub name: String,
+    name: String,
     /// The name of this node.
-    pub node: String,
+    node: String,
     /// Addresses at which other nodes reach this one: of its agent, and of the clients that they
     /// relay.
-    pub listen: [SocketAddr; 2],
+    listen: [SocketAddr; 2],
     /// Certificates and keys for connections between nodes.
-    pub tls: Option<evenkeel_link::TlsFiles>,
+    tls: Option<evenkeel_link::TlsFiles>,
     /// Bandwidth of its network, in megabits per second; `None` if that is not limited.
     network_mbps: Option<u32>,
     options: Options,
@@ -52,6 +52,9 @@ fn usage(message: String) -> Failure {
 
 impl Cluster {
     /// Reads the flags of a cluster; none without endpoints of etcd.
+    ///
+    /// # Errors
+    /// If flags do not fit together, or name files that cannot be used.
     pub fn of(arguments: &Etcd, store: &StoreKind) -> Result<Option<Self>, Failure> {
         if arguments.etcd.is_empty() {
             return alone(arguments);
@@ -82,7 +85,7 @@ impl Cluster {
     /// Limits the capacity by this node's network. The data that a client reads arrives from Ceph
     /// and leaves to the client; written data flows the other way. So each direction carries both,
     /// of which the books count one.
-    pub fn with_network(&self, capacity: Capacity) -> Capacity {
+    pub(crate) fn with_network(&self, capacity: Capacity) -> Capacity {
         let bytes = self.network_mbps.map(|mbps| u64::from(mbps) * MEGABIT_BYTES / 2);
         match capacity {
             Capacity::Measured(measured) => Capacity::Measured(Box::new(Measured {
@@ -98,7 +101,7 @@ impl Cluster {
     }
 
     /// Returns the cluster's part of etcd.
-    pub fn kv(&self) -> Result<Kv, Failure> {
+    pub(crate) fn kv(&self) -> Result<Kv, Failure> {
         let keys = Keys::of(&self.name).map_err(Failure::new)?;
         Ok(Kv { client: Client::new(&self.options).map_err(failed)?, keys })
     }

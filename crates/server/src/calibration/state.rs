@@ -94,7 +94,9 @@ fn judge(wanted: As, state: PoolState, when: When) -> Result<Option<String>, Fai
 /// Time at which the pool is asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum When {
+    /// Before the measurement.
     Before,
+    /// After it.
     After,
 }
 
