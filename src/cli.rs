@@ -19,7 +19,6 @@ use std::time::Duration;
 mod aws;
 mod calibrate;
 mod capacity;
-mod etcd;
 mod fleet;
 mod migrate;
 mod node;
@@ -34,12 +33,13 @@ mod top;
 mod volume;
 
 pub use aws::PlanAws;
-pub use evenkeel_cli::flags::{Connection, Io, Output};
-pub use evenkeel_cli::store::{Bytes, CEPH_USER, LocalStore, RBD_NAME, RbdStore, StoreKind};
+pub use evenkeel_cli::calibrate::CalibrateWhen;
+pub use evenkeel_cli::etcd::Etcd;
+pub use evenkeel_cli::flags::{Connection, DataPlanePriority, Io, Output};
+pub use evenkeel_cli::store::{Bytes, LocalStore, RbdStore, StoreKind};
 
-pub use calibrate::{Calibrate, CalibrateWhen};
+pub use calibrate::Calibrate;
 pub use capacity::{Capacity, CapacityPlan, CapacityVerb};
-pub use etcd::{CLUSTER, Etcd};
 pub use fleet::{FleetPolicy, PlanFleet, RiskMax};
 pub use migrate::VolumeMigrate;
 pub use node::{NodeArgs, NodeVerb};
@@ -148,19 +148,6 @@ pub enum Verb {
     Completions(Completions),
     /// Print the manual page, or the reference of all verbs.
     Man(Man),
-}
-
-/// The priority of the data plane's threads for processor time.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub enum DataPlanePriority {
-    /// The first of `real-time`, `nice` and `none` that the kernel allows.
-    Auto,
-    /// The policy SCHED_RR at priority 1.
-    RealTime,
-    /// The nice value -15.
-    Nice,
-    /// The priority of the process.
-    None,
 }
 
 /// Where NBD is served over TCP.

@@ -6,20 +6,13 @@ use evenkeel_cli::exit;
 use evenkeel_client::output::{Exit, Failure};
 use std::process::ExitCode;
 
-mod accounts;
-mod calibration;
 mod cli;
-mod cluster;
 mod cmd;
 mod config;
 mod diskstats;
-mod events;
 mod file_systems;
 mod price_book;
-mod private_file;
-mod server;
-mod store_options;
-mod takeover_watch;
+mod server_config;
 mod top;
 
 fn main() -> ExitCode {

@@ -1,9 +1,9 @@
 //! Price books of one's own hardware: reads the file, and the calibration records that it names.
 
-use crate::calibration::record::Record;
 use evenkeel_client::output::{Exit, Failure};
 use evenkeel_core::qos::admission::DeviceFloor;
 use evenkeel_planner::price_book::{BOOK_BYTES_MAX, PriceBook};
+use evenkeel_server::calibration::record::Record;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;

@@ -1,8 +1,8 @@
 //! The flags of `evenkeel calibrate`.
 
 use super::{Io, LocalStore, Output, RbdStore, StoreKind, store};
-use crate::calibration::state::As;
-use clap::{Args, ValueEnum, ValueHint};
+use clap::{Args, ValueHint};
+use evenkeel_cli::calibrate::As;
 use std::path::PathBuf;
 
 #[derive(Args, Debug)]
@@ -40,14 +40,4 @@ pub struct Calibrate {
 
     #[command(flatten)]
     pub output: Output,
-}
-
-/// When a server calibrates its store.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub enum CalibrateWhen {
-    /// At the first start on a data folder, for three seconds, and if the record there is of
-    /// another store or device.
-    FirstStart,
-    /// Never; a matching record is used if there is one.
-    Never,
 }

@@ -1,17 +1,17 @@
 //! `evenkeel calibrate`: measures the device under a store and prints how much of it may be sold.
 
-use crate::calibration::identity::Identity;
-use crate::calibration::record::{FILE, Record};
-use crate::calibration::state::{self, When};
-use crate::calibration::{self, Subject};
 use crate::cli::{Bytes, Calibrate};
-use crate::server;
-use crate::store_options::StoreOptions;
 use evenkeel_cli::{log, signals};
 use evenkeel_client::output::{self, Exit, Failure, Format, failed};
 use evenkeel_core::qos::admission::LinearCost;
 use evenkeel_core::time::Duration;
 use evenkeel_engine::calibrate::{self, CalibrateError, Plan, VOLUME};
+use evenkeel_server::calibration::identity::Identity;
+use evenkeel_server::calibration::record::{FILE, Record, StateName};
+use evenkeel_server::calibration::state::{self, When};
+use evenkeel_server::calibration::{self, Subject};
+use evenkeel_server::store_options::StoreOptions;
+use evenkeel_server::{cores, open_pool};
 use evenkeel_sim::text::{latency, thousands};
 use evenkeel_store::Pool;
 use evenkeel_store::folder::Folder;
@@ -70,7 +70,7 @@ pub fn run(arguments: &Calibrate) -> Result<(), Failure> {
         plan,
     };
     let mut progress = |what: &str| eprintln!("{what}");
-    let measured = match (arguments.state.name(), earlier) {
+    let measured = match (StateName::of(arguments.state), earlier) {
         (None, earlier) => {
             calibration::measure(&subject, &stop, &mut progress).map(|mut record| {
                 earlier.iter().for_each(|earlier| record.keep_states(earlier));
@@ -108,7 +108,7 @@ pub fn run(arguments: &Calibrate) -> Result<(), Failure> {
 ///
 /// # Errors If a state is to be measured, and the record is of another store or device.
 fn earlier(arguments: &Calibrate, target: &Target) -> Result<Option<Record>, Failure> {
-    let is_base = arguments.state.name().is_none();
+    let is_base = StateName::of(arguments.state).is_none();
     let found = match target.record.as_deref().map(Record::load).transpose() {
         Ok(found) => found.flatten(),
         // A base replaces any earlier record.
@@ -166,7 +166,7 @@ fn target(arguments: &Calibrate) -> Result<Target, Failure> {
         return beside(arguments, &path);
     }
     let options = StoreOptions::of(&arguments.local, &arguments.rbd, &arguments.store)?;
-    let (pool, folder) = server::open_pool(&arguments.store, &options, &path)?;
+    let (pool, folder) = open_pool(&arguments.store, &options, &path)?;
     let below = options.pool.as_deref().unwrap_or(&path);
     let mut device = Identity::of_store(&arguments.store, &*pool, below);
     if let Some(layout) = &mut device.layout {
@@ -186,7 +186,7 @@ fn target(arguments: &Calibrate) -> Result<Target, Failure> {
 fn beside(arguments: &Calibrate, path: &Path) -> Result<Target, Failure> {
     only_disks(arguments, path)?;
     let scratch = path.join(SCRATCH);
-    let (pool, folder) = server::open_pool(&arguments.store, &StoreOptions::default(), &scratch)?;
+    let (pool, folder) = open_pool(&arguments.store, &StoreOptions::default(), &scratch)?;
     let volumes = pool.list().map_err(failed)?;
     if let Some((id, _)) = volumes.iter().find(|(id, _)| *id != VOLUME) {
         let message = format!("{} holds volume {id}: it is a data folder", scratch.display());
@@ -264,7 +264,7 @@ fn text(record: &Record, target: &Target) -> String {
         let lost = state.lost.as_ref().map(|lost| format!(", {lost} lost")).unwrap_or_default();
         let _ = write!(text, "\n{} on {}{lost}: {}", state.state, state.date, state.found.words());
     }
-    let _ = writeln!(text, "\n{}", record.words(server::cores()));
+    let _ = writeln!(text, "\n{}", record.words(cores()));
     for reservation in record.reservations() {
         let _ = writeln!(text, "note: {reservation}");
     }

@@ -1,7 +1,6 @@
 //! `evenkeel capacity plan`: calculates whether volumes fit on devices, what is left, and what
 //! further devices are needed.
 
-use crate::calibration::record::Record;
 use crate::cli::{Capacity, CapacityPlan, CapacityVerb};
 use crate::price_book;
 use evenkeel_client::output::{self, Exit, Failure, Format, or_dash};
@@ -13,6 +12,7 @@ use evenkeel_planner::fit::{self, Device, Filled, Fitted};
 use evenkeel_planner::packing::{EXACT_ITEMS_MAX, Packed, Unpacked};
 use evenkeel_planner::price_book::PriceBook;
 use evenkeel_planner::volumes::{self, Listed};
+use evenkeel_server::calibration::record::Record;
 use serde_json::{Value, json};
 use std::io::BufReader;
 use std::path::Path;

@@ -3,8 +3,6 @@
 
 use super::volume;
 use crate::cli::{CalibrateWhen, DataPlanePriority, Demo, VolumeModify, Wait};
-use crate::server::{self, Addresses, Config};
-use crate::store_options::StoreOptions;
 use evenkeel_cli::verdict::{AGAIN, Says};
 use evenkeel_cli::{connect, log, runs, signals};
 use evenkeel_client::Client;
@@ -20,6 +18,8 @@ use evenkeel_lab::files;
 use evenkeel_lab::fio::VolumeProgress;
 use evenkeel_lab::nbd_uri::NbdUri;
 use evenkeel_lab::report::Report;
+use evenkeel_server::store_options::StoreOptions;
+use evenkeel_server::{Addresses, Config};
 use evenkeel_sim::oracle::recorded::Provisioned;
 use evenkeel_telemetry::events::webhook::Webhooks;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -110,7 +110,7 @@ pub fn run(arguments: &Demo) -> Result<(), Failure> {
         guarantee: true,
         io: arguments.io,
         priority: DataPlanePriority::Auto,
-        cores: server::cores(),
+        cores: evenkeel_server::cores(),
         recorder: None,
     };
     let running = Running::start(config.clone(), folder.path().to_owned())?;
@@ -343,7 +343,7 @@ impl Running {
                 let ready = |addresses: &Addresses| {
                     let _ = ready.send(addresses.clone());
                 };
-                server::run(&config, &AtomicBool::new(false), ready, until)
+                evenkeel_server::run(&config, &AtomicBool::new(false), ready, until)
             })
             .map_err(|error| Failure::new(format!("a thread for the server: {error}")))?;
         let unready = || Failure::new("the server ended before it was ready");

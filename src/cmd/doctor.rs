@@ -2,10 +2,7 @@
 //! is 1 if a check fails.
 
 use super::capacity::MEASURE;
-use crate::calibration::identity::Identity;
-use crate::calibration::record::{FILE, Record};
 use crate::cli::{Connection, Doctor, LocalStore, NbdListen};
-use crate::store_options::StoreOptions;
 use evenkeel_cli::connect;
 use evenkeel_cli::endpoint;
 use evenkeel_client::Client;
@@ -14,6 +11,9 @@ use evenkeel_client::model::{Unowned, VolumeDescription};
 use evenkeel_client::output::{self, Exit, Failure, Item};
 use evenkeel_engine::priority::{self, Granted, Priority};
 use evenkeel_engine::{Engine, EngineConfig, IoMode, UnixAccess};
+use evenkeel_server::calibration::identity::Identity;
+use evenkeel_server::calibration::record::{FILE, Record};
+use evenkeel_server::store_options::StoreOptions;
 use evenkeel_store::layout::PoolSeen;
 use evenkeel_store::memory::MemoryPool;
 use evenkeel_store::rbd::examine::{Finding, Weight, examine, look_around};

@@ -1,11 +1,12 @@
 //! `evenkeel serve`: runs the server in the foreground until a signal stops it.
 
 use crate::cli::Serve;
-use crate::events;
-use crate::server::{self, Addresses, Config};
-use crate::store_options;
+use crate::server_config;
 use evenkeel_cli::{log, signals};
 use evenkeel_client::output::Failure;
+use evenkeel_server::events;
+use evenkeel_server::store_options;
+use evenkeel_server::{Addresses, Config};
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ pub fn run(arguments: &Serve) -> Result<(), Failure> {
     // Before anything is opened, since a script that waits for a sign of life may stop the server
     // at once.
     let stop = StopRequest::awaited()?;
-    let config = Config::of(arguments)?;
+    let config = server_config::of(arguments)?;
     events::warn_of_arguments(std::env::args_os(), &arguments.events_webhook);
     let shown = config.clone();
     // A script that starts the server waits for this text: all addresses answer by then. If the
@@ -30,7 +31,7 @@ pub fn run(arguments: &Serve) -> Result<(), Failure> {
         let _ = stdout.flush();
     };
     // The thread that listens for signals ends only after it has sent.
-    server::run(&config, &stop.made, ready, async { drop(stop.comes.await) })
+    evenkeel_server::run(&config, &stop.made, ready, async { drop(stop.comes.await) })
 }
 
 /// A request to stop, at any time of the server's life.
@@ -89,7 +90,7 @@ mod tests {
             api: "127.0.0.1:8650".parse().unwrap(),
             nbd: vec!["127.0.0.1:10809".parse().unwrap()],
         };
-        let text = greeting(&Config::of(&arguments).unwrap(), &addresses);
+        let text = greeting(&server_config::of(&arguments).unwrap(), &addresses);
         let version = env!("CARGO_PKG_VERSION");
         assert_eq!(
             text,
@@ -112,7 +113,7 @@ mod tests {
         let line = "evenkeel serve --as-of 2001-01-01";
         let cli = crate::cli::Cli::parse_from(line.split(' '));
         let crate::cli::Verb::Serve(arguments) = cli.verb else { panic!("not serve") };
-        let failure = Config::of(&arguments).unwrap_err();
+        let failure = server_config::of(&arguments).unwrap_err();
         assert_eq!(failure.exit, Exit::Usage);
         assert!(failure.message.contains("2001-01-01"), "{failure}");
     }

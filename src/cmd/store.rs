@@ -2,12 +2,12 @@
 //! pool directly, while the server is stopped.
 
 use crate::cli::{Bytes, LocalStore, RbdStore, StoreArgs, StoreKind, StoreVerb, Wait};
-use crate::store_options::StoreOptions;
 use evenkeel_cli::connect;
 use evenkeel_client::Client;
 use evenkeel_client::output::{self, Exit, Failure, Format, Item, failed};
 use evenkeel_client::scrub::Scrub;
 use evenkeel_core::units::ByteCount;
+use evenkeel_server::store_options::StoreOptions;
 use evenkeel_store::Pool;
 use evenkeel_store::folder::Folder;
 use evenkeel_store::local::device::FileDevice;

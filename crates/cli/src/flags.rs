@@ -1,8 +1,9 @@
-//! Flags that both programs have.
+//! Flags and their values that are not of one verb alone.
 
 use clap::{Args, ValueEnum, ValueHint};
 use evenkeel_client::output::Format;
 use evenkeel_engine::IoMode;
+use evenkeel_engine::priority::Priority;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -34,6 +35,30 @@ impl From<Io> for IoMode {
             Io::Auto => Self::Auto,
             Io::Uring => Self::Uring,
             Io::Pread => Self::Pread,
+        }
+    }
+}
+
+/// The priority of the data plane's threads for processor time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum DataPlanePriority {
+    /// The first of `real-time`, `nice` and `none` that the kernel allows.
+    Auto,
+    /// The policy SCHED_RR at priority 1.
+    RealTime,
+    /// The nice value -15.
+    Nice,
+    /// The priority of the process.
+    None,
+}
+
+impl From<DataPlanePriority> for Priority {
+    fn from(priority: DataPlanePriority) -> Self {
+        match priority {
+            DataPlanePriority::Auto => Self::Auto,
+            DataPlanePriority::RealTime => Self::RealTime,
+            DataPlanePriority::Nice => Self::Nice,
+            DataPlanePriority::None => Self::None,
         }
     }
 }

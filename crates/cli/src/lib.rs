@@ -1,14 +1,16 @@
-//! What the programs `evenkeel` and `evenkeel-bench` share.
+//! What the programs `evenkeel` and `evenkeel-bench` share, and the values of a server's flags.
 //!
-//! [`flags`] and [`store`] are flags with their values, [`man`] and [`reference`] the texts that
-//! are generated from the definition of a program. [`connect`] and [`endpoint`] find a server and
-//! its keys. [`log`] sets the log up, and [`signals`] ends a program and the programs that it has
-//! started. [`runs`] has the folders of measurements, [`verdict`] the exit codes of their outcomes,
-//! and [`exit`] those of programs.
+//! [`flags`], [`store`], [`etcd`] and [`calibrate`] are flags with their values, [`man`] and
+//! [`reference`] the texts that are generated from the definition of a program. [`connect`] and
+//! [`endpoint`] find a server and its keys. [`log`] sets the log up, and [`signals`] ends a program
+//! and the programs that it has started. [`runs`] has the folders of measurements, [`verdict`] the
+//! exit codes of their outcomes, and [`exit`] those of programs.
 #![forbid(unsafe_code)]
 
+pub mod calibrate;
 pub mod connect;
 pub mod endpoint;
+pub mod etcd;
 pub mod exit;
 pub mod flags;
 pub mod log;

@@ -7,7 +7,7 @@ use std::path::Path;
 
 /// A crate, the crates of this workspace that it may use, and the reason that is printed if it uses
 /// another one.
-const ALLOWED: [(&str, &[&str], &str); 17] = [
+const ALLOWED: [(&str, &[&str], &str); 18] = [
     (
         "evenkeel-core",
         &[],
@@ -94,6 +94,25 @@ const ALLOWED: [(&str, &[&str], &str); 17] = [
         ],
         "cli has what the programs share, and no verb of theirs",
     ),
+    (
+        "evenkeel-server",
+        &[
+            "evenkeel-cli",
+            "evenkeel-client",
+            "evenkeel-cluster",
+            "evenkeel-control",
+            "evenkeel-core",
+            "evenkeel-engine",
+            "evenkeel-lab",
+            "evenkeel-link",
+            "evenkeel-relay",
+            "evenkeel-sim",
+            "evenkeel-store",
+            "evenkeel-telemetry",
+            "evenkeel-wire",
+        ],
+        "server puts the parts of a running server together, and knows no verb",
+    ),
     ("evenkeel-bench", EVERY_LIBRARY, "the benchmarks may use every library"),
     ("evenkeel", EVERY_LIBRARY, "the binary may use every library, and no benchmark"),
     ("xtask", &[], "scripts drive the product from outside"),
@@ -110,6 +129,7 @@ const EVERY_LIBRARY: &[&str] = &[
     "evenkeel-link",
     "evenkeel-planner",
     "evenkeel-relay",
+    "evenkeel-server",
     "evenkeel-sim",
     "evenkeel-store",
     "evenkeel-telemetry",

@@ -3,7 +3,8 @@
 //! malformed or was edited.
 
 use super::identity::Identity;
-use crate::cli::StoreKind;
+use evenkeel_cli::calibrate::As;
+use evenkeel_cli::store::StoreKind;
 use evenkeel_client::output::{self, Failure, Item};
 use evenkeel_core::qos::admission::calibration::{
     CHANNELS_MAX, Calibration, Measurements, Unusable,
@@ -32,6 +33,7 @@ const BYTES_MAX: u64 = 1 << 20;
 /// The record. Times are nanoseconds, shares millionths.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Record {
+    /// Name and version of the record's form.
     pub schema: String,
     /// `cal-` and 16 hexadecimal digits, computed from all other fields.
     pub id: String,
@@ -41,7 +43,9 @@ pub struct Record {
     pub version: String,
     /// The value of `--store`.
     pub store: String,
+    /// The device below the store.
     pub device: Identity,
+    /// The method of the measurement in the healthy state.
     pub method: Method,
     /// The measurement in the healthy state.
     #[serde(flatten)]
@@ -55,17 +59,29 @@ pub struct Record {
 /// Results of a measurement.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Found {
+    /// Requests that must be in flight to keep the device busy.
     pub channels: u32,
+    /// Channel time of reads.
     pub read: Cost,
+    /// Channel time of writes.
     pub write: Cost,
+    /// The largest deviation of the costs from the measurements, in millionths.
     pub cost_off_ppm: u32,
+    /// Core time of reads.
     pub cpu_read: Cost,
+    /// Core time of writes.
     pub cpu_write: Cost,
+    /// Channel time that a lasting mixed load got in its worst second, in nanoseconds.
     pub floor_ns_per_second: u64,
+    /// Latency that 99 of 100 mixed requests did not exceed; `None` if that is above a second.
     pub p99_target_ns: Option<u64>,
+    /// Mixed requests of 16 KiB per second.
     pub mixed_iops: u64,
+    /// Whether writes had found their lasting rate.
     pub writes_settled: bool,
+    /// Latency of mixed requests by their depth.
     pub curve: Vec<Point>,
+    /// Rate of reads by their depth.
     pub read_depths: Vec<Depth>,
 }
 
@@ -79,7 +95,9 @@ pub struct InState {
     pub lost: Option<String>,
     /// When the measurement ended, in UTC.
     pub date: String,
+    /// The method of the measurement.
     pub method: Method,
+    /// Its results.
     #[serde(flatten)]
     pub found: Found,
 }
@@ -88,7 +106,9 @@ pub struct InState {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StateName {
+    /// The largest failure domain is lost.
     Degraded,
+    /// Lost copies are made again.
     Recovering,
 }
 
@@ -99,30 +119,40 @@ pub struct Method {
     pub plan: String,
     /// The value of `--io`.
     pub io: String,
+    /// Measured time.
     pub time_ns: u64,
+    /// Size of the volume that is measured.
     pub span_bytes: u64,
 }
 
 /// A time that is linear in the length of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Cost {
+    /// Time of a request without bytes, in nanoseconds.
     pub base_ns: u64,
+    /// Time of each byte, in picoseconds.
     pub byte_ps: u32,
 }
 
 /// A point of the curve: mixed requests of 16 KiB.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Point {
+    /// Number of requests at once.
     pub depth: u32,
+    /// Requests per second.
     pub iops: u64,
+    /// Median of the latency.
     pub p50_ns: u64,
+    /// 99th percentile of the latency.
     pub p99_ns: u64,
 }
 
 /// Reads of 16 KiB at a depth.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Depth {
+    /// Number of requests at once.
     pub depth: u32,
+    /// Requests per second.
     pub iops: u64,
 }
 
@@ -317,7 +347,10 @@ impl Record {
         Self::parse(&text).map(Some).map_err(failed)
     }
 
-    /// Parses a record. Returns a description of the error if that fails.
+    /// Parses a record.
+    ///
+    /// # Errors
+    /// With a description of the fault.
     pub fn parse(text: &str) -> Result<Self, String> {
         let unreadable = |error| format!("not a calibration record: {error}");
         let value: serde_json::Value = serde_json::from_str(text).map_err(unreadable)?;
@@ -338,6 +371,9 @@ impl Record {
     }
 
     /// Writes the record atomically.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
     pub fn save(&self, path: &Path) -> Result<(), Failure> {
         let text = output::json(&serde_json::to_value(self).unwrap_or_default());
         Ok(files::write_whole(path, &text)?)
@@ -435,6 +471,15 @@ impl Found {
 }
 
 impl StateName {
+    /// Returns the name of a state in which a pool was measured; `None` for the base.
+    pub const fn of(state: As) -> Option<Self> {
+        match state {
+            As::Healthy => None,
+            As::Degraded => Some(Self::Degraded),
+            As::Recovering => Some(Self::Recovering),
+        }
+    }
+
     /// When a pool is in it, in words.
     pub const fn when(self) -> &'static str {
         match self {
@@ -458,9 +503,9 @@ pub fn timestamp(unix_s: u64) -> String {
     evenkeel_wire::aws::timestamp::extended(unix_s.saturating_mul(1_000))
 }
 
-/// The value of [`Method::plan`].
-pub const QUICK: &str = "quick";
-pub const FULL: &str = "full";
+/// The values of [`Method::plan`].
+const QUICK: &str = "quick";
+const FULL: &str = "full";
 
 impl Method {
     /// The method of a plan.

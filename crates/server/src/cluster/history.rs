@@ -2,7 +2,7 @@
 //! plane. If this node leads next, it has the history.
 
 use super::member::LeaderAddress;
-use crate::server::Config;
+use crate::Config;
 use evenkeel_cli::connect;
 use evenkeel_client::clock::{self, Deadline};
 use evenkeel_client::output::{Failure, failed};

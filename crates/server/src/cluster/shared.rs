@@ -1,10 +1,10 @@
 //! Files that all nodes of a cluster share: the first node makes them, etcd keeps them, and each
 //! node has a copy in its data folder.
 
+use crate::Config;
 use crate::calibration::identity::Identity;
 use crate::calibration::{self, Record};
-use crate::cli::CalibrateWhen;
-use crate::server::Config;
+use evenkeel_cli::calibrate::CalibrateWhen;
 use evenkeel_client::clock::Deadline;
 use evenkeel_client::output::{Failure, failed};
 use evenkeel_cluster::etcd::client::EtcdError;

@@ -1,6 +1,6 @@
 //! The settings that all nodes of a cluster must share, as each node publishes them in etcd.
 
-use crate::server::Config;
+use crate::Config;
 use evenkeel_control::{ModifyPolicy, Settings};
 use std::collections::BTreeMap;
 

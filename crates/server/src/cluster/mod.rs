@@ -1,18 +1,19 @@
 //! A server that is a node of a cluster: volumes are on Ceph, the journal in etcd, and any node
-//! serves any volume. The flags are read here. [`member`] is the life of a node, [`routes`] the
-//! places of volumes for clients, and [`history`] its copies of the leader's recordings. The parts
-//! without the server's configuration are in the crate `cluster`.
+//! serves any volume. [`Cluster`] is its configuration. `member` is the life of a node, `routes`
+//! the places of volumes for clients, and `history` its copies of the leader's recordings. The
+//! parts without the server's configuration are in the crate `cluster`.
 
-pub mod history;
-pub mod member;
-pub mod routes;
+mod history;
+pub(crate) mod member;
+mod routes;
 mod serving;
 mod settings;
-pub mod shared;
+mod shared;
 mod term;
 
-use crate::cli::{self, Bytes, StoreKind};
 use crate::private_file;
+use evenkeel_cli::etcd::{CLUSTER, Etcd};
+use evenkeel_cli::store::{Bytes, StoreKind};
 use evenkeel_client::output::{Exit, Failure, failed};
 use evenkeel_cluster::etcd::client::{Client, Options, TlsFiles};
 use evenkeel_cluster::etcd::keys::Keys;
@@ -32,14 +33,14 @@ const PASSWORD_BYTES_MAX: usize = 1_024;
 #[derive(Clone, Debug)]
 pub struct Cluster {
     /// Its name.
-    pub name: String,
+    name: String,
     /// The name of this node.
-    pub node: String,
+    node: String,
     /// Addresses at which other nodes reach this one: of its agent, and of the clients that they
     /// relay.
-    pub listen: [SocketAddr; 2],
+    listen: [SocketAddr; 2],
     /// Certificates and keys for connections between nodes.
-    pub tls: Option<evenkeel_link::TlsFiles>,
+    tls: Option<evenkeel_link::TlsFiles>,
     /// Bandwidth of its network, in megabits per second; `None` if that is not limited.
     network_mbps: Option<u32>,
     options: Options,
@@ -51,7 +52,10 @@ fn usage(message: String) -> Failure {
 
 impl Cluster {
     /// Reads the flags of a cluster; none without endpoints of etcd.
-    pub fn of(arguments: &cli::Etcd, store: &StoreKind) -> Result<Option<Self>, Failure> {
+    ///
+    /// # Errors
+    /// If flags do not fit together, or name files that cannot be used.
+    pub fn of(arguments: &Etcd, store: &StoreKind) -> Result<Option<Self>, Failure> {
         if arguments.etcd.is_empty() {
             return alone(arguments);
         }
@@ -60,7 +64,7 @@ impl Cluster {
             let hint = "serve with --store rbd, or leave out --etcd";
             return Err(usage(message).hint(hint));
         }
-        let name = arguments.cluster.clone().unwrap_or_else(|| cli::CLUSTER.to_owned());
+        let name = arguments.cluster.clone().unwrap_or_else(|| CLUSTER.to_owned());
         Keys::of(&name).map_err(usage)?;
         let host = || rustix::system::uname().nodename().to_string_lossy().into_owned();
         let node = arguments.node.clone().unwrap_or_else(host);
@@ -81,7 +85,7 @@ impl Cluster {
     /// Limits the capacity by this node's network. The data that a client reads arrives from Ceph
     /// and leaves to the client; written data flows the other way. So each direction carries both,
     /// of which the books count one.
-    pub fn with_network(&self, capacity: Capacity) -> Capacity {
+    pub(crate) fn with_network(&self, capacity: Capacity) -> Capacity {
         let bytes = self.network_mbps.map(|mbps| u64::from(mbps) * MEGABIT_BYTES / 2);
         match capacity {
             Capacity::Measured(measured) => Capacity::Measured(Box::new(Measured {
@@ -97,14 +101,14 @@ impl Cluster {
     }
 
     /// Returns the cluster's part of etcd.
-    pub fn kv(&self) -> Result<Kv, Failure> {
+    pub(crate) fn kv(&self) -> Result<Kv, Failure> {
         let keys = Keys::of(&self.name).map_err(Failure::new)?;
         Ok(Kv { client: Client::new(&self.options).map_err(failed)?, keys })
     }
 }
 
 /// Returns the two addresses for other nodes.
-fn node_listen(arguments: &cli::Etcd, has_tls: bool) -> Result<[SocketAddr; 2], Failure> {
+fn node_listen(arguments: &Etcd, has_tls: bool) -> Result<[SocketAddr; 2], Failure> {
     let loopback = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
     let first = arguments.node_listen.unwrap_or(loopback);
     if first.ip().is_unspecified() {
@@ -126,8 +130,8 @@ fn node_listen(arguments: &cli::Etcd, has_tls: bool) -> Result<[SocketAddr; 2], 
 }
 
 /// Returns the files for TLS between nodes.
-fn node_tls(arguments: &cli::Etcd) -> Result<Option<evenkeel_link::TlsFiles>, Failure> {
-    let cli::Etcd { node_cert, node_key, node_ca, .. } = arguments;
+fn node_tls(arguments: &Etcd) -> Result<Option<evenkeel_link::TlsFiles>, Failure> {
+    let Etcd { node_cert, node_key, node_ca, .. } = arguments;
     match (node_cert, node_key, node_ca) {
         (None, None, None) => Ok(None),
         (Some(certificate), Some(key), Some(authority)) => {
@@ -143,7 +147,7 @@ fn node_tls(arguments: &cli::Etcd) -> Result<Option<evenkeel_link::TlsFiles>, Fa
 }
 
 /// Returns no cluster, or an error if other flags of a cluster are given without etcd.
-fn alone(arguments: &cli::Etcd) -> Result<Option<Cluster>, Failure> {
+fn alone(arguments: &Etcd) -> Result<Option<Cluster>, Failure> {
     let given = [
         ("cluster", arguments.cluster.is_some()),
         ("node", arguments.node.is_some()),
@@ -168,7 +172,7 @@ fn alone(arguments: &cli::Etcd) -> Result<Option<Cluster>, Failure> {
     }
 }
 
-fn user(arguments: &cli::Etcd) -> Result<Option<(String, String)>, Failure> {
+fn user(arguments: &Etcd) -> Result<Option<(String, String)>, Failure> {
     match (&arguments.etcd_user, &arguments.etcd_password_file) {
         (None, None) => Ok(None),
         (Some(name), Some(path)) => {
@@ -196,8 +200,8 @@ fn is_open(endpoint: &str) -> bool {
     url.scheme() != "https" && !is_here
 }
 
-fn tls(arguments: &cli::Etcd) -> Result<Option<TlsFiles>, Failure> {
-    let cli::Etcd { etcd_ca, etcd_cert, etcd_key, .. } = arguments;
+fn tls(arguments: &Etcd) -> Result<Option<TlsFiles>, Failure> {
+    let Etcd { etcd_ca, etcd_cert, etcd_key, .. } = arguments;
     let own: Option<(PathBuf, PathBuf)> = match (etcd_cert, etcd_key) {
         (Some(certificate), Some(key)) => {
             private_file::check("etcd-key", key)?;
@@ -218,12 +222,20 @@ fn tls(arguments: &cli::Etcd) -> Result<Option<TlsFiles>, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser as _;
+    use clap::Parser;
+
+    /// The flags of a server that its cluster depends on.
+    #[derive(Parser)]
+    struct Flags {
+        #[command(flatten)]
+        etcd: Etcd,
+        #[arg(long, default_value = "local")]
+        store: StoreKind,
+    }
 
     fn refused(flags: &str) -> Failure {
-        let line = format!("evenkeel serve {flags}");
-        let cli = cli::Cli::parse_from(line.split(' '));
-        let cli::Verb::Serve(arguments) = cli.verb else { panic!("not serve") };
+        let line = format!("evenkeel {flags}");
+        let arguments = Flags::parse_from(line.split(' '));
         let Err(failure) = Cluster::of(&arguments.etcd, &arguments.store) else {
             panic!("{flags} is taken")
         };

@@ -1,6 +1,6 @@
 //! Options of a store apart from the data folder: the place of a pool, the Ceph cluster, the keys.
 
-use crate::cli::{self, Bytes, StoreKind};
+use evenkeel_cli::store::{Bytes, CEPH_USER, LocalStore, RBD_NAME, RbdStore, StoreKind};
 use evenkeel_client::output::{Exit, Failure, failed};
 use evenkeel_store::encryption::keys::Keys;
 use evenkeel_store::local::pool::LocalPool;
@@ -49,12 +49,8 @@ fn refuse(given: &[(&str, bool)], store: &StoreKind, with: &str) -> Result<(), F
 
 impl StoreOptions {
     /// Reads the flags; paths are made absolute.
-    pub fn of(
-        local: &cli::LocalStore,
-        rbd: &cli::RbdStore,
-        store: &StoreKind,
-    ) -> Result<Self, Failure> {
-        let cli::LocalStore { pool, key_file, key_command } = local;
+    pub fn of(local: &LocalStore, rbd: &RbdStore, store: &StoreKind) -> Result<Self, Failure> {
+        let LocalStore { pool, key_file, key_command } = local;
         if store.bytes != Bytes::Local {
             refuse(&[("pool", pool.is_some())], store, "local")?;
         }
@@ -80,9 +76,9 @@ impl StoreOptions {
         };
         let place = Place {
             conf: absolute(rbd.ceph_conf.as_ref())?,
-            user: or(&rbd.ceph_user, cli::CEPH_USER),
-            pool: or(&rbd.rbd_pool, cli::RBD_NAME),
-            namespace: or(&rbd.rbd_namespace, cli::RBD_NAME),
+            user: or(&rbd.ceph_user, CEPH_USER),
+            pool: or(&rbd.rbd_pool, RBD_NAME),
+            namespace: or(&rbd.rbd_namespace, RBD_NAME),
         };
         Ok(Self {
             pool: absolute(pool.as_ref())?,

@@ -1,6 +1,6 @@
 //! The device of a folder, as far as the kernel reports it.
 
-use crate::cli::{Bytes, StoreKind};
+use evenkeel_cli::store::{Bytes, StoreKind};
 use evenkeel_store::Pool;
 use evenkeel_store::layout::Layout;
 use serde::{Deserialize, Serialize};
@@ -15,9 +15,11 @@ pub struct Identity {
     pub filesystem: String,
     /// Major and minor number of the device, such as `259:1`.
     pub device: Option<String>,
+    /// Name of the model.
     pub model: Option<String>,
+    /// Serial number, or another lasting name.
     pub serial: Option<String>,
-    /// Size of the device.
+    /// Size of the device in bytes.
     pub bytes: Option<u64>,
     /// Layout of a pool on several machines.
     #[serde(default, rename = "pool", skip_serializing_if = "Option::is_none")]

@@ -1,6 +1,7 @@
 //! One term in which this node runs the control plane, on a thread of its own.
 
-use crate::server::{self, Addresses, Config};
+use crate::server;
+use crate::{Addresses, Config};
 use evenkeel_client::output::{Failure, failed};
 use evenkeel_cluster::cluster_handle::Around;
 use evenkeel_cluster::etcd::EtcdJournal;

@@ -1,13 +1,11 @@
 //! The states in which a pool on several machines is measured. The operator brings the pool into a
 //! state; before and after the measurement the monitors are asked whether it is in that state.
 
-use super::record::StateName;
-use clap::ValueEnum;
+use evenkeel_cli::calibrate::As;
 use evenkeel_client::clock::Deadline;
 use evenkeel_client::output::{Exit, Failure, failed};
 use evenkeel_store::Pool;
 use evenkeel_store::layout::PoolState;
-use std::fmt;
 use std::time::Duration;
 
 /// Maximum time that a pool may be between two states: placement groups peer for seconds, and the
@@ -15,52 +13,21 @@ use std::time::Duration;
 const CHANGES_MAX: Duration = Duration::from_secs(15);
 const LOOK: Duration = Duration::from_millis(500);
 
-/// State in which a pool is to be measured.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub enum As {
-    /// All devices serve. What is measured is the base of what may be sold.
-    Healthy,
-    /// The devices of the largest failure domain are stopped, and nothing is copied elsewhere yet.
-    Degraded,
-    /// Copies are being made.
-    Recovering,
-}
-
-impl As {
-    /// The name in a record; `None` for the base.
-    pub const fn name(self) -> Option<StateName> {
-        match self {
-            Self::Healthy => None,
-            Self::Degraded => Some(StateName::Degraded),
-            Self::Recovering => Some(StateName::Recovering),
+/// Returns advice on how to bring a pool into a state.
+const fn hint(state: As) -> &'static str {
+    match state {
+        As::Healthy => {
+            "wait until `ceph status` shows all placement groups active+clean, or name the state \
+             that is to be measured with --as"
         }
-    }
-
-    /// Returns advice on how to bring a pool into this state.
-    const fn hint(self) -> &'static str {
-        match self {
-            Self::Healthy => {
-                "wait until `ceph status` shows all placement groups active+clean, or name the \
-                 state that is to be measured with --as"
-            }
-            Self::Degraded => {
-                "`ceph osd set noout`, then stop all OSDs of the largest failure domain, and wait \
-                 until `ceph status` shows placement groups undersized"
-            }
-            Self::Recovering => {
-                "start the stopped OSDs again, or take one out with `ceph osd out`, and measure \
-                 while `ceph status` shows recovery; if it ends too soon, take --quick, or write \
-                 more to the pool before"
-            }
+        As::Degraded => {
+            "`ceph osd set noout`, then stop all OSDs of the largest failure domain, and wait \
+             until `ceph status` shows placement groups undersized"
         }
-    }
-}
-
-impl fmt::Display for As {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.name() {
-            None => f.write_str("healthy"),
-            Some(name) => name.fmt(f),
+        As::Recovering => {
+            "start the stopped OSDs again, or take one out with `ceph osd out`, and measure while \
+             `ceph status` shows recovery; if it ends too soon, take --quick, or write more to \
+             the pool before"
         }
     }
 }
@@ -119,7 +86,7 @@ fn judge(wanted: As, state: PoolState, when: When) -> Result<Option<String>, Fai
                      nothing is kept of it"
                 ),
             };
-            Err(Failure::new(message).hint(wanted.hint()))
+            Err(Failure::new(message).hint(hint(wanted)))
         }
     }
 }
@@ -127,7 +94,9 @@ fn judge(wanted: As, state: PoolState, when: When) -> Result<Option<String>, Fai
 /// Time at which the pool is asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum When {
+    /// Before the measurement.
     Before,
+    /// After it.
     After,
 }
 

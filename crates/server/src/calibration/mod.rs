@@ -1,4 +1,4 @@
-//! Calibration in the binary: measures, writes the record, and reads it again at every start.
+//! Calibration of a server's store: measures, writes the record, and reads it at every start.
 
 pub mod identity;
 pub mod record;
@@ -6,8 +6,10 @@ pub mod state;
 #[cfg(test)]
 mod tests;
 
-use crate::cli::{Bytes, CalibrateWhen, Io, StoreKind};
-use crate::server::{self, Config};
+use crate::{Config, cores};
+use evenkeel_cli::calibrate::CalibrateWhen;
+use evenkeel_cli::flags::Io;
+use evenkeel_cli::store::{Bytes, StoreKind};
 use evenkeel_client::clock;
 use evenkeel_client::output::Failure;
 use evenkeel_engine::calibrate::{self, CalibrateError, Plan};
@@ -24,14 +26,22 @@ const SPARE_BYTES: u64 = 64 << 20;
 
 /// The store to measure, and the method.
 pub struct Subject<'a> {
+    /// The pool, which nothing else uses.
     pub pool: &'a dyn Pool,
+    /// The kind of its store.
     pub store: StoreKind,
+    /// The device below it.
     pub device: Identity,
+    /// How the measurement accesses the disk.
     pub io: Io,
+    /// The extent of the measurement.
     pub plan: Plan,
 }
 
 /// Measures. Nothing else may use the pool at the same time.
+///
+/// # Errors
+/// If the pool cannot be used, too little was measured, or `stop` became true.
 pub fn measure(
     subject: &Subject<'_>,
     stop: &AtomicBool,
@@ -45,6 +55,9 @@ pub fn measure(
 }
 
 /// Measures the state that the pool is in, to be added to a record.
+///
+/// # Errors
+/// As [`measure`].
 pub fn measure_state(
     subject: &Subject<'_>,
     (state, lost): (StateName, Option<String>),
@@ -90,7 +103,7 @@ pub fn missing_room(
 ///
 /// A store that cannot be measured is served without guarantees. Once `stop` is true, the
 /// measurement ends.
-pub fn at_start(
+pub(crate) fn at_start(
     config: &Config,
     pool: &dyn Pool,
     stop: &AtomicBool,
@@ -167,7 +180,7 @@ fn warn_of_changes(record: &Record, now: &Identity) {
 }
 
 fn log_record(record: &Record) {
-    tracing::info!("calibration {}: {}", record.id, record.words(server::cores()));
+    tracing::info!("calibration {}: {}", record.id, record.words(cores()));
     for text in record.reservations() {
         tracing::info!("calibration {}: {text}", record.id);
     }

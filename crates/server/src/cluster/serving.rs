@@ -3,8 +3,9 @@
 
 use super::routes::Directions;
 use super::{Cluster, settings, shared};
-use crate::server::{self, Addresses, Config};
+use crate::server;
 use crate::store_options::StoreOptions;
+use crate::{Addresses, Config};
 use evenkeel_client::clock::Deadline;
 use evenkeel_client::output::{Failure, failed};
 use evenkeel_cluster::cluster_handle::Around;

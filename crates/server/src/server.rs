@@ -1,25 +1,19 @@
-//! The whole server: connects store, engine and control plane.
-//!
-//! [`run`] gets a [`Config`] and blocks until shutdown. It fails if an address, the data folder or
-//! the store cannot be used, or if a part of the data plane fails while it runs.
+//! The configuration of a server, and the order in which its parts start and stop.
 
-use crate::accounts;
 use crate::calibration::{self, Record};
-use crate::cli::{self, Bytes, CalibrateWhen, DataPlanePriority, Io, NbdListen, Serve, StoreKind};
 use crate::cluster::{Cluster, member};
-use crate::events;
 use crate::store_options::StoreOptions;
 use crate::takeover_watch::Guard;
+use evenkeel_cli::calibrate::CalibrateWhen;
 use evenkeel_cli::endpoint::Noted;
-use evenkeel_client::output::{Exit, Failure, failed};
+use evenkeel_cli::flags::{DataPlanePriority, Io};
+use evenkeel_cli::store::{Bytes, StoreKind};
+use evenkeel_client::output::{Failure, failed};
 use evenkeel_control::credentials;
-use evenkeel_control::model::zones::ZONES_MAX;
-use evenkeel_control::{ControlConfig, Endpoint, ModifyPolicy, Settings, StoreKey, Timeouts};
-use evenkeel_core::qos::admission::{Figure, Oversell};
+use evenkeel_control::{ControlConfig, Endpoint, Settings, StoreKey, Timeouts};
 use evenkeel_core::qos::sharing::DeviceModel;
 use evenkeel_core::qos::sharing::division::NodePart;
 use evenkeel_core::units::ByteCount;
-use evenkeel_core::volume::{Rules, VolumeType};
 use evenkeel_engine::priority::Priority;
 use evenkeel_engine::{Engine, EngineConfig, Recorder, UnixAccess};
 use evenkeel_store::Pool;
@@ -29,7 +23,6 @@ use evenkeel_store::memory::{self, MemoryPool};
 use evenkeel_telemetry::events::webhook::Webhooks;
 use evenkeel_wire::agent::{Command, Reply};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -41,8 +34,11 @@ use tokio::sync::oneshot;
 pub struct Config {
     /// Absolute, so that printed paths are valid in any folder.
     pub data_dir: PathBuf,
+    /// Address of the API; port 0 takes a free port.
     pub listen: SocketAddr,
+    /// Addresses of NBD over TCP.
     pub nbd_listen: Vec<SocketAddr>,
+    /// Unix socket of NBD, if there is one.
     pub nbd_unix: Option<PathBuf>,
     /// The users that may use the unix socket.
     pub unix_access: UnixAccess,
@@ -55,16 +51,21 @@ pub struct Config {
     pub metrics_space: ByteCount,
     /// URLs to which events are posted.
     pub webhooks: Webhooks,
+    /// Where the bytes of volumes are stored.
     pub store: StoreKind,
     /// Options of the store, apart from the data folder.
     pub store_options: StoreOptions,
     /// The cluster of which it is a node; `None` if it serves alone.
     pub cluster: Option<Cluster>,
+    /// When the store is measured.
     pub calibrate: CalibrateWhen,
     /// Whether volumes are guaranteed what the calibration allows; otherwise they only have limits.
     pub guarantee: bool,
+    /// How the data plane accesses disks and sockets.
     pub io: Io,
+    /// Priority of the data plane's threads.
     pub priority: DataPlanePriority,
+    /// Number of threads of the data plane, one per core.
     pub cores: u16,
     /// Receives a handle on the records of the data plane, if this server's dispatches are judged
     /// in this process.
@@ -74,42 +75,10 @@ pub struct Config {
 /// The addresses of a running server.
 #[derive(Clone, Debug)]
 pub struct Addresses {
+    /// Address of the API.
     pub api: SocketAddr,
+    /// Addresses of NBD over TCP.
     pub nbd: Vec<SocketAddr>,
-}
-
-impl Config {
-    /// The configuration that the flags describe.
-    pub fn of(arguments: &Serve) -> Result<Self, Failure> {
-        let data_dir = std::path::absolute(&arguments.data_dir)
-            .map_err(|error| Failure::new(format!("{}: {error}", arguments.data_dir.display())))?;
-        let cluster = Cluster::of(&arguments.etcd, &arguments.store)?;
-        let store_options = StoreOptions::of(&arguments.local, &arguments.rbd, &arguments.store)?;
-        let nbd_unix = arguments.nbd_unix.clone().unwrap_or_else(|| data_dir.join("nbd.sock"));
-        Ok(Self {
-            data_dir,
-            listen: arguments.listen,
-            nbd_listen: nbd_listen(arguments)?,
-            nbd_unix: Some(nbd_unix),
-            unix_access: unix_access(arguments)?,
-            settings: settings(arguments)?,
-            background_mibps: arguments.background_rate,
-            metrics_space: ByteCount(u64::from(arguments.metrics_space) << 20),
-            webhooks: events::webhooks(
-                &arguments.events_webhook,
-                arguments.events_webhook_secret_file.as_deref(),
-            )?,
-            store: arguments.store,
-            store_options,
-            cluster,
-            calibrate: arguments.calibrate,
-            guarantee: !arguments.no_guarantee,
-            io: arguments.io,
-            priority: arguments.data_plane_priority,
-            cores: arguments.cores.unwrap_or_else(cores),
-            recorder: None,
-        })
-    }
 }
 
 impl Config {
@@ -119,80 +88,7 @@ impl Config {
     }
 }
 
-/// Returns the zones, if each is named once and there are not too many.
-fn zones(names: &[String]) -> Result<Vec<String>, Failure> {
-    let refused = |text: String| Err(Failure::new(text).exit(Exit::Usage));
-    if names.len() > ZONES_MAX {
-        let count = names.len();
-        return refused(format!(
-            "--zone names {count} zones, and a server has {ZONES_MAX} at most"
-        ));
-    }
-    if names.is_empty() {
-        return refused("--zone names no zone; name one at least, such as local-1a".to_owned());
-    }
-    let is_twice = |(at, name): &(usize, &String)| names[..*at].contains(name);
-    match names.iter().enumerate().find(is_twice) {
-        Some((_, name)) => refused(format!("--zone names '{name}' twice; name each zone once")),
-        None => Ok(names.to_vec()),
-    }
-}
-
-/// Returns the settings of the control plane.
-fn settings(arguments: &Serve) -> Result<Settings, Failure> {
-    let rules = match arguments.as_of {
-        None => Rules::newest(),
-        Some(date) => {
-            Rules::as_of(date).map_err(|error| Failure::new(error.to_string()).exit(Exit::Usage))?
-        }
-    };
-    Ok(Settings {
-        region: arguments.region.clone(),
-        zones: zones(&arguments.zone)?,
-        account: arguments.account.clone(),
-        any_region: arguments.any_region,
-        api_hosts: arguments.api_host.clone(),
-        api_rate: arguments.api_rate,
-        key: None,
-        recycle_bin_days: arguments.recycle_bin_days,
-        record_days: arguments.record_days,
-        rules,
-        modify_policy: match arguments.modify_policy {
-            cli::ModifyPolicy::Immediate => ModifyPolicy::Immediate,
-            cli::ModifyPolicy::Aws => ModifyPolicy::Aws,
-            cli::ModifyPolicy::Aws2026 => ModifyPolicy::Aws2026,
-            cli::ModifyPolicy::AwsClassic => ModifyPolicy::AwsClassic,
-        },
-        quotas: match arguments.quotas {
-            cli::Quotas::None => None,
-            cli::Quotas::Ec2 => Some(&evenkeel_core::quota::EC2),
-        },
-        figure: figure(arguments)?,
-        oversell: oversell(arguments)?,
-        space_oversell: arguments.oversell_space,
-    })
-}
-
-/// Returns the addresses of NBD over TCP.
-fn nbd_listen(arguments: &Serve) -> Result<Vec<SocketAddr>, Failure> {
-    let listed = &arguments.nbd_listen;
-    if listed.len() > 1 && listed.contains(&NbdListen::None) {
-        let both = "nbd-listen: none stands beside an address; leave one of them out";
-        return Err(Failure::new(both).exit(Exit::Usage));
-    }
-    Ok(NbdListen::addresses(listed))
-}
-
-/// Returns the users that may use the unix socket.
-fn unix_access(arguments: &Serve) -> Result<UnixAccess, Failure> {
-    let user = |text: &String| accounts::user("nbd-unix-users", text);
-    let group = |text: &String| accounts::group("nbd-unix-group", text);
-    Ok(UnixAccess {
-        users: arguments.nbd_unix_users.iter().map(user).collect::<Result<_, _>>()?,
-        group: arguments.nbd_unix_group.as_ref().map(group).transpose()?,
-    })
-}
-
+/// Logs a warning for each listener that other machines can reach.
 pub fn warn_of_exposure(nbd: &[SocketAddr], api: SocketAddr) {
     let listeners = nbd.iter().map(|address| ("NBD", *address)).chain([("the API", api)]);
     for warning in listeners.filter_map(|(what, address)| exposed(what, address)) {
@@ -214,34 +110,6 @@ fn exposed(what: &str, address: SocketAddr) -> Option<String> {
     })
 }
 
-/// Returns the figure of the two flags together.
-fn figure(arguments: &Serve) -> Result<Option<Figure>, Failure> {
-    let usage = |message: String| Failure::new(message).exit(Exit::Usage);
-    let (iops, mibps) = match (arguments.sell_iops, arguments.sell_throughput) {
-        (None, None) => return Ok(None),
-        (Some(iops), Some(mibps)) => (iops, mibps),
-        (Some(_), None) => {
-            return Err(usage("sell-iops: sell-throughput must be set beside it".to_owned()));
-        }
-        (None, Some(_)) => {
-            return Err(usage("sell-throughput: sell-iops must be set beside it".to_owned()));
-        }
-    };
-    let figure = Figure::new(iops, mibps);
-    figure.map(Some).map_err(|error| usage(format!("sell-iops and sell-throughput: {error}")))
-}
-
-fn oversell(arguments: &Serve) -> Result<BTreeMap<VolumeType, Oversell>, Failure> {
-    let mut factors = BTreeMap::new();
-    for (volume_type, factor) in &arguments.oversell {
-        if factors.insert(*volume_type, *factor).is_some() {
-            let twice = format!("oversell: {volume_type} has two factors: give it one");
-            return Err(Failure::new(twice).exit(Exit::Usage));
-        }
-    }
-    Ok(factors)
-}
-
 /// Returns the number of cores that this process may use.
 pub fn cores() -> u16 {
     let count = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -251,6 +119,10 @@ pub fn cores() -> u16 {
 /// Serves until `shutdown` resolves, then stops in the order that preserves all guarantees: first
 /// the API, so that balances are saved exactly, then the data plane. `is_stopped` becomes true
 /// before `shutdown` resolves, so that a server that is to stop does not finish its start first.
+///
+/// # Errors
+/// If an address, the data folder or the store cannot be used, or if a part of the data plane fails
+/// while it runs.
 pub fn run(
     config: &Config,
     is_stopped: &AtomicBool,
@@ -441,6 +313,9 @@ fn told(engine: &Engine, command: Command) -> Result<(), Failure> {
 
 /// Opens the pool, and the lock that keeps a second server out of the data folder until it is
 /// dropped. The stores on disk have their own lock.
+///
+/// # Errors
+/// If the store cannot be opened, or another process uses it.
 pub fn open_pool(
     store: &StoreKind,
     options: &StoreOptions,
@@ -458,7 +333,7 @@ pub fn open_pool(
 }
 
 /// Returns the pool behind the configured simulated device, if there is one.
-pub fn behind(pool: Arc<dyn Pool>, store: &StoreKind) -> Arc<dyn Pool> {
+fn behind(pool: Arc<dyn Pool>, store: &StoreKind) -> Arc<dyn Pool> {
     match &store.device {
         Some(device) => Arc::new(FaultyPool::new(pool, device)),
         None => pool,
@@ -475,21 +350,9 @@ fn raise_open_files() {
     }
 }
 
-impl From<DataPlanePriority> for Priority {
-    fn from(priority: DataPlanePriority) -> Self {
-        match priority {
-            DataPlanePriority::Auto => Self::Auto,
-            DataPlanePriority::RealTime => Self::RealTime,
-            DataPlanePriority::Nice => Self::Nice,
-            DataPlanePriority::None => Self::None,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser as _;
     use evenkeel_client::output::Exit;
 
     fn ends(
@@ -500,45 +363,6 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(stop_or_failure(shutdown, fails, &mut failure));
         failure
-    }
-
-    #[test]
-    fn zones_are_one_to_sixteen_different_names() {
-        let names =
-            |all: &[&str]| zones(&all.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>());
-        assert_eq!(names(&["b", "a"]).unwrap(), ["b", "a"]);
-        let many: Vec<String> = (0..=ZONES_MAX).map(|number| number.to_string()).collect();
-        assert!(zones(&many[1..]).is_ok());
-        for (refused, reason) in [
-            (zones(&many), "--zone names 17 zones, and a server has 16 at most"),
-            (names(&["a", "b", "a"]), "--zone names 'a' twice; name each zone once"),
-            (names(&[]), "--zone names no zone; name one at least, such as local-1a"),
-        ] {
-            assert!(refused.unwrap_err().to_string().contains(reason), "{reason}");
-        }
-    }
-
-    #[test]
-    fn a_port_that_is_taken_is_found_before_anything_is_measured() {
-        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = taken.local_addr().unwrap();
-        let folder = tempfile::tempdir().unwrap();
-        for options in [
-            format!("--listen {address} --nbd-listen 127.0.0.1:0"),
-            format!("--listen 127.0.0.1:0 --nbd-listen {address}"),
-        ] {
-            let data_dir = folder.path().join("data");
-            let line = format!("evenkeel serve {options} --data-dir {}", data_dir.display());
-            let cli = crate::cli::Cli::parse_from(line.split(' '));
-            let cli::Verb::Serve(arguments) = cli.verb else { panic!("not serve") };
-            let config = Config::of(&arguments).unwrap();
-            let is_stopped = AtomicBool::new(false);
-            let refused =
-                run(&config, &is_stopped, |_| panic!("it serves"), std::future::ready(()));
-            let message = refused.unwrap_err().message;
-            assert!(message.contains(&format!("cannot listen on {address}")), "{message}");
-            assert!(!data_dir.join("calibration.json").exists());
-        }
     }
 
     #[test]
@@ -568,18 +392,5 @@ mod tests {
             assert!(warning.starts_with(&format!("NBD on {address} is reachable")), "{warning}");
             assert!(warning.contains("no TLS") && warning.contains("security.md"), "{warning}");
         }
-    }
-
-    #[test]
-    fn no_tcp_is_said_by_one_word_or_an_empty_list() {
-        let listen = |line: &str| {
-            let cli = cli::Cli::parse_from(line.split(' '));
-            let cli::Verb::Serve(arguments) = cli.verb else { panic!("not serve") };
-            nbd_listen(&arguments)
-        };
-        assert_eq!(listen("evenkeel serve --nbd-listen none"), Ok(vec![]));
-        assert_eq!(listen("evenkeel serve").unwrap().len(), 1);
-        let both = listen("evenkeel serve --nbd-listen 127.0.0.1:1,none").unwrap_err();
-        assert_eq!(both.exit, Exit::Usage);
     }
 }

@@ -1,0 +1,28 @@
+//! A running server: its store, data plane and control plane together.
+//!
+//! [`run`] gets a [`Config`] and blocks until shutdown. A server either serves alone, or is a node
+//! of a [`cluster`]. The programs read the flags, and this crate knows no verb.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `server` | [`Config`] and [`run`]: the order in which the parts start and stop |
+//! | [`cluster`] | the life of a node: it joins, follows, leads and leaves |
+//! | [`calibration`] | measurements of the store, their record, and its use at each start |
+//! | [`store_options`] | where a store is, and its keys |
+//! | [`events`] | posts of events to webhooks, over HTTP |
+//! | [`accounts`] | numbers of users and groups by their names |
+//! | `private_file` | files with secrets, refused if other users can use them |
+//! | `takeover_watch` | ends a server whose store another one has taken over |
+#![deny(missing_docs)]
+#![forbid(unsafe_code)]
+
+pub mod accounts;
+pub mod calibration;
+pub mod cluster;
+pub mod events;
+mod private_file;
+mod server;
+pub mod store_options;
+mod takeover_watch;
+
+pub use server::{Addresses, Config, cores, open_pool, run};
