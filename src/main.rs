@@ -12,7 +12,6 @@ mod cli;
 mod cluster;
 mod cmd;
 mod config;
-mod diskstats;
 mod events;
 mod file_systems;
 mod price_book;

@@ -7,7 +7,7 @@ use std::path::Path;
 
 /// A crate, the crates of this workspace that it may use, and the reason that is printed if it uses
 /// another one.
-const ALLOWED: [(&str, &[&str], &str); 17] = [
+const ALLOWED: [(&str, &[&str], &str); 18] = [
     (
         "evenkeel-core",
         &[],
@@ -56,9 +56,10 @@ const ALLOWED: [(&str, &[&str], &str); 17] = [
         "a relay passes NBD on, and knows its data plane as a socket",
     ),
     ("evenkeel-sim", &["evenkeel-core"], "the simulator runs core's own scheduler, and no shell"),
+    ("evenkeel-pages", &["evenkeel-sim"], "a page has words and figures, and knows no answer"),
     (
         "evenkeel-planner",
-        &["evenkeel-core", "evenkeel-sim", "evenkeel-wire"],
+        &["evenkeel-core", "evenkeel-pages", "evenkeel-sim", "evenkeel-wire"],
         "plans are made on core's own scheduler, in virtual time",
     ),
     (
@@ -75,6 +76,7 @@ const ALLOWED: [(&str, &[&str], &str); 17] = [
             "evenkeel-control",
             "evenkeel-core",
             "evenkeel-engine",
+            "evenkeel-pages",
             "evenkeel-sim",
             "evenkeel-store",
             "evenkeel-telemetry",
@@ -108,6 +110,7 @@ const EVERY_LIBRARY: &[&str] = &[
     "evenkeel-engine",
     "evenkeel-lab",
     "evenkeel-link",
+    "evenkeel-pages",
     "evenkeel-planner",
     "evenkeel-relay",
     "evenkeel-sim",

@@ -2,18 +2,17 @@
 //! or the least of all that lies in it.
 
 use super::letter;
+use crate::Case;
+use crate::answer::Rated;
+use crate::demand::{Assume, Demand};
+use crate::format::at;
+use crate::layout::{Layout, LimitKind};
+use crate::timeline::{Step, Timeline, Times, least_step_us};
+use crate::trace::{Clock, Note};
 use evenkeel_core::units::MIB;
-use evenkeel_lab::report::plan::{
+use evenkeel_pages::page::{
     Axis, Band, Chart, Curve, Keeps, Over, Part, Section, Shape, Steps, Table,
 };
-use evenkeel_planner::Case;
-use evenkeel_planner::answer::Rated;
-use evenkeel_planner::demand::{Assume, Demand};
-use evenkeel_planner::format::at;
-use evenkeel_planner::layout::{Layout, LimitKind};
-use evenkeel_planner::layout_text;
-use evenkeel_planner::timeline::{Step, Timeline, Times, least_step_us};
-use evenkeel_planner::trace::{Clock, Note};
 
 /// Layouts in a chart, beside the demand: as many as there are colours.
 pub const DRAWN_MAX: usize = 5;
@@ -84,7 +83,7 @@ impl Bounds {
 
     /// Returns the length of an interval in words.
     pub(super) fn step_words(&self) -> String {
-        layout_text::span(self.resolution_ms.div_ceil(1_000))
+        evenkeel_sim::text::span(self.resolution_ms.div_ceil(1_000))
     }
 }
 
