@@ -44,12 +44,7 @@ fn of_server(client: &Client, flags: &ReportCost) -> Result<Report, Failure> {
 fn volume(volume: VolumeDescription) -> Result<report::Volume, Failure> {
     let spec = volume.spec()?;
     let hosts = volume.attachments.into_iter().map(|attachment| attachment.host_id);
-    Ok(report::Volume {
-        id: volume.volume_id,
-        spec,
-        hosts: hosts.collect(),
-        tags: volume.tags,
-    })
+    Ok(report::Volume { id: volume.volume_id, spec, hosts: hosts.collect(), tags: volume.tags })
 }
 
 /// Returns a snapshot; `None` for an incomplete one, whose size is not known.

@@ -235,7 +235,7 @@ const KEY_LETTERS_MAX: usize = 36;
 pub fn key_room(names: &[&str]) -> u32 {
     let letters = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
     // A bold letter of 12 pixels is 7.5 wide at most, in the mean of a name.
-    KEY_LINE + 26 + u32::try_from(letters.min(KEY_LETTERS_MAX)).unwrap_or(0) * 15 / 2
+    KEY_LINE + 26 + letters.min(KEY_LETTERS_MAX) as u32 * 15 / 2
 }
 
 /// Draws the series' lines and names in order, to the right of a chart that leaves [`key_room`],

@@ -72,8 +72,8 @@ pub fn from_zero(
                 LevelKind::Floor => Ink::Floor,
             };
             chart.draw_series(LineSeries::new([(0.0, *iops), (seconds, *iops)], ink.line(2)))?;
-            let at = chart.backend_coord(&(seconds, *iops));
-            labels.push((at, format!("{} {}", kind.word(), unit.shown(*iops)), ink));
+            let end = chart.backend_coord(&(seconds, *iops));
+            labels.push((end, format!("{} {}", kind.word(), unit.shown(*iops)), ink));
         }
         for curve in curves {
             let ink = Ink::Series(curve.colour);

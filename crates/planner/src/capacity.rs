@@ -21,7 +21,7 @@ const KINDS_SHOWN: usize = 4;
 pub struct Named {
     /// Its name.
     pub name: String,
-    /// What it can carry.
+    /// Its limits and its space.
     pub device: Device,
     /// Amount in millionths, and the currency.
     pub monthly: Option<(u64, String)>,
@@ -90,7 +90,8 @@ impl Capacity {
     fn unpacked(&self, unpacked: Unpacked) -> Refusal {
         let (Unpacked::TooLarge { item } | Unpacked::NotFound { item }) = unpacked;
         let listed = &self.volumes[item];
-        let (name, what) = (&listed.name, words(&listed.spec));
+        let name = &listed.name;
+        let what = words(&listed.spec);
         match unpacked {
             Unpacked::TooLarge { .. } => {
                 let lacks = self.lacks(&listed.spec);
@@ -227,8 +228,8 @@ impl Packing<'_> {
         let Packed { further, further_min, bin_of } = &fitted.packed;
         let names = self.names();
         let place = |(listed, bin): (&Listed, &usize)| {
-            let (volume, device) = (&listed.name, &names[*bin]);
-            json!({ "volume": volume, "device": device })
+            let device = &names[*bin];
+            json!({ "volume": listed.name, "device": device })
         };
         let devices = names.iter().zip(&fitted.devices);
         let devices = devices.map(|(name, filled)| device_json(name, filled));

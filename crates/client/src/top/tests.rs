@@ -34,7 +34,8 @@ fn answer(time_ms: u64, times: u64, balance: u64, more: &str) -> Sample {
              <monthlyMicroUsd>{price}</monthlyMicroUsd><nodeName>left</nodeName></item>"
         )
     };
-    let (second, ms) = (1_000_000_000 * times, 1 << 20);
+    let second = 1_000_000_000 * times;
+    let ms = 1 << 20;
     let io2 = format!(
         "<countedIos>{}</countedIos><readBytes>{}</readBytes><writeBytes>0</writeBytes>{}",
         100 + 2_000 * times,

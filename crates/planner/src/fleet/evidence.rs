@@ -53,11 +53,11 @@ impl Fleet<'_> {
             by_number.extend(part.judged);
             left_out.extend(part.left_out);
         }
-        let of = |(number, volume): (usize, &Volume)| {
+        let judged = |(number, volume): (usize, &Volume)| {
             let found = by_number.remove(&number);
             found.unwrap_or_else(|| self.judge_one(volume, Evidence::Absent))
         };
-        Outcome { judged: self.volumes.iter().enumerate().map(of).collect(), left_out }
+        Outcome { judged: self.volumes.iter().enumerate().map(judged).collect(), left_out }
     }
 
     /// Judges a volume by the prices of its region.
@@ -74,7 +74,7 @@ impl Fleet<'_> {
         let mut part = Part::default();
         let is_one = group.files.len() <= 1;
         let rounds = if is_one { 1 } else { group.bytes.div_ceil(TOGETHER_BYTES_MAX).max(1) };
-        let each = group.volumes.len().div_ceil(usize::try_from(rounds).unwrap_or(usize::MAX));
+        let each = (group.volumes.len() as u64).div_ceil(rounds) as usize;
         for volumes in group.volumes.chunks(each.max(1)) {
             self.volumes_of((group, read), volumes, &mut part);
         }
@@ -103,7 +103,9 @@ impl Fleet<'_> {
             let Some(volume) = self.volumes.get(number) else { continue };
             let evidence = match traces.map(|all| merged(&volume.id, all)) {
                 Err(error) | Ok(Err(error)) => Evidence::Broken(error),
-                Ok(Ok(trace)) => trace.map_or(Evidence::Absent, |it| Evidence::Trace(Box::new(it))),
+                Ok(Ok(trace)) => {
+                    trace.map_or(Evidence::Absent, |trace| Evidence::Trace(Box::new(trace)))
+                }
             };
             part.judged.push((number, self.judge_one(volume, evidence)));
         }

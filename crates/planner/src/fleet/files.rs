@@ -86,17 +86,18 @@ pub fn search(
 
 /// Adds the volumes of all `vol-...` in a text.
 fn each_id(text: &[u8], ids: &BTreeMap<&str, usize>, found: &mut BTreeSet<usize>) {
-    let mut at = 0;
+    let mut start = 0;
     // `v` is the rarest of the four bytes: it is once in a label, and never in numbers or times.
-    while let Some(next) = text[at..].iter().position(|byte| *byte == b'v') {
-        at += next;
-        if text[at..].starts_with(b"vol-") {
-            let digits = text[at + 4..].iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
-            let id = std::str::from_utf8(&text[at..at + 4 + digits]).unwrap_or_default();
+    while let Some(next) = text[start..].iter().position(|byte| *byte == b'v') {
+        start += next;
+        if text[start..].starts_with(b"vol-") {
+            let digits =
+                text[start + 4..].iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
+            let id = std::str::from_utf8(&text[start..start + 4 + digits]).unwrap_or_default();
             found.extend(ids.get(id));
-            at += 4 + digits;
+            start += 4 + digits;
         } else {
-            at += 1;
+            start += 1;
         }
     }
 }
@@ -117,8 +118,9 @@ pub fn groups(files: &[Metrics], volumes: usize) -> Vec<Group> {
     for (number, file) in files.iter().enumerate() {
         for &volume in file.of.iter().chain(&file.has) {
             let other = *first[volume].get_or_insert(number);
-            let (one, other) = (least(&mut root, number), least(&mut root, other));
-            root[one.max(other)] = one.min(other);
+            let own = least(&mut root, number);
+            let other = least(&mut root, other);
+            root[own.max(other)] = own.min(other);
         }
     }
     let mut groups: BTreeMap<usize, Group> = BTreeMap::new();
@@ -176,7 +178,8 @@ mod tests {
             file(None, &[]),
         ];
         let groups = groups(&files, 6);
-        let all: Vec<_> = groups.iter().map(|it| (it.files.clone(), it.volumes.clone())).collect();
+        let pair = |group: &Group| (group.files.clone(), group.volumes.clone());
+        let all: Vec<_> = groups.iter().map(pair).collect();
         let expected = [
             (vec![0, 4], vec![3]),
             (vec![1, 3], vec![0, 1, 2]),

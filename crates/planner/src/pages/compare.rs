@@ -10,7 +10,8 @@ use evenkeel_pages::page::{Mark, Page, Part, Table};
 
 /// Returns the page of a comparison.
 pub fn page(comparison: &Comparison<'_>) -> Result<String, Refusal> {
-    let (case, rated) = (comparison.case, comparison.rated.as_slice());
+    let case = comparison.case;
+    let rated = comparison.rated.as_slice();
     let letters = letters(rated.len());
     let [first, others @ ..] = rated else { return Err(Refusal::new("there is no layout")) };
     let against: Vec<String> = letters
