@@ -50,13 +50,13 @@ pub use plan::{
 pub use pool::{StoreArgs, StoreVerb};
 pub use prove::Prove;
 pub use record::Record;
-pub use report::{CostBy, Report, ReportCost, ReportVerb};
+pub use report::{Report, ReportCost, ReportVerb};
 pub use sim::{Sim, SimRun, SimSwarm, SimVerb};
 pub use snapshot::{
     ExportAt, ExportKeys, ExportWork, LockMode, S3, SnapshotArgs, SnapshotCopy, SnapshotCreate,
     SnapshotExport, SnapshotImport, SnapshotLock, SnapshotVerb,
 };
-pub use top::{Top, TopSort};
+pub use top::Top;
 pub use volume::{
     VolumeAdopt, VolumeArgs, VolumeAttach, VolumeCopy, VolumeCreate, VolumeDetach, VolumeModify,
     VolumeVerb,

@@ -1,7 +1,8 @@
 //! The flags of `evenkeel top`.
 
 use super::{Connection, Output, span};
-use clap::{Args, ValueEnum};
+use clap::Args;
+use evenkeel_client::top::Sort;
 use std::time::Duration;
 
 #[derive(Args, Debug)]
@@ -16,7 +17,7 @@ pub struct Top {
 
     /// Sort order.
     #[arg(long, default_value = "iops", value_name = "COLUMN")]
-    pub sort: TopSort,
+    pub sort: Sort,
 
     /// Print at most this many volumes. [default: all]
     #[arg(long, value_name = "N")]
@@ -27,27 +28,6 @@ pub struct Top {
 
     #[command(flatten)]
     pub connection: Connection,
-}
-
-/// The order of the volumes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub enum TopSort {
-    /// Most I/Os per second first.
-    Iops,
-    /// Most bytes per second first.
-    Throughput,
-    /// Longest 99th percentile first.
-    P99,
-    /// Longest queue first.
-    Queue,
-    /// Credits that run out soonest first, then the lowest balance.
-    Credits,
-    /// Largest share of device time first.
-    Device,
-    /// Highest list price first.
-    Cost,
-    /// By id.
-    Volume,
 }
 
 /// Parses the interval. Zero is an error: rates need time.

@@ -2,7 +2,6 @@
 
 use super::recording;
 use crate::cli::{Connection, Record};
-use crate::diskstats::Counters;
 use crate::file_systems;
 use evenkeel_cli::{connect, signals};
 use evenkeel_client::Client;
@@ -11,6 +10,7 @@ use evenkeel_client::model::VolumeDescription;
 use evenkeel_client::output::{self, Exit, Failure};
 use evenkeel_core::units::GIB;
 use evenkeel_core::volume::VolumeSpec;
+use evenkeel_planner::read::diskstats::Counters;
 use evenkeel_planner::read::recorder;
 use evenkeel_planner::trace::{
     Clock, Columns, INTERVALS_MAX, Interval, Kind, Note, SourceLimits, Trace,

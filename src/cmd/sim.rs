@@ -5,7 +5,6 @@ use evenkeel_client::output::{self, Exit, Failure, Format, Item};
 use evenkeel_lab::clock;
 use evenkeel_lab::files;
 use evenkeel_lab::report::simulated;
-use evenkeel_planner::layout_text;
 use evenkeel_sim::oracle::Rule;
 use evenkeel_sim::scenario::catalogue;
 use evenkeel_sim::scenario::{self, Files, NamedText, Scenario, ScenarioError, Source};
@@ -42,7 +41,7 @@ impl Item for Listed {
         vec![
             self.name.to_owned(),
             self.runs.to_string(),
-            layout_text::span(self.simulated_s),
+            text::span(self.simulated_s),
             self.title.clone(),
         ]
     }
@@ -164,7 +163,7 @@ fn tell_speed(results: &Results, took_s: f64) {
     eprintln!(
         "{} I/Os in {} of virtual time took {took_s:.2} s: {} I/Os per second",
         text::thousands(ios),
-        layout_text::span(simulated_s),
+        text::span(simulated_s),
         text::rate(ios as f64 / took_s.max(1e-9)),
     );
 }

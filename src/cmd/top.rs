@@ -1,10 +1,11 @@
 //! `evenkeel top`: shows the load of volumes and the causes of their delays.
 
 use crate::cli::Top;
-use crate::top::{rows, screen};
+use crate::top::screen;
 use evenkeel_cli::connect;
 use evenkeel_client::clock::Deadline;
 use evenkeel_client::output::{self, Failure, Format};
+use evenkeel_client::top;
 use evenkeel_client::volume_samples;
 use std::io::IsTerminal;
 
@@ -22,8 +23,8 @@ pub fn run(arguments: &Top) -> Result<(), Failure> {
     }
     let _ = Deadline::after(arguments.interval * 2).pause(arguments.interval);
     let second = volume_samples::take(&client)?;
-    let mut rows = rows::between(&first, &second);
-    rows::sort(&mut rows, arguments.sort);
+    let mut rows = top::between(&first, &second);
+    top::sort(&mut rows, arguments.sort);
     rows.truncate(arguments.rows.unwrap_or(usize::MAX));
     output::print(&output::listing(&rows, format, NO_VOLUMES))
 }

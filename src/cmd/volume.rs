@@ -8,16 +8,13 @@ use crate::cli::{
 use evenkeel_cli::connect;
 use evenkeel_client::Client;
 use evenkeel_client::clock::Deadline;
+use evenkeel_client::credits::{CreditRow, TREND_INTERVAL, balances, level, trend};
 use evenkeel_client::endpoints::Endpoints;
-use evenkeel_client::model::{
-    Attachment, Balance, Binned, Credits, Unowned, VolumeDescription, VolumeStatus,
-};
-use evenkeel_client::output::{self, Exit, Failure, Format, Item, or_dash};
+use evenkeel_client::model::{Attachment, Binned, Unowned, VolumeDescription, VolumeStatus};
+use evenkeel_client::output::{self, Exit, Failure, Format};
 use evenkeel_client::volumes::{self, NewVolume};
 use evenkeel_core::price;
-use evenkeel_planner::layout_text;
 use serde_json::json;
-use std::time::Duration;
 
 const NO_VOLUMES: &str =
     "no volumes yet; make one with `evenkeel volume create --size 10 --attach`";
@@ -27,9 +24,6 @@ pub const EMPTY_BIN: &str =
     "the recycle bin is empty; `evenkeel serve --recycle-bin-days N` enables it";
 
 const NO_UNOWNED: &str = "every volume's bytes in the store belong to a volume";
-
-/// Time between two readings of a balance.
-const TREND_INTERVAL: Duration = Duration::from_millis(500);
 
 pub fn run(arguments: &cli::VolumeArgs) -> Result<(), Failure> {
     let client = connect::client(&arguments.connection)?;
@@ -275,124 +269,12 @@ fn details(volume: &VolumeDescription) -> Vec<(&'static str, String)> {
     rows
 }
 
-fn balances(credits: &Credits) -> impl Iterator<Item = (&'static str, Balance)> {
-    let operations = credits.operations.map(|balance| ("I/O credits", balance));
-    let bytes = credits.bytes.map(|balance| ("byte credits", balance));
-    operations.into_iter().chain(bytes)
-}
-
-/// Describes a balance, and the time that it lasts at full burst.
-fn level(balance: &Balance) -> String {
-    let level = format!("{} of {}", balance.balance, balance.capacity);
-    match balance.burst_to_empty_s() {
-        Some(lasts_s) => format!("{level}, {} of full burst", layout_text::span(lasts_s)),
-        None => level,
-    }
-}
-
-/// Describes how a balance changes, by two readings.
-fn trend(first: &Balance, second: &Balance) -> String {
-    let looks_per_second = 1_000 / u64::try_from(TREND_INTERVAL.as_millis()).unwrap_or(1_000);
-    let spent = first.balance.saturating_sub(second.balance) * looks_per_second;
-    let earned = second.balance.saturating_sub(first.balance) * looks_per_second;
-    if let Some(left_s) = second.balance.checked_div(spent) {
-        let left = layout_text::span(left_s);
-        format!("spending {spent}/s: empty in {left} at this rate")
-    } else if earned > 0 {
-        let missing = second.capacity.saturating_sub(second.balance);
-        let left = layout_text::span(missing.div_ceil(earned));
-        format!("earning {earned}/s: full in {left} at this rate")
-    } else if second.balance >= second.capacity {
-        "full".to_owned()
-    } else {
-        "steady: all that is earned is spent".to_owned()
-    }
-}
-
-/// One bucket of credits, as `volume credits` lists it.
-#[derive(serde::Serialize)]
-struct CreditRow {
-    volume_id: String,
-    /// `operations` (gp2) or `bytes` (st1, sc1).
-    unit: &'static str,
-    #[serde(flatten)]
-    balance: Balance,
-    seconds_to_full_when_idle: Option<u64>,
-    seconds_of_full_burst: Option<u64>,
-}
-
-impl Item for CreditRow {
-    const SCHEMA: &'static str = "evenkeel.credits/1";
-    const FIELD: &'static str = "credits";
-    const COLUMNS: &'static [&'static str] =
-        &["VOLUME", "UNIT", "BALANCE", "CAPACITY", "FULL WHEN IDLE IN", "LASTS AT FULL BURST"];
-
-    fn cells(&self) -> Vec<String> {
-        vec![
-            self.volume_id.clone(),
-            self.unit.to_owned(),
-            self.balance.balance.to_string(),
-            self.balance.capacity.to_string(),
-            or_dash(self.seconds_to_full_when_idle.map(layout_text::span)),
-            or_dash(self.seconds_of_full_burst.map(layout_text::span)),
-        ]
-    }
-}
-
 fn credits(client: &Client, id: &str, set: Option<u64>, format: Format) -> Result<(), Failure> {
     if let Some(balance) = set {
         volumes::set_credits(client, id, balance)?;
     }
     let credits = volumes::credits(client, id)?;
-    let rows: Vec<CreditRow> = [("operations", credits.operations), ("bytes", credits.bytes)]
-        .into_iter()
-        .filter_map(|(unit, balance)| balance.map(|balance| (unit, balance)))
-        .map(|(unit, balance)| CreditRow {
-            volume_id: id.to_owned(),
-            unit,
-            balance,
-            seconds_to_full_when_idle: balance.idle_to_full_s(),
-            seconds_of_full_burst: balance.burst_to_empty_s(),
-        })
-        .collect();
+    let rows = CreditRow::of(id, &credits);
     let none = format!("{id} has no credits: only gp2, st1 and sc1 volumes do");
     output::print(&output::listing(&rows, format, &none))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_trend_of_a_balance_is_told() {
-        let at = |balance| Balance {
-            balance,
-            capacity: 5_400_000,
-            refill_per_second: 300,
-            burst_per_second: 3_000,
-        };
-        assert_eq!(
-            trend(&at(5_400_000), &at(5_398_650)),
-            "spending 2700/s: empty in 33 min at this rate"
-        );
-        assert_eq!(trend(&at(0), &at(150)), "earning 300/s: full in 5 h at this rate");
-        assert_eq!(trend(&at(7), &at(7)), "steady: all that is earned is spent");
-        assert_eq!(trend(&at(5_400_000), &at(5_400_000)), "full");
-    }
-
-    /// By the published table, 100 GiB of gp2 burst for 33 minutes.
-    #[test]
-    fn a_balance_is_shown_with_how_long_it_lasts() {
-        let at = |balance, refill_per_second| Balance {
-            balance,
-            capacity: 5_400_000,
-            refill_per_second,
-            burst_per_second: 3_000,
-        };
-        assert_eq!(level(&at(5_400_000, 300)), "5400000 of 5400000, 33 min of full burst");
-        assert_eq!(level(&at(7, 300)), "7 of 5400000, 0 s of full burst");
-        assert_eq!(level(&at(2_700 * 100 + 2_699, 300)), "272699 of 5400000, 100 s of full burst");
-        // At 1,000 GiB the baseline equals the burst rate, so bursting costs nothing.
-        assert_eq!(level(&at(7, 3_000)), "7 of 5400000");
-    }
 }

@@ -1,6 +1,5 @@
-//! The live table of volumes: two samples give rates, rates give rows, rows give the screen.
+//! The screen of `evenkeel top`, which shows the rows of `evenkeel_client::top`.
 
-pub mod rows;
 pub mod screen;
 mod view;
 

@@ -1,7 +1,6 @@
 //! The terminal. One thread reads samples from the server; this one draws and handles keys, so a
 //! slow server does not delay a key.
 
-use super::rows;
 use super::view::View;
 use crate::cli::Top;
 use evenkeel_cli::endpoint;
@@ -9,6 +8,7 @@ use evenkeel_cli::signals::stop_signal;
 use evenkeel_client::Client;
 use evenkeel_client::clock::Deadline;
 use evenkeel_client::output::Failure;
+use evenkeel_client::top;
 use evenkeel_client::volume_samples::{self, Sample};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
@@ -84,12 +84,12 @@ fn show(
     answers: &Receiver<Result<Sample, Failure>>,
     stop: &AtomicBool,
 ) -> io::Result<()> {
-    view.update(rows::between(&Sample::new(), &earlier));
+    view.update(top::between(&Sample::new(), &earlier));
     while !stop.load(Ordering::Acquire) {
         while let Ok(answer) = answers.try_recv() {
             match answer {
                 Ok(sample) => {
-                    view.update(rows::between(&earlier, &sample));
+                    view.update(top::between(&earlier, &sample));
                     earlier = sample;
                 }
                 // The server may come back: the last sample stays on the screen, with a remark.
@@ -133,11 +133,11 @@ fn obey(view: &mut View, key: KeyEvent) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::TopSort;
+    use evenkeel_client::top::Sort;
 
     #[test]
     fn keys_end_it() {
-        let mut view = View::new("http://127.0.0.1:8650", TopSort::Iops);
+        let mut view = View::new("http://127.0.0.1:8650", Sort::Iops);
         let mut press = |code, modifiers| obey(&mut view, KeyEvent::new(code, modifiers));
         assert!(!press(KeyCode::Char('q'), KeyModifiers::NONE));
         assert!(!press(KeyCode::Esc, KeyModifiers::NONE));

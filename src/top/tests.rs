@@ -1,137 +1,38 @@
-//! A fixed pair of samples in the server's form, in every form of output.
+//! The table on terminals of several sizes.
 
-use super::rows::{self, Row};
 use super::view::View;
-use crate::cli::TopSort;
-use evenkeel_client::output::{Format, listing};
-use evenkeel_client::volume_samples::{self, Sample};
-use evenkeel_wire::aws::xml::Element;
+use evenkeel_client::top::{Row, Sort, sort};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 
-/// An io2 volume that waits for its limit, a gp2 volume in its burst, and from the second sample on
-/// an idle st1 volume. They are two seconds apart.
-fn samples() -> [Sample; 2] {
-    [answer(10_000, 0, 5_400_000, ""), answer(12_000, 1, 5_394_600, IDLE)]
-}
-
-const IDLE: &str = "<item><volumeId>vol-0000000000000000c</volumeId><volumeType>st1</volumeType>\
-    <sampleTimeMs>12000</sampleTimeMs><queueLength>0</queueLength><countedIos>0</countedIos>\
-    <bytes><perSecond>131072000</perSecond><refillPerSecond>20971520</refillPerSecond>\
-    <capacity>1000</capacity><balance>0</balance></bytes></item>";
-
-fn answer(time_ms: u64, times: u64, balance: u64, more: &str) -> Sample {
-    let requests = |kind: &str, count: u64, start_ns: u64, wait_ns: u64, device_ns: u64| {
-        format!(
-            "<{kind}><count>{count}</count><stageSet>\
-             <item><stage>volume_iops</stage><spentNs>{wait_ns}</spentNs></item>\
-             <item><stage>device</stage><spentNs>{device_ns}</spentNs></item></stageSet>\
-             <latencySet><item><startNs>{start_ns}</startNs><count>{count}</count></item>\
-             </latencySet></{kind}>"
-        )
+/// An io2 volume that waits for its limit, a gp2 volume in its burst, and an idle st1 volume.
+fn rows(by: Sort) -> Vec<Row> {
+    let row = |id: char, volume_type: &str| Row {
+        volume_id: format!("vol-0000000000000000{id}"),
+        volume_type: volume_type.to_owned(),
+        ..Row::default()
     };
-    let item = |id: char, kind: &str, counters: String, limit: String, price: u64| {
-        format!(
-            "<item><volumeId>vol-0000000000000000{id}</volumeId><volumeType>{kind}</volumeType>\
-             <sampleTimeMs>{time_ms}</sampleTimeMs><connections>1</connections>\
-             <queueLength>31</queueLength>{counters}<operations>{limit}</operations>\
-             <monthlyMicroUsd>{price}</monthlyMicroUsd><nodeName>left</nodeName></item>"
-        )
-    };
-    let (second, ms) = (1_000_000_000 * times, 1 << 20);
-    let io2 = format!(
-        "<countedIos>{}</countedIos><readBytes>{}</readBytes><writeBytes>0</writeBytes>{}",
-        100 + 2_000 * times,
-        2_000 * times * 16_384,
-        requests("reads", 2_000 * times, ms, 9 * second, second),
-    );
-    let gp2 = format!(
-        "<countedIos>{}</countedIos><readBytes>0</readBytes><writeBytes>{}</writeBytes>{}",
-        6_000 * times,
-        6_000 * times * 4_096,
-        requests("writes", 6_000 * times, 4 * ms, 0, 3 * second),
-    );
-    let credit = format!(
-        "<perSecond>3000</perSecond><refillPerSecond>300</refillPerSecond>\
-         <capacity>5400000</capacity><balance>{balance}</balance>"
-    );
-    let items = [
-        item('a', "io2", io2, "<perSecond>1000</perSecond>".to_owned(), 66_250_000),
-        item('b', "gp2", gp2, credit, 10_000_000),
+    let mut rows = vec![
+        Row {
+            iops: Some(1_000.0),
+            iops_limit: Some(1_000),
+            bytes_per_second: Some(16_384_000.0),
+            p50_us: Some(1_180),
+            device_share: Some(0.25),
+            ..row('a', "io2")
+        },
+        Row {
+            iops: Some(3_000.0),
+            iops_limit: Some(3_000),
+            bytes_per_second: Some(12_288_000.0),
+            p50_us: Some(4_719),
+            device_share: Some(0.75),
+            ..row('b', "gp2")
+        },
+        Row { bytes_per_second_limit: Some(20_971_520), ..row('c', "st1") },
     ];
-    let text = format!(
-        "<DescribeVolumeMetricsResponse><volumeMetricSet>{}{more}</volumeMetricSet>\
-         </DescribeVolumeMetricsResponse>",
-        items.concat()
-    );
-    volume_samples::read(&Element::parse(&text).unwrap()).collect()
-}
-
-fn rows(by: TopSort) -> Vec<Row> {
-    let [earlier, later] = samples();
-    let mut rows = rows::between(&earlier, &later);
-    rows::sort(&mut rows, by);
+    sort(&mut rows, by);
     rows
-}
-
-fn order(by: TopSort) -> String {
-    rows(by).iter().filter_map(|row| row.volume_id.chars().last()).collect()
-}
-
-#[test]
-fn a_sample_in_text() {
-    let text = listing(&rows(TopSort::Iops), Format::Text, "");
-    assert_eq!(text, include_str!("sample.txt"));
-}
-
-#[test]
-fn a_sample_in_csv_and_json() {
-    let csv = listing(&rows(TopSort::Volume), Format::Csv, "");
-    assert_eq!(
-        csv.lines().take(2).collect::<Vec<_>>(),
-        [
-            "volume,type,iops,iops_limit,mib_s,mib_s_limit,p50_us,p99_us,queue,credits_pct,\
-             empty_in,device_pct,\
-             usd_month,node,time_goes_to",
-            "vol-0000000000000000a,io2,1000,1000,15.6,,1180,1180,31,,,25,66.25,left,\
-             volume_iops 90% device 10%",
-        ]
-    );
-    let json = listing(&rows(TopSort::Volume), Format::Json, "");
-    let value: serde_json::Value = serde_json::from_str(&json).unwrap();
-    assert_eq!(value["schema"], "evenkeel.top/1");
-    let [io2, gp2, st1] = [0, 1, 2].map(|index| &value["volumes"][index]);
-    assert_eq!(io2["time_shares"], serde_json::json!({"device": 0.1, "volume_iops": 0.9}));
-    assert_eq!((&io2["iops"], &io2["device_share"]), (&1_000.0.into(), &0.25.into()));
-    assert_eq!(gp2["credits_empty_in_s"], 1_998);
-    assert_eq!(gp2["writes_per_second"], 3_000.0);
-    // Its credits are spent: what it may do is its baseline. Nothing is known of its rates yet.
-    assert_eq!(st1["bytes_per_second_limit"], 20_971_520);
-    assert_eq!(st1["iops"], serde_json::Value::Null);
-}
-
-#[test]
-fn rows_stand_in_the_order_asked_for() {
-    assert_eq!(order(TopSort::Iops), "bac");
-    assert_eq!(order(TopSort::Throughput), "abc");
-    assert_eq!(order(TopSort::P99), "bac");
-    assert_eq!(order(TopSort::Queue), "abc");
-    assert_eq!(order(TopSort::Credits), "bca");
-    assert_eq!(order(TopSort::Device), "bac");
-    assert_eq!(order(TopSort::Cost), "abc");
-    assert_eq!(order(TopSort::Volume), "abc");
-}
-
-#[test]
-fn a_server_that_began_anew_gives_no_rates_once() {
-    let [earlier, later] = samples();
-    // The counters went back; then time did.
-    for (before, now) in [(&later, answer(20_000, 0, 7, "")), (&later, earlier)] {
-        let rows = rows::between(before, &now);
-        assert_eq!(rows.len(), 2);
-        assert!(rows.iter().all(|row| row.iops.is_none() && row.p99_us.is_none()), "{rows:?}");
-        assert_eq!(rows[0].iops_limit, Some(1_000));
-    }
 }
 
 fn screen(view: &mut View, width: u16, height: u16) -> String {
@@ -145,8 +46,8 @@ fn screen(view: &mut View, width: u16, height: u16) -> String {
 
 #[test]
 fn a_screen_of_eighty_columns() {
-    let mut view = View::new("http://127.0.0.1:8650", TopSort::Device);
-    view.update(rows(TopSort::Volume));
+    let mut view = View::new("http://127.0.0.1:8650", Sort::Device);
+    view.update(rows(Sort::Volume));
     assert_eq!(
         screen(&mut view, 80, 8),
         "http://127.0.0.1:8650: 3 volumes, 4000 IOPS, 27.3 MiB/s; sorted by device\n\
@@ -162,9 +63,9 @@ fn a_screen_of_eighty_columns() {
 
 #[test]
 fn a_screen_without_room_still_draws() {
-    let mut view = View::new("http://127.0.0.1:8650", TopSort::Iops);
+    let mut view = View::new("http://127.0.0.1:8650", Sort::Iops);
     for (width, height) in [(1, 1), (3, 2), (20, 3), (400, 4)] {
-        view.update(rows(TopSort::Iops));
+        view.update(rows(Sort::Iops));
         screen(&mut view, width, height);
         view.update(vec![]);
         screen(&mut view, width, height);
@@ -174,7 +75,7 @@ fn a_screen_without_room_still_draws() {
 #[test]
 fn ten_thousand_volumes_are_scrolled_through() {
     let row = |number: u32| Row { volume_id: format!("vol-{number:017x}"), ..Row::default() };
-    let mut view = View::new("http://127.0.0.1:8650", TopSort::Volume);
+    let mut view = View::new("http://127.0.0.1:8650", Sort::Volume);
     view.update((0..10_000).map(row).collect());
     let shown = |view: &mut View| -> Vec<u32> {
         let screen = screen(view, 30, 10);
@@ -200,12 +101,12 @@ fn ten_thousand_volumes_are_scrolled_through() {
 
 #[test]
 fn a_server_that_is_away_leaves_what_was_seen_last() {
-    let mut view = View::new("http://127.0.0.1:8650", TopSort::Iops);
-    view.update(rows(TopSort::Iops));
+    let mut view = View::new("http://127.0.0.1:8650", Sort::Iops);
+    view.update(rows(Sort::Iops));
     view.fail("no server at 127.0.0.1:8650".to_owned());
     let away = screen(&mut view, 80, 8);
     assert!(away.ends_with("no newer sample: no server at 127.0.0.1:8650; trying again"), "{away}");
     assert!(away.contains("vol-0000000000000000b gp2"), "{away}");
-    view.update(rows(TopSort::Iops));
+    view.update(rows(Sort::Iops));
     assert!(screen(&mut view, 80, 8).ends_with("scroll"));
 }

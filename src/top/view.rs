@@ -1,9 +1,8 @@
 //! The screen: a summary, the table, and the keys. Only the rows that fit are drawn.
 
-use super::rows::{self, Row};
-use crate::cli::TopSort;
 use clap::ValueEnum;
 use evenkeel_client::output::{Item, is_colourful};
+use evenkeel_client::top::{Row, Sort, sort};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout};
 use ratatui::style::{Color, Modifier, Style};
@@ -25,7 +24,7 @@ const KEYS: &str = "q quit  s/S sort by  r reverse  up down page-up page-down sc
 pub struct View {
     endpoint: String,
     rows: Vec<Row>,
-    sort: TopSort,
+    sort: Sort,
     is_reversed: bool,
     /// The number of rows scrolled past.
     offset: usize,
@@ -36,7 +35,7 @@ pub struct View {
 }
 
 impl View {
-    pub fn new(endpoint: &str, sort: TopSort) -> Self {
+    pub fn new(endpoint: &str, sort: Sort) -> Self {
         let (endpoint, rows) = (endpoint.to_owned(), vec![]);
         Self { endpoint, rows, sort, is_reversed: false, offset: 0, page: 1, problem: None }
     }
@@ -58,11 +57,11 @@ impl View {
     }
 
     pub fn sort_by_previous(&mut self) {
-        self.sort_by_other(TopSort::value_variants().len() - 1);
+        self.sort_by_other(Sort::value_variants().len() - 1);
     }
 
     fn sort_by_other(&mut self, places: usize) {
-        let all = TopSort::value_variants();
+        let all = Sort::value_variants();
         let place = all.iter().position(|sort| *sort == self.sort).unwrap_or_default();
         self.sort = all[(place + places) % all.len()];
         self.arrange();
@@ -74,7 +73,7 @@ impl View {
     }
 
     fn arrange(&mut self) {
-        rows::sort(&mut self.rows, self.sort);
+        sort(&mut self.rows, self.sort);
         if self.is_reversed {
             self.rows.reverse();
         }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use evenkeel_client::output::{Exit, Failure};
+use evenkeel_pages::DrawError;
 use evenkeel_sim::promise::Unjudgeable;
 use evenkeel_sim::workload::BadWorkload;
 
@@ -77,7 +78,7 @@ pub enum LabError {
         source: std::io::Error,
     },
     /// A chart could not be drawn.
-    Chart(String),
+    Chart(DrawError),
     /// A report could not be written as, or read from, JSON.
     Json(serde_json::Error),
 }
@@ -107,7 +108,7 @@ impl fmt::Display for LabError {
             Self::Api(source) => write!(f, "{source}"),
             Self::Unjudgeable(why) => write!(f, "no verdict is possible: {why}"),
             Self::Io { what, path, source } => write!(f, "{what} {}: {source}", path.display()),
-            Self::Chart(what) => write!(f, "cannot draw the chart: {what}"),
+            Self::Chart(source) => write!(f, "{source}"),
             Self::Json(source) => write!(f, "not a report of this version: {source}"),
         }
     }
@@ -119,8 +120,15 @@ impl std::error::Error for LabError {
             Self::Io { source, .. } => Some(source),
             Self::Json(source) => Some(source),
             Self::Api(source) => Some(source),
+            Self::Chart(source) => Some(source),
             _ => None,
         }
+    }
+}
+
+impl From<DrawError> for LabError {
+    fn from(error: DrawError) -> Self {
+        Self::Chart(error)
     }
 }
 
@@ -184,7 +192,7 @@ mod tests {
         let failure = Failure::from(LabError::Unjudgeable("3 s are too short".to_owned()));
         assert_eq!(failure.exit, Exit::Undecided);
         assert!(failure.message.starts_with("no verdict is possible"), "{failure}");
-        assert_eq!(Failure::from(LabError::Chart("x".to_owned())).exit, Exit::Failed);
+        assert_eq!(Failure::from(LabError::Chart(DrawError("x".to_owned()))).exit, Exit::Failed);
     }
 
     #[test]

@@ -4,7 +4,6 @@
 use evenkeel_core::volume::{Rules, TypeRules, VolumeType};
 
 use crate::demand::{Assume, Demand, Span};
-use crate::layout_text;
 use crate::trace::Trace;
 
 /// Percent that a layout must carry beyond what was recorded.
@@ -67,7 +66,7 @@ pub fn known_ms(trace: &Trace) -> u64 {
 #[must_use]
 pub fn too_short(known_ms: u64, days_min: u32) -> Option<String> {
     let is_short = known_ms < u64::from(days_min) * DAY_MS;
-    let known = layout_text::span(known_ms / 1_000);
+    let known = evenkeel_sim::text::span(known_ms / 1_000);
     is_short.then(|| format!("{known} of metrics, of {days_min} days that are needed"))
 }
 

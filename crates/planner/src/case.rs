@@ -339,7 +339,7 @@ fn held_back_words(held: &HeldBack) -> String {
         "the source's limits held requests back in {} intervals, {} in all: more was wanted then \
          than was recorded, so {least}, unless --throttled allows that long",
         held.intervals,
-        layout_text::span(held.length_ms.div_ceil(1_000)),
+        evenkeel_sim::text::span(held.length_ms.div_ceil(1_000)),
     )
 }
 

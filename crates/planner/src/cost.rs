@@ -1,6 +1,8 @@
 //! Monthly cost of volumes and their snapshots, by group, in millionths of a currency unit, and in
 //! cents that still add up.
 
+pub mod report;
+
 use std::collections::BTreeMap;
 
 use evenkeel_core::price::{Cost, MICROS_PER_CENT, PriceList, half_up};

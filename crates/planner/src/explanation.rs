@@ -5,7 +5,6 @@ use crate::answer::json;
 use crate::case::{Case, EXACT_REQUESTS_MAX};
 use crate::format::{self, at, limit_words, plain, seconds, span_us};
 use crate::layout::LimitKind;
-use crate::layout_text;
 use crate::refusal::{Cause, Refusal};
 use crate::timeline::{STEPS_MAX, Step, Timeline, Times, least_step_us};
 use crate::trace::Clock;
@@ -78,7 +77,7 @@ fn step_us(case: &Case, said_s: Option<u32>) -> Result<u64, Refusal> {
     };
     let said_us = u64::from(said_s) * SECOND_US;
     if said_us < least_us {
-        let all = layout_text::span(case.demand.length_us / SECOND_US);
+        let all = evenkeel_sim::text::span(case.demand.length_us / SECOND_US);
         let message =
             format!("--step {said_s}: {all} have more than {STEPS_MAX} steps of {said_s} s");
         let hint = format!("take at least {} s", least_us / SECOND_US);

@@ -4,7 +4,6 @@ use crate::advice;
 use crate::answer::{Asked, Rated};
 use crate::case::Case;
 use crate::layout::{Layout, LimitKind};
-use crate::layout_text;
 use crate::neighbours::Less;
 use crate::prices::{ListPrices, Prices};
 pub use crate::risk::{limit_words, loss_words};
@@ -213,7 +212,7 @@ pub fn asked_words(asked: &Asked) -> String {
 
 /// Returns a gap of a trace in words.
 pub fn gap_words(clock: Clock, start_ms: u64, length_ms: u64) -> String {
-    let length = layout_text::span(length_ms.div_ceil(1_000));
+    let length = evenkeel_sim::text::span(length_ms.div_ceil(1_000));
     format!("{length} from {} on are not known", at(clock, start_ms))
 }
 
@@ -221,7 +220,7 @@ pub fn gap_words(clock: Clock, start_ms: u64, length_ms: u64) -> String {
 pub fn span_us(us: u64) -> String {
     match us / 1_000 {
         ms @ 0..10_000 => format!("{} s", seconds(ms)),
-        ms => layout_text::span(ms / 1_000),
+        ms => evenkeel_sim::text::span(ms / 1_000),
     }
 }
 
@@ -232,6 +231,19 @@ pub const fn less_words(less: Less) -> &'static str {
         Less::Gib => "GiB",
         Less::Iops => "IOPS",
         Less::Mibps => "MiB/s",
+    }
+}
+
+/// Names that a list shows.
+const NAMES_SHOWN: usize = 4;
+
+/// Returns the first names of a list, and the number of the others.
+#[must_use]
+pub fn listed(names: &[String]) -> String {
+    let shown: Vec<&str> = names.iter().take(NAMES_SHOWN).map(String::as_str).collect();
+    match names.len() - shown.len() {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
     }
 }
 

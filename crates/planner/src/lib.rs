@@ -2,15 +2,17 @@
 //!
 //! A text of another tool is [`read`] into a [`trace`], from which the other modules compute. A
 //! [`Case`] is a question: a trace, the candidates with their prices, and what they must do. Its
-//! [`Answer`] has all that programs print, as text, CSV and JSON.
+//! [`Answer`] has all that programs print, as text, CSV, JSON and HTML.
 //!
 //! The crate has no clock, files, threads or sockets. The caller reads files and prints answers.
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
+pub mod account;
 pub mod advice;
 pub mod answer;
 mod bisect;
+pub mod capacity;
 pub mod case;
 pub mod commands;
 pub mod comparison;
@@ -31,6 +33,7 @@ pub mod layout_text;
 pub mod neighbours;
 pub mod offers;
 pub mod packing;
+mod pages;
 pub mod price_book;
 pub mod price_sources;
 pub mod prices;

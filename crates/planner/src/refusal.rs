@@ -11,7 +11,9 @@ pub enum Cause {
     Question,
     /// The files do not have the volume.
     NotFound,
-    /// Too little was recorded for an answer.
+    /// Volumes do not fit on the devices.
+    DoesNotFit,
+    /// Too little was recorded for an answer, or it is not found.
     Undecided,
 }
 

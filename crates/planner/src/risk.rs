@@ -8,10 +8,10 @@ use crate::answer::Rated;
 use crate::demand::{Demand, HOUR_US};
 use crate::fluid::Part;
 use crate::layout::LimitKind;
-use crate::layout_text::span;
 use crate::search::Space;
 use crate::spread::Spread;
 use crate::trace::{Note, Trace};
+use evenkeel_sim::text::span;
 
 /// Lowest use of a limit, in thousandths, that leaves no headroom.
 const NO_HEADROOM_PERMILLE: u64 = 950;

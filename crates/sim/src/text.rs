@@ -168,6 +168,24 @@ pub fn csv(columns: &[&str], rows: &[Vec<String>]) -> String {
     text
 }
 
+/// Formats seconds, rounded to the nearest of the smaller of two units: `90 s`, `12 min`, `1 h 6
+/// min`, `2 days 3 h`.
+#[must_use]
+pub fn span(seconds: u64) -> String {
+    let two = |number: u64, of: u64, name: &str, small: &str| match (number / of, number % of) {
+        (whole, 0) => format!("{whole} {name}"),
+        (whole, rest) => format!("{whole} {name} {rest} {small}"),
+    };
+    let minutes = seconds.saturating_add(30) / 60;
+    let hours = seconds.saturating_add(1_800) / 3_600;
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        _ if minutes < 60 => format!("{minutes} min"),
+        _ if minutes < 48 * 60 => two(minutes, 60, "h", "min"),
+        _ => two(hours, 24, "days", "h"),
+    }
+}
+
 /// Returns a number, or a dash for none.
 pub fn or_dash(value: Option<impl Display>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| value.to_string())
@@ -205,6 +223,26 @@ fn distance(from: &str, to: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn spans_are_rounded_and_not_cut_off() {
+        let all = [0, 119, 120, 150, 3_569, 3_570, 3_960, 7_200, 172_769, 172_770, 2_592_000];
+        let shown = [
+            "0 s",
+            "119 s",
+            "2 min",
+            "3 min",
+            "59 min",
+            "1 h",
+            "1 h 6 min",
+            "2 h",
+            "47 h 59 min",
+            "2 days",
+            "30 days",
+        ];
+        assert_eq!(all.map(span), shown);
+        assert_eq!((span(183_600).as_str(), span(u64::MAX).is_empty()), ("2 days 3 h", false));
+    }
 
     #[test]
     fn each_block_is_twice_as_much() {

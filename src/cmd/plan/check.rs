@@ -1,6 +1,6 @@
 //! `evenkeel plan check`: the verdict whether a layout carries a workload.
 
-use super::{failure, html, input};
+use super::{failure, input};
 use crate::cli::{PlanCheck, PlanFormat};
 use evenkeel_client::output::{self, Exit, Failure};
 use evenkeel_lab::files;
@@ -11,13 +11,13 @@ pub fn run(arguments: &PlanCheck, format: PlanFormat) -> Result<(), Failure> {
     let case = input::of_layouts(&arguments.traces, &arguments.rules, wishes).map_err(of_input)?;
     let verdict = case.check(&arguments.layout).map_err(failure).map_err(of_input)?;
     if let Some(path) = &arguments.page.html {
-        files::write(path, &html::check::page(&verdict)?)?;
+        files::write(path, &verdict.html().map_err(failure)?)?;
     }
     output::print(&match format {
         PlanFormat::Text => verdict.text(),
         PlanFormat::Csv => verdict.csv(),
         PlanFormat::Json => output::json(&verdict.json()),
-        PlanFormat::Html => html::check::page(&verdict)?,
+        PlanFormat::Html => verdict.html().map_err(failure)?,
         PlanFormat::Junit => verdict.junit(),
         PlanFormat::Markdown => verdict.markdown(),
     })?;

@@ -1,6 +1,6 @@
 //! `evenkeel plan compare`: layouts side by side.
 
-use super::{failure, html, input};
+use super::{failure, input};
 use crate::cli::{PlanCompare, PlanFormat, PlanOutput};
 use evenkeel_client::output::{self, Failure};
 use evenkeel_lab::files;
@@ -13,13 +13,13 @@ pub fn run(arguments: &PlanCompare, format: PlanFormat) -> Result<(), Failure> {
     let case = input::of_layouts(&arguments.traces, &arguments.rules, Wishes::default())?;
     let comparison = case.compare(&arguments.layouts).map_err(failure)?;
     if let Some(path) = &arguments.page.html {
-        files::write(path, &html::compare::page(&comparison)?)?;
+        files::write(path, &comparison.html().map_err(failure)?)?;
     }
     output::print(&match format {
         PlanFormat::Text => comparison.text(),
         PlanFormat::Csv => comparison.csv(),
         PlanFormat::Json => output::json(&comparison.json()),
-        PlanFormat::Html => html::compare::page(&comparison)?,
+        PlanFormat::Html => comparison.html().map_err(failure)?,
         PlanFormat::Junit | PlanFormat::Markdown => return Err(PlanOutput::no_verdict()),
     })
 }

@@ -8,7 +8,6 @@ mod compare;
 mod described;
 mod explain;
 mod fleet;
-mod html;
 mod input;
 mod prices;
 mod recordings;
@@ -66,13 +65,13 @@ fn plan(arguments: &Plan) -> Result<(), Failure> {
     }
     let answer = case.answer().map_err(failure)?;
     if let Some(path) = &arguments.page.html {
-        files::write(path, &html::page(&answer)?)?;
+        files::write(path, &answer.html().map_err(failure)?)?;
     }
     output::print(&match format {
         PlanFormat::Text | PlanFormat::Junit | PlanFormat::Markdown => answer.text(),
         PlanFormat::Csv => answer.csv(),
         PlanFormat::Json => output::json(&answer.json()),
-        PlanFormat::Html => html::page(&answer)?,
+        PlanFormat::Html => answer.html().map_err(failure)?,
     })
 }
 
@@ -88,11 +87,12 @@ fn without_size(case: &Case, format: PlanFormat) -> Result<(), Failure> {
 }
 
 /// Returns the failure with the exit code of a refusal.
-fn failure(refusal: Refusal) -> Failure {
+pub fn failure(refusal: Refusal) -> Failure {
     let exit = match refusal.cause {
         Cause::NoAnswer => Exit::Failed,
         Cause::Question => Exit::Usage,
         Cause::NotFound => Exit::NotFound,
+        Cause::DoesNotFit => Exit::Refused,
         Cause::Undecided => Exit::Undecided,
     };
     Failure { exit, message: refusal.message, hint: refusal.hint }

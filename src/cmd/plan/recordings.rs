@@ -6,11 +6,12 @@ use crate::cmd;
 use evenkeel_client::output::{Exit, Failure};
 use evenkeel_core::volume::Rules;
 use evenkeel_planner::described::{VolumeList, is_list};
+use evenkeel_planner::format::listed;
 use evenkeel_planner::read::cloudwatch::data::{Answers, LastPage};
-use evenkeel_planner::read::{self, Broken, FioLog, FioRun, Format, Hints};
+use evenkeel_planner::read::cloudwatch::pages::{Together, together, traces_of};
+use evenkeel_planner::read::{self, Broken, Content, FioLog, FioRun, Format, Hints};
 use evenkeel_planner::trace::{Note, Trace};
 use flate2::read::MultiGzDecoder;
-use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::path::{Path, PathBuf};
 
@@ -22,8 +23,6 @@ const GZIP: [u8; 2] = [0x1f, 0x8b];
 const DECOMPRESSED_BYTES_MAX: u64 = 16 << 30;
 /// The most files of a folder.
 const FILES_MAX: usize = 10_000;
-/// Names of files that a note lists.
-const NAMES_SHOWN: usize = 4;
 /// The most bytes of queries that lie beside an answer: those of some 10,000 metrics.
 const QUERIES_BYTES_MAX: u64 = 4 << 20;
 /// End of the name of a file with queries: `NAME.queries.json` has those of `NAME.json`.
@@ -128,13 +127,6 @@ fn of_answer(answer: Together<&Path>) -> Result<Vec<Trace>, Failure> {
     })
 }
 
-/// The content of a file in any form.
-pub enum Content {
-    Traces(Vec<Trace>),
-    /// Answers of GetMetricData, which may have pages in other files.
-    Answers(Answers),
-}
-
 /// Reads a file in any form.
 pub fn read_file(path: &Path, hints: &Hints) -> Result<Content, Failure> {
     let mut opened = open(path)?;
@@ -144,49 +136,6 @@ pub fn read_file(path: &Path, hints: &Hints) -> Result<Content, Failure> {
         _ => read::read(format, &mut opened.input, hints).map(Content::Traces),
     };
     content.map_err(|broken| refused(path, &broken, hints))
-}
-
-/// Answers of GetMetricData that are read together: those of a file, or of the files that are
-/// pages of an answer.
-pub struct Together<F> {
-    pub files: Vec<F>,
-    pub hints: Hints,
-    pub answers: Vec<Answers>,
-}
-
-/// Returns which files are read together: if one is a page that another one continues, all those
-/// that answer the same queries; otherwise each file alone.
-pub fn together<F>(files: Vec<(F, Answers, Hints)>) -> Vec<Together<F>> {
-    let is_paged = files.iter().any(|(_, answers, _)| answers.is_continued());
-    if !is_paged {
-        let alone =
-            |(file, answers, hints)| Together { files: vec![file], hints, answers: vec![answers] };
-        return files.into_iter().map(alone).collect();
-    }
-    let mut by_queries: BTreeMap<Option<String>, Together<F>> = BTreeMap::new();
-    for (file, answers, hints) in files {
-        let queries = hints.queries.clone();
-        let empty = || Together { files: Vec::new(), hints, answers: Vec::new() };
-        let pages = by_queries.entry(queries).or_insert_with(empty);
-        pages.files.push(file);
-        pages.answers.push(answers);
-    }
-    by_queries.into_values().collect()
-}
-
-/// Returns the traces of answers that are read together.
-///
-/// # Errors
-/// If one is broken, or lacks a page.
-pub fn traces_of(mut answers: Vec<Answers>, last_page: LastPage, hints: &Hints) -> read::Read {
-    let is_whole = |only: &Answers| last_page == LastPage::Given || !only.is_continued();
-    match answers.pop() {
-        Some(only) if answers.is_empty() && is_whole(&only) => only.traces(hints),
-        last => {
-            answers.extend(last);
-            Answers::joined(answers, last_page, hints)
-        }
-    }
 }
 
 /// Returns the files of a folder, in the order of their names.
@@ -344,15 +293,6 @@ fn refused_in(names: &str, broken: &Broken, hints: &Hints) -> Failure {
 
 fn name_of(path: &Path) -> &str {
     path.file_name().and_then(|name| name.to_str()).unwrap_or_default()
-}
-
-/// Returns the first names of a list, and the number of the others.
-pub fn listed(names: &[String]) -> String {
-    let shown: Vec<&str> = names.iter().take(NAMES_SHOWN).map(String::as_str).collect();
-    match names.len() - shown.len() {
-        0 => shown.join(", "),
-        more => format!("{} and {more} more", shown.join(", ")),
-    }
 }
 
 #[cfg(test)]

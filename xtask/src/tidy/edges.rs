@@ -56,9 +56,10 @@ const ALLOWED: [(&str, &[&str], &str); 18] = [
         "a relay passes NBD on, and knows its data plane as a socket",
     ),
     ("evenkeel-sim", &["evenkeel-core"], "the simulator runs core's own scheduler, and no shell"),
+    ("evenkeel-pages", &["evenkeel-sim"], "a page has words and figures, and knows no answer"),
     (
         "evenkeel-planner",
-        &["evenkeel-core", "evenkeel-sim", "evenkeel-wire"],
+        &["evenkeel-core", "evenkeel-pages", "evenkeel-sim", "evenkeel-wire"],
         "plans are made on core's own scheduler, in virtual time",
     ),
     (
@@ -75,6 +76,7 @@ const ALLOWED: [(&str, &[&str], &str); 18] = [
             "evenkeel-control",
             "evenkeel-core",
             "evenkeel-engine",
+            "evenkeel-pages",
             "evenkeel-sim",
             "evenkeel-store",
             "evenkeel-telemetry",
@@ -127,6 +129,7 @@ const EVERY_LIBRARY: &[&str] = &[
     "evenkeel-engine",
     "evenkeel-lab",
     "evenkeel-link",
+    "evenkeel-pages",
     "evenkeel-planner",
     "evenkeel-relay",
     "evenkeel-server",

@@ -4,8 +4,8 @@
 
 use plotters::prelude::*;
 
-use evenkeel_lab::LabError;
-use evenkeel_lab::report::chart::{
+use evenkeel_pages::DrawError;
+use evenkeel_pages::chart::{
     Area, Ink, SCALE, SERIES_COLOURS, dash_series, figure, key, key_room, short_latency,
 };
 use evenkeel_sim::figures::histogram::SHARES_PPM;
@@ -39,7 +39,7 @@ pub struct Bar {
 ///
 /// # Errors
 /// When the chart cannot be drawn.
-pub fn density(label: &str, unit: &str, all: &[Values]) -> Result<String, LabError> {
+pub fn density(label: &str, unit: &str, all: &[Values]) -> Result<String, DrawError> {
     let curves: Vec<Density> =
         all.iter().map(|of| Density::of(&of.values, DENSITY_PLACES)).collect();
     let range = bounds(curves.iter().flat_map(|curve| curve.at.iter().copied()));
@@ -61,7 +61,7 @@ pub fn density(label: &str, unit: &str, all: &[Values]) -> Result<String, LabErr
 ///
 /// # Errors
 /// When the chart cannot be drawn.
-pub fn scatter(label: &str, unit: &str, all: &[Values]) -> Result<String, LabError> {
+pub fn scatter(label: &str, unit: &str, all: &[Values]) -> Result<String, DrawError> {
     points(label, unit, all, false).map(dash_series)
 }
 
@@ -69,11 +69,11 @@ pub fn scatter(label: &str, unit: &str, all: &[Values]) -> Result<String, LabErr
 ///
 /// # Errors
 /// When the chart cannot be drawn.
-pub fn runs(label: &str, unit: &str, all: &[Values]) -> Result<String, LabError> {
+pub fn runs(label: &str, unit: &str, all: &[Values]) -> Result<String, DrawError> {
     points(label, unit, all, true).map(dash_series)
 }
 
-fn points(label: &str, unit: &str, all: &[Values], is_joined: bool) -> Result<String, LabError> {
+fn points(label: &str, unit: &str, all: &[Values], is_joined: bool) -> Result<String, DrawError> {
     let longest = all.iter().map(|of| of.values.len()).max().unwrap_or(0);
     let (low, high) = bounds(all.iter().flat_map(|of| of.values.iter().copied()));
     // Run to run, the scale begins at zero, which hides no variation.
@@ -117,7 +117,7 @@ fn points(label: &str, unit: &str, all: &[Values], is_joined: bool) -> Result<St
 ///
 /// # Errors
 /// When the chart cannot be drawn.
-pub fn bars(label: &str, unit: &str, series: &[&str], all: &[Bar]) -> Result<String, LabError> {
+pub fn bars(label: &str, unit: &str, series: &[&str], all: &[Bar]) -> Result<String, DrawError> {
     let heights = all.iter().flat_map(|bar| bar.bars.iter().flatten());
     let top = heights.map(|(height, error)| height + error).fold(0.0, f64::max).max(1e-9) * 1.12;
     let height = 60 + 22 * u32::try_from(all.len().max(1)).unwrap_or(u32::MAX).min(60);
@@ -181,7 +181,7 @@ pub fn bars(label: &str, unit: &str, series: &[&str], all: &[Bar]) -> Result<Str
 ///
 /// # Errors
 /// When the chart cannot be drawn.
-pub fn cdf(label: &str, unit: &str, all: &[Values]) -> Result<String, LabError> {
+pub fn cdf(label: &str, unit: &str, all: &[Values]) -> Result<String, DrawError> {
     let range = bounds(all.iter().flat_map(|of| of.values.iter().copied()));
     let names = names(all);
     figure((940, 250), label, |area| {
@@ -208,7 +208,7 @@ pub fn cdf(label: &str, unit: &str, all: &[Values]) -> Result<String, LabError> 
 ///
 /// # Errors
 /// When the chart cannot be drawn.
-pub fn latency_cdf(label: &str, all: &[(String, Vec<u64>)]) -> Result<String, LabError> {
+pub fn latency_cdf(label: &str, all: &[(String, Vec<u64>)]) -> Result<String, DrawError> {
     let (low, high) = decades(all);
     let curve = |of: &[u64]| -> Vec<(f64, f64)> {
         let shares = SHARES_PPM.iter().map(|ppm| *ppm as f64 / 10_000.0);
@@ -228,7 +228,7 @@ pub fn latency_cdf(label: &str, all: &[(String, Vec<u64>)]) -> Result<String, La
 ///
 /// # Errors
 /// When the chart cannot be drawn.
-pub fn latency_percentiles(label: &str, all: &[(String, Vec<u64>)]) -> Result<String, LabError> {
+pub fn latency_percentiles(label: &str, all: &[(String, Vec<u64>)]) -> Result<String, DrawError> {
     let nines = |ppm: u64| -(1.0 - ppm as f64 / 1e6).log10();
     let last = SHARES_PPM.iter().rev().find(|ppm| **ppm < 1_000_000).copied().unwrap_or(900_000);
     let curve = |of: &[u64]| -> Vec<(f64, f64)> {
@@ -252,7 +252,7 @@ fn quantiles(
     (across, up): ((f64, f64), (f64, f64)),
     curve: &dyn Fn(&[u64]) -> Points,
     (below, beside): (Words<'_>, Words<'_>),
-) -> Result<String, LabError> {
+) -> Result<String, DrawError> {
     figure((940, 250), label, |area| {
         let names: Vec<&str> = all.iter().map(|(name, _)| name.as_str()).collect();
         let mut chart = frame_with(area, &names, across, up, below, beside)?;

@@ -1,6 +1,6 @@
 //! Charts as separate files, for pages that show pictures but no HTML.
 
-use evenkeel_lab::report::html::STYLE;
+use evenkeel_pages::html::STYLE;
 
 /// A chart of a report, as a file of its own.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -7,10 +7,10 @@ use super::plots::{self, Bar};
 use super::suite_charts::section;
 use crate::suite::configuration::IOS;
 use crate::suite::result::{BROKEN, Configuration, Found, KEPT, Part, Row, SuiteResult, UNDECIDED};
-use evenkeel_lab::report::html::{
+use evenkeel_lab::{LabError, stalls};
+use evenkeel_pages::html::{
     close_table, end_page, escape, figure, note, number_column, open_page, open_table, text_column,
 };
-use evenkeel_lab::{LabError, stalls};
 
 /// Ratio of heights up to which the smaller bar is visible beside the larger one.
 const SEEN: f64 = 100.0;

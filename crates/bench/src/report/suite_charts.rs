@@ -8,9 +8,9 @@ use crate::suite::configuration::RUNS_MIN;
 use crate::suite::result::{Configuration, Part, Run, SEPARATOR};
 use crate::suite::statistics;
 use evenkeel_lab::LabError;
-use evenkeel_lab::report::chart::dash_series;
-use evenkeel_lab::report::curves::{self, Curve, Unit};
-use evenkeel_lab::report::html::{
+use evenkeel_pages::chart::dash_series;
+use evenkeel_pages::curves::{self, Curve, Unit};
+use evenkeel_pages::html::{
     close_table, escape, figure, note, number_column, numbers_behind, open_table, text_column,
 };
 use evenkeel_sim::figures::histogram::SHARES_PPM;

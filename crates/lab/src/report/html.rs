@@ -7,10 +7,11 @@ use super::table::{figures, headline, later};
 use super::{Report, VolumeReport};
 use crate::LabError;
 use crate::checker::{Check, Outcome};
+use evenkeel_pages::html::{
+    close_table, dash, end_page, escape, figure, note, number_column, open_page, open_table,
+    text_column,
+};
 use evenkeel_sim::text::{self, thousands};
-
-/// The page's style, with the colours that the charts refer to.
-pub const STYLE: &str = include_str!("style.css");
 
 pub(super) fn page(report: &Report) -> Result<String, LabError> {
     page_with(report, "")
@@ -38,26 +39,6 @@ pub(super) fn page_with(report: &Report, section_of_others: &str) -> Result<Stri
     provenance(&mut page, report);
     end_page(&mut page);
     Ok(page)
-}
-
-/// Returns the part of a page before its first section.
-#[must_use]
-pub fn open_page(title: &str) -> String {
-    let mut page = String::with_capacity(1 << 20);
-    let title = escape(title);
-    let _ = write!(
-        page,
-        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta name=\"color-scheme\" content=\"light dark\">\n\
-         <title>{title} · Evenkeel</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n"
-    );
-    page
-}
-
-/// Appends the part of a page after its last section.
-pub fn end_page(page: &mut String) {
-    page.push_str("</main>\n</body>\n</html>\n");
 }
 
 fn head(page: &mut String, report: &Report) {
@@ -308,95 +289,6 @@ fn provenance(page: &mut String, report: &Report) {
         let _ = writeln!(page, "<pre><code>{}</code></pre>", escape(command));
     }
     page.push_str("</section>\n");
-}
-
-/// Returns a column of text: its heading, and the class of its cells.
-#[must_use]
-pub fn text_column(heading: &str) -> (&str, &'static str) {
-    (heading, "")
-}
-
-/// Returns a column of numbers, which are aligned to the right.
-#[must_use]
-pub fn number_column(heading: &str) -> (&str, &'static str) {
-    (heading, " class=\"number\"")
-}
-
-/// Appends the beginning of a table, with its headings.
-pub fn open_table(page: &mut String, class: &str, columns: &[(&str, &'static str)]) {
-    let _ = write!(page, "<div class=\"scroll\"><table class=\"{class}\">\n<thead><tr>");
-    for (heading, class) in columns {
-        let _ = write!(page, "<th scope=\"col\"{class}>{heading}</th>");
-    }
-    page.push_str("</tr></thead>\n<tbody>\n");
-}
-
-/// Appends the end of a table.
-pub fn close_table(page: &mut String) {
-    page.push_str("</tbody>\n</table></div>\n");
-}
-
-/// Maximum rows of the numbers behind a chart.
-const NUMBERS_MAX: usize = 600;
-
-/// Appends a table with the values of a chart: a column for each series, and named rows.
-pub fn numbers_behind<T>(
-    page: &mut String,
-    (of, row_name): (&str, &dyn Fn(usize) -> String),
-    columns: &[(&str, &[T])],
-    cell: impl Fn(&T) -> String,
-) {
-    page.push_str("<details>\n<summary>The numbers behind this chart</summary>\n");
-    let names: Vec<String> = columns.iter().map(|(name, _)| escape(name)).collect();
-    let mut headings = vec![number_column(of)];
-    headings.extend(names.iter().map(|name| number_column(name)));
-    open_table(page, "numbers", &headings);
-    let longest = columns.iter().map(|(_, values)| values.len()).max().unwrap_or(0);
-    for row in 0..longest.min(NUMBERS_MAX) {
-        let name = row_name(row);
-        let _ = write!(page, "<tr><th scope=\"row\" class=\"number\">{name}</th>");
-        for (_, values) in columns {
-            let shown = values.get(row).map_or_else(dash, &cell);
-            let _ = write!(page, "<td class=\"number\">{shown}</td>");
-        }
-        page.push_str("</tr>\n");
-    }
-    close_table(page);
-    if longest > NUMBERS_MAX {
-        note(page, &format!("The first {NUMBERS_MAX} of {longest}; all are in the JSON."));
-    }
-    page.push_str("</details>\n");
-}
-
-/// Appends a chart with its caption.
-pub fn figure(page: &mut String, svg: &str, caption: &str) {
-    let _ = writeln!(page, "<figure>{svg}<figcaption>{caption}</figcaption></figure>");
-}
-
-/// Appends a paragraph in small letters.
-pub fn note(page: &mut String, text: &str) {
-    let _ = writeln!(page, "<p class=\"note\">{text}</p>");
-}
-
-fn dash() -> String {
-    "–".to_string()
-}
-
-/// Escapes any text for HTML content and attribute values.
-#[must_use]
-pub fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            '\'' => escaped.push_str("&#39;"),
-            c => escaped.push(c),
-        }
-    }
-    escaped
 }
 
 #[cfg(test)]

@@ -1,9 +1,7 @@
 //! The results of an experiment, for people and programs. Text and HTML are made from the JSON.
 
-pub mod chart;
-pub mod curves;
-pub mod html;
-pub mod plan;
+mod chart;
+mod html;
 mod proof;
 pub mod simulated;
 mod table;

@@ -2,9 +2,10 @@
 
 use std::fmt::Write as _;
 
-use super::html::{close_table, escape, note, number_column, open_table, page_with, text_column};
+use super::html::page_with;
 use crate::LabError;
 use crate::prove::{Mean, Proof};
+use evenkeel_pages::html::{close_table, escape, note, number_column, open_table, text_column};
 use evenkeel_sim::text;
 
 impl Proof {

@@ -2,12 +2,12 @@
 
 use std::fmt::Write as _;
 
-use super::curves::{self, Curve, Unit};
-use super::html::{
+use crate::LabError;
+use evenkeel_pages::curves::{self, Curve, Unit};
+use evenkeel_pages::html::{
     close_table, end_page, escape, figure, note, number_column, numbers_behind, open_page,
     open_table, text_column,
 };
-use crate::LabError;
 use evenkeel_sim::scenario::levels::Level;
 use evenkeel_sim::text::{self, thousands};
 use evenkeel_sim::world::run::{CaseResults, Results, SubjectResults};

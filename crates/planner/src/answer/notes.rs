@@ -5,7 +5,6 @@ use super::{InBursts, Rated, asked};
 use crate::case::Case;
 use crate::fleet::{FREE_PERCENT, gib_with_free};
 use crate::format::{currency, layout_words, money, money_more, no_price};
-use crate::layout_text;
 use crate::prices::{Prices, Unpriced};
 use crate::search::{self, Space, Wanted};
 use evenkeel_core::units::GIB;
@@ -69,7 +68,7 @@ fn bursts_words(case: &Case, bursts: &InBursts) -> String {
         ),
         None => "no layout carries that".to_owned(),
     };
-    let step = layout_text::span(case.trace.usual_step_ms().div_ceil(1_000));
+    let step = evenkeel_sim::text::span(case.trace.usual_step_ms().div_ceil(1_000));
     format!(
         "within its steps of {step} the trace has no times, and requests are taken to come evenly; \
          AT MOST takes them to come as fast as the device served them, and {carried}; a trace of \

@@ -10,7 +10,6 @@ use crate::format::{
     waiting_at_most,
 };
 use crate::layout::LimitKind;
-use crate::layout_text;
 use crate::risk;
 use crate::search::{Found, Tolerance};
 use crate::trace::{Note, Trace};
@@ -100,7 +99,7 @@ pub fn text(answer: &Answer<'_>) -> String {
     for rated in answer.with_present() {
         if let Some(after_s) = rated.dry_after_s {
             let layout = rated.found.layout;
-            let after = layout_text::span(after_s);
+            let after = evenkeel_sim::text::span(after_s);
             text += &format!("runs dry: {layout}, after {after} if the workload repeats\n");
         }
     }
@@ -112,11 +111,11 @@ pub fn text(answer: &Answer<'_>) -> String {
 
 /// Returns the line about the time of a recording.
 pub fn recording(trace: &Trace) -> String {
-    let known = layout_text::span(trace.known_ms() / 1_000);
+    let known = evenkeel_sim::text::span(trace.known_ms() / 1_000);
     match trace.resolution_ms().div_ceil(1_000) {
         0 => format!("{}: {known} without a request\n", plain(&trace.name)),
         resolution => {
-            let resolution = layout_text::span(resolution);
+            let resolution = evenkeel_sim::text::span(resolution);
             format!("{}: {known}, in steps of {resolution}\n", plain(&trace.name))
         }
     }
@@ -172,7 +171,7 @@ fn first_words(answer: &Answer<'_>, rated: &Rated) -> String {
     text += &waiting_words(answer.case, &rated.found);
     let less = answer.less.iter().filter_map(|neighbour| {
         let waits = waiting(answer.case, neighbour.waits_ms?);
-        let dry = neighbour.dry_after_s.map(layout_text::span);
+        let dry = neighbour.dry_after_s.map(evenkeel_sim::text::span);
         let dry = dry.map_or_else(String::new, |after| format!(", dry after {after}"));
         Some(format!("one {} less: {waits} s{dry}", less_words(neighbour.less)))
     });
@@ -189,7 +188,7 @@ fn first_words(answer: &Answer<'_>, rated: &Rated) -> String {
     if let Some(hour) = rated.worst_hour {
         text += &format!(
             "worst hour: {} after the beginning, {} s of waiting for {}\n",
-            layout_text::span(hour.start_us / 1_000_000),
+            evenkeel_sim::text::span(hour.start_us / 1_000_000),
             seconds(hour.waited_us / 1_000),
             limit_words(hour.limit),
         );

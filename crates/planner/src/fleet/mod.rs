@@ -1,12 +1,15 @@
 //! Fleets: for each of many volumes a change, its saving and its risk.
 //!
 //! The reading order is the order of the data. A [`list`] of volumes is read; [`judge()`] decides
-//! on one volume by its recording, with the volumes of [`alternatives`]; [`totals`] adds up.
+//! on one volume by its recording, with the volumes of [`alternatives`]; [`totals`] adds up. The
+//! recordings are in [`files`], which [`evidence`] reads a group at a time.
 
 pub mod alternatives;
 pub mod answer;
 mod copy;
+pub mod evidence;
 mod exports;
+pub mod files;
 pub mod hosts;
 pub mod list;
 pub mod policies;

@@ -78,7 +78,7 @@ const WRITE_BYTES_MIN: f64 = 4_096.0;
 /// `flushes` of the writes; at most half of the writes, since a flush follows a write; and as many
 /// as exceed the bytes.
 #[must_use]
-pub fn without_flushes(writes: f64, flushes: f64, bytes: f64) -> f64 {
+pub(super) fn without_flushes(writes: f64, flushes: f64, bytes: f64) -> f64 {
     let with_bytes = (bytes / WRITE_BYTES_MIN).ceil().min(writes);
     (writes - flushes).max(with_bytes).max(writes / 2.0)
 }

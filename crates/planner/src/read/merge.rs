@@ -7,7 +7,7 @@ use crate::trace::{Amounts, Clock, Columns, Interval, Kind, Note, Sizes, Trace};
 use super::Broken;
 use super::collect::malformed;
 use super::numbers::show_time;
-use crate::layout_text::span as span_words;
+use evenkeel_sim::text::span as span_words;
 
 /// Merges traces of one volume by time.
 ///

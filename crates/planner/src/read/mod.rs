@@ -11,6 +11,7 @@ mod collect;
 pub mod declared;
 mod detect;
 mod device;
+pub mod diskstats;
 pub mod fio_log;
 pub mod iolog;
 pub mod iostat;
@@ -31,7 +32,6 @@ use std::ops::RangeInclusive;
 
 pub use collect::{INTERVALS_TOTAL_MAX, NAMES_MAX};
 pub use detect::{Format, detect, foreign, read};
-pub use device::without_flushes;
 pub use fio_log::{FioLog, Run as FioRun};
 pub use json::JSON_BYTES_MAX;
 pub(crate) use json::{broken as json_broken, slurp};
@@ -87,6 +87,14 @@ impl Broken {
         }
         Self { line: None, found: cut, expected: expected.into() }
     }
+}
+
+/// The content of a file in any form.
+pub enum Content {
+    /// Recordings.
+    Traces(Vec<Trace>),
+    /// Answers of GetMetricData, which may have pages in other files.
+    Answers(cloudwatch::data::Answers),
 }
 
 /// Information that a reader needs if the text does not have it.

@@ -2,9 +2,7 @@
 //! the files, and judges the volumes by them as `plan fleet` does. Of a single volume it prints the
 //! plan, too.
 
-mod answers;
 mod cli;
-mod queries;
 mod unfinished;
 
 use super::{failure, fleet};
@@ -12,42 +10,24 @@ use crate::cli::{
     Plan, PlanAws, PlanFleet, PlanFormat, PlanOutput, PlanPageFile, PlanRules, PlanTraces,
     PlanWanted,
 };
-use answers::Answered;
 use cli::Aws;
 use evenkeel_client::clock;
 use evenkeel_client::output::{self, Exit, Failure};
-use evenkeel_planner::case::rules_of;
-use evenkeel_planner::fleet::list::Options;
-use evenkeel_planner::fleet::{List, Volume, list};
+use evenkeel_planner::account::answers::Answered;
+use evenkeel_planner::account::queries::{self, Asked, Span};
+use evenkeel_planner::account::{self, POLICY};
+use evenkeel_planner::fleet::Volume;
 use evenkeel_planner::format::plain;
 use evenkeel_wire::aws::timestamp;
-use queries::{Asked, LONG_STEP_S, Span};
-use serde_json::Value;
 use std::fs;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use unfinished::Unfinished;
 
-/// The policy of IAM with the two actions that are needed. Neither has resources.
-const POLICY: &str = r#"{
-  "Version": "2012-10-17",
-  "Statement": [
-    {
-      "Sid": "EvenkeelPlan",
-      "Effect": "Allow",
-      "Action": ["ec2:DescribeVolumes", "cloudwatch:GetMetricData"],
-      "Resource": "*"
-    }
-  ]
-}
-"#;
 /// The list of volumes, in the folder of a run.
 const LIST: &str = "volumes.json";
 /// The folder of the metrics in the folder of a run.
 pub const METRICS: &str = "metrics";
-/// The most volumes whose metrics are asked for in steps of a minute, unless a flag says it: a
-/// volume has 200,000 points in 14 days of minutes.
-const SHORT_STEPS_MAX: usize = 100;
 /// Prefix of the name of a file with the queries of a call.
 const QUERIES_PREFIX: &str = "evenkeel-queries-";
 
@@ -70,10 +50,10 @@ pub fn run(
     let folder = Folder::of(arguments, &begins)?;
     let kept = folder.list()?;
     let listed = kept.map_or_else(|| describe(&aws, &arguments.volumes), Ok)?;
-    let list = read_list(arguments, region, &listed)?;
+    let list = account::volumes(&listed, arguments.policy.as_of, region).map_err(failure)?;
     folder.begin(&listed)?;
     let volumes: Vec<&Volume> = list.volumes.iter().collect();
-    let step_s = arguments.step.map_or_else(|| usual_step_s(volumes.len()), u64::from);
+    let step_s = arguments.step.map_or_else(|| queries::usual_step_s(volumes.len()), u64::from);
     let spans = queries::spans(folder.begun.now_s, arguments.days.into(), step_s);
     eprintln!(
         "{} volumes: metrics of {} days in steps of {step_s} s, to {}",
@@ -128,10 +108,6 @@ pub fn plan_of(arguments: &Plan, flags: &PlanAws, files: Vec<PathBuf>) -> Plan {
     }
 }
 
-const fn usual_step_s(volumes: usize) -> u64 {
-    if volumes <= SHORT_STEPS_MAX { 60 } else { LONG_STEP_S }
-}
-
 /// Returns the text of the list of volumes.
 fn describe(aws: &Aws<'_>, named: &[String]) -> Result<Vec<u8>, Failure> {
     let mut words = vec!["ec2", "describe-volumes"];
@@ -142,53 +118,12 @@ fn describe(aws: &Aws<'_>, named: &[String]) -> Result<Vec<u8>, Failure> {
     aws.call(&words)
 }
 
-/// Reads the list; at least one of its volumes can be judged.
-fn read_list(arguments: &PlanAws, region: Option<&str>, text: &[u8]) -> Result<List, Failure> {
-    let what = "aws ec2 describe-volumes";
-    let has_none = serde_json::from_slice::<Value>(text)
-        .is_ok_and(|value| value["Volumes"].as_array().is_some_and(Vec::is_empty));
-    if has_none {
-        return Err(Failure::new(format!("{what} lists no volume in this region"))
-            .exit(Exit::NotFound)
-            .hint("name another region with --region, or another account with --profile"));
-    }
-    let rules = rules_of(arguments.policy.as_of).map_err(failure)?;
-    let list = list::read(
-        &mut &text[..],
-        rules,
-        Options { region, group_by: None, allows_partial: false },
-    );
-    let mut list = list.map_err(|broken| Failure::new(format!("{what}: {broken}")))?;
-    // The ids become names of files.
-    list.volumes.retain(|volume| is_id(&volume.id));
-    match list.refused.first().filter(|_| list.volumes.is_empty()) {
-        Some(refused) => {
-            let message = format!("{what}: no volume can be judged; {}", refused.reason);
-            Err(Failure::new(message).exit(Exit::Usage))
-        }
-        None if list.volumes.is_empty() => {
-            Err(Failure::new(format!("{what}: no volume has an id such as vol-0123456789abcdef0")))
-        }
-        None => Ok(list),
-    }
-}
-
-fn is_id(id: &str) -> bool {
-    id.strip_prefix("vol-")
-        .is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_hexdigit()))
-}
-
-/// Returns the text of a file with queries.
-fn queries_text<'a>(asked: impl Iterator<Item = &'a Asked<'a>>, span: Span) -> String {
-    Value::Array(asked.map(|metric| metric.query(span.step_s)).collect()).to_string()
-}
-
 /// Writes the metrics of the volumes of a call: a file for each volume, and one with its queries.
 fn metrics(aws: &Aws<'_>, folder: &Folder, volumes: &[&Volume], span: Span) -> Result<(), Failure> {
     let asked = queries::asked(volumes);
     let fail = |error: std::io::Error| Failure::new(format!("a file with queries: {error}"));
     let mut file = tempfile::Builder::new().prefix(QUERIES_PREFIX).tempfile().map_err(fail)?;
-    file.write_all(queries_text(asked.iter(), span).as_bytes()).map_err(fail)?;
+    file.write_all(queries::text(asked.iter(), span).as_bytes()).map_err(fail)?;
     let path = format!("file://{}", file.path().display());
     let [start, end] = [span.start_s, span.end_s].map(|s| timestamp::extended(s * 1_000));
     let answer = aws.call(&[
@@ -203,7 +138,7 @@ fn metrics(aws: &Aws<'_>, folder: &Folder, volumes: &[&Volume], span: Span) -> R
         "--scan-by",
         "TimestampAscending",
     ])?;
-    let answered = Answered::read(&answer, &asked)?;
+    let answered = Answered::read(&answer, &asked).map_err(failure)?;
     drop(answer);
     for volume in volumes {
         let of_volume: Vec<&Asked<'_>> =
@@ -211,7 +146,7 @@ fn metrics(aws: &Aws<'_>, folder: &Folder, volumes: &[&Volume], span: Span) -> R
         let Some(text) = answered.of_volume(&of_volume) else { continue };
         let name = format!("{METRICS}/{}{}", volume.id, span.suffix());
         // A run that is continued takes a volume with metrics for done.
-        let queries = queries_text(of_volume.into_iter(), span);
+        let queries = queries::text(of_volume.into_iter(), span);
         folder.write(&format!("{name}.queries.json"), queries.as_bytes())?;
         folder.write(&format!("{name}.json"), text.as_bytes())?;
     }
@@ -356,24 +291,4 @@ fn plain_lines(text: &str) -> String {
     let lines: Vec<String> =
         text.lines().map(str::trim).filter(|line| !line.is_empty()).map(plain).collect();
     lines.join(" ")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_policy_is_json_with_the_two_actions() {
-        let policy: Value = serde_json::from_str(POLICY).unwrap();
-        let actions = policy["Statement"][0]["Action"].as_array().unwrap();
-        assert_eq!(actions.len(), 2, "{policy}");
-    }
-
-    #[test]
-    fn an_id_is_the_name_of_a_file() {
-        assert!(is_id("vol-0123456789abcdef0") && is_id("vol-049df61146c4d7901"));
-        for id in ["vol-", "vol-..", "vol-0/1", "../vol-01", "vol-0x"] {
-            assert!(!is_id(id), "{id}");
-        }
-    }
 }

@@ -2,7 +2,6 @@
 
 mod evidence;
 mod files;
-mod html;
 mod used;
 
 use super::{failure, input, prices};
@@ -11,6 +10,8 @@ use evenkeel_client::output::{self, Exit, Failure};
 use evenkeel_core::price::PriceList;
 use evenkeel_planner::case::rules_of;
 use evenkeel_planner::fleet::answer::{FleetAnswer, Script, script};
+use evenkeel_planner::fleet::evidence::Fleet;
+use evenkeel_planner::fleet::files::groups;
 use evenkeel_planner::fleet::hosts::Host;
 use evenkeel_planner::fleet::policies::Policies;
 use evenkeel_planner::fleet::totals::{Sum, Totals};
@@ -37,17 +38,11 @@ pub fn run(arguments: &PlanFleet, region: Option<&str>, format: PlanFormat) -> R
         None => (Vec::new(), Vec::new()),
     };
     left_out.extend(broken);
-    let groups = files::groups(&files, list.volumes.len());
+    let groups = groups(&files, list.volumes.len());
     let available = || std::thread::available_parallelism().map_or(1, usize::from);
     let jobs = arguments.jobs.map_or_else(available, usize::from);
-    let fleet = evidence::Fleet {
-        policies: &policies,
-        volumes: &list.volumes,
-        ids: &ids,
-        files: &files,
-        allows_partial: arguments.allow_partial,
-    };
-    let mut outcome = fleet.judge(&groups, jobs);
+    let fleet = Fleet { policies: &policies, volumes: &list.volumes, ids: &ids, files: &files };
+    let mut outcome = evidence::judge(&fleet, &groups, jobs, arguments.allow_partial);
     left_out.extend(outcome.left_out);
     let all = list.volumes.iter().zip(&outcome.judged);
     let hosts = hosts::of(&policy, all, &types.unwrap_or_default());
@@ -73,13 +68,13 @@ pub fn run(arguments: &PlanFleet, region: Option<&str>, format: PlanFormat) -> R
     }
     let top = arguments.top as usize;
     if let Some(path) = &arguments.page.html {
-        evenkeel_lab::files::write(path, &html::page(&answer, top)?)?;
+        evenkeel_lab::files::write(path, &answer.html(top).map_err(failure)?)?;
     }
     match format {
         PlanFormat::Text => output::print(&answer.text(top)),
         PlanFormat::Csv => output::print(&answer.csv()),
         PlanFormat::Json => output::print(&output::json(&answer.json())),
-        PlanFormat::Html => output::print(&html::page(&answer, top)?),
+        PlanFormat::Html => output::print(&answer.html(top).map_err(failure)?),
         PlanFormat::Junit | PlanFormat::Markdown => Err(PlanOutput::no_verdict()),
     }
 }

@@ -7,6 +7,7 @@
 
 pub mod console;
 pub mod data;
+pub mod pages;
 mod period;
 pub mod statistics;
 

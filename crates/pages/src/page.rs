@@ -1,5 +1,5 @@
-//! The pages of plans: tables of layouts or of volumes, and charts. The caller provides the words
-//! and the figures; this module draws them.
+//! Pages of sections: tables, charts, sentences and commands. The caller provides the words and the
+//! figures; this module draws them.
 
 mod axis;
 mod charts;
@@ -7,15 +7,15 @@ mod table;
 
 use std::fmt::Write as _;
 
-use super::html::{end_page, escape, figure, note, open_page};
-use crate::LabError;
+use crate::DrawError;
+use crate::html::{end_page, escape, figure, note, open_page};
 
 pub use axis::{Axis, Steps};
 pub use charts::{Band, Curve, Dot, Frontier, Keeps, Over, Shape};
 pub use table::{Row, Table};
 
 /// The content of a page.
-pub struct PlanPage {
+pub struct Page {
     /// The verb that answers.
     pub verb: &'static str,
     /// The name of what the answer is about.
@@ -115,12 +115,12 @@ impl Mark {
     }
 }
 
-impl PlanPage {
+impl Page {
     /// Returns one HTML page that contains its charts and loads no other files.
     ///
     /// # Errors
     /// When a chart cannot be drawn.
-    pub fn to_html(&self) -> Result<String, LabError> {
+    pub fn to_html(&self) -> Result<String, DrawError> {
         let mut page = open_page(&self.title);
         self.head(&mut page);
         for part in &self.parts {
@@ -164,7 +164,7 @@ impl Part {
         }
     }
 
-    fn write(&self, page: &mut String) -> Result<(), LabError> {
+    fn write(&self, page: &mut String) -> Result<(), DrawError> {
         let _ = writeln!(page, "<section>\n<h2>{}</h2>", escape(self.title()));
         match self {
             Self::Table { table, note: below, .. } => {
@@ -196,7 +196,7 @@ impl Part {
 }
 
 impl Section {
-    fn write(&self, page: &mut String) -> Result<(), LabError> {
+    fn write(&self, page: &mut String) -> Result<(), DrawError> {
         let svg = match &self.chart {
             Chart::Over(over) => over.draw(&self.title)?,
             Chart::Frontier(frontier) => frontier.draw(&self.title)?,
@@ -239,7 +239,7 @@ mod tests {
         Axis { from: 0.0, to, steps: Steps::Time, words }
     }
 
-    fn page() -> PlanPage {
+    fn page() -> Page {
         let values = vec![Some(100.0), None, Some(3_000.0), Some(5.0)];
         let most = values.iter().map(|value| value.map(|value| value * 2.0)).collect();
         let over = Over {
@@ -279,7 +279,7 @@ mod tests {
         });
         let title = |title: &str| title.to_owned();
         let frontier = Frontier { currency: "USD".into(), dots };
-        PlanPage {
+        Page {
             verb: "plan",
             title: "vol <script>alert(1)</script>".into(),
             about: vec!["5 min & more".into()],

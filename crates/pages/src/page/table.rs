@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use super::super::html::escape;
+use crate::html::escape;
 
 /// A table: its columns and its rows.
 #[derive(Default)]

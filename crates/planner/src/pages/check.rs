@@ -2,16 +2,16 @@
 
 use super::curves::Drawn;
 use super::parts;
-use evenkeel_client::output::Failure;
-use evenkeel_lab::report::plan::{Mark, Part, PlanPage, Table};
-use evenkeel_planner::answer;
-use evenkeel_planner::demand::{Assume, Demand};
-use evenkeel_planner::format::{asked_words, plain};
-use evenkeel_planner::search::{self, Found};
-use evenkeel_planner::verdict::{Check, THROTTLED, Verdict};
+use crate::answer;
+use crate::demand::{Assume, Demand};
+use crate::format::{asked_words, plain};
+use crate::refusal::Refusal;
+use crate::search::{self, Found};
+use crate::verdict::{Check, THROTTLED, Verdict};
+use evenkeel_pages::page::{Mark, Page, Part, Table};
 
 /// Returns the page of a verdict.
-pub fn page(verdict: &Verdict<'_>) -> Result<String, Failure> {
+pub fn page(verdict: &Verdict<'_>) -> Result<String, Refusal> {
     let case = verdict.case;
     let rated = std::slice::from_ref(&verdict.rated);
     let worst = Demand::of(&case.trace, Assume::Worst);
@@ -45,7 +45,7 @@ pub fn page(verdict: &Verdict<'_>) -> Result<String, Failure> {
     if mark == Mark::Unknown {
         headline += ", as assumed";
     }
-    let page = PlanPage {
+    let page = Page {
         verb: "plan check",
         title: plain(&case.trace.name),
         about: vec![parts::recording(case), asked_words(&answer::asked(&case.demand))],

@@ -4,8 +4,8 @@
 //! discards, since 5.5 two of flushes. Neither is counted here; flushes are also among the writes,
 //! from which they are taken off.
 
-use evenkeel_planner::read::without_flushes;
-use evenkeel_planner::trace::Interval;
+use super::device::without_flushes;
+use crate::trace::Interval;
 
 /// Bytes of a sector in the counters, whatever the disk's sector size.
 const SECTOR_BYTES: u64 = 512;
@@ -34,6 +34,9 @@ pub struct Counters {
 
 impl Counters {
     /// Reads the text of a file `stat`.
+    ///
+    /// # Errors
+    /// If a column is missing or is no number.
     pub fn read(text: &str) -> Result<Self, String> {
         let columns = text.split_ascii_whitespace().map(str::parse::<u64>);
         let columns: Vec<u64> = columns
@@ -75,6 +78,7 @@ impl Counters {
 
     /// Returns the differences since `before` as an interval; `None` if a counter decreased: it has
     /// wrapped, or the disk is another one.
+    #[must_use]
     pub fn since(&self, before: &Self, start_ms: u64, length_ms: u64) -> Option<Interval> {
         let busy_ms = self.busy_ms.checked_sub(before.busy_ms)?;
         let queue_ms = self.queue_ms.checked_sub(before.queue_ms)?;

@@ -2,17 +2,18 @@
 
 use super::curves::{DRAWN_MAX, Drawn};
 use super::{frontier, parts};
-use evenkeel_client::output::Failure;
-use evenkeel_lab::report::plan::{Mark, Part, PlanPage, Table};
-use evenkeel_planner::answer;
-use evenkeel_planner::comparison::{Comparison, better, letters, rows};
-use evenkeel_planner::format::{asked_words, layout_words, plain};
+use crate::answer;
+use crate::comparison::{Comparison, better, letters, rows};
+use crate::format::{asked_words, layout_words, plain};
+use crate::refusal::Refusal;
+use evenkeel_pages::page::{Mark, Page, Part, Table};
 
 /// Returns the page of a comparison.
-pub fn page(comparison: &Comparison<'_>) -> Result<String, Failure> {
-    let (case, rated) = (comparison.case, comparison.rated.as_slice());
+pub fn page(comparison: &Comparison<'_>) -> Result<String, Refusal> {
+    let case = comparison.case;
+    let rated = comparison.rated.as_slice();
     let letters = letters(rated.len());
-    let [first, others @ ..] = rated else { return Err(Failure::new("there is no layout")) };
+    let [first, others @ ..] = rated else { return Err(Refusal::new("there is no layout")) };
     let against: Vec<String> = letters
         .iter()
         .skip(1)
@@ -48,7 +49,7 @@ pub fn page(comparison: &Comparison<'_>) -> Result<String, Failure> {
         .zip(rated)
         .map(|(letter, rated)| format!("{letter}: {}", layout_words(case, &rated.found.layout)))
         .collect();
-    let page = PlanPage {
+    let page = Page {
         verb: "plan compare",
         title: plain(&case.trace.name),
         about: vec![parts::recording(case), asked_words(&answer::asked(&case.demand))],

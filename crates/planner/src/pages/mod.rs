@@ -1,33 +1,82 @@
-//! The answers as pages: their words, and the figures of their charts. The laboratory draws them.
+//! The answers as pages: their words, and the figures of their charts.
 
-pub mod check;
-pub mod compare;
+mod check;
+mod compare;
 mod curves;
+mod fleet;
 mod frontier;
 mod parts;
 mod worst;
 
-pub use parts::made_by;
-
-use curves::{DRAWN_MAX, Drawn};
-use evenkeel_client::output::Failure;
-use evenkeel_lab::report::plan::{Part, PlanPage};
-use evenkeel_planner::answer::{Rated, assumed_ms};
-use evenkeel_planner::commands::commands;
-use evenkeel_planner::format::{
+use crate::answer::{Rated, assumed_ms};
+use crate::commands::commands;
+use crate::comparison::Comparison;
+use crate::fleet::answer::FleetAnswer;
+use crate::format::{
     asked_words, currency, hdd_words, headroom_words, layout_words, money, plain, saving_words,
     waiting,
 };
-use evenkeel_planner::search::{Found, Wanted};
-use evenkeel_planner::{Answer, Case};
+use crate::refusal::Refusal;
+use crate::search::{Found, Wanted};
+use crate::verdict::Verdict;
+use crate::{Answer, Case};
+use curves::{DRAWN_MAX, Drawn};
+use evenkeel_pages::DrawError;
+use evenkeel_pages::page::{Page, Part};
 
 /// The origin of layouts of the frontier.
 const ALLOWED: &str = " Found by allowing a minute, ten, an hour and a day of waiting a day.";
 
+impl From<DrawError> for Refusal {
+    fn from(error: DrawError) -> Self {
+        Self::new(error.to_string())
+    }
+}
+
+impl Answer<'_> {
+    /// Returns the answer as one HTML page that contains its charts.
+    ///
+    /// # Errors
+    /// If there is no layout, or a chart cannot be drawn.
+    pub fn html(&self) -> Result<String, Refusal> {
+        page(self)
+    }
+}
+
+impl Verdict<'_> {
+    /// Returns the verdict as one HTML page that contains its charts.
+    ///
+    /// # Errors
+    /// If a chart cannot be drawn.
+    pub fn html(&self) -> Result<String, Refusal> {
+        check::page(self)
+    }
+}
+
+impl Comparison<'_> {
+    /// Returns the comparison as one HTML page that contains its charts.
+    ///
+    /// # Errors
+    /// If there is no layout, or a chart cannot be drawn.
+    pub fn html(&self) -> Result<String, Refusal> {
+        compare::page(self)
+    }
+}
+
+impl FleetAnswer<'_> {
+    /// Returns the answer as one HTML page, with the `top` changes that save the most.
+    ///
+    /// # Errors
+    /// If a chart cannot be drawn.
+    pub fn html(&self, top: usize) -> Result<String, Refusal> {
+        fleet::page(self, top)
+    }
+}
+
 /// Returns the page of a plan.
-pub fn page(answer: &Answer<'_>) -> Result<String, Failure> {
+fn page(answer: &Answer<'_>) -> Result<String, Refusal> {
     let Answer { case, wanted, rated, .. } = answer;
-    let Some(first) = rated.first() else { return Err(Failure::new("there is no layout")) };
+    let Some(first) = rated.first() else { return Err(Refusal::new("there is no layout")) };
     let shown = answer.drawn(DRAWN_MAX);
     let mut parts = vec![parts::layouts(case, &shown, DRAWN_MAX)];
     parts.extend(Drawn::of(case, &shown).parts());
@@ -39,7 +88,7 @@ pub fn page(answer: &Answer<'_>) -> Result<String, Failure> {
         commands: all_commands(case, first),
     });
     parts.push(parts::assumptions(case, allowed(wanted), &answer.notes));
-    let page = PlanPage {
+    let page = Page {
         verb: "plan",
         title: plain(&case.trace.name),
         about: about(answer, first.found.total()),

@@ -2,12 +2,12 @@
 //! and interval by interval, with bounds, where it has not.
 
 use super::curves::{Bounds, Drawn, OneLayout, curve, number};
-use evenkeel_lab::report::plan::{Band, Chart, Curve, Keeps, Over, Section, Shape};
-use evenkeel_planner::demand::Demand;
-use evenkeel_planner::format::{at, limit_words};
-use evenkeel_planner::layout::LimitKind;
-use evenkeel_planner::timeline::{Amount, Step, Timeline};
-use evenkeel_planner::trace::Interval;
+use crate::demand::Demand;
+use crate::format::{at, limit_words};
+use crate::layout::LimitKind;
+use crate::timeline::{Amount, Step, Timeline};
+use crate::trace::Interval;
+use evenkeel_pages::page::{Band, Chart, Curve, Keeps, Over, Section, Shape};
 
 const SECOND_US: u64 = 1_000_000;
 const MINUTE_US: u64 = 60 * SECOND_US;

@@ -1,8 +1,8 @@
 //! The queries of GetMetricData: which metrics of a volume, in which steps, how many in a call.
 
+use crate::fleet::Volume;
+use crate::read::cloudwatch;
 use evenkeel_core::volume::VolumeType;
-use evenkeel_planner::fleet::Volume;
-use evenkeel_planner::read::cloudwatch;
 use serde_json::{Value, json};
 
 /// The most metrics of a call, by AWS's documentation of GetMetricData.
@@ -18,17 +18,29 @@ const DAY_S: u64 = 86_400;
 const MINUTES_KEPT_S: u64 = 15 * DAY_S;
 /// CloudWatch keeps points of five minutes for 63 days.
 const FIVE_MINUTES_KEPT_S: u64 = 63 * DAY_S;
+/// The most volumes whose metrics are asked for in steps of a minute, unless a flag says it: a
+/// volume has 200,000 points in 14 days of minutes.
+const SHORT_STEPS_MAX: usize = 100;
 /// Seconds of the longer steps.
-pub const LONG_STEP_S: u64 = 300;
+const LONG_STEP_S: u64 = 300;
 /// The part of a file's name that tells it from that of shorter steps.
 pub const LONG_SUFFIX: &str = ".300s";
+
+/// Returns the seconds of a step of an account with this number of volumes.
+#[must_use]
+pub const fn usual_step_s(volumes: usize) -> u64 {
+    if volumes <= SHORT_STEPS_MAX { MINUTE_S } else { LONG_STEP_S }
+}
 
 /// A time that is asked for in steps of one length. All are in seconds; its ends are multiples of
 /// the step since 1970.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Span {
+    /// The length of a step.
     pub step_s: u64,
+    /// Its start.
     pub start_s: u64,
+    /// Its end.
     pub end_s: u64,
 }
 
@@ -38,6 +50,7 @@ impl Span {
     }
 
     /// Returns the part of a file's name that tells it from that of another span.
+    #[must_use]
     pub fn suffix(self) -> &'static str {
         if self.step_s == LONG_STEP_S { LONG_SUFFIX } else { "" }
     }
@@ -46,6 +59,7 @@ impl Span {
 /// Returns the spans of the last `days` days before `now_s`, the oldest first: in steps of `step_s`
 /// for as long as CloudWatch keeps such points, and in steps of five minutes before. An hour before
 /// the end of that time is left out, because it passes while the calls run.
+#[must_use]
 pub fn spans(now_s: u64, days: u64, step_s: u64) -> Vec<Span> {
     let end_s = now_s - now_s % step_s;
     let start_s = end_s.saturating_sub(days * DAY_S);
@@ -69,7 +83,9 @@ pub fn spans(now_s: u64, days: u64, step_s: u64) -> Vec<Span> {
 pub struct Asked<'a> {
     /// The name in the query and in the answer.
     pub id: String,
+    /// The id of the volume.
     pub volume: &'a str,
+    /// The name of the metric.
     pub metric: &'static str,
     /// The statistic that has the meaning of a step's value.
     pub statistic: &'static str,
@@ -77,12 +93,12 @@ pub struct Asked<'a> {
 
 impl Asked<'_> {
     /// Returns the name of its series.
-    pub fn label(&self) -> String {
+    pub(super) fn label(&self) -> String {
         format!("{} {} {}", self.volume, self.metric, self.statistic)
     }
 
     /// Returns its query.
-    pub fn query(&self, step_s: u64) -> Value {
+    fn query(&self, step_s: u64) -> Value {
         json!({
             "Id": self.id,
             "Label": self.label(),
@@ -99,7 +115,13 @@ impl Asked<'_> {
     }
 }
 
+/// Returns the text of a file with the queries of these metrics.
+pub fn text<'a>(asked: impl Iterator<Item = &'a Asked<'a>>, span: Span) -> String {
+    Value::Array(asked.map(|metric| metric.query(span.step_s)).collect()).to_string()
+}
+
 /// Returns the metrics of some volumes. Only types with credits have a balance.
+#[must_use]
 pub fn asked<'a>(volumes: &[&'a Volume]) -> Vec<Asked<'a>> {
     let mut all = Vec::new();
     for volume in volumes {
@@ -122,6 +144,7 @@ pub fn asked<'a>(volumes: &[&'a Volume]) -> Vec<Asked<'a>> {
 
 /// Divides volumes into calls of GetMetricData, each within the limits of AWS and of memory. A call
 /// has at least one volume.
+#[must_use]
 pub fn calls<'a>(volumes: &[&'a Volume], span: Span) -> Vec<Vec<&'a Volume>> {
     let mut calls: Vec<Vec<&Volume>> = Vec::new();
     let mut metrics = 0;
@@ -146,8 +169,8 @@ pub fn calls<'a>(volumes: &[&'a Volume], span: Span) -> Vec<Vec<&'a Volume>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fleet::list::{self, Options};
     use evenkeel_core::volume::Rules;
-    use evenkeel_planner::fleet::list::{self, Options};
     use std::collections::BTreeSet;
 
     fn volumes(count: usize) -> Vec<Volume> {

@@ -1,19 +1,18 @@
 //! The parts that pages of plans share: the table of layouts, and what was assumed.
 
 use super::curves::DRAWN_MAX;
-use evenkeel_lab::report::plan::{Mark, Part, Row, Table};
-use evenkeel_planner::Case;
-use evenkeel_planner::answer::{Rated, assumed_ms};
-use evenkeel_planner::comparison;
-use evenkeel_planner::demand::Assume;
-use evenkeel_planner::format::{
+use crate::Case;
+use crate::answer::{Rated, assumed_ms};
+use crate::comparison;
+use crate::demand::Assume;
+use crate::format::{
     currency, gap_words, layout_words, limits_words, money, money_more, plain, prices_words,
     seconds, waiting, waiting_at_most,
 };
-use evenkeel_planner::layout_text;
-use evenkeel_planner::risk::{self, Risk};
-use evenkeel_planner::spread::Spread;
-use evenkeel_planner::trace::Note;
+use crate::risk::{self, Risk};
+use crate::spread::Spread;
+use crate::trace::Note;
+use evenkeel_pages::page::{Mark, Part, Row, Table};
 
 /// Notes that are shown.
 const NOTES_MAX: usize = 20;
@@ -194,11 +193,11 @@ pub fn recording(case: &Case) -> String {
     let trace = &case.trace;
     let begin = trace.intervals.first().map_or(0, |interval| interval.start_ms);
     let end = trace.intervals.last().map_or(0, |interval| interval.end_ms());
-    let known = layout_text::span(trace.known_ms() / 1_000);
-    let time = |ms| evenkeel_planner::format::at(trace.clock, ms);
+    let known = evenkeel_sim::text::span(trace.known_ms() / 1_000);
+    let time = |ms| crate::format::at(trace.clock, ms);
     let times = format!("{} to {} · {known} are known", time(begin), time(end));
     match trace.resolution_ms().div_ceil(1_000) {
         0 => format!("{times}, without a request"),
-        resolution => format!("{times}, in steps of {}", layout_text::span(resolution)),
+        resolution => format!("{times}, in steps of {}", evenkeel_sim::text::span(resolution)),
     }
 }

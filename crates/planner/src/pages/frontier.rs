@@ -1,10 +1,10 @@
 //! The chart of cost against waiting.
 
-use evenkeel_lab::report::plan::{Chart, Dot, Frontier, Part, Section, Table};
-use evenkeel_planner::Case;
-use evenkeel_planner::answer;
-use evenkeel_planner::format::{currency, layout_words, money, seconds};
-use evenkeel_planner::search::{self, Found, Wanted};
+use crate::Case;
+use crate::answer;
+use crate::format::{currency, layout_words, money, seconds};
+use crate::search::{self, Found, Wanted};
+use evenkeel_pages::page::{Chart, Dot, Frontier, Part, Section, Table};
 
 /// Seconds of waiting a day that are allowed to other layouts of the frontier.
 const ALLOWANCES_S: [u64; 4] = [60, 600, 3_600, 86_400];

@@ -1,10 +1,10 @@
-//! Charts of simulated runs: several curves over time, and levels across.
+//! Charts of runs: several curves over time, and levels across.
 
 use plotters::prelude::*;
 
-use super::chart::{Drawn, Ink, SCALE, SERIES_COLOURS, end_labels, figure, mesh, steps};
-use super::chart::{short_latency, whole_decades};
-use crate::LabError;
+use crate::DrawError;
+use crate::chart::{Drawn, Ink, SCALE, SERIES_COLOURS, end_labels, figure, mesh, steps};
+use crate::chart::{short_latency, whole_decades};
 use evenkeel_sim::scenario::levels::{Level, LevelKind};
 use evenkeel_sim::text;
 
@@ -52,7 +52,7 @@ pub fn from_zero(
     curves: &[Curve],
     levels: &[Level],
     distance_s: f64,
-) -> Result<String, LabError> {
+) -> Result<String, DrawError> {
     figure((940, 250), label, |area| {
         let all = curves.iter().flat_map(|curve| curve.values.iter().copied());
         let top = all.chain(levels.iter().map(|level| level.iops)).fold(1.0, f64::max) * 1.12;
@@ -72,8 +72,8 @@ pub fn from_zero(
                 LevelKind::Floor => Ink::Floor,
             };
             chart.draw_series(LineSeries::new([(0.0, *iops), (seconds, *iops)], ink.line(2)))?;
-            let at = chart.backend_coord(&(seconds, *iops));
-            labels.push((at, format!("{} {}", kind.word(), unit.shown(*iops)), ink));
+            let end = chart.backend_coord(&(seconds, *iops));
+            labels.push((end, format!("{} {}", kind.word(), unit.shown(*iops)), ink));
         }
         for curve in curves {
             let ink = Ink::Series(curve.colour);
@@ -92,7 +92,7 @@ pub fn from_zero(
 ///
 /// # Errors
 /// If they cannot be drawn.
-pub fn latencies(label: &str, curves: &[Curve], distance_s: f64) -> Result<String, LabError> {
+pub fn latencies(label: &str, curves: &[Curve], distance_s: f64) -> Result<String, DrawError> {
     figure((940, 220), label, |area| {
         let shown = || curves.iter().flat_map(|curve| &curve.values).filter(|value| **value > 0.0);
         let low = shown().copied().fold(f64::MAX, f64::min);

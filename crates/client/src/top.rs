@@ -1,17 +1,40 @@
-//! Rows of the table: the activity of volumes between two samples.
+//! Rows of the live table of volumes: their activity between two samples.
 
-use crate::cli::TopSort;
-use evenkeel_client::output::{Item, or_dash};
-use evenkeel_client::volume_samples::{Limit, Sample, VolumeSample};
+use crate::output::{Item, or_dash};
+use crate::volume_samples::{Limit, Sample, VolumeSample};
 use evenkeel_core::latency::Stage;
 use evenkeel_core::price;
-use evenkeel_planner::layout_text;
+use evenkeel_sim::text::span;
 use serde::Serialize;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
+#[cfg(test)]
+mod tests;
+
 /// The number of stages in a row: those with most of the time.
 const STAGES_SHOWN: usize = 3;
+
+/// The order of the volumes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum Sort {
+    /// Most I/Os per second first.
+    Iops,
+    /// Most bytes per second first.
+    Throughput,
+    /// Longest 99th percentile first.
+    P99,
+    /// Longest queue first.
+    Queue,
+    /// Credits that run out soonest first, then the lowest balance.
+    Credits,
+    /// Largest share of device time first.
+    Device,
+    /// Highest list price first.
+    Cost,
+    /// By id.
+    Volume,
+}
 
 /// One volume. Rates are `None` until there are two samples of the same run of the server.
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
@@ -188,23 +211,23 @@ fn mib(bytes: f64) -> String {
 }
 
 /// Sorts by `by`, and equal rows by id.
-pub fn sort(rows: &mut [Row], by: TopSort) {
+pub fn sort(rows: &mut [Row], by: Sort) {
     let highest = |value: fn(&Row) -> Option<f64>| {
         move |a: &Row, b: &Row| value(b).unwrap_or(-1.0).total_cmp(&value(a).unwrap_or(-1.0))
     };
     let order = |a: &Row, b: &Row| match by {
-        TopSort::Iops => highest(|row| row.iops)(a, b),
-        TopSort::Throughput => highest(|row| row.bytes_per_second)(a, b),
-        TopSort::P99 => b.p99_us.cmp(&a.p99_us),
-        TopSort::Queue => b.queue_length.cmp(&a.queue_length),
-        TopSort::Credits => {
+        Sort::Iops => highest(|row| row.iops)(a, b),
+        Sort::Throughput => highest(|row| row.bytes_per_second)(a, b),
+        Sort::P99 => b.p99_us.cmp(&a.p99_us),
+        Sort::Queue => b.queue_length.cmp(&a.queue_length),
+        Sort::Credits => {
             let key = |row: &Row| row.credits_empty_in_s.unwrap_or(u64::MAX);
             let ratio = |row: &Row| row.credit_ratio.unwrap_or(2.0);
             key(a).cmp(&key(b)).then(ratio(a).total_cmp(&ratio(b)))
         }
-        TopSort::Device => highest(|row| row.device_share)(a, b),
-        TopSort::Cost => b.monthly_micro_usd.cmp(&a.monthly_micro_usd),
-        TopSort::Volume => Ordering::Equal,
+        Sort::Device => highest(|row| row.device_share)(a, b),
+        Sort::Cost => b.monthly_micro_usd.cmp(&a.monthly_micro_usd),
+        Sort::Volume => Ordering::Equal,
     };
     rows.sort_by(|a, b| order(a, b).then_with(|| a.volume_id.cmp(&b.volume_id)));
 }
@@ -243,7 +266,7 @@ impl Item for Row {
             or_dash(self.p99_us),
             self.queue_length.to_string(),
             percent(self.credit_ratio),
-            or_dash(self.credits_empty_in_s.map(layout_text::span)),
+            or_dash(self.credits_empty_in_s.map(span)),
             percent(self.device_share),
             or_dash(self.monthly_micro_usd.map(price::rounded)),
             or_dash(self.node.clone()),

@@ -1,7 +1,7 @@
 //! Answers of GetMetricData: joined by query over their pages, checked, and divided by volume.
 
 use super::queries::Asked;
-use evenkeel_client::output::Failure;
+use crate::refusal::Refusal;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ struct Answer {
 /// The points of a query.
 #[derive(Clone, PartialEq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "PascalCase")]
-pub struct Series {
+struct Series {
     id: String,
     #[serde(default)]
     label: String,
@@ -48,14 +48,14 @@ impl Answered {
     ///
     /// # Errors
     /// If it is no such answer, or lacks points of a query.
-    pub fn read(text: &[u8], asked: &[Asked<'_>]) -> Result<Self, Failure> {
+    pub fn read(text: &[u8], asked: &[Asked<'_>]) -> Result<Self, Refusal> {
         let answer: Answer = serde_json::from_slice(text).map_err(|error| {
-            Failure::new(format!("aws cloudwatch get-metric-data printed no answer: {error}"))
+            Refusal::new(format!("aws cloudwatch get-metric-data printed no answer: {error}"))
                 .hint("look whether an alias or a setting of the AWS CLI changes its output")
         })?;
         if answer.next_token.is_some_and(|token| !token.is_empty()) {
             let message = "aws cloudwatch get-metric-data printed one page of several";
-            return Err(Failure::new(message)
+            return Err(Refusal::new(message)
                 .hint("look whether a setting of the AWS CLI turns off its pagination"));
         }
         let mut all: BTreeMap<String, Series> = BTreeMap::new();
@@ -72,7 +72,7 @@ impl Answered {
             let status = series.as_ref().map_or("no result", |series| series.status_code.as_str());
             if status != COMPLETE {
                 let message = format!("CloudWatch has no whole answer for {}", one.label());
-                return Err(Failure::new(format!("{message}: {status}")).hint(
+                return Err(Refusal::new(format!("{message}: {status}")).hint(
                     "try again; if it is Forbidden, the credentials need \
                      cloudwatch:GetMetricData",
                 ));
@@ -81,7 +81,7 @@ impl Answered {
             if series.timestamps.len() != series.values.len() {
                 let [times, values] = [series.timestamps.len(), series.values.len()];
                 let message = format!("{}: {times} times and {values} values", one.label());
-                return Err(Failure::new(message));
+                return Err(Refusal::new(message));
             }
             series.label = one.label();
         }
@@ -90,6 +90,7 @@ impl Answered {
 
     /// Returns the text of a file with these metrics of one volume, without those that have no
     /// point; `None` if none has one.
+    #[must_use]
     pub fn of_volume(&self, asked: &[&Asked<'_>]) -> Option<String> {
         let series = asked.iter().filter_map(|metric| self.0.get(&metric.id));
         let metric_data_results: Vec<&Series> =
@@ -123,7 +124,7 @@ mod tests {
         })
     }
 
-    fn read(pages: &[Value], ids: &[&str]) -> Result<Answered, Failure> {
+    fn read(pages: &[Value], ids: &[&str]) -> Result<Answered, Refusal> {
         let text = json!({ "MetricDataResults": pages, "Messages": [] }).to_string();
         let asked: Vec<Asked<'_>> = ids.iter().map(|id| asked(id)).collect();
         Answered::read(text.as_bytes(), &asked)
@@ -167,8 +168,8 @@ mod tests {
         let message = Answered::read(paged.as_bytes(), &[asked("m0")]).unwrap_err().message;
         assert!(message.contains("one page of several"), "{message}");
         for text in ["", "{}", "[1]", "{\"MetricDataResults\": [{}]}", "hello"] {
-            let failure = Answered::read(text.as_bytes(), &[]).unwrap_err();
-            assert!(failure.message.contains("printed no answer"), "{text}");
+            let refusal = Answered::read(text.as_bytes(), &[]).unwrap_err();
+            assert!(refusal.message.contains("printed no answer"), "{text}");
         }
     }
 }

@@ -2,18 +2,17 @@
 //! or the least of all that lies in it.
 
 use super::letter;
+use crate::Case;
+use crate::answer::Rated;
+use crate::demand::{Assume, Demand};
+use crate::format::at;
+use crate::layout::{Layout, LimitKind};
+use crate::timeline::{Step, Timeline, Times, least_step_us};
+use crate::trace::{Clock, Note};
 use evenkeel_core::units::MIB;
-use evenkeel_lab::report::plan::{
+use evenkeel_pages::page::{
     Axis, Band, Chart, Curve, Keeps, Over, Part, Section, Shape, Steps, Table,
 };
-use evenkeel_planner::Case;
-use evenkeel_planner::answer::Rated;
-use evenkeel_planner::demand::{Assume, Demand};
-use evenkeel_planner::format::at;
-use evenkeel_planner::layout::{Layout, LimitKind};
-use evenkeel_planner::layout_text;
-use evenkeel_planner::timeline::{Step, Timeline, Times, least_step_us};
-use evenkeel_planner::trace::{Clock, Note};
 
 /// Layouts in a chart, beside the demand: as many as there are colours.
 pub const DRAWN_MAX: usize = 5;
@@ -84,7 +83,7 @@ impl Bounds {
 
     /// Returns the length of an interval in words.
     pub(super) fn step_words(&self) -> String {
-        layout_text::span(self.resolution_ms.div_ceil(1_000))
+        evenkeel_sim::text::span(self.resolution_ms.div_ceil(1_000))
     }
 }
 
@@ -93,11 +92,11 @@ impl<'a> Drawn<'a> {
         let trace = &case.trace;
         let step_us = case.demand.length_us.div_ceil(COLUMNS as u64 * 4);
         let step_us = step_us.next_multiple_of(SECOND_US).max(least_step_us(&case.demand));
-        let one = |rated: &Rated| OneLayout::of(case, &rated.found.layout, step_us);
+        let drawn = |rated: &Rated| OneLayout::of(case, &rated.found.layout, step_us);
         Self {
             case,
             times: Times::of(trace),
-            layouts: rated.iter().take(DRAWN_MAX).map(one).collect(),
+            layouts: rated.iter().take(DRAWN_MAX).map(drawn).collect(),
             bounds: Bounds::of(case),
             begin_ms: trace.intervals.first().map_or(0, |interval| interval.start_ms),
             end_ms: trace.intervals.last().map_or(0, |interval| interval.end_ms()),
@@ -119,7 +118,7 @@ impl<'a> Drawn<'a> {
     fn column(&self, ms: u64) -> usize {
         let place = u128::from(ms.saturating_sub(self.begin_ms)) * COLUMNS as u128;
         let place = place / u128::from(self.length_ms());
-        usize::try_from(place).unwrap_or(usize::MAX).min(COLUMNS - 1)
+        place.min(COLUMNS as u128 - 1) as usize
     }
 
     /// Returns columns of values that hold from one time to another, merged where several meet.
@@ -225,9 +224,10 @@ impl<'a> Drawn<'a> {
             }
             curves.push(curve(&name, Shape::Line, Keeps::Least, values));
         }
-        let (title, unit) = match counts_bytes {
-            true => ("MiB/s asked for, and limits", "MiB/s"),
-            false => ("Requests asked for, and limits", "IOPS"),
+        let (title, unit) = if counts_bytes {
+            ("MiB/s asked for, and limits", "MiB/s")
+        } else {
+            ("Requests asked for, and limits", "IOPS")
         };
         let mut caption = match &self.bounds {
             None => "Filled: the most that is asked for in a second.".to_owned(),
@@ -329,14 +329,14 @@ impl<'a> Drawn<'a> {
 
     /// Returns the gaps in seconds of the trace's clock.
     fn gaps(&self) -> Vec<(f64, f64)> {
-        let of = |note: &Note| match note {
+        let gap = |note: &Note| match note {
             Note::Gap { start_ms, length_ms } => {
                 let start = *start_ms as f64 / 1_000.0;
                 Some((start, start + *length_ms as f64 / 1_000.0))
             }
             Note::Remark(_) => None,
         };
-        let mut gaps: Vec<(f64, f64)> = self.case.trace.notes.iter().filter_map(of).collect();
+        let mut gaps: Vec<(f64, f64)> = self.case.trace.notes.iter().filter_map(gap).collect();
         // The longest, if there are too many.
         gaps.sort_by(|one, other| (other.1 - other.0).total_cmp(&(one.1 - one.0)));
         gaps.truncate(GAPS_MAX);

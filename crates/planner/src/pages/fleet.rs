@@ -1,18 +1,18 @@
 //! The answer as a page: sums, what the changes save, and the changes with their reasons.
 
-use crate::cmd::plan::html::made_by;
-use evenkeel_client::output::Failure;
-use evenkeel_core::price;
-use evenkeel_lab::report::plan::{
-    Axis, Chart, Curve, Keeps, Mark, Over, Part, PlanPage, Row, Section, Shape, Steps, Table,
-};
-use evenkeel_planner::fleet::answer::text::{
+use super::parts::made_by;
+use crate::fleet::answer::text::{
     self, action_word, assume_word, days, deleted, header, missing, money, unused, what,
 };
-use evenkeel_planner::fleet::answer::{FleetAnswer, script};
-use evenkeel_planner::fleet::totals::Sum;
-use evenkeel_planner::fleet::{Action, Finding, Judged, Risk, Volume};
-use evenkeel_planner::format::{plain, seconds};
+use crate::fleet::answer::{FleetAnswer, script};
+use crate::fleet::totals::Sum;
+use crate::fleet::{Action, Finding, Judged, Risk, Volume};
+use crate::format::{plain, seconds};
+use crate::refusal::Refusal;
+use evenkeel_core::price;
+use evenkeel_pages::page::{
+    Axis, Chart, Curve, Keeps, Mark, Over, Page, Part, Row, Section, Shape, Steps, Table,
+};
 
 /// Points of the chart of savings.
 const POINTS: usize = 400;
@@ -30,7 +30,7 @@ const CHANGES_NOTE: &str = "At most: seconds a day in which requests may wait fo
 type Change<'a> = (&'a Volume, &'a Judged);
 
 /// Returns the page of a fleet, with the `top` changes that save the most.
-pub fn page(answer: &FleetAnswer<'_>, top: usize) -> Result<String, Failure> {
+pub fn page(answer: &FleetAnswer<'_>, top: usize) -> Result<String, Refusal> {
     let mut changes: Vec<Change<'_>> =
         answer.all().filter(|(_, judged)| judged.action != Action::Keep).collect();
     changes.sort_by_key(|(volume, judged)| (-judged.saving(), &volume.id));
@@ -46,7 +46,7 @@ pub fn page(answer: &FleetAnswer<'_>, top: usize) -> Result<String, Failure> {
     let mut about = sentences(&header(answer));
     about.extend(sentences(&unused(&answer.totals.all)));
     about.extend(sentences(&deleted(answer)));
-    let page = PlanPage {
+    let page = Page {
         verb: "plan fleet",
         title: plain(&answer.name),
         about,

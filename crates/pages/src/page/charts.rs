@@ -1,4 +1,4 @@
-//! The charts of a plan: values over time or over a count, and cost against waiting. Each is drawn
+//! The charts of a page: values over time or over a count, and cost against waiting. Each is drawn
 //! twice, for a wide and for a narrow window, so that its letters are readable in both.
 
 use std::fmt::Write as _;
@@ -8,8 +8,8 @@ use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 
 use super::axis::Axis;
-use crate::LabError;
-use crate::report::chart::{
+use crate::DrawError;
+use crate::chart::{
     Area, Drawn, Ink, SCALE, SERIES_COLOURS, dash_series, end_labels, figure, mesh_of, name_at,
 };
 use evenkeel_sim::text;
@@ -131,7 +131,7 @@ impl Room {
 }
 
 /// Returns a drawing for each room.
-fn both(draw: impl Fn(Room) -> Result<String, LabError>) -> Result<String, LabError> {
+fn both(draw: impl Fn(Room) -> Result<String, DrawError>) -> Result<String, DrawError> {
     let mut all = String::new();
     for room in [Room::Wide, Room::Narrow] {
         let _ = write!(all, "<div class=\"{}\">{}</div>", room.class(), draw(room)?);
@@ -181,7 +181,7 @@ impl Ranged for Ticked {
 
 impl Over {
     /// Returns the chart as SVG, for each room.
-    pub(super) fn draw(&self, label: &str) -> Result<String, LabError> {
+    pub(super) fn draw(&self, label: &str) -> Result<String, DrawError> {
         both(|room| {
             let size = (room.width(), 260);
             figure(size, label, |area| self.draw_on(area, room)).map(dash_series)
@@ -331,7 +331,7 @@ impl Band {
 impl Frontier {
     /// Returns the chart as SVG, for each room. Waiting is on a logarithmic scale, on which a
     /// second is close to none.
-    pub(super) fn draw(&self, label: &str) -> Result<String, LabError> {
+    pub(super) fn draw(&self, label: &str) -> Result<String, DrawError> {
         both(|room| figure((room.width(), 300), label, |area| self.draw_on(area, room)))
     }
 
