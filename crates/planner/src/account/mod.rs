@@ -1,5 +1,5 @@
-//! The volumes and the metrics of an account at AWS: the calls of the AWS CLI that ask for them, and
-//! their answers. The caller runs the calls.
+//! The volumes and the metrics of an account at AWS: the calls of the AWS CLI that ask for them,
+//! and their answers. The caller runs the calls.
 
 pub mod answers;
 pub mod queries;

@@ -266,7 +266,7 @@ impl LocalPool {
             return;
         }
         let is_mended = is_open || has_whole_copy;
-        let tell = |at: &u64| self.tell("an anchor", &name_of(node), *at, is_mended);
+        let tell = |block: &u64| self.tell("an anchor", &name_of(node), *block, is_mended);
         rotten.iter().for_each(tell);
     }
 

@@ -262,7 +262,8 @@ fn a_volume_with_an_anchor_that_cannot_be_mended_is_served_by_the_other_copy() {
 /// With one copy of an anchor, a power failure at any moment loses no durable write.
 #[test]
 fn the_only_copy_of_an_anchor_survives_a_power_failure() {
-    for (copy, power) in [0, 1].into_iter().flat_map(|copy| (0..60).map(move |at| (copy, at))) {
+    for (copy, power) in [0, 1].into_iter().flat_map(|copy| (0..60).map(move |power| (copy, power)))
+    {
         let when = format!("copy {copy}, the power fails after {power}");
         let device = written();
         kill_anchor(&device, copy);
