@@ -17,7 +17,7 @@ const CONNECT_MAX: Duration = Duration::from_secs(5);
 /// Maximum time until a receiver answers.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 /// Time after [`ANSWER_MAX`] in which the thread of a connection reports that. A receiver that
-/// sends without end delays it.
+/// keeps the thread busy delays it.
 const LATE_MAX: Duration = Duration::from_secs(2);
 /// Maximum number of bytes of an answer that are read; its contents are ignored.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
@@ -85,7 +85,7 @@ struct Http {
     connections: Option<Connections>,
 }
 
-/// The connections to a receiver, on a thread of their own. A receiver that sends without end
+/// The connections to a receiver, on a thread of their own. A receiver that keeps it busy
 /// occupies that thread, and the thread that posts can give it up.
 struct Connections {
     client: Client,
