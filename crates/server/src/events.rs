@@ -85,8 +85,8 @@ struct Http {
     connections: Option<Connections>,
 }
 
-/// The connections to a receiver, on a thread of their own. A receiver that keeps it busy
-/// occupies that thread, and the thread that posts can give it up.
+/// The connections to a receiver, on a thread of their own. A receiver may keep that thread busy;
+/// the thread that posts gives it up then.
 struct Connections {
     client: Client,
     requests: Sender<RequestBuilder>,
