@@ -19,6 +19,8 @@ const CLIENT: &str = "etcd-client";
 const COMMAND_MAX: Duration = Duration::from_secs(30);
 /// Longest wait until a majority answers.
 const START_MAX: Duration = Duration::from_secs(60);
+/// Maximum time until a stopped member stands still.
+const STOP_MAX: Duration = Duration::from_secs(10);
 /// Time between two checks for it.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -187,14 +189,23 @@ impl Etcd {
         }
     }
 
-    /// Stops a member with SIGSTOP: its connections stay open.
+    /// Stops a member with SIGSTOP, and waits until it stands still: its connections stay open.
     ///
     /// # Errors
-    /// When it does not run.
+    /// When it does not run, or does not stop.
     ///
     /// For tests.
     pub fn pause_member(&self, member: usize) -> Result<(), LabError> {
-        self.signal(member, Signal::STOP)
+        self.signal(member, Signal::STOP)?;
+        let tasks = PathBuf::from(format!("/proc/{}/task", self.member(member)?.id()));
+        let begun = clock::now();
+        while begun.elapsed() < STOP_MAX {
+            if are_stopped(&tasks) {
+                return Ok(());
+            }
+            clock::pause(LOOK);
+        }
+        Err(LabError::failed(format!("member {member} does not stop")))
     }
 
     /// Resumes a stopped member.
@@ -206,6 +217,17 @@ impl Etcd {
     pub fn resume_member(&self, member: usize) -> Result<(), LabError> {
         self.signal(member, Signal::CONT)
     }
+}
+
+/// Returns whether all threads in this folder of `/proc` are stopped. A signal stops one after the
+/// other.
+fn are_stopped(tasks: &Path) -> bool {
+    let threads = fs::read_dir(tasks).into_iter().flatten().flatten();
+    let stats = threads.filter_map(|thread| fs::read_to_string(thread.path().join("stat")).ok());
+    // The state follows the name, which is in parentheses.
+    let is_stopped =
+        |stat: String| stat.rsplit(')').next().is_some_and(|rest| rest.starts_with(" T"));
+    stats.map(is_stopped).all(|is_stopped| is_stopped)
 }
 
 /// Returns this number of free ports of loopback. Other programs may take them before they are

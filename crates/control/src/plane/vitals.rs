@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use evenkeel_telemetry::metrics::JournalNow;
+use evenkeel_telemetry::metrics::{EtcdMemberNow, JournalNow};
 
 use super::Plane;
 use crate::clock;
@@ -56,6 +56,20 @@ impl Vitals {
     }
 }
 
+/// Checks that a member of etcd answers and knows a leader of etcd. Before the first look at the
+/// members nothing is known.
+fn check_etcd(members: &[EtcdMemberNow]) -> Result<(), String> {
+    let is_led = |member: &EtcdMemberNow| member.answer.is_some_and(|answer| answer.has_leader);
+    if members.is_empty() || members.iter().any(is_led) {
+        return Ok(());
+    }
+    let endpoints: Vec<&str> = members.iter().map(|member| member.endpoint.as_str()).collect();
+    Err(format!(
+        "etcd has no leader that its members know ({}); see that a majority of them runs",
+        endpoints.join(", ")
+    ))
+}
+
 fn since_boot_ms() -> u64 {
     saturating(clock::since_boot().as_millis())
 }
@@ -80,7 +94,8 @@ impl Plane {
         }
     }
 
-    /// Checks that changes can be made: the journal takes them, and the data plane answers.
+    /// Checks that changes can be made: the journal takes them, in a cluster etcd has a leader, and
+    /// the data plane answers.
     ///
     /// # Errors
     /// The text has the reason.
@@ -88,6 +103,9 @@ impl Plane {
         self.check_alive()?;
         if let Some(error) = self.vitals.error() {
             return Err(format!("the journal takes no changes: {error}"));
+        }
+        if let Some(nodes) = self.nodes() {
+            check_etcd(&nodes.etcd())?;
         }
         let answered_ms = self.vitals.answered_ms.load(Ordering::Relaxed);
         let silent_ms = since_boot_ms().saturating_sub(answered_ms);
@@ -113,6 +131,20 @@ impl Plane {
 mod tests {
     use super::*;
     use crate::journal::Revision;
+    use evenkeel_telemetry::metrics::EtcdAnswerNow;
+
+    #[test]
+    fn etcd_has_a_leader_if_a_member_knows_one() {
+        let member = |has_leader: Option<bool>| EtcdMemberNow {
+            endpoint: "http://a".into(),
+            answer: has_leader
+                .map(|has_leader| EtcdAnswerNow { has_leader, ..EtcdAnswerNow::default() }),
+        };
+        assert_eq!(check_etcd(&[]), Ok(()));
+        assert_eq!(check_etcd(&[member(None), member(Some(true))]), Ok(()));
+        let why = check_etcd(&[member(None), member(Some(false))]).unwrap_err();
+        assert!(why.contains("http://a, http://a"), "{why}");
+    }
 
     #[test]
     fn the_last_commit_that_reached_the_journal_counts() {
