@@ -223,11 +223,12 @@ impl Etcd {
 /// other.
 fn are_stopped(tasks: &Path) -> bool {
     let threads = fs::read_dir(tasks).into_iter().flatten().flatten();
-    let stats = threads.filter_map(|thread| fs::read_to_string(thread.path().join("stat")).ok());
+    let mut stats =
+        threads.filter_map(|thread| fs::read_to_string(thread.path().join("stat")).ok());
     // The state follows the name, which is in parentheses.
     let is_stopped =
         |stat: String| stat.rsplit(')').next().is_some_and(|rest| rest.starts_with(" T"));
-    stats.map(is_stopped).all(|is_stopped| is_stopped)
+    stats.all(is_stopped)
 }
 
 /// Returns this number of free ports of loopback. Other programs may take them before they are
