@@ -75,7 +75,7 @@ fn server_of_a_killed_measurement_is_stopped_by_the_next_one() {
     assert!(Deadline::after(minute).comes(|| !servers_below(folder.path()).is_empty()));
     let left = servers_below(folder.path());
     killed.kill_9();
-    assert_eq!(servers_below(folder.path()), left, "nobody stopped it");
+    assert_eq!(servers_below(folder.path()), left, "the killed measurement leaves its server");
     let mut next = bench();
     let is_told = || next.logged().contains("an earlier run had left");
     assert!(Deadline::after(minute).comes(is_told), "{}", next.logged());

@@ -1,4 +1,4 @@
-//! What the programs `evenkeel` and `evenkeel-bench` share, and the values of a server's flags.
+//! Code of both programs, `evenkeel` and `evenkeel-bench`, and the values of a server's flags.
 //!
 //! [`flags`], [`store`], [`etcd`] and [`calibrate`] are flags with their values, [`man`] and
 //! [`reference`] the texts that are generated from the definition of a program. [`connect`] and

@@ -37,7 +37,7 @@ pub struct NodeView {
     pub state: State,
     /// Its process, if its lease holds.
     pub process: Option<ProcessView>,
-    /// What it does: `serving`, `leaving`, `starting`, `away` or `stopped`.
+    /// State of its process: `serving`, `leaving`, `starting`, `away` or `stopped`.
     pub status: &'static str,
     /// The reason for which it is away.
     pub reason: Option<String>,

@@ -34,7 +34,7 @@ fn lacks(named: &Named, spec: &VolumeSpec) -> String {
     format!("{}: {}", named.name, all.join(" and "))
 }
 
-/// The question: the volumes, the devices that there are, and the one of which more are to be had.
+/// The question: the volumes, the present devices, and the kind of further devices.
 pub struct Capacity {
     volumes: Vec<Listed>,
     devices: Vec<Named>,

@@ -196,16 +196,9 @@ struct Opened {
 
 fn open(path: &Path) -> Result<Opened, Failure> {
     let fail = |error: io::Error| Failure::new(format!("{}: {error}", path.display()));
-    let (head, rest) = with_head(cmd::input(path).map_err(fail)?).map_err(fail)?;
-    let is_compressed = head.starts_with(&GZIP);
-    let whole = Cursor::new(head.clone()).chain(BufReader::new(rest));
-    let (head, mut input): (Vec<u8>, Box<dyn BufRead>) = if is_compressed {
-        let bounded = Bounded { inner: MultiGzDecoder::new(whole), left: DECOMPRESSED_BYTES_MAX };
-        let (head, rest) = with_head(bounded).map_err(fail)?;
-        (head.clone(), Box::new(Cursor::new(head).chain(BufReader::new(rest))))
-    } else {
-        (head, Box::new(whole))
-    };
+    let (head, rest) = decompressed(path).and_then(with_head).map_err(fail)?;
+    let mut input: Box<dyn BufRead> =
+        Box::new(Cursor::new(head.clone()).chain(BufReader::new(rest)));
     let foreign = read::foreign(&head);
     if foreign.is_none() {
         read::skip_mark(&mut input)
@@ -221,8 +214,10 @@ fn open(path: &Path) -> Result<Opened, Failure> {
 
 /// Opens a file, decompressed if gzip has compressed it.
 pub fn decompressed(path: &Path) -> io::Result<Box<dyn Read>> {
-    let mut whole = BufReader::new(std::fs::File::open(path)?);
-    if whole.fill_buf()?.starts_with(&GZIP) {
+    let (head, rest) = with_head(cmd::input(path)?)?;
+    let is_compressed = head.starts_with(&GZIP);
+    let whole = Cursor::new(head).chain(BufReader::new(rest));
+    if is_compressed {
         let inner = MultiGzDecoder::new(whole);
         return Ok(Box::new(Bounded { inner, left: DECOMPRESSED_BYTES_MAX }));
     }

@@ -57,7 +57,7 @@ struct Thread {
     schedstat: File,
     process: u32,
     counted: Counted,
-    /// It was asleep after `counted` was read.
+    /// Whether it was asleep after `counted` was read.
     is_asleep: bool,
 }
 
@@ -125,7 +125,7 @@ impl Follower {
         self.looks = self.looks.wrapping_add(1);
         // Whether a thread of a process has run since the last poll, or is asleep: no thread of a
         // stopped process is.
-        let mut goes_on: BTreeMap<u32, bool> = BTreeMap::new();
+        let mut is_active: BTreeMap<u32, bool> = BTreeMap::new();
         let mut waits = Vec::new();
         let mut ended = Vec::new();
         let since =
@@ -140,7 +140,7 @@ impl Follower {
             if thread.is_blocked_at(counted, || thread_state(process, number)) {
                 waits.push((process, since));
             }
-            *goes_on.entry(process).or_default() |= counted != before || thread.is_asleep;
+            *is_active.entry(process).or_default() |= counted != before || thread.is_asleep;
             if let Some(waited_ns) = counted.waited_since(&before) {
                 let length_us = waited_ns / 1_000;
                 let start_us = now_us.saturating_sub(length_us);
@@ -151,7 +151,7 @@ impl Follower {
             self.threads.remove(&number);
         }
         let stopped =
-            goes_on.into_iter().filter(|(process, goes_on)| !goes_on && is_stopped(*process));
+            is_active.into_iter().filter(|(process, is_active)| !is_active && is_stopped(*process));
         waits.extend(stopped.map(|(process, _)| (process, since)));
         for (process, stall) in waits {
             let spans =

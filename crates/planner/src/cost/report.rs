@@ -1,4 +1,4 @@
-//! What volumes and snapshots cost a month, by groups of them: at AWS, and on own hardware.
+//! Monthly costs of volumes and snapshots by group: at AWS, and on own hardware.
 
 use super::{Cents, Items, Line, Tier, grouped, in_cents};
 use crate::price_book::{Monthly, NotCarried, PriceBook};

@@ -42,7 +42,7 @@ impl Counters {
         let columns: Vec<u64> = columns
             .collect::<Result<_, _>>()
             .map_err(|_| format!("{:?} has a column that is no number", text.trim()))?;
-        let [
+        let &[
             reads,
             _,
             read_sectors,
@@ -60,9 +60,6 @@ impl Counters {
             let found = columns.len();
             return Err(format!("it has {found} columns, {COLUMNS_MIN} or more are expected"));
         };
-        let [reads, read_sectors, read_ms] = [*reads, *read_sectors, *read_ms];
-        let [writes, write_sectors, write_ms] = [*writes, *write_sectors, *write_ms];
-        let [busy_ms, queue_ms] = [*busy_ms, *queue_ms];
         Ok(Self {
             reads,
             read_sectors,

@@ -132,7 +132,8 @@ pub(crate) fn utc(text: &str) -> Option<u64> {
     UtcTimes::default().read(text.as_bytes())
 }
 
-/// Reads times as [`utc`] does, one after another. Most are of the day of the one before.
+/// Parses successive times as [`utc`] does. It keeps the start of the last day, because successive
+/// times of a series are mostly on the same day.
 #[derive(Default)]
 pub(crate) struct UtcTimes {
     /// The text of the day of the last time, and the day's start in seconds since 1970.
@@ -140,6 +141,7 @@ pub(crate) struct UtcTimes {
 }
 
 impl UtcTimes {
+    /// Parses a time; `None` if it has another form.
     pub fn read(&mut self, text: &[u8]) -> Option<u64> {
         let (day, rest) = text.split_first_chunk::<11>()?;
         let (clock, zone) = rest.split_first_chunk::<8>()?;

@@ -472,6 +472,18 @@ fn killed_opening_keeps_answered_writes() {
     }
 }
 
+/// Creates a volume and writes blocks 2 to 11 as 1, flushed. After several writes without a flush,
+/// the records of a write are not logged beside it.
+fn with_flushed_blocks(pool: &LocalPool, held: &mut Held) -> Box<dyn Store> {
+    pool.create(ID, SIZE).unwrap();
+    let mut store = pool.open(ID, SIZE).unwrap();
+    for block in 2..12 {
+        held.carry_out(store.as_mut(), (WRITE, block, 1));
+    }
+    held.carry_out(store.as_mut(), (Operation::Flush, 0, 0));
+    store
+}
+
 /// An opening that finds a snapshot in the log writes a checkpoint for it before it replays the
 /// answered changes that the log lacks. That checkpoint must not write to the data of these
 /// changes, also if the opening is killed and repeated.
@@ -482,14 +494,8 @@ fn answered_writes_survive_a_kill_while_a_snapshot_is_made() {
         let lasting = SimulatedLasting::default();
         let device = empty();
         let pool = open_noting(&device, &lasting).unwrap();
-        pool.create(ID, SIZE).unwrap();
-        let mut store = pool.open(ID, SIZE).unwrap();
         let mut held = Held::new(&device);
-        // After several writes without a flush, the records of a write are not logged beside it.
-        for block in 2..12 {
-            held.carry_out(store.as_mut(), (WRITE, block, 1));
-        }
-        held.carry_out(store.as_mut(), (Operation::Flush, 0, 0));
+        let mut store = with_flushed_blocks(&pool, &mut held);
         // The write has its place before the snapshot's checkpoint takes blocks for its pages, and
         // its record comes behind that of the snapshot.
         held.begin(store.as_mut(), WRITE, 1, 2);
@@ -531,14 +537,8 @@ fn file_of_answered_writes_that_is_older_than_the_log_is_ignored() {
     let lasting = SimulatedLasting::default();
     let device = empty();
     let pool = open_noting(&device, &lasting).unwrap();
-    pool.create(ID, SIZE).unwrap();
-    let mut store = pool.open(ID, SIZE).unwrap();
     let mut held = Held::new(&device);
-    // After several writes without a flush, the records of a write are not logged beside it.
-    for block in 2..12 {
-        held.carry_out(store.as_mut(), (WRITE, block, 1));
-    }
-    held.carry_out(store.as_mut(), (Operation::Flush, 0, 0));
+    let mut store = with_flushed_blocks(&pool, &mut held);
     held.carry_out(store.as_mut(), (WRITE, 1, 2));
     let older = lasting.killed();
     held.carry_out(store.as_mut(), (WRITE, 1, 3));
