@@ -125,6 +125,16 @@ fn the_pool_is_its_servers_alone() {
 }
 
 #[test]
+fn verbs_find_the_region_of_the_server_on_their_folder() {
+    let server = Server::start("--region eu-local-7");
+    server.evenkeel("volume create --size 1").ok();
+    let shell = "test \"$AWS_REGION\" = eu-local-7 && evenkeel volume ls -o json";
+    assert!(run(&mut server.shell(shell)).ok().contains("vol-"));
+    let refused = server.evenkeel("volume ls --region elsewhere-1").fails_with(1);
+    assert!(refused.contains("elsewhere-1"), "{refused}");
+}
+
+#[test]
 fn a_configuration_file_that_another_user_can_write_is_refused_by_every_verb() {
     let (folder, _) = support::server::new_folder();
     let file = folder.path().join("evenkeel.toml");

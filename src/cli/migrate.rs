@@ -21,7 +21,8 @@ pub struct VolumeMigrate {
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub to_data_dir: Option<PathBuf>,
 
-    /// The target's region. [default: the source's]
+    /// The target's region. [default: that of the server on the folder that --to-data-dir
+    /// names, or the source's]
     #[arg(long, value_name = "NAME")]
     pub to_region: Option<String>,
 

@@ -376,10 +376,11 @@ const NAME_THE_SERVER: &str = "name the server's --data-dir and --region";
 
 /// Checks the running server.
 fn client(arguments: &Doctor, api: SocketAddr) -> Result<Client, Failure> {
+    let region = endpoint::noted_region(&arguments.data_dir);
     connect::client(&Connection {
         endpoint: Some(format!("http://{api}")),
         data_dir: arguments.data_dir.clone(),
-        region: arguments.region.clone(),
+        region: region.or_else(|| Some(arguments.region.clone())),
     })
 }
 

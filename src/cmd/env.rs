@@ -9,6 +9,7 @@ pub fn run(arguments: &Env) -> Result<(), Failure> {
     let connection = &arguments.connection;
     let keys = connect::keys(connection)?;
     let endpoint = endpoint::of(connection);
+    let region = endpoint::region(connection);
     // Absolute, so that it stays valid after a change of the working folder.
     let data_dir = std::path::absolute(&connection.data_dir)
         .map_err(|error| Failure::new(format!("{}: {error}", connection.data_dir.display())))?;
@@ -20,11 +21,11 @@ pub fn run(arguments: &Env) -> Result<(), Failure> {
         ("AWS_ENDPOINT_URL_STS", &endpoint),
         ("AWS_ACCESS_KEY_ID", &keys.access_key_id),
         ("AWS_SECRET_ACCESS_KEY", &keys.secret_access_key),
-        ("AWS_DEFAULT_REGION", &connection.region),
-        ("AWS_REGION", &connection.region),
+        ("AWS_DEFAULT_REGION", &region),
+        ("AWS_REGION", &region),
         ("EVENKEEL_ENDPOINT", &endpoint),
         ("EVENKEEL_DATA_DIR", &data_dir),
-        ("EVENKEEL_REGION", &connection.region),
+        ("EVENKEEL_REGION", &region),
     ];
     output::print(&exports(arguments.shell, &variables))
 }

@@ -51,7 +51,9 @@ fn target(arguments: &VolumeArgs, flags: &VolumeMigrate) -> Result<Client, Failu
         usage(format!("--to-data-dir {folder}: no server runs on this folder"))
             .hint("--to names the address of the target")
     })?;
-    let region = flags.to_region.as_ref().unwrap_or(&arguments.connection.region);
+    let noted_region = || folder.and_then(endpoint::noted_region);
+    let source_region = || endpoint::region(&arguments.connection);
+    let region = flags.to_region.clone().or_else(noted_region).unwrap_or_else(source_region);
     let keys = match folder {
         Some(folder) => evenkeel_control::credentials::load(folder)
             .map(connect::keys_from)
@@ -61,7 +63,7 @@ fn target(arguments: &VolumeArgs, flags: &VolumeMigrate) -> Result<Client, Failu
                 .hint("--to-data-dir names a folder with the target's file `credentials` instead")
         })?,
     };
-    Client::new(&endpoint, region, keys)
+    Client::new(&endpoint, &region, keys)
 }
 
 fn told(migrated: &Migrated) -> String {

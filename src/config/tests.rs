@@ -74,7 +74,7 @@ fn a_key_reaches_every_verb_that_has_the_flag() {
     let file = "region = \"eu-1\"\ndata-dir = \"/srv/e\"\n";
     match parse_with(file, "evenkeel volume ls").unwrap().verb {
         Verb::Volume(volume) => {
-            assert_eq!(volume.connection.region, "eu-1");
+            assert_eq!(volume.connection.region.as_deref(), Some("eu-1"));
             assert_eq!(volume.connection.data_dir, Path::new("/srv/e"));
         }
         other => panic!("not volume: {other:?}"),

@@ -11,12 +11,9 @@ use std::path::Path;
 /// The variables of the environment that SDKs read.
 const SDK_VARIABLES: [&str; 2] = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"];
 
-/// The region of a server that is started without one.
-const DEFAULT_REGION: &str = "local-1";
-
 /// Creates a client for the server that the flags name. Does not connect yet.
 pub fn client(connection: &Connection) -> Result<Client, Failure> {
-    Client::new(&endpoint::of(connection), &connection.region, keys(connection)?)
+    Client::new(&endpoint::of(connection), &endpoint::region(connection), keys(connection)?)
 }
 
 /// Creates a client for a server on this machine, with the keys in its data folder.
@@ -27,7 +24,7 @@ pub fn client_of_server(api: SocketAddr, region: &str, data_dir: &Path) -> Resul
 
 /// Creates a client for a server on this machine in the default region, as [`client_of_server`].
 pub fn client_in_default_region(api: SocketAddr, data_dir: &Path) -> Result<Client, Failure> {
-    client_of_server(api, DEFAULT_REGION, data_dir)
+    client_of_server(api, endpoint::DEFAULT_REGION, data_dir)
 }
 
 /// Reads the server's keys from its data folder or the environment.

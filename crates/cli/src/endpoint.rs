@@ -1,5 +1,5 @@
-//! The address of the API of a data folder. The server writes it into a file while it runs, so a
-//! verb that knows the folder needs no port and finds a server on any port.
+//! The address and the region of the API of a data folder. The server writes them into a file while
+//! it runs, so a verb that knows the folder needs neither, and finds a server on any port.
 
 use crate::flags::Connection;
 use std::io;
@@ -8,6 +8,9 @@ use std::path::{Path, PathBuf};
 
 /// The default address.
 const USUAL: &str = "http://127.0.0.1:8650";
+
+/// The region of a server that is started without one.
+pub const DEFAULT_REGION: &str = "local-1";
 
 /// Name of the file in the data folder.
 const FILE_NAME: &str = "endpoint";
@@ -19,12 +22,29 @@ pub fn of(connection: &Connection) -> String {
     connection.endpoint.clone().or_else(noted).unwrap_or_else(|| USUAL.to_owned())
 }
 
+/// The region that a verb uses: the given one, or that of the server on the data folder, or the
+/// default.
+pub fn region(connection: &Connection) -> String {
+    let noted = || noted_region(&connection.data_dir);
+    connection.region.clone().or_else(noted).unwrap_or_else(|| DEFAULT_REGION.to_owned())
+}
+
 /// The address in the file of a data folder; `None` without a file. A file that a crash left behind
 /// names a server that does not answer.
 pub fn noted(data_dir: &Path) -> Option<String> {
+    line(data_dir, 0)
+}
+
+/// The region in the file of a data folder; `None` without a file.
+pub fn noted_region(data_dir: &Path) -> Option<String> {
+    line(data_dir, 1)
+}
+
+/// A line of the file; `None` if it is not whole, because a full disk may have cut the file.
+fn line(data_dir: &Path, index: usize) -> Option<String> {
     let text = std::fs::read_to_string(data_dir.join(FILE_NAME)).ok()?;
-    // The file is written atomically, but a full disk may have left it empty.
-    text.strip_suffix('\n').map(str::to_owned)
+    let line = text.split_inclusive('\n').nth(index)?;
+    line.strip_suffix('\n').map(str::to_owned)
 }
 
 /// The file of a running server. It is removed on drop. A file that a crash left behind is
@@ -32,10 +52,10 @@ pub fn noted(data_dir: &Path) -> Option<String> {
 pub struct Noted(PathBuf);
 
 impl Noted {
-    /// Writes the address of the API into the file.
-    pub fn new(data_dir: &Path, api: SocketAddr) -> io::Result<Self> {
+    /// Writes the address and the region of the API into the file.
+    pub fn new(data_dir: &Path, api: SocketAddr, region: &str) -> io::Result<Self> {
         let noted = Self(data_dir.join(FILE_NAME));
-        std::fs::write(&noted.0, format!("http://{}\n", reachable(api)))?;
+        std::fs::write(&noted.0, format!("http://{}\n{region}\n", reachable(api)))?;
         Ok(noted)
     }
 }
@@ -69,12 +89,16 @@ mod tests {
         let connection = |endpoint: Option<&str>| Connection {
             endpoint: endpoint.map(str::to_owned),
             data_dir: folder.path().to_owned(),
-            region: String::new(),
+            region: None,
         };
         assert_eq!(of(&connection(None)), USUAL);
-        let noted = Noted::new(folder.path(), "0.0.0.0:4000".parse().unwrap()).unwrap();
+        assert_eq!(region(&connection(None)), DEFAULT_REGION);
+        let noted = Noted::new(folder.path(), "0.0.0.0:4000".parse().unwrap(), "eu-1").unwrap();
+        assert_eq!(region(&connection(None)), "eu-1");
         assert_eq!(of(&connection(None)), "http://127.0.0.1:4000");
         assert_eq!(of(&connection(Some("http://a:1"))), "http://a:1");
+        std::fs::write(&noted.0, "http://a:1\neu").unwrap();
+        assert_eq!(region(&connection(None)), DEFAULT_REGION);
         std::fs::write(&noted.0, "").unwrap();
         assert_eq!(of(&connection(None)), USUAL);
         drop(noted);

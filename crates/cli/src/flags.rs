@@ -79,10 +79,11 @@ pub struct Connection {
     #[arg(value_hint = ValueHint::DirPath)]
     pub data_dir: PathBuf,
 
-    /// The server's region; requests are signed for it.
+    /// The server's region; requests are signed for it. [default: that of the server on the data
+    /// folder, or local-1]
     #[arg(long, global = true, env = "EVENKEEL_REGION", value_name = "NAME")]
-    #[arg(default_value = "local-1", help_heading = "Connection")]
-    pub region: String,
+    #[arg(help_heading = "Connection")]
+    pub region: Option<String>,
 }
 
 /// The form in which results are printed.

@@ -154,7 +154,7 @@ pub fn run(
     let mut failure = None;
     let ready = |api| {
         warn_of_exposure(&nbd, api);
-        match Noted::new(&config.data_dir, api) {
+        match Noted::new(&config.data_dir, api, &config.settings.region) {
             Ok(note) => noted = Some(note),
             Err(error) => {
                 tracing::warn!(%error, "other verbs need --endpoint http://{api}");

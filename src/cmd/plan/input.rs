@@ -40,7 +40,7 @@ pub fn of_layouts(traces: &PlanTraces, rules: &PlanRules, wishes: Wishes) -> Res
 }
 
 fn region(workload: &Workload, traces: &PlanTraces) -> Result<String, Failure> {
-    let named = prices::named_region(&traces.connection.region);
+    let named = prices::named_region(&traces.connection);
     workload.region(named).map_err(failure)
 }
 

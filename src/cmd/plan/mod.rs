@@ -27,8 +27,8 @@ pub fn run(arguments: &Plan) -> Result<(), Failure> {
     match &arguments.verb {
         None => plan(arguments),
         Some(PlanVerb::Aws(flags)) => {
-            let region = &arguments.traces.connection.region;
-            let files = aws::run(flags, prices::named_region(region), output.format)?;
+            let region = prices::named_region(&arguments.traces.connection);
+            let files = aws::run(flags, region, output.format)?;
             if output.format == PlanFormat::Text && !files.is_empty() {
                 one_volume(&aws::plan_of(arguments, flags, files));
             }
@@ -38,8 +38,8 @@ pub fn run(arguments: &Plan) -> Result<(), Failure> {
         Some(PlanVerb::Compare(compare)) => compare::run(compare, output.format),
         Some(PlanVerb::Explain(explain)) => explain::run(explain, output.listing()?),
         Some(PlanVerb::Fleet(fleet)) => {
-            let region = &arguments.traces.connection.region;
-            fleet::run(fleet, prices::named_region(region), output.format)
+            let region = prices::named_region(&arguments.traces.connection);
+            fleet::run(fleet, region, output.format)
         }
     }
 }

@@ -1,9 +1,10 @@
 //! Reads the files of `--prices`.
 
 use super::failure;
-use crate::cli::PlanPrices;
+use crate::cli::{Connection, PlanPrices};
 use crate::cmd;
 use crate::price_book;
+use evenkeel_cli::endpoint::DEFAULT_REGION;
 use evenkeel_client::output::{Exit, Failure};
 use evenkeel_core::volume::Date;
 use evenkeel_planner::offers::{self, Offers};
@@ -11,14 +12,13 @@ use evenkeel_planner::price_sources::{self, PriceSources};
 use std::io::{BufReader, Cursor, Read};
 use std::path::Path;
 
-/// The default of the flag for the server's region, which is no region of AWS.
-const NO_REGION: &str = "local-1";
 /// The bytes of a file by which its form is detected.
 const HEAD_BYTES: u64 = 4 << 10;
 
-/// Returns the region that a flag names; `None` for the default.
-pub fn named_region(flag: &str) -> Option<&str> {
-    Some(flag).filter(|region| *region != NO_REGION)
+/// Returns the region that a flag names; `None` for the default of a server, which is no region of
+/// AWS.
+pub fn named_region(connection: &Connection) -> Option<&str> {
+    connection.region.as_deref().filter(|region| *region != DEFAULT_REGION)
 }
 
 /// Reads files: one price book, or one or several price lists of AWS.

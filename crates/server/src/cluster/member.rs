@@ -320,7 +320,7 @@ impl<'a, R: FnOnce(&Addresses)> Shell<'a, R> {
         serving.watch_health(&self.health, &config.data_dir)?;
         self.election = Some(elector(serving.election(cluster), inbox.clone())?);
         let api = serving.addresses.api;
-        let noted = Noted::new(&config.data_dir, api);
+        let noted = Noted::new(&config.data_dir, api, &config.settings.region);
         let noted = noted.inspect_err(|error| {
             tracing::warn!(%error, "other verbs need --endpoint http://{api}");
         });
