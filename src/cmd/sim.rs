@@ -2,7 +2,7 @@
 
 use crate::cli::{Sim, SimRun, SimSwarm, SimVerb};
 use evenkeel_client::output::{self, Exit, Failure, Format, Item};
-use evenkeel_lab::clock;
+use evenkeel_clock as clock;
 use evenkeel_lab::files;
 use evenkeel_lab::report::simulated;
 use evenkeel_sim::oracle::Rule;

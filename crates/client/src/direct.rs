@@ -2,9 +2,9 @@
 
 use crate::Client;
 use crate::client::{ANSWER_WAIT_MAX, RETRY_PAUSE};
-use crate::clock::{self, Deadline};
 use crate::export::UNIT_BYTES;
 use crate::output::{Exit, Failure};
+use evenkeel_clock::{self as clock, Deadline};
 use evenkeel_wire::aws::checksum::{self, Digest};
 use evenkeel_wire::aws::query;
 use evenkeel_wire::aws::sigv4::{self, Credentials, Request, Scope};
@@ -265,7 +265,7 @@ impl Client {
         sent: &Sent<'_>,
     ) -> Result<(u16, String, Option<String>, Vec<u8>), Failure> {
         let &Sent { method, path, query, headers, body, digest, wait } = sent;
-        let invocation = clock::invocation();
+        let invocation = crate::client::invocation();
         let mut all =
             vec![("host", self.authority.as_str()), ("amz-sdk-invocation-id", &invocation)];
         all.extend(headers);
@@ -278,7 +278,7 @@ impl Client {
                 secret_access_key: &self.keys.secret_access_key,
             },
             Scope { region: &self.region, service: "ebs" },
-            clock::unix_s(),
+            clock::unix_ms().0 / 1_000,
         );
         let separator = if query.is_empty() { "" } else { "?" };
         let url = format!("http://{}{path}{separator}{query}", self.authority);

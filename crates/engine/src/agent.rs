@@ -10,13 +10,13 @@ mod background;
 mod release;
 mod snapshots;
 
-use crate::clock::Clock;
 use crate::directory::{Directory, Entry};
 use crate::flush_marks::FlushMarks;
 use crate::placement::{Group, Placement};
 use crate::reactor::{Inbox, LatencyPage, Message, Newcomers, Party, Released};
 use crate::shared_device::SharedDevice;
 use crate::turns::VolumeTurns;
+use evenkeel_clock::Clock;
 use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
 use evenkeel_core::latency::Latencies;
 use evenkeel_core::qos::pacing::Balances;
@@ -815,7 +815,7 @@ mod tests {
         let messages = Arc::clone(&inboxes);
         let shared = (shared_device, Arc::default());
         let mut agent =
-            EngineAgent::new(pool, inboxes, Arc::clone(&directory), shared, Clock::new());
+            EngineAgent::new(pool, inboxes, Arc::clone(&directory), shared, Clock::start());
         agent.answer_max = Duration::from_millis(1);
         let id = VolumeId::from_bits(1);
         let size = ByteCount(1 << 20);

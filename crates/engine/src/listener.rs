@@ -2,7 +2,6 @@
 //! others to the reactors in turn.
 
 use crate::EngineError;
-use crate::clock::Clock;
 use crate::connection_limits::{ConnectionId, NoPlace};
 use crate::directory::Directory;
 use crate::driver::Waker;
@@ -10,6 +9,7 @@ use crate::handoff::Kept;
 use crate::peer_credentials::UnixAccess;
 use crate::rate_limited_log::{Notice, Notices};
 use crate::reactor::{Inbox, Message};
+use evenkeel_clock::Clock;
 use evenkeel_core::log_limit::LOG_WINDOW;
 use evenkeel_wire::agent::HostAddress;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -331,7 +331,7 @@ mod tests {
         let inboxes: Arc<[Inbox]> = [Inbox::new().unwrap(), Inbox::new().unwrap()].into();
         let directory = Arc::new(Directory::default());
         let shown = Arc::clone(&directory);
-        let clock = Clock::new();
+        let clock = Clock::start();
         let reception = Reception { inboxes: Arc::clone(&inboxes), directory, clock };
         let mut next = 0;
         let mut notices = Notices::default();

@@ -1,7 +1,7 @@
 //! Records the calls and dispatches of a data plane's schedulers.
 
-use crate::clock::Clock;
 use crate::reactor::{Inbox, Message};
+use evenkeel_clock::Clock;
 use evenkeel_core::qos::trace::{Detail, Trace};
 use evenkeel_core::time::Instant;
 use std::sync::Arc;

@@ -4,6 +4,7 @@
 
 mod support;
 
+use evenkeel_clock::Clock;
 use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::qos::admission::Reserved;
 use evenkeel_core::qos::pacing::{Balances, Limit};
@@ -12,7 +13,6 @@ use evenkeel_core::random::Random;
 use evenkeel_core::request::Operation;
 use evenkeel_core::time::Duration;
 use evenkeel_engine::IoMode;
-use evenkeel_engine::clock::Clock;
 use evenkeel_store::Pool;
 use evenkeel_store::memory::MemoryPool;
 use evenkeel_wire::agent::{
@@ -244,7 +244,7 @@ impl World {
         }
         let answered = self.clients.iter_mut().map(all_answered).sum();
         // The end of clients that have disconnected is detected soon.
-        let start = Clock::new();
+        let start = Clock::start();
         while self.served.report_all().volumes.iter().any(|volume| volume.queued > 0) {
             assert!(start.now().ns < NOTHING_LEFT_BY_NS, "requests of nobody are left");
         }

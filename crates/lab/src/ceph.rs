@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::LabError;
 use crate::child::{Guarded, run_within};
-use crate::{LabError, clock};
+use evenkeel_clock as clock;
 
 /// The name of its pool.
 pub const POOL: &str = "evenkeel";

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 
-use crate::{LabError, cancel, clock};
+use crate::{LabError, cancel};
+use evenkeel_clock as clock;
 use evenkeel_sim::text;
 
 /// Longest run of a program that ends by itself. Generous: it exists to end a hang.
@@ -197,7 +198,7 @@ pub fn wait_until(
             return Err(LabError::Deadline { what: what.to_owned(), after });
         }
         clock::sleep_until_ns(
-            clock::monotonic_ns() + u64::try_from(LOOK.as_nanos()).unwrap_or(u64::MAX),
+            clock::monotonic().ns + u64::try_from(LOOK.as_nanos()).unwrap_or(u64::MAX),
         );
     }
     Ok(())

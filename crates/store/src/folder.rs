@@ -4,7 +4,8 @@
 //! them.
 
 use crate::local::discovery;
-use crate::{StoreError, clock, memory, rbd};
+use crate::{StoreError, memory, rbd};
+use evenkeel_clock as clock;
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use std::fs;
 use std::io::{self, Read, Write};

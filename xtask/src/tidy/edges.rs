@@ -7,33 +7,35 @@ use std::path::Path;
 
 /// A crate, the crates of this workspace that it may use, and the reason that is printed if it uses
 /// another one.
-const ALLOWED: [(&str, &[&str], &str); 19] = [
+const ALLOWED: [(&str, &[&str], &str); 20] = [
     (
         "evenkeel-core",
         &[],
         "core is the part that runs unchanged in the simulator: it uses nothing",
     ),
     ("evenkeel-wire", &["evenkeel-core"], "wire is bytes and meaning, nothing else"),
-    ("evenkeel-store", &["evenkeel-core"], "a store knows blocks, not protocols"),
+    ("evenkeel-clock", &["evenkeel-core"], "a clock returns the core's times, and knows no caller"),
+    ("evenkeel-store", &["evenkeel-clock", "evenkeel-core"], "a store knows blocks, not protocols"),
     (
         "evenkeel-engine",
-        &["evenkeel-core", "evenkeel-wire", "evenkeel-store"],
+        &["evenkeel-clock", "evenkeel-core", "evenkeel-wire", "evenkeel-store"],
         "engine and control meet in wire::agent only",
     ),
     (
         "evenkeel-telemetry",
-        &["evenkeel-core", "evenkeel-wire"],
+        &["evenkeel-clock", "evenkeel-core", "evenkeel-wire"],
         "telemetry takes reports and ids, and knows neither the model nor the plane",
     ),
     (
         "evenkeel-control",
-        &["evenkeel-core", "evenkeel-telemetry", "evenkeel-wire"],
+        &["evenkeel-clock", "evenkeel-core", "evenkeel-telemetry", "evenkeel-wire"],
         "engine and control meet in wire::agent only",
     ),
     (
         "evenkeel-cluster",
         &[
             "evenkeel-client",
+            "evenkeel-clock",
             "evenkeel-control",
             "evenkeel-core",
             "evenkeel-link",
@@ -46,13 +48,20 @@ const ALLOWED: [(&str, &[&str], &str); 19] = [
     (
         "evenkeel-link",
         // Engine and store are for its tests, which run a real engine behind a socket.
-        &["evenkeel-core", "evenkeel-wire", "evenkeel-engine", "evenkeel-store"],
+        &["evenkeel-clock", "evenkeel-core", "evenkeel-wire", "evenkeel-engine", "evenkeel-store"],
         "a link carries the agent's messages between the two, and knows neither",
     ),
     (
         "evenkeel-relay",
         // Engine and store are for its tests, which relay to real engines.
-        &["evenkeel-core", "evenkeel-engine", "evenkeel-link", "evenkeel-store", "evenkeel-wire"],
+        &[
+            "evenkeel-clock",
+            "evenkeel-core",
+            "evenkeel-engine",
+            "evenkeel-link",
+            "evenkeel-store",
+            "evenkeel-wire",
+        ],
         "a relay passes NBD on, and knows its data plane as a socket",
     ),
     ("evenkeel-sim", &["evenkeel-core"], "the simulator runs core's own scheduler, and no shell"),
@@ -64,7 +73,7 @@ const ALLOWED: [(&str, &[&str], &str); 19] = [
     ),
     (
         "evenkeel-client",
-        &["evenkeel-core", "evenkeel-sim", "evenkeel-store", "evenkeel-wire"],
+        &["evenkeel-clock", "evenkeel-core", "evenkeel-sim", "evenkeel-store", "evenkeel-wire"],
         "a client knows the server by its API only",
     ),
     (
@@ -72,6 +81,7 @@ const ALLOWED: [(&str, &[&str], &str); 19] = [
         // Cluster, control and telemetry are for its tests and benchmarks, which run whole servers.
         &[
             "evenkeel-client",
+            "evenkeel-clock",
             "evenkeel-cluster",
             "evenkeel-control",
             "evenkeel-core",
@@ -88,6 +98,7 @@ const ALLOWED: [(&str, &[&str], &str); 19] = [
         "evenkeel-cli",
         &[
             "evenkeel-client",
+            "evenkeel-clock",
             "evenkeel-control",
             "evenkeel-engine",
             "evenkeel-lab",
@@ -101,6 +112,7 @@ const ALLOWED: [(&str, &[&str], &str); 19] = [
         &[
             "evenkeel-cli",
             "evenkeel-client",
+            "evenkeel-clock",
             "evenkeel-cluster",
             "evenkeel-control",
             "evenkeel-core",
@@ -123,6 +135,7 @@ const ALLOWED: [(&str, &[&str], &str); 19] = [
 const EVERY_LIBRARY: &[&str] = &[
     "evenkeel-cli",
     "evenkeel-client",
+    "evenkeel-clock",
     "evenkeel-cluster",
     "evenkeel-control",
     "evenkeel-core",

@@ -11,7 +11,8 @@ use crate::databases::{
     Counted, Database, Maximum, PROBE_S, Readers, Running, Second, Transactions, Waits,
 };
 use crate::mounts::MountStack;
-use evenkeel_lab::{LabError, cancel, child, clock};
+use evenkeel_clock as clock;
+use evenkeel_lab::{LabError, cancel, child};
 
 /// The package of the load.
 const PACKAGE: &str = "sysbench";
@@ -95,7 +96,7 @@ impl Tables {
                 let what = "writing MariaDB's changed pages".to_owned();
                 return Err(LabError::Deadline { what, after: WRITTEN_MAX });
             }
-            clock::sleep_until_ns(clock::monotonic_ns() + WRITTEN_LOOK_NS);
+            clock::sleep_until_ns(clock::monotonic().ns + WRITTEN_LOOK_NS);
         }
         self.server.rows("SET GLOBAL innodb_max_dirty_pages_pct = 90").map(drop)
     }

@@ -3,11 +3,11 @@
 
 use super::units::UnitSet;
 use crate::Client;
-use crate::clock::Pace;
 use crate::direct::{Blocks, Listed};
 use crate::export::reader::Reader;
 use crate::export::{UNIT_BYTES, in_parallel};
 use crate::output::Failure;
+use crate::pace::Pace;
 use crate::progress::Progress;
 use evenkeel_wire::aws::checksum::{self, Digest};
 

@@ -24,11 +24,11 @@ mod state;
 mod units;
 
 use crate::Client;
-use crate::clock::Pace;
 use crate::direct::NewSnapshot;
 use crate::export::UNIT_BYTES;
 use crate::model::VolumeDescription;
 use crate::output::{Exit, Failure};
+use crate::pace::Pace;
 use crate::snapshots::{self, Snapshot};
 use crate::volumes::{self, is_provisioned, tag_specification};
 use copy::{Copied, Copier};

@@ -11,11 +11,11 @@ mod load;
 #[cfg(test)]
 mod tests;
 
-use crate::clock::Clock;
 use crate::driver::{Driver, Waker};
 use crate::ring::Ring;
 use crate::threads::Threads;
 use crate::{EngineError, IoMode};
+use evenkeel_clock::Clock;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::limits::QUANTUM_BYTES_MAX;
 use evenkeel_core::qos::admission::REFERENCE_BYTES;
@@ -172,7 +172,7 @@ fn measure_here(
     pool.create(VOLUME, plan.span).map_err(CalibrateError::Store)?;
     let store = pool.open(VOLUME, plan.span).map_err(CalibrateError::Store)?;
     let waker = Waker::new().map_err(CalibrateError::Driver)?;
-    let clock = Clock::new();
+    let clock = Clock::start();
     match io {
         IoMode::Auto | IoMode::Uring => {
             let ring = Ring::new(waker, clock);

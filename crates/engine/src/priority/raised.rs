@@ -2,9 +2,9 @@
 
 use super::allowance::Allowance;
 use super::{Base, Granted};
-use crate::clock::{self, Clock};
 use crate::driver::{Driver, Event};
 use crate::table::{SessionId, VolumeSlot};
+use evenkeel_clock::{self as clock, Clock};
 use evenkeel_core::time::Duration;
 use std::io;
 use std::os::fd::RawFd;

@@ -351,12 +351,12 @@ impl<D: Driver> Reactor<D> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::Clock;
     use crate::protocol::testing;
     use crate::reactor::Inbox;
     use crate::session::Connection;
     use crate::shared_device::SharedDevice;
     use crate::threads::Threads;
+    use evenkeel_clock::Clock;
     use evenkeel_core::ids::{InstanceId, VolumeId};
     use evenkeel_core::limits::CORE_PAYLOAD_BYTES_MAX;
     use evenkeel_core::qos::admission::Reserved;
@@ -382,7 +382,7 @@ mod tests {
         let inboxes: Arc<[Inbox]> = [Inbox::new().unwrap()].into();
         let shared = (Arc::default(), Arc::new(SharedDevice::new(1)), Arc::default());
         let driver = Threads::new(inboxes[0].waker());
-        let mut core = Reactor::new(0, inboxes, shared, Clock::new(), driver.unwrap());
+        let mut core = Reactor::new(0, inboxes, shared, Clock::start(), driver.unwrap());
         let id = VolumeId::from_bits(1);
         let size = ByteCount(1 << 30);
         let pool = MemoryPool::new();

@@ -37,7 +37,6 @@ mod volumes;
 mod watch;
 
 use crate::buffers::BufferPool;
-use crate::clock::Clock;
 use crate::connection_limits::{ConnectionId, Slot};
 use crate::directory::Directory;
 use crate::driver::{Driver, Event, Waker};
@@ -49,6 +48,7 @@ use crate::shared_device::SharedDevice;
 use crate::table::{FlightId, RequestId, SessionId, Table, VolumeSlot};
 use background::Background;
 pub use background::{Probe, Wanted};
+use evenkeel_clock::Clock;
 use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::latency::Latencies;
 use evenkeel_core::limits::CORE_PAYLOAD_BYTES_MAX;

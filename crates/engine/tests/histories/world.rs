@@ -2,11 +2,11 @@
 
 use super::model::{BLOCK_BYTES, Host, Stamps, Volume, bytes, stamp};
 use super::support::{ANSWER_MAX, Answer, Nbd, local_pool};
+use evenkeel_clock::Clock;
 use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::random::Random;
 use evenkeel_core::request::Operation;
 use evenkeel_core::units::ByteCount;
-use evenkeel_engine::clock::Clock;
 use evenkeel_engine::priority::Priority;
 use evenkeel_engine::{Engine, EngineConfig, IoMode};
 use evenkeel_store::buffer::Buffer;
@@ -180,7 +180,7 @@ impl World {
             connections: Vec::new(),
             names: 1,
             stamps: 1,
-            clock: Clock::new(),
+            clock: Clock::start(),
         };
         let id = BUSY_HOST;
         let address = HostAddress::Remote([10, 0, 1, 1].into());

@@ -2,9 +2,9 @@
 //! observes the core's calls of its driver.
 
 use super::{ANSWER_MAX, Nbd};
+use evenkeel_clock::Clock;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::time::Duration;
-use evenkeel_engine::clock::Clock;
 use evenkeel_engine::directory::{Directory, Entry};
 use evenkeel_engine::driver::{Driver, Event, Waker};
 use evenkeel_engine::reactor::{Inbox, LatencyPage, Message, Reactor};
@@ -138,7 +138,7 @@ impl Cores {
     ) -> Self {
         let inboxes: Arc<[Inbox]> = (0..count).map(|_| Inbox::new().unwrap()).collect();
         let directory = Arc::new(Directory::default());
-        let clock = Clock::new();
+        let clock = Clock::start();
         let shared_device = Arc::new(SharedDevice::new(count));
         let mut watches = Vec::new();
         let mut threads = Vec::new();

@@ -4,8 +4,8 @@
 use super::member::LeaderAddress;
 use crate::Config;
 use evenkeel_cli::connect;
-use evenkeel_client::clock::{self, Deadline};
 use evenkeel_client::output::{Failure, failed};
+use evenkeel_clock::{self as clock, Deadline};
 use evenkeel_cluster::history_page;
 use evenkeel_core::time::UnixMs;
 use evenkeel_telemetry::history::{Copies, Keeps, Kind, Since};
@@ -144,7 +144,7 @@ impl Round {
             return Ok(Came::Nobody);
         };
         let kind = turn.kind;
-        let now = UnixMs(clock::unix_ms());
+        let now = clock::unix_ms();
         let mut since = match lock(&self.copies).as_ref() {
             Some(copies) if copies.keeps(kind) => {
                 turn.since.unwrap_or_else(|| copies.since(kind, now))
@@ -177,7 +177,7 @@ impl Round {
                     return Ok(Came::All);
                 }
             }
-            Deadline::after(PAUSE).pause(PAUSE);
+            clock::pause(PAUSE);
         }
         Ok(Came::More)
     }

@@ -11,8 +11,8 @@ use super::{Cluster, shared};
 use crate::server;
 use crate::{Addresses, Config};
 use evenkeel_cli::endpoint::Noted;
-use evenkeel_client::clock::{self, Deadline};
 use evenkeel_client::output::{Exit, Failure, failed};
+use evenkeel_clock as clock;
 use evenkeel_cluster::api_relay::{self, ApiRelay};
 use evenkeel_cluster::etcd::client::EtcdError;
 use evenkeel_cluster::etcd::election::{Election, Leader, Leadership, Standing};
@@ -463,7 +463,7 @@ fn elector(election: Election, inbox: Inbox) -> Result<SyncSender<Command>, Fail
 /// the node that takes its volumes.
 fn end_by_force() {
     let wait = || {
-        Deadline::after(FORCE_AFTER).pause(FORCE_AFTER);
+        clock::pause(FORCE_AFTER);
         tracing::error!(
             seconds = FORCE_AFTER.as_secs(),
             "the Ceph cluster does not answer, and volumes cannot be closed: this process ends \

@@ -6,8 +6,8 @@ use super::{Cluster, settings, shared};
 use crate::server;
 use crate::store_options::StoreOptions;
 use crate::{Addresses, Config};
-use evenkeel_client::clock::Deadline;
 use evenkeel_client::output::{Failure, failed};
+use evenkeel_clock::{self as clock, Deadline};
 use evenkeel_cluster::cluster_handle::Around;
 use evenkeel_cluster::confirmation::Confirmation;
 use evenkeel_cluster::etcd::election::{Election, Leader, Leadership};
@@ -351,7 +351,7 @@ fn ask_when_woken(pool: &Arc<dyn Pool>, inbox: &Inbox) -> Result<Arc<Confirmatio
                 Err(error) => {
                     tracing::debug!(%error, "whether this process is fenced is not known");
                     // Clients may wait for the answer.
-                    Deadline::after(ASK_AGAIN).pause(ASK_AGAIN);
+                    clock::pause(ASK_AGAIN);
                     confirmation.wake();
                 }
             }

@@ -11,13 +11,14 @@ use std::time::Duration;
 use super::super::Bench;
 use crate::server_process::{CHANGE_MAX, Connect};
 use evenkeel_client::{Client, volumes};
+use evenkeel_clock as clock;
 use evenkeel_core::volume::VolumeRequest;
 use evenkeel_lab::ceph::{self, Ceph};
 use evenkeel_lab::child::Guarded;
 use evenkeel_lab::etcd::{self, Etcd};
 use evenkeel_lab::nodes::Node;
 use evenkeel_lab::program::path_beside_this_program;
-use evenkeel_lab::{LabError, cancel, clock};
+use evenkeel_lab::{LabError, cancel};
 
 /// The nodes' names.
 pub(super) const NAMES: [&str; 3] = ["a", "b", "c"];
@@ -74,7 +75,7 @@ impl<'a, 'b> World<'a, 'b> {
 
     /// Kills a node. Returns the time, in nanoseconds of the monotonic clock.
     pub fn kill(&mut self, name: &str) -> u64 {
-        let at_ns = clock::monotonic_ns();
+        let at_ns = clock::monotonic().ns;
         if let Some(mut node) = self.nodes.remove(name) {
             node.kill();
         }
@@ -193,7 +194,7 @@ impl Leases {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
                 let node = line.strip_suffix("/inst").and_then(|key| key.rsplit('/').next());
                 if let (Some(node), true) = (node, is_end) {
-                    let end = (node.to_owned(), clock::monotonic_ns());
+                    let end = (node.to_owned(), clock::monotonic().ns);
                     told.lock().unwrap_or_else(PoisonError::into_inner).push(end);
                 }
                 is_end = line == "DELETE";

@@ -9,7 +9,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::open_loop::greet;
-use evenkeel_lab::{LabError, clock};
+use evenkeel_clock as clock;
+use evenkeel_lab::LabError;
 use evenkeel_wire::nbd::constants::{SIMPLE_REPLY_MAGIC, command};
 use evenkeel_wire::nbd::transmission::RequestHeader;
 
@@ -148,7 +149,7 @@ fn write(address: SocketAddr, volume: &str, shared: &Shared) -> io::Result<()> {
             // Only the answers of the last seconds are used.
             answers.drain(..ANSWERS_MAX / 2);
         }
-        answers.push(clock::monotonic_ns());
+        answers.push(clock::monotonic().ns);
         drop(answers);
         clock::pause(BREATH);
     }
