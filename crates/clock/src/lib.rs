@@ -1,12 +1,12 @@
 //! The time of the operating system, and sleeping. No other crate of the product reads a clock or
 //! sleeps. Code below takes the time as an argument.
 //!
-//! | clock | counts from | while the machine is suspended | when the date is set |
+//! | clock | counts from | in a suspended machine | when the date is set |
 //! |---|---|---|---|
-//! | [`now`], [`monotonic`], [`Clock`], [`Deadline`] | the boot, or a start | stands still | runs on |
+//! | [`now`], [`monotonic`], [`Clock`], [`Deadline`] | the boot, a start | stands still | runs on |
 //! | [`since_boot`] | the boot | runs on | runs on |
 //! | [`since_1970`], [`unix_ms`], [`unix_us`], [`utc_now`] | 1970 | runs on | jumps |
-//! | [`process_time`], [`thread_time`] | the start of the process or thread | stands still | runs on |
+//! | [`process_time`], [`thread_time`] | the start of the work | stands still | runs on |
 
 #![allow(clippy::disallowed_methods, reason = "this is the crate that may")]
 
