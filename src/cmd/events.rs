@@ -5,7 +5,7 @@ use evenkeel_cli::connect;
 use evenkeel_client::Client;
 use evenkeel_client::events::{Event, PAGE, Page};
 use evenkeel_client::output::{self, Failure, Format, Item};
-use evenkeel_clock as clock;
+use evenkeel_os::clock;
 use std::time::Duration;
 
 const NO_EVENTS: &str = "no such events";

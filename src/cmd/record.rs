@@ -7,9 +7,9 @@ use evenkeel_cli::{connect, signals};
 use evenkeel_client::Client;
 use evenkeel_client::model::VolumeDescription;
 use evenkeel_client::output::{self, Exit, Failure};
-use evenkeel_clock as clock;
 use evenkeel_core::units::GIB;
 use evenkeel_core::volume::VolumeSpec;
+use evenkeel_os::clock;
 use evenkeel_planner::read::diskstats::Counters;
 use evenkeel_planner::read::recorder;
 use evenkeel_planner::trace::{

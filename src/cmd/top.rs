@@ -6,7 +6,7 @@ use evenkeel_cli::connect;
 use evenkeel_client::output::{self, Failure, Format};
 use evenkeel_client::top;
 use evenkeel_client::volume_samples;
-use evenkeel_clock as clock;
+use evenkeel_os::clock;
 use std::io::IsTerminal;
 
 const NO_VOLUMES: &str =

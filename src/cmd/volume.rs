@@ -12,8 +12,8 @@ use evenkeel_client::endpoints::Endpoints;
 use evenkeel_client::model::{Attachment, Binned, Unowned, VolumeDescription, VolumeStatus};
 use evenkeel_client::output::{self, Exit, Failure, Format};
 use evenkeel_client::volumes::{self, NewVolume};
-use evenkeel_clock as clock;
 use evenkeel_core::price;
+use evenkeel_os::clock;
 use serde_json::json;
 
 const NO_VOLUMES: &str =

@@ -9,7 +9,7 @@ use evenkeel_client::Client;
 use evenkeel_client::output::Failure;
 use evenkeel_client::top;
 use evenkeel_client::volume_samples::{self, Sample};
-use evenkeel_clock as clock;
+use evenkeel_os::clock;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use std::io;

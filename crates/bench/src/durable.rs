@@ -13,8 +13,8 @@ use evenkeel_wire::nbd::constants::{command, command_flag};
 use evenkeel_wire::nbd::handshake::{Client, ClientGoal, ClientPlan, ClientStep};
 use evenkeel_wire::nbd::transmission::{Event, REQUEST_BYTES, ReplyReader, RequestHeader};
 
-use evenkeel_clock as clock;
 use evenkeel_lab::LabError;
+use evenkeel_os::clock;
 use evenkeel_sim::figures::histogram::{LatencyHistogram, LatencySummary};
 
 /// Bytes of each write: the size at which IOPS are sold.

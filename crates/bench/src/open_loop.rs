@@ -7,9 +7,9 @@ use std::io::{BufWriter, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use evenkeel_clock as clock;
 use evenkeel_lab::LabError;
 use evenkeel_lab::nbd_uri::Export;
+use evenkeel_os::clock;
 use evenkeel_wire::nbd::constants::{
     EXPORT_NAME_ZEROES, IHAVEOPT, NBDMAGIC, REQUEST_MAGIC, SIMPLE_REPLY_MAGIC, handshake_flag,
     option,

@@ -5,8 +5,8 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::{mariadb, postgres};
-use evenkeel_clock as clock;
 use evenkeel_lab::child::{self, Guarded};
+use evenkeel_os::clock;
 
 /// Longest wait for a program to print its version; it is left out then.
 const TELL_MAX: Duration = Duration::from_secs(10);

@@ -2,7 +2,7 @@
 //! have the exit code that fits the server's error.
 
 use crate::output::{Exit, Failure};
-use evenkeel_clock::{self as clock, Deadline};
+use evenkeel_os::clock::{self, Deadline};
 use evenkeel_wire::aws::sigv4::{self, Credentials, Request, Scope};
 use evenkeel_wire::aws::{query, xml::Element};
 use std::io;

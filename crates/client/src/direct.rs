@@ -4,7 +4,7 @@ use crate::Client;
 use crate::client::{ANSWER_WAIT_MAX, RETRY_PAUSE};
 use crate::export::UNIT_BYTES;
 use crate::output::{Exit, Failure};
-use evenkeel_clock::{self as clock, Deadline};
+use evenkeel_os::clock::{self, Deadline};
 use evenkeel_wire::aws::checksum::{self, Digest};
 use evenkeel_wire::aws::query;
 use evenkeel_wire::aws::sigv4::{self, Credentials, Request, Scope};

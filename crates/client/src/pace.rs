@@ -3,8 +3,8 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use evenkeel_clock as clock;
 use evenkeel_core::convert::saturating;
+use evenkeel_os::clock;
 
 /// A limit of a rate for several threads: each call waits until its amount is due.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! Progress of tasks that take minutes, on standard error.
 
-use evenkeel_clock as clock;
+use evenkeel_os::clock;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};

@@ -5,7 +5,7 @@
 //! outcome is kept here. An answer to a client uses the kept outcomes, so a part that hangs delays
 //! no answer: it counts as failed after [`SILENT_MAX`].
 
-use evenkeel_clock::{self as clock, Deadline};
+use evenkeel_os::clock::{self, Deadline};
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
@@ -165,7 +165,7 @@ fn probe(path: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use evenkeel_clock::Deadline;
+    use evenkeel_os::clock::Deadline;
 
     #[test]
     fn judge_names_a_part_that_fails_or_is_silent_and_the_reason() {

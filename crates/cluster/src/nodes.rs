@@ -11,9 +11,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use evenkeel_clock as clock;
 use evenkeel_control::nodes::State;
 use evenkeel_core::fencing::NodeId;
+use evenkeel_os::clock;
 use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
 

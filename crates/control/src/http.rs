@@ -61,7 +61,7 @@ use crate::direct::Answer;
 use crate::metrics::Scraper;
 use crate::plane::Plane;
 use crate::random;
-use evenkeel_clock as clock;
+use evenkeel_os::clock;
 
 /// Maximum number of reading actions that run concurrently.
 const READS_MAX: usize = 2;

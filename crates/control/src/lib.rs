@@ -69,8 +69,8 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use evenkeel_clock as clock;
 use evenkeel_core::units::ByteCount;
+use evenkeel_os::clock;
 use evenkeel_telemetry::cloudwatch::CloudWatch;
 use evenkeel_telemetry::events::webhook::Webhooks;
 use evenkeel_telemetry::private;

@@ -23,7 +23,7 @@ use crate::nodes::{Counts, NodeView, Nodes, State};
 use crate::plane::{Plane, PlaneError};
 use crate::reconcile;
 use crate::scrub::{Scrub, ScrubState};
-use evenkeel_clock as clock;
+use evenkeel_os::clock;
 
 /// Answers scrapes.
 #[derive(Debug, Default)]

@@ -8,7 +8,7 @@ use evenkeel_wire::aws::xml::Element;
 use crate::api::Api;
 use crate::api::error::ApiError;
 use crate::credentials::Credentials;
-use evenkeel_clock as clock;
+use evenkeel_os::clock;
 
 /// The name of the service in signatures.
 pub const SERVICE: &str = "sts";

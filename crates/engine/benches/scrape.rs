@@ -7,11 +7,11 @@
 #[path = "../tests/support/mod.rs"]
 mod support;
 
-use evenkeel_clock::Clock;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::request::Operation;
 use evenkeel_core::time::Instant;
 use evenkeel_engine::IoMode;
+use evenkeel_os::clock::Clock;
 use evenkeel_store::memory::MemoryPool;
 use evenkeel_wire::agent::{Command, Reply};
 use std::sync::Arc;

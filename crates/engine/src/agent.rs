@@ -16,13 +16,13 @@ use crate::placement::{Group, Placement};
 use crate::reactor::{Inbox, LatencyPage, Message, Newcomers, Party, Released};
 use crate::shared_device::SharedDevice;
 use crate::turns::VolumeTurns;
-use evenkeel_clock::Clock;
 use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
 use evenkeel_core::latency::Latencies;
 use evenkeel_core::qos::pacing::Balances;
 use evenkeel_core::qos::sharing::DeviceModel;
 use evenkeel_core::qos::sharing::division::{NodePart, NodeUse};
 use evenkeel_core::units::ByteCount;
+use evenkeel_os::clock::Clock;
 use evenkeel_store::unaligned;
 use evenkeel_store::{Geometry, Pool, PoolHealth, Store, StoreError};
 use evenkeel_wire::agent::{

@@ -407,7 +407,7 @@ pub(crate) mod conformance {
         let file = tempfile::tempfile().unwrap();
         let timers: Vec<Timer> = (0..50).map(|_| Timer::new().unwrap()).collect();
         for round in 0..3 {
-            let start = evenkeel_clock::monotonic();
+            let start = evenkeel_os::clock::monotonic();
             for (token, timer) in timers.iter().enumerate() {
                 timer.set(start + Duration::from_secs(3_600));
                 driver.disk(OTHER_STORE).submit(DiskOp::readable(token as u64, timer.fd()));

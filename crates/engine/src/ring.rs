@@ -4,10 +4,10 @@
 use crate::adaptive_poll::Patience;
 use crate::driver::{Driver, Event, HangUp, Waker};
 use crate::table::{OperationId, SessionId, Table, VolumeSlot};
-use evenkeel_clock::Clock;
 use evenkeel_core::limits::DISK_WORKERS_MAX;
 use evenkeel_core::slots::Slot;
 use evenkeel_core::time::Duration;
+use evenkeel_os::clock::Clock;
 use evenkeel_store::disk::{Disk, DiskDone, DiskOp};
 use io_uring::{IoUring, opcode, squeue, types};
 use rustix::io::Errno;

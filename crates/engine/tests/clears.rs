@@ -4,12 +4,12 @@
 
 mod support;
 
-use evenkeel_clock::Clock;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::limits::{CLEARED_BYTES_MAX, CLEARS_IN_FLIGHT_MAX};
 use evenkeel_core::request::Operation;
 use evenkeel_core::units::ByteCount;
 use evenkeel_engine::IoMode;
+use evenkeel_os::clock::Clock;
 use evenkeel_store::disk::Disk;
 use evenkeel_store::forwarding::{ForwardingPool, ForwardingStore};
 use evenkeel_store::memory::MemoryPool;

@@ -4,7 +4,6 @@
 
 mod support;
 
-use evenkeel_clock::Clock;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::limits::{CORE_PAYLOAD_BYTES_MAX, REQUEST_BYTES_MAX};
 use evenkeel_core::request::{Operation, Request};
@@ -12,6 +11,7 @@ use evenkeel_engine::driver::{Driver, Waker};
 use evenkeel_engine::reactor::PAGE_LATENCIES_MAX;
 use evenkeel_engine::ring::Ring;
 use evenkeel_engine::threads::Threads;
+use evenkeel_os::clock::Clock;
 use evenkeel_wire::nbd::constants::{
     IHAVEOPT, REPLY_MAGIC, SIMPLE_REPLY_MAGIC, handshake_flag, option, reply,
 };

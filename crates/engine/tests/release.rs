@@ -3,7 +3,6 @@
 
 mod support;
 
-use evenkeel_clock::Clock;
 use evenkeel_core::device::ServiceTime;
 use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::limits::REQUEST_BYTES_MAX;
@@ -12,6 +11,7 @@ use evenkeel_core::qos::sharing::InstancePacing;
 use evenkeel_core::request::Operation;
 use evenkeel_core::time::Instant;
 use evenkeel_engine::IoMode;
+use evenkeel_os::clock::Clock;
 use evenkeel_store::Pool;
 use evenkeel_store::faulty::FaultyPool;
 use evenkeel_store::faulty::setup::Setup;

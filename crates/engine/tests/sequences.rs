@@ -4,7 +4,6 @@
 
 mod support;
 
-use evenkeel_clock::Clock;
 use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::qos::admission::Reserved;
 use evenkeel_core::qos::pacing::{Balances, Limit};
@@ -13,6 +12,7 @@ use evenkeel_core::random::Random;
 use evenkeel_core::request::Operation;
 use evenkeel_core::time::Duration;
 use evenkeel_engine::IoMode;
+use evenkeel_os::clock::Clock;
 use evenkeel_store::Pool;
 use evenkeel_store::memory::MemoryPool;
 use evenkeel_wire::agent::{

@@ -3,7 +3,6 @@
 
 mod support;
 
-use evenkeel_clock::Clock;
 use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::latency::Stage;
 use evenkeel_core::limits::{INSTANCES_PER_CORE_MAX, VOLUMES_PER_CORE_MAX};
@@ -14,6 +13,7 @@ use evenkeel_core::request::Operation;
 use evenkeel_core::time::Duration;
 use evenkeel_core::units::ByteCount;
 use evenkeel_engine::IoMode;
+use evenkeel_os::clock::Clock;
 use evenkeel_store::Pool;
 use evenkeel_store::faulty::FaultyPool;
 use evenkeel_store::memory::MemoryPool;

@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::LabError;
 use crate::child::{Guarded, run_within};
-use evenkeel_clock as clock;
+use evenkeel_os::clock;
 
 /// The name of its pool.
 pub const POOL: &str = "evenkeel";

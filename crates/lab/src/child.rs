@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 
 use crate::{LabError, cancel};
-use evenkeel_clock as clock;
+use evenkeel_os::clock;
 use evenkeel_sim::text;
 
 /// Longest run of a program that ends by itself. Generous: it exists to end a hang.

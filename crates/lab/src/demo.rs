@@ -13,9 +13,9 @@ use crate::fio::{self, Detail, Job, Measurement, Standing, VolumeProgress};
 use crate::nbd_uri::NbdUri;
 use crate::report::{Report, VolumeFacts, VolumeReport};
 use crate::stalls::{Observed, Server, Stalls, Watch, whole_ms};
-use evenkeel_clock as clock;
 use evenkeel_core::qos::trace;
 use evenkeel_engine::Recorder;
+use evenkeel_os::clock;
 use evenkeel_sim::oracle::recorded::Provisioned;
 use evenkeel_sim::workload::Workload;
 

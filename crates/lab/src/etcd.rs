@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::LabError;
 use crate::child::{Guarded, run_within};
-use evenkeel_clock as clock;
+use evenkeel_os::clock;
 
 /// The packages of the programs.
 const SERVER: &str = "etcd-server";

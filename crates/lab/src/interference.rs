@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::environment::processors;
 use crate::stalls::Observed;
 use crate::target::Target;
-use evenkeel_clock as clock;
+use evenkeel_os::clock;
 
 /// The kernel's identifier of a FUSE file system.
 const FUSE_SUPER_MAGIC: rustix::fs::FsWord = 0x6573_5546;

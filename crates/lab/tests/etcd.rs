@@ -13,7 +13,6 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use evenkeel_clock as clock;
 use evenkeel_cluster::etcd::EtcdJournal;
 use evenkeel_cluster::etcd::client::{Client, EtcdError, Options, TlsFiles};
 use evenkeel_cluster::etcd::election::{Election, Leader, Leadership, Standing};
@@ -29,6 +28,7 @@ use evenkeel_core::volume::{VolumeSpec, VolumeType};
 use evenkeel_lab::LabError;
 use evenkeel_lab::child::Guarded;
 use evenkeel_lab::etcd::{Etcd, Setup, Tls};
+use evenkeel_os::clock;
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Starts an etcd; returns `None` and prints that the test is skipped if it is not installed.

@@ -15,7 +15,7 @@ use evenkeel_wire::agent::{HEAD_BYTES, frame_bytes};
 use rustls::Connection;
 
 use crate::tls::{Tls, names};
-use evenkeel_clock::Deadline;
+use evenkeel_os::clock::Deadline;
 
 /// Maximum of bytes that are read from a socket, or prepared for it, at once.
 const PIECE_BYTES: usize = 16 << 10;

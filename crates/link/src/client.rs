@@ -26,7 +26,7 @@ use crate::greeting::{self, Unproven};
 use crate::in_doubt::Unknown;
 use crate::tls::Tls;
 use crate::{LinkError, Timing, TlsFiles};
-use evenkeel_clock::Deadline;
+use evenkeel_os::clock::Deadline;
 
 /// Control's end of the link to one node.
 #[derive(Clone, Debug)]

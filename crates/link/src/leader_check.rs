@@ -15,7 +15,7 @@ use evenkeel_wire::agent::session::{self, Hello, LeaderGeneration, Verdict};
 
 use crate::channel::Channel;
 use crate::generation::{GenerationFile, Heard};
-use evenkeel_clock::Deadline;
+use evenkeel_os::clock::Deadline;
 
 /// Number of a session, in the order in which sessions were let in.
 pub(crate) type SessionId = u64;

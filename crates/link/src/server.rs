@@ -31,7 +31,7 @@ use crate::greeting;
 use crate::leader_check::{Gate, Kept, SessionId};
 use crate::tls::Tls;
 use crate::{LinkError, Timing, TlsFiles};
-use evenkeel_clock::{self as clock, Deadline};
+use evenkeel_os::clock::{self, Deadline};
 
 /// Checks with the cluster whether a leader has a generation that is new to this node.
 ///

@@ -210,7 +210,7 @@ pub(crate) struct Grant {
 impl Grant {
     /// Returns whether requests of its clients may be passed on now.
     pub fn holds(&self) -> bool {
-        let age = evenkeel_clock::since_boot().saturating_sub(self.proven.get());
+        let age = evenkeel_os::clock::since_boot().saturating_sub(self.proven.get());
         !self.ending.is_over.get() && age <= self.length
     }
 
@@ -222,7 +222,7 @@ impl Grant {
     /// Returns when the front has answered a probe that was sent after this call began, or the
     /// lease does not hold any more. That takes at most a lease's length.
     pub async fn prove(&self) {
-        let begin = evenkeel_clock::since_boot();
+        let begin = evenkeel_os::clock::since_boot();
         self.ask.notify_one();
         while self.proven.get() <= begin && self.holds() {
             sleep(PROOF_LOOK).await;
@@ -249,7 +249,7 @@ impl Grants {
         if by_number.len() >= GRANTS_MAX || by_number.contains_key(&number) {
             return None;
         }
-        let proven = Cell::new(evenkeel_clock::since_boot());
+        let proven = Cell::new(evenkeel_os::clock::since_boot());
         let (ending, ask) = Default::default();
         let grant = Rc::new(Grant { ending, proven, length, ask });
         by_number.insert(number, Rc::clone(&grant));
@@ -289,7 +289,7 @@ pub(crate) async fn probe(
                     return io::ErrorKind::TimedOut.into();
                 }
                 number += 1;
-                asked.push_back((number, evenkeel_clock::since_boot()));
+                asked.push_back((number, evenkeel_os::clock::since_boot()));
                 if let Err(error) = send(stream, &number.to_be_bytes(), length).await {
                     return error;
                 }

@@ -19,13 +19,13 @@ pub(crate) struct Pulse {
 
 impl Pulse {
     pub fn new(gap_max: Duration) -> Self {
-        Self { gap_max, last: Cell::new(evenkeel_clock::since_boot()), gaps: Cell::new(0) }
+        Self { gap_max, last: Cell::new(evenkeel_os::clock::since_boot()), gaps: Cell::new(0) }
     }
 
     /// Counts a gap if there was one since the last check. Returns the number of gaps. A task
     /// checks several times in `gap_max`, so a thread that runs has no gap.
     pub fn look(&self) -> u64 {
-        self.look_at(evenkeel_clock::since_boot())
+        self.look_at(evenkeel_os::clock::since_boot())
     }
 
     fn look_at(&self, now: Duration) -> u64 {

@@ -6,12 +6,12 @@
 //! `cargo bench -p evenkeel-store --bench local [-- FOLDER]` writes four files of some 1.5 GiB
 //! into the folder (the system's temporary one by default), and removes them.
 
-use evenkeel_clock as clock;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::random::Random;
 use evenkeel_core::request::Operation;
 use evenkeel_core::time::Duration;
 use evenkeel_core::units::ByteCount;
+use evenkeel_os::clock;
 use evenkeel_store::buffer::Buffer;
 use evenkeel_store::disk::{Disk, DiskAction, DiskDone, DiskOp};
 use evenkeel_store::encryption::keys::Keys;

@@ -46,8 +46,8 @@ impl Timer {
 mod tests {
     use super::*;
     use crate::disk::{BlockingDisk, Disk, DiskOp};
-    use evenkeel_clock::monotonic;
     use evenkeel_core::time;
+    use evenkeel_os::clock::monotonic;
 
     #[test]
     fn timer_is_readable_once_its_time_has_come_and_not_before() {

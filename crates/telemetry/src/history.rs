@@ -28,8 +28,8 @@ use crate::events::webhook::{self, Delivery};
 use crate::private;
 use crate::recording::files::{DAY_MS, Files};
 use crate::recording::{Recording, copies};
-use evenkeel_clock as clock;
 use evenkeel_core::time::UnixMs;
+use evenkeel_os::clock;
 
 /// Minimum time by which [`Complete`] advances between two writes, in milliseconds.
 const COMPLETE_MS: u64 = 60_000;

@@ -14,31 +14,31 @@ const ALLOWED: [(&str, &[&str], &str); 20] = [
         "core is the part that runs unchanged in the simulator: it uses nothing",
     ),
     ("evenkeel-wire", &["evenkeel-core"], "wire is bytes and meaning, nothing else"),
-    ("evenkeel-clock", &["evenkeel-core"], "a clock returns the core's times, and knows no caller"),
-    ("evenkeel-store", &["evenkeel-clock", "evenkeel-core"], "a store knows blocks, not protocols"),
+    ("evenkeel-os", &["evenkeel-core"], "clocks and files return to their callers, and know none"),
+    ("evenkeel-store", &["evenkeel-core", "evenkeel-os"], "a store knows blocks, not protocols"),
     (
         "evenkeel-engine",
-        &["evenkeel-clock", "evenkeel-core", "evenkeel-wire", "evenkeel-store"],
+        &["evenkeel-core", "evenkeel-os", "evenkeel-store", "evenkeel-wire"],
         "engine and control meet in wire::agent only",
     ),
     (
         "evenkeel-telemetry",
-        &["evenkeel-clock", "evenkeel-core", "evenkeel-wire"],
+        &["evenkeel-core", "evenkeel-os", "evenkeel-wire"],
         "telemetry takes reports and ids, and knows neither the model nor the plane",
     ),
     (
         "evenkeel-control",
-        &["evenkeel-clock", "evenkeel-core", "evenkeel-telemetry", "evenkeel-wire"],
+        &["evenkeel-core", "evenkeel-os", "evenkeel-telemetry", "evenkeel-wire"],
         "engine and control meet in wire::agent only",
     ),
     (
         "evenkeel-cluster",
         &[
             "evenkeel-client",
-            "evenkeel-clock",
             "evenkeel-control",
             "evenkeel-core",
             "evenkeel-link",
+            "evenkeel-os",
             "evenkeel-store",
             "evenkeel-telemetry",
             "evenkeel-wire",
@@ -48,17 +48,17 @@ const ALLOWED: [(&str, &[&str], &str); 20] = [
     (
         "evenkeel-link",
         // Engine and store are for its tests, which run a real engine behind a socket.
-        &["evenkeel-clock", "evenkeel-core", "evenkeel-wire", "evenkeel-engine", "evenkeel-store"],
+        &["evenkeel-core", "evenkeel-engine", "evenkeel-os", "evenkeel-store", "evenkeel-wire"],
         "a link carries the agent's messages between the two, and knows neither",
     ),
     (
         "evenkeel-relay",
         // Engine and store are for its tests, which relay to real engines.
         &[
-            "evenkeel-clock",
             "evenkeel-core",
             "evenkeel-engine",
             "evenkeel-link",
+            "evenkeel-os",
             "evenkeel-store",
             "evenkeel-wire",
         ],
@@ -73,7 +73,7 @@ const ALLOWED: [(&str, &[&str], &str); 20] = [
     ),
     (
         "evenkeel-client",
-        &["evenkeel-clock", "evenkeel-core", "evenkeel-sim", "evenkeel-store", "evenkeel-wire"],
+        &["evenkeel-core", "evenkeel-os", "evenkeel-sim", "evenkeel-store", "evenkeel-wire"],
         "a client knows the server by its API only",
     ),
     (
@@ -81,11 +81,11 @@ const ALLOWED: [(&str, &[&str], &str); 20] = [
         // Cluster, control and telemetry are for its tests and benchmarks, which run whole servers.
         &[
             "evenkeel-client",
-            "evenkeel-clock",
             "evenkeel-cluster",
             "evenkeel-control",
             "evenkeel-core",
             "evenkeel-engine",
+            "evenkeel-os",
             "evenkeel-pages",
             "evenkeel-sim",
             "evenkeel-store",
@@ -98,10 +98,10 @@ const ALLOWED: [(&str, &[&str], &str); 20] = [
         "evenkeel-cli",
         &[
             "evenkeel-client",
-            "evenkeel-clock",
             "evenkeel-control",
             "evenkeel-engine",
             "evenkeel-lab",
+            "evenkeel-os",
             "evenkeel-sim",
             "evenkeel-store",
         ],
@@ -112,13 +112,12 @@ const ALLOWED: [(&str, &[&str], &str); 20] = [
         &[
             "evenkeel-cli",
             "evenkeel-client",
-            "evenkeel-clock",
             "evenkeel-cluster",
             "evenkeel-control",
             "evenkeel-core",
             "evenkeel-engine",
-            "evenkeel-lab",
             "evenkeel-link",
+            "evenkeel-os",
             "evenkeel-relay",
             "evenkeel-sim",
             "evenkeel-store",
@@ -135,13 +134,13 @@ const ALLOWED: [(&str, &[&str], &str); 20] = [
 const EVERY_LIBRARY: &[&str] = &[
     "evenkeel-cli",
     "evenkeel-client",
-    "evenkeel-clock",
     "evenkeel-cluster",
     "evenkeel-control",
     "evenkeel-core",
     "evenkeel-engine",
     "evenkeel-lab",
     "evenkeel-link",
+    "evenkeel-os",
     "evenkeel-pages",
     "evenkeel-planner",
     "evenkeel-relay",

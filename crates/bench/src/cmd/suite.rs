@@ -10,10 +10,10 @@ use evenkeel_cli::verdict::Says;
 use evenkeel_cli::{log, runs, signals};
 use evenkeel_client::output::{Exit, Failure};
 use evenkeel_client::progress::{Progress, Stages, left};
-use evenkeel_clock as clock;
 use evenkeel_lab::checker::Outcome;
 use evenkeel_lab::fio::{self, VolumeProgress};
 use evenkeel_lab::{cancel, leftovers};
+use evenkeel_os::clock;
 use evenkeel_sim::text;
 
 /// Prefix of the folders of runs, by which those of interrupted runs are found.

@@ -12,11 +12,11 @@ use super::{Export, during, filled_to_the_brim, programs, spans_of, without_limi
 use crate::mounts::{FileSystem, Frontend, MountStack};
 use crate::stripe::Member;
 use crate::sysbench::{self, Test, Told};
-use evenkeel_clock as clock;
 use evenkeel_lab::fio::{self, Detail, Job, Standing, VolumeProgress};
 use evenkeel_lab::stalls::{Server, Watch};
 use evenkeel_lab::target::Target as FioTarget;
 use evenkeel_lab::{LabError, cancel};
+use evenkeel_os::clock;
 use evenkeel_sim::scenario::Case;
 use evenkeel_sim::scenario::expect::{Counts, Subject};
 use evenkeel_sim::scenario::program::Program;

@@ -6,7 +6,7 @@ use std::hint::black_box;
 
 use evenkeel_core::random::Random;
 
-use evenkeel_clock as clock;
+use evenkeel_os::clock;
 
 /// Steps of a piece of work, which take about a millisecond.
 const STEPS: u32 = 1_000_000;

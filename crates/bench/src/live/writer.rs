@@ -7,9 +7,9 @@ use evenkeel_core::random::Random;
 
 use super::Export;
 use crate::durable;
-use evenkeel_clock as clock;
 use evenkeel_lab::LabError;
 use evenkeel_lab::fio::Completion;
+use evenkeel_os::clock;
 use evenkeel_sim::scenario::setup::{Load, Setup, Target, Think};
 
 /// A client that is a log writer.

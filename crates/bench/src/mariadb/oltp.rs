@@ -11,8 +11,8 @@ use crate::databases::{
     Counted, Database, Maximum, PROBE_S, Readers, Running, Second, Transactions, Waits,
 };
 use crate::mounts::MountStack;
-use evenkeel_clock as clock;
 use evenkeel_lab::{LabError, cancel, child};
+use evenkeel_os::clock;
 
 /// The package of the load.
 const PACKAGE: &str = "sysbench";

@@ -12,10 +12,10 @@ use super::{Choice, Ready, Suite};
 use crate::data_plane::World;
 use crate::live::{self, Files};
 use crate::{databases, mounts};
-use evenkeel_clock as clock;
 use evenkeel_engine::IoMode;
 use evenkeel_lab::fio::VolumeProgress;
 use evenkeel_lab::{LabError, leftovers};
+use evenkeel_os::clock;
 use evenkeel_sim::scenario::program::Engine;
 use evenkeel_sim::world::run::{self, CaseResults};
 

@@ -6,7 +6,7 @@ use super::{AGAIN, Credit, Had, Migration, WAIT_MAX};
 use crate::model::{Attachment, VolumeDescription};
 use crate::output::{Exit, Failure};
 use crate::{snapshots, volumes};
-use evenkeel_clock::{self as clock, Deadline};
+use evenkeel_os::clock::{self, Deadline};
 use std::time::Duration;
 
 /// Time between two polls of a volume that the operator is to detach.

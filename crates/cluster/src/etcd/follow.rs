@@ -8,8 +8,8 @@ use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use evenkeel_clock as clock;
 use evenkeel_control::journal::{Change, Committed, JournalError, Revision, Subject, format};
+use evenkeel_os::clock;
 use tracing::warn;
 
 use super::client::Client;

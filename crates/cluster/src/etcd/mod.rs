@@ -40,7 +40,6 @@ mod tests;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use evenkeel_clock as clock;
 use evenkeel_control::credits::Stop;
 use evenkeel_control::journal::watch::{self, Watch, Watchers};
 use evenkeel_control::journal::{
@@ -48,6 +47,7 @@ use evenkeel_control::journal::{
 };
 use evenkeel_control::model::{Event, Model};
 use evenkeel_control::time::Moment;
+use evenkeel_os::clock;
 use tracing::warn;
 
 use self::client::{Client, EtcdError};

@@ -5,10 +5,10 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use evenkeel_clock as clock;
 use evenkeel_control::nodes::{Counts, NodeView, Nodes, State};
 use evenkeel_core::fencing::NodeId;
 use evenkeel_core::ids::VolumeId;
+use evenkeel_os::clock;
 use evenkeel_telemetry::metrics::{EtcdAnswerNow, EtcdMemberNow};
 use evenkeel_wire::agent::{Attachment, Failed};
 

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use evenkeel_clock as clock;
 use evenkeel_control::key_locks::Key;
 use evenkeel_core::fencing::NodeId;
 use evenkeel_core::ids::VolumeId;
+use evenkeel_os::clock;
 use tracing::{error, info, warn};
 
 use super::state::NodeState;

@@ -6,11 +6,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use evenkeel_clock as clock;
 use evenkeel_control::key_locks::{CHANGES_MAX, Key, KeyGuard, LockError};
 use evenkeel_core::fencing::NodeId;
 use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::qos::pacing::Balances;
+use evenkeel_os::clock;
 use evenkeel_wire::agent::{
     Command, CreditReport, Failed, FailedKind, HostState, Reply, VolumeState,
 };

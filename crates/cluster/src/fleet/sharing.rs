@@ -9,11 +9,11 @@ use std::sync::{Arc, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use evenkeel_clock as clock;
 use evenkeel_core::convert::saturating;
 use evenkeel_core::fencing::NodeId;
 use evenkeel_core::qos::sharing::division::{DIVIDE_EVERY, Division};
 use evenkeel_core::time::Instant;
+use evenkeel_os::clock;
 use evenkeel_wire::agent::{Command, Reply};
 use tracing::warn;
 

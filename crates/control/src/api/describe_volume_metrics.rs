@@ -15,7 +15,7 @@ use super::{Action, Call, view};
 use crate::model::{Refusal, Volume};
 use crate::plane::Plane;
 use crate::reconcile;
-use evenkeel_clock as clock;
+use evenkeel_os::clock;
 
 pub const ACTION: Action = Action { name: "DescribeVolumeMetrics", mutates: false, run };
 

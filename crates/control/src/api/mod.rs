@@ -82,7 +82,7 @@ use crate::endpoint::Endpoint;
 use crate::events::During;
 use crate::model::Command;
 use crate::plane::{Outcome, Plane, PlaneError};
-use evenkeel_clock as clock;
+use evenkeel_os::clock;
 
 /// The supported version of the EC2 API.
 pub const VERSION: &str = "2016-11-15";

@@ -17,7 +17,7 @@ use super::value::Value;
 use crate::api::Api;
 use crate::api::error::ApiError;
 use crate::credentials::Credentials;
-use evenkeel_clock as clock;
+use evenkeel_os::clock;
 
 /// Maximum number of metrics in a page of ListMetrics.
 const LISTED_MAX: usize = 500;

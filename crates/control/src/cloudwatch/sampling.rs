@@ -17,7 +17,7 @@ use tracing::{debug, warn};
 use crate::model::{Attachment, AttachmentState, Phase, Volume};
 use crate::plane::{Plane, PlaneError};
 use crate::reconcile;
-use evenkeel_clock as clock;
+use evenkeel_os::clock;
 
 /// The time between two samples, in milliseconds.
 const LOOK_MS: u64 = 1_000;

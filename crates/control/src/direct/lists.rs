@@ -11,7 +11,7 @@ use super::tokens::BLOCK_LIFETIME_MS;
 use super::{Answer, DirectError, nothing_left, number};
 use crate::api::Api;
 use crate::plane::{Plane, PlaneError};
-use evenkeel_clock as clock;
+use evenkeel_os::clock;
 
 /// Minimum and maximum number of blocks in a page.
 const RESULTS_MIN: u64 = 100;

@@ -21,7 +21,7 @@ pub use self::error::DirectError;
 use crate::api::{Api, Denied};
 use crate::credentials::Credentials;
 use crate::plane::NotComplete;
-use evenkeel_clock as clock;
+use evenkeel_os::clock;
 
 /// The name of the service in signatures.
 const SERVICE: &str = "ebs";

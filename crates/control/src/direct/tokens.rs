@@ -7,7 +7,7 @@ use evenkeel_wire::aws::signed_token;
 
 use super::DirectError;
 use crate::api::Api;
-use evenkeel_clock as clock;
+use evenkeel_os::clock;
 
 /// Time for which a block's token is valid, in milliseconds: a week.
 pub const BLOCK_LIFETIME_MS: u64 = 7 * 24 * 3_600_000;

@@ -47,7 +47,7 @@ use self::watch::Watcher;
 use crate::model::{Event, Model, Settings};
 use crate::plane::Plane;
 use crate::random;
-use evenkeel_clock as clock;
+use evenkeel_os::clock;
 
 /// Maximum number of notices that wait to be written.
 pub const QUEUE_MAX: usize = 4_096;

@@ -14,7 +14,7 @@ use tracing::{info, warn};
 use super::{Plane, PlaneError};
 use crate::events::notice::{VolumeNews, What};
 use crate::health::{Health, Now};
-use evenkeel_clock as clock;
+use evenkeel_os::clock;
 
 impl Plane {
     /// Returns the state of all volumes and hosts, as the data plane reports it.

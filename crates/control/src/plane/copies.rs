@@ -24,7 +24,7 @@ use crate::events::During;
 use crate::journal::Credits;
 use crate::key_locks::Key;
 use crate::model::{Event, Phase, Settled, Snapshot, SnapshotPhase, Volume};
-use evenkeel_clock as clock;
+use evenkeel_os::clock;
 
 /// Time for which one call copies: until the next tick.
 const SLICE: Duration = Duration::from_millis(900);

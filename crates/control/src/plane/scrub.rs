@@ -20,7 +20,7 @@ use super::{Plane, PlaneError};
 use crate::events::notice::{ServerNews, What};
 use crate::model::{Phase, SnapshotPhase};
 use crate::scrub::{Scrub, ScrubState, Target};
-use evenkeel_clock as clock;
+use evenkeel_os::clock;
 
 /// Ticks between two writes of the file.
 const SAVE_TICKS: u32 = 10;

@@ -35,7 +35,7 @@ use crate::random;
 use crate::server_time::ServerTime;
 use crate::time::Moment;
 use crate::{credits, reconcile};
-use evenkeel_clock as clock;
+use evenkeel_os::clock;
 
 /// Maximum number of volumes that are brought up at once: as many requests as keep a disk busy.
 const OPENED_AT_ONCE: usize = 16;

@@ -18,7 +18,7 @@ use crate::journal::{Change, Credits, Subject};
 use crate::model::Event;
 use crate::server_time::{ServerTime, Step, moved};
 use crate::time::Moment;
-use evenkeel_clock as clock;
+use evenkeel_os::clock;
 
 /// Maximum time between two stores of the server's time, which is also stored with each commit.
 /// After a failure of the machine, this much of the time before it may not count. Storing also
@@ -47,14 +47,10 @@ struct Moving {
     done: BTreeSet<Subject>,
 }
 
-/// Path of the id of this boot of the machine.
-const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
-
 /// Returns the present time by both clocks.
 pub(super) fn moment() -> Moment {
-    let id = std::fs::read_to_string(BOOT_ID).ok();
     let ms = saturating(clock::since_boot().as_millis());
-    Moment { unix: clock::unix_ms(), boot: id.map(|id| (id.trim().to_owned(), ms)) }
+    Moment { unix: clock::unix_ms(), boot: clock::boot_id().ok().map(|id| (id, ms)) }
 }
 
 impl Following {

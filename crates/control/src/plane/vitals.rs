@@ -10,7 +10,7 @@ use evenkeel_telemetry::metrics::{EtcdMemberNow, JournalNow};
 
 use super::Plane;
 use crate::journal::JournalError;
-use evenkeel_clock as clock;
+use evenkeel_os::clock;
 
 /// Time without an answer of the data plane after which the server is not ready. The data plane is
 /// called once a second.

@@ -124,10 +124,10 @@ mod tests {
     use crate::directory::{Directory, Entry};
     use crate::reactor::Inbox;
     use crate::shared_device::SharedDevice;
-    use evenkeel_clock::Clock;
     use evenkeel_core::qos::admission::Reserved;
     use evenkeel_core::qos::pacing::{Balances, Pacing};
     use evenkeel_core::units::ByteCount;
+    use evenkeel_os::clock::Clock;
     use evenkeel_store::forwarding::ForwardingPool;
     use evenkeel_store::memory::MemoryPool;
     use evenkeel_store::{Geometry, Pool, StoreError};

@@ -8,9 +8,9 @@ use super::background::Work;
 use super::{EngineAgent, failed};
 use crate::reactor::Message;
 use crate::turns::VolumeTurn;
-use evenkeel_clock::Clock;
 use evenkeel_core::ids::{SnapshotId, VolumeId};
 use evenkeel_core::units::ByteCount;
+use evenkeel_os::clock::Clock;
 use evenkeel_store::StoreError;
 use evenkeel_store::snapshots::{Making, SnapshotInfo, Snapshots};
 use evenkeel_wire::agent::{

@@ -4,7 +4,6 @@
 use super::CalibrateError;
 use crate::driver::{Driver, Event};
 use crate::table::VolumeSlot;
-use evenkeel_clock::{self as clock, Clock};
 use evenkeel_core::convert::saturating;
 use evenkeel_core::limits::QUANTUM_BYTES_MAX;
 use evenkeel_core::qos::admission::calibration::MixedPart;
@@ -12,6 +11,7 @@ use evenkeel_core::random::Random;
 use evenkeel_core::request::Operation;
 use evenkeel_core::slots::Slot;
 use evenkeel_core::time::{Duration, Instant};
+use evenkeel_os::clock::{self, Clock};
 use evenkeel_store::buffer::Buffer;
 use evenkeel_store::{Completion, Store, Submission};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -4,8 +4,8 @@ use super::allowance::Allowance;
 use super::{Base, Granted};
 use crate::driver::{Driver, Event};
 use crate::table::{SessionId, VolumeSlot};
-use evenkeel_clock::{self as clock, Clock};
 use evenkeel_core::time::Duration;
+use evenkeel_os::clock::{self, Clock};
 use std::io;
 use std::os::fd::RawFd;
 

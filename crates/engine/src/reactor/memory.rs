@@ -351,18 +351,19 @@ impl<D: Driver> Reactor<D> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::connection_limits::Slot;
     use crate::protocol::testing;
     use crate::reactor::Inbox;
     use crate::session::Connection;
     use crate::shared_device::SharedDevice;
     use crate::threads::Threads;
-    use evenkeel_clock::Clock;
     use evenkeel_core::ids::{InstanceId, VolumeId};
     use evenkeel_core::limits::CORE_PAYLOAD_BYTES_MAX;
     use evenkeel_core::qos::admission::Reserved;
     use evenkeel_core::qos::pacing::{Balances, Pacing};
     use evenkeel_core::request::{Operation, Request};
     use evenkeel_core::units::ByteCount;
+    use evenkeel_os::clock::Clock;
     use evenkeel_store::Pool;
     use evenkeel_store::memory::MemoryPool;
     use evenkeel_wire::agent::{Attachment, HostAddress, VolumeState};
@@ -407,7 +408,7 @@ mod tests {
     /// Adds a connection that has sent the head of a write, and nothing else.
     fn writer(core: &mut Reactor<Threads>) -> (SessionId, UnixStream) {
         let (ours, theirs) = UnixStream::pair().unwrap();
-        let (place, _) = core.directory.slots().greet(HostAddress::Local, 0).unwrap();
+        let (place, _) = Slot::greet(core.directory.slots(), HostAddress::Local, 0).unwrap();
         let operation = Operation::Write { fua: false };
         let leftover = testing::request(&Request { operation, offset: 0, length: PIECE });
         let fd = ours.into();

@@ -2,13 +2,13 @@
 
 use super::model::{BLOCK_BYTES, Host, Stamps, Volume, bytes, stamp};
 use super::support::{ANSWER_MAX, Answer, Nbd, local_pool};
-use evenkeel_clock::Clock;
 use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::random::Random;
 use evenkeel_core::request::Operation;
 use evenkeel_core::units::ByteCount;
 use evenkeel_engine::priority::Priority;
 use evenkeel_engine::{Engine, EngineConfig, IoMode};
+use evenkeel_os::clock::Clock;
 use evenkeel_store::buffer::Buffer;
 use evenkeel_store::memory::MemoryPool;
 use evenkeel_store::{Pool, Submission, conformance};

@@ -13,7 +13,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use super::steal::{self, Steal};
 use super::threads::{self, Follower};
 use super::{Observed, Server, Stall, Stalls};
-use evenkeel_clock as clock;
+use evenkeel_os::clock;
 
 /// Time between two readings of the clock.
 const PERIOD_NS: u64 = 1_000_000;

@@ -3,7 +3,7 @@
 
 use evenkeel_cli::calibrate::As;
 use evenkeel_client::output::{Exit, Failure, failed};
-use evenkeel_clock::Deadline;
+use evenkeel_os::clock::Deadline;
 use evenkeel_store::Pool;
 use evenkeel_store::layout::PoolState;
 use std::time::Duration;

@@ -12,7 +12,6 @@ use crate::server;
 use crate::{Addresses, Config};
 use evenkeel_cli::endpoint::Noted;
 use evenkeel_client::output::{Exit, Failure, failed};
-use evenkeel_clock as clock;
 use evenkeel_cluster::api_relay::{self, ApiRelay};
 use evenkeel_cluster::etcd::client::EtcdError;
 use evenkeel_cluster::etcd::election::{Election, Leader, Leadership, Standing};
@@ -25,6 +24,7 @@ use evenkeel_cluster::membership::{
 use evenkeel_cluster::nodes;
 use evenkeel_control::Timeouts;
 use evenkeel_core::fencing::NodeId;
+use evenkeel_os::clock;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::pin::Pin;

@@ -13,9 +13,9 @@ mod volume;
 use crate::timer::Timer;
 use crate::{Pool, Store, StoreError, forwarding};
 use device::Device;
-use evenkeel_clock as clock;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::units::ByteCount;
+use evenkeel_os::clock;
 use setup::Setup;
 use std::sync::{Arc, Mutex};
 

@@ -6,7 +6,7 @@ use super::table::SECTOR_BYTES;
 use crate::StoreError;
 use crate::buffer::Buffer;
 use crate::disk::{DiskAction, DiskOp};
-use evenkeel_clock as clock;
+use evenkeel_os::clock;
 use rustix::fs::{FallocateFlags, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use std::fmt;

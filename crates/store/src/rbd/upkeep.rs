@@ -7,7 +7,7 @@ use super::volume::Work;
 use super::watchdog::TICK;
 use super::{Shared, State, gone_key, image};
 use crate::StoreError;
-use evenkeel_clock as clock;
+use evenkeel_os::clock;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};

@@ -20,8 +20,8 @@ use tracing::{info, warn};
 use super::log::{Kept, Log};
 use super::time_of;
 use crate::private;
-use evenkeel_clock as clock;
 use evenkeel_core::time::UnixMs;
+use evenkeel_os::clock;
 
 /// Maximum number of webhooks.
 pub const WEBHOOKS_MAX: usize = 4;

@@ -18,7 +18,7 @@ use tracing::{info, warn};
 use super::codec::{self, BLOCK_BYTES_MAX, Interval};
 use crate::private;
 use crate::retention::first_deleted;
-use evenkeel_clock as clock;
+use evenkeel_os::clock;
 
 /// The folder in the data folder.
 pub const FOLDER_NAME: &str = "recordings";

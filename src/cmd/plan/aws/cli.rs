@@ -2,9 +2,9 @@
 //! sign-on, roles. Time and output of each call are bounded.
 
 use evenkeel_client::output::{Exit, Failure};
-use evenkeel_clock as clock;
 use evenkeel_lab::LabError;
 use evenkeel_lab::child::Guarded;
+use evenkeel_os::clock;
 use std::io::{self, Read};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};

@@ -12,7 +12,7 @@ use crate::cli::{
 };
 use cli::Aws;
 use evenkeel_client::output::{self, Exit, Failure};
-use evenkeel_clock as clock;
+use evenkeel_os::clock;
 use evenkeel_planner::account::answers::Answered;
 use evenkeel_planner::account::queries::{self, Asked, Span};
 use evenkeel_planner::account::{self, POLICY};

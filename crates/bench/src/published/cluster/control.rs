@@ -7,8 +7,8 @@ use super::world::{PATIENCE, Way, World, others};
 use super::{Aim, Row, Setup};
 use evenkeel_client::Client;
 use evenkeel_client::output::Failure;
-use evenkeel_clock as clock;
 use evenkeel_lab::LabError;
+use evenkeel_os::clock;
 use evenkeel_sim::figures::stats;
 
 /// Volumes that are created and modified; the second number is for a quick run.

@@ -9,9 +9,9 @@ use super::{Aim, Row, Setup};
 use crate::open_loop::greet;
 use crate::server_process::of_size;
 use crate::usage::{cpu_seconds, resident_bytes};
-use evenkeel_clock as clock;
 use evenkeel_core::volume::VolumeType;
 use evenkeel_lab::LabError;
+use evenkeel_os::clock;
 use evenkeel_sim::text;
 
 /// Volumes in all, and those with a client; the second numbers are for a quick run.

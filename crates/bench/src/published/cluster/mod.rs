@@ -16,9 +16,9 @@ mod writer;
 use serde::Serialize;
 
 use super::{Bench, Outcome};
-use evenkeel_clock as clock;
 use evenkeel_lab::environment::Environment;
 use evenkeel_lab::{LabError, fio};
+use evenkeel_os::clock;
 use evenkeel_sim::figures::stats;
 use evenkeel_sim::text;
 

@@ -8,10 +8,10 @@ use super::writer::Writer;
 use super::{Aim, Row, Setup};
 use crate::server_process::io2;
 use evenkeel_client::Client;
-use evenkeel_clock as clock;
 use evenkeel_lab::LabError;
 use evenkeel_lab::fio::{self, Detail, Job, Measurement, Standing};
 use evenkeel_lab::nbd_uri::NbdUri;
+use evenkeel_os::clock;
 use evenkeel_sim::workload::Workload;
 
 /// Number of moves; the second number is for a quick run.

@@ -6,9 +6,9 @@ use super::world::{PATIENCE, World, move_volume, others};
 use super::writer::Writer;
 use super::{Aim, Row, Setup};
 use crate::server_process::of_size;
-use evenkeel_clock as clock;
 use evenkeel_core::volume::VolumeType;
 use evenkeel_lab::LabError;
+use evenkeel_os::clock;
 
 /// Nodes that are killed; the second number is for a quick run.
 const KILLS: [u32; 2] = [100, 2];

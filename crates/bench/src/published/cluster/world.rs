@@ -11,7 +11,6 @@ use std::time::Duration;
 use super::super::Bench;
 use crate::server_process::{CHANGE_MAX, Connect};
 use evenkeel_client::{Client, volumes};
-use evenkeel_clock as clock;
 use evenkeel_core::volume::VolumeRequest;
 use evenkeel_lab::ceph::{self, Ceph};
 use evenkeel_lab::child::Guarded;
@@ -19,6 +18,7 @@ use evenkeel_lab::etcd::{self, Etcd};
 use evenkeel_lab::nodes::Node;
 use evenkeel_lab::program::path_beside_this_program;
 use evenkeel_lab::{LabError, cancel};
+use evenkeel_os::clock;
 
 /// The nodes' names.
 pub(super) const NAMES: [&str; 3] = ["a", "b", "c"];

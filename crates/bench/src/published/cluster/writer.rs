@@ -9,8 +9,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::open_loop::greet;
-use evenkeel_clock as clock;
 use evenkeel_lab::LabError;
+use evenkeel_os::clock;
 use evenkeel_wire::nbd::constants::{SIMPLE_REPLY_MAGIC, command};
 use evenkeel_wire::nbd::transmission::RequestHeader;
 

@@ -18,6 +18,8 @@ use evenkeel_core::volume::Date;
 use rustix::thread::clock_nanosleep_absolute;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
+/// Path of the id of this boot of the machine.
+pub const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 const NS_PER_S: u64 = 1_000_000_000;
 
 /// Returns the present time of the monotonic clock, for arithmetic with the standard library's
@@ -38,6 +40,14 @@ pub fn monotonic() -> Instant {
 #[must_use]
 pub fn since_boot() -> Duration {
     Duration::from_nanos(read(ClockId::Boottime).ns)
+}
+
+/// Returns the id that the kernel has given to this boot.
+///
+/// # Errors
+/// The kernel does not report it.
+pub fn boot_id() -> std::io::Result<String> {
+    Ok(std::fs::read_to_string(BOOT_ID)?.trim().to_owned())
 }
 
 /// Returns the time of processors that this process has taken since it began, with the threads
