@@ -8,6 +8,7 @@ use super::{Aim, Row, Setup};
 use evenkeel_client::Client;
 use evenkeel_client::output::Failure;
 use evenkeel_lab::LabError;
+use evenkeel_lab::child::wait_for;
 use evenkeel_os::clock;
 use evenkeel_sim::figures::stats;
 
@@ -73,14 +74,9 @@ fn create(way: &Way, count: usize) -> Result<(Vec<String>, f64, f64), LabError> 
     let (volumes, _, p50) = calls(way, CALLERS, count, &|api, _| make(api))?;
     let api = way.api()?;
     for volume in &volumes {
-        let deadline = clock::now() + PATIENCE;
-        while state(&api, volume)? != "available" {
-            if clock::now() > deadline {
-                let what = format!("{volume} to be available");
-                return Err(LabError::Deadline { what, after: PATIENCE });
-            }
-            clock::pause(LOOK);
-        }
+        wait_for(&format!("{volume} to be available"), PATIENCE, LOOK, || {
+            Ok((state(&api, volume)? == "available").then_some(()))
+        })?;
     }
     Ok((volumes, per_second(count, begun_ns), p50))
 }

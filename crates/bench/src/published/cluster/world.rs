@@ -14,6 +14,7 @@ use evenkeel_client::{Client, volumes};
 use evenkeel_core::volume::VolumeRequest;
 use evenkeel_lab::ceph::{self, Ceph};
 use evenkeel_lab::child::Guarded;
+use evenkeel_lab::child::wait_for;
 use evenkeel_lab::etcd::{self, Etcd};
 use evenkeel_lab::nodes::Node;
 use evenkeel_lab::program::path_beside_this_program;
@@ -111,8 +112,7 @@ impl<'a, 'b> World<'a, 'b> {
 
     /// Returns the leader, once all nodes serve.
     pub fn all_serve(&self) -> Result<&'static str, LabError> {
-        let deadline = clock::now() + PATIENCE;
-        loop {
+        wait_for("the nodes to find each other", PATIENCE, LOOK, || {
             cancel::go_on()?;
             // Without a leader no call is answered.
             if let Ok(answer) = self.api(self.any())?.call("DescribeNodes", &[]) {
@@ -128,15 +128,11 @@ impl<'a, 'b> World<'a, 'b> {
                 if let (Some(leader), true) =
                     (leader, NAMES.iter().all(|name| is("status", "serving")(name)))
                 {
-                    return Ok(leader);
+                    return Ok(Some(leader));
                 }
             }
-            if clock::now() > deadline {
-                let what = "the nodes to find each other".to_owned();
-                return Err(LabError::Deadline { what, after: PATIENCE });
-            }
-            clock::pause(LOOK);
-        }
+            Ok(None)
+        })
     }
 
     /// Reports a line of progress.
@@ -205,19 +201,10 @@ impl Leases {
 
     /// Returns when the lease of a node ended that was killed at `killed_ns`.
     pub fn end_of(&self, node: &str, killed_ns: u64) -> Result<u64, LabError> {
-        let deadline = clock::now() + PATIENCE;
-        loop {
+        wait_for(&format!("the end of node {node}'s lease"), PATIENCE, LOOK / 10, || {
             let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
-            let mut of_node = ended.iter().filter(|(name, at)| name == node && *at > killed_ns);
-            if let Some((_, at_ns)) = of_node.next() {
-                return Ok(*at_ns);
-            }
-            drop(ended);
-            if clock::now() > deadline {
-                let what = format!("the end of node {node}'s lease");
-                return Err(LabError::Deadline { what, after: PATIENCE });
-            }
-            clock::pause(LOOK / 10);
-        }
+            let end = ended.iter().find(|(name, end_ns)| name == node && *end_ns > killed_ns);
+            Ok(end.map(|(_, end_ns)| *end_ns))
+        })
     }
 }
