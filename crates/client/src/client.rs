@@ -118,7 +118,8 @@ impl Client {
         parameters: &[(&str, &str)],
         read: impl Fn(&Element) -> Vec<T>,
     ) -> Result<Vec<T>, Failure> {
-        let (mut all, mut token) = (Vec::new(), None::<String>);
+        let mut all = Vec::new();
+        let mut token = None::<String>;
         for _ in 0..PAGES_MAX {
             let mut parameters = parameters.to_vec();
             parameters.extend(token.as_deref().map(|token| ("NextToken", token)));

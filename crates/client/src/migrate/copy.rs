@@ -113,7 +113,8 @@ impl Copier<'_> {
     /// Compares these units of two snapshots.
     pub fn compare_set(&self, from: &str, with: &str, units: &UnitSet) -> Result<(), Failure> {
         let progress = Progress::of_steps(units.count());
-        let (mut all, mut done) = (units.iter(), 0);
+        let mut all = units.iter();
+        let mut done = 0;
         loop {
             let segment = all.by_ref().take(SEGMENT as usize);
             let blocks: Blocks = segment.map(|unit| (unit, None)).collect();

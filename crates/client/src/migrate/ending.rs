@@ -76,7 +76,8 @@ impl Migration<'_> {
     /// Makes the new volume of the snapshot at the target, unless the source was written to since
     /// the snapshot `last` there.
     pub(super) fn make_volume(&mut self, image: &str, last: &str) -> Result<(), Failure> {
-        let (source, target) = (self.copier.source, self.copier.target);
+        let source = self.copier.source;
+        let target = self.copier.target;
         for unfinished in state::volumes(target, &self.id, false)? {
             state::delete(target, state::VOLUME, &unfinished.volume_id)?;
         }
@@ -146,7 +147,8 @@ impl Migration<'_> {
 
     /// Deletes the snapshots that the migration has made, at both servers.
     pub(super) fn clean_up(&self) -> Result<(), Failure> {
-        let (source, target) = (self.copier.source, self.copier.target);
+        let source = self.copier.source;
+        let target = self.copier.target;
         for snapshot in state::snapshots(target, state::OF, &self.id)? {
             let base = Base::read(&snapshot).map(|base| base.of);
             let list = snapshot.tags.get(state::CHANGES).cloned();

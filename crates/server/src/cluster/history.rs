@@ -95,7 +95,9 @@ impl Round {
         let mut turns = Kind::ALL.map(|kind| Turn { kind, since: None, goes_on: None });
         let mut failures = 0;
         loop {
-            let (mut failed, mut is_behind, mut is_done) = (None, false, false);
+            let mut failed = None;
+            let mut is_behind = false;
+            let mut is_done = false;
             for turn in &mut turns {
                 match self.turn(turn) {
                     Ok(Came::All) => is_done = true,

@@ -398,7 +398,8 @@ impl<'a, R: FnOnce(&Addresses)> Shell<'a, R> {
         let to = self.inbox.clone();
         leadership.when_changed(move || to.send(Note::LeaseChanged));
         let around = serving.around(self.cluster, leadership);
-        let (config, addresses) = (self.config.clone(), serving.addresses.clone());
+        let config = self.config.clone();
+        let addresses = serving.addresses.clone();
         let term = Term::start(question, config, addresses, around, &self.inbox);
         self.term = Some((question, term));
     }

@@ -102,7 +102,8 @@ pub fn secret(kv: &Kv) -> Result<ClusterSecret, EtcdError> {
         .map_err(|error| EtcdError::Options(format!("the OS gives no random bytes: {error}")))?;
     let found = kv.once(SECRET, &new)?;
     let found: [u8; SECRET_BYTES] = found.try_into().map_err(|found: Vec<u8>| {
-        let (key, bytes) = (kv.name(SECRET), found.len());
+        let key = kv.name(SECRET);
+        let bytes = found.len();
         let key = String::from_utf8_lossy(&key).into_owned();
         EtcdError::Options(format!(
             "etcd's key {key} has {bytes} bytes, and a secret has {SECRET_BYTES}; remove it while \
