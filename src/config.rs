@@ -12,7 +12,7 @@
 use crate::cli::Cli;
 use clap::{CommandFactory, FromArgMatches};
 use evenkeel_client::output::{Exit, Failure};
-use evenkeel_sim::text::nearest;
+use evenkeel_sim::text::{line_of, nearest};
 use rustix::fs::OFlags;
 use rustix::process::geteuid;
 use std::collections::BTreeMap;
@@ -182,14 +182,13 @@ fn read(path: &Path, file: File) -> Result<BTreeMap<String, Setting>, Failure> {
     if bytes.map_err(|error| unreadable(path, &error))? as u64 > BYTES_MAX {
         return Err(usage(format!("{shown}: it has more than {BYTES_MAX} bytes")));
     }
-    let line_of = |at: usize| text[..at.min(text.len())].matches('\n').count() + 1;
     let document = toml::de::DeTable::parse(&text).map_err(|error| {
-        let line = error.span().map_or(1, |span| line_of(span.start));
+        let line = error.span().map_or(1, |span| line_of(&text, span.start));
         usage(format!("{shown}:{line}: {}", error.message()))
     })?;
     let mut settings = BTreeMap::new();
     for (key, value) in document.get_ref() {
-        let line = line_of(key.span().start);
+        let line = line_of(&text, key.span().start);
         let values = values(value.get_ref()).ok_or_else(|| {
             usage(format!(
                 "{shown}:{line}: {} must be a string, a number or a list of them",

@@ -4,7 +4,6 @@
 
 use crate::cli::DemoCluster;
 use evenkeel_cli::{connect, runs, signals};
-use evenkeel_client::clock::Deadline;
 use evenkeel_client::output::{self, Failure, failed};
 use evenkeel_client::{Client, hosts, nodes};
 use evenkeel_lab::ceph::{self, Ceph};
@@ -12,6 +11,7 @@ use evenkeel_lab::child::Guarded;
 use evenkeel_lab::etcd::{self, Etcd};
 use evenkeel_lab::nodes::Node;
 use evenkeel_lab::program::path_of_this_program;
+use evenkeel_os::clock::{self, Deadline};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
@@ -60,16 +60,14 @@ pub fn run(_: &DemoCluster) -> Result<(), Failure> {
     ))?;
     let log = folder.path().join("client");
     let mut fio = load(nodes[at].nbd, &volume, &log)?;
-    let began = Deadline::after(Duration::from_secs(MOVE_S));
-    while began.pause(Duration::from_secs(1)) {}
+    clock::pause(Duration::from_secs(MOVE_S));
     let through = connect::client_in_default_region(nodes[at].api, &nodes[at].data_dir)?;
     through.call("MoveVolume", &[("VolumeId", &volume), ("Node", to)])?;
-    let later = Deadline::after(Duration::from_secs(KILL_S - MOVE_S));
-    while later.pause(Duration::from_secs(1)) {}
+    clock::pause(Duration::from_secs(KILL_S - MOVE_S));
     if let Some(node) = nodes.get_mut(to) {
         node.kill();
     }
-    let end = evenkeel_lab::clock::now() + Duration::from_secs(LENGTH_S + 60);
+    let end = clock::now() + Duration::from_secs(LENGTH_S + 60);
     let status = fio.wait_until(end);
     let said = fio.stderr();
     let seconds = seconds(&log)?;

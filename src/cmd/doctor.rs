@@ -476,7 +476,7 @@ fn fio() -> Check {
 mod tests {
     use super::*;
     use evenkeel_client::capacity::Sold;
-    use evenkeel_client::clock::Deadline;
+    use evenkeel_os::clock::Deadline;
 
     #[test]
     fn each_check_knows_good_from_bad() {

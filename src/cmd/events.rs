@@ -3,9 +3,9 @@
 use crate::cli::Events;
 use evenkeel_cli::connect;
 use evenkeel_client::Client;
-use evenkeel_client::clock::Deadline;
 use evenkeel_client::events::{Event, PAGE, Page};
 use evenkeel_client::output::{self, Failure, Format, Item};
+use evenkeel_os::clock;
 use std::time::Duration;
 
 const NO_EVENTS: &str = "no such events";
@@ -65,7 +65,7 @@ fn follow(client: &Client, arguments: &Events) -> Result<(), Failure> {
         };
         output::print(&text)?;
         if after >= page.last {
-            let _ = Deadline::after(LOOK * 2).pause(LOOK);
+            clock::pause(LOOK);
         }
         match ask(client, arguments, after) {
             Ok(next) => (page, is_told) = (next, false),
@@ -73,7 +73,7 @@ fn follow(client: &Client, arguments: &Events) -> Result<(), Failure> {
                 if !std::mem::replace(&mut is_told, true) {
                     eprintln!("{}; asking again", failure.message);
                 }
-                let _ = Deadline::after(LOOK * 2).pause(LOOK);
+                clock::pause(LOOK);
                 page.events.clear();
             }
         }

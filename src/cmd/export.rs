@@ -2,11 +2,11 @@
 
 use crate::cli::{ExportAt, ExportKeys, ExportWork, S3, SnapshotExport, SnapshotImport};
 use evenkeel_client::Client;
-use evenkeel_client::clock::Pace;
 use evenkeel_client::export::destination::{Place, S3Options};
 use evenkeel_client::export::restore::NewImport;
 use evenkeel_client::export::{UNIT_BYTES, restore, write};
 use evenkeel_client::output::{self, Exit, Failure, Format, Item, or_dash};
+use evenkeel_client::pace::Pace;
 use evenkeel_client::snapshots::Snapshot;
 use evenkeel_server::store_options::StoreOptions;
 use evenkeel_store::encryption::keys::Keys;

@@ -5,11 +5,11 @@ use crate::cli::{Connection, Record};
 use crate::file_systems;
 use evenkeel_cli::{connect, signals};
 use evenkeel_client::Client;
-use evenkeel_client::clock;
 use evenkeel_client::model::VolumeDescription;
 use evenkeel_client::output::{self, Exit, Failure};
 use evenkeel_core::units::GIB;
 use evenkeel_core::volume::VolumeSpec;
+use evenkeel_os::clock;
 use evenkeel_planner::read::diskstats::Counters;
 use evenkeel_planner::read::recorder;
 use evenkeel_planner::trace::{
@@ -58,7 +58,7 @@ pub fn is_volume(source: &str) -> bool {
 
 fn print_volume(arguments: &Record, output: &mut Output) -> Result<(), Failure> {
     let client = connect::client(&arguments.connection)?;
-    let since = arguments.since.map(|since| clock::unix_ms().saturating_sub(ms(since)));
+    let since = arguments.since.map(|since| clock::unix_ms().0.saturating_sub(ms(since)));
     recording::pages(&client, &arguments.source, since, |intervals| {
         let lines = intervals.iter().map(|it| recorder::line(&arguments.source, it));
         output.write(&lines.collect::<String>())
@@ -73,7 +73,7 @@ pub fn trace_of(
 ) -> Result<(Trace, Option<VolumeSpec>), Failure> {
     let client = connect::client(connection)?;
     let mut intervals: Vec<Interval> = Vec::new();
-    let since = clock::unix_ms().saturating_sub(PLAN_MS_MAX);
+    let since = clock::unix_ms().0.saturating_sub(PLAN_MS_MAX);
     recording::pages(&client, volume, Some(since), |page| {
         intervals.extend(page);
         if intervals.len() > INTERVALS_MAX {
@@ -209,17 +209,17 @@ fn record_disk(
 ) -> Result<(), Failure> {
     let (told, stops) = sync_channel(1);
     signals::when_signalled(move |_| told.send(()).is_ok())?;
-    let stopwatch = clock::Stopwatch::start();
+    let stopwatch = clock::now();
     let look = || {
         let counters = disk.look()?;
         let elapsed_ms = ms(stopwatch.elapsed());
-        Ok::<_, Failure>(Look { unix_ms: clock::unix_ms(), elapsed_ms, counters })
+        Ok::<_, Failure>(Look { unix_ms: clock::unix_ms().0, elapsed_ms, counters })
     };
     let mut before = look()?;
     let mut space = Space::default();
     loop {
         let every_ms = ms(every);
-        let next_ms = every_ms - clock::unix_ms() % every_ms;
+        let next_ms = every_ms - clock::unix_ms().0 % every_ms;
         let left_ms = length.map(|length| ms(length).saturating_sub(ms(stopwatch.elapsed())));
         let is_last = left_ms.is_some_and(|left_ms| left_ms <= next_ms);
         let pause_ms = if is_last { left_ms.unwrap_or_default() } else { next_ms };

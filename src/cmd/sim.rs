@@ -2,9 +2,9 @@
 
 use crate::cli::{Sim, SimRun, SimSwarm, SimVerb};
 use evenkeel_client::output::{self, Exit, Failure, Format, Item};
-use evenkeel_lab::clock;
 use evenkeel_lab::files;
 use evenkeel_lab::report::simulated;
+use evenkeel_os::clock;
 use evenkeel_sim::oracle::Rule;
 use evenkeel_sim::scenario::catalogue;
 use evenkeel_sim::scenario::{self, Files, NamedText, Scenario, ScenarioError, Source};

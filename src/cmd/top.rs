@@ -3,10 +3,10 @@
 use crate::cli::Top;
 use crate::top::screen;
 use evenkeel_cli::connect;
-use evenkeel_client::clock::Deadline;
 use evenkeel_client::output::{self, Failure, Format};
 use evenkeel_client::top;
 use evenkeel_client::volume_samples;
+use evenkeel_os::clock;
 use std::io::IsTerminal;
 
 const NO_VOLUMES: &str =
@@ -21,7 +21,7 @@ pub fn run(arguments: &Top) -> Result<(), Failure> {
     if is_live {
         return screen::run(client, first, arguments);
     }
-    let _ = Deadline::after(arguments.interval * 2).pause(arguments.interval);
+    clock::pause(arguments.interval);
     let second = volume_samples::take(&client)?;
     let mut rows = top::between(&first, &second);
     top::sort(&mut rows, arguments.sort);

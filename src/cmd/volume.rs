@@ -7,13 +7,13 @@ use crate::cli::{
 };
 use evenkeel_cli::connect;
 use evenkeel_client::Client;
-use evenkeel_client::clock::Deadline;
 use evenkeel_client::credits::{CreditRow, TREND_INTERVAL, balances, level, trend};
 use evenkeel_client::endpoints::Endpoints;
 use evenkeel_client::model::{Attachment, Binned, Unowned, VolumeDescription, VolumeStatus};
 use evenkeel_client::output::{self, Exit, Failure, Format};
 use evenkeel_client::volumes::{self, NewVolume};
 use evenkeel_core::price;
+use evenkeel_os::clock;
 use serde_json::json;
 
 const NO_VOLUMES: &str =
@@ -232,7 +232,7 @@ fn show(client: &Client, id: &str, format: Format) -> Result<(), Failure> {
     }
     rows.extend(reach.into_iter().map(|uri| ("NBD", uri)));
     for (kind, first) in balances(&credits) {
-        let _ = Deadline::after(TREND_INTERVAL * 2).pause(TREND_INTERVAL);
+        clock::pause(TREND_INTERVAL);
         let later = volumes::credits(client, id)?;
         let second = balances(&later).find(|(other, _)| *other == kind).map_or(first, |(_, b)| b);
         rows.push((kind, format!("{}; {}", level(&second), trend(&first, &second))));

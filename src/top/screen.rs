@@ -6,10 +6,10 @@ use crate::cli::Top;
 use evenkeel_cli::endpoint;
 use evenkeel_cli::signals::stop_signal;
 use evenkeel_client::Client;
-use evenkeel_client::clock::Deadline;
 use evenkeel_client::output::Failure;
 use evenkeel_client::top;
 use evenkeel_client::volume_samples::{self, Sample};
+use evenkeel_os::clock;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use std::io;
@@ -50,7 +50,7 @@ fn ask(client: Client, interval: Duration) -> Result<Receiver<Result<Sample, Fai
     let (to, answers) = sync_channel(1);
     let work = move || {
         loop {
-            let _ = Deadline::after(interval * 2).pause(interval);
+            clock::pause(interval);
             if to.send(volume_samples::take(&client)).is_err() {
                 return;
             }

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use crate::mounts::MountStack;
 use crate::{mariadb, postgres};
+use evenkeel_lab::LabError;
 use evenkeel_lab::child::{self, Guarded};
-use evenkeel_lab::{LabError, clock};
+use evenkeel_os::clock;
 use evenkeel_sim::scenario::program::Engine;
 use evenkeel_sim::text;
 

@@ -13,7 +13,8 @@ use evenkeel_wire::nbd::constants::{command, command_flag};
 use evenkeel_wire::nbd::handshake::{Client, ClientGoal, ClientPlan, ClientStep};
 use evenkeel_wire::nbd::transmission::{Event, REQUEST_BYTES, ReplyReader, RequestHeader};
 
-use evenkeel_lab::{LabError, clock};
+use evenkeel_lab::LabError;
+use evenkeel_os::clock;
 use evenkeel_sim::figures::histogram::{LatencyHistogram, LatencySummary};
 
 /// Bytes of each write: the size at which IOPS are sold.
@@ -54,13 +55,13 @@ pub fn write_batch(
     writes: u64,
     block_bytes: u32,
 ) -> Result<u64, LabError> {
-    let started = clock::monotonic_ns();
+    let started = clock::monotonic().ns;
     let mut left = writes;
     write_while(socket, export, block_bytes, &mut |_| {
         left = left.saturating_sub(1);
         left > 0
     })?;
-    Ok(clock::monotonic_ns() - started)
+    Ok(clock::monotonic().ns - started)
 }
 
 /// Makes durable writes of `block_bytes` one after the other, until `go_on` returns false. It is
@@ -79,10 +80,10 @@ pub fn write_while(
         let mut message = message(block_bytes);
         let blocks = (log.size_bytes / u64::from(block_bytes)).max(1);
         for number in 0.. {
-            let sent_at = clock::monotonic_ns();
+            let sent_at = clock::monotonic().ns;
             let offset = number % blocks * u64::from(block_bytes);
             log.write(number, command_flag::FUA, offset, &mut message)?;
-            if !go_on(clock::monotonic_ns() - sent_at) {
+            if !go_on(clock::monotonic().ns - sent_at) {
                 break;
             }
         }

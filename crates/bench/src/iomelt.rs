@@ -14,7 +14,8 @@ use std::path::Path;
 use evenkeel_core::random::Random;
 use rustix::fs::{Advice, OFlags, fadvise};
 
-use evenkeel_lab::{LabError, cancel, clock};
+use evenkeel_lab::{LabError, cancel};
+use evenkeel_os::clock;
 
 /// Bytes of each call.
 const BLOCK_BYTES: u64 = 4 << 10;

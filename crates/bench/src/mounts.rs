@@ -16,12 +16,13 @@ use std::process::Stdio;
 use rustix::fs::syncfs;
 
 use crate::stripe::{Member, Stripe};
+use evenkeel_lab::LabError;
 use evenkeel_lab::child::{Guarded, wait_until};
 use evenkeel_lab::leftovers::{
     GONE_MAX, Journal, Step, apart_from_terminal, clean, lacks_right_to_mount, output,
 };
 use evenkeel_lab::nbd_uri::NbdUri;
-use evenkeel_lab::{LabError, clock};
+use evenkeel_os::clock;
 
 /// Connections of nbdfuse. With 16 of them it serves ten requests at once, with one only three.
 const CONNECTIONS: &str = "16";

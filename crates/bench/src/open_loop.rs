@@ -7,8 +7,9 @@ use std::io::{BufWriter, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use evenkeel_lab::LabError;
 use evenkeel_lab::nbd_uri::Export;
-use evenkeel_lab::{LabError, clock};
+use evenkeel_os::clock;
 use evenkeel_wire::nbd::constants::{
     EXPORT_NAME_ZEROES, IHAVEOPT, NBDMAGIC, REQUEST_MAGIC, SIMPLE_REPLY_MAGIC, handshake_flag,
     option,
@@ -54,7 +55,7 @@ pub fn run(export: &Export, due: &[Due]) -> Result<Sent, LabError> {
     greet(&mut stream, &export.name).map_err(io("no handshake with"))?;
     let sender = stream.try_clone().map_err(io("cannot use"))?;
     let started_unix_ms = clock::unix_us() / 1_000;
-    let start_ns = clock::monotonic_ns();
+    let start_ns = clock::monotonic().ns;
     std::thread::scope(|scope| {
         let sending = scope.spawn(move || send(&sender, due, start_ns));
         let delays_ns = receive(&mut stream, due, start_ns);
@@ -94,9 +95,9 @@ fn send(stream: &UnixStream, due: &[Due], start_ns: u64) -> std::io::Result<()> 
     let mut stream = BufWriter::new(stream);
     for (cookie, request) in (0_u64..).zip(due) {
         let at_ns = start_ns + request.at_us * 1_000;
-        if clock::monotonic_ns() < at_ns {
+        if clock::monotonic().ns < at_ns {
             stream.flush()?;
-            while clock::monotonic_ns() < at_ns {
+            while clock::monotonic().ns < at_ns {
                 clock::sleep_until_ns(at_ns);
             }
         }
@@ -139,7 +140,7 @@ fn receive(stream: &mut UnixStream, due: &[Due], start_ns: u64) -> std::io::Resu
             stream.read_exact(data.get_mut(..request.length as usize).unwrap_or_default())?;
         }
         let at_ns = start_ns + request.at_us * 1_000;
-        *delay_ns = clock::monotonic_ns().saturating_sub(at_ns);
+        *delay_ns = clock::monotonic().ns.saturating_sub(at_ns);
     }
     Ok(delays_ns)
 }

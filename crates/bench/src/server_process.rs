@@ -14,10 +14,11 @@ use std::time::Duration;
 use evenkeel_client::output::Failure;
 use evenkeel_client::{Client, volumes};
 use evenkeel_core::volume::{VolumeRequest, VolumeType};
+use evenkeel_lab::LabError;
 use evenkeel_lab::child::Guarded;
 use evenkeel_lab::nbd_uri::Export;
 use evenkeel_lab::program::{address_in, greeting, path_beside_this_program, without_settings};
-use evenkeel_lab::{LabError, clock};
+use evenkeel_os::clock;
 
 /// Longest wait for its orderly end.
 const STOP_MAX: Duration = Duration::from_secs(30);

@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 use evenkeel_core::random::Random;
 
 use crate::mounts;
-use evenkeel_lab::{LabError, cancel, clock};
+use evenkeel_lab::{LabError, cancel};
+use evenkeel_os::clock;
 
 /// Trees of a test, as the published run had them.
 const TREES: u64 = 10;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::{mariadb, postgres};
 use evenkeel_lab::child::{self, Guarded};
-use evenkeel_lab::clock;
+use evenkeel_os::clock;
 
 /// Longest wait for a program to print its version; it is left out then.
 const TELL_MAX: Duration = Duration::from_secs(10);

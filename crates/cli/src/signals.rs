@@ -1,8 +1,8 @@
 //! Signals that end a program, and the clean-up before its end.
 
-use evenkeel_client::clock::Deadline;
 use evenkeel_client::output::Failure;
 use evenkeel_lab::{cancel, child, leftovers};
+use evenkeel_os::clock::Deadline;
 use rustix::process::{self, Pid, WaitId, WaitIdOptions, getpid, kill_process, waitid};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,11 +1,12 @@
 //! The client of the server's API: the EC2 query protocol, and the EBS direct APIs, signed. Errors
 //! have the exit code that fits the server's error.
 
-use crate::clock::{self, Deadline};
 use crate::output::{Exit, Failure};
+use evenkeel_os::clock::{self, Deadline};
 use evenkeel_wire::aws::sigv4::{self, Credentials, Request, Scope};
 use evenkeel_wire::aws::{query, xml::Element};
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// The version of the EC2 API that the client uses.
@@ -117,7 +118,8 @@ impl Client {
         parameters: &[(&str, &str)],
         read: impl Fn(&Element) -> Vec<T>,
     ) -> Result<Vec<T>, Failure> {
-        let (mut all, mut token) = (Vec::new(), None::<String>);
+        let mut all = Vec::new();
+        let mut token = None::<String>;
         for _ in 0..PAGES_MAX {
             let mut parameters = parameters.to_vec();
             parameters.extend(token.as_deref().map(|token| ("NextToken", token)));
@@ -135,7 +137,7 @@ impl Client {
     fn ask(&self, body: &str) -> Result<(u16, String), Failure> {
         // Part of the signed request, as in other SDKs: the signature of a change is valid once,
         // and this makes the signatures of equal requests in the same second differ.
-        let invocation = clock::invocation();
+        let invocation = invocation();
         let headers = [
             ("host", self.authority.as_str()),
             ("content-type", "application/x-www-form-urlencoded; charset=utf-8"),
@@ -154,7 +156,7 @@ impl Client {
                 secret_access_key: &self.keys.secret_access_key,
             },
             Scope { region: &self.region, service: "ec2" },
-            clock::unix_s(),
+            clock::unix_ms().0 / 1_000,
         );
         let mut request = self.agent.post(format!("http://{}/", self.authority));
         for (name, value) in headers {
@@ -267,6 +269,15 @@ fn refusal(code: &str, message: &str) -> Failure {
             .hint("keys or region are another server's: --data-dir and --region name this one's"),
         _ => failure,
     }
+}
+
+/// Returns a unique name for one request: no other request of this machine has it, and one of
+/// another machine only if it is made in the same nanosecond under the same process id.
+pub(crate) fn invocation() -> String {
+    static REQUESTS: AtomicU64 = AtomicU64::new(0);
+    let ns = clock::since_1970().as_nanos();
+    let number = REQUESTS.fetch_add(1, Ordering::Relaxed);
+    format!("{ns:x}-{:x}-{number:x}", std::process::id())
 }
 
 #[cfg(test)]

@@ -2,9 +2,9 @@
 
 use crate::Client;
 use crate::client::{ANSWER_WAIT_MAX, RETRY_PAUSE};
-use crate::clock::{self, Deadline};
 use crate::export::UNIT_BYTES;
 use crate::output::{Exit, Failure};
+use evenkeel_os::clock::{self, Deadline};
 use evenkeel_wire::aws::checksum::{self, Digest};
 use evenkeel_wire::aws::query;
 use evenkeel_wire::aws::sigv4::{self, Credentials, Request, Scope};
@@ -195,14 +195,16 @@ impl Client {
         data: &[u8],
         digest: &Digest,
     ) -> Result<(), Failure> {
-        let (length, sum) = (data.len().to_string(), checksum::text(digest));
+        let length = data.len().to_string();
+        let sum = checksum::text(digest);
         let headers = [
             ("x-amz-data-length", length.as_str()),
             ("x-amz-checksum", &sum),
             ("x-amz-checksum-algorithm", checksum::ALGORITHM),
         ];
         let path = format!("/snapshots/{id}/blocks/{number}");
-        let (headers, digest) = (headers.as_slice(), Some(digest));
+        let headers = headers.as_slice();
+        let digest = Some(digest);
         self.direct(&Sent { headers, body: data, digest, ..Sent::new("PUT", &path) }).map(drop)
     }
 
@@ -214,7 +216,8 @@ impl Client {
         count: u64,
         linear: Option<&Digest>,
     ) -> Result<(), Failure> {
-        let (count, sum) = (count.to_string(), linear.map(checksum::text));
+        let count = count.to_string();
+        let sum = linear.map(checksum::text);
         let mut headers = vec![("x-amz-changedblockscount", count.as_str())];
         if let Some(sum) = &sum {
             headers.extend([
@@ -265,7 +268,7 @@ impl Client {
         sent: &Sent<'_>,
     ) -> Result<(u16, String, Option<String>, Vec<u8>), Failure> {
         let &Sent { method, path, query, headers, body, digest, wait } = sent;
-        let invocation = clock::invocation();
+        let invocation = crate::client::invocation();
         let mut all =
             vec![("host", self.authority.as_str()), ("amz-sdk-invocation-id", &invocation)];
         all.extend(headers);
@@ -278,7 +281,7 @@ impl Client {
                 secret_access_key: &self.keys.secret_access_key,
             },
             Scope { region: &self.region, service: "ebs" },
-            clock::unix_s(),
+            clock::unix_ms().0 / 1_000,
         );
         let separator = if query.is_empty() { "" } else { "?" };
         let url = format!("http://{}{path}{separator}{query}", self.authority);
@@ -305,7 +308,8 @@ impl Client {
             value.map(str::to_owned)
         };
         let kind = header("x-amzn-errortype").unwrap_or_default();
-        let (status, sum) = (answer.status().as_u16(), header("x-amz-checksum"));
+        let status = answer.status().as_u16();
+        let sum = header("x-amz-checksum");
         let read = answer.body_mut().with_config().limit(BYTES_MAX).read_to_vec();
         Ok((status, kind, sum, read.map_err(|error| self.unreachable(&error))?))
     }

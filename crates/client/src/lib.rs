@@ -16,7 +16,6 @@
 mod client;
 
 pub mod capacity;
-pub mod clock;
 pub mod credits;
 pub mod direct;
 pub mod endpoints;
@@ -27,6 +26,7 @@ pub mod migrate;
 pub mod model;
 pub mod nodes;
 pub mod output;
+pub mod pace;
 pub mod progress;
 pub mod scrub;
 pub mod snapshots;

@@ -215,7 +215,8 @@ impl Balance {
 
     /// Seconds of full burst that the balance pays for; `None` if bursting costs nothing.
     pub fn burst_to_empty_s(&self) -> Option<u64> {
-        let (refill_per_second, capacity) = (self.refill_per_second, self.capacity);
+        let refill_per_second = self.refill_per_second;
+        let capacity = self.capacity;
         let mut credit = Credit::full(CreditLimit { refill_per_second, capacity });
         credit.set_balance(self.balance);
         let lasts = credit.time_to_empty(self.burst_per_second)?;

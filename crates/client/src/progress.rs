@@ -1,9 +1,9 @@
 //! Progress of tasks that take minutes, on standard error.
 
-use crate::clock::Stopwatch;
+use evenkeel_os::clock;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Without a terminal, one line in this many seconds.
 const PLAIN_EVERY: u64 = 30;
@@ -42,7 +42,7 @@ pub struct Progress {
     /// The total, in seconds of load or in steps.
     pub length: u64,
     /// The start, if progress is counted in steps, whose duration is not known before.
-    steps_since: Option<Stopwatch>,
+    steps_since: Option<Instant>,
     told_s: std::cell::Cell<u64>,
 }
 
@@ -54,10 +54,10 @@ impl Progress {
 
     /// A task of this many steps, at its start.
     pub fn of_steps(length: u64) -> Self {
-        Self::begin(length, Some(Stopwatch::start()))
+        Self::begin(length, Some(clock::now()))
     }
 
-    fn begin(length: u64, steps_since: Option<Stopwatch>) -> Self {
+    fn begin(length: u64, steps_since: Option<Instant>) -> Self {
         let bar = std::io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::new(length);
             let template = "{wide_msg}  {bar:24} {percent:>3} %";

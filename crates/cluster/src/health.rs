@@ -5,13 +5,13 @@
 //! outcome is kept here. An answer to a client uses the kept outcomes, so a part that hangs delays
 //! no answer: it counts as failed after [`SILENT_MAX`].
 
-use evenkeel_client::clock::{Deadline, Stopwatch};
+use evenkeel_os::clock::{self, Deadline};
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Maximum time for which a part may give no answer, as at the leader.
 pub const SILENT_MAX: Duration = Duration::from_secs(30);
@@ -27,7 +27,7 @@ const PROBE_FILE: &str = "health-probe";
 /// The last outcome of a part.
 #[derive(Debug)]
 struct Heard {
-    since: Stopwatch,
+    since: Instant,
     /// The error; `None` if it succeeded.
     error: Option<String>,
 }
@@ -41,13 +41,13 @@ pub struct Part {
 
 impl Part {
     fn new(name: &'static str) -> Self {
-        let heard = Heard { since: Stopwatch::start(), error: None };
+        let heard = Heard { since: clock::now(), error: None };
         Self { name, heard: Mutex::new(heard) }
     }
 
     /// Records the outcome of a check.
     pub fn note(&self, outcome: Result<(), String>) {
-        let heard = Heard { since: Stopwatch::start(), error: outcome.err() };
+        let heard = Heard { since: clock::now(), error: outcome.err() };
         *self.heard.lock().unwrap_or_else(PoisonError::into_inner) = heard;
     }
 
@@ -165,7 +165,7 @@ fn probe(path: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use evenkeel_client::clock::Deadline;
+    use evenkeel_os::clock::Deadline;
 
     #[test]
     fn judge_names_a_part_that_fails_or_is_silent_and_the_reason() {

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use evenkeel_control::nodes::State;
 use evenkeel_core::fencing::NodeId;
-use evenkeel_telemetry::clock;
+use evenkeel_os::clock;
 use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use evenkeel_telemetry::clock;
+use evenkeel_os::clock;
 use tracing::warn;
 
 use super::kv::{Found, Kv};

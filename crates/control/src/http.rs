@@ -56,10 +56,12 @@ use self::strangers::{Strangers, discard};
 pub use self::table::CONNECTIONS_MAX;
 use crate::api::error::ApiError;
 use crate::api::{Api, Prepared};
+use crate::credits;
 use crate::direct::Answer;
 use crate::metrics::Scraper;
 use crate::plane::Plane;
-use crate::{clock, credits};
+use crate::random;
+use evenkeel_os::clock;
 
 /// Maximum number of reading actions that run concurrently.
 const READS_MAX: usize = 2;
@@ -597,7 +599,7 @@ fn readable_headers(headers: &HeaderMap) -> Vec<(&str, &str)> {
 
 /// Returns a random request id in the form of a UUID, as EC2's are.
 fn request_id() -> Result<String, getrandom::Error> {
-    let hex = format!("{:032x}", clock::random_bits()?);
+    let hex = format!("{:032x}", random::random_bits()?);
     let part = |from: usize, to: usize| hex.get(from..to).unwrap_or_default().to_owned();
     Ok([part(0, 8), part(8, 12), part(12, 16), part(16, 20), part(20, 32)].join("-"))
 }

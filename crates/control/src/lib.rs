@@ -40,7 +40,6 @@ extern crate self as evenkeel_control;
 
 pub mod api;
 pub mod capacity;
-mod clock;
 pub mod cloudwatch;
 pub mod credentials;
 pub mod credits;
@@ -55,6 +54,7 @@ mod metrics;
 pub mod model;
 pub mod nodes;
 pub mod plane;
+mod random;
 pub mod reconcile;
 pub mod scrub;
 pub mod server_time;
@@ -70,6 +70,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use evenkeel_core::units::ByteCount;
+use evenkeel_os::clock;
 use evenkeel_telemetry::cloudwatch::CloudWatch;
 use evenkeel_telemetry::events::webhook::Webhooks;
 use evenkeel_telemetry::private;
@@ -238,7 +239,7 @@ where
     let Parts { agent, nodes, journal, attached_up, is_last } = parts;
     let _lock = lock(&config.data_dir)?;
     // An earlier server on this folder accepts no requests any more. Without keys there was none.
-    let began = config.data_dir.join(credentials::FILE_NAME).exists().then(clock::now);
+    let began = config.data_dir.join(credentials::FILE_NAME).exists().then(clock::unix_ms);
     let credentials =
         credentials::load_or_create(&config.data_dir).map_err(ControlError::Credentials)?;
     // Bound before anything else is touched, because this is the most likely step to fail.

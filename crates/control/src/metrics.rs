@@ -21,8 +21,9 @@ use crate::events::Feed;
 use crate::model::{Attachment, Model};
 use crate::nodes::{Counts, NodeView, Nodes, State};
 use crate::plane::{Plane, PlaneError};
+use crate::reconcile;
 use crate::scrub::{Scrub, ScrubState};
-use crate::{clock, reconcile};
+use evenkeel_os::clock;
 
 /// Answers scrapes.
 #[derive(Debug, Default)]
@@ -44,7 +45,7 @@ impl Scraper {
         let latencies = plane.latencies(None)?;
         let background = plane.background()?;
         let store_health = plane.store_health()?;
-        self.trend.follow(clock::now(), &report.volumes);
+        self.trend.follow(clock::unix_ms(), &report.volumes);
         let mut latencies: BTreeMap<VolumeId, Box<Latencies>> = latencies.into_iter().collect();
         let model = plane.model();
         let health = plane.health();

@@ -7,8 +7,8 @@ use evenkeel_wire::aws::xml::Element;
 
 use crate::api::Api;
 use crate::api::error::ApiError;
-use crate::clock;
 use crate::credentials::Credentials;
+use evenkeel_os::clock;
 
 /// The name of the service in signatures.
 pub const SERVICE: &str = "sts";
@@ -31,7 +31,7 @@ impl Api {
         let scope = sigv4::Scope { region: settings.signed_region(), service: SERVICE };
         let Credentials { access_key_id, secret_access_key } = &self.credentials;
         let secret = |key: &str| (key == access_key_id).then(|| secret_access_key.clone());
-        sigv4::verify(request, scope, secret, clock::now().0 / 1_000)?;
+        sigv4::verify(request, scope, secret, clock::unix_ms().0 / 1_000)?;
         let mut in_query = Params::decode(request.query.as_bytes())?;
         // These parameters belong to the signature, which is verified.
         in_query.retain(|name| !name.starts_with("X-Amz-"));

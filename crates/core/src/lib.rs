@@ -14,6 +14,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod connection_limits;
 pub mod convert;
 pub mod device;
 pub mod fencing;

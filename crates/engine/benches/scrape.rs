@@ -11,7 +11,7 @@ use evenkeel_core::ids::VolumeId;
 use evenkeel_core::request::Operation;
 use evenkeel_core::time::Instant;
 use evenkeel_engine::IoMode;
-use evenkeel_engine::clock::Clock;
+use evenkeel_os::clock::Clock;
 use evenkeel_store::memory::MemoryPool;
 use evenkeel_wire::agent::{Command, Reply};
 use std::sync::Arc;
@@ -28,7 +28,7 @@ fn main() {
         let answer = served.connect(id).ask(Operation::Read, 0, 4_096, &[]);
         assert!(matches!(answer, Answer::Done(_)));
     }
-    let clock = Clock::new();
+    let clock = Clock::start();
     let stop = Arc::new(AtomicBool::new(false));
     let reader = {
         let mut client = served.connect(VolumeId::from_bits(1));

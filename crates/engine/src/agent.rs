@@ -10,7 +10,6 @@ mod background;
 mod release;
 mod snapshots;
 
-use crate::clock::Clock;
 use crate::directory::{Directory, Entry};
 use crate::flush_marks::FlushMarks;
 use crate::placement::{Group, Placement};
@@ -23,6 +22,7 @@ use evenkeel_core::qos::pacing::Balances;
 use evenkeel_core::qos::sharing::DeviceModel;
 use evenkeel_core::qos::sharing::division::{NodePart, NodeUse};
 use evenkeel_core::units::ByteCount;
+use evenkeel_os::clock::Clock;
 use evenkeel_store::unaligned;
 use evenkeel_store::{Geometry, Pool, PoolHealth, Store, StoreError};
 use evenkeel_wire::agent::{
@@ -815,7 +815,7 @@ mod tests {
         let messages = Arc::clone(&inboxes);
         let shared = (shared_device, Arc::default());
         let mut agent =
-            EngineAgent::new(pool, inboxes, Arc::clone(&directory), shared, Clock::new());
+            EngineAgent::new(pool, inboxes, Arc::clone(&directory), shared, Clock::start());
         agent.answer_max = Duration::from_millis(1);
         let id = VolumeId::from_bits(1);
         let size = ByteCount(1 << 20);

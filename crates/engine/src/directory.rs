@@ -1,7 +1,8 @@
 //! The volumes with their hosts and home cores, for handshakes on every core, and the table of
 //! connections ([`Slots`]). Written by the agent, read by reactors once per connection.
 
-use crate::connection_limits::{Bounds, Slots};
+use crate::connection_limits::Slots;
+use evenkeel_core::connection_limits::{Bounds, Connections};
 use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_store::Geometry;
 use evenkeel_wire::agent::{Attachment, HostAddress};
@@ -67,7 +68,7 @@ impl Directory {
     /// Creates an empty directory with these bounds on connections.
     #[must_use]
     pub fn new(bounds: Bounds) -> Self {
-        Self { lines: RwLock::default(), slots: Arc::new(Slots::new(bounds)) }
+        Self { lines: RwLock::default(), slots: Arc::new(Slots::new(Connections::new(bounds))) }
     }
 
     /// Returns the table of connections.

@@ -168,8 +168,8 @@ fn count(result: isize) -> Result<u32, Errno> {
 pub(crate) mod conformance {
     use super::*;
     use evenkeel_store::buffer::Buffer;
-    use evenkeel_store::clock::Timer;
     use evenkeel_store::disk::{DiskAction, DiskOp};
+    use evenkeel_store::timer::Timer;
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
     use std::os::unix::net::UnixStream;
@@ -407,7 +407,7 @@ pub(crate) mod conformance {
         let file = tempfile::tempfile().unwrap();
         let timers: Vec<Timer> = (0..50).map(|_| Timer::new().unwrap()).collect();
         for round in 0..3 {
-            let start = evenkeel_store::clock::now();
+            let start = evenkeel_os::clock::monotonic();
             for (token, timer) in timers.iter().enumerate() {
                 timer.set(start + Duration::from_secs(3_600));
                 driver.disk(OTHER_STORE).submit(DiskOp::readable(token as u64, timer.fd()));

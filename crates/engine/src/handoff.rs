@@ -8,8 +8,8 @@
 //! The socket lies ready at a desk that both sides know. The end of the first connection is the
 //! signal to take it: it comes after all other bytes there, on whichever core the connection is.
 
-use crate::connection_limits::ConnectionId;
 use crate::reactor::{Inbox, Message};
+use evenkeel_core::connection_limits::ConnectionId;
 use evenkeel_core::limits::LENT_UNREAD_BYTES_MAX;
 use std::fmt;
 use std::os::fd::OwnedFd;

@@ -8,7 +8,6 @@ pub mod adaptive_poll;
 mod agent;
 pub mod buffers;
 pub mod calibrate;
-pub mod clock;
 pub mod connection_limits;
 pub mod directory;
 pub mod driver;
@@ -36,10 +35,10 @@ mod workers;
 use accept::Doors;
 pub use accept::{Entrance, Inside};
 use agent::EngineAgent;
-use clock::Clock;
-use connection_limits::Bounds;
 use directory::Directory;
 use driver::{Driver, Waker};
+use evenkeel_core::connection_limits::Bounds;
+use evenkeel_os::clock::Clock;
 use evenkeel_store::Pool;
 use evenkeel_wire::agent::{Agent, Capacity, HostAddress};
 use flush_marks::{FlushMarks, Writer};
@@ -215,7 +214,7 @@ impl Engine {
         let agent_directory = Arc::clone(&directory);
         let flush_marks = Arc::new(FlushMarks::default());
         let shared_device = Arc::new(SharedDevice::new(inboxes.len() as u16));
-        let clock = Clock::new();
+        let clock = Clock::start();
         let agent = EngineAgent::new(
             Arc::clone(&pool),
             Arc::clone(&inboxes),
@@ -445,7 +444,7 @@ fn choose(io: IoMode) -> Result<IoMode, EngineError> {
     }
     // In a thread of its own: the kernel's delayed cleanup of a ring would interrupt the caller's
     // system calls.
-    let probe = || Waker::new().and_then(|waker| Ring::new(waker, Clock::new()).map(drop));
+    let probe = || Waker::new().and_then(|waker| Ring::new(waker, Clock::start()).map(drop));
     let thread = std::thread::Builder::new().name("probe".to_owned()).spawn(probe);
     let result = thread.map_err(EngineError::Resources)?.join();
     match result.unwrap_or_else(|_| Err(io::Error::other("the probe panicked"))) {

@@ -2,15 +2,16 @@
 //! others to the reactors in turn.
 
 use crate::EngineError;
-use crate::clock::Clock;
-use crate::connection_limits::{ConnectionId, NoPlace};
+use crate::connection_limits::Slot;
 use crate::directory::Directory;
 use crate::driver::Waker;
 use crate::handoff::Kept;
 use crate::peer_credentials::UnixAccess;
 use crate::rate_limited_log::{Notice, Notices};
 use crate::reactor::{Inbox, Message};
+use evenkeel_core::connection_limits::{ConnectionId, NoPlace};
 use evenkeel_core::log_limit::LOG_WINDOW;
+use evenkeel_os::clock::Clock;
 use evenkeel_wire::agent::HostAddress;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Gid, Mode, chmod, chown};
@@ -212,12 +213,12 @@ pub(crate) fn hand_over_kept(
     (peer, core): (HostAddress, u16),
     kept: Option<Kept>,
 ) -> Result<ConnectionId, NoPlace> {
-    let (mut slot, evicted) = directory.slots().greet(peer, core)?;
+    let (mut slot, evicted) = Slot::greet(directory.slots(), peer, core)?;
     slot.kept = kept;
     let id = slot.id;
     inboxes[usize::from(core)].post(Message::Connection(fd, peer, slot));
-    if let Some(evicted) = evicted {
-        inboxes[usize::from(evicted.core)].post(Message::Evict(evicted.connection));
+    if let Some((connection, core)) = evicted {
+        inboxes[usize::from(core)].post(Message::Evict(connection));
     }
     Ok(id)
 }
@@ -331,7 +332,7 @@ mod tests {
         let inboxes: Arc<[Inbox]> = [Inbox::new().unwrap(), Inbox::new().unwrap()].into();
         let directory = Arc::new(Directory::default());
         let shown = Arc::clone(&directory);
-        let clock = Clock::new();
+        let clock = Clock::start();
         let reception = Reception { inboxes: Arc::clone(&inboxes), directory, clock };
         let mut next = 0;
         let mut notices = Notices::default();

@@ -1,9 +1,9 @@
 //! Records the calls and dispatches of a data plane's schedulers.
 
-use crate::clock::Clock;
 use crate::reactor::{Inbox, Message};
 use evenkeel_core::qos::trace::{Detail, Trace};
 use evenkeel_core::time::Instant;
+use evenkeel_os::clock::Clock;
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 

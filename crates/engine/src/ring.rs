@@ -2,12 +2,12 @@
 //! with one system call per turn of the loop.
 
 use crate::adaptive_poll::Patience;
-use crate::clock::Clock;
 use crate::driver::{Driver, Event, HangUp, Waker};
 use crate::table::{OperationId, SessionId, Table, VolumeSlot};
 use evenkeel_core::limits::DISK_WORKERS_MAX;
 use evenkeel_core::slots::Slot;
 use evenkeel_core::time::Duration;
+use evenkeel_os::clock::Clock;
 use evenkeel_store::disk::{Disk, DiskDone, DiskOp};
 use io_uring::{IoUring, opcode, squeue, types};
 use rustix::io::Errno;
@@ -256,8 +256,8 @@ mod tests {
 
     #[test]
     fn io_uring_driver_conforms() {
-        match Ring::new(Waker::new().unwrap(), Clock::new()) {
-            Ok(_) => conformance::check(|waker| Ring::new(waker, Clock::new()).unwrap()),
+        match Ring::new(Waker::new().unwrap(), Clock::start()) {
+            Ok(_) => conformance::check(|waker| Ring::new(waker, Clock::start()).unwrap()),
             Err(error) => {
                 let _ = writeln!(
                     std::io::stdout(),

@@ -375,7 +375,7 @@ mod tests {
 
     fn session() -> Session {
         let (ours, _theirs) = UnixStream::pair().unwrap();
-        let (slot, _) = Arc::new(Slots::default()).greet(HostAddress::Local, 0).unwrap();
+        let (slot, _) = Slot::greet(&Arc::new(Slots::default()), HostAddress::Local, 0).unwrap();
         let fd = ours.into();
         let peer = HostAddress::Local;
         let protocol = Protocol::nbd();

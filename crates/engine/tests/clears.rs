@@ -9,7 +9,7 @@ use evenkeel_core::limits::{CLEARED_BYTES_MAX, CLEARS_IN_FLIGHT_MAX};
 use evenkeel_core::request::Operation;
 use evenkeel_core::units::ByteCount;
 use evenkeel_engine::IoMode;
-use evenkeel_engine::clock::Clock;
+use evenkeel_os::clock::Clock;
 use evenkeel_store::disk::Disk;
 use evenkeel_store::forwarding::{ForwardingPool, ForwardingStore};
 use evenkeel_store::memory::MemoryPool;
@@ -165,7 +165,7 @@ fn a_long_discard_does_not_hold_up_its_own_volume() {
         assert!(pieces < 32, "after {pieces} of 64 pieces");
         // The client is gone: the rest is neither cleared nor charged.
         drop(clearing);
-        let start = Clock::new();
+        let start = Clock::start();
         while served.report(id(1)).connections > 1 {
             assert!(start.now().ns < GONE_BY_NS, "its end is not seen");
         }

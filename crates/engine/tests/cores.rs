@@ -7,11 +7,11 @@ mod support;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::limits::{CORE_PAYLOAD_BYTES_MAX, REQUEST_BYTES_MAX};
 use evenkeel_core::request::{Operation, Request};
-use evenkeel_engine::clock::Clock;
 use evenkeel_engine::driver::{Driver, Waker};
 use evenkeel_engine::reactor::PAGE_LATENCIES_MAX;
 use evenkeel_engine::ring::Ring;
 use evenkeel_engine::threads::Threads;
+use evenkeel_os::clock::Clock;
 use evenkeel_wire::nbd::constants::{
     IHAVEOPT, REPLY_MAGIC, SIMPLE_REPLY_MAGIC, handshake_flag, option, reply,
 };
@@ -31,7 +31,7 @@ fn plain(waker: Waker, _: Clock) -> io::Result<Threads> {
 /// Returns whether the kernel allows io_uring; prints a line if not.
 fn has_uring() -> bool {
     // The kernel's cleanup of a ring interrupts the thread that created it.
-    let ring = std::thread::spawn(|| Ring::new(Waker::new().unwrap(), Clock::new()).map(drop));
+    let ring = std::thread::spawn(|| Ring::new(Waker::new().unwrap(), Clock::start()).map(drop));
     let ring = ring.join().unwrap();
     if let Err(error) = &ring {
         let _ = writeln!(

@@ -7,7 +7,7 @@ mod support;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::request::Operation;
 use evenkeel_engine::IoMode;
-use evenkeel_engine::clock::Clock;
+use evenkeel_os::clock::Clock;
 use evenkeel_store::memory::MemoryPool;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -59,7 +59,7 @@ fn questions_for_holes_hold_up_no_neighbour() {
             }
             let read = |id: VolumeId| {
                 let mut client = served.connect(id);
-                let clock = Clock::new();
+                let clock = Clock::start();
                 for block in 0..READS {
                     client.ask(Operation::Read, u64::from(block) << 12, 4_096, &[]);
                 }
@@ -85,7 +85,7 @@ fn questions_for_holes_are_charged() {
         let id = VolumeId::from_bits(1);
         served.apply(paced(id, 1 << 30, IOPS));
         let mut client = served.connect(id);
-        let clock = Clock::new();
+        let clock = Clock::start();
         for block in 0..2 * IOPS {
             // The limit in I/Os applies to both kinds together.
             match block % 2 {

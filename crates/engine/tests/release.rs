@@ -11,7 +11,7 @@ use evenkeel_core::qos::sharing::InstancePacing;
 use evenkeel_core::request::Operation;
 use evenkeel_core::time::Instant;
 use evenkeel_engine::IoMode;
-use evenkeel_engine::clock::Clock;
+use evenkeel_os::clock::Clock;
 use evenkeel_store::Pool;
 use evenkeel_store::faulty::FaultyPool;
 use evenkeel_store::faulty::setup::Setup;
@@ -119,7 +119,7 @@ fn release_answers_begun_requests_and_never_does_the_others() {
             // Most of the requests wait for the volume's limit, and some are at the device.
             let id = VolumeId::from_bits(io as u128 * 2 + number + 1);
             let state = with_credits(id, 200);
-            let clock = Clock::new();
+            let clock = Clock::start();
             let begin = clock.now();
             served.apply(state.clone());
             let mut clients = [served.connect(id), served.connect_tcp(id)];
@@ -194,7 +194,7 @@ fn clients_that_stop_in_the_middle_or_fetch_nothing_keep_no_volume() {
 #[test]
 fn a_host_s_balances_go_with_its_last_volume() {
     let served = Served::new(IoMode::Pread, Arc::new(MemoryPool::new()));
-    let clock = Clock::new();
+    let clock = Clock::start();
     let begin = clock.now();
     let host = InstanceId::from_bits(0x1);
     let credit = Some(CreditLimit { refill_per_second: 1, capacity: 1_000_000 });

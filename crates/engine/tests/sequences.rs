@@ -12,7 +12,7 @@ use evenkeel_core::random::Random;
 use evenkeel_core::request::Operation;
 use evenkeel_core::time::Duration;
 use evenkeel_engine::IoMode;
-use evenkeel_engine::clock::Clock;
+use evenkeel_os::clock::Clock;
 use evenkeel_store::Pool;
 use evenkeel_store::memory::MemoryPool;
 use evenkeel_wire::agent::{
@@ -244,7 +244,7 @@ impl World {
         }
         let answered = self.clients.iter_mut().map(all_answered).sum();
         // The end of clients that have disconnected is detected soon.
-        let start = Clock::new();
+        let start = Clock::start();
         while self.served.report_all().volumes.iter().any(|volume| volume.queued > 0) {
             assert!(start.now().ns < NOTHING_LEFT_BY_NS, "requests of nobody are left");
         }

@@ -13,7 +13,7 @@ use evenkeel_core::request::Operation;
 use evenkeel_core::time::Duration;
 use evenkeel_core::units::ByteCount;
 use evenkeel_engine::IoMode;
-use evenkeel_engine::clock::Clock;
+use evenkeel_os::clock::Clock;
 use evenkeel_store::Pool;
 use evenkeel_store::faulty::FaultyPool;
 use evenkeel_store::memory::MemoryPool;
@@ -94,7 +94,7 @@ fn a_host_s_volumes_share_its_limits_exactly_wherever_they_were() {
         }
     }
     let mut clients: Vec<Nbd> = (0..4).map(|number| served.connect(id(number))).collect();
-    let clock = Clock::new();
+    let clock = Clock::start();
     let begin = clock.now();
     let answered = read_rounds(&mut clients, 4, 4 * KIB, 400);
     // Requests are still in flight: the time ends when they have been counted, not before.
@@ -200,7 +200,7 @@ fn balances_are_reported_only_if_they_may_have_changed() {
     assert!(first.iter().all(|(of, _)| *of != id(3)), "it has no credits: {first:?}");
     // The second volume is reported until it is full, once when it is full, and then no more; the
     // first one is at rest.
-    let clock = Clock::new();
+    let clock = Clock::start();
     let mut last = Vec::new();
     loop {
         let now = reported();

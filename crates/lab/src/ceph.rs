@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::child::{Guarded, run_within};
-use crate::{LabError, clock};
+use crate::LabError;
+use crate::child::{Guarded, run_within, wait_for};
+use evenkeel_os::clock;
 
 /// The name of its pool.
 pub const POOL: &str = "evenkeel";
@@ -248,15 +249,7 @@ impl Ceph {
     /// # Errors
     /// When that takes too long.
     pub fn wait_until_clean(&self) -> Result<(), LabError> {
-        let deadline = clock::now() + CLEAN_MAX;
-        while !self.is_clean()? {
-            if clock::now() > deadline {
-                let what = "a healthy Ceph cluster".to_owned();
-                return Err(LabError::Deadline { what, after: CLEAN_MAX });
-            }
-            clock::pause(LOOK);
-        }
-        Ok(())
+        wait_for("a healthy Ceph cluster", CLEAN_MAX, LOOK, || Ok(self.is_clean()?.then_some(())))
     }
 
     fn is_clean(&self) -> Result<bool, LabError> {

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 
-use crate::{LabError, cancel, clock};
+use crate::{LabError, cancel};
+use evenkeel_os::clock::{self, Deadline};
 use evenkeel_sim::text;
 
 /// Longest run of a program that ends by itself. Generous: it exists to end a hang.
@@ -191,16 +192,29 @@ pub fn wait_until(
     after: Duration,
     mut has_come: impl FnMut() -> bool,
 ) -> Result<(), LabError> {
-    let deadline = clock::now() + after;
-    while !has_come() {
-        if clock::now() > deadline {
+    wait_for(what, after, LOOK, || Ok(has_come().then_some(())))
+}
+
+/// Polls every `look` until `found` returns a value, which `what` names.
+///
+/// # Errors
+/// Those of `found`, or if it returns no value within `after`.
+pub fn wait_for<T>(
+    what: &str,
+    after: Duration,
+    look: Duration,
+    mut found: impl FnMut() -> Result<Option<T>, LabError>,
+) -> Result<T, LabError> {
+    let deadline = Deadline::after(after);
+    loop {
+        if let Some(value) = found()? {
+            return Ok(value);
+        }
+        if deadline.left().is_zero() {
             return Err(LabError::Deadline { what: what.to_owned(), after });
         }
-        clock::sleep_until_ns(
-            clock::monotonic_ns() + u64::try_from(LOOK.as_nanos()).unwrap_or(u64::MAX),
-        );
+        clock::pause(look);
     }
-    Ok(())
 }
 
 /// Runs a program to its end, unless the process is asked to stop before. Returns the end of its

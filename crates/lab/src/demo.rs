@@ -8,7 +8,6 @@ use std::path::Path;
 use crate::LabError;
 use crate::checker::record::{Record, Recorded};
 use crate::checker::{self, Bands, Promise, Seen};
-use crate::clock;
 use crate::environment::Environment;
 use crate::fio::{self, Detail, Job, Measurement, Standing, VolumeProgress};
 use crate::nbd_uri::NbdUri;
@@ -16,6 +15,7 @@ use crate::report::{Report, VolumeFacts, VolumeReport};
 use crate::stalls::{Observed, Server, Stalls, Watch, whole_ms};
 use evenkeel_core::qos::trace;
 use evenkeel_engine::Recorder;
+use evenkeel_os::clock;
 use evenkeel_sim::oracle::recorded::Provisioned;
 use evenkeel_sim::workload::Workload;
 

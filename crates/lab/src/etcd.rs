@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::LabError;
 use crate::child::{Guarded, run_within};
-use crate::{LabError, clock};
+use evenkeel_os::clock;
 
 /// The packages of the programs.
 const SERVER: &str = "etcd-server";

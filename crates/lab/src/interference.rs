@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-use crate::clock;
 use crate::environment::processors;
 use crate::stalls::Observed;
 use crate::target::Target;
+use evenkeel_os::clock;
 
 /// The kernel's identifier of a FUSE file system.
 const FUSE_SUPER_MAGIC: rustix::fs::FsWord = 0x6573_5546;
@@ -59,7 +59,7 @@ impl Guard {
     fn beside(server: Option<u32>) -> Self {
         let ours: Vec<u32> = [std::process::id()].into_iter().chain(server).collect();
         let before = Ticks::read(&ours);
-        Self { began_ns: clock::monotonic_ns(), ours, before }
+        Self { began_ns: clock::monotonic().ns, ours, before }
     }
 
     /// Returns the reasons for which broken figures prove nothing. To be called when all programs
@@ -81,7 +81,7 @@ impl Guard {
     }
 
     fn elapsed_s(&self) -> f64 {
-        (clock::monotonic_ns() - self.began_ns) as f64 / 1e9
+        (clock::monotonic().ns - self.began_ns) as f64 / 1e9
     }
 }
 

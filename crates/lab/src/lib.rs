@@ -21,7 +21,6 @@ pub mod cancel;
 pub mod ceph;
 pub mod checker;
 pub mod child;
-pub mod clock;
 pub mod demo;
 pub mod environment;
 pub mod error;

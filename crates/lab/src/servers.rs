@@ -98,7 +98,7 @@ fn is_program(exe: &Path, program: &str) -> bool {
 mod tests {
     use super::*;
     use crate::child::Guarded;
-    use crate::clock;
+    use evenkeel_os::clock;
     use std::process::Command;
 
     #[test]

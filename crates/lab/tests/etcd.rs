@@ -25,9 +25,10 @@ use evenkeel_control::model::{Event, Phase, Token, Volume};
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::time::UnixMs;
 use evenkeel_core::volume::{VolumeSpec, VolumeType};
+use evenkeel_lab::LabError;
 use evenkeel_lab::child::Guarded;
 use evenkeel_lab::etcd::{Etcd, Setup, Tls};
-use evenkeel_lab::{LabError, clock};
+use evenkeel_os::clock;
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Starts an etcd; returns `None` and prints that the test is skipped if it is not installed.

@@ -642,7 +642,7 @@ fn write_until(store: &mut dyn Store, seed: u64, ends: &AtomicBool) -> (u128, BT
             break;
         }
         let at = random.below(64 * MIB / 4_096) * 4_096;
-        let before = evenkeel_lab::clock::now();
+        let before = evenkeel_os::clock::now();
         write(store, at, &number.to_le_bytes().repeat(512)).expect("no error, however long");
         longest = longest.max(before.elapsed().as_millis());
         held.insert(at, number);

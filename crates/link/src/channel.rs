@@ -14,8 +14,8 @@ use evenkeel_wire::agent::session::{PACKET_BYTES, Packet};
 use evenkeel_wire::agent::{HEAD_BYTES, frame_bytes};
 use rustls::Connection;
 
-use crate::clock::Deadline;
 use crate::tls::{Tls, names};
+use evenkeel_os::clock::Deadline;
 
 /// Maximum of bytes that are read from a socket, or prepared for it, at once.
 const PIECE_BYTES: usize = 16 << 10;
@@ -49,16 +49,25 @@ struct Timed<'a> {
 
 const LATE: &str = "the other side is too slow";
 
+/// Returns the time left as a socket's timeout, for which zero means no limit.
+fn timeout(deadline: Deadline) -> io::Result<Duration> {
+    match deadline.left() {
+        Duration::ZERO => Err(io::Error::new(io::ErrorKind::TimedOut, LATE)),
+        // The kernel counts in microseconds.
+        left => Ok(left.max(Duration::from_micros(1))),
+    }
+}
+
 impl Read for Timed<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        self.socket.set_read_timeout(Some(self.deadline.timeout(LATE)?))?;
+        self.socket.set_read_timeout(Some(timeout(self.deadline)?))?;
         self.socket.read(into).map_err(late)
     }
 }
 
 impl Write for Timed<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.socket.set_write_timeout(Some(self.deadline.timeout(LATE)?))?;
+        self.socket.set_write_timeout(Some(timeout(self.deadline)?))?;
         self.socket.write(bytes).map_err(late)
     }
 
@@ -251,7 +260,7 @@ impl Incoming {
         {
             return Ok(());
         }
-        let timeout = deadline.timeout(LATE)?.min(self.silence);
+        let timeout = timeout(deadline)?.min(self.silence);
         socket.set_read_timeout(Some(timeout))?;
         let mut from = socket;
         let length = match from.read(&mut self.raw) {

@@ -22,11 +22,11 @@ use evenkeel_wire::agent::{Agent, Command, Failed, FailedKind, Reply, Touched, V
 use tracing::{error, info, warn};
 
 use crate::channel::{Channel, Heart, Incoming};
-use crate::clock::Deadline;
 use crate::greeting::{self, Unproven};
 use crate::in_doubt::Unknown;
 use crate::tls::Tls;
 use crate::{LinkError, Timing, TlsFiles};
+use evenkeel_os::clock::Deadline;
 
 /// Control's end of the link to one node.
 #[derive(Clone, Debug)]

@@ -4,11 +4,12 @@
 //! Ceph's locks protect bytes without it. It keeps a leader that slept, and wakes after the node
 //! was restarted, from setting limits or deleting things that its successor has kept.
 
-use std::fs::{self, File};
-use std::io::{ErrorKind, Write};
+use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use evenkeel_core::fencing::NodeId;
+use evenkeel_os::files::write_whole;
 use evenkeel_wire::agent::session::{Leader, LeaderGeneration};
 
 use crate::LinkError;
@@ -53,18 +54,8 @@ impl GenerationFile {
     /// Stores it durably. After a crash the file has the old content or the new one.
     pub fn store(&self, (generation, leader): Heard) -> Result<(), LinkError> {
         let text = format!("{TITLE} {} {} {}\n", generation.0, leader.node.0, leader.incarnation);
-        let beside = self.path.with_extension("new");
-        let write = || {
-            let mut file = File::create(&beside)?;
-            file.write_all(text.as_bytes())?;
-            file.sync_all()?;
-            fs::rename(&beside, &self.path)?;
-            match self.path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-                Some(folder) => File::open(folder)?.sync_all(),
-                None => File::open(".")?.sync_all(),
-            }
-        };
-        write().map_err(|error: std::io::Error| self.wrong(format!("cannot be stored: {error}")))
+        write_whole(&self.path, text.as_bytes())
+            .map_err(|error| self.wrong(format!("cannot be stored: {error}")))
     }
 
     fn wrong(&self, problem: impl ToString) -> LinkError {

@@ -15,7 +15,7 @@ use evenkeel_wire::agent::session::{
 };
 
 use crate::channel::{Channel, Incoming};
-use crate::clock::Deadline;
+use evenkeel_os::clock::Deadline;
 
 /// Returns a nonce from the system's random numbers.
 ///

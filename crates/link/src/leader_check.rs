@@ -14,8 +14,8 @@ use evenkeel_wire::agent::Touched;
 use evenkeel_wire::agent::session::{self, Hello, LeaderGeneration, Verdict};
 
 use crate::channel::Channel;
-use crate::clock::Deadline;
 use crate::generation::{GenerationFile, Heard};
+use evenkeel_os::clock::Deadline;
 
 /// Number of a session, in the order in which sessions were let in.
 pub(crate) type SessionId = u64;

@@ -27,7 +27,6 @@
 
 mod channel;
 mod client;
-mod clock;
 mod error;
 mod generation;
 mod greeting;

@@ -26,12 +26,12 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use tracing::{debug, info, warn};
 
 use crate::channel::{Channel, Heart, Incoming};
-use crate::clock::{self, Deadline};
 use crate::generation::GenerationFile;
 use crate::greeting;
 use crate::leader_check::{Gate, Kept, SessionId};
 use crate::tls::Tls;
 use crate::{LinkError, Timing, TlsFiles};
+use evenkeel_os::clock::{self, Deadline};
 
 /// Checks with the cluster whether a leader has a generation that is new to this node.
 ///
@@ -204,7 +204,8 @@ fn take_in(shared: &Arc<Shared>, socket: TcpStream, peer: SocketAddr) {
 impl Shared {
     /// Logs a line about an unproven peer: at most a few in ten seconds.
     fn tell_of(&self, who: &str, what: &str) {
-        let line = self.strangers.lock().unwrap_or_else(PoisonError::into_inner).line(clock::now());
+        let line =
+            self.strangers.lock().unwrap_or_else(PoisonError::into_inner).line(clock::monotonic());
         if let Some(left_out) = line {
             warn!(left_out, "agent connection: {who} {what}");
         }

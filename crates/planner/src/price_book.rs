@@ -38,6 +38,7 @@ use evenkeel_core::qos::admission::{
     DeviceFloor, DomainFloor, Figure, Ledger, Oversell, PPM, Resource, SOLD_SHARE_PPM,
 };
 use evenkeel_core::volume::{Rules, VolumeSpec, VolumeType};
+use evenkeel_sim::text::line_of;
 use toml::de::DeTable;
 
 use crate::layout::Layout;
@@ -185,7 +186,7 @@ impl PriceBook {
         calibrated: &mut dyn FnMut(&str) -> Result<DeviceFloor, String>,
     ) -> Result<Self, BookError> {
         let document = DeTable::parse(text).map_err(|error| BookError {
-            line: error.span().map(|span| Table::line_of(text, span.start)),
+            line: error.span().map(|span| line_of(text, span.start)),
             message: error.message().to_owned(),
         })?;
         let mut book = Table::new(text, "the price book", 1, document.get_ref());

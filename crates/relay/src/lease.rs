@@ -23,9 +23,7 @@ use crate::clients::Clients;
 use crate::inbound::Sessions;
 use crate::pulse::Watch;
 use crate::upstream::Stream;
-use evenkeel_core::convert::saturating;
 use evenkeel_core::fencing::NodeId;
-use evenkeel_core::time::{Duration as Span, Instant};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -202,9 +200,9 @@ impl Leases {
 #[derive(Debug)]
 pub(crate) struct Grant {
     ending: Ending,
-    /// Time at which the newest answered probe was sent.
-    proven: Cell<Instant>,
-    length: Span,
+    /// Time at which the newest answered probe was sent, since the boot.
+    proven: Cell<Duration>,
+    length: Duration,
     /// Notified to send a probe at once.
     ask: Notify,
 }
@@ -212,7 +210,7 @@ pub(crate) struct Grant {
 impl Grant {
     /// Returns whether requests of its clients may be passed on now.
     pub fn holds(&self) -> bool {
-        let age = crate::clock::boot_time().since(self.proven.get());
+        let age = evenkeel_os::clock::since_boot().saturating_sub(self.proven.get());
         !self.ending.is_over.get() && age <= self.length
     }
 
@@ -224,7 +222,7 @@ impl Grant {
     /// Returns when the front has answered a probe that was sent after this call began, or the
     /// lease does not hold any more. That takes at most a lease's length.
     pub async fn prove(&self) {
-        let begin = crate::clock::boot_time();
+        let begin = evenkeel_os::clock::since_boot();
         self.ask.notify_one();
         while self.proven.get() <= begin && self.holds() {
             sleep(PROOF_LOOK).await;
@@ -251,8 +249,7 @@ impl Grants {
         if by_number.len() >= GRANTS_MAX || by_number.contains_key(&number) {
             return None;
         }
-        let length = Span::from_ns(saturating(length.as_nanos()));
-        let proven = Cell::new(crate::clock::boot_time());
+        let proven = Cell::new(evenkeel_os::clock::since_boot());
         let (ending, ask) = Default::default();
         let grant = Rc::new(Grant { ending, proven, length, ask });
         by_number.insert(number, Rc::clone(&grant));
@@ -292,7 +289,7 @@ pub(crate) async fn probe(
                     return io::ErrorKind::TimedOut.into();
                 }
                 number += 1;
-                asked.push_back((number, crate::clock::boot_time()));
+                asked.push_back((number, evenkeel_os::clock::since_boot()));
                 if let Err(error) = send(stream, &number.to_be_bytes(), length).await {
                     return error;
                 }
@@ -318,7 +315,7 @@ pub(crate) async fn probe(
 
 impl Grant {
     /// Records the answer to a probe, and thereby to those before it.
-    fn answered(&self, asked: &mut VecDeque<(u64, Instant)>, number: u128) {
+    fn answered(&self, asked: &mut VecDeque<(u64, Duration)>, number: u128) {
         while asked.front().is_some_and(|(asked, _)| u128::from(*asked) <= number) {
             if let Some((_, at)) = asked.pop_front() {
                 self.proven.set(at);

@@ -56,7 +56,6 @@
 #![deny(missing_docs)]
 
 mod clients;
-mod clock;
 mod connection_limits;
 mod error;
 mod forward;

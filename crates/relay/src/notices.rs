@@ -26,7 +26,7 @@ pub(crate) struct Notices {
 impl Notices {
     /// Writes a line, unless there were too many of its kind.
     pub fn tell(&self, notice: Notice, what: &str, who: &dyn Display, why: &dyn Display) {
-        let line = self.limits.borrow_mut()[notice as usize].line(crate::clock::now());
+        let line = self.limits.borrow_mut()[notice as usize].line(evenkeel_os::clock::monotonic());
         let Some(left_out) = line else { return };
         let left_out = (left_out > 0).then_some(left_out);
         match notice {

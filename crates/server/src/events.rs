@@ -51,7 +51,8 @@ pub fn webhooks(urls: &[String], secret_file: Option<&Path>) -> Result<Webhooks,
         }
     }
     let read = |path: &Path| {
-        let (least, most) = (SECRET_BYTES_MIN, SECRET_BYTES_MAX);
+        let least = SECRET_BYTES_MIN;
+        let most = SECRET_BYTES_MAX;
         private_file::read("events-webhook-secret-file", path, least, most).map(Secret::new)
     };
     let secret = secret_file.map(read).transpose()?;

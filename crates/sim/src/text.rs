@@ -191,6 +191,12 @@ pub fn or_dash(value: Option<impl Display>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| value.to_string())
 }
 
+/// Returns the line of a byte offset in a text, counted from 1.
+#[must_use]
+pub fn line_of(text: impl AsRef<[u8]>, at: usize) -> usize {
+    text.as_ref().iter().take(at).filter(|byte| **byte == b'\n').count() + 1
+}
+
 /// Returns the known word that is most similar to `word`; `None` if all differ too much.
 #[must_use]
 pub fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {

@@ -323,7 +323,7 @@ struct Device {
 impl Device {
     /// Executes steps, at most `depth` at a time. Returns the duration.
     fn run(&mut self, steps: &[Step], depth: usize) -> Result<Duration, Box<dyn Error>> {
-        let start = evenkeel_store::clock::now();
+        let start = evenkeel_os::clock::monotonic();
         let mut under_way = 0;
         for step in steps {
             while under_way >= depth || (under_way > 0 && matches!(step, Step::Flush)) {
@@ -355,7 +355,7 @@ impl Device {
             self.ring.submit_and_wait(1)?;
             under_way -= self.finished()?;
         }
-        Ok(Duration::from_nanos(evenkeel_store::clock::now().since(start).ns))
+        Ok(Duration::from_nanos(evenkeel_os::clock::monotonic().since(start).ns))
     }
 
     fn finished(&mut self) -> Result<usize, Box<dyn Error>> {

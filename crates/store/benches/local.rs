@@ -11,8 +11,8 @@ use evenkeel_core::random::Random;
 use evenkeel_core::request::Operation;
 use evenkeel_core::time::Duration;
 use evenkeel_core::units::ByteCount;
+use evenkeel_os::clock;
 use evenkeel_store::buffer::Buffer;
-use evenkeel_store::clock;
 use evenkeel_store::disk::{Disk, DiskAction, DiskDone, DiskOp};
 use evenkeel_store::encryption::keys::Keys;
 use evenkeel_store::local::device::{Device, FileDevice};
@@ -260,10 +260,10 @@ fn measure(side: &mut dyn Side, load: Load, seed: u64) -> Result<f64, Box<dyn Er
         buffer.bytes_mut().iter_mut().for_each(|byte| *byte = random.next_u64() as u8);
         buffers.push(buffer);
     }
-    let start = clock::now();
+    let start = clock::monotonic();
     let mut is_flush = false;
     loop {
-        let is_over = clock::now().since(start) >= LENGTH;
+        let is_over = clock::monotonic().since(start) >= LENGTH;
         while !is_over && under_way < load.depth {
             if load.flushes && is_flush {
                 side.submit(Operation::Flush, 0, None, 0);
@@ -287,7 +287,7 @@ fn measure(side: &mut dyn Side, load: Load, seed: u64) -> Result<f64, Box<dyn Er
             buffers.extend(buffer);
         }
     }
-    Ok(count as f64 / clock::now().since(start).ns as f64 * 1e9)
+    Ok(count as f64 / clock::monotonic().since(start).ns as f64 * 1e9)
 }
 
 fn main() -> Result<(), Box<dyn Error>> {

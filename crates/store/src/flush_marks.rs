@@ -4,8 +4,9 @@
 //! A mark is a file in the folder `failed-flushes` that is named after its volume. Its existence
 //! counts, not its contents: a mark that cannot be synced outlives at least the process.
 
-use crate::{StoreError, folder};
+use crate::StoreError;
 use evenkeel_core::ids::VolumeId;
+use evenkeel_os::files::sync_folder;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -44,8 +45,8 @@ impl FlushMarks {
         let written = fs::create_dir_all(&folder)
             .and_then(|()| fs::File::create(&path))
             .and_then(|mut file| file.write_all(TEXT.as_bytes()).and_then(|()| file.sync_all()))
-            .and_then(|()| folder::sync_folder(&folder))
-            .and_then(|()| folder::sync_folder(&self.data_folder));
+            .and_then(|()| sync_folder(&folder))
+            .and_then(|()| sync_folder(&self.data_folder));
         written.map_err(|e| StoreError::io(format!("write {}", path.display()), e))
     }
 
@@ -61,7 +62,7 @@ impl FlushMarks {
         let path = self.path(id);
         let removed = match fs::remove_file(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            removed => removed.and_then(|()| folder::sync_folder(&self.folder())),
+            removed => removed.and_then(|()| sync_folder(&self.folder())),
         };
         removed.map_err(|e| StoreError::io(format!("remove {}", path.display()), e))
     }

@@ -4,10 +4,12 @@
 //! them.
 
 use crate::local::discovery;
-use crate::{StoreError, clock, memory, rbd};
+use crate::{StoreError, memory, rbd};
+use evenkeel_os::clock;
+use evenkeel_os::files::write_whole;
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use std::fs;
-use std::io::{self, Read, Write};
+use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -149,23 +151,8 @@ fn write_marker(folder: &Path, marker: &Path, store: &str) -> Result<(), StoreEr
         .map_err(|e| StoreError::io(format!("write {}", marker.display()), e))
 }
 
-/// Replaces a file durably: it has all of these bytes, or its old contents.
-pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut draft = path.as_os_str().to_owned();
-    draft.push(".new");
-    fs::File::create(&draft)
-        .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()))
-        .and_then(|()| fs::rename(&draft, path))
-        .and_then(|()| path.parent().map_or(Ok(()), sync_folder))
-}
-
 fn marker_draft() -> String {
     format!("{MARKER}.new")
-}
-
-/// Makes the folder's list of names durable.
-pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
-    fs::File::open(path)?.sync_all()
 }
 
 #[cfg(test)]

@@ -25,7 +25,6 @@
 #![deny(missing_docs)]
 
 pub mod buffer;
-pub mod clock;
 pub mod conformance;
 pub mod disk;
 pub mod encryption;
@@ -38,6 +37,7 @@ pub mod local;
 pub mod memory;
 pub mod rbd;
 pub mod snapshots;
+pub mod timer;
 pub mod unaligned;
 
 use buffer::Buffer;

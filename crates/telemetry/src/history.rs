@@ -25,10 +25,11 @@ use crate::cloudwatch::store::{self, HOURS_MAX, Store};
 use crate::cloudwatch::{CloudWatch, HOUR_S};
 use crate::events::log::{Appender, Bounds, Kept, Log};
 use crate::events::webhook::{self, Delivery};
+use crate::private;
 use crate::recording::files::{DAY_MS, Files};
 use crate::recording::{Recording, copies};
-use crate::{clock, private};
 use evenkeel_core::time::UnixMs;
+use evenkeel_os::clock;
 
 /// Minimum time by which [`Complete`] advances between two writes, in milliseconds.
 const COMPLETE_MS: u64 = 60_000;
@@ -315,7 +316,7 @@ impl Copies {
         match kind {
             Kind::Metrics => {
                 let parts: Vec<store::Part> = items.iter().filter_map(minutes).collect();
-                let hour = now.0.max(clock::now().0) / 1_000 / HOUR_S;
+                let hour = now.0.max(clock::unix_ms().0) / 1_000 / HOUR_S;
                 self.metrics.merge(hour, &parts).map_err(|error| {
                     // A damaged file is begun again.
                     if self.metrics.volumes().next().is_none() {

@@ -18,7 +18,6 @@
 //! | [`clock`] | the time |
 #![deny(missing_docs)]
 
-pub mod clock;
 pub mod cloudwatch;
 pub mod counters;
 pub mod events;

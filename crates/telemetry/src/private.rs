@@ -2,10 +2,11 @@
 //! Names and tags may be confidential, and the server trusts the content of these files.
 
 use std::fs::{self, File, OpenOptions, Permissions};
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
+use evenkeel_os::files;
 use tracing::warn;
 
 /// Access for the owner only.
@@ -37,19 +38,12 @@ pub fn prepare_database(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes a file of a folder as a whole, and replaces an existing one: writes under another name,
-/// syncs, renames.
+/// Replaces a file of a folder as a whole.
 ///
 /// # Errors
 /// The file cannot be written; an existing one is unchanged.
 pub fn replace(folder: &Path, name: &str, contents: &[u8]) -> io::Result<()> {
-    let beside = folder.join(format!("{name}.new"));
-    let _ = fs::remove_file(&beside);
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(MODE).open(&beside)?;
-    file.write_all(contents)?;
-    file.sync_all()?;
-    fs::rename(&beside, folder.join(name))?;
-    File::open(folder)?.sync_all()
+    files::write_whole_with_mode(&folder.join(name), contents, MODE)
 }
 
 /// Removes the access of other users to a file, if it exists. Earlier versions granted it.

@@ -7,27 +7,28 @@ use std::path::Path;
 
 /// A crate, the crates of this workspace that it may use, and the reason that is printed if it uses
 /// another one.
-const ALLOWED: [(&str, &[&str], &str); 19] = [
+const ALLOWED: [(&str, &[&str], &str); 20] = [
     (
         "evenkeel-core",
         &[],
         "core is the part that runs unchanged in the simulator: it uses nothing",
     ),
     ("evenkeel-wire", &["evenkeel-core"], "wire is bytes and meaning, nothing else"),
-    ("evenkeel-store", &["evenkeel-core"], "a store knows blocks, not protocols"),
+    ("evenkeel-os", &["evenkeel-core"], "clocks and files return to their callers, and know none"),
+    ("evenkeel-store", &["evenkeel-core", "evenkeel-os"], "a store knows blocks, not protocols"),
     (
         "evenkeel-engine",
-        &["evenkeel-core", "evenkeel-wire", "evenkeel-store"],
+        &["evenkeel-core", "evenkeel-os", "evenkeel-store", "evenkeel-wire"],
         "engine and control meet in wire::agent only",
     ),
     (
         "evenkeel-telemetry",
-        &["evenkeel-core", "evenkeel-wire"],
+        &["evenkeel-core", "evenkeel-os", "evenkeel-wire"],
         "telemetry takes reports and ids, and knows neither the model nor the plane",
     ),
     (
         "evenkeel-control",
-        &["evenkeel-core", "evenkeel-telemetry", "evenkeel-wire"],
+        &["evenkeel-core", "evenkeel-os", "evenkeel-telemetry", "evenkeel-wire"],
         "engine and control meet in wire::agent only",
     ),
     (
@@ -37,6 +38,7 @@ const ALLOWED: [(&str, &[&str], &str); 19] = [
             "evenkeel-control",
             "evenkeel-core",
             "evenkeel-link",
+            "evenkeel-os",
             "evenkeel-store",
             "evenkeel-telemetry",
             "evenkeel-wire",
@@ -46,13 +48,20 @@ const ALLOWED: [(&str, &[&str], &str); 19] = [
     (
         "evenkeel-link",
         // Engine and store are for its tests, which run a real engine behind a socket.
-        &["evenkeel-core", "evenkeel-wire", "evenkeel-engine", "evenkeel-store"],
+        &["evenkeel-core", "evenkeel-engine", "evenkeel-os", "evenkeel-store", "evenkeel-wire"],
         "a link carries the agent's messages between the two, and knows neither",
     ),
     (
         "evenkeel-relay",
         // Engine and store are for its tests, which relay to real engines.
-        &["evenkeel-core", "evenkeel-engine", "evenkeel-link", "evenkeel-store", "evenkeel-wire"],
+        &[
+            "evenkeel-core",
+            "evenkeel-engine",
+            "evenkeel-link",
+            "evenkeel-os",
+            "evenkeel-store",
+            "evenkeel-wire",
+        ],
         "a relay passes NBD on, and knows its data plane as a socket",
     ),
     ("evenkeel-sim", &["evenkeel-core"], "the simulator runs core's own scheduler, and no shell"),
@@ -64,7 +73,7 @@ const ALLOWED: [(&str, &[&str], &str); 19] = [
     ),
     (
         "evenkeel-client",
-        &["evenkeel-core", "evenkeel-sim", "evenkeel-store", "evenkeel-wire"],
+        &["evenkeel-core", "evenkeel-os", "evenkeel-sim", "evenkeel-store", "evenkeel-wire"],
         "a client knows the server by its API only",
     ),
     (
@@ -76,6 +85,7 @@ const ALLOWED: [(&str, &[&str], &str); 19] = [
             "evenkeel-control",
             "evenkeel-core",
             "evenkeel-engine",
+            "evenkeel-os",
             "evenkeel-pages",
             "evenkeel-sim",
             "evenkeel-store",
@@ -91,6 +101,7 @@ const ALLOWED: [(&str, &[&str], &str); 19] = [
             "evenkeel-control",
             "evenkeel-engine",
             "evenkeel-lab",
+            "evenkeel-os",
             "evenkeel-sim",
             "evenkeel-store",
         ],
@@ -105,8 +116,8 @@ const ALLOWED: [(&str, &[&str], &str); 19] = [
             "evenkeel-control",
             "evenkeel-core",
             "evenkeel-engine",
-            "evenkeel-lab",
             "evenkeel-link",
+            "evenkeel-os",
             "evenkeel-relay",
             "evenkeel-sim",
             "evenkeel-store",
@@ -129,6 +140,7 @@ const EVERY_LIBRARY: &[&str] = &[
     "evenkeel-engine",
     "evenkeel-lab",
     "evenkeel-link",
+    "evenkeel-os",
     "evenkeel-pages",
     "evenkeel-planner",
     "evenkeel-relay",

@@ -8,12 +8,12 @@ use evenkeel_bench::suite::result::SuiteResult;
 use evenkeel_bench::suite::{self, Choice, Suite};
 use evenkeel_cli::verdict::Says;
 use evenkeel_cli::{log, runs, signals};
-use evenkeel_client::clock::Stopwatch;
 use evenkeel_client::output::{Exit, Failure};
 use evenkeel_client::progress::{Progress, Stages, left};
 use evenkeel_lab::checker::Outcome;
 use evenkeel_lab::fio::{self, VolumeProgress};
 use evenkeel_lab::{cancel, leftovers};
+use evenkeel_os::clock;
 use evenkeel_sim::text;
 
 /// Prefix of the folders of runs, by which those of interrupted runs are found.
@@ -66,7 +66,7 @@ fn simulate(rerun: &mut Rerun<'_>) -> Result<(), Failure> {
     let ready = rerun.simulated().map_err(|error| Failure::from(error).exit(Exit::Usage))?;
     let cases = ready.scenario.cases.len();
     let bar = Progress::of_steps(cases as u64);
-    let started = Stopwatch::start();
+    let started = clock::now();
     let mut done = 0;
     let ios = rerun.simulate(&ready, &mut |case| {
         done += 1;

@@ -22,10 +22,11 @@ pub(crate) use self::peer::{Running, nbdkit_limited, qemu_limited};
 use crate::median;
 use crate::usage::cpu_seconds;
 use evenkeel_core::ids::VolumeId;
+use evenkeel_lab::LabError;
 use evenkeel_lab::environment::Environment;
 use evenkeel_lab::fio::{self, Detail, Job, Standing};
 use evenkeel_lab::program::path_of_this_program;
-use evenkeel_lab::{LabError, clock};
+use evenkeel_os::clock;
 use evenkeel_sim::workload::{Pattern, Workload};
 
 /// The name of the server of [`floor`] in tables.

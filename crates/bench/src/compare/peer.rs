@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use evenkeel_lab::LabError;
 use evenkeel_lab::child::Guarded;
 use evenkeel_lab::nbd_uri::NbdUri;
-use evenkeel_lab::{LabError, clock};
+use evenkeel_os::clock;
 use evenkeel_sim::text;
 
 /// Longest wait until a server accepts connections.

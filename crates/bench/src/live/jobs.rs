@@ -10,8 +10,9 @@ use super::{Export, Files, Host, programs};
 use crate::durable;
 use crate::iomelt::{Melt, Pass};
 use crate::mounts::{FileSystem, Frontend, MountStack};
+use evenkeel_lab::LabError;
 use evenkeel_lab::fio::VolumeProgress;
-use evenkeel_lab::{LabError, clock};
+use evenkeel_os::clock;
 use evenkeel_sim::scenario::Case;
 use evenkeel_sim::scenario::expect::Counts;
 use evenkeel_sim::scenario::program::Program;
@@ -275,7 +276,7 @@ impl Outcome {
         let storage = vec![context.host.storage()];
         Self {
             driven: Driven { recorded, storage, ..Driven::default() },
-            began_ns: clock::monotonic_ns(),
+            began_ns: clock::monotonic().ns,
         }
     }
 
@@ -356,7 +357,7 @@ impl Outcome {
     }
 
     pub fn now_ns(&self) -> u64 {
-        clock::monotonic_ns() - self.began_ns
+        clock::monotonic().ns - self.began_ns
     }
 
     /// Returns the I/Os per second of the last batch of a place's first client.

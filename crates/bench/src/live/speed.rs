@@ -6,7 +6,7 @@ use std::hint::black_box;
 
 use evenkeel_core::random::Random;
 
-use evenkeel_lab::clock;
+use evenkeel_os::clock;
 
 /// Steps of a piece of work, which take about a millisecond.
 const STEPS: u32 = 1_000_000;
@@ -70,10 +70,10 @@ fn factor((fastest, slowest): &(u64, u64)) -> f64 {
 }
 
 fn piece_ns() -> u64 {
-    let began_ns = clock::monotonic_ns();
+    let began_ns = clock::monotonic().ns;
     let mut random = Random::from_state(began_ns);
     black_box((0..STEPS).fold(0, |sum: u64, _| sum ^ random.next_u64()));
-    clock::monotonic_ns() - began_ns
+    clock::monotonic().ns - began_ns
 }
 
 #[cfg(test)]

@@ -7,8 +7,9 @@ use evenkeel_core::random::Random;
 
 use super::Export;
 use crate::durable;
+use evenkeel_lab::LabError;
 use evenkeel_lab::fio::Completion;
-use evenkeel_lab::{LabError, clock};
+use evenkeel_os::clock;
 use evenkeel_sim::scenario::setup::{Load, Setup, Target, Think};
 
 /// A client that is a log writer.
@@ -68,10 +69,10 @@ impl Writer {
     fn run(self, export: &Export, seed: u64) -> Result<Written, LabError> {
         let mut random = Random::new(seed, 7);
         let mut written = Written { ios: Vec::new(), began_ms: clock::unix_us() / 1_000 };
-        let began = clock::monotonic_ns();
+        let began = clock::monotonic().ns;
         let bytes = self.block_bytes;
         durable::write_while(&export.socket, &export.name, bytes, &mut |latency_ns| {
-            let time_ms = (clock::monotonic_ns() - began) / 1_000_000;
+            let time_ms = (clock::monotonic().ns - began) / 1_000_000;
             written.ios.push(Completion { time_ms, latency_ns, bytes: bytes.into() });
             let pause_ns = match self.think {
                 Think::No => 0,
@@ -79,9 +80,9 @@ impl Writer {
                 Think::Exponential(mean_ns) => random.exponential(mean_ns),
             };
             if pause_ns > 0 {
-                clock::sleep_until_ns(clock::monotonic_ns().saturating_add(pause_ns));
+                clock::sleep_until_ns(clock::monotonic().ns.saturating_add(pause_ns));
             }
-            clock::monotonic_ns() - began < self.length_ns()
+            clock::monotonic().ns - began < self.length_ns()
         })?;
         Ok(written)
     }

@@ -11,7 +11,7 @@ use crate::databases::{
     Counted, Database, Maximum, PROBE_S, Readers, Running, Second, Transactions, Waits,
 };
 use crate::mounts::MountStack;
-use evenkeel_lab::{LabError, cancel, child, clock};
+use evenkeel_lab::{LabError, cancel, child};
 
 /// The package of the load.
 const PACKAGE: &str = "sysbench";
@@ -27,7 +27,7 @@ const SESSIONS: &str = "--threads=32";
 /// Longest wait until all changed pages are written.
 const WRITTEN_MAX: Duration = Duration::from_secs(120);
 /// Time between two checks for it, in nanoseconds.
-const WRITTEN_LOOK_NS: u64 = 50_000_000;
+const WRITTEN_LOOK: Duration = Duration::from_millis(50);
 
 /// sysbench's own transactions of reads and writes, reduced: one random row of the table is read,
 /// and another one is updated.
@@ -88,15 +88,10 @@ impl Tables {
             "SET GLOBAL innodb_max_purge_lag_wait = 0; \
              SET GLOBAL innodb_max_dirty_pages_pct = 0",
         )?;
-        let deadline = clock::now() + WRITTEN_MAX;
-        while self.server.rows(DIRTY)? != [["0"]] {
+        child::wait_for("writing MariaDB's changed pages", WRITTEN_MAX, WRITTEN_LOOK, || {
             cancel::go_on()?;
-            if clock::now() > deadline {
-                let what = "writing MariaDB's changed pages".to_owned();
-                return Err(LabError::Deadline { what, after: WRITTEN_MAX });
-            }
-            clock::sleep_until_ns(clock::monotonic_ns() + WRITTEN_LOOK_NS);
-        }
+            Ok((self.server.rows(DIRTY)? == [["0"]]).then_some(()))
+        })?;
         self.server.rows("SET GLOBAL innodb_max_dirty_pages_pct = 90").map(drop)
     }
 }

@@ -20,7 +20,8 @@ use rustix::fs::{Advice, fadvise};
 pub use self::session::{Row, Session};
 use crate::mounts::{self, MountStack};
 use evenkeel_lab::child::{self, Guarded};
-use evenkeel_lab::{LabError, clock, servers};
+use evenkeel_lab::{LabError, servers};
+use evenkeel_os::clock;
 use evenkeel_sim::text;
 
 /// The superuser of the cluster, whichever user of the system runs the server.

@@ -6,7 +6,8 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use evenkeel_lab::{LabError, cancel, clock};
+use evenkeel_lab::{LabError, cancel};
+use evenkeel_os::clock;
 
 /// Version 3.0 of the protocol, as the first message has it.
 const VERSION: u32 = 3 << 16;

@@ -10,7 +10,8 @@ use crate::server_process::{Served, of_size};
 use crate::usage::{cpu_seconds, resident_bytes};
 use evenkeel_client::hosts;
 use evenkeel_core::volume::VolumeType;
-use evenkeel_lab::{LabError, clock};
+use evenkeel_lab::LabError;
+use evenkeel_os::clock;
 use evenkeel_sim::text;
 
 /// Volumes on one host, which has no more device names.

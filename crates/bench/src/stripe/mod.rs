@@ -25,7 +25,8 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use self::layout::Layout;
 use self::server::Server;
 use self::volume::Volume;
-use evenkeel_lab::{LabError, clock};
+use evenkeel_lab::LabError;
+use evenkeel_os::clock;
 
 /// Volumes of a stripe at most.
 pub const VOLUMES_MAX: usize = 64;

@@ -14,7 +14,7 @@ use slab::Slab;
 use super::fuse::{self, Ask};
 use super::layout::{Layout, Piece};
 use super::volume::{Answers, INPUT_BYTES, Volume};
-use evenkeel_lab::clock;
+use evenkeel_os::clock;
 
 /// The kernel's requests under way at most. Others stay in the device until some are answered.
 const UNDER_WAY_MAX: usize = 2 * fuse::BACKGROUND_MAX as usize;

@@ -14,7 +14,8 @@ use crate::live::{self, Files};
 use crate::{databases, mounts};
 use evenkeel_engine::IoMode;
 use evenkeel_lab::fio::VolumeProgress;
-use evenkeel_lab::{LabError, clock, leftovers};
+use evenkeel_lab::{LabError, leftovers};
+use evenkeel_os::clock;
 use evenkeel_sim::scenario::program::Engine;
 use evenkeel_sim::world::run::{self, CaseResults};
 

@@ -5,9 +5,10 @@ use serde::{Deserialize, Serialize};
 use super::configuration::configurations;
 use super::{Ready, Suite, Way};
 use crate::live::{Live, Speeds};
+use evenkeel_lab::LabError;
 use evenkeel_lab::environment::Environment;
 use evenkeel_lab::stalls::Observed;
-use evenkeel_lab::{LabError, clock};
+use evenkeel_os::clock;
 use evenkeel_sim::scenario::compare::Comparison;
 use evenkeel_sim::world::run::Results;
 

@@ -38,13 +38,18 @@ pub fn in_parallel<T: Send>(
     work: impl Fn(usize) -> Result<T, Failure> + Sync,
     mut done: impl FnMut(usize, T) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let (next, ends) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let next = AtomicUsize::new(0);
+    let ends = AtomicBool::new(false);
     let failure = Mutex::new(None);
     // At most `jobs` results wait, so no thread runs ahead.
     let (send, results) = std::sync::mpsc::sync_channel(jobs);
     std::thread::scope(|scope| {
         for _ in 0..jobs.min(count) {
-            let (send, next, ends, work, failure) = (send.clone(), &next, &ends, &work, &failure);
+            let send = send.clone();
+            let next = &next;
+            let ends = &ends;
+            let work = &work;
+            let failure = &failure;
             scope.spawn(move || {
                 while !ends.load(Ordering::Relaxed) {
                     let number = next.fetch_add(1, Ordering::Relaxed);

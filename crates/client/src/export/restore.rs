@@ -4,9 +4,9 @@ use super::destination::Place;
 use super::manifest::{Manifest, Unit};
 use super::{UNIT_BYTES, in_parallel};
 use crate::Client;
-use crate::clock::Pace;
 use crate::direct::NewSnapshot;
 use crate::output::Failure;
+use crate::pace::Pace;
 use crate::progress::Progress;
 use evenkeel_wire::aws::checksum;
 use evenkeel_wire::aws::sigv4;
@@ -93,7 +93,8 @@ fn read(
     for (unit, data) in units.iter().zip(place.ranges(name, &ranges)?) {
         let digest = checksum::digest(&data);
         if digest != unit.digest {
-            let (present, expected) = (checksum::text(&digest), checksum::text(&unit.digest));
+            let present = checksum::text(&digest);
+            let expected = checksum::text(&unit.digest);
             let message = format!(
                 "{place}: {name}: the unit at byte {} is damaged: its SHA-256 is {present}, and \
                  that of unit {} of {} is {expected}",
@@ -140,7 +141,8 @@ pub fn import(
         [] => manifest.tags.clone().into_iter().collect(),
         tags => tags.to_vec(),
     };
-    let (mut started, mut tries) = (None, 0);
+    let mut started = None;
+    let mut tries = 0;
     while started.is_none() && tries < TRIES_MAX {
         let mut what = format!("{snapshot}\n{description}\n{tags:?}\n{linear:?}\n{tries}");
         if is_encrypted {
@@ -170,7 +172,8 @@ pub fn import(
             .hint("`evenkeel snapshot rm` deletes them")
     })?;
     let units = manifest.units.len() as u64;
-    let (exported, id) = (snapshot.to_owned(), started.id);
+    let exported = snapshot.to_owned();
+    let id = started.id;
     if started.status == "completed" {
         return Ok(Restored { exported, snapshot: Some(id), units, bytes: 0 });
     }

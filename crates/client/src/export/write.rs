@@ -9,8 +9,8 @@ use super::pack::{self, Entry, Kind, UNITS_PER_PACK};
 use super::reader::Reader;
 use super::{UNIT_BYTES, in_parallel};
 use crate::Client;
-use crate::clock::Pace;
 use crate::output::Failure;
+use crate::pace::Pace;
 use crate::progress::Progress;
 use crate::snapshots::Snapshot;
 use serde::Serialize;
@@ -53,7 +53,8 @@ pub fn export(
     let id = snapshot.snapshot_id.as_str();
     if let Some(found) = place.manifest(id)? {
         let units = found.units.len() as u64;
-        let (snapshot, bytes_found) = (id.to_owned(), units * UNIT_BYTES);
+        let snapshot = id.to_owned();
+        let bytes_found = units * UNIT_BYTES;
         return Ok(Written {
             snapshot,
             units,
@@ -105,7 +106,8 @@ pub fn export(
 impl Export<'_> {
     /// Returns the units to read, and all that may differ from the parent's.
     fn to_read(&self) -> Result<(Vec<u64>, BTreeSet<u64>), Failure> {
-        let (mut to_read, mut changed) = (vec![], BTreeSet::new());
+        let mut to_read = vec![];
+        let mut changed = BTreeSet::new();
         self.client.each_page(self.snapshot, self.older, 0, 10_000, |blocks| {
             if self.older.is_some() {
                 changed.extend(blocks.iter().map(|(number, _)| *number));
@@ -124,7 +126,8 @@ impl Export<'_> {
         if let Some(found) = self.found(&name, units)? {
             return Ok((found, true));
         }
-        let (mut entries, mut bytes) = (Vec::with_capacity(units.len()), Vec::new());
+        let mut entries = Vec::with_capacity(units.len());
+        let mut bytes = Vec::new();
         let mut reader = Reader::new(self.client, self.snapshot, self.older);
         for unit in units {
             self.pace.take(UNIT_BYTES);

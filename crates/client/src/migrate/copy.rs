@@ -3,11 +3,11 @@
 
 use super::units::UnitSet;
 use crate::Client;
-use crate::clock::Pace;
 use crate::direct::{Blocks, Listed};
 use crate::export::reader::Reader;
 use crate::export::{UNIT_BYTES, in_parallel};
 use crate::output::Failure;
+use crate::pace::Pace;
 use crate::progress::Progress;
 use evenkeel_wire::aws::checksum::{self, Digest};
 
@@ -113,7 +113,8 @@ impl Copier<'_> {
     /// Compares these units of two snapshots.
     pub fn compare_set(&self, from: &str, with: &str, units: &UnitSet) -> Result<(), Failure> {
         let progress = Progress::of_steps(units.count());
-        let (mut all, mut done) = (units.iter(), 0);
+        let mut all = units.iter();
+        let mut done = 0;
         loop {
             let segment = all.by_ref().take(SEGMENT as usize);
             let blocks: Blocks = segment.map(|unit| (unit, None)).collect();

@@ -3,10 +3,10 @@
 
 use super::state::{self, Base, Detached};
 use super::{AGAIN, Credit, Had, Migration, WAIT_MAX};
-use crate::clock::{self, Deadline};
 use crate::model::{Attachment, VolumeDescription};
 use crate::output::{Exit, Failure};
 use crate::{snapshots, volumes};
+use evenkeel_os::clock::{self, Deadline};
 use std::time::Duration;
 
 /// Time between two polls of a volume that the operator is to detach.
@@ -23,13 +23,13 @@ impl Migration<'_> {
             // An earlier run may have detached it.
             let Detached { hosts, at_ms } = Detached::read(&first);
             self.told.hosts = hosts.into_iter().map(had).collect();
-            self.detached_ms = Some(at_ms.unwrap_or_else(clock::unix_ms));
+            self.detached_ms = Some(at_ms.unwrap_or_else(|| clock::unix_ms().0));
         } else {
             let hosts = volume.attachments.iter();
             let hosts = hosts.map(|it| (it.host_id.clone(), it.device.clone()));
             self.told.hosts = hosts.map(had).collect();
             if self.options.detach {
-                let now = clock::unix_ms();
+                let now = clock::unix_ms().0;
                 Detached::note(source, &first, &volume.attachments, now)?;
                 self.detached_ms = Some(now);
                 // An attachment that is detaching already needs no call.
@@ -41,7 +41,7 @@ impl Migration<'_> {
                 }
             } else {
                 self.wait_until_detached(&volume)?;
-                self.detached_ms = Some(clock::unix_ms());
+                self.detached_ms = Some(clock::unix_ms().0);
             }
         }
         volumes::wait_for_state(source, &self.id, "available", WAIT_MAX).map(drop)
@@ -76,7 +76,8 @@ impl Migration<'_> {
     /// Makes the new volume of the snapshot at the target, unless the source was written to since
     /// the snapshot `last` there.
     pub(super) fn make_volume(&mut self, image: &str, last: &str) -> Result<(), Failure> {
-        let (source, target) = (self.copier.source, self.copier.target);
+        let source = self.copier.source;
+        let target = self.copier.target;
         for unfinished in state::volumes(target, &self.id, false)? {
             state::delete(target, state::VOLUME, &unfinished.volume_id)?;
         }
@@ -94,8 +95,8 @@ impl Migration<'_> {
             return Err(failure);
         }
         state::set_tags(target, &made.volume_id, &[state::from(&self.id, true)])?;
-        let since = self.detached_ms.unwrap_or_else(clock::unix_ms);
-        self.told.detached_ms = Some(clock::unix_ms().saturating_sub(since));
+        let since = self.detached_ms.unwrap_or_else(|| clock::unix_ms().0);
+        self.told.detached_ms = Some(clock::unix_ms().0.saturating_sub(since));
         self.told.is_encrypted = made.encrypted;
         self.told.volume_id = made.volume_id;
         Ok(())
@@ -146,7 +147,8 @@ impl Migration<'_> {
 
     /// Deletes the snapshots that the migration has made, at both servers.
     pub(super) fn clean_up(&self) -> Result<(), Failure> {
-        let (source, target) = (self.copier.source, self.copier.target);
+        let source = self.copier.source;
+        let target = self.copier.target;
         for snapshot in state::snapshots(target, state::OF, &self.id)? {
             let base = Base::read(&snapshot).map(|base| base.of);
             let list = snapshot.tags.get(state::CHANGES).cloned();

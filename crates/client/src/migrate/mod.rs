@@ -24,11 +24,11 @@ mod state;
 mod units;
 
 use crate::Client;
-use crate::clock::Pace;
 use crate::direct::NewSnapshot;
 use crate::export::UNIT_BYTES;
 use crate::model::VolumeDescription;
 use crate::output::{Exit, Failure};
+use crate::pace::Pace;
 use crate::snapshots::{self, Snapshot};
 use crate::volumes::{self, is_provisioned, tag_specification};
 use copy::{Copied, Copier};
@@ -181,7 +181,8 @@ impl<'a> Migration<'a> {
 
     /// Returns an error if the target is unsuitable.
     fn check_target(&self, volume: &VolumeDescription) -> Result<(), Failure> {
-        let (id, target) = (&self.id, self.copier.target);
+        let id = &self.id;
+        let target = self.copier.target;
         if !["available", "in-use"].contains(&volume.state.as_str()) {
             let message = format!("{id} is {}; it must be available or in-use", volume.state);
             return Err(Failure::new(message).hint("`evenkeel volume show` shows more"));
@@ -263,7 +264,8 @@ impl<'a> Migration<'a> {
 
     /// Makes a snapshot of the volume.
     fn snapshot(&self) -> Result<Snapshot, Failure> {
-        let (source, target) = (self.copier.source, self.copier.target);
+        let source = self.copier.source;
+        let target = self.copier.target;
         let description = format!("for the migration to {}", target.authority());
         let mut parameters =
             vec![("VolumeId", self.id.as_str()), ("Description", description.as_str())];
@@ -343,7 +345,8 @@ impl<'a> Migration<'a> {
 
     /// Returns the first copy of an earlier run, if it can be continued. Others are deleted.
     fn known_base(&self) -> Result<Option<Base>, Failure> {
-        let (source, target) = (self.copier.source, self.copier.target);
+        let source = self.copier.source;
+        let target = self.copier.target;
         let mut found = None;
         for snapshot in state::snapshots(target, state::OF, &self.id)? {
             if !snapshot.tags.contains_key(state::BASE) {

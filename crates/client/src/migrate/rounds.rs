@@ -74,8 +74,10 @@ impl Migration<'_> {
         let [.., before, last] = list.as_slice() else {
             return Err(Failure::new(format!("{}: its tag is wrong", snapshot.snapshot_id)));
         };
-        let (before, last) = (before.clone(), last.clone());
-        let (id, size_gib) = (snapshot.snapshot_id.clone(), snapshot.size_gib);
+        let before = before.clone();
+        let last = last.clone();
+        let id = snapshot.snapshot_id.clone();
+        let size_gib = snapshot.size_gib;
         let mut changes = Changes { id, size_gib, list, units };
         self.copy_changes(&mut changes, &before, &last)?;
         Ok(Rounds { last, changes: Some(changes) })

@@ -51,7 +51,9 @@ mod tests {
 
     #[test]
     fn it_is_the_set_that_was_put_in() {
-        let (mut set, mut other, mut number) = (UnitSet::default(), BTreeSet::new(), 1_u64);
+        let mut set = UnitSet::default();
+        let mut other = BTreeSet::new();
+        let mut number = 1_u64;
         for _ in 0..2_000 {
             number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let unit = number >> 48;

@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use evenkeel_control::journal::{Change, Committed, JournalError, Revision, Subject, format};
-use evenkeel_telemetry::clock;
+use evenkeel_os::clock;
 use tracing::warn;
 
 use super::client::Client;

@@ -47,7 +47,7 @@ use evenkeel_control::journal::{
 };
 use evenkeel_control::model::{Event, Model};
 use evenkeel_control::time::Moment;
-use evenkeel_telemetry::clock;
+use evenkeel_os::clock;
 use tracing::warn;
 
 use self::client::{Client, EtcdError};

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use evenkeel_telemetry::clock;
+use evenkeel_os::clock;
 use serde_json::{Value, json};
 use tracing::{debug, error, info, warn};
 

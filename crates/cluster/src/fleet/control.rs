@@ -8,7 +8,7 @@ use std::time::Duration;
 use evenkeel_control::nodes::{Counts, NodeView, Nodes, State};
 use evenkeel_core::fencing::NodeId;
 use evenkeel_core::ids::VolumeId;
-use evenkeel_telemetry::clock;
+use evenkeel_os::clock;
 use evenkeel_telemetry::metrics::{EtcdAnswerNow, EtcdMemberNow};
 use evenkeel_wire::agent::{Attachment, Failed};
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use evenkeel_control::key_locks::Key;
 use evenkeel_core::fencing::NodeId;
 use evenkeel_core::ids::VolumeId;
-use evenkeel_telemetry::clock;
+use evenkeel_os::clock;
 use tracing::{error, info, warn};
 
 use super::state::NodeState;

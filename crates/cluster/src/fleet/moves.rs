@@ -10,7 +10,7 @@ use evenkeel_control::key_locks::{CHANGES_MAX, Key, KeyGuard, LockError};
 use evenkeel_core::fencing::NodeId;
 use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::qos::pacing::Balances;
-use evenkeel_telemetry::clock;
+use evenkeel_os::clock;
 use evenkeel_wire::agent::{
     Command, CreditReport, Failed, FailedKind, HostState, Reply, VolumeState,
 };

@@ -13,7 +13,7 @@ use evenkeel_core::convert::saturating;
 use evenkeel_core::fencing::NodeId;
 use evenkeel_core::qos::sharing::division::{DIVIDE_EVERY, Division};
 use evenkeel_core::time::Instant;
-use evenkeel_telemetry::clock;
+use evenkeel_os::clock;
 use evenkeel_wire::agent::{Command, Reply};
 use tracing::warn;
 

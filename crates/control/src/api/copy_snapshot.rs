@@ -6,9 +6,9 @@ use evenkeel_wire::aws::xml::Element;
 use super::create_snapshot::description;
 use super::error::ApiError;
 use super::{Action, Call, view};
-use crate::clock;
 use crate::model::Command;
 use crate::plane::PlaneError;
+use crate::random;
 
 pub const ACTION: Action = Action { name: "CopySnapshot", mutates: true, run };
 
@@ -52,7 +52,7 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
              multiple of {DURATION_STEP_MIN}, up to {DURATION_MIN_MAX}."
         )));
     }
-    let id = clock::snapshot_id().map_err(PlaneError::from)?;
+    let id = random::snapshot_id().map_err(PlaneError::from)?;
     let outcome =
         call.execute(&Command::CopySnapshot { id, of, is_encrypted, description, tags })?;
     let copy = outcome.snapshot().ok_or_else(|| ApiError::internal("the copy is gone"))?;

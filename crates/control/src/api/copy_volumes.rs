@@ -7,9 +7,9 @@ use evenkeel_wire::aws::xml::Element;
 use super::create_volume::{default_type, spare};
 use super::error::ApiError;
 use super::{Action, Call, view};
-use crate::clock;
 use crate::model::{Begins, Command};
 use crate::plane::PlaneError;
+use crate::random;
 
 pub const ACTION: Action = Action { name: "CopyVolumes", mutates: true, run };
 
@@ -34,7 +34,7 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     let zone = of_source.map_or_else(|| settings.zone().to_owned(), |it| it.zone);
     let request = VolumeRequest { volume_type, size_gib, iops, throughput_mibps, multi_attach };
     let token = token.map(|token| (token, std::mem::take(&mut call.fingerprint)));
-    let id = clock::volume_id().map_err(PlaneError::from)?;
+    let id = random::volume_id().map_err(PlaneError::from)?;
     let spares = [spare()?, spare()?];
     let begins = Begins { snapshot: None, source: Some(source), is_encrypted, spares };
     let outcome =

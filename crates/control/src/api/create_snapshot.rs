@@ -6,9 +6,9 @@ use evenkeel_wire::aws::xml::Element;
 use super::args::Args;
 use super::error::ApiError;
 use super::{Action, Call, view};
-use crate::clock;
 use crate::model::{Command, Tags};
 use crate::plane::PlaneError;
+use crate::random;
 
 pub const ACTION: Action = Action { name: "CreateSnapshot", mutates: true, run };
 
@@ -63,7 +63,7 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     let volume = args.volume_id("VolumeId")?;
     let Common { description, tags } = Common::take(args)?;
     args.done()?;
-    let id = clock::snapshot_id().map_err(PlaneError::from)?;
+    let id = random::snapshot_id().map_err(PlaneError::from)?;
     let outcome = call.execute(&Command::CreateSnapshot { id, volume, description, tags })?;
     let snapshot =
         outcome.snapshot().ok_or_else(|| ApiError::internal("the new snapshot is gone"))?;

@@ -10,9 +10,9 @@ use super::args::{instance_id, volume_id};
 use super::create_snapshot::Common;
 use super::error::ApiError;
 use super::{Action, Call, view};
-use crate::clock;
 use crate::model::{Command, Model, SnapshotOfSet, TAGS_MAX, Tags};
 use crate::plane::{Outcome, PlaneError};
+use crate::random;
 
 pub const ACTION: Action = Action { name: "CreateSnapshots", mutates: true, run };
 
@@ -47,7 +47,7 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     let chosen = chosen(&call.plane.model(), instance, exclude_boot, &excluded)?;
     let mut set = Vec::new();
     for (volume, of_volume) in chosen {
-        let id = clock::snapshot_id().map_err(PlaneError::from)?;
+        let id = random::snapshot_id().map_err(PlaneError::from)?;
         let mut tags = tags.clone();
         if copies_tags {
             for (key, value) in of_volume {

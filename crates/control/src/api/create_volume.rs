@@ -7,9 +7,9 @@ use evenkeel_wire::aws::xml::Element;
 use super::args::{Args, snapshot_id};
 use super::error::ApiError;
 use super::{Action, Call, view};
-use crate::clock;
 use crate::model::{Begins, Command, Settings};
 use crate::plane::PlaneError;
+use crate::random;
 
 pub const ACTION: Action = Action { name: "CreateVolume", mutates: true, run };
 
@@ -41,7 +41,7 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     let zone = chosen_zone(settings, zone)?;
     let request = VolumeRequest { volume_type, size_gib, iops, throughput_mibps, multi_attach };
     let token = token.map(|token| (token, std::mem::take(&mut call.fingerprint)));
-    let id = clock::volume_id().map_err(PlaneError::from)?;
+    let id = random::volume_id().map_err(PlaneError::from)?;
     let spares = [spare()?, spare()?];
     let begins = Begins { snapshot, source: None, is_encrypted, spares };
     let outcome =
@@ -52,7 +52,7 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
 
 /// Returns an id for a snapshot that may be made only for a volume.
 pub(super) fn spare() -> Result<SnapshotId, ApiError> {
-    Ok(clock::snapshot_id().map_err(PlaneError::from)?)
+    Ok(random::snapshot_id().map_err(PlaneError::from)?)
 }
 
 /// The rates at which EC2 initializes a volume of a snapshot, in MiB per second.

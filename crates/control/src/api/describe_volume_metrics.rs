@@ -14,7 +14,8 @@ use super::error::ApiError;
 use super::{Action, Call, view};
 use crate::model::{Refusal, Volume};
 use crate::plane::Plane;
-use crate::{clock, reconcile};
+use crate::reconcile;
+use evenkeel_os::clock;
 
 pub const ACTION: Action = Action { name: "DescribeVolumeMetrics", mutates: false, run };
 
@@ -26,7 +27,7 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     let ids = call.args.volume_ids("VolumeId")?;
     let page = call.args.page(1, VOLUMES_MAX)?.at_most(VOLUMES_MAX);
     call.args.done()?;
-    let sampled = clock::now();
+    let sampled = clock::unix_ms();
     // A copy, because the data plane must not be called while the model is locked.
     let (volumes, token) = {
         let model = call.plane.model();

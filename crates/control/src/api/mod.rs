@@ -77,12 +77,12 @@ use self::args::Args;
 use self::error::ApiError;
 use self::replays::Replays;
 pub use self::replays::{Denied, SIGNATURES_MAX};
-use crate::clock;
 use crate::credentials::Credentials;
 use crate::endpoint::Endpoint;
 use crate::events::During;
 use crate::model::Command;
 use crate::plane::{Outcome, Plane, PlaneError};
+use evenkeel_os::clock;
 
 /// The supported version of the EC2 API.
 pub const VERSION: &str = "2016-11-15";
@@ -273,7 +273,7 @@ impl Api {
     ) -> Result<(), sigv4::SignatureError> {
         let scope = Scope { region: self.plane.settings.signed_region(), service };
         let is_known = |key: &str| key == self.credentials.access_key_id;
-        sigv4::verify_head(request, scope, is_known, clock::now().0 / 1_000)
+        sigv4::verify_head(request, scope, is_known, clock::unix_ms().0 / 1_000)
     }
 
     /// Checks the signature and finds the action.
@@ -284,7 +284,7 @@ impl Api {
         let scope = Scope { region: self.plane.settings.signed_region(), service: SERVICE };
         let Credentials { access_key_id, secret_access_key } = &self.credentials;
         let secret = |key: &str| (key == access_key_id).then(|| secret_access_key.clone());
-        let verified = sigv4::verify(request, scope, secret, clock::now().0 / 1_000)?;
+        let verified = sigv4::verify(request, scope, secret, clock::unix_ms().0 / 1_000)?;
         let mut in_query = Params::decode(request.query.as_bytes())?;
         // These parameters belong to the signature, which is verified.
         in_query.retain(|name| !name.starts_with("X-Amz-"));
@@ -323,7 +323,7 @@ impl Api {
         if !action.mutates || is_dry_run(params) || makes_nothing_new {
             return Ok(());
         }
-        self.replays().take(verified, clock::now())
+        self.replays().take(verified, clock::unix_ms())
     }
 
     pub(crate) fn replays(&self) -> MutexGuard<'_, Replays> {
@@ -348,7 +348,7 @@ impl Api {
             && action.mutates
             && error.is_the_servers()
         {
-            self.replays().failed(&verified, error, clock::now());
+            self.replays().failed(&verified, error, clock::unix_ms());
         }
         result
     }
@@ -356,7 +356,7 @@ impl Api {
     /// Stores the signature of a change before its execution, if it was made ahead of the clock: a
     /// later server could not tell that it was used.
     pub(crate) fn keep_ahead(&self, verified: &Verified) -> Result<(), PlaneError> {
-        let now = clock::now();
+        let now = clock::unix_ms();
         match replays::ahead(verified, now) {
             Some(used) => self.plane.keep_signature(&used, now),
             None => Ok(()),

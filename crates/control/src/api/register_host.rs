@@ -7,9 +7,9 @@ use evenkeel_wire::aws::xml::Element;
 
 use super::error::ApiError;
 use super::{Action, Call, view};
-use crate::clock;
 use crate::model::Command;
 use crate::plane::PlaneError;
+use crate::random;
 
 pub const ACTION: Action = Action { name: "RegisterHost", mutates: true, run };
 
@@ -20,7 +20,7 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     let tags = call.args.tags("")?;
     call.args.done()?;
     let address = address.as_deref().map_or(Ok(HostAddress::Local), parse_address)?;
-    let id = clock::instance_id().map_err(PlaneError::from)?;
+    let id = random::instance_id().map_err(PlaneError::from)?;
     call.execute(&Command::RegisterHost { id, zone, instance_type, address, tags })?;
     let model = call.plane.model();
     let host = model.host(id)?;

@@ -15,11 +15,11 @@ use super::error::ApiError;
 use super::instance_state::release;
 use super::register_host::parse_address;
 use super::{Action, Call, view};
-use crate::clock;
 use crate::model::{
     Begins, Command, HOSTS_MAX, HostState, LOCAL_TYPE, Model, Refusal, Settings, Tags,
 };
 use crate::plane::PlaneError;
+use crate::random;
 use evenkeel_core::ids::InstanceId;
 
 pub const ACTION: Action = Action { name: "RunInstances", mutates: true, run };
@@ -116,7 +116,7 @@ fn made(
     let mut new = Vec::new();
     let reservation = match token {
         Some(token) => of_token(token),
-        None => clock::instance_id().map_err(PlaneError::from)?,
+        None => random::instance_id().map_err(PlaneError::from)?,
     };
     for number in 0..count {
         let one = call.plane.one_address_at_a_time();
@@ -225,7 +225,7 @@ fn attach(
     new: &NewDevice,
     tags: &Tags,
 ) -> Result<(), ApiError> {
-    let id = clock::volume_id().map_err(PlaneError::from)?;
+    let id = random::volume_id().map_err(PlaneError::from)?;
     let mut request = new.request;
     if let Some(of) = new.begins.snapshot.filter(|_| request.size_gib == 0) {
         request.size_gib = call.plane.model().snapshot(of)?.size_gib;

@@ -16,8 +16,8 @@ use super::plan::{Plan, Query, Source};
 use super::value::Value;
 use crate::api::Api;
 use crate::api::error::ApiError;
-use crate::clock;
 use crate::credentials::Credentials;
+use evenkeel_os::clock;
 
 /// Maximum number of metrics in a page of ListMetrics.
 const LISTED_MAX: usize = 500;
@@ -88,7 +88,7 @@ impl Api {
             sigv4::Scope { region: self.plane().settings.signed_region(), service: SERVICE };
         let Credentials { access_key_id, secret_access_key } = &self.credentials;
         let secret = |key: &str| (key == access_key_id).then(|| secret_access_key.clone());
-        sigv4::verify(request, scope, secret, clock::now().0 / 1_000)?;
+        sigv4::verify(request, scope, secret, clock::unix_ms().0 / 1_000)?;
         Ok(())
     }
 
@@ -102,7 +102,7 @@ impl Api {
         };
         let secret = &self.credentials.secret_access_key;
         let account = &self.plane().settings.account;
-        let call = Call { cloudwatch, secret, account, now: clock::now() };
+        let call = Call { cloudwatch, secret, account, now: clock::unix_ms() };
         match action {
             "ListMetrics" => call.list_metrics(Input::new(parameters, "InvalidParameterValue")?),
             "GetMetricData" => {

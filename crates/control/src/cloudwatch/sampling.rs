@@ -16,7 +16,8 @@ use tracing::{debug, warn};
 
 use crate::model::{Attachment, AttachmentState, Phase, Volume};
 use crate::plane::{Plane, PlaneError};
-use crate::{clock, reconcile};
+use crate::reconcile;
+use evenkeel_os::clock;
 
 /// The time between two samples, in milliseconds.
 const LOOK_MS: u64 = 1_000;
@@ -61,7 +62,7 @@ fn sample(cloudwatch: &CloudWatch, plane: &Plane, record: Option<&Inbox>, stoppe
             }
             Err(error) => debug!(%error, "no metrics of volumes"),
         }
-        let left_ms = pause_ms - clock::now().0 % pause_ms;
+        let left_ms = pause_ms - clock::unix_ms().0 % pause_ms;
         match stopped.recv_timeout(Duration::from_millis(left_ms)) {
             Err(RecvTimeoutError::Timeout) => {}
             _ => return,
@@ -77,7 +78,7 @@ fn look(
 ) -> Result<(Ended, usize), PlaneError> {
     let reports = plane.report()?.volumes;
     plane.observe(&reports);
-    let now = clock::now();
+    let now = clock::unix_ms();
     let known = {
         let model = plane.model();
         let known = |volume: &Volume| (volume.id, known(plane, volume));

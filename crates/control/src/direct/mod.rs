@@ -19,9 +19,9 @@ use serde_json::{Value, json};
 
 pub use self::error::DirectError;
 use crate::api::{Api, Denied};
-use crate::clock;
 use crate::credentials::Credentials;
 use crate::plane::NotComplete;
+use evenkeel_os::clock;
 
 /// The name of the service in signatures.
 const SERVICE: &str = "ebs";
@@ -130,7 +130,7 @@ impl Api {
         let scope = Scope { region: self.plane().settings.signed_region(), service: SERVICE };
         let Credentials { access_key_id, secret_access_key } = &self.credentials;
         let secret = |key: &str| (key == access_key_id).then(|| secret_access_key.clone());
-        let now = clock::now().0 / 1_000;
+        let now = clock::unix_ms().0 / 1_000;
         let verified = sigv4::verify_hashed(request, payload, scope, secret, now)?;
         Ok(Checked { verified, digest })
     }
@@ -149,7 +149,7 @@ impl Api {
         if *operation != Operation::Start || self.is_started(body) {
             return Ok(());
         }
-        self.replays().take(&checked.verified, clock::now())
+        self.replays().take(&checked.verified, clock::unix_ms())
     }
 
     /// Executes a request. May block for as long as the data plane takes.

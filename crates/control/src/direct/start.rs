@@ -11,9 +11,9 @@ use super::lists::seconds;
 use super::{Answer, DirectError, snapshot};
 use crate::api::Api;
 use crate::api::args::{Args, check_key};
-use crate::clock;
 use crate::model::{Command, Filled, Snapshot, Tags};
 use crate::plane::PlaneError;
+use crate::random;
 
 /// The minimum of minutes without a block, the maximum, and the default.
 const TIMEOUT_MIN: u32 = 10;
@@ -118,7 +118,7 @@ impl Api {
         let filled =
             Filled { parent, timeout_min, token: token.map(|token| (token, fingerprint(body))) };
         let tags = tags(request.tags.unwrap_or_default())?;
-        let id = clock::snapshot_id().map_err(PlaneError::from)?;
+        let id = random::snapshot_id().map_err(PlaneError::from)?;
         #[rustfmt::skip]
         let command =
             Command::StartSnapshot { id, size_gib, filled, is_encrypted, description, tags };

@@ -44,9 +44,10 @@ pub use self::context::During;
 use self::derive::Sets;
 use self::notice::{Notice, ServerNews, What};
 use self::watch::Watcher;
-use crate::clock;
 use crate::model::{Event, Model, Settings};
 use crate::plane::Plane;
+use crate::random;
+use evenkeel_os::clock;
 
 /// Maximum number of notices that wait to be written.
 pub const QUEUE_MAX: usize = 4_096;
@@ -98,7 +99,7 @@ impl Feed {
 
     /// Processes the data plane's reports, about once a second.
     pub fn look(&self, plane: &Plane, reports: &[VolumeReport]) {
-        let now = clock::now();
+        let now = clock::unix_ms();
         let mut watcher = self.watcher.lock().unwrap_or_else(PoisonError::into_inner);
         let mut all = watcher.look(now, reports);
         if watcher.is_due(now) {
@@ -115,7 +116,7 @@ impl Feed {
 
     /// Queues a notice with the present time. Never blocks for longer than a moment.
     pub fn tell(&self, what: What) {
-        let notice = Notice { at: clock::now(), request: context::request(), what };
+        let notice = Notice { at: clock::unix_ms(), request: context::request(), what };
         let mut queue = self.queue();
         if queue.waiting.len() < QUEUE_MAX {
             queue.waiting.push_back(notice);
@@ -139,7 +140,7 @@ impl Feed {
         // Notices without room came after all queued ones.
         if let lost @ 1.. = std::mem::take(&mut queue.lost) {
             let cause = "events came faster than they could be written";
-            all.push(gap(clock::now(), lost, cause));
+            all.push(gap(clock::unix_ms(), lost, cause));
         }
         (all, queue.is_closed)
     }
@@ -212,11 +213,11 @@ impl Events {
             Some(_) => "killed",
         };
         let since = before.and_then(|last| last.time);
-        let watcher = Watcher::new(since.unwrap_or_else(clock::now));
+        let watcher = Watcher::new(since.unwrap_or_else(clock::unix_ms));
         *feed.watcher.lock().unwrap_or_else(PoisonError::into_inner) = watcher;
         let _ = feed.log.set(Arc::clone(&log));
         let started = What::Server(ServerNews::Started { previous });
-        let started = Notice { at: clock::now(), request: String::new(), what: started };
+        let started = Notice { at: clock::unix_ms(), request: String::new(), what: started };
         // The start comes before the notices of things found during the start.
         feed.queue().waiting.push_front(started);
         let mut writer =
@@ -294,11 +295,11 @@ impl Writer {
 
     fn write(&mut self, batch: &[Notice]) {
         let json = |notice: &Notice| {
-            let bits = clock::random_bits().unwrap_or_default();
+            let bits = random::random_bits().unwrap_or_default();
             notice.json(&self.settings, bits)
         };
         let missing = (self.lost > 0).then(|| {
-            gap(clock::now(), self.lost, "events could not be written; see the server's log")
+            gap(clock::unix_ms(), self.lost, "events could not be written; see the server's log")
         });
         let events: Vec<String> = missing.iter().chain(batch).map(json).collect();
         match self.appender.append(&events) {

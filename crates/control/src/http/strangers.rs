@@ -14,7 +14,7 @@ use evenkeel_wire::aws::query::BODY_BYTES_MAX;
 use tokio::time::timeout;
 use tracing::warn;
 
-use crate::clock;
+use evenkeel_os::clock;
 
 /// Maximum time for the body of a refused request to arrive. Clients read the reply only after they
 /// have sent it.

@@ -12,9 +12,9 @@ use evenkeel_wire::agent::{
 use tracing::{info, warn};
 
 use super::{Plane, PlaneError};
-use crate::clock;
 use crate::events::notice::{VolumeNews, What};
 use crate::health::{Health, Now};
+use evenkeel_os::clock;
 
 impl Plane {
     /// Returns the state of all volumes and hosts, as the data plane reports it.
@@ -65,7 +65,7 @@ impl Plane {
     /// health, and sends events.
     pub fn observe(&self, reports: &[VolumeReport]) {
         self.feed.look(self, reports);
-        let now = Now { unix: clock::now(), since_boot: clock::since_boot() };
+        let now = Now { unix: clock::unix_ms(), since_boot: clock::since_boot() };
         let changed = self.health().look(now, reports);
         for (id, is_stalled) in changed {
             if is_stalled {

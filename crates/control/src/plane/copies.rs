@@ -20,11 +20,11 @@ use evenkeel_wire::agent::{
 use tracing::{info, warn};
 
 use super::{Plane, PlaneError};
-use crate::clock;
 use crate::events::During;
 use crate::journal::Credits;
 use crate::key_locks::Key;
 use crate::model::{Event, Phase, Settled, Snapshot, SnapshotPhase, Volume};
+use evenkeel_os::clock;
 
 /// Time for which one call copies: until the next tick.
 const SLICE: Duration = Duration::from_millis(900);

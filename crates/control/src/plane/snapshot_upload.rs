@@ -21,10 +21,10 @@ use tracing::{info, warn};
 
 use super::calls::unexpected;
 use super::{Plane, PlaneError};
-use crate::clock;
 use crate::events::During;
 use crate::key_locks::Key;
 use crate::model::{Event, Filled, Refusal, Snapshot, SnapshotPhase};
+use evenkeel_os::clock;
 
 /// Maximum number of units whose digests are in memory, of all snapshots together: 512 GiB of data,
 /// in about 60 MiB.

@@ -31,9 +31,11 @@ use crate::journal::{Change, Credits, Journal, Loaded};
 use crate::key_locks::KeyLocks;
 use crate::model::{Command, Event, Host, LOCAL_TYPE, Model, Settings, Tags};
 use crate::nodes::Nodes;
+use crate::random;
 use crate::server_time::ServerTime;
 use crate::time::Moment;
-use crate::{clock, credits, reconcile};
+use crate::{credits, reconcile};
+use evenkeel_os::clock;
 
 /// Maximum number of volumes that are brought up at once: as many requests as keep a disk busy.
 const OPENED_AT_ONCE: usize = 16;
@@ -78,7 +80,7 @@ impl Plane {
         nodes: Option<Arc<dyn Nodes>>,
         attached_up: impl FnOnce(),
     ) -> Result<Self, PlaneError> {
-        let moment = clock::moment();
+        let moment = super::time::moment();
         let Loaded { mut model, credits: found, stop, clock: kept, revision } = journal.load()?;
         let since_boot = clock::since_boot();
         let time = ServerTime::at_start(kept.as_ref(), &moment, since_boot);
@@ -255,7 +257,7 @@ fn warn_of_crash(stop: &credits::Stop, model: &Model) {
 
 /// Returns the registration of this machine as a host, if it is missing.
 fn local_host(model: &Model, settings: &Settings, now: UnixMs) -> Result<Vec<Event>, PlaneError> {
-    let id = clock::instance_id()?;
+    let id = random::instance_id()?;
     let instance_type = LOCAL_TYPE.into();
     let address = HostAddress::Local;
     let tags = Tags::new();

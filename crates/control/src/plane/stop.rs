@@ -8,7 +8,7 @@ use super::{Plane, PlaneError};
 use crate::journal::{Change, Credits};
 use crate::key_locks::Key;
 use crate::model::{Phase, Volume};
-use crate::{clock, reconcile};
+use crate::reconcile;
 
 impl Plane {
     /// Stores the final balances. Before that it closes the volumes that spend credits to their
@@ -50,7 +50,7 @@ impl Plane {
         let report = self.report()?;
         writer = self.writer()?;
         let changed = changed(&writer.stored, credits_of(report));
-        let stopped = Some(clock::moment());
+        let stopped = Some(super::time::moment());
         let clock = Some(self.moment());
         writer.store(&Change { events: vec![], unleased: changed, stopped, clock })?;
         Ok(())

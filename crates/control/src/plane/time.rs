@@ -8,16 +8,17 @@ use std::collections::BTreeSet;
 use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
 
+use evenkeel_core::convert::saturating;
 use evenkeel_core::time::UnixMs;
 use tracing::{info, warn};
 
 use super::writer::Writer;
 use super::{Plane, PlaneError};
-use crate::clock;
 use crate::journal::{Change, Credits, Subject};
 use crate::model::Event;
 use crate::server_time::{ServerTime, Step, moved};
 use crate::time::Moment;
+use evenkeel_os::clock;
 
 /// Maximum time between two stores of the server's time, which is also stored with each commit.
 /// After a failure of the machine, this much of the time before it may not count. Storing also
@@ -44,6 +45,12 @@ struct Moving {
     step: Step,
     /// Subjects whose deadlines are moved already.
     done: BTreeSet<Subject>,
+}
+
+/// Returns the present time by both clocks.
+pub(super) fn moment() -> Moment {
+    let ms = saturating(clock::since_boot().as_millis());
+    Moment { unix: clock::unix_ms(), boot: clock::boot_id().ok().map(|id| (id, ms)) }
 }
 
 impl Following {
@@ -76,7 +83,7 @@ impl Plane {
 
     /// Returns the server's time in its stored form.
     pub(super) fn moment(&self) -> Moment {
-        let boot = clock::moment().boot;
+        let boot = moment().boot;
         Moment { unix: self.now(), boot }
     }
 
@@ -89,7 +96,7 @@ impl Plane {
     /// Moves every deadline if the wall clock was set, and stores the server's time regularly. A
     /// failure is logged, and the next call tries again.
     pub fn follow_clock(&self) {
-        self.follow_clock_at(clock::now());
+        self.follow_clock_at(clock::unix_ms());
     }
 
     /// Follows this reading of the wall clock, as [`Self::follow_clock`] does.

@@ -9,8 +9,8 @@ use std::time::Duration;
 use evenkeel_telemetry::metrics::{EtcdMemberNow, JournalNow};
 
 use super::Plane;
-use crate::clock;
 use crate::journal::JournalError;
+use evenkeel_os::clock;
 
 /// Time without an answer of the data plane after which the server is not ready. The data plane is
 /// called once a second.

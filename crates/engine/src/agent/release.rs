@@ -121,13 +121,13 @@ impl EngineAgent {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::Clock;
     use crate::directory::{Directory, Entry};
     use crate::reactor::Inbox;
     use crate::shared_device::SharedDevice;
     use evenkeel_core::qos::admission::Reserved;
     use evenkeel_core::qos::pacing::{Balances, Pacing};
     use evenkeel_core::units::ByteCount;
+    use evenkeel_os::clock::Clock;
     use evenkeel_store::forwarding::ForwardingPool;
     use evenkeel_store::memory::MemoryPool;
     use evenkeel_store::{Geometry, Pool, StoreError};
@@ -170,7 +170,7 @@ mod tests {
         let shared = (Arc::new(SharedDevice::new(1)), Arc::default());
         let messages = Arc::clone(&inboxes);
         let lines = Arc::clone(&directory);
-        let mut agent = EngineAgent::new(pool, inboxes, directory, shared, Clock::new());
+        let mut agent = EngineAgent::new(pool, inboxes, directory, shared, Clock::start());
         agent.answer_max = Duration::from_millis(1);
         (agent, messages, lines)
     }

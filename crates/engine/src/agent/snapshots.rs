@@ -6,11 +6,11 @@
 
 use super::background::Work;
 use super::{EngineAgent, failed};
-use crate::clock::Clock;
 use crate::reactor::Message;
 use crate::turns::VolumeTurn;
 use evenkeel_core::ids::{SnapshotId, VolumeId};
 use evenkeel_core::units::ByteCount;
+use evenkeel_os::clock::Clock;
 use evenkeel_store::StoreError;
 use evenkeel_store::snapshots::{Making, SnapshotInfo, Snapshots};
 use evenkeel_wire::agent::{
@@ -143,7 +143,7 @@ impl EngineAgent {
         for (id, home) in homes {
             self.ask(*home, |ack| Message::Attend(*id, ack)).map(|_: bool| ())?;
         }
-        let clock = Clock::new();
+        let clock = Clock::start();
         let began = clock.now();
         for (&(of, id), making) in set.iter().zip(begun) {
             let gone = std::time::Duration::from_nanos(clock.now().since(began).ns);

@@ -2,7 +2,6 @@
 //! time. Counts and times the requests.
 
 use super::CalibrateError;
-use crate::clock::{self, Clock};
 use crate::driver::{Driver, Event};
 use crate::table::VolumeSlot;
 use evenkeel_core::convert::saturating;
@@ -12,6 +11,7 @@ use evenkeel_core::random::Random;
 use evenkeel_core::request::Operation;
 use evenkeel_core::slots::Slot;
 use evenkeel_core::time::{Duration, Instant};
+use evenkeel_os::clock::{self, Clock};
 use evenkeel_store::buffer::Buffer;
 use evenkeel_store::{Completion, Store, Submission};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -216,7 +216,7 @@ impl Run {
     fn count(&mut self, now: Instant, place: u32, is_write: bool) {
         let Some((since, cpu_since)) = self.since else {
             if now >= self.warm_at {
-                self.since = Some((now, clock::cpu_time()));
+                self.since = Some((now, clock::process_time()));
                 self.part_since = now;
             }
             return;
@@ -244,7 +244,7 @@ impl Run {
         if self.is_over {
             self.observed.total.elapsed = elapsed;
             self.observed.cpu =
-                Duration::from_ns(clock::cpu_time().ns.saturating_sub(cpu_since.ns));
+                Duration::from_ns(clock::process_time().ns.saturating_sub(cpu_since.ns));
         }
     }
 }

@@ -11,7 +11,6 @@ mod load;
 #[cfg(test)]
 mod tests;
 
-use crate::clock::Clock;
 use crate::driver::{Driver, Waker};
 use crate::ring::Ring;
 use crate::threads::Threads;
@@ -26,6 +25,7 @@ use evenkeel_core::random::Random;
 use evenkeel_core::request::Failure;
 use evenkeel_core::time::Duration;
 use evenkeel_core::units::ByteCount;
+use evenkeel_os::clock::Clock;
 use evenkeel_store::{Pool, Store, StoreError};
 use load::{Generator, Kind, Load, Observed};
 use std::fmt;
@@ -172,7 +172,7 @@ fn measure_here(
     pool.create(VOLUME, plan.span).map_err(CalibrateError::Store)?;
     let store = pool.open(VOLUME, plan.span).map_err(CalibrateError::Store)?;
     let waker = Waker::new().map_err(CalibrateError::Driver)?;
-    let clock = Clock::new();
+    let clock = Clock::start();
     match io {
         IoMode::Auto | IoMode::Uring => {
             let ring = Ring::new(waker, clock);

@@ -2,10 +2,10 @@
 
 use super::allowance::Allowance;
 use super::{Base, Granted};
-use crate::clock::{self, Clock};
 use crate::driver::{Driver, Event};
 use crate::table::{SessionId, VolumeSlot};
 use evenkeel_core::time::Duration;
+use evenkeel_os::clock::{self, Clock};
 use std::io;
 use std::os::fd::RawFd;
 

@@ -21,11 +21,12 @@ mod nbd;
 #[cfg(test)]
 pub(crate) mod testing;
 
-use crate::connection_limits::{NoPlace, Slot};
+use crate::connection_limits::Slot;
 use crate::directory::Directory;
 use crate::output::Output;
 use crate::table::{RequestId, VolumeSlot};
 use crate::transport::Stretch;
+use evenkeel_core::connection_limits::NoPlace;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::qos::scheduler::AttachmentIndex;
 use evenkeel_core::request::{Failure, Request};

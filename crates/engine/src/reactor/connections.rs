@@ -1,7 +1,7 @@
 //! A connection's life: handshake, receiving, sending, the end.
 
 use super::{Message, Reactor, STOP_MAX, SWEEP_EVERY, memory};
-use crate::connection_limits::{ConnectionId, NoPlace, Slot};
+use crate::connection_limits::Slot;
 use crate::driver::{Driver, send_now};
 use crate::handoff::Kept;
 use crate::protocol::{Binding, Lobby, Negotiation, Protocol};
@@ -9,6 +9,7 @@ use crate::rate_limited_log::Notice;
 use crate::session::{Bound, Connection, Session, Stage};
 use crate::table::SessionId;
 use crate::transport::OtherEnd;
+use evenkeel_core::connection_limits::{ConnectionId, NoPlace};
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::time::Duration;
 use evenkeel_wire::agent::HostAddress;

@@ -122,7 +122,7 @@ fn peek_behind(fd: &OwnedFd, skip: usize, wanted: &mut [u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::connection_limits::Slots;
+    use crate::connection_limits::{Slot, Slots};
     use crate::protocol::testing;
     use crate::session::Connection;
     use evenkeel_core::request::{Operation, Request};
@@ -145,7 +145,7 @@ mod tests {
                     let mut sent = read.repeat(before);
                     sent.extend(if leaves { &leave } else { &read });
                     let (ours, mut theirs) = UnixStream::pair().unwrap();
-                    let (slot, _) = slots.greet(HostAddress::Local, 0).unwrap();
+                    let (slot, _) = Slot::greet(&slots, HostAddress::Local, 0).unwrap();
                     let (leftover, rest) = sent.split_at(received.min(sent.len()));
                     let fd = ours.into();
                     let peer = HostAddress::Local;

@@ -6,12 +6,12 @@
 //! lender can continue to serve it, and each request is answered once.
 
 use super::{Reactor, memory};
-use crate::connection_limits::ConnectionId;
 use crate::driver::Driver;
 use crate::handoff::{Kept, Returned};
 use crate::session::Session;
 use crate::table::{RequestId, SessionId, VolumeSlot};
 use crate::transport::OtherEnd;
+use evenkeel_core::connection_limits::ConnectionId;
 use evenkeel_core::limits::QUANTUM_BYTES_MAX;
 use evenkeel_core::request::Operation;
 

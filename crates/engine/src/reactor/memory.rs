@@ -351,7 +351,7 @@ impl<D: Driver> Reactor<D> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::Clock;
+    use crate::connection_limits::Slot;
     use crate::protocol::testing;
     use crate::reactor::Inbox;
     use crate::session::Connection;
@@ -363,6 +363,7 @@ mod tests {
     use evenkeel_core::qos::pacing::{Balances, Pacing};
     use evenkeel_core::request::{Operation, Request};
     use evenkeel_core::units::ByteCount;
+    use evenkeel_os::clock::Clock;
     use evenkeel_store::Pool;
     use evenkeel_store::memory::MemoryPool;
     use evenkeel_wire::agent::{Attachment, HostAddress, VolumeState};
@@ -382,7 +383,7 @@ mod tests {
         let inboxes: Arc<[Inbox]> = [Inbox::new().unwrap()].into();
         let shared = (Arc::default(), Arc::new(SharedDevice::new(1)), Arc::default());
         let driver = Threads::new(inboxes[0].waker());
-        let mut core = Reactor::new(0, inboxes, shared, Clock::new(), driver.unwrap());
+        let mut core = Reactor::new(0, inboxes, shared, Clock::start(), driver.unwrap());
         let id = VolumeId::from_bits(1);
         let size = ByteCount(1 << 30);
         let pool = MemoryPool::new();
@@ -407,7 +408,7 @@ mod tests {
     /// Adds a connection that has sent the head of a write, and nothing else.
     fn writer(core: &mut Reactor<Threads>) -> (SessionId, UnixStream) {
         let (ours, theirs) = UnixStream::pair().unwrap();
-        let (place, _) = core.directory.slots().greet(HostAddress::Local, 0).unwrap();
+        let (place, _) = Slot::greet(core.directory.slots(), HostAddress::Local, 0).unwrap();
         let operation = Operation::Write { fua: false };
         let leftover = testing::request(&Request { operation, offset: 0, length: PIECE });
         let fd = ours.into();

@@ -6,9 +6,9 @@ use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::random::Random;
 use evenkeel_core::request::Operation;
 use evenkeel_core::units::ByteCount;
-use evenkeel_engine::clock::Clock;
 use evenkeel_engine::priority::Priority;
 use evenkeel_engine::{Engine, EngineConfig, IoMode};
+use evenkeel_os::clock::Clock;
 use evenkeel_store::buffer::Buffer;
 use evenkeel_store::memory::MemoryPool;
 use evenkeel_store::{Pool, Submission, conformance};
@@ -180,7 +180,7 @@ impl World {
             connections: Vec::new(),
             names: 1,
             stamps: 1,
-            clock: Clock::new(),
+            clock: Clock::start(),
         };
         let id = BUSY_HOST;
         let address = HostAddress::Remote([10, 0, 1, 1].into());

@@ -4,12 +4,13 @@
 use super::{ANSWER_MAX, Nbd};
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::time::Duration;
-use evenkeel_engine::clock::Clock;
+use evenkeel_engine::connection_limits::Slot;
 use evenkeel_engine::directory::{Directory, Entry};
 use evenkeel_engine::driver::{Driver, Event, Waker};
 use evenkeel_engine::reactor::{Inbox, LatencyPage, Message, Reactor};
 use evenkeel_engine::shared_device::SharedDevice;
 use evenkeel_engine::table::{SessionId, VolumeSlot};
+use evenkeel_os::clock::Clock;
 use evenkeel_store::Pool;
 use evenkeel_store::memory::MemoryPool;
 use evenkeel_wire::agent::{HostAddress, VolumeState};
@@ -138,7 +139,7 @@ impl Cores {
     ) -> Self {
         let inboxes: Arc<[Inbox]> = (0..count).map(|_| Inbox::new().unwrap()).collect();
         let directory = Arc::new(Directory::default());
-        let clock = Clock::new();
+        let clock = Clock::start();
         let shared_device = Arc::new(SharedDevice::new(count));
         let mut watches = Vec::new();
         let mut threads = Vec::new();
@@ -174,7 +175,7 @@ impl Cores {
         let (client, server) = UnixStream::pair().unwrap();
         client.set_read_timeout(Some(ANSWER_MAX)).unwrap();
         rustix::net::sockopt::set_socket_send_buffer_size(&server, send_bytes).unwrap();
-        let (slot, _) = self.directory.slots().greet(HostAddress::Local, core).unwrap();
+        let (slot, _) = Slot::greet(self.directory.slots(), HostAddress::Local, core).unwrap();
         self.post(core, Message::Connection(OwnedFd::from(server), HostAddress::Local, slot));
         client
     }

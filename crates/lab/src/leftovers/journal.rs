@@ -3,11 +3,12 @@
 //! user may write to it, since its lines say which mounts and servers are ended.
 
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use evenkeel_os::files;
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
@@ -15,8 +16,6 @@ use crate::LabError;
 
 /// The journal's name in its folder.
 const NAME: &str = "chain.journal";
-/// The journal's name until its first line is written.
-const DRAFT: &str = "chain.journal.new";
 /// Permissions in a folder's mode that let its group or others write.
 const OTHERS_WRITE: u32 = 0o022;
 
@@ -65,12 +64,7 @@ impl Journal {
         let began = started(pid).ok().flatten().unwrap_or_default();
         let first = format!("process {pid} {began} {}\n", system());
         // Renamed into place when complete: a half-written line would name no owner.
-        let draft = folder.join(DRAFT);
-        let mut file = File::create(&draft).map_err(LabError::io("cannot make", &draft))?;
-        file.write_all(first.as_bytes())
-            .and_then(|()| file.sync_data())
-            .and_then(|()| fs::rename(&draft, &path))
-            .map_err(LabError::io("cannot write", &path))?;
+        files::write_whole(&path, first.as_bytes()).map_err(LabError::io("cannot write", &path))?;
         Ok(Self { path })
     }
 

@@ -17,7 +17,8 @@ use rustix::process::{Pid, Signal, kill_process};
 
 pub use self::journal::{Journal, Step};
 use crate::child::{self, Guarded, wait_until};
-use crate::{LabError, clock, servers};
+use crate::{LabError, servers};
+use evenkeel_os::clock;
 
 /// Longest wait for one program of the stack: mkfs writes little, but perhaps at 100 IOPS.
 const STEP_MAX: Duration = Duration::from_secs(120);
@@ -384,11 +385,11 @@ mod tests {
         } else {
             let _ = writeln!(std::io::stdout(), "SKIPPED: only root may give a folder to others");
         }
-        assert_eq!(server.wait_until(crate::clock::now()), None, "it was stopped");
+        assert_eq!(server.wait_until(evenkeel_os::clock::now()), None, "it was stopped");
         std::os::unix::fs::symlink(&run, folder.join("run-1")).unwrap();
         let told = clean_leftovers(&folder, "run-");
         assert!(told.len() == 1 && told[0].contains("run-0: taken down"), "{told:?}");
-        assert!(!run.exists() && server.wait_until(crate::clock::now() + GONE_MAX).is_some());
+        assert!(!run.exists() && server.wait_until(evenkeel_os::clock::now() + GONE_MAX).is_some());
     }
 
     /// If a removal fails, the error is returned, and the journal stays until a retry succeeds.

@@ -152,7 +152,7 @@ impl Report {
         Self {
             schema: SCHEMA.to_string(),
             title: title.into(),
-            measured_at: crate::clock::utc_now(),
+            measured_at: evenkeel_os::clock::utc_now(),
             environment,
             stalls,
             outcome: volumes

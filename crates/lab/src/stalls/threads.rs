@@ -270,7 +270,7 @@ fn parse(line: &str) -> Option<Counted> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock;
+    use evenkeel_os::clock;
     use rustix::process::{Pid, Signal, kill_process};
     use std::process::{Command, Stdio};
     use std::time::Duration;

@@ -13,7 +13,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use super::steal::{self, Steal};
 use super::threads::{self, Follower};
 use super::{Observed, Server, Stall, Stalls};
-use crate::clock;
+use evenkeel_os::clock;
 
 /// Time between two readings of the clock.
 const PERIOD_NS: u64 = 1_000_000;
@@ -142,7 +142,7 @@ fn follow(server: Server, processors: &[u32], stop: &AtomicBool) -> (Follower, S
     let mut steal = Steal::new(&stat(), processors, clock_ticks_per_second(), now_us);
     let mut looks = 0_u32;
     while !stop.load(Ordering::Relaxed) {
-        clock::sleep_until_ns(clock::monotonic_ns() + threads::PERIOD_NS);
+        clock::sleep_until_ns(clock::monotonic().ns + threads::PERIOD_NS);
         let now_us = clock::unix_us();
         follower.look(now_us);
         looks = looks.wrapping_add(1);
@@ -161,12 +161,12 @@ fn watch_processor(cpu: usize, stop: &AtomicBool) -> Result<Vec<Stall>, String> 
     let books = File::open(BOOKS).map_err(|error| format!("{BOOKS}: {error}"))?;
     let mut stalls = Vec::new();
     let mut waited_ns = waited_ns(&books)?;
-    let mut woke_ns = clock::monotonic_ns();
+    let mut woke_ns = clock::monotonic().ns;
     while !stop.load(Ordering::Relaxed) {
         clock::sleep_until_ns((woke_ns / PERIOD_NS + 1) * PERIOD_NS);
         let waited_before_ns = waited_ns;
         waited_ns = self::waited_ns(&books)?;
-        let now_ns = clock::monotonic_ns();
+        let now_ns = clock::monotonic().ns;
         let gap_ns = now_ns.saturating_sub(woke_ns);
         woke_ns = now_ns;
         if gap_ns < PERIOD_NS + STALL_NS_MIN {
@@ -180,7 +180,7 @@ fn watch_processor(cpu: usize, stop: &AtomicBool) -> Result<Vec<Stall>, String> 
         {
             // It stood still first, and waited in the run queue afterwards, behind other late
             // threads.
-            let since_ns = clock::monotonic_ns().saturating_sub(now_ns) + in_line_ns + length_ns;
+            let since_ns = clock::monotonic().ns.saturating_sub(now_ns) + in_line_ns + length_ns;
             let start_us = clock::unix_us().saturating_sub(since_ns / 1_000);
             stalls.push(Stall { start_us, length_us: length_ns / 1_000 });
         }

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
+use evenkeel_sim::text::line_of;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -36,19 +37,13 @@ impl<'a> Table<'a> {
         self.line
     }
 
-    /// Returns the line of a byte offset in the text.
-    pub fn line_of(text: &str, at: usize) -> usize {
-        let before = text.as_bytes().get(..at).unwrap_or_default();
-        before.iter().filter(|byte| **byte == b'\n').count() + 1
-    }
-
     fn take(&mut self, key: &'static str) -> Option<&'a Spanned<DeValue<'a>>> {
         self.known.push(key);
         self.entries.remove(key)
     }
 
     fn at(&self, value: &Spanned<DeValue<'_>>, message: String) -> BookError {
-        BookError { line: Some(Self::line_of(self.text, value.span().start)), message }
+        BookError { line: Some(line_of(self.text, value.span().start)), message }
     }
 
     fn wrong(&self, key: &str, value: &Spanned<DeValue<'_>>, expected: &str) -> BookError {
@@ -163,7 +158,7 @@ impl<'a> Table<'a> {
         value: &Spanned<DeValue<'_>>,
         table: &'a DeTable<'a>,
     ) -> Self {
-        Self::new(self.text, name, Self::line_of(self.text, value.span().start), table)
+        Self::new(self.text, name, line_of(self.text, value.span().start), table)
     }
 
     /// Returns an error if there are keys that were not taken.

@@ -30,6 +30,7 @@
 use std::io::{BufRead, Read as _};
 use std::ops::Range;
 
+use evenkeel_sim::text::line_of;
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -166,15 +167,9 @@ fn text(input: &mut dyn BufRead) -> Result<String, Broken> {
     }
     String::from_utf8(bytes).map_err(|error| {
         let valid = error.utf8_error().valid_up_to();
-        let before = error.as_bytes().iter().take(valid).filter(|byte| **byte == b'\n').count();
-        Broken::at(before as u64 + 1, "bytes that are no text", "TOML in UTF-8")
+        let line = line_of(error.as_bytes(), valid);
+        Broken::at(line as u64, "bytes that are no text", "TOML in UTF-8")
     })
-}
-
-/// Returns the line on which a span begins.
-fn line_of(text: &str, span: &Range<usize>) -> u64 {
-    let before = text.bytes().take(span.start).filter(|byte| *byte == b'\n').count();
-    before as u64 + 1
 }
 
 fn syntax(text: &str, error: &toml::de::Error) -> Broken {
@@ -183,7 +178,7 @@ fn syntax(text: &str, error: &toml::de::Error) -> Broken {
                     busy_percent";
     let found = error.message().lines().next().unwrap_or_default();
     match error.span() {
-        Some(span) => Broken::at(line_of(text, &span), found, expected),
+        Some(span) => Broken::at(line_of(text, span.start) as u64, found, expected),
         None => Broken::whole(found, expected),
     }
 }
@@ -195,7 +190,7 @@ struct Check<'a> {
 
 impl Check<'_> {
     fn line(&self, span: &Range<usize>) -> u64 {
-        line_of(self.text, span)
+        line_of(self.text, span.start) as u64
     }
 
     fn signed(&self, key: &str, at: &Spanned<i64>, min: i64, max: i64) -> Result<i64, Broken> {

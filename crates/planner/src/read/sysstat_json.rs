@@ -7,6 +7,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 
+use evenkeel_sim::text::line_of;
 use serde::de::{
     Deserialize, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor,
 };
@@ -164,8 +165,7 @@ where
             continue;
         };
         if !error.is_eof() || (reports == 0 && next.is_none()) {
-            let before = text.get(..from).unwrap_or_default();
-            let lines = before.iter().filter(|byte| **byte == b'\n').count() as u64;
+            let lines = line_of(&text, from) as u64 - 1;
             let broken = json::broken(&error, form);
             return Err(Broken { line: broken.line.map(|line| line + lines), ..broken });
         }

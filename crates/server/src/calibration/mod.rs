@@ -10,9 +10,9 @@ use crate::{Config, cores};
 use evenkeel_cli::calibrate::CalibrateWhen;
 use evenkeel_cli::flags::Io;
 use evenkeel_cli::store::{Bytes, StoreKind};
-use evenkeel_client::clock;
 use evenkeel_client::output::Failure;
 use evenkeel_engine::calibrate::{self, CalibrateError, Plan};
+use evenkeel_os::clock;
 use evenkeel_store::Pool;
 use evenkeel_store::layout::PoolState;
 use identity::Identity;
@@ -50,7 +50,7 @@ pub fn measure(
     let Subject { pool, store, device, io, plan } = subject;
     let measured = calibrate::measure(*pool, (*io).into(), plan, stop, progress)?;
     let method = Method::of(plan, io.name());
-    let record = Record::new(&measured, store, device.clone(), method, clock::unix_s());
+    let record = Record::new(&measured, store, device.clone(), method, clock::unix_ms().0 / 1_000);
     record.map_err(CalibrateError::Unusable)
 }
 
@@ -69,7 +69,7 @@ pub fn measure_state(
     Ok(InState {
         state,
         lost,
-        date: record::timestamp(clock::unix_s()),
+        date: record::timestamp(clock::unix_ms().0 / 1_000),
         method: Method::of(plan, io.name()),
         found: Found::of(&measured).map_err(CalibrateError::Unusable)?,
     })

@@ -12,7 +12,7 @@ use evenkeel_core::qos::admission::calibration::{
 use evenkeel_core::qos::admission::{Costs, DeviceFloor, LinearCost, PPM, SOLD_SHARE_PPM, Strain};
 use evenkeel_core::time::Duration;
 use evenkeel_engine::calibrate::Plan;
-use evenkeel_lab::files;
+use evenkeel_os::files;
 use evenkeel_sim::text::thousands;
 use evenkeel_wire::agent::{Capacity, Measured};
 use serde::{Deserialize, Serialize};
@@ -376,7 +376,8 @@ impl Record {
     /// If the file cannot be written.
     pub fn save(&self, path: &Path) -> Result<(), Failure> {
         let text = output::json(&serde_json::to_value(self).unwrap_or_default());
-        Ok(files::write_whole(path, &text)?)
+        files::write_whole(path, text.as_bytes())
+            .map_err(|error| Failure::new(format!("{}: {error}", path.display())))
     }
 
     /// Returns the FNV-1a hash of all fields but the id: records with equal content have equal ids,

@@ -2,8 +2,8 @@
 //! state; before and after the measurement the monitors are asked whether it is in that state.
 
 use evenkeel_cli::calibrate::As;
-use evenkeel_client::clock::Deadline;
 use evenkeel_client::output::{Exit, Failure, failed};
+use evenkeel_os::clock::Deadline;
 use evenkeel_store::Pool;
 use evenkeel_store::layout::PoolState;
 use std::time::Duration;

@@ -109,7 +109,8 @@ fn a_record_says_in_words_what_may_be_sold() {
 #[test]
 fn a_record_of_another_store_or_device_does_not_count() {
     let full = record(&Plan::FULL);
-    let (local, memory) = ("local".parse().unwrap(), "memory".parse().unwrap());
+    let local = "local".parse().unwrap();
+    let memory = "memory".parse().unwrap();
     assert_eq!(full.misfit(&local, &full.device), None);
     assert_eq!(
         full.misfit(&memory, &full.device).unwrap(),

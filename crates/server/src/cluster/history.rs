@@ -4,10 +4,10 @@
 use super::member::LeaderAddress;
 use crate::Config;
 use evenkeel_cli::connect;
-use evenkeel_client::clock::{self, Deadline};
 use evenkeel_client::output::{Failure, failed};
 use evenkeel_cluster::history_page;
 use evenkeel_core::time::UnixMs;
+use evenkeel_os::clock::{self, Deadline};
 use evenkeel_telemetry::history::{Copies, Keeps, Kind, Since};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -95,7 +95,9 @@ impl Round {
         let mut turns = Kind::ALL.map(|kind| Turn { kind, since: None, goes_on: None });
         let mut failures = 0;
         loop {
-            let (mut failed, mut is_behind, mut is_done) = (None, false, false);
+            let mut failed = None;
+            let mut is_behind = false;
+            let mut is_done = false;
             for turn in &mut turns {
                 match self.turn(turn) {
                     Ok(Came::All) => is_done = true,
@@ -144,7 +146,7 @@ impl Round {
             return Ok(Came::Nobody);
         };
         let kind = turn.kind;
-        let now = UnixMs(clock::unix_ms());
+        let now = clock::unix_ms();
         let mut since = match lock(&self.copies).as_ref() {
             Some(copies) if copies.keeps(kind) => {
                 turn.since.unwrap_or_else(|| copies.since(kind, now))
@@ -177,7 +179,7 @@ impl Round {
                     return Ok(Came::All);
                 }
             }
-            Deadline::after(PAUSE).pause(PAUSE);
+            clock::pause(PAUSE);
         }
         Ok(Came::More)
     }

@@ -11,7 +11,6 @@ use super::{Cluster, shared};
 use crate::server;
 use crate::{Addresses, Config};
 use evenkeel_cli::endpoint::Noted;
-use evenkeel_client::clock::{self, Deadline};
 use evenkeel_client::output::{Exit, Failure, failed};
 use evenkeel_cluster::api_relay::{self, ApiRelay};
 use evenkeel_cluster::etcd::client::EtcdError;
@@ -25,6 +24,7 @@ use evenkeel_cluster::membership::{
 use evenkeel_cluster::nodes;
 use evenkeel_control::Timeouts;
 use evenkeel_core::fencing::NodeId;
+use evenkeel_os::clock;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -398,7 +398,8 @@ impl<'a, R: FnOnce(&Addresses)> Shell<'a, R> {
         let to = self.inbox.clone();
         leadership.when_changed(move || to.send(Note::LeaseChanged));
         let around = serving.around(self.cluster, leadership);
-        let (config, addresses) = (self.config.clone(), serving.addresses.clone());
+        let config = self.config.clone();
+        let addresses = serving.addresses.clone();
         let term = Term::start(question, config, addresses, around, &self.inbox);
         self.term = Some((question, term));
     }
@@ -463,7 +464,7 @@ fn elector(election: Election, inbox: Inbox) -> Result<SyncSender<Command>, Fail
 /// the node that takes its volumes.
 fn end_by_force() {
     let wait = || {
-        Deadline::after(FORCE_AFTER).pause(FORCE_AFTER);
+        clock::pause(FORCE_AFTER);
         tracing::error!(
             seconds = FORCE_AFTER.as_secs(),
             "the Ceph cluster does not answer, and volumes cannot be closed: this process ends \

@@ -6,7 +6,6 @@ use super::{Cluster, settings, shared};
 use crate::server;
 use crate::store_options::StoreOptions;
 use crate::{Addresses, Config};
-use evenkeel_client::clock::Deadline;
 use evenkeel_client::output::{Failure, failed};
 use evenkeel_cluster::cluster_handle::Around;
 use evenkeel_cluster::confirmation::Confirmation;
@@ -22,6 +21,7 @@ use evenkeel_cluster::watch_cache::Mirror;
 use evenkeel_core::fencing::NodeId;
 use evenkeel_engine::Engine;
 use evenkeel_link::{AgentServer, Confirm, ServerConfig, Timing};
+use evenkeel_os::clock::{self, Deadline};
 use evenkeel_relay::{self as relay, Front, FrontConfig};
 use evenkeel_store::Pool;
 use evenkeel_store::folder::Folder;
@@ -213,7 +213,8 @@ impl Serving {
 
     /// Publishes in etcd that this node is about to stop, on a separate thread.
     pub fn announce_leaving(&mut self, inbox: &Inbox) {
-        let (presence, to) = (Arc::clone(&self.opened.presence), inbox.clone());
+        let presence = Arc::clone(&self.opened.presence);
+        let to = inbox.clone();
         let leave = move || {
             if let Err(error) = presence.leave() {
                 tracing::warn!(%error, "the other nodes do not know that this one stops");
@@ -291,7 +292,8 @@ impl Opened {
         let nodes = Nodes::start(kv.clone(), nodes::PREFIX, nodes::read).map_err(failed)?;
         let homes = Mirror::start(kv.clone(), homes::PREFIX, homes::read).map_err(failed)?;
         let leader = Mirror::start(kv.clone(), LEADER, |_, _| Some(())).map_err(failed)?;
-        let (name, node) = (cluster.name.clone(), cluster.node.clone());
+        let name = cluster.name.clone();
+        let node = cluster.node.clone();
         let seat = Some(Seat::Member { cluster: name, number: *id, node });
         let options = StoreOptions { seat, ..config.store_options.clone() };
         let (pool, folder) = server::open_pool(&config.store, &options, &config.data_dir)?;
@@ -335,7 +337,8 @@ fn unreachable_yet(incarnation: u128) -> Inst {
 fn ask_when_woken(pool: &Arc<dyn Pool>, inbox: &Inbox) -> Result<Arc<Confirmation>, Failure> {
     let (wake, woken) = sync_channel(1);
     let confirmation = Arc::new(Confirmation::new(wake));
-    let (pool, to) = (Arc::downgrade(pool), inbox.clone());
+    let pool = Arc::downgrade(pool);
+    let to = inbox.clone();
     let of_thread = Arc::downgrade(&confirmation);
     let work = move || {
         while woken.recv().is_ok() {
@@ -351,7 +354,7 @@ fn ask_when_woken(pool: &Arc<dyn Pool>, inbox: &Inbox) -> Result<Arc<Confirmatio
                 Err(error) => {
                     tracing::debug!(%error, "whether this process is fenced is not known");
                     // Clients may wait for the answer.
-                    Deadline::after(ASK_AGAIN).pause(ASK_AGAIN);
+                    clock::pause(ASK_AGAIN);
                     confirmation.wake();
                 }
             }

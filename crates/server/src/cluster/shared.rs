@@ -5,7 +5,6 @@ use crate::Config;
 use crate::calibration::identity::Identity;
 use crate::calibration::{self, Record};
 use evenkeel_cli::calibrate::CalibrateWhen;
-use evenkeel_client::clock::Deadline;
 use evenkeel_client::output::{Failure, failed};
 use evenkeel_cluster::etcd::client::EtcdError;
 use evenkeel_cluster::etcd::election::Leader;
@@ -14,6 +13,7 @@ use evenkeel_cluster::etcd::number;
 use evenkeel_cluster::kv::Kv;
 use evenkeel_control::credentials;
 use evenkeel_core::fencing::NodeId;
+use evenkeel_os::clock::Deadline;
 use evenkeel_store::Pool;
 use evenkeel_telemetry::private;
 use evenkeel_wire::agent::proof::{ClusterSecret, SECRET_BYTES};
@@ -102,7 +102,8 @@ pub fn secret(kv: &Kv) -> Result<ClusterSecret, EtcdError> {
         .map_err(|error| EtcdError::Options(format!("the OS gives no random bytes: {error}")))?;
     let found = kv.once(SECRET, &new)?;
     let found: [u8; SECRET_BYTES] = found.try_into().map_err(|found: Vec<u8>| {
-        let (key, bytes) = (kv.name(SECRET), found.len());
+        let key = kv.name(SECRET);
+        let bytes = found.len();
         let key = String::from_utf8_lossy(&key).into_owned();
         EtcdError::Options(format!(
             "etcd's key {key} has {bytes} bytes, and a secret has {SECRET_BYTES}; remove it while \

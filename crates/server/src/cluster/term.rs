@@ -71,7 +71,8 @@ impl Term {
         inbox: &Inbox,
     ) -> Option<Self> {
         let shared = Arc::<Shared>::default();
-        let (of_thread, reports) = (Arc::clone(&shared), inbox.clone());
+        let of_thread = Arc::clone(&shared);
+        let reports = inbox.clone();
         let run = move || {
             let panicked = Err("its thread panicked".to_owned());
             let mut end = EndOfTerm { question, result: panicked, inbox: reports };
@@ -123,7 +124,8 @@ fn lead(
     shared: &Shared,
     inbox: &Inbox,
 ) -> Result<(), Failure> {
-    let (kv, leadership) = (around.kv.clone(), around.leadership.clone());
+    let kv = around.kv.clone();
+    let leadership = around.leadership.clone();
     // What another cluster stores would be unowned bytes to this one.
     around.pool.check_owner().map_err(failed)?;
     let homes = homes::load(&kv).map_err(failed)?;

@@ -1,6 +1,7 @@
 //! A scenario file as a tree of values with their lines, and the cases for which it is run.
 
 use super::ScenarioError;
+use crate::text::line_of;
 use std::collections::{BTreeMap, BTreeSet};
 use toml::de::{DeTable, DeValue};
 
@@ -59,33 +60,23 @@ impl Value {
 
 /// Reads TOML.
 pub(super) fn parse(name: &str, text: &str) -> Result<Table, ScenarioError> {
-    let line_of = |at: usize| text[..at.min(text.len())].matches('\n').count() + 1;
     let document = DeTable::parse(text).map_err(|error| {
-        let line = error.span().map_or(1, |span| line_of(span.start));
+        let line = error.span().map_or(1, |span| line_of(text, span.start));
         ScenarioError::new(name, line, error.message())
     })?;
-    table(name, document.get_ref(), &line_of)
+    table(name, document.get_ref(), text)
 }
 
-fn table(
-    name: &str,
-    table: &DeTable<'_>,
-    line_of: &impl Fn(usize) -> usize,
-) -> Result<Table, ScenarioError> {
+fn table(name: &str, table: &DeTable<'_>, text: &str) -> Result<Table, ScenarioError> {
     let mut nodes = Table::new();
     for (key, value) in table {
-        let line = line_of(key.span().start);
-        nodes.insert(key.get_ref().to_string(), node(name, value.get_ref(), line, line_of)?);
+        let line = line_of(text, key.span().start);
+        nodes.insert(key.get_ref().to_string(), node(name, value.get_ref(), line, text)?);
     }
     Ok(nodes)
 }
 
-fn node(
-    name: &str,
-    value: &DeValue<'_>,
-    line: usize,
-    line_of: &impl Fn(usize) -> usize,
-) -> Result<Node, ScenarioError> {
+fn node(name: &str, value: &DeValue<'_>, line: usize, text: &str) -> Result<Node, ScenarioError> {
     let fault = |message: String| ScenarioError::new(name, line, message);
     let value = match value {
         DeValue::String(text) => Value::Text(text.to_string()),
@@ -102,12 +93,12 @@ fn node(
         DeValue::Datetime(date) => Value::Text(date.to_string()),
         DeValue::Array(items) => {
             let items = items.iter().map(|item| {
-                let line = line_of(item.span().start);
-                node(name, item.get_ref(), line, line_of)
+                let line = line_of(text, item.span().start);
+                node(name, item.get_ref(), line, text)
             });
             Value::List(items.collect::<Result<_, _>>()?)
         }
-        DeValue::Table(inner) => Value::Table(table(name, inner, line_of)?),
+        DeValue::Table(inner) => Value::Table(table(name, inner, text)?),
     };
     Ok(Node { line, value })
 }

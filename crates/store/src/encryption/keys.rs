@@ -2,11 +2,11 @@
 //! key is in a file, or in a program that wraps and unwraps (a key server, a token).
 
 use super::crypt::{DataKey, KEY_BYTES};
-use crate::clock;
 use aes::Aes256;
 use aes::cipher::{Array, BlockCipherEncrypt, KeyInit};
 use aes_kw::KwAes256;
 use evenkeel_core::time::Duration;
+use evenkeel_os::clock;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fmt;
 use std::fs;
@@ -236,14 +236,14 @@ fn answer_of(child: &mut Child, input: &[u8]) -> io::Result<Zeroizing<Vec<u8>>> 
         // ended.
         let _ = stdin.write_all(digits.as_bytes()).and_then(|()| stdin.write_all(b"\n"));
     }
-    let end = clock::now() + Duration::from_secs(COMMAND_MAX_S);
+    let end = clock::monotonic() + Duration::from_secs(COMMAND_MAX_S);
     let mut answer = Zeroizing::new(Vec::new());
     let Some(mut stdout) = child.stdout.take() else { return Ok(answer) };
     loop {
         let timeout = Timespec { tv_sec: 1, tv_nsec: 0 };
         let mut fds = [PollFd::new(&stdout, PollFlags::IN)];
         let is_ready = poll(&mut fds, Some(&timeout))? > 0;
-        if clock::now() >= end {
+        if clock::monotonic() >= end {
             let text = format!("no answer in {COMMAND_MAX_S} s");
             return Err(io::Error::new(io::ErrorKind::TimedOut, text));
         }

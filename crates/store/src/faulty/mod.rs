@@ -10,10 +10,12 @@ pub mod device;
 pub mod setup;
 mod volume;
 
-use crate::{Pool, Store, StoreError, clock, forwarding};
+use crate::timer::Timer;
+use crate::{Pool, Store, StoreError, forwarding};
 use device::Device;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::units::ByteCount;
+use evenkeel_os::clock;
 use setup::Setup;
 use std::sync::{Arc, Mutex};
 
@@ -29,7 +31,7 @@ impl FaultyPool {
     /// begins now.
     #[must_use]
     pub fn new(below: Arc<dyn Pool>, setup: &Setup) -> Self {
-        let device = Arc::new(Mutex::new(Device::new(setup, clock::now())));
+        let device = Arc::new(Mutex::new(Device::new(setup, clock::monotonic())));
         Self { below, setup: *setup, device }
     }
 }
@@ -44,7 +46,7 @@ impl forwarding::ForwardingPool for FaultyPool {
     }
 
     fn open(&self, id: VolumeId, size: ByteCount) -> Result<Box<dyn Store>, StoreError> {
-        let timer = clock::Timer::new().map_err(|e| StoreError::io("make a timer", e))?;
+        let timer = Timer::new().map_err(|e| StoreError::io("make a timer", e))?;
         let below = self.below.open(id, size)?;
         let device = Arc::clone(&self.device);
         Ok(Box::new(volume::FaultyStore::new(id, below, device, timer, &self.setup)))

@@ -78,7 +78,7 @@ fn answers_come_no_earlier_than_the_device_gives_them_and_in_its_order() {
     let pool = over_memory(&Setup::new(2, read_time));
     let mut store = open(&pool);
     let mut disk = Vec::new();
-    let start = clock::now();
+    let start = clock::monotonic();
     for ticket in 0..4 {
         store.submit(read(ticket), &mut disk);
         assert!(store.poll().is_none(), "answered at once");
@@ -88,7 +88,7 @@ fn answers_come_no_earlier_than_the_device_gives_them_and_in_its_order() {
         fire(store.as_mut(), &mut disk);
         for completion in drain(store.as_mut()) {
             let rounds = 1 + order.len() as u64 / 2;
-            assert!(clock::now() >= start + Duration::from_ms(10 * rounds), "{order:?}");
+            assert!(clock::monotonic() >= start + Duration::from_ms(10 * rounds), "{order:?}");
             assert_eq!(completion.result, Ok(()));
             assert!(completion.buffer.is_some());
             order.push(completion.ticket);
@@ -109,13 +109,13 @@ fn volumes_share_the_device() {
     let mut second = pool.open(other, SIZE).unwrap();
     let mut ops = Vec::new();
     let mut two = Vec::new();
-    let start = clock::now();
+    let start = clock::monotonic();
     first.submit(read(1), &mut ops);
     second.submit(read(2), &mut two);
     while second.poll().is_none() {
         fire(second.as_mut(), &mut two);
     }
-    assert!(clock::now() >= start + Duration::from_ms(20));
+    assert!(clock::monotonic() >= start + Duration::from_ms(20));
 }
 
 /// The store below is slower than the device: the timer is not waited for without need, and the

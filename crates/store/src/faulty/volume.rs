@@ -7,9 +7,9 @@
 
 use super::device::Device;
 use super::setup::Setup;
-use crate::clock::{self, Timer};
 use crate::disk::{Disk, DiskDone, DiskOp};
 use crate::forwarding::ForwardingStore;
+use crate::timer::Timer;
 use crate::{Completion, Store, Submission};
 use evenkeel_core::convert::exact;
 use evenkeel_core::device::Head;
@@ -17,6 +17,7 @@ use evenkeel_core::ids::VolumeId;
 use evenkeel_core::random::Random;
 use evenkeel_core::request::{Failure, Operation};
 use evenkeel_core::time::Instant;
+use evenkeel_os::clock;
 use rustix::io::Errno;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -172,7 +173,7 @@ impl FaultyStore {
     fn timer_fired(&mut self, result: Result<u32, Errno>, disk: &mut dyn Disk) {
         self.waiting_for = None;
         match result {
-            Ok(_) | Err(Errno::INTR | Errno::AGAIN) => self.release(clock::now(), disk),
+            Ok(_) | Err(Errno::INTR | Errno::AGAIN) => self.release(clock::monotonic(), disk),
             // Without a timer all answers are given at once, so that no client waits without end.
             // Only the timing is lost.
             Err(_) => self.release(Instant::from_ns(u64::MAX), disk),
@@ -191,7 +192,7 @@ impl ForwardingStore for FaultyStore {
 
     fn submit(&mut self, mut submission: Submission, disk: &mut dyn Disk) {
         let Submission { ticket, operation, offset, length, .. } = submission;
-        let now = clock::now();
+        let now = clock::monotonic();
         let device = self.device.lock();
         let mut device = device.unwrap_or_else(PoisonError::into_inner);
         let due_at = device.give(now, operation, (offset, length), &mut self.head);
@@ -221,7 +222,7 @@ impl ForwardingStore for FaultyStore {
             return self.timer_fired(done.result, disk);
         }
         self.below.disk_done(done, disk);
-        self.release(clock::now(), disk);
+        self.release(clock::monotonic(), disk);
     }
 
     fn poll(&mut self) -> Option<Completion> {

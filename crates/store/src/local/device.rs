@@ -3,9 +3,10 @@
 
 use super::BLOCK_BYTES;
 use super::table::SECTOR_BYTES;
+use crate::StoreError;
 use crate::buffer::Buffer;
 use crate::disk::{DiskAction, DiskOp};
-use crate::{StoreError, clock};
+use evenkeel_os::clock;
 use rustix::fs::{FallocateFlags, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use std::fmt;

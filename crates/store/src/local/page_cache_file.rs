@@ -12,8 +12,6 @@ use std::path::{Path, PathBuf};
 /// The folder of the files in the data folder.
 pub const FOLDER: &str = "answered";
 const OPEN: OFlags = OFlags::RDWR.union(OFlags::CLOEXEC).union(OFlags::NOFOLLOW);
-/// File in which the kernel names its present run.
-const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 
 /// Directory of files that outlive the process, one for each node.
 pub trait Lasting: Send + Sync + fmt::Debug {
@@ -52,7 +50,7 @@ impl LastingFiles {
     pub fn in_folder(path: &Path, pool: u128) -> io::Result<Self> {
         let folder = path.join(FOLDER);
         std::fs::create_dir_all(&folder)?;
-        let boot = std::fs::read_to_string(BOOT)?;
+        let boot = evenkeel_os::clock::boot_id()?;
         let digits: String = boot.chars().filter(char::is_ascii_hexdigit).collect();
         let boot = u128::from_str_radix(&digits, 16).map_err(io::Error::other)?;
         Ok(Self { folder, run: boot ^ pool })

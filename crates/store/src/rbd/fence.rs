@@ -13,14 +13,14 @@ use crate::encryption::keys::hex;
 use crate::folder::Folder;
 use evenkeel_core::fencing::order::{self, FenceStep};
 use evenkeel_core::fencing::{BLOCKLIST_EXPIRE_S, OwnEntry};
+use evenkeel_os::clock::{self, BOOT_ID};
+use evenkeel_os::files::write_whole;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// File in the data folder with the node's id, and the id of its cluster.
 const FILE: &str = "rbd-node";
-/// File in which the kernel identifies a start of the machine.
-const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// Prefix of a namespace's owner that is a cluster, not a data folder.
 const OF_CLUSTER: &str = "etcd:";
 /// The key of the cluster's number.
@@ -112,16 +112,9 @@ impl Node {
     /// Writes the ids durably, before the pool names them.
     fn write(&self, folder: &Path) -> Result<(), StoreError> {
         let path = folder.join(FILE);
-        let new = folder.join(format!("{FILE}.new"));
-        let failed = |path: &PathBuf| {
-            let doing = format!("write {}", path.display());
-            move |error| StoreError::io(doing, error)
-        };
         let text = format!("cluster {} node {}\n", self.cluster, self.node);
-        fs::write(&new, text).map_err(failed(&new))?;
-        fs::File::open(&new).and_then(|file| file.sync_all()).map_err(failed(&new))?;
-        fs::rename(&new, &path).map_err(failed(&path))?;
-        fs::File::open(folder).and_then(|file| file.sync_all()).map_err(failed(&path))
+        write_whole(&path, text.as_bytes())
+            .map_err(|error| StoreError::io(format!("write {}", path.display()), error))
     }
 }
 
@@ -148,9 +141,9 @@ impl Instance {
             cluster.blocklist(NOBODY, NOBODY_EXPIRE_S)?;
         }
         own(cluster, books, &node, seat, folder.path())?;
-        let boot = fs::read_to_string(BOOT_ID)
-            .map_err(|error| StoreError::io(format!("read {BOOT_ID}"), error))?;
-        let record = InstanceRecord { node: seat.node(&node), boot: boot.trim().to_owned() };
+        let boot =
+            clock::boot_id().map_err(|error| StoreError::io(format!("read {BOOT_ID}"), error))?;
+        let record = InstanceRecord { node: seat.node(&node), boot };
         let address = cluster.address()?;
         let others = registered(books, &record.node)?;
         let addresses: Vec<String> = others.keys().cloned().collect();

@@ -6,7 +6,8 @@ use super::metadata::{InstanceRecord, SnapshotRecord, SnapshotState, VolumeRecor
 use super::volume::Work;
 use super::watchdog::TICK;
 use super::{Shared, State, gone_key, image};
-use crate::{StoreError, clock};
+use crate::StoreError;
+use evenkeel_os::clock;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};

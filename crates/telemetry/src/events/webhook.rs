@@ -19,8 +19,9 @@ use tracing::{info, warn};
 
 use super::log::{Kept, Log};
 use super::time_of;
-use crate::{clock, private};
+use crate::private;
 use evenkeel_core::time::UnixMs;
+use evenkeel_os::clock;
 
 /// Maximum number of webhooks.
 pub const WEBHOOKS_MAX: usize = 4;
@@ -341,7 +342,7 @@ impl Poster {
             }
             let boot = clock::since_boot();
             let failing_for = boot.saturating_sub(*self.failing.get_or_insert(boot));
-            if is_given_up(time_of(&kept.event), clock::now(), failing_for) {
+            if is_given_up(time_of(&kept.event), clock::unix_ms(), failing_for) {
                 self.give_up(1, "not accepted for a day");
                 return self.passed(kept.sequence);
             }
@@ -365,7 +366,7 @@ impl Poster {
         if self.log.is_left() {
             return false;
         }
-        let now = clock::now();
+        let now = clock::unix_ms();
         if now < self.saved || now.ms_since(self.saved) >= SAVE_MS {
             self.save();
         }
@@ -376,7 +377,7 @@ impl Poster {
         if self.log.is_left() {
             return;
         }
-        self.saved = clock::now();
+        self.saved = clock::unix_ms();
         let position = self.delivery.position.load(Ordering::Relaxed);
         if let Err(error) = self.positions.keep(&self.url, position) {
             let webhook = &self.delivery.name;
@@ -449,7 +450,7 @@ mod tests {
     fn an_event_that_is_a_month_old_by_the_wall_clock_is_posted_again_after_a_failure() {
         let folder = tempfile::tempdir().unwrap();
         let (log, mut appender) = Log::open(folder.path(), Bounds::default());
-        let time = evenkeel_wire::aws::timestamp::extended(clock::now().0 - 30 * 86_400_000);
+        let time = evenkeel_wire::aws::timestamp::extended(clock::unix_ms().0 - 30 * 86_400_000);
         appender.append(&[format!(r#"{{"time":"{time}"}}"#)]).unwrap();
         let connect: Connect = |_, _| Ok(Box::new(Reluctant));
         let webhooks =

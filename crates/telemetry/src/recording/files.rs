@@ -16,8 +16,9 @@ use evenkeel_wire::aws::timestamp;
 use tracing::{info, warn};
 
 use super::codec::{self, BLOCK_BYTES_MAX, Interval};
+use crate::private;
 use crate::retention::first_deleted;
-use crate::{clock, private};
+use evenkeel_os::clock;
 
 /// The folder in the data folder.
 pub const FOLDER_NAME: &str = "recordings";
@@ -119,7 +120,7 @@ impl Files {
         let changed = metadata.modified().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
         let changed_ms = changed.map_or(u64::MAX, |at| at.as_millis() as u64);
         // Most volumes of a page have no new blocks.
-        if changed_ms.saturating_add(CHANGED_MS) < after_ms && after_ms <= clock::now().0 {
+        if changed_ms.saturating_add(CHANGED_MS) < after_ms && after_ms <= clock::unix_ms().0 {
             return Ok(Vec::new());
         }
         let length = metadata.len().min(FILE_BYTES_MAX as u64);

@@ -4,7 +4,7 @@
 use evenkeel_client::output::{Exit, Failure};
 use evenkeel_lab::LabError;
 use evenkeel_lab::child::Guarded;
-use evenkeel_lab::clock;
+use evenkeel_os::clock;
 use std::io::{self, Read};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};

@@ -11,8 +11,8 @@ use crate::cli::{
     PlanWanted,
 };
 use cli::Aws;
-use evenkeel_client::clock;
 use evenkeel_client::output::{self, Exit, Failure};
+use evenkeel_os::clock;
 use evenkeel_planner::account::answers::Answered;
 use evenkeel_planner::account::queries::{self, Asked, Span};
 use evenkeel_planner::account::{self, POLICY};
@@ -46,7 +46,7 @@ pub fn run(
         region,
         endpoint_url: arguments.endpoint_url.as_deref(),
     };
-    let begins = Unfinished::of(arguments, region, clock::unix_ms() / 1_000);
+    let begins = Unfinished::of(arguments, region, clock::unix_ms().0 / 1_000);
     let folder = Folder::of(arguments, &begins)?;
     let kept = folder.list()?;
     let listed = kept.map_or_else(|| describe(&aws, &arguments.volumes), Ok)?;

@@ -18,7 +18,8 @@ use crate::databases::{self, Counted, Database, Running, Second, Transactions, W
 use evenkeel_core::qos::pacing::Limit;
 use evenkeel_lab::fio::VolumeProgress;
 use evenkeel_lab::stalls::{Server, Watch};
-use evenkeel_lab::{LabError, cancel, clock};
+use evenkeel_lab::{LabError, cancel};
+use evenkeel_os::clock;
 use evenkeel_sim::figures::histogram::LatencySummary;
 use evenkeel_sim::scenario::Case;
 use evenkeel_sim::scenario::expect::Subject;
@@ -159,7 +160,7 @@ impl Run<'_> {
     ) -> Result<Vec<Second>, LabError> {
         let setup = &context.case.setup;
         let length_s = setup.duration_ns / NS_PER_S;
-        let began_ns = clock::monotonic_ns();
+        let began_ns = clock::monotonic().ns;
         let mut before = self.look(context.host)?;
         let wanted = Transactions { per_second, length_s };
         let mut transactions = self.database.transactions(wanted, self.seed, self.scratch)?;

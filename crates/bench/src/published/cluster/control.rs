@@ -7,7 +7,9 @@ use super::world::{PATIENCE, Way, World, others};
 use super::{Aim, Row, Setup};
 use evenkeel_client::Client;
 use evenkeel_client::output::Failure;
-use evenkeel_lab::{LabError, clock};
+use evenkeel_lab::LabError;
+use evenkeel_lab::child::wait_for;
+use evenkeel_os::clock;
 use evenkeel_sim::figures::stats;
 
 /// Volumes that are created and modified; the second number is for a quick run.
@@ -68,18 +70,13 @@ pub(super) fn measure(world: &mut World<'_, '_>, setup: &Setup) -> Result<Vec<Ro
 /// Creates volumes. Returns their ids, how many per second became available, and the median time of
 /// a call in milliseconds.
 fn create(way: &Way, count: usize) -> Result<(Vec<String>, f64, f64), LabError> {
-    let begun_ns = clock::monotonic_ns();
+    let begun_ns = clock::monotonic().ns;
     let (volumes, _, p50) = calls(way, CALLERS, count, &|api, _| make(api))?;
     let api = way.api()?;
     for volume in &volumes {
-        let deadline = clock::now() + PATIENCE;
-        while state(&api, volume)? != "available" {
-            if clock::now() > deadline {
-                let what = format!("{volume} to be available");
-                return Err(LabError::Deadline { what, after: PATIENCE });
-            }
-            clock::pause(LOOK);
-        }
+        wait_for(&format!("{volume} to be available"), PATIENCE, LOOK, || {
+            Ok((state(&api, volume)? == "available").then_some(()))
+        })?;
     }
     Ok((volumes, per_second(count, begun_ns), p50))
 }
@@ -98,7 +95,7 @@ fn state(api: &Client, volume: &str) -> Result<String, Failure> {
 }
 
 fn per_second(count: usize, begun_ns: u64) -> f64 {
-    count as f64 * 1e9 / (clock::monotonic_ns() - begun_ns).max(1) as f64
+    count as f64 * 1e9 / (clock::monotonic().ns - begun_ns).max(1) as f64
 }
 
 /// Makes calls by several callers at once. Returns the calls per second, and the median time of one
@@ -120,7 +117,7 @@ pub(super) fn calls<T: Send>(
     call: &(dyn Fn(&Client, usize) -> Result<T, Failure> + Sync),
 ) -> Result<(Vec<T>, f64, f64), LabError> {
     let next = AtomicUsize::new(0);
-    let begun_ns = clock::monotonic_ns();
+    let begun_ns = clock::monotonic().ns;
     let caller = || -> Result<(Vec<T>, Vec<f64>), LabError> {
         let api = way.api()?;
         let mut made = Vec::new();
@@ -130,9 +127,9 @@ pub(super) fn calls<T: Send>(
             if number >= count {
                 return Ok((made, times_ms));
             }
-            let before_ns = clock::monotonic_ns();
+            let before_ns = clock::monotonic().ns;
             made.push(call(&api, number)?);
-            times_ms.push((clock::monotonic_ns() - before_ns) as f64 / 1e6);
+            times_ms.push((clock::monotonic().ns - before_ns) as f64 / 1e6);
         }
     };
     let mut made = Vec::new();

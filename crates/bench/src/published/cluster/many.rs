@@ -10,7 +10,8 @@ use crate::open_loop::greet;
 use crate::server_process::of_size;
 use crate::usage::{cpu_seconds, resident_bytes};
 use evenkeel_core::volume::VolumeType;
-use evenkeel_lab::{LabError, clock};
+use evenkeel_lab::LabError;
+use evenkeel_os::clock;
 use evenkeel_sim::text;
 
 /// Volumes in all, and those with a client; the second numbers are for a quick run.
@@ -51,14 +52,14 @@ pub(super) fn measure(world: &mut World<'_, '_>, setup: &Setup) -> Result<Vec<Ro
     let way = world.way(leader)?;
     let all = setup.count(VOLUMES[0], VOLUMES[1]);
     let mut made = connected;
-    let begun_ns = clock::monotonic_ns();
+    let begun_ns = clock::monotonic().ns;
     while made < all {
         let step = STEP.min(all - made);
         calls(&way, CALLERS, step as usize, &|api, _| make(api))?;
         made += step;
         world.report(&format!("{made} volumes"));
     }
-    let took_s = (clock::monotonic_ns() - begun_ns) as f64 / 1e9;
+    let took_s = (clock::monotonic().ns - begun_ns) as f64 / 1e9;
     let many = usage(world, seconds)?;
     drop(clients);
     let more = text::thousands(u64::from(all - connected));

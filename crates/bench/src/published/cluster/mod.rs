@@ -17,7 +17,8 @@ use serde::Serialize;
 
 use super::{Bench, Outcome};
 use evenkeel_lab::environment::Environment;
-use evenkeel_lab::{LabError, clock, fio};
+use evenkeel_lab::{LabError, fio};
+use evenkeel_os::clock;
 use evenkeel_sim::figures::stats;
 use evenkeel_sim::text;
 

@@ -8,9 +8,10 @@ use super::writer::Writer;
 use super::{Aim, Row, Setup};
 use crate::server_process::io2;
 use evenkeel_client::Client;
+use evenkeel_lab::LabError;
 use evenkeel_lab::fio::{self, Detail, Job, Measurement, Standing};
 use evenkeel_lab::nbd_uri::NbdUri;
-use evenkeel_lab::{LabError, clock};
+use evenkeel_os::clock;
 use evenkeel_sim::workload::Workload;
 
 /// Number of moves; the second number is for a quick run.
@@ -63,14 +64,14 @@ fn pauses(
     count: u32,
 ) -> Result<(Vec<f64>, Vec<f64>), LabError> {
     move_volume(api, volume, places[1])?;
-    writer.answered_after(clock::monotonic_ns(), PATIENCE)?;
+    writer.answered_after(clock::monotonic().ns, PATIENCE)?;
     let mut waited = Vec::new();
     let mut calls = Vec::new();
     for to in places.into_iter().cycle().take(count as usize) {
         clock::pause(BREATH);
-        let begun_ns = clock::monotonic_ns();
+        let begun_ns = clock::monotonic().ns;
         move_volume(api, volume, to)?;
-        let done_ns = clock::monotonic_ns();
+        let done_ns = clock::monotonic().ns;
         writer.answered_after(done_ns + 20_000_000, PATIENCE)?;
         waited.push(writer.longest_gap_ms(begun_ns, done_ns + 20_000_000));
         calls.push((done_ns - begun_ns) as f64 / 1e6);

@@ -7,7 +7,8 @@ use super::writer::Writer;
 use super::{Aim, Row, Setup};
 use crate::server_process::of_size;
 use evenkeel_core::volume::VolumeType;
-use evenkeel_lab::{LabError, clock};
+use evenkeel_lab::LabError;
+use evenkeel_os::clock;
 
 /// Nodes that are killed; the second number is for a quick run.
 const KILLS: [u32; 2] = [100, 2];
@@ -102,7 +103,7 @@ fn die(
     let relayed = Writer::start(vec![there], volume);
     let own = Writer::start(vec![here, there], volume);
     for writer in [&relayed, &own] {
-        writer.answered_after(clock::monotonic_ns(), PATIENCE)?;
+        writer.answered_after(clock::monotonic().ns, PATIENCE)?;
     }
     clock::pause(SETTLE);
     let killed_ns = world.kill(home);

@@ -14,10 +14,12 @@ use evenkeel_client::{Client, volumes};
 use evenkeel_core::volume::VolumeRequest;
 use evenkeel_lab::ceph::{self, Ceph};
 use evenkeel_lab::child::Guarded;
+use evenkeel_lab::child::wait_for;
 use evenkeel_lab::etcd::{self, Etcd};
 use evenkeel_lab::nodes::Node;
 use evenkeel_lab::program::path_beside_this_program;
-use evenkeel_lab::{LabError, cancel, clock};
+use evenkeel_lab::{LabError, cancel};
+use evenkeel_os::clock;
 
 /// The nodes' names.
 pub(super) const NAMES: [&str; 3] = ["a", "b", "c"];
@@ -74,7 +76,7 @@ impl<'a, 'b> World<'a, 'b> {
 
     /// Kills a node. Returns the time, in nanoseconds of the monotonic clock.
     pub fn kill(&mut self, name: &str) -> u64 {
-        let at_ns = clock::monotonic_ns();
+        let at_ns = clock::monotonic().ns;
         if let Some(mut node) = self.nodes.remove(name) {
             node.kill();
         }
@@ -110,8 +112,7 @@ impl<'a, 'b> World<'a, 'b> {
 
     /// Returns the leader, once all nodes serve.
     pub fn all_serve(&self) -> Result<&'static str, LabError> {
-        let deadline = clock::now() + PATIENCE;
-        loop {
+        wait_for("the nodes to find each other", PATIENCE, LOOK, || {
             cancel::go_on()?;
             // Without a leader no call is answered.
             if let Ok(answer) = self.api(self.any())?.call("DescribeNodes", &[]) {
@@ -127,15 +128,11 @@ impl<'a, 'b> World<'a, 'b> {
                 if let (Some(leader), true) =
                     (leader, NAMES.iter().all(|name| is("status", "serving")(name)))
                 {
-                    return Ok(leader);
+                    return Ok(Some(leader));
                 }
             }
-            if clock::now() > deadline {
-                let what = "the nodes to find each other".to_owned();
-                return Err(LabError::Deadline { what, after: PATIENCE });
-            }
-            clock::pause(LOOK);
-        }
+            Ok(None)
+        })
     }
 
     /// Reports a line of progress.
@@ -193,7 +190,7 @@ impl Leases {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
                 let node = line.strip_suffix("/inst").and_then(|key| key.rsplit('/').next());
                 if let (Some(node), true) = (node, is_end) {
-                    let end = (node.to_owned(), clock::monotonic_ns());
+                    let end = (node.to_owned(), clock::monotonic().ns);
                     told.lock().unwrap_or_else(PoisonError::into_inner).push(end);
                 }
                 is_end = line == "DELETE";
@@ -204,19 +201,10 @@ impl Leases {
 
     /// Returns when the lease of a node ended that was killed at `killed_ns`.
     pub fn end_of(&self, node: &str, killed_ns: u64) -> Result<u64, LabError> {
-        let deadline = clock::now() + PATIENCE;
-        loop {
+        wait_for(&format!("the end of node {node}'s lease"), PATIENCE, LOOK / 10, || {
             let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
-            let mut of_node = ended.iter().filter(|(name, at)| name == node && *at > killed_ns);
-            if let Some((_, at_ns)) = of_node.next() {
-                return Ok(*at_ns);
-            }
-            drop(ended);
-            if clock::now() > deadline {
-                let what = format!("the end of node {node}'s lease");
-                return Err(LabError::Deadline { what, after: PATIENCE });
-            }
-            clock::pause(LOOK / 10);
-        }
+            let end = ended.iter().find(|(name, end_ns)| name == node && *end_ns > killed_ns);
+            Ok(end.map(|(_, end_ns)| *end_ns))
+        })
     }
 }

@@ -9,7 +9,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::open_loop::greet;
-use evenkeel_lab::{LabError, clock};
+use evenkeel_lab::LabError;
+use evenkeel_lab::child::wait_for;
+use evenkeel_os::clock;
 use evenkeel_wire::nbd::constants::{SIMPLE_REPLY_MAGIC, command};
 use evenkeel_wire::nbd::transmission::RequestHeader;
 
@@ -79,21 +81,10 @@ impl Writer {
     /// # Errors
     /// When none comes.
     pub fn answered_after(&self, ns: u64, longest: Duration) -> Result<u64, LabError> {
-        let deadline = clock::now() + longest;
-        loop {
-            let first = {
-                let answers = self.shared.answers();
-                answers.get(answers.partition_point(|at| *at <= ns)).copied()
-            };
-            if let Some(first) = first {
-                return Ok(first);
-            }
-            if clock::now() > deadline {
-                let what = "an answer to a client".to_owned();
-                return Err(LabError::Deadline { what, after: longest });
-            }
-            clock::pause(LOOK);
-        }
+        wait_for("an answer to a client", longest, LOOK, || {
+            let answers = self.shared.answers();
+            Ok(answers.get(answers.partition_point(|at| *at <= ns)).copied())
+        })
     }
 
     /// Returns the longest time without an answer that overlaps this span, in milliseconds.
@@ -148,7 +139,7 @@ fn write(address: SocketAddr, volume: &str, shared: &Shared) -> io::Result<()> {
             // Only the answers of the last seconds are used.
             answers.drain(..ANSWERS_MAX / 2);
         }
-        answers.push(clock::monotonic_ns());
+        answers.push(clock::monotonic().ns);
         drop(answers);
         clock::pause(BREATH);
     }

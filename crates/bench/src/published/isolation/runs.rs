@@ -15,9 +15,10 @@ use super::super::Bench;
 use super::{P99_TIMES_MAX, SPAN_MIB, Subject};
 use crate::durable::{self, LogRun};
 use crate::median;
+use evenkeel_lab::LabError;
 use evenkeel_lab::environment::Environment;
 use evenkeel_lab::fio::{self, Detail, Job, Standing};
-use evenkeel_lab::{LabError, clock};
+use evenkeel_os::clock;
 use evenkeel_sim::text;
 use evenkeel_sim::workload::Workload;
 

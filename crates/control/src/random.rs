@@ -1,0 +1,37 @@
+//! Random numbers and ids from the operating system. No other file of this crate reads them.
+
+use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
+
+/// Returns 128 random bits.
+///
+/// # Errors
+/// The OS returns no random bytes. On Linux this happens only in a sandbox without `getrandom`.
+pub fn random_bits() -> Result<u128, getrandom::Error> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes)?;
+    Ok(u128::from_le_bytes(bytes))
+}
+
+/// Returns a new volume id.
+///
+/// # Errors
+/// See [`random_bits`].
+pub fn volume_id() -> Result<VolumeId, getrandom::Error> {
+    random_bits().map(VolumeId::from_bits)
+}
+
+/// Returns a new snapshot id.
+///
+/// # Errors
+/// See [`random_bits`].
+pub fn snapshot_id() -> Result<SnapshotId, getrandom::Error> {
+    random_bits().map(SnapshotId::from_bits)
+}
+
+/// Returns a new host id.
+///
+/// # Errors
+/// See [`random_bits`].
+pub fn instance_id() -> Result<InstanceId, getrandom::Error> {
+    random_bits().map(InstanceId::from_bits)
+}

@@ -1,0 +1,4 @@
+//! What the shells of this workspace take from the operating system alike.
+
+pub mod clock;
+pub mod files;
