@@ -12,6 +12,7 @@ const DEPTH_MAX: u32 = 8;
 
 /// Returns the bytes in use by the mounted file systems of a disk; `None` if none is mounted, or
 /// they cannot be read. `folder` is the disk's folder in `/sys/dev/block`.
+#[must_use]
 pub fn used_bytes(folder: &Path) -> Option<u64> {
     let mut devices = BTreeMap::new();
     add_devices(folder, &mut devices, DEPTH_MAX);
