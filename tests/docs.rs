@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use support::bench::{benchmarks, run_within};
 use support::ceph::USER;
-use support::cluster::{Ground, ground};
+use support::cluster::ground;
 use support::machine::beside_others;
 use support::pages::{self, END_OF_NEEDS, ROOT, commands, page};
 use support::process::run;
@@ -455,9 +455,9 @@ fn the_commands_of_the_pages_about_clusters_run() {
         return;
     }
     for of in PAGES.iter().filter(|of| of.on == On::Cluster) {
-        let Some((_folder, ceph, etcd)) = ground(Ground::SMALL) else { return };
+        let Some((_folder, ceph, etcd)) = ground("") else { return };
         let server = Server::start("--store memory");
-        let settings = [("CEPH_CONF", ceph.conf.clone()), ("ETCD", etcd.endpoints())];
+        let settings = [("CEPH_CONF", ceph.conf.clone()), ("ETCD", etcd.endpoint().to_owned())];
         walk(of, &server, &settings, true);
     }
 }
