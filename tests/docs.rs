@@ -88,7 +88,7 @@ const PAGES: &[Page] = &[
         ..on("docs/internals/forms.md", On::Server(""))
     },
     on("docs/internals/peers.md", On::Long("")),
-    on("docs/internals/store_mutations.md", On::Sources),
+    on("docs/internals/disk_format.md", On::Sources),
     on("docs/operating/calibrate.md", On::Server("")),
     Page {
         instead: &[("/var/lib/evenkeel --store rbd", "measured --store rbd --ceph-user $USER")],
