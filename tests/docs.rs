@@ -192,7 +192,7 @@ const PAGES: &[Page] = &[
     },
     on(
         "docs/reference/plan.md",
-        On::Test("tests/plan_answers.rs::the_examples_of_the_documentation_are_what_is_printed"),
+        On::Test("tests/plan/answers.rs::the_examples_of_the_documentation_are_what_is_printed"),
     ),
     Page {
         before: "first_toml $ROOT/docs/reference/scenarios.md >my.toml",
@@ -219,7 +219,7 @@ const NEEDS: [(&str, Is); 7] = [
     ("# needs a Ceph cluster and an etcd", Is::OnCluster),
     ("# needs Prometheus", Is::Here(has_prometheus)),
     // The output of the first command is simulated there.
-    ("# needs an account at AWS", Is::In("tests/plan_fleet.rs")),
+    ("# needs an account at AWS", Is::In("tests/plan/fleet.rs")),
 ];
 
 /// The beginning of the scripts of all pages. A server that a command starts gets free ports and a

@@ -29,7 +29,7 @@ pub enum Needs {
 
 /// Sources of tests that need more than processor time, by the beginnings of their paths. The first
 /// match counts.
-const NEEDS: [(&str, Needs); 30] = [
+const NEEDS: [(&str, Needs); 31] = [
     ("tests/prove.rs", Needs::Quiet),
     ("crates/bench/tests/trust.rs", Needs::Everything),
     ("tests/suites.rs", Needs::Everything),
@@ -44,6 +44,7 @@ const NEEDS: [(&str, Needs); 30] = [
     ("tests/plan_aws.rs", Needs::Time),
     ("tests/snapshots.rs", Needs::Time),
     ("tests/store.rs", Needs::Time),
+    ("tests/plan/", Needs::Processor),
     ("tests/", Needs::Share),
     ("crates/control/src/", Needs::Processor),
     ("crates/control/", Needs::Time),

@@ -1,35 +1,28 @@
 //! `evenkeel plan` through the command line: from a file of another tool to the cheapest volumes,
 //! and messages on errors.
 
-use std::io::Write as _;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Command;
 
 use serde_json::Value;
 
-const BOOK: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/crates/planner/books/price_book.toml");
-const SAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/crates/planner/samples");
+use super::{BOOK, SAMPLES, compress, ended};
 
 /// A plan for a sample, which is shorter than a week.
-fn plan(sample: &str, more: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
-    let command = command.arg("plan").arg(format!("{SAMPLES}/{sample}")).args(more);
-    command.args(["--days-min", "0"]).output().expect("the program starts")
+fn plan(sample: &str, more: &[&str]) -> Command {
+    let mut command = super::plan();
+    command.arg(format!("{SAMPLES}/{sample}")).args(more).args(["--days-min", "0"]);
+    command
 }
 
 #[track_caller]
 fn answer(sample: &str, more: &[&str]) -> String {
-    let output = plan(sample, more);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).expect("UTF-8")
+    ended(&mut plan(sample, more), 0).0
 }
 
 #[track_caller]
 fn refused(sample: &str, more: &[&str], code: i32) -> String {
-    let output = plan(sample, more);
-    let stderr = String::from_utf8(output.stderr).expect("UTF-8");
-    assert_eq!(output.status.code(), Some(code), "{stderr}");
-    stderr
+    ended(&mut plan(sample, more), code).1
 }
 
 fn layouts(sample: &str, more: &[&str]) -> Value {
@@ -41,19 +34,11 @@ fn layouts(sample: &str, more: &[&str]) -> Value {
 
 /// Runs a plan for files that are named, with the least information.
 fn plan_of(files: &[&Path], more: &[&str]) -> (Option<i32>, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
-    let command = command.arg("plan").args(files).args(["--capacity", "100", "--days-min", "0"]);
+    let mut command = super::plan();
+    let command = command.args(files).args(["--capacity", "100", "--days-min", "0"]);
     let output = command.args(more).output().expect("the program starts");
     let printed = [output.stdout, output.stderr].concat();
     (output.status.code(), String::from_utf8(printed).expect("UTF-8"))
-}
-
-/// Writes a file, compressed by gzip.
-fn compress(path: &Path, text: &[u8]) {
-    let file = std::fs::File::create(path).expect("a file");
-    let mut encoder = flate2::write::GzEncoder::new(file, flate2::Compression::fast());
-    encoder.write_all(text).expect("a file");
-    encoder.finish().expect("a file");
 }
 
 /// Returns the requests that a plan was made for.

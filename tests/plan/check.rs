@@ -2,25 +2,15 @@
 //! request, and its exit codes.
 
 use std::path::PathBuf;
-use std::process::{Command, Output};
 
 use serde_json::json;
 
-const SAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/crates/planner/samples");
-
-fn check(trace: &str, more: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
-    let command = command.args(["plan", "check", trace]).args(more).env_remove("EVENKEEL_OUTPUT");
-    command.output().expect("the program starts")
-}
+use super::{SAMPLES, ended, plan};
 
 /// Returns the standard output of a check with this exit code.
 #[track_caller]
 fn printed(trace: &str, more: &[&str], code: i32) -> String {
-    let output = check(trace, more);
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(code), "{stderr}");
-    String::from_utf8(output.stdout).expect("UTF-8")
+    ended(plan().args(["check", trace]).args(more), code).0
 }
 
 fn declared() -> String {
@@ -115,14 +105,10 @@ fn forms_of_a_verdict_and_exit_codes_are_those_of_a_check() {
         }
     }
     let compare = ["compare", "--layout", "gp3 100", "--layout", "gp3 200"];
-    let plan = ["--capacity", "100"];
+    let search = ["--capacity", "100"];
     for form in ["junit", "markdown"] {
-        for words in [&compare[..], &plan[..]] {
-            let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
-            let command = command.arg("plan").args(words).arg(declared()).args(["-o", form]);
-            let output = command.output().expect("the program starts");
-            let error = String::from_utf8_lossy(&output.stderr).into_owned();
-            assert_eq!(output.status.code(), Some(2), "{error}");
+        for words in [&compare[..], &search[..]] {
+            let (_, error) = ended(plan().args(words).arg(declared()).args(["-o", form]), 2);
             assert!(error.contains("only `evenkeel plan check` prints JUnit's XML"), "{error}");
         }
     }

@@ -2,34 +2,22 @@
 //! beside it, and the advice in one sentence.
 
 use std::fs;
-use std::io::Write;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Command;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-const SAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/crates/planner/samples");
+use super::{SAMPLES, compress, ended, plan_in};
+
 /// The volume of the sample of CloudWatch.
 const ID: &str = "vol-0123456789abcdef0";
 
-/// Runs `plan` in a folder, for samples that are shorter than a week.
-fn plan(folder: &Path, words: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
-    command.current_dir(folder).arg("plan").args(words).args(["--days-min", "0"]);
-    command.env_remove("EVENKEEL_OUTPUT").env_remove("EVENKEEL_REGION");
-    command.output().expect("the program starts")
-}
-
-/// Returns standard output and standard error of a call with this exit code.
+/// Returns standard output and standard error of a call in a folder with this exit code. The
+/// samples are shorter than a week.
 #[track_caller]
 fn told(folder: &Path, words: &[&str], code: i32) -> (String, String) {
-    let output = plan(folder, words);
-    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
-    let stdout = text(output.stdout);
-    let stderr = text(output.stderr);
-    assert_eq!(output.status.code(), Some(code), "{words:?}: {stdout}{stderr}");
-    (stdout, stderr)
+    ended(plan_in(folder, words).args(["--days-min", "0"]), code)
 }
 
 #[track_caller]
@@ -146,9 +134,8 @@ fn a_list_beside_the_recording_describes_its_volume() {
     let create = "aws ec2 create-volume --availability-zone eu-west-1b --volume-type gp3";
     assert!(stripe.as_str().expect("a command").contains(create), "{stripe}");
     // A layout that is checked has the prices of the region, too.
-    let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
-    command.current_dir(folder.path()).args(["plan", "check", "answer.json"]);
-    let output = command.args(["--layout", "gp3 100"]).output().expect("the program starts");
+    let words = ["check", "answer.json", "--layout", "gp3 100"];
+    let output = plan_in(folder.path(), &words).output().expect("the program starts");
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(text.contains(", eu-west-1\n"), "{text}");
 }
@@ -171,11 +158,10 @@ fn a_list_may_be_given_after_the_recording() {
     let value = json_of(folder.path(), &["answer.json", "--source", "gp2 300"]);
     assert_eq!(value["source"]["layout"], "gp2 300 GiB, 900 IOPS", "{value}");
     // Standard input has no folder.
-    let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
-    command.current_dir(folder.path()).args(["plan", "-", "--days-min", "0", "-o", "json"]);
+    let mut command = plan_in(folder.path(), &["-", "--days-min", "0", "-o", "json"]);
     let answer = fs::File::open(folder.path().join("answer.json")).expect("opened");
-    let output = command.stdin(answer).output().expect("the program starts");
-    let value: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let (text, _) = ended(command.stdin(answer), 0);
+    let value: Value = serde_json::from_str(&text).expect("JSON");
     assert_eq!(value["schema"], "evenkeel.plan.without_size/1", "{value}");
     let (_, error) = told(folder.path(), &["elsewhere/volumes.json"], 3);
     assert!(error.contains("there is no trace in these files"), "{error}");
@@ -260,10 +246,7 @@ fn the_queries_of_an_answer_lie_beside_it() {
     assert!(error.starts_with(&of_volume), "{error}");
     // They are those of the compressed answer, too.
     let text = fs::read(folder.path().join("answer.json")).expect("an answer");
-    let file = fs::File::create(folder.path().join("answer.json.gz")).expect("a file");
-    let mut encoder = flate2::write::GzEncoder::new(file, flate2::Compression::fast());
-    encoder.write_all(&text).expect("written");
-    encoder.finish().expect("written");
+    compress(&folder.path().join("answer.json.gz"), &text);
     let (_, error) = told(folder.path(), &["answer.json.gz", "--capacity", "9"], 1);
     assert!(error.starts_with(&of_volume), "{error}");
 }

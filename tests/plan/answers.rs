@@ -1,33 +1,28 @@
 //! The verbs of `evenkeel plan` from outside: named layouts that are checked, compared and
 //! explained; commands that lead to one and back; and the rules by which layouts are proposed.
 
-use std::io::Write;
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::Command;
 
 use serde_json::{Value, json};
 
-const SAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/crates/planner/samples");
+use super::{BOOK, SAMPLES, ended, ended_with_input};
 
-/// Runs `plan` with these arguments; `@name` is a sample.
-fn plan(words: &[&str]) -> Output {
+/// Returns `plan` with these arguments; `@name` is a sample.
+fn plan(words: &[&str]) -> Command {
     let word = |word: &&str| match word.strip_prefix('@') {
         Some(sample) => format!("{SAMPLES}/{sample}"),
         None => (*word).to_owned(),
     };
-    let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
-    let command = command.arg("plan").args(words.iter().map(word)).env_remove("EVENKEEL_OUTPUT");
-    command.output().expect("the program starts")
+    let mut command = super::plan();
+    command.args(words.iter().map(word));
+    command
 }
 
 /// Returns standard output and standard error of a call with this exit code.
 #[track_caller]
 fn told(words: &[&str], code: i32) -> (String, String) {
-    let output = plan(words);
-    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
-    let (stdout, stderr) = (text(output.stdout), text(output.stderr));
-    assert_eq!(output.status.code(), Some(code), "{words:?}: {stdout}{stderr}");
-    (stdout, stderr)
+    ended(&mut plan(words), code)
 }
 
 #[track_caller]
@@ -339,7 +334,8 @@ fn the_examples_of_the_documentation_are_what_is_printed() {
         let words = split(&command.replace("cloudwatch.json", "@cloudwatch_data.json"));
         let words: Vec<String> =
             words.iter().map(|word| word.replace("declared.toml", "@declared.toml")).collect();
-        let output = plan(&words.iter().map(String::as_str).collect::<Vec<_>>());
+        let mut command_of_page = plan(&words.iter().map(String::as_str).collect::<Vec<_>>());
+        let output = command_of_page.output().expect("the program starts");
         let printed = [output.stdout, output.stderr].concat();
         let printed = String::from_utf8(printed).expect("UTF-8");
         let mut rest = printed.lines();
@@ -824,22 +820,10 @@ fn a_region_in_upper_case_or_a_zone_is_asked_about() {
 #[test]
 fn a_price_book_may_come_from_a_pipe() {
     for name in ["/dev/stdin", "-"] {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
-        let declared = format!("{SAMPLES}/declared.toml");
-        let words = ["plan", "check", &declared, "--layout", "gp3 400", "--throttled", "86400"];
-        let command = command.args(words).args(["--prices", name]);
-        let mut child = command
-            .stdin(std::process::Stdio::piped())
-            .stdout(std::process::Stdio::piped())
-            .stderr(std::process::Stdio::piped())
-            .spawn()
-            .expect("the program starts");
-        let mut input = child.stdin.take().expect("a pipe");
-        input.write_all(&std::fs::read(BOOK).expect("the book")).expect("written");
-        drop(input);
-        let output = child.wait_with_output().expect("it ends");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let text = String::from_utf8(output.stdout).expect("UTF-8");
+        let words = ["check", "@declared.toml", "--layout", "gp3 400", "--throttled", "86400"];
+        let mut command = plan(&[&words[..], &["--prices", name]].concat());
+        let book = std::fs::read(BOOK).expect("the book");
+        let (text, _) = ended_with_input(&mut command, &book, 0);
         assert!(text.contains("prices of the price book, in EUR\n"), "{text}");
     }
 }
@@ -859,8 +843,6 @@ fn the_exit_code_of_a_check_tells_a_verdict_from_a_mistake() {
     let error = check(&["@declared.toml", "--layout", "gp3 100", "--prices", "nothing.json"], 3);
     assert!(error.contains("nothing.json: No such file"), "{error}");
 }
-
-const BOOK: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/crates/planner/books/price_book.toml");
 
 /// A fast device of the price book costs 63.96 EUR per month and has 4,000 GiB and 80,000 IOPS of
 /// 16 KiB.

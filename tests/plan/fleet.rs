@@ -3,12 +3,12 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::io::Write as _;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
+
+use super::{compress, ended, ended_with_input, plan_in};
 
 const DAY_POINTS: usize = 288;
 
@@ -82,30 +82,25 @@ fn fleet() -> TempDir {
     folder
 }
 
-fn run(folder: &Path, more: &[&str]) -> Output {
-    // The lists here have no region.
-    run_anywhere(folder, &[more, &["--region", "us-east-1"]].concat())
+/// Runs `plan fleet` in a folder, with this exit code, for lists without a region.
+#[track_caller]
+fn run(folder: &Path, more: &[&str], code: i32) -> (String, String) {
+    run_anywhere(folder, &[more, &["--region", "us-east-1"]].concat(), code)
 }
 
-fn run_anywhere(folder: &Path, more: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
-    command.current_dir(folder).args(["plan", "fleet"]).args(more);
-    command.env_remove("EVENKEEL_REGION").output().expect("the program starts")
+#[track_caller]
+fn run_anywhere(folder: &Path, more: &[&str], code: i32) -> (String, String) {
+    ended(&mut plan_in(folder, &[&["fleet"], more].concat()), code)
 }
 
 #[track_caller]
 fn told(folder: &Path, more: &[&str]) -> String {
-    let output = run(folder, more);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).expect("UTF-8")
+    run(folder, more, 0).0
 }
 
 #[track_caller]
 fn refused(folder: &Path, more: &[&str], code: i32) -> String {
-    let output = run(folder, more);
-    let stderr = String::from_utf8(output.stderr).expect("UTF-8");
-    assert_eq!(output.status.code(), Some(code), "{stderr}");
-    stderr
+    run(folder, more, code).1
 }
 
 const ALL: [&str; 3] = ["volumes.csv", "--metrics", "metrics"];
@@ -175,15 +170,10 @@ fn metrics_may_be_compressed() {
     let folder = fleet();
     let metrics = folder.path().join("metrics");
     let plain = json_of(folder.path(), &[]);
-    let compress = |name: &str, text: &str| {
-        let file = fs::File::create(metrics.join(name)).expect("a file");
-        let mut encoder = flate2::write::GzEncoder::new(file, flate2::Compression::fast());
-        encoder.write_all(text.as_bytes()).expect("written");
-        encoder.finish().expect("written");
-    };
+    let compressed = metrics.join("page-1.json.gz");
     let page = fs::read_to_string(metrics.join("page-1.json")).expect("an answer");
     fs::remove_file(metrics.join("page-1.json")).expect("removed");
-    compress("page-1.json.gz", &page);
+    compress(&compressed, page.as_bytes());
     assert_eq!(json_of(folder.path(), &[])["volumes"], plain["volumes"]);
     // With the ids in the queries alone.
     let mut answer: Value = serde_json::from_str(&page).expect("JSON");
@@ -196,7 +186,7 @@ fn metrics_may_be_compressed() {
                 { "Name": "VolumeId", "Value": words[0] }] } } }));
         result["Label"] = json!("");
     }
-    compress("page-1.json.gz", &answer.to_string());
+    compress(&compressed, answer.to_string().as_bytes());
     fs::write(metrics.join("page-1.queries.json"), json!(queries).to_string()).expect("written");
     assert_eq!(json_of(folder.path(), &[])["volumes"], plain["volumes"]);
 }
@@ -418,9 +408,8 @@ fn volumes_are_priced_by_their_region_or_not_at_all() {
     let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).expect("a file");
     write("aws.json", REGIONS);
     let json = |more: &[&str]| -> Value {
-        let output = run_anywhere(folder.path(), &[&["aws.json", "-o", "json"], more].concat());
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        serde_json::from_slice(&output.stdout).expect("JSON")
+        let more = [&["aws.json", "-o", "json"], more].concat();
+        serde_json::from_str(&told_with(&folder, &more)).expect("JSON")
     };
     let of = |value: &Value, at: usize| {
         let row = &value["volumes"][at];
@@ -472,10 +461,8 @@ fn volumes_are_priced_by_their_region_or_not_at_all() {
         (["--prices", "mars.json"], "--prices has prices of mars-1, and "),
         (["--prices", "empty.json"], "empty.json: the price list is empty"),
     ] {
-        let output = run_anywhere(folder.path(), &[&["aws.json"][..], &more].concat());
-        let stderr = String::from_utf8(output.stderr).expect("UTF-8");
-        assert_eq!(output.status.code(), Some(2));
-        assert!(stderr.contains(why), "{stderr}");
+        let (_, error) = run_anywhere(folder.path(), &[&["aws.json"][..], &more].concat(), 2);
+        assert!(error.contains(why), "{error}");
     }
     told_with(&folder, &["aws.json", "--commands", "change.sh"]);
     let script = fs::read_to_string(folder.path().join("change.sh")).expect("a script");
@@ -485,9 +472,7 @@ fn volumes_are_priced_by_their_region_or_not_at_all() {
 
 #[track_caller]
 fn told_with(folder: &TempDir, more: &[&str]) -> String {
-    let output = run_anywhere(folder.path(), more);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).expect("UTF-8")
+    run_anywhere(folder.path(), more, 0).0
 }
 
 #[test]
@@ -495,11 +480,7 @@ fn a_region_is_asked_for_and_never_guessed() {
     let folder = tempfile::tempdir().expect("a folder");
     let list = "VolumeId,VolumeType,Size,State\nvol-0a,gp2,100,in-use\n";
     fs::write(folder.path().join("list.csv"), list).expect("a file");
-    let refused = |more: &[&str]| {
-        let output = run_anywhere(folder.path(), &[&["list.csv"], more].concat());
-        assert_eq!(output.status.code(), Some(2));
-        String::from_utf8(output.stderr).expect("UTF-8")
-    };
+    let refused = |more: &[&str]| run_anywhere(folder.path(), &[&["list.csv"], more].concat(), 2).1;
     let text = refused(&[]);
     assert!(text.contains("line 2: the list does not say in which region it is"), "{text}");
     assert!(text.contains("name it with --region\n hint: or give a list"), "{text}");
@@ -628,21 +609,10 @@ fn a_price_list_may_come_from_a_pipe() {
     let folder = tempfile::tempdir().expect("a folder");
     let list = "VolumeId,VolumeType,Size,State,Region\nvol-0a,gp2,100,in-use,moon-1\n";
     fs::write(folder.path().join("list.csv"), list).expect("a file");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
-    command.current_dir(folder.path()).args(["plan", "fleet", "list.csv"]);
-    let mut child = command
-        .args(["--prices", "/dev/stdin"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the program starts");
-    let mut input = child.stdin.take().expect("a pipe");
-    input.write_all(get_products("moon-1", "0.2").as_bytes()).expect("written");
-    drop(input);
-    let output = child.wait_with_output().expect("it ends");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    assert!(String::from_utf8_lossy(&output.stdout).contains("20.00"));
+    let mut command = plan_in(folder.path(), &["fleet", "list.csv", "--prices", "/dev/stdin"]);
+    let prices = get_products("moon-1", "0.2");
+    let (text, _) = ended_with_input(&mut command, prices.as_bytes(), 0);
+    assert!(text.contains("20.00"));
 }
 
 /// One file leads to one volume in `plan` and in `plan fleet`.
@@ -655,14 +625,12 @@ fn a_plan_gives_the_advice_of_a_fleet() {
         (0, "", "vol-0001.json", "gp3 500, 8000 IOPS, 500 MiB/s", "500"),
         (1, "vol-0002", "page-1.json", "io2 500, 8000 IOPS", "500"),
     ] {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
-        command.current_dir(&metrics).args(["plan", file, "--source", source, "--capacity", gib]);
+        let words = [file, "--source", source, "--capacity", gib, "-o", "json"];
+        let mut command = plan_in(&metrics, &words);
         if !id.is_empty() {
             command.args(["--volume", id]);
         }
-        let output = command.args(["-o", "json"]).output().expect("the program starts");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let plan: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let plan: Value = serde_json::from_str(&ended(&mut command, 0).0).expect("JSON");
         let (better, first) = (&fleet["volumes"][at]["better"], &plan["layouts"][0]);
         for key in ["volume_type", "size_gib", "iops", "throughput_mibps"] {
             assert_eq!(better[key], first[key], "{id} {key}: {first}");
@@ -752,9 +720,8 @@ fn volumes_are_added_up_by_tag_account_and_zone() {
     for part in ["TAG:TEAM", "orders", "1 more"] {
         assert!(text.contains(part), "{part}: {text}");
     }
-    let output = run_anywhere(folder.path(), &["list.csv", "--group-by", "team"]);
-    assert_eq!(output.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("expected tag:NAME, account or zone"));
+    let (_, error) = run_anywhere(folder.path(), &["list.csv", "--group-by", "team"], 2);
+    assert!(error.contains("expected tag:NAME, account or zone"));
 }
 
 /// Used space of two forms: what a smaller copy saves stands by itself, and the script has its
@@ -841,18 +808,13 @@ fn a_plan_says_what_a_smaller_copy_would_cost() {
         );
     }
     fs::write(folder.path().join("disk.jsonl"), lines).expect("a file");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
-    command.current_dir(folder.path()).args(["plan", "disk.jsonl", "--capacity", "500"]);
-    let output = command.env_remove("EVENKEEL_REGION").output().expect("the program starts");
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let words = ["disk.jsonl", "--capacity", "500"];
+    let (text, _) = ended(&mut plan_in(folder.path(), &words), 0);
     let line = "after a copy: the file systems use 70 GiB, and with 30 % free gp3 100 GiB, 3000 \
                 IOPS, 125 MiB/s has room for them, for 8.00 USD a month, 32.00 less";
     assert!(text.replace('\n', " ").contains(line), "{text}");
     // Without a size, the plan is for a volume of which 30 % is free.
-    let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
-    command.current_dir(folder.path()).args(["plan", "disk.jsonl"]);
-    let output = command.env_remove("EVENKEEL_REGION").output().expect("the program starts");
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let (text, _) = ended(&mut plan_in(folder.path(), &["disk.jsonl"]), 0);
     assert!(text.contains("gp3 100 GiB, 3000 IOPS, 125 MiB/s"), "{text}");
 }
 
@@ -951,11 +913,9 @@ fn a_plan_and_a_fleet_round_cents_alike() {
     let day = "name = \"a\"\nrepeat = 7\n[[phase]]\nname = \"day\"\nfor = \"24h\"\n\
         rate_iops = 1\nsize_kib = 4\nread_percent = 50\n";
     fs::write(folder.path().join("day.toml"), day).expect("a file");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
-    command.current_dir(folder.path()).args(["plan", "day.toml", "--capacity", "31"]);
+    let mut command = plan_in(folder.path(), &["day.toml", "--capacity", "31"]);
     command.args(["--types", "gp2", "--discount", "gp2=12.5", "--region", "eu-west-1"]);
-    let output = command.output().expect("the program starts");
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let (text, _) = ended(&mut command, 0);
     assert!(text.contains(" 2.98 ") && !text.contains("2.99"), "{text}");
 }
 
