@@ -1,11 +1,9 @@
 //! The scrub: order, rate, findings, and that it resumes at its place.
-#![allow(clippy::unwrap_used)] // tests may panic
-
-mod support;
-
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::support;
+use crate::support::{FakeAgent, plane};
 use evenkeel_control::model::Command as Change;
 use evenkeel_control::model::Tags;
 use evenkeel_control::plane::Plane;
@@ -13,7 +11,6 @@ use evenkeel_control::scrub::{Scrub, ScrubState};
 use evenkeel_core::ids::{SnapshotId, VolumeId};
 use evenkeel_core::volume::VolumeType;
 use evenkeel_wire::agent::FailedKind;
-use support::{FakeAgent, plane};
 
 fn create(plane: &Plane, bits: u128) -> VolumeId {
     support::planned(plane, bits, VolumeType::Gp3, 1)

@@ -1,13 +1,10 @@
 //! The server's recording of volumes through the API: the intervals that it returns, in pages, and
 //! the error if there is no recording.
 
-#![allow(clippy::unwrap_used)] // the helpers of tests may panic too
-
-mod support;
-
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::support::{Client, Server, config_with, text};
 use evenkeel_control::Settings;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::qos::Exceeded;
@@ -15,7 +12,6 @@ use evenkeel_core::time::UnixMs;
 use evenkeel_telemetry::counters::{self, Counters};
 use evenkeel_telemetry::recording::{Look, Recorder, Sample};
 use evenkeel_wire::agent::Answered;
-use support::{Client, Server, config_with, text};
 
 const ID: VolumeId = VolumeId::from_bits(7);
 /// 2100-01-01T00:00:00Z: no file with this time is too old.

@@ -1,13 +1,9 @@
 //! DescribeVolumeStatus: the state of volumes, and their problems.
 
-#![allow(clippy::unwrap_used)] // the helpers of tests may panic too
-
-mod support;
-
+use crate::support::{Client, Server, create, local_instance, text, until};
 use evenkeel_core::ids::VolumeId;
 use evenkeel_wire::agent::FailedKind;
 use evenkeel_wire::aws::xml::Element;
-use support::{Client, Server, create, local_instance, text, until};
 
 /// Returns the status of a volume, and its checks.
 fn checks(client: &Client, id: &str) -> (Element, String, Vec<String>) {

@@ -2,13 +2,10 @@
 //!
 //! No deadline passes early, and none lasts longer than necessary.
 
-#![allow(clippy::unwrap_used)] // the helpers of tests may panic too
-
-mod support;
-
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::support::{FakeAgent, planned};
 use evenkeel_control::journal::sqlite::SqliteJournal;
 use evenkeel_control::journal::{Change, Journal};
 use evenkeel_control::model::{Command, Lock, LockMode, ModificationPhase, Phase};
@@ -19,7 +16,6 @@ use evenkeel_control::{DATABASE_FILE_NAME, ModifyPolicy, Settings};
 use evenkeel_core::ids::{SnapshotId, VolumeId};
 use evenkeel_core::time::UnixMs;
 use evenkeel_core::volume::{VolumeChange, VolumeRequest, VolumeType};
-use support::{FakeAgent, planned};
 
 const DAY_MS: u64 = 86_400_000;
 const MONTH_MS: u64 = 30 * DAY_MS;

@@ -1,14 +1,11 @@
 //! Settings of the API by the operator: account, region, rate.
 
-#![allow(clippy::unwrap_used)] // the helpers of tests may panic too
-
-mod support;
-
 use std::sync::Arc;
 
+use crate::support;
+use crate::support::{Server, config_with, create, text};
 use evenkeel_control::Settings;
 use evenkeel_wire::aws::query;
-use support::{Server, config_with, create, text};
 
 const ACCOUNT: &str = "123456789012";
 

@@ -1,12 +1,10 @@
 //! The EBS direct APIs: the effects of each operation, and each error with its type, reason and
 //! status.
-#![allow(clippy::unwrap_used)] // tests may panic
-
-mod support;
-
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
+use crate::support;
+use crate::support::{Client, REGION, Server, unix_s};
 use evenkeel_control::model::{Command as Change, Filled, Tags};
 use evenkeel_core::ids::SnapshotId;
 use evenkeel_core::units::ByteCount;
@@ -14,7 +12,6 @@ use evenkeel_wire::agent::{FailedKind, Space, UNIT_BYTES};
 use evenkeel_wire::aws::checksum::{self, Linear};
 use evenkeel_wire::aws::sigv4::{self, Scope};
 use serde_json::{Value, json};
-use support::{Client, REGION, Server, unix_s};
 
 /// An answer: status, headers in lower case, body.
 #[derive(Debug)]

@@ -1,13 +1,10 @@
 //! Volumes after the data plane fails or does not answer: no state is permanent, and no reply is
 //! wrong.
 
-#![allow(clippy::unwrap_used)] // the helpers of tests may panic too
-
-mod support;
-
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::support::{FakeAgent, gp2, plane};
 use evenkeel_control::Settings;
 use evenkeel_control::journal::memory::MemoryJournal;
 use evenkeel_control::model::{Begins, Command as Change, Phase, Refusal, Tags};
@@ -16,7 +13,6 @@ use evenkeel_core::ids::VolumeId;
 use evenkeel_core::units::{ByteCount, GIB};
 use evenkeel_core::volume::{VolumeRequest, VolumeType};
 use evenkeel_wire::agent::{Command, FailedKind, Space, VolumeState};
-use support::{FakeAgent, gp2, plane};
 
 /// More ticks than pass between two retries of volumes in error.
 const TICKS: u32 = 10;

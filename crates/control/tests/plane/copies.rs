@@ -1,16 +1,12 @@
 //! Copies of volumes and snapshots, and encryption, over HTTP, on a data plane in a map.
 
-#![allow(clippy::unwrap_used)] // the helpers of tests may panic too
-
-mod support;
-
 use std::sync::Arc;
 
+use crate::support::{Client, Server, config_with, create, text};
 use evenkeel_control::{Settings, StoreKey};
 use evenkeel_core::ids::{SnapshotId, VolumeId};
 use evenkeel_wire::agent::{Bytes, Command, FailedKind, StoredSnapshot, UNIT_BYTES};
 use evenkeel_wire::aws::xml::Element;
-use support::{Client, Server, config_with, create, text};
 
 const KEY: &str = "01234567-89ab-cdef-0123-456789abcdef";
 

@@ -1,16 +1,12 @@
 //! Credits are leased in advance: the disk always has a lower bound of the credits left.
 
-#![allow(clippy::unwrap_used)] // the helpers of tests may panic too
-
-mod support;
-
 use std::path::Path;
 
+use crate::support::{FakeAgent, gp2, plane};
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::qos::pacing::Balances;
 use evenkeel_wire::agent::FailedKind;
 use proptest::prelude::*;
-use support::{FakeAgent, gp2, plane};
 
 /// Checks the volume's credits on disk, as a start after a crash finds them.
 fn check(agent: &FakeAgent, database: &Path, volume: VolumeId) {

@@ -1,9 +1,5 @@
 //! Malformed and refused requests get EC2's error codes and texts.
-#![allow(clippy::unwrap_used)] // the helpers of tests may panic too
-
-mod support;
-
-use support::{Refused, Server};
+use crate::support::{Refused, Server};
 
 const ABSENT_VOLUME: &str = "vol-0123456789abcdef0";
 

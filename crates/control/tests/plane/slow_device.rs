@@ -1,18 +1,15 @@
 //! A change that waits for a slow device delays changes of its own volume only.
 
-#![allow(clippy::unwrap_used)] // the helpers of tests may panic too
-
-mod support;
-
 use std::sync::Mutex;
 use std::sync::mpsc::channel;
 
+use crate::support;
+use crate::support::{FakeAgent, gp2, plane};
 use evenkeel_control::model::{Begins, Command as Change, Tagged, Tags};
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::qos::pacing::Balances;
 use evenkeel_core::volume::{VolumeChange, VolumeRequest, VolumeType};
 use evenkeel_wire::agent::Command;
-use support::{FakeAgent, gp2, plane};
 
 fn create(id: VolumeId) -> Change {
     let request = VolumeRequest {

@@ -1,9 +1,5 @@
 //! Acknowledged changes survive: clean stops, kill -9, and kill -9 in the middle of a change.
 
-#![allow(clippy::unwrap_used)] // the helpers of tests may panic too
-
-mod support;
-
 use std::collections::BTreeMap;
 use std::fs::Permissions;
 use std::io::{BufRead, BufReader};
@@ -13,6 +9,8 @@ use std::process::{Child, Command as Process, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use crate::support;
+use crate::support::{Client, FakeAgent, Server, config, create, gp2, local_instance, plane, text};
 use evenkeel_control::journal::sqlite::SqliteJournal;
 use evenkeel_control::model::{Command as Change, Phase};
 use evenkeel_control::plane::{Plane, PlaneError};
@@ -23,7 +21,6 @@ use evenkeel_core::units::ByteCount;
 use evenkeel_core::volume::{VolumeChange, VolumeType};
 use evenkeel_wire::agent::{Agent, Command, FailedKind};
 use evenkeel_wire::aws::xml::Element;
-use support::{Client, FakeAgent, Server, config, create, gp2, local_instance, plane, text};
 
 const FOLDER: &str = "EVENKEEL_TEST_FOLDER";
 const HANG_AT: &str = "EVENKEEL_TEST_HANG_AT";
@@ -81,7 +78,7 @@ struct Killable {
 impl Killable {
     fn start(folder: &Path, hang_at: Option<u32>) -> Self {
         let mut command = Process::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "child", "--nocapture"]).env(FOLDER, folder);
+        command.args(["--exact", "restart::child", "--nocapture"]).env(FOLDER, folder);
         if let Some(hang_at) = hang_at {
             command.env(HANG_AT, hang_at.to_string());
         }

@@ -1,12 +1,11 @@
 //! Real clients: boto3 and aws-cli, unmodified. The test skips with a message if they are not
 //! installed.
 
-mod support;
-
 use std::io::Write;
 use std::process::{Command, Output};
 
-use support::Server;
+use crate::support;
+use crate::support::Server;
 
 /// The environment that `evenkeel env` prints.
 fn with_keys(program: &str, server: &Server) -> Command {

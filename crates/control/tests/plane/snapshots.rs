@@ -1,16 +1,12 @@
 //! Snapshots over HTTP, on a data plane in a map: replies, errors, and the state after a restart.
 
-#![allow(clippy::unwrap_used)] // the helpers of tests may panic too
-
-mod support;
-
 use std::sync::Arc;
 
+use crate::support::{Client, FakeAgent, Refused, Server, config, create, text};
 use evenkeel_core::ids::SnapshotId;
 use evenkeel_core::units::{ByteCount, GIB};
 use evenkeel_wire::agent::{Command, FailedKind, Space, StoredSnapshot};
 use evenkeel_wire::aws::xml::Element;
-use support::{Client, FakeAgent, Refused, Server, config, create, text};
 
 struct Fixture {
     server: Server,

@@ -1,16 +1,13 @@
 //! Several availability zones of one server: volumes and instances in each, the attachments that
 //! are allowed, copies, and a zone that no longer exists.
 
-#![allow(clippy::unwrap_used)] // the helpers of tests may panic too
-
-mod support;
-
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::support;
+use crate::support::{Client, FakeAgent, Server, config_with, text};
 use evenkeel_control::Settings;
 use evenkeel_wire::aws::xml::Element;
-use support::{Client, FakeAgent, Server, config_with, text};
 
 const A: (&str, &str) = ("AvailabilityZone", "local-1a");
 const B: (&str, &str) = ("AvailabilityZone", "local-1b");

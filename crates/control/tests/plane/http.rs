@@ -1,19 +1,16 @@
 //! The HTTP port: signatures, malformed input, sizes, slow clients.
 
-#![allow(clippy::unwrap_used)] // the helpers of tests may panic too
-
-mod support;
-
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support;
+use crate::support::{Client, FakeAgent, REGION, Server, config, create, raw, raw_and_end, unix_s};
 use evenkeel_control::{CONNECTIONS_MAX, ControlConfig, ControlError, Timeouts};
 use evenkeel_wire::agent::FailedKind;
 use evenkeel_wire::aws::sigv4::{self, Scope};
 use evenkeel_wire::aws::xml::Element;
-use support::{Client, FakeAgent, REGION, Server, config, create, raw, raw_and_end, unix_s};
 
 const DESCRIBE: &str = "Action=DescribeVolumes&Version=2016-11-15";
 

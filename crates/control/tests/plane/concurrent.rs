@@ -2,10 +2,6 @@
 //! size never decreases, no list has a volume twice or lacks one that existed all the time, and a
 //! request without a reply was not executed.
 
-#![allow(clippy::unwrap_used)] // the helpers of tests may panic too
-
-mod support;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -13,9 +9,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
 
+use crate::support::{Client, Server, create, text, unix_s};
 use evenkeel_wire::aws::query;
 use evenkeel_wire::aws::xml::Element;
-use support::{Client, Server, create, text, unix_s};
 
 const VOLUMES: usize = 40;
 const MODIFIERS: usize = 500;

@@ -1,11 +1,11 @@
 //! Every action over HTTP, without an SDK: complete replies, errors by code and text.
 
-#![allow(clippy::unwrap_used)] // the helpers of tests may panic too
-
-mod support;
-
 use std::sync::Arc;
 
+use crate::support;
+use crate::support::{
+    Client, FakeAgent, Refused, Server, config_with, create, local_instance, text,
+};
 use evenkeel_control::api::ACTIONS;
 use evenkeel_control::{Settings, StoreKey};
 use evenkeel_core::ids::VolumeId;
@@ -13,7 +13,6 @@ use evenkeel_core::units::ByteCount;
 use evenkeel_core::volume::Rules;
 use evenkeel_wire::agent::{Command, FailedKind, HostAddress, StoredSnapshot};
 use evenkeel_wire::aws::xml::Element;
-use support::{Client, FakeAgent, Refused, Server, config_with, create, local_instance, text};
 
 struct Fixture {
     server: Server,

@@ -1,12 +1,9 @@
 //! Storage tiers of snapshots: the operations that an archived snapshot refuses, restores, and the
 //! end of a temporary restore, over HTTP and over a restart.
 
-#![allow(clippy::unwrap_used)] // the helpers of tests may panic too
-
-mod support;
-
 use std::sync::Arc;
 
+use crate::support::{Client, FakeAgent, Server, config_with, create, planned, text};
 use evenkeel_control::journal::sqlite::SqliteJournal;
 use evenkeel_control::journal::{Change, Journal};
 use evenkeel_control::model::{Command, Event, Snapshot, TierOperation, Tiering};
@@ -17,7 +14,6 @@ use evenkeel_core::quota;
 use evenkeel_core::time::UnixMs;
 use evenkeel_core::volume::VolumeType;
 use evenkeel_wire::aws::xml::Element;
-use support::{Client, FakeAgent, Server, config_with, create, planned, text};
 
 const ZONE: (&str, &str) = ("AvailabilityZone", "local-1a");
 const DAY_MS: u64 = 86_400_000;

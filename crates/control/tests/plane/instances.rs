@@ -1,14 +1,11 @@
 //! Client hosts as EC2's instances, and attributes, over HTTP.
 
-#![allow(clippy::unwrap_used)] // the helpers of tests may panic too
-
-mod support;
-
 use std::collections::BTreeMap;
 
+use crate::support;
+use crate::support::{Client, Server, create, local_instance, text};
 use evenkeel_wire::agent::{FailedKind, HostAddress};
 use evenkeel_wire::aws::xml::Element;
-use support::{Client, Server, create, local_instance, text};
 
 struct Fixture {
     server: Server,

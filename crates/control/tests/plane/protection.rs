@@ -1,14 +1,10 @@
 //! Protection of volumes and snapshots over HTTP: the recycle bin, locks, sharing, fast restore.
 
-#![allow(clippy::unwrap_used)] // the helpers of tests may panic too
-
-mod support;
-
 use std::sync::Arc;
 
+use crate::support::{Client, Server, config_with, create, text};
 use evenkeel_control::Settings;
 use evenkeel_wire::aws::xml::Element;
-use support::{Client, Server, config_with, create, text};
 
 struct Fixture {
     server: Server,

@@ -1,17 +1,13 @@
 //! Capacity over HTTP: refusals and listings, and how both change with it.
 
-#![allow(clippy::unwrap_used)] // the helpers of tests may panic too
-
-mod support;
-
 use std::sync::Arc;
 
+use crate::support::{Client, FakeAgent, Server, config, create, local_instance, text};
 use evenkeel_core::qos::admission::{Costs, DeviceFloor, DomainFloor, Figure, LinearCost};
 use evenkeel_core::time::Duration;
 use evenkeel_core::volume::VolumeType;
 use evenkeel_wire::agent::{Capacity, Measured};
 use evenkeel_wire::aws::xml::Element;
-use support::{Client, FakeAgent, Server, config, create, local_instance, text};
 
 /// 80 % of `iops` x 1.25 I/Os of 16 KiB are for sale; a byte costs 1 ns, a request nothing more.
 fn measured(iops: u64, left_ppm: u32) -> Capacity {

@@ -1,17 +1,14 @@
 //! Events over the API: failures, pages, and delivery to webhooks over restarts.
-#![allow(clippy::unwrap_used)] // tests may panic
-
-mod support;
-
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
+use crate::support;
+use crate::support::{Client, Server, local_instance, text, until};
 use evenkeel_control::ControlConfig;
 use evenkeel_telemetry::events::webhook::{Post, Secret, Webhooks};
 use evenkeel_wire::agent::FailedKind;
 use evenkeel_wire::aws::xml::Element;
-use support::{Client, Server, local_instance, text, until};
 
 /// Maximum time of every wait.
 const PATIENCE: Duration = Duration::from_secs(60);
