@@ -1,7 +1,7 @@
-//! Faults of a cluster under load: a node is killed, a node hangs, etcd hangs. Each row of the fault
-//! table in `docs/internals/benchmarks.md` is a test here; the simulation of `evenkeel-cluster` has
-//! all other orders of faults. Clients write through NBD all the time; in the end each volume has
-//! the acknowledged writes, and no client got an error.
+//! Faults of a cluster under load: a node is killed, a node hangs, etcd hangs. Each row of the
+//! fault table in `docs/internals/benchmarks.md` is a test here; the simulation of
+//! `evenkeel-cluster` has all other orders of faults. Clients write through NBD all the time; in
+//! the end each volume has the acknowledged writes, and no client got an error.
 //!
 //! Measurements are printed. The bounds on them only distinguish a cluster that works from one that
 //! does not.

@@ -101,7 +101,7 @@ pub enum VolumeVerb {
     },
 }
 
-/// What a new volume has besides its type and size.
+/// Provisioned properties of a new volume.
 #[derive(Args, Debug)]
 pub struct Provisioned {
     /// Provisioned IOPS (gp3, io1, io2).

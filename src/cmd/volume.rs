@@ -38,9 +38,9 @@ pub fn run(arguments: &cli::VolumeArgs) -> Result<(), Failure> {
             output::print(&output::listing(&[volume], format, ""))
         }
         VolumeVerb::Status { volumes } => {
-            let names = (1..).zip(volumes).map(|(at, id)| (format!("VolumeId.{at}"), id));
-            let named: Vec<(String, String)> =
-                names.map(|(name, id)| (name, id.to_string())).collect();
+            let names =
+                (1..).zip(volumes).map(|(at, id)| (format!("VolumeId.{at}"), id.to_string()));
+            let named: Vec<(String, String)> = names.collect();
             let named: Vec<(&str, &str)> =
                 named.iter().map(|(name, id)| (name.as_str(), id.as_str())).collect();
             let statuses = VolumeStatus::set(&client.call("DescribeVolumeStatus", &named)?);

@@ -33,8 +33,8 @@ impl Extent {
     }
 }
 
-/// Tests for each core that run at once, of those that need a share of the machine.
-const TESTS_A_CORE: usize = 2;
+/// Binaries at once for each core, of those that need a share of the machine, time or a turn.
+const LANES_A_CORE: usize = 3;
 
 /// Binaries at once that only need processor time. Two, as some have a single long test, and the
 /// other cores would be idle while it runs at the end.
@@ -50,7 +50,7 @@ const WAITING_TESTS: usize = 4;
 /// core.
 const QUIET_TESTS: usize = 2;
 
-/// Maximum number of binaries at once, on any number of cores.
+/// Maximum number of binaries at once that need a share, on any number of cores.
 const LANES_MAX: usize = 8;
 
 /// The file with the last duration of each binary.
@@ -104,11 +104,12 @@ pub fn run(
     let share = queue(Needs::Share);
     let time = queue(Needs::Time);
     let turn = queue(Needs::Turn);
+    let shares = (cores * LANES_A_CORE).saturating_sub(WAITING_LANES + 1).clamp(1, LANES_MAX);
     let lanes: [(usize, &[_]); 4] = [
         (PROCESSOR_LANES, &[&processor]),
         (WAITING_LANES, &[&time, &share]),
         (1, &[&turn, &share]),
-        ((cores * TESTS_A_CORE).min(LANES_MAX), &[&share]),
+        (shares, &[&share]),
     ];
     std::thread::scope(|scope| {
         for (count, queues) in lanes {
