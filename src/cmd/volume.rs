@@ -70,8 +70,7 @@ pub fn run(arguments: &cli::VolumeArgs) -> Result<(), Failure> {
             let (id, host) = (volume.to_string(), host.map(|host| host.to_string()));
             volumes::attach(&client, &id, host.as_deref(), device.as_deref(), wait.longest())
         }
-        VolumeVerb::Detach(detach) => {
-            let VolumeDetach { volume, host, wait } = detach;
+        VolumeVerb::Detach(VolumeDetach { volume, host, wait }) => {
             let host = host.map(|host| host.to_string());
             volumes::detach(&client, &volume.to_string(), host.as_deref(), wait.longest())
         }
