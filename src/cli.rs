@@ -58,8 +58,8 @@ pub use snapshot::{
 };
 pub use top::Top;
 pub use volume::{
-    VolumeAdopt, VolumeArgs, VolumeAttach, VolumeCopy, VolumeCreate, VolumeDetach, VolumeModify,
-    VolumeVerb,
+    Provisioned, VolumeAdopt, VolumeArgs, VolumeAttach, VolumeCopy, VolumeCreate, VolumeDetach,
+    VolumeModify, VolumeVerb,
 };
 
 const AFTER_HELP: &str = "\

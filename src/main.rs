@@ -9,7 +9,6 @@ use std::process::ExitCode;
 mod cli;
 mod cmd;
 mod config;
-mod file_systems;
 mod price_book;
 mod server_config;
 mod top;

@@ -204,7 +204,7 @@ fn boto3_and_aws_cli_read_metrics_from_cloudwatch() {
 }
 
 #[test]
-#[ignore = "full: crates/control/tests/aws_clients.rs::aws_cli_works_unmodified stays"]
+#[ignore = "full: crates/control/tests/plane/aws_clients.rs::aws_cli_works_unmodified stays"]
 fn aws_cli_takes_a_volume_through_its_life() {
     let aws = in_venv("aws");
     if absent(&[&aws]) {

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use support::PATIENCE;
 use support::ceph::Cluster;
 use support::clock::Deadline;
-use support::cluster::{Ground, ground};
+use support::cluster::ground;
 use support::process::{Output, run, start};
 use support::server::{Server, evenkeel, new_folder};
 
@@ -186,8 +186,7 @@ fn killed_calibration_is_cleaned_up_by_the_next_one_and_by_a_server() {
 #[test]
 #[ignore = "full: crates/control/src/model/admission_tests.rs::states_of_a_pool_have_rows stays"]
 fn a_pool_is_calibrated_healthy_degraded_and_recovering() {
-    let on = Ground { ceph: "--osds 3", ..Ground::SMALL };
-    let Some((_folder, ceph, etcd)) = ground(on) else { return };
+    let Some((_folder, ceph, etcd)) = ground("--osds 3") else { return };
     let (folder, data_dir) = new_folder();
     let measure = |flags: &str| {
         let store = format!("{} --rbd-namespace calibration {flags}", ceph.store());
@@ -230,7 +229,7 @@ fn a_pool_is_calibrated_healthy_degraded_and_recovering() {
     ceph.is_well(3);
 
     // Nodes share the record that the first one brings, and later a newer one.
-    let flags = |node| format!("{} --etcd {} --node {node}", ceph.store(), etcd.endpoints());
+    let flags = |node| format!("{} --etcd {} --node {node}", ceph.store(), etcd.endpoint());
     let capacity_of = |server: &Server| -> Value {
         let told = server.evenkeel("volume capacity -o json").ok();
         serde_json::from_str::<Value>(&told).expect("JSON")["capacity"].clone()

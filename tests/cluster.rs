@@ -11,7 +11,7 @@ use std::process::Command;
 use std::time::Duration;
 use support::PATIENCE;
 use support::clock::Deadline;
-use support::cluster::{Ground, ground, is_served, signal_server};
+use support::cluster::{ground, is_served, signal_server};
 use support::nbd::Client;
 use support::process::run;
 use support::server::Server;
@@ -82,8 +82,8 @@ fn acknowledged_writes_are_served_by_other_nodes() {
     if absent(&["openssl"]) {
         return;
     }
-    let Some((folder, cluster, etcd)) = ground(Ground::SMALL) else { return };
-    let flags = format!("{} --etcd {}", cluster.store(), etcd.endpoints());
+    let Some((folder, cluster, etcd)) = ground("") else { return };
+    let flags = format!("{} --etcd {}", cluster.store(), etcd.endpoint());
 
     let shown = certificates(folder.path());
     let as_node = |node: &str, number| format!("{flags} --node {node} {}", shown(number));
@@ -193,30 +193,30 @@ fn readiness_becomes(node: &Server, status: u16, text: &str) {
 /// etcd and the leader.
 #[test]
 fn health_of_a_follower_is_its_own_and_its_readiness_needs_etcd_and_a_leader() {
-    let Some((_folder, cluster, mut etcd)) = ground(Ground::SMALL) else { return };
-    let flags = format!("{} --etcd {}", cluster.store(), etcd.endpoints());
+    let Some((_folder, cluster, mut etcd)) = ground("") else { return };
+    let flags = format!("{} --etcd {}", cluster.store(), etcd.endpoint());
     let leader = Server::start(&format!("{flags} --node leader"));
     let follower = Server::start(&format!("{flags} --node follower"));
     let leads = |node: &Value| node["name"] == "leader" && node["leads"] == true;
     assert!(leader.list("node ls").iter().any(leads), "{}", leader.evenkeel("node ls"));
     readiness_becomes(&follower, 200, "\r\n\r\nok");
 
-    etcd.signal(0, Signal::STOP);
+    etcd.signal(Signal::STOP);
     readiness_becomes(&follower, 503, "etcd");
-    etcd.signal(0, Signal::CONT);
+    etcd.signal(Signal::CONT);
     readiness_becomes(&follower, 200, "\r\n\r\nok");
 
-    etcd.kill_member(0);
+    etcd.kill();
     readiness_becomes(&follower, 503, "etcd");
-    etcd.start_member(0);
+    etcd.start_again();
     readiness_becomes(&follower, 200, "\r\n\r\nok");
 }
 
 /// etcd answers, but has data that the leader does not know.
 #[test]
 fn etcd_is_read_again_after_an_unknown_commit_and_decides_nothing_without_its_data() {
-    let Some((_folder, cluster, mut etcd)) = ground(Ground::SMALL) else { return };
-    let flags = format!("{} --etcd {} --node a", cluster.store(), etcd.endpoints());
+    let Some((_folder, cluster, mut etcd)) = ground("") else { return };
+    let flags = format!("{} --etcd {} --node a", cluster.store(), etcd.endpoint());
     let mut server = Server::start(&flags);
     let volume = server.attached(VOLUME);
     write_all(&server, &volume, 1);

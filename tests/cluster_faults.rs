@@ -1,7 +1,7 @@
-//! Faults of a cluster: nodes, etcd and Ceph are killed, stopped and cut off under load, a clock is
-//! set, a pool is full, volumes move. Each row of the fault table in `docs/internals/benchmarks.md`
-//! is a test here. Clients write through NBD all the time; in the end each volume has the
-//! acknowledged writes, and no client got an error.
+//! Faults of a cluster under load: a node is killed, a node hangs, etcd hangs. Each row of the
+//! fault table in `docs/internals/benchmarks.md` is a test here; the simulation of
+//! `evenkeel-cluster` has all other orders of faults. Clients write through NBD all the time; in
+//! the end each volume has the acknowledged writes, and no client got an error.
 //!
 //! Measurements are printed. The bounds on them only distinguish a cluster that works from one that
 //! does not.
@@ -13,13 +13,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use support::PATIENCE;
 use support::clock::{Deadline, Stopwatch, pass};
-use support::cluster::{A, B, C, Ground, Nodes, ground, name, signal_server, told};
+use support::cluster::{A, B, C, Nodes, name, told};
 use support::nbd::{Client, WRITE};
-use support::process::run;
-use support::proxy::Proxy;
 use support::server::Server;
-use support::tools::{absent, in_venv};
-use support::wall_clock::WallClock;
 use support::writer::{self, BLOCK_BYTES, STRIDE, Writer};
 
 const GP3: &str = "--type gp3 --size 8";
@@ -74,53 +70,39 @@ fn percentile(sorted: &[f64], percent: usize) -> f64 {
 #[test]
 fn a_lost_node_a_snapshot_and_moves_lose_nothing() {
     let _turn = turn();
-    let Some(mut nodes) = Nodes::start(Ground::SMALL) else { return };
-    kills(&mut nodes, 1);
+    let Some(mut nodes) = Nodes::start() else { return };
+    kill(&mut nodes);
     snapshots(&nodes, 1);
     moves(&nodes, 6);
 }
 
-#[test]
-#[ignore = "full: tests/cluster_faults.rs::a_lost_node_a_snapshot_and_moves_lose_nothing stays"]
-fn nodes_that_are_killed_ten_times_lose_nothing() {
-    let _turn = turn();
-    let Some(mut nodes) = Nodes::start(Ground::SMALL) else { return };
-    kills(&mut nodes, 10);
-}
-
-/// Kills the home of a volume repeatedly. A client of another node waits, a client of the killed
+/// Kills the home of a volume, which leads. A client of another node waits, a client of the killed
 /// node connects to another one, and clients of a volume with another home are not affected.
-fn kills(nodes: &mut Nodes, rounds: usize) {
+fn kill(nodes: &mut Nodes) {
     let [volume, other] = [0; 2].map(|_| nodes.at(C).attached(GP3));
     let through = nodes.at(C).nbd;
     let relayed = Writer::start(&volume, 0, &[through]);
     let own = Writer::start(&volume, 1, &[through]);
     let unharmed = Writer::start(&other, 0, &[through]);
-    for round in 0..rounds {
-        let (victim, spared) = if round % 2 == 0 { (A, B) } else { (B, A) };
-        nodes.place(C, &volume, victim);
-        nodes.place(C, &other, spared);
-        own.turn_to(&[nodes.at(victim).nbd, through]);
-        [&own, &relayed, &unharmed].into_iter().for_each(Writer::goes_on);
-        let led = nodes.leader(C) == Some(victim);
-        [&own, &relayed, &unharmed].into_iter().for_each(|one| _ = one.pause());
-        nodes.all[victim].kill_9();
-        [&relayed, &own].into_iter().for_each(Writer::goes_on);
-        let waited = [&relayed, &own].map(Writer::pause);
-        nodes.all[victim].restart();
-        nodes.all_serve(C);
-        let of_other = unharmed.pause();
-        println!(
-            "kill -9 of {}{}: pause of a client of another node {:.2} s, of its own {:.2} s; of \
-             another volume {of_other:.2} s",
-            name(victim),
-            if led { ", which led" } else { "" },
-            waited[0],
-            waited[1],
-        );
-        waited.iter().for_each(|pause| at_most("takeover", *pause, TAKEOVER_MAX_S));
-        at_most("another volume", of_other, UNHARMED_MAX_S);
-    }
+    nodes.place(C, &volume, A);
+    nodes.place(C, &other, B);
+    own.turn_to(&[nodes.at(A).nbd, through]);
+    [&own, &relayed, &unharmed].into_iter().for_each(Writer::goes_on);
+    assert_eq!(nodes.leader(C), Some(A), "the first one leads");
+    [&own, &relayed, &unharmed].into_iter().for_each(|one| _ = one.pause());
+    nodes.all[A].kill_9();
+    [&relayed, &own].into_iter().for_each(Writer::goes_on);
+    let waited = [&relayed, &own].map(Writer::pause);
+    nodes.all[A].restart();
+    nodes.all_serve(C);
+    let of_other = unharmed.pause();
+    println!(
+        "kill -9 of a, which led: pause of a client of another node {:.2} s, of its own {:.2} s; \
+         of another volume {of_other:.2} s",
+        waited[0], waited[1],
+    );
+    waited.iter().for_each(|pause| at_most("takeover", *pause, TAKEOVER_MAX_S));
+    at_most("another volume", of_other, UNHARMED_MAX_S);
     assert!(own.ended() > 0, "its connection ends with the node");
     assert_eq!(relayed.ended(), 0, "a relayed connection stays");
     [relayed, own, unharmed].into_iter().for_each(|one| one.finish(through));
@@ -172,12 +154,12 @@ fn none_landed(nodes: &Nodes, through: usize, volume: &str) {
 #[ignore = "full: tests/cluster.rs::acknowledged_writes_are_served_by_other_nodes stays"]
 fn node_that_hangs_and_resumes_writes_nothing_late() {
     let _turn = turn();
-    let Some(nodes) = Nodes::start(Ground::SMALL) else { return };
+    let Some(nodes) = Nodes::start() else { return };
     let [volume, other] = [0; 2].map(|_| nodes.at(C).attached(GP3));
     let relayed = Writer::start(&volume, 0, &[nodes.at(C).nbd]);
     let unharmed = Writer::start(&other, 0, &[nodes.at(C).nbd]);
     // The first node leads at the beginning, and the second one after it.
-    for (victim, spared, length_s) in [(A, B, 10), (A, B, 40), (B, A, 10), (B, A, 40)] {
+    for (victim, spared, length_s) in [(A, B, 10), (B, A, 40)] {
         nodes.place(C, &volume, victim);
         nodes.place(C, &other, spared);
         [&relayed, &unharmed].into_iter().for_each(Writer::goes_on);
@@ -213,125 +195,17 @@ fn node_that_hangs_and_resumes_writes_nothing_late() {
     [relayed, unharmed].into_iter().for_each(|one| one.finish(nodes.at(C).nbd));
 }
 
-#[test]
-#[ignore = "full: tests/cluster_faults.rs::a_lost_node_a_snapshot_and_moves_lose_nothing stays"]
-fn a_member_of_etcd_that_is_lost_is_not_noticed_by_clients() {
-    let _turn = turn();
-    let Some((folder, ceph, etcd)) = ground(Ground { members: 3, ..Ground::SMALL }) else { return };
-    let proxy = Proxy::to(etcd.port(0));
-    let endpoints = format!("{},{},{}", proxy.url(), etcd.endpoint(1), etcd.endpoint(2));
-    let mut nodes = Nodes::of(folder, ceph, etcd, [&endpoints; 3]);
-    let volume = nodes.at(C).attached(GP3);
-    nodes.place(C, &volume, B);
-    let fenced = nodes.ceph.fenced();
-    let client = Writer::start(&volume, 0, &[nodes.at(C).nbd]);
-    let goes_on = |what: &str, nodes: &Nodes, client: &Writer| {
-        let api = changes_are_made(nodes, C);
-        seconds(12);
-        let pause = client.pause();
-        println!("{what}: the client's longest pause {pause:.2} s, API after {api:.1} s");
-        at_most(what, pause, UNHARMED_MAX_S);
-        at_most(what, api, API_MAX_S);
-    };
-    client.pause();
-    for round in 0..2 {
-        let leader = nodes.etcd.leader();
-        nodes.etcd.kill_member(leader);
-        goes_on(&format!("etcd's leader killed, {round}"), &nodes, &client);
-        nodes.etcd.start_member(leader);
-        nodes.etcd.wait();
-        seconds(3);
-        let leader = nodes.etcd.leader();
-        nodes.etcd.signal(leader, Signal::STOP);
-        goes_on(&format!("etcd's leader stopped, {round}"), &nodes, &client);
-        nodes.etcd.signal(leader, Signal::CONT);
-        goes_on(&format!("it goes on, {round}"), &nodes, &client);
-    }
-    proxy.cut(true);
-    goes_on("the member that nodes ask first is cut off from them", &nodes, &client);
-    proxy.cut(false);
-    goes_on("it is back", &nodes, &client);
-    assert_eq!(nodes.ceph.fenced(), fenced, "a node was fenced");
-    // A leader that is elected before a node has its lease again may move the node's volumes.
-    println!("the volume is still at b: {}", nodes.volumes_of(C, B) == Some(1));
-    client.finish(nodes.at(C).nbd);
-}
-
-#[test]
-#[ignore = "full: tests/cluster_faults.rs::a_lost_node_a_snapshot_and_moves_lose_nothing stays"]
-fn a_node_that_is_cut_off_from_etcd_serves_until_another_one_leads() {
-    let _turn = turn();
-    let Some((folder, ceph, etcd)) = ground(Ground::SMALL) else { return };
-    let proxy = Proxy::to(etcd.port(0));
-    let endpoint = etcd.endpoint(0);
-    let mut nodes = Nodes::of(folder, ceph, etcd, [&endpoint, &proxy.url(), &endpoint]);
-    let volume = nodes.at(C).attached(GP3);
-    nodes.place(C, &volume, B);
-    assert_eq!(nodes.leader(C), Some(A), "the first one leads");
-    let fenced = nodes.ceph.fenced();
-    let relayed = Writer::start(&volume, 0, &[nodes.at(C).nbd]);
-    let own = Writer::start(&volume, 1, &[nodes.at(B).nbd, nodes.at(C).nbd]);
-    [&relayed, &own].into_iter().for_each(|one| _ = one.pause());
-    proxy.cut(true);
-    seconds(20);
-    let cut = [&relayed, &own].map(Writer::pause);
-    assert_eq!(nodes.ceph.fenced(), fenced, "a node was fenced");
-    assert_eq!(nodes.volumes_of(C, B), Some(1), "the volume stays");
-    nodes.all[A].kill_9();
-    let api = changes_are_made(&nodes, C);
-    seconds(10);
-    [&relayed, &own].into_iter().for_each(Writer::goes_on);
-    let lost = [&relayed, &own].map(Writer::pause);
-    proxy.cut(false);
-    nodes.all[A].restart();
-    nodes.all_serve(C);
-    println!(
-        "b cut off from etcd for 20 s: longest pauses {cut:.2?} s; then a, which led, was killed: \
-         {lost:.2?} s, API after {api:.1} s"
-    );
-    cut.iter().for_each(|pause| at_most("cut off", *pause, UNHARMED_MAX_S));
-    lost.iter().for_each(|pause| at_most("takeover", *pause, TAKEOVER_MAX_S));
-    [relayed, own].into_iter().for_each(|one| one.finish(nodes.at(C).nbd));
-}
-
 /// How long etcd is stopped, in seconds.
 const AWAY_S: f64 = 60.0;
+/// The limit of a volume meanwhile, and the credits of another one.
+const LIMIT: f64 = 100.0;
+const CREDITS: u64 = 3_000;
 
 #[test]
 #[ignore = "full: tests/cluster_faults.rs::a_lost_node_a_snapshot_and_moves_lose_nothing stays"]
 fn all_of_etcd_may_hang_for_a_minute() {
     let _turn = turn();
-    let Some(mut nodes) = Nodes::start(Ground::SMALL) else { return };
-    let signal = |nodes: &mut Nodes, signal| nodes.etcd.signal(0, signal);
-    etcd_is_away(
-        &mut nodes,
-        |nodes| signal(nodes, Signal::STOP),
-        |nodes| {
-            signal(nodes, Signal::CONT);
-        },
-    );
-}
-
-#[test]
-#[ignore = "full: tests/cluster_faults.rs::a_lost_node_a_snapshot_and_moves_lose_nothing stays"]
-fn all_of_etcd_may_be_down_for_a_minute() {
-    let _turn = turn();
-    let Some(mut nodes) = Nodes::start(Ground::SMALL) else { return };
-    etcd_is_away(&mut nodes, |nodes| nodes.etcd.kill_member(0), |nodes| nodes.etcd.start_member(0));
-}
-
-/// Returns the I/Os of a client while `what` runs, and the duration in seconds.
-fn counted(client: &Writer, what: impl FnOnce()) -> (f64, f64) {
-    let before = client.answered();
-    let watch = Stopwatch::start();
-    what();
-    let seconds = watch.seconds();
-    ((client.answered() - before) as f64, seconds)
-}
-
-fn etcd_is_away(nodes: &mut Nodes, goes: impl Fn(&mut Nodes), comes: impl Fn(&mut Nodes)) {
-    const LIMIT: f64 = 100.0;
-    const CREDITS: u64 = 3_000;
+    let Some(mut nodes) = Nodes::start() else { return };
     let limited = nodes.at(C).attached("--type io2 --size 8 --iops 100");
     let gp2 = nodes.at(C).attached("--type gp2 --size 10");
     nodes.place(C, &limited, A);
@@ -345,7 +219,7 @@ fn etcd_is_away(nodes: &mut Nodes, goes: impl Fn(&mut Nodes), comes: impl Fn(&mu
     nodes.at(C).evenkeel(&format!("volume credits {gp2} --set {CREDITS}")).ok();
     let spender = Writer::start(&gp2, 0, &[through]);
     [&paced, &spender].into_iter().for_each(|one| _ = one.pause());
-    goes(nodes);
+    nodes.etcd.signal(Signal::STOP);
     let watch = Stopwatch::start();
     let (count, took) = counted(&paced, || {
         let refused = nodes.at(B).evenkeel("volume create --type gp3 --size 1");
@@ -367,8 +241,8 @@ fn etcd_is_away(nodes: &mut Nodes, goes: impl Fn(&mut Nodes), comes: impl Fn(&mu
     let spent = spender.answered() as f64;
     let spent_in = since_credits.seconds();
     let away = [&paced, &spender].map(Writer::pause);
-    comes(nodes);
-    let api = changes_are_made(nodes, B);
+    nodes.etcd.signal(Signal::CONT);
+    let api = changes_are_made(&nodes, B);
     seconds(10);
     nodes.all_serve(C);
     let back = [&paced, &spender].map(Writer::pause);
@@ -391,212 +265,13 @@ fn etcd_is_away(nodes: &mut Nodes, goes: impl Fn(&mut Nodes), comes: impl Fn(&mu
     [paced, spender].into_iter().for_each(|one| one.finish(through));
 }
 
-#[test]
-#[ignore = "full: tests/cluster_faults.rs::a_lost_node_a_snapshot_and_moves_lose_nothing stays"]
-fn osds_that_die_or_hang_fail_no_request() {
-    let _turn = turn();
-    let Some(mut nodes) = Nodes::start(Ground { ceph: "--osds 3", ..Ground::SMALL }) else {
-        return;
-    };
-    let volume = nodes.at(C).attached(GP3);
-    nodes.place(C, &volume, A);
-    let through = nodes.at(C).nbd;
-    let client = Writer::start(&volume, 0, &[through]);
-    client.pause();
-    nodes.ceph.signal_osd(0, "-KILL");
-    seconds(8);
-    client.goes_on();
-    let killed = client.pause();
-    let _osd = nodes.ceph.start_osd(0);
-    nodes.ceph.is_well(3);
-    client.goes_on();
-    println!("an OSD killed: {killed:.2} s; it is back: {:.2} s", client.pause());
-
-    let fenced = nodes.ceph.fenced();
-    let status = || nodes.at(C).list(&format!("volume status {volume}"))[0]["status"].clone();
-    nodes.ceph.signal_osd(1, "-STOP");
+/// Returns the I/Os of a client while `what` runs, and the duration in seconds.
+fn counted(client: &Writer, what: impl FnOnce()) -> (f64, f64) {
+    let before = client.answered();
     let watch = Stopwatch::start();
-    let told = Deadline::after(PATIENCE).comes(|| status() == "impaired");
-    let impaired = watch.seconds();
-    assert!(told, "{}", nodes.at(C).evenkeel("volume status"));
-    pass(Duration::from_secs_f64((40.0 - watch.seconds()).max(0.1)));
-    nodes.ceph.signal_osd(1, "-CONT");
-    client.goes_on();
-    nodes.ceph.is_well(3);
-    let well = Deadline::after(PATIENCE).comes(|| status() == "ok");
-    assert!(well, "{}", nodes.at(C).evenkeel("volume status"));
-    println!(
-        "an OSD hangs for 40 s: told after {impaired:.1} s, longest pause {:.1} s",
-        client.pause()
-    );
-    at_most("impaired", impaired, 20.0);
-    assert_eq!(nodes.ceph.fenced(), fenced, "a node was fenced");
-
-    nodes.place(C, &volume, A);
-    client.goes_on();
-    client.pause();
-    nodes.ceph.signal_osd(2, "-KILL");
-    nodes.all[A].kill_9();
-    client.goes_on();
-    let both = client.pause();
-    println!("node and OSD killed together: {both:.2} s");
-    at_most("both", both, TAKEOVER_MAX_S);
-    client.finish(through);
-}
-
-#[test]
-#[ignore = "full: tests/cluster_faults.rs::a_lost_node_a_snapshot_and_moves_lose_nothing stays"]
-fn full_pool_is_reported_at_once_and_recovers() {
-    const MIB: u64 = 1 << 20;
-    let _turn = turn();
-    let Some(nodes) = Nodes::start(Ground::SMALL) else { return };
-    let [kept, gone] = [0; 2].map(|_| nodes.at(C).attached(GP3));
-    nodes.place(C, &kept, A);
-    nodes.place(C, &gone, B);
-    let mut client = Client::open(nodes.at(C).nbd, &kept).expect("an export");
-    for (volume, count) in [(&kept, 4), (&gone, 40)] {
-        let mut client = Client::open(nodes.at(C).nbd, volume).expect("an export");
-        (0..count).for_each(|at| client.write(at * MIB, &[1; MIB as usize]).expect("room"));
-    }
-    let quota = |bytes: u64| {
-        nodes.ceph.ask(&format!("osd pool set-quota evenkeel max_bytes {bytes}"));
-    };
-    quota(20 * MIB);
-    let mut at = 100;
-    let mut refused = None;
-    let mut longest: f64 = 0.0;
-    let is_full = Deadline::after(PATIENCE).comes(|| {
-        let watch = Stopwatch::start();
-        refused = client.write(at * MIB, &[2; MIB as usize]).err();
-        longest = longest.max(watch.seconds());
-        at += 1;
-        refused.is_some() || at == 2_000
-    });
-    assert!(is_full, "the quota is not noticed");
-    let code = refused.as_ref().and_then(std::io::Error::raw_os_error);
-    assert_eq!(code, Some(28), "ENOSPC: {refused:?}");
-    println!("a full pool: no request waited for longer than {longest:.2} s");
-    at_most("ENOSPC", longest, 5.0);
-    client.write(0, &[3; MIB as usize]).expect("what is there is written over");
-    nodes.at(C).evenkeel(&format!("volume detach {gone} --wait")).ok();
-    nodes.at(C).evenkeel(&format!("volume rm {gone}")).ok();
-    let listed = nodes.at(C).list("volume ls");
-    assert_eq!(listed.len(), 1, "{listed:?}");
-    let watch = Stopwatch::start();
-    quota(8 << 30);
-    let has_room = || client.write(5_000 * MIB, &[4; BLOCK_BYTES as usize]).is_ok();
-    assert!(Deadline::after(PATIENCE).comes(has_room), "it is still full");
-    println!("room again {:.1} s after the quota was raised", watch.seconds());
-    assert!(client.read(0, BLOCK_BYTES).expect("data").iter().all(|byte| *byte == 3));
-}
-
-#[test]
-#[ignore = "full: tests/faults.rs::a_wall_clock_that_jumps_changes_no_rate_and_no_balance stays"]
-fn a_clock_that_is_an_hour_off_moves_nothing() {
-    let _turn = turn();
-    if absent(&["faketime"]) {
-        return;
-    }
-    let Some(mut nodes) = Nodes::start(Ground::SMALL) else { return };
-    let clock = WallClock::of(&mut nodes.all[A]);
-    nodes.all_serve(C);
-    let volumes = [0; 2].map(|_| nodes.at(C).attached(GP3));
-    nodes.place(C, &volumes[0], A);
-    nodes.place(C, &volumes[1], B);
-    let through = nodes.at(C).nbd;
-    let clients = volumes.each_ref().map(|volume| Writer::start(volume, 0, &[through]));
-    for leads in [false, true] {
-        if leads {
-            has_the_lead(&mut nodes, A);
-            nodes.place(C, &volumes[0], A);
-            nodes.place(C, &volumes[1], B);
-            clients.iter().for_each(|one| one.turn_to(&[nodes.at(C).nbd]));
-        }
-        let fenced = nodes.ceph.fenced();
-        clients.iter().for_each(Writer::goes_on);
-        clients.iter().for_each(|one| _ = one.pause());
-        for offset in ["+1h", "-1h", "+0d"] {
-            clock.jump(offset);
-            seconds(10);
-            let pauses = clients.each_ref().map(Writer::pause);
-            println!("the clock of a {offset}, it leads: {leads}: pauses {pauses:.2?} s");
-            pauses.iter().for_each(|pause| at_most("a client", *pause, UNHARMED_MAX_S));
-            let answer = nodes.at(C).evenkeel("volume ls");
-            // The leader's clock decides whether a signature has expired.
-            if leads && offset != "+0d" {
-                assert!(answer.fails_with(1).contains("RequestExpired"));
-            } else {
-                answer.ok();
-            }
-        }
-        assert_eq!(nodes.ceph.fenced(), fenced, "a node was fenced");
-        assert_eq!([A, B].map(|node| nodes.volumes_of(C, node)), [Some(1); 2]);
-    }
-    let through = nodes.at(C).nbd;
-    clients.into_iter().for_each(|one| one.finish(through));
-}
-
-/// Stops all other nodes, so that this one leads, and starts them again.
-fn has_the_lead(nodes: &mut Nodes, node: usize) {
-    let others: Vec<usize> = (0..nodes.all.len()).filter(|other| *other != node).collect();
-    others.iter().for_each(|other| _ = nodes.all[*other].stop());
-    changes_are_made(nodes, node);
-    others.iter().for_each(|other| nodes.all[*other].restart());
-    nodes.all_serve(node);
-    assert_eq!(nodes.leader(node), Some(node));
-}
-
-#[test]
-#[ignore = "full: tests/cluster_faults.rs::a_lost_node_a_snapshot_and_moves_lose_nothing stays"]
-fn volume_has_one_home_after_a_hung_takeover() {
-    let _turn = turn();
-    let Some(mut nodes) = Nodes::start(Ground::SMALL) else { return };
-    let volume = nodes.at(C).attached(GP3);
-    // Before the lease of the killed node ends, and during the takeover.
-    for delay_ms in [1_000, 3_000, 3_200, 3_400] {
-        let leader = nodes.leader(C).expect("a node leads");
-        let (victim, client_at) = match leader {
-            A => (B, C),
-            B => (A, C),
-            _ => (A, B),
-        };
-        nodes.place(client_at, &volume, victim);
-        let client = Writer::start(&volume, 0, &[nodes.at(client_at).nbd]);
-        let late = Late::sent_to(&nodes, leader, &volume);
-        client.pause();
-        nodes.all[victim].kill_9();
-        pass(Duration::from_millis(delay_ms));
-        nodes.signal(leader, Signal::STOP);
-        seconds(15);
-        client.goes_on();
-        let pause = client.pause();
-        late.gives_up(&nodes, client_at, &volume);
-        signal_server(nodes.at(leader), Signal::CONT);
-        seconds(5);
-        nodes.all[victim].restart();
-        nodes.all_serve(client_at);
-        none_landed(&nodes, client_at, &volume);
-        println!(
-            "{} killed, {}, which leads, stopped {delay_ms} ms later: pause {pause:.2} s",
-            name(victim),
-            name(leader)
-        );
-        at_most("takeover", pause, TAKEOVER_MAX_S);
-        let homes = [A, B, C].map(|node| nodes.volumes_of(client_at, node));
-        assert_eq!(homes.into_iter().flatten().sum::<u64>(), 1, "{homes:?}");
-        client.finish(nodes.at(client_at).nbd);
-        for node in [A, B, C] {
-            none_landed(&nodes, node, &volume);
-        }
-    }
-}
-
-#[test]
-#[ignore = "full: tests/cluster_faults.rs::a_lost_node_a_snapshot_and_moves_lose_nothing stays"]
-fn snapshots_under_load_hold_acknowledged_writes() {
-    let _turn = turn();
-    let Some(nodes) = Nodes::start(Ground::SMALL) else { return };
-    snapshots(&nodes, 10);
+    what();
+    let seconds = watch.seconds();
+    ((client.answered() - before) as f64, seconds)
 }
 
 /// Makes snapshots of a volume under writes. Each has all writes that were acknowledged before the
@@ -631,14 +306,6 @@ fn snapshots(nodes: &Nodes, count: usize) {
     );
     at_most("a snapshot", longest, 3.0);
     client.finish(through);
-}
-
-#[test]
-#[ignore = "full: tests/cluster_faults.rs::a_lost_node_a_snapshot_and_moves_lose_nothing stays"]
-fn two_hundred_moves_under_load_fail_nothing() {
-    let _turn = turn();
-    let Some(nodes) = Nodes::start(Ground::SMALL) else { return };
-    moves(&nodes, 200);
 }
 
 /// Moves a gp2 volume to and fro while a client of a third node writes. The client gets no error,
@@ -689,32 +356,25 @@ fn moves(nodes: &Nodes, count: usize) {
     client.finish(through);
 }
 
-/// Metrics cover whole minutes, so this takes two of them.
 #[test]
 #[ignore = "full: crates/telemetry/src/history.rs::history_of_a_server_is_copied_to_another stays"]
 fn recorded_history_survives_the_leader() {
-    let aws = in_venv("aws");
-    if absent(&[&aws]) {
-        return;
-    }
     let _turn = turn();
-    let Some(mut nodes) = Nodes::start(Ground::SMALL) else { return };
+    let Some(mut nodes) = Nodes::start() else { return };
     let volume = nodes.at(C).attached(GP3);
     nodes.place(C, &volume, B);
     let client = Writer::start(&volume, 0, &[nodes.at(C).nbd]);
     let created = events(nodes.at(C));
-    // Two whole minutes, with the takeovers in them.
-    seconds(150);
-    let first = minutes(nodes.at(C), &volume);
-    assert!(first >= 1, "{first} minutes");
-    let led = nodes.leader(C).expect("who leads");
-    let recorded = nodes.at(C).evenkeel(&format!("record {volume}")).ok().lines().count();
+    seconds(60);
+    let led = nodes.leader(C).expect("a node leads");
+    let seconds_recorded =
+        |nodes: &Nodes| nodes.at(C).evenkeel(&format!("record {volume}")).ok().lines().count();
+    let before = seconds_recorded(&nodes);
     nodes.all[led].kill_9();
     changes_are_made(&nodes, C);
-    let now = nodes.at(C).evenkeel(&format!("record {volume}")).ok().lines().count();
-    println!("of {recorded} recorded seconds the next leader has {now}");
-    assert!(now + 30 >= recorded, "{recorded} seconds, then {now}");
-    assert!(minutes(nodes.at(C), &volume) >= first);
+    let after = seconds_recorded(&nodes);
+    println!("of {before} recorded seconds the next leader has {after}");
+    assert!(after + 30 >= before && before > 40, "{before} seconds, then {after}");
     let all = events(nodes.at(C));
     assert!(created.len() > 1 && all.starts_with(&created), "{created:?}, then {all:?}");
     assert!(all.is_sorted_by_key(|(number, _)| *number), "{all:?}");
@@ -730,16 +390,4 @@ fn events(server: &Server) -> Vec<(u64, String)> {
         (number.parse().expect("a number"), rest.to_owned())
     };
     text.lines().skip(1).map(event).collect()
-}
-
-/// Returns the minutes for which CloudWatch has the writes of a volume.
-#[track_caller]
-fn minutes(server: &Server, volume: &str) -> usize {
-    let script = format!(
-        "aws cloudwatch get-metric-statistics --namespace AWS/EBS --metric-name VolumeWriteOps \
-             --dimensions Name=VolumeId,Value={volume} --statistics Sum --period 60 \
-             --start-time $(date -u -d yesterday +%FT%TZ) --end-time $(date -u +%FT%TZ) \
-             --query 'length(Datapoints)' --output text"
-    );
-    run(&mut server.shell(&script)).ok().trim().parse().expect("a number")
 }

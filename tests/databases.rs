@@ -315,10 +315,10 @@ fn postgresql_keeps_every_committed_row_on_a_cluster_whose_nodes_are_killed() {
     let _turn = machine::beside_others();
     let folder = open_folder();
     let Some(ceph) = Cluster::start(folder.path()) else { return };
-    let etcd = Etcd::start(folder.path(), 1);
+    let etcd = Etcd::start(folder.path());
     let node = |name| {
         let store = ceph.store();
-        let etcd = etcd.endpoints();
+        let etcd = etcd.endpoint();
         Server::start(&format!("{store} --no-guarantee --etcd {etcd} --node {name}"))
     };
     let here = node("here");

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use support::bench::{benchmarks, run_within};
 use support::ceph::USER;
-use support::cluster::{Ground, ground};
+use support::cluster::ground;
 use support::machine::beside_others;
 use support::pages::{self, END_OF_NEEDS, ROOT, commands, page};
 use support::process::run;
@@ -88,7 +88,7 @@ const PAGES: &[Page] = &[
         ..on("docs/internals/forms.md", On::Server(""))
     },
     on("docs/internals/peers.md", On::Long("")),
-    on("docs/internals/store_mutations.md", On::Sources),
+    on("docs/internals/disk_format.md", On::Sources),
     on("docs/operating/calibrate.md", On::Server("")),
     Page {
         instead: &[("/var/lib/evenkeel --store rbd", "measured --store rbd --ceph-user $USER")],
@@ -192,7 +192,7 @@ const PAGES: &[Page] = &[
     },
     on(
         "docs/reference/plan.md",
-        On::Test("tests/plan_answers.rs::the_examples_of_the_documentation_are_what_is_printed"),
+        On::Test("tests/plan/answers.rs::the_examples_of_the_documentation_are_what_is_printed"),
     ),
     Page {
         before: "first_toml $ROOT/docs/reference/scenarios.md >my.toml",
@@ -219,7 +219,7 @@ const NEEDS: [(&str, Is); 7] = [
     ("# needs a Ceph cluster and an etcd", Is::OnCluster),
     ("# needs Prometheus", Is::Here(has_prometheus)),
     // The output of the first command is simulated there.
-    ("# needs an account at AWS", Is::In("tests/plan_fleet.rs")),
+    ("# needs an account at AWS", Is::In("tests/plan/fleet.rs")),
 ];
 
 /// The beginning of the scripts of all pages. A server that a command starts gets free ports and a
@@ -455,9 +455,9 @@ fn the_commands_of_the_pages_about_clusters_run() {
         return;
     }
     for of in PAGES.iter().filter(|of| of.on == On::Cluster) {
-        let Some((_folder, ceph, etcd)) = ground(Ground::SMALL) else { return };
+        let Some((_folder, ceph, etcd)) = ground("") else { return };
         let server = Server::start("--store memory");
-        let settings = [("CEPH_CONF", ceph.conf.clone()), ("ETCD", etcd.endpoints())];
+        let settings = [("CEPH_CONF", ceph.conf.clone()), ("ETCD", etcd.endpoint().to_owned())];
         walk(of, &server, &settings, true);
     }
 }

@@ -35,9 +35,18 @@ fn peak_bytes(server: &Server, load: &mut Running) -> u64 {
     peak
 }
 
+/// Reads the next reply to a read of 1 MiB, and returns its cookie.
+fn reply_of_a_mebibyte(client: &mut Client) -> u64 {
+    let (error, cookie) = client.reply().expect("a reply");
+    assert_eq!(error, 0);
+    client.stream.read_exact(&mut vec![0; 1 << 20]).expect("its data");
+    cookie
+}
+
 #[test]
 fn client_that_reads_no_replies_costs_a_good_client_nothing() {
     const LAZY: u64 = 8;
+    const READS: u64 = 200;
     if absent(&["fio"]) {
         return;
     }
@@ -51,7 +60,7 @@ fn client_that_reads_no_replies_costs_a_good_client_nothing() {
         let open = |_| Client::open(server.nbd, &other).expect("attached");
         let mut lazy: Vec<Client> = (0..LAZY).map(open).collect();
         for client in &mut lazy {
-            for number in 0..200 {
+            for number in 0..READS {
                 client.send(nbd::READ, number, number * MIB, 1 << 20).expect("sent");
             }
         }
@@ -61,6 +70,11 @@ fn client_that_reads_no_replies_costs_a_good_client_nothing() {
         assert!(grown <= LAZY * CONNECTION_BYTES + OTHER_BYTES, "{} MiB more", grown / MIB);
         // Their volume still serves a client that reads.
         assert_eq!(open(0).read(0, 512).expect("read"), [0; 512]);
+        // The replies come once they are read.
+        let client = lazy.last_mut().expect("eight");
+        let mut cookies: Vec<u64> = (0..READS).map(|_| reply_of_a_mebibyte(client)).collect();
+        cookies.sort_unstable();
+        assert!(cookies.into_iter().eq(0..READS));
         Done::by(load).reaches_percent(85, IOPS)
     });
 }

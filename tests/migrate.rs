@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use support::PATIENCE;
 use support::clock::Deadline;
-use support::cluster::{Ground, ground};
+use support::cluster::ground;
 use support::nbd::Client;
 use support::process::{Running, run, start};
 use support::random::Random;
@@ -332,8 +332,8 @@ fn an_encrypted_volume_stays_so_and_may_grow_while_it_is_copied() {
 
 #[test]
 fn a_volume_moves_to_a_cluster_and_back() {
-    let Some((_folder, cluster, etcd)) = ground(Ground::SMALL) else { return };
-    let flags = format!("{} --etcd {} --node first", cluster.store(), etcd.endpoints());
+    let Some((_folder, cluster, etcd)) = ground("") else { return };
+    let flags = format!("{} --etcd {} --node first", cluster.store(), etcd.endpoint());
     let node = Server::start(&flags);
     let local = Server::start("--store local");
     let volume = local.attached(GP3);

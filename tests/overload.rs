@@ -14,7 +14,7 @@ use support::PATIENCE;
 use support::clock::{Deadline, Stopwatch, pass};
 use support::metrics::Metrics;
 use support::mount::Mount;
-use support::nbd::{self, Client, OPTION_ABORT, OPTION_GO, REPLY_TOO_BIG, go, request};
+use support::nbd::{self, Client, OPTION_ABORT, OPTION_GO, go, request};
 use support::random::{Random, seed_of};
 use support::server::{FAST, Server};
 use support::tools::{absent, skipped, start_fio};
@@ -180,23 +180,6 @@ fn nonsense_on_every_port_harms_no_client() {
 }
 
 #[test]
-fn an_oversized_option_is_refused_and_the_connection_lives() {
-    let server = Server::start("--store memory");
-    let volume = server.attached("--size 1");
-    let mut client = Client::connect(server.nbd).expect("a connection");
-    client.send_option(OPTION_GO, &vec![b'x'; 256 << 10]).expect("sent");
-    let reply = client.option_reply().expect("a reply");
-    assert_eq!(reply.kind, REPLY_TOO_BIG, "{reply:?}");
-    client.send_option(OPTION_GO, &go(&volume)).expect("sent");
-    assert!(client.option_reply().expect("a reply").kind < REPLY_TOO_BIG);
-    // An option that announces four gigabytes is not read to its end.
-    let mut client = Client::connect(server.nbd).expect("a connection");
-    client.send_option_head(OPTION_GO, u32::MAX).expect("sent");
-    assert!(client.is_closed_by_server());
-    works(&server, &volume);
-}
-
-#[test]
 fn silent_clients_delay_no_other_client() {
     let server = Server::start("--store memory");
     let volume = server.attached("--size 1");
@@ -220,41 +203,6 @@ fn silent_clients_delay_no_other_client() {
     }
     works(&server, &volume);
     assert_eq!(server.list("volume ls").len(), 1);
-}
-
-#[test]
-fn client_that_reads_no_replies_delays_no_other_client() {
-    const READS: u64 = 200;
-    for options in ["--store memory", "--store local --io pread"] {
-        let server = Server::start(options);
-        let volume = server.attached(FAST);
-        let other = server.attached(FAST);
-        works(&server, &volume);
-        let before = server.resident_bytes();
-        let mut lazy: Vec<Client> =
-            (0..4).map(|_| Client::open(server.nbd, &volume).expect("attached")).collect();
-        for client in &mut lazy {
-            for number in 0..READS {
-                client.send(nbd::READ, number, number * MIB, 1 << 20).expect("sent");
-            }
-        }
-        works(&server, &volume);
-        works(&server, &other);
-        // Of the 800 MiB of requests, each connection may hold 32 MiB.
-        let grown = server.resident_bytes().saturating_sub(before);
-        assert!(grown < 256 * MIB, "{options}: {} MiB more", grown / MIB);
-        // The replies come once they are read.
-        let mut client = lazy.pop().expect("four");
-        let mut seen = vec![false; usize::try_from(READS).expect("small")];
-        let mut data = vec![0; 1 << 20];
-        for _ in 0..READS {
-            let (error, cookie) = client.reply().expect("a reply");
-            assert_eq!(error, 0);
-            client.stream.read_exact(&mut data).expect("its data");
-            seen[usize::try_from(cookie).expect("ours")] = true;
-        }
-        assert!(seen.iter().all(|seen| *seen));
-    }
 }
 
 /// Writes whole MiB from the start until a write fails; returns how many succeeded, and the error.

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use support::clock::Deadline;
-use support::machine::alone;
+use support::machine::{alone, beside_others};
 use support::process::{Output, Running, run, start};
 use support::rates::{Came, at_least_once_or_undecided, reads};
 use support::server::{Server, evenkeel};
@@ -39,17 +39,15 @@ fn undecided(output: &Output) -> Option<Came> {
     (output.status.code() == Some(6) && stood_still).then_some(Came::Undecided)
 }
 
-/// Volumes of each type are held to their own promise, and the same volume from outside.
+/// A volume is held to its own promise, and its page and its test cases have each load.
 #[test]
-fn volumes_keep_their_promise_seen_from_inside_and_outside() {
+fn volume_keeps_its_promise_seen_from_inside() {
     if absent(&["fio"]) {
         return;
     }
-    let _alone = alone();
+    let _turn = beside_others();
     let server = Server::start("--store memory");
     let io2 = server.attached("--type io2 --size 4 --iops 500");
-    let gp2 = server.attached("--type gp2 --size 1");
-    server.evenkeel(&format!("volume credits {gp2} --set 7000")).ok();
     let files = tempfile::tempdir().unwrap();
     at_least_once_or_undecided(|| {
         let [html, junit] = ["proof.html", "proof.xml"].map(|name| files.path().join(name));
@@ -80,6 +78,18 @@ fn volumes_keep_their_promise_seen_from_inside_and_outside() {
         assert_eq!(loads, ["reads", "writes", "half-writes"]);
         Came::Good
     });
+}
+
+/// The credits of a volume are from its server. Without a server they follow from the load.
+#[test]
+fn volumes_keep_their_promise_seen_with_credits_and_from_outside() {
+    if absent(&["fio"]) {
+        return;
+    }
+    let _turn = beside_others();
+    let server = Server::start("--store memory");
+    let io2 = server.attached("--type io2 --size 4 --iops 500");
+    let gp2 = server.attached("--type gp2 --size 1");
     // 2,900 credits per second are spent in the first seconds; the balance is from the server.
     at_least_once_or_undecided(|| {
         server.evenkeel(&format!("volume credits {gp2} --set 9000")).ok();
@@ -89,10 +99,11 @@ fn volumes_keep_their_promise_seen_from_inside_and_outside() {
         println!("{gp2}: {} {phases} {}", proof["outcome"], warnings(&proof));
         came(&proof)
     });
+    let folder = tempfile::tempdir().unwrap();
     at_least_once_or_undecided(|| {
         let uri = server.tcp_uri(&io2);
         let output =
-            prove(files.path(), &format!("{uri} --iops 500 --time 5s --type io2 --size 4"));
+            prove(folder.path(), &format!("{uri} --iops 500 --time 5s --type io2 --size 4"));
         println!("{output}");
         let is_kept = output.stdout.contains("The promise: kept");
         assert_eq!(is_kept, output.status.code() == Some(0), "{output}");
@@ -155,7 +166,7 @@ fn lets_through_more_at_first(disk: fn(&Path) -> (Running, PathBuf, &'static str
     let deadline = Deadline::after(Duration::from_secs(20));
     assert!(deadline.comes(|| socket.exists() || !server.is_running()), "{}", socket.display());
     let uri = format!("nbd+unix:///{export}?socket={}", socket.display());
-    let _alone = alone();
+    let _turn = beside_others();
     at_least_once_or_undecided(|| {
         let words = format!("{uri} --type io2 --size 100 --iops 1000 --time 5s");
         let output = prove(folder.path(), &words);
@@ -202,7 +213,7 @@ fn neighbour_breaks_the_promise_without_the_guarantee_and_is_named() {
     if absent(&["fio"]) {
         return;
     }
-    let _alone = alone();
+    let _turn = beside_others();
     let device = "faulty:memory,channels=4,read_us=2000";
     let server = Server::start(&format!("--no-guarantee --store {device}"));
     let sold = server.attached("--type io2 --size 4 --iops 1500");
@@ -226,11 +237,11 @@ fn neighbour_breaks_the_promise_without_the_guarantee_and_is_named() {
 
 /// A plain file is too fast for a volume of 100 IOPS, and its contents do not change.
 #[test]
-fn proof_of_a_file_only_reads_it_by_default() {
+fn file_is_only_read_by_a_proof_by_default() {
     if absent(&["fio"]) {
         return;
     }
-    let _alone = alone();
+    let _turn = beside_others();
     let folder = tempfile::tempdir().unwrap();
     let (words, path, bytes) = too_fast(folder.path());
     let output = prove(folder.path(), &words);
@@ -240,8 +251,8 @@ fn proof_of_a_file_only_reads_it_by_default() {
 }
 
 #[test]
-#[ignore = "full: tests/prove.rs::volumes_keep_their_promise_seen_from_inside_and_outside stays"]
-fn proof_of_a_file_writes_to_it_with_yes_destroy_data() {
+#[ignore = "full: tests/prove.rs::volume_keeps_its_promise_seen_from_inside stays"]
+fn file_is_written_by_a_proof_with_yes_destroy_data() {
     if absent(&["fio"]) {
         return;
     }

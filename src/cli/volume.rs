@@ -101,6 +101,22 @@ pub enum VolumeVerb {
     },
 }
 
+/// Provisioned properties of a new volume.
+#[derive(Args, Debug)]
+pub struct Provisioned {
+    /// Provisioned IOPS (gp3, io1, io2).
+    #[arg(long, value_name = "N")]
+    pub iops: Option<u32>,
+
+    /// Provisioned throughput in MiB/s (gp3).
+    #[arg(long, value_name = "MIB/S")]
+    pub throughput: Option<u32>,
+
+    /// Allow several hosts to attach it (io1, io2).
+    #[arg(long)]
+    pub multi_attach: bool,
+}
+
 #[derive(Args, Debug)]
 pub struct VolumeCreate {
     /// Volume type: standard, st1, sc1, gp2, gp3, io1 or io2.
@@ -121,17 +137,8 @@ pub struct VolumeCreate {
     #[arg(long, value_name = "NAME")]
     pub zone: Option<String>,
 
-    /// Provisioned IOPS (gp3, io1, io2).
-    #[arg(long, value_name = "N")]
-    pub iops: Option<u32>,
-
-    /// Provisioned throughput in MiB/s (gp3).
-    #[arg(long, value_name = "MIB/S")]
-    pub throughput: Option<u32>,
-
-    /// Allow several hosts to attach it (io1, io2).
-    #[arg(long)]
-    pub multi_attach: bool,
+    #[command(flatten)]
+    pub provisioned: Provisioned,
 
     /// Encrypt it with a data key of its own; needs a server with a key.
     #[arg(long)]
@@ -163,17 +170,8 @@ pub struct VolumeCopy {
     #[arg(short, long, value_name = "SIZE", value_parser = size_gib)]
     pub size: Option<u32>,
 
-    /// Provisioned IOPS (gp3, io1, io2).
-    #[arg(long, value_name = "N")]
-    pub iops: Option<u32>,
-
-    /// Provisioned throughput in MiB/s (gp3).
-    #[arg(long, value_name = "MIB/S")]
-    pub throughput: Option<u32>,
-
-    /// Allow several hosts to attach it (io1, io2).
-    #[arg(long)]
-    pub multi_attach: bool,
+    #[command(flatten)]
+    pub provisioned: Provisioned,
 
     /// Encrypt the copy of a volume that is not encrypted; needs a server with a key.
     #[arg(long)]
@@ -197,17 +195,8 @@ pub struct VolumeAdopt {
     #[arg(short = 't', long = "type", value_name = "TYPE", value_parser = volume_type)]
     pub volume_type: VolumeType,
 
-    /// Provisioned IOPS (gp3, io1, io2).
-    #[arg(long, value_name = "N")]
-    pub iops: Option<u32>,
-
-    /// Provisioned throughput in MiB/s (gp3).
-    #[arg(long, value_name = "MIB/S")]
-    pub throughput: Option<u32>,
-
-    /// Allow several hosts to attach it (io1, io2).
-    #[arg(long)]
-    pub multi_attach: bool,
+    #[command(flatten)]
+    pub provisioned: Provisioned,
 }
 
 #[derive(Args, Debug)]

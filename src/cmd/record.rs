@@ -2,13 +2,13 @@
 
 use super::recording;
 use crate::cli::{Connection, Record};
-use crate::file_systems;
 use evenkeel_cli::{connect, signals};
 use evenkeel_client::Client;
 use evenkeel_client::model::VolumeDescription;
 use evenkeel_client::output::{self, Exit, Failure};
 use evenkeel_core::units::GIB;
 use evenkeel_core::volume::VolumeSpec;
+use evenkeel_lab::file_systems;
 use evenkeel_os::clock;
 use evenkeel_planner::read::diskstats::Counters;
 use evenkeel_planner::read::recorder;

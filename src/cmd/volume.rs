@@ -2,8 +2,8 @@
 
 use super::{capacity, migrate};
 use crate::cli::{
-    self, VolumeAdopt, VolumeAttach, VolumeCopy, VolumeCreate, VolumeDetach, VolumeModify,
-    VolumeVerb,
+    self, Provisioned, VolumeAdopt, VolumeAttach, VolumeCopy, VolumeCreate, VolumeDetach,
+    VolumeModify, VolumeVerb,
 };
 use evenkeel_cli::connect;
 use evenkeel_client::Client;
@@ -38,9 +38,9 @@ pub fn run(arguments: &cli::VolumeArgs) -> Result<(), Failure> {
             output::print(&output::listing(&[volume], format, ""))
         }
         VolumeVerb::Status { volumes } => {
-            let names = (1..).zip(volumes).map(|(at, id)| (format!("VolumeId.{at}"), id));
-            let named: Vec<(String, String)> =
-                names.map(|(name, id)| (name, id.to_string())).collect();
+            let names =
+                (1..).zip(volumes).map(|(at, id)| (format!("VolumeId.{at}"), id.to_string()));
+            let named: Vec<(String, String)> = names.collect();
             let named: Vec<(&str, &str)> =
                 named.iter().map(|(name, id)| (name.as_str(), id.as_str())).collect();
             let statuses = VolumeStatus::set(&client.call("DescribeVolumeStatus", &named)?);
@@ -70,7 +70,10 @@ pub fn run(arguments: &cli::VolumeArgs) -> Result<(), Failure> {
             let (id, host) = (volume.to_string(), host.map(|host| host.to_string()));
             volumes::attach(&client, &id, host.as_deref(), device.as_deref(), wait.longest())
         }
-        VolumeVerb::Detach(detach) => self::detach(&client, detach),
+        VolumeVerb::Detach(VolumeDetach { volume, host, wait }) => {
+            let host = host.map(|host| host.to_string());
+            volumes::detach(&client, &volume.to_string(), host.as_deref(), wait.longest())
+        }
         VolumeVerb::Rm { volumes, unowned, bin } => volumes.iter().try_for_each(|volume| {
             let action = match (unowned, bin) {
                 (true, _) => "DeleteUnownedVolume",
@@ -100,9 +103,9 @@ fn create(client: &Client, create: &VolumeCreate) -> Result<VolumeDescription, F
         size_gib: create.size,
         snapshot: create.snapshot,
         zone: create.zone.clone(),
-        iops: create.iops,
-        throughput_mibps: create.throughput,
-        multi_attach: create.multi_attach,
+        iops: create.provisioned.iops,
+        throughput_mibps: create.provisioned.throughput,
+        multi_attach: create.provisioned.multi_attach,
         encrypted: create.encrypted,
         tags: create.tags.clone(),
     };
@@ -114,7 +117,8 @@ fn create(client: &Client, create: &VolumeCreate) -> Result<VolumeDescription, F
 
 /// Creates a copy of a volume by the flags, and waits for it if they request that.
 fn copy(client: &Client, copy: &VolumeCopy) -> Result<VolumeDescription, Failure> {
-    let VolumeCopy { source, volume_type, size, iops, throughput, .. } = copy;
+    let VolumeCopy { source, volume_type, size, provisioned, .. } = copy;
+    let Provisioned { iops, throughput, multi_attach } = provisioned;
     let (source, size) = (source.to_string(), size.map(|n| n.to_string()));
     let (mut iops, mut throughput) =
         (iops.map(|n| n.to_string()), throughput.map(|n| n.to_string()));
@@ -134,21 +138,19 @@ fn copy(client: &Client, copy: &VolumeCopy) -> Result<VolumeDescription, Failure
     parameters.extend(size.as_deref().map(|n| ("Size", n)));
     parameters.extend(iops.as_deref().map(|n| ("Iops", n)));
     parameters.extend(throughput.as_deref().map(|n| ("Throughput", n)));
-    parameters.extend(copy.multi_attach.then_some(("MultiAttachEnabled", "true")));
+    parameters.extend(multi_attach.then_some(("MultiAttachEnabled", "true")));
     parameters.extend(copy.encrypted.then_some(("Encrypted", "true")));
     let tags = volumes::tag_specification("volume", &copy.tags);
     parameters.extend(tags.iter().map(|(name, value)| (name.as_str(), value.as_str())));
     let answer = client.call("CopyVolumes", &parameters)?;
     let made = VolumeDescription::set(&answer).into_iter().next();
     let made = made.ok_or_else(|| Failure::new("the server returns no copy".to_owned()))?;
-    match copy.wait.wait {
-        true => volumes::wait_for_state(client, &made.volume_id, "available", copy.wait.timeout),
-        false => Ok(made),
-    }
+    volumes::once_available(client, made, copy.wait.longest())
 }
 
 fn adopt(client: &Client, adopt: &VolumeAdopt) -> Result<VolumeDescription, Failure> {
-    let VolumeAdopt { volume, volume_type, iops, throughput, multi_attach } = adopt;
+    let VolumeAdopt { volume, volume_type, provisioned } = adopt;
+    let Provisioned { iops, throughput, multi_attach } = provisioned;
     let (id, volume_type) = (volume.to_string(), volume_type.to_string());
     let (iops, throughput) = (iops.map(|n| n.to_string()), throughput.map(|n| n.to_string()));
     let mut parameters = vec![("VolumeId", id.as_str()), ("VolumeType", &volume_type)];
@@ -177,38 +179,10 @@ pub fn modify(client: &Client, change: &VolumeModify) -> Result<(), Failure> {
     let mut all = vec![("VolumeId", id.as_str())];
     all.extend(parameters.iter().map(|(name, value)| (*name, value.as_str())));
     client.call("ModifyVolume", &all)?;
-    if !change.wait.wait {
-        return Ok(());
-    }
-    // The limits are in force already; the wait is for the permission to modify again.
-    client.wait(&format!("the modification of {id} to complete"), change.wait.timeout, |client| {
-        let filter = [("VolumeId.1", id.as_str())];
-        let answer = client.call("DescribeVolumesModifications", &filter)?;
-        let state = answer.items("volumeModificationSet").first();
-        let state = state.and_then(|item| item.child_text("modificationState"));
-        match state {
-            Some("completed") => Ok(Some(())),
-            Some("failed") => Err(Failure::new(format!("the modification of {id} failed"))),
-            _ => Ok(None),
-        }
-    })
-}
-
-fn detach(client: &Client, detach: &VolumeDetach) -> Result<(), Failure> {
-    let id = detach.volume.to_string();
-    let host = detach.host.map(|host| host.to_string());
-    let mut parameters = vec![("VolumeId", id.as_str())];
-    parameters.extend(host.as_deref().map(|host| ("InstanceId", host)));
-    client.call("DetachVolume", &parameters)?;
-    if !detach.wait.wait {
-        return Ok(());
-    }
-    client.wait(&format!("{id} to be detached"), detach.wait.timeout, |client| {
-        let attachments = volumes::get(client, &id)?.attachments;
-        let of_host = |attached: &str| host.as_deref().is_none_or(|host| host == attached);
-        let gone = !attachments.iter().any(|attachment| of_host(&attachment.host_id));
-        Ok(gone.then_some(()))
-    })
+    change
+        .wait
+        .longest()
+        .map_or(Ok(()), |longest| volumes::wait_for_modification(client, &id, longest))
 }
 
 fn show(client: &Client, id: &str, format: Format) -> Result<(), Failure> {

@@ -10,20 +10,6 @@ use super::tools::absent;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// The Ceph cluster and the etcd below the nodes.
-#[derive(Clone, Copy)]
-pub struct Ground {
-    /// Options of `evenkeel demo ceph`.
-    pub ceph: &'static str,
-    /// Members of etcd.
-    pub members: usize,
-}
-
-impl Ground {
-    /// One OSD and one member of etcd.
-    pub const SMALL: Self = Self { ceph: "", members: 1 };
-}
-
 /// Three nodes: `a`, which leads at first, `b` and `c`.
 pub struct Nodes {
     // Dropped in this order.
@@ -43,41 +29,27 @@ pub fn name(node: usize) -> &'static str {
     NAMES[node]
 }
 
-/// Starts Ceph and etcd without nodes; returns `None` with a message if one is not installed.
-pub fn ground(ground: Ground) -> Option<(tempfile::TempDir, Cluster, Etcd)> {
+/// Starts Ceph, with these options of `evenkeel demo ceph`, and etcd without nodes; returns `None`
+/// with a message if one is not installed.
+pub fn ground(options: &str) -> Option<(tempfile::TempDir, Cluster, Etcd)> {
     if absent(&["etcd", "etcdctl"]) {
         return None;
     }
     let folder = tempfile::tempdir().expect("a folder");
-    let ceph = Cluster::start_with(folder.path(), ground.ceph)?;
-    let etcd = Etcd::start(folder.path(), ground.members);
+    let ceph = Cluster::start_with(folder.path(), options)?;
+    let etcd = Etcd::start(folder.path());
     Some((folder, ceph, etcd))
 }
 
 impl Nodes {
     /// Starts three nodes on new ones; returns `None` with a message if a program is not installed.
-    pub fn start(on: Ground) -> Option<Self> {
-        let (folder, ceph, etcd) = ground(on)?;
-        let endpoints = etcd.endpoints();
-        Some(Self::of(folder, ceph, etcd, [&endpoints; 3]))
-    }
-
-    /// Starts three nodes, each of which uses etcd at these endpoints.
-    pub fn of(
-        folder: tempfile::TempDir,
-        ceph: Cluster,
-        etcd: Etcd,
-        endpoints: [&String; 3],
-    ) -> Self {
-        let start = |node: usize| {
-            let store = ceph.store();
-            let etcd = endpoints[node];
-            let name = NAMES[node];
-            Server::start(&format!("{store} --etcd {etcd} --node {name}"))
-        };
-        let nodes = Self { all: [A, B, C].map(start).into(), etcd, ceph, _folder: folder };
+    pub fn start() -> Option<Self> {
+        let (folder, ceph, etcd) = ground("")?;
+        let flags = format!("{} --etcd {}", ceph.store(), etcd.endpoint());
+        let start = |name| Server::start(&format!("{flags} --node {name}"));
+        let nodes = Self { all: NAMES.map(start).into(), etcd, ceph, _folder: folder };
         nodes.all_serve(A);
-        nodes
+        Some(nodes)
     }
 
     /// Returns a node.
@@ -86,7 +58,7 @@ impl Nodes {
     }
 
     /// Returns the entry of a node in another node's list; `None` if that node does not answer.
-    pub fn told_of(&self, by: usize, node: usize) -> Option<Value> {
+    fn told_of(&self, by: usize, node: usize) -> Option<Value> {
         told(&self.all[by], "node ls").into_iter().find(|it| it["name"] == NAMES[node])
     }
 
@@ -96,7 +68,7 @@ impl Nodes {
     }
 
     /// Returns whether a node serves, by the list of another one.
-    pub fn serves(&self, by: usize, node: usize) -> bool {
+    fn serves(&self, by: usize, node: usize) -> bool {
         self.told_of(by, node).is_some_and(|it| it["status"] == "serving")
     }
 

@@ -21,7 +21,6 @@ pub mod nbd;
 pub mod pages;
 pub mod patterns;
 pub mod process;
-pub mod proxy;
 pub mod random;
 pub mod rates;
 pub mod server;

@@ -11,17 +11,13 @@ pub const DISCONNECT: u16 = 2;
 pub const FLUSH: u16 = 3;
 pub const TRIM: u16 = 4;
 
-pub const OPTION_EXPORT_NAME: u32 = 1;
 pub const OPTION_ABORT: u32 = 2;
-pub const OPTION_LIST: u32 = 3;
 pub const OPTION_GO: u32 = 7;
 
 pub const REPLY_ACK: u32 = 1;
 pub const REPLY_INFO: u32 = 3;
-pub const REPLY_UNSUPPORTED: u32 = (1 << 31) + 1;
 pub const REPLY_POLICY: u32 = (1 << 31) + 2;
 pub const REPLY_UNKNOWN: u32 = (1 << 31) + 6;
-pub const REPLY_TOO_BIG: u32 = (1 << 31) + 9;
 
 /// A connection with simple replies.
 pub struct Client {

@@ -210,12 +210,6 @@ impl Server {
         self.options.extend(options.split_whitespace().map(str::to_owned));
     }
 
-    /// Changes the value of an option for later starts.
-    pub fn set_option(&mut self, name: &str, value: &str) {
-        let at = self.options.iter().position(|option| option == name).expect("it was given");
-        value.clone_into(&mut self.options[at + 1]);
-    }
-
     /// Kills it as a crash would.
     pub fn kill_9(&mut self) {
         self.process.take().expect("it runs").kill_9();

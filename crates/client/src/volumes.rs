@@ -66,6 +66,15 @@ pub fn create(
     let tags = tag_specification("volume", &new.tags);
     parameters.extend(tags.iter().map(|(name, value)| (name.as_str(), value.as_str())));
     let volume = VolumeDescription::read(&client.call("CreateVolume", &parameters)?);
+    once_available(client, volume, timeout)
+}
+
+/// Returns a new volume. With a `timeout`, waits until it is available, for this time at most.
+pub fn once_available(
+    client: &Client,
+    volume: VolumeDescription,
+    timeout: Option<Duration>,
+) -> Result<VolumeDescription, Failure> {
     match timeout {
         Some(timeout) => wait_for_state(client, &volume.volume_id, "available", timeout),
         None => Ok(volume),
@@ -118,6 +127,41 @@ pub fn attach(
             .iter()
             .any(|attachment| attachment.host_id == host && attachment.state == "attached");
         Ok(attached.then_some(()))
+    })
+}
+
+/// Detaches a volume from a host (default: the only one).
+///
+/// With a `timeout`, waits until the volume is detached, for this time at most.
+pub fn detach(
+    client: &Client,
+    id: &str,
+    host: Option<&str>,
+    timeout: Option<Duration>,
+) -> Result<(), Failure> {
+    let mut parameters = vec![("VolumeId", id)];
+    parameters.extend(host.map(|host| ("InstanceId", host)));
+    client.call("DetachVolume", &parameters)?;
+    let Some(timeout) = timeout else { return Ok(()) };
+    client.wait(&format!("{id} to be detached"), timeout, |client| {
+        let attachments = get(client, id)?.attachments;
+        let is_of_host = |attached: &str| host.is_none_or(|host| host == attached);
+        let is_gone = !attachments.iter().any(|attachment| is_of_host(&attachment.host_id));
+        Ok(is_gone.then_some(()))
+    })
+}
+
+/// Waits until a volume can be modified again, for `timeout` at most. Its new limits are in force
+/// earlier.
+pub fn wait_for_modification(client: &Client, id: &str, timeout: Duration) -> Result<(), Failure> {
+    client.wait(&format!("the modification of {id} to complete"), timeout, |client| {
+        let answer = client.call("DescribeVolumesModifications", &[("VolumeId.1", id)])?;
+        let state = answer.items("volumeModificationSet").first();
+        match state.and_then(|item| item.child_text("modificationState")) {
+            Some("completed") => Ok(Some(())),
+            Some("failed") => Err(Failure::new(format!("the modification of {id} failed"))),
+            _ => Ok(None),
+        }
     })
 }
 

@@ -25,6 +25,7 @@ pub mod demo;
 pub mod environment;
 pub mod error;
 pub mod etcd;
+pub mod file_systems;
 pub mod files;
 pub mod fio;
 pub mod interference;

@@ -15,28 +15,39 @@ pub enum Needs {
     /// others take a lock of the machine (`tests/support/machine.rs`).
     Share,
     /// Time: the tests wait for seconds to pass, with a tenth of a core on average, and each has
-    /// servers of its own. One such binary at once runs beside the others, with several tests.
+    /// servers of its own. Such binaries run beside the others, with several tests each.
     Time,
     /// A turn: most of the tests wait until no other test of rates runs. One such binary at once
     /// runs beside the others, since two of them would wait for each other.
     Turn,
+    /// Quiet: the tests judge low rates, which a pause of the machine disturbs. Such a binary runs
+    /// after all others, with two tests at once; those that run beside no other take a lock.
+    Quiet,
     /// The whole machine: measurements are not judged if others use a tenth of the processors.
     Everything,
 }
 
 /// Sources of tests that need more than processor time, by the beginnings of their paths. The first
 /// match counts.
-const NEEDS: [(&str, Needs); 23] = [
-    ("tests/prove.rs", Needs::Everything),
+const NEEDS: [(&str, Needs); 31] = [
+    ("tests/prove.rs", Needs::Quiet),
     ("crates/bench/tests/trust.rs", Needs::Everything),
     ("tests/suites.rs", Needs::Everything),
     ("tests/faults.rs", Needs::Turn),
     ("tests/figures.rs", Needs::Turn),
     ("tests/promise.rs", Needs::Turn),
+    ("tests/cluster.rs", Needs::Time),
+    ("tests/cluster_faults.rs", Needs::Time),
+    ("tests/durability.rs", Needs::Time),
+    ("tests/export.rs", Needs::Time),
+    ("tests/migrate.rs", Needs::Time),
     ("tests/plan_aws.rs", Needs::Time),
+    ("tests/snapshots.rs", Needs::Time),
+    ("tests/store.rs", Needs::Time),
+    ("tests/plan/", Needs::Processor),
     ("tests/", Needs::Share),
     ("crates/control/src/", Needs::Processor),
-    ("crates/control/", Needs::Share),
+    ("crates/control/", Needs::Time),
     ("crates/engine/", Needs::Share),
     ("crates/link/", Needs::Share),
     ("crates/relay/tests/front/", Needs::Time),
@@ -158,7 +169,7 @@ mod tests {
             let source = source.to_owned();
             Binary { source, selection: String::new(), executable, folder }.needs()
         };
-        assert_eq!(needs("tests/prove.rs"), Needs::Everything);
+        assert_eq!(needs("tests/prove.rs"), Needs::Quiet);
         assert_eq!(needs("tests/promise.rs"), Needs::Turn);
         assert_eq!(needs("tests/promises.rs"), Needs::Share);
         assert_eq!(needs("crates/relay/tests/front/main.rs"), Needs::Time);

@@ -33,17 +33,24 @@ impl Extent {
     }
 }
 
-/// Tests for each core that run at once, of those that need a share of the machine.
-const TESTS_A_CORE: usize = 2;
+/// Binaries at once for each core, of those that need a share of the machine, time or a turn.
+const LANES_A_CORE: usize = 3;
 
 /// Binaries at once that only need processor time. Two, as some have a single long test, and the
 /// other cores would be idle while it runs at the end.
 const PROCESSOR_LANES: usize = 2;
 
+/// Binaries at once whose tests wait for time to pass.
+const WAITING_LANES: usize = 2;
+
 /// Tests that run at once in a binary whose tests wait for time to pass.
 const WAITING_TESTS: usize = 4;
 
-/// Maximum number of binaries at once, on any number of cores.
+/// Tests that run at once in a binary whose tests judge low rates: each has less than a tenth of a
+/// core.
+const QUIET_TESTS: usize = 2;
+
+/// Maximum number of binaries at once that need a share, on any number of cores.
 const LANES_MAX: usize = 8;
 
 /// The file with the last duration of each binary.
@@ -63,10 +70,11 @@ pub struct Ran {
     pub is_success: bool,
 }
 
-/// Runs all binaries: those that need a share of the machine together with one of those that wait
+/// Runs all binaries: those that need a share of the machine together with some of those that wait
 /// for time to pass, one of those that need a turn, and, at low priority, those that only need
-/// processor time; then those that need all of the machine, one after the other. `see` is called
-/// after each, by one thread at a time.
+/// processor time; then those that need all of the machine, one after the other. A lane whose own
+/// binaries are done takes those that need a share. `see` is called after each binary, by one
+/// thread at a time.
 pub fn run(
     root: &Path,
     binaries: &[Binary],
@@ -78,26 +86,39 @@ pub fn run(
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let before = times(&fs::read_to_string(logs.join(TIMES_FILE)).unwrap_or_default());
     let seen = Mutex::new((before.clone(), see));
-    let see = |ran: &Ran| {
+    let see = |ran: Ran| {
         if let Ok(mut seen) = seen.lock() {
             seen.0.insert(ran.source.clone(), ran.took.as_millis());
-            (seen.1)(ran);
+            (seen.1)(&ran);
         }
     };
-    let of = |needs: Needs, lanes: usize| {
+    let queue = |needs: Needs| {
         let mut group: Vec<&Binary> =
             binaries.iter().filter(|binary| binary.needs() == needs).collect();
         // The slowest begin first, so that none is left for the end.
         group.sort_by_key(|binary| Reverse(before.get(&binary.source).copied()));
-        in_lanes(group, lanes, |binary| run_one(&logs, binary, extent), see);
+        Mutex::new(group.into_iter())
     };
+    let work = |binary| see(run_one(&logs, binary, extent));
+    let processor = queue(Needs::Processor);
+    let share = queue(Needs::Share);
+    let time = queue(Needs::Time);
+    let turn = queue(Needs::Turn);
+    let shares = (cores * LANES_A_CORE).saturating_sub(WAITING_LANES + 1).clamp(1, LANES_MAX);
+    let lanes: [(usize, &[_]); 4] = [
+        (PROCESSOR_LANES, &[&processor]),
+        (WAITING_LANES, &[&time, &share]),
+        (1, &[&turn, &share]),
+        (shares, &[&share]),
+    ];
     std::thread::scope(|scope| {
-        scope.spawn(|| of(Needs::Processor, PROCESSOR_LANES));
-        scope.spawn(|| of(Needs::Time, 1));
-        scope.spawn(|| of(Needs::Turn, 1));
-        of(Needs::Share, (cores * TESTS_A_CORE).min(LANES_MAX));
+        for (count, queues) in lanes {
+            for _ in 0..count {
+                scope.spawn(move || lane(queues, work));
+            }
+        }
     });
-    of(Needs::Everything, 1);
+    lane(&[&queue(Needs::Quiet), &queue(Needs::Everything)], work);
     let took = seen.into_inner().map_or(before, |(took, _)| took);
     let lines: String = took.iter().map(|(source, ms)| format!("{ms} {source}\n")).collect();
     // Without the file, the next run begins in another order.
@@ -114,30 +135,18 @@ fn times(text: &str) -> BTreeMap<String, u128> {
     text.lines().filter_map(line).collect()
 }
 
-/// Processes `items` on `lanes` threads until none is left. `see` is called with one result at a
-/// time.
-fn in_lanes<T: Send, R: Send>(
-    items: Vec<T>,
-    lanes: usize,
-    work: impl Fn(T) -> R + Sync,
-    see: impl FnMut(&R) + Send,
-) {
-    let items = Mutex::new(items.into_iter());
-    let see = Mutex::new(see);
-    std::thread::scope(|scope| {
-        for _ in 0..lanes {
-            scope.spawn(|| {
-                // Each guard is dropped before the work begins.
-                let next = || items.lock().ok().and_then(|mut items| items.next());
-                while let Some(item) = next() {
-                    let result = work(item);
-                    if let Ok(mut see) = see.lock() {
-                        see(&result);
-                    }
-                }
-            });
+/// Items that several threads take.
+type Queue<T> = Mutex<std::vec::IntoIter<T>>;
+
+/// Works on the items of the queues until all are empty, those of the first queue first.
+fn lane<T>(queues: &[&Queue<T>], work: impl Fn(T)) {
+    for queue in queues {
+        // Each guard is dropped before the work begins.
+        let next = || queue.lock().ok().and_then(|mut items| items.next());
+        while let Some(item) = next() {
+            work(item);
         }
-    });
+    }
 }
 
 fn run_one(logs: &Path, binary: &Binary, extent: Extent) -> Ran {
@@ -173,7 +182,7 @@ fn command(binary: &Binary, extent: Extent) -> Command {
             last.arg("-n19").arg(&binary.executable);
             last
         }
-        Needs::Share | Needs::Time | Needs::Turn | Needs::Everything => {
+        Needs::Share | Needs::Time | Needs::Turn | Needs::Quiet | Needs::Everything => {
             Command::new(&binary.executable)
         }
     };
@@ -188,6 +197,7 @@ fn command(binary: &Binary, extent: Extent) -> Command {
         // They use all cores, at low priority.
         (Needs::Processor, _) => None,
         (Needs::Time, Extent::Change) => Some(WAITING_TESTS),
+        (Needs::Quiet, _) => Some(QUIET_TESTS),
         // Some of the long tests that wait for time measure it, too.
         (Needs::Time, Extent::Full) | (Needs::Share | Needs::Turn | Needs::Everything, _) => {
             Some(1)
@@ -217,11 +227,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_item_is_worked_on_once_and_seen_alone() {
-        let mut seen = Vec::new();
-        in_lanes((0..100).collect(), 3, |item: u32| item * 2, |result| seen.push(*result));
-        seen.sort_unstable();
-        assert_eq!(seen, (0..100).map(|item| item * 2).collect::<Vec<_>>());
+    fn lanes_work_on_every_item_once_and_on_their_own_queue_first() {
+        let queue = |items: std::ops::Range<u32>| Mutex::new(items.collect::<Vec<_>>().into_iter());
+        let [own, shared] = [queue(0..10), queue(10..100)];
+        let done = Mutex::new(Vec::new());
+        let work = |item: u32| done.lock().unwrap().push(item);
+        lane(&[&own], work);
+        assert_eq!(*done.lock().unwrap(), (0..10).collect::<Vec<_>>());
+        std::thread::scope(|scope| {
+            scope.spawn(|| lane(&[&own, &shared], work));
+            scope.spawn(|| lane(&[&shared], work));
+        });
+        let mut done = done.into_inner().unwrap();
+        done.sort_unstable();
+        assert_eq!(done, (0..100).collect::<Vec<_>>());
     }
 
     #[test]

@@ -2,9 +2,8 @@
 
 /// A rule to break.
 pub struct Mutation<'a> {
-    /// The property that the rule supports: a number as in docs/internals/iops_promise.md, or `S`
-    /// and a number as in docs/internals/store_mutations.md, or `F` and one as in
-    /// docs/internals/fencing.md, or `L` and one of its list.
+    /// The property that the rule supports: a number as in docs/internals/iops_promise.md, or `F`
+    /// and one as in docs/internals/fencing.md, or `S` or `L` and one of its list.
     pub property: &'a str,
     /// A description of the broken rule.
     pub rule: &'a str,

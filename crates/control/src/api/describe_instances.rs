@@ -41,12 +41,7 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     let page = args.page(5, 1_000)?;
     args.boolean("IncludeManagedResources")?;
     args.done()?;
-    if !ids.is_empty() && page.is_given() {
-        return Err(ApiError::new(
-            "InvalidParameterCombination",
-            "The parameter instancesSet cannot be used with the parameter maxResults",
-        ));
-    }
+    page.refuse_beside(&ids, "instancesSet")?;
     let settings = &call.plane.settings;
     let model = call.plane.model();
     let now = call.now;

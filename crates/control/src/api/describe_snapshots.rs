@@ -34,12 +34,7 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     let filters = args.filters(FILTERS)?;
     let page = args.page(5, 1_000)?;
     args.done()?;
-    if !ids.is_empty() && page.is_given() {
-        return Err(ApiError::new(
-            "InvalidParameterCombination",
-            "The parameter snapshots cannot be used with the parameter maxResults",
-        ));
-    }
+    page.refuse_beside(&ids, "snapshots")?;
     // Settles pending snapshots first, so that a waiter does not need a second request.
     call.plane.settle_snapshots();
     let model = call.plane.model();

@@ -49,12 +49,7 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     let page = args.page(5, 1_000)?;
     args.boolean("IncludeManagedResources")?;
     args.done()?;
-    if !ids.is_empty() && page.is_given() {
-        return Err(ApiError::new(
-            "InvalidParameterCombination",
-            "The parameter volumes cannot be used with the parameter maxResults",
-        ));
-    }
+    page.refuse_beside(&ids, "volumes")?;
     let asked: Vec<VolumeId> = {
         let model = call.plane.model();
         model.check_volumes(&ids)?;

@@ -33,10 +33,17 @@ impl Page {
         Self { max: Some(self.max.map_or(max, |wanted| wanted.min(max))), ..self }
     }
 
-    /// Returns whether the client requested a page at all.
-    #[must_use]
-    pub fn is_given(&self) -> bool {
-        self.max.is_some() || self.after.is_some()
+    /// Refuses a page of objects that the client names by `ids`, which EC2 calls `parameter`.
+    ///
+    /// # Errors
+    /// `InvalidParameterCombination`.
+    pub fn refuse_beside<K>(&self, ids: &[K], parameter: &str) -> Result<(), ApiError> {
+        if ids.is_empty() || (self.max.is_none() && self.after.is_none()) {
+            return Ok(());
+        }
+        let message =
+            format!("The parameter {parameter} cannot be used with the parameter maxResults");
+        Err(ApiError::new("InvalidParameterCombination", message))
     }
 
     /// Returns the objects of a map that may be on the page: those of `ids` if there are any, else

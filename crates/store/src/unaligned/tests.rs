@@ -191,7 +191,7 @@ fn take(store: &mut Anywhere, flights: &mut [Option<Flight>], model: &Model) {
 
 #[test]
 fn unaligned_requests_agree_with_a_plain_memory() {
-    for seed in 0..200 {
+    for seed in 0..80 {
         random_requests_do_what_a_plain_memory_does(seed);
     }
 }

@@ -5,15 +5,14 @@ use std::fmt;
 
 use evenkeel_core::latency::{Histogram, Latencies, Latency, Stage};
 use evenkeel_core::time::Duration;
-use evenkeel_core::units::ByteCount;
 use evenkeel_wire::agent::IoErrors;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 
 use super::{
-    ClusterNow, EtcdAnswerNow, EtcdMemberNow, HostNow, NodeNow, Snapshot, SpaceNow, VolumeNow,
-    WebhookNow, assured, filled, real,
+    EtcdAnswerNow, EtcdMemberNow, HostNow, NodeNow, Snapshot, VolumeNow, WebhookNow, assured,
+    filled, real,
 };
 
 /// Bounds of histograms, as powers of two in nanoseconds: 131 us, 262 us, 524 us, 1.05 ms, 4.2 ms,
@@ -36,6 +35,14 @@ enum Of {
     Volume(fn(&VolumeNow) -> Option<Value>),
     /// One sample for each host that has the value.
     Host(fn(&HostNow) -> Option<Value>),
+    /// One sample for each node of the cluster that has the value.
+    Node(fn(&NodeNow) -> Option<Value>),
+    /// One sample for each member of etcd that answers and has the value.
+    Member(fn(&EtcdAnswerNow) -> Option<Value>),
+    /// One sample for each webhook.
+    Webhook(fn(&WebhookNow) -> u64),
+    /// The sample of the server, if it has the value.
+    Server(fn(&Snapshot) -> Option<Value>),
     /// The samples that the function returns.
     Each(fn(&Snapshot, &mut MetricEncoder<'_>) -> fmt::Result),
 }
@@ -75,6 +82,29 @@ impl Family {
                 let Some(value) = value(host) else { return Ok(()) };
                 self.sample(&mut metric, &host_labels(host), value)
             }),
+            Of::Node(value) => nodes(snapshot).iter().try_for_each(|node| {
+                let Some(value) = value(node) else { return Ok(()) };
+                self.sample(&mut metric, &[("node", &node.name)], value)
+            }),
+            Of::Member(value) => members(snapshot).iter().try_for_each(|member| {
+                let Some(value) = member.answer.as_ref().and_then(value) else { return Ok(()) };
+                self.sample(&mut metric, &[("endpoint", &member.endpoint)], value)
+            }),
+            Of::Webhook(value) => webhooks(snapshot).iter().try_for_each(|webhook| {
+                let value = Value::Count(value(webhook));
+                self.sample(&mut metric, &[("webhook", &webhook.name)], value)
+            }),
+            Of::Server(value) => match (value(snapshot), self.kind) {
+                (None, _) => Ok(()),
+                (Some(Value::Count(value)), MetricType::Counter) => {
+                    metric.encode_counter::<NoLabelSet, _, f64>(&value, None)
+                }
+                (Some(Value::Real(value)), MetricType::Counter) => {
+                    metric.encode_counter::<NoLabelSet, _, f64>(&value, None)
+                }
+                (Some(Value::Count(value)), _) => metric.encode_gauge(&value),
+                (Some(Value::Real(value)), _) => metric.encode_gauge(&value),
+            },
             Of::Each(encode) => encode(snapshot, &mut metric),
         }
     }
@@ -115,45 +145,8 @@ fn nodes(snapshot: &Snapshot) -> &[NodeNow] {
     snapshot.cluster.as_ref().map_or(&[], |cluster| &cluster.nodes)
 }
 
-/// Writes one sample for each node of the cluster that has the value.
-fn of_nodes(
-    snapshot: &Snapshot,
-    metric: &mut MetricEncoder<'_>,
-    value: fn(&NodeNow) -> Option<Value>,
-) -> fmt::Result {
-    nodes(snapshot).iter().try_for_each(|node| match value(node) {
-        Some(value) => level(metric, &[("node", node.name.as_str())], value),
-        None => Ok(()),
-    })
-}
-
 fn members(snapshot: &Snapshot) -> &[EtcdMemberNow] {
     snapshot.cluster.as_ref().map_or(&[], |cluster| &cluster.etcd)
-}
-
-/// Writes one sample for each member of etcd that answers and has the value.
-fn of_members(
-    snapshot: &Snapshot,
-    metric: &mut MetricEncoder<'_>,
-    value: fn(&EtcdAnswerNow) -> Option<Value>,
-) -> fmt::Result {
-    members(snapshot).iter().try_for_each(|member| match member.answer.as_ref().and_then(value) {
-        Some(value) => level(metric, &[("endpoint", member.endpoint.as_str())], value),
-        None => Ok(()),
-    })
-}
-
-fn of_cluster(
-    snapshot: &Snapshot,
-    metric: &mut MetricEncoder<'_>,
-    value: fn(&ClusterNow) -> u64,
-) -> fmt::Result {
-    let Some(cluster) = &snapshot.cluster else { return Ok(()) };
-    metric.encode_counter::<NoLabelSet, _, u64>(&value(cluster), None)
-}
-
-fn webhook_labels(webhook: &WebhookNow) -> [(&'static str, &str); 1] {
-    [("webhook", &webhook.name)]
 }
 
 fn count<const N: usize>(
@@ -441,40 +434,32 @@ pub(super) const ALL: &[Family] = &[
     Family::gauge(
         "node_leads",
         "1 if the node runs the control plane.",
-        Of::Each(|snapshot, metric| {
-            of_nodes(snapshot, metric, |node| Some(Value::Count(node.leads.into())))
-        }),
+        Of::Node(|node| counted(node.leads.into())),
     ),
     Family::gauge(
         "node_volumes",
         "Volumes whose home the node is.",
-        Of::Each(|snapshot, metric| {
-            of_nodes(snapshot, metric, |node| u64::try_from(node.volumes).ok().map(Value::Count))
-        }),
+        Of::Node(|node| u64::try_from(node.volumes).ok().map(Value::Count)),
     ),
     Family::gauge(
         "node_device_part_ratio",
         "The part of the pool's window that the node has now, with what others lend it: 0 to 1.",
-        Of::Each(|snapshot, metric| {
-            of_nodes(snapshot, metric, |node| {
-                node.part_ppm.map(|ppm| Value::Real(f64::from(ppm) / 1e6))
-            })
-        }),
+        Of::Node(|node| node.part_ppm.map(|ppm| Value::Real(f64::from(ppm) / 1e6))),
     ),
     Family::counter(
         "cluster_moves",
         "Volumes that moved from one node to another, since this leader leads.",
-        Of::Each(|snapshot, metric| of_cluster(snapshot, metric, |cluster| cluster.moves)),
+        Of::Server(|snapshot| counted(snapshot.cluster.as_ref()?.moves)),
     ),
     Family::counter(
         "cluster_takeovers",
         "Volumes that were taken over from a node that was lost, since this leader leads.",
-        Of::Each(|snapshot, metric| of_cluster(snapshot, metric, |cluster| cluster.takeovers)),
+        Of::Server(|snapshot| counted(snapshot.cluster.as_ref()?.takeovers)),
     ),
     Family::counter(
         "cluster_fences",
         "Nodes that were fenced at the Ceph cluster, since this leader leads.",
-        Of::Each(|snapshot, metric| of_cluster(snapshot, metric, |cluster| cluster.fences)),
+        Of::Server(|snapshot| counted(snapshot.cluster.as_ref()?.fences)),
     ),
     Family::gauge(
         "etcd_up",
@@ -489,42 +474,32 @@ pub(super) const ALL: &[Family] = &[
     Family::gauge(
         "etcd_has_leader",
         "1 if the member knows which member leads etcd.",
-        Of::Each(|snapshot, metric| {
-            of_members(snapshot, metric, |it| Some(Value::Count(it.has_leader.into())))
-        }),
+        Of::Member(|it| counted(it.has_leader.into())),
     ),
     Family::gauge(
         "etcd_answer_seconds",
         "The time that the member took to answer last.",
-        Of::Each(|snapshot, metric| {
-            of_members(snapshot, metric, |it| Some(Value::Real(it.took.as_secs_f64())))
-        }),
+        Of::Member(|it| Some(Value::Real(it.took.as_secs_f64()))),
     ),
     Family::gauge(
         "etcd_file_bytes",
         "The size of the member's file, which its quota limits.",
-        Of::Each(|snapshot, metric| {
-            of_members(snapshot, metric, |it| Some(Value::Count(it.bytes)))
-        }),
+        Of::Member(|it| counted(it.bytes)),
     ),
     Family::gauge(
         "etcd_in_use_bytes",
         "The bytes of the member's file that are in use.",
-        Of::Each(|snapshot, metric| {
-            of_members(snapshot, metric, |it| Some(Value::Count(it.in_use)))
-        }),
+        Of::Member(|it| counted(it.in_use)),
     ),
     Family::gauge(
         "etcd_quota_bytes",
         "The most bytes of the member's file. Absent with etcd 3.4 and 3.5.",
-        Of::Each(|snapshot, metric| of_members(snapshot, metric, |it| it.quota.map(Value::Count))),
+        Of::Member(|it| it.quota.map(Value::Count)),
     ),
     Family::gauge(
         "etcd_is_full",
         "1 if the member refuses writes because its quota is used up.",
-        Of::Each(|snapshot, metric| {
-            of_members(snapshot, metric, |it| Some(Value::Count(it.is_full.into())))
-        }),
+        Of::Member(|it| counted(it.is_full.into())),
     ),
     Family::gauge(
         "volumes",
@@ -547,43 +522,37 @@ pub(super) const ALL: &[Family] = &[
     Family::gauge(
         "snapshot_data_bytes",
         "Bytes of data in all snapshots, each counted whole, whatever it shares with others.",
-        Of::Each(|snapshot, metric| metric.encode_gauge(&snapshot.volume_snapshot_bytes)),
+        Of::Server(|snapshot| counted(snapshot.volume_snapshot_bytes)),
     ),
     Family::gauge(
         "store_total_bytes",
         "Bytes that volumes could fill together: what they have filled, and what is free.",
-        Of::Each(|snapshot, metric| of_space(snapshot, metric, |space| Some(space.total))),
+        Of::Server(|snapshot| counted(snapshot.space.as_ref()?.total.0)),
     ),
     Family::gauge(
         "store_free_bytes",
         "Bytes of the store that are free.",
-        Of::Each(|snapshot, metric| of_space(snapshot, metric, |space| Some(space.free))),
+        Of::Server(|snapshot| counted(snapshot.space.as_ref()?.free.0)),
     ),
     Family::gauge(
         "store_sold_bytes",
         "Bytes that all volumes have, written to or not, and data of all snapshots.",
-        Of::Each(|snapshot, metric| of_space(snapshot, metric, |space| Some(space.sold))),
+        Of::Server(|snapshot| counted(snapshot.space.as_ref()?.sold.0)),
     ),
     Family::gauge(
         "store_for_sale_bytes",
         "Bytes that volumes may have together; absent where that has no bound.",
-        Of::Each(|snapshot, metric| of_space(snapshot, metric, |space| space.for_sale)),
+        Of::Server(|snapshot| counted(snapshot.space.as_ref()?.for_sale?.0)),
     ),
     Family::counter(
         "store_copies_mended",
         "Copies of what the store has twice that were damaged, and were written anew.",
-        Of::Each(|snapshot, metric| {
-            let mended = snapshot.store_health.copies_mended;
-            metric.encode_counter::<NoLabelSet, _, f64>(&mended, None)
-        }),
+        Of::Server(|snapshot| counted(snapshot.store_health.copies_mended)),
     ),
     Family::counter(
         "store_volumes_salvaged",
         "Volumes that were salvaged and lost something.",
-        Of::Each(|snapshot, metric| {
-            let salvaged = snapshot.store_health.volumes_salvaged;
-            metric.encode_counter::<NoLabelSet, _, f64>(&salvaged, None)
-        }),
+        Of::Server(|snapshot| counted(snapshot.store_health.volumes_salvaged)),
     ),
     Family::gauge(
         "store_troubles",
@@ -612,102 +581,63 @@ pub(super) const ALL: &[Family] = &[
     Family::gauge(
         "background_limit_bytes",
         "Bytes a second that background work may move; volumes go first.",
-        Of::Each(|snapshot, metric| {
-            let report = snapshot.background.as_ref();
-            report.map_or(Ok(()), |it| metric.encode_gauge(&it.bytes_per_second.0))
-        }),
+        Of::Server(|snapshot| counted(snapshot.background.as_ref()?.bytes_per_second.0)),
     ),
     Family::gauge(
         "background_waiting",
         "Pieces of background work that wait for the device at present.",
-        Of::Each(|snapshot, metric| {
-            let report = snapshot.background.as_ref();
-            report.map_or(Ok(()), |it| metric.encode_gauge(&u64::from(it.waiting)))
-        }),
+        Of::Server(|snapshot| counted(snapshot.background.as_ref()?.waiting.into())),
     ),
     Family::gauge(
         "scrub_running",
         "1 while a scrub runs, 0 when the last one is completed or stopped; absent before the \
          first.",
-        Of::Each(|snapshot, metric| {
-            let Some(scrub) = &snapshot.scrub else { return Ok(()) };
-            metric.encode_gauge(&u64::from(scrub.is_running))
-        }),
+        Of::Server(|snapshot| counted(snapshot.scrub.as_ref()?.is_running.into())),
     ),
     Family::gauge(
         "scrub_verified_bytes",
         "Bytes that the running or last scrub has read.",
-        Of::Each(|snapshot, metric| {
-            let scrub = snapshot.scrub.as_ref();
-            scrub.map_or(Ok(()), |scrub| metric.encode_gauge(&scrub.verified_bytes))
-        }),
+        Of::Server(|snapshot| counted(snapshot.scrub.as_ref()?.verified_bytes)),
     ),
     Family::gauge(
         "scrub_rotten_places",
         "Places that the running or last scrub has found not to be as they were written.",
-        Of::Each(|snapshot, metric| {
-            let scrub = snapshot.scrub.as_ref();
-            scrub.map_or(Ok(()), |scrub| metric.encode_gauge(&scrub.rotten_places))
-        }),
+        Of::Server(|snapshot| counted(snapshot.scrub.as_ref()?.rotten_places)),
     ),
     Family::counter(
         "events",
         "Events that were written to the data folder.",
-        Of::Each(|snapshot, metric| {
-            let events = snapshot.events.as_ref();
-            events
-                .map_or(Ok(()), |it| metric.encode_counter::<NoLabelSet, _, f64>(&it.written, None))
-        }),
+        Of::Server(|snapshot| counted(snapshot.events.as_ref()?.written)),
     ),
     Family::counter(
         "events_lost",
         "Events that could not be written; a gap event tells how many.",
-        Of::Each(|snapshot, metric| {
-            let events = snapshot.events.as_ref();
-            events.map_or(Ok(()), |it| metric.encode_counter::<NoLabelSet, _, f64>(&it.lost, None))
-        }),
+        Of::Server(|snapshot| counted(snapshot.events.as_ref()?.lost)),
     ),
     Family::counter(
         "recording_written_bytes",
         "Bytes of the recordings of volumes that were written to the data folder.",
-        Of::Each(|snapshot, metric| {
-            let bytes = snapshot.recording.as_ref().map(|it| it.written_bytes);
-            bytes.map_or(Ok(()), |it| metric.encode_counter::<NoLabelSet, _, f64>(&it, None))
-        }),
+        Of::Server(|snapshot| counted(snapshot.recording.as_ref()?.written_bytes)),
     ),
     Family::counter(
         "recording_lost",
         "Parts of the recordings of volumes that could not be written; they are gaps.",
-        Of::Each(|snapshot, metric| {
-            let lost = snapshot.recording.as_ref().map(|it| it.lost);
-            lost.map_or(Ok(()), |it| metric.encode_counter::<NoLabelSet, _, f64>(&it, None))
-        }),
+        Of::Server(|snapshot| counted(snapshot.recording.as_ref()?.lost)),
     ),
     Family::gauge(
         "events_webhook_lag",
         "Events that a webhook has not accepted yet.",
-        Of::Each(|snapshot, metric| {
-            let each = |it: &WebhookNow| level(metric, &webhook_labels(it), Value::Count(it.lag));
-            webhooks(snapshot).iter().try_for_each(each)
-        }),
+        Of::Webhook(|webhook| webhook.lag),
     ),
     Family::counter(
         "events_webhook_failures",
         "Posts of events that a webhook has not accepted.",
-        Of::Each(|snapshot, metric| {
-            let each =
-                |it: &WebhookNow| count(metric, &webhook_labels(it), Value::Count(it.failures));
-            webhooks(snapshot).iter().try_for_each(each)
-        }),
+        Of::Webhook(|webhook| webhook.failures),
     ),
     Family::counter(
         "events_webhook_given_up",
         "Events that a webhook has not accepted within a day, or that were deleted before.",
-        Of::Each(|snapshot, metric| {
-            let each =
-                |it: &WebhookNow| count(metric, &webhook_labels(it), Value::Count(it.given_up));
-            webhooks(snapshot).iter().try_for_each(each)
-        }),
+        Of::Webhook(|webhook| webhook.given_up),
     ),
     Family::counter(
         "host_ios",
@@ -762,12 +692,12 @@ pub(super) const ALL: &[Family] = &[
     Family::gauge(
         "journal_failing",
         "1 while the last change could not be stored.",
-        Of::Each(|snapshot, metric| metric.encode_gauge(&u64::from(snapshot.journal.is_failing))),
+        Of::Server(|snapshot| counted(snapshot.journal.is_failing.into())),
     ),
     Family::gauge(
         "clock_step_seconds",
         "Seconds by which the wall clock was set within the last hour, negative if back; else 0.",
-        Of::Each(|snapshot, metric| metric.encode_gauge(&(real_ms(snapshot.clock_step_ms)))),
+        Of::Server(|snapshot| Some(Value::Real(real_ms(snapshot.clock_step_ms)))),
     ),
     Family::counter(
         "api_refused_signatures",
@@ -785,17 +715,6 @@ pub(super) const ALL: &[Family] = &[
         of: Of::Each(|_, metric| metric.encode_info(&[("version", env!("CARGO_PKG_VERSION"))])),
     },
 ];
-
-fn of_space(
-    snapshot: &Snapshot,
-    metric: &mut MetricEncoder<'_>,
-    value: fn(&SpaceNow) -> Option<ByteCount>,
-) -> fmt::Result {
-    match snapshot.space.as_ref().and_then(value) {
-        Some(bytes) => metric.encode_gauge(&bytes.0),
-        None => Ok(()),
-    }
-}
 
 fn io_errors(snapshot: &Snapshot, metric: &mut MetricEncoder<'_>) -> fmt::Result {
     for volume in &snapshot.volumes {

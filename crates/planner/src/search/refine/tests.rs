@@ -194,7 +194,7 @@ fn all_of(space: &Space, volume_type: VolumeType, gib: u32, volumes: u32) -> Vec
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(6))]
+    #![proptest_config(ProptestConfig::with_cases(3))]
 
     /// Compared with a replay of every layout, from the cheapest on, for types of 2014, which have
     /// small ranges. With a list or a book, striped or with a hot volume, on no or several
