@@ -16,6 +16,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+mod agent;
+mod autopilot;
 mod aws;
 mod calibrate;
 mod capacity;
@@ -32,6 +34,8 @@ mod snapshot;
 mod top;
 mod volume;
 
+pub use agent::Agent;
+pub use autopilot::{AutopilotArgs, AutopilotVerb};
 pub use aws::PlanAws;
 pub use evenkeel_cli::calibrate::CalibrateWhen;
 pub use evenkeel_cli::etcd::Etcd;
@@ -51,7 +55,7 @@ pub use pool::{StoreArgs, StoreVerb};
 pub use prove::Prove;
 pub use record::Record;
 pub use report::{Report, ReportCost, ReportVerb};
-pub use sim::{Sim, SimRun, SimSwarm, SimVerb};
+pub use sim::{Sim, SimAutopilot, SimRun, SimSwarm, SimVerb};
 pub use snapshot::{
     ExportAt, ExportKeys, ExportWork, LockMode, S3, SnapshotArgs, SnapshotCopy, SnapshotCreate,
     SnapshotExport, SnapshotImport, SnapshotLock, SnapshotVerb,
@@ -137,6 +141,15 @@ pub enum Verb {
     /// Of a disk of this machine, each second is a line of JSON, from the kernel's counters. Of a
     /// volume of the server, the lines are those of the server's own recording.
     Record(Record),
+    /// Grow, shrink and retune the volumes of mounted file systems, by policies with brakes.
+    ///
+    /// Runs as root on the host of the file systems, and needs no other service. The page
+    /// docs/operating/autopilot.md has the policies, the brakes, and what each kill leaves.
+    Agent(Box<Agent>),
+    /// Show what the autopilot decides, and stop it for a time.
+    ///
+    /// Reads the folder of `evenkeel agent`, also while that runs.
+    Autopilot(AutopilotArgs),
     /// Check whether a volume, an NBD export, a file or a block device keeps the promise of its
     /// type.
     ///

@@ -89,6 +89,8 @@ const PAGES: &[Page] = &[
     },
     on("docs/internals/peers.md", On::Long("")),
     on("docs/internals/disk_format.md", On::Sources),
+    on("docs/internals/autopilot_world.md", On::Server("")),
+    on("docs/operating/autopilot.md", On::Server("")),
     on("docs/operating/calibrate.md", On::Server("")),
     Page {
         instead: &[("/var/lib/evenkeel --store rbd", "measured --store rbd --ceph-user $USER")],
@@ -210,10 +212,11 @@ enum Is {
 }
 
 /// The needs that blocks may name, beside a machine with the packages of `cargo x setup`.
-const NEEDS: [(&str, Is); 7] = [
+const NEEDS: [(&str, Is); 8] = [
     // A test must not use a mount point of the machine, so that one boots a guest.
     ("# needs root and a kernel with nbd", Is::In("tests/reconnect.rs")),
     ("# needs root and a block device", Is::Here(is_root)),
+    ("# needs root and a btrfs on two volumes", Is::In("tests/agent.rs")),
     ("# needs a Ceph cluster", Is::OnCluster),
     ("# needs a Ceph cluster with OSDs that are stopped", Is::In("tests/calibrate.rs")),
     ("# needs a Ceph cluster and an etcd", Is::OnCluster),

@@ -45,6 +45,18 @@ fn run_with(folder: &Path, words: &[&str], sign: &str) -> Option<Running> {
     None
 }
 
+/// Removes what a run has left if its test fails: a mount without its server would disturb every
+/// other test that makes a file system.
+struct Guard<'a>(&'a Path);
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let _ = bench(self.0, &["clean"]).output();
+        }
+    }
+}
+
 /// Removes the leftovers of an earlier run, of which there must be some.
 #[track_caller]
 fn clean(folder: &Path) {
@@ -79,6 +91,7 @@ fn a_database_is_stopped_when_its_run_is_interrupted() {
     let _turn = machine::mounts();
     for name in DATABASES {
         let folder = open_folder();
+        let _guard = Guard(folder.path());
         let Some(running) = database_run(folder.path(), name) else { continue };
         running.signal(Signal::INT);
         let output = running.finish();
@@ -95,6 +108,7 @@ fn a_database_that_a_killed_run_left_is_stopped() {
     let _turn = machine::mounts();
     for name in DATABASES {
         let folder = open_folder();
+        let _guard = Guard(folder.path());
         let Some(killed) = database_run(folder.path(), name) else { continue };
         killed.kill_9();
         assert!(!mounts(folder.path()).is_empty(), "nobody took it down");
@@ -111,6 +125,7 @@ fn a_run_that_is_interrupted_unmounts_before_it_ends() {
     // By a signal to the process, and by Ctrl-C.
     for (words, is_terminal) in MOUNTING.into_iter().flat_map(|of| [(of, false), (of, true)]) {
         let folder = tempfile::tempdir().unwrap();
+        let _guard = Guard(folder.path());
         let Some(running) = run_with(folder.path(), words, MOUNTED) else { return };
         if is_terminal {
             running.signal_group(Signal::INT)
@@ -133,6 +148,7 @@ fn mounts_of_a_killed_run_are_removed() {
     let _turn = machine::mounts();
     for words in MOUNTING {
         let folder = tempfile::tempdir().unwrap();
+        let _guard = Guard(folder.path());
         let Some(killed) = run_with(folder.path(), words, MOUNTED) else { return };
         killed.kill_9();
         assert!(!mounts(folder.path()).is_empty(), "nobody took it down");
@@ -217,6 +233,7 @@ fn a_run_that_is_killed_while_it_sets_up_is_taken_down() {
     let _turn = machine::mounts();
     for sign in ["/fuse-0 ", "/fuse-0/nbd"] {
         let folder = tempfile::tempdir().unwrap();
+        let _guard = Guard(folder.path());
         let Some(killed) = run_with(folder.path(), MOUNTING[0], sign) else { return };
         killed.kill_9();
         clean(folder.path());

@@ -77,8 +77,11 @@ fn the_rules_for_prometheus_fire_when_they_should() {
         return;
     }
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/prometheus");
-    for words in [["check", "rules", "evenkeel.rules.yml"], ["test", "rules", "evenkeel.test.yml"]]
-    {
+    for words in [
+        ["check", "rules", "evenkeel.rules.yml"],
+        ["check", "rules", "evenkeel-agent.rules.yml"],
+        ["test", "rules", "evenkeel.test.yml"],
+    ] {
         println!("{}", run(Command::new("promtool").current_dir(folder).args(words)).ok());
     }
 }

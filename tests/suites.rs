@@ -6,14 +6,15 @@ mod support;
 
 use serde_json::Value;
 use std::path::Path;
+use std::time::Duration;
 use support::bench::{
     DATABASES, bench, beside_a_batch, counted_job, databases, has_no_database, json, mounts,
-    open_folder, run_long, volume_samples,
+    open_folder, run_long, run_within, unmounted, volume_samples,
 };
 use support::machine::alone;
 use support::process::run;
 use support::rates::{Came, at_least_once, at_least_once_or_undecided};
-use support::tools::absent;
+use support::tools::{absent, skipped};
 
 #[test]
 fn suites_and_results_are_listed_and_missing_ones_are_named() {
@@ -33,6 +34,7 @@ fn suites_and_results_are_listed_and_missing_ones_are_named() {
         "batch-beside-oltp",
         "desktop-suite",
         "limits",
+        "follow",
     ] {
         assert!(names.contains(&name), "{names:?}");
     }
@@ -392,4 +394,43 @@ fn a_run_that_may_not_mount_leaves_its_databases_out_aloud() {
         assert!(text.contains(&format!("skipped: no {name}: ")), "{text}");
         assert!(text.contains("what was chosen of batch-beside-oltp has a database"), "{text}");
     }
+}
+
+/// Checks a result of `follow-the-load`.
+fn has_followed(found: &Value) {
+    assert_eq!(found["schema"], "evenkeel.follow/1");
+    let checks = found["checks"].as_array().unwrap();
+    assert!(checks.len() >= 12, "{checks:?}");
+    for check in checks {
+        let is_time = check["what"].as_str().unwrap().starts_with("moves add");
+        assert!(is_time || check["is_kept"] == true, "{check}");
+    }
+    let kinds = |kind: &str| {
+        let operations = found["operations"].as_array().unwrap().iter();
+        operations.filter(|operation| operation["kind"] == kind).count()
+    };
+    assert!(kinds("add") > 0 && kinds("modify") > 0 && kinds("remove") + kinds("replace") > 0);
+    let costs = found["moments"].as_array().unwrap().iter();
+    let costs: Vec<f64> =
+        costs.map(|moment| moment["monthly_micro_usd"].as_f64().unwrap() / 1e6).collect();
+    let mean = costs.iter().sum::<f64>() / costs.len() as f64;
+    assert!((found["cost"]["mean"].as_f64().unwrap() - mean).abs() < 0.01);
+}
+
+#[test]
+#[ignore = "full: tests/agent.rs::\
+            agent_adds_a_volume_before_a_filling_file_system_is_full_and_survives_kills stays"]
+fn load_is_followed_live() {
+    if absent(&["pgbench", "mkfs.btrfs", "nbdfuse"]) {
+        return;
+    }
+    let folder = open_folder();
+    let mut command = bench(folder.path(), &["run", "follow-the-load", "-o", "json"]);
+    let output = run_within(&mut command, Duration::from_secs(900));
+    if output.stderr.contains("cannot run") {
+        skipped(&output.stderr);
+        return;
+    }
+    has_followed(&json(&output));
+    unmounted(folder.path());
 }

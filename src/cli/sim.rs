@@ -2,6 +2,7 @@
 
 use super::{Output, date};
 use clap::{Args, Subcommand, ValueHint};
+use evenkeel_autopilot::world::Generator;
 use evenkeel_core::volume::Date;
 use std::path::PathBuf;
 
@@ -27,6 +28,57 @@ pub enum SimVerb {
     /// The seed determines the world: volumes, clients, instances, a device, modifications, stalls.
     /// For each failure the command that repeats it alone is printed.
     Swarm(SimSwarm),
+    /// Simulate years of file systems under the autopilot; exit code 1 if room lacks or a rule does
+    /// not hold.
+    ///
+    /// The agent is the one that runs on hosts; its file system, its API and its load are models.
+    /// The same seed gives the same years. Costs are percentages of other layouts: of a planner
+    /// that knows the future, of the smallest size that never changes and keeps the wanted room, of
+    /// the peak, and of 1.2 times the peak.
+    Autopilot(SimAutopilot),
+}
+
+#[derive(Args, Debug)]
+pub struct SimAutopilot {
+    /// Seed of the first world of each generator; the others follow.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+
+    /// Number of worlds of each generator.
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub worlds: u32,
+
+    /// Years of each world.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=20))]
+    pub years: u32,
+
+    /// Kind of load; may be repeated. [default: all]
+    #[arg(long, value_name = "NAME")]
+    pub generator: Vec<Generator>,
+
+    /// A policy file of the autopilot, whose first group is simulated in mode `act`. [default: the
+    /// defaults of the policy]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub policy: Option<PathBuf>,
+
+    /// Add faults: refusals, throttling, lost answers, stuck attachments, late metrics, clocks that
+    /// differ, rules that change, and ends of the agent between any two of its calls.
+    #[arg(long)]
+    pub faults: bool,
+
+    /// Simulate rules of other products in the same worlds too.
+    #[arg(long)]
+    pub compare: bool,
+
+    /// Write the audit of a single world to this file, as JSON lines.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub audit: Option<PathBuf>,
+
+    /// Leave no tick of the agent out in the audit: slower, with the same decisions.
+    #[arg(long, requires = "audit")]
+    pub every_minute: bool,
 }
 
 #[derive(Args, Debug)]

@@ -56,13 +56,14 @@ mod tests {
         assert!(!attach.contains("--endpoint"), "shared flags are listed once");
         assert_eq!(
             text.matches("- `--endpoint <URL>`: ").count(),
-            15,
+            16,
             "volume, snapshot, host, node, store, env, top, report, events, plan and three of its \
-             verbs, record, prove"
+             verbs, record, prove, agent"
         );
         assert!(text.contains(
-            "- `--region <NAME>`: The server's region; requests are signed for it. Default \
-             `local-1`. Variable `EVENKEEL_REGION`.\n"
+            "- `--data-dir <DIR>`: The server's data folder, for its credentials. Without them, \
+             AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are used. Default `./evenkeel-data`. \
+             Variable `EVENKEEL_DATA_DIR`.\n"
         ));
         assert!(text.contains("evenkeel volume create [OPTIONS]\n"), "{text}");
         assert!(text.contains("evenkeel volume rm [OPTIONS] <VOLUME>...\n"));

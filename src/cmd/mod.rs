@@ -5,6 +5,8 @@ use evenkeel_cli::man::completions;
 use evenkeel_client::output::Failure;
 use std::path::Path;
 
+mod agent;
+mod autopilot;
 mod calibrate;
 mod capacity;
 mod capacity_plan;
@@ -55,6 +57,8 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Verb::Plan(arguments) => plan::run(&arguments),
         Verb::Capacity(arguments) => capacity_plan::run(&arguments),
         Verb::Record(arguments) => record::run(&arguments),
+        Verb::Autopilot(arguments) => autopilot::run(&arguments),
+        Verb::Agent(arguments) => agent::run(&arguments),
         Verb::Prove(arguments) => prove::run(&arguments),
         Verb::Completions(arguments) => completions(cli::command(), &arguments),
         Verb::Man(arguments) => man::run(&arguments),

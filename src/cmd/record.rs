@@ -2,13 +2,13 @@
 
 use super::recording;
 use crate::cli::{Connection, Record};
+use evenkeel_autopilot::disk::Disk;
 use evenkeel_cli::{connect, signals};
 use evenkeel_client::Client;
 use evenkeel_client::model::VolumeDescription;
 use evenkeel_client::output::{self, Exit, Failure};
 use evenkeel_core::units::GIB;
 use evenkeel_core::volume::VolumeSpec;
-use evenkeel_lab::file_systems;
 use evenkeel_os::clock;
 use evenkeel_planner::read::diskstats::Counters;
 use evenkeel_planner::read::recorder;
@@ -16,8 +16,7 @@ use evenkeel_planner::trace::{
     Clock, Columns, INTERVALS_MAX, Interval, Kind, Note, SourceLimits, Trace,
 };
 use evenkeel_wire::aws::xml::Element;
-use rustix::fs::{FileType, major, minor};
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
@@ -121,16 +120,6 @@ fn source(client: &Client, volume: &str) -> Result<(SourceLimits, Option<VolumeS
     Ok((source, described.first().and_then(|it| it.spec().ok())))
 }
 
-/// A disk or a partition.
-struct Disk {
-    /// Its name in the kernel.
-    name: String,
-    /// Its folder in `/sys/dev/block`.
-    folder: PathBuf,
-    /// File of its counters.
-    counters: PathBuf,
-}
-
 /// The used space of a disk's file systems, read now and then.
 #[derive(Default)]
 struct Space {
@@ -142,42 +131,10 @@ impl Space {
     /// Returns the used bytes as they were at most [`SPACE_MS`] ago.
     fn at(&mut self, disk: &Disk, elapsed_ms: u64) -> Option<u64> {
         if self.read_ms.is_none_or(|read_ms| elapsed_ms >= read_ms + SPACE_MS) {
-            self.used_bytes = file_systems::used_bytes(&disk.folder);
+            self.used_bytes = disk.used_bytes();
             self.read_ms = Some(elapsed_ms);
         }
         self.used_bytes
-    }
-}
-
-impl Disk {
-    fn of(device: &Path) -> Result<Self, Failure> {
-        let shown = device.display();
-        let stat = rustix::fs::stat(device).map_err(|error| {
-            let failure = Failure::new(format!("{shown}: {}", io::Error::from(error)));
-            failure.exit(Exit::NotFound).hint("`lsblk` lists the disks of this machine")
-        })?;
-        if FileType::from_raw_mode(stat.st_mode) != FileType::BlockDevice {
-            return Err(Failure::new(format!("{shown} is neither a block device nor a volume"))
-                .exit(Exit::Usage)
-                .hint("name a disk such as /dev/sdb, or a volume such as vol-0123456789abcdef0"));
-        }
-        let number = format!("{}:{}", major(stat.st_rdev), minor(stat.st_rdev));
-        let folder = Path::new("/sys/dev/block").join(number);
-        let link = fs::read_link(&folder)
-            .map_err(|error| Failure::new(format!("{}: {error}", folder.display())))?;
-        let name = link.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let counters = folder.join("stat");
-        Ok(Self { name, folder, counters })
-    }
-
-    fn look(&self) -> Result<Counters, Failure> {
-        let text = fs::read_to_string(&self.counters).map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => Failure::new(format!("the disk {} is gone", self.name))
-                .hint("the recording up to then is complete"),
-            _ => Failure::new(format!("{}: {error}", self.counters.display())),
-        })?;
-        Counters::read(&text)
-            .map_err(|error| Failure::new(format!("{}: {error}", self.counters.display())))
     }
 }
 
@@ -211,7 +168,7 @@ fn record_disk(
     signals::when_signalled(move |_| told.send(()).is_ok())?;
     let stopwatch = clock::now();
     let look = || {
-        let counters = disk.look()?;
+        let counters = disk.counters()?;
         let elapsed_ms = ms(stopwatch.elapsed());
         Ok::<_, Failure>(Look { unix_ms: clock::unix_ms().0, elapsed_ms, counters })
     };
@@ -286,6 +243,7 @@ impl Output {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     #[test]
     fn a_machine_that_slept_and_a_clock_that_was_set_are_gaps() {

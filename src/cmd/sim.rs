@@ -1,5 +1,7 @@
 //! `evenkeel sim`: scenarios in virtual time.
 
+mod autopilot;
+
 use crate::cli::{Sim, SimRun, SimSwarm, SimVerb};
 use evenkeel_client::output::{self, Exit, Failure, Format, Item};
 use evenkeel_lab::files;
@@ -20,6 +22,7 @@ pub fn run(arguments: &Sim) -> Result<(), Failure> {
         SimVerb::Run(run) => run_scenario(run, arguments.output.format),
         SimVerb::Swarm(swarm) => run_swarm(swarm, arguments.output.format),
         SimVerb::Ls => list(arguments.output.format),
+        SimVerb::Autopilot(worlds) => autopilot::run(worlds, arguments.output.format),
     }
 }
 

@@ -33,7 +33,9 @@ usage: cargo x <verb>
   fuzz crashes [RUNS]    power failures of a simulated disk below the local store (default 10000)
   fuzz full [RUNS]       pools of the local store that are full (default 1000)
   fuzz cluster [RUNS]    nodes, etcd and Ceph under one control plane (default 100000)
+  fuzz autopilot [RUNS]  years of file systems under the autopilot, with faults (default 10000)
   fuzz api [RUNS]        requests for every action, and ends of the control plane (default 500)
+  fuzz moves [RUNS]      moves of a real btrfs, with kills and power cuts (default 1000; root)
   demo-trust [SHARE]  whether the demo's verdict can be trusted: an honest server is never called
                    broken, a broken limiter always is (70 min; one run in SHARE of them)
   release          build the programs for release into target/dist, their symbols in files apart
@@ -98,13 +100,15 @@ fn main() -> ExitCode {
 /// Runs one of the seed-driven tests, or all of them; `runs` may have the number of cases.
 fn fuzz(root: &Path, what: &str, runs: &[&str]) -> Result<(), String> {
     type Fuzz = fn(&Path, u32) -> Result<(), String>;
-    const FUZZ: [(&str, Fuzz, u32); 6] = [
+    const FUZZ: [(&str, Fuzz, u32); 8] = [
         ("scheduler", ci::fuzz_scheduler, ci::FUZZ_RUNS),
         ("crashes", ci::fuzz_crashes, ci::FUZZ_CRASHES),
         ("full", ci::fuzz_full, ci::FUZZ_FULL),
         ("histories", ci::fuzz_histories, ci::FUZZ_HISTORIES),
         ("cluster", ci::fuzz_cluster, ci::FUZZ_CLUSTER),
         ("api", ci::fuzz_api, ci::FUZZ_API),
+        ("autopilot", ci::fuzz_autopilot, ci::FUZZ_AUTOPILOT),
+        ("moves", ci::fuzz_moves, ci::FUZZ_MOVES),
     ];
     let parsed = |runs: &str| {
         runs.parse().map_err(|_| format!("fuzz {what}: {runs:?} is not a number of runs"))

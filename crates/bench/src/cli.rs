@@ -71,6 +71,10 @@ pub enum Verb {
     /// Replay a live load in virtual time, and check that the simulator dispatches the same
     /// requests at the same times.
     Replay(BenchReplay),
+    /// Let the autopilot follow a PostgreSQL whose data and load double and halve, on a btrfs of
+    /// small volumes, beside the cost of a static layout; exit code 1 if a check is broken. It
+    /// needs root and takes about eight minutes; `run follow-the-load` is the same.
+    Follow(BenchFollow),
     /// Run workloads on volumes, plan from what was recorded what happens on others, and run them
     /// there.
     Plan(BenchPlan),
@@ -351,6 +355,16 @@ pub struct BenchReplay {
     /// How the server talks to disks and sockets.
     #[arg(long, default_value = "auto", value_name = "WAY")]
     pub io: Io,
+
+    #[command(flatten)]
+    pub output: Output,
+}
+
+#[derive(Args, Debug)]
+pub struct BenchFollow {
+    /// Write the charts into this folder.
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub svg: Option<PathBuf>,
 
     #[command(flatten)]
     pub output: Output,

@@ -37,6 +37,8 @@ pub enum FileSystem {
     /// Every write uses new blocks; their positions and checksums are written later. Over several
     /// disks it is a RAID 0 with chunks of 64 KiB.
     Btrfs,
+    /// A btrfs that fills chunks of one disk after the other, so disks can be added and removed.
+    BtrfsSingle,
 }
 
 impl FileSystem {
@@ -46,7 +48,7 @@ impl FileSystem {
         match self {
             Self::Ext4 => (&["mkfs.ext4", "-q", "-F", "-E", EXT4_OPTIONS], "e2fsprogs"),
             Self::Xfs => (&["mkfs.xfs", "-q", "-f", "-K"], "xfsprogs"),
-            Self::Btrfs => (&["mkfs.btrfs", "-q", "-f", "-K"], "btrfs-progs"),
+            Self::Btrfs | Self::BtrfsSingle => (&["mkfs.btrfs", "-q", "-f", "-K"], "btrfs-progs"),
         }
     }
 
@@ -68,6 +70,7 @@ impl FileSystem {
                 let profile = if fronts.len() == 1 { "single" } else { "raid0" };
                 ["-d", profile, "-m", profile].map(str::to_owned).to_vec()
             }
+            (Self::BtrfsSingle, _) => ["-d", "single", "-m", "single"].map(str::to_owned).to_vec(),
             _ => Vec::new(),
         }
     }
@@ -77,7 +80,7 @@ impl FileSystem {
     fn mount_options(self, devices: &[String]) -> String {
         match self {
             // Discards would be requests, too.
-            Self::Btrfs => {
+            Self::Btrfs | Self::BtrfsSingle => {
                 devices.iter().fold("noatime,nodiscard".to_owned(), |options, device| {
                     format!("{options},device={device}")
                 })
@@ -117,6 +120,8 @@ pub struct MountStack {
     folder: PathBuf,
     mount: PathBuf,
     fronts: Vec<Served>,
+    /// The disks, in the order of the exports.
+    devices: Vec<String>,
     /// Description of the stack, for the record.
     pub described: String,
     /// The programs that set it up.
@@ -170,6 +175,7 @@ impl MountStack {
             mount: folder.join("mnt"),
             folder,
             fronts: Vec::new(),
+            devices: Vec::new(),
             described: String::new(),
             programs: Vec::new(),
         };
@@ -182,6 +188,12 @@ impl MountStack {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.mount
+    }
+
+    /// Returns its disks, in the order of the exports.
+    #[must_use]
+    pub fn devices(&self) -> &[String] {
+        &self.devices
     }
 
     /// Records that a server will work in a folder of the file system. It is stopped before the
@@ -206,7 +218,7 @@ impl MountStack {
     fn set_up(&mut self, fronts: &[Frontend<'_>], system: FileSystem) -> Result<(), LabError> {
         fs::create_dir_all(&self.mount).map_err(LabError::io("cannot make", &self.mount))?;
         let journal = Journal::begin(&self.folder)?;
-        let mut devices = Vec::new();
+        let mut devices: Vec<String> = Vec::new();
         for (number, front) in fronts.iter().enumerate() {
             let file = self.serve(number, *front, &journal)?;
             journal.write(&Step::Loop(file.clone()))?;
@@ -227,6 +239,7 @@ impl MountStack {
         let options = options.split(",device=").next().unwrap_or_default();
         self.programs.extend(["losetup", make[0]]);
         self.described = format!("{} with {options} {}", words.join(" "), scheduler(first));
+        self.devices = devices;
         Ok(())
     }
 

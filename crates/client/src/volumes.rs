@@ -165,9 +165,9 @@ pub fn wait_for_modification(client: &Client, id: &str, timeout: Duration) -> Re
     })
 }
 
-/// Returns the first unused of EC2's names for data volumes: /dev/sd[f-p], then
+/// Returns the first unused one of EC2's names for data volumes: /dev/sd[f-p], then
 /// `/dev/xvd[b-c][a-z]`.
-fn free_device(used: &[String]) -> Option<String> {
+pub fn free_device(used: &[String]) -> Option<String> {
     let short = ('f'..='p').map(|letter| format!("/dev/sd{letter}"));
     let long = ('b'..='c').flat_map(|a| ('a'..='z').map(move |b| format!("/dev/xvd{a}{b}")));
     short.chain(long).find(|device| !used.contains(device))

@@ -11,6 +11,7 @@
 pub mod account;
 pub mod advice;
 pub mod answer;
+pub mod autopilot;
 mod bisect;
 pub mod capacity;
 pub mod case;

@@ -27,7 +27,7 @@
 //! Money is in millionths of the currency, in whole numbers throughout. A month has 30 days, as in
 //! price lists, and a year 365.
 
-mod table;
+pub(crate) mod table;
 #[cfg(test)]
 mod tests;
 

@@ -9,7 +9,7 @@ mod described;
 mod explain;
 mod fleet;
 mod input;
-mod prices;
+pub mod prices;
 mod recordings;
 
 use crate::cli::{Plan, PlanFormat, PlanOutput, PlanVerb};

@@ -29,7 +29,7 @@ pub enum Needs {
 
 /// Sources of tests that need more than processor time, by the beginnings of their paths. The first
 /// match counts.
-const NEEDS: [(&str, Needs); 31] = [
+const NEEDS: [(&str, Needs); 32] = [
     ("tests/prove.rs", Needs::Quiet),
     ("crates/bench/tests/trust.rs", Needs::Everything),
     ("tests/suites.rs", Needs::Everything),
@@ -46,6 +46,7 @@ const NEEDS: [(&str, Needs); 31] = [
     ("tests/store.rs", Needs::Time),
     ("tests/plan/", Needs::Processor),
     ("tests/", Needs::Share),
+    ("crates/autopilot/tests/host/", Needs::Time),
     ("crates/control/src/", Needs::Processor),
     ("crates/control/", Needs::Time),
     ("crates/engine/", Needs::Share),

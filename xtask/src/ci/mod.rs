@@ -43,6 +43,12 @@ pub const FUZZ_CLUSTER: u32 = 100_000;
 /// Runs of `cargo x fuzz api`: some minutes.
 pub const FUZZ_API: u32 = 500;
 
+/// Years of `cargo x fuzz autopilot`: some minutes.
+pub const FUZZ_AUTOPILOT: u32 = 10_000;
+
+/// Cycles of moves on a real btrfs in `--full`, and the default of `cargo x fuzz moves`.
+pub const FUZZ_MOVES: u32 = 1_000;
+
 /// Cases per seed-driven test of `cargo x fuzz`.
 pub const FUZZ_CASES: u32 = 20_000;
 
@@ -274,6 +280,26 @@ fn fuzz_api_command(root: &Path, runs: u32) -> Command {
     with_runs(root, &[&["-p", "evenkeel-control"], target.as_slice()].concat(), runs)
 }
 
+/// Runs years of file systems under the autopilot with faults, one for each seed from 1 on. A
+/// failure prints the command that repeats it.
+pub fn fuzz_autopilot(root: &Path, runs: u32) -> Result<(), String> {
+    run::status(&mut fuzz_autopilot_command(root, runs))
+}
+
+fn fuzz_autopilot_command(root: &Path, runs: u32) -> Command {
+    with_runs(root, &["-p", "evenkeel-autopilot", "--lib", "world::"], runs)
+}
+
+/// Runs random cycles of growing, shrinking and replacing on a real btrfs, with kills and power
+/// cuts. It needs root.
+pub fn fuzz_moves(root: &Path, runs: u32) -> Result<(), String> {
+    run::status(&mut fuzz_moves_command(root, runs))
+}
+
+fn fuzz_moves_command(root: &Path, runs: u32) -> Command {
+    with_runs(root, &["-p", "evenkeel-autopilot", "--test", "host", "cycles::"], runs)
+}
+
 fn with_runs(root: &Path, target: &[&str], runs: u32) -> Command {
     let mut command = run::cargo(root, &[&["test", "--release"], target].concat());
     command.env("EVENKEEL_FUZZ_CASES", runs.to_string());
@@ -315,6 +341,10 @@ fn steps(root: &Path, scope: Scope) -> Vec<(&'static str, Step)> {
             steps.push(("seeds: cluster", Step::Program(cluster)));
             let api = fuzz_api_command(root, FUZZ_API);
             steps.push(("seeds: api", Step::Program(api)));
+            let autopilot = fuzz_autopilot_command(root, FUZZ_AUTOPILOT);
+            steps.push(("seeds: autopilot", Step::Program(autopilot)));
+            let moves = fuzz_moves_command(root, FUZZ_MOVES);
+            steps.push(("seeds: moves", Step::Program(moves)));
             steps.push(("release", Step::Release));
             steps.push(("scenarios", Step::Scenarios));
             steps.push(("mutations", Step::Mutations));

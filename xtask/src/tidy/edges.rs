@@ -7,7 +7,7 @@ use std::path::Path;
 
 /// A crate, the crates of this workspace that it may use, and the reason that is printed if it uses
 /// another one.
-const ALLOWED: [(&str, &[&str], &str); 20] = [
+const ALLOWED: [(&str, &[&str], &str); 21] = [
     (
         "evenkeel-core",
         &[],
@@ -95,6 +95,21 @@ const ALLOWED: [(&str, &[&str], &str); 20] = [
         "lab measures any server, and knows ours by its API",
     ),
     (
+        "evenkeel-autopilot",
+        &[
+            "evenkeel-client",
+            "evenkeel-control",
+            "evenkeel-core",
+            "evenkeel-lab",
+            "evenkeel-os",
+            "evenkeel-planner",
+            "evenkeel-sim",
+            "evenkeel-telemetry",
+            "evenkeel-wire",
+        ],
+        "the agent knows servers by their API; the model is the API of its simulated world",
+    ),
+    (
         "evenkeel-cli",
         &[
             "evenkeel-client",
@@ -132,6 +147,7 @@ const ALLOWED: [(&str, &[&str], &str); 20] = [
 ];
 
 const EVERY_LIBRARY: &[&str] = &[
+    "evenkeel-autopilot",
     "evenkeel-cli",
     "evenkeel-client",
     "evenkeel-cluster",

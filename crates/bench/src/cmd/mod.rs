@@ -2,6 +2,7 @@
 //! measures; here flags are read and results are printed.
 
 mod clean;
+mod follow;
 mod nbd;
 mod plan;
 mod results;
@@ -37,7 +38,11 @@ pub fn run(verb: &Verb) -> Result<(), Failure> {
     refuse_csv(verb)?;
     match verb {
         Verb::Ls(arguments) => results::ls(arguments),
+        Verb::Run(arguments) if arguments.suite == follow::NAME => {
+            follow::run(None, &arguments.output)
+        }
         Verb::Run(arguments) => suite::run(arguments),
+        Verb::Follow(arguments) => follow::run(arguments.svg.as_deref(), &arguments.output),
         Verb::Show(arguments) => results::show(arguments),
         Verb::Compare(arguments) => results::compare(arguments),
         Verb::Nbd(arguments) => nbd::nbd(arguments),
@@ -99,6 +104,7 @@ fn refuse_csv(verb: &Verb) -> Result<(), Failure> {
         Verb::Instance(arguments) => &arguments.output,
         Verb::Idle(arguments) => &arguments.output,
         Verb::Replay(arguments) => &arguments.output,
+        Verb::Follow(arguments) => &arguments.output,
         Verb::Plan(arguments) => &arguments.output,
         Verb::Cluster(arguments) => &arguments.output,
     };

@@ -30,7 +30,7 @@ impl Item for Listed {
 }
 
 /// The benchmarks that are not published experiments; each is a verb.
-const OTHERS: [(&str, &str); 10] = [
+const OTHERS: [(&str, &str); 11] = [
     ("nbd", "An unlimited volume beside nbdkit and qemu-storage-daemon"),
     ("limits", "One volume after another at its limit"),
     ("isolation", "A log writer beside large neighbours"),
@@ -39,6 +39,7 @@ const OTHERS: [(&str, &str); 10] = [
     ("instance", "Ten volumes of an instance that can carry less"),
     ("idle", "Cost of attached volumes that are idle"),
     ("replay", "A live load once more in virtual time"),
+    ("follow", "A PostgreSQL that the autopilot follows: `run follow-the-load`"),
     ("plan", "Plans from what was recorded, put to the proof"),
     ("cluster", "Three nodes: takeover, moves, throughput beside librbd, many volumes"),
 ];

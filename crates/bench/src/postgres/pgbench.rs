@@ -111,14 +111,7 @@ impl Database for Tables {
         seed: u64,
         scratch: &Path,
     ) -> Result<Running, LabError> {
-        let mut words = words_for(&self.server, TRANSACTIONS, Some(seed))?;
-        words.extend(["-c", SESSIONS].map(str::to_owned));
-        words.push(format!("--rate={:.2}", wanted.per_second));
-        words.extend(["-T".to_owned(), wanted.length_s.to_string()]);
-        let log = scratch.join(LOG);
-        words.extend(["-l".to_owned(), "--aggregate-interval=1".to_owned()]);
-        words.push(format!("--log-prefix={}", log.display()));
-        Running::start(words, PACKAGE)
+        transactions_of_database(&self.server, TRANSACTIONS, wanted, seed, scratch)
     }
 
     fn readers(&self, readers: &Readers, seed: u64, scratch: &Path) -> Result<Running, LabError> {
@@ -144,10 +137,7 @@ impl Database for Tables {
     }
 
     fn log(&self, ended: &Running, scratch: &Path) -> Result<Vec<Second>, LabError> {
-        let path = scratch.join(format!("{LOG}.{}", ended.id()));
-        let told = fs::read_to_string(&path).map_err(LabError::io("cannot read", &path))?;
-        fs::remove_file(&path).map_err(LabError::io("cannot remove", &path))?;
-        Ok(told.lines().filter_map(second).collect())
+        log(ended, scratch)
     }
 }
 
@@ -167,6 +157,63 @@ fn fill(server: &Server, database: &str, scale: u64) -> Result<(), LabError> {
     words.extend(["-i", "-q", "-s"].map(str::to_owned));
     words.push(scale.to_string());
     child::run_to_end(Command::new(&words[0]).args(&words[1..]), PACKAGE).map(drop)
+}
+
+/// Creates tables of `scale` hundred thousand accounts in the first database of a server.
+///
+/// # Errors
+/// When pgbench is missing or fails.
+pub fn accounts(server: &Server, scale: u64) -> Result<(), LabError> {
+    fill(server, FIRST, scale)
+}
+
+/// Opens a session of the database of [`accounts`].
+///
+/// # Errors
+/// When the server is gone.
+pub fn session(server: &Server) -> Result<Session, LabError> {
+    server.session(FIRST)
+}
+
+/// Starts transactions on [`accounts`]; their logs are in `scratch`.
+///
+/// # Errors
+/// When pgbench is missing.
+pub fn transactions(
+    server: &Server,
+    wanted: Transactions,
+    seed: u64,
+    scratch: &Path,
+) -> Result<Running, LabError> {
+    transactions_of_database(server, FIRST, wanted, seed, scratch)
+}
+
+fn transactions_of_database(
+    server: &Server,
+    database: &str,
+    wanted: Transactions,
+    seed: u64,
+    scratch: &Path,
+) -> Result<Running, LabError> {
+    let mut words = words_for(server, database, Some(seed))?;
+    words.extend(["-c", SESSIONS].map(str::to_owned));
+    words.push(format!("--rate={:.2}", wanted.per_second));
+    words.extend(["-T".to_owned(), wanted.length_s.to_string()]);
+    let log = scratch.join(LOG);
+    words.extend(["-l".to_owned(), "--aggregate-interval=1".to_owned()]);
+    words.push(format!("--log-prefix={}", log.display()));
+    Running::start(words, PACKAGE)
+}
+
+/// Returns the log of each second of transactions that have ended.
+///
+/// # Errors
+/// When the log cannot be read.
+pub fn log(ended: &Running, scratch: &Path) -> Result<Vec<Second>, LabError> {
+    let path = scratch.join(format!("{LOG}.{}", ended.id()));
+    let text = fs::read_to_string(&path).map_err(LabError::io("cannot read", &path))?;
+    fs::remove_file(&path).map_err(LabError::io("cannot remove", &path))?;
+    Ok(text.lines().filter_map(second).collect())
 }
 
 /// Starts a server with the tables of [`batch`], and writes all dirty data to the disk.

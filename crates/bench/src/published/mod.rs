@@ -6,6 +6,7 @@
 //! figure that is not met is not.
 
 pub mod cluster;
+pub mod follow;
 pub mod idle;
 pub mod instance;
 pub mod isolation;

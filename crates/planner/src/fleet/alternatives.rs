@@ -152,7 +152,7 @@ fn has_always(policy: &Policy, spec: &VolumeSpec, wanted: Limits) -> bool {
 }
 
 /// Returns the least volume of a type, as large as the present one, with at least these limits.
-pub(super) fn least_with(
+pub(crate) fn least_with(
     policy: &Policy,
     present: &VolumeSpec,
     volume_type: VolumeType,
@@ -237,7 +237,7 @@ impl Bound {
 }
 
 /// Returns a space of single volumes.
-pub(super) fn space(policy: &Policy, types: &[VolumeType]) -> Space {
+pub(crate) fn space(policy: &Policy, types: &[VolumeType]) -> Space {
     Space {
         rules: policy.rules,
         prices: Prices::List(policy.prices.clone()),

@@ -269,6 +269,24 @@ fn on_hdd(
     Some(OnHdd { spec, before, after, small_permille: advice::small_permille(trace) })
 }
 
+/// Checks that a recording shows enough to conclude that less than a volume has suffices: it has
+/// enough days, few gaps and short steps, and no limit held the volume up.
+///
+/// # Errors
+/// Returns the reason why it does not.
+pub fn shows_enough(policy: &Policy, volume: &Volume, trace: &Trace) -> Result<(), String> {
+    let at_limit = AtLimit::of(policy, volume, trace);
+    let demand = Demand::of(trace, policy.assume);
+    is_enough(policy, trace, &known(policy, volume, trace, &demand, &at_limit))?;
+    if at_limit.ms > 0 {
+        let seconds = at_limit.ms.div_ceil(1_000);
+        return Err(format!(
+            "it stood at a limit for {seconds} s: more was wanted than was recorded"
+        ));
+    }
+    Ok(())
+}
+
 /// Returns why a trace does not show enough to conclude that less suffices.
 fn is_enough(policy: &Policy, trace: &Trace, known: &Known) -> Result<(), String> {
     for (kind, what) in [(trace.columns.requests, "requests"), (trace.columns.bytes, "bytes")] {

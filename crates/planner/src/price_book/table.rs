@@ -1,10 +1,11 @@
-//! Reads a table of a price book, key by key. Every error names the line, the key, the value and
-//! the expected one. Numbers are read from their digits: no amount passes through floating point.
+//! Reads a table of a price book or of a policy, key by key. Every error names the line, the key,
+//! the value and the expected one. Numbers are read from their digits: no amount passes through
+//! floating point.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-use evenkeel_sim::text::line_of;
+use evenkeel_sim::text::{line_of, nearest};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -108,6 +109,47 @@ impl<'a> Table<'a> {
         words.map(Some).ok_or_else(|| self.wrong(key, value, "a text in quotes"))
     }
 
+    /// Reads `true` or `false`.
+    pub fn flag(&mut self, key: &'static str) -> Result<Option<bool>, BookError> {
+        let Some(value) = self.take(key) else { return Ok(None) };
+        match value.get_ref() {
+            DeValue::Boolean(flag) => Ok(Some(*flag)),
+            _ => Err(self.wrong(key, value, "true or false")),
+        }
+    }
+
+    /// Reads a text that `read` must know.
+    pub fn word<T>(
+        &mut self,
+        key: &'static str,
+        expected: &str,
+        read: impl Fn(&str) -> Option<T>,
+    ) -> Result<Option<T>, BookError> {
+        let Some(value) = self.take(key) else { return Ok(None) };
+        let word = value.get_ref().as_str().and_then(read);
+        word.map(Some).ok_or_else(|| self.wrong(key, value, expected))
+    }
+
+    /// Reads a table of texts, at most `most` of them.
+    pub fn texts(
+        &mut self,
+        key: &'static str,
+        most: usize,
+    ) -> Result<BTreeMap<String, String>, BookError> {
+        let Some(value) = self.take(key) else { return Ok(BTreeMap::new()) };
+        let wrong = || {
+            let expected = format!("at most {most} texts, such as {{ Name = \"data\" }}");
+            self.wrong(key, value, &expected)
+        };
+        let DeValue::Table(table) = value.get_ref() else { return Err(wrong()) };
+        let text = |(key, value): (&Spanned<_>, &Spanned<DeValue<'_>>)| {
+            let key: &std::borrow::Cow<'_, str> = key.get_ref();
+            Some((key.to_string(), value.get_ref().as_str()?.to_owned()))
+        };
+        let texts: Option<BTreeMap<_, _>> = table.iter().map(text).collect();
+        texts.filter(|texts| texts.len() <= most).ok_or_else(wrong)
+    }
+
     /// Reads a list of texts, each of which `read` must know.
     pub fn list<T>(
         &mut self,
@@ -164,8 +206,10 @@ impl<'a> Table<'a> {
     /// Returns an error if there are keys that were not taken.
     pub fn done(&self) -> Result<(), BookError> {
         let Some((key, value)) = self.entries.iter().next() else { return Ok(()) };
-        let message =
-            format!("unknown key {key:?} in {}; the keys are {}", self.name, self.known.join(", "));
+        let near = nearest(key, self.known.iter().copied());
+        let near = near.map_or_else(String::new, |near| format!(": did you mean {near}?"));
+        let keys = self.known.join(", ");
+        let message = format!("unknown key {key:?} in {}{near}; the keys are {keys}", self.name);
         Err(self.at(value, message))
     }
 }

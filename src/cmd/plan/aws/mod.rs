@@ -2,7 +2,6 @@
 //! the files, and judges the volumes by them as `plan fleet` does. Of a single volume it prints the
 //! plan, too.
 
-mod cli;
 mod unfinished;
 
 use super::{failure, fleet};
@@ -10,7 +9,7 @@ use crate::cli::{
     Plan, PlanAws, PlanFleet, PlanFormat, PlanOutput, PlanPageFile, PlanRules, PlanTraces,
     PlanWanted,
 };
-use cli::Aws;
+use evenkeel_autopilot::aws_cli::Aws;
 use evenkeel_client::output::{self, Exit, Failure};
 use evenkeel_os::clock;
 use evenkeel_planner::account::answers::Answered;
@@ -22,8 +21,11 @@ use evenkeel_wire::aws::timestamp;
 use std::fs;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use unfinished::Unfinished;
 
+/// The longest time of a call: the metrics of many days have many pages.
+const CALL_MAX: Duration = Duration::from_secs(600);
 /// The list of volumes, in the folder of a run.
 const LIST: &str = "volumes.json";
 /// The folder of the metrics in the folder of a run.
@@ -42,9 +44,10 @@ pub fn run(
         return Ok(Vec::new());
     }
     let aws = Aws {
-        profile: arguments.profile.as_deref(),
-        region,
-        endpoint_url: arguments.endpoint_url.as_deref(),
+        profile: arguments.profile.clone(),
+        region: region.map(str::to_owned),
+        endpoint_url: arguments.endpoint_url.clone(),
+        call_max: CALL_MAX,
     };
     let begins = Unfinished::of(arguments, region, clock::unix_ms().0 / 1_000);
     let folder = Folder::of(arguments, &begins)?;
@@ -109,7 +112,7 @@ pub fn plan_of(arguments: &Plan, flags: &PlanAws, files: Vec<PathBuf>) -> Plan {
 }
 
 /// Returns the text of the list of volumes.
-fn describe(aws: &Aws<'_>, named: &[String]) -> Result<Vec<u8>, Failure> {
+fn describe(aws: &Aws, named: &[String]) -> Result<Vec<u8>, Failure> {
     let mut words = vec!["ec2", "describe-volumes"];
     if !named.is_empty() {
         words.push("--volume-ids");
@@ -119,7 +122,7 @@ fn describe(aws: &Aws<'_>, named: &[String]) -> Result<Vec<u8>, Failure> {
 }
 
 /// Writes the metrics of the volumes of a call: a file for each volume, and one with its queries.
-fn metrics(aws: &Aws<'_>, folder: &Folder, volumes: &[&Volume], span: Span) -> Result<(), Failure> {
+fn metrics(aws: &Aws, folder: &Folder, volumes: &[&Volume], span: Span) -> Result<(), Failure> {
     let asked = queries::asked(volumes);
     let fail = |error: std::io::Error| Failure::new(format!("a file with queries: {error}"));
     let mut file = tempfile::Builder::new().prefix(QUERIES_PREFIX).tempfile().map_err(fail)?;
@@ -284,11 +287,4 @@ impl Folder {
 
 fn has_files(folder: &Path) -> bool {
     fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some())
-}
-
-/// Returns the lines of a text without characters that steer a terminal, in one line.
-fn plain_lines(text: &str) -> String {
-    let lines: Vec<String> =
-        text.lines().map(str::trim).filter(|line| !line.is_empty()).map(plain).collect();
-    lines.join(" ")
 }

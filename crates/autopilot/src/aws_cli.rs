@@ -1,10 +1,13 @@
 //! Runs the AWS CLI, which has the user's credentials in every form: keys, profiles, single
 //! sign-on, roles. Time and output of each call are bounded.
+//!
+//! `evenkeel plan aws` and the agent use it.
 
 use evenkeel_client::output::{Exit, Failure};
 use evenkeel_lab::LabError;
 use evenkeel_lab::child::Guarded;
 use evenkeel_os::clock;
+use evenkeel_planner::format::plain;
 use std::io::{self, Read};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -12,8 +15,6 @@ use std::time::Duration;
 
 /// The program, on the path.
 const PROGRAM: &str = "aws";
-/// The longest time of a call, with all its pages and retries.
-const CALL_MAX: Duration = Duration::from_secs(600);
 /// Wait for the end of a program that has closed its output.
 const END_MAX: Duration = Duration::from_secs(10);
 /// The most bytes of an answer.
@@ -25,13 +26,19 @@ const SAID_CHARS_MAX: usize = 600;
 const RETRIES: [(&str, &str); 2] = [("AWS_RETRY_MODE", "adaptive"), ("AWS_MAX_ATTEMPTS", "6")];
 
 /// The AWS CLI with the flags of all calls.
-pub struct Aws<'a> {
-    pub profile: Option<&'a str>,
-    pub region: Option<&'a str>,
-    pub endpoint_url: Option<&'a str>,
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Aws {
+    /// The profile; `None` leaves it to the program.
+    pub profile: Option<String>,
+    /// The region; `None` leaves it to the program.
+    pub region: Option<String>,
+    /// The endpoint of a server with the same API; `None` for that of AWS.
+    pub endpoint_url: Option<String>,
+    /// The longest time of a call, with all its pages and retries.
+    pub call_max: Duration,
 }
 
-impl Aws<'_> {
+impl Aws {
     /// Returns the JSON that a call prints.
     ///
     /// # Errors
@@ -40,9 +47,9 @@ impl Aws<'_> {
         let mut command = Command::new(PROGRAM);
         command.args(words).args(["--output", "json"]);
         let flags = [
-            ("--profile", self.profile),
-            ("--region", self.region),
-            ("--endpoint-url", self.endpoint_url),
+            ("--profile", self.profile.as_deref()),
+            ("--region", self.region.as_deref()),
+            ("--endpoint-url", self.endpoint_url.as_deref()),
         ];
         for (flag, value) in flags {
             command.args(value.map(|value| [flag, value]).into_iter().flatten());
@@ -54,7 +61,7 @@ impl Aws<'_> {
             }
         }
         let what = format!("aws {}", words.iter().take(2).copied().collect::<Vec<_>>().join(" "));
-        run(&mut command, &what, ANSWER_BYTES_MAX, CALL_MAX)
+        run(&mut command, &what, ANSWER_BYTES_MAX, self.call_max)
     }
 }
 
@@ -108,11 +115,18 @@ fn not_started(error: LabError) -> Failure {
     }
 }
 
+/// Returns the lines of a text without characters that steer a terminal, in one line.
+fn plain_lines(text: &str) -> String {
+    let lines: Vec<String> =
+        text.lines().map(str::trim).filter(|line| !line.is_empty()).map(plain).collect();
+    lines.join(" ")
+}
+
 /// The error of a call that failed, with the next step for what the program says.
 fn failed(what: &str, status: &str, said: &str) -> Failure {
     let said = said.trim();
     let start = said.char_indices().rev().nth(SAID_CHARS_MAX).map_or(0, |(at, _)| at);
-    let said = super::plain_lines(&said[start..]);
+    let said = plain_lines(&said[start..]);
     let reason = if said.is_empty() { status } else { &said };
     let message = format!("{what} failed: {reason}");
     let failure = Failure::new(message);

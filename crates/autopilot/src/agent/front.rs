@@ -1,0 +1,139 @@
+//! The API, with the commands that make a device of an attached volume appear and disappear.
+//!
+//! A volume on NVMe has a device when it is attached. Where it does not, as over NBD, the attach
+//! command makes one for each volume that an operation has created, and the detach command removes
+//! it before the volume is detached.
+
+use super::devices::Devices;
+use crate::cloud::Ec2;
+use crate::{Cloud, Fault, Known};
+use evenkeel_lab::child::run_within;
+use evenkeel_planner::autopilot::observation::{Volume, VolumeState};
+use evenkeel_planner::autopilot::operation::Call;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+/// The longest time of a command.
+const COMMAND_MAX: Duration = Duration::from_secs(60);
+
+/// The commands of the front end: words in which `{volume}`, `{uri}` and `{device}` are replaced.
+#[derive(Clone, Default, Debug)]
+pub struct Commands {
+    /// Makes the device of a volume appear, and prints its path as the last line.
+    pub attach: Vec<String>,
+    /// Makes it disappear.
+    pub detach: Vec<String>,
+}
+
+/// Returns the address of a volume.
+pub type Uri = Box<dyn Fn(&str) -> Result<String, Fault> + Send>;
+
+/// The API and the devices of a file system.
+pub struct Front {
+    /// The API.
+    pub ec2: Ec2,
+    devices: Devices,
+    commands: Commands,
+    uri: Uri,
+    /// Why the attach command has made no device, by volume.
+    pub faults: Vec<String>,
+}
+
+impl Front {
+    /// Creates it.
+    pub const fn new(ec2: Ec2, devices: Devices, commands: Commands, uri: Uri) -> Self {
+        Self { ec2, devices, commands, uri, faults: Vec::new() }
+    }
+
+    /// Makes the devices of volumes that an operation has made and attached.
+    fn make_devices(&mut self, volumes: &[Volume]) {
+        self.faults.clear();
+        if self.commands.attach.is_empty() {
+            return;
+        }
+        for volume in volumes {
+            let is_wanted = volume.made_by.is_some()
+                && volume.retired_ms.is_none()
+                && volume.state == VolumeState::Attached;
+            if is_wanted && !self.devices.has(&volume.id) {
+                let made = self.make_device(&volume.id);
+                self.faults.extend(made.err().map(|fault| fault.to_string()));
+            }
+        }
+    }
+
+    fn make_device(&self, volume: &str) -> Result<(), Fault> {
+        let uri = (self.uri)(volume)?;
+        let words = filled(&self.commands.attach, &[("{volume}", volume), ("{uri}", &uri)]);
+        let printed = run(&words)?;
+        let device = printed.lines().map(str::trim).rfind(|line| !line.is_empty());
+        self.devices.add(volume, Path::new(device.unwrap_or_default()))
+    }
+
+    /// Removes the device of a volume, unless it goes with the volume.
+    fn remove_device(&self, volume: &str) -> Result<(), Fault> {
+        let made = self.devices.made_for(volume);
+        let is_made = made.is_some();
+        let Some(device) = made.or_else(|| self.devices.given_for(volume)) else {
+            return self.devices.forget(volume);
+        };
+        if self.commands.detach.is_empty() && !is_made {
+            return Ok(());
+        }
+        let device = device.display().to_string();
+        if self.commands.detach.is_empty() {
+            return Err(Fault::Refused(format!(
+                "{device} of {volume} was made by an attach command: name its --detach-command"
+            )));
+        }
+        run(&filled(&self.commands.detach, &[("{volume}", volume), ("{device}", &device)]))?;
+        self.devices.forget(volume)
+    }
+}
+
+impl Cloud for Front {
+    fn observe(&mut self, uuid: &str, devices: &[String]) -> Result<Known, Fault> {
+        let known = self.ec2.observe(uuid, devices)?;
+        self.make_devices(&known.volumes);
+        Ok(known)
+    }
+
+    fn execute(&mut self, uuid: &str, call: &Call) -> Result<(), Fault> {
+        if let Call::Detach { volume } = call {
+            self.remove_device(volume)?;
+        }
+        self.ec2.execute(uuid, call)
+    }
+}
+
+fn filled(words: &[String], values: &[(&str, &str)]) -> Vec<String> {
+    let fill = |word: &String| {
+        values.iter().fold(word.clone(), |word, (name, value)| word.replace(name, value))
+    };
+    words.iter().map(fill).collect()
+}
+
+/// Runs a command without a shell; returns the end of its output.
+fn run(words: &[String]) -> Result<String, Fault> {
+    let (program, rest) = words.split_first().expect("invariant: a command has a program");
+    let mut command = Command::new(program);
+    run_within(COMMAND_MAX, command.args(rest), "the front end of NBD")
+        .map_err(|error| Fault::Later(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_filled_without_a_shell() {
+        let words = ["attach", "--id={volume}", "{uri}", "a b"].map(str::to_owned);
+        let found = filled(&words, &[("{volume}", "vol-1"), ("{uri}", "nbd://h:1/vol-1; rm")]);
+        assert_eq!(found, ["attach", "--id=vol-1", "nbd://h:1/vol-1; rm", "a b"]);
+        let sh = |script: &str| run(&["sh", "-c", script].map(str::to_owned));
+        assert_eq!(sh("echo one; echo /dev/two").unwrap().lines().last(), Some("/dev/two"));
+        let failed = sh("echo no room >&2; exit 3").unwrap_err().to_string();
+        assert!(failed.contains("no room"), "{failed}");
+    }
+}

@@ -1,0 +1,95 @@
+//! The evidence of the recordings, made in a thread of its own: a replay of weeks takes seconds.
+
+use crate::counters::Counters;
+use evenkeel_core::ids::VolumeId;
+use evenkeel_core::volume::VolumeSpec;
+use evenkeel_planner::autopilot::evidence::{Evidence, evidence};
+use evenkeel_planner::autopilot::observation::{Observation, VolumeState};
+use evenkeel_planner::autopilot::policy::Policy;
+use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
+
+/// Judgements in a day while requests wait at a limit; otherwise there is one.
+const A_DAY_MAX: u64 = 144;
+
+/// Makes the evidence of a file system's recordings.
+#[derive(Default)]
+pub struct Judge {
+    /// When the last judgement began, in milliseconds since 1970.
+    begun_ms: Option<u64>,
+    /// The volumes of it.
+    judged: Vec<(String, VolumeSpec)>,
+    running: Option<Receiver<Evidence>>,
+}
+
+impl Judge {
+    /// Returns new evidence, if a judgement has ended. Begins one if it is due.
+    pub fn look(
+        &mut self,
+        policy: &Policy,
+        counters: &Counters,
+        seen: &Observation,
+    ) -> Option<Evidence> {
+        let made = match self.running.as_ref().map(Receiver::try_recv) {
+            Some(Ok(made)) => Some(made),
+            Some(Err(TryRecvError::Empty)) => return None,
+            Some(Err(TryRecvError::Disconnected)) | None => None,
+        };
+        self.running = None;
+        let attached = seen.volumes.iter().filter(|volume| volume.state == VolumeState::Attached);
+        let volumes: Vec<(String, VolumeSpec)> =
+            attached.map(|volume| (volume.id.clone(), volume.spec)).collect();
+        if self.is_due(policy, seen, &volumes) {
+            self.begin(policy, counters, seen.unix_ms, volumes);
+        }
+        made
+    }
+
+    fn is_due(
+        &self,
+        policy: &Policy,
+        seen: &Observation,
+        volumes: &[(String, VolumeSpec)],
+    ) -> bool {
+        let Some(begun_ms) = self.begun_ms else { return !volumes.is_empty() };
+        let age_ms = seen.unix_ms.saturating_sub(begun_ms);
+        let waits = |exceeded_s: Option<u32>| {
+            exceeded_s.is_some_and(|exceeded_s| exceeded_s > policy.rate.exceeded_s_max)
+        };
+        let is_pressed = seen.volumes.iter().any(|volume| waits(volume.exceeded_s));
+        let has_changed = volumes != self.judged;
+        let day_ms = policy.day_ms();
+        age_ms >= day_ms || (age_ms >= day_ms / A_DAY_MAX && (is_pressed || has_changed))
+    }
+
+    fn begin(
+        &mut self,
+        policy: &Policy,
+        counters: &Counters,
+        now_ms: u64,
+        volumes: Vec<(String, VolumeSpec)>,
+    ) {
+        let (sender, receiver) = sync_channel(1);
+        let policy = policy.clone();
+        let counters = counters.clone();
+        self.judged.clone_from(&volumes);
+        let work = move || {
+            // A day beside those that lower a limit, as far as they are kept.
+            let days = policy.rate.days.saturating_add(1).min(crate::counters::DAYS);
+            let from_ms = now_ms.saturating_sub(u64::from(days) * policy.day_ms());
+            let trace = |(id, spec): (String, VolumeSpec)| {
+                let volume: VolumeId = id.parse().ok()?;
+                let trace = counters.trace(volume, &spec, from_ms, now_ms)?;
+                Some((id, spec, trace))
+            };
+            let traces: Vec<_> = volumes.into_iter().filter_map(trace).collect();
+            // Without a receiver the agent has ended.
+            let _ = sender.send(evidence(&policy, &traces, now_ms));
+        };
+        // Without a thread the next tick tries again.
+        let spawned = std::thread::Builder::new().name("evidence".to_owned()).spawn(work);
+        if spawned.is_ok() {
+            self.begun_ms = Some(now_ms);
+            self.running = Some(receiver);
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! The agent of a host: a controller for each of its file systems, and what they share.
+//!
+//! | module | content |
+//! | --- | --- |
+//! | `devices` | the device of each volume |
+//! | `front` | the API, with the commands that make devices of volumes appear and disappear |
+//! | `judge` | the evidence of recordings, in a thread |
+//! | `mount` | one file system: its group, its controller, its ticks |
+//! | `lines` | what is printed |
+//! | `metrics`, `listen` | what Prometheus reads |
+
+mod devices;
+mod front;
+mod judge;
+mod lines;
+mod listen;
+mod metrics;
+mod mount;
+#[cfg(test)]
+mod testing;
+
+pub use lines::{name, step_words};
+
+use crate::cloud::Api;
+use crate::counters::{Counters, Watched};
+use crate::journal::{Bounds, Folder};
+use crate::{Fault, Ticked};
+use devices::Devices;
+use evenkeel_client::output::{Exit, Failure};
+use evenkeel_os::clock;
+use evenkeel_planner::autopilot::PolicyFile;
+use evenkeel_planner::fleet;
+use listen::Page;
+use metrics::Snapshot;
+use mount::Mount;
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+pub use front::{Commands, Uri};
+
+/// The file with the devices that the attach command has made, in the folder of the agent.
+const DEVICES: &str = "devices.json";
+/// The folder with the starts of modifications.
+const MODIFICATIONS: &str = "modifications";
+/// Time between two readings of the counters, in milliseconds.
+const SECOND_MS: u64 = 1_000;
+/// The most bytes of a policy file.
+const POLICY_BYTES_MAX: u64 = evenkeel_planner::autopilot::policy::POLICY_BYTES_MAX as u64;
+
+/// Makes the client of an API: each file system has its own.
+pub type Connector = Box<dyn Fn() -> Result<Box<dyn Api + Send>, Failure>>;
+/// Makes the function that returns the addresses of volumes.
+pub type Addresses = Box<dyn Fn() -> Result<Uri, Failure>>;
+
+/// The settings of an agent.
+pub struct Config {
+    /// The file of policies. It is read again when it changes.
+    pub policy: PathBuf,
+    /// The rules and prices by which recordings are judged.
+    pub plan: fleet::Policy,
+    /// The mount points of the file systems.
+    pub mounts: Vec<PathBuf>,
+    /// The folder of the agent.
+    pub folder: PathBuf,
+    /// The id of the host in the API.
+    pub instance: String,
+    /// Devices of volumes without a serial number, by volume.
+    pub devices: BTreeMap<String, PathBuf>,
+    /// The commands of the front end.
+    pub commands: Commands,
+    /// Time between two ticks.
+    pub every: Duration,
+    /// The address of the metrics.
+    pub metrics: Option<SocketAddr>,
+    /// The clients of the API.
+    pub connector: Connector,
+    /// The addresses of volumes.
+    pub addresses: Addresses,
+}
+
+/// The policies, and the text they were read from.
+struct Policies {
+    file: PolicyFile,
+    digest: String,
+    text: String,
+}
+
+/// A running agent.
+pub struct Agent {
+    config: Config,
+    folder: Folder,
+    policies: Policies,
+    counters: Counters,
+    devices: Devices,
+    mounts: Vec<Mount>,
+    page: Page,
+    /// The error of the policy file since it changed.
+    policy_error: Option<String>,
+}
+
+impl Agent {
+    /// Opens the folder, reads the policies and listens. Observes nothing yet.
+    ///
+    /// # Errors
+    /// If another agent runs with the folder, the policies cannot be read, or the address of the
+    /// metrics is in use.
+    pub fn open(config: Config) -> Result<Self, Failure> {
+        let failed = |message: String| Failure::new(message).exit(Exit::Usage);
+        let (text, file) = read_policies(&config)?;
+        let folder = Folder::claim(&config.folder, Bounds::default()).map_err(failed)?;
+        let digest = folder.keep_policy(&text).map_err(Failure::new)?;
+        let modifications = config.folder.join(MODIFICATIONS);
+        fs::create_dir_all(&modifications)
+            .map_err(|error| Failure::new(format!("{}: {error}", modifications.display())))?;
+        let page = Page::default();
+        page.set(Snapshot::default().encoded());
+        if let Some(address) = config.metrics {
+            let bound = page.listen(address).map_err(|error| {
+                Failure::new(format!("--metrics-listen {address}: {error}"))
+                    .hint("name another address, such as 127.0.0.1:9650")
+            })?;
+            say(&format!("metrics at http://{bound}/metrics\n"));
+        }
+        let devices = Devices::new(config.devices.clone(), config.folder.join(DEVICES));
+        let counters = Counters::start(&config.folder);
+        let mounts = config.mounts.iter().cloned().map(Mount::new).collect();
+        let policies = Policies { file, digest, text };
+        Ok(Self { config, folder, policies, counters, devices, mounts, page, policy_error: None })
+    }
+
+    /// Ticks until `stop` gets a message. Steps that have begun are completed.
+    ///
+    /// # Errors
+    /// If a journal cannot be written.
+    pub fn run(&mut self, stop: &Receiver<()>) -> Result<(), Failure> {
+        let every_ms = u64::try_from(self.config.every.as_millis())
+            .expect("invariant: the flag has a maximum");
+        let sampler = Sampler::start(&self.counters)?;
+        loop {
+            self.tick();
+            let now_ms = clock::unix_ms().0;
+            let pause = Duration::from_millis(every_ms - now_ms % every_ms);
+            if stop.recv_timeout(pause) != Err(RecvTimeoutError::Timeout) {
+                drop(sampler);
+                return Ok(());
+            }
+        }
+    }
+
+    /// Ticks once.
+    ///
+    /// # Errors
+    /// If a file system could not be observed.
+    pub fn once(&mut self) -> Result<(), Failure> {
+        let absent: Vec<String> = self.tick();
+        match absent.as_slice() {
+            [] => Ok(()),
+            some => Err(Failure::new(some.join("; "))),
+        }
+    }
+
+    /// Observes, decides and acts for each file system. Returns why some could not be observed.
+    fn tick(&mut self) -> Vec<String> {
+        self.reload();
+        let mut absent = Vec::new();
+        for place in 0..self.mounts.len() {
+            let others = self.mounts.iter().enumerate().filter(|(other, _)| *other != place);
+            let others: usize = others.map(|(_, mount)| mount.open_operations()).sum();
+            let shared = Shared {
+                config: &self.config,
+                policies: &self.policies,
+                folder: &self.folder,
+                counters: &self.counters,
+                devices: &self.devices,
+                other_operations: u32::try_from(others).expect("invariant: a few of each"),
+            };
+            let mount = &mut self.mounts[place];
+            let lines = mount.tick(&shared, clock::unix_ms().0);
+            say(&lines.concat());
+            absent.extend(mount.absence().map(|why| format!("{}: {why}", mount.path().display())));
+        }
+        let watched: Vec<Watched> = self.mounts.iter().flat_map(Mount::watched).collect();
+        self.counters.watch(&watched);
+        self.page.set(self.snapshot().encoded());
+        absent
+    }
+
+    /// Reads the policies again if their text has changed. If they are malformed, those that were
+    /// read before stay in force.
+    fn reload(&mut self) {
+        let read = read_policies(&self.config);
+        let error = match read {
+            Ok((text, _)) if text == self.policies.text => None,
+            Ok((text, file)) => match self.folder.keep_policy(&text) {
+                Ok(digest) => {
+                    self.policies = Policies { file, digest, text };
+                    say(&format!("{}: read again\n", self.config.policy.display()));
+                    None
+                }
+                Err(error) => Some(error),
+            },
+            Err(failure) => Some(failure.message),
+        };
+        if let Some(error) =
+            error.as_ref().filter(|error| self.policy_error.as_ref() != Some(error))
+        {
+            say(&format!("{error}; the policies that were read before stay in force\n"));
+        }
+        self.policy_error = error;
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        let mounts: Vec<_> = self.mounts.iter().filter_map(Mount::now).collect();
+        let absent = self.mounts.len() - mounts.len();
+        Snapshot { mounts, absent, ticked_ms: clock::unix_ms().0 }
+    }
+}
+
+/// The parts of an agent that all file systems use in a tick.
+struct Shared<'a> {
+    config: &'a Config,
+    policies: &'a Policies,
+    folder: &'a Folder,
+    counters: &'a Counters,
+    devices: &'a Devices,
+    other_operations: u32,
+}
+
+/// Prints lines. The agent continues if nothing reads them.
+fn say(text: &str) {
+    use std::io::Write as _;
+    let mut stdout = std::io::stdout().lock();
+    let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+}
+
+/// Returns the text of the policy file, and the policies.
+fn read_policies(config: &Config) -> Result<(String, PolicyFile), Failure> {
+    let path = config.policy.display();
+    let failed = |text: String| Failure::new(format!("{path}: {text}")).exit(Exit::Usage);
+    let text = read_text(&config.policy).map_err(failed)?;
+    let file = PolicyFile::parse(&text, &config.plan).map_err(|error| {
+        failed(error.to_string()).hint("docs/operating/autopilot.md has each key")
+    })?;
+    Ok((text, file))
+}
+
+fn read_text(path: &Path) -> Result<String, String> {
+    use std::io::Read as _;
+    let file = fs::File::open(path).map_err(|error| error.to_string())?;
+    let mut text = String::new();
+    let read = file.take(POLICY_BYTES_MAX + 1).read_to_string(&mut text);
+    read.map_err(|error| error.to_string())?;
+    Ok(text)
+}
+
+/// The thread that reads the counters each second. Dropping it ends the thread.
+struct Sampler {
+    _stop: std::sync::mpsc::SyncSender<()>,
+}
+
+impl Sampler {
+    fn start(counters: &Counters) -> Result<Self, Failure> {
+        let (stop, stops) = std::sync::mpsc::sync_channel::<()>(1);
+        let counters = counters.clone();
+        let work = move || loop {
+            let pause = SECOND_MS - clock::unix_ms().0 % SECOND_MS;
+            match stops.recv_timeout(Duration::from_millis(pause)) {
+                Err(RecvTimeoutError::Timeout) => counters.sample(clock::unix_ms().0),
+                Ok(()) | Err(RecvTimeoutError::Disconnected) => return,
+            }
+        };
+        let spawned = std::thread::Builder::new().name("counters".to_owned()).spawn(work);
+        spawned.map_err(|error| Failure::new(format!("no thread for the counters: {error}")))?;
+        Ok(Self { _stop: stop })
+    }
+}
+
+/// Returns the result of a step, as its place among the results of the metrics.
+const fn result(fault: Option<&Fault>) -> usize {
+    match fault {
+        None => 0,
+        Some(Fault::Later(_)) => 1,
+        Some(Fault::Refused(_)) => 2,
+    }
+}
+
+/// Returns the devices of a tick's file system.
+fn watched(ticked: &Ticked) -> Vec<Watched> {
+    let devices = ticked.observation.iter().flat_map(|seen| &seen.file_system.devices);
+    let of_volume = devices.filter_map(|device| {
+        let volume = device.volume.as_ref()?.parse().ok()?;
+        Some(Watched { volume, device: PathBuf::from(&device.path) })
+    });
+    of_volume.collect()
+}

@@ -1,0 +1,611 @@
+//! The rules of space: when a file system grows and shrinks, by how much, and how.
+
+use evenkeel_core::units::GIB;
+use evenkeel_core::volume::{VolumeChange, VolumeSpec};
+
+use super::brakes::is_within;
+use super::facts::{Change, Facts, Member, Rule, gib_down, gib_up, percent};
+use super::forecast::{self, Need};
+use super::words::{self, bytes};
+use super::{Brake, Braked, Decision, budget, commands, instance};
+use crate::autopilot::observation::{Kind, Profile};
+use crate::autopilot::operation::{Operation, room};
+use crate::autopilot::policy::Keep;
+use crate::autopilot::state::Axis;
+use crate::bisect::{largest, least};
+use crate::fleet::alternatives;
+
+/// A file system that grows faster than this percentage of its line rate grows in larger steps.
+const FAST_PERCENT: u32 = 50;
+/// How many times larger these are.
+const FAST_TIMES: u64 = 4;
+/// Percent of a chunk that is used after compaction.
+const COMPACTED_PERCENT: u64 = 80;
+
+/// The rule of growth.
+pub struct Growth {
+    /// Whether the file system needs room.
+    pub is_wanted: bool,
+    /// The change that gives it; `None` if nothing can.
+    pub change: Option<Change>,
+}
+
+/// The growth that is wanted.
+struct Wanted {
+    /// Whether room is missing now; otherwise a schedule asks for it.
+    is_short: bool,
+    is_emergency: bool,
+    /// The least that gives the room back, in bytes of devices.
+    least: u64,
+    /// The step, in bytes of devices.
+    step: u64,
+    reason: String,
+}
+
+/// Returns the growth of a file system.
+pub fn grow(facts: &Facts<'_>, decision: &mut Decision) -> Growth {
+    let nothing = Growth { is_wanted: false, change: None };
+    if !facts.policy.space.is_managed {
+        return nothing;
+    }
+    let Some(wanted) = wanted(facts) else { return nothing };
+    let size = facts.now.file_system.size_bytes;
+    let most = u64::from(facts.policy.space.gib_max).saturating_mul(GIB);
+    let room = gib_down(most.saturating_sub(size));
+    let step_gib = gib_up(wanted.step).max(1).min(room);
+    let mut tried = Vec::new();
+    let mut advice = None;
+    if room == 0 {
+        let reason = format!("its size is {}, of at most {}", bytes(size), bytes(most));
+        decision.alarms.push(format!("no growth: {reason}"));
+        let braked = Braked { brake: Brake::Limit, axis: Axis::Space, is_up: true, reason };
+        decision.brakes.push(braked);
+    } else {
+        let options = options(facts, &wanted, step_gib);
+        if options.is_empty() {
+            let reason = "no volume may grow or be added";
+            decision.alarms.push(format!("no growth: {}: {reason}", wanted.reason));
+        }
+        for option in options {
+            let found = facts.check(&option);
+            if found.is_empty() {
+                return Growth { is_wanted: true, change: Some(option) };
+            }
+            tried.extend(found);
+            advice = advice.or_else(|| Some(commands::of(facts, &option.operation).forward));
+        }
+        tried.sort_by(|a, b| (a.brake, &a.reason).cmp(&(b.brake, &b.reason)));
+        tried.dedup();
+    }
+    if tried.iter().any(|braked| !is_passing(braked.brake)) {
+        let reasons: Vec<&str> = tried.iter().map(|braked| braked.reason.as_str()).collect();
+        let reasons = reasons.join("; ");
+        let mut alarm = format!("no growth: {}: {reasons}", wanted.reason);
+        if let Some(commands) = advice {
+            alarm += &format!("; by hand: {}", commands.join(" && "));
+        }
+        decision.alarms.push(alarm);
+    }
+    decision.brakes.extend(tried);
+    Growth { is_wanted: true, change: None }
+}
+
+/// Returns whether a brake of growth is no alarm, because it ends by itself soon. A pause and a
+/// hold of a person are alarms: they last while the file system fills.
+const fn is_passing(brake: Brake) -> bool {
+    matches!(brake, Brake::Busy | Brake::Stale)
+}
+
+/// Returns the growth that is wanted; `None` if there is room enough.
+fn wanted(facts: &Facts<'_>) -> Option<Wanted> {
+    let file_system = &facts.now.file_system;
+    let space = &facts.policy.space;
+    let need = forecast::need(facts);
+    let short = need.wanted().saturating_sub(file_system.free_bytes);
+    let copies = facts.copies();
+    let size = file_system.size_bytes;
+    let scheduled = scheduled_bytes(facts).saturating_sub(size);
+    if short == 0 && scheduled < GIB {
+        return None;
+    }
+    let least = short.saturating_mul(copies);
+    let usual = percent(size, space.grow_percent)
+        .max(least.saturating_mul(2))
+        .max(u64::from(space.grow_gib_min).saturating_mul(GIB));
+    let line = facts.line_bytes_per_s();
+    // Writers that already wait for room do not show how fast they are.
+    let is_fast =
+        facts.growth_per_s > percent(line, FAST_PERCENT) || file_system.free_bytes < need.reserve;
+    let (step, reason) = if short == 0 {
+        (scheduled, format!("a schedule wants {} more", bytes(scheduled)))
+    } else if is_fast {
+        let (step, why) = fast_step(facts, usual);
+        (step, format!("{}; {why}", room_words(facts, need)))
+    } else {
+        (usual, room_words(facts, need))
+    };
+    let step = step.max(scheduled);
+    let is_emergency = short > 0 && file_system.free_bytes < need.urgent;
+    Some(Wanted { is_short: short > 0, is_emergency, least: least.max(scheduled), step, reason })
+}
+
+/// Returns the step of a file system that grows fast, and why it is larger than usual.
+fn fast_step(facts: &Facts<'_>, usual: u64) -> (u64, String) {
+    let step = usual.saturating_mul(FAST_TIMES);
+    let rate = bytes(facts.growth_per_s);
+    let why = format!("it grows by {rate} a second, so the step is {FAST_TIMES} times larger");
+    let has_slot = facts.now.instance.as_ref().is_none_or(|instance| instance.free_slots > 0);
+    if takes_volumes(facts) && has_slot {
+        return (step, why);
+    }
+    // The next modification may be hours away, and nothing else gives room until then.
+    let size = facts.now.file_system.size_bytes;
+    (step.max(size), format!("{why}, and doubles the size, since no volume can be added"))
+}
+
+/// Returns whether a file system takes further volumes.
+fn takes_volumes(facts: &Facts<'_>) -> bool {
+    facts.is_btrfs() && facts.now.file_system.data != Some(Profile::Raid1)
+}
+
+fn room_words(facts: &Facts<'_>, need: Need) -> String {
+    let file_system = &facts.now.file_system;
+    let space = &facts.policy.space;
+    let jumps = file_system.dirty_limit_bytes.saturating_add(file_system.largest_jump_bytes);
+    let kept = need.urgent.saturating_sub(jumps);
+    let why = match space.keep {
+        Keep::Hard => format!(
+            "{} that the volumes can write in {} s",
+            bytes(kept),
+            u64::from(space.actuation_s)
+        ),
+        Keep::Likely => format!("{}, 1.5 times the largest growth", bytes(kept)),
+    };
+    let mut text =
+        format!("{} are free, less than the need of {why}", bytes(file_system.free_bytes));
+    if jumps > 0 {
+        text += &format!(", {} of dirty pages and jumps", bytes(jumps));
+    }
+    text += &format!(" and {} of reserve", bytes(need.reserve));
+    text
+}
+
+/// Returns the least size that a schedule asks for now, or within the actuation time.
+fn scheduled_bytes(facts: &Facts<'_>) -> u64 {
+    let now_ms = facts.now.unix_ms;
+    let soon_ms = now_ms.saturating_add(u64::from(facts.policy.space.actuation_s) * 1_000);
+    let schedules = facts.policy.schedules.iter();
+    let due = schedules.filter(|schedule| {
+        is_within(&schedule.window, now_ms) || is_within(&schedule.window, soon_ms)
+    });
+    let gib = due.filter_map(|schedule| schedule.gib_min).max().unwrap_or(0);
+    u64::from(gib.min(facts.policy.space.gib_max)).saturating_mul(GIB)
+}
+
+/// Returns the ways to grow, the preferred one first: the end of a volume that the file system does
+/// not use yet; a larger volume; a further volume of a btrfs; and a larger volume by the
+/// modification that is kept for emergencies.
+fn options(facts: &Facts<'_>, wanted: &Wanted, step_gib: u32) -> Vec<Change> {
+    let members = facts.members.iter().copied();
+    let mut options: Vec<Change> = members
+        .filter(|member| unused_bytes(member) >= GIB)
+        .map(|member| {
+            let spec = member.volume.spec;
+            let volume = member.volume.id.clone();
+            let unused = bytes(unused_bytes(&member));
+            let reason = format!(
+                "{}: {volume} has {unused} that the file system does not use",
+                wanted.reason
+            );
+            let operation = Operation::Modify { volume, from: spec, to: spec };
+            growth(wanted, operation, reason)
+        })
+        .collect();
+    let larger: Vec<Change> = by_modifying(facts, wanted, step_gib);
+    let added = by_adding(facts, wanted, step_gib);
+    // After a failure the next way is tried first: one call may be refused, and the other not.
+    if facts.state.failures % 2 == 1 {
+        options.extend(added);
+        options.extend(larger.iter().cloned());
+    } else {
+        options.extend(larger.iter().cloned());
+        options.extend(added);
+    }
+    let urgent = larger.into_iter().filter(|change| !change.is_emergency);
+    options.extend(
+        urgent.filter(|_| wanted.is_short).map(|change| Change { is_emergency: true, ..change }),
+    );
+    options
+}
+
+fn growth(wanted: &Wanted, operation: Operation, reason: String) -> Change {
+    Change {
+        rule: Rule::Grow,
+        operation,
+        axis: Axis::Space,
+        is_up: true,
+        is_emergency: wanted.is_emergency,
+        exceeded_s_per_day_max: None,
+        reason,
+    }
+}
+
+/// Returns the bytes of a volume that its file system does not use: it grew, and the file system
+/// did not.
+fn unused_bytes(member: &Member<'_>) -> u64 {
+    let volume = u64::from(member.volume.spec.size_gib).saturating_mul(GIB);
+    volume.saturating_sub(member.device.size_bytes)
+}
+
+/// Returns the growth of each volume by a modification: the one with the fewest modifications in 24
+/// hours first, then the smallest.
+fn by_modifying(facts: &Facts<'_>, wanted: &Wanted, step_gib: u32) -> Vec<Change> {
+    if !facts.policy.space.grows_volumes {
+        return Vec::new();
+    }
+    let mut members = facts.members.clone();
+    let is_spread = matches!(facts.now.file_system.data, Some(Profile::Raid0 | Profile::Raid1));
+    members.sort_by_key(|member| {
+        let size = member.volume.spec.size_gib;
+        // The smallest device limits a stripe or a mirror.
+        let used = if is_spread { 0 } else { budget::used(facts, *member) };
+        (used, size, member.device.devid)
+    });
+    let larger = members.iter().filter_map(|member| {
+        let make = |gib: u32| {
+            let to = resized(facts, &member.volume.spec, gib)?;
+            let volume = member.volume.id.clone();
+            let operation = Operation::Modify { volume, from: member.volume.spec, to };
+            Some(growth(wanted, operation, wanted.reason.clone()))
+        };
+        affordable(facts, wanted, step_gib, make)
+    });
+    larger.collect()
+}
+
+/// Returns a volume that is larger by a step; `None` if its type has no such size.
+fn resized(facts: &Facts<'_>, spec: &VolumeSpec, step_gib: u32) -> Option<VolumeSpec> {
+    let size_gib = spec.size_gib.checked_add(step_gib)?;
+    let change = VolumeChange { size_gib: Some(size_gib), ..VolumeChange::default() };
+    facts.policy.plan.rules.modify(spec, &change).ok()
+}
+
+/// Returns the growth by a step or, if the caps of money or the type do not allow that, by the
+/// largest smaller one.
+fn affordable(
+    facts: &Facts<'_>,
+    wanted: &Wanted,
+    step_gib: u32,
+    make: impl Fn(u32) -> Option<Change>,
+) -> Option<Change> {
+    let whole = make(step_gib);
+    if let Some(whole) = whole.clone().filter(|whole| budget::is_affordable(facts, whole)) {
+        return Some(whole);
+    }
+    let fits = |gib: u32| make(gib).filter(|change| budget::is_affordable(facts, change));
+    let Some((gib, mut change)) = largest((1, step_gib), fits) else {
+        // The brake of money says why.
+        return whole.or_else(|| make(1));
+    };
+    let least = bytes(wanted.least);
+    change.reason += &format!(
+        "; the step is {gib} GiB instead of {step_gib} GiB, the most that the caps and the type \
+         allow, of {least} that are missing"
+    );
+    Some(change)
+}
+
+/// Returns the growth of a btrfs by a further volume, like its smallest one.
+fn by_adding(facts: &Facts<'_>, wanted: &Wanted, step_gib: u32) -> Option<Change> {
+    let is_meant = takes_volumes(facts);
+    let like = facts.members.iter().filter(|_| is_meant);
+    let like = like.min_by_key(|member| (member.volume.spec.size_gib, member.device.devid))?;
+    let spec = like.volume.spec;
+    let rules = facts.policy.plan.rules;
+    let type_rules = rules.of(spec.volume_type)?;
+    // The new volume can be written as well, so it needs room of its own.
+    let line = facts.limits(&spec).bytes.unwrap_or(0);
+    let line = line.saturating_add(facts.line_bytes_per_s());
+    let more =
+        forecast::need_at(facts, line).wanted().saturating_sub(forecast::need(facts).wanted());
+    let size = facts.now.file_system.size_bytes;
+    let most = u64::from(facts.policy.space.gib_max).saturating_mul(GIB);
+    let room = gib_down(most.saturating_sub(size));
+    let gib = step_gib.saturating_add(gib_up(more.saturating_mul(facts.copies())));
+    let gib = gib.max(type_rules.size_gib_min).min(type_rules.size_gib_max);
+    let why = if facts.policy.space.grows_volumes {
+        "no modification is left"
+    } else {
+        "volumes do not grow by the policy"
+    };
+    // Limits that the instance does not carry are not bought again.
+    let is_carried = instance::carries_beside(facts, &spec);
+    let make = |gib: u32| {
+        let sized = VolumeSpec { size_gib: gib, ..spec };
+        let like = rules.resolve(&sized.request()).ok().filter(|_| is_carried);
+        let spec = like.or_else(|| {
+            let limits = alternatives::Limits::default();
+            alternatives::least_with(&facts.policy.plan, &sized, spec.volume_type, limits)
+        })?;
+        let reason = format!("{}: {why}, so a volume is added", wanted.reason);
+        Some(growth(wanted, Operation::Add { spec }, reason))
+    };
+    affordable(facts, wanted, gib.min(room.max(type_rules.size_gib_min)), make)
+}
+
+/// Returns the change to less space, if the file system has too much.
+pub fn shrink(facts: &Facts<'_>, needs_room: bool, decision: &mut Decision) -> Option<Change> {
+    let space = &facts.policy.space;
+    if !space.is_managed || needs_room || facts.unmanaged.is_some() {
+        return None;
+    }
+    let surplus = surplus(facts)?;
+    let brake =
+        |brake: Brake, reason: String| Braked { brake, axis: Axis::Space, is_up: false, reason };
+    if let Some(reason) = cannot_shrink(facts, &surplus) {
+        decision.brakes.push(brake(Brake::FileSystem, reason));
+        return None;
+    }
+    let mut reasons = Vec::new();
+    let removal = removal(facts, &surplus, &mut reasons);
+    let found = removal.or_else(|| replacement(facts, &surplus, &mut reasons));
+    if found.is_none() {
+        for (kind, reason) in reasons {
+            decision.brakes.push(brake(kind, reason));
+        }
+    }
+    found
+}
+
+/// Space that a file system does not need.
+struct Surplus {
+    /// The largest step down, in bytes of devices.
+    step: u64,
+    reason: String,
+}
+
+fn surplus(facts: &Facts<'_>) -> Option<Surplus> {
+    let file_system = &facts.now.file_system;
+    let space = &facts.policy.space;
+    let size = file_system.size_bytes;
+    let copies = facts.copies();
+    let used = file_system.used_bytes;
+    let peak = file_system.peak_used_bytes.max(used);
+    let peak = percent(peak, space.peak_headroom_percent.saturating_add(100));
+    let need = forecast::need(facts).wanted();
+    let kept = peak.saturating_add(need).saturating_mul(copies);
+    if kept >= percent(size, space.shrink_below_percent) {
+        return None;
+    }
+    // The room after the step must be enough for the peak to come back.
+    let above_used = peak.saturating_sub(used);
+    let free = file_system.free_bytes.saturating_sub(need).saturating_sub(above_used);
+    let gib_min = u64::from(space.gib_min).saturating_mul(GIB);
+    let least = gib_min.max(scheduled_bytes(facts));
+    let step = percent(size, space.shrink_step_percent_max)
+        .min(size - kept)
+        .min(free.saturating_mul(copies))
+        .min(size.saturating_sub(least));
+    let reason = format!(
+        "the peak of {} days with {} % is {}, and with the need of {} that is below {} % of {}",
+        space.peak_days,
+        space.peak_headroom_percent,
+        bytes(peak),
+        bytes(need),
+        space.shrink_below_percent,
+        bytes(size)
+    );
+    (step >= GIB).then_some(Surplus { step, reason })
+}
+
+/// Returns why a file system cannot shrink, with the advice for a person.
+fn cannot_shrink(facts: &Facts<'_>, surplus: &Surplus) -> Option<String> {
+    let file_system = &facts.now.file_system;
+    let name = match file_system.kind {
+        Kind::Xfs => "XFS does not shrink",
+        Kind::Ext4 => "ext4 shrinks only while it is not mounted",
+        Kind::Btrfs => {
+            return match (file_system.data, file_system.metadata) {
+                (Some(Profile::Single | Profile::Dup), Some(Profile::Single | Profile::Dup)) => {
+                    None
+                }
+                (data, metadata) => Some(format!(
+                    "a btrfs with data {data:?} and metadata {metadata:?} is not shrunk: only \
+                     `single` and `dup` move from one device at a time"
+                )),
+            };
+        }
+    };
+    let gib = gib_up(file_system.size_bytes.saturating_sub(surplus.step));
+    let saving = facts.members.first().and_then(|member| {
+        let smaller = VolumeSpec { size_gib: gib, ..member.volume.spec };
+        Some(facts.monthly(&member.volume.spec)?.saturating_sub(facts.monthly(&smaller)?))
+    });
+    let saving = facts.money(saving.unwrap_or(0));
+    Some(format!(
+        "{name}: {}. A copy of its files on a volume of {gib} GiB saves {saving} a month; on a \
+         btrfs the autopilot does that",
+        surplus.reason
+    ))
+}
+
+/// Returns the removal of a volume whose data has room on the others.
+fn removal(
+    facts: &Facts<'_>,
+    surplus: &Surplus,
+    reasons: &mut Vec<(Brake, String)>,
+) -> Option<Change> {
+    if facts.members.len() < 2 {
+        return None;
+    }
+    let fits = facts.members.iter().filter(|member| member.device.size_bytes <= surplus.step);
+    let mut best: Option<(u64, u64, Member<'_>)> = None;
+    for member in fits {
+        let room = room::to_remove(facts.policy, &facts.now.file_system, member.device.devid);
+        if let Err(reason) = room {
+            reasons.push((Brake::Room, format!("{}: {reason}", member.volume.id)));
+            continue;
+        }
+        if let Err(reason) = others_carry(facts, member) {
+            reasons.push((Brake::Evidence, reason));
+            continue;
+        }
+        let saving = facts.monthly(&member.volume.spec).unwrap_or(0);
+        let key = (saving, member.device.devid);
+        if best.is_none_or(|(saving, devid, _)| key > (saving, devid)) {
+            best = Some((key.0, key.1, *member));
+        }
+    }
+    let (.., member) = best?;
+    let volume = member.volume.id.clone();
+    let reason = format!("{}: the other volumes have room for {volume}", surplus.reason);
+    Some(less(Operation::Remove { volume }, reason))
+}
+
+fn less(operation: Operation, reason: String) -> Change {
+    Change {
+        rule: Rule::Shrink,
+        operation,
+        axis: Axis::Space,
+        is_up: false,
+        is_emergency: false,
+        exceeded_s_per_day_max: None,
+        reason,
+    }
+}
+
+/// Checks that each of the other volumes carries its own peak and the one of a volume that leaves:
+/// the data that was in use may all move to one of them.
+fn others_carry(facts: &Facts<'_>, leaving: &Member<'_>) -> Result<(), String> {
+    let own = Peak::of(facts, leaving)?;
+    for member in &facts.members {
+        if member.device.devid == leaving.device.devid {
+            continue;
+        }
+        let sum = Peak::of(facts, member)?.and(own);
+        sum.check(facts, &member.volume.id, &member.volume.spec)?;
+    }
+    Ok(())
+}
+
+/// The busiest span of a volume, with the headroom.
+#[derive(Clone, Copy)]
+struct Peak {
+    iops: u64,
+    bytes_per_s: u64,
+}
+
+impl Peak {
+    fn of(facts: &Facts<'_>, member: &Member<'_>) -> Result<Self, String> {
+        let judged = facts.judged(&member.volume.id)?;
+        if let Some(reason) = judged.reasons.first() {
+            return Err(format!("{}: {reason}", member.volume.id));
+        }
+        match (judged.peak_iops, judged.peak_bytes_per_s) {
+            (Some(iops), Some(bytes_per_s)) => Ok(Self { iops, bytes_per_s }),
+            _ => Err(format!("the peak of {} is not known", member.volume.id)),
+        }
+    }
+
+    const fn and(self, other: Self) -> Self {
+        Self {
+            iops: self.iops.saturating_add(other.iops),
+            bytes_per_s: self.bytes_per_s.saturating_add(other.bytes_per_s),
+        }
+    }
+
+    /// Checks that a volume carries it without credits.
+    fn check(self, facts: &Facts<'_>, id: &str, spec: &VolumeSpec) -> Result<(), String> {
+        let pacing = facts.policy.plan.rules.pacing(spec);
+        let carried = pacing.operations.map_or(u64::MAX, |limit| limit.sustained_per_second());
+        let carried_bytes = facts.sustained_bytes(spec);
+        if self.iops <= carried && self.bytes_per_s <= carried_bytes {
+            return Ok(());
+        }
+        Err(format!(
+            "{id} would have up to {} I/Os and {} a second, and {} carries {carried} and {}",
+            self.iops,
+            bytes(self.bytes_per_s),
+            words::spec(spec),
+            bytes(carried_bytes)
+        ))
+    }
+}
+
+/// Returns the replacement of a volume by a smaller one with its type and limits.
+fn replacement(
+    facts: &Facts<'_>,
+    surplus: &Surplus,
+    reasons: &mut Vec<(Brake, String)>,
+) -> Option<Change> {
+    let mut best: Option<(u64, Change)> = None;
+    for member in &facts.members {
+        let with = match smaller(facts, surplus, member) {
+            Ok(with) => with,
+            Err(reason) => {
+                reasons.extend(reason);
+                continue;
+            }
+        };
+        let cost = |spec: &VolumeSpec| facts.monthly(spec).unwrap_or(0);
+        let saving = cost(&member.volume.spec).saturating_sub(cost(&with));
+        if best.as_ref().is_none_or(|(most, _)| saving > *most) {
+            let volume = member.volume.id.clone();
+            let reason = format!("{}: a smaller volume holds what {volume} has", surplus.reason);
+            best = Some((saving, less(Operation::Replace { volume, with }, reason)));
+        }
+    }
+    best.map(|(_, change)| change)
+}
+
+/// Returns the smaller volume that takes the place of one, or the reason why there is none.
+fn smaller(
+    facts: &Facts<'_>,
+    surplus: &Surplus,
+    member: &Member<'_>,
+) -> Result<VolumeSpec, Option<(Brake, String)>> {
+    let spec = member.volume.spec;
+    let id = &member.volume.id;
+    let held = compacted(facts, member).saturating_add(forecast::chunks(facts));
+    let after_step = member.device.size_bytes.saturating_sub(surplus.step);
+    let rules = facts.policy.plan.rules;
+    let least_of_type = rules.of(spec.volume_type).map_or(1, |rules| rules.size_gib_min);
+    let from = gib_up(held.max(after_step)).max(least_of_type).max(1);
+    let Some(to) = spec.size_gib.checked_sub(1).filter(|to| from <= *to) else {
+        let reason = format!("{id} holds {} after compaction, too much for less", bytes(held));
+        return Err((held > after_step).then_some((Brake::Room, reason)));
+    };
+    // A baseline that follows the size needs a recording that less carries.
+    let peak = Peak::of(facts, member);
+    let make = |size_gib: u32| {
+        let with = rules.resolve(&VolumeSpec { size_gib, ..spec }.request()).ok()?;
+        let is_same = alternatives::never_less(&facts.policy.plan, &with, &spec);
+        let carries = || peak.as_ref().is_ok_and(|peak| peak.check(facts, id, &with).is_ok());
+        (is_same || carries()).then_some(with)
+    };
+    let found = least((from, to), make).map(|(_, with)| with);
+    found.ok_or_else(|| {
+        let reason = match peak {
+            Err(reason) => reason,
+            Ok(peak) => match rules.resolve(&VolumeSpec { size_gib: to, ..spec }.request()) {
+                Ok(with) => peak.check(facts, id, &with).err().unwrap_or_default(),
+                Err(invalid) => invalid.to_string(),
+            },
+        };
+        Some((Brake::Evidence, reason))
+    })
+}
+
+/// Returns the allocated bytes of a device after compaction, by its part of the slack of chunks.
+fn compacted(facts: &Facts<'_>, member: &Member<'_>) -> u64 {
+    let allocated = facts
+        .members
+        .iter()
+        .fold(0_u64, |sum, member| sum.saturating_add(member.device.allocated_bytes));
+    let own = u128::from(member.device.allocated_bytes);
+    let slack = u128::from(facts.now.file_system.chunk_slack_bytes.min(allocated));
+    let used = own.saturating_sub(slack * own / u128::from(allocated.max(1)));
+    let compacted = used * 100 / u128::from(COMPACTED_PERCENT);
+    let least = compacted.min(own);
+    u64::try_from(least).expect("invariant: at most the allocated bytes")
+}

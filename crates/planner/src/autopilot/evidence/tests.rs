@@ -1,0 +1,193 @@
+//! Tests of the evidence: it is what `plan fleet` says, with the bounds of the autopilot.
+
+use evenkeel_core::units::MIB;
+use evenkeel_core::volume::{Rules, VolumeRequest, VolumeType};
+
+use super::*;
+use crate::trace::{Columns, Kind};
+
+const HOUR_S: u64 = 3_600;
+const DAY_MS: u64 = 86_400_000;
+const NOW_MS: u64 = 20 * DAY_MS;
+
+fn spec(t: VolumeType, gib: u32, iops: Option<u32>, mibps: Option<u32>) -> VolumeSpec {
+    let request = VolumeRequest {
+        volume_type: t,
+        size_gib: gib,
+        iops,
+        throughput_mibps: mibps,
+        multi_attach: false,
+    };
+    Rules::newest().resolve(&request).expect("a volume")
+}
+
+fn gp3(iops: u32) -> VolumeSpec {
+    spec(VolumeType::Gp3, 200, Some(iops), Some(125))
+}
+
+/// Returns a recording that ends now, in steps of `step_s`, of requests of 4 KiB. `per_second`
+/// returns their rate by the number of the step.
+fn recording(days: u64, step_s: u64, per_second: impl Fn(u64) -> u64) -> Trace {
+    let start_ms = NOW_MS - days * DAY_MS;
+    let step = |number: u64| {
+        let reads = per_second(number) * step_s;
+        Interval {
+            start_ms: start_ms + number * step_s * 1_000,
+            length_ms: step_s * 1_000,
+            reads,
+            read_bytes: reads * 4_096,
+            is_censored: Some(false),
+            ..Interval::default()
+        }
+    };
+    let columns =
+        Columns { requests: Some(Kind::Sum), bytes: Some(Kind::Sum), ..Columns::default() };
+    let intervals = (0..days * 86_400 / step_s).map(step).collect();
+    Trace::new("vol-1", Clock::Unix, columns, intervals).expect("a trace")
+}
+
+fn policy() -> Policy {
+    Policy::usual("a", fleet::Policy::usual())
+}
+
+fn judged(policy: &Policy, spec: VolumeSpec, trace: Trace) -> Judged {
+    let mut evidence = evidence(policy, &[("vol-1".to_owned(), spec, trace)], NOW_MS);
+    assert_eq!(evidence.made_ms, NOW_MS);
+    evidence.volumes.pop().expect("a volume")
+}
+
+/// Seconds that never asked for more than 400 I/Os.
+#[test]
+fn evidence_proposes_less_that_the_pessimistic_replay_carries() {
+    let mut policy = policy();
+    policy.rate.days = 1;
+    policy.plan.days_min = 1;
+    let quiet = recording(2, 1, |second| 100 + second % 300);
+    let judged = judged(&policy, gp3(8_000), quiet.clone());
+    assert!(judged.reasons.is_empty(), "{judged:?}");
+    let down = judged.down.expect("a proposal");
+    assert_eq!(down.spec, gp3(3_000));
+    assert_eq!(down.exceeded_s_per_day_max, 0);
+    assert_eq!(down.monthly_micro, 16_000_000);
+    assert_eq!(judged.up, None);
+    // It is what `plan fleet` says with these bounds.
+    let rules = fleet::Policy { assume: Assume::Even, ..policy.plan.clone() };
+    let volume = volume(&policy, "vol-1", gp3(8_000));
+    let fleet = fleet::judge(&rules, &volume, fleet::Evidence::Trace(Box::new(quiet)));
+    assert_eq!(fleet.action, Action::Modify(down.spec));
+}
+
+#[test]
+fn evidence_lowers_nothing_by_a_short_recording_or_one_with_gaps() {
+    let policy = policy();
+    let short = judged(&policy, gp3(8_000), recording(3, 60, |_| 100));
+    assert_eq!(short.down, None);
+    assert_eq!(short.reasons, ["3 days of metrics, of 14 days that are needed"]);
+    let mut gaps = recording(19, 60, |_| 100);
+    gaps.intervals.retain(|interval| interval.start_ms / HOUR_MS % 4 != 3);
+    let gaps = judged(&policy, gp3(8_000), gaps);
+    assert_eq!(gaps.down, None);
+    assert!(gaps.reasons[0].starts_with("24 % of its metrics are gaps"), "{gaps:?}");
+    let old = Trace { intervals: vec![], ..recording(1, 60, |_| 1) };
+    let old = judged(&policy, gp3(8_000), old);
+    assert!(old.reasons.contains(&"its last 24 h were not recorded".to_owned()), "{old:?}");
+}
+
+#[test]
+fn evidence_of_a_trial_needs_its_shorter_days() {
+    let mut policy = policy();
+    policy.day_s = 60;
+    policy.rate.days = 2;
+    let mut recorded = recording(1, 1, |second| 100 + second % 300);
+    recorded.intervals.drain(..86_400 - 120);
+    let found = judged(&policy, gp3(8_000), recorded.clone());
+    assert_eq!((&found.reasons[..], found.down.map(|down| down.spec)), (&[][..], Some(gp3(3_000))));
+    recorded.intervals.remove(0);
+    let found = judged(&policy, gp3(8_000), recorded);
+    assert_eq!(found.reasons, ["119 s of metrics, of 2 min that are needed"]);
+    assert_eq!(found.down, None);
+}
+
+/// Minutes do not show how requests lie in them, so nothing is certain.
+#[test]
+fn evidence_lowers_nothing_that_minutes_leave_open() {
+    let judged = judged(&policy(), gp3(8_000), recording(15, 60, |_| 2_000));
+    assert_eq!(judged.down, None, "2,000 a second could be 8,000 in a quarter of them");
+    assert_eq!(judged.peak_iops, Some(8_000 * 6 / 5), "as fast as it allowed, and 20 %");
+}
+
+#[test]
+fn evidence_proposes_more_after_a_limit_delayed_requests() {
+    let policy = policy();
+    // The last two hours at the limit.
+    let steps = 15 * 1_440;
+    let mut trace = recording(15, 60, |minute| if minute < steps - 120 { 100 } else { 3_000 });
+    for interval in trace.intervals.iter_mut().rev().take(120) {
+        interval.is_censored = Some(true);
+    }
+    let found = judged(&policy, gp3(3_000), trace.clone());
+    let up = found.up.clone().expect("a proposal");
+    assert_eq!(up.spec, gp3(3_600), "20 % more");
+    assert_eq!(found.down, None);
+    assert!(found.reasons[0].starts_with("it stood at a limit for 7200 s"), "{found:?}");
+    // Two days ago do not count, and less is still not shown.
+    for interval in &mut trace.intervals {
+        interval.start_ms -= 2 * DAY_MS;
+    }
+    trace.intervals.extend(recording(2, 60, |_| 100).intervals);
+    let found = judged(&policy, gp3(3_000), trace);
+    assert_eq!((found.up, found.down), (None, None));
+    assert!(found.reasons[0].starts_with("it stood at a limit"));
+}
+
+/// 100 GiB of gp2 earn 300 a second.
+#[test]
+fn evidence_says_when_credits_are_empty() {
+    let gp2 = spec(VolumeType::Gp2, 100, None, None);
+    // Each hour of the days has 400, and this one 1,300 in one of a hundred minutes.
+    let mut trace = recording(5, 60, |minute| if minute % 60 == 7 { 1_300 } else { 400 });
+    trace.intervals.last_mut().expect("a step").balance_ppm = Some(500_000);
+    let found = judged(&policy(), gp2, trace.clone());
+    // 2.7 million credits at 1,000 and at 100 a second.
+    assert_eq!(found.credits_empty_s, Some((2_700, 27_000)));
+    // Nothing is spent.
+    let mut quiet = recording(5, 60, |_| 300);
+    quiet.intervals.last_mut().expect("a step").balance_ppm = Some(500_000);
+    assert_eq!(judged(&policy(), gp2, quiet).credits_empty_s, None);
+    assert_eq!(judged(&policy(), gp3(3_000), trace).credits_empty_s, None);
+    let unknown = recording(5, 60, |_| 400);
+    assert_eq!(judged(&policy(), gp2, unknown).credits_empty_s, None);
+}
+
+#[test]
+fn quantile_is_the_nearest_rank() {
+    let all: Vec<u128> = (1..=100).collect();
+    assert_eq!(quantile(&all, 500), Some(50));
+    assert_eq!(quantile(&all, 990), Some(99));
+    assert_eq!(quantile(&[7], 990), Some(7));
+    assert_eq!(quantile(&[], 500), None);
+}
+
+#[test]
+fn digest_depends_on_each_recording() {
+    let first = recording(1, 60, |_| 1);
+    let mut other = first.clone();
+    other.intervals[1_200].reads += 1;
+    let digest_of =
+        |id: &str, spec: VolumeSpec, trace: &Trace| digest(&[(id.to_owned(), spec, trace.clone())]);
+    let whole = digest_of("vol-1", gp3(3_000), &first);
+    assert_eq!(whole.len(), 64);
+    assert_eq!(whole, digest_of("vol-1", gp3(3_000), &first));
+    assert_ne!(whole, digest_of("vol-1", gp3(3_000), &other));
+    assert_ne!(whole, digest_of("vol-1", gp3(4_000), &first));
+    assert_ne!(whole, digest_of("vol-2", gp3(3_000), &first));
+}
+
+#[test]
+fn evidence_has_the_peak_with_the_headroom() {
+    let busy = recording(1, 1, |second| if second == HOUR_S { 2_000 } else { 10 });
+    let found = judged(&policy(), gp3(3_000), busy);
+    assert_eq!(found.peak_iops, Some(2_400));
+    assert_eq!(found.peak_bytes_per_s, Some(2_400 * 4_096));
+    assert!(found.peak_bytes_per_s < Some(125 * MIB));
+}

@@ -1,0 +1,41 @@
+//! The steps by which a volume leaves: its data moves to the other ones, then it is marked and
+//! detached.
+
+use super::facts::{BEGIN_MS, condition, device, running, volume};
+use super::made::{Proof, leave};
+use super::{Open, Step, Verb, room};
+use crate::autopilot::decide::pace_bytes_per_s;
+use crate::autopilot::observation::{Observation, RunningKind};
+use crate::autopilot::policy::Policy;
+
+/// Returns the step that is due.
+pub(super) fn step(policy: &Policy, open: &Open, now: &Observation, id: &str) -> Step {
+    if let Some(device) = device(now, id) {
+        if !open.cancelled {
+            return take_away(policy, now, id).unwrap_or_else(Step::Failed);
+        }
+        let is_moving = now.file_system.running.as_ref().is_some_and(|running| {
+            running.kind == RunningKind::Remove && running.devid == Some(device.devid)
+        });
+        return if is_moving { Step::Verb(Verb::Cancel) } else { Step::Done };
+    }
+    let Some(volume) = volume(now, id) else { return Step::Done };
+    leave(open, now, volume, Proof::Probe, BEGIN_MS).unwrap_or(Step::Done)
+}
+
+/// Returns the step by which the data of a device of the file system moves to the other ones.
+///
+/// # Errors
+/// If it may not move, and waiting does not help. Then nothing has to be undone: data that has
+/// moved is as well where it is.
+pub(super) fn take_away(policy: &Policy, now: &Observation, id: &str) -> Result<Step, String> {
+    let Some(device) = device(now, id) else {
+        return Err(format!("{id} is not a device of the file system"));
+    };
+    if let Some(step) = running(now).or_else(|| condition(now)) {
+        return Ok(step);
+    }
+    room::to_remove(policy, &now.file_system, device.devid)?;
+    let bytes_per_s = pace_bytes_per_s(policy, now);
+    Ok(Step::Verb(Verb::Remove { volume: id.to_owned(), bytes_per_s }))
+}

@@ -1,0 +1,87 @@
+//! Whether the data of a device finds room on the other ones.
+//!
+//! A removal without room fails late, after it used the room that there was, and the second one
+//! fails at once. So chunks are counted before, not bytes.
+
+use evenkeel_core::units::GIB;
+
+use crate::autopilot::observation::{FileSystem, Kind, Profile};
+use crate::autopilot::policy::Policy;
+
+/// Bytes of a device that its file system may leave unused: tables of partitions, headers of
+/// encryption, and ends that are too short for a group of blocks.
+const SLACK_BYTES: u64 = 32 << 20;
+
+/// Returns whether a size is less than another one by more than file systems leave unused.
+#[must_use]
+pub fn is_short(bytes: u64, of_bytes: u64) -> bool {
+    bytes.saturating_add(SLACK_BYTES) < of_bytes
+}
+
+/// Returns the size of the largest chunks of a btrfs: a tenth of it, and at most 1 GiB.
+#[must_use]
+pub fn chunk_bytes(file_system: &FileSystem) -> u64 {
+    (file_system.size_bytes / 10).min(GIB)
+}
+
+/// Returns the bytes that stay free after a move: the reserve of the policy at a size, and what the
+/// host has not written yet.
+#[must_use]
+pub fn reserve_bytes(policy: &Policy, file_system: &FileSystem, size_bytes: u64) -> u64 {
+    let share = size_bytes / 100 * u64::from(policy.space.reserve_percent);
+    share.max(policy.space.reserve_bytes_min).saturating_add(file_system.dirty_limit_bytes)
+}
+
+/// Checks whether the data of a device can move to the other ones.
+///
+/// # Errors
+/// If it cannot, with the reason.
+pub fn to_remove(policy: &Policy, file_system: &FileSystem, devid: u64) -> Result<(), String> {
+    if file_system.kind != Kind::Btrfs {
+        return Err("only a btrfs gives up a device".to_owned());
+    }
+    let mut others = file_system.devices.iter().filter(|device| device.devid != devid).peekable();
+    let Some(leaving) = file_system.devices.iter().find(|device| device.devid == devid) else {
+        return Err(format!("the file system has no device {devid}"));
+    };
+    if others.peek().is_none() {
+        return Err("it is the last device of the file system".to_owned());
+    }
+    check_profiles(file_system)?;
+    if file_system.conditions.pinned {
+        return Err("a swap file or another program holds the file system's devices".to_owned());
+    }
+    let size_bytes = file_system.size_bytes.saturating_sub(leaving.size_bytes);
+    let free = others.map(|device| device.size_bytes.saturating_sub(device.allocated_bytes));
+    let unallocated = free.fold(0_u64, u64::saturating_add);
+    let wanted = leaving
+        .allocated_bytes
+        .saturating_add(2 * chunk_bytes(file_system))
+        .saturating_add(reserve_bytes(policy, file_system, size_bytes));
+    if unallocated < wanted {
+        return Err(format!(
+            "the other devices have {unallocated} bytes that are not allocated; {wanted} are \
+             needed: {} allocated on {}, two chunks and the reserve",
+            leaving.allocated_bytes, leaving.path
+        ));
+    }
+    Ok(())
+}
+
+/// Checks that no chunk needs more devices than will be there.
+fn check_profiles(file_system: &FileSystem) -> Result<(), String> {
+    for (name, profile) in [("metadata", file_system.metadata), ("data", file_system.data)] {
+        let may_move = match profile {
+            Some(Profile::Single | Profile::Dup) => true,
+            Some(Profile::Raid0) => name == "data",
+            Some(Profile::Raid1 | Profile::Other) | None => false,
+        };
+        if !may_move {
+            return Err(format!(
+                "the profile of the {name} is not one with which a device can leave: single, dup, \
+                 or raid0 of data"
+            ));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,66 @@
+//! `evenkeel autopilot check`.
+
+use crate::cmd::agent::plan_by;
+use evenkeel_autopilot::audit::mode;
+use evenkeel_client::output::{self, Exit, Failure, Format};
+use evenkeel_core::price::PriceList;
+use evenkeel_core::volume::Rules;
+use evenkeel_planner::autopilot::PolicyFile;
+use evenkeel_planner::autopilot::policy::{Keep, Policy};
+use evenkeel_sim::text::{csv, table};
+use serde_json::{Value, json};
+use std::path::Path;
+
+const COLUMNS: [&str; 6] = ["group", "mode", "tags", "space", "rates", "windows"];
+
+/// Reads a file of policies, and returns its groups.
+pub fn text(path: &Path, format: Format) -> Result<String, Failure> {
+    let failed =
+        |message: String| Failure::new(format!("{}: {message}", path.display())).exit(Exit::Input);
+    let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
+    let plan = plan_by(Rules::newest(), PriceList::newest());
+    let file = PolicyFile::parse(&text, &plan).map_err(|error| {
+        failed(error.to_string()).hint("`evenkeel agent --print-policy` prints every key")
+    })?;
+    let rows: Vec<Vec<String>> = file.groups.iter().map(row).collect();
+    Ok(match format {
+        Format::Text => {
+            let paused = if file.paused { "all groups are paused\n" } else { "" };
+            table(&COLUMNS, &rows) + paused
+        }
+        Format::Csv => csv(&COLUMNS, &rows),
+        Format::Json => output::json(&json!({
+            "schema": "evenkeel.autopilot-policy/1",
+            "paused": file.paused,
+            "groups": rows.iter().map(to_json).collect::<Vec<_>>(),
+        })),
+    })
+}
+
+fn to_json(row: &Vec<String>) -> Value {
+    let fields = COLUMNS.iter().zip(row);
+    fields.map(|(name, cell)| ((*name).to_owned(), Value::from(cell.as_str()))).collect()
+}
+
+fn row(policy: &Policy) -> Vec<String> {
+    let tags: Vec<String> =
+        policy.tags.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    let space = match policy.space.keep {
+        _ if !policy.space.is_managed => "observed",
+        Keep::Hard => "hard",
+        Keep::Likely => "likely",
+    };
+    let rates = if policy.rate.is_managed { "managed" } else { "observed" };
+    let windows = match policy.windows.len() {
+        0 => "any time".to_owned(),
+        count => count.to_string(),
+    };
+    vec![
+        policy.name.clone(),
+        mode(policy.mode).to_owned(),
+        if tags.is_empty() { "-".to_owned() } else { tags.join(" ") },
+        space.to_owned(),
+        rates.to_owned(),
+        windows,
+    ]
+}

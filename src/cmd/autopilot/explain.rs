@@ -1,0 +1,295 @@
+//! `evenkeel autopilot explain`: all of a decision, and its replay.
+
+use super::{Read, words};
+use crate::cmd::agent::plan_by;
+use evenkeel_autopilot::agent::{name, step_words};
+use evenkeel_autopilot::audit::{self, Decided, Replayed};
+use evenkeel_autopilot::journal::{Found, Reader};
+use evenkeel_client::output::{self, Exit, Failure, Format};
+use evenkeel_core::price::PriceList;
+use evenkeel_core::volume::{Date, Rules};
+use evenkeel_planner::autopilot::decide::{Intent, words as amounts};
+use evenkeel_planner::autopilot::evidence::{Evidence, Proposal};
+use evenkeel_planner::autopilot::observation::Observation;
+use evenkeel_planner::autopilot::{Decision, PolicyFile};
+use evenkeel_planner::format;
+use evenkeel_sim::text::{csv, span, table};
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+
+const COLUMNS: [&str; 3] = ["kind", "name", "text"];
+const VOLUMES: [&str; 5] = ["volume", "type and limits", "state", "modifications in 24 h", "load"];
+
+/// Prints a decision, and fails if its replay differs.
+pub fn run(reader: &Reader, id: &str, format: Format) -> Result<(), Failure> {
+    let decision = id.split('.').next().unwrap_or(id);
+    let found = reader.find(decision).map_err(Failure::new)?.ok_or_else(|| {
+        Failure::new(format!("{decision}: the audit has no such decision"))
+            .exit(Exit::NotFound)
+            .hint("`evenkeel autopilot status` shows the last one of each file system")
+    })?;
+    let read = Read::new(&found.line)?;
+    let replayed = replay(reader, &read.line);
+    output::print(&match format {
+        Format::Json => output::json(&to_json(&read, &found, &replayed)),
+        Format::Csv => csv(&COLUMNS, &rows(&read, &found, &replayed)),
+        Format::Text => text(&read, &found, &replayed),
+    })?;
+    match replayed {
+        Ok(Replayed::Same) => Ok(()),
+        Ok(Replayed::Differs(_)) => {
+            Err(Failure::new(format!("{decision}: the replay differs from the audit"))
+                .hint("this version decides otherwise; the version that wrote it replays it"))
+        }
+        Err(reason) => Err(Failure::new(format!("{decision} could not be replayed: {reason}"))
+            .exit(Exit::Undecided)),
+    }
+}
+
+/// Decides again from the inputs of a line, by the policy of that time.
+fn replay(reader: &Reader, line: &Decided) -> Result<Replayed, String> {
+    let text = reader.policy(&line.policy)?;
+    let date = |text: &str| -> Result<Date, String> {
+        text.parse().map_err(|error| format!("the line's date {text:?}: {error}"))
+    };
+    let (region, day) = &line.prices;
+    let prices =
+        PriceList::in_region(region, Some(date(day)?)).map_err(|error| error.to_string())?;
+    let rules = Rules::as_of(date(&line.rules)?).map_err(|error| error.to_string())?;
+    let file = PolicyFile::parse(&text, &plan_by(rules, prices));
+    let file = file.map_err(|error| format!("the policy that is kept: {error}"))?;
+    let group = file.groups.iter().find(|group| group.name == line.group);
+    let group = group.ok_or_else(|| format!("the policy has no group {:?}", line.group))?;
+    audit::replay(line, group)
+}
+
+fn replayed_words(replayed: &Result<Replayed, String>) -> String {
+    match replayed {
+        Ok(Replayed::Same) => "same".to_owned(),
+        Ok(Replayed::Differs(text)) => format!("differs: {text}"),
+        Err(reason) => format!("not: {reason}"),
+    }
+}
+
+fn text(read: &Read, found: &Found, replayed: &Result<Replayed, String>) -> String {
+    let Read { line, observation, decision } = read;
+    let mut text = format!("decision {} of {}\n", decision.id, words::time(decision.unix_ms));
+    let _ = writeln!(text, "group {}, mode {}, policy {}", line.group, line.mode, line.policy);
+    let (region, day) = &line.prices;
+    let _ = writeln!(text, "prices of {region} from {day}, rules of volumes from {}", line.rules);
+    let _ = writeln!(text, "inputs {}", line.inputs);
+    text += "\nobserved\n";
+    text += &observed(observation);
+    text += "\nforecast\n";
+    let forecast = words::forecast(&decision.forecast, observation.file_system.free_bytes);
+    let _ = writeln!(text, "  {forecast}");
+    text += "\nevidence\n";
+    text += &evidence(observation.evidence.as_ref());
+    text += "\ndecided\n";
+    text += &decided(decision);
+    text += "\nsteps\n";
+    let steps = steps(found);
+    if steps.is_empty() {
+        text += "  none\n";
+    }
+    for [time, operation, step] in steps {
+        let _ = writeln!(text, "  {time} {operation}: {step}");
+    }
+    let _ = writeln!(text, "\nreplayed: {}", replayed_words(replayed));
+    text
+}
+
+fn observed(observation: &Observation) -> String {
+    let file_system = &observation.file_system;
+    let mut text = format!(
+        "  {} on {}: {} of {} used, peak {}, largest growth {}, largest jump {}\n",
+        name(&file_system.kind),
+        file_system.mount,
+        amounts::bytes(file_system.used_bytes),
+        amounts::bytes(file_system.size_bytes),
+        amounts::bytes(file_system.peak_used_bytes),
+        amounts::bytes(file_system.largest_growth_bytes),
+        amounts::bytes(file_system.largest_jump_bytes),
+    );
+    for device in &file_system.devices {
+        let _ = writeln!(
+            text,
+            "  device {} {} on {}: {}, {} of it allocated",
+            device.devid,
+            device.path,
+            device.volume.as_deref().unwrap_or("no known volume"),
+            amounts::bytes(device.size_bytes),
+            amounts::bytes(device.allocated_bytes),
+        );
+    }
+    if let Some(running) = &file_system.running {
+        let _ = writeln!(text, "  the kernel executes: {}", name(&running.kind));
+    }
+    if let Some(flush) = &file_system.flush {
+        let _ = writeln!(text, "  flushes: {}, p99 {} ms", flush.count, flush.p99_ms);
+    }
+    let rows: Vec<Vec<String>> = observation
+        .volumes
+        .iter()
+        .map(|volume| {
+            let state = serde_json::to_value(volume.state).unwrap_or_default();
+            let state = state.as_str().map_or("attaching", |state| state).to_owned();
+            let load = volume.used_mibps.map_or("-".to_owned(), |used| format!("{used} MiB/s"));
+            let spec = amounts::spec(&volume.spec);
+            vec![volume.id.clone(), spec, state, volume.modified_ms.len().to_string(), load]
+        })
+        .collect();
+    for line in table(&VOLUMES, &rows).lines() {
+        let _ = writeln!(text, "  {line}");
+    }
+    let ages = &observation.ages;
+    let sources = [
+        ("the file system", ages.file_system_ms),
+        ("the volumes", ages.volumes_ms),
+        ("the counters", ages.counters_ms),
+    ];
+    for (source, age_ms) in sources {
+        match age_ms {
+            Some(0) => {}
+            Some(age_ms) => {
+                let _ = writeln!(text, "  {source} were read {} before", span(age_ms / 1_000));
+            }
+            None => {
+                let _ = writeln!(text, "  {source} could not be read");
+            }
+        }
+    }
+    text
+}
+
+fn evidence(evidence: Option<&Evidence>) -> String {
+    let Some(evidence) = evidence else { return "  no recording has been judged\n".to_owned() };
+    let mut text = format!(
+        "  recordings {}, judged at {} by the rules of `evenkeel plan`\n",
+        evidence.digest,
+        words::time(evidence.made_ms)
+    );
+    for judged in &evidence.volumes {
+        for (direction, proposal) in [("up", &judged.up), ("down", &judged.down)] {
+            if let Some(proposal) = proposal {
+                let proposal = proposal_words(proposal);
+                let _ = writeln!(text, "  {} {direction}: {proposal}", judged.volume);
+            }
+        }
+        if let Some((near, far)) = judged.credits_empty_s {
+            let near = span(near);
+            let far = span(far);
+            let _ = writeln!(text, "  {}: credits are empty in {near} to {far}", judged.volume);
+        }
+        for reason in &judged.reasons {
+            let _ = writeln!(text, "  {}: {reason}", judged.volume);
+        }
+    }
+    text
+}
+
+fn proposal_words(proposal: &Proposal) -> String {
+    format!(
+        "{} carries it, with at most {} s a day of waiting, for {} a month",
+        amounts::spec(&proposal.spec),
+        proposal.exceeded_s_per_day_max,
+        format::money(proposal.monthly_micro)
+    )
+}
+
+fn decided(decision: &Decision) -> String {
+    let mut text = String::new();
+    if decision.intents.is_empty() {
+        text += "  no change\n";
+    }
+    for intent in &decision.intents {
+        let what = words::operation(&intent.operation);
+        let urgent = if intent.is_emergency { " (emergency)" } else { "" };
+        let _ = writeln!(text, "  {} {what}{urgent}: {}", intent.id, intent.reason);
+        let _ = writeln!(text, "    {}", cost(intent));
+        for command in &intent.commands {
+            let _ = writeln!(text, "    $ {command}");
+        }
+        for command in &intent.undo {
+            let _ = writeln!(text, "    undo $ {command}");
+        }
+    }
+    for braked in &decision.brakes {
+        let prevented = words::change(braked.axis, braked.is_up);
+        let _ =
+            writeln!(text, "  brake {}: no {prevented}: {}", name(&braked.brake), braked.reason);
+    }
+    for (operation, reason) in &decision.cancels {
+        let _ = writeln!(text, "  {operation} is cancelled: {reason}");
+    }
+    if let Some(pace) = decision.pace_bytes_per_s {
+        let _ = writeln!(text, "  the move gets {} a second", amounts::bytes(pace));
+    }
+    for alarm in &decision.alarms {
+        let _ = writeln!(text, "  ALARM {alarm}");
+    }
+    text
+}
+
+/// Returns the monthly cost of a change, before and afterwards.
+pub fn cost(intent: &Intent) -> String {
+    format!(
+        "the volumes cost {} a month before, and {} afterwards",
+        format::money(intent.monthly_before_micro),
+        format::money(intent.monthly_after_micro)
+    )
+}
+
+/// Returns the time, the operation and the result of each step.
+fn steps(found: &Found) -> Vec<[String; 3]> {
+    let mut steps = Vec::new();
+    for done in &found.results {
+        for step in &done.steps {
+            let what = step_words(&step.step);
+            let what = match &step.fault {
+                None => what,
+                Some(fault) => format!("{what}: failed: {fault}"),
+            };
+            steps.push([words::time(done.unix_ms), step.operation.clone(), what]);
+        }
+    }
+    steps
+}
+
+fn rows(read: &Read, found: &Found, replayed: &Result<Replayed, String>) -> Vec<Vec<String>> {
+    let mut rows = Vec::new();
+    let mut add = |kind: &str, name: &str, text: String| {
+        rows.push(vec![kind.to_owned(), name.to_owned(), text]);
+    };
+    let decision = &read.decision;
+    let free_bytes = read.observation.file_system.free_bytes;
+    add("inputs", "", read.line.inputs.clone());
+    add("forecast", "", words::forecast(&decision.forecast, free_bytes));
+    for intent in &decision.intents {
+        let text = format!("{}: {}", words::operation(&intent.operation), intent.reason);
+        add("change", &intent.id, text);
+    }
+    for braked in &decision.brakes {
+        add("brake", &name(&braked.brake), braked.reason.clone());
+    }
+    for [time, operation, step] in steps(found) {
+        add("step", &operation, format!("{time} {step}"));
+    }
+    add("replayed", "", replayed_words(replayed));
+    rows
+}
+
+fn to_json(read: &Read, found: &Found, replayed: &Result<Replayed, String>) -> Value {
+    let (state, reason) = match replayed {
+        Ok(Replayed::Same) => ("same", None),
+        Ok(Replayed::Differs(text)) => ("differs", Some(text)),
+        Err(reason) => ("undecided", Some(reason)),
+    };
+    json!({
+        "schema": "evenkeel.autopilot-decision/1",
+        "decision": read.line,
+        "results": found.results,
+        "replayed": state,
+        "replay": reason,
+    })
+}

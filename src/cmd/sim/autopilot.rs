@@ -1,0 +1,220 @@
+//! `evenkeel sim autopilot`: years of file systems under the autopilot, in virtual time.
+
+use crate::cli::SimAutopilot;
+use evenkeel_autopilot::world::{self, Generator, Options, Plan, Row};
+use evenkeel_client::output::{self, Exit, Failure, Format, Item};
+use evenkeel_lab::files;
+use evenkeel_planner::autopilot::policy::{Mode, Policy, PolicyFile};
+use evenkeel_planner::fleet;
+use evenkeel_sim::text::{command_line, table, thousands};
+use serde::Serialize;
+use std::path::Path;
+
+/// Worlds that failed and are printed.
+const FAILED_MAX: usize = 10;
+/// Sentences of a world that failed.
+const REASONS_MAX: usize = 3;
+
+/// Runs the verb.
+pub fn run(arguments: &SimAutopilot, format: Format) -> Result<(), Failure> {
+    let policy = policy(arguments.policy.as_deref())?;
+    let generators = match arguments.generator.as_slice() {
+        [] => Generator::ALL.to_vec(),
+        chosen => chosen.to_vec(),
+    };
+    if let Some(path) = &arguments.audit {
+        write_audit(arguments, &generators, &policy, path)?;
+    }
+    let options = Options {
+        generators,
+        seed: arguments.seed,
+        worlds: arguments.worlds,
+        years: arguments.years,
+        faults: arguments.faults,
+        compares: arguments.compare,
+        policy,
+    };
+    let report = world::report(&options, &mut |_, _| {});
+    let rows: Vec<Shown> = report.rows.into_iter().map(Shown).collect();
+    output::print(&output::listing(&rows, format, "no worlds"))?;
+    if format == Format::Text {
+        let beside = beside(&rows);
+        if !beside.is_empty() {
+            let columns = ["GENERATOR", "RULE", "FULL", "FULL/YEAR", "1.2 PEAK %"];
+            output::print(&format!("\n{}", table(&columns, &beside)))?;
+        }
+    }
+    tell(&options, &rows);
+    if report.failed.is_empty() {
+        return Ok(());
+    }
+    for failed in report.failed.iter().take(FAILED_MAX) {
+        eprintln!("{} with seed {}:", failed.generator, failed.seed);
+        for reason in failed.reasons.iter().take(REASONS_MAX) {
+            eprintln!("  {reason}");
+        }
+        eprintln!("  again: {}", again(arguments, failed.generator, failed.seed));
+    }
+    let full: u64 = rows.iter().map(|row| row.0.full_events).sum();
+    let broken: u64 = rows.iter().map(|row| row.0.violations).sum();
+    Err(Failure::new(format!("{full} full events, and {broken} rules that did not hold")))
+}
+
+/// Reads the first group of a policy file. The simulation carries its decisions out.
+fn policy(path: Option<&Path>) -> Result<Policy, Failure> {
+    let plan = fleet::Policy::usual();
+    let policy = match path {
+        None => Policy::usual("world", plan),
+        Some(path) => {
+            let name = path.display();
+            let text = std::fs::read_to_string(path)
+                .map_err(|error| Failure::new(format!("{name}: {error}")).exit(Exit::Input))?;
+            let file = PolicyFile::parse(&text, &plan)
+                .map_err(|error| Failure::new(format!("{name}: {error}")).exit(Exit::Usage))?;
+            let first = file.groups.into_iter().next();
+            first
+                .ok_or_else(|| Failure::new(format!("{name}: it has no group")).exit(Exit::Usage))?
+        }
+    };
+    Ok(Policy { mode: Mode::Act, ..policy })
+}
+
+/// Writes the audit of one world.
+fn write_audit(
+    arguments: &SimAutopilot,
+    generators: &[Generator],
+    policy: &Policy,
+    path: &Path,
+) -> Result<(), Failure> {
+    let [generator] = generators else {
+        let failure = Failure::new("--audit: it is written for one world").exit(Exit::Usage);
+        return Err(failure.hint("name its generator: --generator imports --worlds 1"));
+    };
+    if arguments.worlds != 1 {
+        let failure = Failure::new(format!(
+            "--audit: it is written for one world, and --worlds is {}",
+            arguments.worlds
+        ));
+        return Err(failure.exit(Exit::Usage).hint("add --worlds 1"));
+    }
+    let outcome = world::run(&Plan {
+        generator: *generator,
+        seed: arguments.seed,
+        years: arguments.years,
+        faults: arguments.faults,
+        policy: policy.clone(),
+        every_minute: arguments.every_minute,
+        keeps_audit: true,
+    });
+    let mut text = outcome.audit.join("\n");
+    text.push('\n');
+    files::write(path, &text)?;
+    eprintln!("audit: {} lines in {}", outcome.audit.len(), path.display());
+    Ok(())
+}
+
+fn again(arguments: &SimAutopilot, generator: &str, seed: u64) -> String {
+    let seed = seed.to_string();
+    let years = arguments.years.to_string();
+    let mut words = vec!["evenkeel", "sim", "autopilot", "--generator", generator];
+    words.extend(["--seed", &seed, "--worlds", "1", "--years", &years]);
+    if arguments.faults {
+        words.push("--faults");
+    }
+    let policy = arguments.policy.as_ref().map(|path| path.display().to_string());
+    if let Some(policy) = &policy {
+        words.extend(["--policy", policy]);
+    }
+    words.extend(["--audit", "audit.jsonl"]);
+    command_line(&words)
+}
+
+/// Prints the sums to standard error.
+fn tell(options: &Options, rows: &[Shown]) {
+    let years: u64 = rows.iter().map(|row| row.0.years).sum();
+    let checks: u64 = rows.iter().map(|row| row.0.checks).sum();
+    let ticks: u64 = rows.iter().map(|row| row.0.ticks).sum();
+    let faults = if options.faults { "with faults" } else { "without faults" };
+    eprintln!(
+        "{} years {faults}, {} ticks of the agent, {} checks of rules",
+        thousands(years),
+        thousands(ticks),
+        thousands(checks)
+    );
+}
+
+/// A row of the table.
+#[derive(Serialize)]
+#[serde(transparent)]
+struct Shown(Row);
+
+impl Item for Shown {
+    const SCHEMA: &'static str = "evenkeel.autopilot-worlds/1";
+    const FIELD: &'static str = "generators";
+    const COLUMNS: &'static [&'static str] = &[
+        "GENERATOR",
+        "YEARS",
+        "FULL",
+        "EXCUSED",
+        "BROKEN RULES",
+        "CHANGES/YEAR",
+        "CLAIRVOYANT %",
+        "BEST STATIC %",
+        "PEAK %",
+        "1.2 PEAK %",
+        "BRAKES (DAYS)",
+    ];
+
+    fn cells(&self) -> Vec<String> {
+        let row = &self.0;
+        let changes: u64 =
+            row.operations.iter().filter(|(name, _)| **name != "delete").map(|(_, n)| n).sum();
+        vec![
+            row.generator.to_owned(),
+            thousands(row.years),
+            thousands(row.full_events),
+            thousands(row.full_events_excused),
+            thousands(row.violations),
+            tenths(changes * 10 / row.years.max(1)),
+            tenths(row.of_clairvoyant),
+            tenths(row.of_best_static),
+            tenths(row.of_peak),
+            tenths(row.of_usual_static),
+            brakes(row),
+        ]
+    }
+}
+
+/// Returns the three brakes with the most days.
+fn brakes(row: &Row) -> String {
+    let mut brakes: Vec<(&String, &u64)> = row.brakes.iter().collect();
+    brakes.sort_by_key(|(name, days)| (std::cmp::Reverse(**days), *name));
+    let most = brakes.iter().take(3).map(|(name, days)| format!("{name} {days}"));
+    most.collect::<Vec<_>>().join(", ")
+}
+
+/// Returns the rows of other rules.
+fn beside(rows: &[Shown]) -> Vec<Vec<String>> {
+    let mut cells = Vec::new();
+    for Shown(row) in rows {
+        for (name, other) in &row.others {
+            cells.push(vec![
+                row.generator.to_owned(),
+                (*name).to_owned(),
+                thousands(other.full_events),
+                per_year(other.full_events, row.years),
+                tenths(other.of_usual_static),
+            ]);
+        }
+    }
+    cells
+}
+
+fn tenths(number: u64) -> String {
+    format!("{}.{}", number / 10, number % 10)
+}
+
+fn per_year(count: u64, years: u64) -> String {
+    let thousandths = count * 1_000 / years.max(1);
+    format!("{}.{:03}", thousandths / 1_000, thousandths % 1_000)
+}
