@@ -32,9 +32,9 @@ pub enum SimVerb {
     /// not hold.
     ///
     /// The agent is the one that runs on hosts; its file system, its API and its load are models.
-    /// The same seed gives the same years. Costs are percentages of other layouts: of a planner
-    /// that knows the future, of the smallest size that never changes and keeps the wanted room, of
-    /// the peak, and of 1.2 times the peak.
+    /// A seed determines the load and the faults, so runs with one seed are identical. Each cost is
+    /// a percentage of the cost of another layout: that of a planner that knows the future, the
+    /// smallest constant size that keeps the wanted room, the peak, and 1.2 times the peak.
     Autopilot(SimAutopilot),
 }
 

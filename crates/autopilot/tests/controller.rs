@@ -57,19 +57,9 @@ fn gp3(size_gib: u32) -> VolumeSpec {
 
 fn volume(id: &str, size_gib: u32) -> Volume {
     Volume {
-        id: id.to_owned(),
-        spec: gp3(size_gib),
-        state: VolumeState::Attached,
-        created_ms: 0,
-        made_by: None,
-        retired_ms: None,
-        has_superblock: None,
-        modification: None,
-        modified_ms: Vec::new(),
-        modifiable_from_ms: None,
-        balance_ppm: None,
         exceeded_s: Some(0),
         used_mibps: Some(5),
+        ..Volume::new(id.to_owned(), gp3(size_gib), VolumeState::Attached, 0)
     }
 }
 

@@ -13,8 +13,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The folder with the kernel's disks.
 const DISKS: &str = "/sys/block";
-/// The kernel's id of this boot.
-const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 /// The beginning of a volume's id.
 const VOLUME: &str = "vol-";
 /// The beginning of a volume's id in a serial number.
@@ -156,7 +154,7 @@ impl Devices {
 }
 
 fn boot() -> String {
-    fs::read_to_string(BOOT).map(|text| text.trim().to_owned()).unwrap_or_default()
+    evenkeel_os::clock::boot_id().unwrap_or_default()
 }
 
 /// Returns the volume of a serial number such as `vol0123456789abcdef0`.

@@ -54,10 +54,7 @@ impl Changes {
     /// Writes the file. A failure is not reported: the file only spares refused calls.
     fn write(&self) {
         let text = serde_json::to_vec(&self.starts).expect("invariant: texts and numbers");
-        let new = self.path.with_extension("new");
-        if fs::write(&new, text).is_ok() {
-            let _ = fs::rename(&new, &self.path);
-        }
+        let _ = evenkeel_os::files::write_whole(&self.path, &text);
     }
 
     fn since(&self, volume: &str, from_ms: u64) -> Vec<u64> {

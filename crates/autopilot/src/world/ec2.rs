@@ -346,20 +346,14 @@ impl Ec2 {
         let day_ago = unix_ms.saturating_sub(DAY_MS);
         let starts = volume.modification_starts.iter().map(|start| start.0);
         let retired = volume.tags.get(TAG_RETIRED).and_then(|text| text.parse().ok());
+        let id = volume.id.to_string();
         Volume {
-            id: volume.id.to_string(),
-            spec: in_force(volume),
-            state,
-            created_ms: volume.created.0,
             made_by: volume.tags.get(TAG_OPERATION).cloned(),
             retired_ms: retired,
-            has_superblock: None,
             modification: modification(volume, unix_ms),
             modified_ms: starts.filter(|start| *start > day_ago).collect(),
             modifiable_from_ms: self.modifiable_from(volume, unix_ms),
-            balance_ppm: None,
-            exceeded_s: None,
-            used_mibps: None,
+            ..Volume::new(id, in_force(volume), state, volume.created.0)
         }
     }
 

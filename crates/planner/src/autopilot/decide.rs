@@ -257,6 +257,6 @@ fn brake_by_mode(policy: &Policy, decision: &mut Decision) {
 impl Braked {
     /// Creates the brake of a change.
     fn of(brake: Brake, change: &Change, reason: String) -> Self {
-        Self { brake, axis: change.axis, is_up: change.is_up, reason }
+        Self { brake, axis: change.rule.axis(), is_up: change.rule.is_up(), reason }
     }
 }

@@ -211,6 +211,28 @@ pub struct Volume {
     pub used_mibps: Option<u32>,
 }
 
+impl Volume {
+    /// Creates the facts of a volume of which only its state is known.
+    #[must_use]
+    pub const fn new(id: String, spec: VolumeSpec, state: VolumeState, created_ms: u64) -> Self {
+        Self {
+            id,
+            spec,
+            state,
+            created_ms,
+            made_by: None,
+            retired_ms: None,
+            has_superblock: None,
+            modification: None,
+            modified_ms: Vec::new(),
+            modifiable_from_ms: None,
+            balance_ppm: None,
+            exceeded_s: None,
+            used_mibps: None,
+        }
+    }
+}
+
 /// The state of a volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", rename_all_fields = "kebab-case")]

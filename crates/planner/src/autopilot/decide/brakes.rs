@@ -75,7 +75,7 @@ fn failures(facts: &Facts<'_>, change: &Change) -> Option<(Brake, String)> {
     let failed = facts.state.past.iter().filter(|past| !past.is_done);
     let last_ms = failed.map(|past| past.ended_ms).max()?;
     let doubled = RETRY_UP_MS.saturating_mul(1 << count.saturating_sub(1).min(10));
-    let wait_ms = if change.is_up { doubled.min(RETRY_UP_MS_MAX) } else { RETRY_DOWN_MS };
+    let wait_ms = if change.rule.is_up() { doubled.min(RETRY_UP_MS_MAX) } else { RETRY_DOWN_MS };
     let next_ms = last_ms.saturating_add(wait_ms);
     (next_ms > facts.now.unix_ms).then(|| {
         let next = format::at(Clock::Unix, next_ms);
@@ -244,11 +244,9 @@ fn until_ms(window: &Window, unix_ms: u64) -> Option<u64> {
 pub fn opposed(facts: &Facts<'_>, change: &Change) -> Option<String> {
     let budget = &facts.policy.budget;
     let now_ms = facts.now.unix_ms;
-    let opposite = facts
-        .state
-        .past
-        .iter()
-        .filter(|past| past.is_done && past.axis == change.axis && past.is_up != change.is_up);
+    let opposite = facts.state.past.iter().filter(|past| {
+        past.is_done && past.axis == change.rule.axis() && past.is_up != change.rule.is_up()
+    });
     let waits = opposite.filter_map(|past| {
         let days = if past.is_emergency && past.is_up {
             budget.opposite_days.max(budget.after_emergency_days)
@@ -281,7 +279,8 @@ fn opposite(facts: &Facts<'_>, change: &Change) -> Option<(Brake, String)> {
     if change.rule != Rule::Shrink {
         return None;
     }
-    let changes = facts.state.past.iter().filter(|past| past.axis == change.axis && past.is_done);
+    let changes =
+        facts.state.past.iter().filter(|past| past.axis == change.rule.axis() && past.is_done);
     let last_ms = changes.map(|past| past.ended_ms).max()?;
     let days = facts.policy.space.quiet_days;
     let until_ms = last_ms.saturating_add(u64::from(days) * facts.policy.day_ms());

@@ -37,6 +37,19 @@ impl Rule {
     pub const fn is_growth(self) -> bool {
         matches!(self, Self::Grow)
     }
+
+    /// Returns the property that its changes change.
+    pub const fn axis(self) -> Axis {
+        match self {
+            Self::Grow | Self::Shrink | Self::Delete => Axis::Space,
+            Self::Raise | Self::Lower | Self::Undo | Self::Scheduled | Self::Ended => Axis::Rate,
+        }
+    }
+
+    /// Returns whether its changes make more of that property.
+    pub const fn is_up(self) -> bool {
+        matches!(self, Self::Grow | Self::Raise | Self::Undo | Self::Scheduled)
+    }
 }
 
 /// A change that a rule proposes.
@@ -44,14 +57,17 @@ impl Rule {
 pub struct Change {
     pub rule: Rule,
     pub operation: Operation,
-    pub axis: Axis,
-    pub is_up: bool,
     pub is_emergency: bool,
     pub exceeded_s_per_day_max: Option<u32>,
     pub reason: String,
 }
 
 impl Change {
+    /// Creates a change that is no emergency and that no replay has judged.
+    pub const fn new(rule: Rule, operation: Operation, reason: String) -> Self {
+        Self { rule, operation, is_emergency: false, exceeded_s_per_day_max: None, reason }
+    }
+
     /// Returns the change in a few words.
     pub fn words(&self) -> String {
         match &self.operation {
@@ -248,8 +264,8 @@ impl<'a> Facts<'a> {
         let commands = commands::of(self, &change.operation);
         decision.intents.push(Intent {
             id: format!("{}.{}", decision.id, decision.intents.len()),
-            axis: change.axis,
-            is_up: change.is_up,
+            axis: change.rule.axis(),
+            is_up: change.rule.is_up(),
             is_emergency: change.is_emergency,
             is_scheduled: matches!(change.rule, Rule::Scheduled | Rule::Ended),
             exceeded_s_per_day_max: change.exceeded_s_per_day_max,

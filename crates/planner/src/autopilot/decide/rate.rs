@@ -98,15 +98,8 @@ pub fn undo(facts: &Facts<'_>) -> Option<Change> {
     };
     let spec = member.volume.spec;
     let back = with_rates(facts, &spec, to)?;
-    Some(Change {
-        rule: Rule::Undo,
-        operation: Operation::Modify { volume: volume.clone(), from: spec, to: back },
-        axis: Axis::Rate,
-        is_up: true,
-        is_emergency: true,
-        exceeded_s_per_day_max: None,
-        reason,
-    })
+    let operation = Operation::Modify { volume: volume.clone(), from: spec, to: back };
+    Some(Change { is_emergency: true, ..Change::new(Rule::Undo, operation, reason) })
 }
 
 /// Returns the seconds of the present window in which requests waited, if all of it is after a
@@ -204,19 +197,7 @@ fn raised(
     if let Some(note) = carried.note {
         reason += &format!("; {note}");
     }
-    let mut change = Change {
-        rule: Rule::Raise,
-        operation: Operation::Modify {
-            volume: member.volume.id.clone(),
-            from: spec,
-            to: carried.spec,
-        },
-        axis: Axis::Rate,
-        is_up: true,
-        is_emergency: false,
-        exceeded_s_per_day_max: None,
-        reason,
-    };
+    let mut change = Change::new(Rule::Raise, modification(member, carried.spec), reason);
     // Requests wait now: more is given back although less was taken lately, and less waits longer.
     change.is_emergency = super::brakes::opposed(facts, &change).is_some();
     Ok(change)
@@ -332,21 +313,20 @@ fn lowered(
 }
 
 fn change_to_less(member: &Member<'_>, to: VolumeSpec, proposal: &Proposal) -> Change {
-    let id = member.volume.id.clone();
+    let id = &member.volume.id;
     let seconds = proposal.exceeded_s_per_day_max;
-    Change {
-        rule: Rule::Lower,
-        reason: format!(
-            "{} carries the recording of {id}, taken pessimistically and with the headroom, with \
-             at most {seconds} s a day in which requests wait; it was confirmed twice",
-            words::spec(&to)
-        ),
-        operation: Operation::Modify { volume: id, from: member.volume.spec, to },
-        axis: Axis::Rate,
-        is_up: false,
-        is_emergency: false,
-        exceeded_s_per_day_max: Some(seconds),
-    }
+    let reason = format!(
+        "{} carries the recording of {id}, taken pessimistically and with the headroom, with at \
+         most {seconds} s a day in which requests wait; it was confirmed twice",
+        words::spec(&to)
+    );
+    let change = Change::new(Rule::Lower, modification(member, to), reason);
+    Change { exceeded_s_per_day_max: Some(seconds), ..change }
+}
+
+/// Returns the modification of a member's volume.
+fn modification(member: &Member<'_>, to: VolumeSpec) -> Operation {
+    Operation::Modify { volume: member.volume.id.clone(), from: member.volume.spec, to }
 }
 
 /// Returns whether lower limits of a volume are below what a schedule asks for now.
@@ -425,19 +405,7 @@ pub fn schedules(facts: &Facts<'_>, decision: &mut Decision) -> Vec<Change> {
         return Vec::new();
     }
     let reason = format!("a schedule wants {iops_min} IOPS and {mibps_min} MiB/s now");
-    vec![Change {
-        rule: Rule::Scheduled,
-        operation: Operation::Modify {
-            volume: member.volume.id.clone(),
-            from: spec,
-            to: carried.spec,
-        },
-        axis: Axis::Rate,
-        is_up: true,
-        is_emergency: false,
-        exceeded_s_per_day_max: None,
-        reason,
-    }]
+    vec![Change::new(Rule::Scheduled, modification(member, carried.spec), reason)]
 }
 
 /// Returns the change back after the time of a schedule.
@@ -445,15 +413,8 @@ fn restored(facts: &Facts<'_>, scheduled: &crate::autopilot::state::Scheduled) -
     let member = facts.member(&scheduled.volume)?;
     let spec = member.volume.spec;
     let to = with_rates(facts, &spec, &scheduled.before)?;
-    Some(Change {
-        rule: Rule::Ended,
-        operation: Operation::Modify { volume: scheduled.volume.clone(), from: spec, to },
-        axis: Axis::Rate,
-        is_up: false,
-        is_emergency: false,
-        exceeded_s_per_day_max: None,
-        reason: format!("the time of a schedule is over: {} was there before", words::spec(&to)),
-    })
+    let reason = format!("the time of a schedule is over: {} was there before", words::spec(&to));
+    Some(Change::new(Rule::Ended, modification(&member, to), reason))
 }
 
 /// Returns a change with all that the rules ask for of the same volume in one call. The changes

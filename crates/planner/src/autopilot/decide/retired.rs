@@ -4,7 +4,6 @@ use super::facts::{Change, Facts, Rule};
 use super::{Brake, Braked, Decision};
 use crate::autopilot::observation::{Volume, VolumeState};
 use crate::autopilot::operation::Operation;
-use crate::autopilot::state::Axis;
 use crate::format;
 use crate::trace::Clock;
 
@@ -53,15 +52,8 @@ fn propose(facts: &Facts<'_>, volume: &Volume, retired_ms: u64, decision: &mut D
     let id = &volume.id;
     let retired = format::at(Clock::Unix, retired_ms);
     let hours = facts.policy.budget.grace_hours;
-    let mut change = Change {
-        rule: Rule::Delete,
-        operation: Operation::Delete { volume: id.clone() },
-        axis: Axis::Space,
-        is_up: false,
-        is_emergency: false,
-        exceeded_s_per_day_max: None,
-        reason: format!("{id} was retired at {retired}, more than {hours} h ago"),
-    };
+    let reason = format!("{id} was retired at {retired}, more than {hours} h ago");
+    let mut change = Change::new(Rule::Delete, Operation::Delete { volume: id.clone() }, reason);
     let due_ms = retired_ms.saturating_add(u64::from(hours).saturating_mul(facts.policy.hour_ms()));
     let reason = if due_ms > facts.now.unix_ms {
         let due = format::at(Clock::Unix, due_ms);

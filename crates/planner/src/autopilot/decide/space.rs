@@ -219,15 +219,8 @@ fn options(facts: &Facts<'_>, wanted: &Wanted, step_gib: u32) -> Vec<Change> {
 }
 
 fn growth(wanted: &Wanted, operation: Operation, reason: String) -> Change {
-    Change {
-        rule: Rule::Grow,
-        operation,
-        axis: Axis::Space,
-        is_up: true,
-        is_emergency: wanted.is_emergency,
-        exceeded_s_per_day_max: None,
-        reason,
-    }
+    let change = Change::new(Rule::Grow, operation, reason);
+    Change { is_emergency: wanted.is_emergency, ..change }
 }
 
 /// Returns the bytes of a volume that its file system does not use: it grew, and the file system
@@ -459,19 +452,7 @@ fn removal(
     let (.., member) = best?;
     let volume = member.volume.id.clone();
     let reason = format!("{}: the other volumes have room for {volume}", surplus.reason);
-    Some(less(Operation::Remove { volume }, reason))
-}
-
-fn less(operation: Operation, reason: String) -> Change {
-    Change {
-        rule: Rule::Shrink,
-        operation,
-        axis: Axis::Space,
-        is_up: false,
-        is_emergency: false,
-        exceeded_s_per_day_max: None,
-        reason,
-    }
+    Some(Change::new(Rule::Shrink, Operation::Remove { volume }, reason))
 }
 
 /// Checks that each of the other volumes carries its own peak and the one of a volume that leaves:
@@ -552,7 +533,10 @@ fn replacement(
         if best.as_ref().is_none_or(|(most, _)| saving > *most) {
             let volume = member.volume.id.clone();
             let reason = format!("{}: a smaller volume holds what {volume} has", surplus.reason);
-            best = Some((saving, less(Operation::Replace { volume, with }, reason)));
+            best = Some((
+                saving,
+                Change::new(Rule::Shrink, Operation::Replace { volume, with }, reason),
+            ));
         }
     }
     best.map(|(_, change)| change)

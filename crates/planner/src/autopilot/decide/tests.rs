@@ -48,19 +48,9 @@ pub fn gp3(gib: u32) -> VolumeSpec {
 
 pub fn volume(id: &str, spec: VolumeSpec) -> Volume {
     Volume {
-        id: id.to_owned(),
-        spec,
-        state: VolumeState::Attached,
-        created_ms: 1,
-        made_by: None,
-        retired_ms: None,
-        has_superblock: None,
-        modification: None,
-        modified_ms: Vec::new(),
-        modifiable_from_ms: None,
-        balance_ppm: None,
         exceeded_s: Some(0),
         used_mibps: Some(0),
+        ..Volume::new(id.to_owned(), spec, VolumeState::Attached, 1)
     }
 }
 

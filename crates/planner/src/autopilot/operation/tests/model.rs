@@ -90,21 +90,7 @@ pub fn gp3(size_gib: u32) -> VolumeSpec {
 }
 
 fn volume(id: &str, spec: VolumeSpec, state: VolumeState, now_ms: u64) -> Volume {
-    Volume {
-        id: id.to_owned(),
-        spec,
-        state,
-        created_ms: now_ms,
-        made_by: None,
-        retired_ms: None,
-        has_superblock: None,
-        modification: None,
-        modified_ms: Vec::new(),
-        modifiable_from_ms: None,
-        balance_ppm: None,
-        exceeded_s: None,
-        used_mibps: Some(5),
-    }
+    Volume { used_mibps: Some(5), ..Volume::new(id.to_owned(), spec, state, now_ms) }
 }
 
 impl World {
