@@ -23,6 +23,7 @@ use crate::trace::{Clock, Interval, SourceLimits, Trace};
 use crate::{search, steady};
 
 const HOUR_MS: u64 = 3_600_000;
+const DAY_MS: u64 = 24 * HOUR_MS;
 /// The far end of a time that is longer, in seconds: a month.
 const MONTH_S: u64 = 30 * 86_400;
 /// The parts of the burns, in thousandths, that are the far and the near end of the time to empty.
@@ -204,7 +205,12 @@ fn up(
     let own = vec![volume.spec.volume_type];
     let of_types = [own, policy.plan.types.clone()];
     for types in of_types {
-        let rules = fleet::Policy { types, days_min: 0, ..policy.plan.clone() };
+        let rules = fleet::Policy {
+            types,
+            days_min: 0,
+            throttled_s_per_day: throttled_s(policy),
+            ..policy.plan.clone()
+        };
         let evidence = fleet::Evidence::Trace(Box::new(last.clone()));
         let judged = fleet::judge(&rules, volume, evidence);
         if !judged.findings.contains(&Finding::Throttled) {
@@ -216,6 +222,12 @@ fn up(
         }
     }
     Ok(None)
+}
+
+/// Returns the seconds of a day in which a limit may delay requests; of a shorter day in a trial.
+fn throttled_s(policy: &Policy) -> u32 {
+    let of_day = u64::from(policy.plan.throttled_s_per_day) * policy.day_ms() / DAY_MS;
+    u32::try_from(of_day).expect("invariant: at most those of a whole day")
 }
 
 /// Returns a proposal with the waiting of its replay.

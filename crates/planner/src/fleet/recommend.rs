@@ -196,7 +196,7 @@ fn same(policy: &Policy, volume: &Volume, judged: &mut Judged) {
 
 fn by_trace(policy: &Policy, volume: &Volume, trace: &Trace, judged: &mut Judged) {
     let demand = Demand::of(trace, policy.assume);
-    let at_limit = AtLimit::of(policy, volume, trace);
+    let at_limit = AtLimit::of(policy, &volume.spec, trace);
     let known = known(policy, volume, trace, &demand, &at_limit);
     judged.known = Some(known);
     if let Err(reason) = is_enough(policy, trace, &known) {
@@ -275,7 +275,7 @@ fn on_hdd(
 /// # Errors
 /// Returns the reason why it does not.
 pub fn shows_enough(policy: &Policy, volume: &Volume, trace: &Trace) -> Result<(), String> {
-    let at_limit = AtLimit::of(policy, volume, trace);
+    let at_limit = AtLimit::of(policy, &volume.spec, trace);
     let demand = Demand::of(trace, policy.assume);
     is_enough(policy, trace, &known(policy, volume, trace, &demand, &at_limit))?;
     if at_limit.ms > 0 {
@@ -354,6 +354,11 @@ fn never_used(policy: &Policy, known: &Known, judged: &mut Judged) {
     }
 }
 
+/// Returns the milliseconds in which a volume stood at its limits.
+pub(super) fn at_limit_ms(policy: &Policy, spec: &VolumeSpec, trace: &Trace) -> u64 {
+    AtLimit::of(policy, spec, trace).ms
+}
+
 /// The time in which a volume stood at its limits, so that more may have been wanted than was done.
 struct AtLimit {
     ms: u64,
@@ -365,9 +370,9 @@ struct AtLimit {
 }
 
 impl AtLimit {
-    fn of(policy: &Policy, volume: &Volume, trace: &Trace) -> Self {
-        let pacing = policy.rules.pacing(&volume.spec);
-        let limits = Limits::of(policy, &volume.spec);
+    fn of(policy: &Policy, spec: &VolumeSpec, trace: &Trace) -> Self {
+        let pacing = policy.rules.pacing(spec);
+        let limits = Limits::of(policy, spec);
         let mut at = Self { ms: 0, iops: false, bytes: false, by_credits: true };
         let spends = (has_credit(pacing.operations), has_credit(pacing.bytes));
         for interval in &trace.intervals {

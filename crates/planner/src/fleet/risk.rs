@@ -4,6 +4,7 @@ use evenkeel_core::volume::{TypeRules, VolumeSpec};
 
 use super::Policy;
 use super::alternatives::{Limits, never_less, peaks, space};
+use super::recommend::at_limit_ms;
 use crate::answer::ms_per_day;
 use crate::demand::{Assume, Demand};
 use crate::layout::Layout;
@@ -14,6 +15,8 @@ use crate::trace::{Interval, Trace};
 const MEDIUM_MS_PER_DAY: u64 = 864_000;
 /// The longest steps whose peaks are evidence for a lowered limit.
 const PEAK_MS_MAX: u64 = 60_000;
+/// The longest steps in which a limit delayed no request if their rate is below it.
+const SECOND_MS: u64 = 1_000;
 /// Percent of the busiest rate that a lowered limit has if the steps are longer.
 const LONG_STEPS_PERCENT: u128 = 200;
 
@@ -118,14 +121,19 @@ pub(super) fn of_change(
 
 /// Returns the evidence, in words, that a lowered limit is enough but for bursts within a step: no
 /// limit ever delayed a request, and the steps are short or the busy time within them is known.
+/// A recording that does not say whether a limit delayed requests shows it by seconds that stayed
+/// below the limits.
 fn shown(policy: &Policy, from: &VolumeSpec, to: &VolumeSpec, trace: &Trace) -> Option<String> {
     let is_busy = |interval: &&Interval| interval.requests() > 0 || interval.bytes() > 0;
     let mut busy = trace.intervals.iter().filter(is_busy);
-    if !busy.clone().all(|interval| interval.is_censored == Some(false)) {
-        return None;
-    }
     let step_ms = trace.resolution_ms();
-    let never = "no limit ever delayed a request";
+    let never = if busy.clone().all(|interval| interval.is_censored == Some(false)) {
+        "no limit ever delayed a request"
+    } else if step_ms <= SECOND_MS && at_limit_ms(policy, from, trace) == 0 {
+        "no second came near a limit"
+    } else {
+        return None;
+    };
     if step_ms <= PEAK_MS_MAX {
         let step_s = step_ms.div_ceil(1_000);
         return Some(format!(

@@ -6,6 +6,7 @@ use evenkeel_sim::text::command_line;
 use super::facts::{Facts, Member};
 use crate::autopilot::observation::Kind;
 use crate::autopilot::operation::Operation;
+use crate::autopilot::operation::room::{self, COMPACTED_PERCENT, Removal};
 use crate::autopilot::state::same_rates;
 use crate::regions::{self, DEFAULT_REGION};
 
@@ -199,7 +200,11 @@ impl Tool<'_, '_> {
 
     fn remove(&self, volume: &str) -> Commands {
         let mount = self.mount();
-        let mut forward = vec![format!("btrfs device remove {} {mount}", self.devid(volume))];
+        let mut forward = Vec::new();
+        if self.is_compacted_to_remove(volume) {
+            forward.push(format!("btrfs balance start -dusage={COMPACTED_PERCENT} {mount}"));
+        }
+        forward.push(format!("btrfs device remove {} {mount}", self.devid(volume)));
         forward.extend(self.retired(volume));
         let mut back = vec![format!("btrfs device remove cancel {mount}  # while it runs")];
         if let Some(member) = self.facts.member(volume) {
@@ -207,6 +212,14 @@ impl Tool<'_, '_> {
             back.push(format!("btrfs device add -K \"$DEVICE\" {mount}"));
         }
         Commands { forward, back }
+    }
+
+    /// Returns whether the data of a volume finds room on the others only after compaction.
+    fn is_compacted_to_remove(&self, volume: &str) -> bool {
+        let Some(member) = self.facts.member(volume) else { return false };
+        let file_system = &self.facts.now.file_system;
+        let removal = room::to_remove(self.facts.policy, file_system, member.device.devid);
+        removal == Ok(Removal::AfterCompaction)
     }
 
     /// Returns the commands by which a smaller volume takes the place of one.

@@ -173,7 +173,16 @@ impl<'a> Facts<'a> {
 
     /// Returns the bytes a second at which the volumes can be written together.
     pub fn line_bytes_per_s(&self) -> u64 {
-        let sum = self.members.iter().fold(0_u64, |sum, member| {
+        self.line_of(self.members.iter())
+    }
+
+    /// Returns the bytes a second at which the volumes can be written together without one of them.
+    pub fn line_bytes_per_s_without(&self, devid: u64) -> u64 {
+        self.line_of(self.members.iter().filter(|member| member.device.devid != devid))
+    }
+
+    fn line_of<'b>(&self, members: impl Iterator<Item = &'b Member<'b>>) -> u64 {
+        let sum = members.fold(0_u64, |sum, member| {
             sum.saturating_add(self.limits(&member.volume.spec).bytes.unwrap_or(u64::MAX))
         });
         let carried = self.instance_type().map(|known| known.bytes_per_second_max());

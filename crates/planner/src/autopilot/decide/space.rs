@@ -9,7 +9,8 @@ use super::forecast::{self, Need};
 use super::words::{self, bytes};
 use super::{Brake, Braked, Decision, budget, commands, instance};
 use crate::autopilot::observation::{Kind, Profile};
-use crate::autopilot::operation::{Operation, room};
+use crate::autopilot::operation::Operation;
+use crate::autopilot::operation::room::{self, COMPACTED_PERCENT};
 use crate::autopilot::policy::Keep;
 use crate::autopilot::state::Axis;
 use crate::bisect::{largest, least};
@@ -19,8 +20,6 @@ use crate::fleet::alternatives;
 const FAST_PERCENT: u32 = 50;
 /// How many times larger these are.
 const FAST_TIMES: u64 = 4;
-/// Percent of a chunk that is used after compaction.
-const COMPACTED_PERCENT: u64 = 80;
 
 /// The rule of growth.
 pub struct Growth {
@@ -352,8 +351,12 @@ pub fn shrink(facts: &Facts<'_>, needs_room: bool, decision: &mut Decision) -> O
 
 /// Space that a file system does not need.
 struct Surplus {
-    /// The largest step down, in bytes of devices.
+    /// The largest step down with the limits of today, in bytes of devices.
     step: u64,
+    /// The largest step down that the policy allows, in bytes of devices.
+    step_max: u64,
+    /// The peak with its headroom, in bytes of files.
+    peak: u64,
     reason: String,
 }
 
@@ -362,23 +365,17 @@ fn surplus(facts: &Facts<'_>) -> Option<Surplus> {
     let space = &facts.policy.space;
     let size = file_system.size_bytes;
     let copies = facts.copies();
-    let used = file_system.used_bytes;
-    let peak = file_system.peak_used_bytes.max(used);
+    let peak = file_system.peak_used_bytes.max(file_system.used_bytes);
     let peak = percent(peak, space.peak_headroom_percent.saturating_add(100));
     let need = forecast::need(facts).wanted();
     let kept = peak.saturating_add(need).saturating_mul(copies);
     if kept >= percent(size, space.shrink_below_percent) {
         return None;
     }
-    // The room after the step must be enough for the peak to come back.
-    let above_used = peak.saturating_sub(used);
-    let free = file_system.free_bytes.saturating_sub(need).saturating_sub(above_used);
     let gib_min = u64::from(space.gib_min).saturating_mul(GIB);
     let least = gib_min.max(scheduled_bytes(facts));
-    let step = percent(size, space.shrink_step_percent_max)
-        .min(size - kept)
-        .min(free.saturating_mul(copies))
-        .min(size.saturating_sub(least));
+    let step_max = percent(size, space.shrink_step_percent_max).min(size.saturating_sub(least));
+    let room = room_without(facts, peak, need);
     let reason = format!(
         "the peak of {} days with {} % is {}, and with the need of {} that is below {} % of {}",
         space.peak_days,
@@ -388,7 +385,28 @@ fn surplus(facts: &Facts<'_>) -> Option<Surplus> {
         space.shrink_below_percent,
         bytes(size)
     );
-    (step >= GIB).then_some(Surplus { step, reason })
+    let step = step_max.min(room);
+    (step_max >= GIB).then_some(Surplus { step, step_max, peak, reason })
+}
+
+/// Returns the bytes of devices that a file system can give up if `need` must stay free, and there
+/// is room for the peak to come back.
+fn room_without(facts: &Facts<'_>, peak: u64, need: u64) -> u64 {
+    let file_system = &facts.now.file_system;
+    let copies = facts.copies();
+    let kept = peak.saturating_add(need).saturating_mul(copies);
+    let above_used = peak.saturating_sub(file_system.used_bytes);
+    let free = file_system.free_bytes.saturating_sub(need).saturating_sub(above_used);
+    file_system.size_bytes.saturating_sub(kept).min(free.saturating_mul(copies))
+}
+
+/// Returns whether a volume is no larger than what a file system can give up with it. Its MiB/s
+/// leave with it, so less room must stay free.
+fn can_spare(facts: &Facts<'_>, surplus: &Surplus, member: &Member<'_>) -> bool {
+    let line = facts.line_bytes_per_s_without(member.device.devid);
+    let need = forecast::need_at(facts, line).wanted();
+    let step = surplus.step_max.min(room_without(facts, surplus.peak, need));
+    member.device.size_bytes <= step
 }
 
 /// Returns why a file system cannot shrink, with the advice for a person.
@@ -431,7 +449,7 @@ fn removal(
     if facts.members.len() < 2 {
         return None;
     }
-    let fits = facts.members.iter().filter(|member| member.device.size_bytes <= surplus.step);
+    let fits = facts.members.iter().filter(|member| can_spare(facts, surplus, member));
     let mut best: Option<(u64, u64, Member<'_>)> = None;
     for member in fits {
         let room = room::to_remove(facts.policy, &facts.now.file_system, member.device.devid);
@@ -550,6 +568,9 @@ fn smaller(
 ) -> Result<VolumeSpec, Option<(Brake, String)>> {
     let spec = member.volume.spec;
     let id = &member.volume.id;
+    if surplus.step < GIB {
+        return Err(None);
+    }
     let held = compacted(facts, member).saturating_add(forecast::chunks(facts));
     let after_step = member.device.size_bytes.saturating_sub(surplus.step);
     let rules = facts.policy.plan.rules;

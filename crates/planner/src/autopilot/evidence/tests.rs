@@ -7,7 +7,6 @@ use super::*;
 use crate::trace::{Columns, Kind};
 
 const HOUR_S: u64 = 3_600;
-const DAY_MS: u64 = 86_400_000;
 const NOW_MS: u64 = 20 * DAY_MS;
 
 fn spec(t: VolumeType, gib: u32, iops: Option<u32>, mibps: Option<u32>) -> VolumeSpec {

@@ -15,7 +15,7 @@ pub(super) fn step(policy: &Policy, open: &Open, now: &Observation, spec: &Volum
             return Step::Done;
         }
         // Without room for its data it stays: it is a whole device, and harms nothing.
-        return remove::take_away(policy, now, &volume.id).unwrap_or(Step::Done);
+        return remove::take_away(policy, open, now, &volume.id).unwrap_or(Step::Done);
     }
     if open.cancelled {
         return back(open, now, "it was cancelled".to_owned(), BEGIN_MS);

@@ -1,9 +1,10 @@
 //! The steps by which a volume leaves: its data moves to the other ones, then it is marked and
 //! detached.
 
-use super::facts::{BEGIN_MS, condition, device, running, volume};
+use super::facts::{BEGIN_MS, STUCK_MS, age_ms, condition, device, running, volume};
 use super::made::{Proof, leave};
-use super::{Open, Step, Verb, room};
+use super::room::{self, Removal};
+use super::{Open, Step, Verb, replace};
 use crate::autopilot::decide::pace_bytes_per_s;
 use crate::autopilot::observation::{Observation, RunningKind};
 use crate::autopilot::policy::Policy;
@@ -12,10 +13,11 @@ use crate::autopilot::policy::Policy;
 pub(super) fn step(policy: &Policy, open: &Open, now: &Observation, id: &str) -> Step {
     if let Some(device) = device(now, id) {
         if !open.cancelled {
-            return take_away(policy, now, id).unwrap_or_else(Step::Failed);
+            return take_away(policy, open, now, id).unwrap_or_else(Step::Failed);
         }
         let is_moving = now.file_system.running.as_ref().is_some_and(|running| {
-            running.kind == RunningKind::Remove && running.devid == Some(device.devid)
+            running.kind == RunningKind::Compact
+                || running.kind == RunningKind::Remove && running.devid == Some(device.devid)
         });
         return if is_moving { Step::Verb(Verb::Cancel) } else { Step::Done };
     }
@@ -28,14 +30,25 @@ pub(super) fn step(policy: &Policy, open: &Open, now: &Observation, id: &str) ->
 /// # Errors
 /// If it may not move, and waiting does not help. Then nothing has to be undone: data that has
 /// moved is as well where it is.
-pub(super) fn take_away(policy: &Policy, now: &Observation, id: &str) -> Result<Step, String> {
+pub(super) fn take_away(
+    policy: &Policy,
+    open: &Open,
+    now: &Observation,
+    id: &str,
+) -> Result<Step, String> {
     let Some(device) = device(now, id) else {
         return Err(format!("{id} is not a device of the file system"));
     };
     if let Some(step) = running(now).or_else(|| condition(now)) {
         return Ok(step);
     }
-    room::to_remove(policy, &now.file_system, device.devid)?;
+    match room::to_remove(policy, &now.file_system, device.devid)? {
+        Removal::Ready => {}
+        Removal::AfterCompaction if age_ms(open, now) > STUCK_MS => {
+            return Err(format!("compaction made no room for the data of {id} in 6 hours"));
+        }
+        Removal::AfterCompaction => return Ok(Step::Verb(replace::compact(now))),
+    }
     let bytes_per_s = pace_bytes_per_s(policy, now);
     Ok(Step::Verb(Verb::Remove { volume: id.to_owned(), bytes_per_s }))
 }

@@ -133,7 +133,7 @@ fn cut(
 }
 
 /// Returns the step that empties the chunks with the least data: some are at or below the mean.
-fn compact(now: &Observation) -> Verb {
+pub(super) fn compact(now: &Observation) -> Verb {
     let file_system = &now.file_system;
     let devices = file_system.devices.iter();
     let allocated = devices.fold(0_u64, |sum, device| sum.saturating_add(device.allocated_bytes));

@@ -32,11 +32,23 @@ pub fn reserve_bytes(policy: &Policy, file_system: &FileSystem, size_bytes: u64)
     share.max(policy.space.reserve_bytes_min).saturating_add(file_system.dirty_limit_bytes)
 }
 
-/// Checks whether the data of a device can move to the other ones.
+/// Percent of a chunk that is used after compaction.
+pub const COMPACTED_PERCENT: u64 = 80;
+
+/// The way by which the data of a device moves to the other ones.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Removal {
+    /// The other devices have room for its chunks.
+    Ready,
+    /// They have, after chunks that are partly used are compacted.
+    AfterCompaction,
+}
+
+/// Returns how the data of a device can move to the other ones.
 ///
 /// # Errors
 /// If it cannot, with the reason.
-pub fn to_remove(policy: &Policy, file_system: &FileSystem, devid: u64) -> Result<(), String> {
+pub fn to_remove(policy: &Policy, file_system: &FileSystem, devid: u64) -> Result<Removal, String> {
     if file_system.kind != Kind::Btrfs {
         return Err("only a btrfs gives up a device".to_owned());
     }
@@ -54,18 +66,35 @@ pub fn to_remove(policy: &Policy, file_system: &FileSystem, devid: u64) -> Resul
     let size_bytes = file_system.size_bytes.saturating_sub(leaving.size_bytes);
     let free = others.map(|device| device.size_bytes.saturating_sub(device.allocated_bytes));
     let unallocated = free.fold(0_u64, u64::saturating_add);
-    let wanted = leaving
-        .allocated_bytes
-        .saturating_add(2 * chunk_bytes(file_system))
-        .saturating_add(reserve_bytes(policy, file_system, size_bytes));
-    if unallocated < wanted {
-        return Err(format!(
-            "the other devices have {unallocated} bytes that are not allocated; {wanted} are \
-             needed: {} allocated on {}, two chunks and the reserve",
-            leaving.allocated_bytes, leaving.path
-        ));
+    let chunk = chunk_bytes(file_system);
+    let wanted = leaving.allocated_bytes.saturating_add(2 * chunk).saturating_add(reserve_bytes(
+        policy,
+        file_system,
+        size_bytes,
+    ));
+    if unallocated >= wanted {
+        return Ok(Removal::Ready);
     }
-    Ok(())
+    // Compaction itself needs a chunk that is not allocated, on any device.
+    let own = leaving.size_bytes.saturating_sub(leaving.allocated_bytes);
+    let compacted = compactable_bytes(file_system);
+    if unallocated.saturating_add(own) >= chunk && unallocated.saturating_add(compacted) >= wanted {
+        return Ok(Removal::AfterCompaction);
+    }
+    Err(format!(
+        "the other devices have {unallocated} bytes that are not allocated, and {compacted} more \
+         after compaction; {wanted} are needed: {} allocated on {}, two chunks and the reserve",
+        leaving.allocated_bytes, leaving.path
+    ))
+}
+
+/// Returns the bytes that are allocated to chunks and are not after compaction.
+fn compactable_bytes(file_system: &FileSystem) -> u64 {
+    let devices = file_system.devices.iter();
+    let allocated = devices.fold(0_u64, |sum, device| sum.saturating_add(device.allocated_bytes));
+    let used = u128::from(allocated.saturating_sub(file_system.chunk_slack_bytes));
+    let after = (used * 100).div_ceil(COMPACTED_PERCENT.into()).min(allocated.into());
+    allocated - u64::try_from(after).expect("invariant: at most the allocated bytes")
 }
 
 /// Checks that no chunk needs more devices than will be there.

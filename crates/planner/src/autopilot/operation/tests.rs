@@ -190,6 +190,19 @@ fn removal_moves_marks_and_detaches() {
 }
 
 #[test]
+fn removal_compacts_first_if_chunks_are_partly_used() {
+    let mut world = World::new(1, NO_FAULTS, &[(16, 12 * GIB), (10, 4 * GIB)]);
+    let open = open(&world, "op", Operation::Remove { volume: "vol-1".to_owned() });
+    let ended = run(&mut world, open, &mut never);
+    assert_eq!(ended.last, Step::Done, "{:?}", calls(&ended));
+    let calls = calls(&ended);
+    assert_eq!(calls.first().map(String::as_str), Some("Compact"), "{calls:?}");
+    let after = calls.iter().skip_while(|call| *call == "Compact");
+    assert_eq!(after.collect::<Vec<_>>(), ["Remove", "Retire", "Detach"]);
+    assert_eq!(world.devices.len(), 1);
+}
+
+#[test]
 fn removal_without_room_is_refused_before_it_begins() {
     for (other, metadata, words) in [
         (6, Profile::Dup, "bytes that are not allocated"),

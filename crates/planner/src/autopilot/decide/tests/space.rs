@@ -228,16 +228,42 @@ fn decide_removes_a_volume_if_the_others_have_room_and_carry_its_load() {
     assert_eq!(intent.undo[0], "btrfs device remove cancel /data  # while it runs");
     let saved = intent.monthly_before_micro - intent.monthly_after_micro;
     assert_eq!(saved, 8_000_000);
-    // Without room for its chunks it stays, and a smaller one takes the place of another.
+    // Chunks that are partly used are compacted first.
     for device in &mut now.file_system.devices {
         device.allocated_bytes = device.size_bytes - 10 * GIB;
     }
     now.file_system.chunk_slack_bytes = 270 * GIB;
     let decision = first(&policy(), &now);
+    let intent = only(&decision);
+    assert_eq!(intent.operation, Operation::Remove { volume: "vol-3".to_owned() });
+    assert_eq!(intent.commands[0], "btrfs balance start -dusage=80 /data");
+    assert_eq!(intent.commands[1], "btrfs device remove 3 /data");
+    // Without room after that it stays, and a smaller one takes the place of another.
+    now.file_system.chunk_slack_bytes = 110 * GIB;
+    let decision = first(&policy(), &now);
     let Operation::Replace { volume, with } = &only(&decision).operation else {
         panic!("{decision:#?}")
     };
-    assert_eq!((volume.as_str(), *with), ("vol-1", gp3(100)));
+    assert_eq!((volume.as_str(), *with), ("vol-1", gp3(169)));
+}
+
+/// Three equal volumes, of which each brings its own MiB/s: with them, their need leaves.
+#[test]
+fn decide_removes_a_volume_that_is_larger_than_the_surplus_with_its_own_line_rate() {
+    let mut policy = policy();
+    policy.space.shrink_step_percent_max = 50;
+    let mut now = btrfs(&[gp3(100), gp3(100), gp3(100)], 40);
+    now.evidence = evidence(vec![judged("vol-1"), judged("vol-2"), judged("vol-3")], NOW_MS - 1);
+    // 3 x 125 MiB/s in 480 s are 176 GiB, so 74 GiB less would do; with two volumes it is 117 GiB.
+    policy.space.actuation_s = 480;
+    let decision = first(&policy, &now);
+    assert_eq!(only(&decision).operation, Operation::Remove { volume: "vol-3".to_owned() });
+    // With more in use, the peak would not come back.
+    now.file_system.used_bytes += 20 * GIB;
+    now.file_system.free_bytes -= 20 * GIB;
+    now.file_system.peak_used_bytes += 20 * GIB;
+    let decision = first(&policy, &now);
+    assert!(decision.intents.is_empty(), "{decision:#?}");
 }
 
 #[test]
