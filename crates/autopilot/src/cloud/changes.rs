@@ -67,19 +67,22 @@ impl Changes {
         self.since(volume, now_ms.saturating_sub(DAY_MS))
     }
 
-    /// Returns when the rules permit the next modification; `None` if they do now.
+    /// Returns when the rules permit the next modification; `None` if they do now. An hour has
+    /// `hour_ms` milliseconds: fewer in a trial.
     pub fn modifiable_from_ms(
         &self,
         volume: &str,
         policy: ModifyPolicy,
+        hour_ms: u64,
         now_ms: u64,
     ) -> Option<u64> {
-        let (window_ms, most) = match policy {
-            ModifyPolicy::Cooldown { hours } => (u64::from(hours) * HOUR_MS, 1),
+        let (hours, most) = match policy {
+            ModifyPolicy::Cooldown { hours } => (hours, 1),
             ModifyPolicy::Rolling { modifications_max, hours } => {
-                (u64::from(hours) * HOUR_MS, modifications_max as usize)
+                (hours, modifications_max as usize)
             }
         };
+        let window_ms = u64::from(hours).saturating_mul(hour_ms);
         let starts = self.since(volume, now_ms.saturating_sub(window_ms));
         let first = starts.len().checked_sub(most).and_then(|place| starts.get(place))?;
         Some(first.saturating_add(window_ms))
@@ -122,13 +125,15 @@ mod tests {
         let mut changes = Changes::of(&path);
         changes.add(&[modified(20)], NOW);
         changes.add(&[modified(5)], NOW);
-        let from = |policy| changes.modifiable_from_ms("vol-1", policy, NOW);
+        let from = |policy| changes.modifiable_from_ms("vol-1", policy, HOUR_MS, NOW);
         let six = ModifyPolicy::Cooldown { hours: 6 };
         assert_eq!(from(six), Some(NOW + HOUR_MS));
         assert_eq!(from(ModifyPolicy::Cooldown { hours: 5 }), None);
         let rolling = |modifications_max| ModifyPolicy::Rolling { modifications_max, hours: 24 };
         assert_eq!(from(rolling(2)), Some(NOW + 4 * HOUR_MS));
         assert_eq!(from(rolling(3)), None);
-        assert_eq!(changes.modifiable_from_ms("vol-2", six, NOW), None);
+        assert_eq!(changes.modifiable_from_ms("vol-2", six, HOUR_MS, NOW), None);
+        // A day of a trial has 24 s.
+        assert_eq!(changes.modifiable_from_ms("vol-1", six, 1_000, NOW), None);
     }
 }

@@ -271,6 +271,7 @@ impl Ec2 {
         let measure = measured.volumes.get(id).copied().unwrap_or_default();
         let modification = modifications.iter().find(|modified| modified.volume == *id);
         let rules = self.setting.policy.plan.rules.modify_rules();
+        let hour_ms = self.setting.policy.hour_ms();
         Volume {
             id: id.clone(),
             spec: described.spec,
@@ -281,8 +282,9 @@ impl Ec2 {
             has_superblock: None,
             modification: modification.map(|modified| modified.state),
             modified_ms: self.changes.last_day(id, now_ms),
-            modifiable_from_ms: rules
-                .and_then(|rules| self.changes.modifiable_from_ms(id, rules.policy, now_ms)),
+            modifiable_from_ms: rules.and_then(|rules| {
+                self.changes.modifiable_from_ms(id, rules.policy, hour_ms, now_ms)
+            }),
             balance_ppm: measure.balance_ppm,
             exceeded_s: measure.exceeded_s,
             used_mibps: self.used_mibps(described, now_ms).or(measure.used_mibps),

@@ -7,7 +7,6 @@ use crate::autopilot::operation::Operation;
 use crate::format;
 use crate::trace::Clock;
 
-const DAY_MS: u64 = 86_400_000;
 /// Hours of the month by which prices count.
 const HOURS_OF_MONTH: u128 = 720;
 
@@ -26,9 +25,10 @@ fn modified<'a>(facts: &Facts<'a>, change: &Change) -> Option<Member<'a>> {
     }
 }
 
-/// Returns the number of modifications of a volume in the last 24 hours.
+/// Returns the number of modifications of a volume in the last 24 hours, or in the shorter day of
+/// a trial.
 pub fn used(facts: &Facts<'_>, member: Member<'_>) -> u32 {
-    let from_ms = facts.now.unix_ms.saturating_sub(DAY_MS);
+    let from_ms = facts.now.unix_ms.saturating_sub(facts.policy.day_ms());
     let recent = member.volume.modified_ms.iter().filter(|ms| **ms > from_ms || from_ms == 0);
     u32::try_from(recent.count()).expect("invariant: fewer than the bytes of an observation")
 }

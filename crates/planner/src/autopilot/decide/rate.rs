@@ -6,7 +6,7 @@ use evenkeel_core::volume::VolumeSpec;
 use super::brakes::is_within;
 use super::facts::{Change, Facts, Member, Rule, percent};
 use super::words;
-use super::{Brake, Braked, Decision, instance};
+use super::{Brake, Braked, Decision, budget, instance};
 use crate::autopilot::evidence::Proposal;
 use crate::autopilot::observation::{Observation, Volume};
 use crate::autopilot::operation::Operation;
@@ -16,6 +16,8 @@ use crate::fleet::alternatives;
 use crate::format;
 use crate::trace::Clock;
 
+/// The most doublings of the step of a limit that rises again.
+const STEP_DOUBLINGS_MAX: u32 = 3;
 /// Maximum number of candidates.
 const CANDIDATES_MAX: usize = 256;
 
@@ -183,9 +185,16 @@ fn raised(
     if !has_more(&spec, &to) {
         return Err(invalid());
     }
+    let (to, times) = stepped(facts, member, to);
     let carried = instance::carried(facts, &member.volume.id, &spec, to);
     let mut reason =
-        format!("{trigger}; the planner's answer for its last 24 h is {}", words::spec(&to));
+        format!("{trigger}; the planner's answer for its last 24 h is {}", words::spec(&wanted));
+    if times > 1 {
+        reason += &format!(
+            "; the volume was modified before in 24 h, so the step is {times} times larger: {}",
+            words::spec(&to)
+        );
+    }
     if let Some(words) = carried.reason {
         let id = &member.volume.id;
         decision.brakes.push(up(Brake::Instance, format!("{id}: {words}")));
@@ -213,6 +222,43 @@ fn no_less(from: &VolumeSpec, to: VolumeSpec) -> VolumeSpec {
         throughput_mibps: to.throughput_mibps.max(from.throughput_mibps),
         ..to
     }
+}
+
+/// Returns limits that are above a volume's by a larger step if it was modified lately, and how
+/// many times larger the step is. Each modification in 24 hours doubles it, as far as the type, the
+/// instance and the caps of money allow: a limit hides how much is wanted, and there are few
+/// modifications.
+fn stepped(facts: &Facts<'_>, member: &Member<'_>, to: VolumeSpec) -> (VolumeSpec, u32) {
+    let from = member.volume.spec;
+    if from.volume_type != to.volume_type {
+        return (to, 1);
+    }
+    let doublings = budget::used(facts, *member).min(STEP_DOUBLINGS_MAX);
+    let steps = (1..=doublings).rev().map(|doublings| 1 << doublings);
+    let larger = steps
+        .filter_map(|times| Some((with_rates(facts, &from, &sum(&from, &to, times)?)?, times)));
+    let allowed = larger.filter(|(spec, _)| {
+        let change = Change::new(Rule::Raise, modification(member, *spec), String::new());
+        budget::is_affordable(facts, &change)
+            && instance::carried(facts, &member.volume.id, &from, *spec).spec == *spec
+    });
+    allowed.into_iter().next().unwrap_or((to, 1))
+}
+
+/// Returns limits with a multiple of a step; `None` beyond all limits.
+fn sum(from: &VolumeSpec, to: &VolumeSpec, times: u32) -> Option<VolumeSpec> {
+    Some(VolumeSpec {
+        iops: stepped_limit(from.iops, to.iops, times)?,
+        throughput_mibps: stepped_limit(from.throughput_mibps, to.throughput_mibps, times)?,
+        ..*to
+    })
+}
+
+/// Returns a limit with a multiple of its step; the outer `None` beyond all limits.
+fn stepped_limit(from: Option<u32>, to: Option<u32>, times: u32) -> Option<Option<u32>> {
+    let (Some(from), Some(to)) = (from, to) else { return Some(to) };
+    let step = to.saturating_sub(from).checked_mul(times)?;
+    Some(Some(from.checked_add(step)?.max(to)))
 }
 
 /// Returns whether a change has more of a limit.

@@ -107,6 +107,41 @@ fn evidence_of_a_trial_needs_its_shorter_days() {
     assert_eq!(found.down, None);
 }
 
+/// The kernel's counters do not say whether a limit delayed requests.
+#[test]
+fn evidence_lowers_limits_by_seconds_that_stayed_below_them() {
+    let mut policy = policy();
+    policy.rate.days = 1;
+    policy.plan.days_min = 1;
+    let mut recorded = recording(2, 1, |second| 100 + second % 300);
+    for interval in &mut recorded.intervals {
+        interval.is_censored = None;
+    }
+    let found = judged(&policy, gp3(8_000), recorded.clone());
+    assert_eq!(found.down.map(|down| down.spec), Some(gp3(3_000)), "{:?}", found.reasons);
+    // One second at the limit, and more may have been wanted.
+    recorded.intervals[7].reads = 8_000;
+    let found = judged(&policy, gp3(8_000), recorded);
+    assert_eq!(found.down, None);
+    assert!(found.reasons[0].starts_with("it stood at a limit for 1 s"), "{found:?}");
+}
+
+#[test]
+fn evidence_of_a_trial_proposes_more_after_few_seconds_at_a_limit() {
+    let mut policy = policy();
+    let mut recorded = recording(1, 1, |second| if second % 3 == 0 { 3_000 } else { 100 });
+    recorded.intervals.drain(..86_400 - 30);
+    for interval in &mut recorded.intervals {
+        interval.is_censored = None;
+    }
+    // Ten seconds of a whole day are few, and many of a day of 30 s.
+    assert_eq!(judged(&policy, gp3(3_000), recorded.clone()).up, None);
+    policy.day_s = 30;
+    policy.rate.days = 1;
+    let up = judged(&policy, gp3(3_000), recorded).up;
+    assert_eq!(up.map(|up| up.spec), Some(gp3(3_600)));
+}
+
 /// Minutes do not show how requests lie in them, so nothing is certain.
 #[test]
 fn evidence_lowers_nothing_that_minutes_leave_open() {

@@ -67,7 +67,7 @@ fn grace_end_ms(
         let text = format!("the host's clock differs by {skew_s} s; {id} is not deleted by it");
         return Err(Step::Wait(text));
     }
-    let grace_ms = u64::from(policy.budget.grace_hours) * 3_600_000;
+    let grace_ms = u64::from(policy.budget.grace_hours).saturating_mul(policy.hour_ms());
     let until_ms = retired_ms.saturating_add(grace_ms);
     if now.unix_ms < until_ms {
         let left_s = (until_ms - now.unix_ms).div_ceil(1_000);

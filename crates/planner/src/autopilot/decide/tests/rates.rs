@@ -53,6 +53,36 @@ fn decide_raises_limits_that_delay_requests() {
     }
 }
 
+/// A limit hides how much is wanted, and a volume takes few modifications in a day.
+#[test]
+fn decide_doubles_the_step_of_limits_with_each_modification_in_24_hours() {
+    let mut now = now_on(fast(3_000));
+    now.volumes[0].exceeded_s = Some(61);
+    let up = Judged { up: proposal(fast(3_600)), ..judged("vol-1") };
+    now.evidence = evidence(vec![up], NOW_MS - 1);
+    now.volumes[0].modified_ms = vec![NOW_MS - 2 * (DAY_MS / 24)];
+    let decision = first(&policy(), &now);
+    assert_eq!(rates(&decision), fast(4_200));
+    let why = "the volume was modified before in 24 h, so the step is 2 times larger";
+    assert!(only(&decision).reason.contains(why), "{decision:#?}");
+    // A modification of yesterday does not count.
+    now.volumes[0].modified_ms = vec![NOW_MS - 25 * (DAY_MS / 24)];
+    assert_eq!(rates(&first(&policy(), &now)), fast(3_600));
+    // With a cap of money that the larger step breaks, the step is the usual one.
+    now.volumes[0].modified_ms = vec![NOW_MS - 2 * (DAY_MS / 24)];
+    let mut capped = policy();
+    let usual = first(&policy(), &now_with(&now, NOW_MS - 25 * (DAY_MS / 24)));
+    capped.budget.monthly_micro_max = Some(only(&usual).monthly_after_micro);
+    assert_eq!(rates(&first(&capped, &now)), fast(3_600));
+}
+
+/// Returns an observation whose volume was modified at another time.
+fn now_with(now: &Observation, modified_ms: u64) -> Observation {
+    let mut now = now.clone();
+    now.volumes[0].modified_ms = vec![modified_ms];
+    now
+}
+
 #[test]
 fn decide_raises_limits_before_credits_are_empty() {
     let mut now = now_on(spec(VolumeType::Gp2, 200, None, None));
