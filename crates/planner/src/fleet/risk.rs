@@ -5,6 +5,7 @@ use evenkeel_core::volume::{TypeRules, VolumeSpec};
 use super::Policy;
 use super::alternatives::{Limits, never_less, peaks, space};
 use super::recommend::at_limit_ms;
+use crate::advice;
 use crate::answer::ms_per_day;
 use crate::demand::{Assume, Demand};
 use crate::layout::Layout;
@@ -15,8 +16,6 @@ use crate::trace::{Interval, Trace};
 const MEDIUM_MS_PER_DAY: u64 = 864_000;
 /// The longest steps whose peaks are evidence for a lowered limit.
 const PEAK_MS_MAX: u64 = 60_000;
-/// The longest steps in which a limit delayed no request if their rate is below it.
-const SECOND_MS: u64 = 1_000;
 /// Percent of the busiest rate that a lowered limit has if the steps are longer.
 const LONG_STEPS_PERCENT: u128 = 200;
 
@@ -129,7 +128,7 @@ fn shown(policy: &Policy, from: &VolumeSpec, to: &VolumeSpec, trace: &Trace) -> 
     let step_ms = trace.resolution_ms();
     let never = if busy.clone().all(|interval| interval.is_censored == Some(false)) {
         "no limit ever delayed a request"
-    } else if step_ms <= SECOND_MS && at_limit_ms(policy, from, trace) == 0 {
+    } else if advice::has_seconds(trace) && at_limit_ms(policy, from, trace) == 0 {
         "no second came near a limit"
     } else {
         return None;

@@ -16,8 +16,6 @@ use crate::fleet::alternatives;
 use crate::format;
 use crate::trace::Clock;
 
-/// The most doublings of the step of a limit that rises again.
-const STEP_DOUBLINGS_MAX: u32 = 3;
 /// Maximum number of candidates.
 const CANDIDATES_MAX: usize = 256;
 
@@ -145,7 +143,8 @@ fn up(brake: Brake, reason: String) -> Braked {
 fn trigger(facts: &Facts<'_>, member: &Member<'_>) -> Option<String> {
     let rate = &facts.policy.rate;
     let id = &member.volume.id;
-    if let Some(exceeded_s) = member.volume.exceeded_s.filter(|s| *s > rate.exceeded_s_max) {
+    let exceeded_s = member.volume.exceeded_s.filter(|_| !is_window_older(facts, member));
+    if let Some(exceeded_s) = exceeded_s.filter(|s| *s > rate.exceeded_s_max) {
         let window_s = rate.window_s;
         let most = rate.exceeded_s_max;
         return Some(format!(
@@ -158,6 +157,14 @@ fn trigger(facts: &Facts<'_>, member: &Member<'_>) -> Option<String> {
         let most = rate.credits_s_min;
         format!("the credits of {id} are empty in {near_s} to {far_s} s, and must last {most} s")
     })
+}
+
+/// Returns whether the window in which delayed requests are counted began before the last
+/// modification of a volume: then it counts those that waited for other limits.
+fn is_window_older(facts: &Facts<'_>, member: &Member<'_>) -> bool {
+    let window_ms = u64::from(facts.policy.rate.window_s) * 1_000;
+    let from_ms = facts.now.unix_ms.saturating_sub(window_ms);
+    member.volume.modified_ms.iter().any(|modified_ms| *modified_ms > from_ms)
 }
 
 fn raised(
@@ -185,15 +192,14 @@ fn raised(
     if !has_more(&spec, &to) {
         return Err(invalid());
     }
-    let (to, times) = stepped(facts, member, to);
+    let twice = stepped(facts, member, &to);
+    let to = twice.unwrap_or(to);
     let carried = instance::carried(facts, &member.volume.id, &spec, to);
     let mut reason =
         format!("{trigger}; the planner's answer for its last 24 h is {}", words::spec(&wanted));
-    if times > 1 {
-        reason += &format!(
-            "; the volume was modified before in 24 h, so the step is {times} times larger: {}",
-            words::spec(&to)
-        );
+    if let Some(twice) = twice {
+        let twice = words::spec(&twice);
+        reason += &format!("; it was modified in the last 24 h, so the step is doubled: {twice}");
     }
     if let Some(words) = carried.reason {
         let id = &member.volume.id;
@@ -224,41 +230,29 @@ fn no_less(from: &VolumeSpec, to: VolumeSpec) -> VolumeSpec {
     }
 }
 
-/// Returns limits that are above a volume's by a larger step if it was modified lately, and how
-/// many times larger the step is. Each modification in 24 hours doubles it, as far as the type, the
-/// instance and the caps of money allow: a limit hides how much is wanted, and there are few
-/// modifications.
-fn stepped(facts: &Facts<'_>, member: &Member<'_>, to: VolumeSpec) -> (VolumeSpec, u32) {
+/// Returns limits that are above a volume's by twice the step if it was modified in the last 24
+/// hours, as far as the type, the instance and the caps of money allow. A limit hides how much is
+/// wanted, and a volume takes few modifications.
+fn stepped(facts: &Facts<'_>, member: &Member<'_>, to: &VolumeSpec) -> Option<VolumeSpec> {
     let from = member.volume.spec;
-    if from.volume_type != to.volume_type {
-        return (to, 1);
+    if from.volume_type != to.volume_type || budget::used(facts, *member) == 0 {
+        return None;
     }
-    let doublings = budget::used(facts, *member).min(STEP_DOUBLINGS_MAX);
-    let steps = (1..=doublings).rev().map(|doublings| 1 << doublings);
-    let larger = steps
-        .filter_map(|times| Some((with_rates(facts, &from, &sum(&from, &to, times)?)?, times)));
-    let allowed = larger.filter(|(spec, _)| {
-        let change = Change::new(Rule::Raise, modification(member, *spec), String::new());
-        budget::is_affordable(facts, &change)
-            && instance::carried(facts, &member.volume.id, &from, *spec).spec == *spec
-    });
-    allowed.into_iter().next().unwrap_or((to, 1))
-}
-
-/// Returns limits with a multiple of a step; `None` beyond all limits.
-fn sum(from: &VolumeSpec, to: &VolumeSpec, times: u32) -> Option<VolumeSpec> {
-    Some(VolumeSpec {
-        iops: stepped_limit(from.iops, to.iops, times)?,
-        throughput_mibps: stepped_limit(from.throughput_mibps, to.throughput_mibps, times)?,
+    let wanted = VolumeSpec {
+        iops: twice_above(from.iops, to.iops),
+        throughput_mibps: twice_above(from.throughput_mibps, to.throughput_mibps),
         ..*to
-    })
+    };
+    let twice = with_rates(facts, &from, &wanted)?;
+    let change = Change::new(Rule::Raise, modification(member, twice), String::new());
+    let is_carried = instance::carried(facts, &member.volume.id, &from, twice).spec == twice;
+    (is_carried && budget::is_affordable(facts, &change)).then_some(twice)
 }
 
-/// Returns a limit with a multiple of its step; the outer `None` beyond all limits.
-fn stepped_limit(from: Option<u32>, to: Option<u32>, times: u32) -> Option<Option<u32>> {
-    let (Some(from), Some(to)) = (from, to) else { return Some(to) };
-    let step = to.saturating_sub(from).checked_mul(times)?;
-    Some(Some(from.checked_add(step)?.max(to)))
+/// Returns a limit that is twice as far above another one.
+fn twice_above(from: Option<u32>, to: Option<u32>) -> Option<u32> {
+    let to = to?;
+    Some(to.saturating_add(to.saturating_sub(from.unwrap_or(to))))
 }
 
 /// Returns whether a change has more of a limit.

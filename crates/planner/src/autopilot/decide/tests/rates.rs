@@ -55,7 +55,7 @@ fn decide_raises_limits_that_delay_requests() {
 
 /// A limit hides how much is wanted, and a volume takes few modifications in a day.
 #[test]
-fn decide_doubles_the_step_of_limits_with_each_modification_in_24_hours() {
+fn decide_doubles_the_step_of_limits_after_a_modification_in_24_hours() {
     let mut now = now_on(fast(3_000));
     now.volumes[0].exceeded_s = Some(61);
     let up = Judged { up: proposal(fast(3_600)), ..judged("vol-1") };
@@ -63,8 +63,11 @@ fn decide_doubles_the_step_of_limits_with_each_modification_in_24_hours() {
     now.volumes[0].modified_ms = vec![NOW_MS - 2 * (DAY_MS / 24)];
     let decision = first(&policy(), &now);
     assert_eq!(rates(&decision), fast(4_200));
-    let why = "the volume was modified before in 24 h, so the step is 2 times larger";
+    let why = "it was modified in the last 24 h, so the step is doubled: gp3 200 GiB, 4200 IOPS";
     assert!(only(&decision).reason.contains(why), "{decision:#?}");
+    // Requests that waited before the last modification waited for other limits.
+    let recent = now_with(&now, NOW_MS - 899_000);
+    assert!(first(&policy(), &recent).intents.is_empty());
     // A modification of yesterday does not count.
     now.volumes[0].modified_ms = vec![NOW_MS - 25 * (DAY_MS / 24)];
     assert_eq!(rates(&first(&policy(), &now)), fast(3_600));
