@@ -15,6 +15,7 @@ use support::bench::run_within;
 use support::clock::{Deadline, pass};
 use support::file_system::has_no_mounts;
 use support::machine::mounts;
+use support::mount::Mount;
 use support::process::{Output, Running, run, start};
 use support::server::{Server, evenkeel};
 use support::tools::{absent, in_venv, tool};
@@ -90,8 +91,7 @@ impl Stack {
         }
         let devices: Vec<&str> = stack.volumes.iter().map(|(_, device)| device.as_str()).collect();
         run(tool("mkfs.btrfs", "-q -f -K -d single -m single").args(&devices)).ok();
-        let options = format!("noatime,nodiscard,device={},device={}", devices[0], devices[1]);
-        run(tool("mount", "-o").arg(options).arg(devices[0]).arg(&stack.mount)).ok();
+        stack.mount();
         stack
     }
 
@@ -125,6 +125,24 @@ impl Stack {
         command.env("EVENKEEL_DATA_DIR", self.server.data_dir());
         command.args(["--region", "us-east-1"]);
         command
+    }
+
+    /// Returns a command of an agent with another folder, which finds the volumes of the devices by
+    /// the paths of their files.
+    fn agent_in(&self, folder: &Path, flags: &str) -> std::process::Command {
+        let mut command = evenkeel(self.server.folder());
+        command.args("agent --policy policy.toml --agent-folder".split(' '));
+        command.arg(folder).arg("--mount").arg(&self.mount);
+        command.args(flags.split_whitespace());
+        command.env("EVENKEEL_DATA_DIR", self.server.data_dir());
+        command.args(["--region", "us-east-1"]);
+        command
+    }
+
+    fn mount(&self) {
+        let devices: Vec<&str> = self.volumes.iter().map(|(_, device)| device.as_str()).collect();
+        let options = format!("noatime,nodiscard,device={},device={}", devices[0], devices[1]);
+        run(tool("mount", "-o").arg(options).arg(devices[0]).arg(&self.mount)).ok();
     }
 
     fn once(&self, flags: &str) -> Output {
@@ -258,6 +276,135 @@ fn agent_over_the_api_of_aws_observes_decides_and_adds_alike() {
     }
     let made = stack.server_volumes();
     assert_eq!(made.len(), 3, "{made:?}");
+}
+
+/// The agent refuses what cannot work, names what is missing while it runs, and continues when it
+/// is there again.
+#[test]
+fn agent_names_what_is_missing_while_it_runs_and_continues() {
+    if lacks_btrfs() {
+        return;
+    }
+    let _turn = mounts();
+    let mut stack = Stack::new();
+    let Some(disk) = Mount::tmpfs("size=1m") else { return };
+    let folder = disk.path().join("agent");
+    fs::write(stack.path("policy.toml"), POLICY.replace("grow_volumes = false", "")).expect("it");
+    let error = run_within(&mut stack.agent_in(&folder, "--once"), COMMAND_MAX).fails_with(1);
+    assert!(error.contains(" keeps its size when its volume grows"), "{error}");
+    assert!(error.contains("set `grow_volumes = false` in [group.space]"), "{error}");
+    stack.policy("observe");
+    let mut agent = start(&mut stack.agent_in(&folder, "--every 1s"));
+    agent.wait_for_line(" group files, mode observe; ");
+    let other = stack.path("other");
+    let error = run_within(&mut stack.agent_in(&other, "--once"), COMMAND_MAX).fails_with(1);
+    assert!(error.contains("another agent has the file system "), "{error}");
+    let fill = disk.path().join("fill");
+    fs::write(&fill, vec![0; 1 << 20]).expect_err("the disk is full");
+    agent.wait_for_line(
+        "No space left on device (os error 28); it is tried again; nothing is executed",
+    );
+    fs::remove_file(&fill).expect("removed");
+    agent.wait_for_line(" is observed again");
+    fs::write(stack.path("policy.toml"), "[[group]]\nname = 1\n").expect("written");
+    agent.wait_for_line("policy.toml: line 2: ");
+    stack.policy("observe");
+    agent.wait_for_line("policy.toml: it is well-formed again");
+    run(tool("umount", "-l").arg(&stack.mount)).ok();
+    agent.wait_for_line(": no file system is mounted there: mount it");
+    stack.mount();
+    agent.wait_for_line(" is observed again");
+    agent.kill_9();
+    let states = fs::read_dir(folder.join("state")).expect("a folder");
+    let state = states.flatten().next().expect("a file").path();
+    fs::write(&state, "{\"form\":1,").expect("written");
+    let error = run_within(&mut stack.agent_in(&folder, "--once"), COMMAND_MAX).fails_with(1);
+    assert!(error.contains(&format!("{}: it is damaged: ", state.display())), "{error}");
+    assert!(error.contains("move the file away to begin with an empty state"), "{error}");
+    fs::remove_file(&state).expect("removed");
+    let mut agent = start(&mut stack.agent_in(&folder, "--every 1s"));
+    agent.wait_for_line(" would add a volume of gp3 ");
+    stack.server.stop();
+    agent.wait_for_line(" the API: ");
+    agent.signal(rustix::process::Signal::TERM);
+    agent.finish().ok();
+}
+
+/// The flags of an agent that could start, except for its policy and folder.
+const NOWHERE: &str = "--mount /nowhere --instance-id i-1 --once";
+
+/// Runs an agent in a folder with its policy of defaults, if the user is root.
+fn agent_in(folder: &Path, flags: &str) -> Output {
+    run(evenkeel(folder).arg("agent").args(flags.split_whitespace()))
+}
+
+/// Returns a folder with the policy of defaults; `None` if the user is not root.
+fn folder_of_root() -> Option<tempfile::TempDir> {
+    if !rustix::process::geteuid().is_root() {
+        return None;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let printed = agent_in(folder.path(), "--print-policy").ok();
+    fs::write(folder.path().join("usual.toml"), printed).expect("written");
+    Some(folder)
+}
+
+#[test]
+fn agent_names_each_mistake_in_its_policy() {
+    let Some(folder) = folder_of_root() else { return };
+    let printed = fs::read_to_string(folder.path().join("usual.toml")).expect("the policy");
+    let wrong = |name: &str, bytes: &[u8], part: &str| {
+        fs::write(folder.path().join(name), bytes).expect("written");
+        let error = agent_in(folder.path(), &format!("--policy {name} --agent-folder a {NOWHERE}"))
+            .fails_with(2);
+        assert!(error.contains(part), "{name}: {error}");
+        assert!(error.contains("`evenkeel agent --print-policy` prints every key"), "{error}");
+        let error = run(evenkeel(folder.path()).args(["autopilot", "check", name])).fails_with(3);
+        assert!(error.contains(part), "{name}: {error}");
+    };
+    wrong("empty.toml", b"", "empty.toml: it has no [[group]]: add one");
+    wrong("latin.toml", b"[[group]]\nname = \"\xe4\"\n", "latin.toml: byte 18 is not UTF-8");
+    wrong("large.toml", &[b'#'; 10 << 20], "large.toml: the policy has 10485760 bytes, of at most");
+    for (key, value, part) in [
+        (
+            "keep = ",
+            "kep = \"hard\" # ",
+            "line 19: unknown key \"kep\" in [group.space]: did you mean",
+        ),
+        ("actuation_s = ", "actuation_s = \"4 min\" # ", "expected a whole number from 1 to 86400"),
+        ("reserve_percent = ", "reserve_percent = 200 # ", "expected a whole number from 0 to 50"),
+        ("saving_min = ", "saving_min = \"1 USD\" # ", "expected a number from 0 to 1000000000"),
+        ("mode = ", "mode = act # ", "line 13: string values must be quoted"),
+    ] {
+        wrong(
+            "wrong.toml",
+            printed.replace(&format!("\n{key}"), &format!("\n{value}")).as_bytes(),
+            part,
+        );
+    }
+    run(std::process::Command::new("mkfifo").arg(folder.path().join("pipe.toml"))).ok();
+    let error = agent_in(folder.path(), &format!("--policy pipe.toml --agent-folder a {NOWHERE}"))
+        .fails_with(2);
+    assert!(
+        error.contains("pipe.toml: it is no regular file: name a file with policies"),
+        "{error}"
+    );
+}
+
+#[test]
+fn agent_names_a_wrong_folder_mount_or_server() {
+    let Some(folder) = folder_of_root() else { return };
+    fs::write(folder.path().join("file"), "").expect("written");
+    let agent = |flags: &str| agent_in(folder.path(), &format!("--policy usual.toml {flags}"));
+    let error = agent(&format!("--agent-folder file {NOWHERE}")).fails_with(2);
+    assert!(error.contains("the agent's folder file: "), "{error}");
+    assert!(error.contains("name a folder that can be written with --agent-folder"), "{error}");
+    let error = agent(&format!("--agent-folder a --mount /nowhere/ {NOWHERE}")).fails_with(2);
+    assert!(error.contains("--mount names /nowhere twice: name it once"), "{error}");
+    let error = agent("--mount /proc --agent-folder a --instance-id i-1 --once").fails_with(1);
+    assert!(error.contains("/proc: its file system is none of btrfs, XFS and ext4"), "{error}");
+    let error = agent("--mount /nowhere --agent-folder a --once").fails_with(1);
+    assert!(error.contains("there are no credentials"), "{error}");
 }
 
 #[test]

@@ -96,7 +96,7 @@ fn explain_prints_all_of_a_decision_and_replays_it() {
         "device 1 /dev/vol-1 on vol-1: 40 GiB",
         "0badcafe-1.0 modify vol-1 from gp3 40 GiB",
         "undo $ ",
-        "the volumes cost ",
+        "the volumes cost 3.20 USD a month now, and 7.68 USD afterwards",
         "0badcafe-1.0: modify",
         "0badcafe-1.0: rescan vol-1",
         "0badcafe-1.0: grow vol-1",
@@ -110,6 +110,28 @@ fn explain_prints_all_of_a_decision_and_replays_it() {
     assert_eq!(value["replayed"], "same");
     assert_eq!(value["decision"]["observation"]["file-system"]["mount"], "/srv");
     assert!(folder.ok(&["explain", FIRST, "-o", "csv"]).ends_with("replayed,,same\n"));
+}
+
+#[test]
+fn explain_shows_the_planner_s_page_of_the_evidence() {
+    let folder = Folder::new();
+    let text = folder.ok(&["explain", "0badcafe-6"]);
+    for part in [
+        "  vol-1: at most 600 I/Os and 3 MiB a second, with the headroom\n",
+        "\nanswer of `evenkeel plan` for these recordings\n  vol-1: 15 days, in steps of 5 min\n",
+        "  layouts carry 20 % more than that\n",
+        "  gp3 96 GiB, 3000 IOPS, 125 MiB/s  now  ",
+        "  no change: no rule asks for one\n",
+    ] {
+        assert!(text.contains(part), "{part:?} is missing in:\n{text}");
+    }
+    let value = folder.json(&["explain", "0badcafe-6"], "evenkeel.autopilot-decision/1");
+    let page = value["page"].as_str().expect("a page");
+    for line in page.lines().filter(|line| !line.is_empty()) {
+        assert!(text.contains(&format!("\n  {line}\n")), "{line:?} is missing in:\n{text}");
+    }
+    fs::remove_file(folder.only("pages")).expect("removed");
+    assert!(folder.ok(&["explain", "0badcafe-6"]).contains("  its page is not kept\n"));
 }
 
 #[test]

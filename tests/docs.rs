@@ -7,12 +7,14 @@
 mod support;
 
 use std::collections::BTreeSet;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use support::bench::{benchmarks, run_within};
 use support::ceph::USER;
 use support::cluster::ground;
-use support::machine::beside_others;
+use support::file_system::has_no_mounts;
+use support::machine::{beside_others, mounts};
 use support::pages::{self, END_OF_NEEDS, ROOT, commands, page};
 use support::process::run;
 use support::server::Server;
@@ -28,6 +30,8 @@ enum On {
     Long(&'static str),
     /// A temporary Ceph cluster and etcd, in `cargo x ci --full`: the blocks that need them.
     Cluster,
+    /// A server with these options, as root in a mount namespace: the blocks that need them.
+    Mounts(&'static str),
     /// The sources: all its commands are of cargo and make, which
     /// `commands_that_build_or_test_name_existing_targets` checks.
     Sources,
@@ -48,6 +52,48 @@ struct Page {
 const fn on(path: &'static str, on: On) -> Page {
     Page { path, on, before: "", instead: &[] }
 }
+
+/// The beginning of a script with mounts of its own: folders that it may change, and stand-ins for
+/// systemd that start a service without the variables of the shell, as systemd does.
+const WITH_MOUNTS: &str = r#"
+for folder in /run /srv /var/lib; do mount -t tmpfs -o mode=755 tmpfs $folder; done
+cp -r $ROOT/deploy . && ln -s $EVENKEEL_DATA_DIR evenkeel-data && mkdir bin
+cat >bin/systemd-run <<'END'
+#!/bin/sh -e
+# systemd-run --unit NAME --same-dir PROGRAM ARGUMENTS...
+test "$1 $3" = "--unit --same-dir"
+unit=$2; shift 3
+env -i PATH="$PATH" setsid "$@" </dev/null >"$unit.log" 2>&1 &
+echo $! >"$unit.pid"
+END
+cat >bin/systemctl <<'END'
+#!/bin/sh -e
+# systemctl stop NAME
+pid=$(cat "$2.pid"); kill $pid
+while grep -qs 'State:.[^Z]' /proc/$pid/status; do sleep 0.1; done
+END
+chmod +x bin/*; PATH=$PWD/bin:$PATH
+clean() {
+    set +e
+    test ! -e evenkeel-agent.log || cat evenkeel-agent.log
+    systemctl stop evenkeel-agent; umount /srv
+    for folder in /run/evenkeel/*; do
+        deploy/agent/detach ${folder##*/} $(losetup -n -O NAME -j $folder/nbd)
+    done
+}
+trap clean EXIT
+devices() { btrfs filesystem show /srv | grep -c devid; }
+wait_for_devices() {
+    set +x; tries=0
+    until test $(devices) = $1; do tries=$((tries + 1)); test $tries -lt 240; sleep 0.5; done
+    set -x
+}
+is_as_before() {
+    evenkeel autopilot status | grep 'no agent runs'
+    test $(devices) = 3 && echo bytes >/srv/file && sync /srv/file
+    btrfs scrub start -B /srv
+}
+"#;
 
 const A_VOLUME: &str = "evenkeel volume create --size 8 --attach";
 
@@ -91,6 +137,17 @@ const PAGES: &[Page] = &[
     on("docs/internals/disk_format.md", On::Sources),
     on("docs/internals/autopilot_world.md", On::Server("")),
     on("docs/operating/autopilot.md", On::Server("")),
+    Page {
+        before: WITH_MOUNTS,
+        instead: &[
+            // The agent has added a volume by then.
+            ("systemctl stop", "wait_for_devices 3; systemctl stop"),
+            // The stop has changed nothing, and no agent is left.
+            ("evenkeel agent --print-rights", "is_as_before; evenkeel agent --print-rights"),
+            (" --aws --region", " --aws --instance-id $(this_host) --region"),
+        ],
+        ..on("docs/operating/autopilot.md", On::Mounts("--any-region"))
+    },
     on("docs/operating/calibrate.md", On::Server("")),
     Page {
         instead: &[("/var/lib/evenkeel --store rbd", "measured --store rbd --ceph-user $USER")],
@@ -202,12 +259,22 @@ const PAGES: &[Page] = &[
     },
 ];
 
+/// The environment of a walk through a page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Place {
+    /// The machine as it is.
+    Machine,
+    Cluster,
+    Mounts,
+}
+
 /// Whether a need of a block is met.
 enum Is {
-    /// Met where the page's commands run on a cluster.
-    OnCluster,
+    /// Met where the page's commands run in this place.
+    At(Place),
     /// Not met by this test, but by the named one.
     In(&'static str),
+    /// Met on the machine if the function says so.
     Here(fn() -> bool),
 }
 
@@ -216,10 +283,10 @@ const NEEDS: [(&str, Is); 8] = [
     // A test must not use a mount point of the machine, so that one boots a guest.
     ("# needs root and a kernel with nbd", Is::In("tests/reconnect.rs")),
     ("# needs root and a block device", Is::Here(is_root)),
-    ("# needs root and a btrfs on two volumes", Is::In("tests/agent.rs")),
-    ("# needs a Ceph cluster", Is::OnCluster),
+    ("# needs root and mounts of its own", Is::At(Place::Mounts)),
+    ("# needs a Ceph cluster", Is::At(Place::Cluster)),
     ("# needs a Ceph cluster with OSDs that are stopped", Is::In("tests/calibrate.rs")),
-    ("# needs a Ceph cluster and an etcd", Is::OnCluster),
+    ("# needs a Ceph cluster and an etcd", Is::At(Place::Cluster)),
     ("# needs Prometheus", Is::Here(has_prometheus)),
     // The output of the first command is simulated there.
     ("# needs an account at AWS", Is::In("tests/plan/fleet.rs")),
@@ -353,12 +420,12 @@ fn runnable(server: &Server, page: &Page, command: &str) -> String {
 
 /// Returns whether a need of a block is met. Prints that the block is skipped if not, unless the
 /// page also runs in another place.
-fn is_here(path: &str, needs: &str, on_cluster: bool) -> bool {
+fn is_here(path: &str, needs: &str, place: Place) -> bool {
     let known = NEEDS.iter().find(|(known, _)| *known == needs);
     let (_, is) = known.unwrap_or_else(|| panic!("{path}: {needs}: not one of those known"));
     let why = match is {
-        Is::OnCluster => return on_cluster,
-        Is::Here(is_here) if is_here() => return !on_cluster,
+        Is::At(wanted) => return place == *wanted,
+        Is::Here(is_here) if is_here() => return place == Place::Machine,
         Is::Here(_) => String::new(),
         Is::In(test) => format!("; {test} does it"),
     };
@@ -368,17 +435,17 @@ fn is_here(path: &str, needs: &str, on_cluster: bool) -> bool {
 
 /// Returns the commands of a page as a script, and their number. Blocks with unmet needs, and those
 /// for another place, are left out.
-fn script(server: &Server, of: &Page, on_cluster: bool) -> (String, usize) {
+fn script(server: &Server, of: &Page, place: Place) -> (String, usize) {
     let mut script = format!("{BEGIN}{}\n", of.before);
     let mut count = 0;
-    let mut is_walked = !on_cluster;
+    let mut is_walked = place == Place::Machine;
     for command in commands(&page(of.path)) {
         // `cargo x bench` runs this verb of a release build.
         let command = command.replace("cargo x bench ", "evenkeel-bench ");
         if command == END_OF_NEEDS {
-            is_walked = !on_cluster;
+            is_walked = place == Place::Machine;
         } else if command.starts_with("# needs ") {
-            is_walked = is_here(of.path, &command, on_cluster);
+            is_walked = is_here(of.path, &command, place);
         } else if is_walked && !is_of_sources(&command) {
             // The name of a function of a shell has no hyphen.
             let command = runnable(server, of, &command);
@@ -390,10 +457,13 @@ fn script(server: &Server, of: &Page, on_cluster: bool) -> (String, usize) {
 }
 
 /// Runs the commands of a page on a server.
-fn walk(of: &Page, server: &Server, settings: &[(&str, String)], on_cluster: bool) {
-    let (script, count) = script(server, of, on_cluster);
+fn walk(of: &Page, server: &Server, settings: &[(&str, String)], place: Place) {
+    let (script, count) = script(server, of, place);
     println!("== {}: {count} lines of commands", of.path);
-    let mut shell = server.shell(&script);
+    let mut shell = match place {
+        Place::Mounts => with_own_mounts(&server.shell(&script)),
+        Place::Machine | Place::Cluster => server.shell(&script),
+    };
     shell.env("ROOT", ROOT).env("NBD", server.nbd.to_string()).env("USER", USER);
     shell.envs(settings.iter().map(|(name, value)| (name, value)));
     let output = run_within(&mut shell, PAGE_MAX);
@@ -421,7 +491,7 @@ fn walk_on_servers(pages: &[(&Page, &str)], at_once: usize) {
             }
             let store = if options.contains("--store") { "" } else { "--store memory" };
             let server = Server::start(&format!("{store} {options}"));
-            walk(of, &server, &[], false);
+            walk(of, &server, &[], Place::Machine);
         }
     };
     std::thread::scope(|scope| {
@@ -461,7 +531,37 @@ fn the_commands_of_the_pages_about_clusters_run() {
         let Some((_folder, ceph, etcd)) = ground("") else { return };
         let server = Server::start("--store memory");
         let settings = [("CEPH_CONF", ceph.conf.clone()), ("ETCD", etcd.endpoint().to_owned())];
-        walk(of, &server, &settings, true);
+        walk(of, &server, &settings, Place::Cluster);
+    }
+}
+
+/// Returns a command in a mount namespace of its own, with its environment and folder.
+fn with_own_mounts(inner: &Command) -> Command {
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation", "private"]);
+    command.arg(inner.get_program()).args(inner.get_args());
+    command.stdin(Stdio::null()).current_dir(inner.get_current_dir().expect("a folder"));
+    for (name, value) in inner.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    command
+}
+
+/// From a btrfs on two volumes to an autopilot that acts, and back, with the real file system.
+#[test]
+fn the_commands_of_the_page_about_the_autopilot_run() {
+    if has_no_mounts() || !has_clients() || absent(&["mkfs.btrfs", "btrfs", "unshare"]) {
+        return;
+    }
+    let _turn = mounts();
+    for of in PAGES {
+        if let On::Mounts(options) = of.on {
+            let server = Server::start(&format!("--store memory {options}"));
+            walk(of, &server, &[], Place::Mounts);
+        }
     }
 }
 
@@ -480,7 +580,7 @@ fn every_page_with_commands_is_walked() {
                 let (file, name) = test.split_once("::").expect("a file and a name");
                 assert!(page(file).contains(&format!("fn {name}()")), "{test}");
             }
-            On::Server(_) | On::Long(_) | On::Cluster => {}
+            On::Server(_) | On::Long(_) | On::Cluster | On::Mounts(_) => {}
         }
     }
 }

@@ -81,6 +81,7 @@ fn the_rules_for_prometheus_fire_when_they_should() {
         ["check", "rules", "evenkeel.rules.yml"],
         ["check", "rules", "evenkeel-agent.rules.yml"],
         ["test", "rules", "evenkeel.test.yml"],
+        ["test", "rules", "evenkeel-agent.test.yml"],
     ] {
         println!("{}", run(Command::new("promtool").current_dir(folder).args(words)).ok());
     }
@@ -105,6 +106,31 @@ fn each_group_of_alerts_has_cases() {
         let has = |text| cases.iter().filter(is_of_group).any(|case| case.contains(text));
         assert!(has("exp_labels:"), "{name} never fires");
         assert!(has("exp_alerts: []"), "{name} always fires");
+    }
+}
+
+/// Each alert of the agent has a case in which it fires, one in which it does not, and a section of
+/// the reference that its runbook names.
+#[test]
+fn each_alert_of_the_agent_has_cases_and_a_section() {
+    let read = |path: &str| {
+        let path = format!("{}/{path}", env!("CARGO_MANIFEST_DIR"));
+        std::fs::read_to_string(&path).expect(&path)
+    };
+    let rules = read("deploy/prometheus/evenkeel-agent.rules.yml");
+    let cases = read("deploy/prometheus/evenkeel-agent.test.yml");
+    let reference = read("docs/reference/agent_metrics.md");
+    let alerts: Vec<&str> =
+        rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
+    assert!(alerts.len() > 5, "{alerts:?}");
+    for alert in alerts {
+        let of_alert = |case: &&str| case.lines().next() == Some(alert);
+        let has = |text| cases.split("- alertname: ").filter(of_alert).any(|it| it.contains(text));
+        assert!(has("exp_labels:"), "{alert} never fires");
+        assert!(has("exp_alerts: []"), "{alert} always fires");
+        assert!(reference.contains(&format!("\n### {alert}\n")), "{alert} has no section");
+        let runbook = format!("agent_metrics.md#{}\"", alert.to_lowercase());
+        assert_eq!(rules.matches(&runbook).count(), 1, "{alert}");
     }
 }
 

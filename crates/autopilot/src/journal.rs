@@ -6,6 +6,7 @@
 //! | `state/UUID.json` | the memory of a file system, replaced as a whole |
 //! | `audit/DATE-NUMBER.jsonl` | the audit of a day ([`log`]) |
 //! | `policies/DIGEST.toml` | the policies by which decisions were made, for their replay |
+//! | `pages/DIGEST.txt` | the answers of `evenkeel plan` on which decisions rest |
 //! | `orders.json` | the orders of a person |
 //!
 //! An agent holds the lock of its folder ([`Folder`]); programs that only read need none
@@ -16,6 +17,7 @@ mod reader;
 
 use crate::audit::digest;
 use crate::{Fault, Journal, Memory, Orders};
+use evenkeel_planner::autopilot::Evidence;
 use evenkeel_telemetry::private;
 use log::Log;
 use rustix::fs::{FlockOperation, flock};
@@ -34,6 +36,7 @@ const LOCK: &str = "agent.lock";
 const STATE: &str = "state";
 const AUDIT: &str = "audit";
 const POLICIES: &str = "policies";
+const PAGES: &str = "pages";
 const ORDERS: &str = "orders.json";
 /// The number of the form of a state file.
 const STATE_FORM: u32 = 1;
@@ -41,6 +44,8 @@ const STATE_FORM: u32 = 1;
 const FILE_BYTES_MAX: u64 = 16 << 20;
 /// The most copies of policies that are kept; the oldest is deleted.
 const POLICIES_MAX: usize = 256;
+/// The most pages that are kept; the oldest is deleted.
+const PAGES_MAX: usize = 1_024;
 
 /// The folder of an agent; locked until it and its journals are dropped.
 #[derive(Clone, Debug)]
@@ -61,7 +66,13 @@ impl Folder {
     /// # Errors
     /// If another agent has it, it has files of something else, or it cannot be written.
     pub fn claim(path: &Path, bounds: Bounds) -> Result<Self, String> {
-        let failed = |error: io::Error| format!("the agent's folder {}: {error}", path.display());
+        let failed = |error: io::Error| {
+            format!(
+                "the agent's folder {}: {error}; name a folder that can be written with \
+                 --agent-folder",
+                path.display()
+            )
+        };
         fs::create_dir_all(path).map_err(failed)?;
         let marker = path.join(LOCK);
         if !marker.exists() && fs::read_dir(path).map_err(failed)?.any(|entry| is_foreign(&entry)) {
@@ -77,8 +88,8 @@ impl Folder {
                 path.display()
             ));
         }
-        mark(&marker, &lock)?;
-        for name in [STATE, AUDIT, POLICIES] {
+        mark(&marker, &lock, failed)?;
+        for name in [STATE, AUDIT, POLICIES, PAGES] {
             fs::create_dir_all(path.join(name)).map_err(failed)?;
         }
         let log = Log::open(path.join(AUDIT), bounds).map_err(failed)?;
@@ -98,15 +109,34 @@ impl Folder {
     /// If it cannot be written.
     pub fn keep_policy(&self, text: &str) -> Result<String, String> {
         let digest = digest(text);
-        let folder = self.shared.path.join(POLICIES);
-        let name = format!("{digest}.toml");
-        let failed = |error: io::Error| format!("{}/{name}: {error}", folder.display());
-        if !folder.join(&name).exists() {
-            prune(&folder).map_err(failed)?;
-            private::replace(&folder, &name, text.as_bytes()).map_err(failed)?;
-        }
+        self.keep(POLICIES, &format!("{digest}.toml"), text, POLICIES_MAX)?;
         Ok(digest)
     }
+
+    /// Keeps the page of evidence for `explain`.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn keep_page(&self, evidence: &Evidence, text: &str) -> Result<(), String> {
+        self.keep(PAGES, &page_name(evidence)?, text, PAGES_MAX)
+    }
+
+    /// Writes a file of a folder with at most `count_max` files, unless it exists.
+    fn keep(&self, folder: &str, name: &str, text: &str, count_max: usize) -> Result<(), String> {
+        let folder = self.shared.path.join(folder);
+        let failed = |error: io::Error| format!("{}/{name}: {error}", folder.display());
+        if !folder.join(name).exists() {
+            prune(&folder, count_max).map_err(failed)?;
+            private::replace(&folder, name, text.as_bytes()).map_err(failed)?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns the name of the page of evidence: its digest.
+fn page_name(evidence: &Evidence) -> Result<String, String> {
+    let text = serde_json::to_string(evidence).map_err(|error| format!("a page: {error}"))?;
+    Ok(format!("{}.txt", digest(&text)))
 }
 
 fn is_foreign(entry: &io::Result<fs::DirEntry>) -> bool {
@@ -114,13 +144,12 @@ fn is_foreign(entry: &io::Result<fs::DirEntry>) -> bool {
 }
 
 /// Writes the form of the folder into its marker, or compares it.
-fn mark(path: &Path, mut file: &File) -> Result<(), String> {
-    let failed = |error: io::Error| format!("{}: {error}", path.display());
+fn mark(path: &Path, mut file: &File, failed: impl Fn(io::Error) -> String) -> Result<(), String> {
     let mut text = String::new();
     let read = File::open(path).and_then(|file| file.take(1_024).read_to_string(&mut text));
-    read.map_err(failed)?;
+    read.map_err(&failed)?;
     if text.is_empty() {
-        file.write_all(format!("{FORMAT}\n").as_bytes()).map_err(failed)?;
+        file.write_all(format!("{FORMAT}\n").as_bytes()).map_err(&failed)?;
         return file.sync_all().map_err(failed);
     }
     if text.trim_end() != FORMAT {
@@ -134,15 +163,15 @@ fn mark(path: &Path, mut file: &File) -> Result<(), String> {
     Ok(())
 }
 
-/// Deletes the oldest copies of policies, so that another one has a place.
-fn prune(folder: &Path) -> io::Result<()> {
+/// Deletes the oldest files of a folder, so that another one has a place among `count_max`.
+fn prune(folder: &Path, count_max: usize) -> io::Result<()> {
     let mut copies = Vec::new();
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         copies.push((entry.metadata()?.modified()?, entry.path()));
     }
     copies.sort();
-    let surplus = (copies.len() + 1).saturating_sub(POLICIES_MAX);
+    let surplus = (copies.len() + 1).saturating_sub(count_max);
     for (_, path) in copies.into_iter().take(surplus) {
         fs::remove_file(path)?;
     }

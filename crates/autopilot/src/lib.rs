@@ -20,6 +20,7 @@ pub mod history;
 pub mod host;
 pub mod journal;
 pub mod orders;
+pub mod policy_file;
 pub mod world;
 
 use evenkeel_planner::autopilot::observation::{
@@ -46,7 +47,7 @@ impl std::fmt::Display for Fault {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Refused(reason) => f.write_str(reason),
-            Self::Later(reason) => write!(f, "for now: {reason}"),
+            Self::Later(reason) => write!(f, "{reason}; it is tried again"),
         }
     }
 }

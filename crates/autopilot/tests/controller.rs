@@ -8,13 +8,16 @@ use evenkeel_autopilot::{Cloud, Controller, Fault, Host, Journal, Known, Memory,
 use evenkeel_core::units::GIB;
 use evenkeel_core::volume::{VolumeSpec, VolumeType};
 use evenkeel_planner::autopilot::PolicyFile;
+use evenkeel_planner::autopilot::evidence::evidence;
 use evenkeel_planner::autopilot::observation::{
     Account, Conditions, Device, FileSystem, Instance, Kind, Modification, Profile, Volume,
     VolumeState,
 };
 use evenkeel_planner::autopilot::operation::{Call, Open, Operation, Verb};
+use evenkeel_planner::autopilot::page::page;
 use evenkeel_planner::autopilot::policy::{Mode, Policy};
 use evenkeel_planner::fleet;
+use evenkeel_planner::trace::{Clock, Columns, Interval, Kind as Amount, Trace};
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -481,6 +484,27 @@ fn decisions_of_an_audit_replay_to_the_same_bytes() {
     assert!(matches!(replay(&decided, &other), Ok(Replayed::Differs(_))));
 }
 
+/// A clock is set forth by a year and back by two, and starts at 1970. Every tick decides, nothing
+/// is bought twice, and every decision replays.
+#[test]
+fn controller_decides_whatever_its_clock_does() {
+    const YEAR_MS: u64 = 365 * 86_400_000;
+    let fake = outside(36 * GIB);
+    let mut controller = fake.controller(Mode::Act);
+    let jumps = [START_MS, START_MS + YEAR_MS, START_MS - YEAR_MS, 0, START_MS + TICK_MS];
+    for now_ms in jumps {
+        fake.0.borrow_mut().now_ms = now_ms;
+        let ticked = controller.tick(now_ms).unwrap();
+        assert!(ticked.decision.is_some(), "{now_ms}: {:?}", ticked.faults);
+    }
+    let outside = fake.0.borrow();
+    let decided = outside.audit.iter().filter(|line| line.contains("\"inputs\""));
+    let same = decided.map(|line| replay(&read(line).unwrap(), &policy(Mode::Act)));
+    assert_eq!(same.collect::<Vec<_>>(), vec![Ok(Replayed::Same); jumps.len()]);
+    let calls = outside.events.iter().filter(|event| event.starts_with("modify"));
+    assert!(calls.count() <= 1, "{:?}", outside.events);
+}
+
 #[test]
 fn line_that_was_changed_is_an_error() {
     let fake = outside(36 * GIB);
@@ -515,7 +539,7 @@ const SAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/samples/folder");
 /// Returns the files below a folder with their texts, by relative path.
 fn files(folder: &std::path::Path) -> std::collections::BTreeMap<String, String> {
     let mut files = std::collections::BTreeMap::new();
-    for name in [".", "state", "audit", "policies"] {
+    for name in [".", "state", "audit", "policies", "pages"] {
         for entry in std::fs::read_dir(folder.join(name)).expect("a folder") {
             let path = entry.expect("an entry").path();
             if path.is_file() {
@@ -526,6 +550,23 @@ fn files(folder: &std::path::Path) -> std::collections::BTreeMap<String, String>
         }
     }
     files
+}
+
+/// Returns a recording of 15 days in steps of five minutes, with 500 reads of 4 KiB a second.
+fn recording(end_ms: u64) -> Trace {
+    const STEP_MS: u64 = 300_000;
+    const STEPS: u64 = 15 * 288;
+    let step = |number: u64| Interval {
+        start_ms: end_ms - (STEPS - number) * STEP_MS,
+        length_ms: STEP_MS,
+        reads: 150_000,
+        read_bytes: 150_000 * 4_096,
+        is_censored: Some(false),
+        ..Interval::default()
+    };
+    let columns =
+        Columns { requests: Some(Amount::Sum), bytes: Some(Amount::Sum), ..Columns::default() };
+    Trace::new("vol-1", Clock::Unix, columns, (0..STEPS).map(step).collect()).expect("a trace")
 }
 
 /// `EVENKEEL_WRITE=1` writes the sample anew, after a change of decisions.
@@ -550,6 +591,11 @@ fn sample_folder_is_what_a_controller_writes() {
     }
     fake.0.borrow_mut().used_bytes = 50 * GIB;
     let now_ms = fake.0.borrow().now_ms;
+    let spec = fake.0.borrow().volumes[0].spec;
+    let recorded = [("vol-1".to_owned(), spec, recording(now_ms))];
+    let made = evidence(&controller.policy, &recorded, now_ms);
+    folder.keep_page(&made, &page(&controller.policy, &recorded, &made)).unwrap();
+    controller.evidence = Some(made);
     controller.tick(now_ms).unwrap();
     let written = files(temp.path());
     if std::env::var_os("EVENKEEL_WRITE").is_some() {

@@ -69,6 +69,12 @@ impl Answer<'_> {
         text::text(self)
     }
 
+    /// Returns the answer in lines, without the commands that make its first layout.
+    #[must_use]
+    pub fn text_without_commands(&self) -> String {
+        text::without_commands(self)
+    }
+
     /// Returns the layouts as CSV.
     #[must_use]
     pub fn csv(&self) -> String {

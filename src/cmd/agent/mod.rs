@@ -64,7 +64,10 @@ fn config(arguments: &cli::Agent) -> Result<Config, Failure> {
         (None, Some(_)) => identity::of_metadata()?,
         (None, None) => {
             hosts::local(&connect::client(&arguments.connection)?)
-                .map_err(|failure| failure.hint("name this host with --instance-id"))?
+                .map_err(|failure| match failure.exit {
+                    Exit::NotFound => failure.hint("name this host with --instance-id"),
+                    _ => failure,
+                })?
                 .host_id
         }
     };
@@ -73,7 +76,7 @@ fn config(arguments: &cli::Agent) -> Result<Config, Failure> {
     Ok(Config {
         policy: arguments.policy.clone().unwrap_or_default(),
         plan: plan(region),
-        mounts: arguments.mounts.clone(),
+        mounts: mounts(arguments)?,
         folder: arguments.folder.clone(),
         instance,
         devices: devices(arguments)?,
@@ -109,6 +112,19 @@ pub fn plan_by(rules: &'static Rules, prices: &'static PriceList) -> fleet::Poli
         throttled_s_per_day: 60,
         free_percent: fleet::FREE_PERCENT,
     }
+}
+
+/// Returns the mount points, each of which is named once.
+fn mounts(arguments: &cli::Agent) -> Result<Vec<std::path::PathBuf>, Failure> {
+    let mut mounts = Vec::new();
+    for mount in &arguments.mounts {
+        if mounts.contains(mount) {
+            let message = format!("--mount names {} twice: name it once", mount.display());
+            return Err(Failure::new(message).exit(Exit::Usage));
+        }
+        mounts.push(mount.clone());
+    }
+    Ok(mounts)
 }
 
 fn devices(arguments: &cli::Agent) -> Result<BTreeMap<String, std::path::PathBuf>, Failure> {

@@ -1,6 +1,7 @@
 //! `evenkeel autopilot advise`.
 
 use super::{Read, words};
+use evenkeel_autopilot::audit::Decided;
 use evenkeel_autopilot::journal::Reader;
 use evenkeel_client::output::{self, Failure, Format};
 use evenkeel_planner::autopilot::decide::Intent;
@@ -36,14 +37,14 @@ fn script(last: &Read) -> String {
         text += "# no change is advised; `evenkeel autopilot status` has the reasons\n";
     }
     for intent in &decision.intents {
-        text += &advice(intent);
+        text += &advice(intent, line);
     }
     text
 }
 
-fn advice(intent: &Intent) -> String {
+fn advice(intent: &Intent, line: &Decided) -> String {
     let mut text = format!("\n# {}: {}\n", words::operation(&intent.operation), intent.reason);
-    text += &format!("# {}\n", super::explain::cost(intent));
+    text += &format!("# {}\n", super::explain::cost(intent, line));
     for command in &intent.commands {
         let _ = writeln!(text, "{command}");
     }

@@ -2,10 +2,10 @@
 
 use crate::cmd::agent::plan_by;
 use evenkeel_autopilot::audit::mode;
-use evenkeel_client::output::{self, Exit, Failure, Format};
+use evenkeel_autopilot::policy_file;
+use evenkeel_client::output::{self, Failure, Format};
 use evenkeel_core::price::PriceList;
 use evenkeel_core::volume::Rules;
-use evenkeel_planner::autopilot::PolicyFile;
 use evenkeel_planner::autopilot::policy::{Keep, Policy};
 use evenkeel_sim::text::{csv, table};
 use serde_json::{Value, json};
@@ -15,13 +15,7 @@ const COLUMNS: [&str; 6] = ["group", "mode", "tags", "space", "rates", "windows"
 
 /// Reads a file of policies, and returns its groups.
 pub fn text(path: &Path, format: Format) -> Result<String, Failure> {
-    let failed =
-        |message: String| Failure::new(format!("{}: {message}", path.display())).exit(Exit::Input);
-    let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
-    let plan = plan_by(Rules::newest(), PriceList::newest());
-    let file = PolicyFile::parse(&text, &plan).map_err(|error| {
-        failed(error.to_string()).hint("`evenkeel agent --print-policy` prints every key")
-    })?;
+    let (_, file) = policy_file::read(path, &plan_by(Rules::newest(), PriceList::newest()))?;
     let rows: Vec<Vec<String>> = file.groups.iter().map(row).collect();
     Ok(match format {
         Format::Text => {

@@ -29,11 +29,13 @@ pub fn run(reader: &Reader, id: &str, format: Format) -> Result<(), Failure> {
             .hint("`evenkeel autopilot status` shows the last one of each file system")
     })?;
     let read = Read::new(&found.line)?;
+    let page = page(reader, &read)?;
     let replayed = replay(reader, &read.line);
+    let page = page.as_deref();
     output::print(&match format {
-        Format::Json => output::json(&to_json(&read, &found, &replayed)),
-        Format::Csv => csv(&COLUMNS, &rows(&read, &found, &replayed)),
-        Format::Text => text(&read, &found, &replayed),
+        Format::Json => output::json(&to_json(&read, &found, page, &replayed)),
+        Format::Csv => csv(&COLUMNS, &rows(&read, &found, page, &replayed)),
+        Format::Text => text(&read, &found, page, &replayed),
     })?;
     match replayed {
         Ok(Replayed::Same) => Ok(()),
@@ -44,6 +46,12 @@ pub fn run(reader: &Reader, id: &str, format: Format) -> Result<(), Failure> {
         Err(reason) => Err(Failure::new(format!("{decision} could not be replayed: {reason}"))
             .exit(Exit::Undecided)),
     }
+}
+
+/// Returns the page of the decision's evidence; `None` if it is not kept, or there is no evidence.
+fn page(reader: &Reader, read: &Read) -> Result<Option<String>, Failure> {
+    let Some(evidence) = &read.observation.evidence else { return Ok(None) };
+    reader.page(evidence).map_err(Failure::new)
 }
 
 /// Decides again from the inputs of a line, by the policy of that time.
@@ -71,22 +79,28 @@ fn replayed_words(replayed: &Result<Replayed, String>) -> String {
     }
 }
 
-fn text(read: &Read, found: &Found, replayed: &Result<Replayed, String>) -> String {
+fn text(
+    read: &Read,
+    found: &Found,
+    page: Option<&str>,
+    replayed: &Result<Replayed, String>,
+) -> String {
     let Read { line, observation, decision } = read;
     let mut text = format!("decision {} of {}\n", decision.id, words::time(decision.unix_ms));
-    let _ = writeln!(text, "group {}, mode {}, policy {}", line.group, line.mode, line.policy);
-    let (region, day) = &line.prices;
-    let _ = writeln!(text, "prices of {region} from {day}, rules of volumes from {}", line.rules);
-    let _ = writeln!(text, "inputs {}", line.inputs);
+    let _ = writeln!(text, "group {}, mode {}", line.group, line.mode);
     text += "\nobserved\n";
     text += &observed(observation);
     text += "\nforecast\n";
     let forecast = words::forecast(&decision.forecast, observation.file_system.free_bytes);
     let _ = writeln!(text, "  {forecast}");
     text += "\nevidence\n";
-    text += &evidence(observation.evidence.as_ref());
+    text += &evidence(observation.evidence.as_ref(), line);
+    if observation.evidence.is_some() {
+        text += "\nanswer of `evenkeel plan` for these recordings\n";
+        text += &indented(page.unwrap_or("its page is not kept\n"));
+    }
     text += "\ndecided\n";
-    text += &decided(decision);
+    text += &decided(decision, line);
     text += "\nsteps\n";
     let steps = steps(found);
     if steps.is_empty() {
@@ -95,18 +109,37 @@ fn text(read: &Read, found: &Found, replayed: &Result<Replayed, String>) -> Stri
     for [time, operation, step] in steps {
         let _ = writeln!(text, "  {time} {operation}: {step}");
     }
-    let _ = writeln!(text, "\nreplayed: {}", replayed_words(replayed));
+    text += "\nreplay\n";
+    let (region, day) = &line.prices;
+    let _ = writeln!(text, "  prices of {region} of {day}, rules of volumes of {}", line.rules);
+    let _ = writeln!(text, "  SHA-256 of the policy {}", line.policy);
+    let _ = writeln!(text, "  SHA-256 of all inputs {}", line.inputs);
+    let _ = writeln!(text, "replayed: {}", replayed_words(replayed));
     text
+}
+
+fn indented(text: &str) -> String {
+    let indented = |line: &str| match line {
+        "" => "\n".to_owned(),
+        line => format!("  {line}\n"),
+    };
+    text.lines().map(indented).collect()
 }
 
 fn observed(observation: &Observation) -> String {
     let file_system = &observation.file_system;
     let mut text = format!(
-        "  {} on {}: {} of {} used, peak {}, largest growth {}, largest jump {}\n",
+        "  {} on {}: {} of {} used, {} free\n",
         name(&file_system.kind),
         file_system.mount,
         amounts::bytes(file_system.used_bytes),
         amounts::bytes(file_system.size_bytes),
+        amounts::bytes(file_system.free_bytes),
+    );
+    let _ = writeln!(
+        text,
+        "  in the past: most in use {}, largest growth within `actuation_s` {}, largest jump between \
+         two observations {}",
         amounts::bytes(file_system.peak_used_bytes),
         amounts::bytes(file_system.largest_growth_bytes),
         amounts::bytes(file_system.largest_jump_bytes),
@@ -123,10 +156,14 @@ fn observed(observation: &Observation) -> String {
         );
     }
     if let Some(running) = &file_system.running {
-        let _ = writeln!(text, "  the kernel executes: {}", name(&running.kind));
+        let _ = writeln!(text, "  the kernel runs a {}", name(&running.kind));
     }
     if let Some(flush) = &file_system.flush {
-        let _ = writeln!(text, "  flushes: {}, p99 {} ms", flush.count, flush.p99_ms);
+        let _ = writeln!(
+            text,
+            "  {} durable writes in the last window, p99 {} ms",
+            flush.count, flush.p99_ms
+        );
     }
     let rows: Vec<Vec<String>> = observation
         .volumes
@@ -152,61 +189,89 @@ fn observed(observation: &Observation) -> String {
         match age_ms {
             Some(0) => {}
             Some(age_ms) => {
-                let _ = writeln!(text, "  {source} were read {} before", span(age_ms / 1_000));
+                let _ = writeln!(
+                    text,
+                    "  the observation of {source} was {} old",
+                    span(age_ms / 1_000)
+                );
             }
             None => {
-                let _ = writeln!(text, "  {source} could not be read");
+                let _ = writeln!(text, "  {source} could not be observed");
             }
         }
     }
     text
 }
 
-fn evidence(evidence: Option<&Evidence>) -> String {
-    let Some(evidence) = evidence else { return "  no recording has been judged\n".to_owned() };
-    let mut text = format!(
-        "  recordings {}, judged at {} by the rules of `evenkeel plan`\n",
-        evidence.digest,
-        words::time(evidence.made_ms)
-    );
+fn evidence(evidence: Option<&Evidence>, line: &Decided) -> String {
+    let Some(evidence) = evidence else {
+        return "  none: no recording has been judged\n".to_owned();
+    };
+    let mut text =
+        format!("  judged at {} by the rules of `evenkeel plan`\n", words::time(evidence.made_ms));
     for judged in &evidence.volumes {
-        for (direction, proposal) in [("up", &judged.up), ("down", &judged.down)] {
-            if let Some(proposal) = proposal {
-                let proposal = proposal_words(proposal);
-                let _ = writeln!(text, "  {} {direction}: {proposal}", judged.volume);
-            }
+        let volume = &judged.volume;
+        if let (Some(iops), Some(bytes_per_s)) = (judged.peak_iops, judged.peak_bytes_per_s) {
+            let bytes = amounts::bytes(bytes_per_s);
+            let _ = writeln!(
+                text,
+                "  {volume}: at most {iops} I/Os and {bytes} a second, with the headroom"
+            );
+        }
+        if let Some(up) = &judged.up {
+            let proposal = proposal_words(up, line);
+            let _ = writeln!(text, "  {volume} needs more: its last 24 h need {proposal}");
+        }
+        if let Some(down) = &judged.down {
+            let proposal = proposal_words(down, line);
+            let _ = writeln!(text, "  {volume} can have less: the recording needs {proposal}");
         }
         if let Some((near, far)) = judged.credits_empty_s {
             let near = span(near);
             let far = span(far);
-            let _ = writeln!(text, "  {}: credits are empty in {near} to {far}", judged.volume);
+            let _ = writeln!(text, "  {volume}: credits are empty in {near} to {far}");
         }
         for reason in &judged.reasons {
-            let _ = writeln!(text, "  {}: {reason}", judged.volume);
+            let _ = writeln!(text, "  {volume}: {reason}");
+        }
+        if judged.up.is_none() && judged.down.is_none() && judged.reasons.is_empty() {
+            let _ = writeln!(text, "  {volume}: its limits suffice, and no cheaper ones do");
         }
     }
+    let _ = writeln!(text, "  SHA-256 of the recordings {}", evidence.digest);
     text
 }
 
-fn proposal_words(proposal: &Proposal) -> String {
+fn proposal_words(proposal: &Proposal, line: &Decided) -> String {
     format!(
-        "{} carries it, with at most {} s a day of waiting, for {} a month",
+        "{}, on which requests wait at most {} s a day, for {} a month",
         amounts::spec(&proposal.spec),
         proposal.exceeded_s_per_day_max,
-        format::money(proposal.monthly_micro)
+        money(proposal.monthly_micro, line)
     )
 }
 
-fn decided(decision: &Decision) -> String {
+/// Returns an amount in the currency of the decision's prices.
+fn money(micro: u64, line: &Decided) -> String {
+    let (region, day) = &line.prices;
+    let list = PriceList::in_region(region, day.parse().ok());
+    list.map_or_else(|_| format::money(micro), |list| amounts::money(micro, list.currency()))
+}
+
+fn decided(decision: &Decision, line: &Decided) -> String {
     let mut text = String::new();
     if decision.intents.is_empty() {
-        text += "  no change\n";
+        text += if decision.brakes.is_empty() {
+            "  no change: no rule asks for one\n"
+        } else {
+            "  no change\n"
+        };
     }
     for intent in &decision.intents {
         let what = words::operation(&intent.operation);
         let urgent = if intent.is_emergency { " (emergency)" } else { "" };
         let _ = writeln!(text, "  {} {what}{urgent}: {}", intent.id, intent.reason);
-        let _ = writeln!(text, "    {}", cost(intent));
+        let _ = writeln!(text, "    {}", cost(intent, line));
         for command in &intent.commands {
             let _ = writeln!(text, "    $ {command}");
         }
@@ -216,14 +281,14 @@ fn decided(decision: &Decision) -> String {
     }
     for braked in &decision.brakes {
         let prevented = words::change(braked.axis, braked.is_up);
-        let _ =
-            writeln!(text, "  brake {}: no {prevented}: {}", name(&braked.brake), braked.reason);
+        let brake = name(&braked.brake);
+        let _ = writeln!(text, "  brake {brake}: prevents {prevented}: {}", braked.reason);
     }
     for (operation, reason) in &decision.cancels {
         let _ = writeln!(text, "  {operation} is cancelled: {reason}");
     }
     if let Some(pace) = decision.pace_bytes_per_s {
-        let _ = writeln!(text, "  the move gets {} a second", amounts::bytes(pace));
+        let _ = writeln!(text, "  the move is paced to {} a second", amounts::bytes(pace));
     }
     for alarm in &decision.alarms {
         let _ = writeln!(text, "  ALARM {alarm}");
@@ -231,12 +296,12 @@ fn decided(decision: &Decision) -> String {
     text
 }
 
-/// Returns the monthly cost of a change, before and afterwards.
-pub fn cost(intent: &Intent) -> String {
+/// Returns the monthly cost of the volumes before a change, and after it.
+pub fn cost(intent: &Intent, line: &Decided) -> String {
     format!(
-        "the volumes cost {} a month before, and {} afterwards",
-        format::money(intent.monthly_before_micro),
-        format::money(intent.monthly_after_micro)
+        "the volumes cost {} a month now, and {} afterwards",
+        money(intent.monthly_before_micro, line),
+        money(intent.monthly_after_micro, line)
     )
 }
 
@@ -256,7 +321,12 @@ fn steps(found: &Found) -> Vec<[String; 3]> {
     steps
 }
 
-fn rows(read: &Read, found: &Found, replayed: &Result<Replayed, String>) -> Vec<Vec<String>> {
+fn rows(
+    read: &Read,
+    found: &Found,
+    page: Option<&str>,
+    replayed: &Result<Replayed, String>,
+) -> Vec<Vec<String>> {
     let mut rows = Vec::new();
     let mut add = |kind: &str, name: &str, text: String| {
         rows.push(vec![kind.to_owned(), name.to_owned(), text]);
@@ -265,6 +335,9 @@ fn rows(read: &Read, found: &Found, replayed: &Result<Replayed, String>) -> Vec<
     let free_bytes = read.observation.file_system.free_bytes;
     add("inputs", "", read.line.inputs.clone());
     add("forecast", "", words::forecast(&decision.forecast, free_bytes));
+    if let Some(page) = page {
+        add("page", "", page.to_owned());
+    }
     for intent in &decision.intents {
         let text = format!("{}: {}", words::operation(&intent.operation), intent.reason);
         add("change", &intent.id, text);
@@ -279,7 +352,12 @@ fn rows(read: &Read, found: &Found, replayed: &Result<Replayed, String>) -> Vec<
     rows
 }
 
-fn to_json(read: &Read, found: &Found, replayed: &Result<Replayed, String>) -> Value {
+fn to_json(
+    read: &Read,
+    found: &Found,
+    page: Option<&str>,
+    replayed: &Result<Replayed, String>,
+) -> Value {
     let (state, reason) = match replayed {
         Ok(Replayed::Same) => ("same", None),
         Ok(Replayed::Differs(text)) => ("differs", Some(text)),
@@ -289,6 +367,7 @@ fn to_json(read: &Read, found: &Found, replayed: &Result<Replayed, String>) -> V
         "schema": "evenkeel.autopilot-decision/1",
         "decision": read.line,
         "results": found.results,
+        "page": page,
         "replayed": state,
         "replay": reason,
     })

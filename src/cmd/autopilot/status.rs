@@ -118,7 +118,7 @@ fn rows(shown: &Shown) -> Vec<Vec<String>> {
         }
         for braked in &decision.brakes {
             let prevented = words::change(braked.axis, braked.is_up);
-            let text = format!("no {prevented}: {}", braked.reason);
+            let text = format!("prevents {prevented}: {}", braked.reason);
             rows.push(row(uuid, "brake", &name(&braked.brake), text));
         }
         rows.extend(decision.alarms.iter().map(|alarm| row(uuid, "ALARM", "", alarm.clone())));

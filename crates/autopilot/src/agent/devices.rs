@@ -1,10 +1,12 @@
 //! The devices of volumes on this host.
 //!
-//! An NVMe device has the id of its volume as its serial number. Others are named by flags, or
-//! printed by the attach command. Those are kept in a file, since an agent that starts again needs
+//! An NVMe device has the id of its volume as its serial number. The kernel's client of NBD may
+//! have it as its backend, and a loop device as a part of the path of its file. Others are named by
+//! flags, or printed by the attach command. Those are kept in a file, since an agent that starts again needs
 //! them; the kernel's sequence number of the disk tells whether the device is still that one.
 
 use crate::Fault;
+use evenkeel_core::ids::VolumeId;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs;
@@ -53,7 +55,7 @@ impl Devices {
 
     /// Returns all volumes that have a device, each with its path.
     pub fn all(&self) -> Vec<(String, PathBuf)> {
-        let mut all: BTreeMap<String, PathBuf> = self.by_serial();
+        let mut all: BTreeMap<String, PathBuf> = self.by_kernel();
         let made = self.made();
         let made = made.iter().filter(|(_, made)| self.is_same(made));
         all.extend(made.map(|(volume, made)| (volume.clone(), made.device.clone())));
@@ -140,17 +142,36 @@ impl Devices {
         self.text(device, "diskseq").unwrap_or_default()
     }
 
-    /// Returns the NVMe devices whose serial number is the id of a volume.
-    fn by_serial(&self) -> BTreeMap<String, PathBuf> {
+    /// Returns the devices about which the kernel itself says whose volume they are.
+    fn by_kernel(&self) -> BTreeMap<String, PathBuf> {
         let mut found = BTreeMap::new();
         for entry in fs::read_dir(&self.disks).into_iter().flatten().flatten() {
-            let serial = fs::read_to_string(entry.path().join("device/serial"));
-            if let Some(volume) = serial.ok().as_deref().and_then(volume_of) {
-                found.insert(volume, Path::new("/dev").join(entry.file_name()));
+            let read = |name: &str| fs::read_to_string(entry.path().join(name)).ok();
+            let serial = read("device/serial").as_deref().and_then(volume_of);
+            let backend = || read("backend").as_deref().and_then(volume_in);
+            let file = || read("loop/backing_file").as_deref().and_then(volume_in);
+            let device = Path::new("/dev").join(entry.file_name());
+            let volume = serial.or_else(backend).or_else(file);
+            if let Some(volume) = volume.filter(|_| !self.is_gone(&device)) {
+                found.insert(volume, device);
             }
         }
         found
     }
+}
+
+/// Returns the volume whose id is a part of a path, such as `/run/evenkeel/vol-.../nbd`.
+fn volume_in(path: &str) -> Option<String> {
+    let mut ids = path.trim().split('/').filter_map(|part| part.parse::<VolumeId>().ok());
+    ids.next().map(|id| id.to_string())
+}
+
+/// Returns whether a device keeps its size when its volume grows: one of the kernel's client of
+/// NBD, and a loop device over a file of such a client.
+pub fn keeps_its_size(device: &str) -> bool {
+    let device = fs::canonicalize(device).unwrap_or_else(|_| device.into());
+    let name = device.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    name.starts_with("nbd") || name.starts_with("loop")
 }
 
 fn boot() -> String {
@@ -195,6 +216,40 @@ mod tests {
         // A disk that is not connected has no bytes.
         assert_eq!(devices.given_for("vol-1"), None);
         assert_eq!(devices.given_for("vol-0fe"), Some("/dev/sdb".into()));
+    }
+
+    #[test]
+    fn device_whose_backend_or_file_names_a_volume_needs_no_flag() {
+        let folder = tempfile::tempdir().unwrap();
+        let disks = folder.path().join("block");
+        for (name, text) in [
+            ("nbd0/backend", "vol-0123456789abcdef0\n"),
+            ("loop1/loop/backing_file", "/run/evenkeel/vol-0123456789abcdef1/nbd\n"),
+            ("loop2/loop/backing_file", "/home/vol-1/disk\n"),
+            ("nbd3/backend", "vol-0123456789abcdef3\n"),
+            // It is not connected.
+            ("nbd3/size", "0\n"),
+        ] {
+            let path = disks.join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        let devices = Devices::new(BTreeMap::new(), folder.path().join("devices.json"));
+        let devices = Devices { disks, ..devices };
+        let pair = |volume: &str, device: &str| (volume.to_owned(), PathBuf::from(device));
+        let expected = [
+            pair("vol-0123456789abcdef0", "/dev/nbd0"),
+            pair("vol-0123456789abcdef1", "/dev/loop1"),
+        ];
+        assert_eq!(devices.all(), expected);
+    }
+
+    #[test]
+    fn devices_of_nbd_keep_their_size() {
+        for (device, keeps) in [("/dev/nbd0", true), ("/dev/loop12", true), ("/dev/nvme1n1", false)]
+        {
+            assert_eq!(keeps_its_size(device), keeps, "{device}");
+        }
     }
 
     #[test]

@@ -1,10 +1,12 @@
 //! The evidence of the recordings, made in a thread of its own: a replay of weeks takes seconds.
 
 use crate::counters::Counters;
+use crate::journal::Folder;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::volume::VolumeSpec;
 use evenkeel_planner::autopilot::evidence::{Evidence, evidence};
 use evenkeel_planner::autopilot::observation::{Observation, VolumeState};
+use evenkeel_planner::autopilot::page::page;
 use evenkeel_planner::autopilot::policy::Policy;
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 
@@ -22,11 +24,13 @@ pub struct Judge {
 }
 
 impl Judge {
-    /// Returns new evidence, if a judgement has ended. Begins one if it is due.
+    /// Returns new evidence, if a judgement has ended. Begins one if it is due, which keeps its page
+    /// in `folder`.
     pub fn look(
         &mut self,
         policy: &Policy,
         counters: &Counters,
+        folder: &Folder,
         seen: &Observation,
     ) -> Option<Evidence> {
         let made = match self.running.as_ref().map(Receiver::try_recv) {
@@ -39,7 +43,7 @@ impl Judge {
         let volumes: Vec<(String, VolumeSpec)> =
             attached.map(|volume| (volume.id.clone(), volume.spec)).collect();
         if self.is_due(policy, seen, &volumes) {
-            self.begin(policy, counters, seen.unix_ms, volumes);
+            self.begin(policy, counters, folder, seen.unix_ms, volumes);
         }
         made
     }
@@ -65,12 +69,14 @@ impl Judge {
         &mut self,
         policy: &Policy,
         counters: &Counters,
+        folder: &Folder,
         now_ms: u64,
         volumes: Vec<(String, VolumeSpec)>,
     ) {
         let (sender, receiver) = sync_channel(1);
         let policy = policy.clone();
         let counters = counters.clone();
+        let folder = folder.clone();
         self.judged.clone_from(&volumes);
         let work = move || {
             // A day beside those that lower a limit, as far as they are kept.
@@ -82,8 +88,11 @@ impl Judge {
                 Some((id, spec, trace))
             };
             let traces: Vec<_> = volumes.into_iter().filter_map(trace).collect();
+            let made = evidence(&policy, &traces, now_ms);
             // Without a receiver the agent has ended.
-            let _ = sender.send(evidence(&policy, &traces, now_ms));
+            let _ = sender.send(made.clone());
+            // No decision depends on the page. `explain` says that it is not kept.
+            let _ = folder.keep_page(&made, &page(&policy, &traces, &made));
         };
         // Without a thread the next tick tries again.
         let spawned = std::thread::Builder::new().name("evidence".to_owned()).spawn(work);

@@ -163,7 +163,7 @@ mod tests {
                  {time} brake mode: the mode is advise\n\
                  {time} ALARM a volume is larger than its file system\n\
                  {time} 0b8e-7.0: attach vol-1\n\
-                 {time} 0b8e-7.0: add vol-1: for now: no device yet\n"
+                 {time} 0b8e-7.0: add vol-1: no device yet; it is tried again\n"
             )
         );
         let again = lines(Mode::Advise);

@@ -2,6 +2,7 @@
 //!
 //! | module | content |
 //! | --- | --- |
+//! | `claim` | one agent for each file system |
 //! | `devices` | the device of each volume |
 //! | `front` | the API, with the commands that make devices of volumes appear and disappear |
 //! | `judge` | the evidence of recordings, in a thread |
@@ -9,6 +10,7 @@
 //! | `lines` | what is printed |
 //! | `metrics`, `listen` | what Prometheus reads |
 
+mod claim;
 mod devices;
 mod front;
 mod judge;
@@ -24,7 +26,7 @@ pub use lines::{name, step_words};
 use crate::cloud::Api;
 use crate::counters::{Counters, Watched};
 use crate::journal::{Bounds, Folder};
-use crate::{Fault, Ticked};
+use crate::{Fault, Ticked, policy_file};
 use devices::Devices;
 use evenkeel_client::output::{Exit, Failure};
 use evenkeel_os::clock;
@@ -36,7 +38,7 @@ use mount::Mount;
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
@@ -48,8 +50,6 @@ const DEVICES: &str = "devices.json";
 const MODIFICATIONS: &str = "modifications";
 /// Time between two readings of the counters, in milliseconds.
 const SECOND_MS: u64 = 1_000;
-/// The most bytes of a policy file.
-const POLICY_BYTES_MAX: u64 = evenkeel_planner::autopilot::policy::POLICY_BYTES_MAX as u64;
 
 /// Makes the client of an API: each file system has its own.
 pub type Connector = Box<dyn Fn() -> Result<Box<dyn Api + Send>, Failure>>;
@@ -210,6 +210,9 @@ impl Agent {
         {
             say(&format!("{error}; the policies that were read before stay in force\n"));
         }
+        if error.is_none() && self.policy_error.is_some() {
+            say(&format!("{}: it is well-formed again\n", self.config.policy.display()));
+        }
         self.policy_error = error;
     }
 
@@ -239,22 +242,7 @@ fn say(text: &str) {
 
 /// Returns the text of the policy file, and the policies.
 fn read_policies(config: &Config) -> Result<(String, PolicyFile), Failure> {
-    let path = config.policy.display();
-    let failed = |text: String| Failure::new(format!("{path}: {text}")).exit(Exit::Usage);
-    let text = read_text(&config.policy).map_err(failed)?;
-    let file = PolicyFile::parse(&text, &config.plan).map_err(|error| {
-        failed(error.to_string()).hint("docs/operating/autopilot.md has each key")
-    })?;
-    Ok((text, file))
-}
-
-fn read_text(path: &Path) -> Result<String, String> {
-    use std::io::Read as _;
-    let file = fs::File::open(path).map_err(|error| error.to_string())?;
-    let mut text = String::new();
-    let read = file.take(POLICY_BYTES_MAX + 1).read_to_string(&mut text);
-    read.map_err(|error| error.to_string())?;
-    Ok(text)
+    policy_file::read(&config.policy, &config.plan).map_err(|failure| failure.exit(Exit::Usage))
 }
 
 /// The thread that reads the counters each second. Dropping it ends the thread.

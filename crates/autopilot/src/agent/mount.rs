@@ -1,5 +1,7 @@
 //! One file system of the agent: its group, its controller, its ticks.
 
+use super::claim::Claim;
+use super::devices::keeps_its_size;
 use super::front::Front;
 use super::judge::Judge;
 use super::lines::{self, Printed};
@@ -65,6 +67,9 @@ struct Running {
     tags: BTreeMap<String, String>,
     /// The text of its policies.
     digest: String,
+    /// A device that keeps its size when its volume grows.
+    fixed: Option<String>,
+    _claim: Claim,
 }
 
 impl Mount {
@@ -106,6 +111,9 @@ impl Mount {
 
     /// Returns what the metrics have of it; `None` if it was not observed.
     pub fn now(&self) -> Option<MountNow> {
+        if self.absence.is_some() {
+            return None;
+        }
         let running = self.running.as_ref()?;
         let ticked = self.last.clone().filter(|last| last.observation.is_some())?;
         Some(MountNow {
@@ -122,6 +130,7 @@ impl Mount {
     pub fn tick(&mut self, shared: &Shared<'_>, unix_ms: u64) -> Vec<String> {
         let mut lines = Vec::new();
         let shown = self.path.display().to_string();
+        let was_absent = self.absence().is_some();
         let before = self.absence.take();
         if let Err(reason) = self.prepare(shared, &shown, unix_ms, &mut lines) {
             self.running = None;
@@ -144,7 +153,8 @@ impl Mount {
                 let mode = controller.policy.mode;
                 lines.extend(self.printed.lines(&shown, mode, &ticked, unix_ms));
                 if let Some(seen) = &ticked.observation {
-                    let made = self.judge.look(&controller.policy, shared.counters, seen);
+                    let policy = &controller.policy;
+                    let made = self.judge.look(policy, shared.counters, shared.folder, seen);
                     controller.evidence = made.or(controller.evidence.take());
                 }
                 self.decisions += u64::from(ticked.decision.is_some());
@@ -152,6 +162,10 @@ impl Mount {
                     self.steps[result(fault.as_ref())] += 1;
                 }
                 self.last = Some(ticked);
+                if was_absent && self.absence().is_none() {
+                    let time = evenkeel_wire::aws::timestamp::extended(unix_ms);
+                    lines.push(format!("{time} {shown} is observed again\n"));
+                }
             }
             Err(fault) => {
                 let reason = format!("the journal: {fault}");
@@ -183,6 +197,7 @@ impl Mount {
         let Some(running) = &mut self.running else { return Ok(()) };
         if running.digest != shared.policies.digest {
             let policy = group(shared, &running.tags)?;
+            check_growth(policy, running.fixed.as_deref())?;
             running.controller.cloud.ec2.set_policy(policy, &shared.policies.file);
             running.controller.policy = policy.clone();
             running.controller.policy_digest.clone_from(&shared.policies.digest);
@@ -207,6 +222,18 @@ fn group<'a>(shared: &Shared<'a>, tags: &BTreeMap<String, String>) -> Result<&'a
     })
 }
 
+/// Checks that volumes grow only if devices do: the file system would wait for the room forever.
+fn check_growth(policy: &Policy, fixed: Option<&str>) -> Result<(), String> {
+    match fixed.filter(|_| policy.space.is_managed && policy.space.grows_volumes) {
+        None => Ok(()),
+        Some(device) => Err(format!(
+            "its device {device} keeps its size when its volume grows, as all do over NBD: set \
+             `grow_volumes = false` in [group.space] of the group {:?}, so that volumes are added",
+            policy.name
+        )),
+    }
+}
+
 /// Opens a file system: finds its volumes, and by their tags its group.
 fn open(path: &Path, shared: &Shared<'_>) -> Result<Running, String> {
     let said = |fault: Fault| fault.to_string();
@@ -217,6 +244,9 @@ fn open(path: &Path, shared: &Shared<'_>) -> Result<Running, String> {
     let first = &shared.policies.file.groups[0];
     let mut host = host(path, shared, first).map_err(said)?;
     let seen = host.observe().map_err(said)?;
+    let claim = Claim::take(&seen.uuid)?;
+    let mut paths = seen.devices.iter().map(|device| &device.path);
+    let fixed = paths.find(|path| keeps_its_size(path)).cloned();
     let mut volumes = Vec::new();
     for device in &seen.devices {
         let volume = device.volume.clone().ok_or_else(|| {
@@ -239,6 +269,7 @@ fn open(path: &Path, shared: &Shared<'_>) -> Result<Running, String> {
     let mut ec2 = Ec2::new(api, setting);
     let tags = common(ec2.tags(&seen.uuid, &volumes).map_err(said)?);
     let policy = group(shared, &tags)?;
+    check_growth(policy, fixed.as_deref())?;
     ec2.set_policy(policy, &shared.policies.file);
     if policy.brakes.window_s != first.brakes.window_s {
         host = self::host(path, shared, policy).map_err(said)?;
@@ -249,7 +280,8 @@ fn open(path: &Path, shared: &Shared<'_>) -> Result<Running, String> {
     let host = Tagged { host, untagged: front.ec2.untagged() };
     let mut controller = Controller::new(host, front, journal, policy.clone());
     controller.policy_digest.clone_from(&shared.policies.digest);
-    Ok(Running { controller, tags, digest: shared.policies.digest.clone() })
+    let digest = shared.policies.digest.clone();
+    Ok(Running { controller, tags, digest, fixed, _claim: claim })
 }
 
 /// Gives the file system's volumes its tag in mode `act`, unless a person has stopped it.

@@ -1,8 +1,11 @@
 //! The folder of an agent, read by other programs, also while the agent runs.
 
-use super::{AUDIT, FORMAT, LOCK, ORDERS, POLICIES, STATE, load, log, orders, read};
+use super::{
+    AUDIT, FORMAT, LOCK, ORDERS, PAGES, POLICIES, STATE, load, log, orders, page_name, read,
+};
 use crate::audit::Done;
 use crate::{Memory, Orders};
+use evenkeel_planner::autopilot::Evidence;
 use evenkeel_telemetry::private;
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, File};
@@ -95,6 +98,14 @@ impl Reader {
         let path = self.path.join(POLICIES).join(format!("{digest}.toml"));
         let text = if is_digest { read(&path)? } else { None };
         text.ok_or_else(|| format!("{}: the policy is not kept", path.display()))
+    }
+
+    /// Returns the page of evidence; `None` if it is not kept.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn page(&self, evidence: &Evidence) -> Result<Option<String>, String> {
+        read(&self.path.join(PAGES).join(page_name(evidence)?))
     }
 
     /// Returns the line of the last decision about a file system; `None` if the newest

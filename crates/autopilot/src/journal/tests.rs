@@ -109,6 +109,33 @@ fn folder_of_something_else_is_refused() {
 }
 
 #[test]
+fn folder_that_cannot_be_written_is_an_error_with_the_next_step() {
+    let temp = tempfile::tempdir().unwrap();
+    let file = temp.path().join("file");
+    fs::write(&file, "").unwrap();
+    for path in [file.clone(), file.join("below")] {
+        let error = Folder::claim(&path, Bounds::default()).unwrap_err();
+        assert!(error.starts_with(&format!("the agent's folder {}: ", path.display())), "{error}");
+        assert!(
+            error.ends_with("name a folder that can be written with --agent-folder"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn page_of_evidence_is_kept_under_the_digest_of_the_evidence() {
+    let (temp, folder) = folder();
+    let mut made = Evidence { made_ms: 1, digest: "00".to_owned(), volumes: Vec::new() };
+    let reader = Reader::open(temp.path()).unwrap();
+    assert_eq!(reader.page(&made), Ok(None));
+    folder.keep_page(&made, "the page\n").unwrap();
+    assert_eq!(reader.page(&made), Ok(Some("the page\n".to_owned())));
+    made.made_ms = 2;
+    assert_eq!(reader.page(&made), Ok(None));
+}
+
+#[test]
 fn audit_ends_a_partial_line() {
     let (temp, folder) = folder();
     folder.journal().audit(DAY_MS, "{\"first\":1}").unwrap();

@@ -87,8 +87,18 @@ fn fullest(rated: &Rated) -> Option<(LimitKind, u64)> {
     rated.used_permille.iter().max_by_key(|(_, used)| *used).copied()
 }
 
-/// Returns the answer in lines.
+/// Returns the answer in lines, with the commands that make the cheapest layout.
 pub fn text(answer: &Answer<'_>) -> String {
+    let text = without_commands(answer);
+    let Some(first) = answer.rated.first() else { return text };
+    if answer.is_present(first) {
+        return text + "nothing to do: this is the present layout\n";
+    }
+    text + &commands(answer.case, &first.found.layout).text()
+}
+
+/// Returns the answer in lines, without commands.
+pub fn without_commands(answer: &Answer<'_>) -> String {
     let mut text = header(answer);
     if let Some(advice) = sentence::advice(answer) {
         text += &format!("{advice}\n\n");
@@ -196,10 +206,7 @@ fn first_words(answer: &Answer<'_>, rated: &Rated) -> String {
     for risk in risk::risks(&answer.case.space, &answer.case.trace, &answer.case.demand, rated) {
         text += &format!("risk: {risk}\n");
     }
-    if answer.case.source.is_some_and(|source| source.is_same_volumes(&found.layout)) {
-        return text + "nothing to do: this is the present layout\n";
-    }
-    text + &commands(answer.case, &found.layout).text()
+    text
 }
 
 /// Returns the line about the waiting on the cheapest layout, and the model that it is from.

@@ -244,7 +244,7 @@ fn proposal(policy: &fleet::Policy, spec: VolumeSpec, demand: &Demand) -> Propos
 }
 
 /// Returns the last 24 hours of a trace: until now, or until its end if its clock is not known.
-fn last_day(policy: &Policy, trace: &Trace, now_ms: u64) -> Trace {
+pub(super) fn last_day(policy: &Policy, trace: &Trace, now_ms: u64) -> Trace {
     let end_ms = match trace.clock {
         Clock::Unix => now_ms,
         Clock::Elapsed => trace.intervals.last().map_or(0, Interval::end_ms),

@@ -14,6 +14,7 @@ pub mod decide;
 pub mod evidence;
 pub mod observation;
 pub mod operation;
+pub mod page;
 pub mod policy;
 mod spec_form;
 pub mod state;

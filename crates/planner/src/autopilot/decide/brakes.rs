@@ -48,7 +48,8 @@ pub fn of(facts: &Facts<'_>, change: &Change) -> Vec<Braked> {
 }
 
 fn paused(facts: &Facts<'_>, _: &Change) -> Option<(Brake, String)> {
-    let reason = "the whole autopilot is paused: `evenkeel autopilot release` ends it";
+    let reason = "the whole autopilot is paused: `evenkeel autopilot resume` ends a person's pause, \
+                  and `paused = false` that of the policy";
     facts.policy.is_paused.then(|| (Brake::Paused, reason.to_owned()))
 }
 
@@ -67,8 +68,8 @@ fn failures(facts: &Facts<'_>, change: &Change) -> Option<(Brake, String)> {
     let most = facts.policy.brakes.failures_max;
     if count >= most && !change.rule.is_growth() {
         let reason = format!(
-            "{count} operations failed in a row, of at most {most}: `evenkeel autopilot explain` \
-             shows why, `evenkeel autopilot release` ends it"
+            "{count} operations failed in a row, and from {most} on only growth is tried: `evenkeel \
+             autopilot explain` shows why, `evenkeel autopilot release` ends it"
         );
         return Some((Brake::Failures, reason));
     }
@@ -106,7 +107,7 @@ fn stale(facts: &Facts<'_>, change: &Change) -> Option<(Brake, String)> {
         if age_ms > most_ms {
             let age = span(age_ms / 1_000);
             let most = span(most_ms / 1_000);
-            let reason = format!("{name} were read {age} ago, of at most {most}");
+            let reason = format!("{name} were read {age} ago, and may be {most} old");
             return Some((Brake::Stale, reason));
         }
     }
@@ -131,7 +132,7 @@ fn clock(facts: &Facts<'_>, change: &Change) -> Option<(Brake, String)> {
     is_off.then(|| {
         let skew = span(skew_ms / 1_000);
         let reason =
-            format!("the clocks of the host and of the API differ by {skew}, of {most_s} s");
+            format!("the clocks of the host and of the API differ by {skew}, more than {most_s} s");
         (Brake::Stale, reason)
     })
 }
@@ -149,7 +150,11 @@ fn busy(facts: &Facts<'_>, change: &Change) -> Option<(Brake, String)> {
     // Growth only waits for the kernel at its last step.
     let is_exempt = change.rule.is_growth() || matches!(change.operation, Operation::Modify { .. });
     (!is_exempt).then(|| {
-        (Brake::Busy, format!("the kernel executes an exclusive operation: {:?}", running.kind))
+        (
+            Brake::Busy,
+            format!("the kernel runs an operation of the file system: {:?}", running.kind)
+                .to_lowercase(),
+        )
     })
 }
 
@@ -260,7 +265,7 @@ pub fn opposed(facts: &Facts<'_>, change: &Change) -> Option<String> {
     let ago = span(now_ms.saturating_sub(past.ended_ms) / 1_000);
     let kind = if past.is_emergency { "an opposite emergency" } else { "the opposite change" };
     let until = format::at(Clock::Unix, until_ms);
-    Some(format!("{kind} was {ago} ago, of at least {days} days: it waits until {until}"))
+    Some(format!("{kind} was {ago} ago, and {days} days must pass: it waits until {until}"))
 }
 
 fn opposite(facts: &Facts<'_>, change: &Change) -> Option<(Brake, String)> {
@@ -321,7 +326,7 @@ fn blast_radius(facts: &Facts<'_>, change: &Change) -> Option<(Brake, String)> {
     {
         let count = instance.operations;
         let most = budget.operations_per_host_max;
-        let reason = format!("{} has {count} operations, of at most {most}", instance.id);
+        let reason = format!("{} has {count} operations, and may have {most}", instance.id);
         return Some((Brake::BlastRadius, reason));
     }
     let account = facts.now.account;
@@ -330,7 +335,7 @@ fn blast_radius(facts: &Facts<'_>, change: &Change) -> Option<(Brake, String)> {
     let changed = account.fleet_changed_last_hour;
     (u64::from(changed) >= most).then(|| {
         let reason = format!(
-            "{changed} of the fleet's {} volumes changed in the last hour, of at most {most}",
+            "{changed} of the fleet's {} volumes changed in the last hour, and {most} may",
             account.fleet_volumes
         );
         (Brake::BlastRadius, reason)

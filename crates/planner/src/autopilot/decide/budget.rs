@@ -110,7 +110,7 @@ fn money(facts: &Facts<'_>, change: &Change) -> Option<(Brake, String)> {
         if sum > cap {
             let sum = facts.money(sum);
             let cap = facts.money(cap);
-            let reason = format!("{name} would cost {sum} a month, of at most {cap}");
+            let reason = format!("{name} would cost {sum} a month, more than its cap of {cap}");
             return Some((Brake::Money, reason));
         }
     }
@@ -133,7 +133,7 @@ fn saving(facts: &Facts<'_>, change: &Change) -> Option<(Brake, String)> {
     if saving < budget.saving_micro_min || saving == 0 {
         let saving = facts.money(saving);
         let least = facts.money(budget.saving_micro_min);
-        let reason = format!("it saves {saving} a month, of at least {least}");
+        let reason = format!("it saves {saving} a month, and must save {least}");
         return Some((Brake::Saving, reason));
     }
     let cost = move_cost(facts, change);

@@ -239,7 +239,7 @@ impl<'a> Facts<'a> {
         let age_ms = self.now.unix_ms.saturating_sub(evidence.made_ms);
         if age_ms > AGE_MS_MAX {
             let age = evenkeel_sim::text::span(age_ms / 1_000);
-            return Err(format!("the recordings were judged {age} ago, of at most 2 days"));
+            return Err(format!("the recordings were judged {age} ago, more than 2 days"));
         }
         Ok(evidence)
     }

@@ -187,11 +187,11 @@ fn scheduled_bytes(facts: &Facts<'_>) -> u64 {
 fn options(facts: &Facts<'_>, wanted: &Wanted, step_gib: u32) -> Vec<Change> {
     let members = facts.members.iter().copied();
     let mut options: Vec<Change> = members
-        .filter(|member| unused_bytes(member) >= GIB)
+        .filter(|member| unused_bytes(facts, member) >= GIB)
         .map(|member| {
             let spec = member.volume.spec;
             let volume = member.volume.id.clone();
-            let unused = bytes(unused_bytes(&member));
+            let unused = bytes(unused_bytes(facts, &member));
             let reason = format!(
                 "{}: {volume} has {unused} that the file system does not use",
                 wanted.reason
@@ -223,10 +223,14 @@ fn growth(wanted: &Wanted, operation: Operation, reason: String) -> Change {
 }
 
 /// Returns the bytes of a volume that its file system does not use: it grew, and the file system
-/// did not.
-fn unused_bytes(member: &Member<'_>) -> u64 {
-    let volume = u64::from(member.volume.spec.size_gib).saturating_mul(GIB);
-    volume.saturating_sub(member.device.size_bytes)
+/// did not. A device that keeps its size when its volume grows has no more than that.
+fn unused_bytes(facts: &Facts<'_>, member: &Member<'_>) -> u64 {
+    let end = if facts.policy.space.grows_volumes {
+        u64::from(member.volume.spec.size_gib).saturating_mul(GIB)
+    } else {
+        member.device.device_bytes
+    };
+    end.saturating_sub(member.device.size_bytes)
 }
 
 /// Returns the growth of each volume by a modification: the one with the fewest modifications in 24

@@ -4,6 +4,7 @@ use evenkeel_core::units::MIB;
 use evenkeel_core::volume::{Rules, VolumeRequest, VolumeType};
 
 use super::*;
+use crate::autopilot::page::page;
 use crate::trace::{Columns, Kind};
 
 const HOUR_S: u64 = 3_600;
@@ -224,4 +225,46 @@ fn evidence_has_the_peak_with_the_headroom() {
     assert_eq!(found.peak_iops, Some(2_400));
     assert_eq!(found.peak_bytes_per_s, Some(2_400 * 4_096));
     assert!(found.peak_bytes_per_s < Some(125 * MIB));
+}
+
+#[test]
+fn page_has_the_answer_of_a_plan_with_the_proposed_layout() {
+    let mut policy = policy();
+    policy.rate.days = 1;
+    policy.plan.days_min = 1;
+    let volumes = [("vol-1".to_owned(), gp3(8_000), recording(2, 1, |second| 100 + second % 300))];
+    let made = evidence(&policy, &volumes, NOW_MS);
+    let down = made.volumes[0].down.clone().expect("a proposal");
+    let text = page(&policy, &volumes, &made);
+    assert!(text.starts_with("vol-1: 2 days, in steps of 1 s\n"), "{text}");
+    assert!(text.contains("layouts carry 20 % more than that"), "{text}");
+    let rows: Vec<&str> = text.lines().filter(|line| line.starts_with("gp3 200 GiB, ")).collect();
+    assert!(rows[0].contains("8000 IOPS, 125 MiB/s  now"), "{text}");
+    assert!(rows[1].contains("3000 IOPS, 125 MiB/s  -"), "{text}");
+    assert_eq!(down.spec, gp3(3_000), "the decision rests on the same layout");
+    assert!(!text.contains("modify-volume") && !text.contains("to make it"), "{text}");
+}
+
+#[test]
+fn page_of_a_volume_that_needs_more_is_about_its_last_day() {
+    let policy = policy();
+    let mut trace = recording(3, 60, |minute| if minute < 4_200 { 100 } else { 3_000 });
+    for interval in trace.intervals.iter_mut().rev().take(120) {
+        interval.is_censored = Some(true);
+    }
+    let volumes = [("vol-1".to_owned(), gp3(3_000), trace)];
+    let made = evidence(&policy, &volumes, NOW_MS);
+    assert!(made.volumes[0].up.is_some(), "{made:?}");
+    let text = page(&policy, &volumes, &made);
+    assert!(text.starts_with("vol-1: 24 h, in steps of 1 min\n"), "{text}");
+    assert!(text.contains("held requests back"), "{text}");
+}
+
+#[test]
+fn page_of_a_recording_without_an_answer_has_the_reason() {
+    let mut policy = policy();
+    policy.plan.types = vec![VolumeType::St1];
+    let volumes = [("vol-1".to_owned(), gp3(8_000), recording(1, 60, |_| 7_000))];
+    let text = page(&policy, &volumes, &evidence(&policy, &volumes, NOW_MS));
+    assert!(text.starts_with("vol-1: no layout: "), "{text}");
 }

@@ -21,7 +21,9 @@ pub(super) fn step(
         return Step::Wait(format!("the modification of {id} is not in force yet"));
     }
     if is_equal(&known.spec, to) {
-        if to.size_gib <= from.size_gib {
+        // If both are equal, the volume has grown before, and the file system has not.
+        let grows = to.size_gib > from.size_gib || from == to;
+        if !grows {
             return Step::Done;
         }
         return grow(open, now, id, bytes(to));

@@ -127,6 +127,18 @@ fn modification_grows_the_file_system() {
 }
 
 #[test]
+fn modification_to_the_present_size_grows_the_file_system_into_a_volume_that_grew_before() {
+    let mut world = World::new(1, NO_FAULTS, &[(20, 4 * GIB)]);
+    world.devices[0].device_bytes = 10 * GIB;
+    world.devices[0].size_bytes = 10 * GIB;
+    let modify = Operation::Modify { volume: "vol-0".to_owned(), from: gp3(20), to: gp3(20) };
+    let open = open(&world, "op", modify);
+    let ended = run(&mut world, open, &mut never);
+    assert_eq!((ended.last.clone(), calls(&ended).join(" ")), (Step::Done, "Rescan Grow".into()));
+    assert_eq!(world.devices[0].size_bytes, 20 * GIB);
+}
+
+#[test]
 fn modification_of_limits_needs_no_growth() {
     let mut world = World::new(1, NO_FAULTS, &[(10, 4 * GIB)]);
     let mut to = gp3(10);

@@ -80,7 +80,13 @@ impl PolicyFile {
         let whole = whole.unwrap_or_default();
         let tables = file.tables("group", "[[group]]")?;
         file.done()?;
-        if tables.is_empty() || tables.len() > GROUPS_MAX {
+        if tables.is_empty() {
+            return Err(Malformed {
+                line: None,
+                message: "it has no [[group]]: add one".to_owned(),
+            });
+        }
+        if tables.len() > GROUPS_MAX {
             let message = format!("{} tables [[group]]: expected 1 to {GROUPS_MAX}", tables.len());
             return Err(Malformed { line: None, message });
         }

@@ -169,7 +169,7 @@ fn parse_names_the_line_the_key_the_value_and_the_limit() {
     ] {
         assert_eq!(error(&format!("{group}{rest}\n")), expected);
     }
-    assert_eq!(error(""), "0 tables [[group]]: expected 1 to 1000");
+    assert_eq!(error(""), "it has no [[group]]: add one");
     let long = "#".repeat(POLICY_BYTES_MAX + 1);
     assert!(error(&long).starts_with("the policy has 1048577 bytes, of at most 1048576"));
     assert!(error("a = ").starts_with("line 1: "));

@@ -228,7 +228,7 @@ fn decide_stops_after_failures_and_tries_growth_again_later() {
     };
     let decision = with(failed(3, Axis::Space, false, DAY_MS), &shrinks());
     assert!(decision.intents.is_empty());
-    assert!(reason(&decision, Brake::Failures).starts_with("3 operations failed in a row, of"));
+    assert!(reason(&decision, Brake::Failures).starts_with("3 operations failed in a row, and"));
     assert!(decision.alarms[0].starts_with("3 operations failed in a row"));
     assert_eq!(with(failed(3, Axis::Space, false, DAY_MS), &grows()).intents.len(), 1);
     assert_eq!(with(failed(1, Axis::Space, false, 3_599_999), &shrinks()).intents.len(), 0);

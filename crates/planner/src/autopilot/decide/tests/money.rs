@@ -20,7 +20,7 @@ fn decide_grows_to_the_largest_size_that_the_caps_allow() {
         reason(&decision, Brake::Money).starts_with("the file system would cost "),
         "{decision:#?}"
     );
-    assert!(decision.alarms[0].contains("of at most 8.00 USD"), "{decision:#?}");
+    assert!(decision.alarms[0].contains("more than its cap of 8.00 USD"), "{decision:#?}");
     // A cap that is already exceeded stops growth, and nothing else.
     assert!(with_cap(1).intents.is_empty());
     let saved = first(
@@ -56,7 +56,10 @@ fn decide_shrinks_only_for_a_saving() {
     assert_eq!(first(&policy, &now).intents.len(), 1);
     policy.budget.saving_micro_min = 8_000_001;
     let decision = first(&policy, &now);
-    assert_eq!(reason(&decision, Brake::Saving), "it saves 8.00 USD a month, of at least 8.00 USD");
+    assert_eq!(
+        reason(&decision, Brake::Saving),
+        "it saves 8.00 USD a month, and must save 8.00 USD"
+    );
     policy.budget.saving_micro_min = 1;
     policy.budget.saving_times_min = 8;
     let decision = first(&policy, &now);

@@ -44,7 +44,7 @@ fn decide_raises_limits_that_delay_requests() {
         (None, "no recording of its volumes has been judged"),
         (evidence(vec![judged("vol-1")], NOW_MS - 1), "the present limits carry its last 24 h"),
         (evidence(vec![judged("vol-2")], NOW_MS - 1), "no recording of vol-1 has been judged"),
-        (evidence(vec![], NOW_MS - 3 * DAY_MS), "judged 3 days ago, of at most 2 days"),
+        (evidence(vec![], NOW_MS - 3 * DAY_MS), "judged 3 days ago, more than 2 days"),
     ] {
         now.evidence = found;
         let decision = first(&policy(), &now);

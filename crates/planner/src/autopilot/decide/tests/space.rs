@@ -104,6 +104,21 @@ fn decide_doubles_a_fast_file_system_that_takes_no_further_volume() {
     assert_eq!(resized(&first(&policy(), &now)).2, 2_000);
 }
 
+/// Over NBD a device keeps its size when its volume grows, so that room is not there.
+#[test]
+fn decide_adds_a_volume_beside_one_whose_device_does_not_see_that_it_grew() {
+    let mut now = btrfs(&[gp3(50), gp3(50)], 95);
+    now.volumes[0].spec = gp3(124);
+    assert_eq!(resized(&first(&policy(), &now)), ("vol-1".to_owned(), 124, 124));
+    let mut policy = policy();
+    policy.space.grows_volumes = false;
+    let decision = first(&policy, &now);
+    assert!(matches!(only(&decision).operation, Operation::Add { .. }), "{decision:#?}");
+    // The device may see it after all.
+    now.file_system.devices[0].device_bytes = 124 * GIB;
+    assert_eq!(resized(&first(&policy, &now)), ("vol-1".to_owned(), 124, 124));
+}
+
 #[test]
 fn decide_grows_the_volume_with_the_fewest_modifications() {
     let mut now = btrfs(&[gp3(100), gp3(50)], 145);
