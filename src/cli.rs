@@ -639,9 +639,10 @@ fn host_name(text: &str) -> Result<String, String> {
 }
 
 fn account(text: &str) -> Result<String, String> {
-    match text.len() == ACCOUNT_DIGITS && text.bytes().all(|byte| byte.is_ascii_digit()) {
-        true => Ok(text.to_owned()),
-        false => Err(format!("it must have {ACCOUNT_DIGITS} digits, such as 123456789012")),
+    if text.len() == ACCOUNT_DIGITS && text.bytes().all(|byte| byte.is_ascii_digit()) {
+        Ok(text.to_owned())
+    } else {
+        Err(format!("it must have {ACCOUNT_DIGITS} digits, such as 123456789012"))
     }
 }
 
@@ -701,9 +702,10 @@ fn size_gib(text: &str) -> Result<u32, String> {
 fn percent_ppm(text: &str) -> Result<u32, String> {
     let percent: f64 =
         text.trim_end_matches('%').trim().parse().map_err(|_| "expected a number")?;
-    match (0.0..=10.0).contains(&percent) {
-        true => Ok((percent * 10_000.0).round() as u32),
-        false => Err("expected 0 to 10 %".to_owned()),
+    if (0.0..=10.0).contains(&percent) {
+        Ok((percent * 10_000.0).round() as u32)
+    } else {
+        Err("expected 0 to 10 %".to_owned())
     }
 }
 

@@ -2,29 +2,30 @@
 //! of [`Exit`](evenkeel_client::output::Exit).
 
 use clap::error::{ContextKind, ContextValue};
+use evenkeel_cli::config::{self, ParseError};
 use evenkeel_cli::exit;
 use evenkeel_client::output::{Exit, Failure};
 use std::process::ExitCode;
 
 mod cli;
 mod cmd;
-mod config;
+#[cfg(test)]
+mod config_tests;
 mod price_book;
 mod server_config;
-mod top;
 
 fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().collect();
-    let cli = match config::parse(&arguments) {
+    let cli: cli::Cli = match config::parse(cli::command(), &arguments) {
         Ok(cli) => cli,
-        Err(config::ParseError::Usage(error)) if names_benchmarks(&error) => {
+        Err(ParseError::Usage(error)) if names_benchmarks(&error) => {
             return Failure::new("there is no verb \"bench\"")
                 .exit(Exit::Usage)
                 .hint("the suites are in evenkeel-bench: `evenkeel-bench ls` lists them")
                 .report();
         }
-        Err(config::ParseError::Usage(error)) => return exit::of_usage(&error),
-        Err(config::ParseError::File(failure)) => return failure.report(),
+        Err(ParseError::Usage(error)) => return exit::of_usage(&error),
+        Err(ParseError::File(failure)) => return failure.report(),
     };
     exit::of_result(cmd::run(cli))
 }

@@ -32,7 +32,7 @@ pub fn read(path: &Path, input: &mut dyn Read) -> Result<PriceBook, Failure> {
 fn failed(path: &Path, why: &str) -> Failure {
     Failure::new(format!("{}: {why}", path.display()))
         .exit(Exit::Usage)
-        .hint("docs/operating/capacity_plan.md describes price books")
+        .hint("docs/operating/capacity.md describes price books")
 }
 
 fn floor(path: &Path) -> Result<DeviceFloor, String> {
@@ -57,7 +57,7 @@ mod tests {
     /// The example of the reference is a book that is read, and says what the page says of it.
     #[test]
     fn the_example_of_the_reference_is_read() {
-        let page = include_str!("../docs/operating/capacity_plan.md");
+        let page = include_str!("../docs/operating/capacity.md");
         let example = page.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next());
         let book = written(example.unwrap()).unwrap();
         assert_eq!((book.currency(), book.monthly().total()), ("EUR", 619_440_000));

@@ -127,8 +127,8 @@ fn bytes_that_no_volume_has_are_listed_adopted_and_removed() {
     let mut expected = [kept.as_str(), &removed];
     expected.sort_unstable();
     assert_eq!(ids, expected);
-    let told = server.evenkeel(&format!("doctor --listen {}", server.api)).stdout;
-    assert!(told.contains("of 2 volumes that are not known"), "{told}");
+    let text = server.evenkeel(&format!("doctor --listen {}", server.api)).stdout;
+    assert!(text.contains("of 2 volumes that are not known"), "{text}");
     server.evenkeel(&format!("volume adopt {kept} --type gp2")).ok();
     server.evenkeel(&format!("volume attach {kept} --wait")).ok();
     check_mark(&server, &kept, 7);

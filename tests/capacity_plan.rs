@@ -51,7 +51,8 @@ fn volumes_that_fit_are_placed_on_devices_that_carry_them() {
     assert_eq!(placement.len(), 7);
     let on = |at: usize| placement[at]["device"].as_str().expect("a name");
     assert!(on(0).starts_with("nvme ") && on(6).starts_with("hdd "), "{value}");
-    let empty = devices.iter().find(|it| it["volumes"] == 0 && it["left"]["gib"] == 4_000);
+    let empty =
+        devices.iter().find(|device| device["volumes"] == 0 && device["left"]["gib"] == 4_000);
     let left = &empty.expect("an empty device")["left"];
     assert_eq!((&left["iops"], &left["largest_gp3"]["size_gib"]), (&80_000.into(), &4_000.into()));
     assert_eq!(left["most_io2"]["iops"], 80_000);
@@ -116,7 +117,8 @@ fn volumes_listed_by_a_server_fit_on_its_own_calibration() {
 fn ten_thousand_volumes_are_planned() {
     let mut list = "volume,type,gib,iops\n".to_owned();
     for number in 0..10_000 {
-        let (gib, iops) = (10 + number * 7 % 90, 200 + number * 13 % 2_000);
+        let gib = 10 + number * 7 % 90;
+        let iops = 200 + number * 13 % 2_000;
         writeln!(list, "v{number},io2,{gib},{iops}").expect("a string");
     }
     let folder = Folder::with(&list);
@@ -124,7 +126,8 @@ fn ten_thousand_volumes_are_planned() {
     let value: Value = serde_json::from_str(&output.stdout).expect("JSON");
     assert_eq!(value["placement"].as_array().map(Vec::len), Some(10_000));
     let number = |name: &str| value["next"][name].as_u64().expect("a number");
-    let (needed, least) = (number("needed"), number("needed_min"));
+    let needed = number("needed");
+    let least = number("needed_min");
     assert!(least > 0 && needed >= least && needed - least <= needed / 50, "{needed} {least}");
     output.fails_with(4);
 }

@@ -31,11 +31,11 @@ fn certificates(folder: &Path) -> impl Fn(u32) -> String {
     let script = script.split("```").next().expect("commands");
     let mut shell = Command::new("sh");
     run(shell.args(["-ec", script]).current_dir(folder)).ok();
-    let at = folder.display().to_string();
+    let shown = folder.display().to_string();
     move |node| {
         format!(
-            "--node-cert {at}/node-{node}.pem --node-key {at}/node-{node}.key \
-             --node-ca {at}/nodes.pem"
+            "--node-cert {shown}/node-{node}.pem --node-key {shown}/node-{node}.key \
+             --node-ca {shown}/nodes.pem"
         )
     }
 }

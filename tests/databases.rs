@@ -175,7 +175,7 @@ fn writers(database: Database, place: &Place) -> Vec<Writer> {
 
 /// Returns the number of answered transactions.
 fn answered(writers: &[Writer]) -> u64 {
-    writers.iter().map(|of| of.answered.load(Ordering::SeqCst)).sum()
+    writers.iter().map(|writer| writer.answered.load(Ordering::SeqCst)).sum()
 }
 
 /// Checks that answered transactions exist, and none partially.

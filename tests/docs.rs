@@ -127,13 +127,13 @@ const PAGES: &[Page] = &[
     },
     on("docs/internals/checkers.md", On::Long("")),
     on("docs/internals/fencing.md", On::Sources),
+    on("docs/internals/iops_promise.md", On::Long("")),
     Page {
         before: A_VOLUME,
         // The page's file is in the server's data folder.
         instead: &[("sqlite3 control.db", "sqlite3 $1/control.db")],
-        ..on("docs/internals/forms.md", On::Server(""))
+        ..on("docs/internals/journal.md", On::Server(""))
     },
-    on("docs/internals/peers.md", On::Long("")),
     on("docs/internals/disk_format.md", On::Sources),
     on("docs/internals/autopilot_world.md", On::Server("")),
     on("docs/operating/autopilot.md", On::Server("")),
@@ -148,25 +148,20 @@ const PAGES: &[Page] = &[
         ],
         ..on("docs/operating/autopilot.md", On::Mounts("--any-region"))
     },
-    on("docs/operating/calibrate.md", On::Server("")),
     Page {
-        instead: &[("/var/lib/evenkeel --store rbd", "measured --store rbd --ceph-user $USER")],
-        ..on("docs/operating/calibrate.md", On::Cluster)
-    },
-    on(
-        "docs/operating/capacity.md",
-        On::Server("--sell-iops 10000 --sell-throughput 500 --oversell gp3=2"),
-    ),
-    Page {
-        // It reserves so little that it fits on any machine.
         before: "evenkeel volume create --type gp2 --size 1
             evenkeel calibrate a --quick && cp -r a b
-            first_toml $ROOT/docs/operating/capacity_plan.md >book.toml",
-        ..on("docs/operating/capacity_plan.md", On::Server(""))
+            first_toml $ROOT/docs/operating/capacity.md >book.toml",
+        // The planned volumes reserve so little that they fit on any machine.
+        instead: &[("ls -o csv >", "ls -o csv | grep -v -e ,io2, -e ,gp3, >")],
+        ..on(
+            "docs/operating/capacity.md",
+            On::Server("--sell-iops 10000 --sell-throughput 500 --oversell gp3=2"),
+        )
     },
     Page {
-        instead: &[("/etc/ceph/ceph.client", "./ceph.client")],
-        ..on("docs/operating/ceph.md", On::Cluster)
+        instead: &[("/var/lib/evenkeel --store rbd", "measured --store rbd --ceph-user $USER")],
+        ..on("docs/operating/capacity.md", On::Cluster)
     },
     on(
         "docs/operating/clients.md",
@@ -190,7 +185,6 @@ const PAGES: &[Page] = &[
         ..on("docs/operating/cluster.md", On::Cluster)
     },
     on("docs/operating/configuration.md", On::Server("")),
-    on("docs/operating/durability.md", On::Sources),
     Page {
         before: "cp $ROOT/deploy/prometheus/* .",
         instead: &[(
@@ -238,8 +232,12 @@ const PAGES: &[Page] = &[
         instead: &[("/dev/sdb", "$DISK"), ("/etc/evenkeel.key", "./evenkeel.key")],
         ..on("docs/operating/store.md", On::Server("--store local"))
     },
+    Page {
+        instead: &[("/etc/ceph/ceph.client", "./ceph.client")],
+        ..on("docs/operating/store.md", On::Cluster)
+    },
     on("docs/reference/api_matrix.md", On::Sources),
-    Page { before: A_VOLUME, ..on("docs/reference/cloudwatch.md", On::Server("")) },
+    Page { before: A_VOLUME, ..on("docs/reference/metrics.md", On::Server("")) },
     Page { before: A_VOLUME, ..on("docs/reference/events.md", On::Server("")) },
     Page {
         before: "evenkeel volume create --size 8 --attach && mkdir metrics

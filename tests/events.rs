@@ -168,9 +168,9 @@ fn serve(
                 break;
             }
             let value = |name: &str| header.strip_prefix(name).map(str::trim);
-            length = value("content-length:").map_or(length, |it| it.parse().expect("bytes"));
-            sequence =
-                value("x-evenkeel-sequence:").map_or(sequence, |it| it.parse().expect("a number"));
+            length = value("content-length:").map_or(length, |value| value.parse().expect("bytes"));
+            sequence = value("x-evenkeel-sequence:")
+                .map_or(sequence, |value| value.parse().expect("a number"));
             is_json |= value("content-type:") == Some("application/json");
         }
         let mut body = vec![0; length];

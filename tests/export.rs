@@ -80,34 +80,34 @@ fn packs(place: &Path) -> Vec<PathBuf> {
 
 #[test]
 fn another_server_restores_a_full_and_an_incremental_export() {
-    let one = Server::start("--store local");
+    let server = Server::start("--store local");
     let other = Server::start("--store local");
     let mut random = Random::new(1);
-    let volume = one.attached(VOLUME);
+    let volume = server.attached(VOLUME);
     let units: Vec<u64> = (0..80).chain([2_047]).collect();
-    write(&one, &volume, &mut random, &units);
-    let mut client = Client::open(one.nbd, &volume).expect("an export");
+    write(&server, &volume, &mut random, &units);
+    let mut client = Client::open(server.nbd, &volume).expect("an export");
     client.write(100 * UNIT, &vec![0; UNIT as usize]).expect("room");
-    let first = make(&one, &volume);
-    let before = all_bytes(&one, &volume);
-    write(&one, &volume, &mut random, &[3, 500]);
-    let second = make(&one, &volume);
-    let after = all_bytes(&one, &volume);
+    let first = make(&server, &volume);
+    let before = all_bytes(&server, &volume);
+    write(&server, &volume, &mut random, &[3, 500]);
+    let second = make(&server, &volume);
+    let after = all_bytes(&server, &volume);
 
-    let place = one.folder().join("exports");
+    let place = server.folder().join("exports");
     let to = format!("--to {}", place.display());
-    let full = json(snapshot(&one, &format!("export {first} {to} -o json")), "export");
+    let full = json(snapshot(&server, &format!("export {first} {to} -o json")), "export");
     assert_eq!(full["units"], 81, "zeroes are not stored: {full}");
     let words = format!("export {second} {to} --parent {first} -o json");
-    let less = json(snapshot(&one, &words), "export");
+    let less = json(snapshot(&server, &words), "export");
     assert_eq!((&less["units"], &less["bytes_written"]), (&82.into(), &(2 * UNIT).into()));
-    let again = json(snapshot(&one, &words), "export");
+    let again = json(snapshot(&server, &words), "export");
     assert_eq!(again["bytes_read"], 0, "it is there: {again}");
 
-    let at = format!("--in {}", place.display());
-    let listed = other.list(&format!("snapshot exports {at}"));
+    let shown = format!("--in {}", place.display());
+    let listed = other.list(&format!("snapshot exports {shown}"));
     assert_eq!(listed.len(), 2);
-    snapshot(&other, &format!("verify {second} {at}")).ok();
+    snapshot(&other, &format!("verify {second} {shown}")).ok();
     let from = format!("--from {}", place.display());
     assert!(imported(&other, &second, &from) == after, "the bytes of the second snapshot");
     assert!(imported(&other, &first, &from) == before, "the bytes of the first snapshot");
@@ -116,19 +116,19 @@ fn another_server_restores_a_full_and_an_incremental_export() {
     assert_eq!(again["bytes"], 0, "{again}");
 
     // Without its parent at the server, it is compared by its checksums.
-    let third = make(&one, &volume);
-    snapshot(&one, &format!("rm {second}")).ok();
+    let third = make(&server, &volume);
+    snapshot(&server, &format!("rm {second}")).ok();
     let words = format!("export {third} {to} --parent {second} -o json");
-    let same = json(snapshot(&one, &words), "export");
+    let same = json(snapshot(&server, &words), "export");
     assert_eq!((&same["units"], &same["bytes_written"]), (&82.into(), &0.into()), "{same}");
 
     // Packs that other exports share stay.
-    snapshot(&one, &format!("unexport {first} {at}")).ok();
-    snapshot(&one, &format!("unexport {third} {at}")).ok();
-    snapshot(&one, &format!("verify {second} {at}")).ok();
-    snapshot(&one, &format!("unexport {second} {at}")).ok();
+    snapshot(&server, &format!("unexport {first} {shown}")).ok();
+    snapshot(&server, &format!("unexport {third} {shown}")).ok();
+    snapshot(&server, &format!("verify {second} {shown}")).ok();
+    snapshot(&server, &format!("unexport {second} {shown}")).ok();
     assert!(packs(&place).is_empty());
-    assert_eq!(snapshot(&one, &format!("verify {second} {at}")).status.code(), Some(3));
+    assert_eq!(snapshot(&server, &format!("verify {second} {shown}")).status.code(), Some(3));
 }
 
 /// Units of [`with_data`]: ten packs.
@@ -260,7 +260,7 @@ fn modes(folder: &Path) -> Vec<(PathBuf, u32)> {
 fn encrypted_imports(server: &Server, of: &str) -> Vec<bool> {
     let others = server.list("snapshot ls").into_iter().filter(|it| it["snapshot_id"] != of);
     let mut all: Vec<bool> =
-        others.map(|it| it["encrypted"].as_bool().expect("a truth value")).collect();
+        others.map(|other| other["encrypted"].as_bool().expect("a truth value")).collect();
     all.sort_unstable();
     all
 }
@@ -296,10 +296,10 @@ fn an_export_of_an_encrypted_snapshot_is_encrypted() {
     for mark in &marks {
         assert!(!pack.windows(64).any(|part| part == &mark[..64]), "a unit is readable");
     }
-    let at = format!("verify {id} --in {}", place.display());
-    snapshot(&server, &format!("{at} {}", with(&key))).ok();
-    assert!(snapshot(&server, &at).fails_with(2).contains("and there is no key"));
-    let refused = snapshot(&server, &format!("{at} {}", with(&other))).fails_with(1);
+    let shown = format!("verify {id} --in {}", place.display());
+    snapshot(&server, &format!("{shown} {}", with(&key))).ok();
+    assert!(snapshot(&server, &shown).fails_with(2).contains("and there is no key"));
+    let refused = snapshot(&server, &format!("{shown} {}", with(&other))).fails_with(1);
     assert!(refused.contains("wrapped by another key"), "{refused}");
     let words = format!("--from {} {}", place.display(), with(&key));
     let read = imported(&server, &id, &words);
@@ -319,13 +319,13 @@ fn an_export_of_an_encrypted_snapshot_is_encrypted() {
     assert_eq!(encrypted_imports(&keyless, &id), [false]);
     pack[UNIT as usize + 5] ^= 1;
     std::fs::write(&packs(&place)[0], &pack).expect("room");
-    let damaged = snapshot(&server, &format!("{at} {}", with(&key))).fails_with(1);
+    let damaged = snapshot(&server, &format!("{shown} {}", with(&key))).fails_with(1);
     assert!(damaged.contains("unit 4 of"), "{damaged}");
     let manifest = place.join("manifests").join(format!("{id}.json"));
     let mut bytes = std::fs::read(&manifest).expect("a manifest");
     bytes[9] ^= 1;
     std::fs::write(&manifest, &bytes).expect("room");
-    let changed = snapshot(&server, &format!("{at} {}", with(&key))).fails_with(1);
+    let changed = snapshot(&server, &format!("{shown} {}", with(&key))).fails_with(1);
     assert!(changed.contains("keyed checksum"), "{changed}");
     let plain = server.folder().join("plain");
     let written = snapshot(&server, &format!("export {id} --plain --to {}", plain.display()));

@@ -164,8 +164,11 @@ fn a_device_that_stalls_costs_a_reserved_volume_nothing() {
             let done = Done::by(load);
             println!("stalls of {stall_ms} ms: {done:?}");
             // Each of its requests was answered exactly once.
-            let told = Metrics::of(&server).sum("read_ops_total", &[&volume]);
-            assert!((done.count as f64..=done.count as f64 + 128.0).contains(&told), "{told}");
+            let metrics = Metrics::of(&server).sum("read_ops_total", &[&volume]);
+            assert!(
+                (done.count as f64..=done.count as f64 + 128.0).contains(&metrics),
+                "{metrics}"
+            );
             done.reaches_percent(98, IOPS)
         };
         std::thread::scope(|scope| {
@@ -375,10 +378,10 @@ fn a_reserved_volume_is_modified_under_load_on_a_busy_device() {
         }
         server.evenkeel(&format!("volume modify {volume} --iops 1500")).ok();
         let job = fio_result(verified);
-        let told = Metrics::of(&server);
+        let metrics = Metrics::of(&server);
         for (kind, name) in [("read", "read_ops_total"), ("write", "write_ops_total")] {
             assert_eq!(job[kind]["total_ios"], 4_096, "{kind}: {job}");
-            assert_eq!(told.sum(name, &[&volume]), 4_096.0, "{name}");
+            assert_eq!(metrics.sum(name, &[&volume]), 4_096.0, "{name}");
         }
         drop(greedy);
         reached
@@ -433,10 +436,13 @@ fn volumes_come_and_go_under_load_on_hosts_with_limits() {
     println!("{done:?}; the host {did} of {most}");
     let [less, more] = [done[0].count.min(done[1].count), done[0].count.max(done[1].count)];
     assert!(less * 10 >= more * 9, "not shared evenly: {done:?}");
-    let told = Metrics::of(&server);
+    let metrics = Metrics::of(&server);
     for (volume, done) in ids.iter().zip(&done) {
-        let told = told.sum("read_ops_total", &[volume]);
-        assert!((done.count as f64..=done.count as f64 + 32.0).contains(&told), "{told}, {done:?}");
+        let metrics = metrics.sum("read_ops_total", &[volume]);
+        assert!(
+            (done.count as f64..=done.count as f64 + 32.0).contains(&metrics),
+            "{metrics}, {done:?}"
+        );
     }
 }
 

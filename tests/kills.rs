@@ -26,7 +26,7 @@ fn survives(rounds: u64, test: &str) {
     let mut random = Random::new(seed);
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/python/kills.py");
     let mut server = Server::start("--store local --recycle-bin-days 1");
-    let mut told = String::new();
+    let mut text = String::new();
     for round in 0..rounds {
         let calls = format!("exec {python} -B {script} ask {}", random.number());
         let mut clients = start(&mut server.shell(&calls));
@@ -37,10 +37,10 @@ fn survives(rounds: u64, test: &str) {
         server.kill_9();
         let output = clients.finish();
         assert!(output.status.success(), "round {round}: {output}");
-        told += &output.stdout;
-        told += "{\"killed\": true}\n";
+        text += &output.stdout;
+        text += "{\"killed\": true}\n";
         let log = server.folder().join("told.txt");
-        std::fs::write(&log, &told).expect("written");
+        std::fs::write(&log, &text).expect("written");
         server.restart();
         run(&mut server.shell(&format!("exec {python} -B {script} check told.txt"))).ok();
         let unowned = [server.list("volume unowned"), server.list("snapshot unowned")];

@@ -60,12 +60,12 @@ impl Drop for Guard<'_> {
 /// Removes the leftovers of an earlier run, of which there must be some.
 #[track_caller]
 fn clean(folder: &Path) {
-    let told = run(&mut bench(folder, &["clean"])).ok();
-    assert!(told.contains("an earlier run had left"), "{told}");
-    assert_eq!(databases(folder), Vec::<String>::new(), "{told}");
-    assert_eq!(mounts(folder), Vec::<String>::new(), "{told}");
-    let told = run(&mut bench(folder, &["clean"])).ok();
-    assert_eq!(told, "earlier runs have left nothing\n");
+    let output = run(&mut bench(folder, &["clean"])).ok();
+    assert!(output.contains("an earlier run had left"), "{output}");
+    assert_eq!(databases(folder), Vec::<String>::new(), "{output}");
+    assert_eq!(mounts(folder), Vec::<String>::new(), "{output}");
+    let output = run(&mut bench(folder, &["clean"])).ok();
+    assert_eq!(output, "earlier runs have left nothing\n");
 }
 
 /// Starts a run with a database and waits until its server works; returns `None` if it cannot run.
@@ -185,8 +185,8 @@ fn mounts_that_cannot_be_removed_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     let Some(running) = run_with(folder.path(), MOUNTING[0], MOUNTED) else { return };
     let here = ["clean", "--dir", folder.path().to_str().unwrap()];
-    let told = run(&mut bench(folder.path(), &here)).ok();
-    assert_eq!(told, "earlier runs have left nothing\n");
+    let output = run(&mut bench(folder.path(), &here)).ok();
+    assert_eq!(output, "earlier runs have left nothing\n");
     assert!(!mounts(folder.path()).is_empty(), "the mount of a run that goes on is gone");
     running.kill_9();
     let mut runs = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());

@@ -101,12 +101,12 @@ fn writer(nbd: SocketAddr, volume: &str, ends: &AtomicBool) -> BTreeMap<u64, Vec
     let mut client = Client::open(nbd, volume).expect("an export");
     while !ends.load(Ordering::Relaxed) {
         // Some positions were not written before.
-        let at = random.below(320 * UNIT / BLOCK as u64) * BLOCK as u64;
+        let offset = random.below(320 * UNIT / BLOCK as u64) * BLOCK as u64;
         let data = random.bytes(BLOCK);
-        match client.write(at, &data) {
-            Ok(()) => drop(written.insert(at, data)),
+        match client.write(offset, &data) {
+            Ok(()) => drop(written.insert(offset, data)),
             Err(_) => {
-                written.remove(&at);
+                written.remove(&offset);
                 break;
             }
         }
@@ -118,17 +118,17 @@ fn writer(nbd: SocketAddr, volume: &str, ends: &AtomicBool) -> BTreeMap<u64, Vec
 
 #[test]
 fn a_volume_in_use_moves_with_all_that_it_has() {
-    let one = Server::start("--recycle-bin-days 1");
+    let server = Server::start("--recycle-bin-days 1");
     let other = Server::start("--recycle-bin-days 1");
-    let volume = one.attached("--type gp2 --size 1 --tag Name=log --tag a=b");
-    write(&one, &volume, &mut Random::new(1), 0..300);
-    one.evenkeel(&format!("volume credits {volume} --set 1000000")).ok();
-    let host = state(&one, &volume)["attachments"][0]["host_id"].clone();
+    let volume = server.attached("--type gp2 --size 1 --tag Name=log --tag a=b");
+    write(&server, &volume, &mut Random::new(1), 0..300);
+    server.evenkeel(&format!("volume credits {volume} --set 1000000")).ok();
+    let host = state(&server, &volume)["attachments"][0]["host_id"].clone();
     let ends = AtomicBool::new(false);
-    let nbd = one.nbd;
+    let nbd = server.nbd;
     let (moved, written) = std::thread::scope(|scope| {
         let writes = scope.spawn(|| writer(nbd, &volume, &ends));
-        let moved = migrated(&one, &other, &format!("{volume} --detach"));
+        let moved = migrated(&server, &other, &format!("{volume} --detach"));
         ends.store(true, Ordering::Relaxed);
         (moved, writes.join().expect("it ends"))
     });
@@ -139,9 +139,9 @@ fn a_volume_in_use_moves_with_all_that_it_has() {
     assert!(number(&moved, "copied_bytes") >= 300 * UNIT, "{moved}");
     assert!(number(&moved, "copied_detached_bytes") < 300 * UNIT, "{moved}");
     assert_eq!(moved["hosts"], serde_json::json!([{ "host_id": host, "device": "/dev/sdf" }]));
-    no_snapshots([&one, &other]);
+    no_snapshots([&server, &other]);
 
-    let had = state(&one, &volume);
+    let had = state(&server, &volume);
     let has = state(&other, new);
     for field in ["volume_type", "size_gib", "iops", "throughput_mibps", "multi_attach"] {
         assert_eq!(had[field], has[field], "{field}");
@@ -153,14 +153,14 @@ fn a_volume_in_use_moves_with_all_that_it_has() {
     let credits = other.credits(new);
     assert!((900_000..1_200_000).contains(&credits), "no credits are given: {credits}");
     // Acknowledged writes are there, and the source is kept.
-    same((&one, &volume), (&other, new));
+    same((&server, &volume), (&other, new));
     let mut client = Client::open(other.nbd, new).expect("an export");
     assert!(!written.is_empty());
     for (at, data) in written {
         assert!(client.read(at, BLOCK as u32).expect("data") == data, "the block at {at}");
     }
     // A second migration moves nothing, and reports the volume of the first.
-    let again = migrated(&one, &other, &volume);
+    let again = migrated(&server, &other, &volume);
     assert_eq!((&again["was_done"], &again["volume_id"]), (&true.into(), &new.into()));
     assert_eq!(other.list("volume ls").len(), 1);
 }
@@ -182,20 +182,20 @@ fn wait_for_units(to: &Server, units: u64) {
 
 #[test]
 fn interrupted_migration_resumes_with_the_copied_data() {
-    let one = Server::start("--store local");
+    let server = Server::start("--store local");
     let mut other = Server::start("--store local");
-    let volume = one.create(&format!("{GP3} --attach"));
+    let volume = server.create(&format!("{GP3} --attach"));
     // Some zeroes, which are not copied, before and after the interruption.
-    write(&one, &volume, &mut Random::new(2), (0..620).filter(|unit| unit % 100 != 7));
-    let mut client = Client::open(one.nbd, &volume).expect("an export");
+    write(&server, &volume, &mut Random::new(2), (0..620).filter(|unit| unit % 100 != 7));
+    let mut client = Client::open(server.nbd, &volume).expect("an export");
     for unit in [7, 107, 607] {
         client.write(unit * UNIT, &vec![0; UNIT as usize]).expect("room");
     }
     let slow = format!("{volume} --rate 150");
-    let command = begin(&one, &other, &slow);
+    let command = begin(&server, &other, &slow);
     wait_for_units(&other, 256);
     command.kill_9();
-    let command = begin(&one, &other, &slow);
+    let command = begin(&server, &other, &slow);
     wait_for_units(&other, 512);
     other.kill_9();
     let failed = command.finish();
@@ -203,83 +203,83 @@ fn interrupted_migration_resumes_with_the_copied_data() {
     assert!(failed.stderr.contains("it resumes the copy"), "{failed}");
     other.restart();
     // The bytes now differ from those of the first snapshot, and some are removed.
-    write(&one, &volume, &mut Random::new(3), [0, 600, 1_500].into_iter());
+    write(&server, &volume, &mut Random::new(3), [0, 600, 1_500].into_iter());
     client.write(5 * UNIT, &vec![0; UNIT as usize]).expect("room");
     // While the volume is attached, the migration stops before its last step.
-    let output = run(&mut migrate(&one, &other, &volume));
+    let output = run(&mut migrate(&server, &other, &volume));
     let text = output.fails_with(5);
     assert!(text.contains("was not detached from i-") && text.contains("--detach"), "{text}");
     assert!(text.contains("it resumes the copy"), "{text}");
     assert_eq!(other.list("snapshot ls").len(), 2);
-    write(&one, &volume, &mut Random::new(4), [1, 600].into_iter());
-    one.evenkeel(&format!("volume detach {volume} --wait")).ok();
-    let moved = migrated(&one, &other, &volume);
+    write(&server, &volume, &mut Random::new(4), [1, 600].into_iter());
+    server.evenkeel(&format!("volume detach {volume} --wait")).ok();
+    let moved = migrated(&server, &other, &volume);
     assert!(number(&moved, "copied_bytes") < 32 * UNIT, "it was there: {moved}");
-    no_snapshots([&one, &other]);
+    no_snapshots([&server, &other]);
     assert!(other.list("snapshot unowned").is_empty() && other.list("volume unowned").is_empty());
-    same((&one, &volume), (&other, moved["volume_id"].as_str().expect("an id")));
+    same((&server, &volume), (&other, moved["volume_id"].as_str().expect("an id")));
 }
 
 #[test]
 fn volume_attached_at_the_last_moment_stays_at_its_source() {
-    let one = Server::start("--store local");
+    let server = Server::start("--store local");
     let other = Server::start("--store local");
-    let volume = one.attached(GP3);
-    write(&one, &volume, &mut Random::new(5), 0..300);
+    let volume = server.attached(GP3);
+    write(&server, &volume, &mut Random::new(5), 0..300);
     // So slow that the copy still runs after the volume is detached; then its changes are compared.
-    let command = begin(&one, &other, &format!("{volume} --detach --rate 40"));
+    let command = begin(&server, &other, &format!("{volume} --detach --rate 40"));
     wait_for_units(&other, 256);
-    write(&one, &volume, &mut Random::new(6), 0..40);
-    Deadline::after(PATIENCE).ask("detached", || state(&one, &volume)["state"] == "available");
-    one.evenkeel(&format!("volume attach {volume} --wait")).ok();
-    write(&one, &volume, &mut Random::new(7), 3..5);
+    write(&server, &volume, &mut Random::new(6), 0..40);
+    Deadline::after(PATIENCE).ask("detached", || state(&server, &volume)["state"] == "available");
+    server.evenkeel(&format!("volume attach {volume} --wait")).ok();
+    write(&server, &volume, &mut Random::new(7), 3..5);
     let text = command.finish().fails_with(1);
     assert!(text.contains("has changed since it was copied: it is attached to i-"), "{text}");
     assert!(text.contains("`evenkeel volume attach"), "{text}");
     assert!(other.list("volume ls").is_empty());
-    let moved = migrated(&one, &other, &format!("{volume} --detach"));
-    same((&one, &volume), (&other, moved["volume_id"].as_str().expect("an id")));
-    no_snapshots([&one, &other]);
+    let moved = migrated(&server, &other, &format!("{volume} --detach"));
+    same((&server, &volume), (&other, moved["volume_id"].as_str().expect("an id")));
+    no_snapshots([&server, &other]);
 }
 
 #[test]
 fn impossible_migration_is_refused_before_any_copy() {
-    let mut one = Server::start("--store local");
+    let mut server = Server::start("--store local");
     let small = Server::start("--sell-iops 100 --sell-throughput 2");
-    let volume = one.create(GP3);
+    let volume = server.create(GP3);
     let refused = |to: &Server, words: &str, code: i32, said: &[&str]| {
-        let text = run(&mut migrate(&one, to, words)).fails_with(code);
+        let text = run(&mut migrate(&server, to, words)).fails_with(code);
         for part in said {
             assert!(text.contains(part), "{part}: {text}");
         }
     };
     refused(&small, &volume, 4, &[&volume, "would not be made at", "volume capacity"]);
-    refused(&one, &volume, 2, &["it is the source", "--to names another server"]);
+    refused(&server, &volume, 2, &["it is the source", "--to names another server"]);
     refused(&small, "vol-00000000000000000", 3, &["vol-00000000000000000", "volume ls"]);
     let wrong = format!("{volume} --to-region elsewhere-1");
     refused(&small, &wrong, 1, &["--to-data-dir and --to-region"]);
-    let nowhere = format!("{volume} --to http://{}", one.endpoint.replace("http://", "x:1@"));
+    let nowhere = format!("{volume} --to http://{}", server.endpoint.replace("http://", "x:1@"));
     refused(&small, &nowhere, 2, &["expected http://HOST:PORT"]);
-    let mut command = evenkeel(one.folder());
+    let mut command = evenkeel(server.folder());
     command.args(["volume", "migrate", &volume, "--to", &small.endpoint, "--data-dir"]);
-    let text = run(command.arg(one.data_dir())).fails_with(2);
+    let text = run(command.arg(server.data_dir())).fails_with(2);
     assert!(text.contains("EVENKEEL_TO_ACCESS_KEY_ID") && text.contains("--to-data-dir"), "{text}");
-    no_snapshots([&one, &small]);
+    no_snapshots([&server, &small]);
     // A target without snapshots.
     let memory = Server::start("--store memory");
     refused(&memory, &volume, 1, &["has no snapshots", "--store local"]);
-    assert!(one.list("snapshot ls").is_empty());
+    assert!(server.list("snapshot ls").is_empty());
     // A target that does not answer.
-    one.stop();
-    one.restart();
+    server.stop();
+    server.restart();
     let away = Server::start("--store local");
     let to = away.endpoint.clone();
-    let folder = one.folder().join("away");
+    let folder = server.folder().join("away");
     std::fs::create_dir(&folder).expect("a folder");
     std::fs::copy(away.data_dir().join("credentials"), folder.join("credentials")).expect("a file");
     drop(away);
     let words = format!("volume migrate {volume} --to {to} --to-data-dir {}", folder.display());
-    let text = one.evenkeel(&words).fails_with(1);
+    let text = server.evenkeel(&words).fails_with(1);
     assert!(text.contains("no server at"), "{text}");
 }
 

@@ -77,7 +77,8 @@ fn one_is_told_and_the_others_go_on(script: &str, why: &str) {
     let configurations = found["live"]["configurations"].as_array().unwrap();
     let rate = |test: &str| {
         let name = format!("others S2 · {test}");
-        let known = configurations.iter().find(|of| of["name"] == name.as_str())?;
+        let known =
+            configurations.iter().find(|configuration| configuration["name"] == name.as_str())?;
         known["iops"]["mean"].as_f64()
     };
     assert_eq!(rate("Dbench 12"), None, "what came to nothing has no rate");

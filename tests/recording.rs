@@ -157,7 +157,7 @@ fn mistakes_of_a_recording_are_named() {
 /// Returns a disk of this machine.
 fn disk() -> Option<String> {
     let names = std::fs::read_dir("/sys/class/block").ok()?;
-    let paths = names.filter_map(|it| Some(format!("/dev/{}", it.ok()?.file_name().to_str()?)));
+    let paths = names.filter_map(|name| Some(format!("/dev/{}", name.ok()?.file_name().to_str()?)));
     let disk = paths.into_iter().find(|path| Path::new(path).exists());
     if disk.is_none() {
         skipped("this machine has no disk in /dev");

@@ -331,7 +331,8 @@ fn desktop_programs_get_the_rate_of_their_volume_and_its_link() {
         let configurations = found["live"]["configurations"].as_array().unwrap();
         let rate = |test: &str| {
             let name = format!("M1 · {test}");
-            let known = configurations.iter().find(|of| of["name"] == name.as_str());
+            let known =
+                configurations.iter().find(|configuration| configuration["name"] == name.as_str());
             let rate = known.unwrap_or_else(|| panic!("no {name}"))["iops"]["mean"].as_f64();
             println!("{test}: {rate:?}");
             rate.unwrap()
@@ -372,7 +373,8 @@ fn desktop_programs_that_take_longer_come_to_their_end() {
     let configurations = found["live"]["configurations"].as_array().unwrap();
     let rate = |test: &str| {
         let name = format!("longer S1 · {test}");
-        let known = configurations.iter().find(|of| of["name"] == name.as_str());
+        let known =
+            configurations.iter().find(|configuration| configuration["name"] == name.as_str());
         known.unwrap_or_else(|| panic!("no {name}"))["iops"]["mean"].as_f64().unwrap()
     };
     for test in ["Dbench 48", "Trees read", "Unpack", "Apache"] {

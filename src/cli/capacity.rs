@@ -19,7 +19,7 @@ pub enum CapacityVerb {
     ///
     /// Counts what admission counts: device time by what a volume reserves, and its whole size.
     /// Exit code 0: all fit; 4: they do not; 6: undecided. The page
-    /// docs/operating/capacity_plan.md has more.
+    /// docs/operating/capacity.md has more.
     Plan(CapacityPlan),
 }
 

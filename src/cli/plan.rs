@@ -186,9 +186,10 @@ pub(super) fn discount(text: &str) -> Result<(VolumeType, u32), String> {
     let volume_type = volume_type(name)?;
     let micros = quantity::micros(percent.trim_end_matches('%')).map_err(|_| expected)?;
     let hundredths = u32::try_from(micros / 10_000).map_err(|_| expected)?;
-    match hundredths <= WHOLE && micros % 10_000 == 0 {
-        true => Ok((volume_type, hundredths)),
-        false => Err(expected.to_owned()),
+    if hundredths <= WHOLE && micros % 10_000 == 0 {
+        Ok((volume_type, hundredths))
+    } else {
+        Err(expected.to_owned())
     }
 }
 
@@ -204,7 +205,8 @@ fn moment(text: &str) -> Result<Moment, String> {
         return Ok(Moment::Unix(ms));
     }
     let expected = "expected a time such as 2026-11-25T19:00:00Z, or 1h30m after the beginning";
-    let (mut seconds, mut rest) = (0_u64, text);
+    let mut seconds = 0_u64;
+    let mut rest = text;
     while !rest.is_empty() {
         let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
         let number: u64 = rest[..digits].parse().map_err(|_| expected)?;
@@ -401,7 +403,7 @@ pub struct PlanRules {
 pub struct PlanPrices {
     /// A price list of AWS for other regions, contracts or currencies: an offer file of AmazonEC2
     /// in JSON or CSV, or the output of `aws pricing get-products`; several times for its parts. Or
-    /// a price book of your own hardware (docs/operating/capacity_plan.md).
+    /// a price book of your own hardware (docs/operating/capacity.md).
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub prices: Vec<PathBuf>,
 

@@ -36,7 +36,7 @@ pub struct ReportCost {
     pub as_of: Option<Date>,
 
     /// Price book of your own hardware: what it costs stands beside what AWS would charge. The page
-    /// docs/operating/capacity_plan.md describes it.
+    /// docs/operating/capacity.md describes it.
     #[arg(long, value_name = "BOOK", value_hint = ValueHint::FilePath)]
     pub prices: Option<PathBuf>,
 }

@@ -3,19 +3,15 @@
 use crate::cli::{Bytes, Calibrate};
 use evenkeel_cli::{log, signals};
 use evenkeel_client::output::{self, Exit, Failure, Format, failed};
-use evenkeel_core::qos::admission::LinearCost;
-use evenkeel_core::time::Duration;
 use evenkeel_engine::calibrate::{self, CalibrateError, Plan, VOLUME};
 use evenkeel_server::calibration::identity::Identity;
 use evenkeel_server::calibration::record::{FILE, Record, StateName};
 use evenkeel_server::calibration::state::{self, When};
-use evenkeel_server::calibration::{self, Subject};
+use evenkeel_server::calibration::{self, Subject, text};
+use evenkeel_server::open_pool;
 use evenkeel_server::store_options::StoreOptions;
-use evenkeel_server::{cores, open_pool};
-use evenkeel_sim::text::{latency, thousands};
 use evenkeel_store::Pool;
 use evenkeel_store::folder::Folder;
-use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -100,7 +96,7 @@ pub fn run(arguments: &Calibrate) -> Result<(), Failure> {
     output::print(&match arguments.output.format {
         Format::Json => output::json(&serde_json::to_value(&record).unwrap_or_default()),
         Format::Csv => output::listing(&record.found.curve, Format::Csv, ""),
-        Format::Text => text(&record, &target),
+        Format::Text => text::describe(&record, target.record.as_deref()),
     })
 }
 
@@ -212,65 +208,4 @@ fn only_disks(arguments: &Calibrate, path: &Path) -> Result<(), Failure> {
         arguments.store
     );
     Err(Failure::new(message).exit(Exit::Usage).hint("name a data folder, or leave out --store"))
-}
-
-/// Width of the longest bar of the curve.
-const BAR_COLUMNS: u64 = 40;
-
-fn text(record: &Record, target: &Target) -> String {
-    let Record { id, date, method, store, device, found, .. } = record;
-    let mut text = format!("calibration {id} of {date}\n");
-    let _ = writeln!(text, "  store     {store}, {} below", device.describe());
-    let time = Duration::from_ns(method.time_ns);
-    let _ = writeln!(
-        text,
-        "  method    {}: {time} on {} MiB, --io {}",
-        method.plan,
-        thousands(method.span_bytes >> 20),
-        method.io
-    );
-    let _ = writeln!(text, "  channels  {}", found.channels);
-    for (name, cost) in [("read", found.read), ("write", found.write)] {
-        let cost = LinearCost::from(cost);
-        let per_second = |length: u32| {
-            let ns = u64::try_from(cost.ns(length)).unwrap_or(u64::MAX).max(1);
-            thousands(u64::from(found.channels) * 1_000_000_000 / ns)
-        };
-        let _ = writeln!(
-            text,
-            "  {name:<8}  {} + {}.{:03} ns a byte: at most {} of 16 KiB, {} of 256 KiB a second",
-            latency(cost.base.ns),
-            cost.byte_ps / 1_000,
-            cost.byte_ps % 1_000,
-            per_second(16 << 10),
-            per_second(256 << 10),
-        );
-    }
-    text.push_str("\n  mixed 16 KiB, half of them writes\n");
-    let _ = writeln!(text, "  {:>5} {:>12} {:>10} {:>10}", "DEPTH", "IOPS", "P50", "P99");
-    let best = found.curve.iter().map(|point| point.iops).max().unwrap_or(0).max(1);
-    for point in &found.curve {
-        let bar = "#".repeat(usize::try_from(point.iops * BAR_COLUMNS / best).unwrap_or(0));
-        let _ = writeln!(
-            text,
-            "  {:>5} {:>12} {:>10} {:>10}  {bar}",
-            point.depth,
-            thousands(point.iops),
-            latency(point.p50_ns),
-            latency(point.p99_ns),
-        );
-    }
-    for state in &record.states {
-        let lost = state.lost.as_ref().map(|lost| format!(", {lost} lost")).unwrap_or_default();
-        let _ = write!(text, "\n{} on {}{lost}: {}", state.state, state.date, state.found.words());
-    }
-    let _ = writeln!(text, "\n{}", record.words(cores()));
-    for reservation in record.reservations() {
-        let _ = writeln!(text, "note: {reservation}");
-    }
-    let _ = match &target.record {
-        Some(path) => writeln!(text, "record: {}", path.display()),
-        None => writeln!(text, "no record is kept: this is not a data folder"),
-    };
-    text
 }

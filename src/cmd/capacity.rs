@@ -1,14 +1,10 @@
 //! `evenkeel volume capacity`, and the lines on capacity below other listings.
 
 use evenkeel_client::Client;
-use evenkeel_client::capacity::{Capacity, TypeSold};
+use evenkeel_client::capacity::{Capacity, MEASURE, TypeSold};
 use evenkeel_client::model::VolumeDescription;
 use evenkeel_client::output::{self, Failure, Format, Item, listing};
 use serde_json::json;
-
-/// The hint if nothing is measured or configured.
-pub const MEASURE: &str =
-    "run `evenkeel calibrate`, or set sell-iops and sell-throughput: docs/operating/capacity.md";
 
 /// Prints what each type reserves, its part of the capacity, and the source of the figures.
 pub fn run(client: &Client, format: Format) -> Result<(), Failure> {
@@ -39,7 +35,8 @@ pub fn volumes(
         Format::Csv => list,
         Format::Json => {
             let capacity = Capacity::get(client)?;
-            let (schema, field) = (VolumeDescription::SCHEMA, VolumeDescription::FIELD);
+            let schema = VolumeDescription::SCHEMA;
+            let field = VolumeDescription::FIELD;
             output::json(&json!({ "schema": schema, field: volumes, "capacity": capacity }))
         }
         Format::Text => below(list, &Capacity::get(client)?.summary()),

@@ -9,6 +9,7 @@ use evenkeel_client::Client;
 use evenkeel_client::output::{self, Failure, failed};
 use evenkeel_client::volumes::{self, NewVolume};
 use evenkeel_control::{Settings, SpaceOversell};
+use evenkeel_core::convert::saturating;
 use evenkeel_core::qos::pacing::Balances;
 use evenkeel_core::volume::{Rules, VolumeRequest, VolumeType};
 use evenkeel_engine::{Recorder, UnixAccess};
@@ -155,7 +156,7 @@ fn drive(
         eprintln!("{:<7} {}  {}", plan.name, volume.volume_id, shown(plan));
         ids.push(volume.volume_id);
     }
-    let duration_s = u32::try_from(arguments.time.as_secs()).unwrap_or(u32::MAX);
+    let duration_s = saturating::<_, u32>(arguments.time.as_secs());
     let place = Place { rules: config.settings.rules, nbd: running.nbd, duration_s };
     eprintln!("measuring for {} s how many IOPS this machine gives", demo::LOOK_S);
     let found = demo::available(&place.volumes(&plans, &ids)?, &logs).map_err(failed)?;

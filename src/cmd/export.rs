@@ -27,7 +27,8 @@ fn s3(flags: &S3) -> S3Options {
 /// The keys that the flags name.
 fn keys(flags: &ExportKeys) -> Result<Option<Keys>, Failure> {
     let ExportKeys { key_file, key_command } = flags;
-    let (key_file, key_command) = (key_file.clone(), key_command.clone());
+    let key_file = key_file.clone();
+    let key_command = key_command.clone();
     StoreOptions { key_file, key_command, ..StoreOptions::default() }.keys()
 }
 
@@ -67,7 +68,8 @@ pub fn export(
         warn_or_refuse(id, &place, export.plain)?;
     }
     let parent = export.parent.map(|parent| parent.to_string());
-    let (pace, jobs) = (pace(&export.work), usize::from(export.work.jobs));
+    let pace = pace(&export.work);
+    let jobs = usize::from(export.work.jobs);
     let written = write::export(client, &place, snapshot, parent.as_deref(), &pace, jobs)?;
     if format == Format::Json {
         let value = json!({ "schema": "evenkeel.export/1", "export": written });
@@ -86,7 +88,8 @@ pub fn export(
 pub fn import(client: &Client, import: &SnapshotImport, format: Format) -> Result<(), Failure> {
     let keys = keys(&import.keys)?;
     let place = Place::open(&import.from, &s3(&import.s3), keys.as_ref(), false)?;
-    let (pace, jobs) = (pace(&import.work), usize::from(import.work.jobs));
+    let pace = pace(&import.work);
+    let jobs = usize::from(import.work.jobs);
     if place.is_sealed() && import.unencrypted {
         eprintln!(
             "warning: the export of {} is encrypted, and its import is only if {} encrypts new \
@@ -121,7 +124,8 @@ fn tell(restored: &restore::Restored, place: &Place, format: Format) -> Result<(
         let value = json!({ "schema": "evenkeel.import/1", "import": restored });
         return output::print(&output::json(&value));
     }
-    let (exported, mib) = (&restored.exported, (restored.units * UNIT_BYTES) >> 20);
+    let exported = &restored.exported;
+    let mib = (restored.units * UNIT_BYTES) >> 20;
     output::print(&match &restored.snapshot {
         Some(id) if restored.bytes == 0 && restored.units > 0 => {
             format!("{id} is an import of {exported} already\n")

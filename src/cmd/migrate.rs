@@ -90,9 +90,10 @@ fn told(migrated: &Migrated) -> String {
     lines.extend(credits.map(|credit| format!("credits: {} {}", credit.balance, credit.unit)));
     let hosts = migrated.hosts.iter();
     lines.extend(hosts.map(|had| format!("was attached: to {} as {}", had.host_id, had.device)));
-    lines.push(match migrated.source_removed {
-        true => format!("removed: {from} at {source}"),
-        false => format!("kept: {from} at {source}; `evenkeel volume rm {from}` removes it"),
+    lines.push(if migrated.source_removed {
+        format!("removed: {from} at {source}")
+    } else {
+        format!("kept: {from} at {source}; `evenkeel volume rm {from}` removes it")
     });
     lines.join("\n") + "\n"
 }

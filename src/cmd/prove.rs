@@ -11,6 +11,7 @@ use evenkeel_client::output::{self, Exit, Failure, Format};
 use evenkeel_client::progress::{Progress, Stages};
 use evenkeel_client::volume_samples::number;
 use evenkeel_client::volumes;
+use evenkeel_core::convert::saturating;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::qos::pacing::{Balances, Limit, Pacing};
 use evenkeel_core::units::{GIB, MIB};
@@ -76,7 +77,7 @@ pub fn run(arguments: &Prove) -> Result<(), Failure> {
 }
 
 fn plan(arguments: &Prove) -> Result<Plan, Failure> {
-    let seconds = u32::try_from(arguments.time.as_secs()).unwrap_or(u32::MAX);
+    let seconds = saturating::<_, u32>(arguments.time.as_secs());
     if seconds < SECONDS_MIN {
         let message = format!("--time {seconds}s: less than {SECONDS_MIN}s prove nothing");
         return Err(Failure::new(message).exit(Exit::Usage));
@@ -186,7 +187,7 @@ fn volume_subject(asked: &Asked, client: &Client, id: VolumeId) -> Result<Subjec
         let message = format!("{id} is {}, and not attached to this machine", known.state);
         return Err(Failure::new(message).hint(format!("evenkeel volume attach {id} --wait")));
     }
-    let size_gib = u32::try_from(known.size_gib).unwrap_or(u32::MAX);
+    let size_gib = saturating::<_, u32>(known.size_gib);
     let narrow = |value: Option<u64>| value.and_then(|value| u32::try_from(value).ok());
     let own = Asked {
         volume_type: known.volume_type.parse().ok(),
@@ -254,7 +255,7 @@ fn other_subject(arguments: &Prove, asked: &Asked) -> Result<Subject, Failure> {
 
 /// Rounded down, at least one.
 fn whole_gib(bytes: u64) -> u32 {
-    u32::try_from(bytes / GIB).unwrap_or(u32::MAX).max(1)
+    saturating::<_, u32>(bytes / GIB).max(1)
 }
 
 /// The information of our own server on a volume.

@@ -7,6 +7,7 @@ use evenkeel_cli::{connect, signals};
 use evenkeel_client::Client;
 use evenkeel_client::model::VolumeDescription;
 use evenkeel_client::output::{self, Exit, Failure};
+use evenkeel_core::convert::saturating;
 use evenkeel_core::units::GIB;
 use evenkeel_core::volume::VolumeSpec;
 use evenkeel_os::clock;
@@ -59,7 +60,7 @@ fn print_volume(arguments: &Record, output: &mut Output) -> Result<(), Failure> 
     let client = connect::client(&arguments.connection)?;
     let since = arguments.since.map(|since| clock::unix_ms().0.saturating_sub(ms(since)));
     recording::pages(&client, &arguments.source, since, |intervals| {
-        let lines = intervals.iter().map(|it| recorder::line(&arguments.source, it));
+        let lines = intervals.iter().map(|interval| recorder::line(&arguments.source, interval));
         output.write(&lines.collect::<String>())
     })
 }
@@ -114,10 +115,10 @@ fn source(client: &Client, volume: &str) -> Result<(SourceLimits, Option<VolumeS
     let source = SourceLimits {
         iops: per_second("operations"),
         bytes_per_second: per_second("bytes"),
-        capacity: described.first().map(|it| it.size_gib.saturating_mul(GIB)),
+        capacity: described.first().map(|described| described.size_gib.saturating_mul(GIB)),
         ..SourceLimits::default()
     };
-    Ok((source, described.first().and_then(|it| it.spec().ok())))
+    Ok((source, described.first().and_then(|described| described.spec().ok())))
 }
 
 /// The used space of a disk's file systems, read now and then.
@@ -194,7 +195,7 @@ fn record_disk(
 }
 
 fn ms(span: Duration) -> u64 {
-    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+    saturating::<_, u64>(span.as_millis())
 }
 
 /// Destination of the lines.
@@ -251,7 +252,7 @@ mod tests {
             let counters = Counters::read("1 0 8 1 1 0 8 1 0 1 1").unwrap();
             Look { unix_ms, elapsed_ms, counters }
         };
-        let found = |later: Look| later.since(&look(1_000, 10)).map(|it| it.length_ms);
+        let found = |later: Look| later.since(&look(1_000, 10)).map(|since| since.length_ms);
         assert_eq!(found(look(2_003, 1_013)), Some(1_003));
         // The two clocks agree about the delay.
         assert_eq!(found(look(9_000, 8_010)), Some(8_000));

@@ -39,7 +39,8 @@ pub fn pages(
 
 /// One interval; `None` of something else.
 fn read(item: &Element) -> Option<Interval> {
-    let (start_ms, length_ms) = (number(item, "startTimeMs")?, number(item, "lengthMs")?);
+    let start_ms = number(item, "startTimeMs")?;
+    let length_ms = number(item, "lengthMs")?;
     let of = |kind: &str, name: &str| {
         item.child(kind).and_then(|kind| number(kind, name)).unwrap_or_default()
     };

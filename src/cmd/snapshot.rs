@@ -150,9 +150,10 @@ fn copy(client: &Client, copy: &SnapshotCopy) -> Result<Snapshot, Failure> {
     parameters.extend(tags.iter().map(|(name, value)| (name.as_str(), value.as_str())));
     let answer = client.call("CopySnapshot", &parameters)?;
     let id = answer.child_text("snapshotId").unwrap_or_default().to_owned();
-    match copy.wait.wait {
-        true => snapshots::completed(client, &id, copy.wait.timeout),
-        false => snapshots::get(client, &id),
+    if copy.wait.wait {
+        snapshots::completed(client, &id, copy.wait.timeout)
+    } else {
+        snapshots::get(client, &id)
     }
 }
 

@@ -71,7 +71,8 @@ fn scrub(client: &Client, rate: u32, wait: &Wait) -> Result<Option<Scrub>, Failu
 /// Returns the findings of a scrub; prints them and returns a failure if there is damage.
 fn found(format: Format, scrub: &Scrub) -> Result<(String, Value), Failure> {
     let value = json!({ "schema": "evenkeel.scrub/1", "scrub": scrub });
-    let (text, rotten) = (scrub.lines(), scrub.rotten_places);
+    let text = scrub.lines();
+    let rotten = scrub.rotten_places;
     if rotten == 0 {
         return Ok((text, value));
     }

@@ -1,8 +1,7 @@
 //! `evenkeel top`: shows the load of volumes and the causes of their delays.
 
 use crate::cli::Top;
-use crate::top::screen;
-use evenkeel_cli::connect;
+use evenkeel_cli::{connect, endpoint, top as screen};
 use evenkeel_client::output::{self, Failure, Format};
 use evenkeel_client::top;
 use evenkeel_client::volume_samples;
@@ -19,7 +18,8 @@ pub fn run(arguments: &Top) -> Result<(), Failure> {
     let first = volume_samples::take(&client)?;
     let is_live = !arguments.once && format == Format::Text && std::io::stdout().is_terminal();
     if is_live {
-        return screen::run(client, first, arguments);
+        let endpoint = endpoint::of(&arguments.connection);
+        return screen::run(client, &endpoint, first, arguments.interval, arguments.sort);
     }
     clock::pause(arguments.interval);
     let second = volume_samples::take(&client)?;

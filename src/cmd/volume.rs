@@ -67,7 +67,8 @@ pub fn run(arguments: &cli::VolumeArgs) -> Result<(), Failure> {
         VolumeVerb::Modify(change) => modify(&client, change),
         VolumeVerb::Attach(attach) => {
             let VolumeAttach { volume, host, device, wait } = attach;
-            let (id, host) = (volume.to_string(), host.map(|host| host.to_string()));
+            let id = volume.to_string();
+            let host = host.map(|host| host.to_string());
             volumes::attach(&client, &id, host.as_deref(), device.as_deref(), wait.longest())
         }
         VolumeVerb::Detach(VolumeDetach { volume, host, wait }) => {
@@ -119,19 +120,20 @@ fn create(client: &Client, create: &VolumeCreate) -> Result<VolumeDescription, F
 fn copy(client: &Client, copy: &VolumeCopy) -> Result<VolumeDescription, Failure> {
     let VolumeCopy { source, volume_type, size, provisioned, .. } = copy;
     let Provisioned { iops, throughput, multi_attach } = provisioned;
-    let (source, size) = (source.to_string(), size.map(|n| n.to_string()));
+    let source = source.to_string();
+    let size = size.map(|n| n.to_string());
     let (mut iops, mut throughput) =
         (iops.map(|n| n.to_string()), throughput.map(|n| n.to_string()));
     let volume_type = match volume_type {
         Some(volume_type) => volume_type.to_string(),
         None => {
-            let of = volumes::get(client, &source)?;
+            let volume = volumes::get(client, &source)?;
             // The copy has the same provisioned values as the source.
-            if volumes::is_provisioned(&of) {
-                iops = iops.or(of.iops.map(|n| n.to_string()));
-                throughput = throughput.or(of.throughput_mibps.map(|n| n.to_string()));
+            if volumes::is_provisioned(&volume) {
+                iops = iops.or(volume.iops.map(|n| n.to_string()));
+                throughput = throughput.or(volume.throughput_mibps.map(|n| n.to_string()));
             }
-            of.volume_type
+            volume.volume_type
         }
     };
     let mut parameters = vec![("SourceVolumeId", source.as_str()), ("VolumeType", &volume_type)];
@@ -151,7 +153,8 @@ fn copy(client: &Client, copy: &VolumeCopy) -> Result<VolumeDescription, Failure
 fn adopt(client: &Client, adopt: &VolumeAdopt) -> Result<VolumeDescription, Failure> {
     let VolumeAdopt { volume, volume_type, provisioned } = adopt;
     let Provisioned { iops, throughput, multi_attach } = provisioned;
-    let (id, volume_type) = (volume.to_string(), volume_type.to_string());
+    let id = volume.to_string();
+    let volume_type = volume_type.to_string();
     let (iops, throughput) = (iops.map(|n| n.to_string()), throughput.map(|n| n.to_string()));
     let mut parameters = vec![("VolumeId", id.as_str()), ("VolumeType", &volume_type)];
     parameters.extend(iops.as_deref().map(|n| ("Iops", n)));

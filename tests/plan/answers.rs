@@ -126,7 +126,7 @@ fn what_happens_is_explained_step_by_step() {
     let words = ["explain", path, "--layout", "gp3 100", "--step", "1"];
     let value = json_of(&words, 0);
     let lines = value["lines"].as_array().expect("lines");
-    let of = |key: &str| lines.iter().map(|it| it[key].clone()).collect::<Vec<_>>();
+    let of = |key: &str| lines.iter().map(|line| line[key].clone()).collect::<Vec<_>>();
     assert_eq!(of("asked_iops"), [1_000, 7_500, 1, 1_000, 1], "{value}");
     assert_eq!(of("state"), ["quiet", "waits", "waits", "waits", "quiet"], "{value}");
     // A full second serves as much as the limit allows.
@@ -549,7 +549,8 @@ fn the_picture_of_the_readme_is_what_comes_out() {
         let rest = page.split_once(from).expect(from).1;
         rest.split_once(to).expect(to).0.to_owned()
     };
-    let (style, chart) = (between("<style>", "</style>"), between("<svg", "</svg>"));
+    let style = between("<style>", "</style>");
+    let chart = between("<svg", "</svg>");
     let (head, rest) = chart.split_once('>').expect("a tag");
     let picture = format!("<svg{head}>\n<style>{style}</style>{rest}</svg>\n");
     if std::env::var_os("EVENKEEL_WRITE").is_some() {
@@ -709,8 +710,9 @@ fn too_little_evidence_names_no_price() {
 fn ssd_types_are_offered_and_hdd_types_in_a_line() {
     let types = |value: &Value| -> Vec<String> {
         let layouts = value["layouts"].as_array().expect("layouts").iter();
-        let mut types: Vec<String> =
-            layouts.map(|it| it["volume_type"].as_str().expect("a type").to_owned()).collect();
+        let mut types: Vec<String> = layouts
+            .map(|layout| layout["volume_type"].as_str().expect("a type").to_owned())
+            .collect();
         types.sort_unstable();
         types
     };

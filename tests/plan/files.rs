@@ -152,7 +152,8 @@ fn an_export_of_cloudwatch_becomes_a_ranking() {
         let value = layouts("cloudwatch_data.json", &words);
         value["layouts"][at]["device"].clone()
     };
-    let (gp3, standard) = (device(0), device(2));
+    let gp3 = device(0);
+    let standard = device(2);
     assert_eq!(gp3["wait_and_device_us"]["p99"], 10_000, "{gp3}");
     assert_eq!(gp3["wait_and_device_us"]["is_bound"], true, "{gp3}");
     assert!(gp3["measured_at_source"]["requests"].as_u64() > Some(0), "{gp3}");

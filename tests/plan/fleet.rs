@@ -19,7 +19,8 @@ fn answer(volumes: &[(&str, usize, u64)]) -> Value {
     for (id, days, rate) in volumes {
         let points = 0..days * DAY_POINTS;
         let time = |point: usize| {
-            let (day, minute) = (1 + point / DAY_POINTS, point % DAY_POINTS * 5);
+            let day = 1 + point / DAY_POINTS;
+            let minute = point % DAY_POINTS * 5;
             format!("2026-11-{day:02}T{:02}:{:02}:00+00:00", minute / 60, minute % 60)
         };
         let times: Vec<String> = points.clone().rev().map(time).collect();
@@ -247,10 +248,10 @@ fn rows_add_up_to_the_totals_in_every_form() {
         ("after_usd_month", "after_micro_usd"),
         ("saving_usd_month", "saving_micro_usd"),
     ] {
-        let at = header.iter().position(|name| *name == column).expect("a column");
+        let index = header.iter().position(|name| *name == column).expect("a column");
         // Only the name, which comes before, has a comma in quotes.
         let cell = |line: &str| {
-            micro(line.replace("\"old, small\"", "").split(',').nth(at).expect("a cell"))
+            micro(line.replace("\"old, small\"", "").split(',').nth(index).expect("a cell"))
         };
         let sum: i64 = lines.clone().map(cell).sum();
         assert_eq!(value["totals"][total], sum, "{column}");
@@ -268,7 +269,8 @@ fn rows_add_up_to_the_totals_in_every_form() {
         line.split_whitespace().filter(|word| word.contains('.')).map(micro).collect()
     };
     let changes = all("all changes");
-    let (listed, totals) = (changes[2], all("all  ")[2]);
+    let listed = changes[2];
+    let totals = all("all  ")[2];
     assert_eq!(
         (listed, totals),
         (totals, value["totals"]["saving_micro_usd"].as_i64().expect("an amount"))
@@ -631,7 +633,8 @@ fn a_plan_gives_the_advice_of_a_fleet() {
             command.args(["--volume", id]);
         }
         let plan: Value = serde_json::from_str(&ended(&mut command, 0).0).expect("JSON");
-        let (better, first) = (&fleet["volumes"][at]["better"], &plan["layouts"][0]);
+        let better = &fleet["volumes"][at]["better"];
+        let first = &plan["layouts"][0];
         for key in ["volume_type", "size_gib", "iops", "throughput_mibps"] {
             assert_eq!(better[key], first[key], "{id} {key}: {first}");
         }

@@ -157,7 +157,8 @@ pub fn beside_a_batch(folder: &Path, name: &str) -> Option<Value> {
     let configurations = found["live"]["configurations"].as_array().unwrap();
     let run_of = |client: &str| {
         let name = format!("{case} · {client}");
-        let known = configurations.iter().find(|of| of["name"] == name.as_str());
+        let known =
+            configurations.iter().find(|configuration| configuration["name"] == name.as_str());
         &known.unwrap_or_else(|| panic!("no {name}"))["runs"][0]
     };
     for client in ["oltp", "log", "batch", "transactions"] {
@@ -182,7 +183,7 @@ pub fn beside_a_batch(folder: &Path, name: &str) -> Option<Value> {
 pub fn volume_samples(found: &Value, name: &str) -> Vec<u64> {
     let configurations = found["live"]["configurations"].as_array().unwrap();
     let name = format!("{name} on gp2 · volume");
-    let volume = configurations.iter().find(|of| of["name"] == name.as_str());
+    let volume = configurations.iter().find(|configuration| configuration["name"] == name.as_str());
     let samples = volume.unwrap_or_else(|| panic!("no {name}"))["runs"][0]["samples"].as_array();
     samples.unwrap().iter().filter_map(Value::as_u64).collect()
 }

@@ -59,7 +59,7 @@ pub fn at_least_once_or_undecided(run: impl Fn() -> Came) {
         }
         println!("attempt {attempt} of {ATTEMPTS}: {came:?}");
     }
-    assert!(came.iter().all(|one| *one == Came::Undecided), "{came:?} in {ATTEMPTS} runs");
+    assert!(came.iter().all(|came| *came == Came::Undecided), "{came:?} in {ATTEMPTS} runs");
     skipped(&format!("not judged: this machine stood still too long in each of {ATTEMPTS} runs"));
 }
 

@@ -48,9 +48,9 @@ fn count(bench: &str, way: &str, volumes: u64, batches: u64) -> Result<u64, Stri
     let output = run::bounded(&command, SECONDS_MAX)
         .output()
         .map_err(|error| format!("valgrind: {error}"))?;
-    let told = String::from_utf8_lossy(&output.stderr);
-    let total = told.lines().find_map(|line| line.split_once("Collected : "));
+    let text = String::from_utf8_lossy(&output.stderr);
+    let total = text.lines().find_map(|line| line.split_once("Collected : "));
     total
         .and_then(|(_, count)| count.trim().parse().ok())
-        .ok_or_else(|| format!("valgrind told no count of {way} {volumes} {batches}: {told}"))
+        .ok_or_else(|| format!("valgrind told no count of {way} {volumes} {batches}: {text}"))
 }

@@ -10,6 +10,7 @@
 #![deny(unsafe_code)] // Except for questions to the kernel, in `host::ioctl`.
 
 pub mod agent;
+pub mod answers;
 pub mod audit;
 pub mod aws_cli;
 pub mod cloud;

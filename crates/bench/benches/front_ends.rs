@@ -41,13 +41,13 @@ fn measure(folder: &Path, front: Frontend<'_>, thread: &str, test: &Test) -> [f6
     let stack = MountStack::open(folder, &[front], FileSystem::Xfs).unwrap();
     test.prepare(stack.path()).unwrap();
     let before = busy_ns(thread);
-    let told = test.run(stack.path()).unwrap();
+    let output = test.run(stack.path()).unwrap();
     let busy_us = (busy_ns(thread) - before) as f64 / 1e3;
     let seconds = (test.duration_s - 1) as f64;
-    let latency = told.latency_of_rest();
-    let all = told.latency.count as f64;
-    let iops = told.rest.events as f64 / seconds;
-    [iops, latency.mean_ns as f64 / 1e6, told.rest.p95_ms, busy_us / all]
+    let latency = output.latency_of_rest();
+    let all = output.latency.count as f64;
+    let iops = output.rest.events as f64 / seconds;
+    [iops, latency.mean_ns as f64 / 1e6, output.rest.p95_ms, busy_us / all]
 }
 
 fn main() {

@@ -114,27 +114,27 @@ fn errors(scratch: &Path) -> PathBuf {
 
 /// Returns the server's configuration, the minimum that one page needs.
 fn configuration(address: SocketAddr, root: &Path, scratch: &Path) -> String {
-    let mut told = format!(
+    let mut text = format!(
         "ServerRoot {}\nServerName localhost\nListen {address}\nPidFile \"{}\"\nErrorLog \"{}\"\n",
         DEBIAN.1,
         scratch.join("apache.pid").display(),
         errors(scratch).display(),
     );
     for module in ["mpm_event", "authz_core"] {
-        let _ = writeln!(told, "LoadModule {module}_module modules/mod_{module}.so");
+        let _ = writeln!(text, "LoadModule {module}_module modules/mod_{module}.so");
     }
     let _ = write!(
-        told,
+        text,
         "ServerLimit 1\nStartServers 1\nThreadLimit {THREADS}\nThreadsPerChild {THREADS}\n\
          MaxRequestWorkers {THREADS}\n"
     );
     let root = root.display();
     let _ = if rustix::process::geteuid().is_root() {
-        write!(told, "User #{NOBODY}\nGroup #{NOBODY}\nChrootDir \"{root}\"\nDocumentRoot \"/\"\n")
+        write!(text, "User #{NOBODY}\nGroup #{NOBODY}\nChrootDir \"{root}\"\nDocumentRoot \"/\"\n")
     } else {
-        writeln!(told, "DocumentRoot \"{root}\"")
+        writeln!(text, "DocumentRoot \"{root}\"")
     };
-    told
+    text
 }
 
 /// Returns the requests per second that `ab` reports; `None` unless all of them were answered with
@@ -157,16 +157,16 @@ mod tests {
 
     #[test]
     fn a_rate_is_that_of_answers_with_the_page() {
-        let told = |complete: u32, failed: u32, more: &str| {
+        let text = |complete: u32, failed: u32, more: &str| {
             format!(
                 "Complete requests:      {complete}\nFailed requests:        {failed}\n{more}\
                  Requests per second:    12467.90 [#/sec] (mean)\n"
             )
         };
-        assert_eq!(rate(&told(2_000, 0, ""), 2_000), Some(12_467.9));
-        assert_eq!(rate(&told(1_999, 0, ""), 2_000), None);
-        assert_eq!(rate(&told(2_000, 1, ""), 2_000), None);
-        assert_eq!(rate(&told(2_000, 0, "Non-2xx responses:      2000\n"), 2_000), None);
+        assert_eq!(rate(&text(2_000, 0, ""), 2_000), Some(12_467.9));
+        assert_eq!(rate(&text(1_999, 0, ""), 2_000), None);
+        assert_eq!(rate(&text(2_000, 1, ""), 2_000), None);
+        assert_eq!(rate(&text(2_000, 0, "Non-2xx responses:      2000\n"), 2_000), None);
         assert_eq!(rate("", 0), None);
     }
 

@@ -5,6 +5,7 @@
 //! Its stores begin empty, and end with it. An engine that does not start or refuses a command is
 //! an error.
 
+use evenkeel_core::convert::saturating;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -31,7 +32,7 @@ const ELSEWHERE: u32 = u32::MAX;
 #[must_use]
 pub fn in_memory(io: IoMode) -> EngineConfig {
     EngineConfig {
-        cores: u16::try_from(environment::processors()).unwrap_or(u16::MAX),
+        cores: saturating::<_, u16>(environment::processors()),
         io,
         // Its competitors in a comparison run with this priority.
         priority: Priority::None,
@@ -203,7 +204,8 @@ impl Host for World {
         };
         let of = |id: &VolumeId| {
             let volume = report.volumes.iter().find(|volume| volume.id == *id);
-            let counters = volume.map(|of| Counters { ios: of.operations, flushes: of.flushes });
+            let counters =
+                volume.map(|volume| Counters { ios: volume.operations, flushes: volume.flushes });
             counters.ok_or_else(unknown)
         };
         self.volumes.iter().map(of).collect()

@@ -172,10 +172,10 @@ impl Maximum {
         count_of: fn(&str) -> Option<u64>,
         write_all: impl FnOnce() -> Result<(), LabError>,
     ) -> Result<Self, LabError> {
-        let told = child::run_to_end(Command::new(&words[0]).args(&words[1..]), package)?;
-        let count = count_of(&told).ok_or_else(|| LabError::BadOutput {
+        let output = child::run_to_end(Command::new(&words[0]).args(&words[1..]), package)?;
+        let count = count_of(&output).ok_or_else(|| LabError::BadOutput {
             tool,
-            what: format!("no transactions in {told:?}"),
+            what: format!("no transactions in {output:?}"),
         })?;
         let since = clock::now();
         write_all()?;

@@ -4,6 +4,7 @@
 //! Of a program only its amount of work and its time are used. The volume's server counts the
 //! requests that reach the volume.
 
+use evenkeel_core::convert::saturating;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
@@ -144,7 +145,7 @@ impl Workdir<'_> {
         })?;
         let at_rate = |calls: u64| {
             let took_ns = u128::from(runtime_ns) * u128::from(calls) / u128::from(ios.max(1));
-            u64::try_from(took_ns).unwrap_or(u64::MAX).max(1)
+            saturating::<_, u64>(took_ns).max(1)
         };
         let took_ns = calls.map_or(runtime_ns, at_rate);
         Ok(Score { took_ns, command: text::command_line(&words) })
@@ -276,7 +277,7 @@ impl Workdir<'_> {
         let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
         let began = clock::now();
         self.finish(&words, package)?;
-        let took_ns = u64::try_from((clock::now() - began).as_nanos()).unwrap_or(u64::MAX);
+        let took_ns = saturating::<_, u64>((clock::now() - began).as_nanos());
         Ok(Score { took_ns, command: text::command_line(&words) })
     }
 

@@ -4,6 +4,7 @@
 //! It has a client of its own, because fio's nbd engine cannot set FUA: it sends a write and a
 //! flush, two requests that count as two I/Os.
 
+use evenkeel_core::convert::saturating;
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -163,7 +164,7 @@ impl Connection {
             let offset = number % (self.size_bytes / block) * block;
             self.write(number, command_flag::FUA, offset, &mut message)?;
             let answered_at = clock::now();
-            let ns = u64::try_from((answered_at - sent_at).as_nanos()).unwrap_or(u64::MAX);
+            let ns = saturating::<_, u64>((answered_at - sent_at).as_nanos());
             latency.record(ns);
             number += 1;
             sent_at = answered_at;

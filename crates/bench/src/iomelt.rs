@@ -7,6 +7,7 @@
 //! read-ahead. Positions are drawn with replacement, and the last block is never drawn. Before
 //! passes that read, the file is dropped from the page cache.
 
+use evenkeel_core::convert::saturating;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
@@ -139,7 +140,7 @@ impl Melt {
             }
         }
         let took = clock::now() - began;
-        Ok(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX))
+        Ok(saturating::<_, u64>(took.as_nanos()))
     }
 }
 

@@ -3,6 +3,7 @@
 //! fio is no such client: between two requests of a rate it waits for all that it has sent. So
 //! requests that a limit delays are never made, and reported delays are too short.
 
+use evenkeel_core::convert::saturating;
 use std::io::{BufWriter, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -81,7 +82,7 @@ pub(crate) fn greet(stream: &mut (impl Read + Write), export: &str) -> std::io::
     let mut answer = u32::from(handshake_flag::FIXED_NEWSTYLE).to_be_bytes().to_vec();
     answer.extend(IHAVEOPT.to_be_bytes());
     answer.extend(option::EXPORT_NAME.to_be_bytes());
-    answer.extend(u32::try_from(export.len()).unwrap_or(u32::MAX).to_be_bytes());
+    answer.extend(saturating::<_, u32>(export.len()).to_be_bytes());
     answer.extend(export.as_bytes());
     stream.write_all(&answer)?;
     // Size, flags, and zeroes.
@@ -132,7 +133,7 @@ fn receive(stream: &mut UnixStream, due: &[Due], start_ns: u64) -> std::io::Resu
         if error != 0 {
             return Err(std::io::Error::other(format!("the server answers with error {error}")));
         }
-        let cookie = usize::try_from(u64::from_be_bytes(cookie)).unwrap_or(usize::MAX);
+        let cookie = saturating::<_, usize>(u64::from_be_bytes(cookie));
         let (Some(request), Some(delay_ns)) = (due.get(cookie), delays_ns.get_mut(cookie)) else {
             return Err(std::io::Error::other("a reply without a request"));
         };

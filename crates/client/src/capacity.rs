@@ -7,6 +7,10 @@ use crate::output::{Failure, Item};
 use evenkeel_wire::aws::xml::Element;
 use serde::Serialize;
 
+/// The hint if nothing is measured or configured.
+pub const MEASURE: &str =
+    "run `evenkeel calibrate`, or set sell-iops and sell-throughput: docs/operating/capacity.md";
+
 /// An answer to DescribeCapacity.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Capacity {

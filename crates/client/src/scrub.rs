@@ -64,7 +64,9 @@ impl Scrub {
             ("rotten", format!("{} places", self.rotten_places)),
         ];
         rows.extend(
-            self.rotten.iter().map(|it| ("", format!("{} at byte {}", it.resource_id, it.offset))),
+            self.rotten
+                .iter()
+                .map(|rotten| ("", format!("{} at byte {}", rotten.resource_id, rotten.offset))),
         );
         if self.unread_resources > 0 {
             rows.push(("unread", format!("{} (see the server's log)", self.unread_resources)));

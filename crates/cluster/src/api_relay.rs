@@ -289,22 +289,23 @@ mod tests {
 
     #[test]
     fn relay_evicts_silent_connections_for_new_ones() {
-        let at = free();
+        let address = free();
         let who: Arc<WhoLeads> = Arc::new(|| None);
         // Longer than the test may take, so no connection ends by a timeout.
-        let relay = ApiRelay::start(at, node(who), times(Duration::from_secs(600))).unwrap();
+        let relay = ApiRelay::start(address, node(who), times(Duration::from_secs(600))).unwrap();
         let silent: Vec<TcpStream> =
-            (0..CONNECTIONS_MAX + 50).map(|_| TcpStream::connect(at).unwrap()).collect();
-        let well = asked(at, "GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n");
+            (0..CONNECTIONS_MAX + 50).map(|_| TcpStream::connect(address).unwrap()).collect();
+        let well = asked(address, "GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n");
         assert!(well.ends_with("\r\n\r\nok"), "{well}");
-        let refused = asked(at, "POST / HTTP/1.1\r\nhost: x\r\n\r\n");
+        let refused = asked(address, "POST / HTTP/1.1\r\nhost: x\r\n\r\n");
         assert!(refused.starts_with("HTTP/1.1 503 "), "{refused}");
         drop((silent, relay));
     }
 
     #[test]
     fn relay_passes_a_connection_unchanged_to_the_present_leader() {
-        let (leader, at) = (TcpListener::bind("127.0.0.1:0").unwrap(), free());
+        let leader = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = free();
         let address = leader.local_addr().unwrap();
         let served = std::thread::spawn(move || {
             let (mut stream, _) = leader.accept().unwrap();
@@ -331,7 +332,8 @@ mod tests {
 
     #[test]
     fn relay_answers_unavailable_if_the_leader_ends_without_an_answer() {
-        let (leader, at) = (TcpListener::bind("127.0.0.1:0").unwrap(), free());
+        let leader = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = free();
         let address = leader.local_addr().unwrap();
         let served = std::thread::spawn(move || {
             for reply in ["", "HTTP/1.1 200 OK\r\n\r\n"] {
@@ -354,32 +356,33 @@ mod tests {
 
     #[test]
     fn relay_without_a_leader_answers_unavailable_and_the_node_is_healthy() {
-        let at = free();
+        let address = free();
         let gone = free();
         let leader = Arc::new(Mutex::new(None));
         let of_relay = Arc::clone(&leader);
         let who: Arc<WhoLeads> = Arc::new(move || *of_relay.lock().unwrap());
-        let _relay = ApiRelay::start(at, node(who), times(Duration::from_secs(30))).unwrap();
-        let reply = asked(at, "POST / HTTP/1.1\r\n\r\n");
+        let _relay = ApiRelay::start(address, node(who), times(Duration::from_secs(30))).unwrap();
+        let reply = asked(address, "POST / HTTP/1.1\r\n\r\n");
         assert!(reply.starts_with("HTTP/1.1 503 ") && reply.contains("no node leads"), "{reply}");
         *leader.lock().unwrap() = Some(gone);
-        let reply = asked(at, "POST / HTTP/1.1\r\n\r\n");
+        let reply = asked(address, "POST / HTTP/1.1\r\n\r\n");
         assert!(reply.contains("<Code>Unavailable</Code>") && reply.contains("does not answer"));
-        let reply = asked(at, "GET /healthz HTTP/1.1\r\n\r\n");
+        let reply = asked(address, "GET /healthz HTTP/1.1\r\n\r\n");
         assert!(reply.starts_with("HTTP/1.1 200 ") && reply.ends_with("\r\n\r\nok"), "{reply}");
     }
 
     #[test]
     fn relay_closes_the_connection_of_a_silent_client() {
-        let at = free();
+        let address = free();
         let who: Arc<WhoLeads> = Arc::new(|| None);
-        let _relay = ApiRelay::start(at, node(who), times(Duration::from_millis(50))).unwrap();
-        assert_eq!(asked(at, "POST"), "");
+        let _relay = ApiRelay::start(address, node(who), times(Duration::from_millis(50))).unwrap();
+        assert_eq!(asked(address, "POST"), "");
     }
 
     #[test]
     fn liveness_is_the_nodes_own_and_readiness_also_the_leaders() {
-        let (leader, at) = (TcpListener::bind("127.0.0.1:0").unwrap(), free());
+        let leader = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = free();
         let address = leader.local_addr().unwrap();
         let node = node(Arc::new(move || Some(address)));
         let health = Arc::clone(&node.health);

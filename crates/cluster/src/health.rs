@@ -146,7 +146,8 @@ pub fn watch(
 ) -> io::Result<()> {
     let of_plane = Arc::clone(health);
     ask_often("health-plane", ASK_PLANE, is_over, move || of_plane.data_plane.note(ask_plane()))?;
-    let (of_folder, path) = (Arc::clone(health), folder.join(PROBE_FILE));
+    let of_folder = Arc::clone(health);
+    let path = folder.join(PROBE_FILE);
     let ask = move || {
         let written = probe(&path).map_err(|error| format!("{}: {error}", path.display()));
         of_folder.data_folder.note(written);
@@ -198,7 +199,8 @@ mod tests {
     fn watch_finds_an_unwritable_folder_and_an_ended_data_plane() {
         let folder = tempfile::tempdir().unwrap();
         let missing = folder.path().join("missing");
-        let (health, is_over) = (Arc::<Health>::default(), Arc::<AtomicBool>::default());
+        let health = Arc::<Health>::default();
+        let is_over = Arc::<AtomicBool>::default();
         watch(&health, &missing, &is_over, || Err("it has ended".to_owned())).unwrap();
         let deadline = Deadline::after(Duration::from_secs(60));
         let are_told = || health.data_folder.check().is_err() && health.data_plane.check().is_err();

@@ -53,7 +53,8 @@ impl Kv {
     /// See [`Client::call`].
     pub fn all(&self, prefix: &str) -> Result<Found, EtcdError> {
         let prefix = self.name(prefix);
-        let (mut from, end) = (prefix.clone(), end_of(&prefix));
+        let mut from = prefix.clone();
+        let end = end_of(&prefix);
         let mut found = Found::default();
         loop {
             let request = range(&from, &end, found.revision, PAGE);

@@ -165,7 +165,8 @@ pub fn members(entries: &BTreeMap<String, Entry>) -> Vec<Member> {
             Some(Entry::Last(inst)) => Some((**inst).clone()),
             _ => None,
         };
-        let (name, number) = (name.to_owned(), NodeId(spec.number));
+        let name = name.to_owned();
+        let number = NodeId(spec.number);
         all.push(Member { name, number, state: spec.state, inst, last });
     }
     all.sort_by_key(|member| member.number);
@@ -226,7 +227,8 @@ pub fn join(kv: &Kv, name: &str) -> Result<Spec, EtcdError> {
             return Ok(spec);
         }
         let spec = Spec { number, state: State::Up };
-        let (own, taken) = (kv.name(&spec_key(name)), kv.name(&format!("m/{number}")));
+        let own = kv.name(&spec_key(name));
+        let taken = kv.name(&format!("m/{number}"));
         let transaction = Transaction {
             when: vec![Compare::CreatedBy(own.clone(), 0), Compare::CreatedBy(taken.clone(), 0)],
             then: vec![
@@ -287,7 +289,8 @@ impl Shared {
 
     /// Writes the key with the lease, unless another process has it.
     fn write(&self, published: &mut Published) -> Result<bool, EtcdError> {
-        let (key, value) = (self.kv.name(&inst_key(&self.name)), bytes_of(&published.inst)?);
+        let key = self.kv.name(&inst_key(&self.name));
+        let value = bytes_of(&published.inst)?;
         let keys = &self.kv.keys;
         let mut then = vec![Operation::Put(key.clone(), value.clone(), published.lease)];
         if published.inst.is_reachable() {

@@ -169,7 +169,8 @@ fn run(seed: u64, is_told: bool) -> History {
         sim.advance();
     }
     let mut world = sim.world();
-    let (broken, counts) = (std::mem::take(&mut world.broken), world.counts);
+    let broken = std::mem::take(&mut world.broken);
+    let counts = world.counts;
     let told = world.told.take().unwrap_or_default();
     // Each fleet has a reference to the history, so the nodes are dropped first.
     let nodes = std::mem::take(&mut world.nodes);
@@ -188,9 +189,9 @@ fn none_breaks(seeds: impl Iterator<Item = u64>) -> Counts {
     for seed in seeds {
         let history = run(seed, false);
         if let Some(broken) = history.broken.first() {
-            let told = run(seed, true).told.join("\n");
+            let output = run(seed, true).told.join("\n");
             panic!(
-                "{told}\n{broken}\nreplay: EVENKEEL_SEED={seed} cargo test -p evenkeel-cluster \
+                "{output}\n{broken}\nreplay: EVENKEEL_SEED={seed} cargo test -p evenkeel-cluster \
                  --lib simulation"
             );
         }

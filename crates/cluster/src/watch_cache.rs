@@ -131,7 +131,8 @@ impl<T> Watcher<T> {
 
     /// Reads one stream to its end.
     fn span(&mut self, shared: &Shared<T>) -> Result<(), String> {
-        let (client, prefix) = (self.kv.client.clone(), self.kv.name(self.prefix));
+        let client = self.kv.client.clone();
+        let prefix = self.kv.name(self.prefix);
         match span(&client, &prefix, self.next, |answer| self.take(shared, &prefix, answer)) {
             Ok(_) => Ok(()),
             Err(Ended::Failed(why)) => Err(why),

@@ -128,7 +128,7 @@ impl Health {
                 // This is the usual case.
                 continue;
             }
-            let was_stalled = watched.as_ref().is_some_and(|it| it.ailments.is_stalled());
+            let was_stalled = watched.as_ref().is_some_and(|watched| watched.ailments.is_stalled());
             let watched = match &mut watched {
                 Some(known) => {
                     known.look(now, report);

@@ -91,9 +91,10 @@ impl Scraper {
             clock_step_ms: plane.clock_step().map_or(0, |step| step.0),
             events: events(plane.feed()),
             cluster: plane.nodes().map(|nodes| cluster(&**nodes)),
-            recording: plane
-                .recording()
-                .map(|it| RecordingNow { written_bytes: it.written_bytes(), lost: it.lost() }),
+            recording: plane.recording().map(|recording| RecordingNow {
+                written_bytes: recording.written_bytes(),
+                lost: recording.lost(),
+            }),
         };
         drop(model);
         Ok(snapshot.encoded())

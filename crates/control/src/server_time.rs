@@ -111,9 +111,10 @@ impl ServerTime {
 /// that those that have passed stay so.
 #[must_use]
 pub fn moved(model: &Model, step: Step, now: UnixMs) -> Vec<(Subject, Event)> {
-    let volumes = model.volumes.values().filter_map(|it| moved_volume(it, step, now));
-    let snapshots = model.snapshots.values().filter_map(|it| moved_snapshot(it, step, now));
-    let hosts = model.hosts.values().filter_map(|it| moved_host(it, step, now));
+    let volumes = model.volumes.values().filter_map(|volume| moved_volume(volume, step, now));
+    let snapshots =
+        model.snapshots.values().filter_map(|snapshot| moved_snapshot(snapshot, step, now));
+    let hosts = model.hosts.values().filter_map(|host| moved_host(host, step, now));
     let tokens = model.tokens.iter().filter_map(|(name, it)| moved_token(name, it, step, now));
     let events = volumes.map(Event::Volume);
     let events = events.chain(snapshots.map(Event::Snapshot)).chain(hosts.map(Event::Host));

@@ -199,7 +199,8 @@ impl World {
         let volumes: BTreeSet<VolumeId> = model.volumes.keys().copied().collect();
         assert_eq!(has_bytes.0, volumes, "{why}: bytes of volumes");
         let is_stored = |it: &&Snapshot| !matches!(it.phase, SnapshotPhase::Error(_));
-        let stored = model.snapshots.values().filter(is_stored).map(|it| it.id).collect();
+        let stored =
+            model.snapshots.values().filter(is_stored).map(|snapshot| snapshot.id).collect();
         let in_error: BTreeSet<SnapshotId> = model.snapshots.keys().copied().collect();
         assert!(has_bytes.1.is_subset(&in_error), "{why}: snapshots of nobody: {has_bytes:?}");
         assert!(has_bytes.1.is_superset(&stored), "{why}: snapshots without bytes");
@@ -229,7 +230,7 @@ fn shape(model: &Model) -> BTreeMap<String, String> {
         all.insert(id.to_string(), text);
     }
     // A snapshot that was made for a volume is not shown to clients.
-    for it in model.snapshots.values().filter(|it| it.for_volume.is_none()) {
+    for it in model.snapshots.values().filter(|snapshot| snapshot.for_volume.is_none()) {
         let phase = match it.phase {
             SnapshotPhase::Error(_) => continue,
             SnapshotPhase::Binned { .. } => "binned",
@@ -239,7 +240,7 @@ fn shape(model: &Model) -> BTreeMap<String, String> {
         let lock = it.lock.is_some();
         let fast = !it.fast_restores.is_empty();
         let Snapshot { volume, tags, copy_of, shared_with, is_encrypted, .. } = it;
-        let tier = it.tiering.map(|it| match it.last {
+        let tier = it.tiering.map(|tiering| match tiering.last {
             TierOperation::Archive => "archived",
             TierOperation::TemporaryRestore { .. } => "restored",
             TierOperation::PermanentRestore => "restored for good",

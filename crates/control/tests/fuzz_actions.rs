@@ -140,8 +140,8 @@ impl World {
             }
         }
         if self.random.one_in(20) && !params.is_empty() {
-            let at = self.random.below(params.len());
-            let name = &mut params[at].0;
+            let offset = self.random.below(params.len());
+            let name = &mut params[offset].0;
             match self.random.below(4) {
                 0 => name.push_str(".1"),
                 1 => *name = name.replace(".1", ".999999999999"),

@@ -166,13 +166,13 @@ fn encoded(random: &mut Random, usual: impl Into<String>) -> String {
 /// Replaces, removes or repeats some of the bytes.
 fn damage(random: &mut Random, bytes: &mut Vec<u8>) {
     for _ in 0..=random.below(4) {
-        let at = random.below(bytes.len());
+        let offset = random.below(bytes.len());
         match random.below(5) {
-            0 => bytes.truncate(at),
-            1 => bytes.insert(at.min(bytes.len()), random.bits() as u8),
-            2 if !bytes.is_empty() => _ = bytes.remove(at),
-            3 => bytes.extend_from_within(at.min(bytes.len())..),
-            _ if !bytes.is_empty() => bytes[at] = random.bits() as u8,
+            0 => bytes.truncate(offset),
+            1 => bytes.insert(offset.min(bytes.len()), random.bits() as u8),
+            2 if !bytes.is_empty() => _ = bytes.remove(offset),
+            3 => bytes.extend_from_within(offset.min(bytes.len())..),
+            _ if !bytes.is_empty() => bytes[offset] = random.bits() as u8,
             _ => {}
         }
     }
@@ -368,8 +368,8 @@ fn merged(mut one: Value, other: Value) -> Value {
 fn spoil(random: &mut Random, value: &mut Value) {
     let inner = match value {
         Value::Array(items) if !random.one_in(4) => {
-            let at = random.below(items.len());
-            items.get_mut(at)
+            let offset = random.below(items.len());
+            items.get_mut(offset)
         }
         Value::Object(fields) if !random.one_in(6) => {
             let names: Vec<String> = fields.keys().cloned().collect();

@@ -176,15 +176,15 @@ fn check_changed(signed: &Signed, now: u64, random: &mut Random) {
         if places.is_empty() {
             return;
         }
-        let at = places[random.below(places.len() as u64) as usize];
-        let before = text.as_bytes()[at];
+        let offset = places[random.below(places.len() as u64) as usize];
+        let before = text.as_bytes()[offset];
         let all = (b'0'..=b'9').chain(b'a'..=b'z');
         let others: Vec<u8> = all.filter(|other| !other.eq_ignore_ascii_case(&before)).collect();
         let other = char::from(others[random.below(others.len() as u64) as usize]);
-        text.replace_range(at..=at, other.encode_utf8(&mut [0; 4]));
+        text.replace_range(offset..=offset, other.encode_utf8(&mut [0; 4]));
     } else if !changed.body.is_empty() {
-        let at = random.below(changed.body.len() as u64) as usize;
-        changed.body[at] ^= 1 << random.below(8);
+        let offset = random.below(changed.body.len() as u64) as usize;
+        changed.body[offset] ^= 1 << random.below(8);
     } else {
         changed.body.push(b'x');
     }

@@ -32,7 +32,8 @@ pub fn generate(file: &Path) -> Result<String> {
         let (name, row) = row(line).map_err(fail)?;
         rows.entry(name).or_default().push(row);
     }
-    let (mut current, mut history) = (String::new(), String::new());
+    let mut current = String::new();
+    let mut history = String::new();
     for (name, rows) in &mut rows {
         rows.sort_by_key(|r| r.date);
         if rows.windows(2).any(|w| matches!(w, [a, b] if a.date == b.date)) {

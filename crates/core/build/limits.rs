@@ -41,7 +41,8 @@ pub fn generate(folder: &Path) -> Result<String> {
 fn rule_book(file: &Path) -> Result<RuleBook> {
     let (mut top, date) = Section::open(file)?;
     let modify = modify(top.section("modify")?)?;
-    let (mut types, mut list) = (Vec::new(), Vec::new());
+    let mut types = Vec::new();
+    let mut list = Vec::new();
     for (key, name) in VOLUME_TYPES {
         if let Some(section) = top.section_if_any(key)? {
             types.push(name);

@@ -21,7 +21,8 @@ pub fn generate(folder: &Path, regions: &Path) -> Result<String> {
     for file in dated_files(regions, "csv")? {
         others.extend(region_lists(&file)?);
     }
-    let (count, others) = (others.len(), others.join(",\n"));
+    let count = others.len();
+    let others = others.join(",\n");
     out.push_str(&format!("static REGIONS: [PriceList; {count}] = [\n{others}];\n"));
     Ok(out)
 }

@@ -160,12 +160,13 @@ impl Bench {
             }
             let before = core_ns();
             let began = Instant::now();
-            let told = fio::run(&[job], Detail::Totals, Standing::Same, &self.folder, &mut |_| {})
-                .unwrap();
+            let output =
+                fio::run(&[job], Detail::Totals, Standing::Same, &self.folder, &mut |_| {})
+                    .unwrap();
             let seconds = began.elapsed().as_secs_f64();
             stop.store(true, Ordering::Relaxed);
             let after = core_ns();
-            let found = &told.measurements[0];
+            let found = &output.measurements[0];
             assert_eq!(found.error, None);
             Run {
                 iops: found.ios_total as f64 * 1e3 / found.runtime_ms as f64,

@@ -3,6 +3,7 @@
 //! It only runs loads and judges them. The caller has created the volumes and provides their
 //! addresses. The promises that it passes are those of the volumes' types.
 
+use evenkeel_core::convert::saturating;
 use std::path::Path;
 
 use crate::LabError;
@@ -133,7 +134,7 @@ impl<'a> Recording<'a> {
             .saturating_mul(ENTRIES_PER_REQUEST)
             .saturating_add(ENTRIES_BESIDE);
         let entries = entries.min(ENTRIES_MAX);
-        recorder.begin(usize::try_from(entries).unwrap_or(usize::MAX), trace::Detail::Requests);
+        recorder.begin(saturating::<_, usize>(entries), trace::Detail::Requests);
         Self(recorder)
     }
 
@@ -192,7 +193,7 @@ pub fn run(
     let record = serving.end_record();
     let observed = placeable(watch.finish(), &run.measurements);
     let during_load = during_load(&observed, &run.measurements);
-    let elapsed_ms = u64::try_from(run.elapsed.as_millis()).unwrap_or(u64::MAX);
+    let elapsed_ms = saturating::<_, u64>(run.elapsed.as_millis());
 
     let mut warnings = run.warnings;
     let mut reports = Vec::with_capacity(volumes.len());

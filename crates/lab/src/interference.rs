@@ -198,14 +198,15 @@ fn family_work(processes: &[Process], eldest: &[u32]) -> u64 {
     let mut family: BTreeSet<u32> = eldest.iter().copied().collect();
     loop {
         let is_new = |of: &&Process| family.contains(&of.parent) && !family.contains(&of.number);
-        let children: Vec<u32> = processes.iter().filter(is_new).map(|of| of.number).collect();
+        let children: Vec<u32> =
+            processes.iter().filter(is_new).map(|process| process.number).collect();
         if children.is_empty() {
             break;
         }
         family.extend(children);
     }
-    let members = processes.iter().filter(|of| family.contains(&of.number));
-    members.map(|of| of.own + of.children).sum()
+    let members = processes.iter().filter(|process| family.contains(&process.number));
+    members.map(|member| member.own + member.children).sum()
 }
 
 #[cfg(test)]

@@ -99,9 +99,9 @@ impl NbdUri {
     pub fn size_bytes(&self) -> Result<u64, LabError> {
         let mut command = Command::new("nbdinfo");
         let told = command.args(["--size", self.as_str()]);
-        let told = child::run_within(ANSWER_MAX, told, "libnbd-bin")?;
-        let what = || format!("a size: {}", told.trim());
-        told.trim().parse().map_err(|_| LabError::BadOutput { tool: "nbdinfo", what: what() })
+        let output = child::run_within(ANSWER_MAX, told, "libnbd-bin")?;
+        let what = || format!("a size: {}", output.trim());
+        output.trim().parse().map_err(|_| LabError::BadOutput { tool: "nbdinfo", what: what() })
     }
 }
 

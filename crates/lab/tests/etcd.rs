@@ -312,8 +312,8 @@ fn a_leader_that_does_not_know_the_last_commit_must_reload() {
 
 /// Returns the creation of a volume of this number, with a client token.
 fn change_with_token(number: u64) -> Change {
-    let of = VolumeId::from_bits(number.into());
-    let token = Token { fingerprint: String::new(), volume: of, used: UnixMs(5) };
+    let volume_id = VolumeId::from_bits(number.into());
+    let token = Token { fingerprint: String::new(), volume: volume_id, used: UnixMs(5) };
     vec![volume(number), Event::Token(format!("token-{number}"), token)].into()
 }
 
@@ -382,7 +382,8 @@ fn a_full_etcd_is_cleared_and_elects_a_leader_again() {
     let upkeep = upkeep::Upkeep::start(client.clone(), 1, || true).unwrap();
     let is_cleared = || {
         let seen = upkeep.seen();
-        let is_clear = |member: &upkeep::MemberSeen| member.answer.is_some_and(|it| !it.is_full);
+        let is_clear =
+            |member: &upkeep::MemberSeen| member.answer.is_some_and(|answer| !answer.is_full);
         seen.len() == 3 && seen.iter().all(is_clear)
     };
     wait_for("room", is_cleared);
@@ -432,17 +433,17 @@ fn acknowledged_commits_survive_kills_of_etcd() {
     let Some(mut etcd) = etcd(folder.path(), Setup::default()) else { return };
     let client = client(etcd.endpoints());
     let is_over = AtomicBool::new(false);
-    let told = std::sync::atomic::AtomicU64::new(0);
+    let count = std::sync::atomic::AtomicU64::new(0);
     let (stored, not_stored) = std::thread::scope(|scope| {
-        let commits = scope.spawn(|| commit_on(&client, &is_over, &told));
+        let commits = scope.spawn(|| commit_on(&client, &is_over, &count));
         for _ in 0..6 {
-            let before = told.load(Ordering::Relaxed);
-            wait_for("commits", || told.load(Ordering::Relaxed) > before + 20);
+            let before = count.load(Ordering::Relaxed);
+            wait_for("commits", || count.load(Ordering::Relaxed) > before + 20);
             etcd.kill_member(0).unwrap();
             etcd.start_member(0).unwrap();
         }
-        let before = told.load(Ordering::Relaxed);
-        wait_for("commits", || told.load(Ordering::Relaxed) > before + 20);
+        let before = count.load(Ordering::Relaxed);
+        wait_for("commits", || count.load(Ordering::Relaxed) > before + 20);
         is_over.store(true, Ordering::Relaxed);
         commits.join().unwrap()
     });

@@ -265,18 +265,18 @@ impl History<'_> {
     fn compare(&mut self) {
         let (Some(id), Some(older)) = (self.any_snapshot(), self.any_snapshot()) else { return };
         let older = Some(older).filter(|_| !self.random.one_in(3));
-        let mut told = Vec::new();
+        let mut messages = Vec::new();
         let mut from = 0;
         loop {
             let page = desk(self.pool).units(id, older, from, 3).unwrap();
             assert!(page.units.len() <= 3);
-            told.extend(page.units);
+            messages.extend(page.units);
             match page.next {
                 Some(next) => from = next,
                 None => break,
             }
         }
-        assert!(told.is_sorted_by(|a, b| a < b), "{told:?}");
+        assert!(messages.is_sorted_by(|a, b| a < b), "{messages:?}");
         let unit = |bytes: &[u8], unit: usize| {
             let mut all = vec![0; UNIT_BYTES as usize];
             let from = &bytes[(unit << 19).min(bytes.len())..((unit + 1) << 19).min(bytes.len())];
@@ -289,7 +289,7 @@ impl History<'_> {
         for number in 0..new.len().div_ceil(UNIT_BYTES as usize) {
             let bytes = unit(new, number);
             let differs = bytes != unit(old, number);
-            assert!(!differs || told.contains(&(number as u64)), "unit {number} of {id}");
+            assert!(!differs || messages.contains(&(number as u64)), "unit {number} of {id}");
             let read = desk(self.pool).read(id, number as u64).unwrap();
             assert!(read.unwrap_or_else(|| vec![0; UNIT_BYTES as usize]) == bytes);
         }
@@ -527,9 +527,9 @@ fn a_volume_that_another_server_has_is_not_taken(ceph: &Ceph) {
     let place = place(ceph, "elsewhere");
     let id = VolumeId::from_bits(1);
     let size = ByteCount(8 * MIB);
-    let one = RbdPool::open(folder.path(), &place).unwrap();
-    one.create(id, size).unwrap();
-    let mut store = one.open(id, size).unwrap();
+    let rbd_pool = RbdPool::open(folder.path(), &place).unwrap();
+    rbd_pool.create(id, size).unwrap();
+    let mut store = rbd_pool.open(id, size).unwrap();
     write(store.as_mut(), 4_096, &[1; 4_096]).unwrap();
     // Another node of the same cluster.
     let next = next_of(folder.path());
@@ -550,15 +550,15 @@ fn a_volume_that_another_server_has_is_not_taken(ceph: &Ceph) {
     let mut there = other.open(id, size).unwrap();
     assert_eq!(read(store.as_mut(), 4_096, 4_096), Ok(vec![1; 4_096]));
     write(store.as_mut(), 0, &[1; 4_096]).unwrap();
-    assert!(matches!(one.wait_closed(id), Err(StoreError::Open { .. })), "it is open");
+    assert!(matches!(rbd_pool.wait_closed(id), Err(StoreError::Open { .. })), "it is open");
     drop(store);
     // After it is given back, it can be opened at once.
-    one.wait_closed(id).unwrap();
-    one.wait_closed(id).unwrap();
+    rbd_pool.wait_closed(id).unwrap();
+    rbd_pool.wait_closed(id).unwrap();
     let found = read(there.as_mut(), 0, 4_096);
     assert_eq!(found, Ok(vec![1; 4_096]), "a volume that was given back");
     drop(there);
-    drop((other, one));
+    drop((other, rbd_pool));
 }
 
 fn a_full_pool_is_told_at_once(ceph: &Ceph) {
@@ -641,11 +641,11 @@ fn write_until(store: &mut dyn Store, seed: u64, ends: &AtomicBool) -> (u128, BT
         if ends.load(Ordering::Acquire) {
             break;
         }
-        let at = random.below(64 * MIB / 4_096) * 4_096;
+        let offset = random.below(64 * MIB / 4_096) * 4_096;
         let before = evenkeel_os::clock::now();
-        write(store, at, &number.to_le_bytes().repeat(512)).expect("no error, however long");
+        write(store, offset, &number.to_le_bytes().repeat(512)).expect("no error, however long");
         longest = longest.max(before.elapsed().as_millis());
-        held.insert(at, number);
+        held.insert(offset, number);
     }
     (longest, held)
 }

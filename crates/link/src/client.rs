@@ -362,12 +362,12 @@ impl Shared {
         let Timing { retry_first, retry_longest, .. } = self.config.timing;
         let node = self.config.node.0;
         let mut pause = retry_first;
-        let mut told = String::new();
+        let mut text = String::new();
         loop {
             let mut welcomed = false;
             let ended = self.session(&mut welcomed);
             if welcomed {
-                (pause, told) = (retry_first, String::new());
+                (pause, text) = (retry_first, String::new());
             }
             let why = match ended {
                 End::Gone(why) => why,
@@ -386,9 +386,9 @@ impl Shared {
                 return self.leave(Status::Away("control has ended the link".to_owned()));
             }
             drop(state);
-            if told != why {
+            if text != why {
                 warn!(node, why, "the node cannot be commanded; its volumes are served as before");
-                told.clone_from(&why);
+                text.clone_from(&why);
             }
             self.leave(Status::Away(why));
             let deadline = Deadline::after(pause);

@@ -119,9 +119,9 @@ fn a_side_without_the_secret_leads_nothing_and_learns_nothing() {
     let mut wrong = prove(server.address(), &ClusterSecret::new([8; SECRET_BYTES]));
     // The node may have closed it already.
     let _ = wrong.write_all(&before);
-    let mut told = Vec::new();
-    let _ = wrong.read_to_end(&mut told);
-    assert_eq!(told, b"", "the node says nothing");
+    let mut messages = Vec::new();
+    let _ = wrong.read_to_end(&mut messages);
+    assert_eq!(messages, b"", "the node says nothing");
     // A hello of another version, and arbitrary bytes.
     let version_2 = [b"EVKH\0\x02", &before[6..]].concat();
     let other = Opening { agent_version: 7, nonce: [1; NONCE_BYTES] }.encode();

@@ -34,9 +34,9 @@ fn main() -> ExitCode {
     let number = |text: &str| text.parse::<usize>().map_err(|error| format!("{text}: {error}"));
     let done = match words.as_slice() {
         ["judge", volumes] => number(volumes).map_err(Into::into).and_then(judged),
-        ["write", folder, volumes] => {
-            number(volumes).map_err(Into::into).and_then(|it| written(Path::new(folder), it))
-        }
+        ["write", folder, volumes] => number(volumes)
+            .map_err(Into::into)
+            .and_then(|number| written(Path::new(folder), number)),
         _ => {
             println!("fleet: nothing to do; say `judge VOLUMES` or `write DIR VOLUMES`");
             Ok(())
@@ -65,7 +65,8 @@ fn judged(volumes: usize) -> Result<(), Box<dyn Error>> {
         all.push(judge(&policy, volume, Evidence::Trace(Box::new(trace))));
     }
     let totals = Totals::of(&all).all;
-    let (changes, saving) = (totals.changes, totals.saving() / 10_000);
+    let changes = totals.changes;
+    let saving = totals.saving() / 10_000;
     println!("{} volumes, {changes} changes save {saving} cents of a month", totals.volumes);
     Ok(())
 }
@@ -76,9 +77,10 @@ fn written(folder: &Path, volumes: usize) -> Result<(), Box<dyn Error>> {
     std::fs::write(folder.join("volumes.csv"), table(volumes))?;
     let path = |number: usize| metrics.join(format!("{}.json", id(number)));
     for number in 0..volumes {
-        match number < DISTINCT {
-            true => std::fs::write(path(number), answer(number))?,
-            false => std::fs::hard_link(path(number % DISTINCT), path(number))?,
+        if number < DISTINCT {
+            std::fs::write(path(number), answer(number))?
+        } else {
+            std::fs::hard_link(path(number % DISTINCT), path(number))?
         }
     }
     Ok(())
@@ -122,7 +124,8 @@ fn answer(number: usize) -> String {
             _ => base / 2 + random.below(base),
         };
         let ops = if number % 16 == 3 { 0 } else { rate * 300 };
-        let (reads, writes) = (ops * 2 / 3, ops - ops * 2 / 3);
+        let reads = ops * 2 / 3;
+        let writes = ops - ops * 2 / 3;
         let idle = 300_u64.saturating_sub(ops / 20);
         let exceeded = u64::from(number % 16 == 5 && hour == 2);
         let values = [reads, writes, reads * kib * 1_024, writes * kib * 1_024, idle, exceeded, 0];

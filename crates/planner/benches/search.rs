@@ -36,7 +36,8 @@ fn workload(days: u64, step_s: u64) -> Trace {
         let a_second = wave * (80 + next(40)) / 100 + batch + burst;
         let reads = a_second * step_s;
         let read_bytes = reads * (4_096 + 512 * next(24));
-        let (start_ms, length_ms) = (at_s * 1_000, step_s * 1_000);
+        let start_ms = at_s * 1_000;
+        let length_ms = step_s * 1_000;
         intervals.push(Interval { start_ms, length_ms, reads, read_bytes, ..Interval::default() });
     }
     Trace::new("volume", Clock::Unix, Columns::default(), intervals).unwrap()
@@ -75,7 +76,8 @@ fn main() {
                 monthly_max: None,
             };
             let (mut fluids, mut searches, mut answers) = (vec![], vec![], vec![]);
-            let (mut cheapest, mut sharp) = (0, 0);
+            let mut cheapest = 0;
+            let mut sharp = 0;
             for _ in 0..ROUNDS {
                 let start = Instant::now();
                 let demand = Demand::of(&trace, Assume::Active);

@@ -1,6 +1,7 @@
 //! The rules by which layouts are proposed, the same for one volume and for a fleet: which types a
 //! volume may become, the headroom over what was recorded, and the least evidence.
 
+use evenkeel_core::convert::saturating;
 use evenkeel_core::volume::{Rules, TypeRules, VolumeType};
 
 use crate::demand::{Assume, Demand, Span};
@@ -34,7 +35,9 @@ pub(crate) const fn is_ssd(volume_type: VolumeType) -> bool {
 /// Returns whether the published durability of a type is no less than that of another.
 #[must_use]
 pub fn is_as_durable(rules: &Rules, other: VolumeType, than: VolumeType) -> bool {
-    let range = |rules: &TypeRules| rules.promise.durability.map(|it| (it.min_ppm, it.max_ppm));
+    let range = |rules: &TypeRules| {
+        rules.promise.durability.map(|durability| (durability.min_ppm, durability.max_ppm))
+    };
     match (rules.of(other).and_then(range), rules.of(than).and_then(range)) {
         (_, None) => true,
         (None, Some(_)) => false,
@@ -47,7 +50,7 @@ pub fn is_as_durable(rules: &Rules, other: VolumeType, than: VolumeType) -> bool
 pub fn with_headroom(demand: &Demand, percent: u32) -> Demand {
     let more = |amount: u64| {
         let all = u128::from(amount) * (u128::from(percent) + 100);
-        u64::try_from(all.div_ceil(100)).unwrap_or(u64::MAX)
+        saturating::<_, u64>(all.div_ceil(100))
     };
     let span = |it: &Span| Span { requests: more(it.requests), bytes: more(it.bytes), ..*it };
     let spans = demand.spans.iter().map(span).collect();

@@ -19,6 +19,7 @@ use crate::neighbours::Less;
 use crate::search::{Found, Space, Wanted, buckets, waited};
 use crate::steady;
 use crate::trace::Trace;
+use evenkeel_core::convert::saturating;
 use evenkeel_sim::text::csv;
 use serde_json::Value;
 
@@ -150,7 +151,7 @@ pub struct WorstHour {
 #[must_use]
 pub fn ms_per_day(waited_us: u64, length_us: u64) -> u64 {
     let ms = u128::from(waited_us) * DAY_US / u128::from(length_us.max(1)) / 1_000;
-    u64::try_from(ms).unwrap_or(u64::MAX)
+    saturating::<_, u64>(ms)
 }
 
 /// Returns the milliseconds a day in which requests wait by the assumption: on the scheduler, if
@@ -181,9 +182,10 @@ pub fn rate(space: &Space, trace: &Trace, demand: &Demand, found: Vec<Found>) ->
     let rated = |found: Found| {
         let layout = found.layout;
         let throttled_ms_per_day = all.each_ref().map(|other| {
-            let (waited_us, end_us) = match other == demand {
-                true => (found.waited_us(), found.end_us()),
-                false => waited(space, other, &layout),
+            let (waited_us, end_us) = if other == demand {
+                (found.waited_us(), found.end_us())
+            } else {
+                waited(space, other, &layout)
             };
             ms_per_day(waited_us, other.length_us.max(end_us))
         });
@@ -203,7 +205,8 @@ pub fn rate(space: &Space, trace: &Trace, demand: &Demand, found: Vec<Found>) ->
 /// Returns the use of each limit in the busiest span, in thousandths.
 fn used(space: &Space, demand: &Demand, layout: &Layout) -> Vec<(LimitKind, u64)> {
     let pacing = space.rules.pacing(&layout.each);
-    let (mut operations, mut bytes) = (0, 0);
+    let mut operations = 0;
+    let mut bytes = 0;
     for part in demand.parts(pacing.counting, layout.share(space)) {
         let (each_operations, each_bytes) = part.rates();
         operations = each_operations.max(operations);
@@ -213,7 +216,7 @@ fn used(space: &Space, demand: &Demand, layout: &Layout) -> Vec<(LimitKind, u64)
     let of = |(kind, limit): (LimitKind, u64)| {
         let peak = if kind.counts_bytes() { bytes } else { operations };
         let used = u128::from(peak) * 1_000 / u128::from(limit.max(1));
-        (kind, u64::try_from(used).unwrap_or(u64::MAX))
+        (kind, saturating::<_, u64>(used))
     };
     limits.into_iter().map(of).collect()
 }
@@ -267,7 +270,7 @@ pub struct Asked {
 pub fn asked(demand: &Demand) -> Asked {
     let rate = |amount: u64, length_us: u64| {
         let rate = u128::from(amount) * MICRO / u128::from(length_us.max(1));
-        u64::try_from(rate).unwrap_or(u64::MAX)
+        saturating::<_, u64>(rate)
     };
     let spans = &demand.spans;
     let sum = |of: fn(&crate::demand::Span) -> u64| spans.iter().map(of).sum::<u64>();

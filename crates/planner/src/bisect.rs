@@ -41,7 +41,8 @@ pub(crate) fn least_near<T>(
     of: impl Fn(u32) -> Option<T>,
 ) -> Option<(u32, T)> {
     let guess = guess.clamp(from, to.max(from));
-    let (mut step, mut low) = (1_u32, from);
+    let mut step = 1_u32;
+    let mut low = from;
     let mut found = match of(guess) {
         Some(there) => (guess, there),
         None => {

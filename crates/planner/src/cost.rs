@@ -3,6 +3,7 @@
 
 pub mod report;
 
+use evenkeel_core::convert::saturating;
 use std::collections::BTreeMap;
 
 use evenkeel_core::price::{Cost, MICROS_PER_CENT, PriceList, half_up};
@@ -108,7 +109,7 @@ impl Line {
         });
         let whole = u128::from(price.unwrap_or_default()) * u128::from(bytes);
         let snapshots = (whole + BYTES_PER_GIB / 2) / BYTES_PER_GIB;
-        let snapshots = u64::try_from(snapshots).unwrap_or(u64::MAX);
+        let snapshots = saturating::<_, u64>(snapshots);
         Self {
             snapshots: 1,
             archived: (tier != Tier::Standard).into(),
@@ -183,8 +184,8 @@ pub fn apportioned(amounts: &[u64], cents: u64) -> Vec<u64> {
     let mut shares: Vec<u64> = amounts.iter().map(|amount| amount / MICROS_PER_CENT).collect();
     let given = shares.iter().copied().fold(0, u64::saturating_add);
     let mut order: Vec<usize> = (0..amounts.len()).collect();
-    order.sort_by_key(|at| std::cmp::Reverse(amounts[*at] % MICROS_PER_CENT));
-    let left = usize::try_from(cents.saturating_sub(given)).unwrap_or(usize::MAX);
+    order.sort_by_key(|order| std::cmp::Reverse(amounts[*order] % MICROS_PER_CENT));
+    let left = saturating::<_, usize>(cents.saturating_sub(given));
     for at in order.into_iter().take(left) {
         shares[at] += 1;
     }

@@ -1,5 +1,7 @@
 //! Delays of requests: amounts by delay, in buckets of bounded relative width.
 
+use evenkeel_core::convert::saturating;
+
 /// Number of buckets in each doubling: a bucket is at most a sixteenth wider than its start.
 const PER_OCTAVE: u64 = 16;
 const PER_OCTAVE_LOG: u32 = PER_OCTAVE.trailing_zeros();
@@ -58,12 +60,14 @@ impl Delays {
             }
             return;
         }
-        let (low, high) = (one_us.min(other_us), one_us.max(other_us));
+        let low = one_us.min(other_us);
+        let high = one_us.max(other_us);
         self.total += amount;
         let twice_mean = u128::from(low) + u128::from(high);
         self.weighted = self.weighted.saturating_add(amount.saturating_mul(twice_mean) / 2);
         self.most_us = self.most_us.max(high);
-        let (first, last) = (bucket(low), bucket(high));
+        let first = bucket(low);
+        let last = bucket(high);
         if self.buckets.len() <= last {
             self.buckets.resize(last + 1, 0);
         }
@@ -120,7 +124,7 @@ impl Delays {
     #[must_use]
     pub fn mean_us(&self) -> u64 {
         let mean = self.weighted.checked_div(self.total).unwrap_or_default();
-        u64::try_from(mean).unwrap_or(u64::MAX)
+        saturating::<_, u64>(mean)
     }
 
     /// Returns the longest delay in microseconds.

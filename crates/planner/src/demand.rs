@@ -1,5 +1,6 @@
 //! The demand on a layout: a trace, and an assumption about the times that it does not resolve.
 
+use evenkeel_core::convert::saturating;
 use evenkeel_core::qos::pacing::CountingRule;
 
 use crate::fluid::{MICRO, Part};
@@ -62,7 +63,8 @@ impl Demand {
     /// earned in them.
     #[must_use]
     pub fn of(trace: &Trace, assume: Assume) -> Self {
-        let (mut at_us, mut spans) = (0_u64, Vec::with_capacity(trace.intervals.len()));
+        let mut at_us = 0_u64;
+        let mut spans = Vec::with_capacity(trace.intervals.len());
         for interval in &trace.intervals {
             let length_us = interval.length_ms.saturating_mul(US_PER_MS);
             if interval.requests() > 0 || interval.bytes() > 0 {
@@ -126,9 +128,10 @@ pub(crate) fn counted(
     let is_one = bytes <= requests.saturating_mul(unit_bytes.min(share.whole_bytes()));
     let each = if is_one { 1 } else { each(mean_bytes(requests, bytes), unit_bytes, share) };
     let operations = u128::from(requests) * u128::from(each);
-    let bytes = match counting.charge_whole_units {
-        true => operations * u128::from(counting.unit_bytes),
-        false => bytes.into(),
+    let bytes = if counting.charge_whole_units {
+        operations * u128::from(counting.unit_bytes)
+    } else {
+        bytes.into()
     };
     (operations, bytes)
 }
@@ -146,7 +149,8 @@ fn each(mean_bytes: u64, unit_bytes: u64, share: Share) -> u64 {
 /// mean size does not grow.
 fn at_limit(source: &SourceLimits, interval: &Interval) -> (u64, u64) {
     const LATE_PERCENT: u128 = 2;
-    let (requests, bytes) = (interval.requests(), interval.bytes());
+    let requests = interval.requests();
+    let bytes = interval.bytes();
     let length_us = u128::from(interval.length_ms) * u128::from(US_PER_MS);
     let mut least = (requests, bytes);
     for (place, (amount, limit)) in
@@ -164,7 +168,7 @@ fn at_limit(source: &SourceLimits, interval: &Interval) -> (u64, u64) {
             _ => (u128::from(requests) * allowed).div_ceil(amount),
         };
         let of_bytes = part(bytes).min(u128::from(bytes) * fewer / u128::from(requests.max(1)));
-        let whole = |all: u128| u64::try_from(all).unwrap_or(u64::MAX);
+        let whole = |all: u128| saturating::<_, u64>(all);
         let fewer =
             (whole(fewer), if requests == 0 { whole(part(bytes)) } else { whole(of_bytes) });
         least = if fewer.0 < least.0 || fewer.1 < least.1 { fewer } else { least };
@@ -182,7 +186,7 @@ fn within_us(trace: &Trace, interval: &Interval, assume: Assume) -> u64 {
         Assume::Worst => {
             let at = |(amount, rate): (u128, Option<u64>)| {
                 let us = (amount * MICRO).div_ceil(rate.filter(|rate| *rate > 0)?.into());
-                Some(u64::try_from(us).unwrap_or(u64::MAX))
+                Some(saturating::<_, u64>(us))
             };
             let counted = trace.source.counted(interval.requests(), interval.bytes());
             let times = counted.into_iter().zip(trace.source.most()).filter_map(at);
@@ -225,7 +229,8 @@ mod tests {
     use crate::trace::{Clock, SourceLimits};
 
     fn minute(at: u64, reads: u64, kib: u64, idle_ms: Option<u64>) -> Interval {
-        let (start_ms, length_ms) = (at * 60_000, 60_000);
+        let start_ms = at * 60_000;
+        let length_ms = 60_000;
         let read_bytes = reads * kib * 1_024;
         Interval { start_ms, length_ms, reads, read_bytes, idle_ms, ..Interval::default() }
     }

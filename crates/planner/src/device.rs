@@ -6,6 +6,7 @@
 
 use crate::throttled::EMPTY_PPM;
 use crate::trace::{Interval, Trace};
+use evenkeel_core::convert::saturating;
 
 /// Maximum use of the source's limits, in percent, of an interval that shows the latency of the
 /// device.
@@ -43,7 +44,7 @@ pub fn measured(trace: &Trace) -> Option<Measured> {
     let source = &trace.source;
     let (mut ns, mut requests, mut is_free) = (0_u128, 0_u64, true);
     let knows_limits = source.iops.is_some() && source.bytes_per_second.is_some();
-    for interval in trace.intervals.iter().filter(|it| is_free_of_limits(trace, it)) {
+    for interval in trace.intervals.iter().filter(|interval| is_free_of_limits(trace, interval)) {
         let of = [(interval.reads, interval.read_ns), (interval.writes, interval.write_ns)];
         for (count, sum_ns) in of {
             let Some(sum_ns) = sum_ns.filter(|_| count > 0) else { continue };
@@ -53,7 +54,7 @@ pub fn measured(trace: &Trace) -> Option<Measured> {
         }
     }
     let mean_ns = ns.checked_div(requests.into())?;
-    let mean_us = u64::try_from(mean_ns / 1_000).unwrap_or(u64::MAX);
+    let mean_us = saturating::<_, u64>(mean_ns / 1_000);
     Some(Measured { mean_us, requests, is_free })
 }
 

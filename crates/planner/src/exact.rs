@@ -8,6 +8,7 @@
 //! use are known. So only stretches in which a [fluid](crate::fluid) waits, or nearly waits, are
 //! sent. Their credits at the start are those of the fluid.
 
+use evenkeel_core::convert::saturating;
 use std::collections::VecDeque;
 
 use evenkeel_core::qos::pacing::{Balances, Pacing};
@@ -159,9 +160,10 @@ impl Busy {
         }
         let exact = exact.counting(self.requests);
         let sent = exact.sent;
-        match exact.does(demand, wanted) {
-            true => (Judged::Does(exact), sent),
-            false => (Judged::DoesNot, sent),
+        if exact.does(demand, wanted) {
+            (Judged::Does(exact), sent)
+        } else {
+            (Judged::DoesNot, sent)
         }
     }
 }
@@ -210,7 +212,8 @@ fn stretches(space: &Space, demand: &Demand, layout: &Layout, near: u32) -> Vec<
     let mut all: Vec<Stretch> = Vec::new();
     let parts = demand.parts(counting, layout.share(space));
     for (at, (span, part)) in demand.spans.iter().zip(parts).enumerate() {
-        let (waited_us, is_behind) = (fluid.waited_us(), fluid.free_us() > part.start_us);
+        let waited_us = fluid.waited_us();
+        let is_behind = fluid.free_us() > part.start_us;
         fluid.rest(part.start_us);
         let is_near = is_behind || fluid.is_near(&part, near);
         let mut credits = [0; 4];
@@ -263,7 +266,7 @@ pub fn held_each_second(
         let mut look = |run: &mut Run, end_ns: u64| {
             run.until(end_ns);
             let now = run.held_ns();
-            let at = usize::try_from((end_ns - 1) / NS_PER_S).unwrap_or(usize::MAX);
+            let at = saturating::<_, usize>((end_ns - 1) / NS_PER_S);
             seconds.resize(seconds.len().max(at.saturating_add(1)), Vec::new());
             let grown = now.iter().zip(&before);
             let grown = grown.map(|((kind, ns), (_, before))| (*kind, ns - before));
@@ -317,7 +320,7 @@ fn send_one(
 
 /// Returns the number of a demand's requests that one volume gets.
 fn all_requests(space: &Space, demand: &Demand, layout: &Layout) -> u64 {
-    let counts = demand.spans.iter().map(|it| Sent::of(it, space, layout).count);
+    let counts = demand.spans.iter().map(|span| Sent::of(span, space, layout).count);
     counts.fold(0, u64::saturating_add)
 }
 
@@ -362,7 +365,7 @@ impl Sent {
     fn at_ns(&self, number: u64) -> u64 {
         let offset = u128::from(self.length_ns) * (2 * u128::from(number) + 1);
         let offset = offset / (2 * u128::from(self.count.max(1)));
-        self.start_ns.saturating_add(u64::try_from(offset).unwrap_or(u64::MAX))
+        self.start_ns.saturating_add(saturating::<_, u64>(offset))
     }
 }
 
@@ -574,7 +577,8 @@ mod tests {
     fn each_second_is_held_up_by_what_binds_in_it() {
         // A second of 6,000, which takes two, and later a second of 200 MiB at 125 MiB/s.
         let demand = seconds(&[(6_000, 4), (0, 4), (0, 4), (0, 4), (0, 4), (1_600, 128)]);
-        let (space, gp3) = (space(&[], 1), layout(1, VolumeType::Gp3, 100, None));
+        let space = space(&[], 1);
+        let gp3 = layout(1, VolumeType::Gp3, 100, None);
         let held = held_each_second(&space, &demand, &gp3, 1_000_000).expect("few");
         let most = |second: usize| {
             let most = held[second].iter().max_by_key(|(_, ns)| *ns).expect("limits");
@@ -594,7 +598,8 @@ mod tests {
         // gp2 of 100 GiB: 300 IOPS. 1,000 IOPS use up 5.4 million credits in 7,714 s. Requests of
         // the remaining 286 s wait, until 200,000 are served.
         let gp2 = layout(1, VolumeType::Gp2, 100, None);
-        let (demand, space) = (seconds(&[(1_000, 4); 8_000]), space(&[], 1));
+        let demand = seconds(&[(1_000, 4); 8_000]);
+        let space = space(&[], 1);
         let exact = replay(&space, &demand, &gp2, 1_000_000).expect("few");
         assert_eq!(exact.requests, 8_000_000);
         assert!((286_000..400_000).contains(&exact.sent), "{}", exact.sent);
@@ -638,7 +643,8 @@ mod tests {
                 few.waited_us.abs_diff(whole.waited_us) <= slack + whole.waited_us / 200,
                 "{} {}", few.waited_us, whole.waited_us
             );
-            let (one, other) = (few.delays.most_us(), whole.delays.most_us());
+            let one = few.delays.most_us();
+            let other = whole.delays.most_us();
             prop_assert!(one.abs_diff(other) <= 2_000 + other / 200, "{} {}", one, other);
         }
 
@@ -655,7 +661,8 @@ mod tests {
                 1 => layout(volumes, VolumeType::Gp2, 20, None),
                 _ => layout(volumes, VolumeType::Io1, 100, Some(1_500)),
             };
-            let (demand, space) = (seconds(&all), space(&[], 1));
+            let demand = seconds(&all);
+            let space = space(&[], 1);
             let exact = replay(&space, &demand, &layout, 1_000_000).expect("few");
             let (_, fluid) = search::replay(&space, &demand, &layout);
             // Saved tokens spare waiting: 50 ms of it whenever another limit holds.
@@ -665,9 +672,11 @@ mod tests {
                 exact.waited_us <= fluid.waited_us() + slack,
                 "{} {}", exact.waited_us, fluid.waited_us()
             );
-            let (one, other) = (exact.delays.mean_us(), fluid.delays.mean_us());
+            let one = exact.delays.mean_us();
+            let other = fluid.delays.mean_us();
             prop_assert!(one <= other + 2_000 && other <= one + saved, "{one} {other}");
-            let (one, other) = (exact.delays.most_us(), fluid.delays.most_us());
+            let one = exact.delays.most_us();
+            let other = fluid.delays.most_us();
             prop_assert!(one.abs_diff(other) <= saved + other / 50, "{one} {other}");
         }
     }

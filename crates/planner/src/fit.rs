@@ -7,6 +7,7 @@
 #[cfg(test)]
 mod tests;
 
+use evenkeel_core::convert::saturating;
 use std::fmt;
 
 use evenkeel_core::ids::VolumeId;
@@ -130,7 +131,8 @@ impl fmt::Display for Lack {
                     Resource::NetworkOut => "network out of the server",
                     Resource::Cpu => "time of its cores",
                 };
-                let (percent, tenths) = (permille / 10, permille % 10);
+                let percent = permille / 10;
+                let tenths = permille % 10;
                 write!(f, "{percent}.{tenths} % of the {name} that is sold are needed")
             }
         }
@@ -145,10 +147,11 @@ impl Device {
         if !self.carries(spec.volume_type) {
             return vec![Lack::Type(spec.volume_type)];
         }
-        let (takes, room) = (self.takes(rules, spec), self.room());
+        let takes = self.takes(rules, spec);
+        let room = self.room();
         let permille = |needed: u64, has: u64| {
             let permille = (u128::from(needed) * 1_000).div_ceil(u128::from(has.max(1)));
-            u64::try_from(permille).unwrap_or(u64::MAX)
+            saturating::<_, u64>(permille)
         };
         let lacks = Resource::ALL.into_iter().zip(takes.into_iter().zip(room));
         let lacks = lacks.filter(|(_, (needed, has))| needed > has);
@@ -189,7 +192,7 @@ impl Device {
         let _ = ledger.enter(VolumeId::from_bits(0), reservation(rules, spec));
         let mut takes = [u64::from(spec.size_gib); DIMENSIONS];
         for (takes, resource) in takes.iter_mut().zip(Resource::ALL) {
-            *takes = u64::try_from(ledger.usage(resource).sold).unwrap_or(u64::MAX);
+            *takes = saturating::<_, u64>(ledger.usage(resource).sold);
         }
         takes
     }
@@ -212,7 +215,7 @@ impl Device {
         Filled {
             volumes: volumes.len(),
             sold_gib,
-            time_permille: u64::try_from(permille).unwrap_or(u64::MAX),
+            time_permille: saturating::<_, u64>(permille),
             left: Left {
                 gib,
                 iops,
@@ -259,7 +262,7 @@ impl Room<'_> {
     /// Returns the largest gp3 volume that fits. Its reservation does not depend on its size.
     fn largest_gp3(&self) -> Option<VolumeSpec> {
         let most = self.rules.of(VolumeType::Gp3)?.size_gib_max;
-        let size_gib = u32::try_from(self.gib).unwrap_or(u32::MAX).min(most);
+        let size_gib = saturating::<_, u32>(self.gib).min(most);
         self.fitting(VolumeType::Gp3, size_gib, None)
     }
 

@@ -12,6 +12,7 @@
 
 mod look;
 
+use evenkeel_core::convert::saturating;
 use evenkeel_core::qos::pacing::Limit;
 
 use crate::delays::Delays;
@@ -315,7 +316,7 @@ impl Fluid {
         let mut needed = Needed { us: 0, by: 0 };
         for (by, bucket) in self.buckets.iter().enumerate() {
             let us = bucket.amount(part).div_ceil(bucket.now());
-            let us = u64::try_from(us).unwrap_or(u64::MAX);
+            let us = saturating::<_, u64>(us);
             if us > needed.us {
                 needed = Needed { us, by };
             }
@@ -325,7 +326,10 @@ impl Fluid {
 
     /// Serves it as it arrives, until it ends or credits run out.
     fn flow(&mut self, part: &mut Part) {
-        let lasts = self.buckets.iter().filter_map(|it| it.lasts(it.amount(part), part.length_us));
+        let lasts = self
+            .buckets
+            .iter()
+            .filter_map(|bucket| bucket.lasts(bucket.amount(part), part.length_us));
         let span_us = lasts.min().unwrap_or(part.length_us).clamp(1, part.length_us);
         let served = part.cut(span_us);
         self.buckets.iter_mut().for_each(|bucket| bucket.pass(bucket.amount(&served), span_us));
@@ -344,14 +348,15 @@ impl Fluid {
             // The backlog is gone when as much was served as has arrived.
             let catch_up = u128::from(late_us) * u128::from(whole_us);
             let catch_up = catch_up.div_ceil(u128::from(gain_us)).max(1);
-            span_us = u64::try_from(catch_up).unwrap_or(u64::MAX).min(span_us);
+            span_us = saturating::<_, u64>(catch_up).min(span_us);
         }
-        let lasts = self.buckets.iter().filter_map(|it| it.lasts(it.amount(part), whole_us));
+        let lasts =
+            self.buckets.iter().filter_map(|bucket| bucket.lasts(bucket.amount(part), whole_us));
         span_us = lasts.min().unwrap_or(span_us).clamp(1, span_us);
         // The amount that is served in that time arrived in this time.
         let arrived = u128::from(part.length_us) * u128::from(span_us) / u128::from(whole_us);
         // An amount that is served has arrived: rounding must not make it arrive later.
-        let arrived_us = u64::try_from(arrived).unwrap_or(u64::MAX);
+        let arrived_us = saturating::<_, u64>(arrived);
         let arrived_us = arrived_us.min(late_us.saturating_add(span_us));
         let served = part.split(span_us, whole_us, arrived_us);
         self.buckets.iter_mut().for_each(|bucket| bucket.pass(bucket.amount(&served), span_us));
@@ -374,7 +379,7 @@ impl Part {
         // Millionths per microsecond are units per second. Most fit into the fast division.
         let rate = |amount: u128| match u64::try_from(amount) {
             Ok(amount) => amount / length_us,
-            Err(_) => u64::try_from(amount / u128::from(length_us)).unwrap_or(u64::MAX),
+            Err(_) => saturating::<_, u64>(amount / u128::from(length_us)),
         };
         (rate(self.operations), rate(self.bytes))
     }
@@ -413,7 +418,7 @@ impl Part {
 /// Returns credits in millionths of the maximum; all of them without a maximum.
 fn ppm(credits: u128, capacity: u128) -> u32 {
     let ppm = (credits * MICRO).checked_div(capacity).unwrap_or(MICRO);
-    u32::try_from(ppm).unwrap_or(u32::MAX)
+    saturating::<_, u32>(ppm)
 }
 
 #[cfg(test)]

@@ -142,7 +142,8 @@ impl Parts {
     #[must_use]
     pub fn replay(&self, buckets: Vec<Bucket>, gives_up: impl Fn(&Fluid) -> bool) -> Replayed {
         let mut fluid = Fluid::new(buckets, 0);
-        let (quiet, quiet_end_us) = (self.quiet, self.quiet_end_us);
+        let quiet = self.quiet;
+        let quiet_end_us = self.quiet_end_us;
         let mut higher = Self { busy: Vec::new(), quiet, quiet_end_us };
         for (at, part) in self.busy.iter().enumerate() {
             higher.take(&mut fluid, *part);
@@ -257,7 +258,8 @@ impl Floor {
         if u128::from(us_per_day) >= DAY_US {
             return Self::default();
         }
-        let (mut operations, mut bytes) = (Lengths::default(), Lengths::default());
+        let mut operations = Lengths::default();
+        let mut bytes = Lengths::default();
         for ((each_operations, each_bytes), length_us) in rates {
             operations.add(each_operations, length_us.max(1));
             bytes.add(each_bytes, length_us.max(1));
@@ -311,7 +313,8 @@ impl Floor {
 /// Returns the highest recorded rates of spans in which the source's limits held requests back,
 /// with credits and without.
 fn recorded(demand: &Demand, (counting, share): Split) -> (Rates, Rates) {
-    let (mut at_most, mut at_earned) = (Rates::default(), Rates::default());
+    let mut at_most = Rates::default();
+    let mut at_earned = Rates::default();
     for span in demand.spans.iter().filter(|span| span.held != Held::No) {
         let (operations, bytes) = span.part(counting, share).rates();
         match span.held {
@@ -380,7 +383,8 @@ mod tests {
             kind in 0..3_usize,
             volumes in 1..3_u32,
         ) {
-            let (demand, space) = (seconds(&all), space(&[], 1));
+            let demand = seconds(&all);
+            let space = space(&[], 1);
             let of = |size: u32| match kind {
                 0 => layout(volumes, VolumeType::Gp3, 1_000, Some(3_000 + size)),
                 1 => layout(volumes, VolumeType::Gp2, size, None),
@@ -435,7 +439,8 @@ mod tests {
             s_per_day in prop_oneof![Just(0), 0..86_400_u64],
             iops in 100..64_000_u32,
         ) {
-            let (demand, space) = (seconds(&all), space(&[], 1));
+            let demand = seconds(&all);
+            let space = space(&[], 1);
             let layout = layout(1, VolumeType::Io2, 4_000, Some(iops));
             let us_per_day = s_per_day * 1_000_000;
             let counting = space.rules.pacing(&layout.each).counting;

@@ -1,5 +1,6 @@
 //! A layout: equal volumes that share a workload, with their cost and their limits.
 
+use evenkeel_core::convert::saturating;
 use evenkeel_core::instance::InstanceType;
 use evenkeel_core::price::Cost;
 use evenkeel_core::qos::pacing::{CreditLimit, Limit};
@@ -80,7 +81,7 @@ impl Layout {
             let each = u128::from(whole_ppm.min(1_000_000)) * (one / 1_000_000);
             let whole = (0..self.volumes)
                 .fold(one, |all, _| all * (each / 1_000_000_000) / (one / 1_000_000_000));
-            u64::try_from((one - whole).div_ceil(1_000_000_000)).unwrap_or(u64::MAX)
+            saturating::<_, u64>((one - whole).div_ceil(1_000_000_000))
         };
         Some((loss(durability.max_ppm), loss(durability.min_ppm)))
     }
@@ -124,7 +125,7 @@ impl Layout {
     #[must_use]
     pub fn refills(&self, space: &Space) -> Vec<u64> {
         let refill =
-            |limit: Limit| limit.credit.map_or(limit.per_second, |it| it.refill_per_second);
+            |limit: Limit| limit.credit.map_or(limit.per_second, |credit| credit.refill_per_second);
         self.all(space).map(|(_, limit)| refill(limit)).collect()
     }
 
@@ -147,7 +148,8 @@ impl Layout {
     /// its share of the requests. Returns `None` without an instance.
     #[must_use]
     pub fn instance_share(&self, space: &Space) -> Option<InstancePacing> {
-        let (pacing, share) = (self.instance?.pacing(), self.share(space));
+        let pacing = self.instance?.pacing();
+        let share = self.share(space);
         let of = |limit: Limit| Limit {
             per_second: share.of_limit(limit.per_second),
             credit: limit.credit.map(|credit| CreditLimit {

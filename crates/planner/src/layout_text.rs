@@ -1,6 +1,7 @@
 //! Reads and formats layouts as text, such as `2 x gp3 100 GiB, 3000 IOPS, 125 MiB/s`.
 
 use core::fmt;
+use evenkeel_core::convert::saturating;
 
 use evenkeel_core::volume::{InvalidSpec, Rules, VolumeRequest, VolumeSpec, VolumeType};
 
@@ -149,7 +150,7 @@ fn read(number: &str, unit: &str, measure: Measure) -> Result<u32, BadLayout> {
     let text = format!("{number} {unit}");
     let value = quantity::whole_saturating(&text, measure)
         .map_err(|expected| BadLayout::Quantity(text.trim().to_owned(), expected))?;
-    Ok(u32::try_from(value).unwrap_or(u32::MAX))
+    Ok(saturating::<_, u32>(value))
 }
 
 /// One volume: its type, its size, and what may follow.
@@ -212,7 +213,7 @@ fn property<'a>(
         }
         [Token::Number(number), Token::Word(unit), rest @ ..] => {
             let measures = [Measure::Gib, Measure::Iops, Measure::Mibps];
-            let measure = measures.into_iter().find(|it| it.unit(unit).is_some());
+            let measure = measures.into_iter().find(|measure| measure.unit(unit).is_some());
             let measure = measure.ok_or_else(|| tokens[1].bad(A_UNIT))?;
             let (field, name) = match measure {
                 Measure::Gib => return Err(BadLayout::Twice("the size")),
@@ -242,9 +243,10 @@ fn resolve(request: &VolumeRequest, rules: &Rules) -> Result<VolumeSpec, BadLayo
     };
     let spec = rules.resolve(&VolumeRequest { iops: None, ..*request })?;
     let VolumeRequest { volume_type, size_gib, .. } = *request;
-    match named == has {
-        true => Ok(spec),
-        false => Err(BadLayout::Baseline { volume_type, size_gib, named, has }),
+    if named == has {
+        Ok(spec)
+    } else {
+        Err(BadLayout::Baseline { volume_type, size_gib, named, has })
     }
 }
 
@@ -285,9 +287,10 @@ fn number_length(text: &str) -> usize {
         length += separator.len_utf8() + 3;
     }
     let is_decimal = |byte: &u8| byte.is_ascii_digit() || *byte == b'.';
-    match text[length..].starts_with('.') {
-        true => length + text[length..].bytes().take_while(is_decimal).count(),
-        false => length,
+    if text[length..].starts_with('.') {
+        length + text[length..].bytes().take_while(is_decimal).count()
+    } else {
+        length
     }
 }
 
@@ -382,7 +385,7 @@ mod tests {
                     ..request
                 },
             ];
-            let each = fewer.iter().find_map(|it| Rules::newest().resolve(it).ok())?;
+            let each = fewer.iter().find_map(|fewer| Rules::newest().resolve(fewer).ok())?;
             Some(Layout { volumes, ..Layout::one(each) })
         })
     }

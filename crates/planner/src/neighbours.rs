@@ -1,6 +1,7 @@
 //! The layouts that have one unit less than another one. Their replay on the scheduler shows how
 //! tight a plan is.
 
+use evenkeel_core::convert::saturating;
 use evenkeel_core::volume::{IopsRule, VolumeRequest, VolumeSpec};
 
 use crate::layout::Layout;
@@ -39,7 +40,7 @@ pub fn one_less(space: &Space, wanted: &Wanted, layout: &Layout) -> Vec<(Less, L
     let fewer = layout.volumes.saturating_sub(1);
     let fewer_gib = wanted.capacity_gib.checked_div(fewer.into()).map(|_| {
         let each = wanted.capacity_gib.div_ceil(fewer.into());
-        u32::try_from(each).unwrap_or(u32::MAX).max(size_gib)
+        saturating::<_, u32>(each).max(size_gib)
     });
     let all = [
         (Less::Volumes, fewer, fewer_gib.map(|size_gib| VolumeRequest { size_gib, ..request })),
@@ -116,7 +117,8 @@ mod tests {
             throttled in prop_oneof![Just(0), 0..40_000_u64],
         ) {
             let space = space(&VolumeType::ALL, 1);
-            let (demand, wanted) = (seconds(&all), wanted(gib, throttled));
+            let demand = seconds(&all);
+            let wanted = wanted(gib, throttled);
             for found in cheapest(&space, &demand, &wanted) {
                 let cost = found.monthly.total();
                 for (less, layout) in one_less(&space, &wanted, &found.layout) {

@@ -182,7 +182,8 @@ fn micros(row: &Row, item: Item) -> Result<u64, Broken> {
     let is_number = !whole.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     let amount = digits.parse::<u128>().ok().filter(|_| is_number && digits.len() <= DIGITS_MAX);
     let places = u32::try_from(decimals.len()).expect("invariant: few digits");
-    let (amount, parts) = (amount.ok_or_else(price)?, 10_u128.pow(places));
+    let amount = amount.ok_or_else(price)?;
+    let parts = 10_u128.pow(places);
     let all = amount.checked_mul(MICROS * factor).ok_or_else(price)?;
     u64::try_from((all + parts / 2) / parts).map_err(|_| price())
 }

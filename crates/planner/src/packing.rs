@@ -12,6 +12,7 @@ mod spread;
 #[cfg(test)]
 mod tests;
 
+use evenkeel_core::convert::saturating;
 use std::cmp::Reverse;
 
 /// Number of dimensions: device time, time of cores, bytes in, bytes out, space.
@@ -146,7 +147,7 @@ impl Problem {
             (0..self.items.len()).filter(is_bound).map(|item| parts[item]).collect();
         let of_next = self.bins.iter().filter(|kind| **kind == self.next).count();
         let here = bins_for(&bound).saturating_sub(of_next as u64);
-        usize::try_from(everywhere.max(here).max(by_sum)).unwrap_or(usize::MAX)
+        saturating::<_, usize>(everywhere.max(here).max(by_sum))
     }
 
     /// Returns the further bins that the sum of one dimension needs. The room of bins of another
@@ -172,7 +173,7 @@ impl Problem {
             held = held.saturating_add(room.saturating_mul(rate.0).div_ceil(rate.1.max(1)));
         }
         let room = u128::from(self.kinds[self.next][at]).max(1);
-        u64::try_from(all.saturating_sub(held).div_ceil(room)).unwrap_or(u64::MAX)
+        saturating::<_, u64>(all.saturating_sub(held).div_ceil(room))
     }
 
     /// Packs all items with as few further bins as it finds.
@@ -188,7 +189,8 @@ impl Problem {
         }
         let parts = self.parts();
         let further_min = self.further_min(&parts);
-        let (mut best, mut left) = (None::<Packed>, 0);
+        let mut best = None::<Packed>;
+        let mut left = 0;
         for (order, fit) in [
             (Order::Largest, Fit::First),
             (Order::Sum, Fit::First),
@@ -281,7 +283,7 @@ fn take(room: &mut Amounts, takes: &Amounts) {
 /// Returns a part of a whole in units of [`ONE`], rounded down; 0 if the whole is 0.
 fn part(amount: u64, whole: u64) -> u64 {
     let wide = u128::from(amount) * u128::from(ONE);
-    wide.checked_div(u128::from(whole)).map_or(0, |part| u64::try_from(part).unwrap_or(u64::MAX))
+    wide.checked_div(u128::from(whole)).map_or(0, |part| saturating::<_, u64>(part))
 }
 
 /// Returns a lower bound on the bins for items that take these parts of one in each dimension.
@@ -297,7 +299,8 @@ fn bins_for(parts: &[Amounts]) -> u64 {
 /// Schepers for `k`: parts of which at most `k` fit into a bin count as a k-th. With 0 each counts
 /// as it is.
 fn bins_min(parts: impl Iterator<Item = u64>, k: u64) -> u64 {
-    let (one, wide_k) = (u128::from(ONE), u128::from(k));
+    let one = u128::from(ONE);
+    let wide_k = u128::from(k);
     let sum: u128 = parts
         .map(|part| {
             let scaled = u128::from(part) * (wide_k + 1);
@@ -308,5 +311,5 @@ fn bins_min(parts: impl Iterator<Item = u64>, k: u64) -> u64 {
             }
         })
         .sum();
-    u64::try_from(sum.div_ceil(one * wide_k.max(1))).unwrap_or(u64::MAX)
+    saturating::<_, u64>(sum.div_ceil(one * wide_k.max(1)))
 }

@@ -31,6 +31,7 @@ pub(crate) mod table;
 #[cfg(test)]
 mod tests;
 
+use evenkeel_core::convert::saturating;
 use std::fmt;
 
 use evenkeel_core::ids::VolumeId;
@@ -217,7 +218,8 @@ impl PriceBook {
     ) -> Result<Self, BookError> {
         let nodes = node.map(|node| node.monthly(energy)).unwrap_or_default();
         let number: u128 = devices.iter().map(|(_, it, _)| u128::from(it.number)).sum();
-        let (mut monthly, mut before) = (nodes, 0);
+        let mut monthly = nodes;
+        let mut before = 0;
         let mut kinds: Vec<DeviceKind> = Vec::new();
         for (line, hardware, mut kind) in devices {
             if let Some(other) = kinds.iter().find(|other| kind.clashes(other)) {
@@ -232,7 +234,7 @@ impl PriceBook {
             // Its part of the nodes, rounded so that the parts of all kinds add up to the whole.
             let upto = |devices: u128| u128::from(nodes.total()) * devices / number;
             let after = before + u128::from(hardware.number);
-            let of_nodes = u64::try_from(upto(after) - upto(before)).unwrap_or(u64::MAX);
+            let of_nodes = saturating::<_, u64>(upto(after) - upto(before));
             before = after;
             kind.monthly = own.total().saturating_add(of_nodes);
             monthly.purchase = monthly.purchase.saturating_add(own.purchase);
@@ -278,7 +280,8 @@ impl PriceBook {
     pub fn volume(&self, rules: &Rules, spec: &VolumeSpec) -> Result<Charge, NotCarried> {
         let kind = self.carrier(spec.volume_type)?;
         let (reserved, sellable) = kind.device_time(rules, spec);
-        let (gib, capacity) = (u128::from(spec.size_gib), u128::from(kind.capacity_gib));
+        let gib = u128::from(spec.size_gib);
+        let capacity = u128::from(kind.capacity_gib);
         let (part, whole, by) = if reserved * capacity > gib * sellable {
             (reserved, sellable, ChargedBy::DeviceTime)
         } else {
@@ -341,16 +344,15 @@ impl DeviceKind {
     fn part(&self, part: u128, whole: u128) -> u64 {
         let whole = whole.saturating_mul(self.number.into()).max(1);
         let charge = u128::from(self.monthly).saturating_mul(part).saturating_add(whole / 2);
-        u64::try_from(charge / whole).unwrap_or(u64::MAX)
+        saturating::<_, u64>(charge / whole)
     }
 }
 
 impl Hardware {
     fn monthly(&self, energy: &Energy) -> Monthly {
         let number = u128::from(self.number);
-        let rounded = |part: u128, whole: u128| {
-            u64::try_from((part + whole / 2) / whole.max(1)).unwrap_or(u64::MAX)
-        };
+        let rounded =
+            |part: u128, whole: u128| saturating::<_, u64>((part + whole / 2) / whole.max(1));
         let days = DAYS_OF_YEAR * u128::from(self.years);
         let micros = u128::from(MICROS);
         let kwh_of_month = u128::from(self.watts) * HOURS_OF_MONTH * number;
@@ -399,7 +401,7 @@ fn device(
     let expected = "a list of standard, st1, sc1, gp2, gp3, io1, io2";
     let types = table.list("types", expected, |text| text.parse::<VolumeType>().ok())?;
     table.done()?;
-    let number = u32::try_from(hardware.number).unwrap_or(u32::MAX);
+    let number = saturating::<_, u32>(hardware.number);
     let kind = DeviceKind { name, number, capacity_gib, floor, sold_share_ppm, monthly: 0, types };
     Ok((table.line(), hardware, kind))
 }
@@ -413,7 +415,7 @@ fn sells(
     let mibps = table.whole("sells_throughput", 1..=u32::MAX.into())?;
     let record = table.words("calibration")?;
     let broken = |message: String| BookError { line: Some(table.line()), message };
-    let number = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
+    let number = |value: u64| saturating::<_, u32>(value);
     let (floor, ppm) = match (iops, mibps, record) {
         (Some(iops), Some(mibps), None) => {
             let figure = Figure::new(number(iops), number(mibps));

@@ -121,7 +121,7 @@ impl PriceSources {
             )),
             None => failure.hint(
                 "name a price list of this region with --prices FILE: an offer file of AmazonEC2, \
-                 or what `aws pricing get-products` prints; docs/operating/capacity_plan.md shows \
+                 or what `aws pricing get-products` prints; docs/operating/capacity.md shows \
                  the command",
             ),
         }

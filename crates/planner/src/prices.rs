@@ -220,7 +220,8 @@ mod tests {
             throughput_mibps: None,
             multi_attach: false,
         };
-        let (ireland, home) = (prices("eu-west-1"), prices("us-east-1"));
+        let ireland = prices("eu-west-1");
+        let home = prices("us-east-1");
         for (prices, spec, words) in [
             (&ireland, spec(VolumeType::Io2, Some(32_001)), Some("IOPS of io2 above 32000")),
             (&ireland, spec(VolumeType::Io2, Some(32_000)), None),
@@ -228,7 +229,7 @@ mod tests {
             (&ireland, spec(VolumeType::Standard, None), Some("standard")),
             (&home, spec(VolumeType::Standard, None), None),
         ] {
-            let unpriced = prices.unpriced(&spec).map(|it| it.to_string());
+            let unpriced = prices.unpriced(&spec).map(|unpriced| unpriced.to_string());
             assert_eq!(unpriced.as_deref(), words);
             assert_eq!(prices.monthly(&spec).is_none(), words.is_some());
         }

@@ -1,6 +1,7 @@
 //! The risks of a layout, in words, which its figures alone do not show.
 
 use core::fmt;
+use evenkeel_core::convert::saturating;
 
 use evenkeel_core::volume::VolumeType;
 
@@ -117,9 +118,10 @@ pub const fn limit_words(kind: LimitKind) -> &'static str {
 #[must_use]
 pub fn loss_words((best, worst): (u64, u64)) -> String {
     let percent = |ppb: u64| format!("{}.{:03}", ppb / 10_000_000, ppb / 10_000 % 1_000);
-    match best == worst {
-        true => format!("{} %", percent(best)),
-        false => format!("{}-{} %", percent(best), percent(worst)),
+    if best == worst {
+        format!("{} %", percent(best))
+    } else {
+        format!("{}-{} %", percent(best), percent(worst))
     }
 }
 
@@ -296,7 +298,8 @@ fn used_risks(space: &Space, demand: &Demand, rated: &Rated) -> Vec<Risk> {
         let Some(credit) = limit.credit else { continue };
         let rate = if kind.counts_bytes() { hour.1 } else { hour.0 };
         let above = rate.min(limit.per_second).saturating_sub(credit.refill_per_second);
-        let (limit, least_ppm) = (kind, *least_ppm);
+        let limit = kind;
+        let least_ppm = *least_ppm;
         if let Some(empty_after_s) = credit.capacity.checked_div(above) {
             risks.push(Risk::LivesOnCredits { limit, empty_after_s, least_ppm });
         } else if least_ppm < CREDITS_LOW_PPM {
@@ -304,7 +307,8 @@ fn used_risks(space: &Space, demand: &Demand, rated: &Rated) -> Vec<Risk> {
         }
     }
     for (limit, permille) in &rated.used_permille {
-        let (limit, permille) = (*limit, *permille);
+        let limit = *limit;
+        let permille = *permille;
         match permille {
             0..NO_HEADROOM_PERMILLE => {}
             NO_HEADROOM_PERMILLE..=1_000 => risks.push(Risk::NoHeadroom { limit, permille }),
@@ -330,7 +334,7 @@ fn busiest_hour(parts: impl Iterator<Item = Part>, length_us: u64) -> (u64, u64)
         }
     }
     let length_us = length_us.clamp(1, HOUR_US);
-    let rate = |sum: u128| u64::try_from(sum / u128::from(length_us)).unwrap_or(u64::MAX);
+    let rate = |sum: u128| saturating::<_, u64>(sum / u128::from(length_us));
     (rate(most.0), rate(most.1))
 }
 
@@ -346,7 +350,8 @@ mod tests {
     use crate::testing::{minutes, space};
 
     fn of(trace: &Trace, layout: &str) -> Vec<String> {
-        let (space, demand) = (space(&VolumeType::ALL, 1), Demand::of(trace, Assume::Even));
+        let space = space(&VolumeType::ALL, 1);
+        let demand = Demand::of(trace, Assume::Even);
         let layout = layout_text::parse(layout, Rules::newest()).expect("a layout");
         let found = given(&space, &demand, &layout).expect("a price");
         let rated = rate(&space, trace, &demand, vec![found]).remove(0);

@@ -16,6 +16,7 @@ mod invariants;
 mod months;
 mod refine;
 
+use evenkeel_core::convert::saturating;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -125,9 +126,10 @@ impl Space {
 
     /// Returns the instances to search; one without limits if none is given.
     fn hosts(&self) -> Vec<Option<&'static InstanceType>> {
-        match self.instances.is_empty() {
-            true => vec![None],
-            false => self.instances.iter().copied().map(Some).collect(),
+        if self.instances.is_empty() {
+            vec![None]
+        } else {
+            self.instances.iter().copied().map(Some).collect()
         }
     }
 
@@ -597,10 +599,7 @@ impl Search<'_> {
     }
 
     fn buckets(&self, layout: &Layout) -> Vec<Bucket> {
-        match self.saves {
-            true => layout.saving_buckets(self.space),
-            false => buckets(self.space, layout).1,
-        }
+        if self.saves { layout.saving_buckets(self.space) } else { buckets(self.space, layout).1 }
     }
 
     /// Returns a volume with provisioned IOPS, as large as they need.
@@ -636,7 +635,7 @@ impl Search<'_> {
             !may_wait(fluid.waited_us(), fluid.free_us(), self.index.demand, self.wanted)
         };
         let replayed = parts.replay(self.buckets(&layout), waits_too_long);
-        match replayed.outcome.filter(|it| does(it, self.index.demand, self.wanted)) {
+        match replayed.outcome.filter(|outcome| does(outcome, self.index.demand, self.wanted)) {
             Some(outcome) => {
                 let requests = requests(self.space, self.index.demand, &layout, &outcome);
                 let exact = None;
@@ -651,7 +650,7 @@ impl Search<'_> {
 fn requests(space: &Space, demand: &Demand, layout: &Layout, outcome: &Outcome) -> u64 {
     let all = layout.share(space).all_of(outcome.delays.total() / MICRO);
     let month = all * 30 * DAY_US / u128::from(demand.length_us.max(1));
-    let month = u64::try_from(month).unwrap_or(u64::MAX);
+    let month = saturating::<_, u64>(month);
     space.prices.requests(layout.each.volume_type, month)
 }
 
@@ -699,13 +698,13 @@ pub(crate) fn may_wait(waited_us: u64, until_us: u64, demand: &Demand, wanted: &
 /// Returns the maximum MiB/s that may be provisioned beside these IOPS.
 fn most_beside(ratio: Ratio, iops: u32) -> u32 {
     let most = u64::from(iops).saturating_mul(ratio.numerator) / ratio.denominator.max(1);
-    u32::try_from(most).unwrap_or(u32::MAX)
+    saturating::<_, u32>(most)
 }
 
 /// Returns the least IOPS beside which these MiB/s may be provisioned.
 fn least_beside(ratio: Ratio, mibps: u32) -> u32 {
     let least = u64::from(mibps).saturating_mul(ratio.denominator).div_ceil(ratio.numerator.max(1));
-    u32::try_from(least).unwrap_or(u32::MAX)
+    saturating::<_, u32>(least)
 }
 
 /// Returns the least number of a range at which a layout meets the requirements, and the layout.
@@ -716,7 +715,8 @@ fn least_that_does(
 ) -> Option<(u32, Found)> {
     let Tried::Does(found) = at(parts, to) else { return None };
     let mut found = (to, *found);
-    let (mut low, mut higher) = (from, None);
+    let mut low = from;
+    let mut higher = None;
     while low < found.0 {
         let middle = low + (found.0 - low) / 2;
         match at(higher.as_ref().unwrap_or(parts), middle) {

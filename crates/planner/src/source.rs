@@ -1,5 +1,6 @@
 //! The limits of a trace's source, in its own counting: a limit in I/Os is not one in requests.
 
+use evenkeel_core::convert::saturating;
 use evenkeel_core::qos::pacing::{CountingRule, Limit, Pacing};
 
 use crate::demand::counted;
@@ -11,8 +12,7 @@ impl SourceLimits {
     /// share gets `share`. Together they never serve more than what makes this volume reach its
     /// limits.
     pub fn fill(&mut self, pacing: &Pacing, share: Share) {
-        let all =
-            |per_second: u64| u64::try_from(share.all_of(per_second.into())).unwrap_or(u64::MAX);
+        let all = |per_second: u64| saturating::<_, u64>(share.all_of(per_second.into()));
         let most = |known: Option<u64>, limit: Option<Limit>| {
             known.or(limit.map(|limit| all(limit.per_second)))
         };
@@ -35,8 +35,8 @@ impl SourceLimits {
     /// its counting rule is not known, that of SSD types applies.
     #[must_use]
     pub fn counted(&self, requests: u64, bytes: u64) -> [u128; 2] {
-        let one = Counting { rule: CountingRule::SSD, share: Share::ALL };
-        let Counting { rule, share } = self.counting.unwrap_or(one);
+        let counting = Counting { rule: CountingRule::SSD, share: Share::ALL };
+        let Counting { rule, share } = self.counting.unwrap_or(counting);
         let (operations, bytes) = counted((requests, bytes), rule, share);
         [operations, bytes]
     }

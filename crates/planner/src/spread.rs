@@ -1,5 +1,7 @@
 //! The distribution of requests over the volumes of a layout.
 
+use evenkeel_core::convert::saturating;
+
 /// A distribution of requests over volumes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Spread {
@@ -68,13 +70,13 @@ impl Share {
     #[must_use]
     pub fn of_limit(&self, limit: u64) -> u64 {
         let share = u128::from(limit) * u128::from(self.part) / u128::from(self.whole);
-        u64::try_from(share).unwrap_or(u64::MAX)
+        saturating::<_, u64>(share)
     }
 
     /// Returns its part of a number of requests, rounded up.
     #[must_use]
     pub fn of_requests(&self, requests: u64) -> u64 {
-        u64::try_from(self.of_most(requests.into())).unwrap_or(u64::MAX)
+        saturating::<_, u64>(self.of_most(requests.into()))
     }
 
     /// Returns the total amount of which this is its part.

@@ -237,7 +237,8 @@ mod tests {
     use crate::testing::{minutes, space};
 
     fn dry(requests: &[u64], layout: &str) -> Option<u64> {
-        let (space, trace) = (space(&VolumeType::ALL, 1), minutes(requests));
+        let space = space(&VolumeType::ALL, 1);
+        let trace = minutes(requests);
         let layout = layout_text::parse(layout, Rules::newest()).expect("a layout");
         dry_after_s(&space, &Demand::of(&trace, Assume::Even), &layout)
     }

@@ -75,9 +75,10 @@ impl HeldBack {
             let [iops_are_earned, bytes_are_earned] = reached.are_earned;
             let of_iops = if iops_are_earned { &mut all.earned_iops } else { &mut all.iops };
             *of_iops = of_iops.or(iops);
-            let of_bytes = match bytes_are_earned {
-                true => &mut all.earned_bytes_per_second,
-                false => &mut all.bytes_per_second,
+            let of_bytes = if bytes_are_earned {
+                &mut all.earned_bytes_per_second
+            } else {
+                &mut all.bytes_per_second
             };
             *of_bytes = of_bytes.or(bytes);
         }

@@ -9,6 +9,7 @@ use crate::layout::{Layout, LimitKind};
 use crate::search::{Space, buckets};
 use crate::spread::Spread;
 use crate::trace::Trace;
+use evenkeel_core::convert::saturating;
 
 /// Maximum number of steps of a timeline.
 pub const STEPS_MAX: u64 = 300_000;
@@ -54,7 +55,7 @@ impl Amount {
     pub fn per_second(&self, counts_bytes: bool, length_us: u64) -> u64 {
         let amount = if counts_bytes { self.bytes } else { self.operations };
         let length_us = u128::from(length_us.max(1));
-        u64::try_from((amount + length_us / 2) / length_us).unwrap_or(u64::MAX)
+        saturating::<_, u64>((amount + length_us / 2) / length_us)
     }
 }
 
@@ -321,7 +322,7 @@ impl Run {
             let share = amount.share(next - from, length);
             let until = waited_us.map(|us| {
                 let until = u128::from(us) * u128::from(next - from) / u128::from(length);
-                u64::try_from(until).unwrap_or(u64::MAX)
+                saturating::<_, u64>(until)
             });
             if let Some(step) = self.at(at) {
                 step.served = step.served.plus(share.minus(done));
@@ -369,7 +370,8 @@ impl Run {
     fn end(mut self, volumes: u32, length_us: u64) -> Timeline {
         self.idle_until(length_us);
         self.close();
-        let (mut queue, mut balances) = (self.queue, self.balances_ppm);
+        let mut queue = self.queue;
+        let mut balances = self.balances_ppm;
         for step in &mut self.steps {
             queue = queue.plus(step.asked).minus(step.served);
             step.queue = queue;

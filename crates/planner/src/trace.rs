@@ -304,7 +304,8 @@ impl Trace {
                 Some(length_ms) => notes.push(Note::Gap { start_ms: before.end_ms(), length_ms }),
             }
         }
-        let (source, sizes) = (SourceLimits::default(), None);
+        let source = SourceLimits::default();
+        let sizes = None;
         Ok(Self { name: name.into(), clock, columns, intervals, source, sizes, notes })
     }
 

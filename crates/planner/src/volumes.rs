@@ -3,6 +3,7 @@
 #[cfg(test)]
 mod tests;
 
+use evenkeel_core::convert::saturating;
 use std::io::BufRead;
 
 use evenkeel_core::volume::{
@@ -92,9 +93,9 @@ impl Columns {
     fn of(number: u64, line: &str, titles: &[String]) -> Result<Self, Broken> {
         refuse_twice(number, titles, |title| {
             let title = title.trim().to_lowercase();
-            let at = COLUMNS.iter().position(|names| names.contains(&title.as_str()))?;
+            let index = COLUMNS.iter().position(|names| names.contains(&title.as_str()))?;
             // Listings have an id and a name.
-            Some((at, Some(title).filter(|_| at == 0)))
+            Some((index, Some(title).filter(|_| index == 0)))
         })?;
         let place = |names: &[&str]| {
             let is_it = |title: &String| names.contains(&title.trim().to_lowercase().as_str());
@@ -136,7 +137,7 @@ impl Columns {
             text => {
                 let found = quantity::whole(text, measure, None);
                 let number = found.map_err(|expected| Broken::at(number, text, expected))?;
-                Ok(Some(u32::try_from(number).unwrap_or(u32::MAX)))
+                Ok(Some(saturating::<_, u32>(number)))
             }
         };
         let text = cell(Some(self.volume_type));

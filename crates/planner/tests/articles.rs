@@ -165,8 +165,10 @@ fn five_of_gp3_are_cheaper_than_one_io1_and_less_durable() {
             |it: &&Found| (it.layout.each.volume_type, it.layout.volumes) == (volume_type, volumes);
         found.iter().find(same).unwrap()
     };
-    let (five, one) = (best(VolumeType::Gp3, 5), best(VolumeType::Gp3, 1));
-    let (io1, io2) = (best(VolumeType::Io1, 1), best(VolumeType::Io2, 1));
+    let five = best(VolumeType::Gp3, 5);
+    let one = best(VolumeType::Gp3, 1);
+    let io1 = best(VolumeType::Io1, 1);
+    let io2 = best(VolumeType::Io2, 1);
     assert_eq!(found.first().unwrap(), five);
     let usd = |it: &Found| it.total() / 1_000_000;
     // One gp3 with 12,000 more IOPS suffices, too; the article compares five with io1 only.

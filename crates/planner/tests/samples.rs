@@ -204,12 +204,12 @@ fn mutate(text: &[u8], mutation: &Mutation) -> Vec<u8> {
         Mutation::Cut(at) => bytes.truncate(at.index(bytes.len())),
         Mutation::RemoveByte(at) => drop(bytes.remove(at.index(bytes.len()))),
         Mutation::SetByte(at, byte) => {
-            let at = at.index(bytes.len());
-            bytes[at] = *byte;
+            let offset = at.index(bytes.len());
+            bytes[offset] = *byte;
         }
         Mutation::DuplicateLine(at) => {
-            let at = at.index(lines.len());
-            lines.insert(at, lines[at]);
+            let offset = at.index(lines.len());
+            lines.insert(offset, lines[offset]);
             bytes = lines.concat();
         }
         Mutation::SwapLines(one, other) => {
@@ -222,7 +222,8 @@ fn mutate(text: &[u8], mutation: &Mutation) -> Vec<u8> {
             bytes.splice(from..to, number.bytes());
         }
         Mutation::SwapNumbers(one, other) if !numbers.is_empty() => {
-            let (one, other) = (one.index(numbers.len()), other.index(numbers.len()));
+            let one = one.index(numbers.len());
+            let other = other.index(numbers.len());
             let ((a, b), (c, d)) = (numbers[one.min(other)], numbers[one.max(other)]);
             if b <= c {
                 let swapped = [&text[c..d], &text[b..c], &text[a..b]].concat();

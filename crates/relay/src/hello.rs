@@ -30,7 +30,7 @@ pub const PREAMBLE_BYTES: usize = 80;
 pub const OPENING_BYTES: usize = 63;
 /// Length of a verdict.
 pub const VERDICT_BYTES: usize = 4;
-/// After the first release, any change of the bytes needs a new version: docs/internals/forms.md.
+/// After the first release, any change of the bytes needs a new version: docs/internals/journal.md.
 pub const VERSION: u16 = 1;
 const MAGIC: &[u8; 8] = b"evkrelay";
 
@@ -170,10 +170,10 @@ impl Preamble {
             &[family],
             &address,
         ];
-        let mut at = 0;
+        let mut offset = 0;
         for field in fields {
-            bytes[at..at + field.len()].copy_from_slice(field);
-            at += field.len();
+            bytes[offset..offset + field.len()].copy_from_slice(field);
+            offset += field.len();
         }
         bytes
     }

@@ -185,11 +185,11 @@ mod tests {
             let mut intake = Intake::new(TERMS);
             let mut got = Vec::new();
             let mut room = room.iter().cycle();
-            let mut at = 0;
+            let mut offset = 0;
             let mut pieces = pieces.iter().cycle();
-            while at < bytes.len() {
-                let end = bytes.len().min(at + pieces.next().unwrap());
-                let mut input = &bytes[at..end];
+            while offset < bytes.len() {
+                let end = bytes.len().min(offset + pieces.next().unwrap());
+                let mut input = &bytes[offset..end];
                 let mut refused = 0;
                 loop {
                     // There is room after a few attempts.
@@ -201,7 +201,7 @@ mod tests {
                     }
                 }
                 prop_assert!(input.is_empty());
-                at = end;
+                offset = end;
             }
             // A request without payload is complete as soon as there is room.
             prop_assert!(!intake.is_owed());

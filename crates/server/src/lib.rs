@@ -9,6 +9,7 @@
 //! | [`cluster`] | the life of a node: it joins, follows, leads and leaves |
 //! | [`calibration`] | measurements of the store, their record, and its use at each start |
 //! | [`store_options`] | where a store is, and its keys |
+//! | [`doctor`] | checks of the machine, the data folder and the running server, with remedies |
 //! | [`events`] | posts of events to webhooks, over HTTP |
 //! | [`accounts`] | numbers of users and groups by their names |
 //! | `private_file` | files with secrets, refused if other users can use them |
@@ -19,6 +20,7 @@
 pub mod accounts;
 pub mod calibration;
 pub mod cluster;
+pub mod doctor;
 pub mod events;
 mod private_file;
 mod server;

@@ -11,6 +11,7 @@ use evenkeel_cli::store::{Bytes, StoreKind};
 use evenkeel_client::output::{Failure, failed};
 use evenkeel_control::credentials;
 use evenkeel_control::{ControlConfig, Endpoint, Settings, StoreKey, Timeouts};
+use evenkeel_core::convert::saturating;
 use evenkeel_core::qos::sharing::DeviceModel;
 use evenkeel_core::qos::sharing::division::NodePart;
 use evenkeel_core::units::ByteCount;
@@ -113,7 +114,7 @@ fn exposed(what: &str, address: SocketAddr) -> Option<String> {
 /// Returns the number of cores that this process may use.
 pub fn cores() -> u16 {
     let count = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    u16::try_from(count).unwrap_or(u16::MAX)
+    saturating::<_, u16>(count)
 }
 
 /// Serves until `shutdown` resolves, then stops in the order that preserves all guarantees: first

@@ -24,7 +24,7 @@ const CREDENTIALS_KEY: &str = "access_key_id";
 /// Maximum number of bytes of such a file that are read.
 const CREDENTIALS_BYTES_MAX: u64 = 1 << 16;
 /// The first line of the marker file; the second is `store` and the kind of store. How it changes
-/// after the first release: docs/internals/forms.md.
+/// after the first release: docs/internals/journal.md.
 pub const FORMAT: &str = "evenkeel data folder, format 1";
 
 /// Kinds of store that a marker of this version may name.

@@ -105,7 +105,7 @@ pub fn metrics(of: &CloudWatch, since: UnixMs, after: Option<Place>) -> Result<P
     let bytes: usize = parts.iter().map(|part| part.block.0.len()).sum();
     let last = parts.last().filter(|_| bytes >= PAGE_BYTES);
     let next = last.map(|part| Place((part.hour, part.id, 0)));
-    let items = parts.iter().map(|it| item(it.hour, it.id, 0, &it.block.0)).collect();
+    let items = parts.iter().map(|part| item(part.hour, part.id, 0, &part.block.0)).collect();
     Ok(Page { items, next })
 }
 
@@ -125,7 +125,8 @@ pub fn recordings(
     let bytes: usize = parts.iter().map(|part| part.bytes.len()).sum();
     let last = parts.last().filter(|_| bytes >= PAGE_BYTES);
     let next = last.map(|part| Place((part.day, part.id, part.end_ms)));
-    let items = parts.iter().map(|it| item(it.day, it.id, it.end_ms, &it.bytes)).collect();
+    let items =
+        parts.iter().map(|part| item(part.day, part.id, part.end_ms, &part.bytes)).collect();
     Ok(Page { items, next })
 }
 

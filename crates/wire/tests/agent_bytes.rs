@@ -90,8 +90,8 @@ proptest! {
     ) {
         let mut frame = frame;
         for (at, byte) in changes {
-            let at = at.index(frame.len());
-            frame[at] = byte;
+            let offset = at.index(frame.len());
+            frame[offset] = byte;
         }
         judge(&frame);
     }

@@ -452,9 +452,9 @@ fn a_stream_is_read_up_to_the_end_of_a_frame() {
 #[test]
 fn report_of_all_volumes_fits_and_an_oversized_reply_is_refused() {
     const VOLUMES: usize = 131_072;
-    let one = report().volumes.remove(0);
+    let report = report().volumes.remove(0);
     let full = Balances { operations: Some(1), bytes: Some(1) };
-    let volumes = vec![VolumeReport { balances: full, ..one }; VOLUMES];
+    let volumes = vec![VolumeReport { balances: full, ..report }; VOLUMES];
     let bytes = Reply::Report(Report { volumes, hosts: vec![] }).encode().unwrap().len();
     assert!(bytes < 28 << 20, "{bytes}");
     let mut crowded = Latencies::default();

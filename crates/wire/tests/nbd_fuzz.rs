@@ -153,17 +153,17 @@ fn mutate(random: &mut Random, bytes: &mut Vec<u8>) {
         if bytes.is_empty() {
             return;
         }
-        let at = random.below_usize(bytes.len());
-        let length = random.below_usize(bytes.len() - at).min(64);
+        let offset = random.below_usize(bytes.len());
+        let length = random.below_usize(bytes.len() - offset).min(64);
         match random.below(5) {
-            0 => bytes[at] = random.next() as u8,
-            1 => bytes[at] ^= 1 << random.below(8),
-            2 => drop(bytes.drain(at..at + length)),
+            0 => bytes[offset] = random.next() as u8,
+            1 => bytes[offset] ^= 1 << random.below(8),
+            2 => drop(bytes.drain(offset..offset + length)),
             3 => {
-                let stretch = bytes[at..at + length].to_vec();
-                bytes.splice(at..at, stretch);
+                let stretch = bytes[offset..offset + length].to_vec();
+                bytes.splice(offset..offset, stretch);
             }
-            _ => bytes[at] = random.pick(&[0, 1, 0x7f, 0x80, 0xff]),
+            _ => bytes[offset] = random.pick(&[0, 1, 0x7f, 0x80, 0xff]),
         }
     }
 }

@@ -19,8 +19,7 @@ use evenkeel_core::price::PriceList;
 use evenkeel_core::volume::Rules;
 use evenkeel_os::clock;
 use evenkeel_planner::autopilot::PolicyFile;
-use evenkeel_planner::demand::Assume;
-use evenkeel_planner::{advice, fleet};
+use evenkeel_planner::fleet;
 use std::collections::BTreeMap;
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
@@ -95,23 +94,7 @@ fn config(arguments: &cli::Agent) -> Result<Config, Failure> {
 /// other types and another headroom.
 fn plan(region: Option<&str>) -> fleet::Policy {
     let prices = region.and_then(|region| PriceList::in_region(region, None).ok());
-    plan_by(Rules::newest(), prices.unwrap_or(PriceList::newest()))
-}
-
-/// Returns them for rules and prices of a day.
-pub fn plan_by(rules: &'static Rules, prices: &'static PriceList) -> fleet::Policy {
-    fleet::Policy {
-        rules,
-        prices: prices.into(),
-        types: Vec::new(),
-        less_durable: false,
-        assume: Assume::Active,
-        headroom_percent: advice::HEADROOM_PERCENT,
-        days_min: advice::DAYS_MIN,
-        gaps_percent_max: 20,
-        throttled_s_per_day: 60,
-        free_percent: fleet::FREE_PERCENT,
-    }
+    fleet::Policy::by(Rules::newest(), prices.unwrap_or(PriceList::newest()))
 }
 
 /// Returns the mount points, each of which is named once.

@@ -1,7 +1,7 @@
 //! `evenkeel autopilot hold`, `pause`, `resume` and `release`.
 
-use super::words;
 use evenkeel_autopilot::Orders;
+use evenkeel_autopilot::answers::words;
 use evenkeel_autopilot::journal::Reader;
 use evenkeel_autopilot::orders::{Held, Paused};
 use evenkeel_cli::flags::span;

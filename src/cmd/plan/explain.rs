@@ -7,7 +7,8 @@ use evenkeel_planner::case::Wishes;
 use evenkeel_planner::explanation::Excerpt;
 
 pub fn run(arguments: &PlanExplain, format: Format) -> Result<(), Failure> {
-    let (traces, rules) = (&arguments.traces, &arguments.rules);
+    let traces = &arguments.traces;
+    let rules = &arguments.rules;
     let case = match &arguments.layout {
         Some(_) => input::of_layouts(traces, rules, Wishes::default())?,
         None => input::of_search(traces, rules, &arguments.wanted, 1)?,

@@ -2,12 +2,11 @@
 
 use crate::cli::SimAutopilot;
 use evenkeel_autopilot::world::{self, Generator, Options, Plan, Row};
-use evenkeel_client::output::{self, Exit, Failure, Format, Item};
+use evenkeel_client::output::{self, Exit, Failure, Format};
 use evenkeel_lab::files;
 use evenkeel_planner::autopilot::policy::{Mode, Policy, PolicyFile};
 use evenkeel_planner::fleet;
-use evenkeel_sim::text::{command_line, table, thousands};
-use serde::Serialize;
+use evenkeel_sim::text::{command_line, thousands};
 use std::path::Path;
 
 /// Worlds that failed and are printed.
@@ -35,16 +34,13 @@ pub fn run(arguments: &SimAutopilot, format: Format) -> Result<(), Failure> {
         policy,
     };
     let report = world::report(&options, &mut |_, _| {});
-    let rows: Vec<Shown> = report.rows.into_iter().map(Shown).collect();
-    output::print(&output::listing(&rows, format, "no worlds"))?;
-    if format == Format::Text {
-        let beside = beside(&rows);
-        if !beside.is_empty() {
-            let columns = ["GENERATOR", "RULE", "FULL", "FULL/YEAR", "1.2 PEAK %"];
-            output::print(&format!("\n{}", table(&columns, &beside)))?;
-        }
+    let rows = &report.rows;
+    output::print(&output::listing(rows, format, "no worlds"))?;
+    let others = world::others(rows);
+    if format == Format::Text && !others.is_empty() {
+        output::print(&format!("\n{others}"))?;
     }
-    tell(&options, &rows);
+    tell(&options, rows);
     if report.failed.is_empty() {
         return Ok(());
     }
@@ -55,8 +51,8 @@ pub fn run(arguments: &SimAutopilot, format: Format) -> Result<(), Failure> {
         }
         eprintln!("  again: {}", again(arguments, failed.generator, failed.seed));
     }
-    let full: u64 = rows.iter().map(|row| row.0.full_events).sum();
-    let broken: u64 = rows.iter().map(|row| row.0.violations).sum();
+    let full: u64 = rows.iter().map(|row| row.full_events).sum();
+    let broken: u64 = rows.iter().map(|row| row.violations).sum();
     Err(Failure::new(format!("{full} full events, and {broken} rules that did not hold")))
 }
 
@@ -130,10 +126,10 @@ fn again(arguments: &SimAutopilot, generator: &str, seed: u64) -> String {
 }
 
 /// Prints the sums to standard error.
-fn tell(options: &Options, rows: &[Shown]) {
-    let years: u64 = rows.iter().map(|row| row.0.years).sum();
-    let checks: u64 = rows.iter().map(|row| row.0.checks).sum();
-    let ticks: u64 = rows.iter().map(|row| row.0.ticks).sum();
+fn tell(options: &Options, rows: &[Row]) {
+    let years: u64 = rows.iter().map(|row| row.years).sum();
+    let checks: u64 = rows.iter().map(|row| row.checks).sum();
+    let ticks: u64 = rows.iter().map(|row| row.ticks).sum();
     let faults = if options.faults { "with faults" } else { "without faults" };
     eprintln!(
         "{} years {faults}, {} ticks of the agent, {} checks of rules",
@@ -141,80 +137,4 @@ fn tell(options: &Options, rows: &[Shown]) {
         thousands(ticks),
         thousands(checks)
     );
-}
-
-/// A row of the table.
-#[derive(Serialize)]
-#[serde(transparent)]
-struct Shown(Row);
-
-impl Item for Shown {
-    const SCHEMA: &'static str = "evenkeel.autopilot-worlds/1";
-    const FIELD: &'static str = "generators";
-    const COLUMNS: &'static [&'static str] = &[
-        "GENERATOR",
-        "YEARS",
-        "FULL",
-        "EXCUSED",
-        "BROKEN RULES",
-        "CHANGES/YEAR",
-        "CLAIRVOYANT %",
-        "BEST STATIC %",
-        "PEAK %",
-        "1.2 PEAK %",
-        "BRAKES (DAYS)",
-    ];
-
-    fn cells(&self) -> Vec<String> {
-        let row = &self.0;
-        let changes: u64 =
-            row.operations.iter().filter(|(name, _)| **name != "delete").map(|(_, n)| n).sum();
-        vec![
-            row.generator.to_owned(),
-            thousands(row.years),
-            thousands(row.full_events),
-            thousands(row.full_events_excused),
-            thousands(row.violations),
-            tenths(changes * 10 / row.years.max(1)),
-            tenths(row.of_clairvoyant),
-            tenths(row.of_best_static),
-            tenths(row.of_peak),
-            tenths(row.of_usual_static),
-            brakes(row),
-        ]
-    }
-}
-
-/// Returns the three brakes with the most days.
-fn brakes(row: &Row) -> String {
-    let mut brakes: Vec<(&String, &u64)> = row.brakes.iter().collect();
-    brakes.sort_by_key(|(name, days)| (std::cmp::Reverse(**days), *name));
-    let most = brakes.iter().take(3).map(|(name, days)| format!("{name} {days}"));
-    most.collect::<Vec<_>>().join(", ")
-}
-
-/// Returns the rows of other rules.
-fn beside(rows: &[Shown]) -> Vec<Vec<String>> {
-    let mut cells = Vec::new();
-    for Shown(row) in rows {
-        for (name, other) in &row.others {
-            cells.push(vec![
-                row.generator.to_owned(),
-                (*name).to_owned(),
-                thousands(other.full_events),
-                per_year(other.full_events, row.years),
-                tenths(other.of_usual_static),
-            ]);
-        }
-    }
-    cells
-}
-
-fn tenths(number: u64) -> String {
-    format!("{}.{}", number / 10, number % 10)
-}
-
-fn per_year(count: u64, years: u64) -> String {
-    let thousandths = count * 1_000 / years.max(1);
-    format!("{}.{:03}", thousandths / 1_000, thousandths % 1_000)
 }

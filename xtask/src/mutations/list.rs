@@ -62,7 +62,7 @@ fn find_line(text: &str, prefix: &str) -> Option<usize> {
     if text.starts_with(prefix) {
         return Some(0);
     }
-    text.find(&format!("\n{prefix}")).map(|at| at + 1)
+    text.find(&format!("\n{prefix}")).map(|text| text + 1)
 }
 
 fn cut<'a>(text: &'a str, mark: &str) -> Result<(&'a str, &'a str), String> {

@@ -28,13 +28,13 @@ impl RustText {
         let characters: Vec<char> = text.chars().collect();
         let mut split = Self { code: String::new(), comments: String::new() };
         let mut state = State::Code;
-        let mut at = 0;
-        while at < characters.len() {
-            let (next, length) = step(state, &characters, at);
+        let mut offset = 0;
+        while offset < characters.len() {
+            let (next, length) = step(state, &characters, offset);
             // The delimiters of a comment belong to it; the quotes of a string belong to the code.
             let is_comment = |s| matches!(s, State::LineComment | State::BlockComment(_));
-            let literal = state == State::Code && characters[at] == '\'' && length > 1;
-            for &character in &characters[at..at + length] {
+            let literal = state == State::Code && characters[offset] == '\'' && length > 1;
+            for &character in &characters[offset..offset + length] {
                 let comment = is_comment(state) || is_comment(next);
                 let code = !comment && !literal && (state == State::Code || next == State::Code);
                 let or_blank = |keep: bool| if keep || character == '\n' { character } else { ' ' };
@@ -42,7 +42,7 @@ impl RustText {
                 split.comments.push(or_blank(comment));
             }
             state = next;
-            at += length;
+            offset += length;
         }
         split
     }

@@ -112,7 +112,7 @@ fn before_tests(code: &str) -> String {
         }
     };
     let mut starts = starts.filter(of_module);
-    starts.next().map_or(code, |at| &code[..at]).to_owned()
+    starts.next().map_or(code, |start| &code[..start]).to_owned()
 }
 
 /// Returns the files, and folders with a slash at their end, of modules that are only compiled for

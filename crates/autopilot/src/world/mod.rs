@@ -24,6 +24,7 @@ mod stage;
 mod state;
 #[cfg(test)]
 mod tests;
+mod text;
 
 pub use judge::Violation;
 pub use load::Generator;
@@ -31,5 +32,6 @@ pub use report::{Options, Report, Row, report};
 pub use rivals::Rival;
 pub use run::{Acted, Bounds, Outcome, Plan, run};
 pub use state::FullEvent;
+pub use text::others;
 
 const MIB: u64 = 1 << 20;

@@ -21,6 +21,7 @@ use evenkeel_cli::store::{Bytes, StoreKind};
 use evenkeel_cli::verdict::{AGAIN, Says};
 use evenkeel_cli::{connect, log, runs, signals};
 use evenkeel_client::output::{self, Exit, Failure, Format};
+use evenkeel_core::convert::saturating;
 use evenkeel_lab::LabError;
 use serde::Serialize;
 use std::path::Path;
@@ -195,7 +196,7 @@ fn begin(parent: &Path, prefix: &str) -> Result<TempDir, Failure> {
 
 /// Returns a time in whole seconds, for the laboratory, which refuses too long ones.
 fn seconds(time: Duration) -> u32 {
-    u32::try_from(time.as_secs()).unwrap_or(u32::MAX)
+    saturating::<_, u32>(time.as_secs())
 }
 
 /// Prints the results as JSON or as text.

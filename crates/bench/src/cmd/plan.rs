@@ -14,6 +14,7 @@ use evenkeel_cli::connect;
 use evenkeel_client::Client;
 use evenkeel_client::output::{self, Exit, Failure};
 use evenkeel_client::volume_samples::{self, Sample, VolumeSample};
+use evenkeel_core::convert::saturating;
 use evenkeel_core::price::PriceList;
 use evenkeel_core::random::Random;
 use evenkeel_core::volume::{Rules, VolumeRequest, VolumeType};
@@ -224,7 +225,10 @@ fn drive(
         let mut delays = Delays::default();
         requests.iter().for_each(|(_, us)| delays.add(*us, *us, 1_000_000));
         Ok(Measured {
-            samples: samples.iter().filter_map(|it| it.get(&export.name).cloned()).collect(),
+            samples: samples
+                .iter()
+                .filter_map(|sample| sample.get(&export.name).cloned())
+                .collect(),
             started_ms: started_unix_ms,
             requests,
             delays,
@@ -239,9 +243,10 @@ fn due(case: &Case, length_s: u32, seed: u64) -> Vec<Due> {
     const NS_PER_S: u64 = 1_000_000_000;
     let mut random = Random::new(seed, 1);
     let length = case.kib << 10;
-    let (mut all, mut at_ns) = (Vec::new(), 0);
+    let mut all = Vec::new();
+    let mut at_ns = 0;
     loop {
-        let at_s = u32::try_from(at_ns / NS_PER_S).unwrap_or(u32::MAX);
+        let at_s = saturating::<_, u32>(at_ns / NS_PER_S);
         if at_s >= length_s {
             return all;
         }
@@ -359,7 +364,8 @@ fn compare(case: &Case, recorded: &Measured, measured: &Measured) -> Result<Foun
 /// Returns the seconds in which requests waited: from the time at which each is due until only its
 /// delay without limits is left.
 fn waited_s(measured: &Measured, free_us: u64) -> f64 {
-    let (mut waited_us, mut until_us) = (0, 0);
+    let mut waited_us = 0;
+    let mut until_us = 0;
     for (at_us, delay_us) in &measured.requests {
         let end_us = at_us + delay_us.saturating_sub(free_us);
         waited_us += end_us.saturating_sub(until_us.max(*at_us));
@@ -389,7 +395,7 @@ fn same_limit(
         held.iter_mut().zip(grown).for_each(|(sum, ns)| *sum += ns);
         // Both loads began at their second 0.
         let at_ms = (from.time_ms + offset_ms).saturating_sub(measured.started_ms);
-        let at = usize::try_from(at_ms / 1_000).unwrap_or(usize::MAX);
+        let at = saturating::<_, usize>(at_ms / 1_000);
         let near = planned.iter().skip(at.saturating_sub(1)).take(4).flatten();
         let mut of_plan = [0_u64; 2];
         for (kind, ns) in near {

@@ -10,6 +10,7 @@ pub mod floor;
 mod peer;
 mod table;
 
+use evenkeel_core::convert::saturating;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -140,7 +141,7 @@ impl CompareConfig {
         let rows = standard_rows(seconds);
         let transports = vec![Transport::Unix, Transport::Tcp];
         let runs = rows.len() * transports.len() * peers.len();
-        let runs = u32::try_from(runs).unwrap_or(u32::MAX).saturating_mul(rounds);
+        let runs = saturating::<_, u32>(runs).saturating_mul(rounds);
         // Each run takes about a second more than its load.
         let run = Duration::from_secs(u64::from(seconds) * 2 + 5);
         let deadline = SET_UP_MAX + run * runs;
@@ -261,7 +262,7 @@ fn empty_cells(config: &CompareConfig) -> Vec<Cell> {
 /// Returns sequential writes that touch the whole export, so that no server answers from holes.
 /// They are long enough for the slowest server at 250 MiB/s.
 fn filling(size: PeerSize) -> Workload {
-    let seconds = u32::try_from(size.bytes() / (250 << 20)).unwrap_or(u32::MAX).clamp(1, 60);
+    let seconds = saturating::<_, u32>(size.bytes() / (250 << 20)).clamp(1, 60);
     Workload { pattern: Pattern::Sequential, ..Workload::random_write(1 << 20, 4, seconds) }
 }
 

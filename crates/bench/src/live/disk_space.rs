@@ -48,7 +48,7 @@ fn ios_max(setup: &Setup) -> Option<u64> {
     };
     let of_volumes: u64 = setup.volumes.iter().map(of_volume).sum::<Option<u64>>()?;
     let is_attached = setup.volumes.iter().all(|volume| volume.instance.is_some());
-    let instances = setup.instances.iter().map(|of| of.iops_max);
+    let instances = setup.instances.iter().map(|instance| instance.iops_max);
     let of_instances = instances.fold(0, u64::saturating_add).saturating_mul(seconds);
     Some(if is_attached { of_volumes.min(of_instances) } else { of_volumes })
 }
@@ -84,11 +84,13 @@ mod tests {
         let large = 72_000_000 * 40;
         let with = |disk, memory| fits(&cases, &Room::with(folder, disk, memory));
         assert!(with(large, large).is_ok());
-        let told = |disk, memory| with(disk, memory).unwrap_err().to_string();
-        let text = told(1 << 30, u64::MAX);
+        let error = |disk, memory| with(disk, memory).unwrap_err().to_string();
+        let text = error(1 << 30, u64::MAX);
         assert!(text.contains("\"io1 18,000\", up to 2.7 GiB, and 1 GiB are free on"), "{text}");
         assert!(text.contains("the disk of /tmp/x: let TMPDIR"), "{text}");
-        assert!(told(large, large - 1).contains("free of memory: let it last less long, leave it"));
+        assert!(
+            error(large, large - 1).contains("free of memory: let it last less long, leave it")
+        );
         assert!(check(&self::cases("fio-40")[..1], Path::new("/")).is_ok());
         assert!(check(&cases, Path::new("/no/such/folder")).is_err());
     }

@@ -4,6 +4,7 @@
 //!
 //! The layout of files is not part of the experiment, so the limits come into force after it.
 
+use evenkeel_core::convert::saturating;
 use std::path::Path;
 
 use super::method::{Context, Driven};
@@ -210,12 +211,12 @@ impl<'a> Plan<'a> {
 
     fn sysbench(&self, case: &Case, mounted: &Path) -> Result<Outcome, LabError> {
         let started_ms = Some(clock::unix_us() / 1_000);
-        let told = self.test().run(mounted)?;
+        let output = self.test().run(mounted)?;
         Ok(Outcome {
-            record: record(&case.setup, &told, &self.spans(case)),
-            answered: told.latency.count,
-            remark: format!(", 95 % within {} ms", told.rest.p95_ms),
-            command: told.command,
+            record: record(&case.setup, &output, &self.spans(case)),
+            answered: output.latency.count,
+            remark: format!(", 95 % within {} ms", output.rest.p95_ms),
+            command: output.command,
             started_ms,
         })
     }
@@ -230,7 +231,7 @@ impl<'a> Plan<'a> {
             block_bytes: shape.block_bytes,
             read_percent: shape.read_percent,
             queue_depth: self.depth.into(),
-            duration_s: u32::try_from(self.duration_s).unwrap_or(u32::MAX),
+            duration_s: saturating::<_, u32>(self.duration_s),
             span_mib: None,
             rate_iops: None,
             start_s: None,
@@ -256,7 +257,7 @@ impl<'a> Plan<'a> {
         ran.is_well(&case.label)?;
         Ok(Outcome {
             record: recorder.finish(),
-            answered: ran.measurements.iter().map(|of| of.ios_total).sum(),
+            answered: ran.measurements.iter().map(|measurement| measurement.ios_total).sum(),
             remark: String::new(),
             started_ms: ran.started_unix_ms(),
             command: ran.command,
@@ -264,7 +265,7 @@ impl<'a> Plan<'a> {
     }
 
     fn spans(&self, case: &Case) -> Vec<Span> {
-        spans_of(case, Subject::Client(u32::try_from(self.number).unwrap_or(u32::MAX)))
+        spans_of(case, Subject::Client(saturating::<_, u32>(self.number)))
     }
 
     /// Returns the program's record as that of its client. Of the volumes only the sum is known.

@@ -94,8 +94,9 @@ pub(super) fn drive(context: &mut Context<'_>) -> Result<Driven, LabError> {
             let name = place.name.to_owned();
             let iops = outcome.last_rate(place);
             let ios_total = round + 1;
-            let told = VolumeProgress { name, iops, ios_total, runtime_ms, ..Default::default() };
-            (context.progress)(&[told]);
+            let volume_progress =
+                VolumeProgress { name, iops, ios_total, runtime_ms, ..Default::default() };
+            (context.progress)(&[volume_progress]);
         }
     }
     Ok(outcome.driven)

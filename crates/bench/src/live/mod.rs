@@ -17,6 +17,7 @@ mod requests;
 mod speed;
 mod writer;
 
+use evenkeel_core::convert::saturating;
 use std::path::Path;
 
 pub use self::length::length_s;
@@ -263,7 +264,7 @@ fn interleaved(cases: &[Case]) -> Vec<usize> {
 }
 
 fn seconds(ns: u64) -> u32 {
-    u32::try_from(ns / 1_000_000_000).unwrap_or(u32::MAX)
+    saturating::<_, u32>(ns / 1_000_000_000)
 }
 
 /// Returns the set-up with buckets that have no room beyond their balance at the start, if every

@@ -2,6 +2,7 @@
 //! themselves, without one those of their requests that would reach the volume. Other clients of
 //! the same device run beside them.
 
+use evenkeel_core::convert::saturating;
 use std::path::Path;
 use std::time::Duration;
 
@@ -47,7 +48,7 @@ fn longest(client: &ClientSetup) -> Duration {
         }
         _ => (*ios, 0),
     };
-    let requests = REQUEST_MAX.saturating_mul(u32::try_from(requests).unwrap_or(u32::MAX));
+    let requests = REQUEST_MAX.saturating_mul(saturating::<_, u32>(requests));
     PROGRAM_AROUND.saturating_add(requests + Duration::from_secs(seconds)).min(PROGRAM_MAX)
 }
 
@@ -109,8 +110,9 @@ pub(super) fn drive(context: &mut Context<'_>) -> Result<Driven, LabError> {
         outcome.batch(test.number, BatchRecord { started_ns, took_ns });
         let iops = test.ios as f64 * 1e9 / took_ns.max(1) as f64;
         let runtime_ms = outcome.now_ns() / 1_000_000;
-        let told = VolumeProgress { name, iops, ios_total: nth, runtime_ms, ..Default::default() };
-        (context.progress)(&[told]);
+        let volume_progress =
+            VolumeProgress { name, iops, ios_total: nth, runtime_ms, ..Default::default() };
+        (context.progress)(&[volume_progress]);
     }
     Ok(outcome.driven)
 }

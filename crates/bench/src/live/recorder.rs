@@ -1,6 +1,7 @@
 //! The record of a volume or client that was driven live, made from logs that are read one after
 //! the other: unlike in virtual time, I/Os arrive in no order.
 
+use evenkeel_core::convert::saturating;
 use evenkeel_lab::fio::Completion;
 use evenkeel_sim::figures::histogram::{LatencyHistogram, LatencySummary};
 use evenkeel_sim::scenario::setup::Setup;
@@ -39,7 +40,7 @@ impl LiveRecorder {
     /// Counts an I/O. Answers after the end, when the load drains, are in no sample.
     pub fn completed(&mut self, io: Completion) {
         let at_ns = io.time_ms.saturating_mul(1_000_000);
-        let number = usize::try_from(at_ns / self.sample_ns).unwrap_or(usize::MAX);
+        let number = saturating::<_, usize>(at_ns / self.sample_ns);
         let Some(sample) = self.samples.get_mut(number) else { return };
         sample.completed += 1;
         sample.completed_bytes += io.bytes;

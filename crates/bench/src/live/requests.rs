@@ -8,6 +8,7 @@ use super::method::{Context, Driven};
 use super::recorder::LiveRecorder;
 use super::writer::{self, Writer};
 use super::{during, filled_to_the_brim, seconds, spans_of};
+use evenkeel_core::convert::saturating;
 use evenkeel_lab::LabError;
 use evenkeel_lab::fio::{self, Completion, Detail, Job, Standing};
 use evenkeel_lab::stalls::{Server, Watch};
@@ -83,7 +84,7 @@ pub(super) fn parts_of(
             setup.stripes[stripe as usize].volumes.iter().map(|volume| *volume as usize).collect()
         }
     };
-    let count = u32::try_from(volumes.len()).unwrap_or(u32::MAX).max(1);
+    let count = saturating::<_, u32>(volumes.len()).max(1);
     let span = (client.shape.span_bytes / u64::from(count)).min(SPAN_BYTES_MAX) >> 20;
     let start_s = seconds(client.start_ns);
     let part = |(nth, volume): (u32, &usize)| Part {
@@ -112,7 +113,7 @@ pub(super) fn parts_of(
 /// requests become one request under way each, at the rate that they would have if answers took no
 /// time.
 fn pace(load: &Load) -> Result<(u32, Option<u32>), String> {
-    let narrow = |rate: u64| Some(u32::try_from(rate).unwrap_or(u32::MAX));
+    let narrow = |rate: u64| Some(saturating::<_, u32>(rate));
     match *load {
         Load::Closed { threads, depth, think } => {
             let under_way = u32::from(threads) * u32::from(depth);

@@ -142,8 +142,8 @@ impl Server {
     /// # Errors
     /// When the server refuses one, with the server's message, or does not answer in time.
     fn rows(&self, statements: &str) -> Result<Vec<Row>, LabError> {
-        let told = child::run_to_end(&mut client(&self.socket(), statements)?, CLIENT_PACKAGE)?;
-        Ok(told.lines().map(|line| line.split('\t').map(str::to_owned).collect()).collect())
+        let output = child::run_to_end(&mut client(&self.socket(), statements)?, CLIENT_PACKAGE)?;
+        Ok(output.lines().map(|line| line.split('\t').map(str::to_owned).collect()).collect())
     }
 
     fn wait_until_ready(&mut self) -> Result<(), LabError> {

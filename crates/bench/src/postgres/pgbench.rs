@@ -236,11 +236,11 @@ pub fn ready(stack: &MountStack, folder: &Path) -> Result<Server, LabError> {
 pub fn batch(server: &Server, transactions: u64, seed: u64) -> Result<Score, LabError> {
     let mut words = words_for(server, FIRST, Some(seed))?;
     words.extend(["-c", "1", "-t", &transactions.to_string()].map(str::to_owned));
-    let told = child::run_to_end(Command::new(&words[0]).args(&words[1..]), PACKAGE)?;
-    let is_all = transactions_of(&told) == Some(transactions);
-    let rate = rate_of(&told).filter(|_| is_all).ok_or_else(|| LabError::BadOutput {
+    let output = child::run_to_end(Command::new(&words[0]).args(&words[1..]), PACKAGE)?;
+    let is_all = transactions_of(&output) == Some(transactions);
+    let rate = rate_of(&output).filter(|_| is_all).ok_or_else(|| LabError::BadOutput {
         tool: "pgbench",
-        what: format!("no rate of {transactions} transactions in {told:?}"),
+        what: format!("no rate of {transactions} transactions in {output:?}"),
     })?;
     let took_ns = (transactions as f64 * 1e9 / rate).round() as u64;
     Ok(Score { took_ns, command: text::command_line(&words) })

@@ -1,6 +1,7 @@
 //! A session of a PostgreSQL over its unix socket, for statements and their rows as text. It is a
 //! small part of version 3 of the protocol, for a server that requires no password.
 
+use evenkeel_core::convert::saturating;
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -61,7 +62,7 @@ impl Session {
     }
 
     fn send(&mut self, kind: &[u8], body: &[u8]) -> Result<(), LabError> {
-        let length = u32::try_from(body.len() + 4).unwrap_or(u32::MAX);
+        let length = saturating::<_, u32>(body.len() + 4);
         let message = [kind, &length.to_be_bytes(), body].concat();
         self.stream.write_all(&message).map_err(LabError::io("cannot write to", "PostgreSQL"))
     }
@@ -91,7 +92,7 @@ impl Session {
         let mut head = [0; 5];
         self.fill(&mut head, asked)?;
         let [kind, length @ ..] = head;
-        let length = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
+        let length = saturating::<_, usize>(u32::from_be_bytes(length));
         let bytes = length.checked_sub(4).filter(|bytes| *bytes <= MESSAGE_MAX);
         let mut body = vec![0; bytes.ok_or_else(|| odd("a message without a length"))?];
         self.fill(&mut body, asked)?;

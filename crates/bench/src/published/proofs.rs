@@ -241,7 +241,7 @@ fn why(proof: &Proof) -> String {
         Some(format!("{}: {}: expected {expected}, measured {measured}", load.name, check.name))
     });
     // The greedy neighbours of a proof make this machine busy, too.
-    let caution = || proof.cautions.iter().find(|of| of.kind != CautionKind::HostBusy);
+    let caution = || proof.cautions.iter().find(|caution| caution.kind != CautionKind::HostBusy);
     broken.or_else(|| Some(caution()?.text.clone())).unwrap_or_default()
 }
 

@@ -1,6 +1,7 @@
 //! `evenkeel-bench replay`: fio drives a live data plane while the calls and answers of its
 //! scheduler are recorded. Their repetition in virtual time must give the same answers.
 
+use evenkeel_core::convert::saturating;
 use std::fmt::Write as _;
 
 use super::{Bench, Outcome};
@@ -57,7 +58,7 @@ pub fn measure(mut bench: Bench<'_>, io: IoMode) -> Result<Outcome, LabError> {
     // Two seconds more than the load: fio sets up before it begins, and takes time to end.
     let entries = ENTRIES_PER_SECOND.saturating_mul(u64::from(bench.seconds) + 2);
     let recorder = engine.recorder();
-    recorder.begin(usize::try_from(entries).unwrap_or(usize::MAX), Detail::Calls);
+    recorder.begin(saturating::<_, usize>(entries), Detail::Calls);
     let mut jobs = Vec::new();
     for (number, (name, pacing, read_percent)) in (1_u32..).zip(volumes()) {
         let id = VolumeId::from_bits(number.into());

@@ -4,6 +4,7 @@
 use super::{Bench, Outcome, driven};
 use crate::server_process::{Served, io2, of_size};
 use evenkeel_client::capacity::Capacity;
+use evenkeel_core::convert::saturating;
 use evenkeel_core::qos::pacing::Pacing;
 use evenkeel_core::volume::{Rules, VolumeType};
 use evenkeel_lab::LabError;
@@ -30,7 +31,7 @@ pub fn measure(mut bench: Bench<'_>, store: &str) -> Result<Outcome, LabError> {
     bench.report(&format!("calibrating {store}"));
     let server = bench.serve("data", store, &[])?;
     let left = for_sale(&server)?.saturating_sub(GREEDY_BASELINE * GREEDY.len() as u64);
-    let iops = u32::try_from(left / u64::from(RESERVED)).unwrap_or(u32::MAX);
+    let iops = saturating::<_, u32>(left / u64::from(RESERVED));
     let mut volumes = Vec::new();
     for number in 1..=RESERVED {
         let request = io2(iops);

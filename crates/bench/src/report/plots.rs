@@ -2,6 +2,7 @@
 //!
 //! Every series has a shape or a dash of its own, so that it can be recognized without colour.
 
+use evenkeel_core::convert::saturating;
 use plotters::prelude::*;
 
 use evenkeel_pages::DrawError;
@@ -120,7 +121,7 @@ fn points(label: &str, unit: &str, all: &[Values], is_joined: bool) -> Result<St
 pub fn bars(label: &str, unit: &str, series: &[&str], all: &[Bar]) -> Result<String, DrawError> {
     let heights = all.iter().flat_map(|bar| bar.bars.iter().flatten());
     let top = heights.map(|(height, error)| height + error).fold(0.0, f64::max).max(1e-9) * 1.12;
-    let height = 60 + 22 * u32::try_from(all.len().max(1)).unwrap_or(u32::MAX).min(60);
+    let height = 60 + 22 * saturating::<_, u32>(all.len().max(1)).min(60);
     figure((940, height), label, |area| {
         // Horizontal bars, so that names of any length can be read.
         let mut chart = ChartBuilder::on(area)

@@ -153,7 +153,8 @@ impl SuiteResult {
         let mut shown: Vec<&Configuration> = Vec::new();
         for (_, part) in &parts {
             let is_new = |of: &&Configuration| shown.iter().all(|known| known.name != of.name);
-            let known = part.configurations.iter().filter(|of| !of.is_unknown());
+            let known =
+                part.configurations.iter().filter(|configuration| !configuration.is_unknown());
             let new: Vec<&Configuration> = known.filter(is_new).collect();
             shown.extend(new);
         }

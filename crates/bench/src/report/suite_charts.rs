@@ -31,8 +31,12 @@ const PERCENTILES: [f64; 11] = [0.0, 1.0, 5.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.
 pub(super) fn section(page: &mut String, title: &str, part: &Part) -> Result<(), LabError> {
     open_section(page, title);
     statistics(page, part);
-    let known: Vec<Configuration> =
-        part.configurations.iter().filter(|of| !of.is_unknown()).cloned().collect();
+    let known: Vec<Configuration> = part
+        .configurations
+        .iter()
+        .filter(|configuration| !configuration.is_unknown())
+        .cloned()
+        .collect();
     // Clients of one case share charts. So do cases with one client each, if they have the same
     // lines.
     let is_together = |a: &Configuration, b: &Configuration| match (parts_of(a).0, parts_of(b).0) {
@@ -133,7 +137,7 @@ fn over_time(page: &mut String, configurations: &[Configuration]) -> Result<(), 
     let label = "I/Os per second over time; the numbers follow in a table";
     let svg = curves::from_zero(label, Unit::Count, &curves, &levels, sample_s as f64)?;
     let svg = dash_series(svg);
-    let case = configurations.first().and_then(|of| parts_of(of).0);
+    let case = configurations.first().and_then(|configuration| parts_of(configuration).0);
     let before = match (case, &alike[..]) {
         (Some(case), _) => format!("{}: ", escape(case)),
         (None, [(name, _)]) => format!("{}: ", escape(name)),
@@ -181,7 +185,7 @@ fn credits(
 /// Returns the lines of all configurations of a chart, without duplicates.
 fn levels(configurations: &[Configuration]) -> Vec<Level> {
     let mut levels: Vec<Level> = Vec::new();
-    for level in configurations.iter().flat_map(|of| &of.levels) {
+    for level in configurations.iter().flat_map(|configuration| &configuration.levels) {
         if !levels.contains(level) {
             levels.push(*level);
         }
@@ -205,7 +209,7 @@ fn latencies(page: &mut String, configurations: &[Configuration]) -> Result<(), 
     let quantiles = |of: &Configuration| Some(of.runs.first()?.quantiles_ns.clone());
     let shown: Vec<(String, Vec<u64>)> = configurations
         .iter()
-        .filter_map(|of| Some((of.name.clone(), quantiles(of)?)))
+        .filter_map(|configuration| Some((configuration.name.clone(), quantiles(configuration)?)))
         .filter(|(_, quantiles)| quantiles.len() == SHARES_PPM.len())
         .collect();
     if shown.is_empty() {
@@ -235,13 +239,15 @@ fn parts_of(configuration: &Configuration) -> (Option<&str>, &str) {
 fn latency_over_time(page: &mut String, configurations: &[Configuration]) -> Result<(), LabError> {
     let first = |of: &Configuration| of.runs.first().map(|run| run.latency_s).unwrap_or(0);
     let latency_s = configurations.iter().map(first).max().unwrap_or(0);
-    let shown = configurations.iter().filter(|of| latency_s > 0 && first(of) == latency_s);
+    let shown = configurations
+        .iter()
+        .filter(|configuration| latency_s > 0 && first(configuration) == latency_s);
     // A single value is no course of time. It is in the table of all.
     let shown: Vec<(&str, &[u64])> = shown
         .filter_map(|of| Some((parts_of(of).1, &of.runs.first()?.mean_latency_ns[..])))
         .filter(|(_, means)| means.len() > 1)
         .collect();
-    let case = configurations.first().and_then(|of| parts_of(of).0);
+    let case = configurations.first().and_then(|configuration| parts_of(configuration).0);
     let Some(case) = case.filter(|_| !shown.is_empty()) else { return Ok(()) };
     let values = |means: &[u64]| means.iter().map(|mean_ns| *mean_ns as f64).collect();
     let curves: Vec<Curve> = (0..)
@@ -271,7 +277,7 @@ fn run_to_run(
         Some(Values { name: of.name.clone(), values })
     };
     let runs: Vec<Values> = configurations.iter().filter_map(of_runs).collect();
-    if runs.iter().all(|of| of.values.len() < RUNS_MIN) {
+    if runs.iter().all(|run| run.values.len() < RUNS_MIN) {
         return Ok(());
     }
     let svg = plots::runs(&format!("{what}, run to run"), unit, &runs)?;
@@ -301,8 +307,10 @@ fn across_runs(page: &mut String, configurations: &[Configuration]) -> Result<()
         name: of.name.clone(),
         values: of.runs.iter().flat_map(Run::rates).collect(),
     };
-    let batches: Vec<(&str, Values)> =
-        configurations.iter().map(|of| (of.unit(), of_batches(of))).collect();
+    let batches: Vec<(&str, Values)> = configurations
+        .iter()
+        .map(|configuration| (configuration.unit(), of_batches(configuration)))
+        .collect();
     let is_enough = |(_, of): &(&str, Values)| of.values.len() >= SCATTER_MIN;
     let batches: Vec<(&str, Values)> = batches.into_iter().filter(is_enough).collect();
     if !batches.is_empty() {
@@ -310,9 +318,13 @@ fn across_runs(page: &mut String, configurations: &[Configuration]) -> Result<()
             every_batch(page, unit, of)?;
         }
         let batches: Vec<Values> = batches.into_iter().map(|(_, of)| of).collect();
-        let kept: usize = batches.iter().map(|of| of.values.len()).sum();
+        let kept: usize = batches.iter().map(|batch| batch.values.len()).sum();
         let all = |of: &Configuration| batches.iter().any(|shown| shown.name == of.name);
-        let made: u64 = configurations.iter().filter(|of| all(of)).map(|of| of.iops.n).sum();
+        let made: u64 = configurations
+            .iter()
+            .filter(|configuration| all(configuration))
+            .map(|configuration| configuration.iops.n)
+            .sum();
         if (kept as u64) < made {
             value_table(page, "batches, evenly taken from all", &batches)
         } else {
@@ -321,7 +333,7 @@ fn across_runs(page: &mut String, configurations: &[Configuration]) -> Result<()
         return Ok(());
     }
     let samples: Vec<Values> = configurations.iter().map(of_samples).collect();
-    if samples.iter().any(|of| of.values.len() >= DENSITY_MIN) {
+    if samples.iter().any(|sample| sample.values.len() >= DENSITY_MIN) {
         let label = "Share of the seconds up to each rate";
         let svg = plots::cdf(label, "IOPS", &samples)?;
         figure(page, &svg, "Share of the samples with at most this number of I/Os per second.");
@@ -337,8 +349,8 @@ fn every_batch(page: &mut String, unit: &str, of: &Values) -> Result<(), LabErro
     let axis = per_second(unit);
     if of.values.len() >= DENSITY_MIN {
         let svg = plots::density("Kernel density of the batches", &axis, one)?;
-        let told = format!("kernel density of the {unit} per second of its batches, as R draws it");
-        figure(page, &svg, &format!("{name}: {told}."));
+        let text = format!("kernel density of the {unit} per second of its batches, as R draws it");
+        figure(page, &svg, &format!("{name}: {text}."));
     }
     let svg = plots::scatter("Every batch", &axis, one)?;
     figure(page, &svg, &format!("{name}: {unit} per second of its batches, in order."));

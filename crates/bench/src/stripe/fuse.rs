@@ -4,6 +4,8 @@
 //! The layouts are those of the kernel's `include/uapi/linux/fuse.h`, in the byte order of the
 //! machine. The crate `fuser` speaks all of it, at the price of thirty more crates.
 
+use evenkeel_core::convert::saturating;
+
 /// The version that is spoken; the kernel speaks every older one.
 const VERSION: (u32, u32) = (7, 31);
 
@@ -93,7 +95,7 @@ fn ask(opcode: u32, body: &[u8]) -> Option<Ask<'_>> {
 /// Returns the head of an answer with `total_bytes` bytes, the head included.
 pub(super) fn head(unique: u64, total_bytes: usize) -> [u8; HEAD_BYTES] {
     let mut head = [0; HEAD_BYTES];
-    head[..4].copy_from_slice(&u32::try_from(total_bytes).unwrap_or(u32::MAX).to_ne_bytes());
+    head[..4].copy_from_slice(&saturating::<_, u32>(total_bytes).to_ne_bytes());
     head[8..].copy_from_slice(&unique.to_ne_bytes());
     head
 }
@@ -113,7 +115,7 @@ pub(super) fn begun(unique: u64, readahead_bytes: u32) -> Vec<u8> {
     answer.u32(ASYNC_READ | ASYNC_DIRECT | MAX_PAGES);
     // The kernel throttles its own threads above the congestion threshold, so it is the maximum.
     answer.u16(BACKGROUND_MAX).u16(BACKGROUND_MAX);
-    let pages = u16::try_from(DATA_BYTES_MAX / PAGE_BYTES).unwrap_or(u16::MAX);
+    let pages = saturating::<_, u16>(DATA_BYTES_MAX / PAGE_BYTES);
     // Times are whole nanoseconds; nothing is mapped.
     answer.u32(DATA_BYTES_MAX).u32(1).u16(pages).u16(0);
     answer.zeroes(32);

@@ -1,5 +1,7 @@
 //! RAID 0: which bytes of a stripe lie where on its volumes.
 
+use evenkeel_core::convert::saturating;
+
 /// Chunk after chunk on volume after volume, round and round.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Layout {
@@ -41,7 +43,7 @@ impl Layout {
             let byte = offset + u64::from(at);
             let chunk = byte / self.chunk_bytes;
             let within = byte % self.chunk_bytes;
-            let room = u32::try_from(self.chunk_bytes - within).unwrap_or(u32::MAX);
+            let room = saturating::<_, u32>(self.chunk_bytes - within);
             let piece = Piece {
                 volume: usize::try_from(chunk % self.volumes).unwrap_or_default(),
                 offset: chunk / self.volumes * self.chunk_bytes + within,

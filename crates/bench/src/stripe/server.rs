@@ -1,6 +1,7 @@
 //! The loop that serves a striped file: it converts requests of the kernel to requests of volumes,
 //! and their answers to the kernel's. It is one thread, which only waits for all of them at once.
 
+use evenkeel_core::convert::saturating;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
@@ -159,7 +160,7 @@ impl Server {
     fn read(&mut self, unique: u64, offset: u64, bytes: u32) {
         // A read beyond the end is shortened.
         let left = self.size_bytes.saturating_sub(offset);
-        let bytes = u32::try_from(left).unwrap_or(u32::MAX).min(bytes).min(fuse::DATA_BYTES_MAX);
+        let bytes = saturating::<_, u32>(left).min(bytes).min(fuse::DATA_BYTES_MAX);
         let mut answer = self.work.spare.pop().unwrap_or_default();
         answer.resize(fuse::HEAD_BYTES + bytes as usize, 0);
         let op = self.work.begin(unique, Kind::Read(answer));
@@ -170,7 +171,7 @@ impl Server {
     }
 
     fn write(&mut self, unique: u64, offset: u64, data: &[u8]) {
-        let bytes = u32::try_from(data.len()).unwrap_or(u32::MAX);
+        let bytes = saturating::<_, u32>(data.len());
         if offset.checked_add(bytes.into()).is_none_or(|end| end > self.size_bytes) {
             return self.say(&fuse::failure(unique, Errno::NOSPC));
         }

@@ -136,7 +136,8 @@ impl Comparison {
 fn line(row: &Compared) -> Vec<String> {
     let ratio =
         |value: f64| if value.is_finite() { format!("{value:.4}") } else { "∞".to_owned() };
-    let interval = row.interval.map(|at| format!("{} to {}", ratio(at.low), ratio(at.high)));
+    let interval =
+        row.interval.map(|interval| format!("{} to {}", ratio(interval.low), ratio(interval.high)));
     let verdict = if row.may_be_same() { "may be the same" } else { "differs" };
     vec![
         row.part.to_owned(),

@@ -216,7 +216,7 @@ impl Run {
 
     /// Returns the run with its latencies over time.
     fn with_latencies(mut self, case: &CaseResults, subject: &SubjectResults) -> Self {
-        let means: Vec<u64> = subject.latencies.iter().map(|at| at.mean_ns).collect();
+        let means: Vec<u64> = subject.latencies.iter().map(|latency| latency.mean_ns).collect();
         if means.iter().any(|mean_ns| *mean_ns > 0) {
             self.latency_s = case.sample_s * subject.latency_samples;
             self.mean_latency_ns = means;

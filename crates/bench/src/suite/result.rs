@@ -241,8 +241,8 @@ impl SuiteResult {
     fn add(&mut self, ready: &Ready, results: &Results, way: Way, doubts: &Doubts) {
         let found = ready.found(results, way);
         for (point, found) in ready.points.iter().zip(found) {
-            let at = self.rows.iter().position(|row| row.id == point.id);
-            let at = at.unwrap_or_else(|| {
+            let index = self.rows.iter().position(|row| row.id == point.id);
+            let at = index.unwrap_or_else(|| {
                 self.rows.push(Row {
                     id: point.id.clone(),
                     what: point.what.clone(),

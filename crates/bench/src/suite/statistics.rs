@@ -34,9 +34,9 @@ pub(crate) fn cells(configuration: &Configuration) -> Vec<String> {
     if configuration.is_unknown() {
         return std::iter::repeat_with(nothing).take(COLUMNS.len()).collect();
     }
-    let interval = configuration
-        .interval()
-        .map_or_else(nothing, |at| format!("{} to {}", text::rate(at.low), text::rate(at.high)));
+    let interval = configuration.interval().map_or_else(nothing, |interval| {
+        format!("{} to {}", text::rate(interval.low), text::rate(interval.high))
+    });
     let spread = |shown: String| if n > 1 { shown } else { nothing() };
     let unit = configuration.unit().to_owned();
     let mut cells = vec![n.to_string(), unit, text::rate(mean), interval];

@@ -168,7 +168,8 @@ fn a_shortened_run_has_the_volumes_and_the_requests_of_the_long_one() {
 /// Returns the rate per second of each limit of a volume, and its baseline without credits.
 fn rates(volume: &VolumeSetup) -> Vec<Option<(u64, Option<u64>)>> {
     let limits = [volume.pacing.operations, volume.pacing.bytes];
-    let rate = |limit: Limit| (limit.per_second, limit.credit.map(|of| of.refill_per_second));
+    let rate =
+        |limit: Limit| (limit.per_second, limit.credit.map(|credit| credit.refill_per_second));
     limits.into_iter().map(|limit| limit.map(rate)).collect()
 }
 
@@ -307,7 +308,12 @@ fn live_only_figures_are_not_run_in_virtual_time() {
         let is_run = row.verdict() != "not run";
         assert_eq!(is_run, !real.contains(&row.id.as_str()), "{}", row.id);
     }
-    let names = result.simulated.unwrap().configurations.into_iter().map(|of| of.name);
+    let names = result
+        .simulated
+        .unwrap()
+        .configurations
+        .into_iter()
+        .map(|configuration| configuration.name);
     assert!(names.clone().any(|name| name == "provisioned · rewrite-100"));
     assert!(!names.clone().any(|name| name.contains("reread")), "{:?}", names.collect::<Vec<_>>());
 }
@@ -325,8 +331,8 @@ fn databases_are_left_out_where_none_can_run() {
     assert!(ready.points.iter().filter(of_database).all(|point| point.comparison.is_none()));
     let text = suite.live.read(name, &part(Some("PostgreSQL"))).unwrap_err().to_string();
     assert!(text.contains("has a database on a file system"), "{text}");
-    let one = Choice { only: None, runs: None, without: &both[..1] };
-    let cases = suite.live.read(name, &one).unwrap().scenario.cases;
+    let choice = Choice { only: None, runs: None, without: &both[..1] };
+    let cases = suite.live.read(name, &choice).unwrap().scenario.cases;
     let names: Vec<&str> = cases[3..].iter().map(|case| case.name.as_str()).collect();
     assert_eq!(names, ["MariaDB on gp2", "MariaDB on io1"]);
 }
@@ -340,7 +346,8 @@ fn clients_beside_each_other_show_how_long_they_wait() {
     let mut result = SuiteResult::begin(name, &suite);
     result.add_simulated(&ready, &results);
     let configurations = &result.simulated.as_ref().unwrap().configurations;
-    let names: Vec<&str> = configurations.iter().map(|of| of.name.as_str()).collect();
+    let names: Vec<&str> =
+        configurations.iter().map(|configuration| configuration.name.as_str()).collect();
     assert_eq!(names, ["io1 · oltp", "io1 · log", "io1 · batch"]);
     let log = &configurations[1].runs[0];
     assert_eq!((log.latency_s, log.mean_latency_ns.len()), (1, 52));
@@ -443,7 +450,8 @@ fn verdict_of_a_row_combines_live_and_virtual_results() {
         };
         assert_eq!(row.verdict(), verdict, "{row:?}");
         // A busy machine excuses a figure that is broken live. It makes no figure kept.
-        let is_live_only = verdict == "BROKEN" && simulated.as_ref().is_none_or(|at| at.pass);
+        let is_live_only =
+            verdict == "BROKEN" && simulated.as_ref().is_none_or(|simulated| simulated.pass);
         let busy = Row { is_unsafe: true, ..row };
         assert_eq!(busy.verdict(), if is_live_only { "undecided" } else { verdict }, "{busy:?}");
     }

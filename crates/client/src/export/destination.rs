@@ -92,9 +92,10 @@ impl Place {
         let Some(keys) = keys else {
             let hint = "name the key with --key-file or --key-command";
             let message = format!("{} is encrypted, and there is no key", self.name);
-            return match is_there {
-                true => Err(Failure::new(message).exit(Exit::Usage).hint(hint)),
-                false => Ok(None),
+            return if is_there {
+                Err(Failure::new(message).exit(Exit::Usage).hint(hint))
+            } else {
+                Ok(None)
             };
         };
         if !is_there && !is_new {

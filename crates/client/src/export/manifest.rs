@@ -84,9 +84,10 @@ impl Manifest {
         let mut bytes =
             serde_json::to_vec(&Whole { sha256, manifest: form }).map_err(|e| e.to_string())?;
         bytes.push(b'\n');
-        match bytes.len() as u64 > BYTES_MAX {
-            true => Err(format!("it has {} bytes; the most is {BYTES_MAX}", bytes.len())),
-            false => Ok(bytes),
+        if bytes.len() as u64 > BYTES_MAX {
+            Err(format!("it has {} bytes; the most is {BYTES_MAX}", bytes.len()))
+        } else {
+            Ok(bytes)
         }
     }
 

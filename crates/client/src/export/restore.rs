@@ -159,10 +159,8 @@ pub fn import(
             token: &token,
             timeout_min: TIMEOUT_MIN,
         });
-        let new = new.map_err(|failure| match is_encrypted {
-            true => failure.hint(NEEDS_KEY),
-            false => failure,
-        })?;
+        let new =
+            new.map_err(|failure| if is_encrypted { failure.hint(NEEDS_KEY) } else { failure })?;
         // A failed snapshot cannot be filled any more.
         started = Some(new).filter(|new| new.status != "error");
         tries += 1;

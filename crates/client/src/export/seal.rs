@@ -114,13 +114,13 @@ impl Seal {
         let changed =
             || "its keyed checksum is another one: it is damaged, or was changed".to_owned();
         let bytes = stored.len() as u64;
-        let at = bytes.checked_sub(TRAILER_BYTES).ok_or_else(changed)? as usize;
-        let length = Self::length(&stored[at..], bytes)?;
-        let checksum = stored.split_off(at + LENGTH_BYTES);
+        let offset = bytes.checked_sub(TRAILER_BYTES).ok_or_else(changed)? as usize;
+        let length = Self::length(&stored[offset..], bytes)?;
+        let checksum = stored.split_off(offset + LENGTH_BYTES);
         if !is_same(&checksum, &self.checksum(name, &stored)) {
             return Err(changed());
         }
-        stored.truncate(at);
+        stored.truncate(offset);
         Ok(self.open(name, &(0..length), stored))
     }
 }

@@ -26,7 +26,7 @@ impl Migration<'_> {
             self.detached_ms = Some(at_ms.unwrap_or_else(|| clock::unix_ms().0));
         } else {
             let hosts = volume.attachments.iter();
-            let hosts = hosts.map(|it| (it.host_id.clone(), it.device.clone()));
+            let hosts = hosts.map(|host| (host.host_id.clone(), host.device.clone()));
             self.told.hosts = hosts.map(had).collect();
             if self.options.detach {
                 let now = clock::unix_ms().0;
@@ -49,7 +49,7 @@ impl Migration<'_> {
 
     fn wait_until_detached(&self, volume: &VolumeDescription) -> Result<(), Failure> {
         let id = &self.id;
-        let hosts = volume.attachments.iter().map(|it| it.host_id.as_str());
+        let hosts = volume.attachments.iter().map(|attachment| attachment.host_id.as_str());
         let hosts = hosts.collect::<Vec<_>>().join(", ");
         let waits = self.options.wait;
         if !waits.is_zero() {
@@ -127,7 +127,8 @@ impl Migration<'_> {
         let differs = self.copier.differs(&check, last);
         state::delete(source, state::SNAPSHOT, &check)?;
         let now = volumes::get(source, &self.id)?;
-        let hosts: Vec<&str> = now.attachments.iter().map(|it| it.host_id.as_str()).collect();
+        let hosts: Vec<&str> =
+            now.attachments.iter().map(|attachment| attachment.host_id.as_str()).collect();
         let is_same = |a: &VolumeDescription, b: &VolumeDescription| {
             (&a.volume_type, a.size_gib, a.iops) == (&b.volume_type, b.size_gib, b.iops)
                 && a.throughput_mibps == b.throughput_mibps

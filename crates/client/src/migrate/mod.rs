@@ -131,13 +131,13 @@ impl<'a> Migration<'a> {
         let pace = Pace::new(options.rate_mibps.map(|mibps| mibps << 20));
         let copier = Copier { source, target, pace, jobs: usize::from(options.jobs) };
         let id = options.volume.to_string();
-        let told = Migrated {
+        let migrated = Migrated {
             source: source.authority().to_owned(),
             source_volume_id: id.clone(),
             target: target.authority().to_owned(),
             ..Migrated::default()
         };
-        Self { copier, id, options, zone: String::new(), told, detached_ms: None }
+        Self { copier, id, options, zone: String::new(), told: migrated, detached_ms: None }
     }
 
     /// Moves the volume.
@@ -307,14 +307,14 @@ impl<'a> Migration<'a> {
             Some(known) => known,
             None => self.new_base()?,
         };
-        let of = snapshots::get(self.copier.source, &base.of)?;
+        let snapshot = snapshots::get(self.copier.source, &base.of)?;
         let note = |base: &Base| {
             let tag = (state::BASE.to_owned(), base.tag());
             state::set_tags(self.copier.target, &base.id, &[tag])
         };
         if let Far::Copied { mut next, mut put } = base.far {
             let copied =
-                Copied { from: &base.of, older: None, into: &base.id, size_gib: of.size_gib };
+                Copied { from: &base.of, older: None, into: &base.id, size_gib: snapshot.size_gib };
             let is_complete = self.copier.target.has_snapshot(&base.id);
             if !is_complete {
                 let before = put;
@@ -327,7 +327,7 @@ impl<'a> Migration<'a> {
                 self.told.copied_bytes += (put - before) * UNIT_BYTES;
                 self.complete_at_target(&base.id, put)?;
             }
-            let units = self.copier.compare_all(&base.of, &base.id, of.size_gib);
+            let units = self.copier.compare_all(&base.of, &base.id, snapshot.size_gib);
             let units = units.map_err(|failure| self.damaged(failure, &base.id))?;
             base.far = Far::Compared(units);
             note(&base)?;

@@ -121,7 +121,10 @@ pub struct TransactionAnswer {
 impl TransactionAnswer {
     /// Returns the keys that the transaction's reads found.
     pub fn found(&self) -> impl Iterator<Item = &KeyValue> {
-        self.responses.iter().filter_map(|one| one.response_range.as_ref()).flat_map(|r| &r.kvs)
+        self.responses
+            .iter()
+            .filter_map(|response| response.response_range.as_ref())
+            .flat_map(|r| &r.kvs)
     }
 
     /// Returns the key with its value, if a read found it.

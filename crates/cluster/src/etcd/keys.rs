@@ -1,4 +1,4 @@
-//! The keys of a cluster in etcd. Pure; `docs/internals/etcd.md` lists them.
+//! The keys of a cluster in etcd. Pure; `docs/internals/journal.md` lists them.
 
 use evenkeel_control::journal::Subject;
 use evenkeel_core::ids::InstanceId;

@@ -211,7 +211,7 @@ impl Fleet {
             let (known, is_there) = {
                 let mut fleet_state = self.state();
                 let is_there =
-                    fleet_state.nodes.get(&home).is_some_and(|it| it.hosts.contains(&host));
+                    fleet_state.nodes.get(&home).is_some_and(|node| node.hosts.contains(&host));
                 if is_there {
                     fleet_state.reset_host_balances(host);
                 }
@@ -267,7 +267,7 @@ impl Fleet {
         let Reply::Report(report) = node.call(Command::Report) else {
             return Err(not_yet(format!("the balances of host {host} are not known")));
         };
-        let Some(balances) = report.hosts.iter().find(|it| it.id == host).map(|it| it.balances)
+        let Some(balances) = report.hosts.iter().find(|it| it.id == host).map(|host| host.balances)
         else {
             self.state().forget_host_at(host, from);
             return Ok(());

@@ -117,7 +117,7 @@ impl Fleet {
         let is_first = self.home(id).is_none();
         if !elsewhere.is_empty() {
             let moved = self.rehome(&elsewhere, place);
-            for other in elsewhere.iter().filter(|it| moved.is_err() || **it != id) {
+            for other in elsewhere.iter().filter(|elsewhere| moved.is_err() || **elsewhere != id) {
                 // A volume whose application fails stays unapplied.
                 let _ = self.apply_again(*other);
             }
@@ -330,12 +330,14 @@ impl Fleet {
             let node_state = fleet_state.nodes.get(&number);
             let Report { volumes, hosts } = report;
             all.volumes.extend(
-                volumes.into_iter().filter(|it| fleet_state.homes.get(&it.id) == Some(&number)),
+                volumes
+                    .into_iter()
+                    .filter(|volume| fleet_state.homes.get(&volume.id) == Some(&number)),
             );
             let has = |id: &InstanceId| {
                 node_state.is_some_and(|node_state| node_state.hosts.contains(id))
             };
-            all.hosts.extend(hosts.into_iter().filter(|it| has(&it.id)));
+            all.hosts.extend(hosts.into_iter().filter(|host| has(&host.id)));
         }
         all.volumes.sort_by_key(|report| report.id);
         all.hosts.sort_by_key(|report| report.id);

@@ -395,7 +395,8 @@ impl FleetState {
     /// Returns the group of a volume with these attachments: the volumes of its hosts with limits,
     /// the volumes of their hosts with limits, and so on.
     pub(super) fn group(&self, id: VolumeId, attachments: &[Attachment]) -> Group {
-        let (mut volumes, mut hosts) = (BTreeSet::from([id]), BTreeSet::new());
+        let mut volumes = BTreeSet::from([id]);
+        let mut hosts = BTreeSet::new();
         let mut next = self.limited(attachments);
         while let Some(host) = next.pop() {
             if !hosts.insert(host) {

@@ -147,7 +147,7 @@ impl ControlPlane {
                 }
                 things.nodes.get_mut(&node).unwrap().1 = true;
             }
-            if things.nodes.values().all(|it| it.0 != State::Up) {
+            if things.nodes.values().all(|node| node.0 != State::Up) {
                 // A new volume needs a node in service.
                 things.nodes.get_mut(&1).unwrap().0 = State::Up;
             }
@@ -185,7 +185,7 @@ impl ControlPlane {
     /// Asserts the invariants that hold after [`Self::heal`].
     fn check_end(&self) {
         let Reply::Report(report) = self.fleet.call(Command::Report) else { panic!() };
-        let reported: Vec<_> = report.volumes.iter().map(|it| it.id).collect();
+        let reported: Vec<_> = report.volumes.iter().map(|volume| volume.id).collect();
         assert!(reported.iter().eq(self.volumes.keys()), "{reported:?}");
         let views = self.fleet.views();
         let has_eligible =
@@ -206,7 +206,7 @@ impl ControlPlane {
                 assert_eq!(is_there, self.hosts[&attachment.host].pacing.is_some());
             }
         }
-        for process in things.processes.iter().filter(|it| it.may_serve()) {
+        for process in things.processes.iter().filter(|process| process.may_serve()) {
             let is_wanted = |id| self.volumes.contains_key(id);
             assert!(process.volumes.keys().all(is_wanted), "a deleted volume is served");
         }

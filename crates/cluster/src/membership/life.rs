@@ -306,7 +306,7 @@ impl Life {
         if self.end.is_some() {
             return;
         }
-        if self.store_at.is_some_and(|at| now >= at) {
+        if self.store_at.is_some_and(|time| now >= time) {
             self.store_at = None;
             actions.push(Action::AskStore);
         }

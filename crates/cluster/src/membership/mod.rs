@@ -202,7 +202,7 @@ impl Membership {
                 let is_waiting = joining.again_at.is_some();
                 if is_waiting && self.is_stopped {
                     self.exit(Exit::Stopped, actions);
-                } else if joining.again_at.is_some_and(|at| now >= at) {
+                } else if joining.again_at.is_some_and(|time| now >= time) {
                     joining.again_at = None;
                     actions.push(Action::Join);
                 }

@@ -293,9 +293,10 @@ impl Ceph {
         let operation = self.instances[instance].wires[osd].pop_front()?;
         self.osds[osd] = self.osds[osd].max(operation.epoch);
         let epoch = self.osds[osd];
-        let (outcome, broken) = match self.names(epoch, operation.instance) {
-            true => (Outcome::Refused, None),
-            false => self.execute(&operation, now_ms),
+        let (outcome, broken) = if self.names(epoch, operation.instance) {
+            (Outcome::Refused, None)
+        } else {
+            self.execute(&operation, now_ms)
         };
         let reply = Reply { operation, outcome, epoch };
         let rados = &mut self.instances[instance];

@@ -75,7 +75,7 @@ impl Client {
     }
 
     fn add(&mut self, object: usize, wanted: Wanted) -> Option<Request> {
-        let connection = self.connection.as_ref().filter(|it| it.is_open)?.id;
+        let connection = self.connection.as_ref().filter(|connection| connection.is_open)?.id;
         self.requests += 1;
         let request = Request { id: self.requests, connection, object, wanted };
         self.under_way.push(request);

@@ -67,7 +67,8 @@ impl Etcd {
     /// Makes a process the leader if there is no leader. Returns the leader's key.
     pub fn elect(&mut self, (node, process): (usize, u64), question: Question, now_ms: u64) {
         self.revision += 1;
-        let (created, ends_ms) = (self.revision, now_ms + TTL_MS);
+        let created = self.revision;
+        let ends_ms = now_ms + TTL_MS;
         self.leader = Some(LeaderKey { node, process, question, created, ends_ms });
         self.seen.leader = Some(created);
     }

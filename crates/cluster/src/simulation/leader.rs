@@ -238,7 +238,8 @@ impl Seat {
         self.pass()?;
         let (number, is_lost) = {
             let mut world = self.sim.world();
-            let (number, is_lost) = (world.number(), world.fails(MONITOR_FAILS));
+            let number = world.number();
+            let is_lost = world.fails(MONITOR_FAILS);
             let expires_ms = world.now_ms + BLOCKLIST_EXPIRE_MS;
             let waiter = Some((self.node, number)).filter(|_| !is_lost);
             if !is_lost || world.random.one_in(2) {
@@ -379,7 +380,8 @@ impl Link {
         if self.is_closed.load(Ordering::Acquire) {
             return away("it is closed");
         }
-        let (now_ms, leads) = (world.now_ms, world.etcd.leads(self.seat.created));
+        let now_ms = world.now_ms;
+        let leads = world.etcd.leads(self.seat.created);
         let place = &mut world.nodes[self.node];
         let is_silent = place.paused_since_ms.is_some_and(|since| now_ms - since > SILENCE_MS);
         let plane = place.plane.as_ref().filter(|plane| !plane.is_closing);
@@ -400,9 +402,10 @@ impl Link {
         let Some(plane) = &place.plane else { return away("no answer") };
         let incarnation = u128::from(plane.incarnation);
         let mut accepted = self.accepted.lock().unwrap();
-        match *accepted.get_or_insert(incarnation) == incarnation {
-            true => Standing::Up,
-            false => Standing::New(incarnation),
+        if *accepted.get_or_insert(incarnation) == incarnation {
+            Standing::Up
+        } else {
+            Standing::New(incarnation)
         }
     }
 
@@ -437,9 +440,10 @@ impl Link {
                     return Err(failed);
                 }
                 let mut world = self.seat.sim.world();
-                match world.apply(self.node, volume_of(state.id)) {
-                    true => Ok(Reply::Done),
-                    false => Err(unanswered("the volume is being released")),
+                if world.apply(self.node, volume_of(state.id)) {
+                    Ok(Reply::Done)
+                } else {
+                    Err(unanswered("the volume is being released"))
                 }
             }
             Command::Release(id) => self.release(volume_of(id)),
@@ -479,7 +483,8 @@ impl Link {
                 return Some(Ok(()));
             }
             let is_closed = self.is_closed.load(Ordering::Acquire);
-            let is_there = world.plane(self.node).is_some_and(|it| it.incarnation == incarnation);
+            let is_there =
+                world.plane(self.node).is_some_and(|plane| plane.incarnation == incarnation);
             (!is_there || is_closed).then(|| Err("the connection broke".to_owned()))
         });
         done.map_err(|why| unanswered(&why))?;

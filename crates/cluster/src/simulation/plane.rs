@@ -56,7 +56,8 @@ impl World {
         plane.look = Some(plane.door.newest());
         let instance = plane.instance;
         let (object, kind, asker) = (Object::Books, Kind::OwnEntry, Asker::Door);
-        let (generation, epoch) = (0, 0);
+        let generation = 0;
+        let epoch = 0;
         self.ceph.submit(Operation { instance, object, kind, generation, epoch, asker });
     }
 
@@ -275,7 +276,8 @@ impl World {
     /// Releases a volume's lock when no operation of it is open.
     fn release(&mut self, node: usize, volume: usize) {
         let Some(plane) = self.plane(node) else { return };
-        let (instance, is_shut_down) = (plane.instance, plane.is_shut_down);
+        let instance = plane.instance;
+        let is_shut_down = plane.is_shut_down;
         let Some(held) = plane.volumes[volume].as_mut() else { return };
         let is_busy = held.owed > 0 || held.opening.is_some() || held.is_unlocking;
         if held.release.is_none() || is_busy {
@@ -286,7 +288,8 @@ impl World {
         }
         held.is_unlocking = true;
         let (object, kind, asker) = (Object::Header(volume), Kind::Unlock, Asker::Volume(volume));
-        let (generation, epoch) = (0, 0);
+        let generation = 0;
+        let epoch = 0;
         self.ceph.submit(Operation { instance, object, kind, generation, epoch, asker });
     }
 

@@ -75,9 +75,10 @@ impl World {
     fn act(&mut self, node: usize, action: Action) {
         match action {
             Action::Join => {
-                let answer = match self.fails(20) {
-                    true => JoinAnswer::Unavailable(String::new()),
-                    false => JoinAnswer::Joined,
+                let answer = if self.fails(20) {
+                    JoinAnswer::Unavailable(String::new())
+                } else {
+                    JoinAnswer::Joined
                 };
                 self.nodes[node].tell(Event::JoinAnswered(answer));
             }
@@ -228,7 +229,8 @@ impl World {
         let homes = self.etcd.seen.homes;
         let volumes: BTreeSet<usize> = (0..self.clients.len()).collect();
         let fleet = self.fleet(node, created, homes);
-        let (is_busy, is_ending) = (false, false);
+        let is_busy = false;
+        let is_ending = false;
         let unapplied = volumes;
         self.nodes[node].term = Some(Term { question, fleet, is_busy, is_ending, unapplied });
     }
@@ -280,10 +282,11 @@ impl World {
         let Some(Job::Start { incarnation, instance, steps, asked }) = &self.nodes[node].job else {
             return;
         };
-        let (incarnation, asked) = (*incarnation, *asked);
+        let incarnation = *incarnation;
+        let asked = *asked;
         let Some(instance) = *instance else {
             // Before the store is opened, which fences every earlier process of this name.
-            if self.etcd.seen.insts[node].is_some_and(|it| it.incarnation != incarnation) {
+            if self.etcd.seen.insts[node].is_some_and(|inst| inst.incarnation != incarnation) {
                 return;
             }
             self.appear(node, false);

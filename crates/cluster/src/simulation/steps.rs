@@ -133,7 +133,8 @@ impl World {
     /// Returns the call that the leader on a node makes now, if it makes one.
     fn turn(&mut self, node: usize) -> Option<Turn> {
         let what = self.random.below(20);
-        let (volume, to) = (self.below(self.clients.len()), self.below(self.nodes.len()));
+        let volume = self.below(self.clients.len());
+        let to = self.below(self.nodes.len());
         self.begin_call(node, |term| match (what, term.unapplied.first()) {
             (10..16, Some(volume)) => Call::Apply(*volume),
             (16..18, _) => Call::ApplyUnapplied,
@@ -153,7 +154,8 @@ impl World {
         let term = place.term.as_mut().filter(|term| !term.is_busy && !term.is_ending)?;
         let call = choose(term);
         term.is_busy = true;
-        let (question, fleet) = (term.question, std::sync::Arc::clone(&term.fleet));
+        let question = term.question;
+        let fleet = std::sync::Arc::clone(&term.fleet);
         Some(Turn { node, process, question, fleet, call })
     }
 
@@ -179,7 +181,8 @@ impl World {
         }
         let is_home = self.etcd.seen.homes.contains(&Some(node));
         let instance = self.instance(node);
-        let has_more = instance.is_some_and(|it| !self.ceph.instances[it].queue.is_empty());
+        let has_more =
+            instance.is_some_and(|instance| !self.ceph.instances[instance].queue.is_empty());
         let once_in = if is_home || has_more { 8 } else { 2 };
         if self.random.one_in(once_in) {
             self.wake(node);

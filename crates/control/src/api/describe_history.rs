@@ -24,7 +24,9 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     })?;
     let plane = call.plane;
     let found = match kind {
-        Kind::Metrics => call.cloudwatch.map(|of| history::metrics(of, since, paged.after())),
+        Kind::Metrics => {
+            call.cloudwatch.map(|cloudwatch| history::metrics(cloudwatch, since, paged.after()))
+        }
         Kind::Recordings => {
             plane.recording().map(|of| history::recordings(of, since, call.now, paged.after()))
         }

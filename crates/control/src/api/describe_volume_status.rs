@@ -153,7 +153,9 @@ impl Status {
     /// Returns the checks, each with its result.
     fn details(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
         let always = [("io-enabled", self.io_enabled), ("io-performance", self.io_performance)];
-        always.into_iter().chain(self.initialization.map(|it| ("initialization-state", it)))
+        always.into_iter().chain(
+            self.initialization.map(|initialization| ("initialization-state", initialization)),
+        )
     }
 }
 

@@ -63,7 +63,9 @@ pub(super) fn release(call: &Call<'_>, instance: InstanceId) -> Result<(), ApiEr
             continue;
         };
         let model = call.plane.model();
-        let is_here = |volume: &Volume| volume.attachments.iter().any(|it| it.instance == instance);
+        let is_here = |volume: &Volume| {
+            volume.attachments.iter().any(|attachment| attachment.instance == instance)
+        };
         // A client may have detached or deleted it meanwhile.
         if model.volumes.get(&id).is_some_and(is_here) {
             return Err(error);

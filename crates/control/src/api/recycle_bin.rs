@@ -94,7 +94,8 @@ fn list_snapshots(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     if !absent.is_empty() {
         return Err(Refusal::SnapshotsNotFound(absent).into());
     }
-    let all = model.snapshots.values().filter(|it| model.binned_snapshot(it.id).is_ok());
+    let all =
+        model.snapshots.values().filter(|snapshot| model.binned_snapshot(snapshot.id).is_ok());
     let wanted = all.filter(|snapshot| ids.is_empty() || ids.contains(&snapshot.id));
     let (found, token) = page.cut(wanted, |snapshot| snapshot.id.to_string());
     let items = found.into_iter().map(|it| Element::list("item", snapshot(it)));

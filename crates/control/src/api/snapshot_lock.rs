@@ -121,9 +121,9 @@ fn fields(snapshot: &Snapshot, now: UnixMs) -> Vec<Element> {
     if lock.cool_off_hours > 0 {
         fields.push(Element::text("coolOffPeriod", lock.cool_off_hours));
     }
-    fields.extend(view.cools_off.map(|at| view::time("coolOffPeriodExpiresOn", at)));
+    fields.extend(view.cools_off.map(|cools_off| view::time("coolOffPeriodExpiresOn", cools_off)));
     fields.push(view::time("lockCreatedOn", lock.created));
-    fields.extend(view.starts.map(|at| view::time("lockDurationStartTime", at)));
-    fields.extend(view.expires.map(|at| view::time("lockExpiresOn", at)));
+    fields.extend(view.starts.map(|start| view::time("lockDurationStartTime", start)));
+    fields.extend(view.expires.map(|expire| view::time("lockExpiresOn", expire)));
     fields
 }

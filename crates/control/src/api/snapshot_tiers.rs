@@ -30,7 +30,7 @@ fn archive(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     }
     call.execute(&Command::ArchiveSnapshot { id })?;
     let model = call.plane.model();
-    let began = model.snapshot(id)?.tiering.map_or(call.now, |it| it.began);
+    let began = model.snapshot(id)?.tiering.map_or(call.now, |tiering| tiering.began);
     Ok(vec![Element::text("snapshotId", id), view::time("tieringStartTime", began)])
 }
 
@@ -40,7 +40,7 @@ fn restore(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     call.args.done()?;
     call.execute(&Command::RestoreTier { id, days })?;
     let model = call.plane.model();
-    let began = model.snapshot(id)?.tiering.map_or(call.now, |it| it.began);
+    let began = model.snapshot(id)?.tiering.map_or(call.now, |tiering| tiering.began);
     let mut fields = vec![Element::text("snapshotId", id), view::time("restoreStartTime", began)];
     fields.extend(days.map(|days| Element::text("restoreDuration", days)));
     fields.push(Element::text("isPermanentRestore", days.is_none()));
@@ -103,7 +103,7 @@ fn fields(settings: &Settings, snapshot: &Snapshot, now: UnixMs) -> Vec<Element>
         fields.push(view::time("lastTieringStartTime", tiering.began));
         fields.push(Element::text("lastTieringProgress", 100));
         let status = last_operation(snapshot, now);
-        fields.extend(status.map(|it| Element::text("lastTieringOperationStatus", it)));
+        fields.extend(status.map(|status| Element::text("lastTieringOperationStatus", status)));
         fields.push(view::time("archivalCompleteTime", tiering.archived));
         let until = snapshot.restored_until(now);
         fields.extend(until.map(|until| view::time("restoreExpiryTime", until)));

@@ -88,7 +88,7 @@ impl Arrived<'_> {
     pub fn read(&self, form: Form, body: &[u8]) -> Result<(String, Value), ApiError> {
         match form {
             Form::Json => {
-                let target = self.header("x-amz-target").and_then(|it| it.split_once('.'));
+                let target = self.header("x-amz-target").and_then(|header| header.split_once('.'));
                 let action = target.filter(|(service, _)| *service == TARGET);
                 let (_, action) = action.ok_or_else(|| no_operation("X-Amz-Target"))?;
                 let value: serde_json::Value =

@@ -52,8 +52,8 @@ impl Input {
     }
 
     fn take(&mut self, name: &str) -> Option<Value> {
-        let at = self.fields.iter().position(|(found, _)| found == name)?;
-        Some(self.fields.remove(at).1).filter(|value| *value != Value::Null)
+        let index = self.fields.iter().position(|(found, _)| found == name)?;
+        Some(self.fields.remove(index).1).filter(|value| *value != Value::Null)
     }
 
     /// Reads a text; an empty one is an error.

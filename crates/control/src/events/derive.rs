@@ -49,13 +49,14 @@ fn of_volume(before: Option<&Volume>, after: Option<&Volume>, cause: &str) -> Ve
     let is_lost =
         matches!(after.phase, Phase::Error(_)) && !matches!(before.phase, Phase::Error(_));
     if let (true, Phase::Error(reason)) = (is_lost, &after.phase)
-        && after.attachments.iter().any(|it| it.state == AttachmentState::Attached)
+        && after.attachments.iter().any(|attachment| attachment.state == AttachmentState::Attached)
     {
         // Its hosts had it before, and the server could not attach it to them again.
         all.push(happened(VolumeEvent::Reattach, FAILED, reason));
     }
     for attaching in &before.attachments {
-        let stays = after.attachments.iter().any(|it| it.instance == attaching.instance);
+        let stays =
+            after.attachments.iter().any(|attachment| attachment.instance == attaching.instance);
         if attaching.state == AttachmentState::Attaching && !stays {
             let cause = match &after.phase {
                 Phase::Error(reason) if cause.is_empty() => reason,
@@ -163,7 +164,7 @@ fn of_snapshot(before: Option<&Snapshot>, after: Option<&Snapshot>, cause: &str)
 /// Returns the event of a storage tier. A change of times with the clock has no event.
 fn of_tier(before: &Snapshot, after: &Snapshot) -> Option<What> {
     let tiering = after.tiering?;
-    let was = before.tiering.map(|it| it.last);
+    let was = before.tiering.map(|tiering| tiering.last);
     if before.tiering.is_some_and(|it| it.began == tiering.began) {
         return None;
     }
@@ -284,14 +285,14 @@ impl Sets {
             _ => return None,
         };
         let is_it = |(it, known): &&mut (Snapshot, Option<bool>)| it.id == id && known.is_none();
-        let at = self.0.iter_mut().position(|set| {
+        let index = self.0.iter_mut().position(|set| {
             let known = set.all.iter_mut().find(is_it).map(|(_, known)| known);
             known.map(|known| *known = Some(outcome)).is_some()
         })?;
-        if self.0.get(at)?.all.iter().any(|(_, known)| known.is_none()) {
+        if self.0.get(index)?.all.iter().any(|(_, known)| known.is_none()) {
             return None;
         }
-        let Set { started, all } = self.0.swap_remove(at);
+        let Set { started, all } = self.0.swap_remove(index);
         let each =
             |(it, known): &(Snapshot, Option<bool>)| (it.id, it.volume, *known == Some(true));
         let all: Vec<(SnapshotId, _, bool)> = all.iter().map(each).collect();

@@ -120,8 +120,8 @@ fn told(all: Vec<What>) -> String {
 
 fn model_of(volume: Option<Volume>, snapshot: Option<Snapshot>) -> Model {
     let mut model = Model::default();
-    volume.into_iter().for_each(|it| model.apply(Event::Volume(it)));
-    snapshot.into_iter().for_each(|it| model.apply(Event::Snapshot(it)));
+    volume.into_iter().for_each(|volume| model.apply(Event::Volume(volume)));
+    snapshot.into_iter().for_each(|snapshot| model.apply(Event::Snapshot(snapshot)));
     model
 }
 
@@ -313,7 +313,7 @@ fn kinds() -> Vec<What> {
     };
     let volume_news = |news| What::VolumeNews { id: VOLUME, news };
     let snapshot_news = |news| What::SnapshotNews { id: SNAPSHOT, news };
-    let of = Target::Volume(VOLUME);
+    let target = Target::Volume(VOLUME);
     let other = Target::Snapshot(SNAPSHOT);
     let set = |is_complete| {
         vec![(SNAPSHOT, VOLUME, true), (SnapshotId::from_bits(0xc), VOLUME, is_complete)]
@@ -347,9 +347,9 @@ fn kinds() -> Vec<What> {
         snapshot_news(SnapshotNews::Error("lost".into())),
         snapshot_news(SnapshotNews::Recovered),
         snapshot_news(SnapshotNews::Deleted),
-        What::Rotten { target: of, by: "request", offset: None },
+        What::Rotten { target, by: "request", offset: None },
         What::Rotten { target: other, by: "scrub", offset: Some(4_096) },
-        What::Bin { target: of, event: BinEvent::Entered(NOW) },
+        What::Bin { target, event: BinEvent::Entered(NOW) },
         What::Bin { target: other, event: BinEvent::Restored },
         What::Bin { target: other, event: BinEvent::Purged },
         What::Server(ServerNews::Space { level: "low", total: 100, free: 9 }),

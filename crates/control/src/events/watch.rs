@@ -116,8 +116,9 @@ impl Watcher {
                 told.contract = Contract::default();
             }
             let missed = contract.missed.saturating_sub(told.contract.missed);
-            let is_early =
-                told.promise.is_some_and(|at| now >= at && now.ms_since(at) < PROMISE_MS);
+            let is_early = told
+                .promise
+                .is_some_and(|promise| now >= promise && now.ms_since(promise) < PROMISE_MS);
             if missed > 0 && !is_early {
                 let judged = contract.seconds - told.contract.seconds;
                 (told.contract, told.promise) = (*contract, Some(now));
@@ -150,7 +151,7 @@ impl Watcher {
         let since = std::mem::replace(&mut self.looked, now);
         let mut all = Vec::new();
         for volume in model.volumes.values() {
-            let phase = volume.modification.as_ref().map(|it| &it.phase);
+            let phase = volume.modification.as_ref().map(|modification| &modification.phase);
             if let Some(ModificationPhase::Optimizing { until, .. }) = phase
                 && (since < *until && *until <= now)
             {

@@ -41,7 +41,7 @@ impl Scrapes {
         let text: Arc<str> = text.into();
         // Nothing here can fail between two related changes.
         let mut sending = self.sending.lock().unwrap_or_else(PoisonError::into_inner);
-        sending.retain(|it| it.text.strong_count() > 0);
+        sending.retain(|sending| sending.text.strong_count() > 0);
         while sending.len() >= REPLIES_MAX {
             let oldest = sending.pop_front().and_then(|oldest| oldest.slot.upgrade());
             if let Some(slot) = oldest {

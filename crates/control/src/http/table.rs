@@ -217,7 +217,9 @@ impl ConnectionTable {
     /// # Panics
     /// If one of these does not hold.
     fn invariants(&self) {
-        let count = |state| self.connections.values().filter(|of| of.state == state).count();
+        let count = |state| {
+            self.connections.values().filter(|connection| connection.state == state).count()
+        };
         assert!(count(State::Evicted) <= 1, "several connections are being evicted");
         assert!(count(State::Busy) <= REQUESTS_MAX + 1, "too many requests are in flight");
         for (id, connection) in &self.connections {

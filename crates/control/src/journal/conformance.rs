@@ -55,12 +55,12 @@ fn volume(number: u8) -> Volume {
 
 fn snapshot(number: u8, phase: SnapshotPhase) -> Snapshot {
     let id = SnapshotId::from_bits(number.into());
-    let of = VolumeId::from_bits(77);
+    let volume_id = VolumeId::from_bits(77);
     Snapshot {
         description: format!("before '{number}'"),
         phase,
         tags: [("k".to_owned(), number.to_string())].into(),
-        ..Snapshot::new(id, of, u32::from(number), UnixMs(6))
+        ..Snapshot::new(id, volume_id, u32::from(number), UnixMs(6))
     }
 }
 

@@ -11,7 +11,7 @@
 //!
 //! - The bytes of an event depend on the event only.
 //! - After the first release, a change of any golden byte needs a new [`FORM`]:
-//!   docs/internals/forms.md has the rule.
+//!   docs/internals/journal.md has the rule.
 //! - An unknown form, kind or field is an error. Nothing is ignored or guessed: a program that
 //!   ignored a field would write the volume back without it.
 //!

@@ -193,7 +193,7 @@ fn load_of_the_largest_node_must_fit_on_the_others() {
     world.run(&io2(1, 3_000)).unwrap();
     let lines = world.model.books(&world.settings, &world.capacity).lines();
     let lines: Vec<_> =
-        lines.iter().map(|it| (it.row, it.resource, it.sold, it.for_sale)).collect();
+        lines.iter().map(|line| (line.row, line.resource, line.sold, line.for_sale)).collect();
     let time = Resource::DeviceTime;
     let cpu = Resource::Cpu;
     assert_eq!(
@@ -254,7 +254,7 @@ fn states_of_a_pool_have_rows() {
     world.run(&io2(1, 2_600)).unwrap();
     let lines = world.model.books(&world.settings, &world.capacity).lines();
     assert_eq!(
-        lines.iter().map(|it| (it.row, it.sold, it.for_sale)).collect::<Vec<_>>(),
+        lines.iter().map(|line| (line.row, line.sold, line.for_sale)).collect::<Vec<_>>(),
         [
             (Row::Present, 7_600, 10_000),
             (Row::Strained(Strain::Degraded), 7_600, 7_600),
@@ -265,7 +265,7 @@ fn states_of_a_pool_have_rows() {
     world.capacity = strained(700_000);
     world.keep_books();
     let lines = world.model.books(&world.settings, &world.capacity).lines();
-    assert_eq!(lines.iter().map(|it| it.for_sale).collect::<Vec<_>>(), [7_000, 7_600, 8_550]);
+    assert_eq!(lines.iter().map(|line| line.for_sale).collect::<Vec<_>>(), [7_000, 7_600, 8_550]);
     let shortfall = short(world.run(&io2(2, 100)));
     assert_eq!(shortfall.row, Row::Present);
 }

@@ -88,14 +88,16 @@ impl Model {
     #[must_use]
     pub fn outdated(&self, now: UnixMs) -> (Vec<VolumeId>, Vec<SnapshotId>) {
         let (volumes, snapshots) = self.index.binned();
-        let volumes = volumes.iter().filter(|id| match self.volumes.get(id).map(|it| &it.phase) {
-            Some(Phase::Binned { until, .. }) => now >= *until,
-            _ => false,
-        });
-        let is_over = |id: &&SnapshotId| match self.snapshots.get(id).map(|it| &it.phase) {
-            Some(SnapshotPhase::Binned { until, .. }) => now >= *until,
-            _ => false,
-        };
+        let volumes =
+            volumes.iter().filter(|id| match self.volumes.get(id).map(|volume| &volume.phase) {
+                Some(Phase::Binned { until, .. }) => now >= *until,
+                _ => false,
+            });
+        let is_over =
+            |id: &&SnapshotId| match self.snapshots.get(id).map(|snapshot| &snapshot.phase) {
+                Some(SnapshotPhase::Binned { until, .. }) => now >= *until,
+                _ => false,
+            };
         (volumes.copied().collect(), snapshots.iter().filter(is_over).copied().collect())
     }
 }

@@ -79,12 +79,12 @@ impl Model {
         let origin = match (snapshot, source) {
             (Some(snapshot), _) => {
                 self.check_snapshot_for_volume(snapshot, new_gib, now)?;
-                let of = self.snapshot(snapshot)?;
-                if let Some(less) = of.less_a_credit(zone, now) {
+                let snapshot = self.snapshot(snapshot)?;
+                if let Some(less) = snapshot.less_a_credit(zone, now) {
                     beginning.is_fast_restored = true;
                     beginning.events.push(Event::Snapshot(less));
                 }
-                Some((of.is_encrypted, of.size_gib))
+                Some((snapshot.is_encrypted, snapshot.size_gib))
             }
             (None, Some(of)) => {
                 let of = self.check_source(of, new_gib, now)?;
@@ -188,7 +188,7 @@ impl Model {
 
     /// Returns the bytes of data in a snapshot. If it does not exist, returns its size.
     fn data_of(&self, id: SnapshotId, size_gib: u32) -> ByteCount {
-        let known = self.snapshots.get(&id).map(|it| ByteCount(it.taken()));
+        let known = self.snapshots.get(&id).map(|snapshot| ByteCount(snapshot.taken()));
         known.unwrap_or(ByteCount::from_gib(size_gib))
     }
 

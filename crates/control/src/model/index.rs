@@ -167,7 +167,7 @@ impl Index {
         if !after.fast_restores.is_empty() && after.is_shown() {
             self.fast.insert(after.id);
         }
-        let tier = after.tiering.map(|it| it.last);
+        let tier = after.tiering.map(|tiering| tiering.last);
         if let Some(TierOperation::TemporaryRestore { .. }) = tier {
             self.restored.insert(after.id);
         }

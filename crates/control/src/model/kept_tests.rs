@@ -253,7 +253,8 @@ fn time(settings: &Settings, volume: &Volume, costs: Costs) -> u128 {
 fn floors(measured: &Measured) -> Vec<(Row, DeviceFloor, DomainFloor)> {
     let device = measured.device_now();
     let mut rows = vec![(Row::Present, device, measured.domain)];
-    let mut cpus: Vec<u64> = measured.nodes.iter().filter_map(|it| it.cpu_ns_per_second).collect();
+    let mut cpus: Vec<u64> =
+        measured.nodes.iter().filter_map(|node| node.cpu_ns_per_second).collect();
     cpus.sort_unstable();
     let cpu = |ns| DomainFloor { cpu_ns_per_second: Some(ns), ..measured.domain };
     if let [others @ .., largest] = &cpus[..]
@@ -345,10 +346,10 @@ fn compare_snapshots(model: &Model) {
     let fast: Vec<_> = snapshots().filter(is_fast).collect();
     assert_eq!(model.fast_restored().collect::<Vec<_>>(), fast);
     let is_restored = |it: &&Snapshot| {
-        let last = it.tiering.map(|it| it.last);
+        let last = it.tiering.map(|tiering| tiering.last);
         matches!(last, Some(TierOperation::TemporaryRestore { .. }))
     };
-    let restored: Vec<_> = snapshots().filter(is_restored).map(|it| it.id).collect();
+    let restored: Vec<_> = snapshots().filter(is_restored).map(|snapshot| snapshot.id).collect();
     let ended = model.restores_ended(UnixMs(4));
     assert_eq!(ended.len(), restored.len());
     for event in ended {
@@ -359,9 +360,9 @@ fn compare_snapshots(model: &Model) {
     let copies = all().filter(|it| it.source.is_some() && it.phase == Phase::Creating);
     assert_eq!(model.index.volume_copies(), copies.clone().count());
     for id in (0..8).map(vol) {
-        let its: Vec<_> = snapshots().filter(|it| it.for_volume == Some(id)).collect();
+        let its: Vec<_> = snapshots().filter(|snapshot| snapshot.for_volume == Some(id)).collect();
         assert_eq!(model.made_for(id).collect::<Vec<_>>(), its);
-        let its: Vec<_> = copies.clone().filter(|it| it.source == Some(id)).collect();
+        let its: Vec<_> = copies.clone().filter(|copy| copy.source == Some(id)).collect();
         assert_eq!(model.index.copies_of(id).count(), its.len());
     }
 }
@@ -390,7 +391,8 @@ fn compare_index(model: &Model) {
         let pending = its.filter(|snapshot| snapshot.state() == "pending").count();
         assert_eq!(model.index.pending_snapshots_of(id), pending);
     }
-    for snapshot in snapshots().filter(|it| it.filled.is_some() && it.is_shown()) {
+    for snapshot in snapshots().filter(|snapshot| snapshot.filled.is_some() && snapshot.is_shown())
+    {
         let token = snapshot.id.bits().to_string();
         assert_eq!(model.started_with(&token), Some(snapshot), "{token}");
     }

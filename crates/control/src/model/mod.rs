@@ -927,7 +927,7 @@ impl Model {
     /// # Errors
     /// [`Refusal::InstancesNotFound`] with those that are not.
     pub fn check_hosts(&self, ids: &[InstanceId], now: UnixMs) -> Result<(), Refusal> {
-        let is_shown = |id: &InstanceId| self.hosts.get(id).is_some_and(|it| it.is_shown(now));
+        let is_shown = |id: &InstanceId| self.hosts.get(id).is_some_and(|host| host.is_shown(now));
         let absent: Vec<_> = ids.iter().copied().filter(|id| !is_shown(id)).collect();
         if absent.is_empty() { Ok(()) } else { Err(Refusal::InstancesNotFound(absent)) }
     }

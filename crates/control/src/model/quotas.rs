@@ -42,12 +42,16 @@ impl Model {
         before: &Snapshot,
         after: &Snapshot,
     ) -> Result<(), Refusal> {
-        let is_in_archive =
-            |it: &Snapshot| it.tiering.is_some_and(|it| it.last != TierOperation::PermanentRestore);
+        let is_in_archive = |it: &Snapshot| {
+            it.tiering.is_some_and(|tiering| tiering.last != TierOperation::PermanentRestore)
+        };
         if is_in_archive(before) || !is_in_archive(after) || after.volume == NO_VOLUME {
             return Ok(());
         }
-        let shown = self.snapshots.values().filter(|it| it.is_shown() && is_in_archive(it));
+        let shown = self
+            .snapshots
+            .values()
+            .filter(|snapshot| snapshot.is_shown() && is_in_archive(snapshot));
         if shown.filter(|it| it.volume == after.volume).count() < quotas.archived_snapshots {
             Ok(())
         } else {

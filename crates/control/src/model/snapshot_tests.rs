@@ -64,7 +64,8 @@ impl World {
         let size = ByteCount(200 * GIB);
         let data = ByteCount(3 * GIB);
         let id = snap(number);
-        let is_encrypted = self.model.snapshots.get(&id).is_some_and(|it| it.is_encrypted);
+        let is_encrypted =
+            self.model.snapshots.get(&id).is_some_and(|snapshot| snapshot.is_encrypted);
         let stored = StoredSnapshot { id, volume, size, data, is_complete, is_encrypted };
         self.stored.insert(snap(number), stored);
     }

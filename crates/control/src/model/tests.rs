@@ -596,7 +596,9 @@ fn terminated_host_deletes_marked_unshared_volumes_and_detaches_others() {
     }
     let hosts = |world: &World, volume| {
         let found = world.model.volumes.get(&vol(volume));
-        found.map(|it| it.attachments.iter().map(|it| it.instance).collect::<Vec<_>>())
+        found.map(|it| {
+            it.attachments.iter().map(|attachment| attachment.instance).collect::<Vec<_>>()
+        })
     };
     assert_eq!(hosts(&world, 1), Some(vec![]));
     assert_eq!(hosts(&world, 2), None);

@@ -119,7 +119,8 @@ impl Model {
         if !matches!(snapshot.phase, SnapshotPhase::Completed { .. }) {
             return Err(Refusal::SnapshotUnready(id, snapshot.state()));
         }
-        let tiering = snapshot.tiering.filter(|it| it.last != TierOperation::PermanentRestore);
+        let tiering =
+            snapshot.tiering.filter(|tiering| tiering.last != TierOperation::PermanentRestore);
         let tiering = tiering.ok_or(Refusal::NotArchived(id))?;
         let until = days.map(|days| now.plus_ms(u64::from(days) * DAY_MS));
         let last = until.map_or(TierOperation::PermanentRestore, |until| {

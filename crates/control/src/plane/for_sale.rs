@@ -64,7 +64,7 @@ impl Plane {
     pub(super) fn filled(&self, command: &Command) -> Filled {
         let ids: Vec<VolumeId> = match command {
             Command::CreateSnapshot { volume, .. } => vec![*volume],
-            Command::CreateSnapshots { set, .. } => set.iter().map(|it| it.volume).collect(),
+            Command::CreateSnapshots { set, .. } => set.iter().map(|set| set.volume).collect(),
             Command::CreateVolume { begins, .. } => begins.source.into_iter().collect(),
             _ => Vec::new(),
         };

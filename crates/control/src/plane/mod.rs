@@ -289,9 +289,10 @@ impl Plane {
             Command::CreateSnapshot { id, volume, .. } => {
                 vec![Key::Volume(*volume), Key::Snapshot(*id)]
             }
-            Command::CreateSnapshots { set, .. } => {
-                set.iter().flat_map(|it| [Key::Volume(it.volume), Key::Snapshot(it.id)]).collect()
-            }
+            Command::CreateSnapshots { set, .. } => set
+                .iter()
+                .flat_map(|set| [Key::Volume(set.volume), Key::Snapshot(set.id)])
+                .collect(),
             Command::StartSnapshot { id, filled, .. } => {
                 // Prefixed to distinguish its tokens from those of volumes, which have no such
                 // character.

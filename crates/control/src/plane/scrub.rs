@@ -108,7 +108,8 @@ impl Plane {
         let Some(mut left) = self.refill() else { return };
         while left > 0 {
             // The lock is not held while the data plane reads.
-            let Some(scrub) = self.scrub().filter(|it| it.state == ScrubState::Running) else {
+            let Some(scrub) = self.scrub().filter(|scrub| scrub.state == ScrubState::Running)
+            else {
                 return;
             };
             let Some((target, next)) = self.place(&scrub) else {

@@ -171,7 +171,7 @@ impl Plane {
             if !self.model().volumes.get(&id).is_some_and(in_error) {
                 continue;
             }
-            let enables = self.model().volumes.get(&id).is_some_and(|it| it.auto_enable_io);
+            let enables = self.model().volumes.get(&id).is_some_and(|volume| volume.auto_enable_io);
             let settled = self.settle(id, Settling::Again, &Credits::default());
             let settled = match settled {
                 Err(PlaneError::Agent(_)) if enables => self.salvage(id),

@@ -755,8 +755,8 @@ fn credits_are_shown_and_set() {
     assert_eq!(server.agent.with(|s| s.volumes[&id].balances.operations), Some(1_000));
     let all = client.call("DescribeVolumeCredits", &[]).unwrap();
     assert_eq!(all.items("volumeCreditSet").len(), 2);
-    let one = client.call("DescribeVolumeCredits", &[("VolumeId.1", &gp3)]).unwrap();
-    assert!(one.items("volumeCreditSet")[0].child("operations").is_none());
+    let reply = client.call("DescribeVolumeCredits", &[("VolumeId.1", &gp3)]).unwrap();
+    assert!(reply.items("volumeCreditSet")[0].child("operations").is_none());
     let too_many = [("VolumeId", gp2.as_str()), ("Operations", "5400001")];
     assert_eq!(client.code("SetVolumeCredits", &too_many), "InvalidParameterValue");
     let none = [("VolumeId", gp3.as_str()), ("Operations", "1")];
@@ -769,8 +769,8 @@ fn metrics_of_volumes_come_with_their_limits_and_in_pages() {
     let Fixture { server, client, _folder } = fixture();
     let gp2 = create(&client, &[("VolumeType", "gp2"), ("Size", "100")]);
     let gp3 = create(&client, &[("VolumeType", "gp3")]);
-    let one = client.call("DescribeVolumeMetrics", &[("VolumeId.1", &gp2)]).unwrap();
-    let [item] = one.items("volumeMetricSet") else { panic!("{one:?}") };
+    let reply = client.call("DescribeVolumeMetrics", &[("VolumeId.1", &gp2)]).unwrap();
+    let [item] = reply.items("volumeMetricSet") else { panic!("{reply:?}") };
     assert_eq!((text(item, "volumeId"), text(item, "volumeType")), (gp2.as_str(), "gp2"));
     assert_eq!((text(item, "countedIos"), text(item, "queueLength")), ("0", "0"));
     assert!(text(item, "sampleTimeMs").parse::<u64>().unwrap() > 0);

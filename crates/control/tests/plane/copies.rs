@@ -118,7 +118,7 @@ fn volume_copy_is_creating_until_its_snapshot_is_complete() {
     assert_eq!(text(&fixture.volume(&id).unwrap(), "status"), "creating");
     fixture.server.agent.with(|state| {
         state.snapshots_pend = false;
-        state.snapshots.values_mut().for_each(|it| it.is_complete = true);
+        state.snapshots.values_mut().for_each(|snapshot| snapshot.is_complete = true);
     });
     fixture.comes(|| text(&fixture.volume(&id).unwrap(), "status") == "available");
     fixture.comes(|| fixture.stored().is_empty());

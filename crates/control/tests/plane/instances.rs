@@ -213,8 +213,8 @@ fn a_stopped_host_takes_another_type_and_no_more_volumes_than_it_allows() {
     assert_eq!(refused.code, "AttachmentLimitExceeded");
     let most = small.attachments_max;
     let name = small.name;
-    let told = format!("{most} volumes can be attached to an instance of type {name}");
-    assert!(refused.message.contains(&told), "{}", refused.message);
+    let text = format!("{most} volumes can be attached to an instance of type {name}");
+    assert!(refused.message.contains(&text), "{}", refused.message);
     modify("InstanceType.Value", "m5.large").unwrap();
     attach(small.attachments_max).unwrap();
     let refused = modify("InstanceType.Value", small.name).unwrap_err();
@@ -256,7 +256,7 @@ fn a_reservation_has_the_hosts_that_were_run_together() {
     let params = [("MinCount", "3"), ("MaxCount", "3")];
     let ids = |reservation: &Element| {
         let instances = reservation.items("instancesSet").iter();
-        instances.map(|it| text(it, "instanceId").to_owned()).collect::<Vec<_>>()
+        instances.map(|instance| text(instance, "instanceId").to_owned()).collect::<Vec<_>>()
     };
     for token in [None, Some("t")] {
         let with_token = token.map(|token| ("ClientToken", token));
@@ -299,7 +299,7 @@ fn mappings_begin_with_the_boot_volume_and_follow_their_attachment() {
     let root = (text(&host, "rootDeviceName"), text(&host, "rootDeviceType"));
     assert_eq!(root, ("/dev/xvda", "ebs"));
     let mappings = host.items("blockDeviceMapping").iter();
-    let names: Vec<&str> = mappings.map(|it| text(it, "deviceName")).collect();
+    let names: Vec<&str> = mappings.map(|mapping| text(mapping, "deviceName")).collect();
     assert_eq!(names, ["/dev/xvda", "/dev/sdk", "/dev/sdf", "/dev/sdh"]);
     let attribute = [("InstanceId", local.as_str()), ("Attribute", "rootDeviceName")];
     let described = client.call("DescribeInstanceAttribute", &attribute).unwrap();
@@ -325,7 +325,7 @@ fn a_volume_goes_with_its_host_only_if_it_is_its_and_marked_then() {
         let volumes = client.call("DescribeVolumes", &[]).unwrap();
         let its = volumes.items("volumeSet").iter().find(|volume| {
             let attached = volume.items("attachmentSet");
-            attached.iter().any(|it| text(it, "instanceId") == host.to_string())
+            attached.iter().any(|attached| text(attached, "instanceId") == host.to_string())
         });
         (host.to_string(), text(its.unwrap(), "volumeId").to_owned())
     };

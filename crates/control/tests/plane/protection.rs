@@ -140,8 +140,9 @@ fn sharing_is_noted_and_taken_back() {
     let accounts = || {
         let reply = client.call("DescribeSnapshotAttribute", &base).unwrap();
         let items = reply.items("createVolumePermission");
-        let of =
-            |item: &Element| item.children.iter().map(|it| it.text.clone()).collect::<String>();
+        let of = |item: &Element| {
+            item.children.iter().map(|child| child.text.clone()).collect::<String>()
+        };
         items.iter().map(of).collect::<Vec<_>>()
     };
     let modify =
@@ -239,7 +240,7 @@ fn fast_restore_begins_when_the_snapshot_is_made() {
     assert_eq!(text(&on.items("successful")[0], "state"), "enabling");
     assert_eq!(states(), [("enabling".to_owned(), false)]);
     fixture.server.agent.with(|state| {
-        state.snapshots.values_mut().for_each(|it| it.is_complete = true);
+        state.snapshots.values_mut().for_each(|snapshot| snapshot.is_complete = true);
     });
     while text(&fixture.shown(id), "status") != "completed" {}
     assert_eq!(states(), [("enabled".to_owned(), true)]);

@@ -433,7 +433,8 @@ fn a_volume_that_cannot_be_brought_up_is_in_error_until_it_can() {
     // If the store cannot open it afterwards, the error has the reason.
     let asked = [("VolumeId", id.as_str())];
     let salvaged = |agent: &FakeAgent| {
-        agent.with(|state| state.log.iter().filter(|it| matches!(it, Command::Salvage(_))).count())
+        agent
+            .with(|state| state.log.iter().filter(|log| matches!(log, Command::Salvage(_))).count())
     };
     client.call("EnableVolumeIO", &asked).unwrap_err();
     assert_eq!(salvaged(&inner), 1);

@@ -72,7 +72,8 @@ fn scrub_reads_all_data_once_at_its_rate_and_reports_rot() {
     assert_eq!((done.state, done.verified_bytes), (ScrubState::Completed, 120 << 20));
     assert!(done.ended_ms.is_some());
     assert_eq!((done.rotten_places, done.unread), (2, 0));
-    let offsets: Vec<_> = done.rotten.iter().map(|it| (it.id.clone(), it.offset)).collect();
+    let offsets: Vec<_> =
+        done.rotten.iter().map(|rotten| (rotten.id.clone(), rotten.offset)).collect();
     assert_eq!(offsets, [(b.to_string(), 4_096), (b.to_string(), 77 * 4_096)]);
     // The next scrub begins at the start.
     let next = plane.start_scrub(1_000);

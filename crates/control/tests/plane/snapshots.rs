@@ -287,9 +287,9 @@ fn filters_owners_tags_and_pages() {
 #[test]
 fn errors_have_ec2_s_codes_and_texts() {
     let fixture = fixture();
-    let of = volume(&fixture.client);
+    let volume = volume(&fixture.client);
     let absent = "snap-00000000000000bad";
-    let call = |action: &str, of: &[(&str, &str)]| fixture.client.call(action, of).unwrap_err();
+    let call = |action: &str, of: &[(&str, &str)]| fixture.client.call(action, volume).unwrap_err();
     let missing = format!("The snapshot '{absent}' does not exist.");
     let not_found = refused(400, "InvalidSnapshot.NotFound", &missing);
     assert_eq!(call("DescribeSnapshots", &[("SnapshotId.1", absent)]), not_found);
@@ -304,14 +304,14 @@ fn errors_have_ec2_s_codes_and_texts() {
     let none = [("VolumeId", "vol-00000000000000bad")];
     assert_eq!(code("CreateSnapshot", &none), "InvalidVolume.NotFound");
     let long = "x".repeat(256);
-    let dry = [("VolumeId", of.as_str()), ("DryRun", "true")];
+    let dry = [("VolumeId", volume.as_str()), ("DryRun", "true")];
     assert_eq!(code("CreateSnapshot", &dry), "DryRunOperation");
-    let long = [("VolumeId", of.as_str()), ("Description", &long)];
+    let long = [("VolumeId", volume.as_str()), ("Description", &long)];
     assert_eq!(code("CreateSnapshot", &long), "InvalidParameterValue");
     assert_eq!(code("ExportSnapshot", &[]), "InvalidAction");
     let filter = [("Filter.1.Name", "color"), ("Filter.1.Value.1", "red")];
     assert_eq!(code("DescribeSnapshots", &filter), "InvalidParameterValue");
-    let id = fixture.snapshot(&of);
+    let id = fixture.snapshot(&volume);
     let small = [zone, ("VolumeType", "gp3"), ("SnapshotId", &id), ("Size", "9")];
     assert_eq!(
         call("CreateVolume", &small),
@@ -330,9 +330,9 @@ fn errors_have_ec2_s_codes_and_texts() {
     let both = [("SnapshotId.1", id.as_str()), ("MaxResults", "5")];
     assert_eq!(code("DescribeSnapshots", &both), "InvalidParameterCombination");
     fixture.agent().with(|state| state.snapshots_pend = true);
-    let last: Vec<String> = (0..5).map(|_| fixture.snapshot(&of)).collect();
+    let last: Vec<String> = (0..5).map(|_| fixture.snapshot(&volume)).collect();
     assert_eq!(
-        call("CreateSnapshot", &[("VolumeId", &of)]),
+        call("CreateSnapshot", &[("VolumeId", &volume)]),
         refused(
             400,
             "ConcurrentSnapshotLimitExceeded",
@@ -346,10 +346,10 @@ fn errors_have_ec2_s_codes_and_texts() {
     let space = Space { total: ByteCount(10 * GIB), free: ByteCount(0) };
     fixture.agent().with(|state| state.space = Some(space));
     let fixture = fixture.restart();
-    let other = fixture.client.call("CreateSnapshot", &[("VolumeId", &of)]).unwrap_err();
+    let other = fixture.client.call("CreateSnapshot", &[("VolumeId", &volume)]).unwrap_err();
     assert_eq!(other.code, "ConcurrentSnapshotLimitExceeded", "{other:?}");
     client_deletes(&fixture.client, &last);
-    let full = fixture.client.call("CreateSnapshot", &[("VolumeId", &of)]).unwrap_err();
+    let full = fixture.client.call("CreateSnapshot", &[("VolumeId", &volume)]).unwrap_err();
     assert_eq!((full.status, full.code.as_str()), (500, "InsufficientVolumeCapacity"));
     assert!(full.message.starts_with("There is no space left to sell for a snapshot"), "{full:?}");
 }
@@ -359,17 +359,17 @@ fn errors_have_ec2_s_codes_and_texts() {
 #[test]
 fn a_snapshot_is_refused_if_not_all_that_is_sold_could_be_written_then() {
     let fixture = fixture();
-    let of = volume(&fixture.client);
+    let volume = volume(&fixture.client);
     fixture.agent().with(|state| {
         let total = ByteCount(20 * GIB);
         let free = ByteCount(14 * GIB);
         state.space = Some(Space { total, free });
         state.snapshots_pend = true;
-        state.filled = [(of.parse().unwrap(), ByteCount(6 * GIB))].into();
+        state.filled = [(volume.parse().unwrap(), ByteCount(6 * GIB))].into();
     });
     let fixture = fixture.restart();
-    let first = fixture.snapshot(&of);
-    let call = || fixture.client.call("CreateSnapshot", &[("VolumeId", &of)]);
+    let first = fixture.snapshot(&volume);
+    let call = || fixture.client.call("CreateSnapshot", &[("VolumeId", &volume)]);
     let message = "There is not enough space left to sell for a snapshot: it takes 6.0 GiB, \
                    because its volume may overwrite everything that the two share; 4.0 GiB of \
                    20.0 GiB are left. Make room, or serve with a larger --oversell-space; \
@@ -389,9 +389,9 @@ fn client_deletes(client: &Client, ids: &[String]) {
 #[test]
 fn a_store_without_snapshots_is_told_apart_and_leaves_nothing() {
     let fixture = fixture();
-    let of = volume(&fixture.client);
+    let volume = volume(&fixture.client);
     fixture.agent().with(|state| state.no_snapshots = true);
-    let code = fixture.client.code("CreateSnapshot", &[("VolumeId", &of)]);
+    let code = fixture.client.code("CreateSnapshot", &[("VolumeId", &volume)]);
     assert_eq!(code, "UnsupportedOperation");
     assert!(fixture.describe(&[]).is_empty());
     assert_eq!(fixture.client.call("DescribeUnownedSnapshots", &[]).unwrap().children.len(), 2);
@@ -402,13 +402,13 @@ fn a_store_without_snapshots_is_told_apart_and_leaves_nothing() {
 #[test]
 fn lost_answer_is_looked_up_and_failed_snapshot_is_gone() {
     let fixture = fixture();
-    let of = volume(&fixture.client);
+    let volume = volume(&fixture.client);
     fixture.agent().with(|state| state.fail_next = Some(FailedKind::Internal));
-    assert_eq!(fixture.client.code("CreateSnapshot", &[("VolumeId", &of)]), "InternalError");
+    assert_eq!(fixture.client.code("CreateSnapshot", &[("VolumeId", &volume)]), "InternalError");
     assert!(fixture.describe(&[]).is_empty());
     // Made, but not complete yet: a restart does not change that.
     fixture.agent().with(|state| state.snapshots_pend = true);
-    let id = fixture.snapshot(&of);
+    let id = fixture.snapshot(&volume);
     assert_eq!(fixture.states(), ["pending"]);
     let fixture = fixture.restart();
     assert_eq!(fixture.states(), ["pending"]);
@@ -422,7 +422,7 @@ fn lost_answer_is_looked_up_and_failed_snapshot_is_gone() {
     client_deletes(&fixture.client, &[id]);
     // Never begun: the store does not have it.
     fixture.agent().with(|state| state.fail_next = Some(FailedKind::Unanswered));
-    let id = fixture.snapshot(&of);
+    let id = fixture.snapshot(&volume);
     fixture.become_so(&["error"]);
     let found = &fixture.describe(&[("SnapshotId.1", &id)])[0];
     assert!(text(found, "statusMessage").contains("the server ended before"), "{found:?}");
@@ -436,9 +436,9 @@ fn lost_answer_is_looked_up_and_failed_snapshot_is_gone() {
 #[test]
 fn restart_finds_lost_and_unowned_snapshots() {
     let fixture = fixture();
-    let of = volume(&fixture.client);
-    let id = fixture.snapshot(&of);
-    let kept = fixture.snapshot(&of);
+    let volume = volume(&fixture.client);
+    let id = fixture.snapshot(&volume);
+    let kept = fixture.snapshot(&volume);
     fixture.become_so(&["completed", "completed"]);
     let lost: SnapshotId = id.parse().unwrap();
     let unknown = SnapshotId::from_bits(0xabc);
@@ -465,8 +465,8 @@ fn restart_finds_lost_and_unowned_snapshots() {
 #[test]
 fn a_deletion_is_repeated_until_it_is_confirmed() {
     let fixture = fixture();
-    let of = volume(&fixture.client);
-    let id = fixture.snapshot(&of);
+    let volume = volume(&fixture.client);
+    let id = fixture.snapshot(&volume);
     fixture.become_so(&["completed"]);
     for _ in 0..2 {
         fixture.agent().with(|state| state.fail_always = Some(FailedKind::Internal));

@@ -51,6 +51,7 @@ mod phases;
 pub mod record;
 mod windows;
 
+use evenkeel_core::convert::saturating;
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
@@ -308,7 +309,7 @@ impl Judge<'_> {
         let holds = |second, stalls: &Stalls| self.inside(second, phase.rate, stalls);
         let (answer, undecided) =
             self.lost.ask_each(self.ahead_us(phase.rate), phase.seconds.clone(), holds);
-        let worst_second = usize::try_from(deviant.second).unwrap_or(usize::MAX);
+        let worst_second = saturating::<_, usize>(deviant.second);
         let mut measured = format!(
             "worst {} in second {} ({}){}",
             thousands(deviant.ios),
@@ -351,7 +352,7 @@ impl Judge<'_> {
     /// microseconds.
     fn ahead_us(&self, rate: u128) -> u64 {
         let units = u128::from(self.queue_depth) * self.load.cost;
-        u64::try_from(units * 1_000_000 / rate.max(1)).unwrap_or(u64::MAX)
+        saturating::<_, u64>(units * 1_000_000 / rate.max(1))
     }
 
     /// Returns a remark on the time that was lost in a second; empty if there was none.
@@ -541,12 +542,12 @@ impl Judge<'_> {
     fn span(&self, least: u128, most: u128) -> String {
         // Whole I/Os within the bounds, so the lower one is rounded up.
         let least = least.div_ceil(self.load.cost);
-        let least = thousands(u64::try_from(least).unwrap_or(u64::MAX));
+        let least = thousands(saturating::<_, u64>(least));
         format!("{least} to {}", self.ios_text(most))
     }
 
     fn ios_text(&self, units: u128) -> String {
-        thousands(u64::try_from(units / self.load.cost).unwrap_or(u64::MAX))
+        thousands(saturating::<_, u64>(units / self.load.cost))
     }
 }
 

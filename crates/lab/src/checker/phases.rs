@@ -1,5 +1,6 @@
 //! Assigns the seconds of a run to the promised rates.
 
+use evenkeel_core::convert::saturating;
 use std::ops::Range;
 
 use super::bands::Bands;
@@ -37,7 +38,7 @@ pub(super) fn phases(load: &Load, bands: &Bands, stalls: &Stalls, seconds: usize
             suffix: "",
         }];
     };
-    let clamp = |second: u128| usize::try_from(second).unwrap_or(usize::MAX).min(seconds);
+    let clamp = |second: u128| saturating::<_, usize>(second).min(seconds);
     let burst_end = clamp(earliest_ms / 1_000);
     let baseline_start = clamp(latest_ms.div_ceil(1_000)).max(1);
     let burst = Phase {

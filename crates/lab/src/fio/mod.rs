@@ -124,7 +124,7 @@ impl Run {
     /// it.
     #[must_use]
     pub fn started_unix_ms(&self) -> Option<u64> {
-        self.measurements.iter().filter_map(|of| of.started_unix_ms).min()
+        self.measurements.iter().filter_map(|measurement| measurement.started_unix_ms).min()
     }
 }
 
@@ -511,11 +511,11 @@ mod tests {
         };
         let enough = 3 << 30;
         assert_eq!(watched(enough, enough).unwrap().unwrap().ios(), 53_687_092);
-        let told = |disk, memory| watched(disk, memory).unwrap_err().to_string();
-        let text = told(enough, 3 << 29);
+        let error = |disk, memory| watched(disk, memory).unwrap_err().to_string();
+        let text = error(enough, 3 << 29);
         assert!(text.contains("53,687,092 I/Os in 2 s, which are 2 GiB, and 1.5 GiB"), "{text}");
         assert!(text.contains("free of memory: let it last less long"), "{text}");
-        let text = told(3 << 29, enough);
+        let text = error(3 << 29, enough);
         assert!(text.contains("disk of /tmp/x: let TMPDIR name a folder"), "{text}");
     }
 }

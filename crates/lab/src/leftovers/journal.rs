@@ -190,8 +190,8 @@ fn is_killed(status: &str) -> bool {
 
 /// Returns a bit set from a process's status, such as pending signals or capabilities.
 pub(super) fn bits(status: &str, name: &str) -> Option<u64> {
-    let told = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
-    u64::from_str_radix(told.trim(), 16).ok()
+    let value = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    u64::from_str_radix(value.trim(), 16).ok()
 }
 
 /// Returns whether a file system is mounted exactly at this path.

@@ -329,8 +329,8 @@ mod tests {
             fs::write(run.join("log"), "many lines").unwrap();
         }
         journal::disown(&killed);
-        let told = clean_leftovers(parent.path(), "run-");
-        assert!(told.len() == 1 && told[0].ends_with("run-killed: taken down"), "{told:?}");
+        let report = clean_leftovers(parent.path(), "run-");
+        assert!(report.len() == 1 && report[0].ends_with("run-killed: taken down"), "{report:?}");
         assert!(!killed.exists() && alive.join("log").exists());
     }
 
@@ -387,8 +387,8 @@ mod tests {
         }
         assert_eq!(server.wait_until(evenkeel_os::clock::now()), None, "it was stopped");
         std::os::unix::fs::symlink(&run, folder.join("run-1")).unwrap();
-        let told = clean_leftovers(&folder, "run-");
-        assert!(told.len() == 1 && told[0].contains("run-0: taken down"), "{told:?}");
+        let report = clean_leftovers(&folder, "run-");
+        assert!(report.len() == 1 && report[0].contains("run-0: taken down"), "{report:?}");
         assert!(!run.exists() && server.wait_until(evenkeel_os::clock::now() + GONE_MAX).is_some());
     }
 
@@ -408,11 +408,11 @@ mod tests {
         journal::disown(&run);
         let at = busy.to_string_lossy();
         output(&["mount", "-t", "tmpfs", "none", &at], "mount").unwrap();
-        let told = clean_leftovers(parent.path(), "run-");
+        let report = clean_leftovers(parent.path(), "run-");
         output(&["umount", &at], "mount").unwrap();
-        assert!(told.len() == 1 && told[0].contains("busy"), "{told:?}");
-        let told = clean_leftovers(parent.path(), "run-");
-        assert!(told.len() == 1 && told[0].ends_with("run-0: taken down"), "{told:?}");
+        assert!(report.len() == 1 && report[0].contains("busy"), "{report:?}");
+        let report = clean_leftovers(parent.path(), "run-");
+        assert!(report.len() == 1 && report[0].ends_with("run-0: taken down"), "{report:?}");
         assert!(!run.exists());
     }
 
@@ -439,8 +439,8 @@ mod tests {
         assert!(left[0].starts_with(&format!("mount {}: ", stays.display())), "{left:?}");
         assert!(left[0].ends_with("is in use"), "{left:?}");
         assert_eq!(journal::read(folder.path()).unwrap(), steps, "to be tried again");
-        let told = clean_with(folder.path(), |_| Ok(()));
-        assert_eq!(told, Vec::<String>::new());
+        let report = clean_with(folder.path(), |_| Ok(()));
+        assert_eq!(report, Vec::<String>::new());
         assert!(journal::read(folder.path()).is_none(), "all is gone");
     }
 
@@ -464,11 +464,11 @@ mod tests {
         journal::disown(&folder);
         let mut late = Command::new("sh");
         let mut late = Guarded::spawn(late.args([&losetup, &file]), "dash").unwrap();
-        let told = clean_leftovers(parent.path(), "killed");
+        let report = clean_leftovers(parent.path(), "killed");
         let ended = late.wait_until(clock::now() + STEP_MAX);
         assert!(ended.is_some_and(|status| status.success()), "{}", late.stderr());
-        assert_eq!(loops_of(&file), Vec::<PathBuf>::new(), "{told:?}");
-        assert!(told.len() == 1 && told[0].ends_with("taken down"), "{told:?}");
+        assert_eq!(loops_of(&file), Vec::<PathBuf>::new(), "{report:?}");
+        assert!(report.len() == 1 && report[0].ends_with("taken down"), "{report:?}");
         assert!(!folder.exists());
     }
 

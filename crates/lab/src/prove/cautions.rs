@@ -88,7 +88,8 @@ pub(super) fn busy(
     others: Option<String>,
     measured: &[Measured],
 ) -> Option<Caution> {
-    let seconds: u64 = measured.iter().map(|one| u64::from(one.step.workload.duration_s)).sum();
+    let seconds: u64 =
+        measured.iter().map(|measured| u64::from(measured.step.workload.duration_s)).sum();
     let stood = |one: &Measured| one.observed.stalls.and(&one.observed.steal).total_us();
     let lost_us: u64 = measured.iter().map(stood).sum();
     let stood_still = lost_us * 100 > seconds * 1_000_000 * LOST_PERCENT;

@@ -12,6 +12,7 @@ mod cautions;
 mod output;
 mod steps;
 
+use evenkeel_core::convert::saturating;
 use std::path::Path;
 
 use evenkeel_core::qos::pacing::Balances;
@@ -264,7 +265,7 @@ impl Prover<'_> {
         let run = fio::run(&[job], Detail::EveryIo, Standing::Same, self.folder, progress)?;
         let observed = demo::placeable(watch.finish(), &run.measurements);
         let after = self.insight.held_up();
-        let elapsed_ms = u64::try_from(run.elapsed.as_millis()).unwrap_or(u64::MAX);
+        let elapsed_ms = saturating::<_, u64>(run.elapsed.as_millis());
         let load_ms = u64::from(step.workload.duration_s) * 1_000;
         // Later, the load comes from these runs themselves.
         if self.commands.is_empty() {
@@ -337,7 +338,8 @@ impl Prover<'_> {
         let environment = Environment::read(self.version);
         let mut warnings = self.warnings;
         warnings.extend(cautions.iter().map(|caution| caution.text.clone()));
-        warnings.extend(unjudged.iter().map(|one| format!("{}: {}", one.load, one.why)));
+        warnings
+            .extend(unjudged.iter().map(|unjudged| format!("{}: {}", unjudged.load, unjudged.why)));
         warnings.extend(reasons.iter().cloned());
         warnings.dedup();
         // If the promise is judged with an allowance, its text says so.

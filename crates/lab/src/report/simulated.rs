@@ -182,7 +182,8 @@ fn latencies(
     subjects: &[&SubjectResults],
     sample_s: f64,
 ) -> Result<(), LabError> {
-    let Some(samples) = subjects.iter().map(|of| of.latency_samples).max().filter(|n| *n > 0)
+    let Some(samples) =
+        subjects.iter().map(|subject| subject.latency_samples).max().filter(|n| *n > 0)
     else {
         return Ok(());
     };

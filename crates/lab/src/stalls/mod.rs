@@ -305,9 +305,9 @@ impl Observed {
 pub fn sentences_of_runs(runs: &[Observed], kept: bool) -> Vec<String> {
     let mut sentences: Vec<String> = Vec::new();
     for why in runs.iter().filter_map(|run| run.unwatched.as_ref()) {
-        let told = format!("Pauses of the machine itself were not watched in some runs ({why}).");
-        if !sentences.contains(&told) {
-            sentences.push(told);
+        let text = format!("Pauses of the machine itself were not watched in some runs ({why}).");
+        if !sentences.contains(&text) {
+            sentences.push(text);
         }
     }
     let of_run = |run: &Observed| Some(run.stalls.longest()?.length_us);

@@ -255,7 +255,7 @@ mod tests {
                 readings.push(counter);
             }
             let readings: Vec<[u64; 2]> = readings.iter().map(|ticks| [*ticks, 0]).collect();
-            let slices: Vec<&[u64]> = readings.iter().map(|of| &of[..]).collect();
+            let slices: Vec<&[u64]> = readings.iter().map(|reading| &reading[..]).collect();
             let (lost, maybe) = beyond(&slices, &known);
             let known = stalls(&known);
             let all = known.and(&lost).and(&maybe);

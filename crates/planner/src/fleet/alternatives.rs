@@ -1,6 +1,7 @@
 //! The volumes that a volume could become: of the same size, since no volume shrinks and none that
 //! grew can be changed back; by a change that ModifyVolume allows; and no worse.
 
+use evenkeel_core::convert::saturating;
 use evenkeel_core::qos::pacing::{CountingRule, Limit, Pacing};
 use evenkeel_core::units::MIB;
 use evenkeel_core::volume::{
@@ -160,7 +161,8 @@ pub(crate) fn least_with(
 ) -> Option<VolumeSpec> {
     let rules = policy.rules.of(volume_type)?;
     let spec = |iops: Option<u32>, throughput_mibps: Option<u32>| {
-        let (size_gib, multi_attach) = (present.size_gib, present.multi_attach);
+        let size_gib = present.size_gib;
+        let multi_attach = present.multi_attach;
         let mut spec = VolumeSpec { volume_type, size_gib, iops, throughput_mibps, multi_attach };
         if iops.is_none() {
             spec.iops = rules.iops.baseline(size_gib);
@@ -202,7 +204,7 @@ impl Bound {
         Self {
             wanted: Wanted {
                 capacity_gib: volume.spec.size_gib.into(),
-                throttled_us_per_day_max: u64::try_from(a_day).unwrap_or(u64::MAX),
+                throttled_us_per_day_max: saturating::<_, u64>(a_day),
                 delays,
                 boots: volume.boots,
                 multi_attach: volume.spec.multi_attach,
@@ -313,7 +315,8 @@ fn of_type(
     }
     let space = space(policy, &[spec.volume_type]);
     let found = search::cheapest(&space, demand, &bound.wanted).into_iter().next()?;
-    let (cost, spec) = (found.monthly.total(), found.layout.each);
+    let cost = found.monthly.total();
+    let spec = found.layout.each;
     // A larger one could not be changed back.
     (cost < budget && spec.size_gib == present.size_gib && is_legal(&spec)).then_some((cost, spec))
 }
@@ -321,12 +324,13 @@ fn of_type(
 /// Returns the rates that a demand asks for in its busiest spans, counted by a rule.
 #[must_use]
 pub fn peaks(demand: &Demand, counting: CountingRule) -> Limits {
-    let (mut iops, mut bytes) = (0, 0);
+    let mut iops = 0;
+    let mut bytes = 0;
     for part in demand.parts(counting, Share::ALL) {
         // Millionths a microsecond are units a second.
         let per_second = |amount: u128| {
             let rate = amount.div_ceil(u128::from(part.length_us.max(1)));
-            u64::try_from(rate).unwrap_or(u64::MAX)
+            saturating::<_, u64>(rate)
         };
         iops = per_second(part.operations).max(iops);
         bytes = per_second(part.bytes).max(bytes);

@@ -323,9 +323,10 @@ pub fn read(input: &mut dyn BufRead, rules: &Rules, options: Options<'_>) -> Res
         _ => of_table(input, &mut reading)?,
     }
     let list = reading.list;
-    match list.volumes.is_empty() && list.refused.is_empty() {
-        true => Err(Broken::whole("no volume", "at least one")),
-        false => Ok(list),
+    if list.volumes.is_empty() && list.refused.is_empty() {
+        Err(Broken::whole("no volume", "at least one"))
+    } else {
+        Ok(list)
     }
 }
 
@@ -558,7 +559,8 @@ fn put(fields: &mut Fields, field: Field, value: &str, unit: Option<(u64, u64)>,
     let value = value.trim();
     let is_none = |none: &&str| value.eq_ignore_ascii_case(none);
     if !["", "-", "–", "null", "none", "nan", "n/a"].iter().any(is_none) {
-        let (text, column) = (value.to_owned(), cut(column.trim(), ID_CHARS_MAX));
+        let text = value.to_owned();
+        let column = cut(column.trim(), ID_CHARS_MAX);
         fields.entry(field).or_insert(Cell { text, column, unit });
     }
 }
@@ -582,7 +584,8 @@ fn of_table(input: &mut dyn BufRead, reading: &mut Reading<'_>) -> Result<(), Br
             continue;
         }
         if cells.len() != columns.len() {
-            let (found, wanted) = (cells.len(), columns.len());
+            let found = cells.len();
+            let wanted = columns.len();
             let reason = format!("it has {found} cells: expected {wanted}, as the header has");
             let is_id = |heading: &Heading| heading.field == Field::Id;
             let id = columns.iter().position(|heading| heading.as_ref().is_some_and(is_id));
@@ -666,7 +669,8 @@ fn of_json(input: &mut dyn BufRead, reading: &mut Reading<'_>) -> Result<(), Bro
     if let Some(over) = answer.over {
         return Err(over);
     }
-    let (is_partial, has_volumes) = (answer.is_partial, answer.has_volumes);
+    let is_partial = answer.is_partial;
+    let has_volumes = answer.has_volumes;
     read.map_err(|error| json_broken(&error, JSON_FORM))?;
     if !has_volumes {
         return Err(Broken::whole("a JSON text without Volumes", JSON_FORM));

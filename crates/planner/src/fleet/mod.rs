@@ -19,6 +19,7 @@ mod risk;
 mod testing;
 pub mod totals;
 
+use evenkeel_core::convert::saturating;
 use evenkeel_core::price::PriceList;
 use evenkeel_core::volume::{Rules, VolumeSpec, VolumeType};
 
@@ -66,13 +67,17 @@ pub struct Policy {
 
 impl Policy {
     /// Returns the newest rules and prices, with the defaults of the program.
-    ///
-    /// For tests and benchmarks.
     #[must_use]
     pub fn usual() -> Self {
+        Self::by(Rules::newest(), PriceList::newest())
+    }
+
+    /// Returns the usual policy for rules and prices of a day.
+    #[must_use]
+    pub fn by(rules: &'static Rules, prices: &'static PriceList) -> Self {
         Self {
-            rules: Rules::newest(),
-            prices: PriceList::newest().into(),
+            rules,
+            prices: prices.into(),
             types: Vec::new(),
             less_durable: false,
             assume: Assume::Active,
@@ -310,5 +315,5 @@ impl Judged {
 
 /// Returns an amount of money with a sign.
 pub(crate) fn signed(amount: u64) -> i64 {
-    i64::try_from(amount).unwrap_or(i64::MAX)
+    saturating::<_, i64>(amount)
 }

@@ -3,6 +3,7 @@
 //! A volume gets less only if its trace shows that less suffices: it has enough days, few gaps and
 //! short steps, and no limit held the volume up.
 
+use evenkeel_core::convert::saturating;
 use evenkeel_core::qos::pacing::Limit;
 use evenkeel_core::units::{GIB, MIB};
 use evenkeel_core::volume::{IopsRule, ThroughputRule, VolumeSpec, VolumeType};
@@ -164,7 +165,7 @@ fn unattached(policy: &Policy, volume: &Volume, judged: &mut Judged, trace: Opti
         );
     }
     let asked = |interval: &&Interval| interval.requests() > 0 || interval.bytes() > 0;
-    if trace.is_some_and(|trace| trace.intervals.iter().any(|it| asked(&it))) {
+    if trace.is_some_and(|trace| trace.intervals.iter().any(|interval| asked(&interval))) {
         judged.risk = Risk::Medium;
         judged.reasons.push("its metrics have requests, so it was in use lately".to_owned());
     }
@@ -304,7 +305,8 @@ fn is_enough(policy: &Policy, trace: &Trace, known: &Known) -> Result<(), String
         return Err(format!("{gaps_percent} % of its metrics are gaps, of at most {most} %"));
     }
     if known.resolution_ms > RESOLUTION_MS_MAX {
-        let (found, most) = (known.resolution_ms / 1_000, RESOLUTION_MS_MAX / 1_000);
+        let found = known.resolution_ms / 1_000;
+        let most = RESOLUTION_MS_MAX / 1_000;
         return Err(format!("its metrics are in steps of {found} s, of at most {most} s"));
     }
     Ok(())
@@ -340,7 +342,7 @@ fn never_used(policy: &Policy, known: &Known, judged: &mut Judged) {
     let needed = |peak: u64| {
         let percent = u128::from(policy.headroom_percent) + 100;
         let needed = (u128::from(peak) * percent).div_ceil(100);
-        u32::try_from(needed).unwrap_or(u32::MAX)
+        saturating::<_, u32>(needed)
     };
     // The minimum of the type cannot be given back.
     if let (IopsRule::Provisioned { min, .. }, Some(iops)) = (rules.iops, spec.iops) {
@@ -390,8 +392,8 @@ impl AtLimit {
             let [operations, bytes] = trace.source.counted(interval.requests(), interval.bytes());
             let is_iops = reaches(operations, limits.iops);
             let is_bytes = reaches(bytes, limits.bytes);
-            let is_empty =
-                (spends.0 || spends.1) && interval.balance_ppm.is_some_and(|it| it < EMPTY_PPM);
+            let is_empty = (spends.0 || spends.1)
+                && interval.balance_ppm.is_some_and(|balance_ppm| balance_ppm < EMPTY_PPM);
             // The source's own statement goes before the estimate.
             let is_at = match interval.is_censored {
                 Some(is_censored) => is_censored || is_empty,

@@ -171,7 +171,8 @@ fn weaker(policy: &Policy, from: &VolumeSpec, to: &VolumeSpec) -> Vec<String> {
     let rules = |spec: &VolumeSpec| policy.rules.of(spec.volume_type);
     let (Some(before), Some(after)) = (rules(from), rules(to)) else { return Vec::new() };
     let mut reasons = Vec::new();
-    let durability = |rules: &TypeRules| rules.promise.durability.map(|it| it.min_ppm);
+    let durability =
+        |rules: &TypeRules| rules.promise.durability.map(|durability| durability.min_ppm);
     if let Some(least) = durability(before)
         && durability(after).is_none_or(|now| now < least)
     {
@@ -179,7 +180,9 @@ fn weaker(policy: &Policy, from: &VolumeSpec, to: &VolumeSpec) -> Vec<String> {
         let now = durability(after).map_or("not published".to_owned(), percent);
         reasons.push(format!("durability of a year: {} becomes {now}", percent(least)));
     }
-    let time = |rules: &TypeRules| rules.promise.consistency.map(|it| it.of_time_permille);
+    let time = |rules: &TypeRules| {
+        rules.promise.consistency.map(|consistency| consistency.of_time_permille)
+    };
     if let Some(most) = time(before)
         && time(after).is_none_or(|now| now < most)
     {

@@ -2,6 +2,7 @@
 
 use super::{Bucket, Fluid, MICRO, Part, ppm};
 use crate::delays::Delays;
+use evenkeel_core::convert::saturating;
 
 impl Fluid {
     /// Returns the time in which requests waited so far, in microseconds, by the limit for which
@@ -25,7 +26,7 @@ impl Fluid {
 
     /// Returns the credits of each limit; zero of one without credits.
     pub fn credits(&self) -> impl Iterator<Item = u64> {
-        let whole = |bucket: &Bucket| u64::try_from(bucket.credits / MICRO).unwrap_or(u64::MAX);
+        let whole = |bucket: &Bucket| saturating::<_, u64>(bucket.credits / MICRO);
         self.buckets.iter().map(whole)
     }
 
@@ -64,7 +65,8 @@ impl Fluid {
     #[must_use]
     pub fn is_near(&self, part: &Part, permille: u32) -> bool {
         let length_us = u128::from(part.length_us);
-        let (near, rest) = (u128::from(permille), u128::from(1_000_u32.saturating_sub(permille)));
+        let near = u128::from(permille);
+        let rest = u128::from(1_000_u32.saturating_sub(permille));
         self.buckets.iter().any(|bucket| {
             bucket.amount(part) * 1_000 > bucket.now() * length_us * near
                 || bucket.credits * 10_000 < bucket.capacity * rest

@@ -78,13 +78,14 @@ fn a_backlog_that_ends_with_the_credits_is_no_time_before_it_came() {
 
 /// A bucket and a queue, a millisecond at a time.
 fn stepped(rate: u64, refill: u64, capacity: u64, parts: &[Part]) -> (u64, u64) {
-    let (mut queue, mut credits) = (VecDeque::new(), u128::from(capacity) * MICRO);
+    let mut queue = VecDeque::new();
+    let mut credits = u128::from(capacity) * MICRO;
     let (mut waited_ms, mut most_ms, mut at_ms) = (0, 0, 0);
     let end_ms = parts.last().map_or(0, |last| (last.start_us + last.length_us) / MS);
     while at_ms < end_ms || !queue.is_empty() {
         let now = parts
             .iter()
-            .find(|it| (it.start_us..it.start_us + it.length_us).contains(&(at_ms * MS)));
+            .find(|part| (part.start_us..part.start_us + part.length_us).contains(&(at_ms * MS)));
         if let Some(part) = now {
             queue.push_back((at_ms, part.operations * u128::from(MS) / u128::from(part.length_us)));
         }
@@ -147,7 +148,7 @@ proptest! {
         let slack = (4 * parts.len() as u64 + 2) * MS;
         prop_assert!(near(outcome.waited_us(), waited_ms * MS, slack), "{outcome:?} {waited_ms}");
         prop_assert!(near(outcome.delays.most_us(), most_ms * MS, slack), "{outcome:?} {most_ms}");
-        let asked: u128 = parts.iter().map(|it| it.operations).sum();
+        let asked: u128 = parts.iter().map(|part| part.operations).sum();
         prop_assert_eq!(outcome.delays.total(), asked, "nothing is lost");
     }
 
@@ -169,7 +170,8 @@ proptest! {
             let better = replay(other);
             let slack = 8 * parts.len() as u64;
             prop_assert!(better.waited_us() <= less.waited_us() + slack, "{better:?} {less:?}");
-            let (good, bad) = (better.delays.most_us(), less.delays.most_us());
+            let good = better.delays.most_us();
+            let bad = less.delays.most_us();
             prop_assert!(good <= bad + slack, "{good} {bad}");
         }
     }
@@ -182,12 +184,12 @@ proptest! {
         capacity in 1..100_000_u64,
     ) {
         let whole = Fluid::replay(vec![burst(refill, refill + above, capacity)], parts.clone());
-        let pieces = parts.iter().flat_map(|it| {
-            let count = it.length_us / MS;
+        let pieces = parts.iter().flat_map(|part| {
+            let count = part.length_us / MS;
             (0..count).map(move |at| Part {
-                start_us: it.start_us + at * MS,
+                start_us: part.start_us + at * MS,
                 length_us: MS,
-                operations: it.operations / u128::from(count),
+                operations: part.operations / u128::from(count),
                 bytes: 0,
             })
         });

@@ -62,13 +62,13 @@ pub fn read(input: &mut dyn BufRead, offers: &mut Offers) -> Result<(), Broken> 
         if columns.term.is_some() && of(columns.term) != "OnDemand" {
             continue;
         }
-        let is_dated = columns.date.is_some_and(|at| !cell(at).is_empty());
+        let is_dated = columns.date.is_some_and(|date| !cell(date).is_empty());
         let date = if is_dated { of(columns.date) } else { &published };
         let currency = if columns.currency.is_some() { of(columns.currency) } else { "USD" };
         offers.add(Row {
             place: format!("line {number}"),
             usage_type: cell(columns.usage_type).to_owned(),
-            region: columns.region.map(|at| cell(at).to_owned()),
+            region: columns.region.map(|region| cell(region).to_owned()),
             unit: cell(columns.unit).to_owned(),
             price: cell(columns.price).to_owned(),
             currency: currency.to_owned(),

@@ -5,6 +5,7 @@
 //! come first in order satisfies both rules, so a best packing is always found.
 
 use super::{Amounts, DIMENSIONS, EXACT_STEPS_MAX, ONE, Packed, Problem, part, take};
+use evenkeel_core::convert::saturating;
 
 struct Search<'a> {
     problem: &'a Problem,
@@ -74,7 +75,7 @@ impl Search<'_> {
             self.rest[place][at].saturating_sub(free).div_ceil(whole)
         };
         let more = (0..DIMENSIONS).map(more).max().unwrap_or_default();
-        self.further().saturating_add(usize::try_from(more).unwrap_or(usize::MAX))
+        self.further().saturating_add(saturating::<_, usize>(more))
     }
 
     fn place(&mut self, place: usize) {

@@ -14,8 +14,10 @@ const COARSER_BITS: u32 = 4;
 /// Returns a packing with fewer further bins than `known`, if it finds one. It searches the number
 /// of bins by bisection: with one more bin, items usually fit as well.
 pub(super) fn fewer(problem: &Problem, order: &[usize], known: &Packed) -> Option<Packed> {
-    let (mut low, mut high) = (known.further_min, known.further);
-    let (mut found, mut looks) = (None, 0_u64);
+    let mut low = known.further_min;
+    let mut high = known.further;
+    let mut found = None;
+    let mut looks = 0_u64;
     while low < high {
         let middle = low + (high - low) / 2;
         let bins = problem.bins.len() + middle;

@@ -149,7 +149,8 @@ fn ten_thousand_items_are_packed_with_a_small_gap() {
 fn spreading_fills_bins_in_all_dimensions() {
     let mut below = numbers(11);
     let item = |number: u64, below: &mut dyn FnMut(u64) -> u64| {
-        let (large, small) = (100 + below(200), below(20));
+        let large = 100 + below(200);
+        let small = below(20);
         if number < 1_000 { [large, small] } else { [small, large] }
     };
     let items: Vec<[u64; 2]> = (0..2_000).map(|number| item(number, &mut below)).collect();

@@ -73,9 +73,11 @@ impl<'a> Table<'a> {
             _ => None,
         };
         let micros = digits.and_then(micros);
-        let (least, most) = (range.start() * MICROS, range.end() * MICROS);
+        let least = range.start() * MICROS;
+        let most = range.end() * MICROS;
         micros.filter(|micros| (least..=most).contains(micros)).map(Some).ok_or_else(|| {
-            let (least, most) = (range.start(), range.end());
+            let least = range.start();
+            let most = range.end();
             let expected = format!(
                 "a number from {least} to {most} with at most {DECIMALS_MAX} decimals, such as 1.5"
             );

@@ -1,5 +1,6 @@
 //! Requests that were recorded one by one, counted by the second of their arrival.
 
+use evenkeel_core::convert::saturating;
 use std::collections::BTreeMap;
 
 use crate::trace::{Clock, Columns, INTERVALS_MAX, Interval, Kind, Note, SIZES_MAX, Sizes, Trace};
@@ -142,7 +143,7 @@ impl Bins {
 
 impl Device {
     fn count_size(&mut self, direction: Direction, bytes: u64) {
-        let mut size = u32::try_from(bytes).unwrap_or(u32::MAX);
+        let mut size = saturating::<_, u32>(bytes);
         if self.rounds {
             size = round_up(size);
         }
@@ -223,7 +224,8 @@ mod tests {
         bins.add("a", 10, Direction::Write, 512).unwrap();
         let traces = bins.finish(Clock::Elapsed, true, &[]).unwrap();
         let intervals = &traces[0].intervals;
-        let spans: Vec<_> = intervals.iter().map(|at| (at.start_ms, at.length_ms)).collect();
+        let spans: Vec<_> =
+            intervals.iter().map(|interval| (interval.start_ms, interval.length_ms)).collect();
         assert_eq!(spans, [(3_000, 1_000), (4_000, 6_000), (10_000, 1_000)]);
         assert_eq!((intervals[0].read_ns, intervals[1].idle_ms), (Some(7), Some(6_000)));
         assert_eq!(intervals[2].write_ns, None);

@@ -7,6 +7,7 @@
 //! such a write twice: of its data, with its length, and after the flush without one, at the sector
 //! behind it (`blk_update_request` in block/blk-mq.c). The client waits for the second one.
 
+use evenkeel_core::convert::saturating;
 use std::collections::BTreeMap;
 use std::io::BufRead;
 
@@ -170,7 +171,7 @@ impl Reader {
         let number = match self.devices.get(device) {
             Some(number) => *number,
             None => {
-                let number = u32::try_from(self.devices.len()).unwrap_or(u32::MAX);
+                let number = saturating::<_, u32>(self.devices.len());
                 self.devices.insert(device.to_owned(), number);
                 number
             }

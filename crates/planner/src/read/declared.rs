@@ -27,6 +27,7 @@
 //! A text always gives the same intervals: one for each second, or with `interval = "phase"` the
 //! fewest that have the same meaning.
 
+use evenkeel_core::convert::saturating;
 use std::io::{BufRead, Read as _};
 use std::ops::Range;
 
@@ -232,7 +233,8 @@ impl Check<'_> {
                 return Err(Broken::at(self.line(&other.span()), "period alone", expected));
             }
             (None, Some(_)) => {
-                let line = phase.busy_percent.as_ref().map(|at| self.line(&at.span()));
+                let line =
+                    phase.busy_percent.as_ref().map(|busy_percent| self.line(&busy_percent.span()));
                 let expected = "period beside busy_percent: how often it comes back";
                 return Err(Broken { line, ..Broken::whole("busy_percent alone", expected) });
             }
@@ -276,8 +278,10 @@ impl Plan {
     /// Returns the requests from the start of the phase to a second of it, without its idle parts.
     fn requests_until(&self, second: u64) -> u128 {
         // The rate grows linearly, so its sum is the area of a trapezium.
-        let (rate, length) = (i128::from(self.rate_iops), i128::from(self.length_s));
-        let (growth, second) = (i128::from(self.growth_percent), i128::from(second));
+        let rate = i128::from(self.rate_iops);
+        let length = i128::from(self.length_s);
+        let growth = i128::from(self.growth_percent);
+        let second = i128::from(second);
         let grown = rate * growth * second * second / (200 * length);
         (rate * second + grown).unsigned_abs()
     }
@@ -309,7 +313,7 @@ impl Plan {
                 let reads_until = |requests: u128| requests * u128::from(self.read_percent) / 100;
                 let reads = reads_until(requests_before + requests) - reads_until(requests_before);
                 requests_before += requests;
-                let count = |count: u128| u64::try_from(count).unwrap_or(u64::MAX);
+                let count = |count: u128| saturating::<_, u64>(count);
                 interval.reads = count(reads);
                 interval.writes = count(requests - reads);
                 interval.read_bytes = interval.reads.saturating_mul(self.size_bytes);
@@ -361,12 +365,12 @@ mod tests {
         let hour = &trace.intervals[..3_600];
         // From 2,000 to 3,000 requests per second in an hour.
         assert_eq!(hour.iter().map(Interval::requests).sum::<u64>(), 9_000_000);
-        assert_eq!(hour.iter().map(|at| at.reads).sum::<u64>(), 6_300_000);
+        assert_eq!(hour.iter().map(|hour| hour.reads).sum::<u64>(), 6_300_000);
         assert_eq!(hour[0].requests(), 2_000);
         assert_eq!(hour[3_599].requests(), 3_000);
         assert_eq!(hour[0].bytes(), 2_000 * 16_384);
         let batch = &trace.intervals[3_600..5_400];
-        assert_eq!(batch.iter().filter(|at| at.idle_ms.is_none()).count(), 360);
+        assert_eq!(batch.iter().filter(|batch| batch.idle_ms.is_none()).count(), 360);
         assert_eq!((batch[0].requests(), batch[0].queued_milli), (5_000, Some(32_000)));
         assert_eq!((batch[120].requests(), batch[120].queued_milli), (0, Some(0)));
     }
@@ -451,7 +455,7 @@ mod tests {
         let text = "[[phase]]\nfor = \"10s\"\nrate_iops = 100\nsize_kib = 4\nread_percent = 0\n\
                     growth_percent = -100\n";
         let trace = read_text(text).unwrap();
-        assert_eq!(trace.intervals.iter().map(|at| at.writes).sum::<u64>(), 500);
+        assert_eq!(trace.intervals.iter().map(|interval| interval.writes).sum::<u64>(), 500);
         assert_eq!(trace.intervals[9].writes, 5);
     }
 }

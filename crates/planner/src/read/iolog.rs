@@ -142,8 +142,11 @@ mod tests {
         let text = include_str!("../../samples/fio_iolog_v2.txt");
         let traces = read(&mut text.as_bytes(), &Hints::default()).unwrap();
         let trace = &traces[0];
-        let requests: Vec<(u64, u64)> =
-            trace.intervals.iter().map(|at| (at.start_ms, at.requests())).collect();
+        let requests: Vec<(u64, u64)> = trace
+            .intervals
+            .iter()
+            .map(|interval| (interval.start_ms, interval.requests()))
+            .collect();
         assert_eq!(requests, [(0, 2), (1_000, 0), (2_000, 2)]);
         let Note::Remark(remark) = &trace.notes[0] else { panic!("a remark") };
         assert!(remark.starts_with("the log has no times"), "{remark}");

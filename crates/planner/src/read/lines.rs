@@ -112,9 +112,10 @@ pub(crate) fn refuse_twice<T: PartialEq>(
     for title in titles {
         let Some(this) = meaning(title) else { continue };
         if let Some((_, first)) = before.iter().find(|(other, _)| *other == this) {
-            let expected = match first.trim() == title.trim() {
-                true => "this column once in the header".to_owned(),
-                false => format!("one of this column and {:?}, which says the same", first.trim()),
+            let expected = if first.trim() == title.trim() {
+                "this column once in the header".to_owned()
+            } else {
+                format!("one of this column and {:?}, which says the same", first.trim())
             };
             return Err(Broken::at(line, title, expected));
         }

@@ -22,7 +22,8 @@ pub fn merge(traces: Vec<Trace>) -> Result<Trace, Broken> {
     let Some(first) = traces.first() else {
         return Err(Broken::whole("no trace", "at least one"));
     };
-    let (name, clock) = (first.name.clone(), first.clock);
+    let name = first.name.clone();
+    let clock = first.clock;
     if let Some(other) = traces.iter().find(|trace| trace.name != name) {
         let expected = format!("the same volume as {name:?}; merge the traces of one volume only");
         return Err(Broken::whole(&other.name, expected));
@@ -33,7 +34,8 @@ pub fn merge(traces: Vec<Trace>) -> Result<Trace, Broken> {
     }
     let columns = traces.iter().map(|trace| trace.columns).fold(Columns::default(), weakest);
     let source = first.source;
-    let (remarks, sizes) = (remarks(&traces), sizes(&traces));
+    let remarks = remarks(&traces);
+    let sizes = sizes(&traces);
     let ends = ends_apart(&traces);
     let intervals = intervals(traces)?;
     let merged = Trace::new(name.as_str(), clock, columns, intervals);
@@ -171,13 +173,15 @@ fn has_amounts(trace: &Trace) -> bool {
 /// Returns a remark on traces that share a span and have different ends.
 fn ends_apart(traces: &[Trace]) -> Option<String> {
     let span = |trace: &Trace| {
-        let (first, last) = (trace.intervals.first()?, trace.intervals.last()?);
+        let first = trace.intervals.first()?;
+        let last = trace.intervals.last()?;
         Some((first.start_ms, last.end_ms()))
     };
     let mut spans: Vec<(u64, u64)> =
         traces.iter().filter(|trace| has_amounts(trace)).filter_map(span).collect();
     spans.sort();
-    let (mut apart_ms, mut group) = (0_u64, Vec::new());
+    let mut apart_ms = 0_u64;
+    let mut group = Vec::new();
     let mut add = |group: &[(u64, u64)]| {
         let least = |of: fn(&(u64, u64)) -> u64| group.iter().map(of).min().unwrap_or_default();
         let most = |of: fn(&(u64, u64)) -> u64| group.iter().map(of).max().unwrap_or_default();

@@ -99,12 +99,14 @@ pub(crate) fn time(text: &str) -> Option<Time> {
 
 fn time_by(text: &str, order: Option<DateOrder>) -> Option<(Time, Day)> {
     let text = text.trim();
-    let at = text.find(['T', ' '])?;
-    let (day, rest) = (text.get(..at)?, text.get(at + 1..)?);
+    let index = text.find(['T', ' '])?;
+    let day = text.get(..index)?;
+    let rest = text.get(index + 1..)?;
     let mut day = date(day, order)?;
     let rest = rest.trim_start();
     let end = rest.find(|c: char| !c.is_ascii_digit() && !":.,".contains(c)).unwrap_or(rest.len());
-    let (clock, zone) = (rest.get(..end)?, rest.get(end..)?.trim());
+    let clock = rest.get(..end)?;
+    let zone = rest.get(end..)?.trim();
     let mut ms = clock_ms(clock)?;
     let (is_half, zone) = match zone.get(..2) {
         Some(half @ ("AM" | "PM" | "am" | "pm")) => (Some(half), zone.get(2..)?.trim()),
@@ -239,7 +241,8 @@ fn clock_ms(text: &str) -> Option<i64> {
         let is_digits = (1..=2).contains(&unit.len()) && unit.bytes().all(|b| b.is_ascii_digit());
         is_digits.then(|| unit.parse::<i64>().ok()).flatten()
     });
-    let (hours, minutes) = (units.next()??, units.next()??);
+    let hours = units.next()??;
+    let minutes = units.next()??;
     let seconds = units.next().map_or(Some(0), |seconds| seconds)?;
     // A minute with a leap second has 61 seconds.
     if units.next().is_some() || hours > 23 || minutes > 59 || seconds > 60 {
@@ -366,7 +369,7 @@ mod tests {
         fn the_short_way_says_the_same(text in "[12][90][0-9]{2}-[01][0-9]-[0-3][0-9]T\
             [0-2][0-9]:[0-6][0-9]:[0-6][0-9](Z|\\+00:00|\\+01:00| )") {
             if let Some(unix_ms) = utc(&text) {
-                proptest::prop_assert_eq!(time(&text).map(|it| it.unix_ms), Some(unix_ms));
+                proptest::prop_assert_eq!(time(&text).map(|time| time.unix_ms), Some(unix_ms));
             }
         }
     }
@@ -374,7 +377,7 @@ mod tests {
     #[test]
     fn the_usual_times_go_the_short_way() {
         for text in ["2026-11-25T19:09:48Z", "2026-11-25T19:09:48+00:00"] {
-            assert_eq!(utc(text), time(text).map(|it| it.unix_ms));
+            assert_eq!(utc(text), time(text).map(|time| time.unix_ms));
             assert!(utc(text).is_some());
         }
         for text in ["2026-02-30T19:09:48Z", "2026-11-25T24:09:48Z", "2026-11-25 19:09:48Z", ""] {

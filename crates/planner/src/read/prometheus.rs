@@ -426,8 +426,11 @@ mod tests {
         assert_eq!(names, ["dm-0", "nvme1n1"]);
         let trace = &traces[1];
         assert_eq!(trace.columns.bytes, Some(Kind::Counter));
-        let spans: Vec<u64> =
-            trace.intervals.iter().map(|at| (at.start_ms - 1_795_633_200_000) / 1_000).collect();
+        let spans: Vec<u64> = trace
+            .intervals
+            .iter()
+            .map(|interval| (interval.start_ms - 1_795_633_200_000) / 1_000)
+            .collect();
         // A point is missing at 60 s, and the counters are reset at 105 s.
         assert_eq!(spans, [0, 15, 30, 75, 105, 120]);
         let first = trace.intervals[0];
@@ -454,7 +457,7 @@ mod tests {
         let hints = Hints { are_rates: true, ..Hints::default() };
         let traces = read_with(text, &hints).unwrap();
         assert_eq!(traces[0].columns.requests, Some(Kind::Mean));
-        let reads: Vec<u64> = traces[0].intervals.iter().map(|at| at.reads).collect();
+        let reads: Vec<u64> = traces[0].intervals.iter().map(|interval| interval.reads).collect();
         assert_eq!(reads, [6_300, 0]);
         let broken = read_with(SAMPLE, &hints).unwrap_err();
         assert!(broken.expected.starts_with("rates, as --rates says"), "{broken}");

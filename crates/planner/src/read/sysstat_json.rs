@@ -182,18 +182,18 @@ fn correct(text: &mut [u8]) -> bool {
     let mut is_in_text = false;
     // The last byte that is not a space, and its place.
     let mut last = (b'[', 0);
-    let mut at = 0;
-    while let Some(byte) = text.get(at).copied() {
-        let after = text.get(at + 1).copied().unwrap_or(b' ');
+    let mut offset = 0;
+    while let Some(byte) = text.get(offset).copied() {
+        let after = text.get(offset + 1).copied().unwrap_or(b' ');
         let mut change = None;
         match byte {
-            b'\\' if is_in_text => at += 1,
+            b'\\' if is_in_text => offset += 1,
             b'"' => is_in_text = !is_in_text,
             _ if is_in_text => {}
-            b',' if last.1 + 1 == at && last.0.is_ascii_digit() && after.is_ascii_digit() => {
-                change = Some((at, b'.'));
+            b',' if last.1 + 1 == offset && last.0.is_ascii_digit() && after.is_ascii_digit() => {
+                change = Some((offset, b'.'));
             }
-            b',' if matches!(last.0, b'[' | b'{' | b',') => change = Some((at, b' ')),
+            b',' if matches!(last.0, b'[' | b'{' | b',') => change = Some((offset, b' ')),
             b']' | b'}' if last.0 == b',' => change = Some((last.1, b' ')),
             _ => {}
         }
@@ -202,11 +202,11 @@ fn correct(text: &mut [u8]) -> bool {
             *place = to;
             is_corrected = true;
         }
-        match text.get(at).copied() {
-            Some(byte) if !byte.is_ascii_whitespace() => last = (byte, at),
+        match text.get(offset).copied() {
+            Some(byte) if !byte.is_ascii_whitespace() => last = (byte, offset),
             _ => {}
         }
-        at += 1;
+        offset += 1;
     }
     is_corrected
 }

@@ -242,7 +242,8 @@ impl<'a> Sharpening<'a> {
     /// fastest if none does.
     fn one_more(&self, found: &Found, requests_max: u64) -> Option<Found> {
         let each = found.layout.each;
-        let (iops, mibps) = (each.iops.unwrap_or_default(), each.throughput_mibps);
+        let iops = each.iops.unwrap_or_default();
+        let mibps = each.throughput_mibps;
         let points = match self.chosen {
             Chosen::Gib(..) => vec![self.point(each.size_gib + 1, 0)],
             Chosen::Iops(..) => vec![self.point(iops + 1, 0)],
@@ -287,7 +288,8 @@ impl<'a> Sharpening<'a> {
         if let Some(known) = self.known.borrow().get(&point) {
             return known.clone().map(|exact| (point, exact));
         }
-        let (space, wanted) = (self.search.space, self.search.wanted);
+        let space = self.search.space;
+        let wanted = self.search.wanted;
         let layout = self.search.layout(point)?;
         if layout.all(space).any(|limit| self.held.is_above(limit)) {
             return None;
@@ -342,7 +344,8 @@ impl<'a> Sharpening<'a> {
         let sized = |iops, mibps| self.search.sized(self.least_gib, iops, Some(mibps));
         let at = |iops, mibps| sized(iops, mibps).and_then(|point| self.at(point));
         let cost = |point| self.search.cost(point).map_or(u64::MAX, |cost| cost.total());
-        let (low_iops, low_mibps) = (low.0.max(iops.0), low.1.max(mibps.0));
+        let low_iops = low.0.max(iops.0);
+        let low_mibps = low.1.max(mibps.0);
         // Whatever the other number is, neither may be less than it must be beside the maximum of
         // the other.
         let (least_iops, _) = least_near((low_iops, iops.1), guess.0, |number| {
@@ -352,7 +355,8 @@ impl<'a> Sharpening<'a> {
             least_near((low_mibps, mibps.1), guess.1, |number| at(iops.1, number))?;
         let is_edge = (least_iops == low_iops && low_iops > iops.0)
             || (least_mibps == low_mibps && low_mibps > mibps.0);
-        let (mut best, mut most_iops) = (start, iops.1);
+        let mut best = start;
+        let mut most_iops = iops.1;
         for number in least_mibps..=mibps.1 {
             let floor = least_iops.max(least_beside(ratio, number));
             let best_cost = best.as_ref().map_or(u64::MAX, |(point, _)| cost(*point));

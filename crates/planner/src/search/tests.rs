@@ -92,8 +92,8 @@ fn what_was_held_back_is_no_reason_for_less() {
     // A requirement that allows that much waiting allows it for the recorded requests, too.
     assert_eq!(one(&demand, 15_000), 1_000);
     let two = cheapest(&space, &demand, &wanted(100, 0));
-    let striped = two.iter().find(|it| it.layout.each.iops == Some(750));
-    assert_eq!(striped.map(|it| it.layout.volumes), Some(2));
+    let striped = two.iter().find(|two| two.layout.each.iops == Some(750));
+    assert_eq!(striped.map(|striped| striped.layout.volumes), Some(2));
 }
 
 pub(super) fn spread() -> impl Strategy<Value = Spread> {
@@ -262,7 +262,7 @@ proptest! {
                     space.prices.fits(space.rules, &layout.each)
                         && does(&replay(&space, &demand, layout).1, &demand, &wanted)
                 });
-                let costs = good.map(|it| space.monthly(&it).unwrap().total());
+                let costs = good.map(|good| space.monthly(&good).unwrap().total());
                 let cost = found_of(instance, volume_type, volumes);
                 prop_assert_eq!(cost, costs.min(), "{} {}", volume_type, volumes);
             }
@@ -289,7 +289,8 @@ proptest! {
         let wanted = wanted(u64::from(gib), throttled);
         for found in cheapest(&space, &demand, &wanted) {
             let best = found.layout.each;
-            let (iops, mibps) = (best.iops.unwrap(), best.throughput_mibps.unwrap());
+            let iops = best.iops.unwrap();
+            let mibps = best.throughput_mibps.unwrap();
             // The neighbours, and points of the rectangle that contains the cheaper ones.
             let share = |most: u32, least: u32, part: u64| {
                 least + (u64::from(most - least) * part / 1_000) as u32

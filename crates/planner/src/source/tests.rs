@@ -27,7 +27,7 @@ fn pacing(layout: &Layout) -> Pacing {
 
 /// Returns the limits in I/Os and bytes; `f64::MAX` if there is none.
 fn limits(pacing: &Pacing, of: fn(&Limit) -> u64) -> [f64; 2] {
-    [pacing.operations, pacing.bytes].map(|limit| limit.map_or(f64::MAX, |it| of(&it) as f64))
+    [pacing.operations, pacing.bytes].map(|limit| limit.map_or(f64::MAX, |limit| of(&limit) as f64))
 }
 
 fn of(requests: u64, bytes: u64) -> Interval {
@@ -39,7 +39,8 @@ fn of(requests: u64, bytes: u64) -> Interval {
 fn account(on: &Layout, bytes: u64) -> (f64, f64) {
     let is_hdd = matches!(on.each.volume_type, St1 | Sc1);
     let unit = if is_hdd { 1_048_576 } else { 262_144 };
-    let (mut left, mut ios) = (bytes, 0.0);
+    let mut left = bytes;
+    let mut ios = 0.0;
     while left > 0 {
         ios += 1.0;
         left = left.saturating_sub(unit);
@@ -68,7 +69,7 @@ fn large_requests_reach_a_limit_that_their_number_does_not() {
     // 40 of 4 KiB per second take 40 MiB/s of a disk with a head, which is all that 1 TiB earns.
     let st1 = layout(1, St1, 1_024, None);
     let mut small = trace(&st1, 1_000, &[of(40, 4_096), of(30, 4_096)]);
-    small.intervals.iter_mut().for_each(|it| it.balance_ppm = Some(0));
+    small.intervals.iter_mut().for_each(|interval| interval.balance_ppm = Some(0));
     let held = HeldBack::of(&small).unwrap();
     assert_eq!((held.intervals, held.earned_bytes_per_second), (1, Some(40 << 20)));
 }
@@ -100,7 +101,7 @@ fn who_counts_otherwise_gives_what_was_recorded() {
     // 512 GiB earn 20 MiB/s: 20 requests of 4 KiB, which are 20 I/Os elsewhere.
     let st1 = layout(1, St1, 512, None);
     let mut trace = trace(&st1, 1_000, &[of(20, 4_096); 60]);
-    trace.intervals.iter_mut().for_each(|it| it.balance_ppm = Some(0));
+    trace.intervals.iter_mut().for_each(|interval| interval.balance_ppm = Some(0));
     let demand = Demand::of(&trace, Assume::Even);
     let io2 = cheapest(&space(&[Io2], 1), &demand, &wanted(100, 0));
     assert_eq!(io2[0].layout.each.iops, Some(100));
@@ -121,7 +122,8 @@ proptest! {
         let pacing = pacing(&on);
         let most = limits(&pacing, |limit| limit.per_second);
         let earns = limits(&pacing, Limit::sustained_per_second);
-        let (mut intervals, mut expected) = (Vec::new(), 0);
+        let mut intervals = Vec::new();
+        let mut expected = 0;
         for (permille, sectors, is_censored, is_empty) in all {
             let bytes = sectors * 512;
             let (ios, charged) = account(&on, bytes);
@@ -166,14 +168,15 @@ proptest! {
             prop_oneof![Just(0), Just(1_000), 0..=1_000_u64], 1..240,
         ),
     ) {
-        let (on, bytes) = (volume(from), sectors * 512);
+        let on = volume(from);
+        let bytes = sectors * 512;
         let pacing = pacing(&on);
         let (ios, charged) = account(&on, bytes);
         let most = limits(&pacing, |limit| limit.per_second);
         let most = (most[0] / ios).min(most[1] / charged) as u64;
         let each = |permille: &u64| of(most * permille / 1_000, bytes);
         let truth: Vec<Interval> = seconds.iter().map(each).collect();
-        let sum = |minute: &[Interval]| of(minute.iter().map(|it| it.reads).sum(), bytes);
+        let sum = |minute: &[Interval]| of(minute.iter().map(|minute| minute.reads).sum(), bytes);
         let minutes: Vec<Interval> = truth.chunks(60).map(sum).collect();
         let truth = trace(&on, 1_000, &truth);
         let minutes = trace(&on, 60_000, &minutes);

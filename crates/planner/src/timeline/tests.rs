@@ -41,7 +41,7 @@ fn credits_are_spent_and_earned() {
     let mut all = vec![(3_000, 4); 100];
     all.extend([(0, 4); 300]);
     let timeline = timeline(&all, VolumeType::Gp2, 100 * S);
-    let left: Vec<_> = timeline.steps.iter().map(|it| it.balance_ppm(0)).collect();
+    let left: Vec<_> = timeline.steps.iter().map(|step| step.balance_ppm(0)).collect();
     let after = |spent: u32| Some(((5_400_000 - u64::from(spent)) * 1_000_000 / 5_400_000) as u32);
     assert_eq!(left, [after(290_000), after(280_000), after(270_000), after(260_000)]);
     assert_eq!(timeline.steps[1].balance_ppm(1), None, "its MiB/s have no credits");
@@ -91,7 +91,8 @@ proptest! {
             2 => layout(volumes, VolumeType::Io1, 100, Some(1_500)),
             _ => layout(volumes, VolumeType::St1, 500, None),
         };
-        let (demand, space) = (seconds(&all), space(&[], 1));
+        let demand = seconds(&all);
+        let space = space(&[], 1);
         let timeline = Timeline::of(&space, &demand, &layout, step_us);
         let (limits, outcome) = replay(&space, &demand, &layout);
         prop_assert_eq!(&timeline.limits, &limits);
@@ -100,7 +101,7 @@ proptest! {
         prop_assert!(timeline.end_us.abs_diff(end_us) <= pieces, "{} {end_us}", timeline.end_us);
         let pacing = space.rules.pacing(&layout.each);
         let parts = demand.parts(pacing.counting, layout.share(&space));
-        let asked: u128 = parts.map(|it| it.operations).sum();
+        let asked: u128 = parts.map(|part| part.operations).sum();
         let sum = |pick: fn(&Step) -> u128| timeline.steps.iter().map(pick).sum::<u128>();
         prop_assert_eq!(sum(|it| it.asked.operations), asked);
         let last = timeline.steps.last().expect("a step");

@@ -285,8 +285,8 @@ fn nodes_know_each_other_by_their_certificates() {
     stranger.map.set(ID, Place::Node(NodeId(7)));
     assert!(connect(stranger.nodes[0].address(), true).is_none(), "another authority");
     let mut plain = dial(address, &opening(&[1; NONCE_BYTES]));
-    let told = verdict(&mut plain);
-    assert_ne!(told, Some(Verdict::Prove));
+    let verdict = verdict(&mut plain);
+    assert_ne!(verdict, Some(Verdict::Prove));
 }
 
 const SIZE_OF_WRITE: u32 = 1 << 20;

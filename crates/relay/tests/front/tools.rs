@@ -14,10 +14,10 @@ fn run(program: &str, arguments: &[&str]) -> Option<String> {
         }
         Err(error) => panic!("{program}: {error}"),
         Ok(output) => {
-            let told = String::from_utf8_lossy(&output.stdout).into_owned();
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
             let errors = String::from_utf8_lossy(&output.stderr);
-            assert!(output.status.success(), "{program} {arguments:?}: {told}{errors}");
-            Some(told)
+            assert!(output.status.success(), "{program} {arguments:?}: {text}{errors}");
+            Some(text)
         }
     }
 }

@@ -57,9 +57,10 @@ impl Identity {
         };
         let sectors = named(&["size"]).and_then(|text| text.parse::<u64>().ok());
         Self {
-            filesystem: match is_device {
-                true => "block device".to_owned(),
-                false => filesystem_of(&mounts, &device).unwrap_or("unknown").to_owned(),
+            filesystem: if is_device {
+                "block device".to_owned()
+            } else {
+                filesystem_of(&mounts, &device).unwrap_or("unknown").to_owned()
             },
             model: named(&["device/model"]),
             serial: named(&["device/serial", "serial", "device/wwid", "wwid"]),

@@ -5,6 +5,7 @@ pub mod record;
 pub mod state;
 #[cfg(test)]
 mod tests;
+pub mod text;
 
 use crate::{Config, cores};
 use evenkeel_cli::calibrate::CalibrateWhen;

@@ -1,11 +1,12 @@
 //! The calibration record: results, device, method and time of a measurement, as a file in the data
-//! folder. docs/operating/calibrate.md explains every field. Reading fails if the file is
+//! folder. docs/operating/capacity.md explains every field. Reading fails if the file is
 //! malformed or was edited.
 
 use super::identity::Identity;
 use evenkeel_cli::calibrate::As;
 use evenkeel_cli::store::StoreKind;
 use evenkeel_client::output::{self, Failure, Item};
+use evenkeel_core::convert::saturating;
 use evenkeel_core::qos::admission::calibration::{
     CHANNELS_MAX, Calibration, Measurements, Unusable,
 };
@@ -254,7 +255,7 @@ impl Record {
         let time_ns = |operations: u64| {
             let ns = u128::from(operations).saturating_mul(self.calibration().mixed_ns());
             let whole = ns.saturating_mul(PPM.into()) / u128::from(SOLD_SHARE_PPM);
-            u64::try_from(whole).unwrap_or(u64::MAX)
+            saturating::<_, u64>(whole)
         };
         let least = Strain::for_sale(&self.strained()).map_or(u64::MAX, time_ns);
         DeviceFloor { time_ns_per_second: whole.time_ns_per_second.min(least), ..whole }

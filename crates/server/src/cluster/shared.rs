@@ -57,9 +57,10 @@ pub fn confirm(kv: &Kv, leader: NodeId, generation: u64) -> Result<(), String> {
     let name = serde_json::from_slice::<Leader>(&found.value.0).map(|leader| leader.node);
     let name = name.map_err(|error| format!("etcd's leader cannot be read: {error}"))?;
     let member = kv.get(&format!("m/{}", leader.0)).map_err(|error| error.to_string())?;
-    match member.is_some_and(|member| member == name.as_bytes()) {
-        true => Ok(()),
-        false => Err(format!("etcd's leader is not on node {}", leader.0)),
+    if member.is_some_and(|member| member == name.as_bytes()) {
+        Ok(())
+    } else {
+        Err(format!("etcd's leader is not on node {}", leader.0))
     }
 }
 
@@ -174,9 +175,10 @@ pub fn calibration(
 ) -> Result<Option<Record>, Failure> {
     let path = config.data_dir.join(calibration::record::FILE);
     let may_measure = config.guarantee && config.calibrate != CalibrateWhen::Never;
-    let shared = match may_measure {
-        true => measured(kv, here, is_stopped)?,
-        false => kv.get(CALIBRATION).map_err(failed)?,
+    let shared = if may_measure {
+        measured(kv, here, is_stopped)?
+    } else {
+        kv.get(CALIBRATION).map_err(failed)?
     };
     match shared {
         Some(shared) if !is_newer_here(config, pool, &shared)? => {

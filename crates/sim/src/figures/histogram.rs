@@ -280,19 +280,19 @@ mod tests {
         let mut histogram = LatencyHistogram::new();
         (1..=1_000_u64).for_each(|ns| histogram.record(ns));
         let quantiles = histogram.quantiles();
-        let at = |ppm: u64| {
+        let index = |ppm: u64| {
             let place = SHARES_PPM.iter().position(|share| *share == ppm).unwrap();
             quantiles[place]
         };
         assert_eq!(quantiles.len(), SHARES_PPM.len());
-        assert_eq!([10_000, 500_000, 950_000, 999_000].map(at), [10, 500, 950, 999]);
-        assert_eq!([999_500, 1_000_000].map(at), [1_000, 1_000]);
+        assert_eq!([10_000, 500_000, 950_000, 999_000].map(index), [10, 500, 950, 999]);
+        assert_eq!([999_500, 1_000_000].map(index), [1_000, 1_000]);
         let summary = histogram.summary();
-        assert_eq!([at(500_000), at(990_000)], [summary.p50_ns, summary.p99_ns]);
-        let mut one = LatencyHistogram::new();
-        assert_eq!(one.quantiles(), Vec::<u64>::new());
-        one.record(70_000);
-        assert_eq!(one.quantiles(), [70_000; SHARES_PPM.len()]);
+        assert_eq!([index(500_000), index(990_000)], [summary.p50_ns, summary.p99_ns]);
+        let mut latency_histogram = LatencyHistogram::new();
+        assert_eq!(latency_histogram.quantiles(), Vec::<u64>::new());
+        latency_histogram.record(70_000);
+        assert_eq!(latency_histogram.quantiles(), [70_000; SHARES_PPM.len()]);
         assert!(SHARES_PPM.is_sorted());
     }
 

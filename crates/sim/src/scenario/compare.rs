@@ -164,25 +164,25 @@ impl Comparison {
 
     fn value(&self, measured: &[&[Option<f64>]]) -> Option<f64> {
         let figures_of = figures(&self.of, measured)?;
-        let of = Spread::of(&figures_of);
+        let spread = Spread::of(&figures_of);
         match &self.by {
             By::RatioTo(to) => {
                 let to = Spread::of(&figures(to, measured)?).mean;
-                (to > 0.0).then(|| of.mean / to)
+                (to > 0.0).then(|| spread.mean / to)
             }
             By::Quotient { times, to, to_times } => {
                 let to = Spread::of(&figures(to, measured)?).mean;
                 let to = to * Factor::value(to_times.as_ref(), measured)?;
-                let of = of.mean * Factor::value(times.as_ref(), measured)?;
-                (to > 0.0).then(|| of / to)
+                let spread = spread.mean * Factor::value(times.as_ref(), measured)?;
+                (to > 0.0).then(|| spread / to)
             }
             By::CovRatioTo(to) => {
                 let compared = Spread::of(&figures(to, measured)?).cov;
                 let may_vary = self.of.len() > 1 && to.len() > 1;
-                (may_vary && compared > 0.0).then(|| of.cov / compared)
+                (may_vary && compared > 0.0).then(|| spread.cov / compared)
             }
-            By::CovPercent => (self.of.len() > 1).then_some(of.cov * 100.0),
-            By::Mean(_) | By::Known(_) => Some(of.mean),
+            By::CovPercent => (self.of.len() > 1).then_some(spread.cov * 100.0),
+            By::Mean(_) | By::Known(_) => Some(spread.mean),
             By::Furthest(_) => {
                 // The bounds apply to the product.
                 let middle = self.bounds.middle()? / self.times;

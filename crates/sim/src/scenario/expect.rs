@@ -193,7 +193,7 @@ impl Expectation {
                 self.rates(evidence, sample_ns).into_iter().max_by(|a, b| off(a).total_cmp(&off(b)))
             }
             Metric::WorstSecond => {
-                let each = evidence.iter().flat_map(|one| self.rates(&[*one], sample_ns));
+                let each = evidence.iter().flat_map(|evidence| self.rates(&[*evidence], sample_ns));
                 each.min_by(f64::total_cmp)
             }
             Metric::CovPercent => Some(Spread::of(&self.rates(evidence, sample_ns)).cov * 100.0),
@@ -221,7 +221,7 @@ impl Expectation {
                 Some(last as f64 / f64::from(1 << 30))
             }
             Metric::Share => {
-                let each = evidence.iter().map(|one| self.ios(&[*one], sample_ns));
+                let each = evidence.iter().map(|evidence| self.ios(&[*evidence], sample_ns));
                 least_share(each)
             }
             Metric::CatchUp => Some(catch_up_ms(evidence)),
@@ -284,12 +284,12 @@ impl Expectation {
 
     fn ios(&self, evidence: &[Evidence<'_>], sample_ns: u64) -> f64 {
         if !self.has_whole_samples(sample_ns) {
-            let counts = evidence.iter().filter_map(|of| self.watched(of));
+            let counts = evidence.iter().filter_map(|evidence| self.watched(evidence));
             let pick =
                 |at: SpanRecord| if self.at_dispatch { at.dispatched } else { at.latency.count };
             return counts.map(pick).sum::<u64>() as f64;
         }
-        let all = evidence.iter().flat_map(|of| self.samples(of.record, sample_ns));
+        let all = evidence.iter().flat_map(|evidence| self.samples(evidence.record, sample_ns));
         all.map(|sample| self.count(&sample)).sum::<u64>() as f64
     }
 
@@ -308,9 +308,9 @@ impl Expectation {
     }
 
     fn batch_rates(&self, evidence: &[Evidence<'_>]) -> Vec<f64> {
-        let each = evidence.iter().flat_map(|of| {
-            let ios = of.batch_ios as f64 * 1e9;
-            self.batches(of).map(move |batch| ios / batch.took_ns.max(1) as f64)
+        let each = evidence.iter().flat_map(|evidence| {
+            let ios = evidence.batch_ios as f64 * 1e9;
+            self.batches(evidence).map(move |batch| ios / batch.took_ns.max(1) as f64)
         });
         each.collect()
     }
@@ -339,13 +339,13 @@ fn least_share(each: impl Iterator<Item = f64>) -> Option<f64> {
 
 /// Sums the time's worth of tokens that was lost to pauses and paid back, in milliseconds.
 fn catch_up_ms(evidence: &[Evidence<'_>]) -> f64 {
-    evidence.iter().map(|of| of.catch_up.ns as f64 / 1e6).sum()
+    evidence.iter().map(|evidence| evidence.catch_up.ns as f64 / 1e6).sum()
 }
 
 /// Divides the answers that clients got by the requests that the server counted; `None` if it
 /// counted none.
 fn counted_share(evidence: &[Evidence<'_>]) -> Option<f64> {
-    let counts = || evidence.iter().filter_map(|of| of.counts);
+    let counts = || evidence.iter().filter_map(|evidence| evidence.counts);
     let counted: u64 = counts().map(|counts| counts.counted).sum();
     let answered: u64 = counts().map(|counts| counts.answered).sum();
     (counted > 0).then(|| answered as f64 / counted as f64)
@@ -353,7 +353,7 @@ fn counted_share(evidence: &[Evidence<'_>]) -> Option<f64> {
 
 /// Returns the flushes for each call; `None` without calls that have flushes.
 fn flushes_per_call(evidence: &[Evidence<'_>]) -> Option<f64> {
-    let counts = || evidence.iter().filter_map(|of| of.counts);
+    let counts = || evidence.iter().filter_map(|evidence| evidence.counts);
     let calls: u64 = counts().map(|counts| counts.calls).sum();
     let flushes: u64 = counts().map(|counts| counts.flushes).sum();
     (calls > 0).then(|| flushes as f64 / calls as f64)

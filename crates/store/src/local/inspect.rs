@@ -90,7 +90,8 @@ pub fn inspect(device: &dyn Device) -> Result<Inspection, StoreError> {
             all.insert(number, node);
         }
     }
-    let (mut owned, mut free) = (BTreeMap::<u32, u64>::new(), 0);
+    let mut owned = BTreeMap::<u32, u64>::new();
+    let mut free = 0;
     for chunk in superblock.first_chunk..superblock.chunks {
         let owner = owners.get(chunk as usize / OWNERS);
         let owner = owner.map_or(0, |payload| Owner::decode(chunk as usize, payload).node);

@@ -1,6 +1,6 @@
 //! The metrics of volumes: name, unit, and the computation of each value from a [`Record`].
 //!
-//! docs/reference/cloudwatch.md lists them; a test compares both.
+//! docs/reference/metrics.md lists them; a test compares both.
 
 use evenkeel_core::volume::VolumeType;
 
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
     use crate::cloudwatch::record::Kind;
 
-    const REFERENCE: &str = include_str!("../../../../docs/reference/cloudwatch.md");
+    const REFERENCE: &str = include_str!("../../../../docs/reference/metrics.md");
 
     fn value(name: &str, record: &Record) -> Option<f64> {
         (by_name(name).expect(name).value)(record)

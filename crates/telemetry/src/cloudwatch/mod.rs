@@ -2,7 +2,7 @@
 //!
 //! Each sample of the data plane's reports goes through a [`Sampler`]. The records that end are
 //! stored ([`CloudWatch::keep`]): steps of ten seconds of the last hour in memory, and minutes of
-//! 15 days in a file ([`store`]). docs/reference/cloudwatch.md lists the supported features.
+//! 15 days in a file ([`store`]). docs/reference/metrics.md lists the supported features.
 //!
 //! | module | contents |
 //! | --- | --- |

@@ -369,7 +369,7 @@ impl Store {
         self.contents.hours.remove(&hour);
         if hour > now_hour {
             let volumes = self.contents.volumes.values_mut();
-            volumes.filter(|it| it.hour == hour).for_each(|it| it.hour = now_hour);
+            volumes.filter(|volume| volume.hour == hour).for_each(|volume| volume.hour = now_hour);
         } else {
             self.contents.volumes.retain(|_, listed| listed.hour != hour)
         }

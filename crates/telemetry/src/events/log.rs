@@ -83,8 +83,8 @@ impl Segment {
 
     /// Returns the byte from which to look for the line after this sequence number.
     fn place_after(&self, sequence: u64) -> u64 {
-        let at = self.marks.partition_point(|(first, _)| *first <= sequence);
-        at.checked_sub(1).and_then(|at| self.marks.get(at)).map_or(0, |(_, byte)| *byte)
+        let index = self.marks.partition_point(|(first, _)| *first <= sequence);
+        index.checked_sub(1).and_then(|index| self.marks.get(index)).map_or(0, |(_, byte)| *byte)
     }
 }
 
@@ -400,7 +400,9 @@ fn full_files(folder: &Path) -> Vec<String> {
     let Ok(entries) = fs::read_dir(folder) else { return vec![] };
     let is_full = |name: &String| {
         let number = name.strip_prefix("events.").and_then(|rest| rest.strip_suffix(".jsonl"));
-        number.is_some_and(|it| it.len() == 20 && it.bytes().all(|byte| byte.is_ascii_digit()))
+        number.is_some_and(|number| {
+            number.len() == 20 && number.bytes().all(|byte| byte.is_ascii_digit())
+        })
     };
     let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
     let mut names: Vec<String> = names.filter(is_full).collect();

@@ -312,7 +312,7 @@ impl Poster {
             };
             // Numbers of stored events may have gaps.
             let oldest = self.log.oldest();
-            if oldest > position + 1 && page.first().is_some_and(|it| it.sequence >= oldest) {
+            if oldest > position + 1 && page.first().is_some_and(|page| page.sequence >= oldest) {
                 let missing = oldest - position - 1;
                 self.give_up(missing, "events were deleted before they could be posted");
             }

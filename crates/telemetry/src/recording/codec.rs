@@ -117,8 +117,8 @@ impl Expected {
     /// Returns the prediction at the beginning of a block: requests of 4 KiB that take half a
     /// millisecond.
     const fn first() -> Self {
-        let one = Requests { count: 1, bytes: 4_096, us: 500 };
-        Self { reads: one, writes: one, balance: 0 }
+        let requests = Requests { count: 1, bytes: 4_096, us: 500 };
+        Self { reads: requests, writes: requests, balance: 0 }
     }
 }
 
@@ -363,33 +363,33 @@ pub fn whole(file: &[u8]) -> Vec<Whole<'_>> {
 
 fn walk<'a>(file: &'a [u8], mut each: impl FnMut(Whole<'a>)) -> Blocks {
     let mut blocks = Blocks::default();
-    let mut at = 0;
+    let mut offset = 0;
     let mut tries = 0;
     while tries < TRIES_MAX {
-        let Some(rest) = file.get(at..) else { break };
+        let Some(rest) = file.get(offset..) else { break };
         let Some(skipped) = rest.windows(MAGIC.len()).position(|four| four == MAGIC) else { break };
-        at += skipped;
+        offset += skipped;
         blocks.damaged_bytes += skipped;
         let known = blocks.intervals.len();
         match rest.get(skipped..).and_then(|rest| block(rest, &mut blocks.intervals)) {
             Some(length) => {
                 let its = blocks.intervals.get(known..).unwrap_or_default();
                 if let (Some(first), Some(last), Some(bytes)) =
-                    (its.first(), its.last(), file.get(at..at + length))
+                    (its.first(), its.last(), file.get(offset..offset + length))
                 {
                     each(Whole { start_ms: first.start_ms, end_ms: last.end_ms(), bytes });
                 }
-                at += length;
-                blocks.whole_bytes = at;
+                offset += length;
+                blocks.whole_bytes = offset;
             }
             None => {
                 tries += 1;
-                at += 1;
+                offset += 1;
                 blocks.damaged_bytes += 1;
             }
         }
     }
-    blocks.damaged_bytes += file.len().saturating_sub(at);
+    blocks.damaged_bytes += file.len().saturating_sub(offset);
     blocks
 }
 

@@ -176,12 +176,12 @@ impl Copies {
         all.sort_by_key(|block| block.start_ms);
         let known = all.len();
         for block in blocks {
-            let at = all.partition_point(|it| it.start_ms < block.start_ms);
-            let before = at.checked_sub(1).and_then(|at| all.get(at));
+            let index = all.partition_point(|it| it.start_ms < block.start_ms);
+            let before = index.checked_sub(1).and_then(|index| all.get(index));
             let is_free = before.is_none_or(|it| it.end_ms <= block.start_ms)
-                && all.get(at).is_none_or(|it| block.end_ms <= it.start_ms);
+                && all.get(index).is_none_or(|it| block.end_ms <= it.start_ms);
             if is_free {
-                all.insert(at, *block);
+                all.insert(index, *block);
             }
         }
         if all.len() == known {
@@ -249,22 +249,22 @@ mod tests {
     #[test]
     fn copied_blocks_are_not_copied_again_and_damaged_ones_are_skipped() {
         let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
-        let mut one = Recorder::new(&folders[0]);
+        let mut recorder = Recorder::new(&folders[0]);
         let other = Recorder::new(&folders[1]);
         let at = |second: u64| DAY * 86_400 + second;
         for second in 0..40 {
-            one.write(1, at(second * 10), second);
+            recorder.write(1, at(second * 10), second);
         }
-        one.write(2, at(86_000), 7);
-        one.write(2, at(86_400), 8);
+        recorder.write(2, at(86_000), 7);
+        recorder.write(2, at(86_400), 8);
         let mut copies = Copies::new(Files::of(folders[1].path()));
-        one.give(&mut copies, 0, 100);
-        one.give(&mut copies, 0, 1_000_000);
-        assert_eq!((one.all(1), one.all(2)), (other.all(1), other.all(2)));
+        recorder.give(&mut copies, 0, 100);
+        recorder.give(&mut copies, 0, 1_000_000);
+        assert_eq!((recorder.all(1), recorder.all(2)), (other.all(1), other.all(2)));
         assert_eq!(other.all(1).len(), 40);
         // Opened again after a restart, the copies have the same content.
         let mut copies = Copies::new(Files::of(folders[1].path()));
-        one.give(&mut copies, 0, 1_000_000);
+        recorder.give(&mut copies, 0, 1_000_000);
         assert_eq!(other.all(1).len(), 40);
         // Only blocks of the part's own day are taken.
         let bytes = [block(at(90_000), 1), b"EkR1 torn".to_vec(), block(at(1_000), 2)].concat();
@@ -304,53 +304,53 @@ mod tests {
     #[test]
     fn recordings_older_than_the_kept_days_are_deleted() {
         let folder = tempfile::tempdir().unwrap();
-        let mut one = Recorder::new(&folder);
-        (0..5).for_each(|day| one.write(1, (DAY + day) * 86_400, day));
-        one.write(2, DAY * 86_400, 9);
+        let mut recorder = Recorder::new(&folder);
+        (0..5).for_each(|day| recorder.write(1, (DAY + day) * 86_400, day));
+        recorder.write(2, DAY * 86_400, 9);
         let mut copies = Copies::new(Files::of(folder.path()));
         copies.clean(UnixMs((DAY + 5) * DAY_MS), 3);
-        let days = |bits| one.0.days(id(bits), 0, u64::MAX).unwrap();
+        let days = |bits| recorder.0.days(id(bits), 0, u64::MAX).unwrap();
         assert_eq!((days(1), days(2)), (vec![DAY + 2, DAY + 3, DAY + 4], vec![]));
         // Days are deleted only once a day.
-        one.write(2, DAY * 86_400, 9);
+        recorder.write(2, DAY * 86_400, 9);
         copies.clean(UnixMs((DAY + 6) * DAY_MS - 1), 3);
-        assert!(one.0.has(id(2)));
+        assert!(recorder.0.has(id(2)));
         copies.clean(UnixMs((DAY + 6) * DAY_MS), 3);
-        assert!(!one.0.has(id(2)));
+        assert!(!recorder.0.has(id(2)));
     }
 
     #[test]
     fn recordings_outlive_a_clock_that_is_set_in_either_direction() {
         let folder = tempfile::tempdir().unwrap();
-        let mut one = Recorder::new(&folder);
-        (0..4).for_each(|day| one.write(1, (DAY + day) * 86_400, day));
+        let mut recorder = Recorder::new(&folder);
+        (0..4).for_each(|day| recorder.write(1, (DAY + day) * 86_400, day));
         let mut copies = Copies::new(Files::of(folder.path()));
-        let days = |one: &Recorder| one.0.days(id(1), 0, u64::MAX).unwrap();
+        let days = |one: &Recorder| recorder.0.days(id(1), 0, u64::MAX).unwrap();
         let there = vec![DAY, DAY + 1, DAY + 2, DAY + 3];
         for wrong in [DAY + 33, DAY + 3, DAY - 30, 0] {
             copies.clean(UnixMs(wrong * DAY_MS), 4);
-            assert_eq!(days(&one), there, "{wrong}");
+            assert_eq!(days(&recorder), there, "{wrong}");
         }
         // Days recorded with a wrong clock are deleted before older ones.
-        one.write(1, (DAY + 33) * 86_400, 9);
+        recorder.write(1, (DAY + 33) * 86_400, 9);
         copies.clean(UnixMs((DAY + 33) * DAY_MS), 4);
-        assert_eq!(days(&one).len(), 5);
+        assert_eq!(days(&recorder).len(), 5);
         copies.clean(UnixMs((DAY + 4) * DAY_MS), 4);
-        assert_eq!(days(&one), there);
+        assert_eq!(days(&recorder), there);
     }
 
     #[test]
     fn new_recordings_are_read_from_the_end_of_the_file() {
         let folder = tempfile::tempdir().unwrap();
-        let mut one = Recorder::new(&folder);
+        let mut recorder = Recorder::new(&folder);
         let at = |second: u64| DAY * 86_400 + second;
         for second in 0..5_000 {
-            one.write(1, at(second), second);
+            recorder.write(1, at(second), second);
         }
-        let file = one.0.end(id(1), DAY, 0).unwrap().len();
-        let end = one.0.end(id(1), DAY, at(4_995) * 1_000).unwrap();
+        let file = recorder.0.end(id(1), DAY, 0).unwrap().len();
+        let end = recorder.0.end(id(1), DAY, at(4_995) * 1_000).unwrap();
         assert!(file > 8 * end.len(), "{file}, {}", end.len());
-        let found = parts(&one.0, (at(4_995) * 1_000, u64::MAX), None, 1_000_000).unwrap();
+        let found = parts(&recorder.0, (at(4_995) * 1_000, u64::MAX), None, 1_000_000).unwrap();
         assert_eq!(codec::read(&found[0].bytes).intervals.len(), 5);
         assert_eq!(found[0].end_ms, at(5_000) * 1_000);
     }

@@ -118,7 +118,7 @@ impl Files {
         };
         let metadata = file.metadata().map_err(at(&path))?;
         let changed = metadata.modified().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
-        let changed_ms = changed.map_or(u64::MAX, |at| at.as_millis() as u64);
+        let changed_ms = changed.map_or(u64::MAX, |changed| changed.as_millis() as u64);
         // Most volumes of a page have no new blocks.
         if changed_ms.saturating_add(CHANGED_MS) < after_ms && after_ms <= clock::unix_ms().0 {
             return Ok(Vec::new());
@@ -129,7 +129,8 @@ impl Files {
             window = window.min(length);
             let mut bytes = vec![0; window as usize];
             file.read_exact_at(&mut bytes, length - window).map_err(at(&path))?;
-            let is_before = codec::whole(&bytes).first().is_some_and(|it| it.end_ms <= after_ms);
+            let is_before =
+                codec::whole(&bytes).first().is_some_and(|whole| whole.end_ms <= after_ms);
             if is_before || window == length {
                 return Ok(bytes);
             }

@@ -114,8 +114,8 @@ impl Recording {
         let mut last: Vec<Interval> = {
             let open = self.open();
             let open = open.get(&id);
-            let closed = open.and_then(|it| it.closed.as_ref()).map(|(_, bytes)| bytes.clone());
-            let filling = open.and_then(|it| it.block.as_ref()).map(Block::bytes);
+            let closed = open.and_then(|open| open.closed.as_ref()).map(|(_, bytes)| bytes.clone());
+            let filling = open.and_then(|open| open.block.as_ref()).map(Block::bytes);
             let all = closed.into_iter().chain(filling);
             all.flat_map(|bytes| codec::read(&bytes).intervals).collect()
         };
@@ -145,7 +145,7 @@ impl Recording {
     /// Processes a sample. Returns the volumes with a block to write.
     fn take(&self, tracker: &mut Tracker, look: &Look) -> Vec<VolumeId> {
         let mut open = self.open();
-        open.values_mut().for_each(|it| it.is_known = false);
+        open.values_mut().for_each(|open| open.is_known = false);
         for sample in &look.samples {
             open.entry(sample.volume.id).or_default().is_known = true;
         }
@@ -176,7 +176,7 @@ impl Recording {
     /// Closes all blocks.
     fn close_all(&self) -> Vec<VolumeId> {
         let mut open = self.open();
-        open.values_mut().filter(|it| it.closed.is_none()).for_each(Open::close);
+        open.values_mut().filter(|open| open.closed.is_none()).for_each(Open::close);
         open.iter().filter(|(_, it)| it.closed.is_some()).map(|(id, _)| *id).collect()
     }
 }
@@ -346,7 +346,7 @@ impl<'a> Keeper<'a> {
         for id in due {
             let closed = {
                 let open = self.recording.open();
-                open.get(id).and_then(|it| it.closed.clone())
+                open.get(id).and_then(|open| open.closed.clone())
             };
             let Some((day, bytes)) = closed else { continue };
             if result.is_ok() {

@@ -74,7 +74,7 @@ fn recording_reads_the_same_before_and_after_it_is_written() {
     assert_eq!(still.recording.files.days(id(1), 0, u64::MAX).unwrap(), [20_782, 20_783]);
     let idle = still.recording.read(id(2), UnixMs(0), UnixMs(u64::MAX), usize::MAX).unwrap();
     assert!(idle.len() <= 3, "{idle:?}");
-    assert_eq!(idle.iter().map(|it| it.length_ms).sum::<u64>(), 199_000);
+    assert_eq!(idle.iter().map(|idle| idle.length_ms).sum::<u64>(), 199_000);
     // After a stop without warning, a new server finds the written blocks.
     let written = still.recording.written_bytes();
     let sizes = [20_782, 20_783].map(|day| {
@@ -103,7 +103,7 @@ fn parts_are_cut_out_and_pages_make_the_whole() {
     };
     let all = read(0, 100_000, usize::MAX);
     let part = read(39_500, 42_500, usize::MAX);
-    let spans: Vec<_> = part.iter().map(|it| (it.start_ms - T0, it.length_ms)).collect();
+    let spans: Vec<_> = part.iter().map(|part| (part.start_ms - T0, part.length_ms)).collect();
     assert_eq!(spans, [(39_500, 500), (40_000, 1_000), (41_000, 1_000), (42_000, 1_000)]);
     assert!(read(50_000, 50_000, 9).is_empty() && read(200_000, 300_000, 9).is_empty());
     let mut from = 0;

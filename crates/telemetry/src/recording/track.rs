@@ -155,14 +155,14 @@ mod tests {
         /// Whatever samples are missing, no request and no time is counted twice.
         #[test]
         fn intervals_add_up(steps in prop::collection::vec((1..20_000_u64, 0..1_000_u64), 1..50)) {
-            let mut at = 0;
+            let mut time_ms = 0;
             let mut count = 0;
             let mut looks = vec![(0, 0, 0)];
             let mut ms = 0;
             let mut reads = 0;
             for (step, more) in steps {
-                (at, count) = (at + step, count + more);
-                looks.push((at, count, 0));
+                (time_ms, count) = (time_ms + step, count + more);
+                looks.push((time_ms, count, 0));
                 if step <= INTERVAL_MS_MAX {
                     (ms, reads) = (ms + step, reads + more);
                 }

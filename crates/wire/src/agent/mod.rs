@@ -36,7 +36,7 @@ use evenkeel_core::qos::sharing::{DeviceModel, InstanceCounters, InstancePacing}
 use evenkeel_core::units::ByteCount;
 
 /// Version of the byte form, in every frame. After the first release, any change of a message's
-/// fields needs a new version: docs/internals/forms.md.
+/// fields needs a new version: docs/internals/journal.md.
 pub const VERSION: u16 = 1;
 
 /// The address from which a host may access its volumes.

@@ -145,8 +145,8 @@ impl Params {
 
     /// Takes the parameter with exactly this name.
     pub fn take(&mut self, name: &str) -> Option<String> {
-        let at = self.pairs.iter().position(|(n, _)| n == name)?;
-        Some(self.pairs.remove(at).1)
+        let index = self.pairs.iter().position(|(n, _)| n == name)?;
+        Some(self.pairs.remove(index).1)
     }
 
     /// Takes the list `name.1`, `name.2`, ... in the order of the numbers; gaps are allowed.

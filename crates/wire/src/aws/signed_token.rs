@@ -24,8 +24,8 @@ pub fn seal(secret: &str, purpose: &str, content: &[u8]) -> String {
 #[must_use]
 pub fn open(secret: &str, purpose: &str, text: &str) -> Option<Vec<u8>> {
     let mut bytes = STANDARD.decode(text).ok()?;
-    let at = bytes.len().checked_sub(PROOF_BYTES)?;
-    let proof_found = bytes.split_off(at);
+    let offset = bytes.len().checked_sub(PROOF_BYTES)?;
+    let proof_found = bytes.split_off(offset);
     // The comparison takes constant time.
     bool::from(proof(secret, purpose, &bytes).ct_eq(proof_found.as_slice())).then_some(bytes)
 }

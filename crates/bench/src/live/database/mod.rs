@@ -7,6 +7,7 @@
 
 mod roles;
 
+use evenkeel_core::convert::saturating;
 use std::path::Path;
 
 use self::roles::{Batch, Roles};
@@ -205,7 +206,7 @@ impl Run<'_> {
             let means: Vec<u64> = lately.iter().map(|sample| mean_ns(pick(sample))).collect();
             format!("{} {}", text::blocks(&means), text::latency(mean_ns(pick(since))))
         };
-        let told = format!(
+        let text = format!(
             "{} TPS, data reads {}, log flushes {}",
             text::rate((since.database.transactions as f64 / sample_s).round()),
             shown(|at| at.database.data),
@@ -216,7 +217,7 @@ impl Run<'_> {
             iops: since.volume as f64 / sample_s,
             ios_total: self.counted.iter().map(|sample| sample.volume).sum(),
             runtime_ms: at_ns / 1_000_000,
-            told,
+            told: text,
         }
     }
 
@@ -225,7 +226,7 @@ impl Run<'_> {
         let setup = &case.setup;
         let of_client = |number: usize, pick: fn(&Counters) -> Waits| {
             let waits: Vec<Waits> = self.counted.iter().map(pick).collect();
-            let number = u32::try_from(number).unwrap_or(u32::MAX);
+            let number = saturating::<_, u32>(number);
             record(&waits, setup, spans_of(case, Subject::Client(number)))
         };
         let recorded = &mut outcome.driven.recorded;
@@ -248,14 +249,14 @@ impl Run<'_> {
                 }
             };
             let waits: Vec<Waits> = (0..).zip(&self.counted).map(its_own).collect();
-            let subject = Subject::Client(u32::try_from(*client).unwrap_or(u32::MAX));
+            let subject = Subject::Client(saturating::<_, u32>(*client));
             recorded.clients[*client].record = Some(record(&waits, setup, spans_of(case, subject)));
         }
         // The times of the volume's requests are not used, as the database counts its own waits.
         let ios: Vec<Waits> =
-            self.counted.iter().map(|at| Waits { count: at.volume, sum_ns: 0 }).collect();
+            self.counted.iter().map(|counted| Waits { count: counted.volume, sum_ns: 0 }).collect();
         recorded.completed = ios.iter().map(|ios| ios.count).sum();
-        let number = u32::try_from(volume).unwrap_or(u32::MAX);
+        let number = saturating::<_, u32>(volume);
         let of_volume = record(&ios, setup, spans_of(case, Subject::Volume(number)));
         let mut done = vec![Waits::default(); self.counted.len()];
         for second in seconds {
@@ -336,7 +337,7 @@ mod tests {
         let span = Span { from_ns: NS_PER_S, to_ns: 3 * NS_PER_S };
         let record = record(&seconds, &setup, vec![span]);
         let counts: Vec<u64> = record.samples.iter().map(|sample| sample.completed).collect();
-        let means: Vec<u64> = record.latencies.iter().map(|at| at.mean_ns).collect();
+        let means: Vec<u64> = record.latencies.iter().map(|latency| latency.mean_ns).collect();
         assert_eq!((counts, means), (vec![2, 0, 4], vec![15, 0, 25]));
         let [in_span] = record.spans[..] else { panic!("{record:?}") };
         assert_eq!((in_span.latency.count, in_span.latency.mean_ns), (4, 25));

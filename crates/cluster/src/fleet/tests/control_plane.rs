@@ -202,21 +202,21 @@ impl ControlPlane {
 
     /// Repeats the commands without an answer.
     pub fn repeat(&mut self) {
-        let hosts: Vec<_> = self.hosts.iter().filter(|it| it.1.is_pending).collect();
-        let hosts: Vec<InstanceId> = hosts.into_iter().map(|it| *it.0).collect();
+        let hosts: Vec<_> = self.hosts.iter().filter(|host| host.1.is_pending).collect();
+        let hosts: Vec<InstanceId> = hosts.into_iter().map(|host| *host.0).collect();
         for id in hosts {
             let row = credits(self.hosts[&id].row);
             self.send_host(id, row);
         }
-        let volumes: Vec<_> = self.volumes.iter().filter(|it| it.1.is_pending).collect();
-        let volumes: Vec<VolumeId> = volumes.into_iter().map(|it| *it.0).collect();
+        let volumes: Vec<_> = self.volumes.iter().filter(|volume| volume.1.is_pending).collect();
+        let volumes: Vec<VolumeId> = volumes.into_iter().map(|volume| *volume.0).collect();
         volumes.into_iter().for_each(|id| self.settle(id));
     }
 
     /// Returns one of the volumes that can be changed.
     fn volume(&self, which: usize) -> Option<VolumeId> {
         let can = |it: &(&VolumeId, &Wanted)| it.1.phase == Phase::Created;
-        let all: Vec<VolumeId> = self.volumes.iter().filter(can).map(|it| *it.0).collect();
+        let all: Vec<VolumeId> = self.volumes.iter().filter(can).map(|volume| *volume.0).collect();
         (!all.is_empty()).then(|| all[which % all.len()])
     }
 
@@ -226,7 +226,8 @@ impl ControlPlane {
 
     pub fn create(&mut self) -> VolumeId {
         let id = VolumeId::from_bits(self.number());
-        let (attachments, rate) = (vec![], 100);
+        let attachments = vec![];
+        let rate = 100;
         let (phase, row, is_pending) = (Phase::Creating, CAPACITY / 2, false);
         let applied = vec![];
         self.volumes.insert(id, Wanted { phase, attachments, applied, rate, row, is_pending });
@@ -243,7 +244,7 @@ impl ControlPlane {
 
     pub fn attach_to(&mut self, id: VolumeId, host: InstanceId) {
         let attachments = &mut self.volumes.get_mut(&id).unwrap().attachments;
-        let is_attached = attachments.iter().any(|it| it.host == host);
+        let is_attached = attachments.iter().any(|attachment| attachment.host == host);
         if !is_attached && !self.hosts[&host].is_deleting {
             attachments.push(Attachment { host, address: HostAddress::Local });
             self.settle(id);
@@ -288,7 +289,9 @@ impl ControlPlane {
 
     pub fn delete_host(&mut self, which: usize) {
         let id = self.host(which);
-        let uses = |it: &Wanted| it.is_pending || it.attachments.iter().any(|it| it.host == id);
+        let uses = |it: &Wanted| {
+            it.is_pending || it.attachments.iter().any(|attachment| attachment.host == id)
+        };
         if self.volumes.values().any(uses) {
             return;
         }

@@ -236,7 +236,7 @@ fn parts(control: &ControlPlane, now: Instant, nodes: u32) -> Vec<(u32, u32)> {
         (1..=nodes).for_each(|number| control.fleet.divide_with(node(number), now));
     }
     let mut things = control.world.things();
-    let part = |number| things.newest(number).part.map(|it| (it.lasting_ppm, it.lent_ppm));
+    let part = |number| things.newest(number).part.map(|part| (part.lasting_ppm, part.lent_ppm));
     (1..=nodes).map(part).map(Option::unwrap).collect()
 }
 
@@ -278,7 +278,7 @@ fn capacity_adds_up_machines_and_uses_the_slowest_report_of_the_device() {
     let mut control = control(3, 1);
     let all = measured(&control);
     let cpus = |all: &Measured| {
-        let each = all.nodes.iter().map(|it| it.cpu_ns_per_second.unwrap());
+        let each = all.nodes.iter().map(|node| node.cpu_ns_per_second.unwrap());
         (all.domain.cpu_ns_per_second.unwrap(), each.collect::<Vec<_>>())
     };
     assert_eq!(cpus(&all), (6, vec![1, 2, 3]));

@@ -149,9 +149,9 @@ impl Things {
         let count = u16::try_from(self.processes.len()).unwrap();
         let before = self.processes.iter().rfind(|it| it.node == node).map(|it| it.port);
         let port = before.filter(|_| !is_elsewhere).unwrap_or(1_000 + count);
-        self.processes.iter_mut().filter(|it| it.node == node).for_each(|it| {
-            it.is_fenced = true;
-            it.life = Life::Dead;
+        self.processes.iter_mut().filter(|process| process.node == node).for_each(|process| {
+            process.is_fenced = true;
+            process.life = Life::Dead;
         });
         let (volumes, hosts) = Default::default();
         let (incarnation, life, is_fenced) = (u128::from(count) + 1, Life::Alive, false);
@@ -179,14 +179,14 @@ impl Things {
     /// Returns the nodes that may serve a volume.
     pub fn holders(&self, id: VolumeId) -> Vec<u32> {
         let holds = |it: &&Process| it.may_serve() && it.volumes.contains_key(&id);
-        self.processes.iter().filter(holds).map(|it| it.node).collect()
+        self.processes.iter().filter(holds).map(|process| process.node).collect()
     }
 
     /// Returns the nodes that may serve volumes of a host.
     pub fn nodes_of(&self, host: InstanceId) -> BTreeSet<u32> {
         let is_attached = |held: &Held<VolumeState>| is_attached(&held.state, host);
         let serves = |it: &&Process| it.may_serve() && it.volumes.values().any(is_attached);
-        self.processes.iter().filter(serves).map(|it| it.node).collect()
+        self.processes.iter().filter(serves).map(|process| process.node).collect()
     }
 
     /// Spends up to `wanted` credits of a volume, at most the leased ones of it and of its host.
@@ -340,13 +340,13 @@ impl Things {
             Command::Report => Reply::Report(self.processes[at].report()),
             Command::ReportOf(ids) => {
                 let Report { mut volumes, .. } = self.processes[at].report();
-                volumes.retain(|it| ids.contains(&it.id));
+                volumes.retain(|volume| ids.contains(&volume.id));
                 Reply::Report(Report { volumes, hosts: vec![] })
             }
             Command::Balances => {
                 let Report { volumes, hosts } = self.processes[at].report();
-                let volumes = volumes.iter().map(|it| (it.id, it.balances)).collect();
-                let hosts = hosts.iter().map(|it| (it.id, it.balances)).collect();
+                let volumes = volumes.iter().map(|volume| (volume.id, volume.balances)).collect();
+                let hosts = hosts.iter().map(|host| (host.id, host.balances)).collect();
                 Reply::Balances(CreditReport { volumes, hosts })
             }
             Command::Snapshot(of, id) => self.snapshots(at, &[(of, id)]),
@@ -558,7 +558,8 @@ impl Cluster for Seen {
                 version: String::new(),
                 settings: BTreeMap::new(),
             };
-            let (last, inst) = (Some(inst.clone()), is_leased.then_some(inst));
+            let last = Some(inst.clone());
+            let inst = is_leased.then_some(inst);
             Member { name: name(number), number: NodeId(number), state, inst, last }
         };
         nodes.into_iter().map(member).collect()
@@ -571,7 +572,8 @@ impl Cluster for Seen {
         // The earlier process may have applied volumes without an answer.
         self.0.things().truth.exact.clear();
         let inst = member.inst.as_ref().or(member.last.as_ref());
-        let (world, port) = (Arc::clone(&self.0), inst.unwrap().agent.port());
+        let world = Arc::clone(&self.0);
+        let port = inst.unwrap().agent.port();
         let node = member.number.0;
         let (accepted, is_closed) = Default::default();
         Ok(Arc::new(Connection { world, node, port, accepted, is_closed }))
@@ -584,7 +586,7 @@ impl Cluster for Seen {
         if !fails || things.below(2) == 0 {
             things.fences.push(node);
             things.truth.exact.clear();
-            let all = things.processes.iter_mut().filter(|it| it.node == node);
+            let all = things.processes.iter_mut().filter(|process| process.node == node);
             all.for_each(|it| it.is_fenced = true);
         }
         if fails { Err("the store does not answer".to_owned()) } else { Ok(()) }

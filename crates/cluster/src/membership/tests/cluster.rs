@@ -209,7 +209,8 @@ impl World {
             self.tell(|| format!("node {node}: {event:?} -> {actions:?}"));
         }
         self.execute(node, actions);
-        let deadline = self.nodes[node].process.as_ref().and_then(|it| it.membership.deadline());
+        let deadline =
+            self.nodes[node].process.as_ref().and_then(|process| process.membership.deadline());
         if let Some(deadline) = deadline {
             self.push(node, deadline.saturating_sub(now), Item::Due);
         }
@@ -347,7 +348,8 @@ impl World {
     /// Executes a request of a process. Returns its answer.
     fn at_etcd(&mut self, node: usize, number: u64, request: Request) -> Option<Event> {
         self.expire();
-        let lives = self.nodes[node].process.as_ref().is_some_and(|it| it.number == number);
+        let lives =
+            self.nodes[node].process.as_ref().is_some_and(|process| process.number == number);
         let is_own = |key: &Key, question| {
             key.node == node && key.process == number && key.question == question
         };
@@ -434,7 +436,7 @@ impl World {
 
     fn fence(&mut self, node: usize) {
         let now = self.now;
-        if let Some(process) = self.nodes[node].process.as_mut().filter(|it| it.is_up) {
+        if let Some(process) = self.nodes[node].process.as_mut().filter(|process| process.is_up) {
             self.counts.fences += u64::from(process.fenced.is_none());
             process.fenced.get_or_insert(now);
             self.tell(|| format!("node {node} is fenced"));
@@ -452,7 +454,8 @@ impl World {
         let (node, number, item) = self.items.remove(&id).unwrap();
         if let Item::AtEtcd(request, is_heard) = item {
             let answer = self.at_etcd(node, number, request).filter(|_| is_heard);
-            let lives = self.nodes[node].process.as_ref().is_some_and(|it| it.number == number);
+            let lives =
+                self.nodes[node].process.as_ref().is_some_and(|process| process.number == number);
             if let Some(event) = answer.filter(|_| lives) {
                 let way = self.way();
                 self.push(node, way, Item::Event(event));
@@ -518,7 +521,7 @@ impl World {
             }
             Item::Act(question) => {
                 let runs = self.process(node).running.as_ref();
-                if runs.is_some_and(|it| it.question == question && !it.is_ending) {
+                if runs.is_some_and(|run| run.question == question && !run.is_ending) {
                     self.ask(node, Request::Commit(question));
                     self.push(node, TICK, Item::Act(question));
                 }
@@ -548,7 +551,8 @@ impl World {
                 process.leases.insert(*question, *lease);
             }
             Event::LeaseSeen(question, lease) => {
-                let running = process.running.as_mut().filter(|it| it.question == *question);
+                let running =
+                    process.running.as_mut().filter(|running| running.question == *question);
                 let Some(running) = running else { return };
                 running.lease.is_lost |= lease.is_lost;
                 if !lease.is_lost {
@@ -562,7 +566,7 @@ impl World {
             }
             _ => {}
         }
-        let is_unheld = process.running.as_ref().is_some_and(|it| now >= it.lease.until);
+        let is_unheld = process.running.as_ref().is_some_and(|running| now >= running.lease.until);
         self.counts.unheld_events += u64::from(is_unheld);
         self.handle(node, event);
     }
@@ -575,7 +579,7 @@ impl World {
         for (number, node) in self.nodes.iter().enumerate() {
             let Some(process) = &node.process else { continue };
             let is_awake = now >= node.paused_until && !process.has_gone;
-            let running = process.running.as_ref().filter(|it| !it.is_ending && is_awake);
+            let running = process.running.as_ref().filter(|running| !running.is_ending && is_awake);
             if let Some(running) = running {
                 if now < running.lease.until && !running.lease.is_lost {
                     acting.insert(number);
@@ -588,7 +592,7 @@ impl World {
             }
             let fenced = process.fenced.filter(|_| process.is_up && is_awake);
             let bound = fenced.map(|since| since.max(node.awake_since) + FENCE_BOUND);
-            let ends = process.running.as_ref().is_some_and(|it| it.is_ending);
+            let ends = process.running.as_ref().is_some_and(|running| running.is_ending);
             if bound.is_some_and(|bound| now > bound) && !ends {
                 let resigns = process.membership.leads().is_none() && process.running.is_none();
                 if !resigns || now > bound.unwrap_or_default() + PATIENCE + FENCE_BOUND {
@@ -665,7 +669,7 @@ impl World {
         self.run(Duration::from_secs(15));
         self.await_stopped();
         for node in 0..self.nodes.len() {
-            let lives = self.nodes[node].process.as_ref().is_some_and(|it| !it.has_gone);
+            let lives = self.nodes[node].process.as_ref().is_some_and(|process| !process.has_gone);
             if !lives {
                 self.boot(node);
             }
@@ -673,8 +677,9 @@ impl World {
         self.run(Duration::from_secs(20));
         let before = self.counts.commits;
         self.run(Duration::from_secs(5));
-        let leads =
-            |node: &Node| node.process.as_ref().is_some_and(|it| it.membership.leads().is_some());
+        let leads = |node: &Node| {
+            node.process.as_ref().is_some_and(|process| process.membership.leads().is_some())
+        };
         let leaders = self.nodes.iter().filter(|node| leads(node)).count();
         if leaders != 1 || self.counts.commits == before {
             self.break_off(format!("{leaders} nodes lead at the end, or no commit has succeeded"));

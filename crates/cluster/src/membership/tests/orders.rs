@@ -156,7 +156,8 @@ impl Model {
                 assert!(self.running.is_none(), "two leaders in one node");
                 assert!(self.held.contains(&question) && !self.relays);
                 let lease = Lease { until: self.now, is_lost: false, must_reload: false };
-                let (is_ending, is_fleet_closed) = (false, false);
+                let is_ending = false;
+                let is_fleet_closed = false;
                 self.running = Some(Running { question, lease, is_ending, is_fleet_closed });
             }
             Action::EndTerm { question, .. } => {
@@ -170,7 +171,8 @@ impl Model {
                 assert!(!std::mem::replace(&mut running.is_fleet_closed, true));
             }
             Action::Resign(question) => {
-                let runs = self.running.as_ref().is_some_and(|it| it.question == question);
+                let runs =
+                    self.running.as_ref().is_some_and(|running| running.question == question);
                 assert!(!runs, "the lease is given up while the control plane runs");
                 self.resigning.insert(question);
             }
@@ -204,7 +206,7 @@ impl Model {
 
     /// Asserts the invariants that hold after every event.
     fn check(&self) {
-        let running = self.running.as_ref().map(|it| it.question);
+        let running = self.running.as_ref().map(|running| running.question);
         assert_eq!(self.node.leads(), running);
         if let Some(Running { lease, is_ending: false, .. }) = &self.running {
             let is_held = !lease.is_lost && !lease.must_reload;
@@ -257,7 +259,8 @@ impl Model {
         lease.until = lease.until.max(until);
         lease.is_lost |= what == 8;
         lease.must_reload |= what == 9;
-        let (question, lease) = (running.question, *lease);
+        let question = running.question;
+        let lease = *lease;
         if lease.is_lost {
             self.held.remove(&question);
         }

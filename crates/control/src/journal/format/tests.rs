@@ -107,12 +107,12 @@ fn of_snapshots() -> Vec<Event> {
 
 fn snapshot(phase: SnapshotPhase) -> Snapshot {
     let id = SnapshotId::from_bits(8);
-    let of = VolumeId::from_bits(7);
+    let volume_id = VolumeId::from_bits(7);
     Snapshot {
         description: "before \"it\"".into(),
         phase,
         tags: [("k".to_owned(), "v".to_owned())].into(),
-        ..Snapshot::new(id, of, 100, UnixMs(15))
+        ..Snapshot::new(id, volume_id, 100, UnixMs(15))
     }
 }
 

@@ -1,4 +1,4 @@
--- The tables of control.db in form 1; docs/internals/forms.md has the rule for other forms.
+-- The tables of control.db in form 1; docs/internals/journal.md has the rule for other forms.
 
 -- The last event of each object, as in etcd: the JSON of crates/control/src/journal/format.rs.
 -- `kind` is volume, host, snapshot or token; or it is account, stop (a clean stop, until the next

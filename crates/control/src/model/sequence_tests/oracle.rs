@@ -17,7 +17,7 @@ pub(super) fn accepts(world: &World, command: &Command) -> Option<bool> {
         }
         Command::AttachVolume { id, instance, device } => {
             let host = model.hosts.get(instance);
-            let host = host.filter(|it| !matches!(it.state, HostState::Terminated { .. }));
+            let host = host.filter(|host| !matches!(host.state, HostState::Terminated { .. }));
             match (shown(world, id), host) {
                 (Some(volume), Some(host)) => may_attach(world, volume, host, device),
                 _ => false,
@@ -35,9 +35,8 @@ pub(super) fn accepts(world: &World, command: &Command) -> Option<bool> {
             found.is_some_and(|it| matches!(it.phase, SnapshotPhase::Binned { .. }))
         }
         Command::LockSnapshot { id, .. } if snapshot(world, id).is_none() => false,
-        Command::UnlockSnapshot { id } => {
-            snapshot(world, id).is_some_and(|it| it.lock.is_some() && !is_locked_for_good(it, *now))
-        }
+        Command::UnlockSnapshot { id } => snapshot(world, id)
+            .is_some_and(|snapshot| snapshot.lock.is_some() && !is_locked_for_good(snapshot, *now)),
         Command::ShareSnapshot { id, add, .. } => {
             let is_open = model.account.public_access == PublicAccess::Unblocked;
             let found = snapshot(world, id);
@@ -45,11 +44,10 @@ pub(super) fn accepts(world: &World, command: &Command) -> Option<bool> {
             found.is_some() && is_free && (is_open || !add.contains("all"))
         }
         Command::ArchiveSnapshot { id } => may_be_archived(world, id),
-        Command::RestoreTier { id, .. } => {
-            snapshot(world, id).is_some_and(|it| is_completed(it) && is_in_archive(it, *now))
-        }
+        Command::RestoreTier { id, .. } => snapshot(world, id)
+            .is_some_and(|snapshot| is_completed(snapshot) && is_in_archive(snapshot, *now)),
         Command::CopySnapshot { of, .. }
-            if snapshot(world, of).is_none_or(|it| is_archived(it, *now)) =>
+            if snapshot(world, of).is_none_or(|snapshot| is_archived(snapshot, *now)) =>
         {
             false
         }
@@ -67,7 +65,7 @@ pub(super) fn accepts(world: &World, command: &Command) -> Option<bool> {
         }
         Command::RegisterHost { id, .. } => !model.hosts.contains_key(id),
         Command::DeregisterHost { id } => {
-            model.hosts.get(id).is_some_and(|it| !it.is_local() && !is_used(world, *id))
+            model.hosts.get(id).is_some_and(|host| !host.is_local() && !is_used(world, *id))
         }
         Command::SetHostState { ids, state } => ids.iter().all(|id| may_become(world, *id, *state)),
         _ => return None,
@@ -93,12 +91,14 @@ fn may_be_fast(world: &World, id: &SnapshotId, zones: &[String], is_on: bool) ->
         let is_new = is_on && zones.iter().any(|zone| !it.fast_restores.contains_key(zone));
         is_new && (matches!(it.phase, SnapshotPhase::Error(_)) || is_archived(it, world.now))
     };
-    snapshot(world, id).is_some_and(|it| !is_refused(it))
+    snapshot(world, id).is_some_and(|snapshot| !is_refused(snapshot))
 }
 
 fn may_be_archived(world: &World, id: &SnapshotId) -> bool {
-    snapshot(world, id).is_some_and(|it| {
-        is_completed(it) && !is_in_archive(it, world.now) && it.fast_restores.is_empty()
+    snapshot(world, id).is_some_and(|snapshot| {
+        is_completed(snapshot)
+            && !is_in_archive(snapshot, world.now)
+            && snapshot.fast_restores.is_empty()
     })
 }
 
@@ -108,7 +108,7 @@ fn is_completed(snapshot: &Snapshot) -> bool {
 
 /// Returns whether it is archived, and not restored at this time.
 fn is_archived(snapshot: &Snapshot, now: UnixMs) -> bool {
-    snapshot.tiering.is_some_and(|it| match it.last {
+    snapshot.tiering.is_some_and(|tiering| match tiering.last {
         TierOperation::Archive => true,
         TierOperation::TemporaryRestore { until } => until <= now,
         TierOperation::PermanentRestore => false,
@@ -123,9 +123,9 @@ fn is_in_archive(snapshot: &Snapshot, now: UnixMs) -> bool {
 
 fn may_become(world: &World, id: InstanceId, state: HostState) -> bool {
     let is_end = matches!(state, HostState::Terminated { .. });
-    world.model.hosts.get(&id).is_some_and(|it| match it.state {
+    world.model.hosts.get(&id).is_some_and(|host| match host.state {
         HostState::Terminated { .. } => is_end,
-        _ => !is_end || (!it.is_local() && !is_used(world, id)),
+        _ => !is_end || (!host.is_local() && !is_used(world, id)),
     })
 }
 

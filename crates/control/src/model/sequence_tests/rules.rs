@@ -77,8 +77,8 @@ fn sums(model: &Model) {
         let growing = volume
             .modification
             .as_ref()
-            .filter(|it| matches!(it.phase, ModificationPhase::Modifying));
-        let before = growing.map_or(0, |it| it.original.size_gib);
+            .filter(|modification| matches!(modification.phase, ModificationPhase::Modifying));
+        let before = growing.map_or(0, |growing| growing.original.size_gib);
         u64::from(before.max(volume.spec.size_gib)) * GIB
     };
     let of_snapshot = |snapshot: &Snapshot| match snapshot.phase {
@@ -109,7 +109,8 @@ fn quotas(model: &Model) {
     assert!(pending.values().all(|count| *count <= 6), "{pending:?}");
     assert!(copies.iter().all(|count| *count <= 20), "{copies:?}");
     let making = |it: &&Volume| it.source.is_some() && it.phase == Phase::Creating;
-    let sources: Vec<_> = model.volumes.values().filter(making).map(|it| it.source).collect();
+    let sources: Vec<_> =
+        model.volumes.values().filter(making).map(|volume| volume.source).collect();
     assert!(sources.len() <= 5, "{sources:?}");
     assert_eq!(sources.iter().collect::<BTreeSet<_>>().len(), sources.len(), "{sources:?}");
 }
@@ -126,7 +127,7 @@ fn views(model: &Model) {
         assert_eq!(seen.iter().filter(|seen| **seen).count(), usize::from(!is_hidden), "{id}");
     }
     let mut tokens = BTreeSet::new();
-    for snapshot in model.snapshots.values().filter(|it| it.is_shown()) {
+    for snapshot in model.snapshots.values().filter(|snapshot| snapshot.is_shown()) {
         let token = snapshot.filled.as_ref().and_then(|filled| filled.token.as_ref());
         assert!(token.is_none_or(|(name, _)| tokens.insert(name.clone())), "{snapshot:?}");
     }

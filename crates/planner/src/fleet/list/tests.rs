@@ -26,7 +26,7 @@ fn columns_are_known_by_their_names() {
          vol-0c,st1,500,,,,creating,,,\n",
     )
     .unwrap();
-    let types: Vec<_> = list.volumes.iter().map(|it| it.spec.volume_type).collect();
+    let types: Vec<_> = list.volumes.iter().map(|volume| volume.spec.volume_type).collect();
     assert_eq!(types, [Gp3, Gp2, St1]);
     let [first, second, third] = list.volumes.as_slice() else { panic!() };
     assert_eq!((first.spec.iops, first.spec.throughput_mibps), (Some(3_000), Some(125)));
@@ -101,8 +101,11 @@ fn what_is_wrong_is_told_and_the_rest_is_read() {
     )
     .unwrap();
     assert_eq!(list.volumes.len(), 1);
-    let told: Vec<String> =
-        list.refused.iter().map(|it| format!("{}: {}", it.place, it.reason)).collect();
+    let told: Vec<String> = list
+        .refused
+        .iter()
+        .map(|refused| format!("{}: {}", refused.place, refused.reason))
+        .collect();
     let expected = [
         "line 3: it stands at line 2 already",
         "line 4: the type \"gp4\": expected standard, st1, sc1, gp2, gp3, io1 or io2",
@@ -201,7 +204,8 @@ fn prices_are_those_of_the_zone_and_commands_go_to_its_region() {
         let list = read(&mut text.as_bytes(), Rules::newest(), options).expect("a list");
         let volume = |it: &Volume| (it.region.clone().unwrap_or_default(), it.price_region.clone());
         let all: Vec<_> = list.volumes.iter().map(volume).collect();
-        let refused = list.refused.iter().map(|it| format!("{}: {}", it.place, it.reason));
+        let refused =
+            list.refused.iter().map(|refused| format!("{}: {}", refused.place, refused.reason));
         (all, refused.collect::<Vec<_>>())
     };
     let pair = |region: &str, prices: &str| (region.to_owned(), prices.to_owned());

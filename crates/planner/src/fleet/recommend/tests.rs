@@ -45,7 +45,7 @@ fn what_was_never_used_is_given_back() {
     let waits = judged.waits.unwrap();
     assert_eq!((waits.before_ms, waits.after_ms, waits.before_at_most_ms), (0, 0, 0));
     assert!(waits.after_at_most_ms > 30_000_000 && judged.risk == Risk::High, "{judged:?}");
-    assert!(judged.reasons.iter().any(|it| it.contains("a trace of seconds tells")));
+    assert!(judged.reasons.iter().any(|reason| reason.contains("a trace of seconds tells")));
 }
 
 /// The checks of AWS say whether an application wanted more than the volume's limits in a minute,
@@ -146,9 +146,9 @@ fn nothing_gets_less_by_what_a_trace_does_not_show() {
     let mut gaps = quiet();
     gaps.intervals.retain(|interval| interval.start_ms / 86_400_000 % 3 > 0);
     let mut coarse = quiet();
-    coarse.intervals.iter_mut().for_each(|it| {
-        it.start_ms *= 12;
-        it.length_ms *= 12;
+    coarse.intervals.iter_mut().for_each(|interval| {
+        interval.start_ms *= 12;
+        interval.length_ms *= 12;
     });
     let mut without_bytes = quiet();
     without_bytes.columns.bytes = None;
@@ -186,11 +186,11 @@ fn what_stands_at_a_limit_gets_more() {
     assert_eq!(becomes(&judged), (Gp3, Some(3_000), Some(150)));
     // Where the source says that it did not, it did not.
     let mut trace = hours(FORTNIGHT_H, 100, 2_990, 4);
-    trace.intervals.iter_mut().for_each(|it| it.is_censored = Some(false));
+    trace.intervals.iter_mut().for_each(|interval| interval.is_censored = Some(false));
     assert_eq!(by(&gp3, trace).finding(), Finding::Keep);
     // Credits that ran out: gp3 has none to run out, and is cheaper.
     let mut trace = hours(FORTNIGHT_H, 300, 300, 4);
-    trace.intervals.iter_mut().for_each(|it| it.balance_ppm = Some(0));
+    trace.intervals.iter_mut().for_each(|interval| interval.balance_ppm = Some(0));
     let judged = by(&volume(Gp2, 100, None, None), trace);
     assert_eq!(becomes(&judged), (Gp3, Some(3_000), Some(128)));
     assert_eq!(judged.findings, [Finding::Throttled, Finding::Gp2ToGp3]);
@@ -210,14 +210,14 @@ fn a_throttled_disk_with_a_head_becomes_what_does_all_that_it_did() {
     // 40 of 4 KiB a second are 40 MiB/s to st1, and 40 I/Os to gp3.
     let st1 = volume(St1, 1_024, None, None);
     let mut small = hours(FORTNIGHT_H, 40, 40, 4);
-    small.intervals.iter_mut().for_each(|it| it.balance_ppm = Some(0));
+    small.intervals.iter_mut().for_each(|interval| interval.balance_ppm = Some(0));
     let judged = by(&st1, small);
     assert_eq!(becomes(&judged), (Gp3, Some(3_000), Some(125)));
     assert_eq!(judged.findings, [Finding::Throttled, Finding::TypeChange]);
     assert_eq!((judged.risk, judged.waits.unwrap().after_at_most_ms), (Risk::Low, 0));
     // 230 of 1 MiB: it gives 250 at most, which are 1,000 I/Os and 250 MiB/s.
     let mut large = hours(FORTNIGHT_H, 39, 230, 1_024);
-    large.intervals.iter_mut().for_each(|it| it.balance_ppm = Some(0));
+    large.intervals.iter_mut().for_each(|interval| interval.balance_ppm = Some(0));
     assert_eq!(becomes(&by(&st1, large.clone())), (Gp3, Some(3_000), Some(250)));
     // Of a few days nothing is concluded, and no other type counts as it does.
     large.intervals.truncate(288);
@@ -233,8 +233,8 @@ fn without_credits_a_volume_becomes_what_it_used_while_it_had_some() {
     let gp2 = volume(Gp2, 200, None, None);
     let trace = |empty: usize| {
         let mut trace = hours(FORTNIGHT_H, 600, 1_000, 16);
-        trace.intervals.iter_mut().for_each(|it| it.balance_ppm = Some(500_000));
-        trace.intervals.iter_mut().take(empty).for_each(|it| it.balance_ppm = Some(0));
+        trace.intervals.iter_mut().for_each(|interval| interval.balance_ppm = Some(500_000));
+        trace.intervals.iter_mut().take(empty).for_each(|interval| interval.balance_ppm = Some(0));
         trace
     };
     let all = trace(0).intervals.len();
@@ -375,7 +375,7 @@ proptest! {
             return Ok(());
         };
         let known_ms = trace.known_ms();
-        let is_censored = trace.intervals.iter().any(|it| it.is_censored == Some(true));
+        let is_censored = trace.intervals.iter().any(|interval| interval.is_censored == Some(true));
         let counting = |spec: &VolumeSpec| policy.rules.pacing(spec).counting;
         let is_known = is_throttled && known_ms >= 7 * DAY_MS;
         // These traces have no balance of credits.
@@ -442,7 +442,7 @@ proptest! {
         let cost = |spec: Option<VolumeSpec>| {
             spec.and_then(|spec| alternatives::monthly(&policy, &spec))
         };
-        let searched = searched.filter(|it| it.size_gib == 2_000);
+        let searched = searched.filter(|searched| searched.size_gib == 2_000);
         prop_assert_eq!(cost(found), cost(searched), "{:?} {:?}", found, searched);
     }
 

@@ -368,7 +368,8 @@ impl Answered {
         queries: &BTreeMap<String, MetricStat>,
     ) -> Result<Option<Series>, Broken> {
         if self.timestamps.len() != self.values.len() {
-            let (times, values) = (self.timestamps.len(), self.values.len());
+            let times = self.timestamps.len();
+            let values = self.values.len();
             let expected = format!("as many Values ({values}) as Timestamps ({times})");
             return Err(Broken::whole(&place, expected));
         }
@@ -425,14 +426,16 @@ mod tests {
         assert_eq!((trace.name.as_str(), trace.clock), ("vol-0123456789abcdef0", Clock::Unix));
         assert_eq!(trace.columns.requests, Some(Kind::Sum));
         assert_eq!(trace.columns.queue, Some(Kind::Mean));
-        let lengths: Vec<u64> = trace.intervals.iter().map(|at| at.length_ms / 1_000).collect();
+        let lengths: Vec<u64> =
+            trace.intervals.iter().map(|interval| interval.length_ms / 1_000).collect();
         assert_eq!(lengths, [300, 300, 300, 300, 60, 60, 60, 60, 60, 60]);
         let first = trace.intervals[0];
         assert_eq!((first.reads, first.write_bytes), (30_000, 122_880_000));
         assert_eq!((first.read_ns, first.idle_ms), (Some(30_000_000_000), Some(75_000)));
         assert_eq!((first.queued_milli, first.balance_ppm), (Some(150), None));
         assert_eq!(first.is_censored, None);
-        let censored: Vec<_> = trace.intervals.iter().skip(4).map(|at| at.is_censored).collect();
+        let censored: Vec<_> =
+            trace.intervals.iter().skip(4).map(|interval| interval.is_censored).collect();
         let not = Some(false);
         assert_eq!(censored, [not, Some(true), not, not, not, not]);
         assert_eq!(trace.intervals[4].balance_ppm, Some(995_000));
@@ -634,7 +637,7 @@ mod tests {
         ]);
         let traces = read_with(&text, &Hints::default()).unwrap();
         let [trace] = traces.as_slice() else { panic!("one volume") };
-        let writes: Vec<u64> = trace.intervals.iter().map(|at| at.writes).collect();
+        let writes: Vec<u64> = trace.intervals.iter().map(|interval| interval.writes).collect();
         assert_eq!(writes, [60, 360_000, 360_000, 60]);
         assert_eq!(trace.partial().count(), 0);
     }
@@ -649,7 +652,7 @@ mod tests {
         ]);
         let trace = read_with(&text, &Hints::default()).unwrap().remove(0);
         assert_eq!(trace.intervals[1].writes, 360_000);
-        let partial: Vec<u64> = trace.partial().map(|at| at.reads).collect();
+        let partial: Vec<u64> = trace.partial().map(|partial| partial.reads).collect();
         assert_eq!(partial, [0, 600]);
         let merged = crate::read::merge(vec![trace]).unwrap();
         let remark = "intervals known in part: 2, 2 min in all; what is missing there counts as \
@@ -677,7 +680,7 @@ mod tests {
         let averages = ("VolumeReadOps Average", [0.5, 0.1].as_slice());
         let counts = ("VolumeReadOps SampleCount", [1_200.0, 30.0].as_slice());
         let traces = read_with(&answer(&[averages, counts]), &Hints::default()).unwrap();
-        let reads: Vec<u64> = traces[0].intervals.iter().map(|at| at.reads).collect();
+        let reads: Vec<u64> = traces[0].intervals.iter().map(|interval| interval.reads).collect();
         assert_eq!(reads, [600, 3]);
         let broken = read_with(&answer(&[averages]), &Hints::default()).unwrap_err();
         assert!(broken.expected.starts_with("the statistic Sum of VolumeReadOps"), "{broken}");

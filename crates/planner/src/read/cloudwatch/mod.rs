@@ -421,9 +421,10 @@ fn gather(series: Vec<Series>, hints: &Hints) -> Result<BTreeMap<String, Volume>
 /// Returns the time for which another metric has two values.
 fn add(points: &mut Vec<(u64, f64)>, mut more: Vec<(u64, f64)>, is_check: bool) -> Result<(), u64> {
     // Answers are sorted in either direction, or pages of such: runs, which sort fast.
-    match points.is_empty() {
-        true => *points = more,
-        false => points.append(&mut more),
+    if points.is_empty() {
+        *points = more
+    } else {
+        points.append(&mut more)
     }
     points.sort_by_key(|(start_ms, _)| *start_ms);
     if is_check {

@@ -36,7 +36,8 @@ fn a_burst_of_a_second_needs_a_twentieth_less() {
         assert_eq!(exact.waited_us, 0);
         found.layout.each.iops.expect("IOPS")
     };
-    let (second, minute) = (iops(&seconds(&[(6_300, 4)])), iops(&seconds(&[(6_300, 4); 60])));
+    let second = iops(&seconds(&[(6_300, 4)]));
+    let minute = iops(&seconds(&[(6_300, 4); 60]));
     // 6,300 arrive in a second, and one more may be owed: 1.05 s of 6,000 are saved and earned.
     assert!((5_990..=6_000).contains(&second), "{second}");
     // 6,294.8 per second in 60.05 s.
@@ -89,7 +90,8 @@ fn a_hot_volume_is_sharpened_by_its_share() {
 #[test]
 fn a_book_charges_what_the_scheduler_needs() {
     let io2 = Space { prices: Prices::Book(Arc::new(book())), ..space(&[VolumeType::Io2], 1) };
-    let (demand, wanted) = (seconds(&[(16_000, 4)]), wanted(400, 0));
+    let demand = seconds(&[(16_000, 4)]);
+    let wanted = wanted(400, 0);
     let fluid = cheapest(&io2, &demand, &wanted).remove(0);
     assert_eq!(fluid.total(), 12_792_000);
     let found = sharp(&io2, &demand, &wanted).remove(0);
@@ -101,7 +103,8 @@ fn a_book_charges_what_the_scheduler_needs() {
 #[test]
 fn what_cannot_be_sent_stays_as_it_is() {
     let gp3 = space(&[VolumeType::Gp3, VolumeType::Io2], 1);
-    let (demand, wanted) = (seconds(&[(6_300, 4), (0, 4), (0, 4), (6_300, 4)]), wanted(100, 0));
+    let demand = seconds(&[(6_300, 4), (0, 4), (0, 4), (6_300, 4)]);
+    let wanted = wanted(100, 0);
     let fluid = cheapest(&gp3, &demand, &wanted);
     let few = |requests_max| {
         sharpen((&gp3, &Index::new(&demand), None), &wanted, fluid.clone(), requests_max)
@@ -244,7 +247,7 @@ proptest! {
         let space = space(&[VolumeType::Gp3], 1);
         let wanted = wanted(gib, throttled);
         let fluid = cheapest(&space, &demand, &wanted);
-        let before = fluid.first().map(|it| (it.total(), it.layout));
+        let before = fluid.first().map(|fluid| (fluid.total(), fluid.layout));
         let index = Index::new(&demand);
         let Some(found) = sharpen((&space, &index, None), &wanted, fluid, MANY).pop() else {
             return Ok(());
@@ -255,7 +258,8 @@ proptest! {
             prop_assert!(found.total() <= total, "{layout:?} {:?}", found.layout);
         }
         let each = found.layout.each;
-        let (iops, mibps) = (each.iops.unwrap(), each.throughput_mibps.unwrap());
+        let iops = each.iops.unwrap();
+        let mibps = each.throughput_mibps.unwrap();
         let near = [(1, 0), (0, 1), (1, 1), (2, 0), (0, 2)];
         for (fewer, less) in near.into_iter().chain(grid) {
             let request = VolumeRequest {

@@ -59,9 +59,9 @@ impl Bootstrap {
     #[must_use]
     pub fn ratio(self, of: &[f64], to: &[f64]) -> Option<Interval> {
         // Separate random streams: equal samples must not be drawn alike.
-        let mut of = Means::of(of, self.seed, 1)?;
+        let mut means = Means::of(of, self.seed, 1)?;
         let mut to = Means::of(to, self.seed, 2)?;
-        self.interval(|| of.draw() / to.draw())
+        self.interval(|| means.draw() / to.draw())
     }
 
     fn interval(self, mut figure: impl FnMut() -> f64) -> Option<Interval> {

@@ -122,8 +122,8 @@ mod tests {
     #[test]
     fn empty_sample_has_no_density_and_one_value_has_one() {
         assert_eq!(Density::of(&[], 10), Density::default());
-        let one = Density::of(&[3.0], 3);
-        assert_eq!((one.at[1], one.density.len()), (3.0, 3));
-        assert!(one.density[1] > one.density[0]);
+        let density = Density::of(&[3.0], 3);
+        assert_eq!((density.at[1], density.density.len()), (3.0, 3));
+        assert!(density.density[1] > density.density[0]);
     }
 }

@@ -144,8 +144,11 @@ mod tests {
 
     #[test]
     fn statistics_of_one_value_and_of_none_are_defined() {
-        let one = Sample::of(&[5.0]);
-        assert_eq!((one.n, one.mean, one.sd, one.se, one.cov), (1, 5.0, 0.0, 0.0, 0.0));
+        let sample = Sample::of(&[5.0]);
+        assert_eq!(
+            (sample.n, sample.mean, sample.sd, sample.se, sample.cov),
+            (1, 5.0, 0.0, 0.0, 0.0)
+        );
         assert_eq!(Sample::of(&[]), Sample::default());
         assert_eq!((percentile(&[5.0], 99.0), percentile(&[], 50.0)), (Some(5.0), None));
         assert_eq!((median(&[3.0, 1.0, 2.0]), median(&[])), (Some(2.0), None));

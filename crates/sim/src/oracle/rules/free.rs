@@ -45,7 +45,7 @@ impl Watcher for FreeChannel {
             self.urgent_at = Some(seen.now);
             return;
         }
-        let is_expected = self.urgent_at.is_some_and(|at| seen.now < at + EXPECTED_NS);
+        let is_expected = self.urgent_at.is_some_and(|time| seen.now < time + EXPECTED_NS);
         if dispatched.device_cost_ns > self.small_ns && is_expected {
             let pieces = seen.device.pieces + 1;
             let whose = Whose::Volume(dispatched.volume);

@@ -104,7 +104,7 @@ impl Judge<'_> {
         // A volume that was held up by others, or by a pause, catches up. Only the ceiling of any
         // window applies then.
         let before = self.second.from.saturating_sub(SECOND_NS);
-        if self.backlog.excused_at.is_some_and(|at| at >= before) {
+        if self.backlog.excused_at.is_some_and(|time| time >= before) {
             return;
         }
         for (dimension, limit) in self.volume.promise.limits().into_iter().enumerate() {

@@ -31,9 +31,9 @@ fn system(volumes: &[VolumePromise]) -> System {
 
 /// Two volumes of 1,000 I/Os per second on a host of `iops`.
 fn shared(iops: u64) -> System {
-    let one = VolumePromise { instance: Some(0), ..VolumePromise::iops(1_000) };
+    let volume_promise = VolumePromise { instance: Some(0), ..VolumePromise::iops(1_000) };
     let host = InstancePromise { operations: limit(iops), ..InstancePromise::UNLIMITED };
-    System { instances: vec![host], ..system(&[one, one]) }
+    System { instances: vec![host], ..system(&[volume_promise, volume_promise]) }
 }
 
 fn judge(system: &System, events: &[Event]) -> Report {
@@ -198,8 +198,8 @@ fn retimed(event: &Event, at: u64) -> Event {
 #[test]
 fn a_report_says_whose_when_and_what() {
     let (system, mut events) = alone(VolumePromise::iops(1_000), STEADY, 2 * S);
-    let at = events.iter().position(|event| matches!(event, Event::Completed(_))).unwrap();
-    events.remove(at);
+    let index = events.iter().position(|event| matches!(event, Event::Completed(_))).unwrap();
+    events.remove(index);
     let twice = events.iter().find(|event| matches!(event, Event::Completed(_))).cloned();
     events.extend(twice);
     let report = judge(&system, &events);

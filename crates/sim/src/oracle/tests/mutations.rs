@@ -91,8 +91,8 @@ proptest! {
             .map(|pair| pair[1])
             .collect();
         prop_assume!(!waited.is_empty());
-        let at = waited[place.index(waited.len())];
-        events[at] = retimed(&events[at].clone(), events[at].at() - early_ns);
+        let offset = waited[place.index(waited.len())];
+        events[offset] = retimed(&events[offset].clone(), events[offset].at() - early_ns);
         let report = judge(&system, &in_time(events));
         let broken = report.broken();
         let caught = |rule: &Rule| matches!(rule, Rule::Ceiling | Rule::Credits);
@@ -104,14 +104,14 @@ proptest! {
     fn extra_request_is_caught(volume in volumes(), place in any::<prop::sample::Index>()) {
         let (system, mut events) = alone_for(volume, 2);
         let gone = dispatches(&events);
-        let at = gone[place.index(gone.len())];
-        let now = events[at].at();
+        let offset = gone[place.index(gone.len())];
+        let now = events[offset].at();
         let mut more = request(u64::MAX, now, 0, 0);
         for event in &mut more {
             if let Event::Submitted(Submitted { length, .. }) = event {
                 *length = volume.1.length;
             }
-            if let (Event::Dispatched(one), Event::Dispatched(like)) = (&mut *event, &events[at]) {
+            if let (Event::Dispatched(one), Event::Dispatched(like)) = (&mut *event, &events[offset]) {
                 *one = Dispatched { handle: u64::MAX, direction: Direction::Write, ..*like };
             }
             if let Event::Completed(completed) = event {
@@ -125,7 +125,7 @@ proptest! {
         let report = judge(&system, &events);
         // Saved tokens may allow it. Then a later one is the one too many.
         let caught = |rule: &Rule| matches!(rule, Rule::Ceiling | Rule::Credits);
-        let last = gone.last().is_some_and(|last| *last == at);
+        let last = gone.last().is_some_and(|last| *last == offset);
         prop_assert!(last || report.broken().iter().any(caught), "{report}");
     }
 
@@ -150,11 +150,11 @@ proptest! {
                 (handle as usize) < answered
             })
             .collect();
-        let at = served[place.index(served.len())];
+        let offset = served[place.index(served.len())];
         if twice {
-            events.insert(at, events[at].clone());
+            events.insert(offset, events[offset].clone());
         } else {
-            events.remove(at);
+            events.remove(offset);
         }
         let report = judge(&system, &events);
         prop_assert!(report.broken().contains(&Rule::Conservation), "{report}");

@@ -173,10 +173,10 @@ fn credits_end_when_they_are_spent() {
     };
     let judged = driven(10_800);
     assert_eq!(judged.report.broken(), []);
-    let told = Balances { operations: Some(9_000), bytes: None };
+    let balances = Balances { operations: Some(9_000), bytes: None };
     let given = Balances { operations: Some(10_800), bytes: None };
     let trace = recorded_with(limits, given, &[], |_, _| {});
-    let volume = Provisioned { id: id(), pacings: vec![limits], balances: told };
+    let volume = Provisioned { id: id(), pacings: vec![limits], balances };
     let more = judge(std::slice::from_ref(&trace), &volume, &[]).unwrap();
     assert!(more.report.broken().contains(&Rule::Credits), "{}", more.report);
 }

@@ -59,9 +59,9 @@ fn burst(per_second: u64, refill_per_second: u64, capacity: u64) -> Option<Limit
 /// Credits that last for a minute, and an instance's that last for less.
 #[test]
 fn a_volume_that_is_driven_evenly_is_simulated_for_seconds_only() {
-    let mut one = volume(None);
-    one.pacing.operations = burst(3_000, 300, 2_700 * 60);
-    let base = setup(300, vec![one], vec![client(Target::Volume(0), 6, 16)]);
+    let mut volume = volume(None);
+    volume.pacing.operations = burst(3_000, 300, 2_700 * 60);
+    let base = setup(300, vec![volume], vec![client(Target::Volume(0), 6, 16)]);
     // Three seconds at each rate, two more around the change between them.
     let (some, all) = simulated(&base, &[]);
     assert!(some < 20_000 && all > 200_000, "{some} of {all}");

@@ -195,12 +195,14 @@ fn panels_query_only_reported_metrics() {
     let list = |value: &serde_json::Value| value.as_array().expect("a list").clone();
     let text = |value: &serde_json::Value| value.as_str().expect("a text").to_owned();
     let variables = list(&dashboard["templating"]["list"]);
-    let mut defined: BTreeSet<String> = variables.iter().map(|it| text(&it["name"])).collect();
+    let mut defined: BTreeSet<String> =
+        variables.iter().map(|variable| text(&variable["name"])).collect();
     defined.extend(["__rate_interval".to_owned(), "__range".to_owned()]);
-    for variable in variables.iter().filter(|it| it["type"] == "query") {
+    for variable in variables.iter().filter(|variable| variable["type"] == "query") {
         let query = text(&variable["query"]["query"]);
         let inner = query.strip_prefix("label_values(").and_then(|it| it.strip_suffix(')'));
-        let (selector, label) = inner.and_then(|it| it.rsplit_once(", ")).expect("two arguments");
+        let (selector, label) =
+            inner.and_then(|inner| inner.rsplit_once(", ")).expect("two arguments");
         assert_eq!(faults(selector, &known), [""; 0], "{query}");
         assert!(labels_of_result(selector, &known).contains(label), "{query}");
     }

@@ -184,8 +184,8 @@ proptest! {
     ) {
         let blocks: Vec<_> = looks.iter().map(|looks| written(looks)).collect();
         let mut bytes: Vec<u8> = blocks.iter().flat_map(|(bytes, _)| bytes.clone()).collect();
-        let at = at.index(bytes.len());
-        bytes[at] ^= bits;
+        let offset = at.index(bytes.len());
+        bytes[offset] ^= bits;
         let all: Vec<_> = blocks.iter().flat_map(|(_, expected)| expected.clone()).collect();
         let found = read(&bytes).intervals;
         prop_assert!(found.len() < all.len());

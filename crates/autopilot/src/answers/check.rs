@@ -1,12 +1,10 @@
 //! `evenkeel autopilot check`.
 
-use crate::cmd::agent::plan_by;
-use evenkeel_autopilot::audit::mode;
-use evenkeel_autopilot::policy_file;
+use crate::audit::mode;
+use crate::policy_file;
 use evenkeel_client::output::{self, Failure, Format};
-use evenkeel_core::price::PriceList;
-use evenkeel_core::volume::Rules;
 use evenkeel_planner::autopilot::policy::{Keep, Policy};
+use evenkeel_planner::fleet;
 use evenkeel_sim::text::{csv, table};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -14,8 +12,11 @@ use std::path::Path;
 const COLUMNS: [&str; 6] = ["group", "mode", "tags", "space", "rates", "windows"];
 
 /// Reads a file of policies, and returns its groups.
+///
+/// # Errors
+/// If the file cannot be read, or is malformed.
 pub fn text(path: &Path, format: Format) -> Result<String, Failure> {
-    let (_, file) = policy_file::read(path, &plan_by(Rules::newest(), PriceList::newest()))?;
+    let (_, file) = policy_file::read(path, &fleet::Policy::usual())?;
     let rows: Vec<Vec<String>> = file.groups.iter().map(row).collect();
     Ok(match format {
         Format::Text => {

@@ -1,8 +1,8 @@
 //! `evenkeel autopilot advise`.
 
 use super::{Read, words};
-use evenkeel_autopilot::audit::Decided;
-use evenkeel_autopilot::journal::Reader;
+use crate::audit::Decided;
+use crate::journal::Reader;
 use evenkeel_client::output::{self, Failure, Format};
 use evenkeel_planner::autopilot::decide::Intent;
 use evenkeel_sim::text::csv;
@@ -12,6 +12,9 @@ use std::fmt::Write as _;
 const COLUMNS: [&str; 5] = ["file system", "change", "reason", "command", "undo"];
 
 /// Returns the commands of the changes that are asked for, as a script of comments and commands.
+///
+/// # Errors
+/// If a file of the folder cannot be read.
 pub fn text(reader: &Reader, format: Format) -> Result<String, Failure> {
     let mut all = Vec::new();
     for (uuid, _) in reader.memories().map_err(Failure::new)? {

@@ -1,9 +1,11 @@
 //! The table on terminals of several sizes.
 
+use super::obey;
 use super::view::View;
 use evenkeel_client::top::{Row, Sort, sort};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 /// An io2 volume that waits for its limit, a gp2 volume in its burst, and an idle st1 volume.
 fn rows(by: Sort) -> Vec<Row> {
@@ -109,4 +111,17 @@ fn a_server_that_is_away_leaves_what_was_seen_last() {
     assert!(away.contains("vol-0000000000000000b gp2"), "{away}");
     view.update(rows(Sort::Iops));
     assert!(screen(&mut view, 80, 8).ends_with("scroll"));
+}
+
+#[test]
+fn keys_end_it() {
+    let mut view = View::new("http://127.0.0.1:8650", Sort::Iops);
+    let mut press = |code, modifiers| obey(&mut view, KeyEvent::new(code, modifiers));
+    assert!(!press(KeyCode::Char('q'), KeyModifiers::NONE));
+    assert!(!press(KeyCode::Esc, KeyModifiers::NONE));
+    assert!(!press(KeyCode::Char('c'), KeyModifiers::CONTROL));
+    assert!(press(KeyCode::Char('c'), KeyModifiers::NONE));
+    for code in [KeyCode::Home, KeyCode::End, KeyCode::PageDown, KeyCode::Up, KeyCode::Left] {
+        assert!(press(code, KeyModifiers::NONE), "{code}");
+    }
 }

@@ -1,7 +1,7 @@
 //! The configuration file, in TOML. Each of its keys is also a flag and an environment variable.
 //!
 //! Precedence: flag, environment, file, default. The file's values become clap's defaults, so a
-//! setting is defined once (its flag, in `cli.rs`), and there is no second list of keys. A wrong
+//! setting is defined once, as a flag of the program, and there is no second list of keys. A wrong
 //! key or value is an error that names the file and the line.
 //!
 //! The file of the working folder is read without being named, so another user may have
@@ -9,7 +9,6 @@
 //! root, and only their owner can write them. Keys that name a program or a secret
 //! ([`NAMED_ONLY`]) are refused there in any case.
 
-use crate::cli::Cli;
 use clap::{CommandFactory, FromArgMatches};
 use evenkeel_client::output::{Exit, Failure};
 use evenkeel_sim::text::{line_of, nearest};
@@ -54,17 +53,28 @@ struct Setting {
     line: usize,
 }
 
-/// Parses the command line, with environment, file and defaults for the rest.
-pub fn parse(arguments: &[OsString]) -> Result<Cli, ParseError> {
-    let mut command = crate::cli::command();
-    if let Some(source) = source(arguments, std::env::var_os(FILE_ENV)) {
-        let settings = source.settings().map_err(ParseError::File)?;
-        command = with_defaults(command, source.path(), &settings).map_err(ParseError::File)?;
-    }
+/// Parses the command line of a program with the definition `command`, with environment, file and
+/// defaults for the rest.
+pub fn parse<Cli: CommandFactory + FromArgMatches>(
+    command: clap::Command,
+    arguments: &[OsString],
+) -> Result<Cli, ParseError> {
+    let command = with_file(command, arguments).map_err(ParseError::File)?;
     from(command, arguments).map_err(ParseError::Usage)
 }
 
-fn from(command: clap::Command, arguments: &[OsString]) -> Result<Cli, clap::Error> {
+/// Returns the definition with the settings of the file as defaults, if there is one.
+pub fn with_file(command: clap::Command, arguments: &[OsString]) -> Result<clap::Command, Failure> {
+    match source(arguments, std::env::var_os(FILE_ENV)) {
+        Some(source) => with_defaults(command, source.path(), &source.settings()?),
+        None => Ok(command),
+    }
+}
+
+fn from<Cli: CommandFactory + FromArgMatches>(
+    command: clap::Command,
+    arguments: &[OsString],
+) -> Result<Cli, clap::Error> {
     let matches = command.try_get_matches_from(arguments)?;
     Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut Cli::command()))
 }
@@ -157,7 +167,8 @@ fn check_access(path: &Path, file: &File) -> Result<(), Failure> {
 /// Describes how a user other than `user` and root can write a file or a folder; `None` if none
 /// can.
 fn exposure(metadata: &Metadata, user: u32) -> Option<String> {
-    let (owner, mode) = (metadata.uid(), metadata.mode() & 0o7777);
+    let owner = metadata.uid();
+    let mode = metadata.mode() & 0o7777;
     if owner != user && owner != 0 {
         return Some(format!("belongs to user {owner}, not to user {user} or root"));
     }
@@ -237,15 +248,15 @@ fn with_defaults(
 ) -> Result<clap::Command, Failure> {
     let known = keys(&command);
     for (key, setting) in settings {
-        let at = format!("{}:{}", path.display(), setting.line);
+        let shown = format!("{}:{}", path.display(), setting.line);
         let Some(argument) = known.get(key) else {
-            let failure = Failure::new(format!("{at}: unknown key \"{key}\"")).exit(Exit::Usage);
+            let failure = Failure::new(format!("{shown}: unknown key \"{key}\"")).exit(Exit::Usage);
             return Err(match nearest(key, known.keys().map(String::as_str)) {
                 Some(near) => failure.hint(format!("did you mean \"{near}\"?")),
                 None => failure.hint("the keys are in docs/operating/configuration.md"),
             });
         };
-        validate(argument, key, setting, &at)?;
+        validate(argument, key, setting, &shown)?;
     }
     Ok(default_from(command, settings))
 }

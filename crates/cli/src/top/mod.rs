@@ -1,13 +1,16 @@
-//! The terminal. One thread reads samples from the server; this one draws and handles keys, so a
-//! slow server does not delay a key.
+//! The screen of `evenkeel top`, which shows the rows of [`evenkeel_client::top`]. One thread reads
+//! samples from the server; this one draws and handles keys, so a slow server does not delay a key.
 
-use super::view::View;
-use crate::cli::Top;
-use evenkeel_cli::endpoint;
-use evenkeel_cli::signals::stop_signal;
+mod view;
+
+#[cfg(test)]
+mod tests;
+
+use self::view::View;
+use crate::signals::stop_signal;
 use evenkeel_client::Client;
 use evenkeel_client::output::Failure;
-use evenkeel_client::top;
+use evenkeel_client::top::{self, Sort};
 use evenkeel_client::volume_samples::{self, Sample};
 use evenkeel_os::clock;
 use ratatui::DefaultTerminal;
@@ -30,11 +33,18 @@ impl Drop for Restored {
     }
 }
 
-/// Shows the table until the user quits.
-pub fn run(client: Client, first: Sample, arguments: &Top) -> Result<(), Failure> {
+/// Shows the table of a server until the user quits: a sample at each `interval`, the `first` of
+/// them now.
+pub fn run(
+    client: Client,
+    endpoint: &str,
+    first: Sample,
+    interval: Duration,
+    sort: Sort,
+) -> Result<(), Failure> {
     let stop = stop_flag()?;
-    let answers = ask(client, arguments.interval)?;
-    let view = View::new(&endpoint::of(&arguments.connection), arguments.sort);
+    let answers = ask(client, interval)?;
+    let view = View::new(endpoint, sort);
     let _restored = Restored;
     let mut terminal = ratatui::try_init().map_err(|error| broken(&error))?;
     show(&mut terminal, view, first, &answers, &stop).map_err(|error| broken(&error))
@@ -128,23 +138,4 @@ fn obey(view: &mut View, key: KeyEvent) -> bool {
         _ => {}
     }
     true
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use evenkeel_client::top::Sort;
-
-    #[test]
-    fn keys_end_it() {
-        let mut view = View::new("http://127.0.0.1:8650", Sort::Iops);
-        let mut press = |code, modifiers| obey(&mut view, KeyEvent::new(code, modifiers));
-        assert!(!press(KeyCode::Char('q'), KeyModifiers::NONE));
-        assert!(!press(KeyCode::Esc, KeyModifiers::NONE));
-        assert!(!press(KeyCode::Char('c'), KeyModifiers::CONTROL));
-        assert!(press(KeyCode::Char('c'), KeyModifiers::NONE));
-        for code in [KeyCode::Home, KeyCode::End, KeyCode::PageDown, KeyCode::Up, KeyCode::Left] {
-            assert!(press(code, KeyModifiers::NONE), "{code}");
-        }
-    }
 }

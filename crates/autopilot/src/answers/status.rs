@@ -1,9 +1,9 @@
 //! `evenkeel autopilot status`.
 
 use super::{Read, words};
-use evenkeel_autopilot::agent::name;
-use evenkeel_autopilot::journal::Reader;
-use evenkeel_autopilot::{Memory, Orders};
+use crate::agent::name;
+use crate::journal::Reader;
+use crate::{Memory, Orders};
 use evenkeel_client::output::{self, Failure, Format};
 use evenkeel_planner::autopilot::decide::words::bytes;
 use evenkeel_sim::text::{csv, span};
@@ -20,6 +20,9 @@ struct Shown {
 }
 
 /// Returns the status of all file systems of a folder.
+///
+/// # Errors
+/// If a file of the folder cannot be read.
 pub fn text(reader: &Reader, now_ms: u64, format: Format) -> Result<String, Failure> {
     let running = reader.is_running().map_err(Failure::new)?;
     let orders = reader.orders().map_err(Failure::new)?;

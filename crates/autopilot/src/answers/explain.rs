@@ -1,10 +1,9 @@
 //! `evenkeel autopilot explain`: all of a decision, and its replay.
 
 use super::{Read, words};
-use crate::cmd::agent::plan_by;
-use evenkeel_autopilot::agent::{name, step_words};
-use evenkeel_autopilot::audit::{self, Decided, Replayed};
-use evenkeel_autopilot::journal::{Found, Reader};
+use crate::agent::{name, step_words};
+use crate::audit::{self, Decided, Replayed};
+use crate::journal::{Found, Reader};
 use evenkeel_client::output::{self, Exit, Failure, Format};
 use evenkeel_core::price::PriceList;
 use evenkeel_core::volume::{Date, Rules};
@@ -12,7 +11,7 @@ use evenkeel_planner::autopilot::decide::{Intent, words as amounts};
 use evenkeel_planner::autopilot::evidence::{Evidence, Proposal};
 use evenkeel_planner::autopilot::observation::Observation;
 use evenkeel_planner::autopilot::{Decision, PolicyFile};
-use evenkeel_planner::format;
+use evenkeel_planner::{fleet, format};
 use evenkeel_sim::text::{csv, span, table};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -20,8 +19,19 @@ use std::fmt::Write as _;
 const COLUMNS: [&str; 3] = ["kind", "name", "text"];
 const VOLUMES: [&str; 5] = ["volume", "type and limits", "state", "modifications in 24 h", "load"];
 
-/// Prints a decision, and fails if its replay differs.
-pub fn run(reader: &Reader, id: &str, format: Format) -> Result<(), Failure> {
+/// A decision as text, and whether its replay is the same.
+pub struct Explanation {
+    /// The text to print.
+    pub text: String,
+    /// The error of a replay that differs, or could not be made.
+    pub verdict: Result<(), Failure>,
+}
+
+/// Explains a decision, and replays it.
+///
+/// # Errors
+/// If the audit has no such decision, or cannot be read.
+pub fn explain(reader: &Reader, id: &str, format: Format) -> Result<Explanation, Failure> {
     let decision = id.split('.').next().unwrap_or(id);
     let found = reader.find(decision).map_err(Failure::new)?.ok_or_else(|| {
         Failure::new(format!("{decision}: the audit has no such decision"))
@@ -32,12 +42,12 @@ pub fn run(reader: &Reader, id: &str, format: Format) -> Result<(), Failure> {
     let page = page(reader, &read)?;
     let replayed = replay(reader, &read.line);
     let page = page.as_deref();
-    output::print(&match format {
+    let text = match format {
         Format::Json => output::json(&to_json(&read, &found, page, &replayed)),
         Format::Csv => csv(&COLUMNS, &rows(&read, &found, page, &replayed)),
         Format::Text => text(&read, &found, page, &replayed),
-    })?;
-    match replayed {
+    };
+    let verdict = match replayed {
         Ok(Replayed::Same) => Ok(()),
         Ok(Replayed::Differs(_)) => {
             Err(Failure::new(format!("{decision}: the replay differs from the audit"))
@@ -45,7 +55,8 @@ pub fn run(reader: &Reader, id: &str, format: Format) -> Result<(), Failure> {
         }
         Err(reason) => Err(Failure::new(format!("{decision} could not be replayed: {reason}"))
             .exit(Exit::Undecided)),
-    }
+    };
+    Ok(Explanation { text, verdict })
 }
 
 /// Returns the page of the decision's evidence; `None` if it is not kept, or there is no evidence.
@@ -64,7 +75,7 @@ fn replay(reader: &Reader, line: &Decided) -> Result<Replayed, String> {
     let prices =
         PriceList::in_region(region, Some(date(day)?)).map_err(|error| error.to_string())?;
     let rules = Rules::as_of(date(&line.rules)?).map_err(|error| error.to_string())?;
-    let file = PolicyFile::parse(&text, &plan_by(rules, prices));
+    let file = PolicyFile::parse(&text, &fleet::Policy::by(rules, prices));
     let file = file.map_err(|error| format!("the policy that is kept: {error}"))?;
     let group = file.groups.iter().find(|group| group.name == line.group);
     let group = group.ok_or_else(|| format!("the policy has no group {:?}", line.group))?;

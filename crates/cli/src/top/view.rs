@@ -36,7 +36,8 @@ pub struct View {
 
 impl View {
     pub fn new(endpoint: &str, sort: Sort) -> Self {
-        let (endpoint, rows) = (endpoint.to_owned(), vec![]);
+        let endpoint = endpoint.to_owned();
+        let rows = vec![];
         Self { endpoint, rows, sort, is_reversed: false, offset: 0, page: 1, problem: None }
     }
 
@@ -86,7 +87,7 @@ impl View {
     }
 
     pub fn scroll_pages(&mut self, pages: isize) {
-        self.scroll(pages.saturating_mul(isize::try_from(self.page).unwrap_or(isize::MAX)));
+        self.scroll(pages.saturating_mul(self.page.cast_signed()));
     }
 
     pub fn draw(&mut self, frame: &mut Frame<'_>) {
@@ -102,7 +103,8 @@ impl View {
 
     fn summary(&self) -> Text<'static> {
         let sum = |value: fn(&Row) -> Option<f64>| self.rows.iter().filter_map(value).sum::<f64>();
-        let (iops, bytes) = (sum(|row| row.iops), sum(|row| row.bytes_per_second));
+        let iops = sum(|row| row.iops);
+        let bytes = sum(|row| row.bytes_per_second);
         let sort = self.sort.to_possible_value();
         let sort = sort.as_ref().map_or("", |value| value.get_name());
         let first = format!(
