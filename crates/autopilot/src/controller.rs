@@ -127,6 +127,12 @@ impl<H: Host, C: Cloud, J: Journal> Controller<H, C, J> {
         Ticked { observation: None, decision: None, steps: Vec::new(), faults }
     }
 
+    /// Returns when the last change ended that outdates the evidence, in milliseconds since 1970.
+    #[must_use]
+    pub fn last_change_ms(&self) -> Option<u64> {
+        self.memory.as_ref()?.state.last_change_ms()
+    }
+
     /// Returns the number of operations that have not ended.
     #[must_use]
     pub fn open_operations(&self) -> usize {

@@ -25,13 +25,14 @@ pub struct Judge {
 
 impl Judge {
     /// Returns new evidence, if a judgement has ended. Begins one if it is due, which keeps its page
-    /// in `folder`.
+    /// in `folder`. Evidence from before `changed_ms` does not count.
     pub fn look(
         &mut self,
         policy: &Policy,
         counters: &Counters,
         folder: &Folder,
         seen: &Observation,
+        changed_ms: Option<u64>,
     ) -> Option<Evidence> {
         let made = match self.running.as_ref().map(Receiver::try_recv) {
             Some(Ok(made)) => Some(made),
@@ -42,7 +43,7 @@ impl Judge {
         let attached = seen.volumes.iter().filter(|volume| volume.state == VolumeState::Attached);
         let volumes: Vec<(String, VolumeSpec)> =
             attached.map(|volume| (volume.id.clone(), volume.spec)).collect();
-        if self.is_due(policy, seen, &volumes) {
+        if self.is_due(policy, seen, changed_ms, &volumes) {
             self.begin(policy, counters, folder, seen.unix_ms, volumes);
         }
         made
@@ -52,6 +53,7 @@ impl Judge {
         &self,
         policy: &Policy,
         seen: &Observation,
+        changed_ms: Option<u64>,
         volumes: &[(String, VolumeSpec)],
     ) -> bool {
         let Some(begun_ms) = self.begun_ms else { return !volumes.is_empty() };
@@ -60,7 +62,8 @@ impl Judge {
             exceeded_s.is_some_and(|exceeded_s| exceeded_s > policy.rate.exceeded_s_max)
         };
         let is_pressed = seen.volumes.iter().any(|volume| waits(volume.exceeded_s));
-        let has_changed = volumes != self.judged;
+        let is_older = changed_ms.is_some_and(|changed_ms| begun_ms <= changed_ms);
+        let has_changed = is_older || volumes != self.judged;
         let day_ms = policy.day_ms();
         age_ms >= day_ms || (age_ms >= day_ms / A_DAY_MAX && (is_pressed || has_changed))
     }

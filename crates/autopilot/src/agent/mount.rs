@@ -154,7 +154,9 @@ impl Mount {
                 lines.extend(self.printed.lines(&shown, mode, &ticked, unix_ms));
                 if let Some(seen) = &ticked.observation {
                     let policy = &controller.policy;
-                    let made = self.judge.look(policy, shared.counters, shared.folder, seen);
+                    let changed_ms = controller.last_change_ms();
+                    let folder = shared.folder;
+                    let made = self.judge.look(policy, shared.counters, folder, seen, changed_ms);
                     controller.evidence = made.or(controller.evidence.take());
                 }
                 self.decisions += u64::from(ticked.decision.is_some());

@@ -204,8 +204,9 @@ pub fn decide(policy: &Policy, now: &Observation, state: &State) -> (Decision, S
     changes.extend(rate::undo(&facts));
     changes.extend(rate::raise(&facts, &mut decision));
     changes.extend(rate::schedules(&facts, &mut decision));
-    changes.extend(rate::lower(&facts, &mut decision));
+    // Lower limits leave no room for the requests of a volume that could leave.
     changes.extend(space::shrink(&facts, growth.is_wanted, &mut decision));
+    changes.extend(rate::lower(&facts, &mut decision));
     choose(&facts, changes, &mut decision);
     retired::delete(&facts, &mut decision);
     brake_by_mode(policy, &mut decision);

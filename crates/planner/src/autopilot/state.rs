@@ -48,6 +48,18 @@ pub struct State {
     pub reading: Option<Reading>,
 }
 
+impl State {
+    /// Returns when the last change ended that moved requests or changed a limit, in milliseconds
+    /// since 1970: recordings that were judged before do not count. A volume that has left gives
+    /// its requests to the others.
+    #[must_use]
+    pub fn last_change_ms(&self) -> Option<u64> {
+        let changes = self.past.iter().filter(|past| past.is_done);
+        let changes = changes.filter(|past| past.axis == Axis::Rate || !past.is_up);
+        changes.map(|past| past.ended_ms).max()
+    }
+}
+
 /// Used bytes at one time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

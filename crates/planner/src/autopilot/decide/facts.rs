@@ -228,12 +228,7 @@ impl<'a> Facts<'a> {
         let Some(evidence) = &self.now.evidence else {
             return Err("no recording of its volumes has been judged".to_owned());
         };
-        // A volume that has left gives its requests to the others.
-        let changes = self.state.past.iter().filter(|past| past.is_done);
-        let changes = changes.filter(|past| past.axis == Axis::Rate || !past.is_up);
-        if let Some(last) = changes.map(|past| past.ended_ms).max()
-            && evidence.made_ms <= last
-        {
+        if self.state.last_change_ms().is_some_and(|last_ms| evidence.made_ms <= last_ms) {
             return Err("the recordings were judged before the last change of volumes".to_owned());
         }
         let age_ms = self.now.unix_ms.saturating_sub(evidence.made_ms);

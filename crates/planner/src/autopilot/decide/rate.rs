@@ -51,6 +51,11 @@ pub fn propose(policy: &Policy, now: &Observation, state: &mut State) {
         let proposal = judged.down.as_ref().filter(|_| policy.rate.is_managed);
         let Some((proposal, volume)) = proposal.zip(volume) else { continue };
         let spec = VolumeSpec { size_gib: volume.spec.size_gib, ..proposal.spec };
+        // Limits that are not worth a modification wait for no confirmation: lower ones begin.
+        let known = known.filter(|known| {
+            known.spec.volume_type != volume.spec.volume_type
+                || is_enough(policy, &volume.spec, &known.spec)
+        });
         candidates.push(match known.filter(|known| known.spec.volume_type == spec.volume_type) {
             Some(known) => Candidate {
                 spec: VolumeSpec {
@@ -269,17 +274,8 @@ pub fn lower(facts: &Facts<'_>, decision: &mut Decision) -> Vec<Change> {
     for candidate in &facts.state.candidates {
         let Some(member) = facts.member(&candidate.volume) else { continue };
         match lowered(facts, candidate, &member) {
-            Ok(change) if is_enough(facts, &member.volume.spec, &candidate.spec) => {
+            Ok(change) if is_enough(facts.policy, &member.volume.spec, &candidate.spec) => {
                 changes.push(change);
-            }
-            Ok(change) if same_type(&change) => {
-                let most = facts.policy.rate.down_percent_max;
-                let reason = format!(
-                    "{} carries its recording, and is not at most {most} % of {}",
-                    words::spec(&candidate.spec),
-                    words::spec(&member.volume.spec)
-                );
-                decision.brakes.push(Braked::of(Brake::Saving, &change, reason));
             }
             Ok(change) => {
                 let reason = format!("{}: a type changes only with another change", change.words());
@@ -294,16 +290,11 @@ pub fn lower(facts: &Facts<'_>, decision: &mut Decision) -> Vec<Change> {
     changes
 }
 
-fn same_type(change: &Change) -> bool {
-    matches!(&change.operation, Operation::Modify { from, to, .. }
-        if from.volume_type == to.volume_type)
-}
-
 /// Returns whether lower limits are low enough to be worth a modification.
-fn is_enough(facts: &Facts<'_>, from: &VolumeSpec, to: &VolumeSpec) -> bool {
-    let most = facts.policy.rate.down_percent_max;
-    let before = facts.limits(from);
-    let after = facts.limits(to);
+fn is_enough(policy: &Policy, from: &VolumeSpec, to: &VolumeSpec) -> bool {
+    let most = policy.rate.down_percent_max;
+    let before = alternatives::Limits::of(&policy.plan, from);
+    let after = alternatives::Limits::of(&policy.plan, to);
     let is_low = |before: Option<u64>, after: Option<u64>| {
         before.zip(after).is_some_and(|(before, after)| after <= percent(before, most))
     };
@@ -337,6 +328,16 @@ fn lowered(
         let until = format::at(Clock::Unix, watch.until_ms);
         let reason = format!("{id}: the last lower limits are watched until {until}");
         return Err(Some((Brake::Confirmation, reason)));
+    }
+    let is_same_type = candidate.spec.volume_type == spec.volume_type;
+    if is_same_type && !is_enough(facts.policy, &spec, &candidate.spec) {
+        let most = facts.policy.rate.down_percent_max;
+        let reason = format!(
+            "{} carries its recording, and is not at most {most} % of {}",
+            words::spec(&candidate.spec),
+            words::spec(&spec)
+        );
+        return Err(Some((Brake::Saving, reason)));
     }
     let confirm_ms = u64::from(facts.policy.rate.confirm_s) * 1_000;
     let waited_ms = candidate.until_ms.saturating_sub(candidate.since_ms);

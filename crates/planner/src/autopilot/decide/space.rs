@@ -478,14 +478,15 @@ fn removal(
 }
 
 /// Checks that each of the other volumes carries its own peak and the one of a volume that leaves:
-/// the data that was in use may all move to one of them.
+/// the data that was in use may all move to one of them. The headroom is left out: that all moves
+/// to one, and that both are busiest at once, is less likely than it.
 fn others_carry(facts: &Facts<'_>, leaving: &Member<'_>) -> Result<(), String> {
     let own = Peak::of(facts, leaving)?;
     for member in &facts.members {
         if member.device.devid == leaving.device.devid {
             continue;
         }
-        let sum = Peak::of(facts, member)?.and(own);
+        let sum = Peak::of(facts, member)?.and(own).without_headroom(facts);
         sum.check(facts, &member.volume.id, &member.volume.spec)?;
     }
     Ok(())
@@ -515,6 +516,12 @@ impl Peak {
             iops: self.iops.saturating_add(other.iops),
             bytes_per_s: self.bytes_per_s.saturating_add(other.bytes_per_s),
         }
+    }
+
+    fn without_headroom(self, facts: &Facts<'_>) -> Self {
+        let whole = u64::from(facts.policy.plan.headroom_percent) + 100;
+        let part = |value: u64| value.saturating_mul(100).div_ceil(whole);
+        Self { iops: part(self.iops), bytes_per_s: part(self.bytes_per_s) }
     }
 
     /// Checks that a volume carries it without credits.

@@ -256,7 +256,7 @@ fn page_of_a_volume_that_needs_more_is_about_its_last_day() {
     let made = evidence(&policy, &volumes, NOW_MS);
     assert!(made.volumes[0].up.is_some(), "{made:?}");
     let text = page(&policy, &volumes, &made);
-    assert!(text.starts_with("vol-1: 24 h, in steps of 1 min\n"), "{text}");
+    assert!(text.starts_with("vol-1: 24 h, in steps of 60 s\n"), "{text}");
     assert!(text.contains("held requests back"), "{text}");
 }
 

@@ -143,6 +143,10 @@ fn decide_lowers_limits_after_a_second_confirmation() {
         proposed(from, &[(NOW_MS, Some(fast(6_001))), (NOW_MS + DAY_MS, Some(fast(6_001)))]);
     assert!(decision.intents.is_empty());
     assert!(reason(&decision, Brake::Saving).contains("is not at most 75 %"), "{decision:#?}");
+    // They do not keep lower ones from their confirmation.
+    let (_, state) =
+        proposed(from, &[(NOW_MS, Some(fast(6_001))), (NOW_MS + DAY_MS, Some(fast(5_000)))]);
+    assert_eq!(state.candidates[0].spec, fast(5_000));
 }
 
 #[test]
