@@ -86,8 +86,8 @@ fn bytes_that_are_missing_are_an_error_and_never_zeroes() {
     }
     // The server of the data folder is found, whatever address it listens on.
     for doctor in ["doctor".to_owned(), format!("doctor --listen {}", server.api)] {
-        let told = server.evenkeel(&doctor).fails_with(1);
-        assert!(told.contains("is in error: ") && told.contains("1 more in error"), "{told}");
+        let text = server.evenkeel(&doctor).fails_with(1);
+        assert!(text.contains("is in error: ") && text.contains("1 more in error"), "{text}");
     }
     let held = server.evenkeel("store inspect").ok();
     assert!(!held.contains(missing.as_str()), "it was made anew: {held}");

@@ -71,8 +71,8 @@ fn a_known_device_is_found_and_its_record_is_the_servers() {
     let mut server = Server::start_in(folder, data_dir.clone(), &options);
     assert_eq!(server.list("volume ls").len(), 0);
     assert_eq!(self::record(&data_dir), record, "it was measured anew");
-    let told = server.evenkeel("volume capacity -o json").ok();
-    let told: Value = serde_json::from_str(&told).expect("JSON");
+    let text = server.evenkeel("volume capacity -o json").ok();
+    let told: Value = serde_json::from_str(&text).expect("JSON");
     let calibration = &told["capacity"]["calibration"];
     assert_eq!(calibration["calibration_id"], record["id"]);
     assert_eq!(calibration["measured"], record["date"]);
@@ -231,8 +231,8 @@ fn a_pool_is_calibrated_healthy_degraded_and_recovering() {
     // Nodes share the record that the first one brings, and later a newer one.
     let flags = |node| format!("{} --etcd {} --node {node}", ceph.store(), etcd.endpoint());
     let capacity_of = |server: &Server| -> Value {
-        let told = server.evenkeel("volume capacity -o json").ok();
-        serde_json::from_str::<Value>(&told).expect("JSON")["capacity"].clone()
+        let text = server.evenkeel("volume capacity -o json").ok();
+        serde_json::from_str::<Value>(&text).expect("JSON")["capacity"].clone()
     };
     let mut first = Server::start_in(folder, data_dir.clone(), &flags("a"));
     let capacity = capacity_of(&first);

@@ -71,8 +71,8 @@ fn client_with_thousands_of_connections_blocks_no_other() {
         refused.option_reply().expect("a reply").kind == REPLY_INFO
     });
     let log = server.stop();
-    let told = log.lines().filter(|line| line.contains("a connection is refused")).count();
-    assert!((1..=3 * LOG_LINES).contains(&told), "{log}");
+    let count = log.lines().filter(|line| line.contains("a connection is refused")).count();
+    assert!((1..=3 * LOG_LINES).contains(&count), "{log}");
 }
 
 #[test]

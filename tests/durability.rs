@@ -34,8 +34,8 @@ fn writes_survive(options: &str) {
         let mut writer = start(libnbd_script("writer.py").args(arguments).stdin(Stdio::null()));
         writer.wait_for_line(&format!("progress {acknowledged}\n"));
         server.kill_9();
-        let told = writer.finish().ok();
-        assert!(told.contains("acknowledged "), "{told}");
+        let output = writer.finish().ok();
+        assert!(output.contains("acknowledged "), "{output}");
         server.restart();
         let found = libnbd("writer.py", &["check", &server.tcp_uri(&volume), &memory]);
         let survivors = found.trim().strip_prefix("survivors ").and_then(|n| n.parse().ok());
@@ -71,8 +71,8 @@ fn answered_writes_survive_kill_9_without_a_flush() {
             let found = client.read(place, BLOCK as u32).expect("read");
             assert!(found == [byte; BLOCK], "round {round}, {place}: not {byte} but {}", found[0]);
         }
-        let places =
-            (0..300_u64).map(|at| at * 37 % 211 * BLOCK as u64 + u64::from(round % 3) * 512);
+        let places = (0..300_u64)
+            .map(|number| number * 37 % 211 * BLOCK as u64 + u64::from(round % 3) * 512);
         for (at, place) in places.enumerate() {
             client.write(place, &[round; BLOCK]).expect("written");
             expected.retain(|other, _| other.abs_diff(place) >= BLOCK as u64);

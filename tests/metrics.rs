@@ -109,6 +109,12 @@ fn each_group_of_alerts_has_cases() {
     }
 }
 
+/// Returns whether a case of an alert contains a text.
+fn has_case(cases: &str, alert: &str, text: &str) -> bool {
+    let mut cases = cases.split("- alertname: ");
+    cases.any(|case| case.lines().next() == Some(alert) && case.contains(text))
+}
+
 /// Each alert of the agent has a case in which it fires, one in which it does not, and a section of
 /// the reference that its runbook names.
 #[test]
@@ -124,10 +130,8 @@ fn each_alert_of_the_agent_has_cases_and_a_section() {
         rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
     assert!(alerts.len() > 5, "{alerts:?}");
     for alert in alerts {
-        let of_alert = |case: &&str| case.lines().next() == Some(alert);
-        let has = |text| cases.split("- alertname: ").filter(of_alert).any(|it| it.contains(text));
-        assert!(has("exp_labels:"), "{alert} never fires");
-        assert!(has("exp_alerts: []"), "{alert} always fires");
+        assert!(has_case(&cases, alert, "exp_labels:"), "{alert} never fires");
+        assert!(has_case(&cases, alert, "exp_alerts: []"), "{alert} always fires");
         assert!(reference.contains(&format!("\n### {alert}\n")), "{alert} has no section");
         let runbook = format!("agent_metrics.md#{}\"", alert.to_lowercase());
         assert_eq!(rules.matches(&runbook).count(), 1, "{alert}");

@@ -142,12 +142,12 @@ fn a_volume_in_use_moves_with_all_that_it_has() {
     no_snapshots([&server, &other]);
 
     let had = state(&server, &volume);
-    let has = state(&other, new);
+    let state = state(&other, new);
     for field in ["volume_type", "size_gib", "iops", "throughput_mibps", "multi_attach"] {
-        assert_eq!(had[field], has[field], "{field}");
+        assert_eq!(had[field], state[field], "{field}");
     }
     assert_eq!(
-        has["tags"],
+        state["tags"],
         serde_json::json!({ "Name": "log", "a": "b", "evenkeel:migrated-from": volume })
     );
     let credits = other.credits(new);

@@ -55,8 +55,8 @@ fn a_measurement_without_a_verdict_ends_as_undecided() {
     let folder = tempfile::tempdir().unwrap();
     let output = run(benchmarks(folder.path()).args(["limits", "--time", "2s"]));
     assert_eq!(output.status.code(), Some(6), "{output}");
-    let told = "no verdict is possible: 2 full seconds were measured; run for at least 3 s";
-    assert!(output.stderr.contains(told), "{output}");
+    let text = "no verdict is possible: 2 full seconds were measured; run for at least 3 s";
+    assert!(output.stderr.contains(text), "{output}");
 }
 
 /// A killed measurement leaves the server that it has started. The next one stops it.

@@ -106,9 +106,9 @@ fn the_volumes_of_a_host_are_snapshotted_at_one_moment() {
     let answered = [AtomicU64::new(0), AtomicU64::new(0)];
     let ends = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let mut writers = [0, 1].map(|at| {
-            let client = Client::open(server.nbd, &volumes[at]).expect("an export");
-            Writer { client, answered: &answered[at] }
+        let mut writers = [0, 1].map(|index| {
+            let client = Client::open(server.nbd, &volumes[index]).expect("an export");
+            Writer { client, answered: &answered[index] }
         });
         let ends = &ends;
         scope.spawn(move || {
@@ -121,8 +121,8 @@ fn the_volumes_of_a_host_are_snapshotted_at_one_moment() {
             let create = format!("snapshot create --host {host} --exclude {left_out} --wait");
             let made = server.list(&create);
             assert_eq!(made.len(), 2, "{made:?}");
-            let last = [0, 1].map(|at| {
-                let is_of = |it: &&Value| it["volume_id"] == volumes[at].as_str();
+            let last = [0, 1].map(|index| {
+                let is_of = |it: &&Value| it["volume_id"] == volumes[index].as_str();
                 let snapshot = made.iter().find(is_of).expect("one of each volume");
                 let snapshot = snapshot["snapshot_id"].as_str().expect("an id");
                 let clone = server.attached(&format!("--type gp3 --snapshot {snapshot}"));

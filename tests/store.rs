@@ -119,8 +119,8 @@ fn scrub_finds_data_changed_on_the_disk_before_a_client_reads_it() {
     assert!(!logged.contains("not as it was written"), "{logged}");
     server.restart();
     let found = server.evenkeel("store scrub --wait --rate 1000").fails_with(1);
-    let at = format!("{volume} at byte {}", 2_900 * 7 * BLOCK);
-    assert!(found.contains(&at) && found.contains("1 places"), "{found}");
+    let text = format!("{volume} at byte {}", 2_900 * 7 * BLOCK);
+    assert!(found.contains(&text) && found.contains("1 places"), "{found}");
     let status = server.evenkeel("store scrub --status -o json").fails_with(1);
     assert!(status.contains("evenkeel.scrub/1") && status.contains("rotten"), "{status}");
     let metrics = Metrics::of(&server);

@@ -297,7 +297,7 @@ fn commands_lead_to_a_layout_and_back() {
 fn credits_and_headroom_are_told() {
     let value =
         json_of(&["compare", "@declared.toml", "--layout", "gp2 500", "--layout", "gp3 100"], 0);
-    let [gp2, gp3] = [0, 1].map(|at| &value["layouts"][at]);
+    let [gp2, gp3] = [0, 1].map(|index| &value["layouts"][index]);
     let curve = gp2["credits"][0]["percent"].as_array().expect("a curve");
     assert_eq!((curve.len(), &gp2["credits"][0]["limit"]), (3, &json!("IOPS")), "{gp2}");
     assert!(curve[0].as_u64() < Some(40) && curve[2] == 0, "{gp2}");
@@ -566,7 +566,7 @@ fn the_picture_of_the_readme_is_what_comes_out() {
 #[test]
 fn a_page_is_bounded_and_its_names_cannot_break_it() {
     // The demand of each second is different.
-    let noise: Vec<u64> = (0..900_u64).map(|at| 1 + at * 7_919 % 4_001).collect();
+    let noise: Vec<u64> = (0..900_u64).map(|number| 1 + number * 7_919 % 4_001).collect();
     let (_folder, path) = recorded("<script>\u{1b}'\"&amp;</title>", &noise);
     let path = path.to_str().expect("UTF-8");
     let words = [path, "--capacity", "10", "--stripes", "4", "--throttled", "80000", "-o", "html"];

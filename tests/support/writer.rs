@@ -218,8 +218,8 @@ impl Work {
         for number in 1_u64.. {
             lock(&self.state).sent = number;
             let data = block(self.region, number);
-            let at = offset(self.region, number);
-            if self.until_answered("write", |client| client.write(at, &data)).is_none() {
+            let offset = offset(self.region, number);
+            if self.until_answered("write", |client| client.write(offset, &data)).is_none() {
                 return;
             }
             lock(&self.state).acknowledged = number;
@@ -233,8 +233,9 @@ impl Work {
     fn reads_back(&mut self, number: u64) -> bool {
         // From another position each time.
         let wanted = number.saturating_sub(number / READ_EVERY % BLOCKS).max(1);
-        let at = offset(self.region, wanted);
-        let Some(data) = self.until_answered("read", |client| client.read(at, BLOCK_BYTES)) else {
+        let offset = offset(self.region, wanted);
+        let Some(data) = self.until_answered("read", |client| client.read(offset, BLOCK_BYTES))
+        else {
             return false;
         };
         if number_in(self.region, &data) != Ok(wanted) {

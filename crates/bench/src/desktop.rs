@@ -476,9 +476,9 @@ mod tests {
 
     #[test]
     fn files_per_second_stand_in_the_fourth_column() {
-        let told = "#  fs_mark  -d x\n\nFSUse%        Count         Size    Files/sec     App \
+        let text = "#  fs_mark  -d x\n\nFSUse%        Count         Size    Files/sec     App \
                     Overhead\n    11           48      1048576         60.5             1122\n";
-        assert_eq!(fs_mark_rate(told), Some(60.5));
+        assert_eq!(fs_mark_rate(text), Some(60.5));
         for nothing in ["", "Files/sec", "Files/sec x\n1 2 3\n", "Files/sec\n1 2 3 0.0 5\n"] {
             assert_eq!(fs_mark_rate(nothing), None, "{nothing}");
         }
@@ -486,8 +486,8 @@ mod tests {
 
     #[test]
     fn megabytes_per_second_stand_behind_a_word() {
-        let told = "   4  12  Throughput 9 MB/sec\n\nThroughput 229.954 MB/sec  12 clients\n";
-        assert_eq!(dbench_rate(told), Some(229.954));
+        let text = "   4  12  Throughput 9 MB/sec\n\nThroughput 229.954 MB/sec  12 clients\n";
+        assert_eq!(dbench_rate(text), Some(229.954));
         for nothing in ["", "Throughput ", "Throughput x", "Throughput 0 MB/sec"] {
             assert_eq!(dbench_rate(nothing), None, "{nothing}");
         }

@@ -211,8 +211,8 @@ impl MountStack {
     /// # Errors
     /// If the remount fails.
     pub fn without_flushes(&self) -> Result<(), LabError> {
-        let at = self.mount.to_string_lossy();
-        output(&["mount", "-o", "remount,nobarrier", &at], "mount").map(drop)
+        let path = self.mount.to_string_lossy();
+        output(&["mount", "-o", "remount,nobarrier", &path], "mount").map(drop)
     }
 
     fn set_up(&mut self, fronts: &[Frontend<'_>], system: FileSystem) -> Result<(), LabError> {
@@ -232,9 +232,9 @@ impl MountStack {
         output(&words, package)?;
         journal.write(&Step::Mount(self.mount.clone()))?;
         let first = devices.first().map_or("", String::as_str);
-        let at = self.mount.to_string_lossy();
+        let path = self.mount.to_string_lossy();
         let options = system.mount_options(&devices);
-        output(&["mount", "-o", &options, first, &at], "mount")?;
+        output(&["mount", "-o", &options, first, &path], "mount")?;
         let words: Vec<&str> = words.into_iter().filter(|word| *word != "-q").collect();
         let options = options.split(",device=").next().unwrap_or_default();
         self.programs.extend(["losetup", make[0]]);

@@ -99,8 +99,8 @@ impl Test {
     fn words(&self, folder: &Path, what: &[String]) -> Vec<String> {
         // `env` changes to the folder by itself. This process must not: a program that is killed
         // before its exec would keep the folder in use.
-        let at = folder.to_string_lossy().into_owned();
-        let mut words = ["env", "-C", &at, "sysbench", "fileio"].map(str::to_owned).to_vec();
+        let path = folder.to_string_lossy().into_owned();
+        let mut words = ["env", "-C", &path, "sysbench", "fileio"].map(str::to_owned).to_vec();
         words.push(format!("--file-num={}", self.files));
         words.push(format!("--file-total-size={}M", self.total_mib));
         words.push(format!("--file-block-size={BLOCK_BYTES}"));

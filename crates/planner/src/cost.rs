@@ -164,7 +164,7 @@ pub fn in_cents(rows: &[Vec<u64>]) -> Cents {
     let cell = |row: &[u64], column: usize| row.get(column).copied().unwrap_or_default();
     let column = |at: usize| rows.iter().map(|row| cell(row, at)).collect::<Vec<u64>>();
     let sums: Vec<u64> =
-        (0..width).map(|at| column(at).into_iter().fold(0, u64::saturating_add)).collect();
+        (0..width).map(|number| column(number).into_iter().fold(0, u64::saturating_add)).collect();
     let whole = sums.iter().copied().fold(0, u64::saturating_add);
     let total = half_up(whole);
     let columns = apportioned(&sums, total);

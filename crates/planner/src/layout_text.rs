@@ -6,7 +6,7 @@ use evenkeel_core::convert::saturating;
 use evenkeel_core::volume::{InvalidSpec, Rules, VolumeRequest, VolumeSpec, VolumeType};
 
 use crate::layout::Layout;
-use crate::quantity::{self, Measure};
+use crate::quantity::{self, Measure, THOUSANDS};
 
 /// Maximum number of volumes of a layout.
 pub const VOLUMES_MAX: u32 = 128;
@@ -294,9 +294,6 @@ fn number_length(text: &str) -> usize {
     }
 }
 
-/// Separators of thousands; the last two are non-breaking spaces.
-pub(crate) const THOUSANDS: [char; 5] = [',', '_', '\'', '\u{a0}', '\u{202f}'];
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -357,8 +354,8 @@ mod tests {
             ("st1 500 GiB, 500 IOPS", "The parameter iops is not supported for st1"),
             ("gp3 100 GiB, Multi-Attach", "multi-attach-enabled is not supported for gp3"),
         ] {
-            let told = read(text).expect_err(text);
-            assert!(told.contains(part), "{text}: {told}");
+            let error = read(text).expect_err(text);
+            assert!(error.contains(part), "{text}: {error}");
         }
         let before = parse("gp3 100", &Rules::all()[0]).expect_err("no gp3 then");
         assert!(before.to_string().contains("Unsupported volume type 'gp3'"), "{before}");

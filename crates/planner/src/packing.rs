@@ -136,7 +136,8 @@ impl Problem {
 
     /// Returns a lower bound on the further bins of every packing.
     fn further_min(&self, parts: &[Amounts]) -> usize {
-        let by_sum = (0..DIMENSIONS).map(|at| self.further_by_sum(at)).max().unwrap_or_default();
+        let by_sum =
+            (0..DIMENSIONS).map(|number| self.further_by_sum(number)).max().unwrap_or_default();
         let everywhere = bins_for(parts).saturating_sub(self.bins.len() as u64);
         // Items that fit into bins of one kind only need enough bins of that kind.
         let others: Vec<usize> =
@@ -283,7 +284,7 @@ fn take(room: &mut Amounts, takes: &Amounts) {
 /// Returns a part of a whole in units of [`ONE`], rounded down; 0 if the whole is 0.
 fn part(amount: u64, whole: u64) -> u64 {
     let wide = u128::from(amount) * u128::from(ONE);
-    wide.checked_div(u128::from(whole)).map_or(0, |part| saturating::<_, u64>(part))
+    wide.checked_div(u128::from(whole)).map_or(0, saturating::<_, u64>)
 }
 
 /// Returns a lower bound on the bins for items that take these parts of one in each dimension.

@@ -3,7 +3,8 @@
 //! Every cell of a list and every flag of a size, a rate or an amount is read here, so that the
 //! same text has the same meaning everywhere. A text with two meanings is rejected, never guessed.
 
-use crate::layout_text::THOUSANDS;
+/// Separators of thousands; the last two are non-breaking spaces.
+pub(crate) const THOUSANDS: [char; 5] = [',', '_', '\'', '\u{a0}', '\u{202f}'];
 
 /// The measure of a number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -130,7 +130,7 @@ impl Columns {
         all: &mut Vec<Listed>,
     ) -> Result<(), Broken> {
         let cell = |at: Option<usize>| {
-            at.and_then(|at| cells.get(at)).map(|cell| cell.trim()).unwrap_or_default()
+            at.and_then(|index| cells.get(index)).map(|cell| cell.trim()).unwrap_or_default()
         };
         let whole = |at: Option<usize>, measure: Measure| match cell(at) {
             "" | "-" => Ok(None),

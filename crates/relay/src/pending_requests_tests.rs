@@ -51,7 +51,7 @@ fn cookie_of(index: usize) -> u64 {
 }
 
 fn bytes(index: usize, length: u32) -> Vec<u8> {
-    (0..length).map(|at| (index as u32 * 7 + at * 3) as u8).collect()
+    (0..length).map(|number| (index as u32 * 7 + number * 3) as u8).collect()
 }
 
 impl Asked {

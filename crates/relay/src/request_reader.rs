@@ -177,7 +177,7 @@ mod tests {
                 let offset = cookie * 512;
                 let header = RequestHeader { flags, command, cookie, offset, length };
                 let writes = if command == command::WRITE { length } else { 0 };
-                let payload: Vec<u8> = (0..writes).map(|at| at as u8).collect();
+                let payload: Vec<u8> = (0..writes).map(|number| number as u8).collect();
                 bytes.extend(header.encode());
                 bytes.extend(&payload);
                 expected.push((header, payload));

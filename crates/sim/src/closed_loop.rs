@@ -194,7 +194,7 @@ pub trait ClosedLoop {
         for _ in 0..POLLS_AT_ONCE_MAX {
             self.poll(now);
             self.dispatch();
-            if self.poll_timeout().is_none_or(|at| at > now) {
+            if self.poll_timeout().is_none_or(|time| time > now) {
                 return true;
             }
         }

@@ -2,8 +2,9 @@
 //!
 //! An NVMe device has the id of its volume as its serial number. The kernel's client of NBD may
 //! have it as its backend, and a loop device as a part of the path of its file. Others are named by
-//! flags, or printed by the attach command. Those are kept in a file, since an agent that starts again needs
-//! them; the kernel's sequence number of the disk tells whether the device is still that one.
+//! flags, or printed by the attach command. Those are kept in a file, since an agent that starts
+//! again needs them; the kernel's sequence number of the disk tells whether the device is still
+//! that one.
 
 use crate::Fault;
 use evenkeel_core::ids::VolumeId;

@@ -24,8 +24,8 @@ pub struct Judge {
 }
 
 impl Judge {
-    /// Returns new evidence, if a judgement has ended. Begins one if it is due, which keeps its page
-    /// in `folder`. Evidence from before `changed_ms` does not count.
+    /// Returns new evidence, if a judgement has ended. Begins one if it is due. The thread of a
+    /// judgement also keeps its page in `folder`. Evidence from before `changed_ms` does not count.
     pub fn look(
         &mut self,
         policy: &Policy,

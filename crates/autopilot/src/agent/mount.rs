@@ -22,6 +22,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+/// The beginnings of faults of a source of the observation.
+const SOURCES: [&str; 2] = ["the file system: ", "the API: "];
+
 /// A file system that is named by a flag.
 pub struct Mount {
     path: PathBuf,
@@ -99,6 +102,13 @@ impl Mount {
         self.absence.clone().or_else(|| faults().filter(|_| !is_observed))
     }
 
+    /// Returns whether it, the API or the journal could not be read or written at the last tick.
+    fn lacks_a_source(&self) -> bool {
+        let mut faults = self.last.iter().flat_map(|last| &last.faults);
+        let is_of_source = |fault: &String| SOURCES.iter().any(|source| fault.starts_with(source));
+        self.absence().is_some() || faults.any(is_of_source)
+    }
+
     /// Returns the number of its operations that have not ended.
     pub fn open_operations(&self) -> usize {
         self.running.as_ref().map_or(0, |running| running.controller.open_operations())
@@ -130,7 +140,7 @@ impl Mount {
     pub fn tick(&mut self, shared: &Shared<'_>, unix_ms: u64) -> Vec<String> {
         let mut lines = Vec::new();
         let shown = self.path.display().to_string();
-        let was_absent = self.absence().is_some();
+        let lacked_a_source = self.lacks_a_source();
         let before = self.absence.take();
         if let Err(reason) = self.prepare(shared, &shown, unix_ms, &mut lines) {
             self.running = None;
@@ -164,7 +174,7 @@ impl Mount {
                     self.steps[result(fault.as_ref())] += 1;
                 }
                 self.last = Some(ticked);
-                if was_absent && self.absence().is_none() {
+                if lacked_a_source && !self.lacks_a_source() {
                     let time = evenkeel_wire::aws::timestamp::extended(unix_ms);
                     lines.push(format!("{time} {shown} is observed again\n"));
                 }

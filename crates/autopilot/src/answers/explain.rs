@@ -149,8 +149,8 @@ fn observed(observation: &Observation) -> String {
     );
     let _ = writeln!(
         text,
-        "  in the past: most in use {}, largest growth within `actuation_s` {}, largest jump between \
-         two observations {}",
+        "  in the past: most in use {}, largest growth within `actuation_s` {}, largest jump \
+         between two observations {}",
         amounts::bytes(file_system.peak_used_bytes),
         amounts::bytes(file_system.largest_growth_bytes),
         amounts::bytes(file_system.largest_jump_bytes),

@@ -28,7 +28,7 @@ use evenkeel_planner::autopilot::state::{Axis, State};
 
 use super::faults::{Faults, Kind as Hazard};
 use super::load::{DAY_MS, HOUR_MS};
-use super::state::{START_MS, World, price};
+use super::state::{Glance, START_MS, World, price};
 
 const GIB: u64 = 1 << 30;
 const MIB: u64 = 1 << 20;
@@ -73,13 +73,6 @@ pub(super) struct Judge {
     shrunk: Option<u64>,
     /// Rules that were checked.
     pub(super) checks: u64,
-}
-
-/// Facts before a verb.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Glance {
-    pub(super) runs: bool,
-    pub(super) used: u64,
 }
 
 impl Judge {

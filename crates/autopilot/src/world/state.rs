@@ -66,6 +66,13 @@ pub struct FullEvent {
 /// Credits of a volume, in I/Os times milliseconds.
 type Credits = BTreeMap<String, u64>;
 
+/// Facts before a verb.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Glance {
+    pub(super) runs: bool,
+    pub(super) used: u64,
+}
+
 /// The world.
 #[derive(Clone, Debug)]
 pub(super) struct World {
@@ -536,8 +543,8 @@ impl World {
     }
 
     /// Returns what checks compare after a verb.
-    pub(super) fn clone_for_checks(&self) -> super::judge::Glance {
-        super::judge::Glance { runs: self.running.is_some(), used: self.space.used() }
+    pub(super) fn clone_for_checks(&self) -> Glance {
+        Glance { runs: self.running.is_some(), used: self.space.used() }
     }
 
     /// Returns whether a limit delays requests now.

@@ -133,7 +133,7 @@ fn cases(length_s: u32, seed: u64) -> Vec<Case> {
     let last = length_s - BURSTS_S.1;
     let regular = |count: u32, length_s, iops| {
         let every = (last - BURSTS_S.0) / count;
-        (0..count).map(|at| (BURSTS_S.0 + at * every, length_s, iops)).collect()
+        (0..count).map(|number| (BURSTS_S.0 + number * every, length_s, iops)).collect()
     };
     let mut random = Random::new(seed, 0);
     let mut draw =

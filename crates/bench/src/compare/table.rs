@@ -71,7 +71,8 @@ fn row_lines(workload: &Workload, cells: &[&Cell]) -> Vec<Vec<String>> {
     let most = kept().map(|(_, median)| median.iops).fold(0.0, f64::max);
     let least = kept().map(|(_, median)| median.cpu_s_per_million).fold(f64::MAX, f64::min);
     let is_floor = |cell: &&Cell| cell.peer == FLOOR;
-    let floor = cells.iter().position(is_floor).map_or(0.0, |at| medians[at].cpu_s_per_million);
+    let floor =
+        cells.iter().position(is_floor).map_or(0.0, |index| medians[index].cpu_s_per_million);
     let line = |(number, cell): (usize, &&Cell)| {
         let median = &medians[number];
         vec![

@@ -226,9 +226,9 @@ mod tests {
 
     #[test]
     fn figures_of_sysbench_and_of_the_server_are_read() {
-        let told = "    queries performed:\n    transactions:                        \
+        let text = "    queries performed:\n    transactions:                        \
                     1234   (246.31 per sec.)\n";
-        assert_eq!(transactions_of(told), Some(1_234));
+        assert_eq!(transactions_of(text), Some(1_234));
         assert_eq!(transactions_of("    transactions:  0   (0.00 per sec.)"), None);
         assert_eq!(transactions_of("no luck"), None);
         let row = ["3", "4500000", "2", "1999", "42", "7000"].map(str::to_owned).to_vec();

@@ -284,13 +284,13 @@ mod tests {
 
     #[test]
     fn figures_of_pgbench_are_read() {
-        let told = "duration: 5 s\nnumber of transactions actually processed: 1203\n\
+        let text = "duration: 5 s\nnumber of transactions actually processed: 1203\n\
                     number of failed transactions: 0 (0.000%)\n";
-        assert_eq!(transactions_of(told), Some(1_203));
+        assert_eq!(transactions_of(text), Some(1_203));
         let none = ["number of transactions actually processed: 0", "no luck"].map(transactions_of);
         assert_eq!(none, [None, None]);
-        let told = "tps = 331.250000 (without initial connection time)\n";
-        assert_eq!(rate_of(told), Some(331.25));
+        let text = "tps = 331.250000 (without initial connection time)\n";
+        assert_eq!(rate_of(text), Some(331.25));
         for none in ["", "tps = ", "tps = x", "tps = 0.000000 (without initial connection time)"] {
             assert_eq!(rate_of(none), None, "{none}");
         }

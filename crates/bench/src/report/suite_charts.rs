@@ -177,8 +177,8 @@ fn credits(
     let label = format!("{what} over time; the numbers follow in a table");
     let svg = dash_series(curves::from_zero(&label, unit, &curves, &[], sample_s as f64)?);
     figure(page, &svg, &format!("{before}{what} that are left, of all volumes together."));
-    let of = format!("{what} after each {sample_s} s");
-    numbers(page, &of, shown, |credits| unit.shown(*credits as f64));
+    let text = format!("{what} after each {sample_s} s");
+    numbers(page, &text, shown, |credits| unit.shown(*credits as f64));
     Ok(())
 }
 

@@ -159,7 +159,7 @@ impl Drop for Kernel {
 }
 
 fn pattern(bytes: usize) -> Vec<u8> {
-    (0..bytes).map(|at| (at % 251) as u8).collect()
+    (0..bytes).map(|number| (number % 251) as u8).collect()
 }
 
 fn errno(error: Errno) -> i32 {

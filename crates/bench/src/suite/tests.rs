@@ -143,9 +143,9 @@ fn a_shortened_run_has_the_volumes_and_the_requests_of_the_long_one() {
             for volume in &case.setup.volumes {
                 let known = long.setup.volumes.iter().find(|known| known.name == volume.name);
                 let Some(known) = known else { continue };
-                let of = format!("{name}: {}: {}", case.name, volume.name);
-                assert_eq!(volume.spec, known.spec, "{of}");
-                assert_eq!(rates(volume), rates(known), "{of}");
+                let text = format!("{name}: {}: {}", case.name, volume.name);
+                assert_eq!(volume.spec, known.spec, "{text}");
+                assert_eq!(rates(volume), rates(known), "{text}");
                 compared += 1;
             }
             for client in &case.setup.clients {

@@ -152,7 +152,7 @@ mod tests {
         let again = Seal::read(&keys(), &object).unwrap();
         let (other, _) = Seal::new(&keys()).unwrap();
         for length in [0, 1, 4_095, 4_096, 10_000] {
-            let plain: Vec<u8> = (0..length).map(|at| (at / 5) as u8).collect();
+            let plain: Vec<u8> = (0..length).map(|number| (number / 5) as u8).collect();
             let stored = seal.seal("a/b", plain.clone());
             assert_eq!(Seal::length(&stored[stored.len() - 40..], stored.len() as u64), Ok(length));
             assert_eq!(again.open_whole("a/b", stored.clone()).unwrap(), plain);
@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn a_range_is_read_from_the_blocks_that_hold_it() {
         let (seal, _) = Seal::new(&keys()).unwrap();
-        let plain: Vec<u8> = (0..20_000_u32).map(|at| (at / 3) as u8).collect();
+        let plain: Vec<u8> = (0..20_000_u32).map(|number| (number / 3) as u8).collect();
         let stored = seal.seal("a", plain.clone());
         for range in [0..1, 4_096..8_192, 4_095..8_193, 19_990..20_000, 5..5] {
             let of = Seal::stored(&range);

@@ -168,7 +168,7 @@ impl Export<'_> {
 
     fn of_parent(&self, number: u64) -> Option<&Unit> {
         let units = &self.parent?.units;
-        units.binary_search_by_key(&number, |unit| unit.number).ok().map(|at| &units[at])
+        units.binary_search_by_key(&number, |unit| unit.number).ok().map(|index| &units[index])
     }
 
     fn manifest(

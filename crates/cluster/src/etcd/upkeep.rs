@@ -113,7 +113,7 @@ impl Judge {
     fn step(&mut self, now: Duration, seen: &[MemberSeen], turn: u32, acts: bool) -> Option<Step> {
         let answers: Vec<MemberAnswer> = seen.iter().filter_map(|member| member.answer).collect();
         let revision = answers.iter().map(|answer| answer.revision).max()?;
-        let is_due = |at: Option<Duration>, pause| at.is_none_or(|at| now >= at + pause);
+        let is_due = |at: Option<Duration>, pause| at.is_none_or(|time| now >= time + pause);
         if !answers.iter().any(|answer| answer.is_full) {
             self.full_looks = 0;
         } else if acts {

@@ -49,7 +49,7 @@ struct StoreTold {
 
 /// Returns whether the last event of a kind was sent less than [`STORE_MS`] ago.
 fn is_recent(told: Option<UnixMs>, now: UnixMs) -> bool {
-    told.is_some_and(|at| now >= at && now.ms_since(at) < STORE_MS)
+    told.is_some_and(|time| now >= time && now.ms_since(time) < STORE_MS)
 }
 
 impl StoreTold {

@@ -289,7 +289,7 @@ fn errors_have_ec2_s_codes_and_texts() {
     let fixture = fixture();
     let volume = volume(&fixture.client);
     let absent = "snap-00000000000000bad";
-    let call = |action: &str, of: &[(&str, &str)]| fixture.client.call(action, volume).unwrap_err();
+    let call = |action: &str, of: &[(&str, &str)]| fixture.client.call(action, of).unwrap_err();
     let missing = format!("The snapshot '{absent}' does not exist.");
     let not_found = refused(400, "InvalidSnapshot.NotFound", &missing);
     assert_eq!(call("DescribeSnapshots", &[("SnapshotId.1", absent)]), not_found);

@@ -5,19 +5,8 @@ use super::cost::Cost;
 use super::pacer::{Pacer, Tolerance};
 use super::pacing::{Limit, Pacing};
 use super::phase::Phase;
-use super::reserves::{Reserves, is_burstable};
+use super::reserves::{Dimension, Reserves, is_burstable};
 use crate::time::{Duration, Instant};
-
-/// The kind of limit that delays a request.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Dimension {
-    /// Counted I/Os per second, or I/O credits.
-    Operations,
-    /// Bytes per second, or byte credits.
-    Bytes,
-    /// The limit on requests that cost no byte (flush, discard, block status).
-    Guard,
-}
 
 /// Nanoseconds for which the first request of a queue was delayed, by the limit that delayed it
 /// longest. They sum to the time for which the volume was delayed, exactly.

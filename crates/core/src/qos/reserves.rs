@@ -4,11 +4,21 @@ use alloc::boxed::Box;
 
 use super::cost::Cost;
 use super::credit::Credit;
-use super::limiter::Dimension;
 use super::pacer::{Pacer, Tolerance};
 use super::pacing::{Balances, CreditLimit, Limit, Pacing};
 use super::phase::Phase;
 use crate::time::{Duration, Instant};
+
+/// The kind of limit that delays a request.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Dimension {
+    /// Counted I/Os per second, or I/O credits.
+    Operations,
+    /// Bytes per second, or byte credits.
+    Bytes,
+    /// The limit on requests that cost no byte (flush, discard, block status).
+    Guard,
+}
 
 /// The limits that only some volumes or requests touch. They are settled when they are touched.
 #[derive(Debug)]

@@ -406,10 +406,10 @@ mod tests {
         servers::private_folder(&busy).unwrap();
         fs::write(run.join("log"), "many lines").unwrap();
         journal::disown(&run);
-        let at = busy.to_string_lossy();
-        output(&["mount", "-t", "tmpfs", "none", &at], "mount").unwrap();
+        let path = busy.to_string_lossy();
+        output(&["mount", "-t", "tmpfs", "none", &path], "mount").unwrap();
         let report = clean_leftovers(parent.path(), "run-");
-        output(&["umount", &at], "mount").unwrap();
+        output(&["umount", &path], "mount").unwrap();
         assert!(report.len() == 1 && report[0].contains("busy"), "{report:?}");
         let report = clean_leftovers(parent.path(), "run-");
         assert!(report.len() == 1 && report[0].ends_with("run-0: taken down"), "{report:?}");

@@ -209,10 +209,11 @@ fn proof_of_an_ended_server_has_the_outcome_server_gone() {
     let promise = Promise::iops(1_000);
     let load = step("reads", 100, 10);
     let gone = |seconds: &[u32]| {
-        let mut one = measured(promise, load, seconds);
-        one.measurement.gone_after_ms = Some(6_400);
-        one.measurement.error = Some("the server closed the connection after 6.4 s".to_owned());
-        proof(promise, vec![one])
+        let mut measured = measured(promise, load, seconds);
+        measured.measurement.gone_after_ms = Some(6_400);
+        measured.measurement.error =
+            Some("the server closed the connection after 6.4 s".to_owned());
+        proof(promise, vec![measured])
     };
     let kept_until_then = gone(&[1_000, 1_000, 1_000, 1_000, 1_000, 1_000, 400, 0, 0, 0]);
     assert_eq!(kept_until_then.outcome, Outcome::ServerGone, "{}", kept_until_then.to_text());

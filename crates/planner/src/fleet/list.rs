@@ -589,7 +589,7 @@ fn of_table(input: &mut dyn BufRead, reading: &mut Reading<'_>) -> Result<(), Br
             let reason = format!("it has {found} cells: expected {wanted}, as the header has");
             let is_id = |heading: &Heading| heading.field == Field::Id;
             let id = columns.iter().position(|heading| heading.as_ref().is_some_and(is_id));
-            reading.refuse(place, id.and_then(|at| cells.get(at)).cloned(), reason.into());
+            reading.refuse(place, id.and_then(|index| cells.get(index)).cloned(), reason.into());
             continue;
         }
         let mut fields = Fields::new();

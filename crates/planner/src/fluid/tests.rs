@@ -186,8 +186,8 @@ proptest! {
         let whole = Fluid::replay(vec![burst(refill, refill + above, capacity)], parts.clone());
         let pieces = parts.iter().flat_map(|part| {
             let count = part.length_us / MS;
-            (0..count).map(move |at| Part {
-                start_us: part.start_us + at * MS,
+            (0..count).map(move |number| Part {
+                start_us: part.start_us + number * MS,
                 length_us: MS,
                 operations: part.operations / u128::from(count),
                 bytes: 0,

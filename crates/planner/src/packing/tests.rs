@@ -55,8 +55,8 @@ fn try_all(
     for bin in 0..rooms.len() {
         let (kind, before) = rooms[bin];
         let takes = problem.items[item][kind];
-        if (0..DIMENSIONS).all(|at| takes[at] <= before[at]) {
-            (0..DIMENSIONS).for_each(|at| rooms[bin].1[at] = before[at] - takes[at]);
+        if (0..DIMENSIONS).all(|index| takes[index] <= before[index]) {
+            (0..DIMENSIONS).for_each(|index| rooms[bin].1[index] = before[index] - takes[index]);
             used[bin] += 1;
             try_all(problem, item + 1, rooms, used, best);
             used[bin] -= 1;

@@ -274,7 +274,7 @@ fn a_client_that_fetches_nothing_is_moved_with_its_replies() {
     for io in MODES {
         let cluster = Cluster::on(io, 2, "");
         let mut client = cluster.connect(0, true);
-        let pattern: Vec<u8> = (0..SIZE).map(|at| (at / 11) as u8).collect();
+        let pattern: Vec<u8> = (0..SIZE).map(|number| (number / 11) as u8).collect();
         assert_eq!(client.ask(WRITE, 0, SIZE as u32, &pattern), Answer::Done(Vec::new()));
         is_lent(&cluster, 0);
         let mut cookies: BTreeSet<u64> =
@@ -366,8 +366,9 @@ fn a_data_plane_that_stops_gives_its_clients_back() {
     let mut cluster = Cluster::on(IoMode::Auto, 2, DEVICE);
     let mut client = cluster.connect(0, true);
     is_lent(&cluster, 0);
-    let cookies: BTreeSet<u64> =
-        (0..30_u64).map(|at| client.send(WRITE, at * 4_096, 4_096, &[at as u8; 4_096])).collect();
+    let cookies: BTreeSet<u64> = (0..30_u64)
+        .map(|number| client.send(WRITE, number * 4_096, 4_096, &[number as u8; 4_096]))
+        .collect();
     drop(cluster.nodes[0].served.engine.take());
     cluster.settle(1);
     for _ in &cookies {

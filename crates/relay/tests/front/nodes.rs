@@ -273,7 +273,7 @@ fn nodes_know_each_other_by_their_certificates() {
     patient.map.set(ID, Place::Node(NodeId(7)));
     let mut client = patient.connect(0, true);
     let write = Operation::Write { fua: false };
-    let data: Vec<u8> = (0..SIZE_OF_WRITE).map(|at| at as u8).collect();
+    let data: Vec<u8> = (0..SIZE_OF_WRITE).map(|number| number as u8).collect();
     assert_eq!(client.ask(write, 0, SIZE_OF_WRITE, &data), Answer::Done(Vec::new()));
     assert_eq!(client.ask(Operation::Read, 0, SIZE_OF_WRITE, &[]), Answer::Done(data));
     // Refused: another authority's certificate, no certificate, and no TLS.

@@ -4,18 +4,8 @@
 //! are the numbers of the program that reports the events. Volumes and instances are numbered
 //! densely from 0.
 
+pub use super::system::Direction;
 use super::system::{DIMENSIONS, VolumePromise};
-
-/// Direction of a request's payload.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Direction {
-    /// To the client.
-    Read,
-    /// From the client.
-    Write,
-    /// No payload: flush, discard, block status.
-    None,
-}
 
 /// Whether a dispatch was covered by the volume's floor, or only by its credits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -105,7 +105,9 @@ impl Instance {
                 limited.take(units);
             }
         }
-        if let Some(link) = link_of(dispatched.direction).and_then(|at| self.links[at].as_mut()) {
+        if let Some(link) =
+            link_of(dispatched.direction).and_then(|index| self.links[index].as_mut())
+        {
             link.take(dispatched.length.into());
         }
     }

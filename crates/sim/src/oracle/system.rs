@@ -3,7 +3,16 @@
 use evenkeel_core::limits::{VOLUME_QUEUED_BYTES_MAX, VOLUME_QUEUED_REQUESTS_MAX};
 use evenkeel_core::qos::pacing::{Balances, CreditLimit, Limit, Pacing};
 
-use super::event::Direction;
+/// Direction of a request's payload.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Direction {
+    /// To the client.
+    Read,
+    /// From the client.
+    Write,
+    /// No payload: flush, discard, block status.
+    None,
+}
 
 /// Number of limited dimensions of a volume: I/Os, bytes, and the guard on requests that cost no
 /// bytes.

@@ -273,9 +273,11 @@ mod tests {
         };
         let value = |of: &[usize], to: &[usize]| {
             let by = By::CovRatioTo(measures(to));
-            let of = measures(of);
+            let measures = measures(of);
             let bounds = Bounds::none();
-            Comparison { what: String::new(), of, by, times: 1.0, bounds }.check(&measured).value
+            Comparison { what: String::new(), of: measures, by, times: 1.0, bounds }
+                .check(&measured)
+                .value
         };
         assert!((value(&[2, 3], &[0, 1]).unwrap() - 0.1).abs() < 1e-9);
         assert_eq!(value(&[2], &[0, 1]), None, "one does not vary");

@@ -273,7 +273,7 @@ impl<P: Policy> World<P> {
             self.complete(&done);
             asked = None;
         }
-        while self.events.first_at().is_some_and(|at| at <= now) {
+        while self.events.first_at().is_some_and(|time| time <= now) {
             self.handle_next();
             asked = None;
         }

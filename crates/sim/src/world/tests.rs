@@ -71,8 +71,8 @@ fn completed(outcome: &Outcome<Product>, volume: usize) -> Vec<u64> {
 #[test]
 fn a_closed_loop_on_an_ideal_device_is_its_depth_by_its_latency() {
     for (threads, depth) in [(1, 1), (3, 7), (1, 100)] {
-        let one = setup(2, vec![volume(None)], vec![client(Target::Volume(0), threads, depth)]);
-        let outcome = run(&one, 1);
+        let setup = setup(2, vec![volume(None)], vec![client(Target::Volume(0), threads, depth)]);
+        let outcome = run(&setup, 1);
         let under_way = u64::from(threads) * u64::from(depth);
         assert_eq!(completed(&outcome, 0), [under_way * 9_999, under_way * 10_000]);
         let latency = outcome.volumes[0].latency;
@@ -84,8 +84,8 @@ fn a_closed_loop_on_an_ideal_device_is_its_depth_by_its_latency() {
 /// Little's law: a request that waits for tokens waits for depth / rate.
 #[test]
 fn a_limited_volume_has_its_rate_and_the_latency_that_follows() {
-    let one = setup(4, vec![volume(Some(1_000))], vec![client(Target::Volume(0), 1, 32)]);
-    let outcome = run(&one, 1);
+    let setup = setup(4, vec![volume(Some(1_000))], vec![client(Target::Volume(0), 1, 32)]);
+    let outcome = run(&setup, 1);
     let counts = completed(&outcome, 0);
     assert_eq!(&counts[1..], [1_000; 3]);
     assert!((1_000..=1_051).contains(&counts[0]), "{counts:?}: 50 ms of tokens were saved");
@@ -114,8 +114,8 @@ fn clients_think_arrive_and_come_back() {
     ];
     for (load, first_second) in loads {
         let what = format!("{load:?}");
-        let one = setup(2, vec![volume(None)], vec![ClientSetup { load, ..base.clone() }]);
-        assert_eq!(completed(&run(&one, 1), 0)[0], first_second, "{what}");
+        let setup = setup(2, vec![volume(None)], vec![ClientSetup { load, ..base.clone() }]);
+        assert_eq!(completed(&run(&setup, 1), 0)[0], first_second, "{what}");
     }
     let load = Load::Open { per_second: 10_000, poisson: true };
     let random = setup(9, vec![volume(None)], vec![ClientSetup { load, ..base }]);
@@ -213,12 +213,12 @@ fn open_loop_client_drops_requests_beyond_its_backlog() {
 
 #[test]
 fn a_paused_program_does_nothing_and_a_late_one_loses_nothing() {
-    let mut one = setup(3, vec![volume(Some(1_000))], vec![client(Target::Volume(0), 1, 4)]);
-    one.poller.pauses = vec![(1_200_000_000, 700_000_000)];
-    let counts = completed(&run(&one, 1), 0);
+    let mut setup = setup(3, vec![volume(Some(1_000))], vec![client(Target::Volume(0), 1, 4)]);
+    setup.poller.pauses = vec![(1_200_000_000, 700_000_000)];
+    let counts = completed(&run(&setup, 1), 0);
     assert!((300..=352).contains(&counts[1]), "{counts:?}: 50 ms are saved, the rest is lost");
-    one.poller = PollerSetup::realistic();
-    let counts = completed(&run(&one, 1), 0);
+    setup.poller = PollerSetup::realistic();
+    let counts = completed(&run(&setup, 1), 0);
     assert_eq!(&counts[1..], [1_000; 2], "saved tokens make up for milliseconds");
 }
 
@@ -240,13 +240,13 @@ fn a_stripe_is_as_fast_as_its_volumes_together() {
 
 #[test]
 fn changes_happen_in_their_time() {
-    let mut one = setup(4, vec![volume(Some(1_000))], vec![client(Target::Volume(0), 1, 8)]);
+    let mut setup = setup(4, vec![volume(Some(1_000))], vec![client(Target::Volume(0), 1, 8)]);
     let faster = Box::new(volume(Some(2_000)).pacing);
-    one.changes = vec![
+    setup.changes = vec![
         Change { at_ns: 2 * SECOND, kind: ChangeKind::SetLimits(0, faster) },
         Change { at_ns: 3 * SECOND, kind: ChangeKind::Stall(SECOND / 2) },
     ];
-    let counts = completed(&run(&one, 1), 0);
+    let counts = completed(&run(&setup, 1), 0);
     assert_eq!(counts[1], 1_000);
     assert!((2_000..=2_001).contains(&counts[2]), "{counts:?}");
     assert!((1_000..=1_110).contains(&counts[3]), "{counts:?}");

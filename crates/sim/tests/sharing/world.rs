@@ -350,7 +350,8 @@ impl World {
     /// first second.
     pub fn busiest(&self, volume: usize, span_ns: u64) -> u64 {
         let times = self.going.iter().filter(|going| going.volume == volume);
-        let times: Vec<u64> = times.map(|going| going.at).filter(|at| *at >= NS_PER_S).collect();
+        let times: Vec<u64> =
+            times.map(|going| going.at).filter(|time| *time >= NS_PER_S).collect();
         let mut first = 0;
         let mut most = 0;
         for (last, at) in times.iter().enumerate() {

@@ -2,7 +2,6 @@
 //! block. Requests of volumes use it through [`crate::disk::Disk`].
 
 use super::BLOCK_BYTES;
-use super::table::SECTOR_BYTES;
 use crate::StoreError;
 use crate::buffer::Buffer;
 use crate::disk::{DiskAction, DiskOp};
@@ -15,6 +14,9 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+/// Bytes of a sector, with its checksum and version.
+pub const SECTOR_BYTES: usize = 512;
 
 /// A place for blocks. Offsets and lengths are multiples of 4 KiB; of reads, multiples of 512 bytes
 /// if the device has such sectors.

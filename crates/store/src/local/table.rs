@@ -3,6 +3,7 @@
 //! in copy A before it is written to copy B. Of two valid copies the one with the higher version
 //! counts.
 
+pub use super::device::SECTOR_BYTES;
 use super::device::{Device, read_readable};
 use super::{BLOCK_BYTES, checksum};
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,8 +11,6 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Bytes of a sector, with its checksum and version.
-pub const SECTOR_BYTES: usize = 512;
 /// Bytes of a sector that the caller uses.
 pub const PAYLOAD_BYTES: usize = 504;
 

@@ -325,7 +325,7 @@ mod tests {
         let mut recorder = Recorder::new(&folder);
         (0..4).for_each(|day| recorder.write(1, (DAY + day) * 86_400, day));
         let mut copies = Copies::new(Files::of(folder.path()));
-        let days = |one: &Recorder| recorder.0.days(id(1), 0, u64::MAX).unwrap();
+        let days = |recorder: &Recorder| recorder.0.days(id(1), 0, u64::MAX).unwrap();
         let there = vec![DAY, DAY + 1, DAY + 2, DAY + 3];
         for wrong in [DAY + 33, DAY + 3, DAY - 30, 0] {
             copies.clean(UnixMs(wrong * DAY_MS), 4);

@@ -117,7 +117,8 @@ impl Files {
             Err(error) => return Err(at(&path)(error)),
         };
         let metadata = file.metadata().map_err(at(&path))?;
-        let changed = metadata.modified().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+        let changed =
+            metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
         let changed_ms = changed.map_or(u64::MAX, |changed| changed.as_millis() as u64);
         // Most volumes of a page have no new blocks.
         if changed_ms.saturating_add(CHANGED_MS) < after_ms && after_ms <= clock::unix_ms().0 {

@@ -15,6 +15,10 @@ use evenkeel_core::limits::AGENT_FRAME_BYTES_MAX;
 
 use super::Bytes;
 
+/// Version of the hello, its answer and the packets. Frames have their own
+/// ([`VERSION`](super::VERSION)).
+pub const SESSION_VERSION: u16 = 1;
+
 /// The error for bytes that are no message of this version.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Malformed {
@@ -71,7 +75,7 @@ impl fmt::Display for Malformed {
                 write!(f, "version {version} is unknown, {known} is spoken here; update one side")
             }
             Problem::UnknownSession(version) => {
-                let known = super::session::SESSION_VERSION;
+                let known = SESSION_VERSION;
                 write!(f, "version {version} is unknown, {known} is spoken here; update one side")
             }
             Problem::UnknownKind(kind) => write!(f, "kind {kind} is unknown"),

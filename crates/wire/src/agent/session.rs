@@ -27,12 +27,9 @@ use core::fmt;
 
 use evenkeel_core::fencing::NodeId;
 
-use super::bytes::{Malformed, Problem, Reader, Wire, Writer};
+use super::bytes::{Malformed, Problem, Reader, SESSION_VERSION, Wire, Writer};
 use super::proof::{CHALLENGE_BYTES, Nonce};
 
-/// Version of the hello, its answer and the packets. Frames have their own
-/// ([`VERSION`](super::VERSION)).
-pub const SESSION_VERSION: u16 = 1;
 /// The length of an opening in bytes.
 pub const OPENING_BYTES: usize = 48;
 /// The length of a challenge in bytes.

@@ -31,8 +31,8 @@ pub(super) fn measure(world: &mut World<'_, '_>, setup: &Setup) -> Result<Vec<Ro
     let mut rows = Vec::new();
 
     let (volumes, rate, p50) = create(&way, count)?;
-    let of = format!("{count} volumes by {CALLERS} callers until available, each {p50:.1} ms");
-    rows.push(Row::new("create", rate, "a second", Aim::AtLeast(RATE_MIN), of));
+    let text = format!("{count} volumes by {CALLERS} callers until available, each {p50:.1} ms");
+    rows.push(Row::new("create", rate, "a second", Aim::AtLeast(RATE_MIN), text));
     world.report(&format!("{count} volumes created"));
 
     let modify = |api: &Client, number: usize| {
@@ -40,8 +40,8 @@ pub(super) fn measure(world: &mut World<'_, '_>, setup: &Setup) -> Result<Vec<Ro
         api.call("ModifyVolume", &[("VolumeId", volume), ("Iops", "4000")]).map(drop)
     };
     let (rate, p50) = at_once(&way, CALLERS, count, &modify)?;
-    let of = format!("{count} volumes by {CALLERS} callers, each {p50:.1} ms");
-    rows.push(Row::new("modify", rate, "a second", Aim::AtLeast(RATE_MIN), of));
+    let text = format!("{count} volumes by {CALLERS} callers, each {p50:.1} ms");
+    rows.push(Row::new("modify", rate, "a second", Aim::AtLeast(RATE_MIN), text));
     world.report(&format!("{count} volumes modified"));
 
     let calls = setup.count(CALLS[0], CALLS[1]) as usize;
@@ -54,15 +54,15 @@ pub(super) fn measure(world: &mut World<'_, '_>, setup: &Setup) -> Result<Vec<Ro
     };
     for callers in [1, CALLERS] {
         let (rate, p50) = at_once(&way, callers, calls, &tag)?;
-        let of = format!("{calls} tags by {callers} callers, each {p50:.1} ms");
-        rows.push(Row::new("commits of the journal", rate, "a second", Aim::None, of));
+        let text = format!("{calls} tags by {callers} callers, each {p50:.1} ms");
+        rows.push(Row::new("commits of the journal", rate, "a second", Aim::None, text));
     }
     let describe =
         |api: &Client, _| api.call("DescribeVolumes", &[("VolumeId.1", first)]).map(drop);
     for (node, way) in [("that leads", &way), ("that follows", &follower)] {
         let (rate, p50) = at_once(way, 1, calls, &describe)?;
-        let of = format!("{calls} of one volume at a node {node}, each {p50:.1} ms");
-        rows.push(Row::new("describe", rate, "a second", Aim::None, of));
+        let text = format!("{calls} of one volume at a node {node}, each {p50:.1} ms");
+        rows.push(Row::new("describe", rate, "a second", Aim::None, text));
     }
     Ok(rows)
 }

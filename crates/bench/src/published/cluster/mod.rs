@@ -93,10 +93,10 @@ impl Row {
     fn times(figure: &str, times_ms: &[f64], aim: Aim, of: &str) -> [Self; 2] {
         let ascending = stats::sorted(times_ms);
         let longest = ascending.last().copied().unwrap_or_default();
-        let of = format!("{} {of}; longest {longest:.0} ms", times_ms.len());
+        let text = format!("{} {of}; longest {longest:.0} ms", times_ms.len());
         [50.0, 99.0].map(|percent| {
             let seen = stats::percentile(&ascending, percent).unwrap_or_default();
-            Self::new(&format!("{figure}, p{percent}"), seen, "ms", aim, of.clone())
+            Self::new(&format!("{figure}, p{percent}"), seen, "ms", aim, text.clone())
         })
     }
 

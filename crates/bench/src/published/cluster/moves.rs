@@ -119,8 +119,8 @@ fn paced(world: &mut World<'_, '_>, setup: &Setup, leader: &'static str) -> Resu
     let per_second = run.measurements.first().map(seconds_of).unwrap_or_default();
     let off = |ios: &u64| (*ios as f64 / f64::from(PACED_IOPS) - 1.0).abs() * 100.0;
     let worst = per_second.iter().map(off).fold(0.0, f64::max);
-    let of = format!("{} seconds at {PACED_IOPS} IOPS, {moves} moves", per_second.len());
-    Ok(Row::new("worst second of a paced volume", worst, "%", Aim::AtMost(OFF_PERCENT_MAX), of))
+    let text = format!("{} seconds at {PACED_IOPS} IOPS, {moves} moves", per_second.len());
+    Ok(Row::new("worst second of a paced volume", worst, "%", Aim::AtMost(OFF_PERCENT_MAX), text))
 }
 
 /// Returns the I/Os of its full seconds, without the first one, which may have saved tokens.

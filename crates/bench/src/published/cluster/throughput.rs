@@ -115,18 +115,18 @@ fn rows_of(load: &Load, pairs: &[[Run; 2]]) -> Vec<Row> {
     };
     let ratio = median(&|[ours, direct]| ours.iops / direct.iops.max(1.0));
     let [iops, direct] = [0, 1].map(|side| median(&|pair| pair[side].iops));
-    let of = format!("{} pairs: {iops:.0} and {direct:.0} IOPS", pairs.len());
+    let text = format!("{} pairs: {iops:.0} and {direct:.0} IOPS", pairs.len());
     let figure = format!("{} of fio's rbd", load.name);
-    let mut rows = vec![Row::new(&figure, ratio, "ratio", Aim::AtLeast(RATIO_MIN), of)];
+    let mut rows = vec![Row::new(&figure, ratio, "ratio", Aim::AtLeast(RATIO_MIN), text)];
     if load.block == "4k" {
         let node = median(&|[ours, _]| ours.us_an_io(ours.node_cpu_s));
         let fio = median(&|[_, direct]| direct.us_an_io(direct.fio_cpu_s));
         let above = median(&|[ours, direct]| {
             ours.us_an_io(ours.node_cpu_s) - direct.us_an_io(direct.fio_cpu_s)
         });
-        let of = format!("of the node {node:.1}, of fio with librbd {fio:.1}");
+        let text = format!("of the node {node:.1}, of fio with librbd {fio:.1}");
         let figure = format!("{}: processor time above librbd's", load.name);
-        rows.push(Row::new(&figure, above, "us an I/O", Aim::AtMost(CPU_US_MAX), of));
+        rows.push(Row::new(&figure, above, "us an I/O", Aim::AtMost(CPU_US_MAX), text));
     }
     rows
 }

@@ -48,8 +48,8 @@ pub fn of(facts: &Facts<'_>, change: &Change) -> Vec<Braked> {
 }
 
 fn paused(facts: &Facts<'_>, _: &Change) -> Option<(Brake, String)> {
-    let reason = "the whole autopilot is paused: `evenkeel autopilot resume` ends a person's pause, \
-                  and `paused = false` that of the policy";
+    let reason = "the whole autopilot is paused: `evenkeel autopilot resume` ends the pause of a \
+                  person, and `paused = false` that of the policy";
     facts.policy.is_paused.then(|| (Brake::Paused, reason.to_owned()))
 }
 
@@ -68,8 +68,8 @@ fn failures(facts: &Facts<'_>, change: &Change) -> Option<(Brake, String)> {
     let most = facts.policy.brakes.failures_max;
     if count >= most && !change.rule.is_growth() {
         let reason = format!(
-            "{count} operations failed in a row, and from {most} on only growth is tried: `evenkeel \
-             autopilot explain` shows why, `evenkeel autopilot release` ends it"
+            "{count} operations failed in a row, and from {most} on only growth is tried: \
+             `evenkeel autopilot explain` shows why, `evenkeel autopilot release` ends it"
         );
         return Some((Brake::Failures, reason));
     }

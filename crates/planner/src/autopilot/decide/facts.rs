@@ -5,7 +5,9 @@ use evenkeel_core::volume::VolumeSpec;
 
 use super::{Brake, Braked, Decision, Intent, brakes, budget, commands, words};
 use crate::autopilot::evidence::{Evidence, Judged};
-use crate::autopilot::observation::{Device, Kind, Observation, Profile, Volume, VolumeState};
+use crate::autopilot::observation::{
+    Device, Kind, Observation, Profile, RunningKind, Volume, VolumeState,
+};
 use crate::autopilot::operation::Operation;
 use crate::autopilot::policy::Policy;
 use crate::autopilot::state::{Axis, State};
@@ -171,9 +173,17 @@ impl<'a> Facts<'a> {
         bytes.map_or(u64::MAX, |limit| limit.sustained_per_second())
     }
 
-    /// Returns the bytes a second at which the volumes can be written together.
+    /// Returns the bytes a second at which the volumes can be written together. Nothing is written
+    /// to a device that is being removed.
     pub fn line_bytes_per_s(&self) -> u64 {
-        self.line_of(self.members.iter())
+        self.line_of(self.members.iter().filter(|member| !self.is_leaving(member)))
+    }
+
+    /// Returns whether the kernel moves the data of a volume to the others.
+    fn is_leaving(&self, member: &Member<'_>) -> bool {
+        self.now.file_system.running.as_ref().is_some_and(|running| {
+            running.kind == RunningKind::Remove && running.devid == Some(member.device.devid)
+        })
     }
 
     /// Returns the bytes a second at which the volumes can be written together without one of them.

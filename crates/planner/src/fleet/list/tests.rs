@@ -142,7 +142,7 @@ fn a_text_that_is_no_list_is_refused() {
         assert!(broken.contains(expected), "{text}: {broken}");
     }
     let mut many = "VolumeId,VolumeType,Size\n".to_owned();
-    (0..=NAMES_MAX).for_each(|at| many += &format!("vol-{at:x},gp3,8\n"));
+    (0..=NAMES_MAX).for_each(|number| many += &format!("vol-{number:x},gp3,8\n"));
     let broken = read_text(&many).unwrap_err().to_string();
     assert!(broken.contains("at most 100000 volumes; split the list"), "{broken}");
 }

@@ -267,7 +267,8 @@ fn host_cost_ns(dispatched: &Dispatched, seen: &Seen) -> u64 {
     };
     let [operations, bytes] = instances::charge(dispatched);
     let rate = |at: usize| instance.limits[at].as_ref().map(|limited| limited.pacer.rate);
-    let link = instances::link_of(dispatched.direction).and_then(|at| instance.links[at].as_ref());
+    let link =
+        instances::link_of(dispatched.direction).and_then(|index| instance.links[index].as_ref());
     let of = |units: u64, rate: Option<u64>| {
         rate.map_or(0, |rate| units.saturating_mul(SECOND_NS) / rate.max(1))
     };

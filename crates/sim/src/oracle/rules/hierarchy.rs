@@ -40,7 +40,8 @@ fn of_instance(dispatched: &Dispatched, seen: &Seen, findings: &mut Findings) {
             judge(&limited.pacer, NAMES[dimension]);
         }
     }
-    let link = instances::link_of(dispatched.direction).and_then(|at| instance.links[at].as_ref());
+    let link =
+        instances::link_of(dispatched.direction).and_then(|index| instance.links[index].as_ref());
     if let Some(link) = link.filter(|_| dispatched.length > 0) {
         judge(link, "bytes of the link");
     }

@@ -437,7 +437,7 @@ fn starvation_by_neighbours_and_by_the_urgent_lane() {
 #[test]
 fn lane_order_of_two_that_swapped() {
     let (system, mut events) = alone(VolumePromise::iops(1_000), STEADY, S);
-    let gone: Vec<usize> = (0..events.len()).filter(|at| is_dispatch(&events[*at])).collect();
+    let gone: Vec<usize> = (0..events.len()).filter(|index| is_dispatch(&events[*index])).collect();
     let a = gone[500];
     let b = gone[501];
     let first = events[b].clone();
@@ -446,7 +446,7 @@ fn lane_order_of_two_that_swapped() {
     // Their completions are swapped, too.
     let end = events.len();
     let completions: Vec<usize> =
-        (0..end).filter(|at| matches!(events[*at], Event::Completed(_))).collect();
+        (0..end).filter(|index| matches!(events[*index], Event::Completed(_))).collect();
     let a = completions[500];
     let b = completions[501];
     let first = events[b].clone();

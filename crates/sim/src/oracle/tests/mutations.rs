@@ -35,7 +35,7 @@ fn alone_for(volume: (VolumePromise, Client), seconds: u64) -> (System, Vec<Even
 
 /// Returns the indices of the dispatches in a stream.
 fn dispatches(events: &[Event]) -> Vec<usize> {
-    (0..events.len()).filter(|at| matches!(events[*at], Event::Dispatched(_))).collect()
+    (0..events.len()).filter(|index| matches!(events[*index], Event::Dispatched(_))).collect()
 }
 
 proptest! {
@@ -140,8 +140,8 @@ proptest! {
         prop_assert_eq!(answered, dispatches(&events).len());
         events.push(Event::Sampled { at: 3 * S, sample: Sample::InFlight { cost_ns: 0 } });
         let served: Vec<usize> = (0..events.len() - 1)
-            .filter(|at| {
-                let handle = match &events[*at] {
+            .filter(|index| {
+                let handle = match &events[*index] {
                     Event::Submitted(submitted) => submitted.handle,
                     Event::Dispatched(dispatched) => dispatched.handle,
                     Event::Completed(completed) => completed.handle,

@@ -85,10 +85,10 @@ fn second(at: u64) -> Work {
 #[test]
 fn a_busy_second_takes_some_bytes_and_a_day_at_rest_takes_few() {
     let looks: Vec<Interval> = (0..86_400)
-        .map(|at| Interval {
-            start_ms: T0 + at * 1_000 + at % 3,
-            length_ms: 1_000 + (at + 1) % 3 - at % 3,
-            work: Some(second(at)),
+        .map(|number| Interval {
+            start_ms: T0 + number * 1_000 + number % 3,
+            length_ms: 1_000 + (number + 1) % 3 - number % 3,
+            work: Some(second(number)),
             balance_ppm: None,
         })
         .collect();

@@ -93,6 +93,18 @@ fn decide_forgets_slow_windows_after_a_fast_one() {
     assert_eq!((state.slow_windows, state.window_end_ms), (0, 0));
 }
 
+/// Nothing is written to a device that is being removed, so its MiB/s need no room.
+#[test]
+fn decide_does_not_cancel_a_removal_for_the_line_rate_of_its_own_device() {
+    let (mut now, state) = removing(60);
+    // 125 MiB/s in 240 s are 29.3 GiB, and twice that with the other volume.
+    now.file_system.free_bytes = 45 * GIB;
+    assert!(decide(&policy(), &now, &state).0.cancels.is_empty());
+    now.file_system.running = None;
+    let (decision, _) = decide(&policy(), &now, &state);
+    assert!(!decision.cancels.is_empty() || !decision.intents.is_empty(), "{decision:#?}");
+}
+
 #[test]
 fn decide_cancels_a_move_if_room_is_needed() {
     let (mut now, state) = removing(60);

@@ -352,6 +352,13 @@ impl World {
         let file_system = &self.now.file_system;
         let mut line = 0_u128;
         for device in &file_system.devices {
+            let running = file_system.running.as_ref();
+            let is_leaving = running.is_some_and(|running| {
+                running.kind == RunningKind::Remove && running.devid == Some(device.devid)
+            });
+            if is_leaving {
+                continue;
+            }
             let spec = self.spec_of(device.volume.as_ref().unwrap());
             let bytes = self.policy.plan.rules.pacing(&spec).bytes.expect("a limit");
             line += u128::from(bytes.per_second);
