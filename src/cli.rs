@@ -4,6 +4,7 @@
 //! setting: its name is a key of the configuration file, too. The doc comments are the texts of
 //! `--help` and of docs/reference/cli.md.
 
+use crate::version;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 use evenkeel_cli::flags::span;
 use evenkeel_cli::man::{Completions, Man, without_values_of_variables};
@@ -75,7 +76,7 @@ Settings: flag, then environment variable, then ./evenkeel.toml (or --config), t
 /// Volumes of the types, rules and limits of Amazon EBS, managed through the EC2 API, served over
 /// NBD, each held exactly to the IOPS and throughput it was provisioned with.
 #[derive(Parser, Debug)]
-#[command(name = "evenkeel", version, after_help = AFTER_HELP)]
+#[command(name = "evenkeel", version, long_version = version::LONG, after_help = AFTER_HELP)]
 #[command(propagate_version = true, arg_required_else_help = true)]
 pub struct Cli {
     /// Configuration file (TOML). [default: ./evenkeel.toml, if it exists]

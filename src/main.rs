@@ -13,6 +13,7 @@ mod cmd;
 mod config_tests;
 mod price_book;
 mod server_config;
+mod version;
 
 fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().collect();

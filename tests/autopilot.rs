@@ -117,7 +117,7 @@ fn explain_shows_the_planner_s_page_of_the_evidence() {
     let folder = Folder::new();
     let text = folder.ok(&["explain", "0badcafe-6"]);
     for part in [
-        "  vol-1: at most 600 I/Os and 3 MiB a second, with the headroom\n",
+        "  vol-1: at most 3600 I/Os and 15 MiB a second, with the headroom\n",
         "\nanswer of `evenkeel plan` for these recordings\n  vol-1: 15 days, in steps of 5 min\n",
         "  layouts carry 20 % more than that\n",
         "  gp3 96 GiB, 3000 IOPS, 125 MiB/s  now  ",

@@ -194,6 +194,7 @@ const PAGES: &[Page] = &[
         )],
         ..on("docs/operating/monitoring.md", On::Server(""))
     },
+    on("docs/operating/service.md", On::Server("")),
     Page {
         before: "evenkeel volume create --type io2 --size 4 --iops 1000 --attach
             echo 'type = \"io2\"\nsize = 4\niops = 1000' >promise.toml
@@ -277,7 +278,7 @@ enum Is {
 }
 
 /// The needs that blocks may name, beside a machine with the packages of `cargo x setup`.
-const NEEDS: [(&str, Is); 8] = [
+const NEEDS: [(&str, Is); 10] = [
     // A test must not use a mount point of the machine, so that one boots a guest.
     ("# needs root and a kernel with nbd", Is::In("tests/reconnect.rs")),
     ("# needs root and a block device", Is::Here(is_root)),
@@ -286,6 +287,9 @@ const NEEDS: [(&str, Is); 8] = [
     ("# needs a Ceph cluster with OSDs that are stopped", Is::In("tests/calibrate.rs")),
     ("# needs a Ceph cluster and an etcd", Is::At(Place::Cluster)),
     ("# needs Prometheus", Is::Here(has_prometheus)),
+    // Packages are installed into a bare system there, not into this one.
+    ("# needs root and the package", Is::In("tests/packages.rs")),
+    ("# needs root and the service", Is::In("tests/packages.rs")),
     // The output of the first command is simulated there.
     ("# needs an account at AWS", Is::In("tests/plan/fleet.rs")),
 ];
@@ -705,7 +709,7 @@ fn every_documented_verb_has_help() {
     for verb in verbs.iter().filter(|verb| !verb.contains(' ')) {
         assert!(help.contains(&format!("\n  {verb} ")), "{verb} is not in: {help}");
     }
-    let version = server.evenkeel("--version").ok();
+    let version = server.evenkeel("-V").ok();
     assert_eq!(version, format!("evenkeel {}\n", env!("CARGO_PKG_VERSION")));
     server.evenkeel("nonsense").fails_with(2);
     let text = server.evenkeel("bench run burst-and-stripe").fails_with(2);

@@ -2,7 +2,7 @@
 
 use crate::cli::Serve;
 use crate::server_config;
-use evenkeel_cli::{log, signals};
+use evenkeel_cli::{log, service, signals};
 use evenkeel_client::output::Failure;
 use evenkeel_server::events;
 use evenkeel_server::store_options;
@@ -29,6 +29,7 @@ pub fn run(arguments: &Serve) -> Result<(), Failure> {
         let mut stdout = std::io::stdout();
         let _ = stdout.write_all(greeting(&shown, addresses).as_bytes());
         let _ = stdout.flush();
+        service::ready();
     };
     // The thread that listens for signals ends only after it has sent.
     evenkeel_server::run(&config, &stop.made, ready, async { drop(stop.comes.await) })
@@ -50,6 +51,7 @@ impl StopRequest {
         let (come, comes) = oneshot::channel();
         let (flag, mut come) = (Arc::clone(&made), Some(come));
         signals::when_signalled(move |_| {
+            service::stopping();
             flag.store(true, Ordering::Release);
             come.take().map(|come| come.send(()));
             false

@@ -9,6 +9,7 @@ mod go;
 mod guest;
 mod instructions;
 mod mutations;
+mod package;
 mod release;
 mod run;
 mod setup;
@@ -39,6 +40,10 @@ usage: cargo x <verb>
   demo-trust [SHARE]  whether the demo's verdict can be trusted: an honest server is never called
                    broken, a broken limiter always is (70 min; one run in SHARE of them)
   release          build the programs for release into target/dist, their symbols in files apart
+  package deny     check licences, duplicate versions and sources of dependencies (cargo-deny)
+  package deb|wheel|sbom [--debug | --program FILE] [--into FOLDER]
+                   make the Debian packages (program, symbols), the wheel for PyPI, or the list of
+                   dependencies (CycloneDX), in target/package
   scenarios        build for release and run every scenario at its full length
   mutations [N...] break the rule behind each property on purpose and see that its test fails;
                    N is a property, `promise` (the scheduler's), `store` (the local store's)
@@ -75,6 +80,7 @@ fn main() -> ExitCode {
             Err(_) => Err(format!("demo-trust: {share:?} is not a number")),
         },
         ["release"] => release::run(&root),
+        ["package", words @ ..] => package::run(&root, words),
         ["scenarios"] => scenarios(&root),
         ["mutations", properties @ ..] => mutations::run(&root, properties),
         ["bench", "instructions"] => instructions::run(&root),

@@ -1,7 +1,7 @@
 //! `cargo x setup`: installs the missing packages for a purpose, which is the tests unless another
 //! one is named.
 
-use crate::{go, guest, run};
+use crate::{go, guest, package, run};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -73,7 +73,7 @@ enum What {
 }
 
 /// Debian 12's packages; qemu-storage-daemon is in qemu-system-common, nbdsh in python3-libnbd.
-const NEEDS: [Need; 42] = [
+const NEEDS: [Need; 45] = [
     Need { what: What::Program("fio"), package: "fio" },
     Need { what: What::Program("nbdinfo"), package: "libnbd-bin" },
     Need { what: What::Program("nbdcopy"), package: "libnbd-bin" },
@@ -114,6 +114,9 @@ const NEEDS: [Need; 42] = [
     Need { what: What::Program("etcdctl"), package: "etcd-client" },
     Need { what: What::Program("openssl"), package: "openssl" },
     Need { what: What::Program("promtool"), package: "prometheus" },
+    Need { what: What::Program("debootstrap"), package: "debootstrap" },
+    Need { what: What::Program("zsh"), package: "zsh" },
+    Need { what: What::Program("fish"), package: "fish" },
     Need { what: What::PythonModule("venv"), package: VENV },
     Need { what: What::PythonModule("ensurepip"), package: VENV },
 ];
@@ -157,6 +160,7 @@ pub fn run(root: &Path, purpose: Purpose) -> Result<(), String> {
     if purpose == Purpose::Tests {
         go::client(root)?;
         guest::kernel(root)?;
+        package::install(root)?;
     }
     Ok(())
 }
@@ -271,7 +275,7 @@ fn apt_get(right: Right, arguments: &[&str]) -> Command {
 }
 
 /// Returns whether the kernel reports user 0, without a crate for one number.
-fn is_root() -> bool {
+pub fn is_root() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     status.lines().any(|line| {
         line.strip_prefix("Uid:").and_then(|ids| ids.split_whitespace().nth(1)) == Some("0")
@@ -313,7 +317,7 @@ mod tests {
         assert_eq!(missing_packages(Purpose::Tests, |_| true), [""; 0]);
         let only_nbd = |what| !matches!(what, What::Program("nbdinfo" | "nbdcopy"));
         assert_eq!(missing_packages(Purpose::Tests, only_nbd), ["libnbd-bin"]);
-        assert_eq!(missing_packages(Purpose::Tests, |_| false).len(), 34);
+        assert_eq!(missing_packages(Purpose::Tests, |_| false).len(), 37);
     }
 
     #[test]

@@ -67,6 +67,8 @@ pub fn completions(mut command: Command, arguments: &Completions) -> Result<(), 
 /// If there is no such verb.
 pub fn page(mut root: Command, path: &[String]) -> Result<String, Failure> {
     let program = root.get_name().to_owned();
+    // The long version names a commit and a date: the page of a version is always the same.
+    root = root.long_version(None::<&'static str>);
     // Computes inherited properties: full names and global flags.
     root.build();
     let mut command = &root;
@@ -82,7 +84,6 @@ pub fn page(mut root: Command, path: &[String]) -> Result<String, Failure> {
     clap_mangen::Man::new(command.clone())
         .title(name)
         .section("1")
-        // No date, so that the page of a version is always the same.
         .date("")
         .render(&mut roff)
         .map_err(|error| Failure::new(format!("manual page: {error}")))?;

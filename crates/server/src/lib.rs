@@ -14,6 +14,7 @@
 //! | [`accounts`] | numbers of users and groups by their names |
 //! | `private_file` | files with secrets, refused if other users can use them |
 //! | `takeover_watch` | ends a server whose store another one has taken over |
+//! | `watchdog` | reports to the service manager while the server works |
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
@@ -26,5 +27,6 @@ mod private_file;
 mod server;
 pub mod store_options;
 mod takeover_watch;
+mod watchdog;
 
 pub use server::{Addresses, Config, cores, open_pool, run};

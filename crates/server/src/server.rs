@@ -4,6 +4,7 @@ use crate::calibration::{self, Record};
 use crate::cluster::{Cluster, member};
 use crate::store_options::StoreOptions;
 use crate::takeover_watch::Guard;
+use crate::watchdog::{Parts, Watchdog};
 use evenkeel_cli::calibrate::CalibrateWhen;
 use evenkeel_cli::endpoint::Noted;
 use evenkeel_cli::flags::{DataPlanePriority, Io};
@@ -151,9 +152,11 @@ pub fn run(
     let _ = config.recorder.as_ref().map(|recorder| recorder.send(engine.recorder()));
     let nbd = engine.tcp_addresses();
     let control = control_config(config, &nbd)?;
+    let watchdog = Watchdog::start()?;
     let mut noted = None;
     let mut failure = None;
     let ready = |api| {
+        watchdog.watch(Parts { data_plane: Some(engine.agent()), api: Some(api) });
         warn_of_exposure(&nbd, api);
         match Noted::new(&config.data_dir, api, &config.settings.region) {
             Ok(note) => noted = Some(note),
@@ -168,6 +171,8 @@ pub fn run(
     let guard = Guard::over(guarded, fail)?;
     let stops = async {
         stop_or_failure(shutdown, fails, &mut failure).await;
+        // The service manager has other bounds for the time of a stop.
+        watchdog.watch(Parts::default());
         // Before the control plane closes volumes: a client that reconnects then would get the
         // answer that there is no such export, and give up.
         engine.close_doors();

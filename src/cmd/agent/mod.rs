@@ -5,13 +5,13 @@ mod identity;
 use super::plan::prices::named_region;
 use crate::cli;
 use evenkeel_autopilot::Fault;
-use evenkeel_autopilot::agent::{Addresses, Agent, Commands, Config, Connector, Uri};
+use evenkeel_autopilot::agent::{Addresses, Agent, Commands, Config, Connector, Moment, Uri};
 use evenkeel_autopilot::aws_cli::Aws;
 use evenkeel_autopilot::cloud::Api;
 use evenkeel_autopilot::cloud::aws::{Amazon, RIGHTS};
 use evenkeel_autopilot::cloud::evenkeel::Evenkeel;
 use evenkeel_cli::flags::Connection;
-use evenkeel_cli::{connect, signals};
+use evenkeel_cli::{connect, service, signals};
 use evenkeel_client::endpoints::Endpoints;
 use evenkeel_client::hosts;
 use evenkeel_client::output::{self, Exit, Failure};
@@ -46,8 +46,20 @@ pub fn run(arguments: &cli::Agent) -> Result<(), Failure> {
         return agent.once();
     }
     let (told, stops) = sync_channel(1);
-    signals::when_signalled(move |_| told.send(()).is_ok())?;
+    signals::when_signalled(move |_| {
+        service::stopping();
+        told.send(()).is_ok()
+    })?;
     agent.run(&stops)
+}
+
+/// Notifies the service manager.
+fn notify(moment: Moment) {
+    match moment {
+        Moment::Ready | Moment::Reloaded => service::ready(),
+        Moment::Reloading => service::reloading(),
+        Moment::Alive => service::alive(),
+    }
 }
 
 fn config(arguments: &cli::Agent) -> Result<Config, Failure> {
@@ -73,6 +85,7 @@ fn config(arguments: &cli::Agent) -> Result<Config, Failure> {
     let [own, amazon] = EVERY;
     let usual = if aws.is_some() { amazon } else { own };
     Ok(Config {
+        notify: Box::new(notify),
         policy: arguments.policy.clone().unwrap_or_default(),
         plan: plan(region),
         mounts: mounts(arguments)?,

@@ -8,7 +8,7 @@ mod tally;
 use self::lanes::Extent;
 use self::tally::Tally;
 use crate::clock::Stopwatch;
-use crate::{mutations, run, tidy};
+use crate::{mutations, package, run, tidy};
 use std::io::IsTerminal;
 use std::path::Path;
 use std::process::Command;
@@ -61,6 +61,10 @@ enum Step {
     Program(Command),
     /// The rules for sources and documents, in this process.
     Tidy,
+    /// The rules for dependencies.
+    Dependencies,
+    /// Two builds in different folders, which have the same bytes.
+    Reproducible,
     /// All binaries of tests.
     Tests(Extent),
     /// The programs as they are released.
@@ -130,7 +134,9 @@ fn chosen(
 fn take(root: &Path, step: Step, report: &mut Report) -> Result<(), String> {
     match step {
         Step::Tidy => tidy::run(root),
+        Step::Dependencies => package::check_dependencies(root),
         Step::Tests(extent) => tests(root, extent, report),
+        Step::Reproducible => package::check_reproducible(root),
         Step::Release => crate::release::run(root),
         Step::Scenarios => crate::scenarios(root),
         Step::Mutations => mutations::run(root, &[]),
@@ -313,6 +319,7 @@ fn steps(root: &Path, scope: Scope) -> Vec<(&'static str, Step)> {
         ("format", cargo(&["fmt", "--all", "--check"])),
         ("clippy", cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])),
         ("tidy", Step::Tidy),
+        ("dependencies", Step::Dependencies),
     ];
     match scope {
         Scope::Fast => {
@@ -346,6 +353,7 @@ fn steps(root: &Path, scope: Scope) -> Vec<(&'static str, Step)> {
             let moves = fuzz_moves_command(root, FUZZ_MOVES);
             steps.push(("seeds: moves", Step::Program(moves)));
             steps.push(("release", Step::Release));
+            steps.push(("reproducible builds", Step::Reproducible));
             steps.push(("scenarios", Step::Scenarios));
             steps.push(("mutations", Step::Mutations));
         }

@@ -50,14 +50,32 @@ const DEVICES: &str = "devices.json";
 const MODIFICATIONS: &str = "modifications";
 /// Time between two readings of the counters, in milliseconds.
 const SECOND_MS: u64 = 1_000;
+/// The longest time between two moments of [`Moment::Alive`] while the agent waits for its next
+/// tick.
+const ALIVE: Duration = Duration::from_secs(30);
 
 /// Makes the client of an API: each file system has its own.
 pub type Connector = Box<dyn Fn() -> Result<Box<dyn Api + Send>, Failure>>;
 /// Makes the function that returns the addresses of volumes.
 pub type Addresses = Box<dyn Fn() -> Result<Uri, Failure>>;
 
+/// A moment in the life of an agent, for the service manager.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Moment {
+    /// It listens, and has ticked once.
+    Ready,
+    /// It begins to use changed policies.
+    Reloading,
+    /// It has read them.
+    Reloaded,
+    /// It works: it has observed a file system, or waits for the next tick.
+    Alive,
+}
+
 /// The settings of an agent.
 pub struct Config {
+    /// Called at each [`Moment`].
+    pub notify: Box<dyn Fn(Moment)>,
     /// The file of policies. It is read again when it changes.
     pub policy: PathBuf,
     /// The rules and prices by which recordings are judged.
@@ -140,15 +158,38 @@ impl Agent {
         let every_ms = u64::try_from(self.config.every.as_millis())
             .expect("invariant: the flag has a maximum");
         let sampler = Sampler::start(&self.counters)?;
+        let mut is_ready = false;
         loop {
             self.tick();
+            if !is_ready {
+                self.notify(Moment::Ready);
+                is_ready = true;
+            }
             let now_ms = clock::unix_ms().0;
             let pause = Duration::from_millis(every_ms - now_ms % every_ms);
-            if stop.recv_timeout(pause) != Err(RecvTimeoutError::Timeout) {
+            if self.is_stopped_within(pause, stop) {
                 drop(sampler);
                 return Ok(());
             }
         }
+    }
+
+    /// Waits for the next tick. Returns whether `stop` got a message.
+    fn is_stopped_within(&self, pause: Duration, stop: &Receiver<()>) -> bool {
+        let mut left = pause;
+        while !left.is_zero() {
+            self.notify(Moment::Alive);
+            let part = left.min(ALIVE);
+            if stop.recv_timeout(part) != Err(RecvTimeoutError::Timeout) {
+                return true;
+            }
+            left -= part;
+        }
+        false
+    }
+
+    fn notify(&self, moment: Moment) {
+        (self.config.notify)(moment);
     }
 
     /// Ticks once.
@@ -181,6 +222,7 @@ impl Agent {
             let mount = &mut self.mounts[place];
             let lines = mount.tick(&shared, clock::unix_ms().0);
             say(&lines.concat());
+            (self.config.notify)(Moment::Alive);
             absent.extend(mount.absence().map(|why| format!("{}: {why}", mount.path().display())));
         }
         let watched: Vec<Watched> = self.mounts.iter().flat_map(Mount::watched).collect();
@@ -195,14 +237,7 @@ impl Agent {
         let read = read_policies(&self.config);
         let error = match read {
             Ok((text, _)) if text == self.policies.text => None,
-            Ok((text, file)) => match self.folder.keep_policy(&text) {
-                Ok(digest) => {
-                    self.policies = Policies { file, digest, text };
-                    say(&format!("{}: read again\n", self.config.policy.display()));
-                    None
-                }
-                Err(error) => Some(error),
-            },
+            Ok((text, file)) => self.use_policies(text, file).err(),
             Err(failure) => Some(failure.message),
         };
         if let Some(error) =
@@ -214,6 +249,16 @@ impl Agent {
             say(&format!("{}: it is well-formed again\n", self.config.policy.display()));
         }
         self.policy_error = error;
+    }
+
+    /// Stores changed policies, and uses them from now on.
+    fn use_policies(&mut self, text: String, file: PolicyFile) -> Result<(), String> {
+        self.notify(Moment::Reloading);
+        let kept = self.folder.keep_policy(&text);
+        self.notify(Moment::Reloaded);
+        self.policies = Policies { file, digest: kept?, text };
+        say(&format!("{}: read again\n", self.config.policy.display()));
+        Ok(())
     }
 
     fn snapshot(&self) -> Snapshot {

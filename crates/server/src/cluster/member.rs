@@ -9,6 +9,7 @@ use super::serving::{Joined, Serving, reachable};
 use super::term::Term;
 use super::{Cluster, shared};
 use crate::server;
+use crate::watchdog::{Parts, Watchdog};
 use crate::{Addresses, Config};
 use evenkeel_cli::endpoint::Noted;
 use evenkeel_client::output::{Exit, Failure, failed};
@@ -62,7 +63,8 @@ pub fn run(
     let mut shutdown = std::pin::pin!(shutdown);
     let mut is_stopping = false;
     let kv = cluster.kv()?;
-    let mut shell = Shell::new(config, cluster, is_stopped, kv, ready);
+    let watchdog = Watchdog::start()?;
+    let mut shell = Shell::new(config, cluster, is_stopped, kv, ready, watchdog);
     let (mut membership, first) = Membership::new();
     let mut ended = shell.execute(first, &mut membership);
     loop {
@@ -149,6 +151,7 @@ struct Shell<'a, R> {
     term: Option<(Question, Option<Term>)>,
     election: Option<SyncSender<Command>>,
     serving: Option<Serving>,
+    watchdog: Watchdog,
 }
 
 /// A command to the thread of the election.
@@ -164,6 +167,7 @@ impl<'a, R: FnOnce(&Addresses)> Shell<'a, R> {
         is_stopped: &'a AtomicBool,
         kv: Kv,
         ready: R,
+        watchdog: Watchdog,
     ) -> Self {
         Self {
             config,
@@ -183,6 +187,7 @@ impl<'a, R: FnOnce(&Addresses)> Shell<'a, R> {
             term: None,
             election: None,
             serving: None,
+            watchdog,
         }
     }
 
@@ -303,6 +308,8 @@ impl<'a, R: FnOnce(&Addresses)> Shell<'a, R> {
         match started {
             Some(Ok(serving)) => {
                 let seen = serving.seen();
+                let data_plane = Some(serving.data_plane());
+                self.watchdog.watch(Parts { data_plane, api: None });
                 self.serving = Some(serving);
                 Event::StartAnswered(Some(seen))
             }
@@ -410,6 +417,7 @@ impl<'a, R: FnOnce(&Addresses)> Shell<'a, R> {
     }
 
     fn close(&mut self) -> Event {
+        self.watchdog.watch(Parts::default());
         drop((self.relay.take(), self.history.take(), self.noted.take()));
         if let Some(serving) = self.serving.take() {
             serving.close();

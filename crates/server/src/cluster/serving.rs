@@ -191,6 +191,10 @@ impl Serving {
     }
 
     /// Starts threads that check the data plane and the data folder until this node closes.
+    pub fn data_plane(&self) -> Arc<dyn evenkeel_wire::agent::Agent> {
+        self.engine.agent()
+    }
+
     pub fn watch_health(&self, health: &Arc<Health>, data_dir: &Path) -> Result<(), Failure> {
         let agent = self.engine.agent();
         let ask_plane = move || match agent.call(Command::Report) {

@@ -74,6 +74,13 @@ fn print(key: &[u8; FILE_KEY_BYTES]) -> [u8; PRINT_BYTES] {
     print
 }
 
+/// Returns the permissions that a key file must not have. `credentials` is the folder of the
+/// service manager, which only the service's user may enter: there the group's bits are the mask of
+/// an access list that names this user.
+fn forbidden(path: &Path, credentials: Option<&Path>) -> u32 {
+    if credentials.is_some_and(|folder| path.starts_with(folder)) { 0o037 } else { 0o077 }
+}
+
 /// Encrypts a fixed block with a key.
 fn block(key: &[u8; FILE_KEY_BYTES]) -> [u8; 16] {
     let mut block = Array([0x5a; 16]);
@@ -92,7 +99,8 @@ impl Keys {
             |doing: &str, source: io::Error| KeyError(format!("{doing} {shown}: {source}"));
         let metadata = fs::metadata(path).map_err(|source| failed("the key file", source))?;
         let mode = metadata.permissions().mode() & 0o777;
-        if mode & 0o077 != 0 {
+        let credentials = std::env::var_os("CREDENTIALS_DIRECTORY");
+        if mode & forbidden(path, credentials.as_deref().map(Path::new)) != 0 {
             return error(format!(
                 "the key file {shown} may be used by others (mode {mode:o}): run chmod 600 {shown}"
             ));
@@ -310,6 +318,14 @@ mod tests {
         let command = Keys::Command("cat".to_owned());
         assert!(command.unwrap(&wrapped).unwrap_err().to_string().contains("--key-file"));
         assert!(!format!("{ours:?}").contains("aaaa"));
+    }
+
+    #[test]
+    fn a_credential_of_a_service_may_have_an_access_list() {
+        let folder = Path::new("/run/credentials/evenkeel.service");
+        assert_eq!(forbidden(&folder.join("evenkeel.key"), Some(folder)), 0o037);
+        assert_eq!(forbidden(Path::new("/run/credentials/key"), Some(folder)), 0o077);
+        assert_eq!(forbidden(&folder.join("evenkeel.key"), None), 0o077);
     }
 
     #[test]

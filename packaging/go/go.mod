@@ -1,0 +1,3 @@
+module evenkeel.dev/testing
+
+go 1.21

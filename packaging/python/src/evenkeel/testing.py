@@ -1,0 +1,335 @@
+"""Servers for tests: EBS on this machine, with its store in memory."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import os
+import re
+import shlex
+import shutil
+import signal
+import string
+import subprocess
+import tempfile
+import threading
+import time
+import unittest
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Dict, List, Optional, Sequence, Type
+
+from . import program
+
+__all__ = ["EbsTestCase", "Server"]
+
+#: The longest start of a server, in seconds.
+START_MAX_S = 60.0
+#: The longest wait for a change that takes a moment, in seconds.
+CHANGE_MAX_S = 60.0
+#: A file system in memory, if it has this space free; else the folder of temporary files is used.
+MEMORY = Path("/dev/shm")
+MEMORY_BYTES_MIN = 1 << 30
+#: The beginning of the names of folders, before the number of their process.
+PREFIX = "evenkeel-testing-"
+#: The number of prctl(2) that makes the kernel send a signal when the parent ends.
+PR_SET_PDEATHSIG = 1
+#: Settings of these services would make SDKs use other servers or keys.
+FOREIGN = ("AWS_", "EVENKEEL_")
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _end_with_parent() -> None:
+    """Run in the server's process before its program."""
+    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+class Server:
+    """A server on free ports, with its store in memory.
+
+    It is a context manager. `flags` are further flags of `evenkeel serve`.
+    """
+
+    #: The address of the API.
+    endpoint: str
+    #: The region that requests are signed for.
+    region: str
+    #: The first availability zone.
+    zone: str
+    #: The address of NBD, such as 127.0.0.1:10809.
+    nbd: str
+    #: The access key.
+    access_key_id: str
+    secret_access_key: str
+
+    def __init__(self, flags: Sequence[str] = (), binary: Optional[str] = None) -> None:
+        self._flags = list(flags)
+        self._binary = binary or program()
+        self._folder: Optional[Path] = None
+        self._process: Optional[subprocess.Popen[str]] = None
+        self._clients: Dict[str, Any] = {}
+
+    def start(self) -> "Server":
+        """Start the server; return when all its addresses answer."""
+        if self._process is not None:
+            raise RuntimeError("the server runs")
+        self._folder = _new_folder()
+        atexit.register(self.stop)
+        command = [self._binary, "serve", "--listen", "127.0.0.1:0"]
+        command += ["--nbd-listen", "127.0.0.1:0", "--calibrate", "never"]
+        command += ["--oversell-space", "unlimited", "--data-dir", str(self._folder / "data")]
+        command += self._flags
+        # The log is a file: a pipe that nobody reads would block the server.
+        with open(self._folder / "log", "wb") as log:
+            self._process = subprocess.Popen(
+                command,
+                cwd=self._folder,
+                env=_without_foreign_settings(),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                start_new_session=True,
+                preexec_fn=_end_with_parent,
+            )
+        try:
+            self._read_greeting(self._process)
+            self._read_keys()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def stop(self) -> None:
+        """End the server, and remove its files."""
+        atexit.unregister(self.stop)
+        process, self._process = self._process, None
+        if process is not None:
+            # Nothing in memory is worth an orderly end.
+            process.kill()
+            process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
+        folder, self._folder = self._folder, None
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+        self._clients.clear()
+
+    def __enter__(self) -> "Server":
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        error: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        self.stop()
+
+    @property
+    def ec2(self) -> Any:
+        """The client of the EC2 API."""
+        return self.client("ec2")
+
+    def client(self, service: str, **options: Any) -> Any:
+        """Return a client of boto3: for "ec2", "ebs", "cloudwatch" or "sts"."""
+        if not options and service in self._clients:
+            return self._clients[service]
+        import boto3
+
+        # A session of its own: profiles and files of the user have no part in a test.
+        session = boto3.session.Session(
+            aws_access_key_id=self.access_key_id,
+            aws_secret_access_key=self.secret_access_key,
+            region_name=self.region,
+        )
+        client = session.client(service, endpoint_url=self.endpoint, **options)
+        if not options:
+            self._clients[service] = client
+        return client
+
+    def environment(self) -> Dict[str, str]:
+        """Return the environment for programs that use this server: aws-cli, SDKs, evenkeel."""
+        environment = _without_foreign_settings()
+        environment.update(self._exports())
+        # Neither a profile nor the credentials of the user may be found.
+        nothing = str(self._running_folder() / "none")
+        environment["AWS_CONFIG_FILE"] = nothing
+        environment["AWS_SHARED_CREDENTIALS_FILE"] = nothing
+        environment["AWS_EC2_METADATA_DISABLED"] = "true"
+        return environment
+
+    def attach(self, volume_id: str) -> str:
+        """Attach a volume to this machine, and return its address for NBD clients."""
+        host = self._own_host()
+        self.ec2.get_waiter("volume_available").wait(
+            VolumeIds=[volume_id], WaiterConfig={"Delay": 1, "MaxAttempts": int(CHANGE_MAX_S)}
+        )
+        self.ec2.attach_volume(VolumeId=volume_id, InstanceId=host, Device=self._free_device())
+        self._wait_for("attached", volume_id)
+        return self.nbd_uri(volume_id)
+
+    def nbd_uri(self, volume_id: str) -> str:
+        """Return the address of a volume that is attached to this machine."""
+        return f"nbd://{self.nbd}/{volume_id}"
+
+    def log(self) -> str:
+        """Return what the server has logged."""
+        return (self._running_folder() / "log").read_text(errors="replace")
+
+    def reset(self) -> None:
+        """Delete all volumes, snapshots and hosts but this machine, and wait for that."""
+        ec2, own = self.ec2, self._own_host()
+        hosts = [host for host in self._hosts() if host != own]
+        if hosts:
+            ec2.terminate_instances(InstanceIds=hosts)
+        for volume in self._volumes():
+            for attachment in volume["Attachments"]:
+                with contextlib.suppress(ec2.exceptions.ClientError):
+                    ec2.detach_volume(
+                        VolumeId=volume["VolumeId"], InstanceId=attachment["InstanceId"], Force=True
+                    )
+        deadline = time.monotonic() + CHANGE_MAX_S
+        while not self._is_empty():
+            if time.monotonic() > deadline:
+                left = [volume["VolumeId"] for volume in self._volumes()]
+                raise TimeoutError(f"still there after {CHANGE_MAX_S} s: {left or 'snapshots'}")
+            time.sleep(0.05)
+
+    def _is_empty(self) -> bool:
+        """Delete what can be deleted now; return whether nothing is left."""
+        ec2 = self.ec2
+        volumes, snapshots = self._volumes(), self._snapshots()
+        for volume in volumes:
+            if volume["State"] in ("available", "error"):
+                with contextlib.suppress(ec2.exceptions.ClientError):
+                    ec2.delete_volume(VolumeId=volume["VolumeId"])
+        for snapshot in snapshots:
+            with contextlib.suppress(ec2.exceptions.ClientError):
+                ec2.delete_snapshot(SnapshotId=snapshot)
+        return not volumes and not snapshots
+
+    def _volumes(self) -> List[Any]:
+        pages = self.ec2.get_paginator("describe_volumes").paginate()
+        return [volume for page in pages for volume in page["Volumes"]]
+
+    def _snapshots(self) -> List[str]:
+        pages = self.ec2.get_paginator("describe_snapshots").paginate(OwnerIds=["self"])
+        return [snapshot["SnapshotId"] for page in pages for snapshot in page["Snapshots"]]
+
+    def _hosts(self) -> List[str]:
+        pages = self.ec2.get_paginator("describe_instances").paginate()
+        reservations = [reservation for page in pages for reservation in page["Reservations"]]
+        hosts = [host for reservation in reservations for host in reservation["Instances"]]
+        return [host["InstanceId"] for host in hosts if host["State"]["Name"] != "terminated"]
+
+    def _own_host(self) -> str:
+        if not hasattr(self, "_host"):
+            # Asked at the first use, when no test has registered another one.
+            self._host = self._hosts()[0]
+        return self._host
+
+    def _free_device(self) -> str:
+        """Return an unused name of a device. The API wants one; NBD clients do not use it."""
+        attachments = [one for volume in self._volumes() for one in volume["Attachments"]]
+        used = {attachment["Device"] for attachment in attachments}
+        letters = string.ascii_lowercase
+        names = [*letters[5:], *(first + second for first in letters for second in letters)]
+        return next(f"/dev/sd{name}" for name in names if f"/dev/sd{name}" not in used)
+
+    def _wait_for(self, state: str, volume_id: str) -> None:
+        deadline = time.monotonic() + CHANGE_MAX_S
+        while True:
+            volume = self.ec2.describe_volumes(VolumeIds=[volume_id])["Volumes"][0]
+            states = [attachment["State"] for attachment in volume["Attachments"]]
+            if state in states:
+                return
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{volume_id} is {states}, not {state}")
+            time.sleep(0.05)
+
+    def _running_folder(self) -> Path:
+        if self._folder is None:
+            raise RuntimeError("the server does not run: start it first")
+        return self._folder
+
+    def _read_greeting(self, process: "subprocess.Popen[str]") -> None:
+        late = threading.Timer(START_MAX_S, process.kill)
+        late.start()
+        try:
+            assert process.stdout is not None
+            text = ""
+            for line in process.stdout:
+                text += line
+                if line.startswith("Ctrl-C"):
+                    break
+        finally:
+            late.cancel()
+        api = re.search(r"API +(http\S+) +region (\S+)", text)
+        nbd = re.search(r"NBD +nbd://([^/\s]+)/", text)
+        if not api or "Ctrl-C" not in text:
+            raise RuntimeError(f"the server did not start: {self.log()}")
+        self.endpoint, self.region = api.groups()
+        self.nbd = nbd.group(1) if nbd else ""
+
+    def _read_keys(self) -> None:
+        exports = self._exports()
+        self.access_key_id = exports["AWS_ACCESS_KEY_ID"]
+        self.secret_access_key = exports["AWS_SECRET_ACCESS_KEY"]
+        zones = self.ec2.describe_availability_zones()["AvailabilityZones"]
+        self.zone = zones[0]["ZoneName"]
+        self._own_host()
+
+    def _exports(self) -> Dict[str, str]:
+        """Return the variables that `evenkeel env` prints."""
+        folder = self._running_folder()
+        printed = subprocess.run(
+            [self._binary, "env", "--data-dir", str(folder / "data")],
+            cwd=folder,
+            env=_without_foreign_settings(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        words = (shlex.split(line) for line in printed.stdout.splitlines())
+        pairs = (line[1].split("=", 1) for line in words if line[:1] == ["export"])
+        return {name: value for name, value in pairs}
+
+
+def _new_folder() -> Path:
+    """Create a folder in memory, and remove those of processes that were killed."""
+    parent = Path(tempfile.gettempdir())
+    with contextlib.suppress(OSError):
+        if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free >= MEMORY_BYTES_MIN:
+            parent = MEMORY
+    for folder in parent.glob(f"{PREFIX}*-*"):
+        process = folder.name[len(PREFIX) :].split("-")[0]
+        if process.isdigit() and not Path("/proc", process).exists():
+            # Those of other users cannot be removed.
+            shutil.rmtree(folder, ignore_errors=True)
+    return Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=parent))
+
+
+def _without_foreign_settings() -> Dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
+
+
+class EbsTestCase(unittest.TestCase):
+    """Tests with a server for the class in `self.ebs`, which has nothing of earlier tests."""
+
+    #: Further flags of `evenkeel serve`.
+    serve_flags: Sequence[str] = ()
+    ebs: Server
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        super().setUpClass()
+        cls.ebs = Server(cls.serve_flags).start()
+        cls.addClassCleanup(cls.ebs.stop)
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.addCleanup(self.ebs.reset)

@@ -1,0 +1,140 @@
+"""Tests of evenkeel.testing, as a user would write them."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+import botocore.config
+import pytest
+from evenkeel import program
+from evenkeel.testing import PREFIX, EbsTestCase, Server
+
+
+def volume_ids(ebs):
+    return [volume["VolumeId"] for volume in ebs.ec2.describe_volumes()["Volumes"]]
+
+
+def create(ebs, **more):
+    volume = ebs.ec2.create_volume(AvailabilityZone=ebs.zone, Size=1, VolumeType="gp3", **more)
+    ebs.ec2.get_waiter("volume_available").wait(VolumeIds=[volume["VolumeId"]])
+    return volume["VolumeId"]
+
+
+@pytest.mark.parametrize("turn", ["first", "second"])
+def test_each_test_finds_no_volume_snapshot_or_host_of_another(ebs, turn):
+    assert volume_ids(ebs) == []
+    assert ebs.ec2.describe_snapshots(OwnerIds=["self"])["Snapshots"] == []
+    assert len(ebs._hosts()) == 1
+    volume = create(ebs)
+    ebs.ec2.create_snapshot(VolumeId=volume)
+    ebs.attach(volume)
+    image = "ami-0123456789abcdef0"
+    ebs.ec2.run_instances(ImageId=image, InstanceType="m5.large", MinCount=1, MaxCount=1)
+    assert len(ebs._hosts()) == 2
+
+
+def test_one_server_serves_a_session(ebs, ebs_server, request):
+    assert ebs is ebs_server
+    seen = request.config.stash.setdefault(KEY, ebs.endpoint)
+    assert seen == ebs.endpoint
+
+
+def test_one_server_serves_a_session_still(ebs, request):
+    assert request.config.stash.setdefault(KEY, ebs.endpoint) == ebs.endpoint
+
+
+KEY = pytest.StashKey[str]()
+
+
+def test_a_fresh_server_is_another_one(ebs, ebs_fresh):
+    assert ebs_fresh.endpoint != ebs.endpoint
+    volume = create(ebs_fresh)
+    assert volume_ids(ebs_fresh) == [volume]
+    assert volume_ids(ebs) == []
+
+
+def test_an_attached_volume_has_an_address(ebs):
+    uri = ebs.attach(create(ebs))
+    assert uri.startswith("nbd://127.0.0.1:")
+    assert uri.endswith(volume_ids(ebs)[0])
+
+
+def test_settings_of_the_user_are_not_used(ebs, monkeypatch):
+    monkeypatch.setenv("AWS_PROFILE", "another")
+    monkeypatch.setenv("EVENKEEL_CONFIG", "/does/not/exist")
+    environment = ebs.environment()
+    assert "AWS_PROFILE" not in environment
+    assert environment["AWS_ENDPOINT_URL_EC2"] == ebs.endpoint
+    shown = subprocess.run(
+        [program(), "volume", "ls", "-o", "json"],
+        env=environment, capture_output=True, text=True, check=True,
+    )
+    assert '"volumes": []' in shown.stdout or '"volumes":[]' in shown.stdout
+
+
+def test_a_refused_flag_is_an_error_with_the_log():
+    with pytest.raises(RuntimeError, match="--no-such-flag"):
+        Server(["--no-such-flag"]).start()
+
+
+def test_the_server_ends_with_a_killed_test_run():
+    script = (
+        "import time\nfrom evenkeel.testing import Server\n"
+        "server = Server().start()\nprint(server._process.pid, flush=True)\ntime.sleep(600)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as run:
+        pid = int(run.stdout.readline())
+        os.kill(pid, 0)
+        run.send_signal(signal.SIGKILL)
+    deadline = time.monotonic() + 60
+    while is_alive(pid):
+        assert time.monotonic() < deadline, "the server runs still"
+        time.sleep(0.05)
+    # The next server removes what the killed run has left.
+    with Server() as server:
+        beside = server._folder.parent
+        assert list(beside.glob(f"{PREFIX}{run.pid}-*")) == []
+
+
+def is_alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii") as stat:
+            return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_a_stopped_server_leaves_no_files():
+    server = Server().start()
+    folder = server._folder
+    assert folder.is_dir()
+    server.stop()
+    assert not folder.exists()
+    server.stop()
+    with pytest.raises(RuntimeError, match="does not run"):
+        server.environment()
+
+
+class TestWithUnittest(EbsTestCase):
+    serve_flags = ("--region", "eu-1", "--zone", "eu-1a,eu-1b")
+
+    def test_flags_are_those_of_the_class(self):
+        self.assertEqual((self.ebs.region, self.ebs.zone), ("eu-1", "eu-1a"))
+        create(self.ebs)
+
+    def test_nothing_is_left_of_other_tests(self):
+        self.assertEqual(volume_ids(self.ebs), [])
+        create(self.ebs)
+
+
+def test_a_user_may_make_a_client_of_their_own(ebs):
+    client = ebs.client("ec2", config=botocore.config.Config(retries={"max_attempts": 1}))
+    assert client is not ebs.ec2
+    assert client.describe_volumes()["Volumes"] == []
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,160 @@
+//! `cargo x package`: the packages of a release.
+
+mod bare;
+mod deb;
+mod program;
+mod sbom;
+mod tools;
+mod wheel;
+
+use std::path::{Path, PathBuf};
+
+/// The packages that the verb makes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    Deb,
+    Wheel,
+    Sbom,
+    Deny,
+}
+
+/// A kind of package, its program and its folder.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Options {
+    kind: Kind,
+    /// A program that is built; `None` builds it.
+    program: Option<PathBuf>,
+    /// Whether the program is built without optimization.
+    is_debug: bool,
+    /// The folder for the packages.
+    into: PathBuf,
+}
+
+/// Installs what the tests of packages need.
+pub fn install(root: &Path) -> Result<(), String> {
+    tools::install(root)?;
+    bare::debian(root)
+}
+
+const USAGE: &str = "package: expected deb, wheel, sbom or deny, then perhaps --debug, or \
+                     --program FILE for a program that is built, and --into FOLDER";
+
+/// The folder of packages, relative to the workspace's.
+const FOLDER: &str = "target/package";
+
+/// Makes a package, and prints its files.
+pub fn run(root: &Path, words: &[&str]) -> Result<(), String> {
+    let options = parsed(root, words)?;
+    create(&options.into)?;
+    let files = match options.kind {
+        Kind::Deb => deb::make(root, &options)?,
+        Kind::Wheel => wheel::make(root, &options)?,
+        Kind::Sbom => sbom::make(root, &options)?,
+        Kind::Deny => return deny(root, &tools::CARGO_DENY.path(root)?),
+    };
+    for file in files {
+        let bytes = file.metadata().map_err(|error| format!("{}: {error}", file.display()))?.len();
+        println!("{} ({} KiB)", file.display(), bytes.div_ceil(1 << 10));
+    }
+    Ok(())
+}
+
+/// Checks that two builds in different folders have the same bytes.
+pub fn check_reproducible(root: &Path) -> Result<(), String> {
+    program::check_reproducible(root)
+}
+
+/// Checks licences, duplicate versions and sources of dependencies, if cargo-deny is installed.
+pub fn check_dependencies(root: &Path) -> Result<(), String> {
+    match tools::CARGO_DENY.installed(root) {
+        Some(tool) => deny(root, &tool),
+        None => {
+            println!("SKIPPED: cargo-deny is not installed (cargo x package deny installs it)");
+            Ok(())
+        }
+    }
+}
+
+fn deny(root: &Path, tool: &Path) -> Result<(), String> {
+    let mut check = std::process::Command::new(tool);
+    check.current_dir(root).args(["--offline", "check", "licenses", "bans", "sources"]);
+    crate::run::status(&mut check)
+}
+
+fn parsed(root: &Path, words: &[&str]) -> Result<Options, String> {
+    let (first, rest) = words.split_first().ok_or(USAGE)?;
+    let kind = match *first {
+        "deb" => Kind::Deb,
+        "wheel" => Kind::Wheel,
+        "sbom" => Kind::Sbom,
+        "deny" => Kind::Deny,
+        _ => return Err(USAGE.to_owned()),
+    };
+    let mut options = Options { kind, program: None, is_debug: false, into: root.join(FOLDER) };
+    let mut rest = rest.iter();
+    while let Some(word) = rest.next() {
+        let mut file = || rest.next().map(PathBuf::from).ok_or(USAGE);
+        match *word {
+            "--debug" => options.is_debug = true,
+            "--program" => options.program = Some(file()?),
+            "--into" => options.into = file()?,
+            _ => return Err(USAGE.to_owned()),
+        }
+    }
+    match options {
+        Options { program: Some(_), is_debug: true, .. } => Err(USAGE.to_owned()),
+        options => Ok(options),
+    }
+}
+
+fn create(folder: &Path) -> Result<(), String> {
+    std::fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))
+}
+
+/// Removes a folder of an earlier run, and creates it again.
+fn create_empty(folder: &Path) -> Result<(), String> {
+    match std::fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(format!("{}: {error}", folder.display()))
+        }
+        _ => create(folder),
+    }
+}
+
+fn write(file: &Path, text: &str) -> Result<(), String> {
+    std::fs::write(file, text).map_err(|error| format!("{}: {error}", file.display()))
+}
+
+/// Returns the files in a folder whose names end so, in the order of their names.
+fn files_with_ending(folder: &Path, ending: &str) -> Result<Vec<PathBuf>, String> {
+    let entries = std::fs::read_dir(folder);
+    let entries = entries.map_err(|error| format!("{}: {error}", folder.display()))?;
+    let paths = entries.filter_map(|entry| entry.ok().map(|entry| entry.path()));
+    let mut files: Vec<PathBuf> =
+        paths.filter(|path| path.to_string_lossy().ends_with(ending)).collect();
+    files.sort();
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_words_of_the_verb_are_read() {
+        let root = Path::new("/w");
+        let wheel = Options {
+            kind: Kind::Wheel,
+            program: Some("a".into()),
+            is_debug: false,
+            into: "/w/target/package".into(),
+        };
+        assert_eq!(parsed(root, &["wheel", "--program", "a"]), Ok(wheel));
+        let deb = Options { kind: Kind::Deb, program: None, is_debug: true, into: "b".into() };
+        assert_eq!(parsed(root, &["deb", "--debug", "--into", "b"]), Ok(deb));
+        for wrong in [&[][..], &["rpm"], &["deb", "--into"], &["deb", "--debug", "--program", "a"]]
+        {
+            assert_eq!(parsed(root, wrong), Err(USAGE.to_owned()), "{wrong:?}");
+        }
+    }
+}
