@@ -21,6 +21,7 @@ use evenkeel_os::clock;
 use evenkeel_planner::autopilot::PolicyFile;
 use evenkeel_planner::fleet;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
@@ -144,7 +145,7 @@ fn words(command: Option<&str>) -> Vec<String> {
 
 fn connector(aws: Option<Aws>, connection: &Connection) -> Connector {
     let connection = connection.clone();
-    Box::new(move || {
+    Arc::new(move || {
         let api: Box<dyn Api + Send> = match &aws {
             Some(aws) => Box::new(Amazon::new(aws.clone(), || clock::unix_ms().0)),
             None => Box::new(Evenkeel::new(connect::client(&connection)?)),
@@ -156,7 +157,7 @@ fn connector(aws: Option<Aws>, connection: &Connection) -> Connector {
 /// Returns the addresses for the attach command. Volumes of AWS have none.
 fn addresses(is_aws: bool, connection: &Connection) -> Addresses {
     let connection = connection.clone();
-    Box::new(move || {
+    Arc::new(move || {
         if is_aws {
             let none: Uri = Box::new(|_| Ok(String::new()));
             return Ok(none);

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// The folder with the kernel's disks.
 const DISKS: &str = "/sys/block";
@@ -107,8 +107,8 @@ impl Devices {
                 device.display().to_string()
             )));
         }
-        let made =
-            Made { sequence: self.sequence(device), boot: boot(), device: device.to_owned() };
+        let boot = boot().to_owned();
+        let made = Made { sequence: self.sequence(device), boot, device: device.to_owned() };
         self.made().insert(volume.to_owned(), made);
         self.write()
     }
@@ -175,8 +175,10 @@ pub fn keeps_its_size(device: &str) -> bool {
     name.starts_with("nbd") || name.starts_with("loop")
 }
 
-fn boot() -> String {
-    evenkeel_os::clock::boot_id().unwrap_or_default()
+/// Returns the id of this boot; an empty one if the kernel has none.
+fn boot() -> &'static str {
+    static BOOT: OnceLock<String> = OnceLock::new();
+    BOOT.get_or_init(|| evenkeel_os::clock::boot_id().unwrap_or_default())
 }
 
 /// Returns the volume of a serial number such as `vol0123456789abcdef0`.
@@ -260,7 +262,11 @@ mod tests {
         fs::create_dir_all(disks.join("loop7")).unwrap();
         fs::write(disks.join("loop7/diskseq"), "12\n").unwrap();
         let file = folder.path().join("devices.json");
-        let made = Made { device: "/dev/loop7".into(), boot: boot(), sequence: "12".to_owned() };
+        let made = Made {
+            device: "/dev/loop7".into(),
+            boot: boot().to_owned(),
+            sequence: "12".to_owned(),
+        };
         let before: BTreeMap<&str, &Made> = [("vol-1", &made)].into();
         fs::write(&file, serde_json::to_vec(&before).unwrap()).unwrap();
         let devices =

@@ -7,6 +7,7 @@
 //! | `front` | the API, with the commands that make devices of volumes appear and disappear |
 //! | `judge` | the evidence of recordings, in a thread |
 //! | `mount` | one file system: its group, its controller, its ticks |
+//! | `turns` | the ticks of each file system, in a thread of its own |
 //! | `lines` | what is printed |
 //! | `metrics`, `listen` | what Prometheus reads |
 
@@ -20,6 +21,7 @@ mod metrics;
 mod mount;
 #[cfg(test)]
 mod testing;
+mod turns;
 
 pub use lines::{name, step_words};
 
@@ -39,8 +41,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
+use turns::{Turn, Turns};
 
 pub use front::{Commands, Uri};
 
@@ -50,14 +54,19 @@ const DEVICES: &str = "devices.json";
 const MODIFICATIONS: &str = "modifications";
 /// Time between two readings of the counters, in milliseconds.
 const SECOND_MS: u64 = 1_000;
+/// The longest wait for the ticks that have begun, if the agent is asked to stop: less than the
+/// 90 s after which systemd kills a service.
+const STOP_MAX: Duration = Duration::from_secs(75);
+/// The longest wait for the only tick.
+const ONCE_MAX: Duration = Duration::from_secs(180);
 /// The longest time between two moments of [`Moment::Alive`] while the agent waits for its next
 /// tick.
 const ALIVE: Duration = Duration::from_secs(30);
 
 /// Makes the client of an API: each file system has its own.
-pub type Connector = Box<dyn Fn() -> Result<Box<dyn Api + Send>, Failure>>;
+pub type Connector = Arc<dyn Fn() -> Result<Box<dyn Api + Send>, Failure> + Send + Sync>;
 /// Makes the function that returns the addresses of volumes.
-pub type Addresses = Box<dyn Fn() -> Result<Uri, Failure>>;
+pub type Addresses = Arc<dyn Fn() -> Result<Uri, Failure> + Send + Sync>;
 
 /// A moment in the life of an agent, for the service manager.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -110,11 +119,12 @@ struct Policies {
 /// A running agent.
 pub struct Agent {
     config: Config,
+    common: Arc<Common>,
     folder: Folder,
-    policies: Policies,
+    policies: Arc<Policies>,
     counters: Counters,
     devices: Devices,
-    mounts: Vec<Mount>,
+    mounts: Vec<Turns>,
     page: Page,
     /// The error of the policy file since it changed.
     policy_error: Option<String>,
@@ -145,22 +155,27 @@ impl Agent {
         }
         let devices = Devices::new(config.devices.clone(), config.folder.join(DEVICES));
         let counters = Counters::start(&config.folder);
-        let mounts = config.mounts.iter().cloned().map(Mount::new).collect();
-        let policies = Policies { file, digest, text };
-        Ok(Self { config, folder, policies, counters, devices, mounts, page, policy_error: None })
+        let mounts: Result<Vec<Turns>, Failure> =
+            config.mounts.iter().cloned().map(Mount::start).collect();
+        let mounts = mounts?;
+        let policies = Arc::new(Policies { file, digest, text });
+        let common = Arc::new(Common::of(&config));
+        let policy_error = None;
+        Ok(Self { config, common, folder, policies, counters, devices, mounts, page, policy_error })
     }
 
-    /// Ticks until `stop` gets a message. Steps that have begun are completed.
+    /// Ticks until `stop` gets a message. Steps that have begun are completed, unless that takes
+    /// longer than a service may take to stop.
     ///
     /// # Errors
-    /// If a journal cannot be written.
+    /// If the thread of a file system has ended.
     pub fn run(&mut self, stop: &Receiver<()>) -> Result<(), Failure> {
         let every_ms = u64::try_from(self.config.every.as_millis())
             .expect("invariant: the flag has a maximum");
         let sampler = Sampler::start(&self.counters)?;
         let mut is_ready = false;
         loop {
-            self.tick();
+            self.tick()?;
             if !is_ready {
                 self.notify(Moment::Ready);
                 is_ready = true;
@@ -169,7 +184,7 @@ impl Agent {
             let pause = Duration::from_millis(every_ms - now_ms % every_ms);
             if self.is_stopped_within(pause, stop) {
                 drop(sampler);
-                return Ok(());
+                return self.settle(STOP_MAX);
             }
         }
     }
@@ -197,38 +212,59 @@ impl Agent {
     /// # Errors
     /// If a file system could not be observed.
     pub fn once(&mut self) -> Result<(), Failure> {
-        let absent: Vec<String> = self.tick();
+        self.tick()?;
+        self.settle(ONCE_MAX)?;
+        let absent: Vec<String> = self.mounts.iter().filter_map(absence).collect();
         match absent.as_slice() {
             [] => Ok(()),
             some => Err(Failure::new(some.join("; "))),
         }
     }
 
-    /// Observes, decides and acts for each file system. Returns why some could not be observed.
-    fn tick(&mut self) -> Vec<String> {
+    /// Observes, decides and acts for each file system whose last tick has ended. Waits for each
+    /// tick for its share of the time until the next one, so that one after the other knows the
+    /// operations of those before it.
+    fn tick(&mut self) -> Result<(), Failure> {
         self.reload();
-        let mut absent = Vec::new();
+        let count = u32::try_from(self.mounts.len()).expect("invariant: a few of each");
+        let share = self.config.every / count.max(1);
         for place in 0..self.mounts.len() {
             let others = self.mounts.iter().enumerate().filter(|(other, _)| *other != place);
             let others: usize = others.map(|(_, mount)| mount.open_operations()).sum();
             let shared = Shared {
-                config: &self.config,
-                policies: &self.policies,
-                folder: &self.folder,
-                counters: &self.counters,
-                devices: &self.devices,
+                common: Arc::clone(&self.common),
+                policies: Arc::clone(&self.policies),
+                folder: self.folder.clone(),
+                counters: self.counters.clone(),
+                devices: self.devices.clone(),
                 other_operations: u32::try_from(others).expect("invariant: a few of each"),
             };
             let mount = &mut self.mounts[place];
-            let lines = mount.tick(&shared, clock::unix_ms().0);
-            say(&lines.concat());
-            (self.config.notify)(Moment::Alive);
-            absent.extend(mount.absence().map(|why| format!("{}: {why}", mount.path().display())));
+            say(&mount.wait(Duration::ZERO)?.concat());
+            mount.begin(Turn { shared, unix_ms: clock::unix_ms().0 })?;
+            say(&mount.wait(share)?.concat());
+            self.notify(Moment::Alive);
         }
-        let watched: Vec<Watched> = self.mounts.iter().flat_map(Mount::watched).collect();
+        self.show();
+        Ok(())
+    }
+
+    /// Waits for the ticks that have begun, at most this long.
+    fn settle(&mut self, longest: Duration) -> Result<(), Failure> {
+        let deadline = clock::now() + longest;
+        for mount in &mut self.mounts {
+            let left = deadline.saturating_duration_since(clock::now());
+            say(&mount.wait(left)?.concat());
+        }
+        self.show();
+        Ok(())
+    }
+
+    /// Passes what is known to the counters and the metrics.
+    fn show(&self) {
+        let watched: Vec<Watched> = self.mounts.iter().flat_map(Turns::watched).collect();
         self.counters.watch(&watched);
         self.page.set(self.snapshot().encoded());
-        absent
     }
 
     /// Reads the policies again if their text has changed. If they are malformed, those that were
@@ -256,26 +292,54 @@ impl Agent {
         self.notify(Moment::Reloading);
         let kept = self.folder.keep_policy(&text);
         self.notify(Moment::Reloaded);
-        self.policies = Policies { file, digest: kept?, text };
+        self.policies = Arc::new(Policies { file, digest: kept?, text });
         say(&format!("{}: read again\n", self.config.policy.display()));
         Ok(())
     }
 
     fn snapshot(&self) -> Snapshot {
-        let mounts: Vec<_> = self.mounts.iter().filter_map(Mount::now).collect();
+        let mounts: Vec<_> = self.mounts.iter().filter_map(Turns::now).collect();
         let absent = self.mounts.len() - mounts.len();
         Snapshot { mounts, absent, ticked_ms: clock::unix_ms().0 }
     }
 }
 
+/// The settings that all file systems use.
+struct Common {
+    policy: PathBuf,
+    folder: PathBuf,
+    instance: String,
+    commands: Commands,
+    connector: Connector,
+    addresses: Addresses,
+}
+
+impl Common {
+    fn of(config: &Config) -> Self {
+        Self {
+            policy: config.policy.clone(),
+            folder: config.folder.clone(),
+            instance: config.instance.clone(),
+            commands: config.commands.clone(),
+            connector: Arc::clone(&config.connector),
+            addresses: Arc::clone(&config.addresses),
+        }
+    }
+}
+
 /// The parts of an agent that all file systems use in a tick.
-struct Shared<'a> {
-    config: &'a Config,
-    policies: &'a Policies,
-    folder: &'a Folder,
-    counters: &'a Counters,
-    devices: &'a Devices,
+struct Shared {
+    common: Arc<Common>,
+    policies: Arc<Policies>,
+    folder: Folder,
+    counters: Counters,
+    devices: Devices,
     other_operations: u32,
+}
+
+/// Returns why a file system was not observed; `None` if it was.
+fn absence(mount: &Turns) -> Option<String> {
+    mount.absence().map(|why| format!("{}: {why}", mount.path().display()))
 }
 
 /// Prints lines. The agent continues if nothing reads them.

@@ -6,10 +6,10 @@ use super::front::Front;
 use super::judge::Judge;
 use super::lines::{self, Printed};
 use super::metrics::MountNow;
+use super::turns::{Report, Turn, Turns};
 use super::{MODIFICATIONS, Shared, result, watched};
 use crate::cloud::{Ec2, Setting, Untagged};
 use crate::controller::Controller;
-use crate::counters::Watched;
 use crate::host::LinuxHost;
 use crate::journal::FolderJournal;
 use crate::{Fault, Host, Journal, Ticked};
@@ -76,8 +76,25 @@ struct Running {
 }
 
 impl Mount {
-    /// Creates it for a mount point.
-    pub fn new(path: PathBuf) -> Self {
+    /// Starts the thread of a mount point.
+    ///
+    /// # Errors
+    /// If the system has no thread for it.
+    pub fn start(path: PathBuf) -> Result<Turns, Failure> {
+        let mut mount = Self::new(path.clone());
+        Turns::start(path, move |turn: &Turn| {
+            let lines = mount.tick(&turn.shared, turn.unix_ms);
+            Report {
+                lines,
+                absence: mount.absence(),
+                now: mount.now(),
+                watched: mount.last.as_ref().map(watched).unwrap_or_default(),
+                open_operations: mount.open_operations(),
+            }
+        })
+    }
+
+    fn new(path: PathBuf) -> Self {
         Self {
             path,
             running: None,
@@ -90,13 +107,8 @@ impl Mount {
         }
     }
 
-    /// Returns the mount point.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// Returns why it was not observed at the last tick; `None` if it was.
-    pub fn absence(&self) -> Option<String> {
+    fn absence(&self) -> Option<String> {
         let is_observed = self.last.as_ref().is_some_and(|last| last.observation.is_some());
         let faults = || self.last.as_ref().map(|last| last.faults.join("; "));
         self.absence.clone().or_else(|| faults().filter(|_| !is_observed))
@@ -110,17 +122,12 @@ impl Mount {
     }
 
     /// Returns the number of its operations that have not ended.
-    pub fn open_operations(&self) -> usize {
+    fn open_operations(&self) -> usize {
         self.running.as_ref().map_or(0, |running| running.controller.open_operations())
     }
 
-    /// Returns its devices.
-    pub fn watched(&self) -> Vec<Watched> {
-        self.last.as_ref().map(watched).unwrap_or_default()
-    }
-
     /// Returns what the metrics have of it; `None` if it was not observed.
-    pub fn now(&self) -> Option<MountNow> {
+    fn now(&self) -> Option<MountNow> {
         if self.absence.is_some() {
             return None;
         }
@@ -137,7 +144,7 @@ impl Mount {
     }
 
     /// Observes, decides and acts. Returns the lines to print.
-    pub fn tick(&mut self, shared: &Shared<'_>, unix_ms: u64) -> Vec<String> {
+    fn tick(&mut self, shared: &Shared, unix_ms: u64) -> Vec<String> {
         let mut lines = Vec::new();
         let shown = self.path.display().to_string();
         let lacked_a_source = self.lacks_a_source();
@@ -165,8 +172,8 @@ impl Mount {
                 if let Some(seen) = &ticked.observation {
                     let policy = &controller.policy;
                     let changed_ms = controller.last_change_ms();
-                    let folder = shared.folder;
-                    let made = self.judge.look(policy, shared.counters, folder, seen, changed_ms);
+                    let folder = &shared.folder;
+                    let made = self.judge.look(policy, &shared.counters, folder, seen, changed_ms);
                     controller.evidence = made.or(controller.evidence.take());
                 }
                 self.decisions += u64::from(ticked.decision.is_some());
@@ -194,7 +201,7 @@ impl Mount {
     /// Opens the file system if it is not open, and gives it the policies that are in force.
     fn prepare(
         &mut self,
-        shared: &Shared<'_>,
+        shared: &Shared,
         shown: &str,
         unix_ms: u64,
         lines: &mut Vec<String>,
@@ -222,14 +229,14 @@ impl Mount {
 }
 
 /// Returns the policy of the group with these tags.
-fn group<'a>(shared: &Shared<'a>, tags: &BTreeMap<String, String>) -> Result<&'a Policy, String> {
+fn group<'a>(shared: &'a Shared, tags: &BTreeMap<String, String>) -> Result<&'a Policy, String> {
     shared.policies.file.group(tags).ok_or_else(|| {
         let tags: Vec<String> = tags.iter().map(|(key, value)| format!("{key}={value}")).collect();
         let tags = if tags.is_empty() { "no tag".to_owned() } else { tags.join(", ") };
         format!(
             "no group of {} has the tags of all its volumes ({tags}): tag them, or add a group \
              without tags",
-            shared.config.policy.display()
+            shared.common.policy.display()
         )
     })
 }
@@ -247,7 +254,7 @@ fn check_growth(policy: &Policy, fixed: Option<&str>) -> Result<(), String> {
 }
 
 /// Opens a file system: finds its volumes, and by their tags its group.
-fn open(path: &Path, shared: &Shared<'_>) -> Result<Running, String> {
+fn open(path: &Path, shared: &Shared) -> Result<Running, String> {
     let said = |fault: Fault| fault.to_string();
     let message = |failure: Failure| match failure.hint {
         Some(hint) => format!("{}; {hint}", failure.message),
@@ -270,14 +277,14 @@ fn open(path: &Path, shared: &Shared<'_>) -> Result<Running, String> {
         volumes.push(volume);
     }
     let setting = Setting {
-        instance: shared.config.instance.clone(),
+        instance: shared.common.instance.clone(),
         policy: first.clone(),
         groups: Vec::new(),
-        changes: shared.config.folder.join(MODIFICATIONS).join(format!("{}.json", seen.uuid)),
+        changes: shared.common.folder.join(MODIFICATIONS).join(format!("{}.json", seen.uuid)),
         counters: Some(shared.counters.clone()),
         clock: || clock::unix_ms().0,
     };
-    let api = (shared.config.connector)().map_err(message)?;
+    let api = (shared.common.connector)().map_err(message)?;
     let mut ec2 = Ec2::new(api, setting);
     let tags = common(ec2.tags(&seen.uuid, &volumes).map_err(said)?);
     let policy = group(shared, &tags)?;
@@ -286,8 +293,8 @@ fn open(path: &Path, shared: &Shared<'_>) -> Result<Running, String> {
     if policy.brakes.window_s != first.brakes.window_s {
         host = self::host(path, shared, policy).map_err(said)?;
     }
-    let uri = (shared.config.addresses)().map_err(message)?;
-    let front = Front::new(ec2, shared.devices.clone(), shared.config.commands.clone(), uri);
+    let uri = (shared.common.addresses)().map_err(message)?;
+    let front = Front::new(ec2, shared.devices.clone(), shared.common.commands.clone(), uri);
     let journal = shared.folder.journal();
     let host = Tagged { host, untagged: front.ec2.untagged() };
     let mut controller = Controller::new(host, front, journal, policy.clone());
@@ -314,7 +321,7 @@ fn adopt(
     controller.cloud.ec2.adopt(&uuid)
 }
 
-fn host(path: &Path, shared: &Shared<'_>, policy: &Policy) -> Result<LinuxHost, Fault> {
+fn host(path: &Path, shared: &Shared, policy: &Policy) -> Result<LinuxHost, Fault> {
     let devices = shared.devices.clone();
     let window = Duration::from_secs(policy.brakes.window_s.into());
     LinuxHost::open(path, Box::new(move || Ok(devices.all())), window)

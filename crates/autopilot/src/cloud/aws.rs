@@ -415,15 +415,9 @@ mod tests {
 
     #[test]
     fn words_are_those_of_the_aws_cli() {
-        let create = Request {
-            action: "CreateVolume",
-            fields: vec![
-                ("AvailabilityZone", "us-east-1a".to_owned()),
-                ("ClientToken", "0123-4".to_owned()),
-                ("Encrypted", "true".to_owned()),
-            ],
-            tags: vec![("evenkeel:fs".to_owned(), "u".to_owned())],
-        };
+        let zone = ("AvailabilityZone", "us-east-1a");
+        let fields = [zone, ("ClientToken", "0123-4"), ("Encrypted", "true")];
+        let create = Request::of("CreateVolume", &fields, &[("evenkeel:fs", "u")]);
         assert_eq!(
             words(&create),
             [
@@ -438,18 +432,11 @@ mod tests {
                 r#"[{"ResourceType":"volume","Tags":[{"Key":"evenkeel:fs","Value":"u"}]}]"#,
             ]
         );
-        let retire = Request {
-            action: "CreateTags",
-            fields: vec![("ResourceId.1", "vol-1".to_owned())],
-            tags: vec![("k".to_owned(), "v".to_owned())],
-        };
+        let retire = Request::of("CreateTags", &[("ResourceId.1", "vol-1")], &[("k", "v")]);
         let tags = r#"[{"Key":"k","Value":"v"}]"#;
         assert_eq!(words(&retire), ["ec2", "create-tags", "--resources", "vol-1", "--tags", tags]);
-        let detach = Request {
-            action: "DetachVolume",
-            fields: vec![("VolumeId", "vol-1".to_owned()), ("InstanceId", "i-1".to_owned())],
-            tags: Vec::new(),
-        };
+        let fields = [("VolumeId", "vol-1"), ("InstanceId", "i-1")];
+        let detach = Request::of("DetachVolume", &fields, &[]);
         let expected = ["ec2", "detach-volume", "--volume-id", "vol-1", "--instance-id", "i-1"];
         assert_eq!(words(&detach), expected);
     }

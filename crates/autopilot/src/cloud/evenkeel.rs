@@ -175,12 +175,7 @@ mod tests {
 
     #[test]
     fn parameters_have_the_tags_of_the_new_volume_or_of_the_resource() {
-        let tags = vec![("a".to_owned(), "b".to_owned())];
-        let create = Request {
-            action: "CreateVolume",
-            fields: vec![("Size", "8".to_owned())],
-            tags: tags.clone(),
-        };
+        let create = Request::of("CreateVolume", &[("Size", "8")], &[("a", "b")]);
         assert_eq!(
             borrowed(&parameters_of(&create)),
             [
@@ -190,11 +185,7 @@ mod tests {
                 ("TagSpecification.1.ResourceType", "volume"),
             ]
         );
-        let tag = Request {
-            action: "CreateTags",
-            fields: vec![("ResourceId.1", "vol-1".to_owned())],
-            tags,
-        };
+        let tag = Request::of("CreateTags", &[("ResourceId.1", "vol-1")], &[("a", "b")]);
         let expected = [("ResourceId.1", "vol-1"), ("Tag.1.Key", "a"), ("Tag.1.Value", "b")];
         assert_eq!(borrowed(&parameters_of(&tag)), expected);
         let filters = [("volume-id".to_owned(), vec!["v".to_owned(), "w".to_owned()])];

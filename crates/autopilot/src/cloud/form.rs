@@ -90,6 +90,22 @@ pub struct Request {
     pub tags: Vec<(String, String)>,
 }
 
+#[cfg(test)]
+impl Request {
+    /// Creates a call.
+    pub fn of(
+        action: &'static str,
+        fields: &[(&'static str, &str)],
+        tags: &[(&str, &str)],
+    ) -> Self {
+        Self {
+            action,
+            fields: fields.iter().map(|(name, value)| (*name, (*value).to_owned())).collect(),
+            tags: tags.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect(),
+        }
+    }
+}
+
 /// Parses a time of either API; returns milliseconds since 1970.
 pub fn time_ms(text: &str) -> Option<u64> {
     match text.strip_suffix(UTC) {

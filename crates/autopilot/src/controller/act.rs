@@ -124,8 +124,10 @@ fn is_exclusive(step: &Step) -> bool {
 fn is_own_move(now: &Observation) -> bool {
     let running = now.file_system.running.as_ref();
     running.is_some_and(|running| match running.kind {
-        RunningKind::Remove | RunningKind::Replace | RunningKind::Compact => true,
-        RunningKind::Add | RunningKind::Resize | RunningKind::Foreign => false,
+        RunningKind::Remove | RunningKind::Replace | RunningKind::Compact | RunningKind::Resize => {
+            true
+        }
+        RunningKind::Add | RunningKind::Foreign => false,
     })
 }
 

@@ -45,8 +45,13 @@ pub(super) struct Ended {
 }
 
 impl Job {
-    /// Starts a program, in a cgroup if there is one.
-    pub fn start(program: &str, words: &[&OsStr], cgroup: Option<&Path>) -> Result<Self, Fault> {
+    /// Starts a program, in a cgroup if there is one. Its standard input is a lock, or empty.
+    pub fn start(
+        program: &str,
+        words: &[&OsStr],
+        cgroup: Option<&Path>,
+        lock: Option<File>,
+    ) -> Result<Self, Fault> {
         let mut command = if let Some(cgroup) = cgroup {
             // The shell enters the cgroup before the program's first request.
             let mut command = Command::new("sh");
@@ -70,7 +75,7 @@ impl Job {
         let path = std::env::var("PATH").unwrap_or_default();
         command.args(words).env("PATH", format!("{path}:{MORE_FOLDERS}")).env("LC_ALL", "C");
         // A signal for the agent's group, as of a terminal, does not reach the program.
-        command.process_group(0).stdin(Stdio::null());
+        command.process_group(0).stdin(lock.map_or_else(Stdio::null, Stdio::from));
         command.stdout(output.try_clone().map_err(failed)?);
         command.stderr(errors.try_clone().map_err(failed)?);
         let child = command.spawn().map_err(failed)?;
@@ -115,7 +120,7 @@ pub(super) fn run_short(
     words: &[&OsStr],
     longest: Duration,
 ) -> Result<Ended, Fault> {
-    let mut job = Job::start(program, words, None)?;
+    let mut job = Job::start(program, words, None, None)?;
     job.wait(longest).ok_or_else(|| {
         let _ = job.child.kill();
         Fault::Later(format!("{} has not ended within {longest:?}", job.command))
@@ -152,7 +157,7 @@ mod tests {
     #[test]
     fn job_returns_status_and_both_outputs() {
         let script = "echo out; echo ' why'; echo bad >&2; echo; exit 3";
-        let mut job = Job::start("sh", &["-c".as_ref(), script.as_ref()], None).unwrap();
+        let mut job = Job::start("sh", &["-c".as_ref(), script.as_ref()], None, None).unwrap();
         let ended = job.wait(Duration::from_secs(60)).unwrap();
         assert_eq!(ended.status, Some(3));
         assert_eq!(ended.printed, "out\n why\n\n");
@@ -161,7 +166,7 @@ mod tests {
 
     #[test]
     fn job_that_exceeds_its_time_continues() {
-        let mut job = Job::start("sleep", &["1000".as_ref()], None).unwrap();
+        let mut job = Job::start("sleep", &["1000".as_ref()], None, None).unwrap();
         assert_eq!(job.wait(Duration::ZERO), None);
         assert_eq!(job.wait(Duration::ZERO), None);
         job.child.kill().unwrap();
@@ -172,7 +177,9 @@ mod tests {
 
     #[test]
     fn program_that_is_absent_is_refused_with_its_package() {
-        let Err(Fault::Refused(text)) = Job::start("no-such-program", &[], None) else { panic!() };
+        let Err(Fault::Refused(text)) = Job::start("no-such-program", &[], None, None) else {
+            panic!()
+        };
         assert_eq!(text, "no-such-program is not installed: install util-linux");
     }
 }

@@ -13,6 +13,7 @@ mod job;
 mod mounts;
 mod pace;
 mod plain;
+mod program_lock;
 mod superblock;
 mod verbs;
 mod words;
@@ -22,7 +23,9 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use evenkeel_planner::autopilot::observation::{Conditions, FileSystem, Kind};
+use evenkeel_planner::autopilot::observation::{
+    Conditions, FileSystem, Kind, Running, RunningKind,
+};
 use evenkeel_planner::autopilot::operation::Verb;
 
 use self::btrfs::{Detail, Folder};
@@ -31,6 +34,7 @@ use self::flush::Probe;
 use self::ioctl::Extent;
 use self::job::Job;
 use self::pace::{Group, Limits, Move};
+use self::program_lock::ProgramLock;
 use crate::{Fault, Host};
 
 /// Returns the volumes that are attached to this host: the id of each, and the path of its device.
@@ -184,6 +188,16 @@ impl LinuxHost {
                 facts.seen.used_bytes = used.saturating_mul(space.f_frsize);
                 plain::observe(&open, &block, &mut facts)?;
             }
+        }
+        if facts.seen.running.is_none() && ProgramLock::with_uuid(&facts.seen.uuid).is_taken()? {
+            // The kernel has not begun its operation yet, or has ended it.
+            facts.seen.running = Some(Running {
+                kind: RunningKind::Foreign,
+                devid: None,
+                done_permille: None,
+                pace_bytes_per_s: None,
+            });
+            facts.detail.exclusive = "a program that an agent has started".to_owned();
         }
         Ok(facts)
     }

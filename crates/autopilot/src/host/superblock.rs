@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use rustix::fs::OFlags;
 
+use super::btrfs::TARGET;
 use crate::Fault;
 use evenkeel_planner::autopilot::observation::Kind;
 
@@ -38,10 +39,13 @@ pub(super) struct Btrfs {
     pub allocated_bytes: u64,
 }
 
-/// Returns whether the device has a superblock of a file system.
+/// Returns whether the device has a superblock of a file system. That of the target of a replacement
+/// is none: while it runs the device is listed, and one that has not begun leaves no data.
 pub(super) fn is_on(device: &Path, kind: Kind, uuid: [u8; 16]) -> Result<bool, Fault> {
     bounded(device, move |file| match kind {
-        Kind::Btrfs => Ok(btrfs(file)?.iter().any(|found| found.uuid == uuid)),
+        Kind::Btrfs => {
+            Ok(btrfs(file)?.iter().any(|found| found.uuid == uuid && found.devid != TARGET))
+        }
         Kind::Xfs => {
             let block = read(file, 0)?;
             Ok(block.is_some_and(|block| block[..4] == *b"XFSB" && block[32..48] == uuid))

@@ -8,17 +8,16 @@ use super::btrfs::{self, Folder, TARGET};
 use super::device::{Block, Content};
 use super::job::Job;
 use super::pace::{Group, Move};
+use super::program_lock::ProgramLock;
 use super::{Background, Facts, LinuxHost, hex, superblock, words};
 use crate::Fault;
 use evenkeel_planner::autopilot::observation::{Device, Kind, Profile, RunningKind};
-use evenkeel_planner::autopilot::operation::Verb;
+use evenkeel_planner::autopilot::operation::{Verb, room};
 
 /// Longest wait for a program that does not move data. Afterwards it continues.
 const SHORT: Duration = Duration::from_secs(30);
 /// Wait for the first refusal of a move.
 const MOVE_BEGINS: Duration = Duration::from_millis(300);
-/// The pace of a move whose verb has none, until it is set by `pace`: 16 MiB/s.
-const FIRST_PACE: u64 = 16 << 20;
 /// Smallest size of a device of a btrfs, in bytes.
 const DEVICE_BYTES_MIN: u64 = 256 << 20;
 
@@ -43,10 +42,12 @@ impl LinuxHost {
             Verb::Rescan { volume } => self.block(volume)?.rescan(),
             Verb::Grow { volume } => self.grow(&facts, verb, volume),
             Verb::Add { volume } => self.add(&facts, verb, volume),
-            Verb::Compact { used_percent_max, chunks_max } => {
-                self.compact(&facts, verb, *used_percent_max, *chunks_max)
+            Verb::Compact { used_percent_max, chunks_max, bytes_per_s } => {
+                self.compact(&facts, verb, (*used_percent_max, *chunks_max), *bytes_per_s)
             }
-            Verb::Cut { volume, to_bytes } => self.cut(&facts, verb, volume, *to_bytes),
+            Verb::Cut { volume, to_bytes, bytes_per_s } => {
+                self.cut(&facts, verb, (volume, *to_bytes), *bytes_per_s)
+            }
             Verb::Pace { .. } | Verb::Cancel => Ok(()),
         }
     }
@@ -105,19 +106,19 @@ impl LinuxHost {
         &mut self,
         facts: &Facts,
         verb: &Verb,
-        used_percent_max: u32,
-        chunks_max: u32,
+        (used_percent_max, chunks_max): (u32, u32),
+        bytes_per_s: u64,
     ) -> Result<(), Fault> {
         facts.check_btrfs("compact")?;
         if facts.runs(RunningKind::Compact, None) {
-            return Ok(());
+            return self.pace(facts, bytes_per_s);
         }
         facts.check_movable()?;
         // Of `limit=N` alone, the kernel takes N for the least number of chunks, too, and moves
         // none if there are fewer.
         let filter =
             format!("-dusage={},limit=0..{}", used_percent_max.min(100), chunks_max.max(1));
-        let group = self.group(facts, Move::Compact, None, 0, FIRST_PACE)?;
+        let group = self.group(facts, Move::Compact, None, 0, bytes_per_s)?;
         let words = ["balance", "start", &filter, &facts.seen.mount];
         self.start(verb, &words, Some(group))
     }
@@ -126,12 +127,15 @@ impl LinuxHost {
         &mut self,
         facts: &Facts,
         verb: &Verb,
-        volume: &str,
-        to_bytes: u64,
+        (volume, to_bytes): (&str, u64),
+        bytes_per_s: u64,
     ) -> Result<(), Fault> {
         facts.check_btrfs("cut")?;
         let device = facts.device(volume)?;
-        if facts.runs(RunningKind::Resize, Some(device.devid)) || device.size_bytes <= to_bytes {
+        if facts.runs(RunningKind::Resize, Some(device.devid)) {
+            return self.pace(facts, bytes_per_s);
+        }
+        if device.size_bytes <= to_bytes {
             return Ok(());
         }
         facts.check_idle()?;
@@ -157,7 +161,7 @@ impl LinuxHost {
                  {room} of the {wanted} bytes for that are not allocated: compact first"
             )));
         }
-        let group = self.group(facts, Move::Cut, Some(device), beyond, FIRST_PACE)?;
+        let group = self.group(facts, Move::Cut, Some(device), beyond, bytes_per_s)?;
         self.start(verb, &words, Some(group))
     }
 
@@ -179,13 +183,13 @@ impl LinuxHost {
         facts.check_movable()?;
         facts.check_profiles_without_one()?;
         let room = facts.unallocated_beside(device.devid);
-        let wanted = device.allocated_bytes.saturating_add(2 * facts.detail.chunk_bytes);
+        let moved = room::moved_bytes(&facts.seen, device);
+        let wanted = moved.saturating_add(2 * facts.detail.chunk_bytes);
         if room < wanted {
             return Err(facts.refused(&format!(
-                "volume {volume} has chunks of {} bytes, and the other devices have {room} bytes \
-                 that are not allocated, of the {wanted} that removing it needs: add a volume, or \
-                 compact, first",
-                device.allocated_bytes
+                "volume {volume} has data for chunks of {moved} bytes, and the other devices have \
+                 {room} bytes that are not allocated, of the {wanted} that removing it needs: add \
+                 a volume, or compact, first"
             )));
         }
         let group =
@@ -295,7 +299,7 @@ impl LinuxHost {
         }
         let words: Vec<&OsStr> =
             words.iter().map(AsRef::as_ref).chain([facts.seen.mount.as_ref()]).collect();
-        let mut job = Job::start("btrfs", &words, None)?;
+        let mut job = Job::start("btrfs", &words, None, None)?;
         match job.wait(SHORT) {
             Some(ended) if ended.status == Some(0) => Ok(()),
             Some(ended) => Err(words::fault(&job.command, &ended)),
@@ -368,7 +372,8 @@ impl LinuxHost {
             return Err(Fault::Later(format!("{} still runs", background.job.command)));
         }
         let words: Vec<&OsStr> = words.iter().map(AsRef::as_ref).collect();
-        let mut job = Job::start(program, &words, cgroup)?;
+        let lock = ProgramLock::with_uuid(&self.uuid()).take()?;
+        let mut job = Job::start(program, &words, cgroup, Some(lock))?;
         match job.wait(longest) {
             Some(ended) if ended.status == Some(0) => Ok(()),
             Some(ended) => Err(words::fault(&job.command, &ended)),
@@ -483,8 +488,8 @@ impl Facts {
     }
 }
 
-/// Refuses a device with content. The superblock that an interrupted `add` left is cleared: of this
-/// file system, for a number that it has not, and without chunks.
+/// Refuses a device with content. The superblock that an interrupted `add` or `replace` left is
+/// cleared: of this file system, for a number that it has not, and without chunks.
 fn clear_target(facts: &Facts, volume: &str, block: &Block) -> Result<(), Fault> {
     block.check_unused()?;
     let Content::Signature(kind, uuid) = block.content()? else { return Ok(()) };
@@ -493,7 +498,9 @@ fn clear_target(facts: &Facts, volume: &str, block: &Block) -> Result<(), Fault>
         let superblocks = superblock::btrfs_on(&block.path)?;
         let is_leftover = |found: &superblock::Btrfs| {
             let is_listed = facts.seen.devices.iter().any(|device| device.devid == found.devid);
-            hex(found.uuid) == facts.seen.uuid && !is_listed && found.allocated_bytes == 0
+            // A power cut as a replacement begins leaves one with the number of targets.
+            let is_empty = !is_listed && found.allocated_bytes == 0 || found.devid == TARGET;
+            hex(found.uuid) == facts.seen.uuid && is_empty
         };
         if !superblocks.is_empty() && superblocks.iter().all(is_leftover) {
             return superblock::clear_btrfs(&block.path, is_leftover);
@@ -523,6 +530,8 @@ fn is_like(a: &Verb, b: &Verb) -> bool {
         (Verb::Replace { volume: a, with: c, .. }, Verb::Replace { volume: b, with: d, .. }) => {
             a == b && c == d
         }
+        (Verb::Cut { volume: a, .. }, Verb::Cut { volume: b, .. }) => a == b,
+        (Verb::Compact { .. }, Verb::Compact { .. }) => true,
         _ => a == b,
     }
 }

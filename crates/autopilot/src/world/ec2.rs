@@ -318,6 +318,12 @@ impl Ec2 {
         volumes.map(|volume| self.seen(volume, unix_ms)).collect()
     }
 
+    /// Returns whether an operation made a volume, by its tag.
+    pub(super) fn was_made_by(&self, id: &str, operation: &str) -> bool {
+        let tag = self.volume(id).and_then(|volume| volume.tags.get(TAG_OPERATION));
+        tag.is_some_and(|tag| tag == operation)
+    }
+
     /// Returns what is known of a volume, for checks.
     pub(super) fn volume(&self, id: &str) -> Option<&evenkeel_control::model::Volume> {
         self.model.volumes.get(&id.parse().ok()?)

@@ -234,9 +234,11 @@ impl Judge {
             format!("{verb:?} while another exclusive operation runs")
         });
         let open = state.open.iter().any(|open| match verb {
-            Verb::Remove { volume, .. } | Verb::Replace { volume, .. } => {
-                concerns(&open.operation, volume)
+            // Going back removes the device that the operation has added.
+            Verb::Remove { volume, .. } => {
+                concerns(&open.operation, volume) || world.ec2.was_made_by(volume, &open.id)
             }
+            Verb::Replace { volume, .. } => concerns(&open.operation, volume),
             _ => true,
         });
         self.check(world, 11, open || !is_exclusive, || {
@@ -250,6 +252,8 @@ impl Judge {
         let pace = match verb {
             Verb::Pace { bytes_per_s }
             | Verb::Remove { bytes_per_s, .. }
+            | Verb::Compact { bytes_per_s, .. }
+            | Verb::Cut { bytes_per_s, .. }
             | Verb::Replace { bytes_per_s, .. } => *bytes_per_s,
             _ => return,
         };

@@ -325,12 +325,12 @@ impl Stage {
                 let devid = devid_of(btrfs, volume)?;
                 btrfs.grow(devid);
             }
-            Verb::Compact { used_percent_max, chunks_max } => {
+            Verb::Compact { used_percent_max, chunks_max, .. } => {
                 btrfs
                     .compact(*used_percent_max, *chunks_max)
                     .map_err(|_| refused("no room to compact".to_owned()))?;
             }
-            Verb::Cut { volume, to_bytes } => {
+            Verb::Cut { volume, to_bytes, .. } => {
                 let devid = devid_of(btrfs, volume)?;
                 btrfs.cut(devid, *to_bytes).map_err(|_| refused("no room below the cut".into()))?;
             }
@@ -353,6 +353,9 @@ impl Stage {
             }
             Verb::Replace { volume, with, bytes_per_s } => {
                 let devid = devid_of(btrfs, volume)?;
+                if btrfs.devices.len() < 2 {
+                    return Err(refused(format!("{volume} is the only device")));
+                }
                 let size = btrfs.device(devid).map_or(0, |device| device.size_bytes);
                 let bytes = bytes_of(&self.world, with)?;
                 if bytes < size || self.world.space.has_volume(with) {

@@ -28,7 +28,8 @@ pub enum Goal {
     Enlist { volume: String },
     /// The volume is no device of it.
     Evict { volume: String },
-    /// The second volume takes the place of the first; the file system is cut to its size before.
+    /// The second volume takes the place of the first. The file system is cut to its size before,
+    /// or, if the first one is the only device, the second is added and the first removed.
     Swap { volume: String, with: String, to_bytes: u64 },
     /// One step of compaction has ended.
     Compact,
@@ -66,10 +67,11 @@ impl Goal {
     /// Compares the goal with an observation, as the controller does.
     fn next(&self, seen: &FileSystem, bytes_per_s: u64, has_begun: bool) -> Next {
         if let Some(running) = &seen.running {
-            // Compaction and cuts begin at a pace of their own.
-            let is_slow = matches!(running.kind, RunningKind::Compact | RunningKind::Resize)
-                && running.pace_bytes_per_s != Some(bytes_per_s);
-            return if is_slow { Next::Verb(Verb::Pace { bytes_per_s }) } else { Next::Wait };
+            // An agent that was killed may have had another pace.
+            let is_ours = !matches!(running.kind, RunningKind::Add | RunningKind::Foreign);
+            let is_paced = running.pace_bytes_per_s == Some(bytes_per_s);
+            let is_wrong = is_ours && !is_paced;
+            return if is_wrong { Next::Verb(Verb::Pace { bytes_per_s }) } else { Next::Wait };
         }
         match self {
             Self::Grow { volume } => match device(seen, volume) {
@@ -81,7 +83,7 @@ impl Goal {
             },
             Self::Cut { volume, to_bytes } => match device(seen, volume) {
                 Some(found) if found.size_bytes <= *to_bytes => Next::Done,
-                _ => Next::Verb(Verb::Cut { volume: volume.clone(), to_bytes: *to_bytes }),
+                _ => Next::Verb(cut(volume, *to_bytes, bytes_per_s)),
             },
             Self::Enlist { volume } => match device(seen, volume) {
                 Some(_) => Next::Done,
@@ -93,8 +95,15 @@ impl Goal {
             },
             Self::Swap { volume, with, to_bytes } => match device(seen, volume) {
                 None => Next::Done,
+                Some(_) if seen.devices.len() == 1 => {
+                    Next::Verb(Verb::Add { volume: with.clone() })
+                }
+                // It was added, since the other one was the only device.
+                Some(_) if device(seen, with).is_some() => {
+                    Next::Verb(Verb::Remove { volume: volume.clone(), bytes_per_s })
+                }
                 Some(found) if found.size_bytes > *to_bytes => {
-                    Next::Verb(Verb::Cut { volume: volume.clone(), to_bytes: *to_bytes })
+                    Next::Verb(cut(volume, *to_bytes, bytes_per_s))
                 }
                 Some(_) => Next::Verb(Verb::Replace {
                     volume: volume.clone(),
@@ -103,9 +112,15 @@ impl Goal {
                 }),
             },
             Self::Compact if has_begun => Next::Done,
-            Self::Compact => Next::Verb(Verb::Compact { used_percent_max: 60, chunks_max: 2 }),
+            Self::Compact => {
+                Next::Verb(Verb::Compact { used_percent_max: 60, chunks_max: 2, bytes_per_s })
+            }
         }
     }
+}
+
+fn cut(volume: &str, to_bytes: u64, bytes_per_s: u64) -> Verb {
+    Verb::Cut { volume: volume.to_owned(), to_bytes, bytes_per_s }
 }
 
 impl Task {

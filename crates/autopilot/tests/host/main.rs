@@ -4,6 +4,7 @@
 mod agent;
 mod cycles;
 mod load;
+mod only;
 mod paces;
 mod support;
 mod verbs;

@@ -5,10 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::load::{self, Load};
-use super::support::{
-    Disk, MIB, Mounted, PATIENCE, Place, check_file, host, is_unable, make_btrfs, mounts, run,
-    skipped, write_file,
-};
+use super::support::{Disk, MIB, PATIENCE, Stage, check_file, run, skipped, write_file};
 use evenkeel_autopilot::Host;
 use evenkeel_lab::child::wait_until;
 use evenkeel_os::clock;
@@ -32,7 +29,7 @@ struct Limited(Vec<(String, String)>);
 
 impl Limited {
     /// Limits devices; `None` without cgroup v1, whose root cgroup has limits.
-    fn new(disks: &[&Disk]) -> Option<Self> {
+    fn new(disks: &[Disk]) -> Option<Self> {
         let mut made = Self(Vec::new());
         for disk in disks {
             let name = disk.device.file_name()?.to_str()?;
@@ -63,38 +60,33 @@ fn summary(mut latencies: Vec<Duration>) -> String {
 
 /// Moves a file at a pace, and prints how long it takes and durable writes take.
 fn measure(name: &str, verb: &Verb) {
-    let place = Place::new();
-    let folder = place.path("");
-    let first = Disk::new(&folder, "vol-1", 700 * MIB);
-    let second = Disk::new(&folder, "vol-2", 1_000 * MIB);
-    let third = Disk::new(&folder, "vol-3", 300 * MIB);
-    make_btrfs(&[&first]);
-    let mounted = Mounted::new(&first.device, &place.path("mount"));
-    let versions = load::prepare(&mounted.folder);
-    write_file(&mounted.folder.join("data"), FILE_BYTES, 9);
-    let mut host = host(&mounted, &[&first, &second, &third]);
+    let Some(mut stage) = Stage::new(&[700, 2_000, 300], 1) else { return };
+    let folder = stage.mounted.folder.clone();
+    let versions = load::prepare(&folder);
+    write_file(&folder.join("data"), FILE_BYTES, 9);
+    let host = &mut stage.host;
     let more = if matches!(verb, Verb::Remove { .. }) { "vol-2" } else { "vol-3" };
     host.execute(&Verb::Add { volume: more.to_owned() }).expect("an added device");
-    run(&["sync".as_ref(), "-f".as_ref(), mounted.folder.as_os_str()]);
-    let limited = Limited::new(&[&first, &second, &third]);
+    run(&["sync".as_ref(), "-f".as_ref(), folder.as_os_str()]);
+    let limited = Limited::new(&stage.disks);
     if limited.is_none() {
         skipped("no cgroup v1 with blkio, which limits a whole device");
         return;
     }
-    let load = Load::start(&mounted.folder, versions, 5);
+    let load = Load::start(&folder, versions, 5);
     clock::pause(Duration::from_secs(4));
     let (versions, base) = load.stop(false);
-    let load = Load::start(&mounted.folder, versions, 6);
+    let load = Load::start(&folder, versions, 6);
     let begin = clock::now();
     host.execute(verb).expect("a move");
-    wait_until("the end of the move", PATIENCE, || !is_moving(&mounted.folder)).expect("its end");
+    wait_until("the end of the move", PATIENCE, || !is_moving(&folder)).expect("its end");
     let took = clock::now() - begin;
     let (versions, during) = load.stop(false);
     drop(limited);
-    let seen = super::support::settled(&mut host);
+    let seen = super::support::settled(host);
     assert_eq!(super::support::device(&seen, "vol-1"), None);
-    load::check(&mounted.folder, &versions.durable, &versions.begun);
-    check_file(&mounted.folder.join("data"), FILE_BYTES, 9);
+    load::check(&folder, &versions.durable, &versions.begun);
+    check_file(&folder.join("data"), FILE_BYTES, 9);
     let rate = FILE_BYTES as f64 / MIB as f64 / took.as_secs_f64();
     println!(
         "{name:22} {:5.1} s {rate:5.1} MiB/s, {:4} writes: {}; before: {}",
@@ -130,10 +122,6 @@ fn replace(mib_per_s: u64) -> Verb {
 #[ignore = "full: crates/autopilot/tests/host/verbs.rs::\
             data_leaves_a_removed_device_at_the_set_pace stays"]
 fn durable_writes_are_measured_while_data_moves() {
-    if is_unable() {
-        return;
-    }
-    let _lock = mounts();
     for mib_per_s in [1_000, 62, 31, 15] {
         measure(&format!("remove, {mib_per_s} MiB/s"), &remove(mib_per_s));
     }

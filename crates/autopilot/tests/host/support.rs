@@ -200,6 +200,68 @@ pub fn make_btrfs(disks: &[&Disk]) {
     make(&["mkfs.btrfs", "-q", "-f", "-K", "-d", "single", "-m", "single"], disks);
 }
 
+/// A mounted btrfs, its devices `vol-1` and so on, and its host. Fields are dropped in this order.
+pub struct Stage {
+    /// The host.
+    pub host: LinuxHost,
+    /// The mount.
+    pub mounted: Mounted,
+    /// All devices; the file system has the first ones.
+    pub disks: Vec<Disk>,
+    /// The folder with their files.
+    pub place: Place,
+    _lock: File,
+}
+
+impl Stage {
+    /// Makes devices of these MiB, and a btrfs on the first `members`; `None` on a machine that
+    /// cannot.
+    pub fn new(mib: &[u64], members: usize) -> Option<Self> {
+        if is_unable() {
+            return None;
+        }
+        let lock = mounts();
+        let place = Place::new();
+        let folder = place.path("");
+        let disk = |(number, mib): (usize, &u64)| {
+            Disk::new(&folder, &format!("vol-{}", number + 1), mib * MIB)
+        };
+        let disks: Vec<Disk> = mib.iter().enumerate().map(disk).collect();
+        let all: Vec<&Disk> = disks.iter().collect();
+        make_btrfs(&all[..members]);
+        let mounted = Mounted::new(&disks[0].device, &place.path("mount"));
+        let host = host(&mounted, &all);
+        Some(Self { host, mounted, disks, place, _lock: lock })
+    }
+
+    /// Returns a path in the file system.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.mounted.folder.join(name)
+    }
+
+    /// Opens another host, as an agent that starts again does.
+    pub fn reopen(&mut self) {
+        let all: Vec<&Disk> = self.disks.iter().collect();
+        self.host = host(&self.mounted, &all);
+    }
+
+    /// Writes all that is dirty.
+    pub fn sync(&self) {
+        run(&["sync".as_ref(), "-f".as_ref(), self.mounted.folder.as_os_str()]);
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        forget_lock(&self.host.uuid());
+    }
+}
+
+/// Removes the lock of a file system's programs, of which none runs.
+pub fn forget_lock(uuid: &str) {
+    let _ = fs::remove_file(format!("/run/evenkeel-agent/{uuid}.program"));
+}
+
 /// Opens the host of a mount whose volumes are these disks.
 pub fn host(mounted: &Mounted, disks: &[&Disk]) -> LinuxHost {
     let volumes = disks.iter().map(|disk| (disk.id.clone(), disk.device.clone())).collect();

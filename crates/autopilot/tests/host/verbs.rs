@@ -4,11 +4,13 @@ use std::ffi::OsStr;
 use std::path::Path;
 
 use super::support::{
-    Disk, MIB, Mounted, Place, attempt, check_file, device, execute, host, is_unable, make,
-    make_btrfs, mounts, refusal, run, settled, skipped, write_file,
+    Disk, MIB, Mounted, PATIENCE, Place, Stage, attempt, check_file, device, execute, host,
+    is_unable, make, make_btrfs, mounts, refusal, run, settled, skipped, write_file,
 };
+use evenkeel_autopilot::host::LinuxHost;
 use evenkeel_autopilot::{Fault, Host};
-use evenkeel_planner::autopilot::observation::{Kind, Profile, RunningKind};
+use evenkeel_lab::child::wait_until;
+use evenkeel_planner::autopilot::observation::{Kind, Profile, Running, RunningKind};
 use evenkeel_planner::autopilot::operation::Verb;
 
 fn verb(name: &str, volume: &str) -> Verb {
@@ -20,6 +22,30 @@ fn verb(name: &str, volume: &str) -> Verb {
         "remove" => Verb::Remove { volume, bytes_per_s: 400 * MIB },
         _ => panic!("{name}"),
     }
+}
+
+fn cut(volume: &str, to_bytes: u64) -> Verb {
+    Verb::Cut { volume: volume.to_owned(), to_bytes, bytes_per_s: 20 * MIB }
+}
+
+/// Executes a move at 20 MiB/s, and checks that it has this pace from its first byte on, and
+/// another one that is set.
+fn begun(host: &mut LinuxHost, verb: &Verb, kind: RunningKind) -> Running {
+    execute(host, verb).expect("a move");
+    let mut running = None;
+    wait_until("the begin of the move", PATIENCE, || {
+        running = host.observe().expect("an observation").running;
+        // Until the kernel has begun it, it is a program of which nothing else is known.
+        running.as_ref().is_none_or(|running| running.kind != RunningKind::Foreign)
+    })
+    .expect("its begin");
+    let running = running.expect("the move takes seconds at 20 MiB/s");
+    assert_eq!((running.kind, running.pace_bytes_per_s), (kind, Some(20 * MIB)));
+    host.execute(&Verb::Pace { bytes_per_s: 30 * MIB }).expect("a pace");
+    let running = host.observe().expect("an observation").running;
+    let running = running.expect("the move takes seconds at 30 MiB/s");
+    assert_eq!((running.kind, running.pace_bytes_per_s), (kind, Some(30 * MIB)));
+    running
 }
 
 #[test]
@@ -66,8 +92,8 @@ fn plain_file_systems_grow_and_refuse_what_only_btrfs_can() {
 
         let text = refusal(host.execute(&verb("add", "vol-2")));
         assert!(text.contains("add needs btrfs") && text.contains("only grows"), "{text}");
-        let cut = Verb::Cut { volume: "vol-1".to_owned(), to_bytes: 300 * MIB };
-        assert!(refusal(host.execute(&cut)).contains("cut needs btrfs"));
+        let text = refusal(host.execute(&cut("vol-1", 300 * MIB)));
+        assert!(text.contains("cut needs btrfs"), "{text}");
         assert_eq!(host.has_superblock("vol-1"), Ok(Some(true)));
         assert_eq!(host.has_superblock("vol-2"), Ok(Some(false)));
         assert_eq!(host.has_superblock("vol-3"), Ok(None));
@@ -76,28 +102,20 @@ fn plain_file_systems_grow_and_refuse_what_only_btrfs_can() {
 
 #[test]
 fn btrfs_grows_by_a_longer_device_and_by_another_one() {
-    if is_unable() {
-        return;
-    }
-    let _lock = mounts();
-    let place = Place::new();
-    let first = Disk::new(&place.path(""), "vol-1", 300 * MIB);
-    let second = Disk::new(&place.path(""), "vol-2", 300 * MIB);
-    make_btrfs(&[&first]);
-    let mounted = Mounted::new(&first.device, &place.path("mount"));
-    let mut host = host(&mounted, &[&first, &second]);
+    let Some(mut stage) = Stage::new(&[300, 300], 1) else { return };
+    let host = &mut stage.host;
     let before = host.observe().unwrap();
     assert_eq!((before.size_bytes, before.data), (300 * MIB, Some(Profile::Single)));
     assert_eq!(before.metadata, Some(Profile::Single));
-    first.set_len(400 * MIB);
-    execute(&mut host, &verb("rescan", "vol-1")).unwrap();
-    execute(&mut host, &verb("grow", "vol-1")).unwrap();
+    stage.disks[0].set_len(400 * MIB);
+    execute(host, &verb("rescan", "vol-1")).unwrap();
+    execute(host, &verb("grow", "vol-1")).unwrap();
     // A verb that is repeated after a lost answer has no further effect.
-    execute(&mut host, &verb("grow", "vol-1")).unwrap();
+    execute(host, &verb("grow", "vol-1")).unwrap();
     assert_eq!(host.observe().unwrap().size_bytes, 400 * MIB);
     assert_eq!(host.has_superblock("vol-2"), Ok(Some(false)));
-    execute(&mut host, &verb("add", "vol-2")).unwrap();
-    execute(&mut host, &verb("add", "vol-2")).unwrap();
+    execute(host, &verb("add", "vol-2")).unwrap();
+    execute(host, &verb("add", "vol-2")).unwrap();
     let grown = host.observe().unwrap();
     assert_eq!(grown.size_bytes, 700 * MIB);
     let added = device(&grown, "vol-2").unwrap();
@@ -111,44 +129,28 @@ fn btrfs_grows_by_a_longer_device_and_by_another_one() {
 
 #[test]
 fn data_leaves_a_removed_device_at_the_set_pace() {
-    if is_unable() {
-        return;
-    }
-    let _lock = mounts();
-    let place = Place::new();
-    let first = Disk::new(&place.path(""), "vol-1", 400 * MIB);
-    let second = Disk::new(&place.path(""), "vol-2", 700 * MIB);
-    make_btrfs(&[&first]);
-    let mounted = Mounted::new(&first.device, &place.path("mount"));
-    let mut host = host(&mounted, &[&first, &second]);
-    write_file(&mounted.folder.join("data"), 150 * MIB, 2);
-    execute(&mut host, &verb("add", "vol-2")).unwrap();
+    let Some(mut stage) = Stage::new(&[400, 700], 1) else { return };
+    write_file(&stage.path("data"), 150 * MIB, 2);
+    execute(&mut stage.host, &verb("add", "vol-2")).unwrap();
     let slow = Verb::Remove { volume: "vol-1".to_owned(), bytes_per_s: 20 * MIB };
-    host.execute(&slow).unwrap();
-    let seen = host.observe().unwrap();
-    let running = seen.running.expect("150 MiB take seconds at 20 MiB/s");
-    assert_eq!((running.kind, running.devid), (RunningKind::Remove, Some(1)));
-    assert_eq!(running.pace_bytes_per_s, Some(20 * MIB));
+    let running = begun(&mut stage.host, &slow, RunningKind::Remove);
+    assert_eq!(running.devid, Some(1));
     assert!(running.done_permille.is_some());
-    let later = host.execute(&Verb::Grow { volume: "vol-2".to_owned() });
+    let later = stage.host.execute(&verb("grow", "vol-2"));
     assert_eq!(later, Ok(()), "it has its full size, so nothing is due");
-    let cut = Verb::Cut { volume: "vol-2".to_owned(), to_bytes: 600 * MIB };
-    let later = host.execute(&cut);
+    let later = stage.host.execute(&cut("vol-2", 600 * MIB));
     assert!(matches!(&later, Err(Fault::Later(text)) if text.contains("device remove runs")));
-    host.execute(&Verb::Pace { bytes_per_s: 30 * MIB }).unwrap();
-    let seen = host.observe().unwrap();
-    assert_eq!(seen.running.unwrap().pace_bytes_per_s, Some(30 * MIB));
     // Another agent finds the move, and its end.
-    drop(host);
-    let mut host = super::support::host(&mounted, &[&first, &second]);
+    stage.reopen();
+    let host = &mut stage.host;
     let running = host.observe().unwrap().running.expect("it continues");
     assert_eq!((running.kind, running.devid), (RunningKind::Remove, Some(1)));
     host.execute(&Verb::Remove { volume: "vol-1".to_owned(), bytes_per_s: 1_000 * MIB }).unwrap();
-    let seen = settled(&mut host);
+    let seen = settled(host);
     assert_eq!(seen.devices.len(), 1);
     assert_eq!(seen.devices[0].volume.as_deref(), Some("vol-2"));
     assert_eq!(host.has_superblock("vol-1"), Ok(Some(false)));
-    check_file(&mounted.folder.join("data"), 150 * MIB, 2);
+    check_file(&stage.mounted.folder.join("data"), 150 * MIB, 2);
     // Repeated, it has no further effect, and the last device stays.
     host.execute(&verb("remove", "vol-1")).unwrap();
     let text = refusal(host.execute(&verb("remove", "vol-2")));
@@ -156,26 +158,38 @@ fn data_leaves_a_removed_device_at_the_set_pace() {
 }
 
 #[test]
+fn data_moves_below_a_cut_at_the_set_pace() {
+    let Some(mut stage) = Stage::new(&[1_400], 1) else { return };
+    // The first chunks become empty, and the kernel gives them back.
+    let first = stage.path("first");
+    run(&["fallocate".as_ref(), "-l".as_ref(), "800M".as_ref(), first.as_os_str()]);
+    write_file(&stage.path("last"), 150 * MIB, 6);
+    std::fs::remove_file(&first).unwrap();
+    stage.sync();
+    let words = ["btrfs", "balance", "start", "-dusage=0"].map(OsStr::new);
+    run(&[words.as_slice(), &[stage.mounted.folder.as_os_str()]].concat());
+    let running = begun(&mut stage.host, &cut("vol-1", 900 * MIB), RunningKind::Resize);
+    assert_eq!(running.devid, Some(1));
+    stage.reopen();
+    let fast = Verb::Cut { volume: "vol-1".to_owned(), to_bytes: 900 * MIB, bytes_per_s: 1 << 30 };
+    execute(&mut stage.host, &fast).unwrap();
+    let seen = settled(&mut stage.host);
+    assert_eq!(seen.size_bytes, 900 * MIB);
+    check_file(&stage.path("last"), 150 * MIB, 6);
+}
+
+#[test]
 fn device_is_cut_and_replaced_by_a_smaller_one() {
-    if is_unable() {
-        return;
-    }
-    let _lock = mounts();
-    let place = Place::new();
-    let first = Disk::new(&place.path(""), "vol-1", 900 * MIB);
-    let second = Disk::new(&place.path(""), "vol-2", 500 * MIB);
-    let third = Disk::new(&place.path(""), "vol-3", 300 * MIB);
-    make_btrfs(&[&first]);
-    let mounted = Mounted::new(&first.device, &place.path("mount"));
-    let mut host = host(&mounted, &[&first, &second, &third]);
+    let Some(mut stage) = Stage::new(&[900, 500, 300], 1) else { return };
     // Files that leave chunks behind, the last one at the end.
     for number in 0..16 {
-        write_file(&mounted.folder.join(format!("{number}")), 30 * MIB, number);
+        write_file(&stage.path(&format!("{number}")), 30 * MIB, number);
     }
     for number in (0..16).filter(|number| number % 4 != 3) {
-        std::fs::remove_file(mounted.folder.join(format!("{number}"))).unwrap();
+        std::fs::remove_file(stage.path(&format!("{number}"))).unwrap();
     }
-    run(&["sync".as_ref(), "-f".as_ref(), mounted.folder.as_os_str()]);
+    stage.sync();
+    let host = &mut stage.host;
     let replace = Verb::Replace {
         volume: "vol-1".to_owned(),
         with: "vol-2".to_owned(),
@@ -183,60 +197,48 @@ fn device_is_cut_and_replaced_by_a_smaller_one() {
     };
     let text = refusal(host.execute(&replace));
     assert!(text.contains("its only device") && text.contains("then remove vol-1"), "{text}");
-    execute(&mut host, &verb("add", "vol-3")).unwrap();
+    execute(host, &verb("add", "vol-3")).unwrap();
     let text = refusal(host.execute(&replace));
     assert!(text.contains("cut that to 524288000 first"), "{text}");
-    let compact = Verb::Compact { used_percent_max: 70, chunks_max: 20 };
-    execute(&mut host, &compact).unwrap();
-    execute(&mut host, &Verb::Pace { bytes_per_s: 1_000 * MIB }).unwrap();
-    settled(&mut host);
-    let cut = Verb::Cut { volume: "vol-1".to_owned(), to_bytes: 500 * MIB };
-    execute(&mut host, &cut).unwrap();
-    let _ = host.execute(&Verb::Pace { bytes_per_s: 1_000 * MIB });
-    let seen = settled(&mut host);
+    let compact = Verb::Compact { used_percent_max: 70, chunks_max: 20, bytes_per_s: 20 * MIB };
+    begun(host, &compact, RunningKind::Compact);
+    host.execute(&Verb::Pace { bytes_per_s: 1_000 * MIB }).unwrap();
+    settled(host);
+    execute(host, &cut("vol-1", 500 * MIB)).unwrap();
+    host.execute(&Verb::Pace { bytes_per_s: 1_000 * MIB }).unwrap();
+    let seen = settled(host);
     assert_eq!(device(&seen, "vol-1").unwrap().size_bytes, 500 * MIB);
     assert!(device(&seen, "vol-1").unwrap().last_chunk_end_bytes <= Some(500 * MIB));
-    execute(&mut host, &cut).unwrap();
+    execute(host, &cut("vol-1", 500 * MIB)).unwrap();
 
-    execute(&mut host, &replace).unwrap();
-    let running = host.observe().unwrap().running.expect("120 MiB take seconds at 20 MiB/s");
-    assert_eq!((running.kind, running.devid), (RunningKind::Replace, Some(1)));
-    assert_eq!(running.pace_bytes_per_s, Some(20 * MIB));
+    let running = begun(host, &replace, RunningKind::Replace);
+    assert_eq!(running.devid, Some(1));
     host.execute(&Verb::Cancel).unwrap();
-    let seen = settled(&mut host);
+    let seen = settled(host);
     assert_eq!(device(&seen, "vol-1").unwrap().devid, 1);
     assert_eq!(host.has_superblock("vol-2"), Ok(Some(false)));
-    execute(&mut host, &replace).unwrap();
+    execute(host, &replace).unwrap();
     host.execute(&Verb::Pace { bytes_per_s: 1_000 * MIB }).unwrap();
-    let seen = settled(&mut host);
+    let seen = settled(host);
     assert_eq!(device(&seen, "vol-1"), None);
     assert_eq!(device(&seen, "vol-2").unwrap().devid, 1);
     assert_eq!(host.has_superblock("vol-1"), Ok(Some(false)));
-    execute(&mut host, &replace).unwrap();
+    execute(host, &replace).unwrap();
     for number in (0..16).filter(|number| number % 4 == 3) {
-        check_file(&mounted.folder.join(format!("{number}")), 30 * MIB, number);
+        check_file(&stage.mounted.folder.join(format!("{number}")), 30 * MIB, number);
     }
 }
 
 #[test]
 fn devices_with_content_or_in_use_are_refused() {
-    if is_unable() {
-        return;
-    }
-    let _lock = mounts();
-    let place = Place::new();
-    let folder = place.path("");
-    let disks: Vec<Disk> =
-        (1..=6).map(|n| Disk::new(&folder, &format!("vol-{n}"), 300 * MIB)).collect();
-    make_btrfs(&[&disks[0]]);
-    let mounted = Mounted::new(&disks[0].device, &place.path("mount"));
+    let Some(mut stage) = Stage::new(&[300; 6], 1) else { return };
+    let disks = &stage.disks;
     make(&["mkfs.ext4", "-q", "-F"], &[&disks[1]]);
     make_btrfs(&[&disks[2]]);
-    let other = Mounted::new(&disks[2].device, &place.path("other"));
+    let other = Mounted::new(&disks[2].device, &stage.place.path("other"));
     make(&["mkswap", "-q"], &[&disks[3]]);
     disks[4].set_len(200 * MIB);
-    let all: Vec<&Disk> = disks.iter().collect();
-    let mut host = host(&mounted, &all);
+    let host = &mut stage.host;
     host.execute(&verb("rescan", "vol-5")).unwrap();
     let before = host.observe().unwrap();
     for (volume, part) in [
@@ -249,7 +251,7 @@ fn devices_with_content_or_in_use_are_refused() {
         let text = refusal(host.execute(&verb("add", volume)));
         assert!(text.contains(part), "{volume}: {text}");
     }
-    execute(&mut host, &verb("add", "vol-6")).unwrap();
+    execute(host, &verb("add", "vol-6")).unwrap();
     let before_moves = host.observe().unwrap();
     for (volume, part) in [
         ("vol-2", "has content: ext4"),
@@ -275,25 +277,17 @@ fn devices_with_content_or_in_use_are_refused() {
 /// A clone of the device has the UUID of the file system, and data that nothing else may have.
 #[test]
 fn clone_of_a_device_is_refused_and_a_leftover_of_add_is_not() {
-    if is_unable() {
-        return;
-    }
-    let _lock = mounts();
-    let place = Place::new();
-    let folder = place.path("");
-    let first = Disk::new(&folder, "vol-1", 300 * MIB);
-    let second = Disk::new(&folder, "vol-2", 300 * MIB);
-    make_btrfs(&[&first]);
-    let mounted = Mounted::new(&first.device, &place.path("mount"));
-    write_file(&mounted.folder.join("data"), 50 * MIB, 3);
+    let Some(mut stage) = Stage::new(&[300, 300], 1) else { return };
+    write_file(&stage.path("data"), 50 * MIB, 3);
     run(&["sync"]);
     let copy = |from: &Path, to: &Path| {
         let from = format!("if={}", from.display());
         let to = format!("of={}", to.display());
         run(&["dd", &from, &to, "bs=1M", "conv=notrunc", "status=none"]);
     };
-    copy(&first.file, &second.file);
-    let mut host = host(&mounted, &[&first, &second]);
+    let second = &stage.disks[1];
+    copy(&stage.disks[0].file, &second.file);
+    let host = &mut stage.host;
     assert_eq!(host.has_superblock("vol-2"), Ok(Some(true)));
     let text = refusal(host.execute(&verb("add", "vol-2")));
     assert!(text.contains("has content: btrfs with UUID"), "{text}");
@@ -302,42 +296,31 @@ fn clone_of_a_device_is_refused_and_a_leftover_of_add_is_not() {
     second.clear();
     host.execute(&verb("add", "vol-2")).unwrap();
     run(&["sync"]);
-    let kept = place.path("kept");
+    let kept = stage.place.path("kept");
     std::fs::copy(&second.file, &kept).unwrap();
-    execute(&mut host, &verb("remove", "vol-2")).unwrap();
-    settled(&mut host);
+    execute(host, &verb("remove", "vol-2")).unwrap();
+    settled(host);
     copy(&kept, &second.file);
     assert_eq!(host.has_superblock("vol-2"), Ok(Some(true)));
-    execute(&mut host, &verb("add", "vol-2")).unwrap();
+    execute(host, &verb("add", "vol-2")).unwrap();
     assert_eq!(host.observe().unwrap().devices.len(), 2);
-    check_file(&mounted.folder.join("data"), 50 * MIB, 3);
+    check_file(&stage.mounted.folder.join("data"), 50 * MIB, 3);
 }
 
 #[test]
 fn move_without_room_or_with_a_pin_is_refused_before_it_begins() {
-    if is_unable() {
-        return;
-    }
-    let _lock = mounts();
-    let place = Place::new();
-    let folder = place.path("");
-    let first = Disk::new(&folder, "vol-1", 600 * MIB);
-    let second = Disk::new(&folder, "vol-2", 300 * MIB);
-    make_btrfs(&[&first, &second]);
-    let mounted = Mounted::new(&first.device, &place.path("mount"));
-    write_file(&mounted.folder.join("data"), 450 * MIB, 4);
-    let mut host = host(&mounted, &[&first, &second]);
-    let text = refusal(host.execute(&verb("remove", "vol-1")));
+    let Some(mut stage) = Stage::new(&[600, 300], 2) else { return };
+    write_file(&stage.path("data"), 450 * MIB, 4);
+    let text = refusal(stage.host.execute(&verb("remove", "vol-1")));
     assert!(
         text.contains("bytes that are not allocated") && text.contains("add a volume"),
         "{text}"
     );
-    let cut = Verb::Cut { volume: "vol-1".to_owned(), to_bytes: 100 * MIB };
-    let text = refusal(host.execute(&cut));
+    let text = refusal(stage.host.execute(&cut("vol-1", 100 * MIB)));
     assert!(text.contains("below the 268435456"), "{text}");
 
-    std::fs::remove_file(mounted.folder.join("data")).unwrap();
-    let swap = mounted.folder.join("swap file");
+    std::fs::remove_file(stage.path("data")).unwrap();
+    let swap = stage.path("swap file");
     std::fs::File::create(&swap).unwrap();
     run(&["chattr".as_ref(), "+C".as_ref(), swap.as_os_str()]);
     let zeros = format!("of={}", swap.display());
@@ -349,8 +332,8 @@ fn move_without_room_or_with_a_pin_is_refused_before_it_begins() {
         // btrfs has swap files on one device only.
         return;
     }
-    let seen = host.observe();
-    let result = host.execute(&verb("remove", "vol-2"));
+    let seen = stage.host.observe();
+    let result = stage.host.execute(&verb("remove", "vol-2"));
     run(&["swapoff".as_ref(), swap.as_os_str()]);
     assert!(seen.unwrap().conditions.pinned);
     let text = refusal(result);

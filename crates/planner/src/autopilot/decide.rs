@@ -27,6 +27,7 @@ use super::policy::{Mode, Policy};
 use super::state::{self, Axis, State};
 use facts::{Change, Facts};
 
+pub use forecast::wanted_free_bytes;
 pub use moves::pace_bytes_per_s;
 pub use words::spec as spec_words;
 

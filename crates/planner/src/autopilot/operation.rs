@@ -8,6 +8,7 @@ mod delete;
 mod facts;
 mod made;
 mod modify;
+mod only;
 mod remove;
 mod replace;
 pub mod room;
@@ -170,6 +171,8 @@ pub enum Verb {
         used_percent_max: u32,
         /// The most chunks of one step.
         chunks_max: u32,
+        /// Bytes a second.
+        bytes_per_s: u64,
     },
     /// The file system on a device shrinks to this size.
     Cut {
@@ -177,6 +180,8 @@ pub enum Verb {
         volume: String,
         /// Bytes.
         to_bytes: u64,
+        /// Bytes a second, if chunks must move.
+        bytes_per_s: u64,
     },
     /// The pace of the running move changes.
     Pace {

@@ -214,6 +214,12 @@ impl Tool<'_, '_> {
         Commands { forward, back }
     }
 
+    /// Returns whether a volume is the only device. Its replacement would end with a file system
+    /// that is mounted only with `-o degraded`, if the power failed in the middle.
+    fn is_only(&self, volume: &str) -> bool {
+        self.facts.members.iter().all(|member| member.volume.id == volume)
+    }
+
     /// Returns whether the data of a volume finds room on the others only after compaction.
     fn is_compacted_to_remove(&self, volume: &str) -> bool {
         let Some(member) = self.facts.member(volume) else { return false };
@@ -226,6 +232,13 @@ impl Tool<'_, '_> {
     fn replaced(&self, volume: &str, with: &VolumeSpec) -> Vec<String> {
         let mount = self.mount();
         let devid = self.devid(volume);
+        if self.is_only(volume) {
+            let mut commands = self.create(with);
+            commands.push(format!("btrfs device add -K \"$DEVICE\" {mount}"));
+            commands.push(format!("btrfs device remove {devid} {mount}"));
+            commands.extend(self.retired(volume));
+            return commands;
+        }
         let mut commands =
             vec![format!("btrfs filesystem resize {devid}:{}G {mount}", with.size_gib)];
         commands.extend(self.create(with));
@@ -238,6 +251,10 @@ impl Tool<'_, '_> {
     fn replace(&self, volume: &str, with: &VolumeSpec) -> Commands {
         let mount = self.mount();
         let devid = self.devid(volume);
+        if self.is_only(volume) {
+            let back = self.put_back(volume);
+            return Commands { forward: self.replaced(volume, with), back };
+        }
         let mut back = vec![
             format!("btrfs replace cancel {mount}  # while it runs"),
             format!("btrfs filesystem resize {devid}:max {mount}"),
@@ -248,5 +265,24 @@ impl Tool<'_, '_> {
             back.push(format!("btrfs filesystem resize {devid}:max {mount}"));
         }
         Commands { forward: self.replaced(volume, with), back }
+    }
+
+    /// Returns the commands that undo the replacement of the only device, by `$NEW`.
+    fn put_back(&self, volume: &str) -> Vec<String> {
+        let mount = self.mount();
+        let region = &self.region;
+        let mut back = vec![
+            format!("btrfs device remove cancel {mount}  # while it runs"),
+            format!("btrfs device remove \"$DEVICE\" {mount}  # after a cancel; else all below"),
+            "SMALLER=\"$NEW\"".to_owned(),
+        ];
+        let Some(member) = self.facts.member(volume) else { return back };
+        back.extend(self.create(&member.volume.spec));
+        back.push(format!("btrfs device add -K \"$DEVICE\" {mount}"));
+        // The kernel has numbered the new device by the next number.
+        let smaller = member.device.devid.saturating_add(1);
+        back.push(format!("btrfs device remove {smaller} {mount}"));
+        back.push(format!("aws ec2 detach-volume --volume-id \"$SMALLER\"{region}"));
+        back
     }
 }

@@ -5,7 +5,7 @@ use evenkeel_core::units::GIB;
 use super::Forecast;
 use super::facts::{Facts, percent};
 use crate::autopilot::observation::Observation;
-use crate::autopilot::policy::Keep;
+use crate::autopilot::policy::{Keep, Policy};
 use crate::autopilot::state::{Reading, State};
 
 /// The least time between two readings whose growth is compared, in milliseconds.
@@ -66,6 +66,13 @@ pub fn need_at(facts: &Facts<'_>, line: u64) -> Need {
 /// Returns the room that must be free.
 pub fn need(facts: &Facts<'_>) -> Need {
     need_at(facts, facts.line_bytes_per_s())
+}
+
+/// Returns the bytes that must be free by a policy, for the step of an operation.
+#[must_use]
+pub fn wanted_free_bytes(policy: &Policy, now: &Observation) -> u64 {
+    let state = State::default();
+    need(&Facts::new(policy, now, &state, 0)).wanted()
 }
 
 /// Returns the bytes of two chunks: what a btrfs needs to move data.

@@ -593,7 +593,9 @@ fn smaller(
     };
     // A baseline that follows the size needs a recording that less carries.
     let peak = Peak::of(facts, member);
+    takes_over(facts, to).map_err(|reason| Some((Brake::Room, format!("{id}: {reason}"))))?;
     let make = |size_gib: u32| {
+        takes_over(facts, size_gib).ok()?;
         let with = rules.resolve(&VolumeSpec { size_gib, ..spec }.request()).ok()?;
         let is_same = alternatives::never_less(&facts.policy.plan, &with, &spec);
         let carries = || peak.as_ref().is_ok_and(|peak| peak.check(facts, id, &with).is_ok());
@@ -610,6 +612,14 @@ fn smaller(
         };
         Some((Brake::Evidence, reason))
     })
+}
+
+/// Checks whether a new volume of this size can take over the data of the only device, which is not
+/// cut before. If there are other devices, it is.
+fn takes_over(facts: &Facts<'_>, size_gib: u32) -> Result<(), String> {
+    let [only] = facts.members.as_slice() else { return Ok(()) };
+    let size_bytes = u64::from(size_gib).saturating_mul(GIB);
+    room::to_take_over(facts.policy, &facts.now.file_system, only.device, size_bytes)
 }
 
 /// Returns the allocated bytes of a device after compaction, by its part of the slack of chunks.

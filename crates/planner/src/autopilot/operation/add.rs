@@ -26,10 +26,8 @@ pub(super) fn step(policy: &Policy, open: &Open, now: &Observation, spec: &Volum
     match bring(open, now, spec, BEGIN_MS) {
         Made::Coming(step) => step,
         Made::Lost(reason) => back(open, now, reason, BEGIN_MS),
-        Made::Ready(volume) if volume.has_superblock == Some(true) => {
-            // The file system writes the superblock and then shows the device.
-            back(open, now, "its new volume is no empty one".to_owned(), BEGIN_MS)
-        }
+        // A superblock may be that of an addition which was interrupted: the verb looks, and clears
+        // that one.
         Made::Ready(volume) => running(now).unwrap_or_else(|| {
             if age_ms(open, now) > STUCK_MS {
                 let reason = format!("{} could not be added in 6 hours", volume.id);

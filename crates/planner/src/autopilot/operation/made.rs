@@ -5,7 +5,7 @@
 
 use evenkeel_core::volume::VolumeSpec;
 
-use super::facts::{ATTACH_STUCK_MS, age_ms, device, end, made};
+use super::facts::{ATTACH_STUCK_MS, age_ms, device, end, made, running};
 use super::{Call, Open, Step};
 use crate::autopilot::observation::{Observation, Volume, VolumeState};
 
@@ -123,8 +123,12 @@ pub(super) fn leave(
     }
 }
 
-/// Returns the step by which the volume that an operation made leaves, and then its end.
+/// Returns the step by which the volume that an operation made leaves, and then its end. A device
+/// that is being added is not listed yet, so nothing leaves while the kernel is at work.
 pub(super) fn back(open: &Open, now: &Observation, reason: String, limit_ms: u64) -> Step {
+    if let Some(step) = running(now) {
+        return step;
+    }
     made(now, &open.id)
         .and_then(|volume| leave(open, now, volume, Proof::List, limit_ms))
         .unwrap_or_else(|| end(open, reason))

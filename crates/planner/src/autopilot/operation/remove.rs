@@ -19,7 +19,11 @@ pub(super) fn step(policy: &Policy, open: &Open, now: &Observation, id: &str) ->
             running.kind == RunningKind::Compact
                 || running.kind == RunningKind::Remove && running.devid == Some(device.devid)
         });
-        return if is_moving { Step::Verb(Verb::Cancel) } else { Step::Done };
+        if is_moving {
+            return Step::Verb(Verb::Cancel);
+        }
+        // A removal that has just begun is not seen as one yet.
+        return running(now).unwrap_or(Step::Done);
     }
     let Some(volume) = volume(now, id) else { return Step::Done };
     leave(open, now, volume, Proof::Probe, BEGIN_MS).unwrap_or(Step::Done)
@@ -42,13 +46,13 @@ pub(super) fn take_away(
     if let Some(step) = running(now).or_else(|| condition(now)) {
         return Ok(step);
     }
+    let bytes_per_s = pace_bytes_per_s(policy, now);
     match room::to_remove(policy, &now.file_system, device.devid)? {
         Removal::Ready => {}
         Removal::AfterCompaction if age_ms(open, now) > STUCK_MS => {
             return Err(format!("compaction made no room for the data of {id} in 6 hours"));
         }
-        Removal::AfterCompaction => return Ok(Step::Verb(replace::compact(now))),
+        Removal::AfterCompaction => return Ok(Step::Verb(replace::compact(now, bytes_per_s))),
     }
-    let bytes_per_s = pace_bytes_per_s(policy, now);
     Ok(Step::Verb(Verb::Remove { volume: id.to_owned(), bytes_per_s }))
 }

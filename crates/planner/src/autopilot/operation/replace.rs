@@ -4,12 +4,14 @@
 //! the kernel has moved the last byte, the old one is whole, and going back loses nothing. A
 //! replacement that a crash interrupts continues by itself on some kernels, and ends on others;
 //! then it begins again.
+//!
+//! The only device of a file system is not replaced by the kernel: see [`only`].
 
 use evenkeel_core::volume::VolumeSpec;
 
-use super::facts::{STUCK_MS, age_ms, bytes, condition, device, end, made, running, volume};
+use super::facts::{STUCK_MS, age_ms, bytes, condition, device, made, running, volume};
 use super::made::{Made, Proof, back, bring, leave};
-use super::{Open, Step, Verb, room};
+use super::{Open, Step, Verb, only, room};
 use crate::autopilot::decide::pace_bytes_per_s;
 use crate::autopilot::observation::{Device, Kind, Observation, RunningKind};
 use crate::autopilot::policy::Policy;
@@ -37,9 +39,7 @@ pub(super) fn step(
         }
         (Some(old), None) => forward(policy, open, now, old, with)
             .unwrap_or_else(|reason| backward(open, now, old, reason)),
-        (Some(_), Some(_)) => {
-            end(open, format!("{id} and the volume made for it are both devices; remove one"))
-        }
+        (Some(old), Some(new)) => only::between(policy, open, now, (old, new)),
         (None, None) => {
             back(open, now, format!("{id} is not a device of the file system"), STUCK_MS)
         }
@@ -72,6 +72,9 @@ fn forward(
     }
     if let Some(step) = condition(now) {
         return Ok(step);
+    }
+    if only::is_only(now, old) {
+        return only::enlist(policy, open, now, old, with);
     }
     if old.size_bytes > bytes(with) {
         return cut(policy, open, now, old, bytes(with));
@@ -111,7 +114,8 @@ fn cut(
         return Err(format!("{free} bytes are free, and the cut with the reserve takes {wanted}"));
     }
     let volume = old.volume.clone().unwrap_or_default();
-    let cut = Step::Verb(Verb::Cut { volume, to_bytes });
+    let bytes_per_s = pace_bytes_per_s(policy, now);
+    let cut = Step::Verb(Verb::Cut { volume, to_bytes, bytes_per_s });
     if old.last_chunk_end_bytes.is_some_and(|end_bytes| end_bytes <= to_bytes) {
         return Ok(cut);
     }
@@ -129,18 +133,19 @@ fn cut(
             needed - to_bytes
         ));
     }
-    Ok(Step::Verb(compact(now)))
+    Ok(Step::Verb(compact(now, bytes_per_s)))
 }
 
 /// Returns the step that empties the chunks with the least data: some are at or below the mean.
-pub(super) fn compact(now: &Observation) -> Verb {
+pub(super) fn compact(now: &Observation, bytes_per_s: u64) -> Verb {
     let file_system = &now.file_system;
     let devices = file_system.devices.iter();
     let allocated = devices.fold(0_u64, |sum, device| sum.saturating_add(device.allocated_bytes));
     let used = allocated.saturating_sub(file_system.chunk_slack_bytes);
     let mean = u128::from(used) * 100 / u128::from(allocated.max(1));
     let mean_percent = u32::try_from(mean).map_or(100, |percent| percent.min(100));
-    Verb::Compact { used_percent_max: (mean_percent + 5).min(95), chunks_max: CHUNKS_MAX }
+    let used_percent_max = (mean_percent + 5).min(95);
+    Verb::Compact { used_percent_max, chunks_max: CHUNKS_MAX, bytes_per_s }
 }
 
 /// Returns the next step back to the old device.
@@ -148,8 +153,9 @@ fn backward(open: &Open, now: &Observation, old: &Device, reason: String) -> Ste
     if let Some(moving) = &now.file_system.running {
         let is_ours = match moving.kind {
             RunningKind::Replace => moving.devid == Some(old.devid),
+            RunningKind::Resize => moving.devid == Some(old.devid),
             RunningKind::Compact => true,
-            _ => false,
+            RunningKind::Add | RunningKind::Remove | RunningKind::Foreign => false,
         };
         if is_ours {
             return Step::Verb(Verb::Cancel);

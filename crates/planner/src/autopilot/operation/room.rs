@@ -5,7 +5,7 @@
 
 use evenkeel_core::units::GIB;
 
-use crate::autopilot::observation::{FileSystem, Kind, Profile};
+use crate::autopilot::observation::{Device, FileSystem, Kind, Profile};
 use crate::autopilot::policy::Policy;
 
 /// Bytes of a device that its file system may leave unused: tables of partitions, headers of
@@ -44,11 +44,32 @@ pub enum Removal {
     AfterCompaction,
 }
 
+/// Returns the most bytes of chunks that the data of a device takes on other ones: those of its
+/// chunks, or all bytes in use with a last chunk that is not full, since chunks are emptied into
+/// full ones. A stripe is as wide as the devices that are left, so its chunks count whole.
+#[must_use]
+pub fn moved_bytes(file_system: &FileSystem, leaving: &Device) -> u64 {
+    let is_striped = |profile| !matches!(profile, Some(Profile::Single | Profile::Dup));
+    if is_striped(file_system.data) || is_striped(file_system.metadata) {
+        return leaving.allocated_bytes;
+    }
+    let used = file_system.used_bytes.saturating_add(chunk_bytes(file_system));
+    leaving.allocated_bytes.min(used)
+}
+
 /// Returns how the data of a device can move to the other ones.
 ///
 /// # Errors
 /// If it cannot, with the reason.
 pub fn to_remove(policy: &Policy, file_system: &FileSystem, devid: u64) -> Result<Removal, String> {
+    if file_system.conditions.pinned {
+        return Err("a swap file or another program holds the file system's devices".to_owned());
+    }
+    without_pin(policy, file_system, devid)
+}
+
+/// Returns it for a file system whose devices nothing holds.
+fn without_pin(policy: &Policy, file_system: &FileSystem, devid: u64) -> Result<Removal, String> {
     if file_system.kind != Kind::Btrfs {
         return Err("only a btrfs gives up a device".to_owned());
     }
@@ -60,14 +81,12 @@ pub fn to_remove(policy: &Policy, file_system: &FileSystem, devid: u64) -> Resul
         return Err("it is the last device of the file system".to_owned());
     }
     check_profiles(file_system)?;
-    if file_system.conditions.pinned {
-        return Err("a swap file or another program holds the file system's devices".to_owned());
-    }
     let size_bytes = file_system.size_bytes.saturating_sub(leaving.size_bytes);
     let free = others.map(|device| device.size_bytes.saturating_sub(device.allocated_bytes));
     let unallocated = free.fold(0_u64, u64::saturating_add);
     let chunk = chunk_bytes(file_system);
-    let wanted = leaving.allocated_bytes.saturating_add(2 * chunk).saturating_add(reserve_bytes(
+    let moved = moved_bytes(file_system, leaving);
+    let wanted = moved.saturating_add(2 * chunk).saturating_add(reserve_bytes(
         policy,
         file_system,
         size_bytes,
@@ -83,8 +102,9 @@ pub fn to_remove(policy: &Policy, file_system: &FileSystem, devid: u64) -> Resul
     }
     Err(format!(
         "the other devices have {unallocated} bytes that are not allocated, and {compacted} more \
-         after compaction; {wanted} are needed: {} allocated on {}, two chunks and the reserve",
-        leaving.allocated_bytes, leaving.path
+         after compaction; {wanted} are needed: {moved} for the data of {}, two chunks and the \
+         reserve",
+        leaving.path
     ))
 }
 
@@ -95,6 +115,40 @@ fn compactable_bytes(file_system: &FileSystem) -> u64 {
     let used = u128::from(allocated.saturating_sub(file_system.chunk_slack_bytes));
     let after = (used * 100).div_ceil(COMPACTED_PERCENT.into()).min(allocated.into());
     allocated - u64::try_from(after).expect("invariant: at most the allocated bytes")
+}
+
+/// Checks whether the data of the only device finds room on a new one of this size.
+///
+/// # Errors
+/// If it cannot, with the reason.
+pub fn to_take_over(
+    policy: &Policy,
+    file_system: &FileSystem,
+    only: &Device,
+    size_bytes: u64,
+) -> Result<(), String> {
+    let mut after = file_system.clone();
+    after.size_bytes = only.size_bytes.saturating_add(size_bytes);
+    let new = Device {
+        devid: only.devid.saturating_add(1),
+        path: "the new volume".to_owned(),
+        volume: None,
+        device_bytes: size_bytes,
+        size_bytes,
+        allocated_bytes: 0,
+        last_chunk_end_bytes: None,
+        errors: 0,
+    };
+    after.devices = vec![only.clone(), new];
+    match without_pin(policy, &after, only.devid)? {
+        Removal::Ready => Ok(()),
+        // Compaction of the old device makes no room on the new one.
+        Removal::AfterCompaction => Err(format!(
+            "a volume of {size_bytes} bytes has no room for the data of {}, two chunks and the \
+             reserve",
+            only.path
+        )),
+    }
 }
 
 /// Checks that no chunk needs more devices than will be there.

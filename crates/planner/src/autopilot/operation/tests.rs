@@ -7,8 +7,8 @@ use evenkeel_core::units::GIB;
 use proptest::prelude::*;
 
 use super::{Call, Open, Operation, Step, Verb, next_step};
-use crate::autopilot::observation::{Profile, VolumeState};
-use crate::autopilot::policy::Policy;
+use crate::autopilot::observation::{Profile, Running, RunningKind, VolumeState};
+use crate::autopilot::policy::{Keep, Policy};
 use crate::fleet;
 use model::{Faults, GRACE_MS, TICK_MS, World, gp3};
 
@@ -29,6 +29,7 @@ const NO_FAULTS: Faults = Faults {
 fn policy() -> Policy {
     let mut policy = Policy::usual("test", fleet::Policy::usual());
     policy.space.reserve_bytes_min = GIB;
+    policy.space.keep = Keep::Likely;
     policy
 }
 
@@ -256,7 +257,7 @@ fn cancelled_removal_stops_and_keeps_its_device() {
 
 #[test]
 fn replacement_by_a_smaller_volume_compacts_and_cuts_first() {
-    let mut world = World::new(1, NO_FAULTS, &[(20, 14 * GIB)]);
+    let mut world = World::new(1, NO_FAULTS, &[(20, 14 * GIB), (10, 2 * GIB)]);
     let replace = Operation::Replace { volume: "vol-0".to_owned(), with: gp3(12) };
     let open = open(&world, "op", replace);
     let ended = run(&mut world, open, &mut never);
@@ -265,13 +266,13 @@ fn replacement_by_a_smaller_volume_compacts_and_cuts_first() {
         calls(&ended),
         ["Compact", "Cut", "Create", "Attach", "Replace", "Retire", "Detach"]
     );
-    assert_eq!(world.devices[0].volume.as_deref(), Some("vol-1"));
+    assert_eq!(world.devices[0].volume.as_deref(), Some("vol-2"));
     assert_eq!(world.devices[0].size_bytes, 12 * GIB);
 }
 
 #[test]
 fn replacement_by_a_larger_volume_grows_to_its_end() {
-    let mut world = World::new(1, NO_FAULTS, &[(20, 14 * GIB)]);
+    let mut world = World::new(1, NO_FAULTS, &[(20, 14 * GIB), (10, 2 * GIB)]);
     let replace = Operation::Replace { volume: "vol-0".to_owned(), with: gp3(30) };
     let open = open(&world, "op", replace);
     let ended = run(&mut world, open, &mut never);
@@ -281,9 +282,36 @@ fn replacement_by_a_larger_volume_grows_to_its_end() {
 }
 
 #[test]
+fn replacement_of_the_only_device_adds_the_new_one_and_removes_the_old_one() {
+    let mut world = World::new(1, NO_FAULTS, &[(20, 14 * GIB)]);
+    let replace = Operation::Replace { volume: "vol-0".to_owned(), with: gp3(12) };
+    let open = open(&world, "op", replace);
+    let ended = run(&mut world, open, &mut never);
+    assert_eq!(ended.last, Step::Done);
+    assert_eq!(calls(&ended), ["Create", "Attach", "Add", "Remove", "Retire", "Detach"]);
+    assert_eq!(world.devices.len(), 1);
+    assert_eq!(world.devices[0].volume.as_deref(), Some("vol-1"));
+    assert_eq!(world.devices[0].size_bytes, 12 * GIB);
+}
+
+#[test]
+fn replacement_of_the_only_device_without_room_makes_no_volume() {
+    let mut world = World::new(1, NO_FAULTS, &[(20, 18 * GIB)]);
+    let replace = Operation::Replace { volume: "vol-0".to_owned(), with: gp3(10) };
+    let open = open(&world, "op", replace);
+    let ended = run(&mut world, open, &mut never);
+    let Step::Failed(reason) = &ended.last else { panic!("{:?}", ended.last) };
+    assert!(reason.contains("has no room for the data of /dev/vol-0"), "{reason}");
+    assert!(ended.steps.is_empty());
+}
+
+#[test]
 fn cancelled_replacement_gives_everything_back() {
-    for cancelled_at in 0..40 {
-        let mut world = World::new(1, NO_FAULTS, &[(20, 14 * GIB)]);
+    for (sizes, cancelled_at) in (0..50).flat_map(|tick| {
+        let only: &[(u32, u64)] = &[(20, 14 * GIB)];
+        [(only, tick), (&[(20, 14 * GIB), (10, 2 * GIB)], tick)]
+    }) {
+        let mut world = World::new(1, NO_FAULTS, sizes);
         let replace = Operation::Replace { volume: "vol-0".to_owned(), with: gp3(12) };
         let open = open(&world, "op", replace);
         let mut tick = 0;
@@ -293,21 +321,53 @@ fn cancelled_replacement_gives_everything_back() {
         });
         assert_eq!(ended.last, Step::Done);
         check_clean(&world, "op", &ended);
+        assert_eq!(world.devices.len(), sizes.len(), "{cancelled_at}");
         let size = if world.lists("vol-0") { 20 } else { 12 };
-        assert_eq!(world.devices[0].size_bytes, size * GIB, "{cancelled_at}");
+        let all: u64 = world.devices.iter().map(|device| device.size_bytes).sum();
+        let other: u64 = sizes[1..].iter().map(|(gib, _)| u64::from(*gib)).sum();
+        assert_eq!(all, (size + other) * GIB, "{cancelled_at}");
     }
+}
+
+/// The volumes can write 29 GiB until there is more room, so a cancelled move takes none away.
+#[test]
+fn cancelled_replacement_of_the_only_device_keeps_both_if_room_is_needed() {
+    let mut policy = policy();
+    policy.space.keep = Keep::Hard;
+    let mut world = World::new(1, NO_FAULTS, &[(20, 14 * GIB)]);
+    let replace = Operation::Replace { volume: "vol-0".to_owned(), with: gp3(12) };
+    let mut open = open(&world, "op", replace);
+    let mut now = world.observe();
+    while !matches!(now.file_system.running, Some(Running { kind: RunningKind::Remove, .. })) {
+        let step = next_step(&policy, &open, &now);
+        if matches!(step, Step::Call(_) | Step::Verb(_)) {
+            assert!(world.execute(&step, &now));
+        }
+        world.pass(TICK_MS);
+        now = world.observe();
+    }
+    open.cancelled = true;
+    assert_eq!(next_step(&policy, &open, &now), Step::Verb(Verb::Cancel));
+    assert!(world.execute(&Step::Verb(Verb::Cancel), &now));
+    assert_eq!(next_step(&policy, &open, &world.observe()), Step::Done);
+    assert_eq!(world.devices.len(), 2);
+    // The same of a removal of the new device that has begun.
+    let back = Verb::Remove { volume: "vol-1".to_owned(), bytes_per_s: 1 };
+    let now = world.observe();
+    assert!(world.execute(&Step::Verb(back), &now));
+    assert_eq!(next_step(&policy, &open, &world.observe()), Step::Verb(Verb::Cancel));
 }
 
 #[test]
 fn replacement_that_a_kernel_ends_begins_again() {
     for cut_ends_replace in [false, true] {
         let faults = Faults { cuts_ppm: 100_000, cut_ends_replace, ..NO_FAULTS };
-        let mut world = World::new(11, faults, &[(20, 9 * GIB)]);
+        let mut world = World::new(11, faults, &[(20, 9 * GIB), (10, 2 * GIB)]);
         let replace = Operation::Replace { volume: "vol-0".to_owned(), with: gp3(12) };
         let open = open(&world, "op", replace);
         let ended = run(&mut world, open, &mut never);
         assert_eq!(ended.last, Step::Done);
-        assert!(world.lists("vol-1") && !world.lists("vol-0"));
+        assert!(world.lists("vol-2") && !world.lists("vol-0"));
     }
 }
 

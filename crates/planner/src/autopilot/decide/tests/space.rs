@@ -304,11 +304,23 @@ fn decide_replaces_a_volume_by_a_smaller_one_with_its_limits() {
     let intent = only(&decision);
     let with = spec(VolumeType::Gp3, 300, Some(6_000), Some(250));
     assert_eq!(intent.operation, Operation::Replace { volume: "vol-1".to_owned(), with });
-    assert_eq!(intent.commands[0], "btrfs filesystem resize 1:300G /data");
     let prints = |text: &str| intent.commands.iter().any(|line| line.contains(text));
     assert!(prints("create-volume") && prints("--size 300 --iops 6000 --throughput 250"));
-    assert!(prints("btrfs replace start -B -f 1 \"$DEVICE\" /data"));
+    // The only device is not replaced in place.
+    let moves = |line: &&String| line.starts_with("btrfs");
+    let commands: Vec<&String> = intent.commands.iter().filter(moves).collect();
+    assert_eq!(commands, ["btrfs device add -K \"$DEVICE\" /data", "btrfs device remove 1 /data"]);
+    let undo: Vec<&String> = intent.undo.iter().filter(moves).collect();
+    assert_eq!(undo[0], "btrfs device remove cancel /data  # while it runs");
+    assert!(undo[1].starts_with("btrfs device remove \"$DEVICE\" /data"));
+    assert_eq!(undo[2..], ["btrfs device add -K \"$DEVICE\" /data", "btrfs device remove 2 /data"]);
     assert!(intent.undo.iter().any(|line| line.contains("--size 400 --iops 6000")));
+    let two = btrfs(&[fast, gp3(10)], 100);
+    let decision = first(&policy(), &two);
+    let commands = &only(&decision).commands;
+    assert_eq!(commands[0], "btrfs filesystem resize 1:298G /data");
+    let replaces = "btrfs replace start -B -f 1 \"$DEVICE\" /data";
+    assert!(commands.iter().any(|line| line == replaces));
 }
 
 /// The baseline of gp2 follows its size, so less of it needs a recording.

@@ -42,10 +42,24 @@ pub struct Faults {
 /// A move in the kernel.
 #[derive(Clone, PartialEq, Debug)]
 enum Move {
-    Remove { devid: u64 },
-    Replace { devid: u64, target: String, left_ticks: u64 },
-    Compact { left: u32 },
-    Foreign { left_ticks: u64 },
+    Remove {
+        devid: u64,
+    },
+    Replace {
+        devid: u64,
+        target: String,
+        left_ticks: u64,
+    },
+    Compact {
+        left: u32,
+    },
+    /// A program adds a volume, and the kernel does not show the device yet.
+    Add {
+        volume: String,
+    },
+    Foreign {
+        left_ticks: u64,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -221,6 +235,10 @@ impl World {
     fn move_on(&mut self) {
         match self.running.clone() {
             None => {}
+            Some(Move::Add { volume }) => {
+                self.running = None;
+                self.list_device(&volume);
+            }
             Some(Move::Remove { devid }) => self.move_chunk(devid),
             Some(Move::Replace { devid, target, left_ticks: 0 }) => {
                 self.devices.retain(|device| device.devid != 0);
@@ -261,6 +279,7 @@ impl World {
             self.running = None;
             return;
         }
+        // Unused bytes of a chunk do not move.
         let data = self.data[&devid].min(bytes);
         let to = self
             .devices
@@ -268,7 +287,7 @@ impl World {
             .filter(|device| device.devid != devid)
             .max_by_key(|device| device.size_bytes - device.allocated_bytes)
             .unwrap();
-        to.allocated_bytes += bytes;
+        to.allocated_bytes += data;
         assert!(to.allocated_bytes <= to.size_bytes, "a removal ran out of room");
         *self.data.get_mut(&to.devid).unwrap() += data;
         *self.data.get_mut(&devid).unwrap() -= data;
@@ -347,6 +366,12 @@ impl World {
 
     fn file_system(&self) -> FileSystem {
         let mut devices = self.devices.clone();
+        for device in &mut devices {
+            // The kernel takes the room of a device that leaves at once.
+            if self.running == Some(Move::Remove { devid: device.devid }) {
+                device.size_bytes = 0;
+            }
+        }
         if self.degraded_ticks > 0 || self.unmapped_ticks > 0 {
             for device in &mut devices {
                 device.volume = None;
@@ -361,6 +386,7 @@ impl World {
                 Move::Remove { devid } => (RunningKind::Remove, Some(*devid)),
                 Move::Replace { devid, .. } => (RunningKind::Replace, Some(*devid)),
                 Move::Compact { .. } => (RunningKind::Compact, None),
+                Move::Add { .. } => (RunningKind::Add, None),
                 Move::Foreign { .. } => (RunningKind::Foreign, None),
             };
             Running { kind, devid, done_permille: Some(500), pace_bytes_per_s: None }
@@ -371,11 +397,11 @@ impl World {
             mount: "/data".to_owned(),
             size_bytes,
             used_bytes: used,
-            free_bytes: size_bytes - used,
+            free_bytes: size_bytes.saturating_sub(used),
             data: Some(Profile::Single),
             metadata: Some(self.metadata),
             devices,
-            chunk_slack_bytes: allocated - used,
+            chunk_slack_bytes: allocated.saturating_sub(used),
             dirty_limit_bytes: DIRTY_BYTES,
             largest_jump_bytes: 0,
             peak_used_bytes: used,
@@ -430,6 +456,8 @@ impl World {
             Call::Detach { volume } => self.detach(volume),
             Call::Retire { volume } => {
                 assert!(!self.lists(volume), "{volume} is marked while the file system lists it");
+                let is_added = self.running == Some(Move::Add { volume: volume.clone() });
+                assert!(!is_added, "{volume} is marked while it is added");
                 self.disk(volume).shown.retired_ms.get_or_insert(now_ms);
                 true
             }
@@ -476,6 +504,8 @@ impl World {
         let now_ms = self.now_ms;
         assert!(!self.lists(volume), "{volume} is detached while the file system lists it");
         assert!(!self.superblocks.contains(volume), "{volume} is detached with its data");
+        let is_added = self.running == Some(Move::Add { volume: volume.to_owned() });
+        assert!(!is_added, "{volume} is detached while it is added");
         let disk = self.disk(volume);
         if !matches!(disk.shown.state, VolumeState::Attached | VolumeState::Attaching { .. }) {
             return false;
@@ -526,14 +556,19 @@ impl World {
                 if shown.state != VolumeState::Attached || self.lists(volume) {
                     return false;
                 }
-                self.devids += 1;
-                let devid = self.devids;
-                self.add_device(devid, volume, u64::from(shown.spec.size_gib) * GIB, 0);
+                if self.random.chance_ppm(self.faults.lost_ppm) {
+                    // The agent ends, and its program does not.
+                    self.running = Some(Move::Add { volume: volume.clone() });
+                    return true;
+                }
+                self.list_device(volume);
             }
-            Verb::Compact { chunks_max, .. } => {
+            Verb::Compact { chunks_max, bytes_per_s, .. } => {
+                assert!(*bytes_per_s > 0, "a move without a pace");
                 self.running = Some(Move::Compact { left: *chunks_max });
             }
-            Verb::Cut { volume, to_bytes } => {
+            Verb::Cut { volume, to_bytes, bytes_per_s } => {
+                assert!(*bytes_per_s > 0, "a move without a pace");
                 let device = self.named(volume);
                 assert!(*to_bytes < device.size_bytes, "a cut that makes nothing smaller");
                 if device.allocated_bytes > *to_bytes {
@@ -555,12 +590,20 @@ impl World {
         true
     }
 
+    fn list_device(&mut self, volume: &str) {
+        self.devids += 1;
+        let devid = self.devids;
+        let bytes = u64::from(self.disk(volume).shown.spec.size_gib) * GIB;
+        self.add_device(devid, volume, bytes, 0);
+    }
+
     fn replace(&mut self, volume: &str, with: &str) -> bool {
         let target = self.disk(with).shown.clone();
         if target.state != VolumeState::Attached || self.lists(with) {
             return false;
         }
         let source = self.named(volume).clone();
+        assert!(self.devices.len() > 1, "a replacement of the only device");
         assert!(u64::from(target.spec.size_gib) * GIB >= source.size_bytes);
         self.add_device(0, with, source.size_bytes, 0);
         self.superblocks.remove(with);
@@ -578,7 +621,8 @@ impl World {
         let leaving = self.named(volume).clone();
         let others = self.devices.iter().filter(|device| device.devid != leaving.devid);
         let room: u64 = others.map(|device| device.size_bytes - device.allocated_bytes).sum();
-        assert!(room >= leaving.allocated_bytes + 2 * GIB, "a removal without room");
+        let used = self.data.values().sum::<u64>() + GIB;
+        assert!(room >= leaving.allocated_bytes.min(used) + 2 * GIB, "a removal without room");
         self.running = Some(Move::Remove { devid: leaving.devid });
     }
 
@@ -588,7 +632,7 @@ impl World {
             running.is_none_or(|running| running.kind != RunningKind::Foreign),
             "the operation of another program is cancelled"
         );
-        if !matches!(self.running, Some(Move::Foreign { .. })) {
+        if !matches!(self.running, Some(Move::Foreign { .. } | Move::Add { .. })) {
             self.running = None;
             self.devices.retain(|device| device.devid != 0);
         }
