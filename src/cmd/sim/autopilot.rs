@@ -130,11 +130,27 @@ fn tell(options: &Options, rows: &[Row]) {
     let years: u64 = rows.iter().map(|row| row.years).sum();
     let checks: u64 = rows.iter().map(|row| row.checks).sum();
     let ticks: u64 = rows.iter().map(|row| row.ticks).sum();
+    let undos: u64 = rows.iter().map(|row| row.undos.executed).sum();
+    let no_room: u64 = rows.iter().map(|row| row.undos.no_room).sum();
+    let advised: u64 = rows.iter().map(|row| row.undos.advised).sum();
+    let lowered: u64 = rows.iter().map(|row| row.lowered).sum();
+    let raised_back: u64 = rows.iter().map(|row| row.raised_back).sum();
     let faults = if options.faults { "with faults" } else { "without faults" };
     eprintln!(
         "{} years {faults}, {} ticks of the agent, {} checks of rules",
         thousands(years),
         thousands(ticks),
         thousands(checks)
+    );
+    eprintln!(
+        "{} printed undos executed, {} refused for want of room, {} that are only an advice",
+        thousands(undos),
+        thousands(no_room),
+        thousands(advised)
+    );
+    eprintln!(
+        "{} lower limits after a replay, {} of them taken back since requests waited",
+        thousands(lowered),
+        thousands(raised_back)
     );
 }

@@ -411,27 +411,38 @@ impl Btrfs {
         above.map(|(_, (bytes, _))| *bytes).sum()
     }
 
-    /// Shrinks the file system on a device. Chunks above the cut move to unallocated bytes below it
-    /// and on other devices.
-    pub(super) fn cut(&mut self, devid: u64, to_bytes: u64) -> Result<(), NoRoom> {
-        let device = self.device(devid).ok_or(NoRoom)?;
+    /// Begins to shrink the file system on a device: no chunk is allocated above the cut any more.
+    pub(super) fn begin_cut(&mut self, devid: u64, to_bytes: u64) -> Result<(), NoRoom> {
         if self.above(devid, to_bytes) > self.room_for_cut(devid, to_bytes) {
             return Err(NoRoom);
         }
-        let above = device.stripes.iter().filter(|(start, (bytes, _))| *start + bytes > to_bytes);
-        let moved: BTreeSet<u64> = above.map(|(_, (_, chunk))| *chunk).collect();
-        let before = self.clone();
-        let device = self.device_mut(devid).expect("invariant: it was found above");
-        device.limit_bytes = to_bytes;
-        for id in moved {
-            if self.relocate(id).is_err() {
-                *self = before;
-                return Err(NoRoom);
+        self.device_mut(devid).ok_or(NoRoom)?.limit_bytes = to_bytes;
+        Ok(())
+    }
+
+    /// Returns the chunk that a cut moves next, and the bytes that this takes; `None` if there is
+    /// none above the cut.
+    pub(super) fn next_above(&self, devid: u64) -> Option<(u64, u64)> {
+        let device = self.device(devid)?;
+        let (start, (bytes, chunk)) = device.stripes.last_key_value()?;
+        (start + bytes > device.limit_bytes).then(|| (*chunk, self.cost_of(*chunk)))
+    }
+
+    /// Ends a cut: at its goal if no chunk is above it, and otherwise at the size before.
+    pub(super) fn end_cut(&mut self, devid: u64) {
+        let is_done = self.next_above(devid).is_none();
+        if let Some(device) = self.device_mut(devid) {
+            if is_done {
+                device.size_bytes = device.limit_bytes;
+            } else {
+                device.limit_bytes = device.size_bytes;
             }
         }
-        let device = self.device_mut(devid).expect("invariant: it was found above");
-        device.size_bytes = to_bytes;
-        Ok(())
+    }
+
+    /// Returns the bytes that must be moved to empty a chunk.
+    fn cost_of(&self, id: u64) -> u64 {
+        self.chunks.get(&id).map_or(0, |chunk| if chunk.is_data { chunk.used } else { chunk.bytes })
     }
 
     fn room_for_cut(&self, devid: u64, to_bytes: u64) -> u64 {
@@ -444,7 +455,7 @@ impl Btrfs {
     }
 
     /// Moves the bytes of a chunk into other chunks.
-    fn relocate(&mut self, id: u64) -> Result<(), NoRoom> {
+    pub(super) fn relocate(&mut self, id: u64) -> Result<(), NoRoom> {
         let Some(chunk) = self.chunks.get(&id).cloned() else { return Ok(()) };
         self.slack.remove(&id);
         if !chunk.is_data {
@@ -494,20 +505,11 @@ impl Btrfs {
         }
     }
 
-    /// Returns the used bytes of the next chunk that leaves a device; `None` if there is none.
-    pub(super) fn next_leaving(&self, devid: u64) -> Option<u64> {
-        let device = self.device(devid)?;
-        let (_, (_, chunk)) = device.stripes.first_key_value()?;
-        let chunk = &self.chunks[chunk];
-        Some(if chunk.is_data { chunk.used } else { chunk.bytes })
-    }
-
-    /// Moves the next chunk that leaves a device.
-    pub(super) fn move_next(&mut self, devid: u64) -> Result<(), NoRoom> {
-        let device = self.device(devid).ok_or(NoRoom)?;
-        let Some((_, (_, chunk))) = device.stripes.first_key_value() else { return Ok(()) };
-        let chunk = *chunk;
-        self.relocate(chunk)
+    /// Returns the next chunk that leaves a device, and the bytes that this takes; `None` if there
+    /// is none.
+    pub(super) fn next_leaving(&self, devid: u64) -> Option<(u64, u64)> {
+        let (_, (_, chunk)) = self.device(devid)?.stripes.first_key_value()?;
+        Some((*chunk, self.cost_of(*chunk)))
     }
 
     /// Removes an empty device.
@@ -525,26 +527,25 @@ impl Btrfs {
         }
     }
 
-    /// Empties chunks that are used at most this much, at most `chunks_max`; returns the bytes
-    /// that moved.
-    pub(super) fn compact(
-        &mut self,
-        used_percent_max: u32,
-        chunks_max: u32,
-    ) -> Result<u64, NoRoom> {
+    /// Returns the chunks that are used at most this much, at most `chunks_max`, the one with the
+    /// least used bytes first.
+    pub(super) fn thin(&self, used_percent_max: u32, chunks_max: u32) -> Vec<u64> {
         let limit = u64::from(used_percent_max);
         let thin = self.data_chunks().filter(|(_, chunk)| chunk.used * 100 <= chunk.bytes * limit);
         let mut thin: Vec<(u64, u64)> = thin.map(|(id, chunk)| (chunk.used, id)).collect();
         thin.sort_unstable();
-        let mut moved = 0;
-        for (used, id) in thin.into_iter().take(index(chunks_max)) {
-            if !self.chunks.contains_key(&id) {
-                continue;
-            }
-            self.relocate(id)?;
-            moved += used;
-        }
-        Ok(moved)
+        thin.into_iter().take(index(chunks_max)).map(|(_, id)| id).collect()
+    }
+
+    /// Returns the used bytes of chunks.
+    pub(super) fn bytes_in(&self, ids: &[u64]) -> u64 {
+        ids.iter().map(|id| self.cost_of(*id)).sum()
+    }
+
+    /// Returns the first of these chunks that still exists, and the bytes that emptying it takes.
+    pub(super) fn next_thin(&self, ids: &[u64]) -> Option<(u64, u64)> {
+        let id = ids.iter().find(|id| self.chunks.contains_key(*id))?;
+        Some((*id, self.cost_of(*id)))
     }
 
     /// Asserts that the sums equal what their parts add up to.

@@ -29,6 +29,7 @@ use evenkeel_planner::autopilot::state::{Axis, State};
 use super::faults::{Faults, Kind as Hazard};
 use super::load::{DAY_MS, HOUR_MS};
 use super::state::{Glance, START_MS, World, price};
+use super::undo::Undone;
 
 const GIB: u64 = 1 << 30;
 const MIB: u64 = 1 << 20;
@@ -65,7 +66,8 @@ pub(super) struct Judge {
     pub(super) count: u64,
     /// Intents by their operation, while they may be open.
     intents: BTreeMap<String, Intent>,
-    /// The size of the file system after the last tick, in bytes.
+    /// The size of the file system at the last tick at which no move was open, in bytes. A cut of
+    /// a move that goes back is no change.
     size_bytes: u64,
     /// The last growth, and whether it was an emergency.
     grown: Option<(u64, bool)>,
@@ -283,11 +285,14 @@ impl Judge {
     }
 
     fn watch_size(&mut self, world: &World, state: &State) {
-        let size = world.space.size_bytes();
         let moves = state.open.iter().any(|open| {
             matches!(open.operation, Operation::Remove { .. } | Operation::Replace { .. })
         });
-        if size > self.size_bytes && !moves {
+        if moves {
+            return;
+        }
+        let size = world.space.size_bytes();
+        if size > self.size_bytes {
             let is_emergency =
                 self.intents.values().any(|intent| intent.is_up && intent.is_emergency);
             self.grown = Some((world.now_ms, is_emergency));
@@ -296,6 +301,20 @@ impl Judge {
             self.shrunk = Some(world.now_ms);
         }
         self.size_bytes = size;
+    }
+
+    /// Checks the way back of an operation, which was executed.
+    pub(super) fn undone(
+        &mut self,
+        id: &str,
+        result: Result<Undone, String>,
+        world: &World,
+    ) -> Option<Undone> {
+        let error = result.as_ref().err().cloned();
+        self.check(world, 11, error.is_none(), || {
+            format!("the undo of {id}: {}", error.unwrap_or_default())
+        });
+        result.ok()
     }
 
     fn reserve(&mut self, decision: &Decision, world: &World, policy: &Policy, state: &State) {

@@ -25,12 +25,13 @@ mod state;
 #[cfg(test)]
 mod tests;
 mod text;
+mod undo;
 
 pub use judge::Violation;
 pub use load::Generator;
 pub use report::{Options, Report, Row, report};
 pub use rivals::Rival;
-pub use run::{Acted, Bounds, Outcome, Plan, run};
+pub use run::{Acted, Bounds, Outcome, Plan, Undos, run};
 pub use state::FullEvent;
 pub use text::others;
 

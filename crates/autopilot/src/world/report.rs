@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use evenkeel_planner::autopilot::observation::Kind;
 use evenkeel_planner::autopilot::policy::{Keep, Policy};
 use serde::Serialize;
 
 use super::floor::{median, permille};
 use super::load::Generator;
 use super::rivals::{Other, Rival};
-use super::run::{Outcome, Plan, run, world};
+use super::run::{Outcome, Plan, Undos, run, world};
 
 /// The name of the policy that keeps 1.5 times the largest growth free.
 const LIKELY: &str = "envelope x 1.5";
@@ -54,6 +55,9 @@ pub struct Row {
     pub of_clairvoyant: u64,
     /// The mean cost beside the smallest layout that never changes and keeps the wanted room.
     pub of_best_static: u64,
+    /// The same of the worlds with a btrfs, which shrinks and takes further volumes; 0 without
+    /// one.
+    pub of_best_static_btrfs: u64,
     /// The mean cost beside the layout of the peak with its reserve.
     pub of_peak: u64,
     /// The median of the cost beside the layout of 1.2 times the peak.
@@ -66,6 +70,12 @@ pub struct Row {
     pub others: BTreeMap<&'static str, Compared>,
     /// Ticks of the agent.
     pub ticks: u64,
+    /// The printed ways back, each executed in a copy of the world.
+    pub undos: Undos,
+    /// Changes to lower limits, each after a replay.
+    pub lowered: u64,
+    /// Those of these that were taken back within their watch, since requests waited.
+    pub raised_back: u64,
 }
 
 /// The result of another rule.
@@ -174,12 +184,16 @@ struct Sums {
     checks: u64,
     of_clairvoyant: Vec<u64>,
     of_best_static: Vec<u64>,
+    of_best_static_btrfs: Vec<u64>,
     of_peak: Vec<u64>,
     of_usual_static: Vec<u64>,
     operations: BTreeMap<&'static str, u64>,
     brakes: BTreeMap<String, u64>,
     others: BTreeMap<&'static str, (u64, Vec<u64>)>,
     ticks: u64,
+    undos: Undos,
+    lowered: u64,
+    raised_back: u64,
 }
 
 impl Sums {
@@ -191,9 +205,16 @@ impl Sums {
         self.violations += outcome.violation_count;
         self.checks += outcome.checks;
         self.ticks += outcome.ticks;
+        self.undos.add(&outcome.undos);
+        self.lowered += outcome.lowered;
+        self.raised_back += outcome.raised_back;
         let bounds = &outcome.bounds;
         self.of_clairvoyant.push(permille(outcome.cost_micro, bounds.clairvoyant));
-        self.of_best_static.push(permille(outcome.cost_micro, bounds.best_static));
+        let of_best_static = permille(outcome.cost_micro, bounds.best_static);
+        self.of_best_static.push(of_best_static);
+        if outcome.kind == Kind::Btrfs {
+            self.of_best_static_btrfs.push(of_best_static);
+        }
         self.of_peak.push(permille(outcome.cost_micro, bounds.tight_static));
         self.of_usual_static.push(permille(outcome.cost_micro, bounds.usual_static));
         for (name, count) in &outcome.operations {
@@ -217,12 +238,16 @@ impl Sums {
             checks: self.checks,
             of_clairvoyant: mean(&self.of_clairvoyant),
             of_best_static: mean(&self.of_best_static),
+            of_best_static_btrfs: mean(&self.of_best_static_btrfs),
             of_peak: mean(&self.of_peak),
             of_usual_static: median(&self.of_usual_static),
             operations: self.operations,
             brakes: self.brakes,
             others: others.collect(),
             ticks: self.ticks,
+            undos: self.undos,
+            lowered: self.lowered,
+            raised_back: self.raised_back,
         }
     }
 }

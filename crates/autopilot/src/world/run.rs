@@ -10,8 +10,10 @@ use std::rc::Rc;
 
 use evenkeel_planner::autopilot::decide::Decision;
 use evenkeel_planner::autopilot::observation::{Kind as FileSystemKind, Observation};
-use evenkeel_planner::autopilot::operation::Operation;
+use evenkeel_planner::autopilot::operation::{Operation, Step};
 use evenkeel_planner::autopilot::policy::{Keep, Policy, Window};
+use evenkeel_planner::autopilot::state::Axis;
+use serde::Serialize;
 
 use super::faults::{Faults, Kind as Hazard};
 use super::floor;
@@ -21,6 +23,7 @@ use super::proof;
 use super::rivals::growth;
 use super::stage::{Shared, Stage, WorldCloud, WorldHost, WorldJournal};
 use super::state::{FullEvent, START_MS, Setup, World};
+use super::undo::{Before, Undone};
 use crate::{Controller, Ticked};
 
 /// The time between two ticks while nothing happens.
@@ -67,6 +70,8 @@ pub struct Acted {
 /// The result of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
+    /// The kind of the file system.
+    pub kind: FileSystemKind,
     /// Times without room.
     pub full: Vec<FullEvent>,
     /// Rules that did not hold.
@@ -93,6 +98,36 @@ pub struct Outcome {
     pub steps: u64,
     /// Moves that failed for want of room.
     pub failed_moves: u32,
+    /// The printed ways back, each executed in a copy of the world.
+    pub undos: Undos,
+    /// Changes to lower limits, each after a replay.
+    pub lowered: u64,
+    /// Those of these that were taken back within their watch, since requests waited.
+    pub raised_back: u64,
+}
+
+/// The printed ways back of operations.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Undos {
+    /// Executed: all was as before.
+    pub executed: u64,
+    /// Those of these that ended a running move.
+    pub of_running: u64,
+    /// Refused for want of room, with no byte lost.
+    pub no_room: u64,
+    /// Not executed, since the file system cannot shrink.
+    pub advised: u64,
+}
+
+impl Undos {
+    /// Adds those of another run.
+    pub(super) const fn add(&mut self, other: &Self) {
+        self.executed += other.executed;
+        self.of_running += other.of_running;
+        self.no_room += other.no_room;
+        self.advised += other.advised;
+    }
 }
 
 /// Costs that a run is compared with, in millionths of the currency.
@@ -165,6 +200,11 @@ struct Runner {
     braked_today: (u64, BTreeSet<String>),
     acted: Vec<Acted>,
     ticks: u64,
+    /// Operations that are open, with the state before them.
+    begun: BTreeMap<String, Before>,
+    undos: Undos,
+    lowered: u64,
+    raised_back: u64,
 }
 
 /// The facts of the last tick that determine the next one.
@@ -195,6 +235,10 @@ impl Runner {
             braked_today: (0, BTreeSet::new()),
             acted: Vec::new(),
             ticks: 0,
+            begun: BTreeMap::new(),
+            undos: Undos::default(),
+            lowered: 0,
+            raised_back: 0,
         }
     }
 
@@ -275,8 +319,12 @@ impl Runner {
         let mut borrowed = shared.borrow_mut();
         let stage = &mut *borrowed;
         stage.judge.decided(decision, seen, &stage.world, &self.policy, &stage.memory.state);
+        self.undo(decision, seen, ticked, stage);
         for intent in &decision.intents {
             *self.operations.entry(name(&intent.operation)).or_default() += 1;
+            let is_lower = intent.axis == Axis::Rate && !intent.is_up && !intent.is_scheduled;
+            self.lowered += u64::from(is_lower);
+            self.raised_back += u64::from(intent.reason.starts_with("undo:"));
             let operation = intent.operation.clone();
             self.acted.push(Acted { at_ms: now, operation });
         }
@@ -299,6 +347,48 @@ impl Runner {
             let name = format!("{:?}", braked.brake);
             if self.braked_today.1.insert(name.clone()) {
                 *self.brakes.entry(name).or_default() += 1;
+            }
+        }
+    }
+
+    /// Executes the printed way back of each operation that has ended, and of each move once while
+    /// it runs.
+    fn undo(
+        &mut self,
+        decision: &Decision,
+        seen: &Observation,
+        ticked: &Ticked,
+        stage: &mut Stage,
+    ) {
+        let world = &stage.world;
+        for intent in &decision.intents {
+            self.begun.insert(intent.id.clone(), Before::new(intent, seen, world));
+        }
+        let open = &stage.memory.state.open;
+        let is_cancelled = |id: &String| {
+            seen_cancelled(decision, id) || open.iter().any(|open| open.id == *id && open.cancelled)
+        };
+        self.begun.retain(|id, _| !is_cancelled(id));
+        let ended = ticked.steps.iter().filter(|(_, step, _)| *step == Step::Done);
+        let ended = ended.filter_map(|(id, ..)| Some((self.begun.remove(id)?, false)));
+        let mut executed: Vec<(Before, bool)> = ended.collect();
+        self.begun.retain(|id, _| open.iter().any(|open| open.id == *id));
+        for before in self.begun.values_mut() {
+            if before.is_interruptible(world) {
+                before.was_interrupted = true;
+                executed.push((before.clone(), true));
+            }
+        }
+        for (before, is_running) in executed {
+            let result = before.execute(world, is_running);
+            match stage.judge.undone(&before.intent.id, result, world) {
+                Some(Undone::Executed) => {
+                    self.undos.executed += 1;
+                    self.undos.of_running += u64::from(is_running);
+                }
+                Some(Undone::NoRoom) => self.undos.no_room += 1,
+                Some(Undone::Advised) => self.undos.advised += 1,
+                None => {}
             }
         }
     }
@@ -378,6 +468,7 @@ impl Runner {
         let world = &stage.world;
         world.space.invariants();
         Outcome {
+            kind: world.space.kind(),
             full: world.full.clone(),
             violations: stage.judge.violations.clone(),
             violation_count: stage.judge.count,
@@ -391,6 +482,9 @@ impl Runner {
             ticks: self.ticks,
             steps: stage.steps,
             failed_moves: world.failed_moves,
+            undos: self.undos,
+            lowered: self.lowered,
+            raised_back: self.raised_back,
         }
     }
 }
@@ -409,6 +503,11 @@ const fn name(operation: &Operation) -> &'static str {
         Operation::Replace { .. } => "replace",
         Operation::Delete { .. } => "delete",
     }
+}
+
+/// Returns whether a decision cancels an operation.
+fn seen_cancelled(decision: &Decision, id: &str) -> bool {
+    decision.cancels.iter().any(|(cancelled, _)| cancelled == id)
 }
 
 /// Returns whether the tick did nothing, and nothing is under way.

@@ -286,6 +286,17 @@ impl Stage {
         {
             return Err(Fault::Later("a scrub runs".to_owned()));
         }
+        let kind = match verb {
+            Verb::Compact { .. } => Some(RunningKind::Compact),
+            Verb::Cut { .. } => Some(RunningKind::Resize),
+            Verb::Remove { .. } => Some(RunningKind::Remove),
+            _ => None,
+        };
+        // A host reports a failure in the background at the next verb of the same kind.
+        if kind.is_some() && self.world.failed == kind {
+            self.world.failed = None;
+            return Err(refused("the last one ended for want of room".to_owned()));
+        }
         self.on_btrfs(verb)
     }
 
@@ -325,14 +336,13 @@ impl Stage {
                 let devid = devid_of(btrfs, volume)?;
                 btrfs.grow(devid);
             }
-            Verb::Compact { used_percent_max, chunks_max, .. } => {
-                btrfs
-                    .compact(*used_percent_max, *chunks_max)
-                    .map_err(|_| refused("no room to compact".to_owned()))?;
+            Verb::Compact { used_percent_max, chunks_max, bytes_per_s } => {
+                self.world.start_compaction(*used_percent_max, *chunks_max, *bytes_per_s);
             }
-            Verb::Cut { volume, to_bytes, .. } => {
+            Verb::Cut { volume, to_bytes, bytes_per_s } => {
                 let devid = devid_of(btrfs, volume)?;
-                btrfs.cut(devid, *to_bytes).map_err(|_| refused("no room below the cut".into()))?;
+                let begun = self.world.start_cut(devid, *to_bytes, *bytes_per_s);
+                begun.map_err(|_| refused("no room below the cut".to_owned()))?;
             }
             Verb::Add { volume } => {
                 if btrfs.of_volume(volume).is_some() {

@@ -12,7 +12,7 @@ use evenkeel_core::random::Random;
 use evenkeel_core::volume::VolumeSpec;
 use evenkeel_planner::autopilot::observation::{Profile, RunningKind};
 
-use super::btrfs::{Btrfs, Order};
+use super::btrfs::{Btrfs, NoRoom, Order};
 use super::ec2::Ec2;
 use super::load::{DAY_MS, Load, Segment};
 use super::space::{Plain, Space};
@@ -42,6 +42,8 @@ pub(super) struct Move {
     pub(super) devid: u64,
     /// The volume that takes the device's place.
     pub(super) target: Option<String>,
+    /// Chunks that are emptied.
+    thin: Vec<u64>,
     pub(super) pace_bytes_per_s: u64,
     pub(super) total_bytes: u64,
     pub(super) done_bytes: u64,
@@ -89,8 +91,10 @@ pub(super) struct World {
     pub(super) space: Space,
     pub(super) ec2: Ec2,
     pub(super) running: Option<Move>,
-    /// Why the last move ended without reaching its goal.
+    /// Moves that ended for want of room.
     pub(super) failed_moves: u32,
+    /// The kind of the last move, if it ended for want of room.
+    pub(super) failed: Option<RunningKind>,
     credits: Credits,
     /// Times in which a limit delayed requests, by volume.
     delayed: BTreeMap<String, VecDeque<(u64, u64)>>,
@@ -148,6 +152,7 @@ impl World {
             ec2,
             running: None,
             failed_moves: 0,
+            failed: None,
             credits: BTreeMap::new(),
             delayed: BTreeMap::new(),
             is_lacking: false,
@@ -155,6 +160,20 @@ impl World {
             cost_micro_ms: 0,
             peak_by_day: Vec::new(),
         }
+    }
+
+    /// Returns a copy whose load stands still.
+    pub(super) fn at_rest(&self) -> Self {
+        let segment = Segment { net_bytes_per_s: 0, iops: 0, mibps: 0, ..self.segment };
+        let next_segment = self.load.segments.len();
+        Self { segment, next_segment, backlog: 0, import_part: 0, ..self.clone() }
+    }
+
+    /// Returns the volume that an operation has made.
+    pub(super) fn made_by(&self, operation: &str) -> Option<String> {
+        let volumes = self.ec2.volumes(UUID, self.unix_ms());
+        let made = volumes.into_iter().find(|volume| volume.made_by.as_deref() == Some(operation));
+        made.map(|volume| volume.id)
     }
 
     /// Returns the time in milliseconds since 1970.
@@ -347,51 +366,81 @@ impl World {
         running.next_ms += MOVE_STEP_MS;
         running.credit += running.pace_bytes_per_s * MOVE_STEP_MS / 1_000;
         let Space::Btrfs(btrfs) = &mut self.space else { return };
-        match running.kind {
-            RunningKind::Remove => {
-                while let Some(bytes) = btrfs.next_leaving(running.devid) {
-                    if bytes > running.credit {
-                        break;
-                    }
-                    if btrfs.move_next(running.devid).is_err() {
-                        btrfs.set_leaving(running.devid, false);
-                        self.failed_moves += 1;
-                        return;
-                    }
-                    running.credit -= bytes;
-                    running.done_bytes += bytes;
-                }
-                if btrfs.next_leaving(running.devid).is_none() {
-                    btrfs.remove(running.devid);
-                    return;
-                }
+        if running.kind == RunningKind::Replace {
+            running.done_bytes += std::mem::take(&mut running.credit);
+            if running.done_bytes < running.total_bytes {
+                self.running = Some(running);
+            } else if let Some(target) = &running.target {
+                let gib = self.ec2.volume(target).map_or(0, |volume| volume.spec.size_gib);
+                btrfs.replace(running.devid, target, u64::from(gib) * GIB);
             }
-            _ => {
-                running.done_bytes += std::mem::take(&mut running.credit);
-                if running.done_bytes >= running.total_bytes {
-                    if let Some(target) = &running.target {
-                        let bytes = self.ec2.volume(target).map(|v| v.spec.size_gib);
-                        let bytes = u64::from(bytes.unwrap_or(0)) * GIB;
-                        btrfs.replace(running.devid, target, bytes);
-                    }
-                    return;
-                }
-            }
+            return;
         }
-        self.running = Some(running);
+        while let Some((chunk, bytes)) = next_chunk(btrfs, &running) {
+            if bytes > running.credit {
+                self.running = Some(running);
+                return;
+            }
+            if btrfs.relocate(chunk).is_err() {
+                end_move(btrfs, &running);
+                self.failed_moves += 1;
+                self.failed = Some(running.kind);
+                return;
+            }
+            running.credit -= bytes;
+            running.done_bytes += bytes;
+        }
+        if running.kind == RunningKind::Remove {
+            btrfs.remove(running.devid);
+        } else {
+            end_move(btrfs, &running);
+        }
     }
 
-    /// Starts a move.
+    /// Starts a move of the data of a device: its removal, or its replacement by a target.
     pub(super) fn start(&mut self, kind: RunningKind, devid: u64, target: Option<&str>, pace: u64) {
         let Space::Btrfs(btrfs) = &mut self.space else { return };
         if kind == RunningKind::Remove {
             btrfs.set_leaving(devid, true);
         }
         let total_bytes = btrfs.device(devid).map_or(0, |device| device.allocated_bytes);
+        self.run_move(kind, devid, total_bytes, pace);
+        if let Some(running) = &mut self.running {
+            running.target = target.map(str::to_owned);
+        }
+    }
+
+    /// Starts to shrink the file system on a device. Without a chunk above the cut it ends at once.
+    pub(super) fn start_cut(&mut self, devid: u64, to_bytes: u64, pace: u64) -> Result<(), NoRoom> {
+        let Space::Btrfs(btrfs) = &mut self.space else { return Ok(()) };
+        btrfs.begin_cut(devid, to_bytes)?;
+        let total_bytes = btrfs.above(devid, to_bytes);
+        if total_bytes == 0 {
+            btrfs.end_cut(devid);
+        } else {
+            self.run_move(RunningKind::Resize, devid, total_bytes, pace);
+        }
+        Ok(())
+    }
+
+    /// Starts to empty chunks that are used at most this much.
+    pub(super) fn start_compaction(&mut self, used_percent_max: u32, chunks_max: u32, pace: u64) {
+        let Space::Btrfs(btrfs) = &mut self.space else { return };
+        let thin = btrfs.thin(used_percent_max, chunks_max);
+        let total_bytes = btrfs.bytes_in(&thin);
+        self.run_move(RunningKind::Compact, 0, total_bytes, pace);
+        if let Some(running) = &mut self.running {
+            running.thin = thin;
+        }
+    }
+
+    fn run_move(&mut self, kind: RunningKind, devid: u64, total_bytes: u64, pace: u64) {
+        self.failed = None;
         self.running = Some(Move {
             kind,
             devid,
-            target: target.map(str::to_owned),
+            target: None,
+            thin: Vec::new(),
             pace_bytes_per_s: pace,
             total_bytes,
             done_bytes: 0,
@@ -405,7 +454,7 @@ impl World {
         if let Some(running) = self.running.take()
             && let Space::Btrfs(btrfs) = &mut self.space
         {
-            btrfs.set_leaving(running.devid, false);
+            end_move(btrfs, &running);
         }
     }
 
@@ -560,6 +609,25 @@ impl World {
     /// Returns when the load changes next.
     pub(super) fn next_segment_ms(&self) -> Option<u64> {
         self.load.segments.get(self.next_segment).map(|segment| segment.from_ms)
+    }
+}
+
+/// Returns the chunk that a move moves next, and the bytes that this takes; `None` at its end.
+fn next_chunk(btrfs: &Btrfs, running: &Move) -> Option<(u64, u64)> {
+    match running.kind {
+        RunningKind::Remove => btrfs.next_leaving(running.devid),
+        RunningKind::Compact => btrfs.next_thin(&running.thin),
+        RunningKind::Resize => btrfs.next_above(running.devid),
+        RunningKind::Replace | RunningKind::Add | RunningKind::Foreign => None,
+    }
+}
+
+/// Ends a move in the file system: chunks may be allocated everywhere again.
+fn end_move(btrfs: &mut Btrfs, running: &Move) {
+    match running.kind {
+        RunningKind::Remove => btrfs.set_leaving(running.devid, false),
+        RunningKind::Resize => btrfs.end_cut(running.devid),
+        RunningKind::Compact | RunningKind::Replace | RunningKind::Add | RunningKind::Foreign => {}
     }
 }
 

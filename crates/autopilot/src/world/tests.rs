@@ -63,7 +63,7 @@ fn worlds_with_faults_have_room_and_keep_every_rule() {
         }
     }
     println!("{} years, {checks} checks", 10 * worlds);
-    for name in ["add", "delete", "modify", "replace"] {
+    for name in ["add", "delete", "modify", "remove", "replace"] {
         assert!(names.contains(name), "no operation {name} in {names:?}");
     }
 }
@@ -120,8 +120,9 @@ fn other_rules_lack_room_in_worlds_where_the_policy_does_not() {
     let report = report(&options, &mut |_, _| {});
     assert_eq!(report.failed, []);
     let others = &report.rows[0].others;
-    let published = Rival::ALL.iter().map(|rule| others[rule.name()].full_events);
-    assert!(published.sum::<u64>() > 0, "{others:?}");
+    for rule in Rival::ALL {
+        assert!(others[rule.name()].full_events > 0, "{}: {others:?}", rule.name());
+    }
 }
 
 #[test]
@@ -150,7 +151,9 @@ fn costs_stay_within_their_bounds() {
     assert_eq!(report.failed, []);
     let of_clairvoyant: u64 = report.rows.iter().map(|row| row.of_clairvoyant).sum();
     let of_best_static: u64 = report.rows.iter().map(|row| row.of_best_static).sum();
+    let of_btrfs: u64 = report.rows.iter().map(|row| row.of_best_static_btrfs).sum();
     let kinds = u64::try_from(report.rows.len()).unwrap();
     assert!(of_clairvoyant / kinds <= 1_350, "{of_clairvoyant} of {kinds} kinds");
-    assert!(of_best_static / kinds <= 1_060, "{of_best_static} of {kinds} kinds");
+    assert!(of_best_static / kinds <= 1_020, "{of_best_static} of {kinds} kinds");
+    assert!(of_btrfs / kinds <= 920, "{of_btrfs} of {kinds} kinds");
 }

@@ -28,7 +28,10 @@ fn modified<'a>(facts: &Facts<'a>, change: &Change) -> Option<Member<'a>> {
 /// Returns the number of modifications of a volume in the last 24 hours, or in the shorter day of
 /// a trial.
 pub fn used(facts: &Facts<'_>, member: Member<'_>) -> u32 {
-    let from_ms = facts.now.unix_ms.saturating_sub(facts.policy.day_ms());
+    // The times are those of the API, and the clock of the host may be early.
+    let skew_ms = facts.now.ages.clock_skew_ms.unwrap_or(0);
+    let day_ms = facts.policy.day_ms().saturating_add(skew_ms);
+    let from_ms = facts.now.unix_ms.saturating_sub(day_ms);
     let recent = member.volume.modified_ms.iter().filter(|ms| **ms > from_ms || from_ms == 0);
     u32::try_from(recent.count()).expect("invariant: fewer than the bytes of an observation")
 }

@@ -21,7 +21,8 @@ const PACE_PARTS: u64 = 10;
 /// the policy's least if that is more.
 ///
 /// The free part is what a volume carries without credits, less its requests in the last minute,
-/// without those of a move that runs. A volume whose requests are not known has no free part.
+/// without those of a move that runs. A volume whose requests are not known has no free part, and
+/// neither has one that is used to its limit: its other requests may wait for the move.
 #[must_use]
 pub fn pace_bytes_per_s(policy: &Policy, now: &Observation) -> u64 {
     let running = now.file_system.running.as_ref();
@@ -37,8 +38,8 @@ fn free_bytes_per_s(policy: &Policy, volume: &Volume, own: u64) -> u64 {
     let carried = pacing.bytes.map(|limit| limit.sustained_per_second());
     let carried = carried.or(Limits::of(&policy.plan, &volume.spec).bytes).unwrap_or(u64::MAX);
     let Some(used) = volume.used_mibps else { return 0 };
-    let used = u64::from(used).saturating_mul(MIB).saturating_sub(own);
-    carried.saturating_sub(used)
+    let used = u64::from(used).saturating_mul(MIB);
+    if used >= carried { 0 } else { carried.saturating_sub(used.saturating_sub(own)) }
 }
 
 /// Returns whether an operation of the kernel is a move of the autopilot.

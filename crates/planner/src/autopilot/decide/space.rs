@@ -16,10 +16,12 @@ use crate::autopilot::state::Axis;
 use crate::bisect::{largest, least};
 use crate::fleet::alternatives;
 
-/// A file system that grows faster than this percentage of its line rate grows in larger steps.
+/// A file system that grows faster than this percentage of its line rate is fast.
 const FAST_PERCENT: u32 = 50;
-/// How many times larger these are.
-const FAST_TIMES: u64 = 4;
+/// How many times larger its steps are.
+const FAST_TIMES: u64 = 2;
+/// How many times larger a step is if the last one came too late, or was refused.
+const LATE_TIMES: u64 = 4;
 
 /// The rule of growth.
 pub struct Growth {
@@ -111,35 +113,43 @@ fn wanted(facts: &Facts<'_>) -> Option<Wanted> {
     let usual = percent(size, space.grow_percent)
         .max(least.saturating_mul(2))
         .max(u64::from(space.grow_gib_min).saturating_mul(GIB));
-    let line = facts.line_bytes_per_s();
-    // Writers that already wait for room do not show how fast they are.
-    let is_fast =
-        facts.growth_per_s > percent(line, FAST_PERCENT) || file_system.free_bytes < need.reserve;
     let (step, reason) = if short == 0 {
         (scheduled, format!("a schedule wants {} more", bytes(scheduled)))
-    } else if is_fast {
-        let (step, why) = fast_step(facts, usual);
-        (step, format!("{}; {why}", room_words(facts, need)))
     } else {
-        (usual, room_words(facts, need))
+        let (step, why) = larger(facts, usual, file_system.free_bytes < need.reserve);
+        (step, room_words(facts, need) + &why)
     };
     let step = step.max(scheduled);
     let is_emergency = short > 0 && file_system.free_bytes < need.urgent;
     Some(Wanted { is_short: short > 0, is_emergency, least: least.max(scheduled), step, reason })
 }
 
-/// Returns the step of a file system that grows fast, and why it is larger than usual.
-fn fast_step(facts: &Facts<'_>, usual: u64) -> (u64, String) {
-    let step = usual.saturating_mul(FAST_TIMES);
+/// Returns the step of a file system, and why it is larger than usual; without words if it is not.
+///
+/// What takes further volumes grows again as soon as room is short again, and the room that is kept
+/// lasts until then. Each volume makes writers faster, so the steps of a fast one are larger. Of a
+/// volume alone, the service accepts the next modification after hours.
+fn larger(facts: &Facts<'_>, usual: u64, is_late: bool) -> (u64, String) {
+    let is_fast = facts.growth_per_s > percent(facts.line_bytes_per_s(), FAST_PERCENT);
     let rate = bytes(facts.growth_per_s);
-    let why = format!("it grows by {rate} a second, so the step is {FAST_TIMES} times larger");
+    let has_failed = facts.state.failures > 0;
     let has_slot = facts.now.instance.as_ref().is_none_or(|instance| instance.free_slots > 0);
+    let (times, why) = if is_late {
+        // Writers that wait for room do not show how fast they are.
+        (LATE_TIMES, "writers wait for room".to_owned())
+    } else if is_fast && has_failed {
+        (LATE_TIMES, "the last operation failed".to_owned())
+    } else if is_fast {
+        (FAST_TIMES, format!("it grows by {rate} a second"))
+    } else {
+        return (usual, String::new());
+    };
+    let step = usual.saturating_mul(times);
     if takes_volumes(facts) && has_slot {
-        return (step, why);
+        return (step, format!("; {why}, so the step is {times} times larger"));
     }
-    // The next modification may be hours away, and nothing else gives room until then.
     let size = facts.now.file_system.size_bytes;
-    (step.max(size), format!("{why}, and doubles the size, since no volume can be added"))
+    (step.max(size), format!("; {why}, and its size doubles, since no volume can be added"))
 }
 
 /// Returns whether a file system takes further volumes.

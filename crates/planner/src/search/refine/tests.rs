@@ -196,8 +196,15 @@ fn all_of(space: &Space, volume_type: VolumeType, gib: u32, volumes: u32) -> Vec
     each.map(|each| Layout { volumes, ..Layout::one(each) }).collect()
 }
 
+/// Returns a configuration for tests whose cases take seconds: three cases, or a part of those in
+/// `PROPTEST_CASES`.
+fn few() -> ProptestConfig {
+    let usual = ProptestConfig::default();
+    ProptestConfig { cases: (usual.cases / 85).max(3), ..usual }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(3))]
+    #![proptest_config(few())]
 
     /// Compared with a replay of every layout, from the cheapest on, for types of 2014, which have
     /// small ranges. With a list or a book, striped or with a hot volume, on no or several

@@ -67,32 +67,44 @@ fn decide_takes_the_largest_of_three_steps() {
 }
 
 #[test]
-fn decide_grows_in_fourfold_steps_while_half_of_the_line_rate_is_written() {
+fn decide_grows_in_larger_steps_while_half_of_the_line_rate_is_written() {
     let mut now = btrfs(&[gp3(200)], 100);
     now.file_system.free_bytes = 30_000 * MIB;
     let mut before = now.clone();
     before.unix_ms -= 30_000;
-    let grown = |mibps: u64| {
+    before.file_system.free_bytes = 60 * GIB;
+    let grown = |mibps: u64, failures: u32| {
         let mut before = before.clone();
         before.file_system.used_bytes -= 30 * mibps * MIB;
-        before.file_system.free_bytes = 60 * GIB;
         let (_, state) = decide(&policy(), &before, &State::default());
-        let (decision, _) = decide(&policy(), &now, &state);
-        resized(&decision).2 - 200
+        let state = State { failures, ..state };
+        resized(&decide(&policy(), &now, &state).0).2 - 200
     };
-    assert_eq!(grown(62), 20);
-    assert_eq!(grown(63), 80);
+    assert_eq!(grown(62, 0), 20);
+    assert_eq!(grown(63, 0), 40);
+    assert_eq!(grown(63, 1), 80, "the next call may be refused too");
+    // Twice the missing 30.3 GiB, four times, since writers wait for room.
+    now.file_system.free_bytes = 3 * GIB;
+    assert_eq!(resized(&first(&policy(), &now)).2, 200 + 243);
 }
 
 /// A volume of the service may not be modified again for hours, so what cannot take another volume
 /// doubles.
 #[test]
 fn decide_doubles_a_fast_file_system_that_takes_no_further_volume() {
-    // Writers that wait for the last bytes are fast as well: four times twice the missing 30.3 GiB.
-    let mut now = btrfs(&[gp3(200)], 100);
-    now.file_system.free_bytes = 3 * GIB;
-    assert_eq!(resized(&first(&policy(), &now)).2, 200 + 243);
     let mut now = of_kind(Kind::Xfs, btrfs(&[gp3(1_000)], 960));
+    now.file_system.free_bytes = 30_000 * MIB;
+    let mut before = now.clone();
+    before.unix_ms -= 30_000;
+    before.file_system.free_bytes = 60 * GIB;
+    let grown = |mibps: u64| {
+        let mut before = before.clone();
+        before.file_system.used_bytes -= 30 * mibps * MIB;
+        let (_, state) = decide(&policy(), &before, &State::default());
+        resized(&decide(&policy(), &now, &state).0).2
+    };
+    assert_eq!(grown(62), 1_100);
+    assert_eq!(grown(63), 2_000);
     now.file_system.free_bytes = 3 * GIB;
     let decision = first(&policy(), &now);
     assert_eq!(resized(&decision).2, 2_000);
