@@ -60,9 +60,9 @@ for folder in /run /srv /var/lib; do mount -t tmpfs -o mode=755 tmpfs $folder; d
 cp -r $ROOT/deploy . && ln -s $EVENKEEL_DATA_DIR evenkeel-data && mkdir bin
 cat >bin/systemd-run <<'END'
 #!/bin/sh -e
-# systemd-run --unit NAME --same-dir PROGRAM ARGUMENTS...
-test "$1 $3" = "--unit --same-dir"
-unit=$2; shift 3
+# systemd-run --unit NAME --same-dir -p KillMode=process PROGRAM ARGUMENTS...
+test "$1 $3 $4 $5" = "--unit --same-dir -p KillMode=process"
+unit=$2; shift 5
 env -i PATH="$PATH" setsid "$@" </dev/null >"$unit.log" 2>&1 &
 echo $! >"$unit.pid"
 END
@@ -75,8 +75,8 @@ END
 chmod +x bin/*; PATH=$PWD/bin:$PATH
 clean() {
     set +e
-    test ! -e evenkeel-agent.log || cat evenkeel-agent.log
-    systemctl stop evenkeel-agent; umount /srv
+    test ! -e autopilot.log || cat autopilot.log
+    systemctl stop autopilot; umount /srv
     for folder in /run/evenkeel/*; do
         deploy/agent/detach ${folder##*/} $(losetup -n -O NAME -j $folder/nbd)
     done

@@ -3,10 +3,10 @@
 //! [`flags`], [`store`], [`etcd`] and [`calibrate`] are flags with their values, [`man`] and
 //! [`reference`] the texts that are generated from the definition of a program. [`config`] reads
 //! the configuration file. [`connect`] and [`endpoint`] find a server and its keys, and [`top`]
-//! shows the load of its volumes on a terminal. [`log`] sets the log up, and [`signals`] ends a program
-//! and the programs that it has started. [`service`] notifies a service manager. [`runs`] has the
-//! folders of measurements, [`verdict`] the exit codes of their outcomes, and [`exit`] those of
-//! programs.
+//! shows the load of its volumes on a terminal. [`log`] sets the log up, and [`signals`] ends a
+//! program and the programs that it has started. [`service`] notifies a service manager. [`runs`]
+//! has the folders of measurements, [`verdict`] the exit codes of their outcomes, and [`exit`]
+//! those of programs.
 #![forbid(unsafe_code)]
 
 pub mod calibrate;

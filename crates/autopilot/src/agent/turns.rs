@@ -145,7 +145,7 @@ impl<T: Send + 'static> Turns<T> {
     }
 
     /// Returns whether no tick runs.
-    pub const fn is_idle(&self) -> bool {
+    const fn is_idle(&self) -> bool {
         self.begun.is_none()
     }
 

@@ -1,9 +1,9 @@
 //! The programs that change a file system, also those of an agent that has ended.
 //!
-//! A program that has just started is not seen in the kernel's exclusive operation yet. If its agent
-//! ends then, the next one would take a device that is being added for one that is not. So each
-//! program has a locked file as its standard input: the kernel unlocks that when the program ends,
-//! and at no other time.
+//! A program that has just started is not seen in the kernel's exclusive operation yet. If its
+//! agent ends then, the next one would take a device that is being added for one that is not. So
+//! each program has a locked file as its standard input: the kernel unlocks that when the program
+//! ends, and at no other time.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;

@@ -39,8 +39,9 @@ pub(super) struct Btrfs {
     pub allocated_bytes: u64,
 }
 
-/// Returns whether the device has a superblock of a file system. That of the target of a replacement
-/// is none: while it runs the device is listed, and one that has not begun leaves no data.
+/// Returns whether the device has a superblock of a file system. That of the target of a
+/// replacement is none: while it runs the device is listed, and one that has not begun leaves no
+/// data.
 pub(super) fn is_on(device: &Path, kind: Kind, uuid: [u8; 16]) -> Result<bool, Fault> {
     bounded(device, move |file| match kind {
         Kind::Btrfs => {

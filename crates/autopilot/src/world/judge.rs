@@ -101,12 +101,6 @@ impl Judge {
         }
     }
 
-    /// Returns the intent of an open operation that concerns a volume.
-    fn intent_of(&self, state: &State, volume: &str) -> Option<&Intent> {
-        let open = state.open.iter().find(|open| concerns(&open.operation, volume))?;
-        self.intents.get(&open.id)
-    }
-
     /// Checks a call before it is made.
     pub(super) fn call(
         &mut self,
@@ -174,9 +168,10 @@ impl Judge {
         if from == *to {
             return;
         }
-        let intent = self.intent_of(state, volume);
-        let is_emergency = intent.is_some_and(|intent| intent.is_emergency);
-        let is_undo = intent.is_some_and(|intent| intent.reason.contains("undo"));
+        // The journal has the operation before its first call; the decision is checked after it.
+        let open = state.open.iter().find(|open| concerns(&open.operation, volume));
+        let is_emergency = open.is_some_and(|open| open.is_emergency);
+        let is_undo = open.is_some_and(|open| undoes(state, &open.operation));
         let budget = &policy.budget;
         let kept = match (is_undo, is_emergency) {
             (true, _) => 0,
@@ -423,6 +418,15 @@ fn concerns(operation: &Operation, id: &str) -> bool {
         | Operation::Delete { volume } => volume == id,
         Operation::Add { .. } => false,
     }
+}
+
+/// Returns whether an operation is the way back of the limits that are watched.
+fn undoes(state: &State, operation: &Operation) -> bool {
+    let watched = state.watch.as_ref().map(|watch| &watch.undo);
+    matches!((watched, operation), (
+        Some(Operation::Modify { volume: watched, .. }),
+        Operation::Modify { volume, .. },
+    ) if watched == volume)
 }
 
 fn is_growth(operation: &Operation) -> bool {

@@ -247,8 +247,8 @@ impl World {
         self.start(versions);
     }
 
-    /// Unmounts the file system, and waits until the kernel has no mount of it: a namespace of mounts
-    /// that another process made since has one, too.
+    /// Unmounts the file system, and waits until the kernel has no mount of it: a namespace of
+    /// mounts that another process made since has one, too.
     fn unmount(&mut self) {
         self.mounted = None;
         let folder = Path::new("/sys/fs/btrfs").join(&self.uuid);

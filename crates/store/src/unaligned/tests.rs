@@ -189,9 +189,13 @@ fn take(store: &mut Anywhere, flights: &mut [Option<Flight>], model: &Model) {
     }
 }
 
+/// Seeds of a run without `EVENKEEL_FUZZ_CASES`.
+const SEEDS: u64 = 80;
+
 #[test]
 fn unaligned_requests_agree_with_a_plain_memory() {
-    for seed in 0..80 {
+    let cases = std::env::var("EVENKEEL_FUZZ_CASES").ok().and_then(|text| text.parse().ok());
+    for seed in 0..cases.unwrap_or(SEEDS) {
         random_requests_do_what_a_plain_memory_does(seed);
     }
 }

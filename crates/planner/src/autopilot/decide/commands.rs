@@ -267,14 +267,13 @@ impl Tool<'_, '_> {
         Commands { forward: self.replaced(volume, with), back }
     }
 
-    /// Returns the commands that undo the replacement of the only device, by `$NEW`.
+    /// Returns the commands that undo the replacement of the only device: while the data moves, the
+    /// end of the move and the removal of the new device.
     fn put_back(&self, volume: &str) -> Vec<String> {
         let mount = self.mount();
-        let region = &self.region;
         let mut back = vec![
             format!("btrfs device remove cancel {mount}  # while it runs"),
-            format!("btrfs device remove \"$DEVICE\" {mount}  # after a cancel; else all below"),
-            "SMALLER=\"$NEW\"".to_owned(),
+            format!("btrfs device remove \"$DEVICE\" {mount}  # while it runs"),
         ];
         let Some(member) = self.facts.member(volume) else { return back };
         back.extend(self.create(&member.volume.spec));
@@ -282,7 +281,6 @@ impl Tool<'_, '_> {
         // The kernel has numbered the new device by the next number.
         let smaller = member.device.devid.saturating_add(1);
         back.push(format!("btrfs device remove {smaller} {mount}"));
-        back.push(format!("aws ec2 detach-volume --volume-id \"$SMALLER\"{region}"));
         back
     }
 }

@@ -351,7 +351,7 @@ fn cancelled_replacement_of_the_only_device_keeps_both_if_room_is_needed() {
     assert!(world.execute(&Step::Verb(Verb::Cancel), &now));
     assert_eq!(next_step(&policy, &open, &world.observe()), Step::Done);
     assert_eq!(world.devices.len(), 2);
-    // The same of a removal of the new device that has begun.
+    // A removal of the new device that has begun is cancelled, too.
     let back = Verb::Remove { volume: "vol-1".to_owned(), bytes_per_s: 1 };
     let now = world.observe();
     assert!(world.execute(&Step::Verb(back), &now));
