@@ -73,4 +73,4 @@ btrfs device remove missing "$folder/mount"
 umount "$folder/mount"
 mount "$1" "$folder/mount"
 [ "$sum" = "$(md5sum < "$folder/mount/data")" ] || { echo "changed: data differs"; exit 1; }
-echo "mount after the cut: $plain; after the removal of the missing device: 0, and the data is whole"
+echo "mount after the cut: $plain; after the removal of the missing device: 0; the data is whole"

@@ -12,6 +12,7 @@ use evenkeel_client::endpoints::Endpoints;
 use evenkeel_client::model::{Attachment, Binned, Unowned, VolumeDescription, VolumeStatus};
 use evenkeel_client::output::{self, Exit, Failure, Format};
 use evenkeel_client::volumes::{self, NewVolume};
+use evenkeel_core::ids::VolumeId;
 use evenkeel_core::price;
 use evenkeel_os::clock;
 use serde_json::json;
@@ -38,12 +39,7 @@ pub fn run(arguments: &cli::VolumeArgs) -> Result<(), Failure> {
             output::print(&output::listing(&[volume], format, ""))
         }
         VolumeVerb::Status { volumes } => {
-            let names =
-                (1..).zip(volumes).map(|(at, id)| (format!("VolumeId.{at}"), id.to_string()));
-            let named: Vec<(String, String)> = names.collect();
-            let named: Vec<(&str, &str)> =
-                named.iter().map(|(name, id)| (name.as_str(), id.as_str())).collect();
-            let statuses = VolumeStatus::set(&client.call("DescribeVolumeStatus", &named)?);
+            let statuses = statuses(&client, volumes)?;
             output::print(&output::listing(&statuses, format, NO_VOLUMES))
         }
         VolumeVerb::Bin => {
@@ -95,6 +91,16 @@ pub fn run(arguments: &cli::VolumeArgs) -> Result<(), Failure> {
         VolumeVerb::Migrate(migrate) => migrate::run(&client, arguments, migrate),
         VolumeVerb::Credits { volume, set } => credits(&client, &volume.to_string(), *set, format),
     }
+}
+
+/// Returns the states of volumes; of all if none is named.
+fn statuses(client: &Client, volumes: &[VolumeId]) -> Result<Vec<VolumeStatus>, Failure> {
+    let names =
+        (1..).zip(volumes).map(|(number, id)| (format!("VolumeId.{number}"), id.to_string()));
+    let named: Vec<(String, String)> = names.collect();
+    let named: Vec<(&str, &str)> =
+        named.iter().map(|(name, id)| (name.as_str(), id.as_str())).collect();
+    Ok(VolumeStatus::set(&client.call("DescribeVolumeStatus", &named)?))
 }
 
 /// Creates a volume by the flags, and waits for it and attaches it if they request that.

@@ -32,7 +32,7 @@ pub struct Report {
 
 /// A tick that is due.
 pub struct Turn {
-    /// What all file systems share.
+    /// The parts that all file systems share.
     pub shared: Shared,
     /// The time, in milliseconds since 1970.
     pub unix_ms: u64,

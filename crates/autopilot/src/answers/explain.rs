@@ -9,7 +9,7 @@ use evenkeel_core::price::PriceList;
 use evenkeel_core::volume::{Date, Rules};
 use evenkeel_planner::autopilot::decide::{Intent, words as amounts};
 use evenkeel_planner::autopilot::evidence::{Evidence, Proposal};
-use evenkeel_planner::autopilot::observation::Observation;
+use evenkeel_planner::autopilot::observation::{Ages, Observation};
 use evenkeel_planner::autopilot::{Decision, PolicyFile};
 use evenkeel_planner::{fleet, format};
 use evenkeel_sim::text::{csv, span, table};
@@ -190,7 +190,12 @@ fn observed(observation: &Observation) -> String {
     for line in table(&VOLUMES, &rows).lines() {
         let _ = writeln!(text, "  {line}");
     }
-    let ages = &observation.ages;
+    text + &old_sources(&observation.ages)
+}
+
+/// Returns a line for each source of an observation that was not read for it.
+fn old_sources(ages: &Ages) -> String {
+    let mut text = String::new();
     let sources = [
         ("the file system", ages.file_system_ms),
         ("the volumes", ages.volumes_ms),

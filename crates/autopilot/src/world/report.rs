@@ -55,8 +55,8 @@ pub struct Row {
     pub of_clairvoyant: u64,
     /// The mean cost beside the smallest layout that never changes and keeps the wanted room.
     pub of_best_static: u64,
-    /// The same of the worlds with a btrfs, which shrinks and takes further volumes; 0 without
-    /// one.
+    /// `of_best_static` of the worlds with a btrfs, which shrinks and takes further volumes; 0
+    /// without one.
     pub of_best_static_btrfs: u64,
     /// The mean cost beside the layout of the peak with its reserve.
     pub of_peak: u64,

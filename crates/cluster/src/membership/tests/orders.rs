@@ -128,10 +128,8 @@ impl Model {
 
     /// Checks that an action is allowed now, and executes it.
     fn execute(&mut self, action: Action) {
-        assert!(
-            self.exit.is_none() || matches!(action, Action::Resign(_)),
-            "{action:?} after exit"
-        );
+        let is_resigning = matches!(action, Action::Resign(_));
+        assert!(self.exit.is_none() || is_resigning, "{action:?} after exit");
         match action {
             Action::Join => {
                 assert!(!self.is_up && !self.joins);
@@ -156,9 +154,8 @@ impl Model {
                 assert!(self.running.is_none(), "two leaders in one node");
                 assert!(self.held.contains(&question) && !self.relays);
                 let lease = Lease { until: self.now, is_lost: false, must_reload: false };
-                let is_ending = false;
-                let is_fleet_closed = false;
-                self.running = Some(Running { question, lease, is_ending, is_fleet_closed });
+                let running = Running { question, lease, is_ending: false, is_fleet_closed: false };
+                self.running = Some(running);
             }
             Action::EndTerm { question, .. } => {
                 let running = self.running.as_mut().unwrap();

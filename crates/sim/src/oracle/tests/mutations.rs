@@ -111,8 +111,10 @@ proptest! {
             if let Event::Submitted(Submitted { length, .. }) = event {
                 *length = volume.1.length;
             }
-            if let (Event::Dispatched(one), Event::Dispatched(like)) = (&mut *event, &events[offset]) {
-                *one = Dispatched { handle: u64::MAX, direction: Direction::Write, ..*like };
+            if let Event::Dispatched(like) = &events[offset]
+                && let Event::Dispatched(copy) = &mut *event
+            {
+                *copy = Dispatched { handle: u64::MAX, direction: Direction::Write, ..*like };
             }
             if let Event::Completed(completed) = event {
                 completed.length = volume.1.length;
