@@ -149,10 +149,9 @@ fn f() {
     let (a, b) = (1, 2);
     let (c, d) = pair();
     let text = \"let (a, b) = (1, 2);\";
-    if a > b {
-        1
-    } else {
-        2
+    match a > b {
+        true => 1,
+        false => 2,
     }
     // So many of them, as somebody said so
     // many times.

@@ -82,7 +82,7 @@ fn decide_grows_in_larger_steps_while_half_of_the_line_rate_is_written() {
     };
     assert_eq!(grown(62, 0), 20);
     assert_eq!(grown(63, 0), 40);
-    assert_eq!(grown(63, 1), 80, "the next call may be refused too");
+    assert_eq!(grown(63, 2), 80, "the next call may be refused too");
     // Twice the missing 30.3 GiB, four times, since writers wait for room.
     now.file_system.free_bytes = 3 * GIB;
     assert_eq!(resized(&first(&policy(), &now)).2, 200 + 243);
