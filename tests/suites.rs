@@ -436,3 +436,11 @@ fn load_is_followed_live() {
     has_followed(&json(&output));
     unmounted(folder.path());
 }
+
+#[test]
+fn kept_run_of_follow_the_load_keeps_every_check() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/experiments/follow-the-load.json");
+    let found: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    has_followed(&found);
+    assert_eq!(found["verdict"], "kept");
+}

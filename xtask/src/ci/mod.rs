@@ -319,7 +319,6 @@ fn steps(root: &Path, scope: Scope) -> Vec<(&'static str, Step)> {
         ("format", cargo(&["fmt", "--all", "--check"])),
         ("clippy", cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])),
         ("tidy", Step::Tidy),
-        ("dependencies", Step::Dependencies),
     ];
     match scope {
         Scope::Fast => {
@@ -328,6 +327,7 @@ fn steps(root: &Path, scope: Scope) -> Vec<(&'static str, Step)> {
         }
         Scope::Change => steps.push(("tests", Step::Tests(Extent::Change))),
         Scope::Full => {
+            steps.push(("dependencies", Step::Dependencies));
             steps.push(("tests", Step::Tests(Extent::Full)));
             steps.push(("examples in documentation", cargo(&["test", "--workspace", "--doc"])));
             let mut documentation = run::cargo(root, &["doc", "--workspace", "--no-deps"]);

@@ -50,7 +50,7 @@ pub fn run(root: &Path, words: &[&str]) -> Result<(), String> {
         Kind::Deb => deb::make(root, &options)?,
         Kind::Wheel => wheel::make(root, &options)?,
         Kind::Sbom => sbom::make(root, &options)?,
-        Kind::Deny => return deny(root, &tools::CARGO_DENY.path(root)?),
+        Kind::Deny => return check_dependencies(root),
     };
     for file in files {
         let bytes = file.metadata().map_err(|error| format!("{}: {error}", file.display()))?.len();
@@ -64,19 +64,9 @@ pub fn check_reproducible(root: &Path) -> Result<(), String> {
     program::check_reproducible(root)
 }
 
-/// Checks licences, duplicate versions and sources of dependencies, if cargo-deny is installed.
+/// Checks licences, duplicate versions and sources of dependencies. It installs cargo-deny.
 pub fn check_dependencies(root: &Path) -> Result<(), String> {
-    match tools::CARGO_DENY.installed(root) {
-        Some(tool) => deny(root, &tool),
-        None => {
-            println!("SKIPPED: cargo-deny is not installed (cargo x package deny installs it)");
-            Ok(())
-        }
-    }
-}
-
-fn deny(root: &Path, tool: &Path) -> Result<(), String> {
-    let mut check = std::process::Command::new(tool);
+    let mut check = std::process::Command::new(tools::CARGO_DENY.path(root)?);
     check.current_dir(root).args(["--offline", "check", "licenses", "bans", "sources"]);
     crate::run::status(&mut check)
 }

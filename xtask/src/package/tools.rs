@@ -39,7 +39,7 @@ pub fn install(root: &Path) -> Result<(), String> {
 
 impl Tool {
     /// Returns the tool's path if it is installed.
-    pub fn installed(&self, root: &Path) -> Option<PathBuf> {
+    fn installed(&self, root: &Path) -> Option<PathBuf> {
         Some(self.folder(root).join("bin").join(self.name)).filter(|program| program.is_file())
     }
 
