@@ -14,6 +14,7 @@ use evenkeel_bench::published::{
     Bench, Outcome, cluster, idle, instance, isolation, limits, proofs, replay, reservation,
 };
 use evenkeel_bench::server_process::DEVICE;
+use evenkeel_bench::suite::rerun;
 use evenkeel_cli::flags::Output;
 use evenkeel_cli::man::{self, completions};
 use evenkeel_cli::reference::Introduction;
@@ -22,7 +23,7 @@ use evenkeel_cli::verdict::{AGAIN, Says};
 use evenkeel_cli::{connect, log, runs, signals};
 use evenkeel_client::output::{self, Exit, Failure, Format};
 use evenkeel_core::convert::saturating;
-use evenkeel_lab::LabError;
+use evenkeel_lab::{LabError, leftovers};
 use serde::Serialize;
 use std::path::Path;
 use std::time::Duration;
@@ -180,6 +181,11 @@ fn measure_in(
         connect: connect::client_in_default_region,
         progress: &mut |line| eprintln!("{line}"),
     })?;
+    conclude(output, &found)
+}
+
+/// Prints what was found, and returns its verdict as the result of the command.
+fn conclude(output: &Output, found: &Outcome) -> Result<(), Failure> {
     print(output, &found.json, |_| found.text.clone())?;
     Says { broken: &found.why, gone: "the server is gone", hint: None, again: AGAIN }
         .of(found.verdict)
@@ -192,6 +198,28 @@ fn begin(parent: &Path, prefix: &str) -> Result<TempDir, Failure> {
     let folder = runs::folder(parent, prefix)?;
     signals::end_when_told_to(vec![folder.path().to_owned()])?;
     Ok(folder)
+}
+
+/// Logs warnings and errors, and creates a folder of temporary files for file systems. Ctrl-C takes
+/// them down before the folder is removed.
+fn begin_with_mounts(prefix: &str) -> Result<TempDir, Failure> {
+    log::to_stderr("warn")?;
+    let folder = runs::folder(&std::env::temp_dir(), prefix)?;
+    let mounts = folder.path().to_owned();
+    signals::end_when_told_to_after(vec![mounts.clone()], move || {
+        for left in rerun::take_down(&mounts) {
+            eprintln!("left behind: {left}");
+        }
+    })?;
+    Ok(folder)
+}
+
+/// Removes a folder of [`begin_with_mounts`], or keeps it if a file system is left below it.
+fn end_with_mounts(folder: TempDir) {
+    if leftovers::is_any_below(folder.path()) {
+        // Its journal has the resources that are left; the next run tries to remove them.
+        eprintln!("not everything could be taken down: {} is kept", folder.keep().display());
+    }
 }
 
 /// Returns a time in whole seconds, for the laboratory, which refuses too long ones.

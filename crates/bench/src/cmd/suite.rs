@@ -1,18 +1,18 @@
 //! `evenkeel-bench run`: repeats a published experiment, live and in virtual time.
 
-use super::{print, results};
+use super::{begin_with_mounts, end_with_mounts, print, results};
 use crate::cli::BenchRun;
 use evenkeel_bench::live;
-use evenkeel_bench::suite::rerun::{self, Prepared, Rerun};
+use evenkeel_bench::suite::rerun::{Prepared, Rerun};
 use evenkeel_bench::suite::result::SuiteResult;
 use evenkeel_bench::suite::{self, Choice, Suite};
+use evenkeel_cli::runs;
 use evenkeel_cli::verdict::Says;
-use evenkeel_cli::{log, runs, signals};
 use evenkeel_client::output::{Exit, Failure};
 use evenkeel_client::progress::{Progress, Stages, left};
+use evenkeel_lab::cancel;
 use evenkeel_lab::checker::Outcome;
 use evenkeel_lab::fio::{self, VolumeProgress};
-use evenkeel_lab::{cancel, leftovers};
 use evenkeel_os::clock;
 use evenkeel_sim::text;
 
@@ -85,14 +85,7 @@ fn drive(
     prepared: &Prepared,
     rerun: &mut Rerun<'_>,
 ) -> Result<(), Failure> {
-    log::to_stderr("warn")?;
-    let folder = runs::folder(&std::env::temp_dir(), FOLDERS)?;
-    let mounts = folder.path().to_owned();
-    signals::end_when_told_to_after(vec![mounts.clone()], move || {
-        for left in rerun::take_down(&mounts) {
-            eprintln!("left behind: {left}");
-        }
-    })?;
+    let folder = begin_with_mounts(FOLDERS)?;
     let cases = &prepared.ready.scenario.cases;
     let bar = Progress::new(cases.iter().map(live::length_s).sum());
     eprintln!("live: {} runs, about {}", cases.len(), left(bar.length));
@@ -104,10 +97,7 @@ fn drive(
         bar.at(stages.at(label, fio::runtime_s(volumes)), &line(label, volumes));
     });
     bar.done();
-    if leftovers::is_any_below(folder.path()) {
-        // Its journal has the resources that are left; the next run tries to remove them.
-        eprintln!("not everything could be taken down: {} is kept", folder.keep().display());
-    }
+    end_with_mounts(folder);
     Ok(live?)
 }
 
