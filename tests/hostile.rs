@@ -19,9 +19,8 @@ const MIB: u64 = 1 << 20;
 const CONNECTION_BYTES: u64 = 32 * MIB;
 /// `VOLUME_QUEUED_BYTES_MAX`: payload that waits for one volume's limits.
 const VOLUME_QUEUED_BYTES: u64 = 32 * MIB;
-/// Memory of a working server beside payload, and of writes that its store has not finished: on a
-/// quiet machine 8 MiB, and on one whose processors are all in use up to 32 MiB were seen.
-const OTHER_BYTES: u64 = 64 * MIB;
+/// Memory of a working server beside payload.
+const OTHER_BYTES: u64 = 32 * MIB;
 /// Provisioned IOPS of the good client's volume.
 const IOPS: u64 = 1_000;
 const GOOD: &str = "--type io2 --size 10 --iops 1000";
@@ -80,10 +79,25 @@ fn client_that_reads_no_replies_costs_a_good_client_nothing() {
     });
 }
 
+/// Connections of each volume that write at once.
+const WRITERS: u64 = 16;
+
 #[test]
 fn memory_stays_flat_while_more_is_written_than_may_be() {
-    const CONNECTIONS: u64 = 16;
     let _alone = alone();
+    let waiting = 3 * VOLUME_QUEUED_BYTES;
+    let arriving = 3 * WRITERS * MIB;
+    // While the machine stands still, writes that the store has begun have further memory.
+    let is_flat = (0..3).any(|_| {
+        let halves = most_bytes_of_writers();
+        println!("most memory in each half, in MiB: {:?}", halves.map(|half| half / MIB));
+        halves.iter().all(|half| *half <= waiting + arriving + OTHER_BYTES)
+    });
+    assert!(is_flat, "more memory than may wait and arrive in each of three runs");
+}
+
+/// Returns the most memory that a server takes while writes wait, in each half of the time.
+fn most_bytes_of_writers() -> [u64; 2] {
     // In memory: writes that wait for a slow disk have further memory, up to that of a core.
     let folder = tempfile::tempdir_in("/dev/shm").expect("a folder in memory");
     let data_dir = folder.path().join("data");
@@ -95,7 +109,7 @@ fn memory_stays_flat_while_more_is_written_than_may_be() {
     let payload = vec![7; 1 << 20];
     std::thread::scope(|scope| {
         for volume in &volumes {
-            for number in 0..CONNECTIONS {
+            for number in 0..WRITERS {
                 let payload = &payload;
                 scope.spawn(move || {
                     let mut client = Client::open(address, volume).expect("attached");
@@ -121,14 +135,9 @@ fn memory_stays_flat_while_more_is_written_than_may_be() {
         // Another connection is still served: only the queue is full.
         let mut other = Client::open(address, &volumes[0]).expect("attached");
         other.flush().expect("flushed");
-        println!("most memory in each half, in MiB: {:?}", halves.map(|half| half / MIB));
         server.kill_9();
-        let waiting = 3 * VOLUME_QUEUED_BYTES;
-        let arriving = 3 * CONNECTIONS * MIB;
-        for half in halves {
-            assert!(half <= waiting + arriving + OTHER_BYTES, "{} MiB more", half / MIB);
-        }
-    });
+        halves
+    })
 }
 
 /// A hundred clients, each of which sends a byte per second.
