@@ -107,6 +107,14 @@ def is_alive(pid):
         return False
 
 
+def test_a_server_that_starts_again_attaches_to_its_own_host():
+    server = Server()
+    for _ in range(2):
+        with server:
+            volume = create(server)
+            assert server.attach(volume) == f"nbd://{server.nbd}/{volume}"
+
+
 def test_a_stopped_server_leaves_no_files():
     server = Server().start()
     folder = server._folder

@@ -70,6 +70,7 @@ class Server:
         self._folder: Optional[Path] = None
         self._process: Optional[subprocess.Popen[str]] = None
         self._clients: Dict[str, Any] = {}
+        self._host: Optional[str] = None
 
     def start(self) -> "Server":
         """Start the server; return when all its addresses answer."""
@@ -116,6 +117,7 @@ class Server:
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
         self._clients.clear()
+        self._host = None
 
     def __enter__(self) -> "Server":
         return self.start()
@@ -226,8 +228,8 @@ class Server:
         return [host["InstanceId"] for host in hosts if host["State"]["Name"] != "terminated"]
 
     def _own_host(self) -> str:
-        if not hasattr(self, "_host"):
-            # Asked at the first use, when no test has registered another one.
+        if self._host is None:
+            # Read at the first use, when no test has registered another one.
             self._host = self._hosts()[0]
         return self._host
 
