@@ -22,6 +22,8 @@ const COMMAND_MAX: Duration = Duration::from_secs(30);
 const START_MAX: Duration = Duration::from_secs(60);
 /// Maximum time until a stopped member stands still.
 const STOP_MAX: Duration = Duration::from_secs(10);
+/// Attempts to start with free ports: other programs may take one between its choice and its use.
+const START_ATTEMPTS_MAX: usize = 5;
 /// Time between two checks for it.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -77,6 +79,19 @@ impl Etcd {
             let what = format!("{} is not empty; name a new folder", folder.display());
             return Err(LabError::Failed { what, hint: None });
         }
+        let mut attempt = 1;
+        loop {
+            match Self::start_on_free_ports(folder, setup.clone()) {
+                Err(error) if attempt < START_ATTEMPTS_MAX && is_port_taken(&error) => {
+                    fs::remove_dir_all(folder).map_err(LabError::io("cannot remove", folder))?;
+                    attempt += 1;
+                }
+                result => return result,
+            }
+        }
+    }
+
+    fn start_on_free_ports(folder: &Path, setup: Setup) -> Result<Self, LabError> {
         fs::create_dir_all(folder).map_err(LabError::io("cannot make", folder))?;
         let count = setup.members;
         let ports = free_ports(2 * count)?;
@@ -134,11 +149,12 @@ impl Etcd {
     /// Waits until a majority answers. A member answers this request only when it has a leader.
     ///
     /// # Errors
-    /// When that takes too long.
-    pub fn wait(&self) -> Result<(), LabError> {
+    /// When that takes too long, or a member has ended.
+    pub fn wait(&mut self) -> Result<(), LabError> {
         let deadline = clock::now() + START_MAX;
         let mut last = String::new();
         while clock::now() < deadline {
+            self.check_members()?;
             match self.client(&["get", "x"]) {
                 Ok(_) => return Ok(()),
                 // It requires a user, so it has a leader.
@@ -149,6 +165,19 @@ impl Etcd {
             clock::pause(LOOK);
         }
         Err(LabError::failed(format!("etcd has not begun to answer: {last}")))
+    }
+
+    /// Returns an error with the last messages of a member that has ended.
+    fn check_members(&mut self) -> Result<(), LabError> {
+        for (member, program) in self.members.iter_mut().enumerate() {
+            let Some(program) = program else { continue };
+            if let Some(status) = program.wait_until(clock::now()) {
+                let messages = program.stderr();
+                let what = format!("etcd's member {member} has ended ({status}): {messages}");
+                return Err(LabError::failed(what));
+            }
+        }
+        Ok(())
     }
 
     /// Runs `etcdctl` with these arguments; returns its output.
@@ -218,6 +247,11 @@ impl Etcd {
     pub fn resume_member(&self, member: usize) -> Result<(), LabError> {
         self.signal(member, Signal::CONT)
     }
+}
+
+/// Returns whether a member has ended because another program uses one of its ports.
+fn is_port_taken(error: &LabError) -> bool {
+    error.to_string().contains("address already in use")
 }
 
 /// Returns whether all threads in this folder of `/proc` are stopped. A signal stops one after the

@@ -246,6 +246,22 @@ fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 #[test]
+fn member_that_ends_at_its_start_is_an_error_with_its_message() {
+    let folder = tempfile::tempdir().unwrap();
+    let arguments = vec!["--no-such-flag".to_owned()];
+    let setup = Setup { arguments, ..Setup::default() };
+    match Etcd::start(&folder.path().join("etcd"), setup) {
+        Err(LabError::ToolMissing { tool, .. }) => skipped(&tool),
+        Err(error) => {
+            let message = error.to_string();
+            assert!(message.contains("member 0 has ended"), "{message}");
+            assert!(message.contains("no-such-flag"), "{message}");
+        }
+        Ok(_) => panic!("etcd accepts a flag that does not exist"),
+    }
+}
+
+#[test]
 fn a_leader_that_slept_commits_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let Some(etcd) = etcd(folder.path(), Setup::default()) else { return };
