@@ -194,6 +194,7 @@ const PAGES: &[Page] = &[
         )],
         ..on("docs/operating/monitoring.md", On::Server(""))
     },
+    on("docs/operating/security.md", On::Server("")),
     on("docs/operating/service.md", On::Server("")),
     Page {
         before: "evenkeel volume create --type io2 --size 4 --iops 1000 --attach

@@ -18,6 +18,7 @@ pub fn run(arguments: &Env) -> Result<(), Failure> {
         ("AWS_ENDPOINT_URL_EC2", endpoint.as_str()),
         ("AWS_ENDPOINT_URL_EBS", &endpoint),
         ("AWS_ENDPOINT_URL_CLOUDWATCH", &endpoint),
+        ("AWS_ENDPOINT_URL_IAM", &endpoint),
         ("AWS_ENDPOINT_URL_STS", &endpoint),
         ("AWS_ACCESS_KEY_ID", &keys.access_key_id),
         ("AWS_SECRET_ACCESS_KEY", &keys.secret_access_key),

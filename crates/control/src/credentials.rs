@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 
 use evenkeel_telemetry::private;
 
+use crate::random;
+
 /// Name of the file in the data folder.
 pub const FILE_NAME: &str = "credentials";
 /// Prefix of our access keys, which distinguishes them from Amazon's.
@@ -23,6 +25,19 @@ pub struct Credentials {
     pub access_key_id: String,
     /// The secret half.
     pub secret_access_key: String,
+}
+
+impl Credentials {
+    /// Returns a new access key.
+    ///
+    /// # Errors
+    /// The OS returns no random bytes.
+    pub fn random() -> Result<Self, getrandom::Error> {
+        let key = random::text(16, random::LETTERS)?;
+        let secret = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_".as_slice();
+        let access_key_id = format!("{KEY_PREFIX}{key}");
+        Ok(Self { access_key_id, secret_access_key: random::text(40, secret)? })
+    }
 }
 
 impl fmt::Debug for Credentials {
@@ -128,16 +143,7 @@ pub fn load_or_create(data_dir: &Path) -> Result<Credentials, CredentialsError> 
     if let Some(credentials) = load_if_any(data_dir)? {
         return Ok(credentials);
     }
-    let credentials = Credentials {
-        access_key_id: format!(
-            "{KEY_PREFIX}{}",
-            random_text(16, b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567")?
-        ),
-        secret_access_key: random_text(
-            40,
-            b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_",
-        )?,
-    };
+    let credentials = Credentials::random().map_err(CredentialsError::Random)?;
     let text = format!(
         "# The access key of this server's EC2 API. Keep it secret; remove the file to get a new \
          one.\n\
@@ -147,15 +153,6 @@ pub fn load_or_create(data_dir: &Path) -> Result<Credentials, CredentialsError> 
     private::replace(data_dir, FILE_NAME, text.as_bytes())
         .map_err(|error| CredentialsError::Io(data_dir.join(FILE_NAME), error))?;
     Ok(credentials)
-}
-
-/// Returns `length` random letters of `alphabet`, whose length must divide 256 so that all letters
-/// are equally likely.
-fn random_text(length: usize, alphabet: &[u8]) -> Result<String, CredentialsError> {
-    debug_assert!(256_usize.is_multiple_of(alphabet.len()));
-    let mut bytes = vec![0; length];
-    getrandom::fill(&mut bytes).map_err(CredentialsError::Random)?;
-    Ok(bytes.iter().map(|b| char::from(alphabet[usize::from(*b) % alphabet.len()])).collect())
 }
 
 #[cfg(test)]

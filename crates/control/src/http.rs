@@ -1,4 +1,4 @@
-//! The HTTP listener of the EC2 API, CloudWatch, STS, the EBS direct APIs and `/metrics`.
+//! The HTTP listener of the EC2 API, CloudWatch, IAM, STS, the EBS direct APIs and `/metrics`.
 //!
 //! [`serve`] is given the API and a bound listener, and returns when the shutdown future resolves
 //! and the requests in flight are answered. It returns an error only if the listener cannot be
@@ -14,11 +14,11 @@
 mod cloudwatch;
 mod direct;
 mod host;
+mod identity;
 mod rate;
 mod scrapes;
 mod slot;
 mod strangers;
-mod sts;
 mod table;
 
 use std::io;
@@ -335,7 +335,7 @@ async fn nothing_here(status: StatusCode, request: Request) -> Response {
     let method = request.method();
     let path = request.uri().path();
     let text = format!(
-        "There is no API at {method} {path}. The EC2 API, CloudWatch and STS are at GET / and \
+        "There is no API at {method} {path}. The EC2 API, CloudWatch, IAM and STS are at GET / and \
          POST /, the EBS direct APIs below /snapshots; docs/reference/api.md describes them."
     );
     refusal(status, ApiError::new("InvalidAction", text))
@@ -401,7 +401,7 @@ async fn scrape_metrics(
     (StatusCode::SERVICE_UNAVAILABLE, format!("{problem}\n")).into_response()
 }
 
-/// Serves the EC2 actions, by GET or POST, and those of CloudWatch and STS.
+/// Serves the EC2 actions, by GET or POST, and those of CloudWatch, IAM and STS.
 async fn ec2(
     State(shared): State<Arc<Shared>>,
     Extension(slot): Extension<Arc<Slot>>,
@@ -413,8 +413,9 @@ async fn ec2(
     let Ok(request_id) = request_id() else {
         return StatusCode::INTERNAL_SERVER_ERROR.into_response();
     };
-    if sts::is_for(&request) {
-        let (answer, in_flight) = sts::answer(&shared, &slot, request, &request_id).await;
+    if let Some(service) = identity::service_of(&request) {
+        let answered = identity::answer(&shared, &slot, request, service, &request_id).await;
+        let (answer, in_flight) = answered;
         return respond(answer, in_flight, request_id);
     }
     let (answer, in_flight) = answer(&shared, &slot, request, &request_id).await;
@@ -476,7 +477,7 @@ async fn authenticate(
     let prepared = match check_head(shared, &head, "ec2") {
         Ok(()) => {
             let body = body_bytes(body, shared.body_timeout).await?;
-            prepare(&shared.api, &head, &body)
+            prepare(&shared.api, &head, &body, slot.address)
         }
         Err(error) => {
             discard(body).await;
@@ -554,15 +555,21 @@ async fn body_bytes(body: Body, longest: Duration) -> Result<Bytes, ApiError> {
     }
 }
 
-fn prepare(api: &Api, head: &request::Parts, body: &[u8]) -> Result<Prepared, ApiError> {
+fn prepare(
+    api: &Api,
+    head: &request::Parts,
+    body: &[u8],
+    address: IpAddr,
+) -> Result<Prepared, ApiError> {
     let headers = readable_headers(&head.headers);
-    api.prepare(&sigv4::Request {
+    let request = sigv4::Request {
         method: head.method.as_str(),
         path: head.uri.path(),
         query: head.uri.query().unwrap_or_default(),
         headers: &headers,
         body,
-    })
+    };
+    api.prepare(&request, address)
 }
 
 /// Returns the response with an answer; the connection is kept while it is sent.

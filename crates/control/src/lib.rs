@@ -19,7 +19,8 @@
 //! | [`health`] | the performance of volumes, for DescribeVolumeStatus; pure |
 //! | [`api`] | the EC2 actions, one file each |
 //! | `direct` | the EBS direct APIs: snapshots block by block |
-//! | [`sts`] | STS's GetCallerIdentity |
+//! | [`rights`] | the rights of users, checked at one place for all services |
+//! | `identity` | the actions of IAM and STS |
 //! | [`nodes`] | the nodes of a cluster, as the control plane uses them |
 //! | [`cloudwatch`] | CloudWatch's actions, and the thread that samples the data plane |
 //! | [`events`] | events in the shape of EventBridge: which change is which event |
@@ -48,6 +49,7 @@ mod endpoint;
 pub mod events;
 pub mod health;
 mod http;
+mod identity;
 pub mod journal;
 pub mod key_locks;
 mod metrics;
@@ -56,10 +58,10 @@ pub mod nodes;
 pub mod plane;
 mod random;
 pub mod reconcile;
+pub mod rights;
 pub mod scrub;
 pub mod server_time;
 mod space;
-pub mod sts;
 pub mod time;
 
 use std::fmt;

@@ -35,3 +35,28 @@ pub fn snapshot_id() -> Result<SnapshotId, getrandom::Error> {
 pub fn instance_id() -> Result<InstanceId, getrandom::Error> {
     random_bits().map(InstanceId::from_bits)
 }
+
+/// The letters of ids in IAM.
+pub const LETTERS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
+
+/// Returns a number that is used once.
+///
+/// # Errors
+/// See [`random_bits`].
+pub fn nonce() -> Result<[u8; 12], getrandom::Error> {
+    let mut bytes = [0; 12];
+    getrandom::fill(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Returns `length` random letters of `alphabet`, whose length must divide 256 so that all letters
+/// are equally likely.
+///
+/// # Errors
+/// See [`random_bits`].
+pub fn text(length: usize, alphabet: &[u8]) -> Result<String, getrandom::Error> {
+    debug_assert!(256_usize.is_multiple_of(alphabet.len()));
+    let mut bytes = vec![0; length];
+    getrandom::fill(&mut bytes)?;
+    Ok(bytes.iter().map(|b| char::from(alphabet[usize::from(*b) % alphabet.len()])).collect())
+}

@@ -7,13 +7,14 @@ use std::path::Path;
 
 /// A crate, the crates of this workspace that it may use, and the reason that is printed if it uses
 /// another one.
-const ALLOWED: [(&str, &[&str], &str); 21] = [
+const ALLOWED: [(&str, &[&str], &str); 22] = [
     (
         "evenkeel-core",
         &[],
         "core is the part that runs unchanged in the simulator: it uses nothing",
     ),
     ("evenkeel-wire", &["evenkeel-core"], "wire is bytes and meaning, nothing else"),
+    ("evenkeel-iam", &[], "policies are decided without the things that they are about"),
     ("evenkeel-os", &["evenkeel-core"], "clocks and files return to their callers, and know none"),
     ("evenkeel-store", &["evenkeel-core", "evenkeel-os"], "a store knows blocks, not protocols"),
     (
@@ -28,7 +29,7 @@ const ALLOWED: [(&str, &[&str], &str); 21] = [
     ),
     (
         "evenkeel-control",
-        &["evenkeel-core", "evenkeel-os", "evenkeel-telemetry", "evenkeel-wire"],
+        &["evenkeel-core", "evenkeel-iam", "evenkeel-os", "evenkeel-telemetry", "evenkeel-wire"],
         "engine and control meet in wire::agent only",
     ),
     (
@@ -154,6 +155,7 @@ const EVERY_LIBRARY: &[&str] = &[
     "evenkeel-control",
     "evenkeel-core",
     "evenkeel-engine",
+    "evenkeel-iam",
     "evenkeel-lab",
     "evenkeel-link",
     "evenkeel-os",

@@ -1,11 +1,13 @@
-//! The simulator, the planner, its pages and a node's membership are pure: they use no files,
-//! threads, processes, sockets or clocks. (core has no `std` at all, which the compiler checks.)
+//! The simulator, the planner, its pages, policies and a node's membership are pure: they use no
+//! files, threads, processes, sockets or clocks. (core has no `std` at all, which the compiler
+//! checks.)
 
 use super::Fault;
 use super::rust_text::RustText;
 
 /// The folders that are pure.
-const PURE: [&str; 4] = [
+const PURE: [&str; 5] = [
+    "crates/iam/src/",
     "crates/sim/src/",
     "crates/planner/src/",
     "crates/pages/src/",

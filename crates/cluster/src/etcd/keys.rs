@@ -86,6 +86,7 @@ impl Keys {
             Thing::Event(Subject::Snapshot(id)) => format!("s/{id}"),
             Thing::Event(Subject::Token(name)) => format!("t/{name}"),
             Thing::Event(Subject::Account) => "account".to_owned(),
+            Thing::Event(Subject::User(key)) => format!("u/{key}"),
             Thing::Device(host, device) => format!("a/{host}/{device}"),
             Thing::Credits(part) => format!("c/{part:02}"),
             Thing::Stop => "stop".to_owned(),
@@ -109,6 +110,7 @@ impl Keys {
             Some(("v", id)) => id.parse().ok().map(Subject::Volume).map(Thing::Event),
             Some(("h", id)) => id.parse().ok().map(Subject::Host).map(Thing::Event),
             Some(("s", id)) => id.parse().ok().map(Subject::Snapshot).map(Thing::Event),
+            Some(("u", key)) => Some(Thing::Event(Subject::User(key.to_owned()))),
             Some(("t", name)) => Some(Thing::Event(Subject::Token(name.to_owned()))),
             Some(("c", part)) => part.parse().ok().map(Thing::Credits),
             Some(("a", rest)) => {
@@ -135,6 +137,7 @@ mod tests {
             Thing::Event(Subject::Snapshot(SnapshotId::from_bits(3))),
             Thing::Event(Subject::Token("a/b ü".into())),
             Thing::Event(Subject::Account),
+            Thing::Event(Subject::User("a@b".into())),
             Thing::Device(host, "/dev/sdf".into()),
             Thing::Credits(7),
             Thing::Stop,

@@ -142,7 +142,7 @@ impl EtcdJournal {
         {
             return Ok(Err(error));
         }
-        let mut ranges: Vec<(Vec<u8>, Vec<u8>)> = "hvstc"
+        let mut ranges: Vec<(Vec<u8>, Vec<u8>)> = "hvstcu"
             .chars()
             .map(|kind| self.keys.kind(kind))
             .map(|p| (p.clone(), gateway::end_of(&p)))

@@ -4,7 +4,7 @@
 use evenkeel_core::volume::VolumeRequest;
 use evenkeel_wire::aws::xml::Element;
 
-use super::create_volume::{default_type, spare};
+use super::create_volume::spare;
 use super::error::ApiError;
 use super::{Action, Call, view};
 use crate::model::{Begins, Command};
@@ -17,7 +17,7 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     let settings = &call.plane.settings;
     let args = &mut call.args;
     let source = args.volume_id("SourceVolumeId")?;
-    let volume_type = args.volume_type("VolumeType")?.unwrap_or(default_type(settings));
+    let volume_type = args.volume_type("VolumeType")?.unwrap_or(settings.default_type());
     let size_gib = args.number("Size")?;
     let iops = args.number("Iops")?;
     let throughput_mibps = args.number("Throughput")?;

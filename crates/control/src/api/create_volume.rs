@@ -1,7 +1,7 @@
 //! CreateVolume. Returns once the volume is available.
 
 use evenkeel_core::ids::SnapshotId;
-use evenkeel_core::volume::{VolumeRequest, VolumeType};
+use evenkeel_core::volume::VolumeRequest;
 use evenkeel_wire::aws::xml::Element;
 
 use super::args::{Args, snapshot_id};
@@ -17,7 +17,7 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     let settings = &call.plane.settings;
     let args = &mut call.args;
     let zone = (args.text("AvailabilityZone"), args.text("AvailabilityZoneId"));
-    let volume_type = args.volume_type("VolumeType")?.unwrap_or(default_type(settings));
+    let volume_type = args.volume_type("VolumeType")?.unwrap_or(settings.default_type());
     let size_gib = args.number("Size")?;
     let iops = args.number("Iops")?;
     let throughput_mibps = args.number("Throughput")?;
@@ -78,11 +78,6 @@ fn check_initialization_rate(args: &mut Args, is_of_snapshot: bool) -> Result<()
             "The parameter VolumeInitializationRate requires the parameter SnapshotId",
         ))
     }
-}
-
-/// Returns EC2's default type: gp2, or standard before gp2 existed.
-pub(super) fn default_type(settings: &Settings) -> VolumeType {
-    if settings.rules.offers(VolumeType::Gp2) { VolumeType::Gp2 } else { VolumeType::Standard }
 }
 
 /// Returns the zone, by its name or its id.

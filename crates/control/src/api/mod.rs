@@ -15,6 +15,7 @@ mod view;
 
 mod adopt_volume;
 mod attach_volume;
+mod authentic;
 mod copy_snapshot;
 mod copy_volumes;
 mod create_snapshot;
@@ -65,15 +66,17 @@ mod snapshot_lock;
 mod snapshot_tiers;
 mod volume_attribute;
 
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use evenkeel_core::time::UnixMs;
 use evenkeel_telemetry::cloudwatch::CloudWatch;
 use evenkeel_wire::aws::query::{self, Params};
-use evenkeel_wire::aws::sigv4::{self, Scope, Verified};
+use evenkeel_wire::aws::sigv4::{self, Verified};
 use evenkeel_wire::aws::xml::Element;
 
 use self::args::Args;
+pub use self::authentic::Unauthorized;
 use self::error::ApiError;
 use self::replays::Replays;
 pub use self::replays::{Denied, SIGNATURES_MAX};
@@ -82,6 +85,7 @@ use crate::endpoint::Endpoint;
 use crate::events::During;
 use crate::model::Command;
 use crate::plane::{Outcome, Plane, PlaneError};
+use crate::rights::Caller;
 use evenkeel_os::clock;
 
 /// The supported version of the EC2 API.
@@ -221,6 +225,7 @@ pub struct Prepared {
     /// Hash of all parameters that define the request.
     fingerprint: String,
     verified: Verified,
+    caller: Caller,
 }
 
 /// The API, independent of its sockets.
@@ -262,29 +267,16 @@ impl Api {
         &self.plane
     }
 
-    /// Checks the parts of a request's signature for this service that do not need the body.
-    ///
-    /// # Errors
-    /// See [`sigv4::verify_head`].
-    pub fn check_head(
-        &self,
-        request: &sigv4::Request<'_>,
-        service: &str,
-    ) -> Result<(), sigv4::SignatureError> {
-        let scope = Scope { region: self.plane.settings.signed_region(), service };
-        let is_known = |key: &str| key == self.credentials.access_key_id;
-        sigv4::verify_head(request, scope, is_known, clock::unix_ms().0 / 1_000)
-    }
-
-    /// Checks the signature and finds the action.
+    /// Checks the signature of a request from `address`, and finds the action.
     ///
     /// # Errors
     /// EC2's errors for signatures, malformed parameters and unknown actions.
-    pub fn prepare(&self, request: &sigv4::Request<'_>) -> Result<Prepared, ApiError> {
-        let scope = Scope { region: self.plane.settings.signed_region(), service: SERVICE };
-        let Credentials { access_key_id, secret_access_key } = &self.credentials;
-        let secret = |key: &str| (key == access_key_id).then(|| secret_access_key.clone());
-        let verified = sigv4::verify(request, scope, secret, clock::unix_ms().0 / 1_000)?;
+    pub fn prepare(
+        &self,
+        request: &sigv4::Request<'_>,
+        address: IpAddr,
+    ) -> Result<Prepared, ApiError> {
+        let (verified, caller) = self.verify(request, SERVICE, address)?;
         let mut in_query = Params::decode(request.query.as_bytes())?;
         // These parameters belong to the signature, which is verified.
         in_query.retain(|name| !name.starts_with("X-Amz-"));
@@ -297,7 +289,7 @@ impl Api {
         match params.take("Version") {
             Some(version) if version == VERSION => {
                 let fingerprint = fingerprint(&params);
-                Ok(Prepared { action, params, fingerprint, verified })
+                Ok(Prepared { action, params, fingerprint, verified, caller })
             }
             Some(version) => Err(ApiError::unknown_version(&version)),
             None => Err(ApiError::missing("Version")),
@@ -310,7 +302,7 @@ impl Api {
     /// # Errors
     /// See [`Denied`].
     pub fn admit(&self, prepared: &Prepared) -> Result<(), Denied> {
-        let Prepared { action, params, fingerprint, verified } = prepared;
+        let Prepared { action, params, fingerprint, verified, .. } = prepared;
         let now = self.plane.now();
         // A request with a client token returns the existing volume, however often it is repeated.
         let is_known = |token: &str| {
@@ -336,8 +328,9 @@ impl Api {
     /// # Errors
     /// The errors of the action.
     pub fn run(&self, prepared: Prepared, request_id: &str) -> Result<String, ApiError> {
-        let Prepared { action, params, fingerprint, verified } = prepared;
+        let Prepared { action, params, fingerprint, verified, caller } = prepared;
         let _request = During::request(request_id);
+        self.authorize(&caller, (SERVICE, action.name), &params)?;
         let kept = if action.mutates && !is_dry_run(&params) {
             self.keep_ahead(&verified).map_err(ApiError::from)
         } else {

@@ -9,7 +9,7 @@ use evenkeel_wire::aws::sigv4::sha256_hex;
 use evenkeel_wire::aws::xml::Element;
 
 use super::args::{Args, snapshot_id};
-use super::create_volume::{default_type, spare};
+use super::create_volume::spare;
 use super::describe_instances::{launched, reservation};
 use super::error::ApiError;
 use super::instance_state::release;
@@ -173,7 +173,7 @@ fn devices(settings: &Settings, args: &mut Args) -> Result<Vec<NewDevice>, ApiEr
         }
         let mut ebs = fields.nested("Ebs");
         let snapshot = ebs.text("SnapshotId").as_deref().map(snapshot_id).transpose()?;
-        let volume_type = ebs.volume_type("VolumeType")?.unwrap_or(default_type(settings));
+        let volume_type = ebs.volume_type("VolumeType")?.unwrap_or(settings.default_type());
         let request = VolumeRequest {
             volume_type,
             size_gib: ebs.number("VolumeSize")?.unwrap_or(0),

@@ -1,6 +1,8 @@
 //! ListMetrics, GetMetricData, GetMetricStatistics and DescribeAlarms. Error codes and texts are
 //! CloudWatch's where they are known.
 
+use std::net::IpAddr;
+
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::time::UnixMs;
 use evenkeel_telemetry::cloudwatch::metrics::{self, DIMENSION, Metric, NAMESPACE};
@@ -8,17 +10,21 @@ use evenkeel_telemetry::cloudwatch::query::{Bucket, Statistic, buckets, is_perio
 use evenkeel_telemetry::cloudwatch::record::Record;
 use evenkeel_telemetry::cloudwatch::store::Listed;
 use evenkeel_telemetry::cloudwatch::{CloudWatch, HOUR_S, MINUTE_S};
+use evenkeel_wire::aws::query::Params;
 use evenkeel_wire::aws::{signed_token, sigv4};
 
 use super::forms::SERVICE;
 use super::input::Input;
 use super::plan::{Plan, Query, Source};
 use super::value::Value;
-use crate::api::Api;
 use crate::api::error::ApiError;
-use crate::credentials::Credentials;
+use crate::api::{Api, Unauthorized};
+use crate::rights::Caller;
 use evenkeel_os::clock;
 
+/// The names of the actions.
+pub const ACTIONS: [&str; 4] =
+    ["DescribeAlarms", "GetMetricData", "GetMetricStatistics", "ListMetrics"];
 /// Maximum number of metrics in a page of ListMetrics.
 const LISTED_MAX: usize = 500;
 /// Maximum number of queries of a GetMetricData.
@@ -79,24 +85,33 @@ const UNITS: [&str; 27] = [
 ];
 
 impl Api {
-    /// Checks the signature of a request for CloudWatch.
+    /// Checks the signature of a request for CloudWatch from `address`. Returns its signer.
     ///
     /// # Errors
     /// EC2's errors for signatures.
-    pub fn check_cloudwatch(&self, request: &sigv4::Request<'_>) -> Result<(), ApiError> {
-        let scope =
-            sigv4::Scope { region: self.plane().settings.signed_region(), service: SERVICE };
-        let Credentials { access_key_id, secret_access_key } = &self.credentials;
-        let secret = |key: &str| (key == access_key_id).then(|| secret_access_key.clone());
-        sigv4::verify(request, scope, secret, clock::unix_ms().0 / 1_000)?;
-        Ok(())
+    pub fn check_cloudwatch(
+        &self,
+        request: &sigv4::Request<'_>,
+        address: IpAddr,
+    ) -> Result<Caller, ApiError> {
+        let (_, caller) = self.verify(request, SERVICE, address)?;
+        Ok(caller)
     }
 
     /// Executes an action of CloudWatch. All of them only read.
     ///
     /// # Errors
     /// The errors of the action.
-    pub fn run_cloudwatch(&self, action: &str, parameters: Value) -> Result<Value, ApiError> {
+    pub fn run_cloudwatch(
+        &self,
+        caller: &Caller,
+        action: &str,
+        parameters: Value,
+    ) -> Result<Value, ApiError> {
+        if ACTIONS.contains(&action) {
+            self.authorize(caller, (SERVICE, action), &Params::default())
+                .map_err(Unauthorized::denied)?;
+        }
         let Some(cloudwatch) = &self.cloudwatch else {
             return Err(ApiError::internal("this server keeps no metrics"));
         };
@@ -114,10 +129,8 @@ impl Api {
             }
             "DescribeAlarms" => alarms(Input::new(parameters, "InvalidParameterValue")?),
             other => {
-                let text = format!(
-                    "The action {other} is not supported; ListMetrics, GetMetricData, \
-                     GetMetricStatistics and DescribeAlarms are."
-                );
+                let known = ACTIONS.join(", ");
+                let text = format!("The action {other} is not supported; these are: {known}.");
                 Err(ApiError::new("InvalidAction", text))
             }
         }

@@ -6,6 +6,7 @@ use serde_json::json;
 use tracing::error;
 
 use super::Answer;
+use crate::api::Unauthorized;
 use crate::api::error::ApiError;
 use crate::model::Refusal;
 use crate::plane::PlaneError;
@@ -128,6 +129,13 @@ impl From<SignatureError> for DirectError {
         };
         // The same texts as EC2's.
         Self::new(403, kind, None, ApiError::from(error).message)
+    }
+}
+
+impl From<Unauthorized> for DirectError {
+    fn from(unauthorized: Unauthorized) -> Self {
+        let reason = Some("UNAUTHORIZED_ACCOUNT");
+        Self::new(403, "AccessDeniedException", reason, unauthorized.text)
     }
 }
 

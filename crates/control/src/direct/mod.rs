@@ -10,17 +10,19 @@ mod lists;
 mod start;
 mod tokens;
 
+use std::net::IpAddr;
+
 use evenkeel_core::ids::SnapshotId;
 use evenkeel_wire::agent::UNIT_BYTES;
 use evenkeel_wire::aws::checksum::{self, Digest};
 use evenkeel_wire::aws::query::Params;
-use evenkeel_wire::aws::sigv4::{self, Payload, Scope, Verified};
+use evenkeel_wire::aws::sigv4::{self, Payload, Verified};
 use serde_json::{Value, json};
 
 pub use self::error::DirectError;
 use crate::api::{Api, Denied};
-use crate::credentials::Credentials;
 use crate::plane::NotComplete;
+use crate::rights::Caller;
 use evenkeel_os::clock;
 
 /// The name of the service in signatures.
@@ -66,6 +68,19 @@ impl<'a> Operation<'a> {
         })
     }
 
+    /// Returns its name.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Start => "StartSnapshot",
+            Self::Put(..) => "PutSnapshotBlock",
+            Self::Complete(_) => "CompleteSnapshot",
+            Self::List(_) => "ListSnapshotBlocks",
+            Self::ListChanged(_) => "ListChangedBlocks",
+            Self::Get(..) => "GetSnapshotBlock",
+        }
+    }
+
     /// Returns the maximum of bytes of its body.
     #[must_use]
     pub const fn body_max(&self) -> usize {
@@ -87,6 +102,7 @@ pub struct Checked {
     verified: Verified,
     /// Digest of its body.
     digest: Digest,
+    caller: Caller,
 }
 
 /// The answer to a request.
@@ -111,7 +127,7 @@ impl Answer {
 }
 
 impl Api {
-    /// Checks the signature.
+    /// Checks the signature of a request from `address`.
     ///
     /// # Errors
     /// The error has the form of the direct APIs.
@@ -119,6 +135,7 @@ impl Api {
         &self,
         operation: &Operation<'_>,
         request: &sigv4::Request<'_>,
+        address: IpAddr,
     ) -> Result<Checked, DirectError> {
         let digest = checksum::digest(request.body);
         let hash = sigv4::hex(&digest);
@@ -127,12 +144,8 @@ impl Api {
             Operation::Put(..) => Payload::MayBeUnsigned(&hash),
             _ => Payload::Signed(&hash),
         };
-        let scope = Scope { region: self.plane().settings.signed_region(), service: SERVICE };
-        let Credentials { access_key_id, secret_access_key } = &self.credentials;
-        let secret = |key: &str| (key == access_key_id).then(|| secret_access_key.clone());
-        let now = clock::unix_ms().0 / 1_000;
-        let verified = sigv4::verify_hashed(request, payload, scope, secret, now)?;
-        Ok(Checked { verified, digest })
+        let (verified, caller) = self.verify_hashed(request, payload, SERVICE, address)?;
+        Ok(Checked { verified, digest, caller })
     }
 
     /// Checks whether the request may be executed now: a signature starts one snapshot. Other
@@ -171,6 +184,8 @@ impl Api {
             Ok::<_, DirectError>(params)
         };
         let headers = Headers(headers);
+        let named = start::named(operation, &body, query);
+        self.authorize(&checked.caller, (SERVICE, operation.name()), &named)?;
         match operation {
             Operation::Start => {
                 self.keep_ahead(&checked.verified)?;

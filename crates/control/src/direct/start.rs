@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::lists::seconds;
-use super::{Answer, DirectError, snapshot};
+use super::{Answer, DirectError, Operation, snapshot};
 use crate::api::Api;
 use crate::api::args::{Args, check_key};
 use crate::model::{Command, Filled, Snapshot, Tags};
@@ -129,17 +129,44 @@ impl Api {
     }
 }
 
+/// Returns the parameters of an operation on which its rights depend, named as EC2 names them.
+pub(super) fn named(operation: &Operation<'_>, body: &[u8], query: &str) -> Params {
+    let mut pairs = Vec::new();
+    let mut add = |name: &str, value: &str| pairs.push((name.to_owned(), value.to_owned()));
+    match operation {
+        Operation::Start => {
+            let request = parse(body).ok();
+            let parent = request.as_ref().and_then(|request| request.parent_snapshot_id.as_ref());
+            parent.into_iter().for_each(|parent| add("ParentSnapshotId", parent));
+            pairs.extend(tag_pairs(request.and_then(|request| request.tags).unwrap_or_default()));
+        }
+        Operation::ListChanged(id) => {
+            add("SnapshotId", id);
+            let params = Params::decode(query.as_bytes()).unwrap_or_default();
+            let first = params.get("firstSnapshotId");
+            first.into_iter().for_each(|first| add("FirstSnapshotId", first));
+        }
+        Operation::Put(id, _) | Operation::Get(id, _) => add("SnapshotId", id),
+        Operation::Complete(id) | Operation::List(id) => add("SnapshotId", id),
+    }
+    // What has too many parameters is refused by the operation itself.
+    let encoded = query::encode(pairs.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+    Params::decode(encoded.as_bytes()).unwrap_or_default()
+}
+
+fn tag_pairs(given: Vec<Tag>) -> Vec<(String, String)> {
+    let pair = |(number, Tag { key, value }): (u32, Tag)| {
+        let key = key.map(|key| (format!("Tag.{number}.Key"), key));
+        let value = value.map(|value| (format!("Tag.{number}.Value"), value));
+        key.into_iter().chain(value)
+    };
+    (1..).zip(given).flat_map(pair).collect()
+}
+
 /// Returns the tags, checked as EC2's are.
 fn tags(given: Vec<Tag>) -> Result<Tags, DirectError> {
     let invalid = |text: String| DirectError::invalid("INVALID_TAG", text);
-    let pairs: Vec<(String, String)> = (1..)
-        .zip(given)
-        .flat_map(|(number, Tag { key, value })| {
-            let key = key.map(|key| (format!("Tag.{number}.Key"), key));
-            let value = value.map(|value| (format!("Tag.{number}.Value"), value));
-            key.into_iter().chain(value)
-        })
-        .collect();
+    let pairs = tag_pairs(given);
     let encoded = query::encode(pairs.iter().map(|(name, value)| (name.as_str(), value.as_str())));
     let params = Params::decode(encoded.as_bytes()).map_err(|error| invalid(error.to_string()))?;
     Args::new(params).tags("").map_err(|error| invalid(error.message))

@@ -34,7 +34,9 @@ pub fn of_event(model: &Model, event: &Event, cause: &str) -> Vec<What> {
         | Event::HostGone(_)
         | Event::Token(..)
         | Event::TokenGone(_)
-        | Event::Account(_) => vec![],
+        | Event::Account(_)
+        | Event::User(_)
+        | Event::UserGone(_) => vec![],
     }
 }
 

@@ -16,6 +16,7 @@ use super::{Shared, body_bytes, check_head, note, readable_headers, request_id, 
 use crate::api::error::ApiError;
 use crate::cloudwatch::forms::{Arrived, Form, translated};
 use crate::direct::Answer;
+use crate::rights::Caller;
 
 /// Returns whether a request on the path of the EC2 API is for CloudWatch.
 pub fn is_for(request: &Request) -> bool {
@@ -60,10 +61,13 @@ async fn answer(
         Ok(body) => body,
         Err(error) => return (refused(error), None),
     };
-    if let Err(error) = check(shared, &head, &body) {
-        note(shared, slot, &error);
-        return (refused(error), None);
-    }
+    let caller = match check(shared, slot, &head, &body) {
+        Ok(caller) => caller,
+        Err(error) => {
+            note(shared, slot, &error);
+            return (refused(error), None);
+        }
+    };
     let in_flight = match slot.begin() {
         Ok(in_flight) => in_flight,
         Err(busy) => return (refused(ApiError::throttled(busy)), None),
@@ -79,7 +83,7 @@ async fn answer(
     let run = tokio::task::spawn_blocking(move || {
         let headers = readable_headers(&head.headers);
         let (action, parameters) = arrived(&head, &headers).read(form, &body)?;
-        let result = api.run_cloudwatch(&action, parameters);
+        let result = api.run_cloudwatch(&caller, &action, parameters);
         let answer = result.map(|value| form.answer(&action, &value, &id));
         drop(permit);
         answer
@@ -94,9 +98,10 @@ fn arrived<'a>(head: &'a Parts, headers: &'a [(&'a str, &'a str)]) -> Arrived<'a
     Arrived { path, query, headers }
 }
 
-fn check(shared: &Shared, head: &Parts, body: &[u8]) -> Result<(), ApiError> {
+fn check(shared: &Shared, slot: &Slot, head: &Parts, body: &[u8]) -> Result<Caller, ApiError> {
     let headers = readable_headers(&head.headers);
     let Arrived { path, query, headers } = arrived(head, &headers);
     let method = head.method.as_str();
-    shared.api.check_cloudwatch(&sigv4::Request { method, path, query, headers, body })
+    let request = sigv4::Request { method, path, query, headers, body };
+    shared.api.check_cloudwatch(&request, slot.address)
 }

@@ -64,7 +64,7 @@ async fn answer(
     let headers = readable_headers(&head.headers);
     let query = head.uri.query().unwrap_or_default();
     let signed = sigv4::Request { method, path, query, headers: &headers, body: &body };
-    let checked = match shared.api.check_direct(&operation, &signed) {
+    let checked = match shared.api.check_direct(&operation, &signed, slot.address) {
         Ok(checked) => checked,
         Err(error) => {
             if error.is_of_signature() {

@@ -3,14 +3,16 @@
 //!
 //! The crate `cluster` includes this file for its journal in etcd.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use evenkeel_control::credits::Stop;
 use evenkeel_control::journal::*;
+use evenkeel_control::model::users::{AccessKey, Secret};
 use evenkeel_control::model::{
     Account, Attachment, AttachmentState, Event, FastRestore, Filled, Host, HostState, Lock,
     LockMode, Model, Modification, ModificationPhase, Phase, PublicAccess, Snapshot, SnapshotPhase,
-    Tags, TierOperation, Tiering, Token, Volume,
+    Tags, TierOperation, Tiering, Token, User, Volume,
 };
 use evenkeel_control::time::Moment;
 use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
@@ -367,6 +369,24 @@ fn a_watcher_that_does_not_keep_up_is_told(open: &Open) {
     assert_eq!(watch.next(Duration::from_secs(10)), Err(JournalError::Behind));
 }
 
+fn user(number: u8, has_key: bool) -> User {
+    let key = AccessKey {
+        id: format!("EVKL{number}"),
+        secret: Secret("secret".into()),
+        is_active: number > 0,
+        created: UnixMs(50),
+    };
+    User {
+        name: format!("U{number}"),
+        path: "/".into(),
+        id: format!("AIDA{number}"),
+        created: UnixMs(49),
+        keys: has_key.then_some(key).into_iter().collect(),
+        policies: has_key.then(|| ("own".into(), "{}".into())).into_iter().collect(),
+        attached: BTreeSet::new(),
+    }
+}
+
 /// Returns any event about a few objects.
 fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
@@ -397,6 +417,8 @@ fn event() -> impl Strategy<Value = Event> {
             ][state];
             Event::Account(Account { encrypt_by_default, public_access })
         }),
+        (0_u8..3, any::<bool>()).prop_map(|(number, has_key)| Event::User(user(number, has_key))),
+        (0_u8..3).prop_map(|number| Event::UserGone(format!("u{number}"))),
         (0_u8..4).prop_map(|number| Event::VolumeGone(volume(number).id)),
         (0_u8..4, 0_u8..3).prop_map(|(number, state)| {
             let terminated = HostState::Terminated { at: UnixMs(40) };

@@ -30,10 +30,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::JournalError;
+use crate::model::users::{AccessKey, Secret};
 use crate::model::{
     Account, Attachment, AttachmentState, Event, FastRestore, Filled, Host, HostState, Lock,
     LockMode, Modification, ModificationPhase, Phase, PublicAccess, Snapshot, SnapshotPhase,
-    TierOperation, Tiering, Token, Volume,
+    TierOperation, Tiering, Token, User, Volume,
 };
 use crate::time::Moment;
 
@@ -101,6 +102,8 @@ pub fn encode(event: &Event) -> Result<String, FormatError> {
             let Account { encrypt_by_default, public_access } = *account;
             whole("account", AccountForm { encrypt_by_default, public_access })
         }
+        Event::User(user) => whole("user", UserForm::from(user)),
+        Event::UserGone(key) => whole("user_gone", UserGoneForm { key: key.clone() }),
     }
 }
 
@@ -152,6 +155,8 @@ pub fn decode(bytes: &[u8]) -> Result<Event, FormatError> {
             let AccountForm { encrypt_by_default, public_access } = form(event)?;
             Event::Account(Account { encrypt_by_default, public_access })
         }
+        "user" => Event::User(form::<UserForm>(event)?.into()),
+        "user_gone" => Event::UserGone(form::<UserGoneForm>(event)?.key),
         _ => return Err(FormatError::Kind(kind)),
     })
 }
@@ -449,6 +454,33 @@ struct AccountForm {
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+struct UserForm {
+    name: String,
+    path: String,
+    id: String,
+    created_ms: u64,
+    keys: Vec<AccessKeyForm>,
+    policies: BTreeMap<String, String>,
+    attached: BTreeSet<String>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AccessKeyForm {
+    id: String,
+    secret: String,
+    active: bool,
+    created_ms: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct UserGoneForm {
+    key: String,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct FilledForm {
     parent: Option<SnapshotText>,
     timeout_min: u32,
@@ -695,6 +727,46 @@ impl From<(&String, &Token)> for TokenForm {
             fingerprint: token.fingerprint.clone(),
             volume: token.volume,
             used_ms: token.used.0,
+        }
+    }
+}
+
+impl From<&User> for UserForm {
+    fn from(user: &User) -> Self {
+        let key = |key: &AccessKey| AccessKeyForm {
+            id: key.id.clone(),
+            secret: key.secret.0.clone(),
+            active: key.is_active,
+            created_ms: key.created.0,
+        };
+        Self {
+            name: user.name.clone(),
+            path: user.path.clone(),
+            id: user.id.clone(),
+            created_ms: user.created.0,
+            keys: user.keys.iter().map(key).collect(),
+            policies: user.policies.clone(),
+            attached: user.attached.clone(),
+        }
+    }
+}
+
+impl From<UserForm> for User {
+    fn from(form: UserForm) -> Self {
+        let key = |key: AccessKeyForm| AccessKey {
+            id: key.id,
+            secret: Secret(key.secret),
+            is_active: key.active,
+            created: UnixMs(key.created_ms),
+        };
+        Self {
+            name: form.name,
+            path: form.path,
+            id: form.id,
+            created: UnixMs(form.created_ms),
+            keys: form.keys.into_iter().map(key).collect(),
+            policies: form.policies,
+            attached: form.attached,
         }
     }
 }

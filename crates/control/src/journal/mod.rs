@@ -32,7 +32,7 @@ use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::qos::pacing::Balances;
 
 use crate::credits::Stop;
-use crate::model::{Event, Model};
+use crate::model::{Event, Model, User};
 use crate::time::Moment;
 
 #[cfg(test)]
@@ -212,11 +212,13 @@ pub fn fill(model: &mut Model, event: Event) {
         Event::Snapshot(snapshot) => _ = model.snapshots.insert(snapshot.id, snapshot),
         Event::Token(name, token) => _ = model.tokens.insert(name, token),
         Event::Account(account) => model.account = account,
+        Event::User(user) => _ = model.users.insert(User::key_of(&user.name), user),
         // Not stored under a key: these events remove the key of their object.
         Event::VolumeGone(_)
         | Event::HostGone(_)
         | Event::SnapshotGone(_)
-        | Event::TokenGone(_) => {}
+        | Event::TokenGone(_)
+        | Event::UserGone(_) => {}
     }
 }
 

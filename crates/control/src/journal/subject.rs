@@ -2,7 +2,7 @@
 
 use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
 
-use crate::model::Event;
+use crate::model::{Event, User};
 
 /// The object that an event is about.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -17,6 +17,8 @@ pub enum Subject {
     Token(String),
     /// The account.
     Account,
+    /// A user, by the key of its name.
+    User(String),
 }
 
 impl Subject {
@@ -33,6 +35,8 @@ impl Subject {
             Event::Snapshot(snapshot) => (Self::Snapshot(snapshot.id), true),
             Event::SnapshotGone(id) => (Self::Snapshot(*id), false),
             Event::Account(_) => (Self::Account, true),
+            Event::User(user) => (Self::User(User::key_of(&user.name)), true),
+            Event::UserGone(key) => (Self::User(key.clone()), false),
         }
     }
 
@@ -46,6 +50,7 @@ impl Subject {
             Self::Snapshot(id) => ("snapshot", id.to_string()),
             Self::Token(name) => ("token", name.clone()),
             Self::Account => ("account", String::new()),
+            Self::User(key) => ("user", key.clone()),
         }
     }
 
@@ -58,6 +63,7 @@ impl Subject {
             Self::Snapshot(id) => Some(Event::SnapshotGone(*id)),
             Self::Token(name) => Some(Event::TokenGone(name.clone())),
             Self::Account => None,
+            Self::User(key) => Some(Event::UserGone(key.clone())),
         }
     }
 }

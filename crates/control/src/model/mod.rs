@@ -42,6 +42,7 @@ pub mod snapshots;
 mod space;
 mod tags;
 pub mod tiers;
+pub mod users;
 mod volumes;
 pub mod zones;
 
@@ -86,6 +87,7 @@ use snapshots::{NewFilled, NewSnapshot};
 pub use space::{Room, SpaceOversell, SpaceShort, ToBeKept};
 pub use tags::{TAGS_MAX, Tagged, Tags};
 pub use tiers::{TierOperation, Tiering};
+pub use users::User;
 use volumes::NewVolume;
 
 /// Maximum number of volumes of one control plane: as many as the schedulers of two cores. 100,000
@@ -622,6 +624,10 @@ pub enum Event {
     SnapshotGone(SnapshotId),
     /// The account has these settings.
     Account(Account),
+    /// The user has this state.
+    User(User),
+    /// The user no longer exists: the key of its name.
+    UserGone(String),
 }
 
 /// The result of deciding a command.
@@ -724,6 +730,8 @@ pub struct Model {
     pub snapshots: BTreeMap<SnapshotId, Snapshot>,
     /// The account's settings.
     pub account: Account,
+    /// All users but the root user, by the key of their name.
+    pub users: BTreeMap<String, User>,
     index: Index,
     /// The sold amounts; `None` until [`Self::keep_books`] is called.
     books: Option<KeptBooks>,
@@ -733,8 +741,15 @@ pub struct Model {
 
 impl PartialEq for Model {
     fn eq(&self, other: &Self) -> bool {
-        (&self.volumes, &self.hosts, &self.tokens, &self.snapshots, &self.account)
-            == (&other.volumes, &other.hosts, &other.tokens, &other.snapshots, &other.account)
+        (&self.volumes, &self.hosts, &self.tokens, &self.snapshots, &self.account, &self.users)
+            == (
+                &other.volumes,
+                &other.hosts,
+                &other.tokens,
+                &other.snapshots,
+                &other.account,
+                &other.users,
+            )
     }
 }
 
@@ -883,6 +898,8 @@ impl Model {
                 self.index.snapshot(gone.as_ref(), None);
             }
             Event::Account(account) => self.account = account,
+            Event::User(user) => _ = self.users.insert(User::key_of(&user.name), user),
+            Event::UserGone(key) => _ = self.users.remove(&key),
         }
     }
 

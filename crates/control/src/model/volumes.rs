@@ -1,7 +1,7 @@
 //! Creating and deleting volumes.
 
 use evenkeel_core::ids::{InstanceId, VolumeId};
-use evenkeel_core::volume::VolumeRequest;
+use evenkeel_core::volume::{VolumeRequest, VolumeType};
 
 use super::copies::Beginning;
 use super::{
@@ -24,6 +24,14 @@ pub(super) struct NewVolume<'a> {
 /// Returns whether a token that was used at `used` has expired by `now`.
 fn is_stale(used: UnixMs, now: UnixMs) -> bool {
     now.ms_since(used) > TOKEN_LIFETIME_MS
+}
+
+impl Settings {
+    /// Returns EC2's default type: gp2, or standard before gp2 existed.
+    #[must_use]
+    pub fn default_type(&self) -> VolumeType {
+        if self.rules.offers(VolumeType::Gp2) { VolumeType::Gp2 } else { VolumeType::Standard }
+    }
 }
 
 impl Model {

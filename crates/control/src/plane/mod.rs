@@ -47,6 +47,7 @@
 //! | `encryption` | correct the journal by the store's encryption |
 //! | `scrub` | read all stored data, at a bounded rate |
 //! | `snapshot_upload` | fill snapshots unit by unit, read them, compare them |
+//! | `users` | users, their keys and their policies |
 //! | `time` | follow the wall clock, move deadlines when it is set |
 //! | `tick` | periodic work: retry changes that are unsettled and volumes in error |
 //! | `for_sale` | capacity and space that may be sold, stored bytes without a volume |
@@ -71,6 +72,7 @@ mod start;
 mod stop;
 mod tick;
 mod time;
+mod users;
 mod vitals;
 mod writer;
 
@@ -91,6 +93,7 @@ use self::snapshot_upload::Fillings;
 pub use self::snapshot_upload::NotComplete;
 use self::tick::Upkeep;
 use self::time::Following;
+pub use self::users::UserError;
 use self::vitals::Vitals;
 use self::writer::Writer;
 use crate::capacity::KnownCapacity;
@@ -103,6 +106,7 @@ use crate::model::{
     SnapshotPhase, Tagged, Volume,
 };
 use crate::nodes::Nodes;
+use crate::rights::Keyring;
 use crate::{credits, reconcile, space};
 
 /// The volume or the snapshots that a mutation changed.
@@ -166,6 +170,7 @@ pub struct Plane {
     health: Mutex<Health>,
     recording: Option<Arc<Recording>>,
     nodes: Option<Arc<dyn Nodes>>,
+    keyring: Keyring,
 }
 
 impl Plane {
@@ -179,6 +184,12 @@ impl Plane {
     #[must_use]
     pub const fn nodes(&self) -> Option<&Arc<dyn Nodes>> {
         self.nodes.as_ref()
+    }
+
+    /// Returns the access keys of users.
+    #[must_use]
+    pub const fn keyring(&self) -> &Keyring {
+        &self.keyring
     }
 
     /// Sets the recording of volumes, second by second.

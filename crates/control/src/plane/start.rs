@@ -32,6 +32,7 @@ use crate::key_locks::KeyLocks;
 use crate::model::{Command, Event, Host, LOCAL_TYPE, Model, Settings, Tags};
 use crate::nodes::Nodes;
 use crate::random;
+use crate::rights::Keyring;
 use crate::server_time::ServerTime;
 use crate::time::Moment;
 use crate::{credits, reconcile};
@@ -117,6 +118,7 @@ impl Plane {
             stored => stored?,
         }
         change.events.into_iter().for_each(|event| model.apply(event));
+        let keyring = Keyring::of(&model, &settings.account);
         let model = RwLock::new(model);
         // The changes of credits that a former leader received are requested once more.
         let keys = KeyLocks::default();
@@ -135,7 +137,7 @@ impl Plane {
             settings, agent, model, keys, leases, writer, upkeep, following, vitals, fillings,
             capacity: Mutex::default(), space: Mutex::default(), scrubbing: Mutex::default(),
             copying: Mutex::default(), addresses: Mutex::default(), health: Mutex::default(),
-            feed: Arc::default(), recording: None, nodes,
+            feed: Arc::default(), recording: None, nodes, keyring,
         };
         // Deadlines that may have passed are checked only after this.
         plane.follow_clock();

@@ -43,6 +43,11 @@ fn boto3_fills_reads_and_compares_snapshots() {
     run_boto3("boto3_ebs.py");
 }
 
+#[test]
+fn boto3_manages_users_keys_and_policies() {
+    run_boto3("boto3_iam.py");
+}
+
 #[allow(clippy::unwrap_used)] // a test's, which may panic
 fn run_boto3(name: &str) {
     let python = std::env::var("EVENKEEL_PYTHON").unwrap_or_else(|_| "python3".into());

@@ -18,6 +18,7 @@ mod direct;
 mod events;
 mod failures;
 mod http;
+mod identity;
 mod instances;
 mod leases;
 mod protection;

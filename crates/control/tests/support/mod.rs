@@ -5,7 +5,7 @@ pub mod random;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -632,6 +632,43 @@ impl Client {
         self.signed_with(service, (method, target), &headers, body, unix_s())
     }
 
+    /// Executes an action of IAM (`iam`) or STS (`sts`). Returns its result, or the refusal.
+    pub fn identity(
+        &self,
+        service: &str,
+        action: &str,
+        params: &[(&str, &str)],
+    ) -> Result<Element, Refused> {
+        static CALLS: AtomicU64 = AtomicU64::new(0);
+        let version = if service == "iam" { "2010-05-08" } else { "2011-06-15" };
+        let named = [("Action", action), ("Version", version)];
+        let body = query::encode(named.iter().chain(params).copied());
+        let call = CALLS.fetch_add(1, Ordering::Relaxed).to_string();
+        let host = self.address.to_string();
+        let headers = [
+            ("host", host.as_str()),
+            ("content-type", "application/x-www-form-urlencoded"),
+            ("amz-sdk-invocation-id", &call),
+        ];
+        let headers = self.signed_with(service, ("POST", "/"), &headers, &body, unix_s());
+        let answer = self.send("POST", "/", &headers, body.as_bytes());
+        let root = Element::parse(&answer.body).unwrap_or_else(|e| panic!("{e}: {answer:?}"));
+        if answer.status == 200 {
+            assert_eq!(root.name, format!("{action}Response"));
+            let id = root.child("ResponseMetadata").and_then(|data| data.child_text("RequestId"));
+            assert!(id.is_some_and(|id| id.len() == 36), "{root:?}");
+            let result = root.child(&format!("{action}Result")).cloned();
+            return Ok(result.unwrap_or_default());
+        }
+        assert_eq!(root.name, "ErrorResponse");
+        let error = root.child("Error").unwrap();
+        Err(Refused {
+            status: answer.status,
+            code: error.child_text("Code").unwrap().into(),
+            message: error.child_text("Message").unwrap().into(),
+        })
+    }
+
     fn signed_with(
         &self,
         service: &str,
@@ -691,7 +728,8 @@ pub fn execute(api: &Api, keys: &Credentials, body: &str) -> Result<String, ApiE
     let added = sigv4::sign(&bare, keys, Scope { region: REGION, service: "ec2" }, unix_s());
     let added = added.iter().map(|(name, value)| (name.as_str(), value.as_str()));
     let all: Vec<_> = headers.iter().copied().chain(added).collect();
-    let prepared = api.prepare(&sigv4::Request { headers: &all, ..bare })?;
+    let prepared =
+        api.prepare(&sigv4::Request { headers: &all, ..bare }, Ipv4Addr::LOCALHOST.into())?;
     api.admit(&prepared).map_err(|denied| denied.error)?;
     api.run(prepared, "request")
 }

@@ -232,6 +232,12 @@ pub fn encode<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> String
     out
 }
 
+/// Returns `text` as it stands in a URL (RFC 3986).
+#[must_use]
+pub fn url_encoded(text: &str) -> String {
+    percent::encode(text)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,8 +7,34 @@ const GOLDEN: &str = include_str!("golden.txt");
 
 /// Returns every kind of event, and every state of its parts.
 pub fn events() -> Vec<Event> {
-    [of_volumes_and_hosts(), of_snapshots(), of_copies_and_states(), of_the_account(), of_tiers()]
-        .concat()
+    let some = [of_volumes_and_hosts(), of_snapshots(), of_copies_and_states()].concat();
+    [some, of_the_account(), of_tiers(), of_users()].concat()
+}
+
+fn of_users() -> Vec<Event> {
+    let user = User {
+        name: "Ann".into(),
+        path: "/ops/".into(),
+        id: "AIDAEVENKEEL".into(),
+        created: UnixMs(32),
+        keys: vec![],
+        policies: BTreeMap::new(),
+        attached: BTreeSet::new(),
+    };
+    let key = |id: &str, is_active| {
+        let secret = Secret("s\"t".into());
+        AccessKey { id: id.into(), secret, is_active, created: UnixMs(33) }
+    };
+    vec![
+        Event::User(user.clone()),
+        Event::User(User {
+            keys: vec![key("EVKLA", true), key("EVKLB", false)],
+            policies: [("own".to_owned(), "{}".to_owned())].into(),
+            attached: ["arn:aws:iam::aws:policy/ReadOnlyAccess".to_owned()].into(),
+            ..user
+        }),
+        Event::UserGone("ann".into()),
+    ]
 }
 
 fn of_tiers() -> Vec<Event> {
@@ -230,7 +256,7 @@ fn every_event_has_its_bytes_and_the_bytes_their_event() {
 fn every_kind_has_a_golden_form() {
     let mut missing =
         ["volume", "volume_gone", "host", "host_gone", "token", "token_gone"].to_vec();
-    missing.extend(["snapshot", "snapshot_gone", "account"]);
+    missing.extend(["snapshot", "snapshot_gone", "account", "user", "user_gone"]);
     for event in events() {
         let kind = match event {
             Event::Volume(_) => "volume",
@@ -242,6 +268,8 @@ fn every_kind_has_a_golden_form() {
             Event::Snapshot(_) => "snapshot",
             Event::SnapshotGone(_) => "snapshot_gone",
             Event::Account(_) => "account",
+            Event::User(_) => "user",
+            Event::UserGone(_) => "user_gone",
         };
         missing.retain(|name| *name != kind);
     }

@@ -1,7 +1,7 @@
 -- The tables of control.db in form 1; docs/internals/journal.md has the rule for other forms.
 
 -- The last event of each object, as in etcd: the JSON of crates/control/src/journal/format.rs.
--- `kind` is volume, host, snapshot or token; or it is account, stop (a clean stop, until the next
+-- `kind` is volume, host, snapshot, token or user; or it is account, stop (a clean stop, until the next
 -- change) or clock (the server's time), of which there is one each, with an empty `id`.
 CREATE TABLE records (
     kind TEXT NOT NULL, id TEXT NOT NULL, json TEXT NOT NULL, PRIMARY KEY (kind, id)

@@ -177,7 +177,7 @@ pub(super) fn check_transition(model: &Model, event: &Event) {
             assert!(was_none || matches!(before.phase, SnapshotPhase::Deleting { .. }));
         }
         Event::Host(_) | Event::HostGone(_) | Event::Token(..) | Event::TokenGone(_) => {}
-        Event::Account(_) => {}
+        Event::Account(_) | Event::User(_) | Event::UserGone(_) => {}
     }
 }
 
