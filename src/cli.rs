@@ -32,6 +32,7 @@ mod record;
 mod report;
 mod sim;
 mod snapshot;
+mod test_server;
 mod top;
 mod volume;
 
@@ -61,6 +62,7 @@ pub use snapshot::{
     ExportAt, ExportKeys, ExportWork, LockMode, S3, SnapshotArgs, SnapshotCopy, SnapshotCreate,
     SnapshotExport, SnapshotImport, SnapshotLock, SnapshotVerb,
 };
+pub use test_server::{ClockArgs, ClockVerb, TestServer};
 pub use top::Top;
 pub use volume::{
     Provisioned, VolumeAdopt, VolumeArgs, VolumeAttach, VolumeCopy, VolumeCreate, VolumeDetach,
@@ -111,6 +113,8 @@ pub enum Verb {
     Node(NodeArgs),
     /// Make, move and look after the pool of a data folder.
     Store(StoreArgs),
+    /// Show and change the clock of a server for tests (serve --test-server).
+    Clock(ClockArgs),
     /// Measure the device under a store and print how much of it may be sold.
     ///
     /// The server must be stopped, and nothing else should use the device. Takes a minute, or three
@@ -355,6 +359,9 @@ pub struct Serve {
 
     #[command(flatten)]
     pub etcd: Etcd,
+
+    #[command(flatten)]
+    pub test: TestServer,
 
     /// When the server measures how much of the store may be sold.
     #[arg(long, env = "EVENKEEL_CALIBRATE", default_value = "first-start", value_name = "WHEN")]

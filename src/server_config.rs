@@ -20,6 +20,7 @@ pub fn of(arguments: &Serve) -> Result<Config, Failure> {
         .map_err(|error| Failure::new(format!("{}: {error}", arguments.data_dir.display())))?;
     let cluster = Cluster::of(&arguments.etcd, &arguments.store)?;
     let store_options = StoreOptions::of(&arguments.local, &arguments.rbd, &arguments.store)?;
+    test_server(arguments)?;
     let nbd_unix = arguments.nbd_unix.clone().unwrap_or_else(|| data_dir.join("nbd.sock"));
     Ok(Config {
         data_dir,
@@ -43,7 +44,35 @@ pub fn of(arguments: &Serve) -> Result<Config, Failure> {
         priority: arguments.data_plane_priority,
         cores: arguments.cores.unwrap_or_else(evenkeel_server::cores),
         recorder: None,
+        is_test: arguments.test.test_server,
     })
+}
+
+/// Checks that a server for tests serves this machine only, and alone. Everyone with the keys can
+/// change its time, and nodes of a cluster must agree about the time.
+fn test_server(arguments: &Serve) -> Result<(), Failure> {
+    if !arguments.test.test_server {
+        return Ok(());
+    }
+    let refused = |text: String| Err(Failure::new(text).exit(Exit::Usage));
+    if !arguments.etcd.etcd.is_empty() {
+        return refused(
+            "test-server: a server for tests is no node of a cluster; leave test-server or etcd \
+             out"
+            .to_owned(),
+        );
+    }
+    let nbd = NbdListen::addresses(&arguments.nbd_listen).into_iter();
+    let named = nbd.map(|address| ("nbd-listen", address)).chain([("listen", arguments.listen)]);
+    let mut outside = named.filter(|(_, address)| !address.ip().to_canonical().is_loopback());
+    match outside.next() {
+        Some((name, address)) => refused(format!(
+            "test-server: {name} is {address}, which other machines can reach, and a server for \
+             tests serves this one only; choose an address of 127.0.0.0/8 or ::1, or leave \
+             test-server out"
+        )),
+        None => Ok(()),
+    }
 }
 
 /// Returns the zones, if each is named once and there are not too many.
@@ -195,6 +224,28 @@ mod tests {
             let message = refused.unwrap_err().message;
             assert!(message.contains(&format!("cannot listen on {address}")), "{message}");
             assert!(!data_dir.join("calibration.json").exists());
+        }
+    }
+
+    #[test]
+    fn a_server_for_tests_is_on_loopback_and_alone() {
+        let checked = |line: &str| {
+            let cli = cli::Cli::parse_from(line.split(' '));
+            let cli::Verb::Serve(arguments) = cli.verb else { panic!("not serve") };
+            test_server(&arguments)
+        };
+        for line in ["", " --listen [::1]:1", " --listen 127.5.5.5:0 --nbd-listen none"] {
+            assert_eq!(checked(&format!("evenkeel serve --test-server{line}")), Ok(()), "{line}");
+        }
+        assert_eq!(checked("evenkeel serve --listen 0.0.0.0:1"), Ok(()));
+        for (line, reason) in [
+            ("--listen 0.0.0.0:1", "listen is 0.0.0.0:1, which other machines can reach"),
+            ("--nbd-listen 127.0.0.1:0,10.0.0.1:9", "nbd-listen is 10.0.0.1:9, which"),
+            ("--store rbd --etcd http://127.0.0.1:2379", "is no node of a cluster"),
+        ] {
+            let refused = checked(&format!("evenkeel serve --test-server {line}")).unwrap_err();
+            assert_eq!(refused.exit, Exit::Usage);
+            assert!(refused.message.contains(reason), "{refused}");
         }
     }
 

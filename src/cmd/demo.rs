@@ -113,6 +113,7 @@ pub fn run(arguments: &Demo) -> Result<(), Failure> {
         priority: DataPlanePriority::Auto,
         cores: evenkeel_server::cores(),
         recorder: None,
+        is_test: false,
     };
     let running = Running::start(config.clone(), folder.path().to_owned())?;
     eprintln!("server on http://{} and nbd://{}", running.api, running.nbd);

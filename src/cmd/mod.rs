@@ -10,6 +10,7 @@ mod autopilot;
 mod calibrate;
 mod capacity;
 mod capacity_plan;
+mod clock;
 mod demo;
 mod demo_ceph;
 mod demo_cluster;
@@ -47,6 +48,7 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Verb::Snapshot(arguments) => snapshot::run(&arguments),
         Verb::Host(arguments) => host::run(&arguments),
         Verb::Node(arguments) => node::run(&arguments),
+        Verb::Clock(arguments) => clock::run(&arguments),
         Verb::Calibrate(arguments) => calibrate::run(&arguments),
         Verb::Store(arguments) => store::run(&arguments),
         Verb::Top(arguments) => top::run(&arguments),

@@ -1,9 +1,9 @@
 //! The typed client of the server's API, and the parts that its programs share.
 //!
 //! [`Client`] signs a request, sends it, and returns the answer's XML. Each of [`volumes`],
-//! [`hosts`], [`snapshots`], [`model`], [`capacity`], [`endpoints`], [`events`], [`nodes`] and
-//! [`scrub`] calls some actions or reads their answers, [`volume_samples`] those with counters.
-//! [`top`] and [`credits`] have rows of them.
+//! [`hosts`], [`snapshots`], [`model`], [`capacity`], [`endpoints`], [`events`], [`nodes`],
+//! [`scrub`] and [`test_server`] calls some actions or reads their answers, [`volume_samples`]
+//! those with counters. [`top`] and [`credits`] have rows of them.
 //! [`direct`] speaks the EBS direct APIs, which carry blocks of snapshots. [`export`] and
 //! [`migrate`] are built on both: they copy snapshots to files or buckets, and volumes to other
 //! servers. [`output`] has the programs' errors, tables and exit codes, [`progress`] the bar of a
@@ -30,6 +30,7 @@ pub mod pace;
 pub mod progress;
 pub mod scrub;
 pub mod snapshots;
+pub mod test_server;
 pub mod top;
 pub mod volume_samples;
 pub mod volumes;

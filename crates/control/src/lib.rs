@@ -9,6 +9,7 @@
 //! | [`reconcile`] | the commands to the data plane, by the model's state; pure |
 //! | [`capacity`] | the capacity that may be sold, as the data plane reports it; its log lines |
 //! | [`time`] | a point in time by two clocks; pure |
+//! | [`server_clock`] | the clock that times of the API are by; that of a test server |
 //! | [`server_time`] | the time for durations; pure |
 //! | `space` | the space for stored bytes, as the data plane reports it; its log lines |
 //! | [`credits`] | balances after a stop, and their leased part; pure |
@@ -60,6 +61,7 @@ mod random;
 pub mod reconcile;
 pub mod rights;
 pub mod scrub;
+pub mod server_clock;
 pub mod server_time;
 mod space;
 pub mod time;
@@ -92,6 +94,7 @@ use crate::journal::Journal;
 use crate::journal::sqlite::SqliteJournal;
 use crate::nodes::Nodes;
 use crate::plane::{Plane, PlaneError};
+use crate::server_clock::{ClockError, ServerClock};
 
 /// Name of the database in the data folder.
 pub const DATABASE_FILE_NAME: &str = "control.db";
@@ -115,6 +118,8 @@ pub struct ControlConfig {
     pub webhooks: Webhooks,
     /// Deadlines for clients of the API.
     pub timeouts: Timeouts,
+    /// Whether it is a server for tests, whose clock can be changed; it must serve alone.
+    pub is_test: bool,
 }
 
 /// Why the control plane could not run, or could not stop cleanly.
@@ -124,6 +129,8 @@ pub enum ControlError {
     InUse(PathBuf),
     /// A file of the data folder cannot be used.
     DataDir(PathBuf, io::Error),
+    /// The clock of the data folder cannot be used.
+    Clock(ClockError),
     /// The access key cannot be read or created.
     Credentials(CredentialsError),
     /// The volumes could not be brought up.
@@ -147,6 +154,7 @@ impl fmt::Display for ControlError {
                 path.display()
             ),
             Self::DataDir(path, error) => write!(f, "{}: {error}", path.display()),
+            Self::Clock(error) => error.fmt(f),
             Self::Credentials(error) => error.fmt(f),
             Self::Start(error) => write!(f, "the control plane cannot start: {error}"),
             Self::Listen(address, error) => write!(
@@ -240,6 +248,12 @@ where
 {
     let Parts { agent, nodes, journal, attached_up, is_last } = parts;
     let _lock = lock(&config.data_dir)?;
+    let clock = if config.is_test {
+        ServerClock::of_test(&config.data_dir)
+    } else {
+        ServerClock::of_machine(&config.data_dir)
+    };
+    let clock = Arc::new(clock.map_err(ControlError::Clock)?);
     // An earlier server on this folder accepts no requests any more. Without keys there was none.
     let began = config.data_dir.join(credentials::FILE_NAME).exists().then(clock::unix_ms);
     let credentials =
@@ -252,6 +266,9 @@ where
     let journal = journal(&config.data_dir)?;
     let plane = match &nodes {
         Some(nodes) => Plane::lead(journal, config.settings, nodes),
+        None if config.is_test => {
+            Plane::start_test(journal, config.settings, agent, clock, attached_up)
+        }
         None => Plane::start(journal, config.settings, agent, attached_up),
     };
     let plane = plane.map_err(ControlError::Start)?;

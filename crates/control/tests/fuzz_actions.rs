@@ -17,6 +17,7 @@ use evenkeel_control::journal::Journal;
 use evenkeel_control::journal::sqlite::SqliteJournal;
 use evenkeel_control::model::{Phase, Settings, StoreKey};
 use evenkeel_control::plane::Plane;
+use evenkeel_control::server_clock::ServerClock;
 use evenkeel_control::{DATABASE_FILE_NAME, Endpoint};
 use evenkeel_core::units::{ByteCount, GIB};
 use evenkeel_telemetry::events::webhook::Webhooks;
@@ -69,7 +70,8 @@ impl World {
         };
         let journal = SqliteJournal::open(&folder.path().join(DATABASE_FILE_NAME)).unwrap();
         let its = Arc::clone(&agent) as Arc<dyn Agent>;
-        let plane = Plane::start(Box::new(journal), settings, its, || {}).unwrap();
+        let clock = Arc::new(ServerClock::of_test(folder.path()).unwrap());
+        let plane = Plane::start_test(Box::new(journal), settings, its, clock, || {}).unwrap();
         let events = Events::start(folder.path(), &plane, &Webhooks::default());
         let recorder = Recorder::start(folder.path(), plane.settings.record_days);
         let plane = plane.with_recording(recorder.recording());

@@ -11,7 +11,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use evenkeel_control::api::ACTIONS;
-use evenkeel_control::{Settings, StoreKey};
+use evenkeel_control::{ControlConfig, Settings, StoreKey};
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::qos::admission::{Costs, DeviceFloor, DomainFloor, LinearCost};
 use evenkeel_core::time::Duration;
@@ -174,7 +174,7 @@ fn served(run: impl FnOnce(&mut Script, &FakeAgent)) -> Script {
         recycle_bin_days: 1,
         ..Settings::default()
     };
-    let config = config_with(folder.path(), settings);
+    let config = ControlConfig { is_test: true, ..config_with(folder.path(), settings) };
     let server = Server::start_with(config, Arc::clone(&agent)).unwrap();
     let mut script = Script {
         client: server.client(),
@@ -416,6 +416,13 @@ fn hosts(script: &mut Script, volume: &str, host: &str) {
     script.no("MoveVolume", &[("VolumeId", "vol-00000000000000abd"), ("Node", "a")]);
     script.no("ModifyNode", &[("Node", "a"), ("State", "draining")]);
     script.no("ModifyNode", &[("Node", "a"), ("State", "tired")]);
+    script.ok("DescribeTestClock", &[]);
+    script.no("DescribeTestClock", &[("Bogus", "1")]);
+    script.ok("ModifyTestClock", &[("AdvanceSeconds", "3600"), ("State", "running")]);
+    script.no("ModifyTestClock", &[("AdvanceSeconds", "34560001")]);
+    script.no("ModifyTestClock", &[("Time", "2001-02-03T04:05:06Z"), ("AdvanceSeconds", "1")]);
+    script.no("ModifyTestClock", &[("State", "late")]);
+    script.no("ModifyTestClock", &[]);
     let of_volume = [("Filter.1.Name", "event"), ("Filter.1.Value.1", "createVolume")];
     script.ok("DescribeEvents", &[of_volume[0], of_volume[1], ("AfterSequence", "100000")]);
     script.no("DescribeEvents", &[("MaxResults", "0")]);

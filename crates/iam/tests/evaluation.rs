@@ -1,6 +1,8 @@
 //! Random policies and requests, decided by [`evenkeel_iam`] and by a second evaluator that is
 //! written here from the rules of the IAM documentation alone.
 
+#![allow(clippy::unwrap_used)] // the helpers of tests may panic too
+
 use evenkeel_iam::{Context, Decision, Policy, Request, decide};
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};

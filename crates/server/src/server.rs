@@ -72,6 +72,8 @@ pub struct Config {
     /// Receives a handle on the records of the data plane, if this server's dispatches are judged
     /// in this process.
     pub recorder: Option<mpsc::Sender<Recorder>>,
+    /// Whether clients can change the clock of the API; needs loopback addresses and no cluster.
+    pub is_test: bool,
 }
 
 /// The addresses of a running server.
@@ -259,6 +261,7 @@ pub fn control_config(config: &Config, nbd: &[SocketAddr]) -> Result<ControlConf
         metrics_space: config.metrics_space,
         webhooks: config.webhooks.clone(),
         timeouts: Timeouts::default(),
+        is_test: config.is_test && config.cluster.is_none(),
     })
 }
 

@@ -133,6 +133,15 @@ impl Looks {
         self.before
     }
 
+    /// Moves all samples ahead by `ms` milliseconds: the clock was moved by that, and nothing has
+    /// happened meanwhile.
+    pub fn move_ahead(&mut self, ms: u64) {
+        self.now = self.now.map(|now| now.plus_ms(ms));
+        for seen in self.seen.values_mut() {
+            seen.at = seen.at.plus_ms(ms);
+        }
+    }
+
     /// Returns a volume's work since the last sample that had it; `None` if that is unknown.
     pub fn difference(&mut self, sample: &Sample) -> Option<Difference> {
         let now = self.now?;

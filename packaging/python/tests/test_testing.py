@@ -1,5 +1,6 @@
 """Tests of evenkeel.testing, as a user would write them."""
 
+import datetime
 import os
 import signal
 import subprocess
@@ -142,6 +143,24 @@ def test_a_user_may_make_a_client_of_their_own(ebs):
     client = ebs.client("ec2", config=botocore.config.Config(retries={"max_attempts": 1}))
     assert client is not ebs.ec2
     assert client.describe_volumes()["Volumes"] == []
+
+
+def test_the_clock_moves_ahead_and_stands_still(ebs):
+    before = ebs.clock.now()
+    after = ebs.clock.advance("6h")
+    assert datetime.timedelta(hours=6) <= after - before < datetime.timedelta(hours=7)
+    with ebs.clock.frozen():
+        volume = create(ebs)
+        now = ebs.clock.now()
+        created = ebs.ec2.describe_volumes(VolumeIds=[volume])["Volumes"][0]["CreateTime"]
+        assert ebs.clock.now() == now
+        # Durations count by another clock of the machine; the two differ by less than a step.
+        assert abs(created - now) < datetime.timedelta(seconds=5)
+    assert ebs.clock.set(now + datetime.timedelta(days=1)) - now < datetime.timedelta(days=2)
+    with pytest.raises(RuntimeError, match="only set ahead"):
+        ebs.clock.set(before)
+    with pytest.raises(ValueError, match="whole number"):
+        ebs.clock.advance(datetime.timedelta(milliseconds=1))
 
 
 if __name__ == "__main__":

@@ -64,6 +64,7 @@ mod shortage;
 mod snapshot_attribute;
 mod snapshot_lock;
 mod snapshot_tiers;
+mod test_clock;
 mod volume_attribute;
 
 use std::net::IpAddr;
@@ -142,6 +143,7 @@ pub const ACTIONS: &[Action] = &[
     snapshot_tiers::DESCRIBE,
     describe_snapshots::ACTION,
     describe_tags::ACTION,
+    test_clock::DESCRIBE,
     describe_unowned_snapshots::ACTION,
     describe_unowned_volumes::ACTION,
     volume_attribute::DESCRIBE,
@@ -171,6 +173,7 @@ pub const ACTIONS: &[Action] = &[
     nodes::MODIFY,
     snapshot_attribute::MODIFY,
     snapshot_tiers::ARCHIVE,
+    test_clock::MODIFY,
     modify_volume::ACTION,
     volume_attribute::MODIFY,
     nodes::MOVE,
@@ -249,7 +252,8 @@ impl Api {
         endpoints: Vec<Endpoint>,
         began: Option<UnixMs>,
     ) -> Self {
-        let stored = plane.time_before();
+        // Signatures have real time, and a test clock is alone: only this start counts.
+        let stored = plane.time_before().filter(|_| !plane.clock().is_test());
         let replays = Replays::new(began, stored, plane.model().used_signatures());
         let replays = Mutex::new(replays);
         Self { plane, credentials, endpoints, replays, cloudwatch: None }

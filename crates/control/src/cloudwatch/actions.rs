@@ -20,7 +20,6 @@ use super::value::Value;
 use crate::api::error::ApiError;
 use crate::api::{Api, Unauthorized};
 use crate::rights::Caller;
-use evenkeel_os::clock;
 
 /// The names of the actions.
 pub const ACTIONS: [&str; 4] =
@@ -117,7 +116,8 @@ impl Api {
         };
         let secret = &self.credentials.secret_access_key;
         let account = &self.plane().settings.account;
-        let call = Call { cloudwatch, secret, account, now: clock::unix_ms() };
+        let now = self.plane().clock().unix_ms();
+        let call = Call { cloudwatch, secret, account, now };
         match action {
             "ListMetrics" => call.list_metrics(Input::new(parameters, "InvalidParameterValue")?),
             "GetMetricData" => {

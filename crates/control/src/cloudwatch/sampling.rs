@@ -17,7 +17,6 @@ use tracing::{debug, warn};
 use crate::model::{Attachment, AttachmentState, Phase, Volume};
 use crate::plane::{Plane, PlaneError};
 use crate::reconcile;
-use evenkeel_os::clock;
 
 /// The time between two samples, in milliseconds.
 const LOOK_MS: u64 = 1_000;
@@ -54,15 +53,16 @@ impl Drop for Sampling {
 fn sample(cloudwatch: &CloudWatch, plane: &Plane, record: Option<&Inbox>, stopped: &Receiver<()>) {
     let mut sampler = Sampler::default();
     let mut pause_ms = LOOK_MS;
+    let mut moved_ms = 0;
     loop {
-        match look(&mut sampler, plane, record) {
+        match look(&mut sampler, &mut moved_ms, plane, record) {
             Ok((ended, volumes)) => {
                 cloudwatch.keep(&ended);
                 pause_ms = if volumes <= FINE_VOLUMES_MAX { LOOK_MS } else { STEP_MS };
             }
             Err(error) => debug!(%error, "no metrics of volumes"),
         }
-        let left_ms = pause_ms - clock::unix_ms().0 % pause_ms;
+        let left_ms = pause_ms - plane.clock().unix_ms().0 % pause_ms;
         match stopped.recv_timeout(Duration::from_millis(left_ms)) {
             Err(RecvTimeoutError::Timeout) => {}
             _ => return,
@@ -70,15 +70,24 @@ fn sample(cloudwatch: &CloudWatch, plane: &Plane, record: Option<&Inbox>, stoppe
     }
 }
 
-/// Takes one sample. Returns the records that have ended, and the number of volumes.
+/// Takes one sample. Returns the records that have ended, and the number of volumes. The clock was
+/// moved ahead by `seen_ms` milliseconds until the last one.
+///
+/// No time passes while a clock is stopped, so there are no records then. Work in that time belongs
+/// to the first second after it, or to the time before the next move.
 fn look(
     sampler: &mut Sampler,
+    seen_ms: &mut u64,
     plane: &Plane,
     record: Option<&Inbox>,
 ) -> Result<(Ended, usize), PlaneError> {
     let reports = plane.report()?.volumes;
     plane.observe(&reports);
-    let now = clock::unix_ms();
+    let (now, moved_ms) = plane.clock().unix_ms_and_moved_ms();
+    let since_ms = moved_ms - std::mem::replace(seen_ms, moved_ms);
+    if since_ms == 0 && plane.clock().is_frozen() {
+        return Ok((Ended::default(), reports.len()));
+    }
     let known = {
         let model = plane.model();
         let known = |volume: &Volume| (volume.id, known(plane, volume));
@@ -88,7 +97,10 @@ fn look(
         let sample = |it: &VolumeReport| known.get(&it.id).map(|known| sample_of(it, known));
         inbox.offer(Look { now, samples: reports.iter().filter_map(sample).collect() });
     }
-    let ended = sampler.look(now, &reports, &known);
+    let ended = match since_ms {
+        0 => sampler.look(now, &reports, &known),
+        _ => sampler.look_moved((now, since_ms), &reports, &known),
+    };
     Ok((ended, reports.len()))
 }
 

@@ -11,7 +11,6 @@ use super::tokens::BLOCK_LIFETIME_MS;
 use super::{Answer, DirectError, nothing_left, number};
 use crate::api::Api;
 use crate::plane::{Plane, PlaneError};
-use evenkeel_os::clock;
 
 /// Minimum and maximum number of blocks in a page.
 const RESULTS_MIN: u64 = 100;
@@ -50,7 +49,7 @@ impl Api {
         older: Option<SnapshotId>,
         mut params: Params,
     ) -> Result<(Units, Map<String, Value>, UnixMs), DirectError> {
-        let now = clock::unix_ms();
+        let now = self.plane().clock().unix_ms();
         let start = params.take("startingBlockIndex");
         let start = start.map(|text| number(&text, "startingBlockIndex")).transpose()?;
         let max = params.take("maxResults").map(|text| number(&text, "maxResults")).transpose()?;

@@ -7,7 +7,6 @@ use evenkeel_wire::aws::signed_token;
 
 use super::DirectError;
 use crate::api::Api;
-use evenkeel_os::clock;
 
 /// Time for which a block's token is valid, in milliseconds: a week.
 pub const BLOCK_LIFETIME_MS: u64 = 7 * 24 * 3_600_000;
@@ -41,7 +40,7 @@ impl Api {
         let opened = signed_token::open(self.secret(), BLOCK, token);
         match opened.as_deref().and_then(read) {
             Some((of, found, until)) if of == (id, None) && found == block => {
-                if until >= clock::unix_ms() {
+                if until >= self.plane().clock().unix_ms() {
                     Ok(())
                 } else {
                     Err(invalid("the blockToken is expired; list the blocks anew".into()))
@@ -60,7 +59,7 @@ impl Api {
         let opened = signed_token::open(self.secret(), PAGE, token);
         match opened.as_deref().and_then(read) {
             Some((found, next, until)) if found == of => {
-                if until >= clock::unix_ms() {
+                if until >= self.plane().clock().unix_ms() {
                     Ok(next)
                 } else {
                     Err(invalid("the pageToken is expired; begin the list anew"))

@@ -47,7 +47,7 @@ use self::watch::Watcher;
 use crate::model::{Event, Model, Settings};
 use crate::plane::Plane;
 use crate::random;
-use evenkeel_os::clock;
+use crate::server_clock::ServerClock;
 
 /// Maximum number of notices that wait to be written.
 pub const QUEUE_MAX: usize = 4_096;
@@ -72,6 +72,7 @@ struct Queue {
 /// Collects notices.
 #[derive(Debug, Default)]
 pub struct Feed {
+    clock: Arc<ServerClock>,
     queue: Mutex<Queue>,
     filled: Condvar,
     sets: Mutex<Sets>,
@@ -83,6 +84,12 @@ pub struct Feed {
 }
 
 impl Feed {
+    /// Creates a feed whose notices have the times of this clock.
+    #[must_use]
+    pub fn new(clock: Arc<ServerClock>) -> Self {
+        Self { clock, ..Self::default() }
+    }
+
     /// Processes a committed change of the model, before it is applied.
     pub fn begin(&self, model: &Model, events: &[Event]) {
         self.sets().begin(model, events);
@@ -99,7 +106,7 @@ impl Feed {
 
     /// Processes the data plane's reports, about once a second.
     pub fn look(&self, plane: &Plane, reports: &[VolumeReport]) {
-        let now = clock::unix_ms();
+        let now = self.clock.unix_ms();
         let mut watcher = self.watcher.lock().unwrap_or_else(PoisonError::into_inner);
         let mut all = watcher.look(now, reports);
         if watcher.is_due(now) {
@@ -116,7 +123,7 @@ impl Feed {
 
     /// Queues a notice with the present time. Never blocks for longer than a moment.
     pub fn tell(&self, what: What) {
-        let notice = Notice { at: clock::unix_ms(), request: context::request(), what };
+        let notice = Notice { at: self.clock.unix_ms(), request: context::request(), what };
         let mut queue = self.queue();
         if queue.waiting.len() < QUEUE_MAX {
             queue.waiting.push_back(notice);
@@ -140,9 +147,14 @@ impl Feed {
         // Notices without room came after all queued ones.
         if let lost @ 1.. = std::mem::take(&mut queue.lost) {
             let cause = "events came faster than they could be written";
-            all.push(gap(clock::unix_ms(), lost, cause));
+            all.push(gap(self.clock.unix_ms(), lost, cause));
         }
         (all, queue.is_closed)
+    }
+
+    /// Returns a notice that no request has caused, with the present time.
+    fn server_notice(&self, what: What) -> Notice {
+        Notice { at: self.clock.unix_ms(), request: String::new(), what }
     }
 
     fn close(&self) {
@@ -213,11 +225,11 @@ impl Events {
             Some(_) => "killed",
         };
         let since = before.and_then(|last| last.time);
-        let watcher = Watcher::new(since.unwrap_or_else(clock::unix_ms));
+        let watcher = Watcher::new(since.unwrap_or_else(|| feed.clock.unix_ms()));
         *feed.watcher.lock().unwrap_or_else(PoisonError::into_inner) = watcher;
         let _ = feed.log.set(Arc::clone(&log));
         let started = What::Server(ServerNews::Started { previous });
-        let started = Notice { at: clock::unix_ms(), request: String::new(), what: started };
+        let started = feed.server_notice(started);
         // The start comes before the notices of things found during the start.
         feed.queue().waiting.push_front(started);
         let mut writer =
@@ -299,7 +311,8 @@ impl Writer {
             notice.json(&self.settings, bits)
         };
         let missing = (self.lost > 0).then(|| {
-            gap(clock::unix_ms(), self.lost, "events could not be written; see the server's log")
+            let cause = "events could not be written; see the server's log";
+            gap(self.feed.clock.unix_ms(), self.lost, cause)
         });
         let events: Vec<String> = missing.iter().chain(batch).map(json).collect();
         match self.appender.append(&events) {

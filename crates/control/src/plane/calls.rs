@@ -65,7 +65,8 @@ impl Plane {
     /// health, and sends events.
     pub fn observe(&self, reports: &[VolumeReport]) {
         self.feed.look(self, reports);
-        let now = Now { unix: clock::unix_ms(), since_boot: clock::since_boot() };
+        // Whether a volume is stalled is a matter of real time, whatever a test clock shows.
+        let now = Now { unix: self.clock.unix_ms(), since_boot: clock::since_boot() };
         let changed = self.health().look(now, reports);
         for (id, is_stalled) in changed {
             if is_stalled {

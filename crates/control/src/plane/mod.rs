@@ -48,6 +48,7 @@
 //! | `scrub` | read all stored data, at a bounded rate |
 //! | `snapshot_upload` | fill snapshots unit by unit, read them, compare them |
 //! | `users` | users, their keys and their policies |
+//! | `test_clock` | what follows a move of a test server's clock |
 //! | `time` | follow the wall clock, move deadlines when it is set |
 //! | `tick` | periodic work: retry changes that are unsettled and volumes in error |
 //! | `for_sale` | capacity and space that may be sold, stored bytes without a volume |
@@ -70,6 +71,7 @@ mod snapshot_upload;
 mod snapshots;
 mod start;
 mod stop;
+mod test_clock;
 mod tick;
 mod time;
 mod users;
@@ -91,6 +93,7 @@ use self::scrub::Scrubbing;
 use self::settle::Settling;
 use self::snapshot_upload::Fillings;
 pub use self::snapshot_upload::NotComplete;
+pub use self::test_clock::{ClockChange, ClockFailure};
 use self::tick::Upkeep;
 use self::time::Following;
 pub use self::users::UserError;
@@ -107,6 +110,7 @@ use crate::model::{
 };
 use crate::nodes::Nodes;
 use crate::rights::Keyring;
+use crate::server_clock::ServerClock;
 use crate::{credits, reconcile, space};
 
 /// The volume or the snapshots that a mutation changed.
@@ -152,6 +156,7 @@ pub struct Plane {
     /// Settings that are fixed while the server runs.
     pub settings: Settings,
     agent: Arc<dyn Agent>,
+    clock: Arc<ServerClock>,
     model: RwLock<Model>,
     keys: KeyLocks,
     leases: Mutex<Leases>,
@@ -178,6 +183,12 @@ impl Plane {
     pub fn model(&self) -> RwLockReadGuard<'_, Model> {
         // Applying an event cannot leave the model half changed, so a poisoned lock is usable.
         self.model.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the clock of the API's times.
+    #[must_use]
+    pub const fn clock(&self) -> &Arc<ServerClock> {
+        &self.clock
     }
 
     /// Returns the nodes, if there are several.

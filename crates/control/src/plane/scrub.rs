@@ -20,7 +20,6 @@ use super::{Plane, PlaneError};
 use crate::events::notice::{ServerNews, What};
 use crate::model::{Phase, SnapshotPhase};
 use crate::scrub::{Scrub, ScrubState, Target};
-use evenkeel_os::clock;
 
 /// Ticks between two writes of the file.
 const SAVE_TICKS: u32 = 10;
@@ -83,7 +82,7 @@ impl Plane {
                 (scrub.state, scrub.rate_mibps) = (ScrubState::Running, rate_mibps);
                 scrub
             }
-            _ => Scrub::new(rate_mibps, clock::unix_ms()),
+            _ => Scrub::new(rate_mibps, self.clock.unix_ms()),
         };
         scrubbing.scrub = Some(scrub.clone());
         scrubbing.budget = 0;
@@ -204,7 +203,7 @@ impl Plane {
         let mut scrubbing = self.scrubbing();
         if let Some(scrub) = &mut scrubbing.scrub {
             scrub.state = ScrubState::Completed;
-            scrub.ended_ms = Some(clock::unix_ms().0);
+            scrub.ended_ms = Some(self.clock.unix_ms().0);
             let bytes = scrub.verified_bytes;
             let rotten = scrub.rotten_places;
             match rotten {

@@ -24,7 +24,6 @@ use super::{Plane, PlaneError};
 use crate::events::During;
 use crate::key_locks::Key;
 use crate::model::{Event, Filled, Refusal, Snapshot, SnapshotPhase};
-use evenkeel_os::clock;
 
 /// Maximum number of units whose digests are in memory, of all snapshots together: 512 GiB of data,
 /// in about 60 MiB.
@@ -176,9 +175,9 @@ impl Plane {
             }
         }
         if is_new {
-            self.fillings().begin(id, clock::since_boot())
+            self.fillings().begin(id, self.clock.since_boot())
         } else {
-            _ = self.fillings().heard(id, clock::since_boot())
+            _ = self.fillings().heard(id, self.clock.since_boot())
         }
         Ok(())
     }
@@ -214,7 +213,7 @@ impl Plane {
         let mut fillings = self.fillings();
         // The snapshot may have been deleted meanwhile; then the unit is not recorded.
         if self.filling(id).is_ok() {
-            fillings.put(id, unit, digest, clock::since_boot());
+            fillings.put(id, unit, digest, self.clock.since_boot());
         }
         Ok(())
     }
@@ -254,7 +253,7 @@ impl Plane {
         let snapshot = self.filling(id)?;
         let known = {
             let mut fillings = self.fillings();
-            let filling = fillings.heard(id, clock::since_boot());
+            let filling = fillings.heard(id, self.clock.since_boot());
             filling.digests.as_ref().map(|digests| {
                 let mut all = Linear::default();
                 digests.values().for_each(|digest| all.add(digest));
@@ -321,7 +320,7 @@ impl Plane {
 
     /// Puts snapshots that were idle for too long into error, which frees their space.
     pub(super) fn expire_fillings(&self) {
-        let now = clock::since_boot();
+        let now = self.clock.since_boot();
         let is_idle = |snapshot: &&Snapshot| {
             let last = self.fillings().last(snapshot.id);
             let filled = snapshot.filled.as_ref();

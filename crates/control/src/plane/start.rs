@@ -10,6 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread;
+use std::time::Duration;
 
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::qos::pacing::Balances;
@@ -27,16 +28,17 @@ use super::time::Following;
 use super::vitals::Vitals;
 use super::writer::Writer;
 use super::{Plane, PlaneError};
+use crate::events::Feed;
 use crate::journal::{Change, Credits, Journal, Loaded};
 use crate::key_locks::KeyLocks;
 use crate::model::{Command, Event, Host, LOCAL_TYPE, Model, Settings, Tags};
 use crate::nodes::Nodes;
 use crate::random;
 use crate::rights::Keyring;
+use crate::server_clock::ServerClock;
 use crate::server_time::ServerTime;
 use crate::time::Moment;
 use crate::{credits, reconcile};
-use evenkeel_os::clock;
 
 /// Maximum number of volumes that are brought up at once: as many requests as keep a disk busy.
 const OPENED_AT_ONCE: usize = 16;
@@ -57,7 +59,7 @@ impl Plane {
         agent: Arc<dyn Agent>,
         attached_up: impl FnOnce(),
     ) -> Result<Self, PlaneError> {
-        Self::start_over(journal, settings, agent, None, attached_up)
+        Self::start_over(journal, settings, agent, None, Arc::default(), attached_up)
     }
 
     /// Loads the journal as [`Self::start`] does, over several nodes. They may serve volumes
@@ -71,7 +73,21 @@ impl Plane {
         nodes: &Arc<dyn Nodes>,
     ) -> Result<Self, PlaneError> {
         let agent = Arc::clone(nodes) as Arc<dyn Agent>;
-        Self::start_over(journal, settings, agent, Some(Arc::clone(nodes)), || {})
+        Self::start_over(journal, settings, agent, Some(Arc::clone(nodes)), Arc::default(), || {})
+    }
+
+    /// Loads the journal as [`Self::start`] does, with the clock of a test server.
+    ///
+    /// # Errors
+    /// See [`Self::start`].
+    pub fn start_test(
+        journal: Box<dyn Journal>,
+        settings: Settings,
+        agent: Arc<dyn Agent>,
+        clock: Arc<ServerClock>,
+        attached_up: impl FnOnce(),
+    ) -> Result<Self, PlaneError> {
+        Self::start_over(journal, settings, agent, None, clock, attached_up)
     }
 
     fn start_over(
@@ -79,12 +95,13 @@ impl Plane {
         settings: Settings,
         agent: Arc<dyn Agent>,
         nodes: Option<Arc<dyn Nodes>>,
+        clock: Arc<ServerClock>,
         attached_up: impl FnOnce(),
     ) -> Result<Self, PlaneError> {
-        let moment = super::time::moment();
+        let moment = super::time::moment(&clock);
         let Loaded { mut model, credits: found, stop, clock: kept, revision } = journal.load()?;
-        let since_boot = clock::since_boot();
-        let time = ServerTime::at_start(kept.as_ref(), &moment, since_boot);
+        let since_boot = clock.since_boot();
+        let time = server_time(&clock, kept.as_ref(), &moment, since_boot);
         let now = time.now(since_boot);
         if cfg!(debug_assertions) {
             model.invariants();
@@ -107,8 +124,8 @@ impl Plane {
             is_settled: false,
             unanswered: BTreeSet::new(),
         };
-        let clock = Some(Moment { unix: now, boot: moment.boot });
-        let change = Change { events, unleased: writer.stored.clone(), stopped: None, clock };
+        let mut change = Change { events, unleased: writer.stored.clone(), ..Change::default() };
+        change.clock = Some(Moment { unix: now, boot: moment.boot });
         match writer.store(&change) {
             Err(error) if error.is_no_room() && change.events.is_empty() => {
                 // Volumes are served and can be deleted, but no credits are leased.
@@ -121,7 +138,6 @@ impl Plane {
         let keyring = Keyring::of(&model, &settings.account);
         let model = RwLock::new(model);
         // The changes of credits that a former leader received are requested once more.
-        let keys = KeyLocks::default();
         let leases = Mutex::new(Leases { behind: nodes.is_some() });
         let upkeep = Mutex::new(Upkeep {
             ticks_to_retry: RETRY_TICKS,
@@ -132,12 +148,13 @@ impl Plane {
         let before = kept.map(|kept| kept.unix);
         let following = Mutex::new(Following::new(time, since_boot, before));
         let writer = Mutex::new(writer);
+        let feed = Arc::new(Feed::new(Arc::clone(&clock)));
         #[rustfmt::skip]
         let plane = Self {
-            settings, agent, model, keys, leases, writer, upkeep, following, vitals, fillings,
-            capacity: Mutex::default(), space: Mutex::default(), scrubbing: Mutex::default(),
-            copying: Mutex::default(), addresses: Mutex::default(), health: Mutex::default(),
-            feed: Arc::default(), recording: None, nodes, keyring,
+            settings, agent, clock, model, leases, writer, upkeep, following, vitals, fillings,
+            keys: KeyLocks::default(), capacity: Mutex::default(), space: Mutex::default(),
+            scrubbing: Mutex::default(), copying: Mutex::default(), addresses: Mutex::default(),
+            health: Mutex::default(), feed, recording: None, nodes, keyring,
         };
         // Deadlines that may have passed are checked only after this.
         plane.follow_clock();
@@ -246,6 +263,22 @@ impl Plane {
             }
             other => other,
         }
+    }
+}
+
+/// Returns the time with which a server starts. A test clock continues where it was, so no part of
+/// the time since is in doubt.
+fn server_time(
+    clock: &ServerClock,
+    kept: Option<&Moment>,
+    now: &Moment,
+    since_boot: Duration,
+) -> ServerTime {
+    match kept {
+        Some(kept) if clock.is_test() && kept.unix <= now.unix => {
+            ServerTime::at_start(None, now, since_boot)
+        }
+        kept => ServerTime::at_start(kept, now, since_boot),
     }
 }
 

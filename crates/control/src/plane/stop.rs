@@ -50,7 +50,7 @@ impl Plane {
         let report = self.report()?;
         writer = self.writer()?;
         let changed = changed(&writer.stored, credits_of(report));
-        let stopped = Some(super::time::moment());
+        let stopped = Some(super::time::moment(&self.clock));
         let clock = Some(self.moment());
         writer.store(&Change { events: vec![], unleased: changed, stopped, clock })?;
         Ok(())

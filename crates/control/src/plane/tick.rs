@@ -4,6 +4,7 @@
 //! Nothing here returns an error. Failures are logged, and the next tick tries again.
 
 use std::collections::BTreeSet;
+use std::sync::PoisonError;
 
 use evenkeel_core::ids::VolumeId;
 use evenkeel_wire::agent::Command as AgentCommand;
@@ -51,6 +52,16 @@ impl Plane {
     /// error and checks free space. May take as long as the device does.
     pub fn maintain(&self) {
         let Ok(mut upkeep) = self.upkeep.try_lock() else { return };
+        self.maintain_with(&mut upkeep);
+    }
+
+    /// Does the same after work of that kind that is in progress.
+    pub(super) fn maintain_now(&self) {
+        let upkeep = self.upkeep.lock();
+        self.maintain_with(&mut upkeep.unwrap_or_else(PoisonError::into_inner));
+    }
+
+    fn maintain_with(&self, upkeep: &mut Upkeep) {
         self.follow_clock();
         // First, because volumes may wait for them.
         self.settle_snapshots();
@@ -68,7 +79,7 @@ impl Plane {
                 Err(error) => warn!(volume = %id, %error, "could not be settled; trying again"),
             }
         }
-        self.retry_in_error(&mut upkeep);
+        self.retry_in_error(upkeep);
         self.expire_fillings();
         self.empty_bin();
         self.end_restores();

@@ -16,6 +16,7 @@ use super::writer::Writer;
 use super::{Plane, PlaneError};
 use crate::journal::{Change, Credits, Subject};
 use crate::model::Event;
+use crate::server_clock::{Reading, ServerClock};
 use crate::server_time::{ServerTime, Step, moved};
 use crate::time::Moment;
 use evenkeel_os::clock;
@@ -48,9 +49,14 @@ struct Moving {
 }
 
 /// Returns the present time by both clocks.
-pub(super) fn moment() -> Moment {
-    let ms = saturating(clock::since_boot().as_millis());
-    Moment { unix: clock::unix_ms(), boot: clock::boot_id().ok().map(|id| (id, ms)) }
+///
+/// A test clock has only one: what it is after a restart is in its file, and the wall clock is
+/// believed.
+pub(super) fn moment(clock: &ServerClock) -> Moment {
+    let Reading { unix, since_boot } = clock.read();
+    let ms = saturating(since_boot.as_millis());
+    let id = if clock.is_test() { None } else { clock::boot_id().ok() };
+    Moment { unix, boot: id.map(|id| (id, ms)) }
 }
 
 impl Following {
@@ -71,7 +77,7 @@ impl Plane {
     /// clock.
     #[must_use]
     pub fn now(&self) -> UnixMs {
-        self.following().time.now(clock::since_boot())
+        self.following().time.now(self.clock.since_boot())
     }
 
     /// Returns the time that the server before this one has stored last, by its clock; `None` if
@@ -83,20 +89,20 @@ impl Plane {
 
     /// Returns the server's time in its stored form.
     pub(super) fn moment(&self) -> Moment {
-        let boot = moment().boot;
+        let boot = moment(&self.clock).boot;
         Moment { unix: self.now(), boot }
     }
 
     /// Returns the last step of the wall clock, for as long as it is reported.
     #[must_use]
     pub fn clock_step(&self) -> Option<Step> {
-        self.following().time.reported(clock::since_boot())
+        self.following().time.reported(self.clock.since_boot())
     }
 
     /// Moves every deadline if the wall clock was set, and stores the server's time regularly. A
     /// failure is logged, and the next call tries again.
     pub fn follow_clock(&self) {
-        self.follow_clock_at(clock::unix_ms());
+        self.follow_clock_at(self.clock.unix_ms());
     }
 
     /// Follows this reading of the wall clock, as [`Self::follow_clock`] does.
@@ -111,7 +117,7 @@ impl Plane {
 
     fn follow(&self, wall: UnixMs) -> Result<(), PlaneError> {
         let mut writer = self.writer()?;
-        let boot = clock::since_boot();
+        let boot = self.clock.since_boot();
         let begun = {
             let mut following = self.following();
             let step = following.time.step(wall, boot);
@@ -164,6 +170,15 @@ impl Plane {
         }
         info!(step_ms = step.0, moved = all.len(), "deadlines have moved with the clock");
         Ok(())
+    }
+
+    /// Stores the server's time now.
+    ///
+    /// # Errors
+    /// See [`PlaneError`].
+    pub(super) fn store_time_now(&self) -> Result<(), PlaneError> {
+        self.following().due = Duration::ZERO;
+        self.follow(self.clock.unix_ms())
     }
 
     /// Stores the server's time, if it was not stored for a while.

@@ -7,7 +7,7 @@ use crate::support::{
     Client, FakeAgent, Refused, Server, config_with, create, local_instance, text,
 };
 use evenkeel_control::api::ACTIONS;
-use evenkeel_control::{Settings, StoreKey};
+use evenkeel_control::{ControlConfig, Settings, StoreKey};
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::units::ByteCount;
 use evenkeel_core::volume::Rules;
@@ -170,6 +170,7 @@ fn named<'a>(action: &str, of: &Named<'a>) -> Vec<(&'static str, &'a str)> {
         "DescribeHistory" => vec![("Kind", "events")],
         "ModifyNode" => vec![("Node", "a"), ("State", "up")],
         "MoveVolume" => vec![("VolumeId", of.volume), ("Node", "a")],
+        "ModifyTestClock" => vec![("AdvanceSeconds", "1")],
         "RestoreVolumeFromRecycleBin" | "PurgeVolume" => vec![("VolumeId", of.binned)],
         "DescribeSnapshotAttribute" | "ResetSnapshotAttribute" => {
             vec![("SnapshotId", of.snapshot), ("Attribute", "createVolumePermission")]
@@ -221,7 +222,7 @@ fn fixture_with_key_and_bin() -> Fixture {
         recycle_bin_days: 1,
         ..Settings::default()
     };
-    let config = config_with(folder.path(), settings);
+    let config = ControlConfig { is_test: true, ..config_with(folder.path(), settings) };
     let server = Server::start_with(config, Arc::default()).unwrap();
     let client = server.client();
     Fixture { server, client, _folder: folder }

@@ -28,5 +28,6 @@ mod scrub;
 mod slow_device;
 mod snapshots;
 mod status;
+mod test_clock;
 mod tiers;
 mod zones;

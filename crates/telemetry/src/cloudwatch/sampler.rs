@@ -103,6 +103,24 @@ impl Sampler {
         ended
     }
 
+    /// Processes a sample after the clock was moved ahead by `ms` milliseconds, to `now`. Work
+    /// since the last sample belongs to the time before the move. No work follows until `now`.
+    pub fn look_moved(
+        &mut self,
+        (now, ms): (UnixMs, u64),
+        reports: &[VolumeReport],
+        known: &BTreeMap<VolumeId, Known>,
+    ) -> Ended {
+        let before = UnixMs(now.0.saturating_sub(ms));
+        let mut ended = self.look(before, reports, known);
+        let next = now.0 / STEP_MS;
+        if next > self.step {
+            self.close(next, &mut ended);
+        }
+        self.looks.move_ahead(ms);
+        ended
+    }
+
     /// Adds a volume's work since the last sample to the open step.
     fn note(&mut self, report: &VolumeReport, known: &Known) {
         let Some(found) = self.looks.difference(&sample(report, known)) else { return };
@@ -257,6 +275,35 @@ mod tests {
             steps.extend(ended.steps.iter().map(|(at, _, r)| (at * 1_000 - T0, r.read_bytes)));
         }
         assert_eq!(steps, [(0, 512), (80_000, 512), (50_000, 512)]);
+    }
+
+    #[test]
+    fn a_clock_that_is_moved_ahead_ends_steps_and_minutes_and_loses_no_work() {
+        let mut sampler = Sampler::default();
+        let known = known(true);
+        let mut ended = vec![sampler.look(UnixMs(T0), &[report(0, 0)], &known)];
+        ended.push(sampler.look(UnixMs(T0 + 3_000), &[report(512, 0)], &known));
+        // Six hours at four seconds: the work of the fourth second is before the move.
+        let hours = 6 * 3_600_000;
+        let now = UnixMs(T0 + 4_000 + hours);
+        ended.push(sampler.look_moved((now, hours), &[report(1_024, 0)], &known));
+        let steps: Vec<_> = ended.iter().flat_map(|ended| &ended.steps).collect();
+        let minutes: Vec<_> = ended.iter().flat_map(|ended| &ended.minutes).collect();
+        let found = |(at, _, r): &(u64, VolumeId, Record)| (*at, r.read_bytes, r.span_ms);
+        let expected = [(T0 / 1_000, 1_024, 4_000)];
+        assert_eq!(steps.into_iter().map(found).collect::<Vec<_>>(), expected);
+        assert_eq!(minutes.into_iter().map(found).collect::<Vec<_>>(), expected);
+        // The next sample is a second later, and not hours.
+        let later = now.plus_ms(6_000);
+        let next = sampler.look(later, &[report(1_536, 0)], &known);
+        assert_eq!(
+            next.steps.iter().map(found).collect::<Vec<_>>(),
+            [(now.0 / 1_000 - 4, 512, 6_000)]
+        );
+        // A stopped clock that is moved: no time has passed for this work.
+        let now = later.plus_ms(60_000);
+        let ended = sampler.look_moved((now, 60_000), &[report(2_048, 0)], &known);
+        assert_eq!(ended.minutes[0].2.read_bytes, 1_024);
     }
 
     #[test]

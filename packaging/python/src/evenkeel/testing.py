@@ -5,6 +5,8 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
+import datetime
+import json
 import os
 import re
 import shlex
@@ -18,11 +20,11 @@ import time
 import unittest
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Dict, List, Optional, Sequence, Type
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Type, Union
 
 from . import program
 
-__all__ = ["EbsTestCase", "Server"]
+__all__ = ["Clock", "EbsTestCase", "Server"]
 
 #: The longest start of a server, in seconds.
 START_MAX_S = 60.0
@@ -44,6 +46,55 @@ _libc = ctypes.CDLL(None, use_errno=True)
 def _end_with_parent() -> None:
     """Run in the server's process before its program."""
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+class Clock:
+    """The clock of a server's API. I/O and signatures keep real time."""
+
+    def __init__(self, server: "Server") -> None:
+        self._server = server
+        self._is_frozen = False
+
+    def now(self) -> datetime.datetime:
+        """Return its time, in UTC."""
+        return self._verb("show")
+
+    def advance(self, by: Union[str, int, datetime.timedelta]) -> datetime.datetime:
+        """Move it ahead by seconds, a timedelta or a text such as "6h"; return its time."""
+        seconds = by.total_seconds() if isinstance(by, datetime.timedelta) else by
+        if not isinstance(seconds, str) and seconds != int(seconds):
+            raise ValueError(f"{by} is no whole number of seconds")
+        return self._verb("advance", seconds if isinstance(seconds, str) else str(int(seconds)))
+
+    def set(self, to: datetime.datetime) -> datetime.datetime:
+        """Move it ahead to a time with a zone; return its time."""
+        if to.tzinfo is None:
+            raise ValueError(f"{to} has no time zone")
+        utc = to.astimezone(datetime.timezone.utc).replace(tzinfo=None)
+        return self._verb("set", utc.isoformat(timespec="milliseconds") + "Z")
+
+    def freeze(self) -> datetime.datetime:
+        """Stop it; return its time."""
+        self._is_frozen = True
+        return self._verb("freeze")
+
+    def run(self) -> datetime.datetime:
+        """Let it run; return its time."""
+        self._is_frozen = False
+        return self._verb("run")
+
+    @contextlib.contextmanager
+    def frozen(self) -> Iterator["Clock"]:
+        """Stop it for a block."""
+        self.freeze()
+        try:
+            yield self
+        finally:
+            self.run()
+
+    def _verb(self, *words: str) -> datetime.datetime:
+        clock = self._server._evenkeel("clock", *words)["clocks"][0]
+        return datetime.datetime.fromisoformat(clock["time"].replace("Z", "+00:00"))
 
 
 class Server:
@@ -71,6 +122,8 @@ class Server:
         self._process: Optional[subprocess.Popen[str]] = None
         self._clients: Dict[str, Any] = {}
         self._host: Optional[str] = None
+        #: The clock of the API.
+        self.clock = Clock(self)
 
     def start(self) -> "Server":
         """Start the server; return when all its addresses answer."""
@@ -80,7 +133,8 @@ class Server:
         atexit.register(self.stop)
         command = [self._binary, "serve", "--listen", "127.0.0.1:0"]
         command += ["--nbd-listen", "127.0.0.1:0", "--calibrate", "never"]
-        command += ["--oversell-space", "unlimited", "--data-dir", str(self._folder / "data")]
+        command += ["--test-server", "--oversell-space", "unlimited"]
+        command += ["--data-dir", str(self._folder / "data")]
         command += self._flags
         # The log is a file: a pipe that nobody reads would block the server.
         with open(self._folder / "log", "wb") as log:
@@ -184,6 +238,8 @@ class Server:
     def reset(self) -> None:
         """Delete all volumes, snapshots and hosts but this machine, and wait for that."""
         ec2, own = self.ec2, self._own_host()
+        if self.clock._is_frozen:
+            self.clock.run()
         hosts = [host for host in self._hosts() if host != own]
         if hosts:
             ec2.terminate_instances(InstanceIds=hosts)
@@ -251,6 +307,23 @@ class Server:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{volume_id} is {states}, not {state}")
             time.sleep(0.05)
+
+    def _evenkeel(self, *words: str) -> Any:
+        """Run a verb of the program on this server, and return what it prints."""
+        done = subprocess.run(
+            [self._binary, *words, "-o", "json", *self._connection()],
+            cwd=self._running_folder(),
+            env=_without_foreign_settings(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+        )
+        if done.returncode != 0:
+            raise RuntimeError(f"evenkeel {' '.join(words)}: {done.stderr.strip()}")
+        return json.loads(done.stdout)
+
+    def _connection(self) -> List[str]:
+        return ["--data-dir", str(self._running_folder() / "data"), "--endpoint", self.endpoint]
 
     def _running_folder(self) -> Path:
         if self._folder is None:
