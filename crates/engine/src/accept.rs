@@ -3,8 +3,9 @@
 use crate::directory::Directory;
 use crate::handoff::{Kept, Lender};
 use crate::listener::hand_over_kept;
+use crate::peer::Peer;
 use crate::reactor::Inbox;
-use evenkeel_core::ids::VolumeId;
+use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_wire::agent::HostAddress;
 use std::io::{self, ErrorKind};
 use std::os::unix::net::UnixStream;
@@ -67,15 +68,38 @@ impl Entrance {
     /// - `ResourceBusy`: a limit on connections is reached; the text says which.
     /// - Any other: the system refuses a socket.
     pub fn connect(&self, peer: HostAddress) -> io::Result<Inside> {
-        match self.doors.0.load(Ordering::SeqCst) {
-            OPEN => {}
-            CLOSED => return Err(refused(ErrorKind::NotConnected, "the data plane is stopping")),
-            _ => return Err(refused(ErrorKind::NotConnected, "the data plane is starting")),
-        }
+        self.check_open()?;
         if !self.directory.expects(peer) {
             let why = "no volume is attached to this address";
             return Err(refused(ErrorKind::PermissionDenied, why));
         }
+        self.open(peer.into())
+    }
+
+    /// Opens a connection for a client that has proven to be `host`.
+    ///
+    /// # Errors
+    /// As [`Self::connect`]; `PermissionDenied`: no volume is attached to the host.
+    pub fn connect_proven(&self, host: InstanceId) -> io::Result<Inside> {
+        self.check_open()?;
+        match self.directory.proven(host) {
+            Some(peer) => self.open(peer),
+            None => {
+                let why = format!("no volume is attached to host {host}");
+                Err(refused(ErrorKind::PermissionDenied, &why))
+            }
+        }
+    }
+
+    fn check_open(&self) -> io::Result<()> {
+        match self.doors.0.load(Ordering::SeqCst) {
+            OPEN => Ok(()),
+            CLOSED => Err(refused(ErrorKind::NotConnected, "the data plane is stopping")),
+            _ => Err(refused(ErrorKind::NotConnected, "the data plane is starting")),
+        }
+    }
+
+    fn open(&self, peer: Peer) -> io::Result<Inside> {
         let (inside, outside) = UnixStream::pair()?;
         let kept = Kept::default();
         let held = Arc::downgrade(&kept.alive);

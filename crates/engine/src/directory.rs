@@ -2,6 +2,7 @@
 //! connections ([`Slots`]). Written by the agent, read by reactors once per connection.
 
 use crate::connection_limits::Slots;
+use crate::peer::Peer;
 use evenkeel_core::connection_limits::{Bounds, Connections};
 use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_store::Geometry;
@@ -21,8 +22,8 @@ pub struct Entry {
 }
 
 impl Entry {
-    fn allows(&self, peer: HostAddress) -> bool {
-        self.attachments.iter().any(|attachment| attachment.address == peer)
+    fn allows(&self, peer: Peer) -> bool {
+        self.attachments.iter().any(|attachment| peer.has(attachment))
     }
 }
 
@@ -109,7 +110,7 @@ impl Directory {
     /// Returns a volume's geometry and home core; `None` if it does not exist or is not attached to
     /// `peer`.
     #[must_use]
-    pub fn find(&self, id: VolumeId, peer: HostAddress) -> Option<(Geometry, u16)> {
+    pub fn find(&self, id: VolumeId, peer: Peer) -> Option<(Geometry, u16)> {
         let lines = self.read();
         let entry = lines.volumes.get(&id)?;
         entry.allows(peer).then_some((entry.geometry, entry.home))
@@ -117,9 +118,21 @@ impl Directory {
 
     /// Returns the names of the volumes that are attached to `peer`, in the order of ids.
     #[must_use]
-    pub fn names(&self, peer: HostAddress) -> Vec<String> {
+    pub fn names(&self, peer: Peer) -> Vec<String> {
         let lines = self.read();
-        lines.by_peer.get(&peer).into_iter().flatten().map(VolumeId::to_string).collect()
+        let of_address = lines.by_peer.get(&peer.address).into_iter().flatten();
+        let of_peer =
+            of_address.filter(|id| lines.volumes.get(id).is_some_and(|volume| volume.allows(peer)));
+        of_peer.map(VolumeId::to_string).collect()
+    }
+
+    /// Returns a host as a client that has proven its name; `None` if no volume is attached to it.
+    #[must_use]
+    pub fn proven(&self, host: InstanceId) -> Option<Peer> {
+        let lines = self.read();
+        let mut attachments = lines.volumes.values().flat_map(|entry| &entry.attachments);
+        let attachment = attachments.find(|attachment| attachment.host == host)?;
+        Some(Peer { address: attachment.address, host: Some(host) })
     }
 
     /// Returns whether a connection from `peer` may be accepted: from this machine, which may
@@ -179,12 +192,12 @@ mod tests {
         let elsewhere = HostAddress::Remote([10, 0, 0, 1].into());
         directory.insert(id, entry(0, &[HostAddress::Local]));
         let name = id.to_string();
-        assert!(directory.find(id, elsewhere).is_none());
-        assert!(directory.names(elsewhere).is_empty());
-        assert_eq!(directory.find(id, HostAddress::Local).unwrap().0.size.0, 1 << 30);
-        assert_eq!(directory.names(HostAddress::Local), [name.as_str()]);
+        assert!(directory.find(id, elsewhere.into()).is_none());
+        assert!(directory.names(elsewhere.into()).is_empty());
+        assert_eq!(directory.find(id, HostAddress::Local.into()).unwrap().0.size.0, 1 << 30);
+        assert_eq!(directory.names(HostAddress::Local.into()), [name.as_str()]);
         directory.remove(id);
-        assert!(directory.find(id, HostAddress::Local).is_none());
+        assert!(directory.find(id, HostAddress::Local.into()).is_none());
     }
 
     #[test]
@@ -194,10 +207,10 @@ mod tests {
         let names = |directory: &Directory| {
             let scanned = peers.map(|peer| {
                 let lines = directory.read();
-                let seen = lines.volumes.iter().filter(|(_, entry)| entry.allows(peer));
+                let seen = lines.volumes.iter().filter(|(_, entry)| entry.allows(peer.into()));
                 seen.map(|(id, _)| id.to_string()).collect::<Vec<_>>()
             });
-            assert_eq!(peers.map(|peer| directory.names(peer)), scanned);
+            assert_eq!(peers.map(|peer| directory.names(peer.into())), scanned);
             assert_eq!(peers.map(|peer| directory.expects(peer)), scanned.map(|s| !s.is_empty()));
         };
         // Each pair of changes of two volumes, one of them attached twice at one address.
@@ -218,6 +231,36 @@ mod tests {
         directory.remove(VolumeId::from_bits(2));
         assert!(directory.read().by_peer.is_empty());
         assert!(directory.expects(HostAddress::Local), "may ask what there is");
+    }
+
+    #[test]
+    fn a_proven_host_sees_no_volume_of_another_host_of_its_address() {
+        let directory = Directory::default();
+        let hosts = [1, 2].map(InstanceId::from_bits);
+        let volumes = [7, 8].map(VolumeId::from_bits);
+        let shared = VolumeId::from_bits(9);
+        let address = HostAddress::Remote([10, 0, 0, 1].into());
+        let attached = |hosts: &[InstanceId]| Entry {
+            attachments: hosts.iter().map(|&host| Attachment { host, address }).collect(),
+            ..entry(0, &[])
+        };
+        assert_eq!(directory.proven(hosts[0]), None);
+        directory.insert(volumes[0], attached(&hosts[..1]));
+        directory.insert(volumes[1], attached(&hosts[1..]));
+        directory.insert(shared, attached(&hosts));
+        for (own, other) in [(0, 1), (1, 0)] {
+            let peer = directory.proven(hosts[own]).unwrap();
+            assert_eq!((peer.address, peer.host), (address, Some(hosts[own])));
+            assert!(directory.find(volumes[own], peer).is_some());
+            assert!(directory.find(volumes[other], peer).is_none());
+            assert!(directory.find(shared, peer).is_some());
+            assert_eq!(directory.names(peer), [volumes[own], shared].map(|id| id.to_string()));
+        }
+        // A client that is known by its address only is any of its hosts, as ever.
+        assert_eq!(directory.names(address.into()).len(), 3);
+        directory.remove(volumes[0]);
+        directory.remove(shared);
+        assert_eq!(directory.proven(hosts[0]), None);
     }
 
     #[test]

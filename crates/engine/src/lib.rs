@@ -15,6 +15,7 @@ pub mod flush_marks;
 pub mod handoff;
 mod listener;
 pub mod output;
+mod peer;
 mod peer_credentials;
 mod placement;
 pub mod priority;
@@ -43,6 +44,7 @@ use evenkeel_store::Pool;
 use evenkeel_wire::agent::{Agent, Capacity, HostAddress};
 use flush_marks::{FlushMarks, Writer};
 use listener::{Listeners, Reception, hand_over};
+pub use peer::Peer;
 pub use peer_credentials::UnixAccess;
 use priority::raised::{Raised, Standing};
 use priority::{Granted, Priority, Refused};
@@ -353,7 +355,7 @@ impl Engine {
     /// core `core`, modulo the number of cores. It is closed if a limit on connections is reached.
     pub fn serve(&self, connection: OwnedFd, peer: HostAddress, core: u16) {
         let core = core % self.inboxes.len() as u16;
-        let served = hand_over((&self.inboxes, &self.directory), connection, peer, core);
+        let served = hand_over((&self.inboxes, &self.directory), connection, peer.into(), core);
         if let Err(why) = served {
             tracing::warn!(?peer, "a connection is refused: {why}");
         }

@@ -6,6 +6,7 @@ use crate::connection_limits::Slot;
 use crate::directory::Directory;
 use crate::driver::Waker;
 use crate::handoff::Kept;
+use crate::peer::Peer;
 use crate::peer_credentials::UnixAccess;
 use crate::rate_limited_log::{Notice, Notices};
 use crate::reactor::{Inbox, Message};
@@ -186,7 +187,7 @@ impl Reception {
                 tracing::info!(?peer, left_out, "{why}");
             });
         }
-        match hand_over((&self.inboxes, &self.directory), fd, peer, *next as u16) {
+        match hand_over((&self.inboxes, &self.directory), fd, peer.into(), *next as u16) {
             Ok(()) => *next = (*next + 1) % self.inboxes.len(),
             Err(why) => notices.tell(now, Notice::TooMany, |left_out| {
                 tracing::warn!(?peer, left_out, "a connection is refused: {why}");
@@ -199,7 +200,7 @@ impl Reception {
 pub(crate) fn hand_over(
     (inboxes, directory): (&[Inbox], &Directory),
     fd: OwnedFd,
-    peer: HostAddress,
+    peer: Peer,
     core: u16,
 ) -> Result<(), NoPlace> {
     hand_over_kept((inboxes, directory), fd, (peer, core), None).map(drop)
@@ -210,10 +211,10 @@ pub(crate) fn hand_over(
 pub(crate) fn hand_over_kept(
     (inboxes, directory): (&[Inbox], &Directory),
     fd: OwnedFd,
-    (peer, core): (HostAddress, u16),
+    (peer, core): (Peer, u16),
     kept: Option<Kept>,
 ) -> Result<ConnectionId, NoPlace> {
-    let (mut slot, evicted) = Slot::greet(directory.slots(), peer, core)?;
+    let (mut slot, evicted) = Slot::greet(directory.slots(), peer.address, core)?;
     slot.kept = kept;
     let id = slot.id;
     inboxes[usize::from(core)].post(Message::Connection(fd, peer, slot));

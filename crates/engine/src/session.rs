@@ -4,6 +4,7 @@
 use crate::buffers::Lacking;
 use crate::connection_limits::Slot;
 use crate::handoff::Kept;
+use crate::peer::Peer;
 use crate::protocol::{Outcome, Protocol};
 use crate::table::VolumeSlot;
 use crate::transport::Transport;
@@ -11,7 +12,6 @@ use evenkeel_core::ids::VolumeId;
 use evenkeel_core::limits::{CONNECTION_BYTES_MAX, CONNECTION_REQUESTS_MAX};
 use evenkeel_core::time::Instant;
 use evenkeel_store::buffer::Buffer;
-use evenkeel_wire::agent::HostAddress;
 use std::os::fd::OwnedFd;
 
 /// Bytes of reply heads that a client may leave unread before the server takes no more requests of
@@ -72,7 +72,7 @@ pub struct Connection {
     /// The socket.
     pub fd: OwnedFd,
     /// Address of the client.
-    pub peer: HostAddress,
+    pub peer: Peer,
     /// Its slot among all connections.
     pub slot: Slot,
     /// Its protocol, with the state of the negotiation.
@@ -84,7 +84,7 @@ pub struct Connection {
 /// One connection.
 pub struct Session {
     /// Address of the client.
-    pub peer: HostAddress,
+    pub peer: Peer,
     /// Its slot among all connections.
     pub slot: Slot,
     /// Its socket and its bytes.
@@ -370,6 +370,7 @@ impl Session {
 mod tests {
     use super::*;
     use crate::connection_limits::Slots;
+    use evenkeel_wire::agent::HostAddress;
     use std::os::unix::net::UnixStream;
     use std::sync::Arc;
 
@@ -377,8 +378,8 @@ mod tests {
         let (ours, _theirs) = UnixStream::pair().unwrap();
         let (slot, _) = Slot::greet(&Arc::new(Slots::default()), HostAddress::Local, 0).unwrap();
         let fd = ours.into();
-        let peer = HostAddress::Local;
-        let protocol = Protocol::nbd();
+        let peer = HostAddress::Local.into();
+        let protocol = Protocol::nbd(false);
         let connection = Connection { fd, peer, slot, protocol, leftover: Vec::new() };
         Session::new(connection, Instant::from_ns(0))
     }

@@ -77,6 +77,7 @@ pub(crate) async fn agree(
                 return Ok(Agreed { volume, negotiated, plan, export, target, upstream, rest });
             }
             Some(ServerStep::Close(reason)) => return Err(reason.to_string()),
+            Some(ServerStep::StartTls) => return Err("there is no TLS here".to_owned()),
             None => {
                 if input.is_empty() {
                     let read = tokio::select! {

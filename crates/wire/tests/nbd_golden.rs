@@ -276,6 +276,47 @@ S: 0003e889045565a9 00000002 00000001 00000000
 }
 
 #[test]
+fn tls_comes_before_every_other_option_where_it_is_required() {
+    let refused = r#"
+C: 49484156454f5054 00000003 00000000          ; NBD_OPT_LIST
+S: 0003e889045565a9 00000003 80000005 00000047 ; NBD_REP_ERR_TLS_REQD
+   "this address needs TLS; connect with nbds:// and the host's certificate"
+C: 49484156454f5054 00000008 00000002 ffff     ; NBD_OPT_STRUCTURED_REPLY with data
+S: 0003e889045565a9 00000008 80000005 00000047
+   "this address needs TLS; connect with nbds:// and the host's certificate"
+C: 49484156454f5054 00000005 00000001 ff       ; NBD_OPT_STARTTLS with data
+S: 0003e889045565a9 00000005 80000003 00000021 ; NBD_REP_ERR_INVALID
+   "the option takes no data, got 1 B"
+"#;
+    let start = r#"
+C: 49484156454f5054 00000005 00000000          ; NBD_OPT_STARTTLS
+S: 0003e889045565a9 00000005 00000001 00000000 ; NBD_REP_ACK
+"#;
+    let again = r#"
+C: 49484156454f5054 00000005 00000000          ; NBD_OPT_STARTTLS within TLS
+S: 0003e889045565a9 00000005 80000003 00000015 ; NBD_REP_ERR_INVALID
+   "TLS is in use already"
+"#;
+    let with_tls = |conversation: &[&str]| play(|| Server::new().with_tls(), conversation);
+    let started = with_tls(&[GREETING, refused, start]);
+    assert_eq!(started, Some(ServerStep::StartTls));
+    let ended = with_tls(&[GREETING, refused, ABORT]);
+    assert_eq!(ended, Some(ServerStep::Close(CloseReason::Aborted)));
+    let ended = with_tls(&[GREETING, "C: 49484156454f5054 00000001 00000002 \"ab\""]);
+    assert_eq!(ended, Some(ServerStep::Close(CloseReason::TlsRequired)));
+    let within = play(|| Server::new().within_tls(), &[GREETING, again, ABORT]);
+    assert_eq!(within, Some(ServerStep::Close(CloseReason::Aborted)));
+    // What follows the option in the same segment is left to the caller, who drops it.
+    let mut server = Server::new().with_tls();
+    let _ = server.poll_output();
+    let input = bytes("00000003 49484156454f5054 00000005 00000000 ff ff");
+    assert_eq!(server.handle(&input), input.len() - 2);
+    assert!(matches!(server.poll_output(), Some(ServerStep::Send(_))));
+    assert_eq!(server.poll_output(), Some(ServerStep::StartTls));
+    assert_eq!(server.client_flags(), 3);
+}
+
+#[test]
 fn malformed_and_oversized_options_are_refused() {
     let options = r#"
 C: 49484156454f5054 00000007 00000003 000000   ; NBD_OPT_GO, too short for a name's length

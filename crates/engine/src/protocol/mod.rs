@@ -24,6 +24,7 @@ pub(crate) mod testing;
 use crate::connection_limits::Slot;
 use crate::directory::Directory;
 use crate::output::Output;
+use crate::peer::Peer;
 use crate::table::{RequestId, VolumeSlot};
 use crate::transport::Stretch;
 use evenkeel_core::connection_limits::NoPlace;
@@ -32,7 +33,6 @@ use evenkeel_core::qos::scheduler::AttachmentIndex;
 use evenkeel_core::request::{Failure, Request};
 use evenkeel_store::Extent;
 use evenkeel_store::buffer::Buffer;
-use evenkeel_wire::agent::HostAddress;
 use nbd::Nbd;
 
 /// Number of the last bytes of a client that [`Protocol::is_farewell`] needs.
@@ -131,8 +131,8 @@ pub struct Lobby<'a> {
     pub directory: &'a Directory,
     /// The client's slot among all connections.
     pub slot: &'a Slot,
-    /// Address of the client.
-    pub peer: HostAddress,
+    /// The client.
+    pub peer: Peer,
 }
 
 /// Result of a request.
@@ -152,8 +152,8 @@ pub struct Outcome<'a> {
 impl Protocol {
     /// Creates the state of a new connection of an NBD client.
     #[must_use]
-    pub fn nbd() -> Self {
-        Self::Nbd(Nbd::new())
+    pub fn nbd(is_within_tls: bool) -> Self {
+        Self::Nbd(Nbd::new(is_within_tls))
     }
 
     /// Takes one step of the negotiation. `input` has the bytes that have arrived and are not

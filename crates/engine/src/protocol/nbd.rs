@@ -71,9 +71,12 @@ struct Refusal {
 }
 
 impl Nbd {
-    /// Creates the state of a connection that was just accepted.
-    pub fn new() -> Self {
-        Self::Handshake { server: Box::new(Server::new()), answered: false }
+    /// Creates the state of a connection that was just accepted. `is_within_tls`: another part
+    /// carries its bytes in TLS.
+    pub fn new(is_within_tls: bool) -> Self {
+        let server = Server::new();
+        let server = if is_within_tls { server.within_tls() } else { server };
+        Self::Handshake { server: Box::new(server), answered: false }
     }
 
     pub fn negotiate(
@@ -105,6 +108,8 @@ impl Nbd {
                 tracing::debug!(%reason, "a handshake ended");
                 Negotiation::End
             }
+            // Not offered here.
+            Some(ServerStep::StartTls) => Negotiation::End,
             // Options that arrive together are not all answered at once: a list of many exports
             // takes time.
             None if std::mem::take(answered) && !input.is_empty() => Negotiation::Yield,

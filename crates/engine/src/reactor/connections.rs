@@ -4,6 +4,7 @@ use super::{Message, Reactor, STOP_MAX, SWEEP_EVERY, memory};
 use crate::connection_limits::Slot;
 use crate::driver::{Driver, send_now};
 use crate::handoff::Kept;
+use crate::peer::Peer;
 use crate::protocol::{Binding, Lobby, Negotiation, Protocol};
 use crate::rate_limited_log::Notice;
 use crate::session::{Bound, Connection, Session, Stage};
@@ -12,7 +13,6 @@ use crate::transport::OtherEnd;
 use evenkeel_core::connection_limits::{ConnectionId, NoPlace};
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::time::Duration;
-use evenkeel_wire::agent::HostAddress;
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 
@@ -23,10 +23,10 @@ const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 const STALL_MAX: Duration = Duration::from_secs(60);
 
 impl<D: Driver> Reactor<D> {
-    pub(super) fn connect(&mut self, fd: OwnedFd, peer: HostAddress, slot: Slot) {
+    pub(super) fn connect(&mut self, fd: OwnedFd, peer: Peer, slot: Slot) {
         if self.stop_by.is_none() && !self.doors_closed {
             let number = slot.id;
-            let protocol = Protocol::nbd();
+            let protocol = Protocol::nbd(peer.host.is_some());
             let leftover = Vec::new();
             let connection = Connection { fd, peer, slot, protocol, leftover };
             let id = self.sessions.insert(Session::new(connection, self.now));

@@ -148,7 +148,7 @@ mod tests {
                     let (slot, _) = Slot::greet(&slots, HostAddress::Local, 0).unwrap();
                     let (leftover, rest) = sent.split_at(received.min(sent.len()));
                     let fd = ours.into();
-                    let peer = HostAddress::Local;
+                    let peer = HostAddress::Local.into();
                     let protocol = testing::serving();
                     let leftover = leftover.to_vec();
                     let connection = Connection { fd, peer, slot, protocol, leftover };

@@ -412,7 +412,7 @@ mod tests {
         let operation = Operation::Write { fua: false };
         let leftover = testing::request(&Request { operation, offset: 0, length: PIECE });
         let fd = ours.into();
-        let peer = HostAddress::Local;
+        let peer = HostAddress::Local.into();
         let protocol = testing::serving();
         let connection = Connection { fd, peer, slot: place, protocol, leftover };
         let session = Session::new(connection, core.now);

@@ -42,6 +42,7 @@ use crate::directory::Directory;
 use crate::driver::{Driver, Event, Waker};
 use crate::flush_marks::FlushMarks;
 use crate::handoff::Kept;
+use crate::peer::Peer;
 use crate::rate_limited_log::Notices;
 use crate::session::{Connection, Session};
 use crate::shared_device::SharedDevice;
@@ -60,7 +61,7 @@ use evenkeel_core::time::{Duration, Instant};
 use evenkeel_os::clock::Clock;
 use evenkeel_store::Store;
 use evenkeel_store::buffer::Buffer;
-use evenkeel_wire::agent::{CreditReport, HostAddress, HostReport, HostState, Report, VolumeState};
+use evenkeel_wire::agent::{CreditReport, HostReport, HostState, Report, VolumeState};
 use handover::Handover;
 use memory::BufferWaiters;
 use moves::Departure;
@@ -87,7 +88,7 @@ const HASTY_TURNS: u32 = 32;
 /// Messages from other threads to a reactor.
 pub enum Message {
     /// A new connection.
-    Connection(OwnedFd, HostAddress, Slot),
+    Connection(OwnedFd, Peer, Slot),
     /// Closes the handshake of this connection, to make room for another.
     Evict(ConnectionId),
     /// Gives the lent client of this connection back, if it is here.

@@ -4,6 +4,7 @@ use super::moves::Newcomers;
 use super::watch::{AtDevice, Expected};
 use super::{Reactor, note};
 use crate::driver::Driver;
+use crate::peer::Peer;
 use crate::shared_device::Said;
 use crate::table::{RequestId, VolumeSlot};
 use evenkeel_core::convert::saturating;
@@ -15,7 +16,7 @@ use evenkeel_core::qos::sharing::{Claim, DeviceModel, DeviceOthers};
 use evenkeel_core::qos::trace::Call;
 use evenkeel_core::slots::Slot;
 use evenkeel_core::time::{Duration, Instant};
-use evenkeel_wire::agent::{HostAddress, HostReport, HostState};
+use evenkeel_wire::agent::{HostReport, HostState};
 use std::collections::BTreeSet;
 
 /// Interval at which a core reports its use of the device to the others, and reads theirs.
@@ -280,8 +281,8 @@ impl<D: Driver> Reactor<D> {
 
 impl super::volumes::Volume {
     /// Returns the line of requests from `peer`; `None` is the first one.
-    pub(super) fn line_of(&self, peer: HostAddress) -> Option<AttachmentIndex> {
-        let of_peer = self.state.attachments.iter().find(|a| a.address == peer);
+    pub(super) fn line_of(&self, peer: Peer) -> Option<AttachmentIndex> {
+        let of_peer = self.state.attachments.iter().find(|attachment| peer.has(attachment));
         of_peer.and_then(|attachment| self.lines.of(attachment.host))
     }
 }

@@ -10,6 +10,7 @@ use super::sharing::Lines;
 use super::watch::Changes;
 use super::{Reactor, note};
 use crate::driver::Driver;
+use crate::peer::Peer;
 use crate::session::Connection;
 use crate::table::{SessionId, VolumeSlot};
 use evenkeel_core::ids::VolumeId;
@@ -21,9 +22,7 @@ use evenkeel_core::qos::trace::Call;
 use evenkeel_store::Store;
 use evenkeel_store::disk::Disk;
 use evenkeel_store::unaligned::Anywhere;
-use evenkeel_wire::agent::{
-    Answered, Attachment, CreditReport, HostAddress, Report, VolumeReport, VolumeState,
-};
+use evenkeel_wire::agent::{Answered, Attachment, CreditReport, Report, VolumeReport, VolumeState};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 use std::sync::mpsc::SyncSender;
@@ -118,8 +117,8 @@ impl Released {
 }
 
 impl Volume {
-    pub(super) fn allows(&self, peer: HostAddress) -> bool {
-        let from_there = |attachment: &Attachment| attachment.address == peer;
+    pub(super) fn allows(&self, peer: Peer) -> bool {
+        let from_there = |attachment: &Attachment| peer.has(attachment);
         self.leaving.is_empty() && self.state.attachments.iter().any(from_there)
     }
 

@@ -88,6 +88,9 @@ pub mod option {
     pub const SET_META_CONTEXT: u32 = 10;
 }
 
+/// Bytes that a server sends first: two magic numbers and its flags.
+pub const GREETING_BYTES: usize = 18;
+
 /// Option reply types (`NBD_REP_*`).
 pub mod reply {
     /// The option is accepted, or its list of replies is complete.
@@ -106,6 +109,8 @@ pub mod reply {
     pub const ERR_POLICY: u32 = ERROR_BIT + 2;
     /// The option makes no sense.
     pub const ERR_INVALID: u32 = ERROR_BIT + 3;
+    /// The option needs TLS first.
+    pub const ERR_TLS_REQD: u32 = ERROR_BIT + 5;
     /// The export does not exist.
     pub const ERR_UNKNOWN: u32 = ERROR_BIT + 6;
     /// The server is shutting down.

@@ -9,7 +9,8 @@
 //! The rules come from the protocol text, doc/proto.md of NetworkBlockDevice/nbd. A comment above a
 //! line names the section that it follows; words in capitals (MUST, SHOULD) are quoted from it.
 //!
-//! Absent on purpose: oldstyle negotiation, TLS, extended headers, resize.
+//! Absent on purpose: oldstyle negotiation, extended headers, resize; of TLS, all but the option
+//! that starts it.
 
 mod bytes;
 pub mod constants;

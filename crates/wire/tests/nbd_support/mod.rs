@@ -49,7 +49,9 @@ pub fn poll_server(server: &mut Server, transcript: &mut Transcript<ServerStep>)
                     Listed { name: "vol-0123456789abcdef1", description: "" },
                 ]);
             }
-            end @ (ServerStep::Ready(_) | ServerStep::Close(_)) => transcript.end = Some(end),
+            end @ (ServerStep::Ready(_) | ServerStep::Close(_) | ServerStep::StartTls) => {
+                transcript.end = Some(end);
+            }
         }
     }
 }
@@ -143,13 +145,21 @@ pub fn turns(text: &str) -> Vec<(char, Vec<u8>)> {
 /// Checks that the server sends exactly the bytes of the conversation, however the client's turns
 /// are cut.
 pub fn play_server(conversation: &[&str]) -> Option<ServerStep> {
-    let whole = serve_in_pieces(conversation, usize::MAX);
-    assert_eq!(serve_in_pieces(conversation, 1), whole);
+    play(Server::new, conversation)
+}
+
+/// Plays the client's part to the server that `start` creates.
+pub fn play(start: impl Fn() -> Server, conversation: &[&str]) -> Option<ServerStep> {
+    let whole = serve_in_pieces(start(), conversation, usize::MAX);
+    assert_eq!(serve_in_pieces(start(), conversation, 1), whole);
     whole
 }
 
-fn serve_in_pieces(conversation: &[&str], piece_bytes: usize) -> Option<ServerStep> {
-    let mut server = Server::new();
+fn serve_in_pieces(
+    mut server: Server,
+    conversation: &[&str],
+    piece_bytes: usize,
+) -> Option<ServerStep> {
     let mut transcript = Transcript::default();
     poll_server(&mut server, &mut transcript);
     for (who, said) in turns(&conversation.concat()) {

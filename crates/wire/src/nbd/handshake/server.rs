@@ -35,9 +35,21 @@ enum State {
 #[derive(Debug)]
 enum Verdict {
     UseStructuredReplies,
+    StartTls,
     Refuse(Refusal),
     SayGoodbye,
     Close(CloseReason),
+}
+
+/// How a session uses TLS.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Tls {
+    /// "NOTLS mode".
+    Unsupported,
+    /// "FORCEDTLS mode": no option but STARTTLS and ABORT has an effect.
+    Required,
+    /// The session is within TLS.
+    Active,
 }
 
 /// The purpose of an export's lookup.
@@ -72,6 +84,7 @@ pub struct Server {
     /// The step after `output`: a question, or the end.
     next: Option<ServerStep>,
     no_zeroes: bool,
+    tls: Tls,
     structured_replies: bool,
     /// The export for which `base:allocation` was selected last.
     selected: Option<String>,
@@ -101,11 +114,31 @@ impl Server {
             output,
             next: None,
             no_zeroes: false,
+            tls: Tls::Unsupported,
             structured_replies: false,
             selected: None,
             options_left: HANDSHAKE_OPTIONS_MAX,
             bytes_left: HANDSHAKE_BYTES_MAX,
         }
+    }
+
+    /// Requires TLS: the caller has to serve [`ServerStep::StartTls`].
+    #[must_use]
+    pub fn with_tls(self) -> Self {
+        Self { tls: Tls::Required, ..self }
+    }
+
+    /// Marks the session as one whose bytes go through TLS that another part has started.
+    #[must_use]
+    pub fn within_tls(self) -> Self {
+        Self { tls: Tls::Active, ..self }
+    }
+
+    /// Returns the flags that the client has sent, once it has.
+    #[must_use]
+    pub fn client_flags(&self) -> u32 {
+        let no_zeroes = if self.no_zeroes { handshake_flag::NO_ZEROES } else { 0 };
+        u32::from(handshake_flag::FIXED_NEWSTYLE | no_zeroes)
     }
 
     /// Consumes bytes from the front of `input` until there is a step to poll. Returns their
@@ -288,15 +321,30 @@ impl Server {
         match option {
             // "`NBD_OPT_ABORT`": MUST reply with NBD_REP_ACK, SHOULD ignore any data.
             option::ABORT => skip(Verdict::SayGoodbye),
+            // "FORCEDTLS mode": MUST terminate the session, since the option has no error reply.
+            option::EXPORT_NAME if self.tls == Tls::Required => {
+                skip(Verdict::Close(CloseReason::TlsRequired))
+            }
+            // "FORCEDTLS mode": any other option MUST get NBD_REP_ERR_TLS_REQD.
+            _ if self.tls == Tls::Required && option != option::STARTTLS => {
+                let text =
+                    "this address needs TLS; connect with nbds:// and the host's certificate";
+                refuse(reply::ERR_TLS_REQD, text.to_owned())
+            }
             option::LIST | option::STARTTLS | option::STRUCTURED_REPLY if length > 0 => {
                 refuse(reply::ERR_INVALID, format!("the option takes no data, got {length} B"))
             }
             option::LIST => State::List,
             option::STRUCTURED_REPLY => skip(Verdict::UseStructuredReplies),
-            // "NOTLS mode": NBD_REP_ERR_UNSUP, never NBD_REP_ERR_TLS_REQD.
-            option::STARTTLS => {
-                refuse(reply::ERR_UNSUP, "TLS is not supported; connect without it".to_owned())
-            }
+            option::STARTTLS => match self.tls {
+                Tls::Required => skip(Verdict::StartTls),
+                // "`NBD_OPT_STARTTLS`": MUST reply with NBD_REP_ERR_INVALID if TLS is in use.
+                Tls::Active => refuse(reply::ERR_INVALID, "TLS is in use already".to_owned()),
+                // "NOTLS mode": NBD_REP_ERR_UNSUP, never NBD_REP_ERR_TLS_REQD.
+                Tls::Unsupported => {
+                    refuse(reply::ERR_UNSUP, "TLS is not supported; connect without it".to_owned())
+                }
+            },
             option::EXPORT_NAME if length_usize(length) > STRING_BYTES_MAX => {
                 let why = format!("an export name of {length} bytes exceeds {STRING_BYTES_MAX}");
                 skip(Verdict::Close(CloseReason::BadExportName(why)))
@@ -327,6 +375,12 @@ impl Server {
                 // A client SHOULD NOT repeat it; repeating changes nothing.
                 self.structured_replies = true;
                 self.ack(option);
+            }
+            Verdict::StartTls => {
+                // There is no other state to forget: no other option has had an effect yet.
+                self.tls = Tls::Active;
+                self.ack(option);
+                self.next = Some(ServerStep::StartTls);
             }
             Verdict::Refuse(refusal) => self.refuse(option, &refusal),
             Verdict::SayGoodbye => {

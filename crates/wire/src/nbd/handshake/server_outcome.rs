@@ -20,6 +20,9 @@ pub enum ServerStep {
     WantExport(String),
     /// Answer with [`Server::list`](super::Server::list).
     WantList,
+    /// Start TLS on the connection: all later bytes of both sides are within it. Bytes that the
+    /// client has sent before belong to no option, and must not be passed on.
+    StartTls,
     /// The handshake is over: later input belongs to the transmission phase.
     Ready(Negotiated),
     /// Close the connection.
@@ -96,6 +99,8 @@ pub enum CloseReason {
     /// `NBD_OPT_EXPORT_NAME` named an export that this client may not have now; the text has the
     /// reason.
     Denied(String),
+    /// `NBD_OPT_EXPORT_NAME` came before TLS, which is required.
+    TlsRequired,
     /// More options than [`HANDSHAKE_OPTIONS_MAX`].
     TooManyOptions,
     /// An option announced this many bytes, more than are left of [`HANDSHAKE_BYTES_MAX`].
@@ -112,6 +117,7 @@ impl fmt::Display for CloseReason {
             }
             Self::NoSuchExport(name) => write!(f, "{}", no_such_export(name)),
             Self::BadExportName(why) | Self::Denied(why) => write!(f, "{why}"),
+            Self::TlsRequired => write!(f, "an export was chosen without TLS, which is required"),
             Self::TooManyOptions => write!(f, "more than {HANDSHAKE_OPTIONS_MAX} options"),
             Self::TooManyBytes(bytes) => write!(
                 f,
