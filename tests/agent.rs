@@ -190,11 +190,13 @@ fn lacks_btrfs() -> bool {
     has_no_mounts() || absent(&["mkfs.btrfs", "btrfs"])
 }
 
-/// Writes `mib` MiB that a compressing file system could not shorten, and makes them durable.
+/// Writes `mib` MiB, a line of random text again and again, and makes them durable. The mount does
+/// not compress.
 fn fill(folder: &Path, name: &str, mib: u32) -> Output {
-    let words = format!("600 dd if=/dev/urandom bs=1M count={mib} conv=fsync status=none");
-    let path = folder.join(name).display().to_string();
-    run_within(tool("timeout", &words).arg(format!("of={path}")), ADDED_MAX)
+    let line = "$(head -c 48K /dev/urandom | base64 -w 0)";
+    let script = format!("yes \"{line}\" | head -c {mib}M >\"$0\" && sync \"$0\"");
+    let mut command = tool("timeout", "600 sh -c");
+    run_within(command.arg(script).arg(folder.join(name)), ADDED_MAX)
 }
 
 #[test]

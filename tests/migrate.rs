@@ -58,7 +58,8 @@ fn bytes(server: &Server, volume: &str, units: std::ops::Range<u64>) -> Vec<Vec<
     units.map(|unit| client.read(unit * UNIT, UNIT as u32).expect("data")).collect()
 }
 
-/// Checks that both volumes have the same bytes; they may be attached already.
+/// Checks that both volumes have the same bytes in all units that a test writes to, and in a
+/// sixteenth of the others. The volumes may be attached already.
 #[track_caller]
 fn same(one: (&Server, &str), other: (&Server, &str)) {
     for (server, volume) in [one, other] {
@@ -71,7 +72,7 @@ fn same(one: (&Server, &str), other: (&Server, &str)) {
     let [mut one, mut other] =
         [one, other].map(|(server, volume)| Client::open(server.nbd, volume).expect("an export"));
     let mut units = [(); 2].map(|()| vec![0; UNIT as usize]);
-    for unit in 0..2_048 {
+    for unit in (0..700).chain([1_500]).chain((700..2_048).filter(|unit| unit % 16 == 15)) {
         let [found, expected] = &mut units;
         one.read_into(unit * UNIT, expected).expect("data");
         other.read_into(unit * UNIT, found).expect("data");

@@ -20,6 +20,7 @@ const USAGE: &str = "\
 usage: cargo x <verb>
 
   ci               before a change lands: format, clippy, tidy, tests; runs all, reports all
+  ci --setup       the same, and `setup` beside the steps before the tests; this is `make test`
   ci --fast        before each commit: of the tests only those that stand beside the code
   ci --full [STEP...]  before a release: also long tests, documentation, seeds, scenarios,
                    mutations; or only the steps of these names, such as `tests` or `seeds: api`
@@ -64,6 +65,7 @@ fn main() -> ExitCode {
     let root = root();
     let result = match words.as_slice() {
         ["ci"] => ci::run(&root, ci::Scope::Change, &[]),
+        ["ci", "--setup"] => ci::run_with_setup(&root),
         ["ci", "--full", steps @ ..] => ci::run(&root, ci::Scope::Full, steps),
         ["ci", "--fast"] => ci::run(&root, ci::Scope::Fast, &[]),
         ["tidy"] => tidy::run(&root),

@@ -90,7 +90,8 @@ pub fn find(program: &str) -> Option<PathBuf> {
 }
 
 /// Returns a command as it would be typed.
-fn shown(command: &Command) -> String {
+/// Returns the program and its arguments as one line.
+pub fn shown(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     words.map(OsStr::to_string_lossy).collect::<Vec<_>>().join(" ")
 }

@@ -165,6 +165,12 @@ pub fn run(root: &Path, purpose: Purpose) -> Result<(), String> {
     Ok(())
 }
 
+/// Returns whether an installation of what the tests need may ask for a password.
+pub fn may_ask() -> bool {
+    let is_missing = || !missing_packages(Purpose::Tests, is_there).is_empty();
+    std::io::stdin().is_terminal() && right() == Right::Sudo && is_missing()
+}
+
 /// Returns the packages of missing requirements of a purpose, without duplicates.
 fn missing_packages(purpose: Purpose, is_there: impl Fn(What) -> bool) -> Vec<&'static str> {
     let needs = NEEDS.iter().filter(|need| purpose.needs(need.package));
@@ -208,14 +214,19 @@ enum Right {
     None,
 }
 
-fn install(packages: &[&str]) -> Result<(), String> {
-    let right = if is_root() {
+/// Returns the way in which this user may install packages.
+fn right() -> Right {
+    if is_root() {
         Right::Root
     } else if run::find("sudo").is_some() {
         Right::Sudo
     } else {
         Right::None
-    };
+    }
+}
+
+fn install(packages: &[&str]) -> Result<(), String> {
+    let right = right();
     if run::find("apt-get").is_none() || right == Right::None {
         return Err(by_hand(packages, run::find("apt-get").is_some()));
     }

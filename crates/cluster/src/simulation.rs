@@ -33,7 +33,7 @@ use evenkeel_core::random::Random;
 use self::leader::Sim;
 
 /// Number of histories of a run without `EVENKEEL_FUZZ_CASES`.
-const HISTORIES: u64 = 2_000;
+const HISTORIES: u64 = 1_000;
 /// Minimum number of random steps of a history, which has less than twice this number.
 const STEPS: u64 = 2_500;
 /// Time after which an entry of the blocklist expires.

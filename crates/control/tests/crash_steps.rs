@@ -33,7 +33,7 @@ use support::random::{Random, seeds};
 use support::{FakeAgent, execute};
 
 /// Number of histories of a plain run.
-const CASES: u64 = 4;
+const CASES: u64 = 2;
 /// Number of orders in each.
 const ORDERS: u32 = 14;
 

@@ -31,7 +31,7 @@ use std::sync::Arc;
 
 const BLOCK: u64 = 4_096;
 /// Number of histories of a plain run.
-const CASES: u64 = 120;
+const CASES: u64 = 60;
 /// Power failures and kills in one history.
 const CRASHES: u32 = 6;
 /// Number of blocks of a volume that are changed on the disk to simulate rot.

@@ -33,7 +33,7 @@ use std::sync::Arc;
 
 const BLOCK: u64 = 4_096;
 /// Number of histories of a run without `EVENKEEL_FUZZ_CASES`.
-const CASES: u64 = 40;
+const CASES: u64 = 20;
 const STEPS: u64 = 60;
 const MIB_BLOCKS: u64 = 256;
 /// Chunks with the superblocks and both copies of each of the two tables.

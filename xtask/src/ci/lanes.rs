@@ -48,7 +48,11 @@ const WAITING_TESTS: usize = 4;
 
 /// Tests that run at once in a binary whose tests judge low rates: each has less than a tenth of a
 /// core.
-const QUIET_TESTS: usize = 2;
+const QUIET_TESTS: usize = 3;
+
+/// Cases of each property test that sets no number of its own, for a change. Their default is 256,
+/// and `cargo x fuzz` runs thousands.
+const PROPERTY_CASES: &str = "100";
 
 /// Maximum number of binaries at once that need a share, on any number of cores.
 const LANES_MAX: usize = 8;
@@ -189,10 +193,11 @@ fn command(binary: &Binary, extent: Extent) -> Command {
     command.current_dir(&binary.folder).env("CARGO_MANIFEST_DIR", &binary.folder);
     // Tests run their default number of seeds, whatever the environment sets; separate steps run
     // more.
-    command.env_remove("PROPTEST_CASES").env_remove("EVENKEEL_FUZZ_CASES");
-    if extent == Extent::Full {
-        command.arg("--include-ignored");
-    }
+    command.env_remove("EVENKEEL_FUZZ_CASES");
+    match extent {
+        Extent::Change => command.env("PROPTEST_CASES", PROPERTY_CASES),
+        Extent::Full => command.env_remove("PROPTEST_CASES").arg("--include-ignored"),
+    };
     let tests_at_once = match (binary.needs(), extent) {
         // They use all cores, at low priority.
         (Needs::Processor, _) => None,

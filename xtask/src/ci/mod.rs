@@ -3,12 +3,14 @@
 
 mod binaries;
 mod lanes;
+mod preparation;
 mod tally;
 
 use self::lanes::Extent;
+use self::preparation::Preparation;
 use self::tally::Tally;
 use crate::clock::Stopwatch;
-use crate::{mutations, package, run, tidy};
+use crate::{mutations, package, run, setup, tidy};
 use std::io::IsTerminal;
 use std::path::Path;
 use std::process::Command;
@@ -63,6 +65,8 @@ enum Step {
     Tidy,
     /// The rules for dependencies.
     Dependencies,
+    /// The installation of what the long tests of packages need.
+    PackageTools,
     /// Two builds in different folders, which have the same bytes.
     Reproducible,
     /// All binaries of tests.
@@ -82,12 +86,27 @@ struct Report {
     failures: Vec<String>,
     /// Durations of steps and of binaries of tests.
     times: Vec<(String, Duration)>,
+    /// The setup that runs beside the first steps. The tests wait for it.
+    setup: Option<Preparation>,
+}
+
+/// Installs what the tests need beside the steps that do not need it, and runs every step of a
+/// change. If sudo may ask for a password, the installation comes first.
+pub fn run_with_setup(root: &Path) -> Result<(), String> {
+    if setup::may_ask() {
+        setup::run(root, setup::Purpose::Tests)?;
+    }
+    let setup = Some(Preparation::start(root, STEP_SECONDS_MAX)?);
+    run_steps(root, Scope::Change, &[], Report { setup, ..Report::default() })
 }
 
 /// Runs every step, even after a failed one.
 pub fn run(root: &Path, scope: Scope, only: &[&str]) -> Result<(), String> {
+    run_steps(root, scope, only, Report::default())
+}
+
+fn run_steps(root: &Path, scope: Scope, only: &[&str], mut report: Report) -> Result<(), String> {
     let whole = Stopwatch::start();
-    let mut report = Report::default();
     for (name, step) in chosen(steps(root, scope), only)? {
         println!("== {name}");
         let before = report.tally;
@@ -100,7 +119,7 @@ pub fn run(root: &Path, scope: Scope, only: &[&str]) -> Result<(), String> {
             report.failures.push(name.to_owned());
         }
     }
-    let Report { tally, failures, times } = report;
+    let Report { tally, failures, times, .. } = report;
     println!("== times\n{}", lanes::table(times));
     println!("== summary");
     for name in &failures {
@@ -135,6 +154,7 @@ fn take(root: &Path, step: Step, report: &mut Report) -> Result<(), String> {
     match step {
         Step::Tidy => tidy::run(root),
         Step::Dependencies => package::check_dependencies(root),
+        Step::PackageTools => package::install_for_full(root),
         Step::Tests(extent) => tests(root, extent, report),
         Step::Reproducible => package::check_reproducible(root),
         Step::Release => crate::release::run(root),
@@ -153,11 +173,14 @@ fn take(root: &Path, step: Step, report: &mut Report) -> Result<(), String> {
     }
 }
 
-/// Builds all test binaries, runs them, and prints their output.
+/// Builds all test binaries, waits for the setup, if any, runs them, and prints their output.
 fn tests(root: &Path, extent: Extent, report: &mut Report) -> Result<(), String> {
     let watch = Stopwatch::start();
     let binaries = binaries::build(root)?;
     report.times.push(("tests: build".to_owned(), watch.elapsed()));
+    if let Some(setup) = report.setup.take() {
+        report.times.push(("setup, beside others".to_owned(), setup.finish()?));
+    }
     let mut failed = Vec::new();
     lanes::run(root, &binaries, extent, |ran| {
         println!("{}", ran.said);
@@ -328,6 +351,7 @@ fn steps(root: &Path, scope: Scope) -> Vec<(&'static str, Step)> {
         Scope::Change => steps.push(("tests", Step::Tests(Extent::Change))),
         Scope::Full => {
             steps.push(("dependencies", Step::Dependencies));
+            steps.push(("tools of packages", Step::PackageTools));
             steps.push(("tests", Step::Tests(Extent::Full)));
             steps.push(("examples in documentation", cargo(&["test", "--workspace", "--doc"])));
             let mut documentation = run::cargo(root, &["doc", "--workspace", "--no-deps"]);

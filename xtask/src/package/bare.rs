@@ -18,7 +18,7 @@ pub fn debian(root: &Path) -> Result<(), String> {
         return Ok(());
     }
     if !setup::is_root() {
-        println!("setup: no bare Debian without root: its test is skipped");
+        println!("no bare Debian without root: its test is skipped");
         return Ok(());
     }
     let beside = root.join("target/bare-debian.part");
@@ -26,12 +26,12 @@ pub fn debian(root: &Path) -> Result<(), String> {
     if beside.exists() {
         std::fs::remove_dir_all(&beside).map_err(io)?;
     }
-    println!("setup: unpacking Debian {RELEASE} in {}", folder.display());
+    println!("unpacking Debian {RELEASE} in {}", folder.display());
     let mut unpack = Command::new("debootstrap");
     unpack.args(["--variant=minbase", RELEASE]).arg(&beside).arg(MIRROR);
     let printed = run::output(&mut unpack);
     if let Err(error) = printed {
-        println!("setup: {error}: the test on a bare Debian is skipped");
+        println!("{error}: the test on a bare Debian is skipped");
         return Ok(());
     }
     std::fs::rename(&beside, &folder).map_err(io)

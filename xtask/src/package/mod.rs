@@ -30,9 +30,14 @@ pub struct Options {
     into: PathBuf,
 }
 
-/// Installs what the tests of packages need.
+/// Installs what the tests of packages need with every change.
 pub fn install(root: &Path) -> Result<(), String> {
-    tools::install(root)?;
+    tools::CARGO_DEB.path(root).map(drop)
+}
+
+/// Installs what only their tests in `cargo x ci --full` need.
+pub fn install_for_full(root: &Path) -> Result<(), String> {
+    tools::MATURIN.path(root)?;
     bare::debian(root)
 }
 

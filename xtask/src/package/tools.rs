@@ -32,11 +32,6 @@ pub const MATURIN: Tool = Tool { name: "maturin", version: "1.16.0", from: Regis
 /// The folder of the tools, relative to the workspace's.
 const FOLDER: &str = "target/tools";
 
-/// Installs what the tests of packages need.
-pub fn install(root: &Path) -> Result<(), String> {
-    [CARGO_DEB, MATURIN].iter().try_for_each(|tool| tool.path(root).map(drop))
-}
-
 impl Tool {
     /// Returns the tool's path if it is installed.
     fn installed(&self, root: &Path) -> Option<PathBuf> {

@@ -479,7 +479,7 @@ fn policy() -> impl Strategy<Value = ModifyPolicy> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(128))]
+    #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
     fn random_requests_keep_the_rules_of_the_model(

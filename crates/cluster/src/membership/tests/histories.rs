@@ -8,7 +8,7 @@
 use super::cluster::{Counts, World};
 
 /// Number of histories of a run without `EVENKEEL_FUZZ_CASES`.
-const HISTORIES: u64 = 2_000;
+const HISTORIES: u64 = 1_000;
 /// Maximum number of lines of a history that a failure prints.
 const LINES_MAX: usize = 200;
 
