@@ -8,7 +8,7 @@ use evenkeel_wire::nbd::handshake::{
     Negotiated, RemoteBlockSizes, RemoteExport, RemoteName, Server, ServerStep,
 };
 use nbd_support::{
-    DESCRIPTION, EXPORT, Hex, Transcript, bytes, export_info, feed_client, feed_server,
+    DESCRIPTION, EXPORT, Hex, Transcript, bytes, export_info, feed_client, feed_server, play,
     play_client, play_server,
 };
 

@@ -112,6 +112,7 @@ fn shake_hands(
             Some(ServerStep::WantList) => server.list(&[]),
             Some(ServerStep::Ready(negotiated)) => return Ok((negotiated.terms(), end)),
             Some(ServerStep::Close(reason)) => return Err(closed(&reason)),
+            Some(ServerStep::StartTls) => unreachable!("the server has no TLS"),
             None => {
                 let consumed = server.handle(&input[..end]);
                 input.copy_within(consumed..end, 0);

@@ -176,7 +176,10 @@ impl Cores {
         client.set_read_timeout(Some(ANSWER_MAX)).unwrap();
         rustix::net::sockopt::set_socket_send_buffer_size(&server, send_bytes).unwrap();
         let (slot, _) = Slot::greet(self.directory.slots(), HostAddress::Local, core).unwrap();
-        self.post(core, Message::Connection(OwnedFd::from(server), HostAddress::Local.into(), slot));
+        self.post(
+            core,
+            Message::Connection(OwnedFd::from(server), HostAddress::Local.into(), slot),
+        );
         client
     }
 
