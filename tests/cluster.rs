@@ -201,9 +201,9 @@ fn health_of_a_follower_is_its_own_and_its_readiness_needs_etcd_and_a_leader() {
     assert!(leader.list("node ls").iter().any(leads), "{}", leader.evenkeel("node ls"));
     readiness_becomes(&follower, 200, "\r\n\r\nok");
 
-    etcd.pause();
+    etcd.signal(Signal::STOP);
     readiness_becomes(&follower, 503, "etcd");
-    etcd.resume();
+    etcd.signal(Signal::CONT);
     readiness_becomes(&follower, 200, "\r\n\r\nok");
 
     etcd.kill();

@@ -219,7 +219,7 @@ fn all_of_etcd_may_hang_for_a_minute() {
     nodes.at(C).evenkeel(&format!("volume credits {gp2} --set {CREDITS}")).ok();
     let spender = Writer::start(&gp2, 0, &[through]);
     [&paced, &spender].into_iter().for_each(|one| _ = one.pause());
-    nodes.etcd.pause();
+    nodes.etcd.signal(Signal::STOP);
     let watch = Stopwatch::start();
     let (count, took) = counted(&paced, || {
         let refused = nodes.at(B).evenkeel("volume create --type gp3 --size 1");
@@ -241,7 +241,7 @@ fn all_of_etcd_may_hang_for_a_minute() {
     let spent = spender.answered() as f64;
     let spent_in = since_credits.seconds();
     let away = [&paced, &spender].map(Writer::pause);
-    nodes.etcd.resume();
+    nodes.etcd.signal(Signal::CONT);
     let api = changes_are_made(&nodes, B);
     seconds(10);
     nodes.all_serve(C);

@@ -1,66 +1,88 @@
 //! A temporary etcd of one member on this machine. It can be killed, stopped and started again.
 
-use evenkeel_lab::etcd::{Etcd as Members, Setup};
+use super::PATIENCE;
+use super::clock::Deadline;
+use super::process::{Running, run, start};
+use rustix::process::Signal;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// An etcd, which ends with its value.
 pub struct Etcd {
-    folder: PathBuf,
-    endpoint: String,
-    members: Members,
+    data: PathBuf,
+    /// The addresses for clients, and for other members.
+    urls: [String; 2],
+    process: Option<Running>,
 }
 
 impl Etcd {
     /// Starts an etcd in a folder.
     #[track_caller]
     pub fn start(folder: &Path) -> Self {
-        let folder = folder.join("etcd");
-        let members = Members::start(&folder, Setup::default()).expect("etcd starts");
-        let endpoint = members.endpoints().remove(0);
-        Self { folder, endpoint, members }
+        // Both ports are bound at once, as one might be returned twice otherwise.
+        let bound = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").expect("a free port"));
+        let urls = bound
+            .each_ref()
+            .map(|listener| format!("http://{}", listener.local_addr().expect("its address")));
+        drop(bound);
+        let mut etcd = Self { data: folder.join("etcd"), urls, process: None };
+        etcd.start_again();
+        etcd.wait();
+        etcd
     }
 
     /// Returns its address for clients.
     pub fn endpoint(&self) -> &str {
-        &self.endpoint
+        &self.urls[0]
     }
 
     /// Starts it with its data. It must not run.
-    #[track_caller]
     pub fn start_again(&mut self) {
-        self.members.start_member(0).expect("etcd starts");
+        let [clients, peers] = &self.urls;
+        let mut command = Command::new("etcd");
+        command.arg("--data-dir").arg(&self.data).args(["--name", "m0"]);
+        command.args(["--listen-client-urls", clients, "--advertise-client-urls", clients]);
+        command.args(["--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers]);
+        command.args(["--initial-cluster", &format!("m0={peers}")]);
+        self.process = Some(start(&mut command));
     }
 
     /// Kills it as a crash would.
-    #[track_caller]
     pub fn kill(&mut self) {
-        self.members.kill_member(0).expect("etcd runs");
+        self.process.take().expect("it runs").kill_9();
     }
 
     /// Kills it, and starts another one without data at the same address.
     #[track_caller]
     pub fn lose_data(&mut self) {
         self.kill();
-        std::fs::remove_dir_all(self.folder.join("m0")).expect("its data");
+        std::fs::remove_dir_all(&self.data).expect("its data");
         self.start_again();
-        self.members.wait().expect("etcd answers");
+        self.wait();
     }
 
-    /// Stops it with SIGSTOP: its connections stay open.
-    #[track_caller]
-    pub fn pause(&self) {
-        self.members.pause_member(0).expect("etcd runs");
+    /// Sends it a signal.
+    pub fn signal(&self, signal: Signal) {
+        self.process.as_ref().expect("it runs").signal(signal);
     }
 
-    /// Resumes it after [`pause`](Self::pause).
+    /// Waits until it answers.
     #[track_caller]
-    pub fn resume(&self) {
-        self.members.resume_member(0).expect("etcd runs");
+    fn wait(&self) {
+        let answers = || run(self.client().args(["get", "x"])).status.success();
+        assert!(Deadline::after(PATIENCE).comes(answers), "etcd does not answer");
     }
 
     /// Runs `etcdctl` with these arguments, which must succeed.
     #[track_caller]
     pub fn control(&self, words: &[&str]) {
-        self.members.client(words).expect("etcdctl");
+        run(self.client().args(words)).ok();
+    }
+
+    fn client(&self) -> Command {
+        let mut command = Command::new("etcdctl");
+        command.env("ETCDCTL_API", "3").args(["--endpoints", self.endpoint()]);
+        command
     }
 }
