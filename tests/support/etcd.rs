@@ -8,6 +8,9 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// Attempts to start with free ports.
+const ATTEMPTS_MAX: usize = 5;
+
 /// An etcd, which ends with its value.
 pub struct Etcd {
     data: PathBuf,
@@ -17,19 +20,25 @@ pub struct Etcd {
 }
 
 impl Etcd {
-    /// Starts an etcd in a folder.
+    /// Starts an etcd in a folder. It ends if another program has taken one of its ports, and is
+    /// started with others.
     #[track_caller]
     pub fn start(folder: &Path) -> Self {
-        // Both ports are bound at once, as one might be returned twice otherwise.
-        let bound = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").expect("a free port"));
-        let urls = bound
-            .each_ref()
-            .map(|listener| format!("http://{}", listener.local_addr().expect("its address")));
-        drop(bound);
-        let mut etcd = Self { data: folder.join("etcd"), urls, process: None };
-        etcd.start_again();
-        etcd.wait();
-        etcd
+        for _ in 0..ATTEMPTS_MAX {
+            // Both ports are bound at once, as one might be returned twice otherwise.
+            let bound = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").expect("a free port"));
+            let urls = bound
+                .each_ref()
+                .map(|listener| format!("http://{}", listener.local_addr().expect("its address")));
+            drop(bound);
+            let mut etcd = Self { data: folder.join("etcd"), urls, process: None };
+            etcd.start_again();
+            if etcd.answers() {
+                return etcd;
+            }
+            let _ = std::fs::remove_dir_all(&etcd.data);
+        }
+        panic!("etcd ends at each of {ATTEMPTS_MAX} starts");
     }
 
     /// Returns its address for clients.
@@ -59,7 +68,7 @@ impl Etcd {
         self.kill();
         std::fs::remove_dir_all(&self.data).expect("its data");
         self.start_again();
-        self.wait();
+        assert!(self.answers(), "etcd ends at its start");
     }
 
     /// Sends it a signal.
@@ -67,11 +76,16 @@ impl Etcd {
         self.process.as_ref().expect("it runs").signal(signal);
     }
 
-    /// Waits until it answers.
+    /// Waits until it answers; returns false if it ends before that.
     #[track_caller]
-    fn wait(&self) {
-        let answers = || run(self.client().args(["get", "x"])).status.success();
-        assert!(Deadline::after(PATIENCE).comes(answers), "etcd does not answer");
+    fn answers(&mut self) -> bool {
+        let mut has_ended = false;
+        let is_decided = || {
+            has_ended = !self.process.as_mut().expect("it was started").is_running();
+            has_ended || run(self.client().args(["get", "x"])).status.success()
+        };
+        assert!(Deadline::after(PATIENCE).comes(is_decided), "etcd does not answer");
+        !has_ended
     }
 
     /// Runs `etcdctl` with these arguments, which must succeed.

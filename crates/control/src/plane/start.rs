@@ -145,8 +145,7 @@ impl Plane {
             ticks_to_space_check: SPACE_TICKS,
         });
         let fillings = Mutex::new(Fillings::new(since_boot));
-        let before = kept.map(|kept| kept.unix);
-        let following = Mutex::new(Following::new(time, since_boot, before));
+        let following = Mutex::new(Following::new(time, since_boot, kept.map(|kept| kept.unix)));
         let writer = Mutex::new(writer);
         let feed = Arc::new(Feed::new(Arc::clone(&clock)));
         #[rustfmt::skip]
