@@ -131,6 +131,10 @@ pub enum Verb {
     Events(Events),
     /// Check this machine and print how to fix the problems found.
     Doctor(Doctor),
+    /// Ask a server whether it works, for health checks of containers and load balancers.
+    ///
+    /// Needs no keys. Exit code 0: it does; 1: it does not, or no server answers.
+    Health(Health),
     /// Run scenarios on the product's scheduler in virtual time, hours in seconds.
     Sim(Sim),
     /// Name the cheapest volumes for a recorded workload, and what will happen on them.
@@ -615,6 +619,17 @@ pub struct Doctor {
 
     #[command(flatten)]
     pub output: Output,
+}
+
+#[derive(Args, Debug)]
+pub struct Health {
+    /// Ask whether changes can be made (`/readyz`), instead of whether the server can continue
+    /// without a restart (`/healthz`).
+    #[arg(long)]
+    pub ready: bool,
+
+    #[command(flatten)]
+    pub connection: Connection,
 }
 
 /// The whole definition.

@@ -280,7 +280,7 @@ enum Is {
 }
 
 /// The needs that blocks may name, beside a machine with the packages of `cargo x setup`.
-const NEEDS: [(&str, Is); 10] = [
+const NEEDS: [(&str, Is); 11] = [
     // A test must not use a mount point of the machine, so that one boots a guest.
     ("# needs root and a kernel with nbd", Is::In("tests/reconnect.rs")),
     ("# needs root and a block device", Is::Here(is_root)),
@@ -292,6 +292,8 @@ const NEEDS: [(&str, Is); 10] = [
     // Packages are installed into a bare system there, not into this one.
     ("# needs root and the package", Is::In("tests/packages.rs")),
     ("# needs root and the service", Is::In("tests/packages.rs")),
+    // The image is unpacked there, and its program runs without an engine.
+    ("# needs an engine for containers", Is::In("tests/packages.rs")),
     // The output of the first command is simulated there.
     ("# needs an account at AWS", Is::In("tests/plan/fleet.rs")),
 ];

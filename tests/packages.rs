@@ -1,6 +1,6 @@
 //! The packages of a release: what an installed program needs beside itself, its messages to the
 //! service manager and its units; the Debian package on a bare system, the wheel in a fresh
-//! environment, and the Python and Go packages for tests.
+//! environment, the image without an engine, and the Python and Go packages for tests.
 
 mod support;
 
@@ -14,6 +14,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::process::{Signal, geteuid};
+use serde_json::{Value, json};
 use support::bench::run_within;
 use support::clock::Deadline;
 use support::pages::{ROOT, blocks, page};
@@ -50,6 +51,46 @@ fn the_version_names_the_commit_the_date_the_build_and_the_features() {
     assert!(build.starts_with("build: ") && build.contains("-linux-"), "{text}");
     assert!(build.contains("rustc 1."), "{text}");
     assert!(features.starts_with("features: io_uring, "), "{text}");
+}
+
+/// The packages take their versions from the workspace: their tests compare them.
+#[test]
+fn the_changelog_and_the_containers_have_the_version_of_the_program() {
+    let changelog = page("CHANGELOG.md");
+    let headings = changelog.lines().filter_map(|line| line.strip_prefix("## "));
+    let mut releases = headings.filter(|heading| *heading != "Unreleased");
+    let newest = releases.next().expect("a release");
+    let (version, date) = newest.split_once(" - ").expect("a version and a date");
+    assert_eq!(version, env!("CARGO_PKG_VERSION"));
+    let shape: String = date.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
+    assert_eq!(shape, "0000-00-00", "{date}");
+    assert_eq!(verb("-V").ok(), format!("evenkeel {version}\n"));
+    let of_debian = page("packaging/deb/changelog");
+    assert!(of_debian.starts_with(&format!("evenkeel ({version}-1) ")), "{of_debian}");
+    let mut rfc_2822 = tool("date", "--utc --rfc-email");
+    let time = run(rfc_2822.arg(format!("--date={date}"))).ok();
+    assert!(of_debian.ends_with(&format!(">  {time}")), "{of_debian}");
+    let compose = page("deploy/compose.yaml");
+    assert!(compose.contains(&format!("image: evenkeel:{version}\n")), "{compose}");
+    let service = page("docs/operating/service.md");
+    assert!(service.contains(&format!("evenkeel-{version}-image.tar\n")), "the page");
+    assert!(service.contains(&format!(" evenkeel:{version}\n")), "the page");
+}
+
+#[test]
+fn health_asks_without_keys_and_fails_without_a_server() {
+    let server = Server::start("--store memory");
+    let folder = tempfile::tempdir().expect("a folder");
+    let ask = |words: &str| {
+        let mut command = evenkeel(folder.path());
+        run(command.arg("health").args(words.split_whitespace()))
+    };
+    let endpoint = format!("--endpoint http://{}", server.api);
+    assert_eq!(ask(&endpoint).ok(), format!("{}: ok\n", server.api));
+    assert_eq!(ask(&format!("{endpoint} --ready")).ok(), format!("{}: ok\n", server.api));
+    assert_eq!(server.evenkeel("health").ok(), format!("{}: ok\n", server.api));
+    drop(server);
+    assert!(ask(&endpoint).fails_with(1).contains("no server at "));
 }
 
 #[test]
@@ -237,13 +278,19 @@ fn no_tool(name: &str) -> bool {
     let tools = fs::read_dir(Path::new(ROOT).join("target/tools")).into_iter().flatten().flatten();
     let is_there = tools.map(|tool| tool.file_name().to_string_lossy().into_owned());
     let is_absent = !is_there.into_iter().any(|tool| tool.starts_with(name));
-    let built = Path::new(env!("CARGO_BIN_EXE_evenkeel")).with_file_name("xtask");
     if is_absent {
         skipped(&format!("{name} is absent (cargo x setup or ci --full installs it)"));
-    } else if !built.is_file() {
+    }
+    is_absent || no_xtask()
+}
+
+/// Returns whether the program that makes packages is absent, and prints that.
+fn no_xtask() -> bool {
+    let is_built = Path::new(env!("CARGO_BIN_EXE_evenkeel")).with_file_name("xtask").is_file();
+    if !is_built {
         skipped("xtask is not built (cargo x ci builds it)");
     }
-    is_absent || !built.is_file()
+    !is_built
 }
 
 /// The Debian package, unpacked.
@@ -279,7 +326,7 @@ fn the_debian_package_has_what_a_user_expects_and_its_units_are_valid() {
         let line = fields.lines().find_map(|line| line.strip_prefix(&format!("{name}: ")));
         line.unwrap_or_else(|| panic!("no {name}: {fields}")).to_owned()
     };
-    assert!(field("Version").starts_with(env!("CARGO_PKG_VERSION")), "{fields}");
+    assert_eq!(field("Version"), concat!(env!("CARGO_PKG_VERSION"), "-1"));
     let needed = field("Depends");
     let names = needed.split(", ").map(|name| name.split(' ').next().expect("a name"));
     let linked: Vec<&str> = names.collect();
@@ -376,6 +423,32 @@ impl Bare {
         assert!(output.status.success(), "{output}");
         output.stdout + &output.stderr
     }
+
+    /// Runs commands of a page in its root. The programs of the package and of Debian run within
+    /// it, and clients outside of it.
+    #[track_caller]
+    fn walk(&self, commands: &str) -> String {
+        const WITHIN: &str = "
+            apt_get() { chroot . env DEBIAN_FRONTEND=noninteractive apt-get \"$@\"; }
+            evenkeel() { chroot . evenkeel \"$@\"; }
+            volume() { evenkeel volume ls -o csv | grep -o 'vol-[0-9a-f]*' | head -n 1; }
+            aws() { \"$AWS\" \"$@\"; }
+            set -x\n";
+        // The name of a function of a shell has no hyphen.
+        let commands = commands.replace("apt-get ", "apt_get ").replace("vol-...", "$(volume)");
+        let mut shell = without_settings(tool("sh", "-ec"));
+        shell.arg(format!("{WITHIN}{commands}")).current_dir(self.path(""));
+        shell.env("AWS", in_venv("aws"));
+        run_within(&mut shell, TOOL_MAX).ok()
+    }
+}
+
+/// The commands with which the first page installs each package.
+fn installations() -> Vec<String> {
+    let page = page("docs/start.md");
+    let beginning = "# needs root and the package\n";
+    let found = blocks(&page).into_iter();
+    found.filter_map(|block| block.text.strip_prefix(beginning).map(str::to_owned)).collect()
 }
 
 #[test]
@@ -388,35 +461,40 @@ fn a_bare_debian_installs_starts_removes_and_purges_the_package() {
     if !Path::new(BARE).is_dir() {
         return skipped("there is no bare Debian (cargo x ci --full unpacks it)");
     }
-    if no_tool("cargo-deb") || absent(&[&in_venv("aws")]) {
+    if no_tool("cargo-deb") || absent(&[&in_venv("aws"), "fio"]) {
         return;
     }
     let deb = Deb::made();
     let bare = Bare::new();
-    fs::copy(&deb.file, bare.path("evenkeel.deb")).expect("copied");
-    bare.run("dpkg -i /evenkeel.deb");
+    let folder = bare.path("target/package");
+    fs::create_dir_all(&folder).expect("a folder");
+    fs::copy(&deb.file, folder.join(deb.file.file_name().expect("a name"))).expect("copied");
+    let [first, by_aws, _] = installations().try_into().expect("three blocks");
+    let (install, first_use) = first.split_once('\n').expect("two commands");
+    bare.walk(install);
     assert!(bare.run("getent passwd evenkeel").contains(":/var/lib/evenkeel:/usr/sbin/nologin"));
     let wanted = bare.path("etc/systemd/system/multi-user.target.wants");
     assert!(fs::symlink_metadata(wanted.join("evenkeel.service")).is_ok(), "enabled");
     assert!(fs::symlink_metadata(wanted.join("evenkeel-agent.service")).is_err(), "not enabled");
     assert!(bare.run("evenkeel --version").starts_with("evenkeel "));
     let installed = Installed::start(&bare);
-    let volume = installed.aws(
-        "create-volume --availability-zone local-1a --volume-type io2 --size 4 --iops 1000 \
-         --query VolumeId --output text",
-    );
+    bare.walk(&installed.here(first_use));
+    bare.walk(&installed.here(&by_aws));
+    let ids = "describe-volumes --query sort(Volumes[].VolumeId) --output text";
+    let volumes = installed.aws(ids);
+    assert_eq!(volumes.split_whitespace().count(), 2, "{volumes}");
     installed.stop();
     // Removal keeps the configuration and the data.
     bare.run("dpkg -r evenkeel");
     assert!(!bare.path("usr/bin/evenkeel").exists());
     assert!(bare.path("etc/evenkeel/evenkeel.toml").exists());
     assert!(bare.path("var/lib/evenkeel/control.db").exists());
-    // A later installation finds the volume.
-    bare.run("dpkg -i /evenkeel.deb");
+    // A later installation finds the volumes.
+    bare.walk(install);
     let installed = Installed::start(&bare);
-    let found = installed.aws("describe-volumes --query Volumes[].VolumeId --output text");
+    let found = installed.aws(ids);
     installed.stop();
-    assert_eq!(found, volume);
+    assert_eq!(found, volumes);
     // A purge deletes the configuration, and names the data that it keeps.
     let text = bare.run("dpkg -P evenkeel");
     assert!(text.contains("/var/lib/evenkeel stays, with the data in it"), "{text}");
@@ -428,25 +506,33 @@ fn a_bare_debian_installs_starts_removes_and_purges_the_package() {
 /// The server of a bare Debian, as its unit starts it, but on free ports.
 struct Installed {
     server: Running,
+    /// The address of NBD.
+    nbd: String,
     variables: Vec<(String, String)>,
 }
 
 impl Installed {
     fn start(bare: &Bare) -> Self {
-        // As the unit's StateDirectory does.
-        bare.run("install -d -o evenkeel -g evenkeel -m 0700 /var/lib/evenkeel");
         let mut command = bare.command("setpriv --reuid evenkeel --regid evenkeel --clear-groups");
         command.args("evenkeel serve --config /etc/evenkeel/evenkeel.toml".split(' '));
         command.env("EVENKEEL_LISTEN", "127.0.0.1:0").env("EVENKEEL_NBD_LISTEN", "127.0.0.1:0");
         command.env("EVENKEEL_CALIBRATE", "never").env("EVENKEEL_OVERSELL_SPACE", "unlimited");
         let mut server = start(&mut command);
+        let nbd = server.wait_for_line(" NBD ");
+        let nbd = nbd.split("nbd://").nth(1).and_then(|rest| rest.split('/').next());
+        let nbd = nbd.expect("an address").to_owned();
         server.wait_for_line("Ctrl-C stops it");
         let exports = bare.run("evenkeel env --data-dir /var/lib/evenkeel");
         let pair = |line: &str| {
             let (name, value) = line.strip_prefix("export ")?.split_once('=')?;
             Some((name.to_owned(), value.trim_matches('\'').to_owned()))
         };
-        Self { server, variables: exports.lines().filter_map(pair).collect() }
+        Self { server, nbd, variables: exports.lines().filter_map(pair).collect() }
+    }
+
+    /// Returns commands of a page with this server's address, and with a short load.
+    fn here(&self, commands: &str) -> String {
+        commands.replace("127.0.0.1:10809", &self.nbd).replace("--runtime=20", "--runtime=1")
     }
 
     /// Runs a command of the aws-cli outside of the bare Debian.
@@ -462,6 +548,151 @@ impl Installed {
         self.server.signal(Signal::TERM);
         self.server.finish().ok();
     }
+}
+
+/// The image, unpacked without an engine.
+struct Image {
+    folder: tempfile::TempDir,
+    /// The process that its configuration names, as the runtime specification has it.
+    process: Value,
+    /// The configuration.
+    config: Value,
+}
+
+impl Image {
+    /// Makes it, and unpacks its archive.
+    fn made() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let made = packaged("image", &folder.path().join("packages"));
+        let [archive, layout] = made.as_slice() else { panic!("{made:?}") };
+        assert!(layout.join("oci-layout").is_file());
+        let unpacked = folder.path().join("layout");
+        fs::create_dir(&unpacked).expect("a folder");
+        run(tool("tar", "--extract --file").arg(archive).arg("--directory").arg(&unpacked)).ok();
+        let named = concat!("evenkeel:", env!("CARGO_PKG_VERSION"));
+        let named = format!("{}:{named}", unpacked.display());
+        let bundle = folder.path().join("bundle");
+        run_within(tool("umoci", "unpack --image").arg(named).arg(&bundle), TOOL_MAX).ok();
+        let read = |path: &Path| -> Value {
+            let text = fs::read_to_string(path).unwrap_or_else(|e| panic!("{path:?}: {e}"));
+            serde_json::from_str(&text).expect("JSON")
+        };
+        let process = read(&bundle.join("config.json"))["process"].clone();
+        // The list by which `docker load` finds the parts.
+        let list = read(&unpacked.join("manifest.json"));
+        let config = read(&unpacked.join(list[0]["Config"].as_str().expect("a path")));
+        for layer in list[0]["Layers"].as_array().expect("layers") {
+            assert!(unpacked.join(layer.as_str().expect("a path")).is_file(), "{layer}");
+        }
+        Self { folder, process, config: config["config"].clone() }
+    }
+
+    fn path(&self, path: &str) -> PathBuf {
+        self.folder.path().join("bundle/rootfs").join(path)
+    }
+
+    /// Returns a command in it, of its user and with its variables.
+    fn command(&self, words: &Value) -> Command {
+        let number = |name: &str| self.process["user"][name].as_u64().expect("a number");
+        // By its path: the variables are those of the image.
+        let mut command = tool("/usr/sbin/chroot", "");
+        command.arg(format!("--userspec={}:{}", number("uid"), number("gid")));
+        command.arg(self.path("")).args(strings(words)).env_clear();
+        for variable in strings(&self.process["env"]) {
+            let (name, value) = variable.split_once('=').expect("a variable");
+            command.env(name, value);
+        }
+        command.env("EVENKEEL_LISTEN", "127.0.0.1:0").env("EVENKEEL_NBD_LISTEN", "127.0.0.1:0");
+        command.env("EVENKEEL_CALIBRATE", "never").env("EVENKEEL_OVERSELL_SPACE", "unlimited");
+        command
+    }
+}
+
+/// Returns the strings in a list.
+fn strings(list: &Value) -> Vec<&str> {
+    list.as_array().expect("a list").iter().map(|item| item.as_str().expect("a string")).collect()
+}
+
+#[test]
+fn the_image_serves_without_root_and_an_engine_and_reports_its_health() {
+    if !geteuid().is_root() {
+        return skipped("a chroot needs root");
+    }
+    if no_xtask() || absent(&["umoci", "objcopy", "dpkg-query"]) {
+        return;
+    }
+    let image = Image::made();
+    assert_eq!(image.config["User"], "65532:65532");
+    assert_eq!(
+        image.config["Labels"]["org.opencontainers.image.version"],
+        env!("CARGO_PKG_VERSION")
+    );
+    assert!(!image.path("bin/sh").exists() && !image.path("usr/bin/sh").exists(), "no shell");
+    let check = image.config["Healthcheck"]["Test"].as_array().expect("a health check");
+    assert_eq!(check[0], "CMD");
+    let check = Value::from(check[1..].to_vec());
+    let mut server = start(&mut image.command(&image.process["args"]));
+    server.wait_for_line("Ctrl-C stops it");
+    assert!(run(&mut image.command(&check)).ok().ends_with(": ok\n"));
+    let create = json!(["evenkeel", "volume", "create", "--size", "1", "--attach", "--wait"]);
+    assert!(run(&mut image.command(&create)).ok().contains("vol-"));
+    server.signal(Signal::TERM);
+    server.finish().ok();
+    run(&mut image.command(&check)).fails_with(1);
+    // A restarted container has its volume.
+    let mut server = start(&mut image.command(&image.process["args"]));
+    server.wait_for_line("Ctrl-C stops it");
+    let list = run(&mut image.command(&json!(["evenkeel", "volume", "ls"]))).ok();
+    assert!(list.contains("vol-"), "{list}");
+    server.signal(Signal::TERM);
+    server.finish().ok();
+}
+
+#[test]
+fn the_containers_beside_the_image_are_set_up_from_the_files_of_deploy() {
+    if absent(&[&in_venv("python")]) {
+        return;
+    }
+    let yaml = |path: &str| -> Value {
+        let print = "import json, sys, yaml; print(json.dumps(yaml.safe_load(open(sys.argv[1]))))";
+        let mut python = tool(&in_venv("python"), "-c");
+        let text = run(python.arg(print).arg(format!("{ROOT}/{path}"))).ok();
+        serde_json::from_str(&text).expect("JSON")
+    };
+    let compose = yaml("deploy/compose.yaml");
+    let services = compose["services"].as_object().expect("services");
+    for (name, service) in services {
+        assert_eq!(service["network_mode"], "host", "{name}");
+        for volume in strings(&service["volumes"]) {
+            let source = volume.split(':').next().expect("a source");
+            let is_there = match source.strip_prefix("./") {
+                Some(path) => Path::new(ROOT).join("deploy").join(path).exists(),
+                None => compose["volumes"].get(source).is_some(),
+            };
+            assert!(is_there, "{name}: {volume}");
+        }
+    }
+    let settings = page("docs/operating/configuration.md");
+    for name in services["evenkeel"]["environment"].as_object().expect("variables").keys() {
+        let key = name.strip_prefix("EVENKEEL_").expect(name).to_lowercase().replace('_', "-");
+        assert!(settings.contains(&format!("`{key}`")), "{name}");
+    }
+    assert_eq!(services["evenkeel"]["healthcheck"]["test"][2], "health");
+    // Grafana asks the Prometheus beside it, and shows the dashboards that are mounted.
+    let source = &yaml("deploy/grafana/provisioning/datasources/evenkeel.yaml")["datasources"][0];
+    let address = source["url"].as_str().and_then(|url| url.strip_prefix("http://"));
+    let listens = format!("--web.listen-address={}", address.expect("an address"));
+    assert!(strings(&services["prometheus"]["command"]).contains(&listens.as_str()), "{listens}");
+    let boards = yaml("deploy/grafana/provisioning/dashboards/evenkeel.yaml");
+    let folder = boards["providers"][0]["options"]["path"].as_str().expect("a folder");
+    let grafana = &services["grafana"];
+    let mounted = strings(&grafana["volumes"]);
+    for board in ["evenkeel.json", "evenkeel-agent.json"] {
+        let mount = format!("./grafana/{board}:{folder}/{board}:ro");
+        assert!(mounted.contains(&mount.as_str()), "{mount}");
+    }
+    let home = &grafana["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"];
+    assert_eq!(home, &format!("{folder}/evenkeel.json"));
 }
 
 /// Returns a command of Python with the packages of `cargo x setup`.
@@ -505,15 +736,29 @@ fn the_wheel_puts_the_program_on_the_path_and_gives_pytest_the_fixture() {
         return;
     }
     let folder = tempfile::tempdir().expect("a folder");
-    let made = packaged("wheel", &folder.path().join("packages"));
+    let made = packaged("wheel", &folder.path().join("target/package"));
     let [wheel] = made.as_slice() else { panic!("{made:?}") };
     let name = wheel.file_name().expect("a name").to_string_lossy().into_owned();
-    assert!(name.contains("-py3-none-manylinux_2_"), "{name}");
+    let beginning = concat!("evenkeel-", env!("CARGO_PKG_VERSION"), "-py3-none-manylinux_2_");
+    assert!(name.starts_with(beginning), "{name}");
     let fresh = folder.path().join("fresh");
     run_within(tool(&in_venv("python"), "-m venv").arg(&fresh), TOOL_MAX).ok();
-    let mut pip = Command::new(fresh.join("bin/python"));
-    pip.args(["-m", "pip", "install", "--quiet", "--no-index", "--no-deps"]).arg(wheel);
-    run_within(&mut pip, TOOL_MAX).ok();
+    let [_, _, commands] = installations().try_into().expect("three blocks");
+    let (install, serve) = commands.trim_end().split_once('\n').expect("two commands");
+    let shell = |command: &str| {
+        let path = std::env::var("PATH").expect("a path");
+        let mut shell = without_settings(tool("sh", "-ec"));
+        shell.arg(command).env("PATH", format!("{}:{path}", fresh.join("bin").display()));
+        shell.env("PIP_NO_INDEX", "1").current_dir(folder.path());
+        shell
+    };
+    run_within(&mut shell(install), TOOL_MAX).ok();
+    let mut command = shell(&format!("exec {serve}"));
+    command.env("EVENKEEL_LISTEN", "127.0.0.1:0").env("EVENKEEL_NBD_LISTEN", "127.0.0.1:0");
+    let mut server = start(command.env("EVENKEEL_STORE", "memory"));
+    server.wait_for_line("Ctrl-C stops it");
+    server.signal(Signal::TERM);
+    server.finish().ok();
     let version = run(without_settings(Command::new(fresh.join("bin/evenkeel"))).arg("-V"));
     assert_eq!(version.ok(), format!("evenkeel {}\n", env!("CARGO_PKG_VERSION")));
     fs::write(folder.path().join("test_example.py"), example()).expect("written");

@@ -11,8 +11,9 @@ pub fn run(arguments: &Env) -> Result<(), Failure> {
     let endpoint = endpoint::of(connection);
     let region = endpoint::region(connection);
     // Absolute, so that it stays valid after a change of the working folder.
-    let data_dir = std::path::absolute(&connection.data_dir)
-        .map_err(|error| Failure::new(format!("{}: {error}", connection.data_dir.display())))?;
+    let folder = connection.data_folder();
+    let data_dir = std::path::absolute(folder)
+        .map_err(|error| Failure::new(format!("{}: {error}", folder.display())))?;
     let data_dir = data_dir.display().to_string();
     let variables = [
         ("AWS_ENDPOINT_URL_EC2", endpoint.as_str()),

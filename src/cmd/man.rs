@@ -56,12 +56,13 @@ mod tests {
         assert!(!attach.contains("--endpoint"), "shared flags are listed once");
         assert_eq!(
             text.matches("- `--endpoint <URL>`: ").count(),
-            16,
-            "volume, snapshot, host, node, store, env, top, report, events, plan and three of its \
-             verbs, record, prove, agent"
+            17,
+            "volume, snapshot, host, node, store, env, top, report, events, health, plan and three \
+             of its verbs, record, prove, agent"
         );
         assert!(text.contains(
-            "- `--data-dir <DIR>`: The server's data folder, for its credentials. Without them, \
+            "- `--data-dir <DIR>`: The server's data folder, for its credentials; if the default one \
+             does not exist, that of the Debian package, /var/lib/evenkeel. Without credentials, \
              AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are used. Default `./evenkeel-data`. \
              Variable `EVENKEEL_DATA_DIR`.\n"
         ));

@@ -18,6 +18,7 @@ mod doctor;
 mod env;
 mod events;
 mod export;
+mod health;
 mod host;
 mod man;
 mod migrate;
@@ -55,6 +56,7 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Verb::Report(arguments) => report::run(&arguments),
         Verb::Events(arguments) => events::run(&arguments),
         Verb::Doctor(arguments) => doctor::run(&arguments),
+        Verb::Health(arguments) => health::run(&arguments),
         Verb::Sim(arguments) => sim::run(&arguments),
         Verb::Plan(arguments) => plan::run(&arguments),
         Verb::Capacity(arguments) => capacity_plan::run(&arguments),

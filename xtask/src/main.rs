@@ -42,9 +42,11 @@ usage: cargo x <verb>
                    broken, a broken limiter always is (70 min; one run in SHARE of them)
   release          build the programs for release into target/dist, their symbols in files apart
   package deny     check licences, duplicate versions and sources of dependencies (cargo-deny)
-  package deb|wheel|sbom [--debug | --program FILE] [--into FOLDER]
-                   make the Debian packages (program, symbols), the wheel for PyPI, or the list of
-                   dependencies (CycloneDX), in target/package
+  package reproducible [--profile NAME]  build the commit in two folders (default: quick), and
+                   compare the programs
+  package deb|wheel|image|sbom [--debug | --program FILE] [--into FOLDER]
+                   make the Debian packages (program, symbols), the wheel for PyPI, the OCI image,
+                   or the list of dependencies (CycloneDX), in target/package
   scenarios        build for release and run every scenario at its full length
   mutations [N...] break the rule behind each property on purpose and see that its test fails;
                    N is a property, `promise` (the scheduler's), `store` (the local store's)

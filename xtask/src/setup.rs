@@ -73,7 +73,7 @@ enum What {
 }
 
 /// Debian 12's packages; qemu-storage-daemon is in qemu-system-common, nbdsh in python3-libnbd.
-const NEEDS: [Need; 45] = [
+const NEEDS: [Need; 46] = [
     Need { what: What::Program("fio"), package: "fio" },
     Need { what: What::Program("nbdinfo"), package: "libnbd-bin" },
     Need { what: What::Program("nbdcopy"), package: "libnbd-bin" },
@@ -115,6 +115,7 @@ const NEEDS: [Need; 45] = [
     Need { what: What::Program("openssl"), package: "openssl" },
     Need { what: What::Program("promtool"), package: "prometheus" },
     Need { what: What::Program("debootstrap"), package: "debootstrap" },
+    Need { what: What::Program("umoci"), package: "umoci" },
     Need { what: What::Program("zsh"), package: "zsh" },
     Need { what: What::Program("fish"), package: "fish" },
     Need { what: What::PythonModule("venv"), package: VENV },
@@ -328,7 +329,7 @@ mod tests {
         assert_eq!(missing_packages(Purpose::Tests, |_| true), [""; 0]);
         let only_nbd = |what| !matches!(what, What::Program("nbdinfo" | "nbdcopy"));
         assert_eq!(missing_packages(Purpose::Tests, only_nbd), ["libnbd-bin"]);
-        assert_eq!(missing_packages(Purpose::Tests, |_| false).len(), 37);
+        assert_eq!(missing_packages(Purpose::Tests, |_| false).len(), 38);
     }
 
     #[test]

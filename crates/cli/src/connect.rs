@@ -4,7 +4,8 @@ use crate::endpoint;
 use crate::flags::Connection;
 use evenkeel_client::output::Failure;
 use evenkeel_client::{Client, Keys};
-use evenkeel_control::credentials::{self, Credentials};
+use evenkeel_control::credentials::{self, Credentials, CredentialsError};
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::Path;
 
@@ -29,12 +30,21 @@ pub fn client_in_default_region(api: SocketAddr, data_dir: &Path) -> Result<Clie
 
 /// Reads the server's keys from its data folder or the environment.
 pub fn keys(connection: &Connection) -> Result<Keys, Failure> {
-    match credentials::load(&connection.data_dir) {
+    match credentials::load(connection.data_folder()) {
         Ok(credentials) => Ok(keys_from(credentials)),
-        Err(error) => keys_of(SDK_VARIABLES).ok_or_else(|| {
-            Failure::new(error.to_string())
-                .hint("start it with `evenkeel serve`, or name its folder with --data-dir")
-        }),
+        Err(error) => keys_of(SDK_VARIABLES)
+            .ok_or_else(|| Failure::new(error.to_string()).hint(next_step(&error))),
+    }
+}
+
+/// Returns what helps if the keys of a data folder cannot be read.
+fn next_step(error: &CredentialsError) -> &'static str {
+    match error {
+        CredentialsError::Io(_, error) if error.kind() == ErrorKind::PermissionDenied => {
+            "root and the server's user may read it: run this with sudo, or first \
+             `eval \"$(sudo evenkeel env)\"`"
+        }
+        _ => "start it with `evenkeel serve`, or name its folder with --data-dir",
     }
 }
 

@@ -18,14 +18,14 @@ const FILE_NAME: &str = "endpoint";
 /// The address that a verb uses: the given one, or that of the server on the data folder, or the
 /// default.
 pub fn of(connection: &Connection) -> String {
-    let noted = || noted(&connection.data_dir);
+    let noted = || noted(connection.data_folder());
     connection.endpoint.clone().or_else(noted).unwrap_or_else(|| USUAL.to_owned())
 }
 
 /// The region that a verb uses: the given one, or that of the server on the data folder, or the
 /// default.
 pub fn region(connection: &Connection) -> String {
-    let noted = || noted_region(&connection.data_dir);
+    let noted = || noted_region(connection.data_folder());
     connection.region.clone().or_else(noted).unwrap_or_else(|| DEFAULT_REGION.to_owned())
 }
 

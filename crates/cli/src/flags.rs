@@ -4,7 +4,7 @@ use clap::{Args, ValueEnum, ValueHint};
 use evenkeel_client::output::Format;
 use evenkeel_engine::IoMode;
 use evenkeel_engine::priority::Priority;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// How the server talks to disks and sockets.
@@ -63,6 +63,12 @@ impl From<DataPlanePriority> for Priority {
     }
 }
 
+/// The default data folder of verbs.
+const DATA_DIR: &str = "./evenkeel-data";
+
+/// The data folder of the Debian package's service.
+const SERVICE_DATA_DIR: &str = "/var/lib/evenkeel";
+
 /// How a verb finds the server and signs its requests.
 #[derive(Args, Clone, Debug)]
 pub struct Connection {
@@ -72,10 +78,11 @@ pub struct Connection {
     #[arg(help_heading = "Connection")]
     pub endpoint: Option<String>,
 
-    /// The server's data folder, for its credentials. Without them, AWS_ACCESS_KEY_ID and
+    /// The server's data folder, for its credentials; if the default one does not exist, that of
+    /// the Debian package, /var/lib/evenkeel. Without credentials, AWS_ACCESS_KEY_ID and
     /// AWS_SECRET_ACCESS_KEY are used.
     #[arg(long, global = true, env = "EVENKEEL_DATA_DIR", value_name = "DIR")]
-    #[arg(default_value = "./evenkeel-data", help_heading = "Connection")]
+    #[arg(default_value = DATA_DIR, help_heading = "Connection")]
     #[arg(value_hint = ValueHint::DirPath)]
     pub data_dir: PathBuf,
 
@@ -84,6 +91,19 @@ pub struct Connection {
     #[arg(long, global = true, env = "EVENKEEL_REGION", value_name = "NAME")]
     #[arg(help_heading = "Connection")]
     pub region: Option<String>,
+}
+
+impl Connection {
+    /// Returns the data folder to read: if the default one does not exist, that of the service.
+    pub fn data_folder(&self) -> &Path {
+        folder_to_read(&self.data_dir, Path::is_dir)
+    }
+}
+
+fn folder_to_read(named: &Path, is_there: impl Fn(&Path) -> bool) -> &Path {
+    let service = Path::new(SERVICE_DATA_DIR);
+    let is_service = named == Path::new(DATA_DIR) && !is_there(named) && is_there(service);
+    if is_service { service } else { named }
 }
 
 /// The form in which results are printed.
@@ -116,4 +136,19 @@ pub fn span(text: &str) -> Result<Duration, String> {
     };
     let number: u32 = digits.parse().map_err(|_| "expected a whole number, then s, m, h or d")?;
     Ok(Duration::from_secs(u64::from(number) * seconds_per_unit))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_folder_of_the_service_stands_in_for_a_missing_default_only() {
+        let [usual, service, other] = [DATA_DIR, SERVICE_DATA_DIR, "./data"].map(Path::new);
+        let on = |there: &[&Path], named| folder_to_read(named, |path| there.contains(&path));
+        assert_eq!(on(&[service], usual), service);
+        assert_eq!(on(&[usual, service], usual), usual);
+        assert_eq!(on(&[service], other), other);
+        assert_eq!(on(&[], usual), usual);
+    }
 }

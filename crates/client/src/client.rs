@@ -176,6 +176,20 @@ impl Client {
         Ok((status, text))
     }
 
+    /// Gets a path that needs no signature, such as `/healthz`. Returns the answer's status and
+    /// text.
+    ///
+    /// # Errors
+    /// If no server answers within half a minute.
+    pub fn get_unsigned(&self, path: &str) -> Result<(u16, String), Failure> {
+        let request = self.agent.get(format!("http://{}{path}", self.authority));
+        let mut answer = request.call().map_err(|error| self.unreachable(&error))?;
+        let status = answer.status().as_u16();
+        let body = answer.body_mut().with_config().limit(ANSWER_BYTES_MAX);
+        let text = body.read_to_string().map_err(|error| self.unreachable(&error))?;
+        Ok((status, text))
+    }
+
     fn read(&self, action: &str, status: u16, text: &str) -> Result<Element, Failure> {
         let root = Element::parse(text).map_err(|error| {
             Failure::new(format!(

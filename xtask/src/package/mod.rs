@@ -2,6 +2,7 @@
 
 mod bare;
 mod deb;
+mod image;
 mod program;
 mod sbom;
 mod tools;
@@ -9,13 +10,15 @@ mod wheel;
 
 use std::path::{Path, PathBuf};
 
-/// The packages that the verb makes.
+/// The packages that the verb makes, and the checks before a release.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     Deb,
     Wheel,
+    Image,
     Sbom,
     Deny,
+    Reproducible,
 }
 
 /// A kind of package, its program and its folder.
@@ -28,6 +31,8 @@ pub struct Options {
     is_debug: bool,
     /// The folder for the packages.
     into: PathBuf,
+    /// The profile of builds that are compared.
+    profile: String,
 }
 
 /// Installs what the tests of packages need with every change.
@@ -41,8 +46,13 @@ pub fn install_for_full(root: &Path) -> Result<(), String> {
     bare::debian(root)
 }
 
-const USAGE: &str = "package: expected deb, wheel, sbom or deny, then perhaps --debug, or \
-                     --program FILE for a program that is built, and --into FOLDER";
+const USAGE: &str = "package: expected deb, wheel, image or sbom, then perhaps --debug, or \
+                     --program FILE for a program that is built, and --into FOLDER; or deny; or \
+                     reproducible, then perhaps --profile NAME";
+
+/// The profile of compared builds, unless another one is named: the one that compiles in the
+/// shortest time.
+const PROFILE: &str = "quick";
 
 /// The folder of packages, relative to the workspace's.
 const FOLDER: &str = "target/package";
@@ -54,8 +64,10 @@ pub fn run(root: &Path, words: &[&str]) -> Result<(), String> {
     let files = match options.kind {
         Kind::Deb => deb::make(root, &options)?,
         Kind::Wheel => wheel::make(root, &options)?,
+        Kind::Image => image::make(root, &options)?,
         Kind::Sbom => sbom::make(root, &options)?,
         Kind::Deny => return check_dependencies(root),
+        Kind::Reproducible => return program::check_reproducible(root, &options.profile),
     };
     for file in files {
         let bytes = file.metadata().map_err(|error| format!("{}: {error}", file.display()))?.len();
@@ -64,15 +76,22 @@ pub fn run(root: &Path, words: &[&str]) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks that two builds in different folders have the same bytes.
+/// Checks that two builds in different folders have the same bytes, in the default profile.
 pub fn check_reproducible(root: &Path) -> Result<(), String> {
-    program::check_reproducible(root)
+    program::check_reproducible(root, PROFILE)
 }
 
-/// Checks licences, duplicate versions and sources of dependencies. It installs cargo-deny.
+/// Checks licences, duplicate versions and sources of dependencies, and whether an advisory names
+/// one of them, if the data of advisories is on this machine. It installs cargo-deny.
 pub fn check_dependencies(root: &Path) -> Result<(), String> {
     let mut check = std::process::Command::new(tools::CARGO_DENY.path(root)?);
-    check.current_dir(root).args(["--offline", "check", "licenses", "bans", "sources"]);
+    check.current_dir(root).args(["--offline", "check", "--deny", "warnings"]);
+    check.args(["licenses", "bans", "sources"]);
+    if tools::cargo_home().join("advisory-dbs").is_dir() {
+        check.arg("advisories");
+    } else {
+        println!("no data of advisories on this machine: `cargo deny fetch` downloads it");
+    }
     crate::run::status(&mut check)
 }
 
@@ -81,18 +100,28 @@ fn parsed(root: &Path, words: &[&str]) -> Result<Options, String> {
     let kind = match *first {
         "deb" => Kind::Deb,
         "wheel" => Kind::Wheel,
+        "image" => Kind::Image,
         "sbom" => Kind::Sbom,
         "deny" => Kind::Deny,
+        "reproducible" => Kind::Reproducible,
         _ => return Err(USAGE.to_owned()),
     };
-    let mut options = Options { kind, program: None, is_debug: false, into: root.join(FOLDER) };
+    let mut options = Options {
+        kind,
+        program: None,
+        is_debug: false,
+        into: root.join(FOLDER),
+        profile: PROFILE.to_owned(),
+    };
     let mut rest = rest.iter();
     while let Some(word) = rest.next() {
-        let mut file = || rest.next().map(PathBuf::from).ok_or(USAGE);
+        let makes = !matches!(kind, Kind::Deny | Kind::Reproducible);
+        let mut value = || rest.next().copied().ok_or(USAGE);
         match *word {
-            "--debug" => options.is_debug = true,
-            "--program" => options.program = Some(file()?),
-            "--into" => options.into = file()?,
+            "--debug" if makes => options.is_debug = true,
+            "--program" if makes => options.program = Some(value()?.into()),
+            "--into" if makes => options.into = value()?.into(),
+            "--profile" if kind == Kind::Reproducible => options.profile = value()?.to_owned(),
             _ => return Err(USAGE.to_owned()),
         }
     }
@@ -143,12 +172,32 @@ mod tests {
             program: Some("a".into()),
             is_debug: false,
             into: "/w/target/package".into(),
+            profile: "quick".to_owned(),
         };
-        assert_eq!(parsed(root, &["wheel", "--program", "a"]), Ok(wheel));
-        let deb = Options { kind: Kind::Deb, program: None, is_debug: true, into: "b".into() };
+        assert_eq!(parsed(root, &["wheel", "--program", "a"]), Ok(wheel.clone()));
+        let deb = Options {
+            kind: Kind::Deb,
+            program: None,
+            is_debug: true,
+            into: "b".into(),
+            ..wheel.clone()
+        };
         assert_eq!(parsed(root, &["deb", "--debug", "--into", "b"]), Ok(deb));
-        for wrong in [&[][..], &["rpm"], &["deb", "--into"], &["deb", "--debug", "--program", "a"]]
-        {
+        let twice = Options {
+            kind: Kind::Reproducible,
+            program: None,
+            profile: "release".to_owned(),
+            ..wheel
+        };
+        assert_eq!(parsed(root, &["reproducible", "--profile", "release"]), Ok(twice));
+        for wrong in [
+            &[][..],
+            &["rpm"],
+            &["deb", "--into"],
+            &["deb", "--debug", "--program", "a"],
+            &["deb", "--profile", "quick"],
+            &["deny", "--debug"],
+        ] {
             assert_eq!(parsed(root, wrong), Err(USAGE.to_owned()), "{wrong:?}");
         }
     }

@@ -1,7 +1,7 @@
 //! The program that is packaged.
 
 use super::tools::CARGO_AUDITABLE;
-use super::{Options, create_empty};
+use super::{Options, create_empty, tools};
 use crate::run;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -17,22 +17,24 @@ pub fn of(root: &Path, options: &Options) -> Result<PathBuf, String> {
         run::status(run::cargo(root, &words).args(["--test", "sim"]))?;
         return Ok(root.join("target/debug/evenkeel"));
     }
+    built(root, root, "release")
+}
+
+/// Builds the program of the sources in `folder` as it is released, and returns its path.
+fn built(root: &Path, folder: &Path, profile: &str) -> Result<PathBuf, String> {
     let auditable = CARGO_AUDITABLE.path(root)?;
-    let mut build = run::cargo(root, &[]);
-    build.args(["auditable", "build", "--release", "--locked", "--bin", "evenkeel"]);
-    build.env("PATH", with_folder_of(&auditable));
-    reproducible(root, root, &mut build);
+    let mut build = run::cargo(folder, &["auditable", "build", "--locked", "--bin", "evenkeel"]);
+    build.args(["--profile", profile]).env("PATH", with_folder_of(&auditable));
+    build.env("CARGO_TARGET_DIR", folder.join("target"));
+    make_reproducible(root, folder, &mut build);
     run::status(&mut build)?;
-    Ok(root.join("target/release/evenkeel"))
+    Ok(folder.join("target").join(profile).join("evenkeel"))
 }
 
 /// Makes the bytes of a build of the sources in `folder` independent of that folder, of the user
 /// and of the time.
-pub fn reproducible(root: &Path, folder: &Path, build: &mut Command) {
-    let home = std::env::var("CARGO_HOME").map_or_else(
-        |_| PathBuf::from(std::env::var("HOME").unwrap_or_default()).join(".cargo"),
-        PathBuf::from,
-    );
+fn make_reproducible(root: &Path, folder: &Path, build: &mut Command) {
+    let home = tools::cargo_home();
     let mut flags = std::env::var("RUSTFLAGS").unwrap_or_default();
     // Of SQLite, and of ring.
     let mut of_c = std::env::var("CFLAGS").unwrap_or_default();
@@ -41,15 +43,14 @@ pub fn reproducible(root: &Path, folder: &Path, build: &mut Command) {
         of_c += &format!(" -ffile-prefix-map={}={to}", from.display());
     }
     build.env("RUSTFLAGS", flags.trim()).env("CFLAGS", of_c.trim());
-    build.env("SOURCE_DATE_EPOCH", epoch(root));
+    build.env("SOURCE_DATE_EPOCH", epoch(root)).env("EVENKEEL_COMMIT", commit(root));
 }
 
-/// Builds the committed sources in two folders, and compares the programs. The profile is the one
-/// that compiles in the shortest time.
+/// Builds the committed sources in two folders, and compares the programs.
 ///
 /// # Errors
 /// If a build fails, or the programs differ.
-pub fn check_reproducible(root: &Path) -> Result<(), String> {
+pub fn check_reproducible(root: &Path, profile: &str) -> Result<(), String> {
     let folders = ["a", "another-folder"].map(|name| root.join("target/reproducible").join(name));
     let mut programs = Vec::new();
     for folder in &folders {
@@ -59,26 +60,38 @@ pub fn check_reproducible(root: &Path) -> Result<(), String> {
         git.current_dir(root).args(["archive", "--output"]).arg(&archive).arg("HEAD");
         run::status(&mut git)?;
         run::status(Command::new("tar").arg("-xf").arg(&archive).arg("-C").arg(folder))?;
-        let mut build = run::cargo(folder, &["build", "--quiet", "--locked"]);
-        build.args(["--profile", "quick", "--bin", "evenkeel"]);
-        build.env("CARGO_TARGET_DIR", folder.join("target"));
-        reproducible(root, folder, &mut build);
-        run::status(&mut build)?;
-        let program = folder.join("target/quick/evenkeel");
+        let program = built(root, folder, profile)?;
         let bytes = std::fs::read(&program);
         programs.push(bytes.map_err(|error| format!("{}: {error}", program.display()))?);
     }
-    match programs.as_slice() {
-        [first, second] if first == second => {
-            println!("two builds have the same {} bytes", first.len());
+    let [first, second] = folders.map(|folder| folder.display().to_string());
+    match difference(&programs[0], &programs[1]) {
+        None => {
+            let bytes = programs[0].len();
+            println!("two builds of the profile {profile} have the same {bytes} bytes");
             // Each folder has some GiB. They stay if the programs differ.
             create_empty(&root.join("target/reproducible"))
         }
-        _ => Err(format!(
-            "two builds differ: {}",
-            folders.map(|f| f.display().to_string()).join(", ")
-        )),
+        Some(place) => Err(format!("the builds in {first} and {second} differ: {place}")),
     }
+}
+
+/// Returns where two programs differ; `None` if they do not.
+fn difference(first: &[u8], second: &[u8]) -> Option<String> {
+    if first == second {
+        return None;
+    }
+    let same = first.iter().zip(second).take_while(|(one, other)| one == other).count();
+    Some(format!("{} and {} bytes, the first {same} are the same", first.len(), second.len()))
+}
+
+/// Returns the commit of the sources as `evenkeel --version` prints it; `unknown` without git.
+pub fn commit(root: &Path) -> String {
+    if let Ok(given) = std::env::var("EVENKEEL_COMMIT") {
+        return given;
+    }
+    let describe = ["describe", "--always", "--exclude=*", "--abbrev=12", "--dirty=-modified"];
+    of_git(root, &describe).unwrap_or_else(|| "unknown".to_owned())
 }
 
 /// Returns the time of the commit in seconds, which is that of the packages; 0 without git.
@@ -86,11 +99,15 @@ pub fn epoch(root: &Path) -> String {
     if let Ok(given) = std::env::var("SOURCE_DATE_EPOCH") {
         return given;
     }
-    let mut git = Command::new("git");
-    git.args(["log", "--max-count=1", "--format=%ct"]).current_dir(root);
-    let output = git.output().ok().filter(|output| output.status.success());
-    let text = output.and_then(|output| String::from_utf8(output.stdout).ok());
-    text.map_or_else(|| "0".to_owned(), |text| text.trim().to_owned())
+    let show = ["log", "--max-count=1", "--format=%ct"];
+    of_git(root, &show).unwrap_or_else(|| "0".to_owned())
+}
+
+/// Returns the output of git; `None` if it fails.
+fn of_git(root: &Path, words: &[&str]) -> Option<String> {
+    let output = Command::new("git").args(words).current_dir(root).output().ok()?;
+    let text = String::from_utf8(output.stdout).ok().filter(|_| output.status.success())?;
+    Some(text.trim().to_owned())
 }
 
 /// Returns `PATH` with the folder of a tool before the others.
@@ -99,4 +116,17 @@ pub fn with_folder_of(tool: &Path) -> std::ffi::OsString {
     path.push(":");
     path.push(std::env::var_os("PATH").unwrap_or_default());
     path
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_that_differ_are_found_with_the_place() {
+        assert_eq!(difference(b"abc", b"abc"), None);
+        let place = "3 and 4 bytes, the first 2 are the same";
+        assert_eq!(difference(b"abc", b"abd!"), Some(place.to_owned()));
+        assert!(difference(b"abc", b"abcd").is_some());
+    }
 }

@@ -32,6 +32,14 @@ pub const MATURIN: Tool = Tool { name: "maturin", version: "1.16.0", from: Regis
 /// The folder of the tools, relative to the workspace's.
 const FOLDER: &str = "target/tools";
 
+/// Returns the folder of cargo's downloads.
+pub fn cargo_home() -> PathBuf {
+    std::env::var_os("CARGO_HOME").map_or_else(
+        || PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(".cargo"),
+        PathBuf::from,
+    )
+}
+
 impl Tool {
     /// Returns the tool's path if it is installed.
     fn installed(&self, root: &Path) -> Option<PathBuf> {
