@@ -62,7 +62,7 @@ pub use snapshot::{
     ExportAt, ExportKeys, ExportWork, LockMode, S3, SnapshotArgs, SnapshotCopy, SnapshotCreate,
     SnapshotExport, SnapshotImport, SnapshotLock, SnapshotVerb,
 };
-pub use test_server::{ClockArgs, ClockVerb, TestServer};
+pub use test_server::{ClockArgs, ClockVerb, FaultArgs, FaultStart, FaultVerb, TestServer};
 pub use top::Top;
 pub use volume::{
     Provisioned, VolumeAdopt, VolumeArgs, VolumeAttach, VolumeCopy, VolumeCreate, VolumeDetach,
@@ -115,6 +115,8 @@ pub enum Verb {
     Store(StoreArgs),
     /// Show and change the clock of a server for tests (serve --test-server).
     Clock(ClockArgs),
+    /// Start, list and stop faults of a server for tests (serve --test-server).
+    Fault(FaultArgs),
     /// Measure the device under a store and print how much of it may be sold.
     ///
     /// The server must be stopped, and nothing else should use the device. Takes a minute, or three

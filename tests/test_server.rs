@@ -1,4 +1,5 @@
-//! A server for tests: its clock, with boto3, the fixture of the Python package and qemu-io.
+//! A server for tests: its clock and its faults, with boto3, the fixture of the Python package and
+//! qemu-io.
 
 mod support;
 
@@ -30,6 +31,11 @@ fn six_hours_pass_in_a_moment() {
 }
 
 #[test]
+fn clients_meet_the_faults_that_were_started() {
+    check("faults", "");
+}
+
+#[test]
 fn the_clock_of_the_data_folder_continues_and_a_usual_server_refuses_it() {
     let mut server = Server::start("--store memory --test-server");
     let time = |server: &Server| {
@@ -43,7 +49,7 @@ fn the_clock_of_the_data_folder_continues_and_a_usual_server_refuses_it() {
     server.kill_9();
     server.restart();
     assert_eq!(time(&server), frozen);
-    let back = server.evenkeel("clock set 2001-02-03T04:05:06Z").fails_with(1);
+    let back = server.evenkeel("clock set 2001-02-03T04:05:06Z").fails_with(2);
     assert!(back.contains("is before that"), "{back}");
     server.stop();
     let mut usual = evenkeel(server.folder());
@@ -55,6 +61,6 @@ fn the_clock_of_the_data_folder_continues_and_a_usual_server_refuses_it() {
 #[test]
 fn a_usual_server_has_no_clock_to_change() {
     let server = Server::start("--store memory");
-    let refused = server.evenkeel("clock advance 1h").fails_with(4);
+    let refused = server.evenkeel("clock advance 1h").fails_with(1);
     assert!(refused.contains("Start `evenkeel serve` with --test-server"), "{refused}");
 }

@@ -1,14 +1,15 @@
-//! Flags of a server for tests, and of the verb that changes its clock.
+//! Flags of a server for tests, and of the verbs that change its clock and start its faults.
 
-use super::{Connection, Output};
+use super::{Connection, Output, volume_id};
 use clap::{Args, Subcommand};
 use evenkeel_cli::flags::span;
+use evenkeel_core::ids::VolumeId;
 use std::time::Duration;
 
 #[derive(Args, Clone, Debug)]
 pub struct TestServer {
-    /// Serve tests: clients can move the clock of the API ahead and stop it (`evenkeel clock`). On
-    /// loopback addresses only, and not beside --etcd.
+    /// Serve tests: clients can move the clock of the API ahead (`evenkeel clock`) and inject
+    /// faults (`evenkeel fault`). On loopback addresses only, and not beside --etcd.
     #[arg(long, env = "EVENKEEL_TEST_SERVER")]
     pub test_server: bool,
 }
@@ -48,4 +49,79 @@ pub enum ClockVerb {
     Freeze,
     /// Let the clock run.
     Run,
+}
+
+#[derive(Args, Debug)]
+pub struct FaultArgs {
+    #[command(subcommand)]
+    pub verb: FaultVerb,
+
+    #[command(flatten)]
+    pub output: Output,
+
+    #[command(flatten)]
+    pub connection: Connection,
+}
+
+#[derive(Subcommand, Debug)]
+pub enum FaultVerb {
+    /// Start a fault.
+    ///
+    /// Faults of volumes: pause-volume-io, volume-io-latency, volume-io-error, stuck-attachment,
+    /// snapshot-error. Of the API: insufficient-volume-capacity, api-throttle-error,
+    /// api-internal-error, api-unavailable-error. The page docs/operating/test_server.md describes
+    /// them.
+    Start(FaultStart),
+    /// List the faults in force.
+    List,
+    /// Stop faults before their end.
+    Stop {
+        /// The faults' ids. [default: all]
+        #[arg(value_name = "FAULT")]
+        faults: Vec<String>,
+    },
+}
+
+#[derive(Args, Debug)]
+pub struct FaultStart {
+    /// The type of the fault.
+    #[arg(value_name = "TYPE")]
+    pub fault: String,
+
+    /// A volume that it concerns; may be repeated. [default: all]
+    #[arg(long = "volume", value_name = "VOLUME", value_parser = volume_id)]
+    pub volumes: Vec<VolumeId>,
+
+    /// An action of the API that it concerns; may be repeated. [default: all]
+    #[arg(long = "operation", value_name = "ACTION")]
+    pub operations: Vec<String>,
+
+    /// How long it lasts, in real time; 12h at most.
+    #[arg(long = "for", default_value = "5m", value_name = "TIME", value_parser = span)]
+    pub lasting: Duration,
+
+    /// Percentage of the requests to the API that it concerns. [default: 100]
+    #[arg(long, value_name = "N")]
+    pub percent: Option<u32>,
+
+    /// Percentage of the reads that it concerns. [default: 100; 0 if only writes are named]
+    #[arg(long, value_name = "N")]
+    pub read_percent: Option<u32>,
+
+    /// Percentage of the writes that it concerns. [default: 100; 0 if only reads are
+    /// named]
+    #[arg(long, value_name = "N")]
+    pub write_percent: Option<u32>,
+
+    /// Latency that is added to reads, in milliseconds. [default: 100]
+    #[arg(long, value_name = "MS")]
+    pub read_ms: Option<u64>,
+
+    /// Latency that is added to writes and flushes, in milliseconds. [default: 100]
+    #[arg(long, value_name = "MS")]
+    pub write_ms: Option<u64>,
+
+    /// Seed of its random choices. [default: 1]
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
 }

@@ -18,6 +18,7 @@ mod doctor;
 mod env;
 mod events;
 mod export;
+mod fault;
 mod health;
 mod host;
 mod man;
@@ -50,6 +51,7 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Verb::Host(arguments) => host::run(&arguments),
         Verb::Node(arguments) => node::run(&arguments),
         Verb::Clock(arguments) => clock::run(&arguments),
+        Verb::Fault(arguments) => fault::run(&arguments),
         Verb::Calibrate(arguments) => calibrate::run(&arguments),
         Verb::Store(arguments) => store::run(&arguments),
         Verb::Top(arguments) => top::run(&arguments),

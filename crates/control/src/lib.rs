@@ -24,6 +24,7 @@
 //! | `identity` | the actions of IAM and STS |
 //! | [`nodes`] | the nodes of a cluster, as the control plane uses them |
 //! | [`cloudwatch`] | CloudWatch's actions, and the thread that samples the data plane |
+//! | [`faults`] | faults that a server for tests injects |
 //! | [`events`] | events in the shape of EventBridge: which change is which event |
 //! | [`credentials`] | the access key: created once, read at every start |
 //! | `endpoint` | where clients of the data plane connect |
@@ -48,6 +49,7 @@ pub mod credits;
 mod direct;
 mod endpoint;
 pub mod events;
+pub mod faults;
 pub mod health;
 mod http;
 mod identity;
@@ -90,10 +92,11 @@ use crate::api::Api;
 use crate::cloudwatch::Sampling;
 use crate::credentials::CredentialsError;
 use crate::events::Events;
+use crate::faults::{Faults, IoFaults};
 use crate::journal::Journal;
 use crate::journal::sqlite::SqliteJournal;
 use crate::nodes::Nodes;
-use crate::plane::{Plane, PlaneError};
+use crate::plane::{Plane, PlaneError, TestServer};
 use crate::server_clock::{ClockError, ServerClock};
 
 /// Name of the database in the data folder.
@@ -118,8 +121,9 @@ pub struct ControlConfig {
     pub webhooks: Webhooks,
     /// Deadlines for clients of the API.
     pub timeouts: Timeouts,
-    /// Whether it is a server for tests, whose clock can be changed; it must serve alone.
-    pub is_test: bool,
+    /// The part that executes faults of I/O, if it is a server for tests. The clock of such a
+    /// server can be changed, too, and it must serve alone.
+    pub test: Option<Arc<dyn IoFaults>>,
 }
 
 /// Why the control plane could not run, or could not stop cleanly.
@@ -248,7 +252,7 @@ where
 {
     let Parts { agent, nodes, journal, attached_up, is_last } = parts;
     let _lock = lock(&config.data_dir)?;
-    let clock = if config.is_test {
+    let clock = if config.test.is_some() {
         ServerClock::of_test(&config.data_dir)
     } else {
         ServerClock::of_machine(&config.data_dir)
@@ -266,8 +270,9 @@ where
     let journal = journal(&config.data_dir)?;
     let plane = match &nodes {
         Some(nodes) => Plane::lead(journal, config.settings, nodes),
-        None if config.is_test => {
-            Plane::start_test(journal, config.settings, agent, clock, attached_up)
+        None if let Some(io) = config.test => {
+            let test = TestServer { clock, faults: Arc::new(Faults::of_test(io)) };
+            Plane::start_test(journal, config.settings, agent, test, attached_up)
         }
         None => Plane::start(journal, config.settings, agent, attached_up),
     };

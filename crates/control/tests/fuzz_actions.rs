@@ -13,10 +13,11 @@ use std::sync::Arc;
 use evenkeel_control::api::{ACTIONS, Action, Api};
 use evenkeel_control::credentials::Credentials;
 use evenkeel_control::events::Events;
+use evenkeel_control::faults::Faults;
 use evenkeel_control::journal::Journal;
 use evenkeel_control::journal::sqlite::SqliteJournal;
 use evenkeel_control::model::{Phase, Settings, StoreKey};
-use evenkeel_control::plane::Plane;
+use evenkeel_control::plane::{Plane, TestServer};
 use evenkeel_control::server_clock::ServerClock;
 use evenkeel_control::{DATABASE_FILE_NAME, Endpoint};
 use evenkeel_core::units::{ByteCount, GIB};
@@ -26,7 +27,7 @@ use evenkeel_wire::agent::{Agent, Space};
 use evenkeel_wire::aws::query;
 use evenkeel_wire::aws::xml::Element;
 use support::random::{Random, seeds};
-use support::{FakeAgent, execute};
+use support::{FakeAgent, FakeIo, execute};
 
 /// Number of histories of a plain run.
 const CASES: u64 = 8;
@@ -71,7 +72,9 @@ impl World {
         let journal = SqliteJournal::open(&folder.path().join(DATABASE_FILE_NAME)).unwrap();
         let its = Arc::clone(&agent) as Arc<dyn Agent>;
         let clock = Arc::new(ServerClock::of_test(folder.path()).unwrap());
-        let plane = Plane::start_test(Box::new(journal), settings, its, clock, || {}).unwrap();
+        let faults = Arc::new(Faults::of_test(Arc::<FakeIo>::default()));
+        let test = TestServer { clock, faults };
+        let plane = Plane::start_test(Box::new(journal), settings, its, test, || {}).unwrap();
         let events = Events::start(folder.path(), &plane, &Webhooks::default());
         let recorder = Recorder::start(folder.path(), plane.settings.record_days);
         let plane = plane.with_recording(recorder.recording());

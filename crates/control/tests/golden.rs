@@ -11,7 +11,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use evenkeel_control::api::ACTIONS;
-use evenkeel_control::{ControlConfig, Settings, StoreKey};
+use evenkeel_control::{Settings, StoreKey};
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::qos::admission::{Costs, DeviceFloor, DomainFloor, LinearCost};
 use evenkeel_core::time::Duration;
@@ -19,7 +19,7 @@ use evenkeel_core::units::{ByteCount, GIB};
 use evenkeel_wire::agent::{Capacity, Measured, Space, StoredSnapshot};
 use evenkeel_wire::aws::query;
 use evenkeel_wire::aws::xml::Element;
-use support::{Client, FakeAgent, Server, config_with, text};
+use support::{Client, FakeAgent, Server, test_config, text};
 
 const ZONE: (&str, &str) = ("AvailabilityZone", "local-1a");
 const UNOWNED: &str = "vol-00000000000000abc";
@@ -27,8 +27,15 @@ const ABSENT_VOLUME: &str = "vol-00000000000000fff";
 const ABSENT_SNAPSHOT: &str = "snap-00000000000000fff";
 const ABSENT_INSTANCE: &str = "i-00000000000000fff";
 /// Elements whose text depends on the time.
-const VOLATILE: [&str; 6] =
-    ["lastSequence", "nextToken", "sampleTimeMs", "soldBytes", "timeMs", "verifiedBytes"];
+const VOLATILE: [&str; 7] = [
+    "lastSequence",
+    "nextToken",
+    "sampleTimeMs",
+    "secondsLeft",
+    "soldBytes",
+    "timeMs",
+    "verifiedBytes",
+];
 
 /// Sends requests, and records them with their replies.
 struct Script {
@@ -174,7 +181,7 @@ fn served(run: impl FnOnce(&mut Script, &FakeAgent)) -> Script {
         recycle_bin_days: 1,
         ..Settings::default()
     };
-    let config = ControlConfig { is_test: true, ..config_with(folder.path(), settings) };
+    let config = test_config(folder.path(), settings);
     let server = Server::start_with(config, Arc::clone(&agent)).unwrap();
     let mut script = Script {
         client: server.client(),
@@ -416,6 +423,13 @@ fn hosts(script: &mut Script, volume: &str, host: &str) {
     script.no("MoveVolume", &[("VolumeId", "vol-00000000000000abd"), ("Node", "a")]);
     script.no("ModifyNode", &[("Node", "a"), ("State", "draining")]);
     script.no("ModifyNode", &[("Node", "a"), ("State", "tired")]);
+    let of_volume = [("Filter.1.Name", "event"), ("Filter.1.Value.1", "createVolume")];
+    script.ok("DescribeEvents", &[of_volume[0], of_volume[1], ("AfterSequence", "100000")]);
+    script.no("DescribeEvents", &[("MaxResults", "0")]);
+}
+
+/// Requests about the clock and the faults of a server for tests.
+fn test_server(script: &mut Script) {
     script.ok("DescribeTestClock", &[]);
     script.no("DescribeTestClock", &[("Bogus", "1")]);
     script.ok("ModifyTestClock", &[("AdvanceSeconds", "3600"), ("State", "running")]);
@@ -423,9 +437,22 @@ fn hosts(script: &mut Script, volume: &str, host: &str) {
     script.no("ModifyTestClock", &[("Time", "2001-02-03T04:05:06Z"), ("AdvanceSeconds", "1")]);
     script.no("ModifyTestClock", &[("State", "late")]);
     script.no("ModifyTestClock", &[]);
-    let of_volume = [("Filter.1.Name", "event"), ("Filter.1.Value.1", "createVolume")];
-    script.ok("DescribeEvents", &[of_volume[0], of_volume[1], ("AfterSequence", "100000")]);
-    script.no("DescribeEvents", &[("MaxResults", "0")]);
+    let all = ("FaultType", "volume-io-latency");
+    let slow = [all, ("DurationSeconds", "600"), ("ReadLatencyMilliseconds", "250")];
+    script.ok("StartTestFault", &slow);
+    script.no("StartTestFault", &[all, ("WritePercentage", "101")]);
+    script.no("StartTestFault", &[("FaultType", "earthquake")]);
+    let throttle = ("FaultType", "api-throttle-error");
+    let some = [throttle, ("Operation.1", "DescribeVolumes"), ("Percentage", "25")];
+    script.ok("StartTestFault", &some);
+    script.no("StartTestFault", &[throttle, ("Operation.1", "DescribeVolume")]);
+    script.no("StartTestFault", &[throttle, ("VolumeId.1", ABSENT_VOLUME)]);
+    script.no("StartTestFault", &[all, ("VolumeId.1", ABSENT_VOLUME)]);
+    script.ok("DescribeTestFaults", &[]);
+    script.no("DescribeTestFaults", &[("Bogus", "1")]);
+    script.ok("StopTestFaults", &[("FaultId.1", "fault-1")]);
+    script.no("StopTestFaults", &[("FaultId.1", "fault-1")]);
+    script.ok("StopTestFaults", &[]);
 }
 
 #[test]
@@ -435,6 +462,7 @@ fn replies_are_those_of_the_file() {
         let (volume, host) = volumes(script, agent);
         snapshots(script, agent, &volume, &host);
         hosts(script, &volume, &host);
+        test_server(script);
     });
     for action in ACTIONS {
         let seen = script.statuses.get(action.name).cloned().unwrap_or_default();

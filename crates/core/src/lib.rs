@@ -20,6 +20,7 @@ pub mod device;
 pub mod fencing;
 pub mod ids;
 pub mod instance;
+pub mod io_fault;
 pub mod latency;
 pub mod limits;
 pub mod log_limit;

@@ -12,6 +12,7 @@
 //! | [`doctor`] | checks of the machine, the data folder and the running server, with remedies |
 //! | [`events`] | posts of events to webhooks, over HTTP |
 //! | [`accounts`] | numbers of users and groups by their names |
+//! | `faults` | injected faults of I/O, from the control plane to the store |
 //! | `private_file` | files with secrets, refused if other users can use them |
 //! | `takeover_watch` | ends a server whose store another one has taken over |
 //! | `watchdog` | reports to the service manager while the server works |
@@ -23,6 +24,7 @@ pub mod calibration;
 pub mod cluster;
 pub mod doctor;
 pub mod events;
+mod faults;
 mod private_file;
 mod server;
 pub mod store_options;

@@ -2,6 +2,7 @@
 
 use crate::calibration::{self, Record};
 use crate::cluster::{Cluster, member};
+use crate::faults;
 use crate::store_options::StoreOptions;
 use crate::takeover_watch::Guard;
 use crate::watchdog::{Parts, Watchdog};
@@ -21,6 +22,7 @@ use evenkeel_engine::{Engine, EngineConfig, Recorder, UnixAccess};
 use evenkeel_store::Pool;
 use evenkeel_store::faulty::FaultyPool;
 use evenkeel_store::folder::Folder;
+use evenkeel_store::injected::{InjectedPool, Injector};
 use evenkeel_store::memory::{self, MemoryPool};
 use evenkeel_telemetry::events::webhook::Webhooks;
 use evenkeel_wire::agent::{Command, Reply};
@@ -72,7 +74,8 @@ pub struct Config {
     /// Receives a handle on the records of the data plane, if this server's dispatches are judged
     /// in this process.
     pub recorder: Option<mpsc::Sender<Recorder>>,
-    /// Whether clients can change the clock of the API; needs loopback addresses and no cluster.
+    /// Whether clients can change the clock of the API and inject faults; needs loopback addresses
+    /// and no cluster.
     pub is_test: bool,
 }
 
@@ -148,12 +151,15 @@ pub fn run(
         // Nothing that must be closed is open yet.
         return Ok(());
     }
+    let injector = Injector::default();
+    let pool = if config.is_test { with_faults(pool, &injector) } else { pool };
     let guarded = Arc::clone(&pool);
     let engine = data_plane(config, pool, calibration)?;
     // The receiver may be gone, which is no reason not to serve.
     let _ = config.recorder.as_ref().map(|recorder| recorder.send(engine.recorder()));
     let nbd = engine.tcp_addresses();
-    let control = control_config(config, &nbd)?;
+    let mut control = control_config(config, &nbd)?;
+    control.test = config.is_test.then(|| faults::executed_by(injector));
     let watchdog = Watchdog::start()?;
     let mut noted = None;
     let mut failure = None;
@@ -212,8 +218,8 @@ pub fn data_plane(
             None => capacity,
         });
         // A store in memory completes at once, so requests never queue in it and cannot be
-        // reordered.
-        if config.store.has_device() {
+        // reordered. With injected faults the device is slower than its calibration on purpose.
+        if config.store.has_device() && !config.is_test {
             share_device(&engine, &record.calibration().device_model())?;
         }
     }
@@ -261,7 +267,7 @@ pub fn control_config(config: &Config, nbd: &[SocketAddr]) -> Result<ControlConf
         metrics_space: config.metrics_space,
         webhooks: config.webhooks.clone(),
         timeouts: Timeouts::default(),
-        is_test: config.is_test && config.cluster.is_none(),
+        test: None,
     })
 }
 
@@ -339,6 +345,11 @@ pub fn open_pool(
         }
     };
     Ok((behind(pool, store), folder))
+}
+
+/// Returns the pool with the faults of a server for tests in front of it.
+fn with_faults(pool: Arc<dyn Pool>, injector: &Injector) -> Arc<dyn Pool> {
+    Arc::new(InjectedPool::new(pool, injector.clone()))
 }
 
 /// Returns the pool behind the configured simulated device, if there is one.

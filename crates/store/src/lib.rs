@@ -32,6 +32,8 @@ pub mod faulty;
 mod flush_marks;
 pub mod folder;
 pub mod forwarding;
+mod held;
+pub mod injected;
 pub mod layout;
 pub mod local;
 pub mod memory;

@@ -163,5 +163,28 @@ def test_the_clock_moves_ahead_and_stands_still(ebs):
         ebs.clock.advance(datetime.timedelta(milliseconds=1))
 
 
+
+def test_faults_end_with_their_block_and_with_the_test(ebs):
+    client = ebs.client("ec2", config=botocore.config.Config(retries={"max_attempts": 0}))
+    with ebs.fault("api-throttle-error", operations=["DescribeVolumes"]) as fault:
+        with pytest.raises(client.exceptions.ClientError, match="RequestLimitExceeded"):
+            client.describe_volumes()
+        assert [one["fault_id"] for one in ebs.fault.list()] == [fault]
+        client.describe_instances()
+    assert client.describe_volumes()["Volumes"] == []
+    ebs.fault.start("insufficient-volume-capacity", lasting=datetime.timedelta(hours=1))
+    with pytest.raises(client.exceptions.ClientError, match="InsufficientVolumeCapacity"):
+        create(ebs_without_retries(client, ebs))
+    ebs.reset()
+    assert ebs.fault.list() == []
+
+
+def ebs_without_retries(client, ebs):
+    class Failing:
+        ec2 = client
+        zone = ebs.zone
+    return Failing
+
+
 if __name__ == "__main__":
     unittest.main()

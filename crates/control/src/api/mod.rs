@@ -65,6 +65,7 @@ mod snapshot_attribute;
 mod snapshot_lock;
 mod snapshot_tiers;
 mod test_clock;
+mod test_faults;
 mod volume_attribute;
 
 use std::net::IpAddr;
@@ -144,6 +145,7 @@ pub const ACTIONS: &[Action] = &[
     describe_snapshots::ACTION,
     describe_tags::ACTION,
     test_clock::DESCRIBE,
+    test_faults::DESCRIBE,
     describe_unowned_snapshots::ACTION,
     describe_unowned_volumes::ACTION,
     volume_attribute::DESCRIBE,
@@ -189,8 +191,10 @@ pub const ACTIONS: &[Action] = &[
     set_volume_credits::ACTION,
     instance_state::START,
     scrub::START,
+    test_faults::START,
     instance_state::STOP,
     scrub::STOP,
+    test_faults::STOP,
     instance_state::TERMINATE,
     snapshot_lock::UNLOCK,
 ];
@@ -379,6 +383,9 @@ impl Api {
             dry_run,
             now,
         };
+        if let Some(error) = test_faults::injected(&call, action.name) {
+            return Err(error);
+        }
         let content = (action.run)(&mut call)?;
         if dry_run {
             return Err(ApiError::dry_run());

@@ -101,12 +101,13 @@ use self::vitals::Vitals;
 use self::writer::Writer;
 use crate::capacity::KnownCapacity;
 use crate::events::Feed;
+use crate::faults::{FaultType, Faults};
 use crate::health::Health;
 use crate::journal::Credits;
 use crate::key_locks::{self, Key, KeyGuard, KeyLocks};
 use crate::model::{
-    Begins, Calls, Command, Decision, Event, Model, Phase, Refusal, Settings, Snapshot,
-    SnapshotPhase, Tagged, Volume,
+    Attachment, AttachmentState, Begins, Calls, Command, Decision, Event, Model, Phase, Refusal,
+    Settings, Snapshot, SnapshotPhase, Tagged, Volume,
 };
 use crate::nodes::Nodes;
 use crate::rights::Keyring;
@@ -151,12 +152,22 @@ impl Outcome {
     }
 }
 
+/// The parts that only a server for tests has.
+#[derive(Clone, Debug, Default)]
+pub struct TestServer {
+    /// Its clock.
+    pub clock: Arc<ServerClock>,
+    /// Its faults.
+    pub faults: Arc<Faults>,
+}
+
 /// The control plane.
 pub struct Plane {
     /// Settings that are fixed while the server runs.
     pub settings: Settings,
     agent: Arc<dyn Agent>,
     clock: Arc<ServerClock>,
+    faults: Arc<Faults>,
     model: RwLock<Model>,
     keys: KeyLocks,
     leases: Mutex<Leases>,
@@ -189,6 +200,12 @@ impl Plane {
     #[must_use]
     pub const fn clock(&self) -> &Arc<ServerClock> {
         &self.clock
+    }
+
+    /// Returns the faults that are injected.
+    #[must_use]
+    pub const fn faults(&self) -> &Arc<Faults> {
+        &self.faults
     }
 
     /// Returns the nodes, if there are several.
@@ -435,6 +452,13 @@ impl Plane {
         }
     }
 
+    /// Returns whether a fault keeps a volume from being attached.
+    fn is_stuck(&self, volume: &Volume) -> bool {
+        let is_attaching = |it: &Attachment| it.state == AttachmentState::Attaching;
+        volume.attachments.iter().any(is_attaching)
+            && self.faults.is_met(FaultType::StuckAttachment, volume.id)
+    }
+
     /// Calls the data plane with a volume; with `reopens` even if the volume is settled.
     fn carry_out_volume(
         &self,
@@ -447,7 +471,10 @@ impl Plane {
         if is_new {
             self.begin_own(id)?;
         }
-        if reopens || decided.as_ref().is_some_and(|volume| !volume.is_settled()) {
+        let is_stuck = decided.as_ref().is_some_and(|volume| self.is_stuck(volume))
+            && self.faults.of_volumes(FaultType::StuckAttachment, &[id]).is_some();
+        let is_due = decided.as_ref().is_some_and(|volume| !volume.is_settled());
+        if reopens || is_due && !is_stuck {
             self.settle(id, Settling::Asked, opening)?;
         }
         let settled = self.model().volumes.get(&id).cloned();

@@ -15,6 +15,7 @@ use tracing::{debug, error, warn};
 use super::calls::unexpected;
 use super::{Outcome, Plane, PlaneError};
 use crate::events::During;
+use crate::faults::FaultType;
 use crate::journal::Credits;
 use crate::key_locks::{Key, KeyGuard};
 use crate::model::{Event, Refusal, Snapshot, SnapshotPhase};
@@ -47,7 +48,7 @@ impl Plane {
         &self,
         &Snapshot { id, volume, .. }: &Snapshot,
     ) -> Result<(), PlaneError> {
-        self.make_snapshots(AgentCommand::Snapshot(volume, id), &[id])
+        self.make_snapshots(AgentCommand::Snapshot(volume, id), &[volume], &[id])
     }
 
     /// Calls the data plane for snapshots of one moment, as decided, and commits the outcome.
@@ -59,16 +60,26 @@ impl Plane {
             return Ok(Outcome::Set(vec![]));
         }
         let ids: Vec<SnapshotId> = set.iter().map(|(_, id)| *id).collect();
+        let of: Vec<VolumeId> = set.iter().map(|(volume, _)| *volume).collect();
         let decided = {
             let model = self.model();
             ids.iter().filter_map(|id| model.snapshots.get(id).cloned()).collect()
         };
-        self.make_snapshots(AgentCommand::SnapshotSet(set.to_vec()), &ids)?;
+        self.make_snapshots(AgentCommand::SnapshotSet(set.to_vec()), &of, &ids)?;
         Ok(Outcome::Set(decided))
     }
 
-    /// Calls the data plane with a command that makes these snapshots, all or none of them.
-    fn make_snapshots(&self, command: AgentCommand, ids: &[SnapshotId]) -> Result<(), PlaneError> {
+    /// Calls the data plane with a command that makes these snapshots of these volumes, all or none
+    /// of them.
+    fn make_snapshots(
+        &self,
+        command: AgentCommand,
+        of: &[VolumeId],
+        ids: &[SnapshotId],
+    ) -> Result<(), PlaneError> {
+        if let Some(fault) = self.faults.of_volumes(FaultType::SnapshotError, of) {
+            return self.fail_snapshots(ids, &fault);
+        }
         match self.call(command) {
             Ok(()) => {}
             // They may still be made. The client gets them as pending.
@@ -88,6 +99,17 @@ impl Plane {
             debug!(snapshots = ?ids, %error, "still pending");
         }
         Ok(())
+    }
+
+    /// Puts pending snapshots into the state `error`, by a fault.
+    fn fail_snapshots(&self, ids: &[SnapshotId], fault: &str) -> Result<(), PlaneError> {
+        let reason = format!("{fault} was started with StartTestFault; delete the snapshot");
+        let failed = |id: &SnapshotId| {
+            let snapshot = self.model().snapshots.get(id)?.clone();
+            let phase = SnapshotPhase::Error(reason.clone());
+            Some(Event::Snapshot(Snapshot { phase, ..snapshot }))
+        };
+        self.commit_snapshots(ids.iter().filter_map(failed).collect())
     }
 
     fn remove_snapshot(&self, id: SnapshotId) -> Result<(), PlaneError> {

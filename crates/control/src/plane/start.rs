@@ -27,7 +27,7 @@ use super::tick::{RETRY_TICKS, SPACE_TICKS, Upkeep};
 use super::time::Following;
 use super::vitals::Vitals;
 use super::writer::Writer;
-use super::{Plane, PlaneError};
+use super::{Plane, PlaneError, TestServer};
 use crate::events::Feed;
 use crate::journal::{Change, Credits, Journal, Loaded};
 use crate::key_locks::KeyLocks;
@@ -59,7 +59,7 @@ impl Plane {
         agent: Arc<dyn Agent>,
         attached_up: impl FnOnce(),
     ) -> Result<Self, PlaneError> {
-        Self::start_over(journal, settings, agent, None, Arc::default(), attached_up)
+        Self::start_over(journal, settings, agent, None, TestServer::default(), attached_up)
     }
 
     /// Loads the journal as [`Self::start`] does, over several nodes. They may serve volumes
@@ -73,10 +73,18 @@ impl Plane {
         nodes: &Arc<dyn Nodes>,
     ) -> Result<Self, PlaneError> {
         let agent = Arc::clone(nodes) as Arc<dyn Agent>;
-        Self::start_over(journal, settings, agent, Some(Arc::clone(nodes)), Arc::default(), || {})
+        Self::start_over(
+            journal,
+            settings,
+            agent,
+            Some(Arc::clone(nodes)),
+            TestServer::default(),
+            || {},
+        )
     }
 
-    /// Loads the journal as [`Self::start`] does, with the clock of a test server.
+    /// Loads the journal as [`Self::start`] does, with the clock and the faults of a
+    /// server for tests.
     ///
     /// # Errors
     /// See [`Self::start`].
@@ -84,10 +92,10 @@ impl Plane {
         journal: Box<dyn Journal>,
         settings: Settings,
         agent: Arc<dyn Agent>,
-        clock: Arc<ServerClock>,
+        test: TestServer,
         attached_up: impl FnOnce(),
     ) -> Result<Self, PlaneError> {
-        Self::start_over(journal, settings, agent, None, clock, attached_up)
+        Self::start_over(journal, settings, agent, None, test, attached_up)
     }
 
     fn start_over(
@@ -95,7 +103,7 @@ impl Plane {
         settings: Settings,
         agent: Arc<dyn Agent>,
         nodes: Option<Arc<dyn Nodes>>,
-        clock: Arc<ServerClock>,
+        TestServer { clock, faults }: TestServer,
         attached_up: impl FnOnce(),
     ) -> Result<Self, PlaneError> {
         let moment = super::time::moment(&clock);
@@ -150,10 +158,11 @@ impl Plane {
         let feed = Arc::new(Feed::new(Arc::clone(&clock)));
         #[rustfmt::skip]
         let plane = Self {
-            settings, agent, clock, model, leases, writer, upkeep, following, vitals, fillings,
-            keys: KeyLocks::default(), capacity: Mutex::default(), space: Mutex::default(),
-            scrubbing: Mutex::default(), copying: Mutex::default(), addresses: Mutex::default(),
-            health: Mutex::default(), feed, recording: None, nodes, keyring,
+            settings, agent, clock, faults, model, leases, writer, upkeep, following, vitals,
+            fillings, keys: KeyLocks::default(), capacity: Mutex::default(),
+            space: Mutex::default(), scrubbing: Mutex::default(), copying: Mutex::default(),
+            addresses: Mutex::default(), health: Mutex::default(), feed, recording: None, nodes,
+            keyring,
         };
         // Deadlines that may have passed are checked only after this.
         plane.follow_clock();

@@ -18,6 +18,8 @@ impl Plane {
     /// # Errors
     /// The journal or the data plane failed. The next start then treats this stop as a crash.
     pub fn stop(&self) -> Result<(), PlaneError> {
+        // Clients must get their answers before volumes are closed.
+        let _ = self.faults.stop(&[]);
         let _all = self.lock_keys(vec![Key::Everything])?;
         let _leases = self.leases()?;
         let mut writer = self.writer()?;

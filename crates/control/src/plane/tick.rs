@@ -72,6 +72,11 @@ impl Plane {
             if is_settled && !self.writer().is_ok_and(|writer| writer.unanswered.contains(&id)) {
                 continue;
             }
+            let is_stuck =
+                self.model().volumes.get(&id).is_some_and(|volume| self.is_stuck(volume));
+            if is_stuck {
+                continue;
+            }
             match self.settle(id, Settling::Again, &Credits::default()) {
                 Ok(()) => {}
                 // The client that requested the change has this error already.

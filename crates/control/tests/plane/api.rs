@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use crate::support;
 use crate::support::{
-    Client, FakeAgent, Refused, Server, config_with, create, local_instance, text,
+    Client, FakeAgent, Refused, Server, create, local_instance, test_config, text,
 };
 use evenkeel_control::api::ACTIONS;
-use evenkeel_control::{ControlConfig, Settings, StoreKey};
+use evenkeel_control::{Settings, StoreKey};
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::units::ByteCount;
 use evenkeel_core::volume::Rules;
@@ -171,6 +171,7 @@ fn named<'a>(action: &str, of: &Named<'a>) -> Vec<(&'static str, &'a str)> {
         "ModifyNode" => vec![("Node", "a"), ("State", "up")],
         "MoveVolume" => vec![("VolumeId", of.volume), ("Node", "a")],
         "ModifyTestClock" => vec![("AdvanceSeconds", "1")],
+        "StartTestFault" => vec![("FaultType", "stuck-attachment")],
         "RestoreVolumeFromRecycleBin" | "PurgeVolume" => vec![("VolumeId", of.binned)],
         "DescribeSnapshotAttribute" | "ResetSnapshotAttribute" => {
             vec![("SnapshotId", of.snapshot), ("Attribute", "createVolumePermission")]
@@ -222,7 +223,7 @@ fn fixture_with_key_and_bin() -> Fixture {
         recycle_bin_days: 1,
         ..Settings::default()
     };
-    let config = ControlConfig { is_test: true, ..config_with(folder.path(), settings) };
+    let config = test_config(folder.path(), settings);
     let server = Server::start_with(config, Arc::default()).unwrap();
     let client = server.client();
     Fixture { server, client, _folder: folder }

@@ -29,5 +29,6 @@ mod slow_device;
 mod snapshots;
 mod status;
 mod test_clock;
+mod test_faults;
 mod tiers;
 mod zones;

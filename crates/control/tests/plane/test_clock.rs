@@ -3,14 +3,16 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::support::{Client, FakeAgent, Server, config_with, create, gp2, planned, text};
+use crate::support::{
+    Client, FakeAgent, Server, config_with, create, gp2, planned, test_config, text,
+};
 use evenkeel_control::journal::Journal;
 use evenkeel_control::journal::sqlite::SqliteJournal;
 use evenkeel_control::model::Command;
-use evenkeel_control::plane::{ClockChange, ClockFailure, Plane};
+use evenkeel_control::plane::{ClockChange, ClockFailure, Plane, TestServer};
 use evenkeel_control::server_clock::{AHEAD_DAYS_MAX, ClockRefusal, ServerClock};
 use evenkeel_control::server_time::STEP_MS;
-use evenkeel_control::{ControlConfig, ControlError, DATABASE_FILE_NAME, ModifyPolicy, Settings};
+use evenkeel_control::{ControlError, DATABASE_FILE_NAME, ModifyPolicy, Settings};
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::qos::pacing::Balances;
 use evenkeel_core::time::UnixMs;
@@ -29,8 +31,9 @@ fn settings() -> Settings {
 fn start(folder: &Path, agent: &Arc<FakeAgent>) -> Plane {
     let journal = SqliteJournal::open(&folder.join(DATABASE_FILE_NAME)).unwrap();
     let clock = Arc::new(ServerClock::of_test(folder).unwrap());
+    let test = TestServer { clock, ..TestServer::default() };
     let its = Arc::clone(agent) as _;
-    Plane::start_test(Box::new(journal), settings(), its, clock, || {}).unwrap()
+    Plane::start_test(Box::new(journal), settings(), its, test, || {}).unwrap()
 }
 
 fn stored_time(folder: &Path) -> UnixMs {
@@ -163,7 +166,7 @@ fn clocks_are_not_set_back_and_not_without_bounds() {
 }
 
 fn served(folder: &Path) -> (Server, Client) {
-    let config = ControlConfig { is_test: true, ..config_with(folder, settings()) };
+    let config = test_config(folder, settings());
     let server = Server::start_with(config, Arc::default()).unwrap();
     let client = server.client();
     (server, client)

@@ -15,11 +15,13 @@ use std::time::{Duration, SystemTime};
 use evenkeel_control::api::Api;
 use evenkeel_control::api::error::ApiError;
 use evenkeel_control::credentials::{self, Credentials};
+use evenkeel_control::faults::IoFaults;
 use evenkeel_control::journal::sqlite::SqliteJournal;
 use evenkeel_control::model::{Begins, Command as Change, Settings, Tags};
 use evenkeel_control::plane::Plane;
 use evenkeel_control::{ControlConfig, ControlError, DATABASE_FILE_NAME, Endpoint, Timeouts};
 use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
+use evenkeel_core::io_fault::IoFault;
 use evenkeel_core::qos::Exceeded;
 use evenkeel_core::qos::contract::Contract;
 use evenkeel_core::qos::pacing::{Balances, Limit, Pacing};
@@ -425,6 +427,25 @@ impl FakeAgent {
     }
 }
 
+/// Faults of I/O that no one executes.
+#[derive(Debug, Default)]
+pub struct FakeIo(pub Mutex<Vec<IoFault>>);
+
+impl IoFaults for FakeIo {
+    fn set(&self, faults: Vec<IoFault>) {
+        *self.0.lock().unwrap() = faults;
+    }
+
+    fn hits(&self) -> Vec<(u64, u64)> {
+        Vec::new()
+    }
+}
+
+/// Returns the configuration of a server for tests.
+pub fn test_config(data_dir: &Path, settings: Settings) -> ControlConfig {
+    ControlConfig { test: Some(Arc::<FakeIo>::default()), ..config_with(data_dir, settings) }
+}
+
 /// A running control plane.
 pub struct Server {
     pub address: SocketAddr,
@@ -446,7 +467,7 @@ pub fn config(data_dir: &Path) -> ControlConfig {
         metrics_space: ByteCount(16 << 20),
         webhooks: Webhooks::default(),
         timeouts: Timeouts::default(),
-        is_test: false,
+        test: None,
     }
 }
 

@@ -24,7 +24,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Type, Union
 
 from . import program
 
-__all__ = ["Clock", "EbsTestCase", "Server"]
+__all__ = ["Clock", "EbsTestCase", "Faults", "Server"]
 
 #: The longest start of a server, in seconds.
 START_MAX_S = 60.0
@@ -61,10 +61,7 @@ class Clock:
 
     def advance(self, by: Union[str, int, datetime.timedelta]) -> datetime.datetime:
         """Move it ahead by seconds, a timedelta or a text such as "6h"; return its time."""
-        seconds = by.total_seconds() if isinstance(by, datetime.timedelta) else by
-        if not isinstance(seconds, str) and seconds != int(seconds):
-            raise ValueError(f"{by} is no whole number of seconds")
-        return self._verb("advance", seconds if isinstance(seconds, str) else str(int(seconds)))
+        return self._verb("advance", _span(by))
 
     def set(self, to: datetime.datetime) -> datetime.datetime:
         """Move it ahead to a time with a zone; return its time."""
@@ -97,6 +94,59 @@ class Clock:
         return datetime.datetime.fromisoformat(clock["time"].replace("Z", "+00:00"))
 
 
+class Faults:
+    """The faults that a server injects.
+
+    Called with a type, it is a context manager: the fault ends with the block.
+    """
+
+    def __init__(self, server: "Server") -> None:
+        self._server = server
+        self._were_started = False
+
+    def start(
+        self,
+        fault: str,
+        volumes: Sequence[str] = (),
+        operations: Sequence[str] = (),
+        lasting: Union[str, int, datetime.timedelta] = "5m",
+        **more: int,
+    ) -> str:
+        """Start a fault of this type and return its id.
+
+        It concerns all volumes or actions of the API if none is named, and lasts for seconds, a
+        timedelta or a text such as "5m", in real time. `more` are percent, read_percent,
+        write_percent, read_ms, write_ms and seed.
+        """
+        flags = [flag for volume in volumes for flag in ("--volume", volume)]
+        flags += [flag for name in operations for flag in ("--operation", name)]
+        flags += ["--for", _span(lasting)]
+        for name, value in more.items():
+            flags += [f"--{name.replace('_', '-')}", str(value)]
+        self._were_started = True
+        started = self._server._evenkeel("fault", "start", fault, *flags)
+        return str(started["faults"][0]["fault_id"])
+
+    def list(self) -> "List[Dict[str, Any]]":
+        """Return the faults in force."""
+        found: List[Dict[str, Any]] = self._server._evenkeel("fault", "list")["faults"]
+        return found
+
+    def stop(self, *ids: str) -> None:
+        """Stop these faults; all without an id."""
+        self._server._evenkeel("fault", "stop", *ids)
+
+    @contextlib.contextmanager
+    def __call__(self, fault: str, **more: Any) -> Iterator[str]:
+        """Start a fault for a block, as `start` does."""
+        started = self.start(fault, **more)
+        try:
+            yield started
+        finally:
+            if any(one["fault_id"] == started for one in self.list()):
+                self.stop(started)
+
+
 class Server:
     """A server on free ports, with its store in memory.
 
@@ -124,6 +174,8 @@ class Server:
         self._host: Optional[str] = None
         #: The clock of the API.
         self.clock = Clock(self)
+        #: The faults of the server.
+        self.fault = Faults(self)
 
     def start(self) -> "Server":
         """Start the server; return when all its addresses answer."""
@@ -237,6 +289,8 @@ class Server:
 
     def reset(self) -> None:
         """Delete all volumes, snapshots and hosts but this machine, and wait for that."""
+        if self.fault._were_started:
+            self.fault.stop()
         ec2, own = self.ec2, self._own_host()
         if self.clock._is_frozen:
             self.clock.run()
@@ -372,6 +426,16 @@ class Server:
         words = (shlex.split(line) for line in printed.stdout.splitlines())
         pairs = (line[1].split("=", 1) for line in words if line[:1] == ["export"])
         return {name: value for name, value in pairs}
+
+
+def _span(span: Union[str, int, datetime.timedelta]) -> str:
+    """Return a span of time as the program reads it."""
+    if isinstance(span, str):
+        return span
+    seconds = span.total_seconds() if isinstance(span, datetime.timedelta) else span
+    if seconds != int(seconds):
+        raise ValueError(f"{span} is no whole number of seconds")
+    return str(int(seconds))
 
 
 def _new_folder() -> Path:
