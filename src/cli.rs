@@ -33,6 +33,7 @@ mod report;
 mod sim;
 mod snapshot;
 mod test_server;
+mod tls;
 mod top;
 mod volume;
 
@@ -43,6 +44,7 @@ pub use evenkeel_cli::calibrate::CalibrateWhen;
 pub use evenkeel_cli::etcd::Etcd;
 pub use evenkeel_cli::flags::{Connection, DataPlanePriority, Io, Output};
 pub use evenkeel_cli::store::{Bytes, LocalStore, RbdStore, StoreKind};
+pub use evenkeel_cli::tls::Tls;
 
 pub use calibrate::Calibrate;
 pub use capacity::{Capacity, CapacityPlan, CapacityVerb};
@@ -63,6 +65,7 @@ pub use snapshot::{
     SnapshotExport, SnapshotImport, SnapshotLock, SnapshotVerb,
 };
 pub use test_server::{ClockArgs, ClockVerb, FaultArgs, FaultStart, FaultVerb, TestServer};
+pub use tls::{ServerNames, TlsArgs, TlsVerb};
 pub use top::Top;
 pub use volume::{
     Provisioned, VolumeAdopt, VolumeArgs, VolumeAttach, VolumeCopy, VolumeCreate, VolumeDetach,
@@ -109,6 +112,10 @@ pub enum Verb {
     Snapshot(SnapshotArgs),
     /// Register the client hosts that volumes are attached to.
     Host(Host),
+    /// Make the certificates of a server and of its client hosts, with an authority of its own.
+    ///
+    /// No server is needed. The page docs/operating/security.md says what they protect.
+    Tls(TlsArgs),
     /// Look after the nodes of a cluster, and move volumes between them.
     Node(NodeArgs),
     /// Make, move and look after the pool of a data folder.
@@ -225,6 +232,9 @@ pub struct Serve {
     #[arg(long, env = "EVENKEEL_NBD_LISTEN", default_value = "127.0.0.1:10809")]
     #[arg(value_name = "ADDR", value_delimiter = ',')]
     pub nbd_listen: Vec<NbdListen>,
+
+    #[command(flatten)]
+    pub tls: Tls,
 
     /// Unix socket of the NBD server. [default: nbd.sock in the data folder]
     #[arg(long, env = "EVENKEEL_NBD_UNIX", value_name = "PATH")]

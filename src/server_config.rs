@@ -10,6 +10,7 @@ use evenkeel_core::volume::{Rules, VolumeType};
 use evenkeel_engine::UnixAccess;
 use evenkeel_server::cluster::Cluster;
 use evenkeel_server::store_options::StoreOptions;
+use evenkeel_server::transport::Transport;
 use evenkeel_server::{Config, accounts, events};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -26,6 +27,7 @@ pub fn of(arguments: &Serve) -> Result<Config, Failure> {
         data_dir,
         listen: arguments.listen,
         nbd_listen: nbd_listen(arguments)?,
+        transport: Transport::of(&arguments.tls, cluster.is_some())?,
         nbd_unix: Some(nbd_unix),
         unix_access: unix_access(arguments)?,
         settings: settings(arguments)?,

@@ -338,7 +338,7 @@ fn a_volume_is_shown_where_its_server_listens() {
     both.iter().for_each(|uri| assert!(text.contains(uri), "{text}"));
     server.stop();
     // A server that listens on all addresses is reached at the address of its API.
-    server.option("--nbd-listen 0.0.0.0:0");
+    server.option("--nbd-listen 0.0.0.0:0 --insecure nbd-listen");
     server.restart();
     assert!(server.nbd.ip().is_unspecified());
     let uris = nbd(&shown(&server, &server.endpoint, "json"));

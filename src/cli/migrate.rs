@@ -21,6 +21,11 @@ pub struct VolumeMigrate {
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub to_data_dir: Option<PathBuf>,
 
+    /// The certificates of the target's authority, in PEM form, if it is at https://. [default:
+    /// those that the server on the folder that --to-data-dir names, or --ca]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub to_ca: Option<PathBuf>,
+
     /// The target's region. [default: that of the server on the folder that --to-data-dir
     /// names, or the source's]
     #[arg(long, value_name = "NAME")]

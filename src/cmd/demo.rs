@@ -20,6 +20,7 @@ use evenkeel_lab::fio::VolumeProgress;
 use evenkeel_lab::nbd_uri::NbdUri;
 use evenkeel_lab::report::Report;
 use evenkeel_server::store_options::StoreOptions;
+use evenkeel_server::transport::Transport;
 use evenkeel_server::{Addresses, Config};
 use evenkeel_sim::oracle::recorded::Provisioned;
 use evenkeel_telemetry::events::webhook::Webhooks;
@@ -93,6 +94,7 @@ pub fn run(arguments: &Demo) -> Result<(), Failure> {
         data_dir: folder.path().join("data"),
         listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
         nbd_listen: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 0))],
+        transport: Transport::default(),
         nbd_unix: None,
         unix_access: UnixAccess::default(),
         settings: Settings {
@@ -350,7 +352,7 @@ impl Running {
             .map_err(|error| Failure::new(format!("a thread for the server: {error}")))?;
         let unready = || Failure::new("the server ended before it was ready");
         match started.recv() {
-            Ok(Addresses { api, nbd }) => {
+            Ok(Addresses { api, nbd, .. }) => {
                 let nbd = nbd.first().copied().ok_or_else(unready)?;
                 let recorder = recorder.try_recv().map_err(|_| unready())?;
                 Ok(Self { api, nbd, recorder, stop, thread })

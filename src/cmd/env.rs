@@ -15,7 +15,12 @@ pub fn run(arguments: &Env) -> Result<(), Failure> {
     let data_dir = std::path::absolute(folder)
         .map_err(|error| Failure::new(format!("{}: {error}", folder.display())))?;
     let data_dir = data_dir.display().to_string();
-    let variables = [
+    let authorities = endpoint::authorities(connection);
+    let authorities = authorities.map(std::path::absolute).transpose();
+    let authorities = authorities.map_err(|error| Failure::new(format!("ca: {error}")))?;
+    let authorities = authorities.map(|path| path.display().to_string());
+    let authorities = authorities.as_deref().filter(|_| endpoint.starts_with("https://"));
+    let mut variables = vec![
         ("AWS_ENDPOINT_URL_EC2", endpoint.as_str()),
         ("AWS_ENDPOINT_URL_EBS", &endpoint),
         ("AWS_ENDPOINT_URL_CLOUDWATCH", &endpoint),
@@ -25,10 +30,12 @@ pub fn run(arguments: &Env) -> Result<(), Failure> {
         ("AWS_SECRET_ACCESS_KEY", &keys.secret_access_key),
         ("AWS_DEFAULT_REGION", &region),
         ("AWS_REGION", &region),
-        ("EVENKEEL_ENDPOINT", &endpoint),
+        ("EVENKEEL_ENDPOINT", endpoint.as_str()),
         ("EVENKEEL_DATA_DIR", &data_dir),
         ("EVENKEEL_REGION", &region),
     ];
+    variables.extend(authorities.map(|path| ("AWS_CA_BUNDLE", path)));
+    variables.extend(authorities.map(|path| ("EVENKEEL_CA", path)));
     output::print(&exports(arguments.shell, &variables))
 }
 

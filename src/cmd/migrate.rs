@@ -63,7 +63,9 @@ fn target(arguments: &VolumeArgs, flags: &VolumeMigrate) -> Result<Client, Failu
                 .hint("--to-data-dir names a folder with the target's file `credentials` instead")
         })?,
     };
-    Client::new(&endpoint, &region, keys)
+    let named = arguments.connection.ca.clone();
+    let authorities = flags.to_ca.clone().or_else(|| folder.and_then(endpoint::noted_authorities));
+    Client::trusting(authorities.or(named).as_deref(), &endpoint, &region, keys)
 }
 
 fn told(migrated: &Migrated) -> String {

@@ -33,6 +33,7 @@ pub mod serve;
 mod sim;
 pub mod snapshot;
 mod store;
+mod tls;
 mod top;
 pub mod volume;
 
@@ -53,6 +54,7 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Verb::Clock(arguments) => clock::run(&arguments),
         Verb::Fault(arguments) => fault::run(&arguments),
         Verb::Calibrate(arguments) => calibrate::run(&arguments),
+        Verb::Tls(arguments) => tls::run(&arguments),
         Verb::Store(arguments) => store::run(&arguments),
         Verb::Top(arguments) => top::run(&arguments),
         Verb::Report(arguments) => report::run(&arguments),

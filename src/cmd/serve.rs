@@ -62,9 +62,14 @@ impl StopRequest {
 
 fn greeting(config: &Config, addresses: &Addresses) -> String {
     let mut text = format!("evenkeel {} is serving\n", env!("CARGO_PKG_VERSION"));
-    let _ = writeln!(text, "  API    http://{}  region {}", addresses.api, config.settings.region);
+    let scheme = if config.transport.files.is_some() { "https" } else { "http" };
+    let region = &config.settings.region;
+    let _ = writeln!(text, "  API    {scheme}://{}  region {region}", addresses.api);
     for address in &addresses.nbd {
         let _ = writeln!(text, "  NBD    nbd://{address}/VOLUME");
+    }
+    for address in &addresses.nbd_tls {
+        let _ = writeln!(text, "  NBD    nbds://{address}/VOLUME");
     }
     if let Some(socket) = &config.nbd_unix {
         let _ = writeln!(text, "  NBD    nbd+unix:///VOLUME?socket={}", socket.display());
@@ -91,6 +96,7 @@ mod tests {
         let addresses = Addresses {
             api: "127.0.0.1:8650".parse().unwrap(),
             nbd: vec!["127.0.0.1:10809".parse().unwrap()],
+            nbd_tls: vec!["127.0.0.1:10810".parse().unwrap()],
         };
         let text = greeting(&server_config::of(&arguments).unwrap(), &addresses);
         let version = env!("CARGO_PKG_VERSION");
@@ -100,6 +106,7 @@ mod tests {
                 "evenkeel {version} is serving\n  \
                  API    http://127.0.0.1:8650  region r\n  \
                  NBD    nbd://127.0.0.1:10809/VOLUME\n  \
+                 NBD    nbds://127.0.0.1:10810/VOLUME\n  \
                  NBD    nbd+unix:///VOLUME?socket=/srv/e/nbd.sock\n  \
                  data   /srv/e\n  \
                  rules  2025-09-26\n\

@@ -37,6 +37,8 @@ pub struct Server {
     pub api: SocketAddr,
     /// The address of NBD over TCP.
     pub nbd: SocketAddr,
+    /// The address of NBD over TLS.
+    pub nbd_tls: SocketAddr,
 }
 
 /// The command line for a server.
@@ -150,6 +152,7 @@ impl Server {
             endpoint: String::new(),
             api: nowhere,
             nbd: nowhere,
+            nbd_tls: nowhere,
         };
         server.restart();
         server
@@ -164,12 +167,17 @@ impl Server {
             let text = line.split(before).nth(1).and_then(|rest| rest.split(after).next());
             text.and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("greeting: {line}"))
         };
-        self.api = address(&process.wait_for_line("API"), "http://", ' ');
+        let api = process.wait_for_line("API");
+        let scheme = if api.contains("https://") { "https" } else { "http" };
+        self.api = address(&api, "://", ' ');
         if !self.has_option("--nbd-listen none") {
             self.nbd = address(&process.wait_for_line("NBD"), "nbd://", '/');
         }
+        if self.has_option("--nbd-tls-listen") {
+            self.nbd_tls = address(&process.wait_for_line("nbds://"), "nbds://", '/');
+        }
         process.wait_for_line("Ctrl-C stops it");
-        self.endpoint = format!("http://{}", self.api);
+        self.endpoint = format!("{scheme}://{}", self.api);
         self.process = Some(process);
     }
 

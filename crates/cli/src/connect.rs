@@ -14,7 +14,10 @@ const SDK_VARIABLES: [&str; 2] = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"];
 
 /// Creates a client for the server that the flags name. Does not connect yet.
 pub fn client(connection: &Connection) -> Result<Client, Failure> {
-    Client::new(&endpoint::of(connection), &endpoint::region(connection), keys(connection)?)
+    let authorities = endpoint::authorities(connection);
+    let region = endpoint::region(connection);
+    let keys = keys(connection)?;
+    Client::trusting(authorities.as_deref(), &endpoint::of(connection), &region, keys)
 }
 
 /// Creates a client for a server on this machine, with the keys in its data folder.

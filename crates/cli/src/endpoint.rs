@@ -29,6 +29,12 @@ pub fn region(connection: &Connection) -> String {
     connection.region.clone().or_else(noted).unwrap_or_else(|| DEFAULT_REGION.to_owned())
 }
 
+/// The file of authorities that a verb trusts: the given one, or that of the server on the data
+/// folder.
+pub fn authorities(connection: &Connection) -> Option<PathBuf> {
+    connection.ca.clone().or_else(|| noted_authorities(&connection.data_dir))
+}
+
 /// The address in the file of a data folder; `None` without a file. A file that a crash left behind
 /// names a server that does not answer.
 pub fn noted(data_dir: &Path) -> Option<String> {
@@ -40,6 +46,11 @@ pub fn noted_region(data_dir: &Path) -> Option<String> {
     line(data_dir, 1)
 }
 
+/// The file of authorities in the file of a data folder; `None` without TLS, or without a file.
+pub fn noted_authorities(data_dir: &Path) -> Option<PathBuf> {
+    line(data_dir, 2).map(PathBuf::from)
+}
+
 /// A line of the file; `None` if it is not whole, because a full disk may have cut the file.
 fn line(data_dir: &Path, index: usize) -> Option<String> {
     let text = std::fs::read_to_string(data_dir.join(FILE_NAME)).ok()?;
@@ -47,15 +58,38 @@ fn line(data_dir: &Path, index: usize) -> Option<String> {
     line.strip_suffix('\n').map(str::to_owned)
 }
 
+/// How clients reach the API.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Scheme<'a> {
+    /// Without TLS.
+    Http,
+    /// Over TLS, with the file of the authorities of its certificate, if the server knows it.
+    Https(Option<&'a Path>),
+}
+
 /// The file of a running server. It is removed on drop. A file that a crash left behind is
 /// overwritten by the next start.
 pub struct Noted(PathBuf);
 
 impl Noted {
-    /// Writes the address and the region of the API into the file.
-    pub fn new(data_dir: &Path, api: SocketAddr, region: &str) -> io::Result<Self> {
+    /// Writes the address and the region of the API into the file, and the authorities of its
+    /// certificate.
+    pub fn new(
+        data_dir: &Path,
+        api: SocketAddr,
+        region: &str,
+        scheme: Scheme<'_>,
+    ) -> io::Result<Self> {
         let noted = Self(data_dir.join(FILE_NAME));
-        std::fs::write(&noted.0, format!("http://{}\n{region}\n", reachable(api)))?;
+        let api = reachable(api);
+        let text = match scheme {
+            Scheme::Http => format!("http://{api}\n{region}\n"),
+            Scheme::Https(None) => format!("https://{api}\n{region}\n"),
+            Scheme::Https(Some(authorities)) => {
+                format!("https://{api}\n{region}\n{}\n", authorities.display())
+            }
+        };
+        std::fs::write(&noted.0, text)?;
         Ok(noted)
     }
 }
@@ -88,12 +122,21 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let connection = |endpoint: Option<&str>| Connection {
             endpoint: endpoint.map(str::to_owned),
+            ca: None,
             data_dir: folder.path().to_owned(),
             region: None,
         };
         assert_eq!(of(&connection(None)), USUAL);
         assert_eq!(region(&connection(None)), DEFAULT_REGION);
-        let noted = Noted::new(folder.path(), "0.0.0.0:4000".parse().unwrap(), "eu-1").unwrap();
+        let api = "0.0.0.0:4000".parse().unwrap();
+        let ca = Path::new("/a/ca-cert.pem");
+        let noted = Noted::new(folder.path(), api, "eu-1", Scheme::Https(Some(ca))).unwrap();
+        assert_eq!(of(&connection(None)), "https://127.0.0.1:4000");
+        assert_eq!(authorities(&connection(None)).as_deref(), Some(ca));
+        drop(noted);
+        assert_eq!(authorities(&connection(None)), None);
+        let noted = Noted::new(folder.path(), api, "eu-1", Scheme::Http).unwrap();
+        assert_eq!(authorities(&connection(None)), None);
         assert_eq!(region(&connection(None)), "eu-1");
         assert_eq!(of(&connection(None)), "http://127.0.0.1:4000");
         assert_eq!(of(&connection(Some("http://a:1"))), "http://a:1");

@@ -78,6 +78,12 @@ pub struct Connection {
     #[arg(help_heading = "Connection")]
     pub endpoint: Option<String>,
 
+    /// The certificates of the authority, in PEM form, by which the server's certificate is checked
+    /// at https://. [default: those that the server on the data folder names]
+    #[arg(long, global = true, env = "EVENKEEL_CA", value_name = "FILE")]
+    #[arg(help_heading = "Connection", value_hint = ValueHint::FilePath)]
+    pub ca: Option<PathBuf>,
+
     /// The server's data folder, for its credentials; if the default one does not exist, that of
     /// the Debian package, /var/lib/evenkeel. Without credentials, AWS_ACCESS_KEY_ID and
     /// AWS_SECRET_ACCESS_KEY are used.

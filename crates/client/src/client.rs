@@ -2,10 +2,12 @@
 //! have the exit code that fits the server's error.
 
 use crate::output::{Exit, Failure};
+use crate::trust;
 use evenkeel_os::clock::{self, Deadline};
 use evenkeel_wire::aws::sigv4::{self, Credentials, Request, Scope};
 use evenkeel_wire::aws::{query, xml::Element};
 use std::io;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -44,6 +46,8 @@ pub struct Keys {
 
 /// A client for one server.
 pub struct Client {
+    /// `http` or `https`.
+    pub(crate) scheme: &'static str,
     /// `host:port`, as the signature covers it.
     pub(crate) authority: String,
     pub(crate) region: String,
@@ -57,17 +61,36 @@ impl Client {
     /// # Errors
     /// If `endpoint` is no such address.
     pub fn new(endpoint: &str, region: &str, keys: Keys) -> Result<Self, Failure> {
-        let authority = authority(endpoint)?.to_owned();
+        Self::trusting(None, endpoint, region, keys)
+    }
+
+    /// Creates a client for the server at `endpoint`, `http://HOST:PORT` or `https://HOST:PORT`,
+    /// whose certificate the authorities in a file have signed. Does not connect yet.
+    ///
+    /// # Errors
+    /// If `endpoint` is no such address, or the file cannot be used.
+    pub fn trusting(
+        authorities: Option<&Path>,
+        endpoint: &str,
+        region: &str,
+        keys: Keys,
+    ) -> Result<Self, Failure> {
+        let (scheme, authority) = parts(endpoint)?;
+        let authority = authority.to_owned();
         let config = ureq::Agent::config_builder()
             .timeout_global(Some(ANSWER_WAIT_MAX))
             .http_status_as_error(false)
             .max_redirects(0)
             // A proxy in the environment does not apply to this server.
             .proxy(None)
-            .user_agent(concat!("evenkeel/", env!("CARGO_PKG_VERSION")))
-            .build();
-        let agent = config.new_agent();
-        Ok(Self { authority, region: region.to_owned(), keys, agent })
+            .user_agent(concat!("evenkeel/", env!("CARGO_PKG_VERSION")));
+        let config = match (scheme, authorities) {
+            ("https", Some(authorities)) => config.tls_config(trust::by(authorities)?),
+            ("https", None) => return Err(trust::none(endpoint)),
+            _ => config,
+        };
+        let agent = config.build().new_agent();
+        Ok(Self { scheme, authority, region: region.to_owned(), keys, agent })
     }
 
     /// The server's host and port.
@@ -158,7 +181,7 @@ impl Client {
             Scope { region: &self.region, service: "ec2" },
             clock::unix_ms().0 / 1_000,
         );
-        let mut request = self.agent.post(format!("http://{}/", self.authority));
+        let mut request = self.agent.post(format!("{}://{}/", self.scheme, self.authority));
         for (name, value) in headers {
             request = request.header(name, value);
         }
@@ -220,7 +243,7 @@ impl Client {
                 let seconds = ANSWER_WAIT_MAX.as_secs();
                 Failure::new(format!("{at} did not answer within {seconds} s")).exit(Exit::Timeout)
             }
-            other => Failure::new(format!("{at}: {other}")),
+            other => trust::explained(Failure::new(format!("{at}: {other}"))),
         }
     }
 
@@ -246,17 +269,20 @@ impl Client {
     }
 }
 
-/// Returns `host:port` of an endpoint.
-fn authority(endpoint: &str) -> Result<&str, Failure> {
-    let usage = |message: String| Failure::new(message).exit(Exit::Usage);
-    let Some(rest) = endpoint.strip_prefix("http://") else {
-        return Err(usage(format!("endpoint {endpoint}: expected http://HOST:PORT")));
+/// Returns the scheme and `host:port` of an endpoint.
+fn parts(endpoint: &str) -> Result<(&'static str, &str), Failure> {
+    let wrong = || {
+        let form = "expected http://HOST:PORT or https://HOST:PORT";
+        Failure::new(format!("endpoint {endpoint}: {form}")).exit(Exit::Usage)
     };
+    let plain = endpoint.strip_prefix("http://").map(|rest| ("http", rest));
+    let found = plain.or_else(|| endpoint.strip_prefix("https://").map(|rest| ("https", rest)));
+    let (scheme, rest) = found.ok_or_else(wrong)?;
     let authority = rest.strip_suffix('/').unwrap_or(rest);
     if authority.is_empty() || authority.contains(['/', '?', '#', '@', ' ']) {
-        return Err(usage(format!("endpoint {endpoint}: expected http://HOST:PORT")));
+        return Err(wrong());
     }
-    Ok(authority)
+    Ok((scheme, authority))
 }
 
 /// Returns the failure with the exit code for an EC2 error code.
@@ -368,13 +394,12 @@ mod tests {
 
     #[test]
     fn endpoints_are_http_and_have_no_path() {
-        assert_eq!(authority("http://127.0.0.1:8650").unwrap(), "127.0.0.1:8650");
-        assert_eq!(authority("http://[::1]:8650/").unwrap(), "[::1]:8650");
-        for endpoint in ["https://a:1", "a:1", "http://", "http://a/b", "http://u@a", "http://a b"]
-        {
+        assert_eq!(parts("http://127.0.0.1:8650").unwrap(), ("http", "127.0.0.1:8650"));
+        assert_eq!(parts("https://[::1]:8650/").unwrap(), ("https", "[::1]:8650"));
+        for endpoint in ["ftp://a:1", "a:1", "http://", "http://a/b", "https://u@a", "http://a b"] {
             assert_eq!(
-                authority(endpoint).unwrap_err().message,
-                format!("endpoint {endpoint}: expected http://HOST:PORT")
+                parts(endpoint).unwrap_err().message,
+                format!("endpoint {endpoint}: expected http://HOST:PORT or https://HOST:PORT")
             );
         }
     }

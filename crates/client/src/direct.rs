@@ -284,7 +284,7 @@ impl Client {
             clock::unix_ms().0 / 1_000,
         );
         let separator = if query.is_empty() { "" } else { "?" };
-        let url = format!("http://{}{path}{separator}{query}", self.authority);
+        let url = format!("{}://{}{path}{separator}{query}", self.scheme, self.authority);
         let mut request = ureq::http::Request::builder().method(method).uri(url);
         let signed = signed.iter().map(|(name, value)| (name.as_str(), value.as_str()));
         for (name, value) in all.into_iter().chain(signed) {

@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 pub struct Endpoints {
     /// `host:port` at which a client on this machine connects over TCP.
     tcp: Vec<String>,
+    /// `host:port` at which a client connects over TLS, with the certificate of a host.
+    tls: Vec<String>,
     /// Unix sockets on this machine.
     unix: Vec<PathBuf>,
     /// Addresses that only the server's own machine can reach, if this is another one.
@@ -34,13 +36,17 @@ impl Endpoints {
         let is_here = is_this_machine(host);
         let mut endpoints = Self::default();
         for (transport, address) in listed {
+            let over = match transport {
+                "tls" => &mut endpoints.tls,
+                _ => &mut endpoints.tcp,
+            };
             match (transport, address.parse::<SocketAddr>()) {
                 // An unspecified address means the host of the API.
-                ("tcp", Ok(tcp)) if tcp.ip().is_unspecified() => {
-                    endpoints.tcp.push(format!("{host}:{}", tcp.port()));
+                ("tcp" | "tls", Ok(ip)) if ip.ip().is_unspecified() => {
+                    over.push(format!("{host}:{}", ip.port()));
                 }
-                ("tcp", Ok(tcp)) if is_here || !tcp.ip().is_loopback() => {
-                    endpoints.tcp.push(address.to_owned());
+                ("tcp" | "tls", Ok(ip)) if is_here || !ip.ip().is_loopback() => {
+                    over.push(address.to_owned());
                 }
                 ("unix", _) if is_here && Path::new(address).exists() => {
                     endpoints.unix.push(address.into());
@@ -51,16 +57,18 @@ impl Endpoints {
         endpoints
     }
 
-    /// The addresses of a volume from here: over TCP, and over unix sockets.
+    /// The addresses of a volume from here: over TCP, over TLS, and over unix sockets.
     pub fn uris(&self, volume: &str) -> Vec<String> {
         let tcp = self.tcp.iter().map(|address| format!("nbd://{address}/{volume}"));
-        tcp.chain(self.unix.iter().map(|path| unix_uri(path, volume))).collect()
+        let tls = self.tls.iter().map(|address| format!("nbds://{address}/{volume}"));
+        tcp.chain(tls).chain(self.unix.iter().map(|path| unix_uri(path, volume))).collect()
     }
 
-    /// The fastest address of a volume: a unix socket if there is one.
+    /// The fastest address of a volume that needs no certificate: a unix socket if there is one.
     pub fn nearest(&self, volume: &str) -> Option<String> {
         let unix = self.unix.first().map(|path| unix_uri(path, volume));
-        unix.or_else(|| self.uris(volume).into_iter().next())
+        let tcp = || self.tcp.first().map(|address| format!("nbd://{address}/{volume}"));
+        unix.or_else(tcp)
     }
 
     /// The addresses for the server's own machine, if that is not this one.
@@ -93,6 +101,7 @@ mod tests {
             ("tcp", "127.0.0.1:4000"),
             ("tcp", "0.0.0.0:4001"),
             ("tcp", "192.0.2.7:4002"),
+            ("tls", "0.0.0.0:4003"),
             ("unix", socket),
             ("unix", "/nowhere/nbd.sock"),
         ];
@@ -101,13 +110,18 @@ mod tests {
         let unix = format!("nbd+unix:///vol-1?socket={socket}");
         let over = |hosts: [&str; 3]| hosts.map(|host| format!("nbd://{host}/vol-1")).to_vec();
         let mut all = over(["127.0.0.1:4000", "127.0.0.1:4001", "192.0.2.7:4002"]);
+        all.push("nbds://127.0.0.1:4003/vol-1".to_owned());
         all.push(unix.clone());
         assert_eq!(here.uris("vol-1"), all);
         assert_eq!(here.nearest("vol-1"), Some(unix));
         assert_eq!(here.elsewhere(), ["/nowhere/nbd.sock"]);
         assert_eq!(from("[::1]").uris("vol-1")[1], "nbd://[::1]:4001/vol-1");
         let far = from("store.example");
-        let uris = ["nbd://store.example:4001/vol-1", "nbd://192.0.2.7:4002/vol-1"];
+        let uris = [
+            "nbd://store.example:4001/vol-1",
+            "nbd://192.0.2.7:4002/vol-1",
+            "nbds://store.example:4003/vol-1",
+        ];
         assert_eq!(far.uris("vol-1"), uris);
         assert_eq!(far.nearest("vol-1").as_deref(), Some(uris[0]));
         assert_eq!(far.elsewhere(), ["127.0.0.1:4000", socket, "/nowhere/nbd.sock"]);

@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 mod client;
+mod trust;
 
 pub mod capacity;
 pub mod credits;

@@ -140,7 +140,8 @@ fn serve(folder: &Path, volumes: u64, snapshots: u64) {
     let config = ControlConfig {
         data_dir: folder.into(),
         listen: "127.0.0.1:0".parse().unwrap(),
-        is_test: false,
+        test: None,
+        tls: None,
         endpoints: vec![],
         settings: Settings::default(),
         metrics_space: ByteCount(16 << 20),

@@ -8,6 +8,8 @@ use std::path::PathBuf;
 pub enum Endpoint {
     /// NBD over TCP; an unspecified address means all addresses of the machine.
     NbdTcp(SocketAddr),
+    /// NBD over TLS; an unspecified address as above.
+    NbdTls(SocketAddr),
     /// NBD over a unix socket.
     NbdUnix(PathBuf),
 }

@@ -19,6 +19,7 @@ mod rate;
 mod scrapes;
 mod slot;
 mod strangers;
+mod stream;
 mod table;
 
 use std::io;
@@ -35,13 +36,14 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
 use axum::{Extension, Router};
 use evenkeel_telemetry::metrics::Format;
+use evenkeel_tls::server::ServerTls;
 use evenkeel_wire::aws::query::BODY_BYTES_MAX;
 use evenkeel_wire::aws::sigv4;
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Mutex, Semaphore, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, timeout};
@@ -53,6 +55,7 @@ use self::scrapes::Scrapes;
 use self::slot::{InFlight, SlotStream};
 pub use self::slot::{Pinned, Slot, Slots};
 use self::strangers::{Strangers, discard};
+use self::stream::Stream;
 pub use self::table::CONNECTIONS_MAX;
 use crate::api::error::ApiError;
 use crate::api::{Api, Prepared};
@@ -79,6 +82,8 @@ const HEADERS_MAX: usize = 100;
 /// Deadlines for clients.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Timeouts {
+    /// For the TLS handshake.
+    pub handshake: Duration,
     /// To send a request's head, and for silence between two requests.
     pub head: Duration,
     /// To send a request's body.
@@ -96,11 +101,13 @@ pub struct Timeouts {
 impl Default for Timeouts {
     fn default() -> Self {
         let seconds = Duration::from_secs;
+        let handshake = seconds(10);
         let head = seconds(30);
         let body = seconds(30);
         let close = seconds(30);
         let stop = seconds(5);
-        Self { head, body, connection: seconds(600), close, send: seconds(60), stop }
+        let connection = seconds(600);
+        Self { handshake, head, body, connection, close, send: seconds(60), stop }
     }
 }
 
@@ -150,6 +157,14 @@ pub fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     Ok(listener)
 }
 
+/// The listener of the API, and the certificate that it shows.
+pub struct Door {
+    /// The socket.
+    pub listener: std::net::TcpListener,
+    /// TLS, if the API has it.
+    pub tls: Option<Arc<ServerTls>>,
+}
+
 /// A part of the tick, and the thread that still runs it.
 type TickPart = (fn(&Plane), Option<tokio::task::JoinHandle<()>>);
 
@@ -160,11 +175,12 @@ type TickPart = (fn(&Plane), Option<tokio::task::JoinHandle<()>>);
 /// The listener cannot be used.
 pub async fn serve(
     api: Arc<Api>,
-    listener: std::net::TcpListener,
+    door: Door,
     timeouts: Timeouts,
     ready: impl FnOnce(SocketAddr),
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
+    let Door { listener, tls } = door;
     let listener = TcpListener::from_std(listener)?;
     let router = router(Arc::clone(&api), timeouts.body);
     let (stop, stopping) = watch::channel(false);
@@ -200,8 +216,8 @@ pub async fn serve(
                     let (slot, evicted) = slots.take(peer.ip()).await;
                     let router = router.clone();
                     let stopping = stopping.clone();
-                    let io = SlotStream::new(stream, slot, timeouts.send);
-                    connections.spawn(connection(io, evicted, router, timeouts, stopping));
+                    let arrived = Arrived { stream, slot, tls: tls.clone(), evicted };
+                    connections.spawn(connection(arrived, router, timeouts, stopping));
                     // Each connection runs once before the next one is accepted. So even in a
                     // burst, a request that has arrived is seen before its connection may be
                     // evicted.
@@ -224,19 +240,51 @@ pub async fn serve(
     Ok(())
 }
 
+/// A connection that was accepted.
+struct Arrived {
+    stream: TcpStream,
+    slot: Arc<Slot>,
+    tls: Option<Arc<ServerTls>>,
+    evicted: oneshot::Receiver<()>,
+}
+
 /// Serves a connection until it ends or is evicted. It is evicted only while no reply is due.
 async fn connection(
-    io: SlotStream,
-    evicted: oneshot::Receiver<()>,
+    arrived: Arrived,
     router: Router,
     timeouts: Timeouts,
     stopping: watch::Receiver<bool>,
 ) {
+    let Arrived { stream, slot, tls, evicted } = arrived;
+    let served = async {
+        if let Some(io) = handshake(stream, slot, tls.as_ref(), timeouts).await {
+            serve_to_end(io, router, timeouts, stopping).await;
+        }
+    };
     tokio::select! {
         biased;
         Ok(()) = evicted => debug!("a connection gave way to another"),
-        () = serve_to_end(io, router, timeouts, stopping) => {}
+        () = served => {}
     }
+}
+
+/// Returns the stream of a connection, after the TLS handshake if there is TLS.
+async fn handshake(
+    stream: TcpStream,
+    slot: Arc<Slot>,
+    tls: Option<&Arc<ServerTls>>,
+    timeouts: Timeouts,
+) -> Option<SlotStream> {
+    let address = slot.address;
+    // Replies are small and written in one piece.
+    let _ = stream.set_nodelay(true);
+    let local = stream.local_addr().ok().map(|address| address.ip());
+    match timeout(timeouts.handshake, Stream::accept(stream, tls)).await {
+        Ok(Ok(stream)) => return Some(SlotStream::new(stream, local, slot, timeouts.send)),
+        Ok(Err(error)) => debug!(%address, %error, "a TLS handshake failed"),
+        Err(_) => debug!(%address, "a TLS handshake did not end in time"),
+    }
+    None
 }
 
 async fn serve_to_end(
@@ -247,7 +295,7 @@ async fn serve_to_end(
 ) {
     let slot = Arc::clone(io.slot());
     let router = TowerToHyperService::new(router);
-    let local = Local(io.local_ip());
+    let local = Local(io.local);
     let service = service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
         request.extensions_mut().insert(Arc::clone(&slot));
         request.extensions_mut().insert(local);

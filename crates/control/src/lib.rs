@@ -81,6 +81,7 @@ use evenkeel_telemetry::cloudwatch::CloudWatch;
 use evenkeel_telemetry::events::webhook::Webhooks;
 use evenkeel_telemetry::private;
 use evenkeel_telemetry::recording::Recorder;
+use evenkeel_tls::server::ServerTls;
 use evenkeel_wire::agent::Agent;
 use tracing::info;
 
@@ -111,6 +112,8 @@ pub struct ControlConfig {
     pub data_dir: PathBuf,
     /// Address of the API; port 0 takes a free port.
     pub listen: SocketAddr,
+    /// TLS of the API, if it has it.
+    pub tls: Option<Arc<ServerTls>>,
     /// Addresses of the data plane, which DescribeEndpoints returns.
     pub endpoints: Vec<Endpoint>,
     /// The settings of the server.
@@ -292,7 +295,8 @@ where
     let sampling = Sampling::start(Arc::clone(&cloudwatch), Arc::clone(&plane), recorder.inbox());
     let api = Api::new(Arc::clone(&plane), credentials, config.endpoints, began);
     let api = Arc::new(api.with_metrics(cloudwatch));
-    let served = runtime.block_on(http::serve(api, listener, config.timeouts, ready, shutdown));
+    let door = http::Door { listener, tls: config.tls };
+    let served = runtime.block_on(http::serve(api, door, config.timeouts, ready, shutdown));
     // Waits for calls to the data plane that are still in progress.
     drop(runtime);
     drop(sampling);

@@ -43,6 +43,7 @@ fn control(data_dir: &Path) -> ControlConfig {
     ControlConfig {
         data_dir: data_dir.into(),
         listen: "127.0.0.1:0".parse().unwrap(),
+        tls: None,
         endpoints: vec![],
         settings: Settings { space_oversell: SpaceOversell::Unlimited, ..Settings::default() },
         metrics_space: ByteCount(16 << 20),

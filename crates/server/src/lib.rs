@@ -14,6 +14,7 @@
 //! | [`accounts`] | numbers of users and groups by their names |
 //! | `faults` | injected faults of I/O, from the control plane to the store |
 //! | `private_file` | files with secrets, refused if other users can use them |
+//! | [`transport`] | TLS of the listeners, and which of them may be without |
 //! | `takeover_watch` | ends a server whose store another one has taken over |
 //! | `watchdog` | reports to the service manager while the server works |
 #![deny(missing_docs)]
@@ -29,6 +30,7 @@ mod private_file;
 mod server;
 pub mod store_options;
 mod takeover_watch;
+pub mod transport;
 mod watchdog;
 
 pub use server::{Addresses, Config, cores, open_pool, run};

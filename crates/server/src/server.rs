@@ -5,9 +5,10 @@ use crate::cluster::{Cluster, member};
 use crate::faults;
 use crate::store_options::StoreOptions;
 use crate::takeover_watch::Guard;
+use crate::transport::{NbdListeners, Refresher, Transport};
 use crate::watchdog::{Parts, Watchdog};
 use evenkeel_cli::calibrate::CalibrateWhen;
-use evenkeel_cli::endpoint::Noted;
+use evenkeel_cli::endpoint::{Noted, Scheme};
 use evenkeel_cli::flags::{DataPlanePriority, Io};
 use evenkeel_cli::store::{Bytes, StoreKind};
 use evenkeel_client::output::{Failure, failed};
@@ -25,6 +26,7 @@ use evenkeel_store::folder::Folder;
 use evenkeel_store::injected::{InjectedPool, Injector};
 use evenkeel_store::memory::{self, MemoryPool};
 use evenkeel_telemetry::events::webhook::Webhooks;
+use evenkeel_tls::server::ServerTls;
 use evenkeel_wire::agent::{Command, Reply};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::net::{SocketAddr, TcpListener};
@@ -42,6 +44,8 @@ pub struct Config {
     pub listen: SocketAddr,
     /// Addresses of NBD over TCP.
     pub nbd_listen: Vec<SocketAddr>,
+    /// TLS of the listeners, and which of them may be without.
+    pub transport: Transport,
     /// Unix socket of NBD, if there is one.
     pub nbd_unix: Option<PathBuf>,
     /// The users that may use the unix socket.
@@ -86,35 +90,29 @@ pub struct Addresses {
     pub api: SocketAddr,
     /// Addresses of NBD over TCP.
     pub nbd: Vec<SocketAddr>,
+    /// Addresses of NBD over TLS.
+    pub nbd_tls: Vec<SocketAddr>,
 }
 
 impl Config {
     /// Checks that the addresses are free.
     fn may_listen(&self) -> Result<(), Failure> {
-        [self.listen].into_iter().chain(self.nbd_listen.iter().copied()).try_for_each(may_listen)
+        let nbd = self.nbd_listen.iter().chain(&self.transport.nbd_listen);
+        [self.listen].into_iter().chain(nbd.copied()).try_for_each(may_listen)
     }
-}
 
-/// Logs a warning for each listener that other machines can reach.
-pub fn warn_of_exposure(nbd: &[SocketAddr], api: SocketAddr) {
-    let listeners = nbd.iter().map(|address| ("NBD", *address)).chain([("the API", api)]);
-    for warning in listeners.filter_map(|(what, address)| exposed(what, address)) {
-        tracing::warn!("{warning}");
+    /// Writes down how other verbs on this machine reach the API.
+    fn note(&self, api: SocketAddr) -> Option<Noted> {
+        let scheme = match &self.transport.files {
+            None => Scheme::Http,
+            Some(files) => Scheme::Https(files.authority.as_deref()),
+        };
+        let noted = Noted::new(&self.data_dir, api, &self.settings.region, scheme);
+        let noted = noted.inspect_err(|error| {
+            tracing::warn!(%error, "other verbs need the address {api} as --endpoint");
+        });
+        noted.ok()
     }
-}
-
-/// Returns a warning for an address that other machines can reach.
-fn exposed(what: &str, address: SocketAddr) -> Option<String> {
-    let reach = match what {
-        "NBD" => "can read and change the data of attached volumes in transit",
-        _ => "can read requests and replies",
-    };
-    (!address.ip().to_canonical().is_loopback()).then(|| {
-        format!(
-            "{what} on {address} is reachable from other machines, and there is no TLS: anyone \
-             on the network path {reach}; see docs/operating/security.md"
-        )
-    })
 }
 
 /// Returns the number of cores that this process may use.
@@ -137,6 +135,9 @@ pub fn run(
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), Failure> {
     raise_open_files();
+    // Before anything is opened or measured.
+    config.transport.check(config.listen, &config.nbd_listen)?;
+    let tls = config.transport.open()?;
     if let Some(cluster) = &config.cluster {
         return member::run(config, cluster, is_stopped, ready, shutdown);
     }
@@ -158,25 +159,22 @@ pub fn run(
     // The receiver may be gone, which is no reason not to serve.
     let _ = config.recorder.as_ref().map(|recorder| recorder.send(engine.recorder()));
     let nbd = engine.tcp_addresses();
-    let mut control = control_config(config, &nbd)?;
+    let nbd_tls = NbdListeners::bind(&config.transport, tls.as_ref())?;
+    let refresher = tls.as_ref().map(|tls| Refresher::start(Arc::clone(tls))).transpose()?;
+    let mut control = control_config(config, &nbd, (tls, nbd_tls.addresses()))?;
     control.test = config.is_test.then(|| faults::executed_by(injector));
     let watchdog = Watchdog::start()?;
     let mut noted = None;
     let mut failure = None;
     let ready = |api| {
         watchdog.watch(Parts { data_plane: Some(engine.agent()), api: Some(api) });
-        warn_of_exposure(&nbd, api);
-        match Noted::new(&config.data_dir, api, &config.settings.region) {
-            Ok(note) => noted = Some(note),
-            Err(error) => {
-                tracing::warn!(%error, "other verbs need --endpoint http://{api}");
-            }
-        }
-        ready(&Addresses { api, nbd });
+        config.transport.warn(api, &nbd);
+        noted = config.note(api);
+        ready(&Addresses { api, nbd, nbd_tls: nbd_tls.addresses().to_vec() });
     };
     let (fail, fails) = failing();
     engine.when_failed(fail.clone());
-    let guard = Guard::over(guarded, fail)?;
+    let guard = Guard::over(guarded, fail.clone())?;
     let stops = async {
         stop_or_failure(shutdown, fails, &mut failure).await;
         // The service manager has other bounds for the time of a stop.
@@ -184,12 +182,20 @@ pub fn run(
         // Before the control plane closes volumes: a client that reconnects then would get the
         // answer that there is no such export, and give up.
         engine.close_doors();
+        nbd_tls.close_doors();
     };
-    let attached_up = || engine.open_doors();
+    let attached_up = || {
+        engine.open_doors();
+        if let Err(error) = nbd_tls.open(&engine, config.cores) {
+            fail(error.message);
+        }
+    };
     let result = evenkeel_control::run(control, engine.agent(), attached_up, ready, stops);
     let result = result.map_err(failed);
-    drop((noted, guard));
+    drop((noted, guard, refresher));
     engine.shutdown();
+    // Its connections end with those of the data plane.
+    drop(nbd_tls);
     outcome(result, failure)
 }
 
@@ -255,14 +261,22 @@ pub fn free(address: SocketAddr) -> Result<SocketAddr, Failure> {
     })
 }
 
-/// Returns the configuration of the control plane for a data plane that listens at `nbd`.
-pub fn control_config(config: &Config, nbd: &[SocketAddr]) -> Result<ControlConfig, Failure> {
+/// Returns the configuration of the control plane for a data plane that listens at `nbd`, and over
+/// TLS at `nbd_tls`.
+pub fn control_config(
+    config: &Config,
+    nbd: &[SocketAddr],
+    (tls, nbd_tls): (Option<Arc<ServerTls>>, &[SocketAddr]),
+) -> Result<ControlConfig, Failure> {
+    let tcp = nbd.iter().copied().map(Endpoint::NbdTcp);
+    let encrypted = nbd_tls.iter().copied().map(Endpoint::NbdTls);
     let unix = config.nbd_unix.iter().cloned().map(Endpoint::NbdUnix);
     let key = config.store_options.keys()?.map(|keys| StoreKey { id: keys.id() });
     Ok(ControlConfig {
         data_dir: config.data_dir.clone(),
         listen: config.listen,
-        endpoints: nbd.iter().copied().map(Endpoint::NbdTcp).chain(unix).collect(),
+        tls,
+        endpoints: tcp.chain(encrypted).chain(unix).collect(),
         settings: Settings { key, ..config.settings.clone() },
         metrics_space: config.metrics_space,
         webhooks: config.webhooks.clone(),
@@ -400,17 +414,5 @@ mod tests {
         drop(failures);
         assert_eq!(ends(std::future::ready(()), fails), None);
         assert!(outcome(Ok(()), None).is_ok());
-    }
-
-    #[test]
-    fn listeners_that_other_machines_reach_are_told_of() {
-        for address in ["127.0.0.1:8650", "127.9.9.9:1", "[::1]:8650", "[::ffff:127.0.0.1]:1"] {
-            assert_eq!(exposed("NBD", address.parse().unwrap()), None, "{address}");
-        }
-        for address in ["0.0.0.0:10809", "[::]:10809", "10.0.0.1:10809", "[fe80::1]:1"] {
-            let warning = exposed("NBD", address.parse().unwrap()).unwrap();
-            assert!(warning.starts_with(&format!("NBD on {address} is reachable")), "{warning}");
-            assert!(warning.contains("no TLS") && warning.contains("security.md"), "{warning}");
-        }
     }
 }

@@ -28,8 +28,21 @@ const ALLOWED: [(&str, &[&str], &str); 22] = [
         "telemetry takes reports and ids, and knows neither the model nor the plane",
     ),
     (
+        "evenkeel-tls",
+        // Engine and store are for its benchmark.
+        &["evenkeel-core", "evenkeel-engine", "evenkeel-os", "evenkeel-store", "evenkeel-wire"],
+        "TLS is in front of the API and of a data plane, and knows both as sockets",
+    ),
+    (
         "evenkeel-control",
-        &["evenkeel-core", "evenkeel-iam", "evenkeel-os", "evenkeel-telemetry", "evenkeel-wire"],
+        &[
+            "evenkeel-core",
+            "evenkeel-iam",
+            "evenkeel-os",
+            "evenkeel-telemetry",
+            "evenkeel-tls",
+            "evenkeel-wire",
+        ],
         "engine and control meet in wire::agent only",
     ),
     (
@@ -138,6 +151,7 @@ const ALLOWED: [(&str, &[&str], &str); 22] = [
             "evenkeel-sim",
             "evenkeel-store",
             "evenkeel-telemetry",
+            "evenkeel-tls",
             "evenkeel-wire",
         ],
         "server puts the parts of a running server together, and knows no verb",
@@ -166,6 +180,7 @@ const EVERY_LIBRARY: &[&str] = &[
     "evenkeel-sim",
     "evenkeel-store",
     "evenkeel-telemetry",
+    "evenkeel-tls",
     "evenkeel-wire",
 ];
 

@@ -15,6 +15,7 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     let items = call.endpoints.iter().map(|endpoint| {
         let (transport, address) = match endpoint {
             Endpoint::NbdTcp(address) => ("tcp", address.to_string()),
+            Endpoint::NbdTls(address) => ("tls", address.to_string()),
             Endpoint::NbdUnix(path) => ("unix", path.display().to_string()),
         };
         let fields = [

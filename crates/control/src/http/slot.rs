@@ -13,10 +13,10 @@ use std::time::Duration;
 use axum::body::{Body, Bytes, HttpBody};
 use hyper::body::{Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Sleep, sleep};
 
+use super::stream::Stream;
 use super::table::{Busy, ConnectionTable, Peer};
 
 /// The slots of all connections.
@@ -190,7 +190,9 @@ impl HttpBody for Reply {
 /// A connection's stream. It notifies the slot when everything to be sent has been sent, and fails
 /// if the client takes too long to read it.
 pub struct SlotStream {
-    stream: TcpStream,
+    stream: Stream,
+    /// The address at which the connection arrived; `None` if it is already closed.
+    pub local: Option<IpAddr>,
     slot: Arc<Slot>,
     /// Maximum time that the client may take to read a reply.
     send_max: Duration,
@@ -199,19 +201,12 @@ pub struct SlotStream {
 }
 
 impl SlotStream {
-    pub fn new(stream: TcpStream, slot: Arc<Slot>, send_max: Duration) -> Self {
-        // Replies are small and written in one piece.
-        let _ = stream.set_nodelay(true);
-        Self { stream, slot, send_max, deadline: None }
+    pub fn new(stream: Stream, local: Option<IpAddr>, slot: Arc<Slot>, send_max: Duration) -> Self {
+        Self { stream, local, slot, send_max, deadline: None }
     }
 
     pub const fn slot(&self) -> &Arc<Slot> {
         &self.slot
-    }
-
-    /// Returns the address at which the connection arrived; `None` if it is already closed.
-    pub fn local_ip(&self) -> Option<IpAddr> {
-        self.stream.local_addr().ok().map(|address| address.ip())
     }
 
     /// Returns the result of a write, or an error if it waits and the deadline is over.

@@ -345,8 +345,15 @@ fn slow_clients_do_not_block_others() {
 const LONG: Duration = Duration::from_secs(3_600);
 /// Long enough that a byte or a request arrives within it.
 const SHORT: Duration = Duration::from_millis(100);
-const PATIENT: Timeouts =
-    Timeouts { head: LONG, body: LONG, connection: LONG, close: LONG, send: LONG, stop: LONG };
+const PATIENT: Timeouts = Timeouts {
+    handshake: LONG,
+    head: LONG,
+    body: LONG,
+    connection: LONG,
+    close: LONG,
+    send: LONG,
+    stop: LONG,
+};
 
 fn started_with(timeouts: Timeouts) -> (tempfile::TempDir, Server) {
     let folder = tempfile::tempdir().unwrap();

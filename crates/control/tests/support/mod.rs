@@ -459,6 +459,7 @@ pub fn config(data_dir: &Path) -> ControlConfig {
     ControlConfig {
         data_dir: data_dir.into(),
         listen: "127.0.0.1:0".parse().unwrap(),
+        tls: None,
         endpoints: vec![
             Endpoint::NbdTcp("127.0.0.1:10809".parse().unwrap()),
             Endpoint::NbdUnix(data_dir.join("nbd.sock")),

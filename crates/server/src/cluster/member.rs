@@ -11,7 +11,7 @@ use super::{Cluster, shared};
 use crate::server;
 use crate::watchdog::{Parts, Watchdog};
 use crate::{Addresses, Config};
-use evenkeel_cli::endpoint::Noted;
+use evenkeel_cli::endpoint::{Noted, Scheme};
 use evenkeel_client::output::{Exit, Failure, failed};
 use evenkeel_cluster::api_relay::{self, ApiRelay};
 use evenkeel_cluster::etcd::client::EtcdError;
@@ -327,7 +327,7 @@ impl<'a, R: FnOnce(&Addresses)> Shell<'a, R> {
         serving.watch_health(&self.health, &config.data_dir)?;
         self.election = Some(elector(serving.election(cluster), inbox.clone())?);
         let api = serving.addresses.api;
-        let noted = Noted::new(&config.data_dir, api, &config.settings.region);
+        let noted = Noted::new(&config.data_dir, api, &config.settings.region, Scheme::Http);
         let noted = noted.inspect_err(|error| {
             tracing::warn!(%error, "other verbs need --endpoint http://{api}");
         });

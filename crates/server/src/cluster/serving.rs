@@ -127,7 +127,8 @@ impl Serving {
         });
         let front = front_config(config, cluster, &joined, directions);
         let front = Front::start(front).map_err(failed)?;
-        let addresses = Addresses { api: config.listen, nbd: front.client_addresses() };
+        let addresses =
+            Addresses { api: config.listen, nbd: front.client_addresses(), nbd_tls: Vec::new() };
         let serving = Self {
             joined,
             incarnation,
@@ -142,6 +143,7 @@ impl Serving {
             follows,
             is_over: Arc::default(),
         };
+        config.transport.warn(config.listen, &serving.addresses.nbd);
         serving.open_doors(cluster);
         serving.report_to(inbox);
         Ok(serving)
@@ -150,8 +152,7 @@ impl Serving {
     /// Accepts clients, and publishes the node's addresses in etcd.
     fn open_doors(&self, cluster: &Cluster) {
         self.engine.open_doors();
-        let Addresses { api, nbd } = &self.addresses;
-        server::warn_of_exposure(nbd, *api);
+        let Addresses { api, nbd, .. } = &self.addresses;
         let inst = Inst {
             store: self.opened.pool.instance().unwrap_or_default(),
             agent: self.agent.address(),

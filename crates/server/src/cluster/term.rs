@@ -140,7 +140,7 @@ fn lead(
     }
     let journal = Box::new(EtcdJournal::lead(kv.client, kv.keys, leadership));
     let config = Config { nbd_unix: None, ..config };
-    let control = server::control_config(&config, &addresses.nbd)?;
+    let control = server::control_config(&config, &addresses.nbd, (None, &[]))?;
     let leading = Leading { nodes: fleet, journal };
     let greet = |_| inbox.send(Note::Ready);
     let is_last = || shared.closes_volumes.load(Ordering::Acquire);

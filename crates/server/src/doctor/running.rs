@@ -13,8 +13,10 @@ use std::time::Duration;
 
 /// Returns the address at which the server answers, if one runs.
 pub fn address(subject: &Subject) -> Option<SocketAddr> {
-    let noted = endpoint::noted(subject.data_dir)
-        .and_then(|text| text.strip_prefix("http://")?.parse().ok());
+    let noted = endpoint::noted(subject.data_dir).and_then(|text| {
+        let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
+        rest?.parse().ok()
+    });
     noted.into_iter().chain([subject.listen]).find(|address| answers(*address))
 }
 
@@ -23,7 +25,12 @@ fn answers(address: SocketAddr) -> bool {
         .timeout_global(Some(Duration::from_secs(2)))
         .proxy(None)
         .build();
-    config.new_agent().get(format!("http://{address}/healthz")).call().is_ok()
+    match config.new_agent().get(format!("http://{address}/healthz")).call() {
+        Ok(_) => true,
+        // A server with TLS, which asks for https.
+        Err(ureq::Error::StatusCode(400)) => true,
+        Err(_) => false,
+    }
 }
 
 /// Checks the server at an address: its capacity, its store, its volumes.
@@ -46,7 +53,8 @@ const NAME_THE_SERVER: &str = "name the server's --data-dir and --region";
 fn client(subject: &Subject, api: SocketAddr) -> Result<Client, Failure> {
     let region = endpoint::noted_region(subject.data_dir);
     connect::client(&Connection {
-        endpoint: Some(format!("http://{api}")),
+        endpoint: Some(endpoint::noted(subject.data_dir).unwrap_or(format!("http://{api}"))),
+        ca: None,
         data_dir: subject.data_dir.to_owned(),
         region: region.or_else(|| Some(subject.region.to_owned())),
     })

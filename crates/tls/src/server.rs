@@ -1,0 +1,215 @@
+//! The server's certificate and the authority of its clients. Their files are read again when they
+//! change, so that a certificate is renewed without a restart.
+
+use crate::{TlsError, pem, provider};
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::{ServerConfig, version};
+use std::fmt;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+/// The one protocol within TLS that the API speaks.
+const HTTP: &[u8] = b"http/1.1";
+
+/// Files in PEM form.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ServerFiles {
+    /// The server's certificate, and intermediate certificates up to the authority's.
+    pub certificate: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+    /// The certificates of the authority that signs those of hosts, if there are any.
+    pub authority: Option<PathBuf>,
+}
+
+/// TLS configurations by the files as they were read last.
+struct Read {
+    api: Arc<ServerConfig>,
+    /// With certificates of clients; `None` without an authority.
+    nbd: Option<Arc<ServerConfig>>,
+}
+
+/// The time, size and number of each file: they differ when the content does.
+type Versions = Vec<Option<(i64, i64, u64, u64)>>;
+
+/// The TLS of a server, which all its listeners share.
+pub struct ServerTls {
+    files: ServerFiles,
+    read: RwLock<Read>,
+    /// The files as they were when [`Self::refresh`] looked last.
+    seen: Mutex<Versions>,
+}
+
+impl fmt::Debug for ServerTls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServerTls").field("files", &self.files).finish_non_exhaustive()
+    }
+}
+
+/// Result of [`ServerTls::refresh`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Refreshed {
+    /// No file has changed since the last time.
+    Unchanged,
+    /// New connections get the new certificate.
+    Replaced,
+    /// The files have changed and cannot be used; the former ones stay in use.
+    Refused(TlsError),
+}
+
+impl ServerFiles {
+    fn versions(&self) -> Versions {
+        let files = [Some(&self.certificate), Some(&self.key), self.authority.as_ref()];
+        let version = |file: Option<&PathBuf>| {
+            let found = fs::metadata(file?).ok()?;
+            Some((found.mtime(), found.mtime_nsec(), found.size(), found.ino()))
+        };
+        files.into_iter().map(version).collect()
+    }
+
+    fn read(&self) -> Result<Read, TlsError> {
+        let nbd = match &self.authority {
+            None => None,
+            Some(authority) => {
+                let roots = pem::authorities(authority)?;
+                let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider());
+                let verifier = verifier.build().map_err(|error| TlsError::new(authority, error))?;
+                let mut nbd = self.config(|builder| builder.with_client_cert_verifier(verifier))?;
+                // A resumed session would not check the client's certificate again.
+                nbd.session_storage = Arc::new(NoServerSessionStorage {});
+                nbd.send_tls13_tickets = 0;
+                Some(Arc::new(nbd))
+            }
+        };
+        let mut api = self.config(|builder| builder.with_no_client_auth())?;
+        api.alpn_protocols = vec![HTTP.to_vec()];
+        Ok(Read { api: Arc::new(api), nbd })
+    }
+
+    fn config(
+        &self,
+        clients: impl FnOnce(
+            rustls::ConfigBuilder<ServerConfig, rustls::WantsVerifier>,
+        )
+            -> rustls::ConfigBuilder<ServerConfig, rustls::server::WantsServerCert>,
+    ) -> Result<ServerConfig, TlsError> {
+        let wrong = |error: rustls::Error| {
+            let key = self.key.display();
+            TlsError::new(
+                &self.certificate,
+                format!("it cannot be used with the key {key}: {error}"),
+            )
+        };
+        let builder = ServerConfig::builder_with_provider(provider())
+            // 1.2 for clients of today's distributions, such as nbd-client.
+            .with_protocol_versions(&[&version::TLS13, &version::TLS12])
+            .map_err(wrong)?;
+        clients(builder)
+            .with_single_cert(pem::certificates(&self.certificate)?, pem::private_key(&self.key)?)
+            .map_err(wrong)
+    }
+}
+
+impl ServerTls {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// A file cannot be used, or the key is not that of the certificate.
+    pub fn open(files: ServerFiles) -> Result<Self, TlsError> {
+        let seen = Mutex::new(files.versions());
+        let read = RwLock::new(files.read()?);
+        Ok(Self { files, read, seen })
+    }
+
+    /// Returns the configuration for the next connection to the API.
+    #[must_use]
+    pub fn api(&self) -> Arc<ServerConfig> {
+        Arc::clone(&self.read.read().unwrap_or_else(PoisonError::into_inner).api)
+    }
+
+    /// Returns the configuration for the next connection of NBD; `None` without an authority of
+    /// hosts.
+    #[must_use]
+    pub fn nbd(&self) -> Option<Arc<ServerConfig>> {
+        self.read.read().unwrap_or_else(PoisonError::into_inner).nbd.clone()
+    }
+
+    /// Returns the files.
+    #[must_use]
+    pub fn files(&self) -> &ServerFiles {
+        &self.files
+    }
+
+    /// Reads the files again if one of them has changed. Connections that are open stay as they
+    /// are.
+    pub fn refresh(&self) -> Refreshed {
+        let versions = self.files.versions();
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if *seen == versions {
+            return Refreshed::Unchanged;
+        }
+        *seen = versions;
+        match self.files.read() {
+            Ok(read) => {
+                *self.read.write().unwrap_or_else(PoisonError::into_inner) = read;
+                Refreshed::Replaced
+            }
+            Err(error) => Refreshed::Refused(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::authority::{Authority, Made, Validity};
+    use evenkeel_os::files::write_whole;
+    use std::path::Path;
+    use std::time::Duration;
+
+    fn write(folder: &Path, server: &Made) {
+        write_whole(&folder.join("key"), server.key.as_bytes()).unwrap();
+        write_whole(&folder.join("cert"), server.certificate.as_bytes()).unwrap();
+    }
+
+    #[test]
+    fn files_that_change_are_read_again_and_broken_ones_are_not_used() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name| folder.path().join(name);
+        let validity = Validity { now: Duration::from_secs(1_800_000_000), days: 1 };
+        let (authority, made) = Authority::create(validity).unwrap();
+        let server = |name: &str| authority.server(&[name.to_owned()], validity).unwrap();
+        let first = server("a");
+        write(folder.path(), &first);
+        fs::write(path("ca"), &made.certificate).unwrap();
+        let files = ServerFiles {
+            certificate: path("cert"),
+            key: path("key"),
+            authority: Some(path("ca")),
+        };
+        let tls = ServerTls::open(files.clone()).unwrap();
+        assert!(tls.nbd().is_some());
+        assert_eq!(tls.refresh(), Refreshed::Unchanged);
+        let before = tls.api();
+        // A key without its certificate, as in the middle of a replacement.
+        let second = server("b");
+        write_whole(&path("key"), second.key.as_bytes()).unwrap();
+        let Refreshed::Refused(error) = tls.refresh() else { panic!("it is used") };
+        assert!(error.to_string().contains("cannot be used with the key"), "{error}");
+        assert_eq!(tls.refresh(), Refreshed::Unchanged, "it is reported once");
+        assert!(Arc::ptr_eq(&tls.api(), &before));
+        fs::remove_file(path("cert")).unwrap();
+        assert!(matches!(tls.refresh(), Refreshed::Refused(_)));
+        write(folder.path(), &second);
+        assert_eq!(tls.refresh(), Refreshed::Replaced);
+        assert!(!Arc::ptr_eq(&tls.api(), &before));
+        // Without an authority there is no NBD over TLS.
+        let without = ServerTls::open(ServerFiles { authority: None, ..files.clone() }).unwrap();
+        assert!(without.nbd().is_none());
+        let no_ca = ServerFiles { authority: Some(path("key")), ..files };
+        let error = ServerTls::open(no_ca).unwrap_err();
+        assert!(error.to_string().ends_with("it has no certificate in PEM form"), "{error}");
+    }
+}
