@@ -18,6 +18,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 mod agent;
+mod audit;
 mod autopilot;
 mod aws;
 mod calibrate;
@@ -38,6 +39,7 @@ mod top;
 mod volume;
 
 pub use agent::Agent;
+pub use audit::{AuditArgs, AuditVerb, AuditVerify};
 pub use autopilot::{AutopilotArgs, AutopilotVerb};
 pub use aws::PlanAws;
 pub use evenkeel_cli::calibrate::CalibrateWhen;
@@ -138,6 +140,8 @@ pub enum Verb {
     /// With -o json, each line is one event in the envelope of EventBridge. The page
     /// docs/reference/events.md lists them.
     Events(Events),
+    /// Check the record of all calls of the API.
+    Audit(AuditArgs),
     /// Check this machine and print how to fix the problems found.
     Doctor(Doctor),
     /// Ask a server whether it works, for health checks of containers and load balancers.

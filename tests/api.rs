@@ -320,6 +320,36 @@ fn a_volume_is_reachable_while_it_is_attached() {
     }
 }
 
+#[test]
+fn the_audit_of_a_killed_server_has_every_answered_call() {
+    let mut server = Server::start("--store memory");
+    let verify = |server: &Server, more: &str| {
+        let mut command = evenkeel(server.folder());
+        command.args(["audit", "verify", "--data-dir"]).arg(server.data_dir());
+        run(command.args(more.split_whitespace()))
+    };
+    for _ in 0..5 {
+        server.create("--size 1");
+    }
+    server.kill_9();
+    let checked = verify(&server, "").ok();
+    assert!(checked.contains("are as they were written"), "{checked}");
+    let hash = checked.trim_end().rsplit(' ').next().expect("a hash").to_owned();
+    let folder = server.data_dir().join("audit");
+    let file = std::fs::read_dir(&folder).expect("a folder").next().expect("a file");
+    let file = file.expect("a file").path();
+    let text = std::fs::read_to_string(&file).expect("text");
+    assert_eq!(text.matches("\"eventName\":\"CreateVolume\"").count(), 5, "{text}");
+    server.restart();
+    server.create("--size 1");
+    verify(&server, &format!("--expect {hash}")).ok();
+    let other = verify(&server, &format!("--expect {}", "7".repeat(64))).fails_with(1);
+    assert!(other.contains("no line has the hash"), "{other}");
+    std::fs::write(&file, text.replacen("CreateVolume", "DeleteVolume", 1)).expect("written");
+    let changed = verify(&server, "").fails_with(1);
+    assert!(changed.contains("the line before it was changed"), "{changed}");
+}
+
 /// The server uses its own address, not variables of the caller.
 #[test]
 fn a_volume_is_shown_where_its_server_listens() {

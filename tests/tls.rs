@@ -82,7 +82,7 @@ fn size(uri: &str) -> Output {
 fn fails_with(output: Output, texts: &[&str]) {
     assert!(!output.status.success(), "{output}");
     let prints = |text: &&str| output.stderr.contains(*text) || output.stdout.contains(*text);
-    assert!(texts.iter().any(|text| prints(text)), "{texts:?}: {output}");
+    assert!(texts.iter().any(prints), "{texts:?}: {output}");
 }
 
 #[test]

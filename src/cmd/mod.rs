@@ -6,6 +6,7 @@ use evenkeel_client::output::Failure;
 use std::path::Path;
 
 mod agent;
+mod audit;
 mod autopilot;
 mod calibrate;
 mod capacity;
@@ -59,6 +60,7 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Verb::Top(arguments) => top::run(&arguments),
         Verb::Report(arguments) => report::run(&arguments),
         Verb::Events(arguments) => events::run(&arguments),
+        Verb::Audit(arguments) => audit::run(&arguments),
         Verb::Doctor(arguments) => doctor::run(&arguments),
         Verb::Health(arguments) => health::run(&arguments),
         Verb::Sim(arguments) => sim::run(&arguments),

@@ -459,7 +459,7 @@ mod tests {
         let ended = faults.stop(std::slice::from_ref(&pause)).unwrap();
         assert_eq!((ended.len(), &ended[0].id), (1, &pause));
         assert_eq!(kinds(), [expected]);
-        assert_eq!(faults.stop(&[pause.clone()]), Err(FaultRefusal::Unknown(pause)));
+        assert_eq!(faults.stop(std::slice::from_ref(&pause)), Err(FaultRefusal::Unknown(pause)));
         assert_eq!(faults.stop(&[]).unwrap().len(), 2);
         assert!(kinds().is_empty() && faults.list().is_empty());
     }

@@ -1,4 +1,5 @@
-//! The HTTP listener of the EC2 API, CloudWatch, IAM, STS, the EBS direct APIs and `/metrics`.
+//! The HTTP listener of the EC2 API, CloudWatch, CloudTrail, IAM, STS, the EBS direct APIs and
+//! `/metrics`.
 //!
 //! [`serve`] is given the API and a bound listener, and returns when the shutdown future resolves
 //! and the requests in flight are answered. It returns an error only if the listener cannot be
@@ -21,6 +22,7 @@ mod slot;
 mod strangers;
 mod stream;
 mod table;
+mod trail;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -455,6 +457,9 @@ async fn ec2(
     Extension(slot): Extension<Arc<Slot>>,
     request: Request,
 ) -> Response {
+    if trail::is_for(&request) {
+        return trail::trail(&shared, &slot, request).await;
+    }
     if cloudwatch::is_for(&request) {
         return cloudwatch::cloudwatch(State(shared), Extension(slot), request).await;
     }

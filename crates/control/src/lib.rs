@@ -27,6 +27,7 @@
 //! | [`faults`] | faults that a server for tests injects |
 //! | [`events`] | events in the shape of EventBridge: which change is which event |
 //! | [`credentials`] | the access key: created once, read at every start |
+//! | `trail` | the audit of calls, in the form of CloudTrail |
 //! | `endpoint` | where clients of the data plane connect |
 //! | `metrics` | the contents of `/metrics`, collected |
 //! | `http` | the HTTP listener |
@@ -67,6 +68,7 @@ pub mod server_clock;
 pub mod server_time;
 mod space;
 pub mod time;
+mod trail;
 
 use std::fmt;
 use std::fs::{File, TryLockError};
@@ -77,6 +79,7 @@ use std::sync::Arc;
 
 use evenkeel_core::units::ByteCount;
 use evenkeel_os::clock;
+use evenkeel_telemetry::audit::Audit;
 use evenkeel_telemetry::cloudwatch::CloudWatch;
 use evenkeel_telemetry::events::webhook::Webhooks;
 use evenkeel_telemetry::private;
@@ -99,6 +102,7 @@ use crate::journal::sqlite::SqliteJournal;
 use crate::nodes::Nodes;
 use crate::plane::{Plane, PlaneError, TestServer};
 use crate::server_clock::{ClockError, ServerClock};
+use crate::trail::Trail;
 
 /// Name of the database in the data folder.
 pub const DATABASE_FILE_NAME: &str = "control.db";
@@ -284,6 +288,7 @@ where
     let cloudwatch = Arc::new(cloudwatch.map_err(ControlError::Metrics)?);
     let events = Events::start(&config.data_dir, &plane, &config.webhooks);
     let recorder = Recorder::start(&config.data_dir, plane.settings.record_days);
+    let trail = Trail::new(Audit::open(&config.data_dir), &plane.settings);
     let plane = plane.with_recording(recorder.recording()).with_scrub_in(config.data_dir);
     let plane = Arc::new(plane);
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -294,7 +299,7 @@ where
         .map_err(ControlError::Runtime)?;
     let sampling = Sampling::start(Arc::clone(&cloudwatch), Arc::clone(&plane), recorder.inbox());
     let api = Api::new(Arc::clone(&plane), credentials, config.endpoints, began);
-    let api = Arc::new(api.with_metrics(cloudwatch));
+    let api = Arc::new(api.with_metrics(cloudwatch).with_trail(trail));
     let door = http::Door { listener, tls: config.tls };
     let served = runtime.block_on(http::serve(api, door, config.timeouts, ready, shutdown));
     // Waits for calls to the data plane that are still in progress.

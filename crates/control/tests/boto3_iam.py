@@ -1,4 +1,4 @@
-"""Drives IAM and STS of a running server with an unmodified boto3.
+"""Drives IAM, STS and CloudTrail of a running server with an unmodified boto3.
 
 Usage: boto3_iam.py ENDPOINT. The keys and the region come from the environment. The calls on users
 are those that Terraform's provider makes for aws_iam_user, aws_iam_access_key, aws_iam_user_policy
@@ -95,6 +95,25 @@ result = iam.simulate_principal_policy(
 decisions = [each["EvalDecision"] for each in result["EvaluationResults"]]
 assert decisions == ["allowed", "implicitDeny"], decisions
 assert result["EvaluationResults"][0]["MatchedStatements"][0]["SourcePolicyId"] == "ReadOnlyAccess"
+
+# What the user has done.
+trail = client("cloudtrail")
+by_ann = [{"AttributeKey": "Username", "AttributeValue": "ann"}]
+pages = trail.get_paginator("lookup_events").paginate(
+    LookupAttributes=by_ann, PaginationConfig={"PageSize": 2})
+events = [each for page in pages for each in page["Events"]]
+denied = next(each for each in events if each["EventName"] == "DeleteVolume")
+assert denied["Resources"] == [{"ResourceType": "AWS::EC2::Volume", "ResourceName": volume}]
+assert isinstance(denied["EventTime"], datetime.datetime) and denied["ReadOnly"] == "false"
+record = json.loads(denied["CloudTrailEvent"])
+assert record["errorCode"] == "UnauthorizedOperation", record
+assert record["userIdentity"]["arn"] == user["Arn"], record
+assert key["SecretAccessKey"] not in str(events)
+now = datetime.datetime.now(datetime.timezone.utc)
+hour = datetime.timedelta(hours=1)
+assert trail.lookup_events(StartTime=now + hour)["Events"] == []
+assert trail.lookup_events(StartTime=now - hour, EndTime=now + hour, MaxResults=1)["Events"]
+refused("InvalidLookupAttributesException", trail.lookup_events, LookupAttributes=2 * by_ann)
 
 # A revoked key, and the end of the user.
 iam.update_access_key(UserName="ann", AccessKeyId=key["AccessKeyId"], Status="Inactive")

@@ -9,7 +9,7 @@ pub struct Managed {
     pub name: &'static str,
     /// An id, which never changes.
     pub id: &'static str,
-    /// What it allows.
+    /// The rights that it gives.
     pub description: &'static str,
     /// Its JSON.
     pub document: &'static str,

@@ -1,11 +1,12 @@
-//! What a server records of its volumes: metrics, recordings and events.
+//! What a server records of its volumes and calls: metrics, recordings, events and the audit.
 //!
 //! This crate gets reports of the data plane and ids, and knows neither the model nor the plane of
 //! the control plane. Nothing depends on its files and threads: a full disk loses records, and a
-//! log line reports it.
+//! log line reports it. The audit is an exception: without room for it, changes are refused.
 //!
 //! | module | contents |
 //! | --- | --- |
+//! | [`audit`] | the files of calls, each line with the hash of the one before |
 //! | [`counters`] | work of volumes between two samples of their counters; pure |
 //! | [`cloudwatch`] | metrics of volumes over the last days, and expressions over them |
 //! | [`recording`] | requests to volumes, second by second, for some days |
@@ -18,6 +19,7 @@
 //! | [`clock`] | the time |
 #![deny(missing_docs)]
 
+pub mod audit;
 pub mod cloudwatch;
 pub mod counters;
 pub mod events;

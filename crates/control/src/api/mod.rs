@@ -88,6 +88,7 @@ use crate::events::During;
 use crate::model::Command;
 use crate::plane::{Outcome, Plane, PlaneError};
 use crate::rights::Caller;
+use crate::trail::{Asked, Trail};
 use evenkeel_os::clock;
 
 /// The supported version of the EC2 API.
@@ -243,6 +244,8 @@ pub struct Api {
     replays: Mutex<Replays>,
     /// The metrics of volumes; `None` if there are none.
     pub(crate) cloudwatch: Option<Arc<CloudWatch>>,
+    /// The audit of calls; `None` if there is none.
+    pub(crate) trail: Option<Trail>,
 }
 
 impl Api {
@@ -260,13 +263,19 @@ impl Api {
         let stored = plane.time_before().filter(|_| !plane.clock().is_test());
         let replays = Replays::new(began, stored, plane.model().used_signatures());
         let replays = Mutex::new(replays);
-        Self { plane, credentials, endpoints, replays, cloudwatch: None }
+        Self { plane, credentials, endpoints, replays, cloudwatch: None, trail: None }
     }
 
     /// Adds the metrics of volumes.
     #[must_use]
     pub fn with_metrics(self, cloudwatch: Arc<CloudWatch>) -> Self {
         Self { cloudwatch: Some(cloudwatch), ..self }
+    }
+
+    /// Adds the audit of calls.
+    #[must_use]
+    pub(crate) fn with_trail(self, trail: Trail) -> Self {
+        Self { trail: Some(trail), ..self }
     }
 
     /// Returns the control plane.
@@ -338,9 +347,30 @@ impl Api {
     pub fn run(&self, prepared: Prepared, request_id: &str) -> Result<String, ApiError> {
         let Prepared { action, params, fingerprint, verified, caller } = prepared;
         let _request = During::request(request_id);
-        self.authorize(&caller, (SERVICE, action.name), &params)?;
+        let record = self.open_record(&Asked {
+            caller: &caller,
+            service: SERVICE,
+            action: action.name,
+            is_read_only: !action.mutates,
+            params: &params,
+            request_id,
+        })?;
+        let allowed = self.authorize(&caller, (SERVICE, action.name), &params);
+        let result = allowed
+            .map_err(ApiError::from)
+            .and_then(|()| self.execute((action, fingerprint, &verified), params, request_id));
+        self.close_record(record, &result);
+        result
+    }
+
+    fn execute(
+        &self,
+        (action, fingerprint, verified): (&Action, String, &Verified),
+        params: Params,
+        request_id: &str,
+    ) -> Result<String, ApiError> {
         let kept = if action.mutates && !is_dry_run(&params) {
-            self.keep_ahead(&verified).map_err(ApiError::from)
+            self.keep_ahead(verified).map_err(ApiError::from)
         } else {
             Ok(())
         };
@@ -349,7 +379,7 @@ impl Api {
             && action.mutates
             && error.is_the_servers()
         {
-            self.replays().failed(&verified, error, clock::unix_ms());
+            self.replays().failed(verified, error, clock::unix_ms());
         }
         result
     }

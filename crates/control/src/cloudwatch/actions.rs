@@ -20,6 +20,7 @@ use super::value::Value;
 use crate::api::error::ApiError;
 use crate::api::{Api, Unauthorized};
 use crate::rights::Caller;
+use crate::trail::Asked;
 
 /// The names of the actions.
 pub const ACTIONS: [&str; 4] =
@@ -106,11 +107,25 @@ impl Api {
         caller: &Caller,
         action: &str,
         parameters: Value,
+        request_id: &str,
     ) -> Result<Value, ApiError> {
-        if ACTIONS.contains(&action) {
-            self.authorize(caller, (SERVICE, action), &Params::default())
-                .map_err(Unauthorized::denied)?;
-        }
+        let params = &Params::default();
+        let service = SERVICE;
+        let is_read_only = true;
+        let asked = Asked { caller, service, action, is_read_only, params, request_id };
+        let record = self.open_record(&asked)?;
+        let allowed = if ACTIONS.contains(&action) {
+            self.authorize(caller, (SERVICE, action), params)
+        } else {
+            Ok(())
+        };
+        let allowed = allowed.map_err(Unauthorized::denied);
+        let result = allowed.and_then(|()| self.execute_cloudwatch(action, parameters));
+        self.close_record(record, &result);
+        result
+    }
+
+    fn execute_cloudwatch(&self, action: &str, parameters: Value) -> Result<Value, ApiError> {
         let Some(cloudwatch) = &self.cloudwatch else {
             return Err(ApiError::internal("this server keeps no metrics"));
         };

@@ -10,6 +10,7 @@ use crate::api::Unauthorized;
 use crate::api::error::ApiError;
 use crate::model::Refusal;
 use crate::plane::PlaneError;
+use crate::trail::{NoRoom, Recorded};
 
 /// An error reply.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -129,6 +130,18 @@ impl From<SignatureError> for DirectError {
         };
         // The same texts as EC2's.
         Self::new(403, kind, None, ApiError::from(error).message)
+    }
+}
+
+impl From<NoRoom> for DirectError {
+    fn from(NoRoom(why): NoRoom) -> Self {
+        Self::new(500, "InternalServerException", None, why)
+    }
+}
+
+impl Recorded for DirectError {
+    fn code_and_text(&self) -> (&str, &str) {
+        (self.kind, &self.message)
     }
 }
 

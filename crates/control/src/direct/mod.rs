@@ -23,6 +23,7 @@ pub use self::error::DirectError;
 use crate::api::{Api, Denied};
 use crate::plane::NotComplete;
 use crate::rights::Caller;
+use crate::trail::Asked;
 use evenkeel_os::clock;
 
 /// The name of the service in signatures.
@@ -79,6 +80,12 @@ impl<'a> Operation<'a> {
             Self::ListChanged(_) => "ListChangedBlocks",
             Self::Get(..) => "GetSnapshotBlock",
         }
+    }
+
+    /// Returns whether it changes anything.
+    #[must_use]
+    pub const fn mutates(&self) -> bool {
+        matches!(self, Self::Start | Self::Put(..) | Self::Complete(_))
     }
 
     /// Returns the maximum of bytes of its body.
@@ -175,6 +182,33 @@ impl Api {
         query: &str,
         headers: &[(String, String)],
         body: Vec<u8>,
+        (checked, request_id): (&Checked, &str),
+    ) -> Result<Answer, DirectError> {
+        let named = start::named(operation, &body, query);
+        let caller = &checked.caller;
+        let action = operation.name();
+        let record = self.open_record(&Asked {
+            caller,
+            service: SERVICE,
+            action,
+            is_read_only: !operation.mutates(),
+            params: &named,
+            request_id,
+        })?;
+        let allowed = self.authorize(caller, (SERVICE, action), &named);
+        let result = allowed
+            .map_err(DirectError::from)
+            .and_then(|()| self.execute_direct(operation, query, headers, body, checked));
+        self.close_record(record, &result);
+        result
+    }
+
+    fn execute_direct(
+        &self,
+        operation: &Operation<'_>,
+        query: &str,
+        headers: &[(String, String)],
+        body: Vec<u8>,
         checked: &Checked,
     ) -> Result<Answer, DirectError> {
         let params = || {
@@ -184,8 +218,6 @@ impl Api {
             Ok::<_, DirectError>(params)
         };
         let headers = Headers(headers);
-        let named = start::named(operation, &body, query);
-        self.authorize(&checked.caller, (SERVICE, operation.name()), &named)?;
         match operation {
             Operation::Start => {
                 self.keep_ahead(&checked.verified)?;

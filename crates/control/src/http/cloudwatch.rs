@@ -83,7 +83,7 @@ async fn answer(
     let run = tokio::task::spawn_blocking(move || {
         let headers = readable_headers(&head.headers);
         let (action, parameters) = arrived(&head, &headers).read(form, &body)?;
-        let result = api.run_cloudwatch(&caller, &action, parameters);
+        let result = api.run_cloudwatch(&caller, &action, parameters, &id);
         let answer = result.map(|value| form.answer(&action, &value, &id));
         drop(permit);
         answer

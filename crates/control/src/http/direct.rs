@@ -12,6 +12,7 @@ use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use evenkeel_wire::aws::sigv4;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 use tracing::debug;
 
@@ -32,7 +33,7 @@ pub async fn direct(
     let Ok(request_id) = request_id() else {
         return StatusCode::INTERNAL_SERVER_ERROR.into_response();
     };
-    let (answer, in_flight) = answer(&shared, &slot, request).await;
+    let (answer, in_flight) = answer(&shared, &slot, request, &request_id).await;
     let answer = answer.unwrap_or_else(|error| {
         debug!(request_id, kind = error.kind, message = error.message, "refused");
         error.answer()
@@ -44,6 +45,7 @@ async fn answer(
     shared: &Arc<Shared>,
     slot: &Arc<Slot>,
     request: Request,
+    request_id: &str,
 ) -> (Result<Answer, DirectError>, Option<InFlight>) {
     let (head, body) = request.into_parts();
     let method = head.method.as_str();
@@ -87,28 +89,34 @@ async fn answer(
         tokio::time::sleep(denied.wait).await;
         return (Err(DirectError::throttled(denied.error.message)), None);
     }
-    let permit = if operation.is_limited() {
-        Arc::clone(&shared.blocks).acquire_owned().await.ok()
-    } else {
-        None
-    };
+    let permit = permit(shared, &operation).await;
     let api = Arc::clone(&shared.api);
     let path = path.to_owned();
     let query = query.to_owned();
     let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
     let method = head.method.clone();
+    let id = request_id.to_owned();
     let headers = headers.iter().map(owned).collect::<Vec<_>>();
     // If the client disconnects from here on, the change is still made. The permit is released
     // after that.
     let run = tokio::task::spawn_blocking(move || {
         let operation = Operation::of(method.as_str(), &path)
             .ok_or_else(|| DirectError::unknown_operation(method.as_str(), &path))?;
-        let result = api.run_direct(&operation, &query, &headers, body, &checked);
+        let result = api.run_direct(&operation, &query, &headers, body, (&checked, &id));
         drop(permit);
         result
     });
     let result = run.await.unwrap_or_else(|error| Err(DirectError::internal(error)));
     (result, Some(in_flight))
+}
+
+/// Waits until the operation may run, if only a few of its kind may at a time.
+async fn permit(shared: &Shared, operation: &Operation<'_>) -> Option<OwnedSemaphorePermit> {
+    if operation.is_limited() {
+        Arc::clone(&shared.blocks).acquire_owned().await.ok()
+    } else {
+        None
+    }
 }
 
 async fn body_bytes(

@@ -33,6 +33,7 @@ use crate::credentials::Credentials;
 use crate::events::During;
 use crate::plane::Plane;
 use crate::rights::{Caller, Identity};
+use crate::trail::Asked;
 use evenkeel_os::clock;
 
 /// One of the two services.
@@ -189,24 +190,47 @@ impl Api {
     ) -> Result<String, ApiError> {
         let PreparedIdentity { service, action, params, verified, caller } = prepared;
         let _request = During::request(request_id);
-        if !action.is_free {
-            let checked = self.authorize(&caller, (service.name, action.name), &params);
-            checked.map_err(Unauthorized::denied)?;
-        }
+        let record = self.open_record(&Asked {
+            caller: &caller,
+            service: service.name,
+            action: action.name,
+            is_read_only: !action.mutates,
+            params: &params,
+            request_id,
+        })?;
+        let allowed = if action.is_free {
+            Ok(())
+        } else {
+            self.authorize(&caller, (service.name, action.name), &params)
+        };
+        let allowed = allowed.map_err(Unauthorized::denied);
+        let result =
+            allowed.and_then(|()| self.execute_identity(action, &caller, params, &verified));
+        self.close_record(record, &result);
+        result.map(|fields| service.reply(action, fields, request_id))
+    }
+
+    fn execute_identity(
+        &self,
+        action: &Action,
+        caller: &Caller,
+        params: Params,
+        verified: &Verified,
+    ) -> Result<Vec<Element>, ApiError> {
         if action.mutates {
-            self.keep_ahead(&verified)?;
+            self.keep_ahead(verified)?;
         }
         let root = &self.credentials;
         let args = Args::new(params);
-        let mut call = Call { plane: self.plane(), caller: &caller, root, args };
+        let mut call = Call { plane: self.plane(), caller, root, args };
         let result = (action.run)(&mut call);
         if let Err(error) = &result
             && action.mutates
             && error.is_the_servers()
         {
-            self.replays().failed(&verified, error, clock::unix_ms());
+            self.replays().failed(verified, error, clock::unix_ms());
         }
-        result.map(|fields| service.reply(action, fields, request_id))
+        result
     }
 }
 
@@ -255,6 +279,7 @@ mod tests {
     use crate::cloudwatch::actions;
     use crate::direct::Operation;
     use crate::rights::table::ROWS;
+    use crate::trail;
 
     /// The rights of an action without a row could not be named in a policy.
     #[test]
@@ -276,6 +301,7 @@ mod tests {
             Operation::Get(id, "0"),
         ];
         served.extend(operations.map(|operation| ("ebs", operation.name())));
+        served.push((trail::SERVICE, trail::ACTION));
         let mut rows: Vec<(&str, &str)> =
             ROWS.iter().map(|row| (row.signed_for, row.action)).collect();
         served.sort_unstable();

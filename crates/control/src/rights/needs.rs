@@ -17,6 +17,8 @@ use crate::model::{Host, Model, Settings, Snapshot, Tags, User, Volume};
 
 /// Maximum number of characters of a parameter that is no id in the name of a resource.
 const NO_ID_MAX: usize = 64;
+/// Maximum of bytes of a tag's key and of its value: 256 characters.
+const TAG_BYTES_MAX: usize = 4 * 256;
 /// Maximum number of characters of an ARN that a parameter names.
 const ARN_MAX: usize = 640;
 /// The action that tags new resources.
@@ -345,10 +347,13 @@ impl RequestTags {
     }
 }
 
+/// Returns tags. One that is longer than a tag may be is left out: the action refuses it, and a
+/// comparison of it would take long.
 fn pairs(params: &mut Params) -> Vec<(String, String)> {
     let tag = |(_, mut fields): (u32, Params)| {
         let key = fields.take("Key")?;
-        Some((key, fields.take("Value").unwrap_or_default()))
+        let value = fields.take("Value").unwrap_or_default();
+        (key.len() <= TAG_BYTES_MAX && value.len() <= TAG_BYTES_MAX).then_some((key, value))
     };
     params.take_structures("Tag").into_iter().filter_map(tag).collect()
 }

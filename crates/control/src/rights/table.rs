@@ -202,6 +202,7 @@ pub const ROWS: &[Row] = &[
     iam("PutUserPolicy", OF_USER),
     iam("SimulatePrincipalPolicy", &[Arn("PolicySourceArn")]),
     iam("UpdateAccessKey", OF_USER),
+    Row { signed_for: "cloudtrail", service: "cloudtrail", action: "LookupEvents", objects: ALL },
     Row { signed_for: "sts", service: "sts", action: "DecodeAuthorizationMessage", objects: ALL },
 ];
 

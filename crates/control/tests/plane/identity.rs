@@ -62,10 +62,7 @@ fn a_user_has_the_rights_of_its_policies_and_no_others() {
              "Condition":{"NumericLessThanEquals":{"ec2:VolumeIops":"5000"},
                           "StringEquals":{"aws:RequestTag/team":"blue"}}},
             {"Effect":"Allow","Action":"ec2:ModifyVolume","Resource":"*",
-             "Condition":{"NumericLessThanEquals":{"ec2:VolumeIops":"5000"}}},
-            {"Effect":"Allow","Action":["ec2:AttachVolume","ec2:DeleteVolume"],"Resource":"*"},
-            {"Sid":"Keep","Effect":"Deny","Action":"ec2:DeleteVolume","Resource":"*",
-             "Condition":{"StringLike":{"aws:ResourceTag/keep":"*"}}}]"#,
+             "Condition":{"NumericLessThanEquals":{"ec2:VolumeIops":"5000"}}}]"#,
     );
     ann.call("DescribeVolumes", &[]).unwrap();
     // By the tags of the request, and by limits that are filled in.
@@ -90,6 +87,24 @@ fn a_user_has_the_rights_of_its_policies_and_no_others() {
     assert_eq!(change(id, "4000"), Ok(()));
     let large = create(&root, &[("Size", "100"), ("VolumeType", "gp3"), ("Iops", "6000")]);
     assert_eq!(change(&large, "4000"), Err("UnauthorizedOperation".into()));
+    server.stop().unwrap();
+}
+
+#[test]
+fn a_deny_is_first_and_every_resource_of_an_action_counts() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path());
+    let root = server.client();
+    let ann = user(&root, "ann");
+    put(
+        &root,
+        "ann",
+        r#"[{"Sid":"Keep","Effect":"Deny","Action":"ec2:DeleteVolume","Resource":"*",
+             "Condition":{"StringLike":{"aws:ResourceTag/keep":"*"}}}]"#,
+    );
+    let kept = create(&root, &[]);
+    let id = kept.as_str();
+    let large = create(&root, &[]);
     // By the tags of the resource; an explicit deny is first.
     iam(
         &root,

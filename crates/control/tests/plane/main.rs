@@ -8,6 +8,7 @@ mod support;
 
 mod api;
 mod api_errors;
+mod audit;
 mod aws_clients;
 mod capacity;
 mod clock;

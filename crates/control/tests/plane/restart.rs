@@ -19,6 +19,7 @@ use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::qos::pacing::Balances;
 use evenkeel_core::units::ByteCount;
 use evenkeel_core::volume::{VolumeChange, VolumeType};
+use evenkeel_telemetry::audit;
 use evenkeel_wire::agent::{Agent, Command, FailedKind};
 use evenkeel_wire::aws::xml::Element;
 
@@ -570,7 +571,7 @@ fn stored_files_are_private_and_readable_old_ones_become_private() {
     let folder = tempfile::tempdir().unwrap();
     let modes = |to: Option<u32>| -> BTreeMap<String, u32> {
         let entries = std::fs::read_dir(folder.path()).unwrap().map(Result::unwrap);
-        let files = entries.map(|entry| {
+        let files = entries.filter(|entry| entry.file_type().unwrap().is_file()).map(|entry| {
             if let Some(mode) = to.filter(|_| entry.file_name() != credentials::FILE_NAME) {
                 std::fs::set_permissions(entry.path(), Permissions::from_mode(mode)).unwrap();
             }
@@ -590,6 +591,8 @@ fn stored_files_are_private_and_readable_old_ones_become_private() {
     let server = Killable::start(folder.path(), None);
     create(&server.client, &[]);
     assert_eq!(modes(None), all);
+    let folder_of_audit = std::fs::metadata(folder.path().join(audit::FOLDER)).unwrap();
+    assert_eq!(folder_of_audit.permissions().mode() & 0o7777, 0o700);
     server.kill();
     assert!(modes(Some(0o644)).values().any(|mode| *mode == 0o644));
     let server = Server::start(folder.path());

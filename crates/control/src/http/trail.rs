@@ -1,0 +1,106 @@
+//! CloudTrail over HTTP: JSON 1.1.
+
+use std::sync::Arc;
+
+use axum::extract::Request;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use evenkeel_wire::aws::sigv4;
+use serde_json::{Value, json};
+use tracing::debug;
+
+use super::slot::{InFlight, Slot};
+use super::strangers::discard;
+use super::{Shared, body_bytes, check_head, note, readable_headers, request_id, respond};
+use crate::api::error::ApiError;
+use crate::cloudwatch::forms::translated;
+use crate::direct::Answer;
+use crate::trail::{ACTION, SERVICE, TARGET};
+
+const TARGET_HEADER: &str = "x-amz-target";
+
+/// Returns the action of a request for CloudTrail.
+fn action(request: &Request) -> Option<&str> {
+    request.headers().get(TARGET_HEADER)?.to_str().ok()?.strip_prefix(TARGET)
+}
+
+/// Returns whether a request on the path of the EC2 API is for CloudTrail.
+pub fn is_for(request: &Request) -> bool {
+    action(request).is_some()
+}
+
+/// Serves the only action.
+pub async fn trail(shared: &Shared, slot: &Arc<Slot>, request: Request) -> Response {
+    let Ok(request_id) = request_id() else {
+        return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+    };
+    let (result, in_flight) = answer(shared, slot, request, &request_id).await;
+    let (status, value) = match result {
+        Ok(value) => (200, value),
+        Err(error) => {
+            let error = translated(error);
+            debug!(request_id, code = error.code, message = error.message, "refused");
+            (error.status, json!({ "__type": error.code, "message": error.message }))
+        }
+    };
+    let content_type = "application/x-amz-json-1.1";
+    let headers = Vec::new();
+    let answer = Answer { status, headers, content_type, body: value.to_string().into_bytes() };
+    respond(answer, in_flight, request_id)
+}
+
+async fn answer(
+    shared: &Shared,
+    slot: &Arc<Slot>,
+    request: Request,
+    request_id: &str,
+) -> (Result<Value, ApiError>, Option<InFlight>) {
+    let name = action(&request).unwrap_or_default().to_owned();
+    let (head, body) = request.into_parts();
+    if let Err(error) = check_head(shared, &head, SERVICE) {
+        discard(body).await;
+        let error = ApiError::from(error);
+        note(shared, slot, &error);
+        return (Err(error), None);
+    }
+    let body = match body_bytes(body, shared.body_timeout).await {
+        Ok(body) => body,
+        Err(error) => return (Err(error), None),
+    };
+    let headers = readable_headers(&head.headers);
+    let request = sigv4::Request {
+        method: head.method.as_str(),
+        path: head.uri.path(),
+        query: head.uri.query().unwrap_or_default(),
+        headers: &headers,
+        body: &body,
+    };
+    let caller = match shared.api.check_trail(&request, slot.address) {
+        Ok(caller) => caller,
+        Err(error) => {
+            note(shared, slot, &error);
+            return (Err(error), None);
+        }
+    };
+    let in_flight = match slot.begin() {
+        Ok(in_flight) => in_flight,
+        Err(busy) => return (Err(ApiError::throttled(busy)), None),
+    };
+    if let Err(none_left) = shared.take_token() {
+        return (Err(ApiError::throttled(none_left)), Some(in_flight));
+    }
+    if name != ACTION {
+        let text = format!("The action {name} of CloudTrail is not supported; {ACTION} is.");
+        return (Err(ApiError::new("InvalidAction", text)), Some(in_flight));
+    }
+    let permit = Arc::clone(&shared.reads).acquire_owned().await.ok();
+    let api = Arc::clone(&shared.api);
+    let id = request_id.to_owned();
+    let run = tokio::task::spawn_blocking(move || {
+        let result = api.lookup_events(&caller, &body, &id);
+        drop(permit);
+        result
+    });
+    let result = run.await.unwrap_or_else(|error| Err(ApiError::internal(error)));
+    (result, Some(in_flight))
+}
