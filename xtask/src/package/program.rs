@@ -17,23 +17,31 @@ pub fn of(root: &Path, options: &Options) -> Result<PathBuf, String> {
         run::status(run::cargo(root, &words).args(["--test", "sim"]))?;
         return Ok(root.join("target/debug/evenkeel"));
     }
-    built(root, root, "release")
+    built(root, root, "release", &Origin { commit: commit(root), epoch: epoch(root) })
+}
+
+/// What a program says of its sources.
+struct Origin {
+    commit: String,
+    /// The time of the commit, in seconds.
+    epoch: String,
 }
 
 /// Builds the program of the sources in `folder` as it is released, and returns its path.
-fn built(root: &Path, folder: &Path, profile: &str) -> Result<PathBuf, String> {
+fn built(root: &Path, folder: &Path, profile: &str, origin: &Origin) -> Result<PathBuf, String> {
     let auditable = CARGO_AUDITABLE.path(root)?;
     let mut build = run::cargo(folder, &["auditable", "build", "--locked", "--bin", "evenkeel"]);
     build.args(["--profile", profile]).env("PATH", with_folder_of(&auditable));
     build.env("CARGO_TARGET_DIR", folder.join("target"));
-    make_reproducible(root, folder, &mut build);
+    build.env("SOURCE_DATE_EPOCH", &origin.epoch).env("EVENKEEL_COMMIT", &origin.commit);
+    remap_paths(folder, &mut build);
     run::status(&mut build)?;
     Ok(folder.join("target").join(profile).join("evenkeel"))
 }
 
-/// Makes the bytes of a build of the sources in `folder` independent of that folder, of the user
-/// and of the time.
-fn make_reproducible(root: &Path, folder: &Path, build: &mut Command) {
+/// Makes the bytes of a build of the sources in `folder` independent of that folder and of the
+/// user.
+fn remap_paths(folder: &Path, build: &mut Command) {
     let home = tools::cargo_home();
     let mut flags = std::env::var("RUSTFLAGS").unwrap_or_default();
     // Of SQLite, and of ring.
@@ -43,7 +51,6 @@ fn make_reproducible(root: &Path, folder: &Path, build: &mut Command) {
         of_c += &format!(" -ffile-prefix-map={}={to}", from.display());
     }
     build.env("RUSTFLAGS", flags.trim()).env("CFLAGS", of_c.trim());
-    build.env("SOURCE_DATE_EPOCH", epoch(root)).env("EVENKEEL_COMMIT", commit(root));
 }
 
 /// Builds the committed sources in two folders, and compares the programs.
@@ -52,15 +59,19 @@ fn make_reproducible(root: &Path, folder: &Path, build: &mut Command) {
 /// If a build fails, or the programs differ.
 pub fn check_reproducible(root: &Path, profile: &str) -> Result<(), String> {
     let folders = ["a", "another-folder"].map(|name| root.join("target/reproducible").join(name));
+    let missing = || "package reproducible: no commit: it needs a checkout with git".to_owned();
+    // Another commit may be made meanwhile.
+    let commit = of_git(root, &["rev-parse", "--short=12", "HEAD"]).ok_or_else(missing)?;
+    let origin = Origin { commit, epoch: epoch(root) };
     let mut programs = Vec::new();
     for folder in &folders {
         create_empty(folder)?;
         let archive = folder.with_extension("tar");
         let mut git = Command::new("git");
-        git.current_dir(root).args(["archive", "--output"]).arg(&archive).arg("HEAD");
+        git.current_dir(root).args(["archive", "--output"]).arg(&archive).arg(&origin.commit);
         run::status(&mut git)?;
         run::status(Command::new("tar").arg("-xf").arg(&archive).arg("-C").arg(folder))?;
-        let program = built(root, folder, profile)?;
+        let program = built(root, folder, profile, &origin)?;
         let bytes = std::fs::read(&program);
         programs.push(bytes.map_err(|error| format!("{}: {error}", program.display()))?);
     }
