@@ -62,9 +62,9 @@ mod tests {
         );
         assert!(text.contains(
             "- `--data-dir <DIR>`: The server's data folder, for its credentials; if the default \
-             one does not exist, that of the Debian package, /var/lib/evenkeel. Without credentials, \
-             AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are used. Default `./evenkeel-data`. \
-             Variable `EVENKEEL_DATA_DIR`.\n"
+             one does not exist, that of the Debian package, /var/lib/evenkeel. Without \
+             credentials, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are used. Default \
+             `./evenkeel-data`. Variable `EVENKEEL_DATA_DIR`.\n"
         ));
         assert!(text.contains("evenkeel volume create [OPTIONS]\n"), "{text}");
         assert!(text.contains("evenkeel volume rm [OPTIONS] <VOLUME>...\n"));

@@ -152,17 +152,16 @@ impl Plane {
             retried: None,
             ticks_to_space_check: SPACE_TICKS,
         });
-        let fillings = Mutex::new(Fillings::new(since_boot));
         let following = Mutex::new(Following::new(time, since_boot, kept.map(|kept| kept.unix)));
         let writer = Mutex::new(writer);
         let feed = Arc::new(Feed::new(Arc::clone(&clock)));
         #[rustfmt::skip]
         let plane = Self {
             settings, agent, clock, faults, model, leases, writer, upkeep, following, vitals,
-            fillings, keys: KeyLocks::default(), capacity: Mutex::default(),
-            space: Mutex::default(), scrubbing: Mutex::default(), copying: Mutex::default(),
-            addresses: Mutex::default(), health: Mutex::default(), feed, recording: None, nodes,
-            keyring,
+            fillings: Mutex::new(Fillings::new(since_boot)), keys: KeyLocks::default(), keyring,
+            capacity: Mutex::default(), space: Mutex::default(), scrubbing: Mutex::default(),
+            copying: Mutex::default(), addresses: Mutex::default(), health: Mutex::default(),
+            feed, recording: None, nodes,
         };
         // Deadlines that may have passed are checked only after this.
         plane.follow_clock();
