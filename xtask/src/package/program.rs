@@ -20,7 +20,7 @@ pub fn of(root: &Path, options: &Options) -> Result<PathBuf, String> {
     built(root, root, "release", &Origin { commit: commit(root), epoch: epoch(root) })
 }
 
-/// What a program says of its sources.
+/// The sources of a program, as it names them.
 struct Origin {
     commit: String,
     /// The time of the commit, in seconds.
