@@ -56,9 +56,9 @@ mod tests {
         assert!(!attach.contains("--endpoint"), "shared flags are listed once");
         assert_eq!(
             text.matches("- `--endpoint <URL>`: ").count(),
-            17,
-            "volume, snapshot, host, node, store, env, top, report, events, health, plan and three \
-             of its verbs, record, prove, agent"
+            19,
+            "volume, snapshot, host, node, store, clock, fault, env, top, report, events, health, \
+             plan and three of its verbs, record, prove, agent"
         );
         assert!(text.contains(
             "- `--data-dir <DIR>`: The server's data folder, for its credentials; if the default \

@@ -45,6 +45,8 @@ struct State {
     session: SessionId,
     channel: Option<Arc<Channel>>,
     running: BTreeMap<(SessionId, u64), Running>,
+    /// The node has stopped: no leader is let in.
+    is_closed: bool,
 }
 
 /// See the module's text.
@@ -56,7 +58,7 @@ pub(crate) struct Gate {
 impl Gate {
     pub fn new(file: GenerationFile, heard: Option<Heard>) -> Self {
         let running = BTreeMap::new();
-        let state = State { heard, file, session: 0, channel: None, running };
+        let state = State { heard, file, session: 0, channel: None, running, is_closed: false };
         Self { state: Mutex::new(state), left: Condvar::new() }
     }
 
@@ -76,6 +78,10 @@ impl Gate {
         channel: &Arc<Channel>,
     ) -> Result<SessionId, (Verdict, String)> {
         let mut state = self.state();
+        if state.is_closed {
+            // The connection may have been accepted in the moment in which the node stopped.
+            return Err((Verdict::Busy, "this node has stopped".to_owned()));
+        }
         let said = (hello.generation, hello.leader);
         let is_new = session::admit(state.heard, said).map_err(|verdict| {
             let (heard, by) = state.heard.expect("only a newer leader makes a node refuse one");
@@ -169,10 +175,12 @@ impl Gate {
         }
     }
 
-    /// Ends the present session, and waits at most `at_most` for commands to end.
+    /// Ends the present session, lets no other one in, and waits at most `at_most` for commands to
+    /// end.
     pub fn close(&self, at_most: Duration) {
         let deadline = Deadline::after(at_most);
         let mut state = self.state();
+        state.is_closed = true;
         state.session += 1;
         if let Some(channel) = state.channel.take() {
             channel.close();
@@ -182,5 +190,41 @@ impl Gate {
             let waited = self.left.wait_timeout(state, deadline.left());
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use evenkeel_core::fencing::NodeId;
+    use evenkeel_wire::agent::session::Leader;
+
+    use super::*;
+
+    /// A leader that connects again in the moment of a stop would stay connected to what has
+    /// stopped, and would never reach the node that starts next at the address.
+    #[test]
+    fn stopped_node_lets_no_leader_in() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, heard) = GenerationFile::open(&folder.path().join("generation")).unwrap();
+        let gate = Gate::new(file, heard);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let second = Duration::from_secs(1);
+        let open = || {
+            let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            Channel::open(socket, None, second, Deadline::after(second)).unwrap().0
+        };
+        let hello = Hello {
+            agent_version: 1,
+            cluster: 1,
+            node: NodeId(7),
+            leader: Leader { node: NodeId(1), incarnation: 1 },
+            generation: LeaderGeneration(1),
+        };
+        assert_eq!(gate.admit(&hello, &open()), Ok(1));
+        gate.close(second);
+        let refused = gate.admit(&hello, &open());
+        assert_eq!(refused, Err((Verdict::Busy, "this node has stopped".to_owned())));
     }
 }

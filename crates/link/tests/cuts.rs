@@ -11,7 +11,7 @@ use evenkeel_wire::agent::session::{
     ANSWER_BYTES, HELLO_BYTES, OPENING_BYTES, PACKET_BYTES, SESSION_CHALLENGE_BYTES,
 };
 use evenkeel_wire::agent::{Agent, Command, FailedKind, HEAD_BYTES, Reply};
-use support::{Fake, LONG, Passage, Relay, connect, failed, serve, up};
+use support::{Fake, LONG, Passage, Relay, connect, failed, serve, until, up};
 
 /// Number of bytes that control sends before its first command.
 const FORTH_BYTES: usize = OPENING_BYTES + PROOF_BYTES + HELLO_BYTES;
@@ -116,10 +116,5 @@ fn unsent_command_is_down_unless_an_earlier_one_is_unknown() {
 }
 
 fn until_away(remote: &RemoteAgent) {
-    loop {
-        match remote.status() {
-            Status::Away(_) => return,
-            _ => std::thread::yield_now(),
-        }
-    }
+    until(remote, |status| matches!(status, Status::Away(_)).then_some(()));
 }

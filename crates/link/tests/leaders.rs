@@ -11,7 +11,7 @@ use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 use support::{
-    Fake, LONG, client_config, connect, failed, kind, leader, serve, server_config, told, up,
+    Fake, LONG, client_config, connect, failed, kind, leader, serve, server_config, told, until, up,
 };
 
 fn delete(volume: u128) -> Command {
@@ -20,12 +20,10 @@ fn delete(volume: u128) -> Command {
 
 /// Waits until this leader is deposed, and returns the reason.
 fn deposed(remote: &RemoteAgent) -> String {
-    loop {
-        match remote.status() {
-            Status::Deposed(why) => return why,
-            _ => std::thread::yield_now(),
-        }
-    }
+    until(remote, |status| match status {
+        Status::Deposed(why) => Some(why.clone()),
+        _ => None,
+    })
 }
 
 #[test]
@@ -82,13 +80,11 @@ fn leader_is_refused_while_its_generation_cannot_be_stored() {
     let server = serve(&gone, &fake);
     fs::remove_dir(&gone).unwrap();
     let remote = connect(server.address(), 1);
-    loop {
-        match remote.status() {
-            Status::Away(why) if why.contains("cannot be stored") => break,
-            Status::Up => panic!("it was let in"),
-            _ => std::thread::yield_now(),
-        }
-    }
+    until(&remote, |status| match status {
+        Status::Away(why) if why.contains("cannot be stored") => Some(()),
+        Status::Up => panic!("it was let in"),
+        _ => None,
+    });
     fs::create_dir(&gone).unwrap();
     assert_eq!(up(remote).call(delete(1)), Reply::Done);
 }
@@ -159,12 +155,7 @@ fn a_node_that_was_restarted_gets_no_command_before_control_knows() {
     drop(server);
     let config = ServerConfig { listen: address, incarnation: 2, ..server_config(folder.path()) };
     let _server = AgentServer::start(config, Arc::clone(&fake) as Arc<dyn Agent>).unwrap();
-    loop {
-        match remote.status() {
-            Status::Restarted(2) => break,
-            _ => std::thread::yield_now(),
-        }
-    }
+    until(&remote, |status| (*status == Status::Restarted(2)).then_some(()));
     let refused = failed(remote.call(delete(2)));
     assert_eq!(refused.kind, FailedKind::Down);
     assert!(refused.message.contains("was restarted"), "{}", refused.message);

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use support::{
     CLUSTER, Fake, LONG, NODE, SECRET, client_config, connect, kind, leader, serve, server_config,
-    tls, told, up,
+    tls, told, until, up,
 };
 
 fn hello() -> Hello {
@@ -146,13 +146,11 @@ fn a_side_without_the_secret_leads_nothing_and_learns_nothing() {
 }
 
 fn away(remote: &RemoteAgent) -> String {
-    loop {
-        match remote.status() {
-            Status::Away(why) if !why.contains("not been tried") => return why,
-            Status::Up => panic!("it was let in"),
-            _ => std::thread::yield_now(),
-        }
-    }
+    until(remote, |status| match status {
+        Status::Away(why) if !why.contains("not been tried") => Some(why.clone()),
+        Status::Up => panic!("it was let in"),
+        _ => None,
+    })
 }
 
 #[test]
@@ -181,13 +179,11 @@ fn a_client_of_the_wrong_node_tries_on_and_says_why() {
     let server = serve(folder.path(), &fake);
     let config = ClientConfig { node: NodeId(8), ..client_config(server.address(), 1) };
     let remote = RemoteAgent::start(config).unwrap();
-    loop {
-        match remote.status() {
-            Status::Away(why) if why.contains("has not proven that it is node 8") => break,
-            Status::Up => panic!("it was let in"),
-            _ => std::thread::yield_now(),
-        }
-    }
+    until(&remote, |status| match status {
+        Status::Away(why) if why.contains("has not proven that it is node 8") => Some(()),
+        Status::Up => panic!("it was let in"),
+        _ => None,
+    });
 }
 
 #[test]
@@ -274,19 +270,17 @@ fn over_tls(server: TlsFiles, node: NodeId, client: Option<TlsFiles>) -> String 
     let server = AgentServer::start(config, Arc::clone(&fake) as Arc<dyn Agent>).unwrap();
     let config = ClientConfig { tls: client, node, ..client_config(server.address(), 1) };
     let remote = RemoteAgent::start(config).unwrap();
-    loop {
-        match remote.status() {
-            Status::Up => {
-                assert_eq!(remote.call(Command::Report), Reply::Done);
-                return "up".to_owned();
-            }
-            Status::Away(why) if !why.contains("not been tried") => {
-                assert_eq!(fake.begun(), []);
-                return why;
-            }
-            _ => std::thread::yield_now(),
+    until(&remote, |status| match status {
+        Status::Up => {
+            assert_eq!(remote.call(Command::Report), Reply::Done);
+            Some("up".to_owned())
         }
-    }
+        Status::Away(why) if !why.contains("not been tried") => {
+            assert_eq!(fake.begun(), []);
+            Some(why.clone())
+        }
+        _ => None,
+    })
 }
 
 #[test]

@@ -6,6 +6,7 @@ use evenkeel_link::{
     AgentServer, ClientConfig, Confirm, LinkError, RemoteAgent, ServerConfig, Status, Timing,
     TlsFiles,
 };
+use evenkeel_os::clock::Deadline;
 use evenkeel_wire::agent::proof::{ClusterSecret, SECRET_BYTES};
 use evenkeel_wire::agent::session::{Leader, LeaderGeneration};
 use evenkeel_wire::agent::{Agent, Command, Failed, FailedKind, Reply};
@@ -81,6 +82,20 @@ pub fn serve(folder: &Path, agent: &Arc<impl Agent + 'static>) -> AgentServer {
 
 pub fn connect(address: SocketAddr, generation: u64) -> RemoteAgent {
     RemoteAgent::start(client_config(address, generation)).unwrap()
+}
+
+/// Waits for a status from which `found` makes a value, and returns that.
+#[track_caller]
+pub fn until<T>(remote: &RemoteAgent, mut found: impl FnMut(&Status) -> Option<T>) -> T {
+    let deadline = Deadline::after(LONG);
+    loop {
+        let status = remote.status();
+        if let Some(value) = found(&status) {
+            return value;
+        }
+        assert!(!deadline.left().is_zero(), "its status stays {status:?}");
+        std::thread::yield_now();
+    }
 }
 
 pub fn up(remote: RemoteAgent) -> RemoteAgent {
