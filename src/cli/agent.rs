@@ -68,7 +68,8 @@ pub struct Agent {
     #[arg(long, value_name = "ADDR", value_parser = loopback)]
     pub metrics_listen: Option<SocketAddr>,
 
-    /// Print a file of policies with each key and its default, and end.
+    /// Print a file of policies with each key, and end: with --aws the default of each, otherwise
+    /// with the values for volumes of an Evenkeel server.
     #[arg(long)]
     pub print_policy: bool,
 

@@ -74,7 +74,6 @@ fn device(id: &str, bytes: u64) -> Device {
         device_bytes: bytes,
         size_bytes: bytes,
         allocated_bytes: bytes / 2,
-        last_chunk_end_bytes: None,
         errors: 0,
     }
 }

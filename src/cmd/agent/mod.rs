@@ -32,7 +32,10 @@ const EVERY: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(30)];
 
 pub fn run(arguments: &cli::Agent) -> Result<(), Failure> {
     if arguments.print_policy {
-        return output::print(PolicyFile::usual_text());
+        if arguments.aws {
+            return output::print(PolicyFile::usual_text());
+        }
+        return output::print(&PolicyFile::server_text());
     }
     if arguments.print_rights {
         return output::print(RIGHTS);

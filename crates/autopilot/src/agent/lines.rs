@@ -189,8 +189,9 @@ mod tests {
     #[test]
     fn step_is_named_as_in_the_audit() {
         use evenkeel_planner::autopilot::Verb;
-        let cut = Verb::Cut { volume: "vol-1".to_owned(), to_bytes: 7, bytes_per_s: 5 };
-        assert_eq!(step_words(&Step::Verb(cut)), "cut bytes-per-s 5 to-bytes 7 vol-1");
+        let compact = Verb::Compact { used_percent_max: 7, chunks_max: 4, bytes_per_s: 5 };
+        let words = "compact bytes-per-s 5 chunks-max 4 used-percent-max 7";
+        assert_eq!(step_words(&Step::Verb(compact)), words);
         assert_eq!(step_words(&Step::Verb(Verb::Cancel)), "cancel");
         assert_eq!(step_words(&Step::Failed("x".to_owned())), "failed: x");
     }

@@ -54,7 +54,7 @@ impl Host for Tagged {
     }
 
     fn execute(&mut self, verb: &Verb) -> Result<(), Fault> {
-        if let Verb::Remove { volume, .. } | Verb::Replace { volume, .. } = verb
+        if let Verb::Remove { volume, .. } = verb
             && self.untagged.has(volume)
         {
             return Err(Fault::Later(format!("{volume} does not have the file system's tag yet")));

@@ -3,16 +3,16 @@
 use crate::Fault;
 use evenkeel_client::output::{Exit, Failure};
 
-/// Codes of refusals that depend on the state of a volume, on other requests or on free capacity.
-/// The credentials can be renewed.
-const LATER: [&str; 16] = [
+/// Codes of refusals that depend on the state of a volume or on other requests. The credentials can
+/// be renewed. A refusal for want of capacity is none of them: it may last for hours, and another
+/// way to grow may be accepted at once.
+const LATER: [&str; 15] = [
     "AuthFailure",
     "ExpiredToken",
     "ExpiredTokenException",
     "IncorrectInstanceState",
     "IncorrectModificationState",
     "IncorrectState",
-    "InsufficientVolumeCapacity",
     "InternalError",
     "InternalFailure",
     "RequestExpired",
@@ -23,6 +23,8 @@ const LATER: [&str; 16] = [
     "VolumeInUse",
     "VolumeModificationRateExceeded",
 ];
+/// The code of a refusal for want of capacity.
+const NO_CAPACITY: &str = "InsufficientVolumeCapacity";
 /// The text that the AWS CLI prints before the code of an error.
 const AWS_START: &str = "An error occurred (";
 
@@ -36,6 +38,11 @@ pub fn code(message: &str) -> Option<&str> {
         && inner.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'.')
         && inner.starts_with(|letter: char| letter.is_ascii_uppercase());
     is_code.then_some(inner)
+}
+
+/// Returns whether a fault is a refusal for want of capacity.
+pub fn lacks_capacity(fault: &Fault) -> bool {
+    matches!(fault, Fault::Refused(text) if text.contains(NO_CAPACITY))
 }
 
 /// Returns whether a failure is of an object that does not exist.
@@ -76,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn fault_is_later_if_it_depends_on_state_load_or_capacity() {
+    fn fault_is_later_if_it_depends_on_state_or_load() {
         let made = |message: &str| fault(&Failure::new(message));
         for code in [
             "IncorrectState",
@@ -84,13 +91,16 @@ mod tests {
             "ThrottlingException",
             "RequestLimitExceeded",
             "VolumeModificationRateExceeded",
-            "InsufficientVolumeCapacity",
         ] {
             assert!(matches!(made(&format!("m ({code})")), Fault::Later(_)), "{code}");
         }
-        for code in
-            ["InvalidParameterValue", "UnauthorizedOperation", "VolumeLimitExceeded", "DryRun"]
-        {
+        for code in [
+            "InvalidParameterValue",
+            "UnauthorizedOperation",
+            "VolumeLimitExceeded",
+            "DryRun",
+            NO_CAPACITY,
+        ] {
             assert!(matches!(made(&format!("m ({code})")), Fault::Refused(_)), "{code}");
         }
         assert!(matches!(made("127.0.0.1:1 did not answer within 30 s"), Fault::Later(_)));

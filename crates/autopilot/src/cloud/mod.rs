@@ -25,6 +25,7 @@ use evenkeel_planner::autopilot::operation::Call;
 use evenkeel_planner::autopilot::policy::{Policy, PolicyFile};
 use evenkeel_planner::fleet::alternatives::Limits;
 use faults::fault;
+pub use faults::lacks_capacity;
 use form::{
     Described, DescribedInstance, FILE_SYSTEM_TAG, Measure, Modified, OPERATION_TAG, RETIRED_TAG,
     Request,

@@ -1,6 +1,7 @@
 //! The steps of a tick.
 
 use super::Controller;
+use crate::cloud::lacks_capacity;
 use crate::{Cloud, Fault, Host, Journal};
 use evenkeel_planner::autopilot::observation::{Observation, RunningKind, VolumeState};
 use evenkeel_planner::autopilot::operation::{Open, Operation, room};
@@ -104,6 +105,7 @@ impl<H: Host, C: Cloud, J: Journal> Controller<H, C, J> {
             return;
         }
         self.refused.remove(&open.id);
+        state.no_capacity_ms = fault.filter(|fault| lacks_capacity(fault)).map(|_| now.unix_ms);
         if let Some(kept) = state.open.iter_mut().find(|kept| kept.id == open.id) {
             kept.cancelled = true;
             state.failures = state.failures.saturating_add(1);
@@ -124,9 +126,7 @@ fn is_exclusive(step: &Step) -> bool {
 fn is_own_move(now: &Observation) -> bool {
     let running = now.file_system.running.as_ref();
     running.is_some_and(|running| match running.kind {
-        RunningKind::Remove | RunningKind::Replace | RunningKind::Compact | RunningKind::Resize => {
-            true
-        }
+        RunningKind::Remove | RunningKind::Compact => true,
         RunningKind::Add | RunningKind::Foreign => false,
     })
 }

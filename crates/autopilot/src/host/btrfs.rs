@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::path::PathBuf;
 
 use super::device::Block;
-use super::ioctl::{self, Extent};
+use super::ioctl;
 use super::pace::{Group, Limits, Move};
 use super::{Facts, hex, mounts};
 use crate::Fault;
@@ -15,7 +15,7 @@ const DEVICES_MAX: usize = 1_024;
 /// The largest chunk on a device, in bytes, and the part of the file system that it is at most.
 const CHUNK_BYTES_MAX: u64 = 1 << 30;
 const CHUNK_PART: u64 = 10;
-/// The number of the device that is to take the place of another.
+/// The number of the target of a replacement, which a person has started.
 pub(super) const TARGET: u64 = 0;
 
 /// The facts of a btrfs that no observation has.
@@ -56,13 +56,6 @@ impl Folder {
         text.parse().map_err(|_| {
             Fault::Later(format!("{}/{name}: {text:?} is no number", self.path.display()))
         })
-    }
-
-    /// Limits the reads of a replacement by the kernel's own means.
-    pub fn limit_scrub(&self, devid: u64, bytes_per_s: u64) -> Result<(), Fault> {
-        let path = self.path.join(format!("devinfo/{devid}/scrub_speed_max"));
-        fs::write(&path, bytes_per_s.to_string())
-            .map_err(|error| Fault::Later(format!("{}: {error}", path.display())))
     }
 
     fn names(&self, name: &str) -> Result<Vec<String>, Fault> {
@@ -140,10 +133,8 @@ fn devices(open: &File, folder: &Folder, facts: &mut Facts) -> Result<bool, Faul
         let failed = |error| Fault::Later(format!("device {devid} of btrfs: {error}"));
         // A device that has left since is not listed.
         let Some(info) = ioctl::device_info(open, devid).map_err(failed)? else { continue };
-        let extents = ioctl::extents(open, devid).map_err(failed)?;
         let block = Block::at_path(info.path.as_ref())?;
         let errors = folder.text(&format!("devinfo/{devid}/error_stats"))?;
-        let last = extents.last().map(|last| last.start.saturating_add(last.length));
         facts.seen.devices.push(Device {
             devid,
             path: info.path,
@@ -151,10 +142,8 @@ fn devices(open: &File, folder: &Folder, facts: &mut Facts) -> Result<bool, Faul
             device_bytes: block.size_bytes()?,
             size_bytes: info.size_bytes,
             allocated_bytes: info.allocated_bytes,
-            last_chunk_end_bytes: Some(last.unwrap_or(0)),
             errors: errors_in(&errors),
         });
-        facts.extents.push((devid, extents));
     }
     Ok(is_missing)
 }
@@ -198,8 +187,6 @@ fn running(
     let mut devid = None;
     facts.detail.group = match exclusive.as_str() {
         "device remove" => group(Move::Remove),
-        "device replace" => group(Move::Replace),
-        "resize" => group(Move::Cut),
         "balance" => group(Move::Compact),
         _ => None,
     };
@@ -212,20 +199,6 @@ fn running(
             done_permille = group.and_then(|group| done(facts, group));
             Some(if group.is_some() { RunningKind::Remove } else { RunningKind::Foreign })
         }
-        "device replace" => {
-            done_permille = ioctl::replace_progress(open).map_err(failed)?;
-            devid = match group {
-                Some(group) => Some(group.devid),
-                None => ioctl::replaced(open).map_err(failed)?,
-            };
-            // After a power cut, the kernel continues a replacement, and no cgroup is left.
-            Some(RunningKind::Replace)
-        }
-        "resize" => {
-            devid = group.map(|group| group.devid);
-            done_permille = group.and_then(|group| done(facts, group));
-            Some(if group.is_some() { RunningKind::Resize } else { RunningKind::Foreign })
-        }
         "balance" => {
             let progress = ioctl::balance_progress(open).map_err(failed)?;
             done_permille = progress.and_then(|(done, all)| permille(done, all));
@@ -235,14 +208,11 @@ fn running(
     };
     let is_ours = kind == Some(RunningKind::Compact);
     facts.seen.conditions.balance = exclusive.starts_with("balance") && !is_ours;
+    // The copy of a replacement is a scrub, too.
     if exclusive != "device replace" {
         facts.seen.conditions.scrub = scrub(open, &facts.seen.devices)?;
     }
-    let mut pace = facts.detail.group.as_ref().and_then(Group::pace);
-    if let (None, Some(RunningKind::Replace), Some(devid)) = (pace, kind, devid) {
-        let limit = folder.number(&format!("devinfo/{devid}/scrub_speed_max"))?;
-        pace = Some(limit).filter(|limit| *limit != 0);
-    }
+    let pace = facts.detail.group.as_ref().and_then(Group::pace);
     facts.seen.running =
         kind.map(|kind| Running { kind, devid, done_permille, pace_bytes_per_s: pace });
     facts.detail.exclusive = if exclusive == "none" { String::new() } else { exclusive };
@@ -262,22 +232,12 @@ fn scrub(open: &File, devices: &[Device]) -> Result<bool, Fault> {
 /// Returns the part of a move that is done, by the bytes that are still to be moved.
 fn done(facts: &Facts, group: &Group) -> Option<u32> {
     let device = facts.seen.devices.iter().find(|device| device.devid == group.devid)?;
-    let left = match group.moves {
-        Move::Cut => facts.bytes_beyond(group.devid, device.size_bytes),
-        _ => device.allocated_bytes,
-    };
-    permille(group.bytes.saturating_sub(left), group.bytes)
+    permille(group.bytes.saturating_sub(device.allocated_bytes), group.bytes)
 }
 
 fn permille(done: u64, all: u64) -> Option<u32> {
     let part = u128::from(done.min(all)) * 1_000 / u128::from(all.max(1));
     u32::try_from(part).ok()
-}
-
-/// Returns the bytes of chunks beyond a place.
-pub(super) fn beyond(extents: &[Extent], place: u64) -> u64 {
-    let parts = extents.iter().filter(|extent| extent.start.saturating_add(extent.length) > place);
-    parts.map(|extent| extent.length).fold(0, u64::saturating_add)
 }
 
 /// Returns whether a condition is one that forbids moves.
@@ -301,14 +261,5 @@ mod tests {
         assert_eq!(permille(1, 3), Some(333));
         assert_eq!(permille(9, 3), Some(1_000));
         assert_eq!(permille(u64::MAX, u64::MAX), Some(1_000));
-    }
-
-    #[test]
-    fn chunks_beyond_a_place_count_whole() {
-        let extents = [Extent { start: 1, length: 9 }, Extent { start: 20, length: 30 }];
-        assert_eq!(beyond(&extents, 50), 0);
-        assert_eq!(beyond(&extents, 49), 30);
-        assert_eq!(beyond(&extents, 10), 30);
-        assert_eq!(beyond(&extents, 9), 39);
     }
 }

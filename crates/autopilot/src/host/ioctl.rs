@@ -13,16 +13,6 @@ use rustix::ioctl::{Opcode, Updater, opcode};
 
 /// The group of the requests of btrfs.
 const BTRFS: u8 = 0x94;
-/// The tree of a btrfs that has the chunks of each device.
-const DEVICE_TREE: u64 = 4;
-/// The type of an item that is a chunk on a device.
-const DEVICE_EXTENT: u32 = 204;
-/// The type of the item that has the state of a replacement.
-const DEVICE_REPLACE: u32 = 250;
-/// Bytes of the head of a found item.
-const ITEM_HEAD: usize = 32;
-/// Searches for the chunks of one device: 49 chunks each, a petabyte of chunks of 1 GiB.
-const SEARCHES_MAX: u32 = 20_000;
 
 /// The size and use of a device of a btrfs.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -33,15 +23,6 @@ pub(super) struct DeviceInfo {
     pub size_bytes: u64,
     /// Its path, as the kernel names it.
     pub path: String,
-}
-
-/// A chunk's part on one device, in bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Extent {
-    /// Its start.
-    pub start: u64,
-    /// Its length.
-    pub length: u64,
 }
 
 /// The size and the identity of an XFS.
@@ -78,39 +59,6 @@ pub(super) fn device_info(folder: &File, devid: u64) -> io::Result<Option<Device
     }))
 }
 
-/// Returns the chunks of a device of a btrfs, in the order of their places.
-pub(super) fn extents(folder: &File, devid: u64) -> io::Result<Vec<Extent>> {
-    let mut found = Vec::new();
-    let mut start = 0_u64;
-    for _ in 0..SEARCHES_MAX {
-        let items = search(folder, devid, DEVICE_EXTENT, start)?;
-        let Some((last, _)) = items.last() else { return Ok(found) };
-        let Some(next) = last.checked_add(1) else { return Ok(found) };
-        start = next;
-        for (place, item) in &items {
-            found.push(Extent { start: *place, length: word(item, 24) });
-        }
-    }
-    Err(io::Error::other(format!("device {devid} has more than {} chunks", found.len())))
-}
-
-/// Returns the device that a replacement replaces, as the file system last stored it.
-pub(super) fn replaced(folder: &File) -> io::Result<Option<u64>> {
-    let items = search(folder, 0, DEVICE_REPLACE, 0)?;
-    Ok(items.first().map(|(_, item)| word(item, 0)))
-}
-
-/// Returns the progress of a replacement in thousandths; `None` if none runs.
-pub(super) fn replace_progress(folder: &File) -> io::Result<Option<u32>> {
-    const STATUS: u64 = 1;
-    const STARTED: u64 = 1;
-    let mut words = [0_u64; 325];
-    words[0] = STATUS;
-    ask::<{ opcode::read_write::<[u64; 325]>(BTRFS, 53) }, 325>(folder, &mut words)?;
-    let permille = u32::try_from(words[3].min(1_000)).ok();
-    Ok(permille.filter(|_| words[2] == STARTED))
-}
-
 /// Returns the chunks that a balance has moved, and those that it will move; `None` if there is
 /// none.
 pub(super) fn balance_progress(folder: &File) -> io::Result<Option<(u64, u64)>> {
@@ -145,29 +93,6 @@ pub(super) fn xfs_geometry(folder: &File) -> io::Result<Geometry> {
     Ok(Geometry { uuid: uuid(&all, 64), size_bytes })
 }
 
-/// Returns the first items of a type of an object in the device tree, from a place on.
-fn search(folder: &File, object: u64, kind: u32, from: u64) -> io::Result<Vec<(u64, Vec<u8>)>> {
-    let mut words = [0_u64; 512];
-    // Tree, objects, places, generations, types, and how many items there is room for.
-    words[..7].copy_from_slice(&[DEVICE_TREE, object, object, from, u64::MAX, 0, u64::MAX]);
-    words[7] = halves(kind, kind);
-    words[8] = halves(64, 0);
-    ask::<{ opcode::read_write::<[u64; 512]>(BTRFS, 17) }, 512>(folder, &mut words)?;
-    let all = bytes(&words);
-    let count = u32::from_ne_bytes([all[64], all[65], all[66], all[67]]);
-    let mut items = Vec::new();
-    let mut place = 104;
-    for _ in 0..count {
-        let Some(head) = all.get(place..place + ITEM_HEAD) else { break };
-        let length = u32::from_ne_bytes([head[28], head[29], head[30], head[31]]);
-        let length = usize::try_from(length).map_err(io::Error::other)?;
-        let Some(item) = all.get(place + ITEM_HEAD..place + ITEM_HEAD + length) else { break };
-        items.push((u64::from_ne_bytes(eight(head, 16)), item.to_vec()));
-        place += ITEM_HEAD + length;
-    }
-    Ok(items)
-}
-
 /// Asks the kernel. `OPCODE` has the size of the words in it.
 fn ask<const OPCODE: Opcode, const WORDS: usize>(
     folder: &File,
@@ -177,13 +102,6 @@ fn ask<const OPCODE: Opcode, const WORDS: usize>(
     // SAFETY: the kernel reads and writes at most as many bytes as the request's number has, and
     // those are the array's, as is asserted. Every pattern of bits is a value of its words.
     unsafe { rustix::ioctl::ioctl(folder, Updater::<OPCODE, [u64; WORDS]>::new(words)) }
-}
-
-/// Returns a word of two numbers, the first one at the lower address.
-fn halves(first: u32, second: u32) -> u64 {
-    let low = first.to_ne_bytes();
-    let high = second.to_ne_bytes();
-    u64::from_ne_bytes([low[0], low[1], low[2], low[3], high[0], high[1], high[2], high[3]])
 }
 
 fn bytes(words: &[u64]) -> Vec<u8> {

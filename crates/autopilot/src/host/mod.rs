@@ -28,10 +28,9 @@ use evenkeel_planner::autopilot::observation::{
 };
 use evenkeel_planner::autopilot::operation::Verb;
 
-use self::btrfs::{Detail, Folder};
+use self::btrfs::Detail;
 use self::device::Block;
 use self::flush::Probe;
-use self::ioctl::Extent;
 use self::job::Job;
 use self::pace::{Group, Limits, Move};
 use self::program_lock::ProgramLock;
@@ -50,8 +49,6 @@ pub struct LinuxHost {
     background: Option<Background>,
     /// The verb that last failed in the background, and its fault.
     failed: Option<(Verb, Fault)>,
-    /// The device whose `scrub_speed_max` limits a replacement.
-    scrub_limited: Option<u64>,
     probe: Option<Probe>,
     flush_window: Duration,
 }
@@ -67,8 +64,6 @@ struct Background {
 struct Facts {
     seen: FileSystem,
     detail: Detail,
-    /// The chunks of each device, by its number.
-    extents: Vec<(u64, Vec<Extent>)>,
     /// The volume of each attached device, by the device's number.
     volumes: BTreeMap<(u32, u32), String>,
 }
@@ -91,7 +86,6 @@ impl LinuxHost {
             limits: Limits::find(),
             background: None,
             failed: None,
-            scrub_limited: None,
             probe: None,
             flush_window,
         })
@@ -108,8 +102,8 @@ impl LinuxHost {
     pub fn pacing(&self) -> String {
         match &self.limits {
             Some(limits) => format!("moves are paced by {limits}"),
-            None => "only replacements are paced, by scrub_speed_max; other moves are refused: no \
-                     cgroup controller blkio (v1) or io (v2) is mounted"
+            None => "moves are refused, since nothing paces them: no cgroup controller blkio (v1) \
+                     or io (v2) is mounted"
                 .to_owned(),
         }
     }
@@ -180,7 +174,7 @@ impl LinuxHost {
             flush: None,
         };
         let detail = Detail::default();
-        let mut facts = Facts { seen, detail, extents: Vec::new(), volumes };
+        let mut facts = Facts { seen, detail, volumes };
         match block {
             None => btrfs::observe(&open, self.limits.as_ref(), &mut facts)?,
             Some(block) => {
@@ -213,10 +207,6 @@ impl LinuxHost {
                 group.remove();
             }
         }
-        if let Some(devid) = self.scrub_limited.take() {
-            // Scrubs would be limited, too.
-            let _ = Folder::with_uuid(&facts.seen.uuid).limit_scrub(devid, 0);
-        }
     }
 }
 
@@ -245,11 +235,11 @@ impl Host for LinuxHost {
     }
 }
 
-/// Clears the superblocks of a device that has left. The kernel does it at the end of the move,
-/// except if the program that moved was killed (`findings/btrfs_killed_replace.sh`); two devices
-/// with one number would be confused at the next mount.
+/// Clears the superblocks of a device that has left. The kernel does it at the end of the removal,
+/// except if its program was killed (`findings/btrfs_killed_remove.sh`); two devices with one
+/// number would be confused at the next mount.
 fn clear_left(facts: &Facts, group: &Group) -> Result<(), Fault> {
-    if !matches!(group.moves, Move::Remove | Move::Replace) {
+    if group.moves != Move::Remove {
         return Ok(());
     }
     let Ok(block) = Block::with_number(&group.number) else { return Ok(()) };

@@ -29,10 +29,6 @@ pub(super) enum Limits {
 pub(super) enum Move {
     /// The data of a device moves to the others.
     Remove,
-    /// A device takes the place of another.
-    Replace,
-    /// The end of a device is emptied.
-    Cut,
     /// Chunks with little data are emptied.
     Compact,
 }
@@ -192,13 +188,11 @@ impl Group {
 }
 
 impl Move {
-    const ALL: [Self; 4] = [Self::Remove, Self::Replace, Self::Cut, Self::Compact];
+    const ALL: [Self; 2] = [Self::Remove, Self::Compact];
 
     fn name(self) -> &'static str {
         match self {
             Self::Remove => "remove",
-            Self::Replace => "replace",
-            Self::Cut => "cut",
             Self::Compact => "compact",
         }
     }
@@ -247,7 +241,7 @@ mod tests {
     fn group_is_found_again_by_the_name_of_its_folder() {
         let root = tempfile::tempdir().unwrap();
         let limits = Limits::V1(root.path().into());
-        let made = limits.make("ab-cd", Move::Replace, (3, "7:1"), 77).unwrap();
+        let made = limits.make("ab-cd", Move::Remove, (3, "7:1"), 77).unwrap();
         fs::create_dir(root.path().join("evenkeel-ab-cd-unknown-3-77-7:1")).unwrap();
         fs::create_dir(root.path().join("evenkeel-other-remove-3-77-7:1")).unwrap();
         assert_eq!(limits.groups("ab-cd"), std::slice::from_ref(&made));

@@ -61,7 +61,6 @@ pub(super) fn observe(open: &File, block: &Block, facts: &mut Facts) -> Result<(
         device_bytes: block.size_bytes()?,
         size_bytes,
         allocated_bytes: size_bytes,
-        last_chunk_end_bytes: None,
         errors: errors(facts.seen.kind, block),
     }];
     Ok(())

@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use rustix::fs::OFlags;
 
-use super::btrfs::TARGET;
 use crate::Fault;
 use evenkeel_planner::autopilot::observation::Kind;
 
@@ -39,14 +38,10 @@ pub(super) struct Btrfs {
     pub allocated_bytes: u64,
 }
 
-/// Returns whether the device has a superblock of a file system. That of the target of a
-/// replacement is none: while it runs the device is listed, and one that has not begun leaves no
-/// data.
+/// Returns whether the device has a superblock of a file system.
 pub(super) fn is_on(device: &Path, kind: Kind, uuid: [u8; 16]) -> Result<bool, Fault> {
     bounded(device, move |file| match kind {
-        Kind::Btrfs => {
-            Ok(btrfs(file)?.iter().any(|found| found.uuid == uuid && found.devid != TARGET))
-        }
+        Kind::Btrfs => Ok(btrfs(file)?.iter().any(|found| found.uuid == uuid)),
         Kind::Xfs => {
             let block = read(file, 0)?;
             Ok(block.is_some_and(|block| block[..4] == *b"XFSB" && block[32..48] == uuid))

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::time::Duration;
 
-use super::btrfs::{self, Folder, TARGET};
+use super::btrfs::{self, TARGET};
 use super::device::{Block, Content};
 use super::job::Job;
 use super::pace::{Group, Move};
@@ -27,7 +27,7 @@ impl LinuxHost {
         let facts = self.facts()?;
         self.tidy_up(&facts);
         match verb {
-            Verb::Pace { bytes_per_s } => return self.pace(&facts, *bytes_per_s),
+            Verb::Pace { bytes_per_s } => return pace(&facts, *bytes_per_s),
             Verb::Cancel => return self.cancel(&facts),
             _ => {}
         }
@@ -36,17 +36,11 @@ impl LinuxHost {
         }
         match verb {
             Verb::Remove { volume, bytes_per_s } => self.remove(&facts, verb, volume, *bytes_per_s),
-            Verb::Replace { volume, with, bytes_per_s } => {
-                self.replace(&facts, verb, (volume, with), *bytes_per_s)
-            }
             Verb::Rescan { volume } => self.block(volume)?.rescan(),
             Verb::Grow { volume } => self.grow(&facts, verb, volume),
             Verb::Add { volume } => self.add(&facts, verb, volume),
             Verb::Compact { used_percent_max, chunks_max, bytes_per_s } => {
                 self.compact(&facts, verb, (*used_percent_max, *chunks_max), *bytes_per_s)
-            }
-            Verb::Cut { volume, to_bytes, bytes_per_s } => {
-                self.cut(&facts, verb, (volume, *to_bytes), *bytes_per_s)
             }
             Verb::Pace { .. } | Verb::Cancel => Ok(()),
         }
@@ -111,7 +105,7 @@ impl LinuxHost {
     ) -> Result<(), Fault> {
         facts.check_btrfs("compact")?;
         if facts.runs(RunningKind::Compact, None) {
-            return self.pace(facts, bytes_per_s);
+            return pace(facts, bytes_per_s);
         }
         facts.check_movable()?;
         // Of `limit=N` alone, the kernel takes N for the least number of chunks, too, and moves
@@ -120,48 +114,6 @@ impl LinuxHost {
             format!("-dusage={},limit=0..{}", used_percent_max.min(100), chunks_max.max(1));
         let group = self.group(facts, Move::Compact, None, 0, bytes_per_s)?;
         let words = ["balance", "start", &filter, &facts.seen.mount];
-        self.start(verb, &words, Some(group))
-    }
-
-    fn cut(
-        &mut self,
-        facts: &Facts,
-        verb: &Verb,
-        (volume, to_bytes): (&str, u64),
-        bytes_per_s: u64,
-    ) -> Result<(), Fault> {
-        facts.check_btrfs("cut")?;
-        let device = facts.device(volume)?;
-        if facts.runs(RunningKind::Resize, Some(device.devid)) {
-            return self.pace(facts, bytes_per_s);
-        }
-        if device.size_bytes <= to_bytes {
-            return Ok(());
-        }
-        facts.check_idle()?;
-        if to_bytes < DEVICE_BYTES_MIN {
-            return Err(facts.refused(&format!(
-                "volume {volume}: a cut to {to_bytes} bytes is below the {DEVICE_BYTES_MIN} of a \
-                 device of btrfs: remove the volume instead"
-            )));
-        }
-        let words = format!("{}:{to_bytes}", device.devid);
-        let words = ["filesystem", "resize", &words, &facts.seen.mount];
-        let beyond = facts.bytes_beyond(device.devid, to_bytes);
-        if beyond == 0 {
-            return self.short(verb, "btrfs", &words);
-        }
-        facts.check_movable()?;
-        let below = to_bytes.saturating_sub(device.allocated_bytes.saturating_sub(beyond));
-        let room = below.saturating_add(facts.unallocated_beside(device.devid));
-        let wanted = beyond.saturating_add(facts.detail.chunk_bytes);
-        if room < wanted {
-            return Err(facts.refused(&format!(
-                "volume {volume}: a cut to {to_bytes} bytes moves chunks of {beyond} bytes, and \
-                 {room} of the {wanted} bytes for that are not allocated: compact first"
-            )));
-        }
-        let group = self.group(facts, Move::Cut, Some(device), beyond, bytes_per_s)?;
         self.start(verb, &words, Some(group))
     }
 
@@ -178,7 +130,7 @@ impl LinuxHost {
             return self.block(volume).map(drop);
         };
         if facts.runs(RunningKind::Remove, Some(device.devid)) {
-            return self.pace(facts, bytes_per_s);
+            return pace(facts, bytes_per_s);
         }
         facts.check_movable()?;
         facts.check_profiles_without_one()?;
@@ -198,93 +150,11 @@ impl LinuxHost {
         self.start(verb, &["device", "remove", &devid, &facts.seen.mount], Some(group))
     }
 
-    fn replace(
-        &mut self,
-        facts: &Facts,
-        verb: &Verb,
-        (volume, with): (&str, &str),
-        bytes_per_s: u64,
-    ) -> Result<(), Fault> {
-        facts.check_btrfs("replace")?;
-        let new = facts.find(with);
-        let Some(device) = facts.find(volume) else {
-            if new.is_some() {
-                return Ok(());
-            }
-            return Err(facts.no_device(volume));
-        };
-        if facts.runs(RunningKind::Replace, Some(device.devid)) {
-            return self.pace(facts, bytes_per_s);
-        }
-        facts.check_movable()?;
-        if new.is_some() {
-            return Err(facts.refused(&format!(
-                "volume {with} is already a device of it: replace {volume} with another one"
-            )));
-        }
-        if facts.seen.devices.len() == 1 {
-            // See findings/btrfs_replace_one_device.sh.
-            return Err(facts.refused(&format!(
-                "volume {volume} is its only device, and after a power cut in the middle of the \
-                 replacement Linux would mount it only with -o degraded: add {with}, then remove \
-                 {volume}"
-            )));
-        }
-        let block = self.block(with)?;
-        let size_bytes = block.size_bytes()?;
-        if size_bytes < device.size_bytes {
-            return Err(facts.refused(&format!(
-                "volume {with} has {size_bytes} bytes, fewer than the {} that it uses on volume \
-                 {volume}: cut that to {size_bytes} first",
-                device.size_bytes
-            )));
-        }
-        clear_target(facts, with, &block)?;
-        let bytes = device.allocated_bytes;
-        let group = match self.group(facts, Move::Replace, Some(device), bytes, bytes_per_s) {
-            Ok(group) => Some(group),
-            Err(fault) => {
-                // The kernel can limit this move, and no other one, by itself.
-                let folder = Folder::with_uuid(&facts.seen.uuid);
-                folder.limit_scrub(device.devid, bytes_per_s).map_err(|_| fault)?;
-                self.scrub_limited = Some(device.devid);
-                None
-            }
-        };
-        let devid = device.devid.to_string();
-        let path = block.path.to_string_lossy();
-        let words = ["replace", "start", "-B", "-K", &devid, &path, &facts.seen.mount];
-        self.start(verb, &words, group)
-    }
-
-    fn pace(&mut self, facts: &Facts, bytes_per_s: u64) -> Result<(), Fault> {
-        let Some(running) = &facts.seen.running else { return Ok(()) };
-        if let Some(group) = &facts.detail.group {
-            limit(facts, group, bytes_per_s)?;
-            if running.kind != RunningKind::Replace || group.has_programs() {
-                return Ok(());
-            }
-        }
-        match (running.kind, running.devid) {
-            (RunningKind::Replace, Some(devid)) => {
-                self.scrub_limited = Some(devid);
-                Folder::with_uuid(&facts.seen.uuid).limit_scrub(devid, bytes_per_s)
-            }
-            (RunningKind::Add, _) => Ok(()),
-            _ => Err(facts.refused(&format!(
-                "{} was not started by the agent, and has no pace: wait for its end",
-                facts.detail.exclusive
-            ))),
-        }
-    }
-
     fn cancel(&mut self, facts: &Facts) -> Result<(), Fault> {
         self.failed = None;
         let Some(running) = &facts.seen.running else { return Ok(()) };
         let words: &[&str] = match running.kind {
             RunningKind::Remove => &["device", "remove", "cancel"],
-            RunningKind::Replace => &["replace", "cancel"],
-            RunningKind::Resize => &["filesystem", "resize", "cancel"],
             RunningKind::Compact => &["balance", "cancel"],
             RunningKind::Add => return Err(facts.check_idle().err().unwrap_or_else(no_fault)),
             RunningKind::Foreign => {
@@ -386,12 +256,6 @@ impl LinuxHost {
 }
 
 impl Facts {
-    /// Returns the bytes of a device's chunks beyond a place.
-    pub(super) fn bytes_beyond(&self, devid: u64, place: u64) -> u64 {
-        let extents = self.extents.iter().find(|(found, _)| *found == devid);
-        extents.map_or(0, |(_, extents)| btrfs::beyond(extents, place))
-    }
-
     fn find(&self, volume: &str) -> Option<&Device> {
         self.seen.devices.iter().find(|device| device.volume.as_deref() == Some(volume))
     }
@@ -488,8 +352,8 @@ impl Facts {
     }
 }
 
-/// Refuses a device with content. The superblock that an interrupted `add` or `replace` left is
-/// cleared: of this file system, for a number that it has not, and without chunks.
+/// Refuses a device with content. The superblock that an interrupted `add` left is cleared: of this
+/// file system, for a number that it has not, and without chunks.
 fn clear_target(facts: &Facts, volume: &str, block: &Block) -> Result<(), Fault> {
     block.check_unused()?;
     let Content::Signature(kind, uuid) = block.content()? else { return Ok(()) };
@@ -498,9 +362,7 @@ fn clear_target(facts: &Facts, volume: &str, block: &Block) -> Result<(), Fault>
         let superblocks = superblock::btrfs_on(&block.path)?;
         let is_leftover = |found: &superblock::Btrfs| {
             let is_listed = facts.seen.devices.iter().any(|device| device.devid == found.devid);
-            // A power cut as a replacement begins leaves one with the number of targets.
-            let is_empty = !is_listed && found.allocated_bytes == 0 || found.devid == TARGET;
-            hex(found.uuid) == facts.seen.uuid && is_empty
+            hex(found.uuid) == facts.seen.uuid && !is_listed && found.allocated_bytes == 0
         };
         if !superblocks.is_empty() && superblocks.iter().all(is_leftover) {
             return superblock::clear_btrfs(&block.path, is_leftover);
@@ -511,6 +373,19 @@ fn clear_target(facts: &Facts, volume: &str, block: &Block) -> Result<(), Fault>
         "{path} of volume {volume} has content: {kind}{uuid}; the agent overwrites none: attach an \
          empty volume, or clear it with `wipefs -a {path}` if it is not needed"
     )))
+}
+
+/// Sets the pace of the running move.
+fn pace(facts: &Facts, bytes_per_s: u64) -> Result<(), Fault> {
+    let Some(running) = &facts.seen.running else { return Ok(()) };
+    match &facts.detail.group {
+        Some(group) => limit(facts, group, bytes_per_s),
+        None if running.kind == RunningKind::Add => Ok(()),
+        None => Err(facts.refused(&format!(
+            "{} was not started by the agent, and has no pace: wait for its end",
+            facts.detail.exclusive
+        ))),
+    }
 }
 
 /// Limits the reads of the devices that a move empties.
@@ -527,10 +402,6 @@ fn limit(facts: &Facts, group: &Group, bytes_per_s: u64) -> Result<(), Fault> {
 fn is_like(a: &Verb, b: &Verb) -> bool {
     match (a, b) {
         (Verb::Remove { volume: a, .. }, Verb::Remove { volume: b, .. }) => a == b,
-        (Verb::Replace { volume: a, with: c, .. }, Verb::Replace { volume: b, with: d, .. }) => {
-            a == b && c == d
-        }
-        (Verb::Cut { volume: a, .. }, Verb::Cut { volume: b, .. }) => a == b,
         (Verb::Compact { .. }, Verb::Compact { .. }) => true,
         _ => a == b,
     }

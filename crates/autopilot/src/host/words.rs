@@ -17,13 +17,12 @@ const PASSING: [&str; 9] = [
 ];
 
 /// Parts of messages, with the next step.
-const STEPS: [(&str, &str); 10] = [
+const STEPS: [(&str, &str); 9] = [
     ("No space left", "add a volume, or compact, first"),
     ("Text file busy", "run swapoff for the swap file on it"),
     ("Read-only file system", "see dmesg, and mount it again"),
     ("Input/output error", "see dmesg and `btrfs device stats`"),
     ("appears to contain", "wipefs -a clears a device whose content is not needed"),
-    ("smaller than source", "cut the leaving device to the size of the new one first"),
     ("unable to go below", "convert the profile, or add a volume, first"),
     ("No such file or directory", "attach the volume"),
     ("Operation not permitted", "run the agent as root"),

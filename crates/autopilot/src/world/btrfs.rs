@@ -83,7 +83,7 @@ impl Device {
     }
 
     /// Returns the end of the last chunk.
-    pub(super) fn last_chunk_end(&self) -> u64 {
+    fn last_chunk_end(&self) -> u64 {
         self.stripes.last_key_value().map_or(FIRST_BYTE, |(start, (bytes, _))| start + bytes)
     }
 
@@ -404,40 +404,42 @@ impl Btrfs {
         }
     }
 
-    /// Returns the bytes that a cut of a device to this size must move.
-    pub(super) fn above(&self, devid: u64, to_bytes: u64) -> u64 {
-        let Some(device) = self.device(devid) else { return 0 };
-        let above = device.stripes.iter().filter(|(start, (bytes, _))| *start + bytes > to_bytes);
-        above.map(|(_, (bytes, _))| *bytes).sum()
-    }
-
-    /// Begins to shrink the file system on a device: no chunk is allocated above the cut any more.
-    pub(super) fn begin_cut(&mut self, devid: u64, to_bytes: u64) -> Result<(), NoRoom> {
-        if self.above(devid, to_bytes) > self.room_for_cut(devid, to_bytes) {
+    /// Shrinks the file system on a device: no chunk is allocated above the cut any more, and those
+    /// above it move.
+    pub(super) fn cut(&mut self, devid: u64, to_bytes: u64) -> Result<(), NoRoom> {
+        let above = |device: &Device| {
+            let above = device.stripes.iter().map(|(start, (bytes, _))| (start + bytes, *bytes));
+            above.filter(|(end, _)| *end > to_bytes).map(|(_, bytes)| bytes).sum::<u64>()
+        };
+        let moved = self.device(devid).map(above);
+        if moved.is_none_or(|moved| moved > self.room_for_cut(devid, to_bytes)) {
             return Err(NoRoom);
         }
-        self.device_mut(devid).ok_or(NoRoom)?.limit_bytes = to_bytes;
+        self.set_limit(devid, to_bytes);
+        while let Some(chunk) = self.next_above(devid) {
+            if self.relocate(chunk).is_err() {
+                self.set_limit(devid, u64::MAX);
+                return Err(NoRoom);
+            }
+        }
+        if let Some(device) = self.device_mut(devid) {
+            device.size_bytes = device.limit_bytes;
+        }
         Ok(())
     }
 
-    /// Returns the chunk that a cut moves next, and the bytes that this takes; `None` if there is
-    /// none above the cut.
-    pub(super) fn next_above(&self, devid: u64) -> Option<(u64, u64)> {
-        let device = self.device(devid)?;
-        let (start, (bytes, chunk)) = device.stripes.last_key_value()?;
-        (start + bytes > device.limit_bytes).then(|| (*chunk, self.cost_of(*chunk)))
+    /// Forbids chunks of a device above a place, or above the end of the file system.
+    fn set_limit(&mut self, devid: u64, bytes: u64) {
+        if let Some(device) = self.device_mut(devid) {
+            device.limit_bytes = bytes.min(device.size_bytes);
+        }
     }
 
-    /// Ends a cut: at its goal if no chunk is above it, and otherwise at the size before.
-    pub(super) fn end_cut(&mut self, devid: u64) {
-        let is_done = self.next_above(devid).is_none();
-        if let Some(device) = self.device_mut(devid) {
-            if is_done {
-                device.size_bytes = device.limit_bytes;
-            } else {
-                device.limit_bytes = device.size_bytes;
-            }
-        }
+    /// Returns the last chunk of a device, if it is above its limit.
+    fn next_above(&self, devid: u64) -> Option<u64> {
+        let device = self.device(devid)?;
+        let (start, (bytes, chunk)) = device.stripes.last_key_value()?;
+        (start + bytes > device.limit_bytes).then_some(*chunk)
     }
 
     /// Returns the bytes that must be moved to empty a chunk.
@@ -517,14 +519,6 @@ impl Btrfs {
         let is_empty = self.device(devid).is_some_and(|device| device.stripes.is_empty());
         assert!(is_empty, "devid {devid} has chunks");
         self.devices.retain(|device| device.devid != devid);
-    }
-
-    /// Puts another volume in the place of a device's volume.
-    pub(super) fn replace(&mut self, devid: u64, volume: &str, device_bytes: u64) {
-        if let Some(device) = self.device_mut(devid) {
-            volume.clone_into(&mut device.volume);
-            device.device_bytes = device_bytes;
-        }
     }
 
     /// Returns the chunks that are used at most this much, at most `chunks_max`, the one with the

@@ -153,6 +153,27 @@ impl Faults {
         begun.filter(|fault| fault.kind.prevents_growth()).any(|fault| fault.to_ms > from)
     }
 
+    /// Returns whether the service refused for want of capacity, at each instant of the `ms` before
+    /// a time, every request that gives room: larger volumes and, if the file system takes them,
+    /// further ones. The rules of modifications are none of that: a policy knows them.
+    pub(super) fn refused_growth(&self, now_ms: u64, ms: u64, takes_volumes: bool) -> bool {
+        let from_ms = now_ms.saturating_sub(ms);
+        self.lasts(Kind::ModifyRefused, from_ms, now_ms)
+            && (!takes_volumes || self.lasts(Kind::CreateRefused, from_ms, now_ms))
+    }
+
+    /// Returns whether a kind of fault is there at each instant of a time.
+    fn lasts(&self, kind: Kind, from_ms: u64, to_ms: u64) -> bool {
+        let mut now_ms = from_ms;
+        while let Some(end_ms) = self.end_of(kind, now_ms) {
+            if end_ms > to_ms {
+                return true;
+            }
+            now_ms = end_ms;
+        }
+        false
+    }
+
     /// Begins a tick of the agent: some end at a random half step of it.
     pub(super) fn begin_tick(&mut self, now_ms: u64) {
         self.is_dead = false;
@@ -207,5 +228,41 @@ fn draw(random: &mut Random) -> (Kind, u64, u64) {
         11 => (Kind::AgentAway, MINUTE_MS, 8 * HOUR_MS),
         12 => (Kind::Scrub, 30 * MINUTE_MS, 12 * HOUR_MS),
         _ => (Kind::SlowFlushes, 10 * MINUTE_MS, 3 * HOUR_MS),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn faults(times: &[(Kind, u64, u64)]) -> Faults {
+        let mut all: Vec<Fault> = times
+            .iter()
+            .map(|(kind, from_ms, to_ms)| Fault { kind: *kind, from_ms: *from_ms, to_ms: *to_ms })
+            .collect();
+        all.sort_by_key(|fault| fault.from_ms);
+        Faults { all, ..Faults::none() }
+    }
+
+    #[test]
+    fn growth_is_refused_only_if_every_way_is_at_each_instant() {
+        use Kind::{CreateRefused, ModifyRefused};
+        let modify = faults(&[(ModifyRefused, 100, 200)]);
+        assert!(modify.refused_growth(199, 99, false));
+        assert!(!modify.refused_growth(200, 50, false), "it was accepted at 200");
+        assert!(!modify.refused_growth(150, 51, false), "it was accepted at 99");
+        assert!(!modify.refused_growth(150, 50, true), "a further volume was not refused");
+        let create = faults(&[(CreateRefused, 100, 200)]);
+        assert!(!create.refused_growth(150, 10, true));
+        let both = faults(&[(ModifyRefused, 100, 200), (CreateRefused, 120, 300)]);
+        assert!(both.refused_growth(180, 60, true));
+        assert!(!both.refused_growth(180, 61, true));
+        let rows = faults(&[
+            (ModifyRefused, 100, 200),
+            (ModifyRefused, 150, 250),
+            (ModifyRefused, 250, 400),
+        ]);
+        assert!(rows.refused_growth(399, 299, false));
+        assert!(!Faults::none().refused_growth(100, 10, false));
     }
 }

@@ -66,8 +66,8 @@ pub(super) struct Judge {
     pub(super) count: u64,
     /// Intents by their operation, while they may be open.
     intents: BTreeMap<String, Intent>,
-    /// The size of the file system at the last tick at which no move was open, in bytes. A cut of
-    /// a move that goes back is no change.
+    /// The size of the file system at the last tick at which no move was open, in bytes. A volume
+    /// that is added for a move which goes back is no change.
     size_bytes: u64,
     /// The last growth, and whether it was an emergency.
     grown: Option<(u64, bool)>,
@@ -220,12 +220,9 @@ impl Judge {
         self.check(world, 12, may_act, || format!("{verb:?} in a pause"));
         let is_exclusive = match verb {
             Verb::Rescan { .. } | Verb::Pace { .. } | Verb::Cancel => false,
-            Verb::Grow { .. }
-            | Verb::Add { .. }
-            | Verb::Compact { .. }
-            | Verb::Cut { .. }
-            | Verb::Replace { .. }
-            | Verb::Remove { .. } => true,
+            Verb::Grow { .. } | Verb::Add { .. } | Verb::Compact { .. } | Verb::Remove { .. } => {
+                true
+            }
         };
         self.check(world, 4, !(is_exclusive && before.runs), || {
             format!("{verb:?} while another exclusive operation runs")
@@ -235,7 +232,6 @@ impl Judge {
             Verb::Remove { volume, .. } => {
                 concerns(&open.operation, volume) || world.ec2.was_made_by(volume, &open.id)
             }
-            Verb::Replace { volume, .. } => concerns(&open.operation, volume),
             _ => true,
         });
         self.check(world, 11, open || !is_exclusive, || {
@@ -249,9 +245,7 @@ impl Judge {
         let pace = match verb {
             Verb::Pace { bytes_per_s }
             | Verb::Remove { bytes_per_s, .. }
-            | Verb::Compact { bytes_per_s, .. }
-            | Verb::Cut { bytes_per_s, .. }
-            | Verb::Replace { bytes_per_s, .. } => *bytes_per_s,
+            | Verb::Compact { bytes_per_s, .. } => *bytes_per_s,
             _ => return,
         };
         let most = (world.free_bytes_per_s_min() / 2).max(policy.brakes.pace_bytes_per_s_min);

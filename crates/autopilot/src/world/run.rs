@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use evenkeel_planner::autopilot::decide::Decision;
+use evenkeel_planner::autopilot::decide::{Decision, Intent};
 use evenkeel_planner::autopilot::observation::{Kind as FileSystemKind, Observation};
 use evenkeel_planner::autopilot::operation::{Operation, Step};
 use evenkeel_planner::autopilot::policy::{Keep, Policy, Window};
@@ -28,7 +28,7 @@ use crate::{Controller, Ticked};
 
 /// The time between two ticks while nothing happens.
 const TICK_MS: u64 = MINUTE_MS;
-/// The time between two ticks while an operation is open or room becomes short.
+/// The time between two ticks while an operation is open or room is short.
 const BUSY_TICK_MS: u64 = 10_000;
 /// Ticks after a change of the load that are not left out: a history of readings needs pairs.
 const TICKS_AFTER_CHANGE: u32 = 2;
@@ -116,7 +116,7 @@ pub struct Undos {
     pub of_running: u64,
     /// Refused for want of room, with no byte lost.
     pub no_room: u64,
-    /// Not executed, since the file system cannot shrink.
+    /// Executed but for the size, since the file system cannot shrink: all else was as before.
     pub advised: u64,
 }
 
@@ -335,8 +335,8 @@ impl Runner {
         let instants = if is_quiet { instants(&self.policy, seen, stage) } else { Vec::new() };
         let wanted_free = decision.forecast.wanted_free_bytes;
         let is_short = stage.world.space.room() < wanted_free;
-        let is_open = !stage.memory.state.open.is_empty();
-        let is_busy = !ticked.steps.is_empty() || (is_short && is_open);
+        let may_grow = self.policy.space.is_managed && !self.policy.is_paused;
+        let is_busy = !ticked.steps.is_empty() || (is_short && may_grow);
         self.last = Some(Last { is_quiet, is_busy, wanted_free, instants });
         self.follow_load(now, &stage.world);
         let day = now / DAY_MS;
@@ -361,8 +361,13 @@ impl Runner {
         stage: &mut Stage,
     ) {
         let world = &stage.world;
-        for intent in &decision.intents {
-            self.begun.insert(intent.id.clone(), Before::new(intent, seen, world));
+        let is_deletion = |intent: &Intent| matches!(intent.operation, Operation::Delete { .. });
+        // A deletion changes nothing of the file system, and has no way back.
+        for intent in decision.intents.iter().filter(|intent| !is_deletion(intent)) {
+            let mut before = Before::new(intent, seen, world);
+            before.has_other = !self.begun.is_empty();
+            self.begun.values_mut().for_each(|other| other.has_other = true);
+            self.begun.insert(intent.id.clone(), before);
         }
         let open = &stage.memory.state.open;
         let is_cancelled = |id: &String| {
@@ -460,7 +465,10 @@ impl Runner {
         let delays = now < self.delay_changed_ms + WINDOW_MS || stage.world.drains();
         let watches = stage.memory.state.watch.is_some();
         let works = stage.world.backlog > 0 || stage.world.is_lacking;
-        is_steady && !is_blind && !delays && !watches && !works
+        // What takes no further volume waits for a second reading after a long time without one.
+        let is_unsure = stage.memory.state.unsure_since_ms.is_some()
+            && stage.world.space.kind() != FileSystemKind::Btrfs;
+        !is_unsure && is_steady && !is_blind && !delays && !watches && !works
     }
 
     fn outcome(self, plan: &Plan) -> Outcome {

@@ -121,7 +121,6 @@ impl Space {
                 device_bytes: plain.device_bytes,
                 size_bytes: plain.size_bytes,
                 allocated_bytes: plain.size_bytes,
-                last_chunk_end_bytes: None,
                 errors: 0,
             }],
         }
@@ -143,7 +142,6 @@ fn seen(device: &super::btrfs::Device) -> Device {
         device_bytes: device.device_bytes,
         size_bytes: device.size_bytes,
         allocated_bytes: device.allocated_bytes,
-        last_chunk_end_bytes: Some(device.last_chunk_end()),
         errors: 0,
     }
 }

@@ -6,8 +6,7 @@ use std::rc::Rc;
 
 use evenkeel_core::random::Random;
 use evenkeel_planner::autopilot::observation::{
-    Account, Conditions, Device, FileSystem, Flush, Instance, Profile, Running, RunningKind,
-    VolumeState,
+    Account, Conditions, FileSystem, Flush, Instance, Profile, Running, RunningKind, VolumeState,
 };
 use evenkeel_planner::autopilot::operation::{Call, Verb};
 use evenkeel_planner::autopilot::policy::Policy;
@@ -112,9 +111,11 @@ impl Stage {
     /// Excuses full events that no policy could prevent.
     fn excuse(&mut self) {
         let actuation_ms = u64::from(self.policy.space.actuation_s) * 1_000;
+        let takes_volumes = matches!(self.world.space, Space::Btrfs(_));
         for event in self.world.full.iter_mut().rev().take_while(|event| !event.is_judged) {
             event.is_judged = true;
-            event.is_excused = self.faults.prevented_growth(event.from_ms, actuation_ms);
+            event.is_excused = self.faults.prevented_growth(event.from_ms, actuation_ms)
+                || self.faults.refused_growth(event.from_ms, actuation_ms, takes_volumes);
         }
     }
 
@@ -140,17 +141,13 @@ impl Stage {
         let now = self.world.now_ms;
         let world = &self.world;
         let (data, metadata) = world.space.profiles();
-        let mut devices = world.space.devices();
+        let devices = world.space.devices();
         let running = world.running.as_ref().map(|running| Running {
             kind: running.kind,
             devid: Some(running.devid),
             done_permille: Some(done(running.done_bytes, running.total_bytes)),
             pace_bytes_per_s: Some(running.pace_bytes_per_s),
         });
-        if let Some(target) = world.running.as_ref().and_then(|running| running.target.as_ref()) {
-            let bytes = world.spec(target).map_or(0, |spec| u64::from(spec.size_gib) * GIB);
-            devices.insert(0, target_device(target, bytes));
-        }
         let pace = world.running.as_ref().map(|running| running.pace_bytes_per_s);
         let is_slow = self.faults.has(Hazard::SlowFlushes, now);
         FileSystem {
@@ -196,19 +193,6 @@ impl Stage {
 fn done(part: u64, whole: u64) -> u32 {
     let permille = u128::from(part) * 1_000 / u128::from(whole.max(1));
     u32::try_from(permille.min(1_000)).expect("invariant: at most 1,000")
-}
-
-fn target_device(volume: &str, bytes: u64) -> Device {
-    Device {
-        devid: 0,
-        path: format!("/dev/disk/{volume}"),
-        volume: Some(volume.to_owned()),
-        device_bytes: bytes,
-        size_bytes: bytes,
-        allocated_bytes: 0,
-        last_chunk_end_bytes: None,
-        errors: 0,
-    }
 }
 
 /// The host of the world.
@@ -281,14 +265,11 @@ impl Stage {
         if running.is_some() {
             return Err(Fault::Later("an exclusive operation runs".to_owned()));
         }
-        if self.faults.has(Hazard::Scrub, now)
-            && matches!(verb, Verb::Remove { .. } | Verb::Replace { .. } | Verb::Cut { .. })
-        {
+        if self.faults.has(Hazard::Scrub, now) && matches!(verb, Verb::Remove { .. }) {
             return Err(Fault::Later("a scrub runs".to_owned()));
         }
         let kind = match verb {
             Verb::Compact { .. } => Some(RunningKind::Compact),
-            Verb::Cut { .. } => Some(RunningKind::Resize),
             Verb::Remove { .. } => Some(RunningKind::Remove),
             _ => None,
         };
@@ -339,11 +320,6 @@ impl Stage {
             Verb::Compact { used_percent_max, chunks_max, bytes_per_s } => {
                 self.world.start_compaction(*used_percent_max, *chunks_max, *bytes_per_s);
             }
-            Verb::Cut { volume, to_bytes, bytes_per_s } => {
-                let devid = devid_of(btrfs, volume)?;
-                let begun = self.world.start_cut(devid, *to_bytes, *bytes_per_s);
-                begun.map_err(|_| refused("no room below the cut".to_owned()))?;
-            }
             Verb::Add { volume } => {
                 if btrfs.of_volume(volume).is_some() {
                     return Ok(());
@@ -359,19 +335,7 @@ impl Stage {
                 if btrfs.devices.len() < 2 || btrfs.profiles().1 == Profile::Raid1 {
                     return Err(refused("the profile needs this device".to_owned()));
                 }
-                self.world.start(RunningKind::Remove, devid, None, *bytes_per_s);
-            }
-            Verb::Replace { volume, with, bytes_per_s } => {
-                let devid = devid_of(btrfs, volume)?;
-                if btrfs.devices.len() < 2 {
-                    return Err(refused(format!("{volume} is the only device")));
-                }
-                let size = btrfs.device(devid).map_or(0, |device| device.size_bytes);
-                let bytes = bytes_of(&self.world, with)?;
-                if bytes < size || self.world.space.has_volume(with) {
-                    return Err(refused(format!("{with} is too small, or in use")));
-                }
-                self.world.start(RunningKind::Replace, devid, Some(with), *bytes_per_s);
+                self.world.start_removal(devid, *bytes_per_s);
             }
             Verb::Rescan { .. } | Verb::Pace { .. } | Verb::Cancel => {}
         }
@@ -516,8 +480,7 @@ impl Journal for WorldJournal {
 }
 
 impl Stage {
-    /// The agent has ended: a removal ends with its process, and a replacement continues in the
-    /// kernel.
+    /// The agent has ended: the program of a removal ends with it, or continues.
     pub(super) fn end_agent(&mut self) {
         let running = self.world.running.as_ref().map(|running| running.kind);
         if running == Some(RunningKind::Remove) && self.faults.one_in(2) {

@@ -12,7 +12,7 @@ use evenkeel_core::random::Random;
 use evenkeel_core::volume::VolumeSpec;
 use evenkeel_planner::autopilot::observation::{Profile, RunningKind};
 
-use super::btrfs::{Btrfs, NoRoom, Order};
+use super::btrfs::{Btrfs, Order};
 use super::ec2::Ec2;
 use super::load::{DAY_MS, Load, Segment};
 use super::space::{Plain, Space};
@@ -40,8 +40,6 @@ const STREAM: u64 = 3;
 pub(super) struct Move {
     pub(super) kind: RunningKind,
     pub(super) devid: u64,
-    /// The volume that takes the device's place.
-    pub(super) target: Option<String>,
     /// Chunks that are emptied.
     thin: Vec<u64>,
     pub(super) pace_bytes_per_s: u64,
@@ -58,8 +56,8 @@ pub(super) struct Move {
 pub struct FullEvent {
     /// Its start, in milliseconds since the start of the world.
     pub from_ms: u64,
-    /// Whether the agent or the API was away, or the rules had changed, for longer than the
-    /// actuation time before it.
+    /// Whether the agent or the API was away at some instant of the actuation time before it, or
+    /// the service refused every request that gives room at each instant of that.
     pub is_excused: bool,
     /// Whether that has been found out.
     pub(super) is_judged: bool,
@@ -366,16 +364,6 @@ impl World {
         running.next_ms += MOVE_STEP_MS;
         running.credit += running.pace_bytes_per_s * MOVE_STEP_MS / 1_000;
         let Space::Btrfs(btrfs) = &mut self.space else { return };
-        if running.kind == RunningKind::Replace {
-            running.done_bytes += std::mem::take(&mut running.credit);
-            if running.done_bytes < running.total_bytes {
-                self.running = Some(running);
-            } else if let Some(target) = &running.target {
-                let gib = self.ec2.volume(target).map_or(0, |volume| volume.spec.size_gib);
-                btrfs.replace(running.devid, target, u64::from(gib) * GIB);
-            }
-            return;
-        }
         while let Some((chunk, bytes)) = next_chunk(btrfs, &running) {
             if bytes > running.credit {
                 self.running = Some(running);
@@ -397,30 +385,12 @@ impl World {
         }
     }
 
-    /// Starts a move of the data of a device: its removal, or its replacement by a target.
-    pub(super) fn start(&mut self, kind: RunningKind, devid: u64, target: Option<&str>, pace: u64) {
+    /// Starts to remove a device.
+    pub(super) fn start_removal(&mut self, devid: u64, pace: u64) {
         let Space::Btrfs(btrfs) = &mut self.space else { return };
-        if kind == RunningKind::Remove {
-            btrfs.set_leaving(devid, true);
-        }
+        btrfs.set_leaving(devid, true);
         let total_bytes = btrfs.device(devid).map_or(0, |device| device.allocated_bytes);
-        self.run_move(kind, devid, total_bytes, pace);
-        if let Some(running) = &mut self.running {
-            running.target = target.map(str::to_owned);
-        }
-    }
-
-    /// Starts to shrink the file system on a device. Without a chunk above the cut it ends at once.
-    pub(super) fn start_cut(&mut self, devid: u64, to_bytes: u64, pace: u64) -> Result<(), NoRoom> {
-        let Space::Btrfs(btrfs) = &mut self.space else { return Ok(()) };
-        btrfs.begin_cut(devid, to_bytes)?;
-        let total_bytes = btrfs.above(devid, to_bytes);
-        if total_bytes == 0 {
-            btrfs.end_cut(devid);
-        } else {
-            self.run_move(RunningKind::Resize, devid, total_bytes, pace);
-        }
-        Ok(())
+        self.run_move(RunningKind::Remove, devid, total_bytes, pace);
     }
 
     /// Starts to empty chunks that are used at most this much.
@@ -439,7 +409,6 @@ impl World {
         self.running = Some(Move {
             kind,
             devid,
-            target: None,
             thin: Vec::new(),
             pace_bytes_per_s: pace,
             total_bytes,
@@ -560,10 +529,9 @@ impl World {
         Some(u32::try_from(share.div_ceil(MIB)).expect("invariant: at most the limit"))
     }
 
-    /// Returns whether a volume is a device of the file system, or becomes one by a move that runs.
+    /// Returns whether a volume is a device of the file system.
     pub(super) fn is_device(&self, volume: &str) -> bool {
-        let target = self.running.as_ref().and_then(|running| running.target.as_deref());
-        self.space.has_volume(volume) || target == Some(volume)
+        self.space.has_volume(volume)
     }
 
     /// Returns whether the device of a volume has a superblock of the file system; `None` if the
@@ -617,17 +585,14 @@ fn next_chunk(btrfs: &Btrfs, running: &Move) -> Option<(u64, u64)> {
     match running.kind {
         RunningKind::Remove => btrfs.next_leaving(running.devid),
         RunningKind::Compact => btrfs.next_thin(&running.thin),
-        RunningKind::Resize => btrfs.next_above(running.devid),
-        RunningKind::Replace | RunningKind::Add | RunningKind::Foreign => None,
+        RunningKind::Add | RunningKind::Foreign => None,
     }
 }
 
 /// Ends a move in the file system: chunks may be allocated everywhere again.
 fn end_move(btrfs: &mut Btrfs, running: &Move) {
-    match running.kind {
-        RunningKind::Remove => btrfs.set_leaving(running.devid, false),
-        RunningKind::Resize => btrfs.end_cut(running.devid),
-        RunningKind::Compact | RunningKind::Replace | RunningKind::Add | RunningKind::Foreign => {}
+    if running.kind == RunningKind::Remove {
+        btrfs.set_leaving(running.devid, false);
     }
 }
 

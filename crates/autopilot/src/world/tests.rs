@@ -68,6 +68,33 @@ fn worlds_with_faults_have_room_and_keep_every_rule() {
     }
 }
 
+/// Worlds in which a rule did not hold once.
+#[test]
+fn worlds_that_found_something_have_room_and_keep_every_rule() {
+    use Generator::{Imports, Purges, Restore, Retention};
+    for (generator, seed) in [
+        // A clock that was set back hid how fast the file system grows, and its step was too small.
+        (Purges, 278),
+        // The only modification was used, and for hours no further volume could be had.
+        (Purges, 77),
+        (Purges, 437),
+        (Purges, 835),
+        (Restore, 938),
+        // No alarm below the reserve, while a growth was open that the API did not carry out.
+        (Imports, 264),
+        (Purges, 697),
+        (Restore, 799),
+        // For hours the service refused the only request that gives room.
+        (Purges, 371),
+        (Purges, 601),
+        (Restore, 468),
+        // The way back of a growth beside another one.
+        (Retention, 805),
+    ] {
+        holds(&Plan { faults: true, ..plan(generator, seed, 1) });
+    }
+}
+
 #[test]
 fn world_with_left_out_ticks_decides_as_with_all_of_them() {
     // All of them take minutes: `cargo x fuzz autopilot` runs them.

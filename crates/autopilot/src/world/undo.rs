@@ -5,11 +5,12 @@
 
 use std::fmt;
 
-use evenkeel_core::volume::{VolumeChange, VolumeSpec, VolumeType};
+use evenkeel_core::volume::{VolumeChange, VolumeRequest, VolumeSpec, VolumeType};
 use evenkeel_planner::autopilot::decide::Intent;
 use evenkeel_planner::autopilot::observation::{Observation, RunningKind};
-use evenkeel_planner::autopilot::operation::Call;
+use evenkeel_planner::autopilot::operation::{Call, Operation};
 
+use super::btrfs::NoRoom;
 use super::load::{DAY_MS, HOUR_MS, MINUTE_MS};
 use super::space::Space;
 use super::state::{UUID, World};
@@ -23,8 +24,9 @@ const COMPACTED_PERCENT: u32 = 80;
 const MOVE_MS_MAX: u64 = 60 * DAY_MS;
 /// The longest wait for the API to accept a call.
 const CALL_MS_MAX: u64 = 2 * DAY_MS;
-/// The longest wait for a call to be in force.
-const SETTLED_MS_MAX: u64 = HOUR_MS;
+/// The longest wait for a call to be in force: more than the time for which faults hold back an
+/// attachment. A wait of the AWS CLI ends before, and a person repeats it.
+const SETTLED_MS_MAX: u64 = 3 * HOUR_MS;
 /// The comment of commands that end a running move.
 const WHILE_RUNNING: &str = "# while it runs";
 
@@ -35,9 +37,12 @@ pub(super) struct Before {
     /// Sizes of the devices in bytes, sorted.
     sizes: Vec<u64>,
     /// Volumes of the devices, sorted.
-    volumes: Vec<String>,
+    volumes: Vec<VolumeSpec>,
     /// Whether the way back was executed while the move ran.
     pub(super) was_interrupted: bool,
+    /// Whether another operation was open at the same time. Then the way back is compared with the
+    /// state when it began, with this operation's own change taken back.
+    pub(super) has_other: bool,
 }
 
 /// The result of a way back.
@@ -47,7 +52,8 @@ pub(super) enum Undone {
     Executed,
     /// The file system has no room to be as small as before; nothing is lost.
     NoRoom,
-    /// The way back is an advice: the file system cannot shrink.
+    /// The way back of the size is an advice, since the file system cannot shrink. All else is as
+    /// before.
     Advised,
 }
 
@@ -75,13 +81,38 @@ impl Before {
         let mut sizes: Vec<u64> = devices.map(|device| device.size_bytes).collect();
         sizes.sort_unstable();
         let volumes = volumes(world);
-        Self { intent: intent.clone(), sizes, volumes, was_interrupted: false }
+        Self { intent: intent.clone(), sizes, volumes, was_interrupted: false, has_other: false }
+    }
+
+    /// Returns the sizes and the volumes that the way back from a state must give.
+    fn expected(&self, begun: &World) -> (Vec<u64>, Vec<VolumeSpec>) {
+        let made = begun.made_by(&self.intent.id);
+        let change = match &self.intent.operation {
+            Operation::Modify { volume, from, to } if from != to => Some((volume, Some(*from))),
+            Operation::Add { .. } => made.as_ref().map(|made| (made, None)),
+            _ => None,
+        };
+        let Some((own, before)) = change.filter(|_| self.has_other) else {
+            return (self.sizes.clone(), self.volumes.clone());
+        };
+        let devices = begun.space.devices();
+        let others = devices.iter().filter(|device| device.volume.as_ref() != Some(own));
+        let mut sizes: Vec<u64> = others.clone().map(|device| device.size_bytes).collect();
+        let ids = others.filter_map(|device| device.volume.as_ref());
+        // A modification that is not in force yet will be when the way back ends.
+        let known = ids.filter_map(|id| begun.ec2.volume(id));
+        let mut specs: Vec<VolumeSpec> = known.map(|volume| volume.spec).collect();
+        sizes.extend(before.map(|spec| u64::from(spec.size_gib) * GIB));
+        specs.extend(before);
+        sizes.sort_unstable();
+        sort(&mut specs);
+        (sizes, specs)
     }
 
     /// Returns whether its move runs and its way back was not executed in this state.
     pub(super) fn is_interruptible(&self, world: &World) -> bool {
         let running = world.running.as_ref().map(|running| running.kind);
-        let is_move = matches!(running, Some(RunningKind::Remove | RunningKind::Replace));
+        let is_move = running == Some(RunningKind::Remove);
         is_move && !self.was_interrupted && self.intent.undo.iter().any(|line| ends_move(line))
     }
 
@@ -95,12 +126,14 @@ impl Before {
         let mut person =
             Person { world: world.at_rest(), new: made.unwrap_or_default(), created: 0 };
         let used = world.space.used();
+        let mut is_advice = false;
         for line in &self.intent.undo {
             if is_running && line.starts_with("NEW=") {
                 break;
             }
             if line.starts_with('#') {
-                return Ok(Undone::Advised);
+                is_advice = true;
+                continue;
             }
             if !is_running && ends_move(line) {
                 continue;
@@ -112,20 +145,44 @@ impl Before {
             }
         }
         kept(&person.world, used)?;
-        self.compare(&person.world)?;
+        if is_advice {
+            self.compare_rates(&person.world, world)?;
+            return Ok(Undone::Advised);
+        }
+        self.compare(&person.world, world)?;
         Ok(Undone::Executed)
     }
 
-    fn compare(&self, world: &World) -> Result<(), String> {
+    /// Compares all but the size, which stays as it was when the way back began: only a file system
+    /// that cannot shrink has an advice.
+    fn compare_rates(&self, world: &World, begun: &World) -> Result<(), String> {
+        if matches!(world.space, Space::Btrfs(_)) {
+            return Err("an advice, and a btrfs shrinks".to_owned());
+        }
+        let size = world.space.size_bytes();
+        let size_before = begun.space.size_bytes();
+        if size != size_before {
+            return Err(format!("{size} bytes, and {size_before} when the way back began"));
+        }
+        let rates = |spec: &VolumeSpec| VolumeRequest { size_gib: 1, ..spec.request() };
+        let now: Vec<VolumeRequest> = volumes(world).iter().map(rates).collect();
+        let before: Vec<VolumeRequest> = self.volumes.iter().map(rates).collect();
+        (now == before)
+            .then_some(())
+            .ok_or_else(|| format!("limits {now:?}, and before {before:?}"))
+    }
+
+    fn compare(&self, world: &World, begun: &World) -> Result<(), String> {
+        let (sizes_before, volumes_before) = self.expected(begun);
         let mut sizes: Vec<u64> =
             world.space.devices().iter().map(|device| device.size_bytes).collect();
         sizes.sort_unstable();
-        if sizes != self.sizes {
-            return Err(format!("devices of {sizes:?} bytes, and before {:?}", self.sizes));
+        if sizes != sizes_before {
+            return Err(format!("devices of {sizes:?} bytes, and before {sizes_before:?}"));
         }
         let volumes = volumes(world);
-        if volumes != self.volumes {
-            return Err(format!("volumes {volumes:?}, and before {:?}", self.volumes));
+        if volumes != volumes_before {
+            return Err(format!("volumes {volumes:?}, and before {volumes_before:?}"));
         }
         Ok(())
     }
@@ -142,11 +199,15 @@ fn kept(world: &World, used: u64) -> Result<(), String> {
 }
 
 /// Returns the volumes of the devices, sorted.
-fn volumes(world: &World) -> Vec<String> {
+fn volumes(world: &World) -> Vec<VolumeSpec> {
     let specs = world.space.volumes().into_iter().filter_map(|id| world.spec(id));
-    let mut forms: Vec<String> = specs.map(|spec| format!("{spec:?}")).collect();
-    forms.sort_unstable();
-    forms
+    let mut specs: Vec<VolumeSpec> = specs.collect();
+    sort(&mut specs);
+    specs
+}
+
+fn sort(specs: &mut [VolumeSpec]) {
+    specs.sort_unstable_by_key(|spec| format!("{spec:?}"));
 }
 
 /// A person with a shell on the host.
@@ -163,7 +224,7 @@ impl Person {
         let command = line.split("  #").next().unwrap_or(line);
         let words: Vec<&str> = command.split_whitespace().collect();
         match words.as_slice() {
-            ["aws", "ec2", "wait", ..] => self.settle(),
+            ["aws", "ec2", "wait", ..] | ["timeout", ..] => self.settle(),
             ["aws", "ec2", "modify-volume", ..] => self.modify(&words),
             ["aws", "ec2", "attach-volume", ..] => {
                 let volume = self.volume(&words)?;
@@ -183,12 +244,11 @@ impl Person {
                 self.world.start_compaction(COMPACTED_PERCENT, u32::MAX, PACE);
                 self.finish()
             }
-            ["btrfs", "device", "remove", "cancel", _] | ["btrfs", "replace", "cancel", _] => {
+            ["btrfs", "device", "remove", "cancel", _] => {
                 self.world.cancel();
                 Ok(())
             }
             ["btrfs", "device", "remove", device, _] => self.remove(device),
-            ["btrfs", "replace", "start", "-B", "-f", devid, _, _] => self.replace(devid),
             ["btrfs", "filesystem", "resize", size, _] => self.resize(size),
             [first, ..] if first.starts_with("NEW=$(aws") => self.create(&words),
             [first, ..] if first.starts_with("DEVICE=") => Ok(()),
@@ -293,43 +353,20 @@ impl Person {
             Err(_) => btrfs.of_volume(&self.new).map(|device| device.devid),
         };
         let devid = devid.ok_or_else(|| Stop::Failed(format!("{device} is no device")))?;
-        self.world.start(RunningKind::Remove, devid, None, PACE);
+        self.world.start_removal(devid, PACE);
         self.finish()
     }
 
-    fn replace(&mut self, devid: &str) -> Result<(), Stop> {
-        let devid = devid.parse().map_err(|_| Stop::Failed(format!("devid {devid}")))?;
-        let size = match &self.world.space {
-            Space::Btrfs(btrfs) => btrfs.device(devid).map(|device| device.size_bytes),
-            Space::Plain(_) => None,
-        };
-        if size.is_none_or(|size| self.new_bytes() < size) {
-            return Err(Stop::Failed(format!("devid {devid} has {size:?} bytes")));
-        }
-        let new = self.new.clone();
-        self.world.start(RunningKind::Replace, devid, Some(&new), PACE);
-        self.finish()
-    }
-
+    /// Shrinks the file system on a device to a number of bytes.
     fn resize(&mut self, size: &str) -> Result<(), Stop> {
-        let parts = size.split_once(':').and_then(|(devid, size)| {
-            let devid: u64 = devid.parse().ok()?;
-            let bytes = match (size, size.strip_suffix('G')) {
-                ("max", _) => None,
-                (_, Some(gib)) => Some(gib.parse::<u64>().ok()? * GIB),
-                (bytes, None) => Some(bytes.parse::<u64>().ok()?),
-            };
-            Some((devid, bytes))
+        let parts = size.split_once(':').and_then(|(devid, bytes)| {
+            Some((devid.parse::<u64>().ok()?, bytes.parse::<u64>().ok()?))
         });
         let (devid, bytes) = parts.ok_or_else(|| Stop::Failed(format!("size {size}")))?;
-        let Some(bytes) = bytes else {
-            if let Space::Btrfs(btrfs) = &mut self.world.space {
-                btrfs.grow(devid);
-            }
-            return Ok(());
+        let Space::Btrfs(btrfs) = &mut self.world.space else {
+            return Err(Stop::Failed("it is no btrfs".to_owned()));
         };
-        self.world.start_cut(devid, bytes, PACE).map_err(|_| Stop::NoRoom)?;
-        self.finish()
+        btrfs.cut(devid, bytes).map_err(|NoRoom| Stop::NoRoom)
     }
 
     /// Waits for the end of a move.

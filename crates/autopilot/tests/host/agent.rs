@@ -22,15 +22,12 @@ const TICK: Duration = Duration::from_millis(50);
 pub enum Goal {
     /// The file system uses the whole device.
     Grow { volume: String },
-    /// It uses at most these bytes of the device.
-    Cut { volume: String, to_bytes: u64 },
     /// The volume is a device of it.
     Enlist { volume: String },
     /// The volume is no device of it.
     Evict { volume: String },
-    /// The second volume takes the place of the first. The file system is cut to its size before,
-    /// or, if the first one is the only device, the second is added and the first removed.
-    Swap { volume: String, with: String, to_bytes: u64 },
+    /// The second volume takes the place of the first: it is added, and the first is removed.
+    Swap { volume: String, with: String },
     /// One step of compaction has ended.
     Compact,
 }
@@ -81,10 +78,6 @@ impl Goal {
                 _ if has_begun => Next::Verb(Verb::Grow { volume: volume.clone() }),
                 _ => Next::Verb(Verb::Rescan { volume: volume.clone() }),
             },
-            Self::Cut { volume, to_bytes } => match device(seen, volume) {
-                Some(found) if found.size_bytes <= *to_bytes => Next::Done,
-                _ => Next::Verb(cut(volume, *to_bytes, bytes_per_s)),
-            },
             Self::Enlist { volume } => match device(seen, volume) {
                 Some(_) => Next::Done,
                 None => Next::Verb(Verb::Add { volume: volume.clone() }),
@@ -93,23 +86,12 @@ impl Goal {
                 None => Next::Done,
                 Some(_) => Next::Verb(Verb::Remove { volume: volume.clone(), bytes_per_s }),
             },
-            Self::Swap { volume, with, to_bytes } => match device(seen, volume) {
-                None => Next::Done,
-                Some(_) if seen.devices.len() == 1 => {
-                    Next::Verb(Verb::Add { volume: with.clone() })
-                }
-                // It was added, since the other one was the only device.
-                Some(_) if device(seen, with).is_some() => {
+            Self::Swap { volume, with } => match (device(seen, volume), device(seen, with)) {
+                (None, _) => Next::Done,
+                (Some(_), None) => Next::Verb(Verb::Add { volume: with.clone() }),
+                (Some(_), Some(_)) => {
                     Next::Verb(Verb::Remove { volume: volume.clone(), bytes_per_s })
                 }
-                Some(found) if found.size_bytes > *to_bytes => {
-                    Next::Verb(cut(volume, *to_bytes, bytes_per_s))
-                }
-                Some(_) => Next::Verb(Verb::Replace {
-                    volume: volume.clone(),
-                    with: with.clone(),
-                    bytes_per_s,
-                }),
             },
             Self::Compact if has_begun => Next::Done,
             Self::Compact => {
@@ -117,10 +99,6 @@ impl Goal {
             }
         }
     }
-}
-
-fn cut(volume: &str, to_bytes: u64, bytes_per_s: u64) -> Verb {
-    Verb::Cut { volume: volume.to_owned(), to_bytes, bytes_per_s }
 }
 
 impl Task {

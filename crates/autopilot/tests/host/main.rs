@@ -4,7 +4,7 @@
 mod agent;
 mod cycles;
 mod load;
-mod only;
 mod paces;
+mod replacements;
 mod support;
 mod verbs;

@@ -10,7 +10,7 @@ use super::support::{
 use evenkeel_autopilot::host::LinuxHost;
 use evenkeel_autopilot::{Fault, Host};
 use evenkeel_lab::child::wait_until;
-use evenkeel_planner::autopilot::observation::{Kind, Profile, Running, RunningKind};
+use evenkeel_planner::autopilot::observation::{FileSystem, Kind, Profile, Running, RunningKind};
 use evenkeel_planner::autopilot::operation::Verb;
 
 fn verb(name: &str, volume: &str) -> Verb {
@@ -21,24 +21,6 @@ fn verb(name: &str, volume: &str) -> Verb {
         "add" => Verb::Add { volume },
         "remove" => Verb::Remove { volume, bytes_per_s: 400 * MIB },
         _ => panic!("{name}"),
-    }
-}
-
-fn cut(volume: &str, to_bytes: u64) -> Verb {
-    Verb::Cut { volume: volume.to_owned(), to_bytes, bytes_per_s: 20 * MIB }
-}
-
-/// Sets a pace of 1,000 MiB/s when the kernel shows the move, unless it has ended.
-fn hurry(host: &mut LinuxHost) {
-    let mut running = None;
-    wait_until("the begin of the move", PATIENCE, || {
-        running = host.observe().expect("an observation").running;
-        running.as_ref().is_none_or(|running| running.kind != RunningKind::Foreign)
-    })
-    .expect("a move");
-    if running.is_some() {
-        // A move that ends in this moment has no pace any more.
-        let _ = host.execute(&Verb::Pace { bytes_per_s: 1_000 * MIB });
     }
 }
 
@@ -106,8 +88,6 @@ fn plain_file_systems_grow_and_refuse_what_only_btrfs_can() {
 
         let text = refusal(host.execute(&verb("add", "vol-2")));
         assert!(text.contains("add needs btrfs") && text.contains("only grows"), "{text}");
-        let text = refusal(host.execute(&cut("vol-1", 300 * MIB)));
-        assert!(text.contains("cut needs btrfs"), "{text}");
         assert_eq!(host.has_superblock("vol-1"), Ok(Some(true)));
         assert_eq!(host.has_superblock("vol-2"), Ok(Some(false)));
         assert_eq!(host.has_superblock("vol-3"), Ok(None));
@@ -134,16 +114,14 @@ fn btrfs_grows_by_a_longer_device_and_by_another_one() {
     assert_eq!(grown.size_bytes, 700 * MIB);
     let added = device(&grown, "vol-2").unwrap();
     assert_eq!((added.devid, added.size_bytes), (2, 300 * MIB));
-    assert_eq!((added.allocated_bytes, added.last_chunk_end_bytes), (0, Some(0)));
-    let used = device(&grown, "vol-1").unwrap();
-    assert!(used.last_chunk_end_bytes >= Some(used.allocated_bytes), "{used:?}");
+    assert_eq!(added.allocated_bytes, 0);
     run(&["sync"]);
     assert_eq!(host.has_superblock("vol-2"), Ok(Some(true)));
 }
 
 #[test]
 fn data_leaves_a_removed_device_at_the_set_pace() {
-    let Some(mut stage) = Stage::new(&[400, 700], 1) else { return };
+    let Some(mut stage) = Stage::new(&[400, 700, 300], 1) else { return };
     write_file(&stage.path("data"), 150 * MIB, 2);
     execute(&mut stage.host, &verb("add", "vol-2")).unwrap();
     let slow = Verb::Remove { volume: "vol-1".to_owned(), bytes_per_s: 20 * MIB };
@@ -152,7 +130,7 @@ fn data_leaves_a_removed_device_at_the_set_pace() {
     assert!(running.done_permille.is_some());
     let later = stage.host.execute(&verb("grow", "vol-2"));
     assert_eq!(later, Ok(()), "it has its full size, so nothing is due");
-    let later = stage.host.execute(&cut("vol-2", 600 * MIB));
+    let later = stage.host.execute(&verb("add", "vol-3"));
     assert!(matches!(&later, Err(Fault::Later(text)) if text.contains("device remove runs")));
     // Another agent finds the move, and its end.
     stage.reopen();
@@ -172,9 +150,9 @@ fn data_leaves_a_removed_device_at_the_set_pace() {
 }
 
 #[test]
-fn device_is_cut_and_replaced_by_a_smaller_one() {
-    let Some(mut stage) = Stage::new(&[900, 500, 300], 1) else { return };
-    // Files that leave chunks behind, the last one at the end.
+fn chunks_are_compacted_and_a_removal_is_cancelled() {
+    let Some(mut stage) = Stage::new(&[900, 1_000], 1) else { return };
+    // Files that leave chunks behind that are partly used.
     for number in 0..16 {
         write_file(&stage.path(&format!("{number}")), 30 * MIB, number);
     }
@@ -183,43 +161,67 @@ fn device_is_cut_and_replaced_by_a_smaller_one() {
     }
     stage.sync();
     let host = &mut stage.host;
-    let replace = Verb::Replace {
-        volume: "vol-1".to_owned(),
-        with: "vol-2".to_owned(),
-        bytes_per_s: 20 * MIB,
+    execute(host, &verb("add", "vol-2")).unwrap();
+    let allocated = |seen: &FileSystem| {
+        let devices = seen.devices.iter();
+        devices.map(|device| device.allocated_bytes).sum::<u64>()
     };
-    let text = refusal(host.execute(&replace));
-    assert!(text.contains("its only device") && text.contains("then remove vol-1"), "{text}");
-    execute(host, &verb("add", "vol-3")).unwrap();
-    let text = refusal(host.execute(&replace));
-    assert!(text.contains("cut that to 524288000 first"), "{text}");
+    let before = allocated(&host.observe().unwrap());
     let compact = Verb::Compact { used_percent_max: 70, chunks_max: 20, bytes_per_s: 20 * MIB };
     begun(host, &compact, RunningKind::Compact);
     host.execute(&Verb::Pace { bytes_per_s: 1_000 * MIB }).unwrap();
-    settled(host);
-    execute(host, &cut("vol-1", 500 * MIB)).unwrap();
-    hurry(host);
     let seen = settled(host);
-    assert_eq!(device(&seen, "vol-1").unwrap().size_bytes, 500 * MIB);
-    assert!(device(&seen, "vol-1").unwrap().last_chunk_end_bytes <= Some(500 * MIB));
-    execute(host, &cut("vol-1", 500 * MIB)).unwrap();
+    assert!(allocated(&seen) < before, "{seen:?}");
 
-    let running = begun(host, &replace, RunningKind::Replace);
+    let slow = Verb::Remove { volume: "vol-1".to_owned(), bytes_per_s: 20 * MIB };
+    let running = begun(host, &slow, RunningKind::Remove);
     assert_eq!(running.devid, Some(1));
-    host.execute(&Verb::Cancel).unwrap();
+    // Linux 6.18 cancels the removal, and answers by an error.
+    let cancelled = host.execute(&Verb::Cancel);
+    assert!(matches!(cancelled, Ok(()) | Err(Fault::Later(_))), "{cancelled:?}");
     let seen = settled(host);
-    assert_eq!(device(&seen, "vol-1").unwrap().devid, 1);
-    assert_eq!(host.has_superblock("vol-2"), Ok(Some(false)));
-    execute(host, &replace).unwrap();
-    hurry(host);
-    let seen = settled(host);
-    assert_eq!(device(&seen, "vol-1"), None);
-    assert_eq!(device(&seen, "vol-2").unwrap().devid, 1);
-    assert_eq!(host.has_superblock("vol-1"), Ok(Some(false)));
-    execute(host, &replace).unwrap();
+    assert_eq!((seen.devices.len(), seen.size_bytes), (2, 1_900 * MIB));
+    assert_eq!(host.has_superblock("vol-1"), Ok(Some(true)));
     for number in (0..16).filter(|number| number % 4 == 3) {
         check_file(&stage.mounted.folder.join(format!("{number}")), 30 * MIB, number);
     }
+}
+
+/// A person's replacement is waited for, and its target is no volume that can leave.
+#[test]
+fn replacement_by_a_person_is_waited_for() {
+    let Some(mut stage) = Stage::new(&[300, 300, 300], 2) else { return };
+    for number in 0..2 {
+        write_file(&stage.path(&format!("{number}")), 100 * MIB, number);
+    }
+    let uuid = stage.host.uuid();
+    let limit = format!("/sys/fs/btrfs/{uuid}/devinfo/1/scrub_speed_max");
+    std::fs::write(&limit, (10 * MIB).to_string()).unwrap();
+    let mut words: Vec<&OsStr> = ["btrfs", "replace", "start", "-K", "1"].map(OsStr::new).into();
+    let target = stage.disks[2].device.clone();
+    words.extend([target.as_os_str(), stage.mounted.folder.as_os_str()]);
+    run(&words);
+    let host = &mut stage.host;
+    let mut seen = host.observe().unwrap();
+    // The program returns before the kernel has begun.
+    wait_until("the begin of the replacement", PATIENCE, || {
+        seen = host.observe().expect("an observation");
+        seen.running.is_some()
+    })
+    .unwrap();
+    let running = seen.running.clone().expect("10 MiB/s take seconds");
+    assert_eq!((running.kind, seen.size_bytes), (RunningKind::Foreign, 600 * MIB));
+    assert!(!seen.conditions.scrub, "{seen:?}");
+    assert_eq!(device(&seen, "vol-3").map(|target| target.devid), Some(0));
+    let text = refusal(host.execute(&Verb::Cancel));
+    assert!(text.contains("device replace was not started by the agent"), "{text}");
+    let text = refusal(host.execute(&Verb::Pace { bytes_per_s: MIB }));
+    assert!(text.contains("has no pace"), "{text}");
+    assert!(matches!(host.execute(&verb("remove", "vol-2")), Err(Fault::Later(_))));
+    std::fs::write(&limit, "0").unwrap();
+    let seen = settled(host);
+    assert_eq!(device(&seen, "vol-3").map(|device| device.devid), Some(1));
+    assert_eq!(device(&seen, "vol-1"), None);
 }
 
 #[test]
@@ -246,17 +248,6 @@ fn devices_with_content_or_in_use_are_refused() {
     }
     execute(host, &verb("add", "vol-6")).unwrap();
     let before_moves = host.observe().unwrap();
-    for (volume, part) in [
-        ("vol-2", "has content: ext4"),
-        ("vol-3", "is in use"),
-        ("vol-1", "vol-1 is already a device"),
-        ("vol-5", "fewer than the"),
-    ] {
-        let with = volume.to_owned();
-        let volume = "vol-1".to_owned();
-        let text = refusal(host.execute(&Verb::Replace { volume, with, bytes_per_s: MIB }));
-        assert!(text.contains(part), "{text}");
-    }
     let text = refusal(host.execute(&verb("grow", "vol-2")));
     assert!(text.contains("volume vol-2 is no device of it"), "{text}");
     assert_eq!(host.has_superblock("vol-3"), Ok(Some(false)), "of another btrfs");
@@ -309,8 +300,6 @@ fn move_without_room_or_with_a_pin_is_refused_before_it_begins() {
         text.contains("bytes that are not allocated") && text.contains("add a volume"),
         "{text}"
     );
-    let text = refusal(stage.host.execute(&cut("vol-1", 100 * MIB)));
-    assert!(text.contains("below the 268435456"), "{text}");
 
     std::fs::remove_file(stage.path("data")).unwrap();
     let swap = stage.path("swap file");

@@ -112,8 +112,6 @@ pub struct Device {
     pub size_bytes: u64,
     /// Bytes of it that are allocated to chunks.
     pub allocated_bytes: u64,
-    /// The end of its last chunk, in bytes from its start; `None` if that is unknown.
-    pub last_chunk_end_bytes: Option<u64>,
     /// Errors that the file system has counted on it.
     pub errors: u64,
 }
@@ -140,7 +138,7 @@ pub struct Conditions {
 pub struct Running {
     /// Its kind.
     pub kind: RunningKind,
-    /// The device that leaves or is replaced.
+    /// The device that leaves.
     pub devid: Option<u64>,
     /// Its progress in thousandths.
     pub done_permille: Option<u32>,
@@ -156,10 +154,6 @@ pub enum RunningKind {
     Add,
     /// `btrfs device remove`.
     Remove,
-    /// `btrfs replace`.
-    Replace,
-    /// `btrfs filesystem resize`.
-    Resize,
     /// `btrfs balance` by the autopilot.
     Compact,
     /// Another program's operation.

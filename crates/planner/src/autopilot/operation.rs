@@ -8,7 +8,6 @@ mod delete;
 mod facts;
 mod made;
 mod modify;
-mod only;
 mod remove;
 mod replace;
 pub mod room;
@@ -49,7 +48,8 @@ pub enum Operation {
         /// The volume.
         volume: String,
     },
-    /// A smaller or cheaper volume takes the place of a volume, which is detached and deleted.
+    /// A smaller or cheaper volume is added, and the data of a volume moves to all other ones. That
+    /// volume is detached and deleted.
     Replace {
         /// The volume that leaves.
         volume: String,
@@ -165,7 +165,8 @@ pub enum Verb {
         /// The volume.
         volume: String,
     },
-    /// Chunks that are used less than this are emptied, so that a cut finds room.
+    /// Chunks that are used less than this are emptied, so that a device that leaves finds room for
+    /// its data.
     Compact {
         /// Percent.
         used_percent_max: u32,
@@ -174,26 +175,8 @@ pub enum Verb {
         /// Bytes a second.
         bytes_per_s: u64,
     },
-    /// The file system on a device shrinks to this size.
-    Cut {
-        /// The volume.
-        volume: String,
-        /// Bytes.
-        to_bytes: u64,
-        /// Bytes a second, if chunks must move.
-        bytes_per_s: u64,
-    },
     /// The pace of the running move changes.
     Pace {
-        /// Bytes a second.
-        bytes_per_s: u64,
-    },
-    /// One device takes the place of another, from now on in the background.
-    Replace {
-        /// The volume that leaves.
-        volume: String,
-        /// The volume that takes its place.
-        with: String,
         /// Bytes a second.
         bytes_per_s: u64,
     },

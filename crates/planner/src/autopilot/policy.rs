@@ -221,6 +221,30 @@ impl PolicyFile {
         include_str!("policy/usual.toml")
     }
 
+    /// Returns such a file for volumes of an Evenkeel server, which gives room within seconds, and
+    /// whose devices keep their size when their volumes grow. Both keys have other defaults, which
+    /// are those of AWS.
+    #[must_use]
+    pub fn server_text() -> String {
+        /// Parts of the usual text, and what takes their place.
+        const PARTS: [(&str, &str); 4] = [
+            ("The policy of the autopilot. Each", "The policy of the autopilot for a server. Each"),
+            (
+                "here, except the caps of money and the tags:\n# a key that is left out has the \
+                 same effect.",
+                "here, if it is left out, except\n# caps of money, tags, `grow_volumes` and \
+                 `actuation_s`.",
+            ),
+            (
+                "= true               # false: devices do",
+                "= false              # usually true; devices do",
+            ),
+            ("= 240                 # from", "= 10                  # usually 240, for AWS; from"),
+        ];
+        let usual = Self::usual_text().to_owned();
+        PARTS.iter().fold(usual, |text, (part, own)| text.replacen(part, own, 1))
+    }
+
     /// Returns the policy of a volume or file system with these tags: that of the first group whose
     /// tags it all has. A group without tags has every one.
     #[must_use]

@@ -46,6 +46,12 @@ pub struct State {
     pub pace_bytes_per_s: Option<u64>,
     /// The reading of used bytes with which the next one is compared.
     pub reading: Option<Reading>,
+    /// Since when no two readings could be compared, in milliseconds since 1970; `None` if the last
+    /// two could.
+    pub unsure_since_ms: Option<u64>,
+    /// When the last operation that was refused was so for want of capacity, in milliseconds since
+    /// 1970; `None` if it was refused for another reason.
+    pub no_capacity_ms: Option<u64>,
 }
 
 impl State {

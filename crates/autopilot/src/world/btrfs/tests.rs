@@ -28,18 +28,6 @@ fn removed(btrfs: &mut Btrfs, devid: u64) -> Result<(), NoRoom> {
     Ok(())
 }
 
-/// Shrinks the file system on a device, as a cut does.
-fn cut(btrfs: &mut Btrfs, devid: u64, to_bytes: u64) -> Result<(), NoRoom> {
-    btrfs.begin_cut(devid, to_bytes)?;
-    let mut moved = Ok(());
-    while let Some((chunk, _)) = btrfs.next_above(devid).filter(|_| moved.is_ok()) {
-        moved = btrfs.relocate(chunk);
-        btrfs.invariants();
-    }
-    btrfs.end_cut(devid);
-    moved
-}
-
 /// Empties chunks as one step of compacting does; returns the bytes that moved.
 fn compact(btrfs: &mut Btrfs, used_percent_max: u32) -> Result<u64, NoRoom> {
     let chunks = btrfs.thin(used_percent_max, 4);
@@ -100,13 +88,9 @@ fn btrfs_cut_needs_unallocated_bytes_below_it() {
     let mut btrfs = of(Profile::Single, &[20]);
     btrfs.write(18 * GIB);
     btrfs.free(12 * GIB, Order::Scattered);
-    assert_eq!(
-        cut(&mut btrfs, 1, 10 * GIB),
-        Err(NoRoom),
-        "two thirds of the chunks' bytes are unused"
-    );
+    assert_eq!(btrfs.cut(1, 10 * GIB), Err(NoRoom), "two thirds of the chunks' bytes are unused");
     while compact(&mut btrfs, 60) != Ok(0) {}
-    assert_eq!(cut(&mut btrfs, 1, 10 * GIB), Ok(()));
+    assert_eq!(btrfs.cut(1, 10 * GIB), Ok(()));
     btrfs.invariants();
     assert_eq!((btrfs.used, btrfs.size_bytes()), (6 * GIB, 10 * GIB));
 }
@@ -116,7 +100,7 @@ fn btrfs_cut_of_an_empty_tail_moves_nothing() {
     let mut btrfs = of(Profile::Single, &[20]);
     btrfs.write(5 * GIB);
     let before = btrfs.device(1).unwrap().stripes.clone();
-    assert_eq!(cut(&mut btrfs, 1, 8 * GIB), Ok(()));
+    assert_eq!(btrfs.cut(1, 8 * GIB), Ok(()));
     assert_eq!(btrfs.device(1).unwrap().stripes, before);
 }
 
@@ -162,7 +146,7 @@ fn apply(btrfs: &mut Btrfs, change: Change, used: &mut u64) {
         Change::Cut(devid, gib) => {
             let size = btrfs.device(devid).map_or(0, |device| device.size_bytes);
             if gib * GIB < size {
-                let _ = cut(btrfs, devid, gib * GIB);
+                let _ = btrfs.cut(devid, gib * GIB);
             }
         }
         Change::Compact(percent) => {

@@ -1,7 +1,7 @@
 //! The brakes that do not depend on a budget: each is a named reason with its figures.
 
 use super::facts::{Change, Check, Facts, Rule};
-use super::{Brake, Braked};
+use super::{Brake, Braked, forecast};
 use crate::autopilot::operation::{Open, Operation};
 use crate::autopilot::policy::Window;
 use crate::format;
@@ -76,12 +76,26 @@ fn failures(facts: &Facts<'_>, change: &Change) -> Option<(Brake, String)> {
     let failed = facts.state.past.iter().filter(|past| !past.is_done);
     let last_ms = failed.map(|past| past.ended_ms).max()?;
     let doubled = RETRY_UP_MS.saturating_mul(1 << count.saturating_sub(1).min(10));
-    let wait_ms = if change.rule.is_up() { doubled.min(RETRY_UP_MS_MAX) } else { RETRY_DOWN_MS };
+    let wait_ms = if !change.rule.is_up() {
+        RETRY_DOWN_MS
+    } else if change.rule.is_growth() && is_urgent(facts) {
+        // A way that has not failed is tried at once, and all of them as often as writers need it.
+        let is_other_way =
+            count % 2 == 1 && (facts.takes_another_volume() || facts.lacked_capacity());
+        if is_other_way { 0 } else { RETRY_UP_MS }
+    } else {
+        doubled.min(RETRY_UP_MS_MAX)
+    };
     let next_ms = last_ms.saturating_add(wait_ms);
     (next_ms > facts.now.unix_ms).then(|| {
         let next = format::at(Clock::Unix, next_ms);
         (Brake::Failures, format!("{count} operations failed in a row: the next try is at {next}"))
     })
+}
+
+/// Returns whether less is free than can be written before a growth makes room.
+fn is_urgent(facts: &Facts<'_>) -> bool {
+    facts.now.file_system.free_bytes < forecast::need(facts).urgent
 }
 
 fn managed(facts: &Facts<'_>, change: &Change) -> Option<(Brake, String)> {

@@ -1,5 +1,6 @@
 //! The commands that do an operation by hand, and those that undo it.
 
+use evenkeel_core::units::GIB;
 use evenkeel_core::volume::VolumeSpec;
 use evenkeel_sim::text::command_line;
 
@@ -13,6 +14,11 @@ use crate::regions::{self, DEFAULT_REGION};
 /// Where a Nitro instance has the device of the volume `$NEW`.
 const NEW_DEVICE: &str =
     "DEVICE=/dev/disk/by-id/nvme-Amazon_Elastic_Block_Store_$(echo \"$NEW\" | tr -d -)";
+/// The wait for the device of a volume that was attached: its name appears some seconds later.
+const NEW_DEVICE_IS_THERE: &str =
+    "timeout 300 sh -c 'until [ -b \"$0\" ]; do sleep 1; done' \"$DEVICE\"";
+/// The longest wait for a modification to be in force, in seconds.
+const IN_FORCE_S_MAX: u32 = 900;
 
 /// Commands, and those of the way back.
 pub struct Commands {
@@ -83,6 +89,23 @@ impl Tool<'_, '_> {
         self.ec2(&arguments)
     }
 
+    /// Returns the bounded wait for the last modification of a volume to be in force. The AWS CLI
+    /// has no command for it.
+    fn in_force(&self, volume: &str) -> String {
+        let state = self.ec2(&[
+            "describe-volumes-modifications",
+            "--volume-ids",
+            volume,
+            "--query",
+            "VolumesModifications[].ModificationState",
+            "--output",
+            "text",
+        ]);
+        let state = state.replace('\'', "\"");
+        let is_in_force = format!("{state} | grep -qwE \"optimizing|completed\"");
+        format!("timeout {IN_FORCE_S_MAX} sh -c 'until {is_in_force}; do sleep 5; done'")
+    }
+
     /// Returns the command by which the file system grows to the end of a volume.
     fn grow(&self, volume: &str) -> String {
         let mount = self.mount();
@@ -103,6 +126,10 @@ impl Tool<'_, '_> {
             forward.push(self.modify_volume(volume, from, to));
         }
         if grows {
+            // Before its modification is in force, a device has its old size.
+            if from != to {
+                forward.push(self.in_force(volume));
+            }
             forward.push(self.grow(volume));
         }
         let mut back = Vec::new();
@@ -171,6 +198,7 @@ impl Tool<'_, '_> {
             ),
             format!("aws ec2 wait volume-in-use --volume-ids \"$NEW\"{region}"),
             NEW_DEVICE.to_owned(),
+            NEW_DEVICE_IS_THERE.to_owned(),
         ]
     }
 
@@ -214,12 +242,6 @@ impl Tool<'_, '_> {
         Commands { forward, back }
     }
 
-    /// Returns whether a volume is the only device. Its replacement would end with a file system
-    /// that is mounted only with `-o degraded`, if the power failed in the middle.
-    fn is_only(&self, volume: &str) -> bool {
-        self.facts.members.iter().all(|member| member.volume.id == volume)
-    }
-
     /// Returns whether the data of a volume finds room on the others only after compaction.
     fn is_compacted_to_remove(&self, volume: &str) -> bool {
         let Some(member) = self.facts.member(volume) else { return false };
@@ -231,56 +253,41 @@ impl Tool<'_, '_> {
     /// Returns the commands by which a smaller volume takes the place of one.
     fn replaced(&self, volume: &str, with: &VolumeSpec) -> Vec<String> {
         let mount = self.mount();
-        let devid = self.devid(volume);
-        if self.is_only(volume) {
-            let mut commands = self.create(with);
-            commands.push(format!("btrfs device add -K \"$DEVICE\" {mount}"));
-            commands.push(format!("btrfs device remove {devid} {mount}"));
-            commands.extend(self.retired(volume));
-            return commands;
+        let mut commands = self.create(with);
+        commands.push(format!("btrfs device add -K \"$DEVICE\" {mount}"));
+        if self.is_compacted_to_replace(volume, with) {
+            commands.push(format!("btrfs balance start -dusage={COMPACTED_PERCENT} {mount}"));
         }
-        let mut commands =
-            vec![format!("btrfs filesystem resize {devid}:{}G {mount}", with.size_gib)];
-        commands.extend(self.create(with));
-        commands.push(format!("btrfs replace start -B -f {devid} \"$DEVICE\" {mount}"));
-        commands.push(format!("btrfs filesystem resize {devid}:max {mount}"));
+        commands.push(format!("btrfs device remove {} {mount}", self.devid(volume)));
         commands.extend(self.retired(volume));
         commands
     }
 
-    fn replace(&self, volume: &str, with: &VolumeSpec) -> Commands {
-        let mount = self.mount();
-        let devid = self.devid(volume);
-        if self.is_only(volume) {
-            let back = self.put_back(volume);
-            return Commands { forward: self.replaced(volume, with), back };
-        }
-        let mut back = vec![
-            format!("btrfs replace cancel {mount}  # while it runs"),
-            format!("btrfs filesystem resize {devid}:max {mount}"),
-        ];
-        if let Some(member) = self.facts.member(volume) {
-            back.extend(self.create(&member.volume.spec));
-            back.push(format!("btrfs replace start -B -f {devid} \"$DEVICE\" {mount}"));
-            back.push(format!("btrfs filesystem resize {devid}:max {mount}"));
-        }
-        Commands { forward: self.replaced(volume, with), back }
+    /// Returns whether the data of a volume finds room beside this new one only after compaction.
+    fn is_compacted_to_replace(&self, volume: &str, with: &VolumeSpec) -> bool {
+        let Some(member) = self.facts.member(volume) else { return false };
+        let file_system = &self.facts.now.file_system;
+        let size_bytes = u64::from(with.size_gib).saturating_mul(GIB);
+        let room = room::to_take_over(self.facts.policy, file_system, member.device, size_bytes);
+        room == Ok(Removal::AfterCompaction)
     }
 
-    /// Returns the commands that undo the replacement of the only device: while the data moves, the
-    /// end of the move and the removal of the new device.
-    fn put_back(&self, volume: &str) -> Vec<String> {
+    /// Returns the commands of a replacement, and those that undo it: while the data moves, the end
+    /// of the move and the removal of the new device.
+    fn replace(&self, volume: &str, with: &VolumeSpec) -> Commands {
         let mount = self.mount();
+        let forward = self.replaced(volume, with);
         let mut back = vec![
             format!("btrfs device remove cancel {mount}  # while it runs"),
             format!("btrfs device remove \"$DEVICE\" {mount}  # while it runs"),
         ];
-        let Some(member) = self.facts.member(volume) else { return back };
+        let Some(member) = self.facts.member(volume) else { return Commands { forward, back } };
         back.extend(self.create(&member.volume.spec));
         back.push(format!("btrfs device add -K \"$DEVICE\" {mount}"));
         // The kernel has numbered the new device by the next number.
-        let smaller = member.device.devid.saturating_add(1);
+        let devids = self.facts.members.iter().map(|member| member.device.devid);
+        let smaller = devids.max().unwrap_or(0).saturating_add(1);
         back.push(format!("btrfs device remove {smaller} {mount}"));
-        back
+        Commands { forward, back }
     }
 }

@@ -108,8 +108,8 @@ pub struct Facts<'a> {
     pub members: Vec<Member<'a>>,
     /// Why the file system is only observed; `None` if all its devices are members.
     pub unmanaged: Option<String>,
-    /// Growth of the used bytes a second since the last reading.
-    pub growth_per_s: u64,
+    /// Growth of the used bytes a second since the last reading; `None` if it is not known.
+    pub growth_per_s: Option<u64>,
 }
 
 impl<'a> Facts<'a> {
@@ -117,7 +117,7 @@ impl<'a> Facts<'a> {
         policy: &'a Policy,
         now: &'a Observation,
         state: &'a State,
-        growth_per_s: u64,
+        growth_per_s: Option<u64>,
     ) -> Self {
         let mut members: Vec<Member<'a>> = Vec::new();
         let mut unmanaged = None;
@@ -152,6 +152,24 @@ impl<'a> Facts<'a> {
 
     pub const fn is_btrfs(&self) -> bool {
         matches!(self.now.file_system.kind, Kind::Btrfs)
+    }
+
+    /// Returns whether the file system takes further volumes.
+    pub fn takes_volumes(&self) -> bool {
+        self.is_btrfs() && self.now.file_system.data != Some(Profile::Raid1)
+    }
+
+    /// Returns whether the file system takes another volume, and the host has a place for it.
+    pub fn takes_another_volume(&self) -> bool {
+        let instance = self.now.instance.as_ref();
+        self.takes_volumes() && instance.is_none_or(|instance| instance.free_slots > 0)
+    }
+
+    /// Returns whether the last growth was refused for want of capacity, within the last hour.
+    pub fn lacked_capacity(&self) -> bool {
+        const AGE_MS_MAX: u64 = 3_600_000;
+        let refused_ms = self.state.no_capacity_ms.filter(|ms| *ms <= self.now.unix_ms);
+        refused_ms.is_some_and(|ms| self.now.unix_ms - ms <= AGE_MS_MAX)
     }
 
     /// Returns the bytes on devices that a byte of a file takes.

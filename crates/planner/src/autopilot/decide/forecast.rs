@@ -12,6 +12,10 @@ use crate::autopilot::state::{Reading, State};
 const READING_MS_MIN: u64 = 10_000;
 /// The time after which a reading is replaced.
 const READING_MS: u64 = 60_000;
+/// The longest time between two readings whose growth is that of now, in milliseconds.
+const READING_MS_MAX: u64 = 120_000;
+/// The time for which growth counts as not known, in milliseconds. Later its mean counts.
+const UNSURE_MS_MAX: u64 = 180_000;
 
 /// The room that must be free, in bytes that an application can write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,23 +32,34 @@ impl Need {
     }
 }
 
-/// Remembers the used bytes, and returns their growth a second since the last reading.
-pub fn read(now: &Observation, state: &mut State) -> u64 {
+/// Remembers the used bytes, and returns their growth a second since the last reading; `None` if
+/// that is not known, because the last one is absent, too old, or of a clock that was set back. Of
+/// an agent whose readings are always far apart, it is their mean.
+pub fn read(now: &Observation, state: &mut State) -> Option<u64> {
     let reading = Reading { unix_ms: now.unix_ms, used_bytes: now.file_system.used_bytes };
+    let since_ms = state.unsure_since_ms.filter(|since_ms| *since_ms <= now.unix_ms);
+    let since_ms = since_ms.unwrap_or(now.unix_ms);
+    let is_unsure = now.unix_ms - since_ms < UNSURE_MS_MAX;
     let Some(before) = state.reading.filter(|before| before.unix_ms <= now.unix_ms) else {
         state.reading = Some(reading);
-        return 0;
+        state.unsure_since_ms = Some(since_ms);
+        return if is_unsure { None } else { Some(0) };
     };
     let passed_ms = now.unix_ms - before.unix_ms;
     if passed_ms >= READING_MS {
         state.reading = Some(reading);
     }
     if passed_ms < READING_MS_MIN {
-        return 0;
+        return None;
+    }
+    let is_comparable = passed_ms <= READING_MS_MAX;
+    state.unsure_since_ms = if is_comparable { None } else { Some(since_ms) };
+    if !is_comparable && is_unsure {
+        return None;
     }
     let grown = u128::from(reading.used_bytes.saturating_sub(before.used_bytes));
     let per_s = grown * 1_000 / u128::from(passed_ms);
-    u64::try_from(per_s.min(u64::MAX.into())).expect("invariant: at most u64::MAX")
+    Some(u64::try_from(per_s.min(u64::MAX.into())).expect("invariant: at most u64::MAX"))
 }
 
 /// Returns the room that must be free if the volumes can write `line` bytes a second.
@@ -72,7 +87,7 @@ pub fn need(facts: &Facts<'_>) -> Need {
 #[must_use]
 pub fn wanted_free_bytes(policy: &Policy, now: &Observation) -> u64 {
     let state = State::default();
-    need(&Facts::new(policy, now, &state, 0)).wanted()
+    need(&Facts::new(policy, now, &state, None)).wanted()
 }
 
 /// Returns the bytes of two chunks: what a btrfs needs to move data.

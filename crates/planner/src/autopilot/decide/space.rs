@@ -10,7 +10,7 @@ use super::words::{self, bytes};
 use super::{Brake, Braked, Decision, budget, commands, instance};
 use crate::autopilot::observation::{Kind, Profile};
 use crate::autopilot::operation::Operation;
-use crate::autopilot::operation::room::{self, COMPACTED_PERCENT};
+use crate::autopilot::operation::room;
 use crate::autopilot::policy::Keep;
 use crate::autopilot::state::Axis;
 use crate::bisect::{largest, least};
@@ -36,6 +36,8 @@ struct Wanted {
     /// Whether room is missing now; otherwise a schedule asks for it.
     is_short: bool,
     is_emergency: bool,
+    /// Whether less than the reserve is free.
+    is_late: bool,
     /// The least that gives the room back, in bytes of devices.
     least: u64,
     /// The step, in bytes of devices.
@@ -50,6 +52,10 @@ pub fn grow(facts: &Facts<'_>, decision: &mut Decision) -> Growth {
         return nothing;
     }
     let Some(wanted) = wanted(facts) else { return nothing };
+    if let Some(brake) = unsure(facts, &wanted) {
+        decision.brakes.push(brake);
+        return Growth { is_wanted: true, change: None };
+    }
     let size = facts.now.file_system.size_bytes;
     let most = u64::from(facts.policy.space.gib_max).saturating_mul(GIB);
     let room = gib_down(most.saturating_sub(size));
@@ -78,7 +84,7 @@ pub fn grow(facts: &Facts<'_>, decision: &mut Decision) -> Growth {
         tried.sort_by(|a, b| (a.brake, &a.reason).cmp(&(b.brake, &b.reason)));
         tried.dedup();
     }
-    if tried.iter().any(|braked| !is_passing(braked.brake)) {
+    if tried.iter().any(|braked| wanted.is_late || !is_passing(braked.brake)) {
         let reasons: Vec<&str> = tried.iter().map(|braked| braked.reason.as_str()).collect();
         let reasons = reasons.join("; ");
         let mut alarm = format!("no growth: {}: {reasons}", wanted.reason);
@@ -92,9 +98,23 @@ pub fn grow(facts: &Facts<'_>, decision: &mut Decision) -> Growth {
 }
 
 /// Returns whether a brake of growth is no alarm, because it ends by itself soon. A pause and a
-/// hold of a person are alarms: they last while the file system fills.
+/// hold of a person are alarms: they last while the file system fills. Below the reserve each brake
+/// is one: the growth that it waits for may be one that the service does not carry out.
 const fn is_passing(brake: Brake) -> bool {
     matches!(brake, Brake::Busy | Brake::Stale)
+}
+
+/// Returns why a growth waits for the next reading. The step depends on how fast the file system
+/// grows, and one that takes no further volume cannot repeat it for hours.
+fn unsure(facts: &Facts<'_>, wanted: &Wanted) -> Option<Braked> {
+    let is_known = facts.growth_per_s.is_some() || facts.takes_another_volume();
+    if !wanted.is_short || wanted.is_late || is_known {
+        return None;
+    }
+    let reason = "how fast it grows is known after the next reading, and the step depends on \
+                  that, since no volume can be added";
+    let reason = reason.to_owned();
+    Some(Braked { brake: Brake::Stale, axis: Axis::Space, is_up: true, reason })
 }
 
 /// Returns the growth that is wanted; `None` if there is room enough.
@@ -106,22 +126,25 @@ fn wanted(facts: &Facts<'_>) -> Option<Wanted> {
     let copies = facts.copies();
     let size = file_system.size_bytes;
     let scheduled = scheduled_bytes(facts).saturating_sub(size);
-    if short == 0 && scheduled < GIB {
+    let is_short = short > 0;
+    if !is_short && scheduled < GIB {
         return None;
     }
     let least = short.saturating_mul(copies);
     let usual = percent(size, space.grow_percent)
         .max(least.saturating_mul(2))
         .max(u64::from(space.grow_gib_min).saturating_mul(GIB));
-    let (step, reason) = if short == 0 {
-        (scheduled, format!("a schedule wants {} more", bytes(scheduled)))
-    } else {
-        let (step, why) = larger(facts, usual, file_system.free_bytes < need.reserve);
+    let is_late = is_short && file_system.free_bytes < need.reserve;
+    let (step, reason) = if is_short {
+        let (step, why) = larger(facts, usual, is_late);
         (step, room_words(facts, need) + &why)
+    } else {
+        (scheduled, format!("a schedule wants {} more", bytes(scheduled)))
     };
     let step = step.max(scheduled);
-    let is_emergency = short > 0 && file_system.free_bytes < need.urgent;
-    Some(Wanted { is_short: short > 0, is_emergency, least: least.max(scheduled), step, reason })
+    let is_emergency = is_short && file_system.free_bytes < need.urgent;
+    let least = least.max(scheduled);
+    Some(Wanted { is_short, is_emergency, is_late, least, step, reason })
 }
 
 /// Returns the step of a file system, and why it is larger than usual; without words if it is not.
@@ -130,10 +153,9 @@ fn wanted(facts: &Facts<'_>) -> Option<Wanted> {
 /// lasts until then. Each volume makes writers faster, so the steps of a fast one are larger. Of a
 /// volume alone, the service accepts the next modification after hours.
 fn larger(facts: &Facts<'_>, usual: u64, is_late: bool) -> (u64, String) {
-    let is_fast = facts.growth_per_s > percent(facts.line_bytes_per_s(), FAST_PERCENT);
-    let rate = bytes(facts.growth_per_s);
+    let is_fast = is_fast(facts);
+    let rate = bytes(facts.growth_per_s.unwrap_or(0));
     let has_failed = facts.state.failures > 0;
-    let has_slot = facts.now.instance.as_ref().is_none_or(|instance| instance.free_slots > 0);
     let (times, why) = if is_late {
         // Writers that wait for room do not show how fast they are.
         (LATE_TIMES, "writers wait for room".to_owned())
@@ -145,16 +167,17 @@ fn larger(facts: &Facts<'_>, usual: u64, is_late: bool) -> (u64, String) {
         return (usual, String::new());
     };
     let step = usual.saturating_mul(times);
-    if takes_volumes(facts) && has_slot {
+    if facts.takes_another_volume() {
         return (step, format!("; {why}, so the step is {times} times larger"));
     }
     let size = facts.now.file_system.size_bytes;
     (step.max(size), format!("; {why}, and its size doubles, since no volume can be added"))
 }
 
-/// Returns whether a file system takes further volumes.
-fn takes_volumes(facts: &Facts<'_>) -> bool {
-    facts.is_btrfs() && facts.now.file_system.data != Some(Profile::Raid1)
+/// Returns whether a file system grows at a large part of its line rate.
+fn is_fast(facts: &Facts<'_>) -> bool {
+    let least = percent(facts.line_bytes_per_s(), FAST_PERCENT);
+    facts.growth_per_s.is_some_and(|growth| growth > least)
 }
 
 fn room_words(facts: &Facts<'_>, need: Need) -> String {
@@ -210,21 +233,51 @@ fn options(facts: &Facts<'_>, wanted: &Wanted, step_gib: u32) -> Vec<Change> {
             growth(wanted, operation, reason)
         })
         .collect();
-    let larger: Vec<Change> = by_modifying(facts, wanted, step_gib);
-    let added = by_adding(facts, wanted, step_gib);
+    let step_gib = less_after_refusal(facts, wanted, step_gib);
+    let mut larger: Vec<Change> = by_modifying(facts, wanted, step_gib);
+    let keeps_last = keeps_last(facts, &larger);
+    let added = by_adding(facts, wanted, step_gib, keeps_last);
     // After a failure the next way is tried first: one call may be refused, and the other not.
-    if facts.state.failures % 2 == 1 {
-        options.extend(added);
-        options.extend(larger.iter().cloned());
-    } else {
-        options.extend(larger.iter().cloned());
-        options.extend(added);
+    let has_failed = facts.state.failures % 2 == 1;
+    if keeps_last && has_failed {
+        let size = facts.now.file_system.size_bytes;
+        let most = u64::from(facts.policy.space.gib_max).saturating_mul(GIB);
+        let doubled = gib_down(size.min(most.saturating_sub(size)));
+        larger = by_modifying(facts, wanted, step_gib.max(doubled));
     }
-    let urgent = larger.into_iter().filter(|change| !change.is_emergency);
-    options.extend(
-        urgent.filter(|_| wanted.is_short).map(|change| Change { is_emergency: true, ..change }),
-    );
+    let mut ways: Vec<Change> = Vec::new();
+    if has_failed != keeps_last {
+        ways.extend(added);
+        ways.extend(larger);
+    } else {
+        ways.extend(larger);
+        ways.extend(added);
+    }
+    // Soon after a step down, and by the modification that is kept, only an emergency grows.
+    let urgent = ways.clone().into_iter().filter(|way| wanted.is_short && !way.is_emergency);
+    options.extend(ways);
+    options.extend(urgent.map(|way| Change { is_emergency: true, ..way }));
     options
+}
+
+/// Returns the step of a file system that takes no further volume after a refusal for want of
+/// capacity. Each second try asks for half, if that is enough: there may be capacity for it. With
+/// less than half, the service would accept nothing for hours, and the room would soon be used.
+fn less_after_refusal(facts: &Facts<'_>, wanted: &Wanted, step_gib: u32) -> u32 {
+    let failures = facts.state.failures;
+    if failures.is_multiple_of(2) || facts.takes_another_volume() || !facts.lacked_capacity() {
+        return step_gib;
+    }
+    let useful = gib_up(wanted.least).max(facts.policy.space.grow_gib_min);
+    step_gib.div_ceil(2).max(useful).min(step_gib)
+}
+
+/// Returns whether the only modification that is possible now is kept: the file system grows fast,
+/// and after that modification further volumes would be the only way for hours. So a further volume
+/// is tried first, while there is another way if it does not come.
+fn keeps_last(facts: &Facts<'_>, larger: &[Change]) -> bool {
+    let possible = larger.iter().filter(|change| budget::of(facts, change).is_empty());
+    is_fast(facts) && facts.takes_another_volume() && possible.count() == 1
 }
 
 fn growth(wanted: &Wanted, operation: Operation, reason: String) -> Change {
@@ -302,8 +355,13 @@ fn affordable(
 }
 
 /// Returns the growth of a btrfs by a further volume, like its smallest one.
-fn by_adding(facts: &Facts<'_>, wanted: &Wanted, step_gib: u32) -> Option<Change> {
-    let is_meant = takes_volumes(facts);
+fn by_adding(
+    facts: &Facts<'_>,
+    wanted: &Wanted,
+    step_gib: u32,
+    keeps_last: bool,
+) -> Option<Change> {
+    let is_meant = facts.takes_volumes();
     let like = facts.members.iter().filter(|_| is_meant);
     let like = like.min_by_key(|member| (member.volume.spec.size_gib, member.device.devid))?;
     let spec = like.volume.spec;
@@ -319,7 +377,9 @@ fn by_adding(facts: &Facts<'_>, wanted: &Wanted, step_gib: u32) -> Option<Change
     let room = gib_down(most.saturating_sub(size));
     let gib = step_gib.saturating_add(gib_up(more.saturating_mul(facts.copies())));
     let gib = gib.max(type_rules.size_gib_min).min(type_rules.size_gib_max);
-    let why = if facts.policy.space.grows_volumes {
+    let why = if keeps_last {
+        "one modification is left, and kept"
+    } else if facts.policy.space.grows_volumes {
         "no modification is left"
     } else {
         "volumes do not grow by the policy"
@@ -563,7 +623,8 @@ fn replacement(
         let with = match smaller(facts, surplus, member) {
             Ok(with) => with,
             Err(reason) => {
-                reasons.extend(reason);
+                let new = reason.filter(|reason| !reasons.contains(reason));
+                reasons.extend(new);
                 continue;
             }
         };
@@ -571,7 +632,8 @@ fn replacement(
         let saving = cost(&member.volume.spec).saturating_sub(cost(&with));
         if best.as_ref().is_none_or(|(most, _)| saving > *most) {
             let volume = member.volume.id.clone();
-            let reason = format!("{}: a smaller volume holds what {volume} has", surplus.reason);
+            let reason =
+                format!("{}: a smaller volume in the place of {volume} suffices", surplus.reason);
             best = Some((
                 saving,
                 Change::new(Rule::Shrink, Operation::Replace { volume, with }, reason),
@@ -592,20 +654,24 @@ fn smaller(
     if surplus.step < GIB {
         return Err(None);
     }
-    let held = compacted(facts, member).saturating_add(forecast::chunks(facts));
     let after_step = member.device.size_bytes.saturating_sub(surplus.step);
     let rules = facts.policy.plan.rules;
     let least_of_type = rules.of(spec.volume_type).map_or(1, |rules| rules.size_gib_min);
-    let from = gib_up(held.max(after_step)).max(least_of_type).max(1);
-    let Some(to) = spec.size_gib.checked_sub(1).filter(|to| from <= *to) else {
-        let reason = format!("{id} holds {} after compaction, too much for less", bytes(held));
-        return Err((held > after_step).then_some((Brake::Room, reason)));
-    };
+    let from = gib_up(after_step).max(least_of_type).max(1);
+    let to = spec.size_gib.checked_sub(1).filter(|to| from <= *to).ok_or(None)?;
+    // The kernel puts chunks on the device with the most room, so each of the others may get all.
+    if facts.members.len() > 1 {
+        others_carry(facts, member).map_err(|reason| Some((Brake::Evidence, reason)))?;
+    }
     // A baseline that follows the size needs a recording that less carries.
     let peak = Peak::of(facts, member);
-    takes_over(facts, to).map_err(|reason| Some((Brake::Room, format!("{id}: {reason}"))))?;
+    let takes_over = |size_gib: u32| {
+        let size_bytes = u64::from(size_gib).saturating_mul(GIB);
+        room::to_take_over(facts.policy, &facts.now.file_system, member.device, size_bytes)
+    };
+    takes_over(to).map_err(|reason| Some((Brake::Room, format!("{id}: {reason}"))))?;
     let make = |size_gib: u32| {
-        takes_over(facts, size_gib).ok()?;
+        takes_over(size_gib).ok()?;
         let with = rules.resolve(&VolumeSpec { size_gib, ..spec }.request()).ok()?;
         let is_same = alternatives::never_less(&facts.policy.plan, &with, &spec);
         let carries = || peak.as_ref().is_ok_and(|peak| peak.check(facts, id, &with).is_ok());
@@ -622,26 +688,4 @@ fn smaller(
         };
         Some((Brake::Evidence, reason))
     })
-}
-
-/// Checks whether a new volume of this size can take over the data of the only device, which is not
-/// cut before. If there are other devices, it is.
-fn takes_over(facts: &Facts<'_>, size_gib: u32) -> Result<(), String> {
-    let [only] = facts.members.as_slice() else { return Ok(()) };
-    let size_bytes = u64::from(size_gib).saturating_mul(GIB);
-    room::to_take_over(facts.policy, &facts.now.file_system, only.device, size_bytes)
-}
-
-/// Returns the allocated bytes of a device after compaction, by its part of the slack of chunks.
-fn compacted(facts: &Facts<'_>, member: &Member<'_>) -> u64 {
-    let allocated = facts
-        .members
-        .iter()
-        .fold(0_u64, |sum, member| sum.saturating_add(member.device.allocated_bytes));
-    let own = u128::from(member.device.allocated_bytes);
-    let slack = u128::from(facts.now.file_system.chunk_slack_bytes.min(allocated));
-    let used = own.saturating_sub(slack * own / u128::from(allocated.max(1)));
-    let compacted = used * 100 / u128::from(COMPACTED_PERCENT);
-    let least = compacted.min(own);
-    u64::try_from(least).expect("invariant: at most the allocated bytes")
 }

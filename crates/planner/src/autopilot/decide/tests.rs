@@ -18,7 +18,7 @@ use crate::autopilot::observation::{
 };
 use crate::autopilot::operation::Open;
 use crate::autopilot::policy::Keep;
-use crate::autopilot::state::Past;
+use crate::autopilot::state::{Past, Reading};
 use crate::fleet;
 
 pub const MIB: u64 = 1 << 20;
@@ -71,7 +71,6 @@ pub fn btrfs(specs: &[VolumeSpec], used_gib: u64) -> Observation {
             device_bytes: bytes,
             size_bytes: bytes,
             allocated_bytes: u64::try_from(allocated_bytes).unwrap(),
-            last_chunk_end_bytes: None,
             errors: 0,
         }
     };
@@ -127,6 +126,13 @@ pub fn of_kind(kind: Kind, mut now: Observation) -> Observation {
 /// Returns the decision without earlier ones.
 pub fn first(policy: &Policy, now: &Observation) -> Decision {
     decide(policy, now, &State::default()).0
+}
+
+/// Returns the state after a reading of the same used bytes, half a minute before.
+pub fn steady(now: &Observation) -> State {
+    let used_bytes = now.file_system.used_bytes;
+    let reading = Reading { unix_ms: now.unix_ms - 30_000, used_bytes };
+    State { reading: Some(reading), ..State::default() }
 }
 
 /// Returns the only intent of a decision.

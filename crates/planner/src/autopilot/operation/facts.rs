@@ -21,8 +21,8 @@ pub(super) fn volume<'a>(now: &'a Observation, id: &str) -> Option<&'a Volume> {
     now.volumes.iter().find(|volume| volume.id == id)
 }
 
-/// Returns the device of the file system on a volume. The target of a running replacement is one,
-/// with the number 0.
+/// Returns the device of the file system on a volume. The target of a replacement that a person has
+/// started is one, with the number 0.
 pub(super) fn device<'a>(now: &'a Observation, volume: &str) -> Option<&'a Device> {
     now.file_system.devices.iter().find(|device| device.volume.as_deref() == Some(volume))
 }
@@ -60,8 +60,6 @@ pub(super) fn running(now: &Observation) -> Option<Step> {
     let name = match running.kind {
         RunningKind::Add => "the addition of a device",
         RunningKind::Remove => "the removal of a device",
-        RunningKind::Replace => "the replacement of a device",
-        RunningKind::Resize => "a change of the size",
         RunningKind::Compact => "compacting",
         RunningKind::Foreign => "an operation of another program",
     };

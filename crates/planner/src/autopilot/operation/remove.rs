@@ -4,10 +4,13 @@
 use super::facts::{BEGIN_MS, STUCK_MS, age_ms, condition, device, running, volume};
 use super::made::{Proof, leave};
 use super::room::{self, Removal};
-use super::{Open, Step, Verb, replace};
+use super::{Open, Step, Verb};
 use crate::autopilot::decide::pace_bytes_per_s;
 use crate::autopilot::observation::{Observation, RunningKind};
 use crate::autopilot::policy::Policy;
+
+/// Chunks that are emptied in one step of compacting, at most.
+const CHUNKS_MAX: u32 = 4;
 
 /// Returns the step that is due.
 pub(super) fn step(policy: &Policy, open: &Open, now: &Observation, id: &str) -> Step {
@@ -52,7 +55,19 @@ pub(super) fn take_away(
         Removal::AfterCompaction if age_ms(open, now) > STUCK_MS => {
             return Err(format!("compaction made no room for the data of {id} in 6 hours"));
         }
-        Removal::AfterCompaction => return Ok(Step::Verb(replace::compact(now, bytes_per_s))),
+        Removal::AfterCompaction => return Ok(Step::Verb(compact(now, bytes_per_s))),
     }
     Ok(Step::Verb(Verb::Remove { volume: id.to_owned(), bytes_per_s }))
+}
+
+/// Returns the step that empties the chunks with the least data: some are at or below the mean.
+fn compact(now: &Observation, bytes_per_s: u64) -> Verb {
+    let file_system = &now.file_system;
+    let devices = file_system.devices.iter();
+    let allocated = devices.fold(0_u64, |sum, device| sum.saturating_add(device.allocated_bytes));
+    let used = allocated.saturating_sub(file_system.chunk_slack_bytes);
+    let mean = u128::from(used) * 100 / u128::from(allocated.max(1));
+    let mean_percent = u32::try_from(mean).map_or(100, |percent| percent.min(100));
+    let used_percent_max = (mean_percent + 5).min(95);
+    Verb::Compact { used_percent_max, chunks_max: CHUNKS_MAX, bytes_per_s }
 }

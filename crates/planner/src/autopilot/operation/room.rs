@@ -117,38 +117,38 @@ fn compactable_bytes(file_system: &FileSystem) -> u64 {
     allocated - u64::try_from(after).expect("invariant: at most the allocated bytes")
 }
 
-/// Checks whether the data of the only device finds room on a new one of this size.
+/// Returns how the data of a device can move to the other ones and a new one of this size.
 ///
 /// # Errors
 /// If it cannot, with the reason.
 pub fn to_take_over(
     policy: &Policy,
     file_system: &FileSystem,
-    only: &Device,
+    old: &Device,
     size_bytes: u64,
-) -> Result<(), String> {
+) -> Result<Removal, String> {
     let mut after = file_system.clone();
-    after.size_bytes = only.size_bytes.saturating_add(size_bytes);
-    let new = Device {
-        devid: only.devid.saturating_add(1),
+    let devids = file_system.devices.iter().map(|device| device.devid);
+    after.size_bytes = after.size_bytes.saturating_add(size_bytes);
+    after.devices.push(Device {
+        devid: devids.max().unwrap_or(0).saturating_add(1),
         path: "the new volume".to_owned(),
         volume: None,
         device_bytes: size_bytes,
         size_bytes,
         allocated_bytes: 0,
-        last_chunk_end_bytes: None,
         errors: 0,
-    };
-    after.devices = vec![only.clone(), new];
-    match without_pin(policy, &after, only.devid)? {
-        Removal::Ready => Ok(()),
-        // Compaction of the old device makes no room on the new one.
-        Removal::AfterCompaction => Err(format!(
+    });
+    let removal = without_pin(policy, &after, old.devid)?;
+    // Compaction of the only device makes no room on the new one.
+    if removal == Removal::AfterCompaction && after.devices.len() == 2 {
+        return Err(format!(
             "a volume of {size_bytes} bytes has no room for the data of {}, two chunks and the \
              reserve",
-            only.path
-        )),
+            old.path
+        ));
     }
+    Ok(removal)
 }
 
 /// Checks that no chunk needs more devices than will be there.

@@ -17,14 +17,8 @@ const TICKS_MAX: u32 = 20_000;
 /// Refusals of one step in a row after which an operation goes back, as in the controller.
 const REFUSALS_MAX: u32 = 2;
 
-const NO_FAULTS: Faults = Faults {
-    lost_ppm: 0,
-    cuts_ppm: 0,
-    stuck_ppm: 0,
-    late_ppm: 0,
-    others_ppm: 0,
-    cut_ends_replace: false,
-};
+const NO_FAULTS: Faults =
+    Faults { lost_ppm: 0, cuts_ppm: 0, stuck_ppm: 0, late_ppm: 0, others_ppm: 0 };
 
 fn policy() -> Policy {
     let mut policy = Policy::usual("test", fleet::Policy::usual());
@@ -256,53 +250,53 @@ fn cancelled_removal_stops_and_keeps_its_device() {
 }
 
 #[test]
-fn replacement_by_a_smaller_volume_compacts_and_cuts_first() {
-    let mut world = World::new(1, NO_FAULTS, &[(20, 14 * GIB), (10, 2 * GIB)]);
-    let replace = Operation::Replace { volume: "vol-0".to_owned(), with: gp3(12) };
+fn replacement_adds_the_new_volume_and_removes_the_old_one() {
+    let only: &[(u32, u64)] = &[(20, 14 * GIB)];
+    for (sizes, gib) in [(only, 12), (only, 30), (&[(20, 14 * GIB), (10, 2 * GIB)], 12)] {
+        let mut world = World::new(1, NO_FAULTS, sizes);
+        let replace = Operation::Replace { volume: "vol-0".to_owned(), with: gp3(gib) };
+        let open = open(&world, "op", replace);
+        let ended = run(&mut world, open, &mut never);
+        assert_eq!(ended.last, Step::Done);
+        assert_eq!(calls(&ended), ["Create", "Attach", "Add", "Remove", "Retire", "Detach"]);
+        let size = |index: usize| world.devices[index].size_bytes / GIB;
+        let others: Vec<u64> = sizes[1..].iter().map(|(gib, _)| u64::from(*gib)).collect();
+        let sizes: Vec<u64> = (0..world.devices.len()).map(size).collect();
+        assert_eq!(sizes, [others, vec![u64::from(gib)]].concat());
+        assert!(!world.lists("vol-0"));
+    }
+}
+
+/// The new volume is smaller than the data of the old one: the other one takes a part of it.
+#[test]
+fn replacement_by_a_volume_without_room_for_all_compacts_and_uses_the_others() {
+    let mut world = World::new(1, NO_FAULTS, &[(20, 14 * GIB), (14, 8 * GIB)]);
+    let replace = Operation::Replace { volume: "vol-0".to_owned(), with: gp3(8) };
     let open = open(&world, "op", replace);
     let ended = run(&mut world, open, &mut never);
-    assert_eq!(ended.last, Step::Done);
-    assert_eq!(
-        calls(&ended),
-        ["Compact", "Cut", "Create", "Attach", "Replace", "Retire", "Detach"]
-    );
-    assert_eq!(world.devices[0].volume.as_deref(), Some("vol-2"));
-    assert_eq!(world.devices[0].size_bytes, 12 * GIB);
+    assert_eq!(ended.last, Step::Done, "{:?}", calls(&ended));
+    let calls = calls(&ended);
+    assert_eq!(calls[..4], ["Create", "Attach", "Add", "Compact"], "{calls:?}");
+    let after = calls[3..].iter().skip_while(|call| *call == "Compact");
+    assert_eq!(after.collect::<Vec<_>>(), ["Remove", "Retire", "Detach"]);
+    assert!(!world.lists("vol-0") && world.lists("vol-2"));
 }
 
 #[test]
-fn replacement_by_a_larger_volume_grows_to_its_end() {
-    let mut world = World::new(1, NO_FAULTS, &[(20, 14 * GIB), (10, 2 * GIB)]);
-    let replace = Operation::Replace { volume: "vol-0".to_owned(), with: gp3(30) };
-    let open = open(&world, "op", replace);
-    let ended = run(&mut world, open, &mut never);
-    assert_eq!(ended.last, Step::Done);
-    assert_eq!(calls(&ended), ["Create", "Attach", "Replace", "Grow", "Retire", "Detach"]);
-    assert_eq!(world.devices[0].size_bytes, 30 * GIB);
-}
-
-#[test]
-fn replacement_of_the_only_device_adds_the_new_one_and_removes_the_old_one() {
-    let mut world = World::new(1, NO_FAULTS, &[(20, 14 * GIB)]);
-    let replace = Operation::Replace { volume: "vol-0".to_owned(), with: gp3(12) };
-    let open = open(&world, "op", replace);
-    let ended = run(&mut world, open, &mut never);
-    assert_eq!(ended.last, Step::Done);
-    assert_eq!(calls(&ended), ["Create", "Attach", "Add", "Remove", "Retire", "Detach"]);
-    assert_eq!(world.devices.len(), 1);
-    assert_eq!(world.devices[0].volume.as_deref(), Some("vol-1"));
-    assert_eq!(world.devices[0].size_bytes, 12 * GIB);
-}
-
-#[test]
-fn replacement_of_the_only_device_without_room_makes_no_volume() {
-    let mut world = World::new(1, NO_FAULTS, &[(20, 18 * GIB)]);
-    let replace = Operation::Replace { volume: "vol-0".to_owned(), with: gp3(10) };
-    let open = open(&world, "op", replace);
-    let ended = run(&mut world, open, &mut never);
-    let Step::Failed(reason) = &ended.last else { panic!("{:?}", ended.last) };
-    assert!(reason.contains("has no room for the data of /dev/vol-0"), "{reason}");
-    assert!(ended.steps.is_empty());
+fn replacement_without_room_makes_no_volume() {
+    let only: &[(u32, u64)] = &[(20, 18 * GIB)];
+    for (sizes, gib, words) in [
+        (only, 10, "has no room for the data of /dev/vol-0"),
+        (&[(20, 18 * GIB), (10, 9 * GIB)], 4, "bytes that are not allocated"),
+    ] {
+        let mut world = World::new(1, NO_FAULTS, sizes);
+        let replace = Operation::Replace { volume: "vol-0".to_owned(), with: gp3(gib) };
+        let open = open(&world, "op", replace);
+        let ended = run(&mut world, open, &mut never);
+        let Step::Failed(reason) = &ended.last else { panic!("{:?}", ended.last) };
+        assert!(reason.contains(words), "{reason}");
+        assert!(ended.steps.is_empty());
+    }
 }
 
 #[test]
@@ -331,7 +325,7 @@ fn cancelled_replacement_gives_everything_back() {
 
 /// The volumes can write 29 GiB until there is more room, so a cancelled move takes none away.
 #[test]
-fn cancelled_replacement_of_the_only_device_keeps_both_if_room_is_needed() {
+fn cancelled_replacement_keeps_both_if_room_is_needed() {
     let mut policy = policy();
     policy.space.keep = Keep::Hard;
     let mut world = World::new(1, NO_FAULTS, &[(20, 14 * GIB)]);
@@ -359,10 +353,10 @@ fn cancelled_replacement_of_the_only_device_keeps_both_if_room_is_needed() {
 }
 
 #[test]
-fn replacement_that_a_kernel_ends_begins_again() {
-    for cut_ends_replace in [false, true] {
-        let faults = Faults { cuts_ppm: 100_000, cut_ends_replace, ..NO_FAULTS };
-        let mut world = World::new(11, faults, &[(20, 9 * GIB), (10, 2 * GIB)]);
+fn replacement_continues_after_power_cuts() {
+    for seed in 11..15 {
+        let faults = Faults { cuts_ppm: 100_000, ..NO_FAULTS };
+        let mut world = World::new(seed, faults, &[(20, 9 * GIB), (10, 2 * GIB)]);
         let replace = Operation::Replace { volume: "vol-0".to_owned(), with: gp3(12) };
         let open = open(&world, "op", replace);
         let ended = run(&mut world, open, &mut never);
@@ -526,10 +520,8 @@ proptest! {
         late_ppm in 0_u32..300_000,
         others_ppm in 0_u32..50_000,
         cancel_ppm in 0_u32..30_000,
-        cut_ends_replace: bool,
     ) {
-        let faults =
-            Faults { lost_ppm, cuts_ppm, stuck_ppm, late_ppm, others_ppm, cut_ends_replace };
+        let faults = Faults { lost_ppm, cuts_ppm, stuck_ppm, late_ppm, others_ppm };
         sequence(seed, faults, cancel_ppm);
     }
 

@@ -39,6 +39,21 @@ fn usual_text_has_the_defaults() {
     assert_eq!(shown(&file), shown(&parse("[[group]]\nname = \"default\"").unwrap()));
 }
 
+#[test]
+fn server_text_differs_in_two_keys() {
+    let text = PolicyFile::server_text();
+    let file = parse(&text).unwrap();
+    let [group] = file.groups.as_slice() else { panic!("one group") };
+    let space = Space { grows_volumes: false, actuation_s: 10, ..Space::default() };
+    assert_eq!(group.space, space);
+    let lines = PolicyFile::usual_text().lines().zip(text.lines());
+    assert_eq!(lines.filter(|(usual, own)| usual != own).count(), 4, "{text}");
+    assert_eq!(text.lines().count(), PolicyFile::usual_text().lines().count());
+    let mut usual = parse(PolicyFile::usual_text()).unwrap();
+    usual.groups[0].space = space;
+    assert_eq!(shown(&file), shown(&usual));
+}
+
 /// Each key of the text has an effect: another number there is another policy.
 #[test]
 fn usual_text_has_only_keys_with_an_effect() {

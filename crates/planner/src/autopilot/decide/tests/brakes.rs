@@ -162,9 +162,18 @@ fn decide_waits_between_opposite_changes() {
 fn decide_grows_within_days_of_a_step_down_as_an_emergency() {
     let mut now = of_kind(Kind::Xfs, btrfs(&[gp3(200)], 100));
     now.file_system.free_bytes = 30_000 * MIB + GIB;
-    let state = State { past: vec![past(Axis::Space, false, DAY_MS)], ..State::default() };
+    let state = State { past: vec![past(Axis::Space, false, DAY_MS)], ..steady(&now) };
     let (decision, _) = decide(&policy(), &now, &state);
     assert!(only(&decision).is_emergency, "{decision:#?}");
+    assert!(!only(&with(steady(&now), &now)).is_emergency);
+    // So does a btrfs by a further volume, if its volume cannot be modified.
+    let mut now = btrfs(&[gp3(200)], 100);
+    now.file_system.free_bytes = 30_000 * MIB + GIB;
+    now.volumes[0].modifiable_from_ms = Some(NOW_MS + 1);
+    let state = State { past: vec![past(Axis::Space, false, DAY_MS)], ..State::default() };
+    let decision = with(state, &now);
+    let intent = only(&decision);
+    assert!(intent.is_emergency && matches!(intent.operation, Operation::Add { .. }));
     assert!(!only(&first(&policy(), &now)).is_emergency);
 }
 
@@ -233,10 +242,38 @@ fn decide_stops_after_failures_and_tries_growth_again_later() {
     assert_eq!(with(failed(3, Axis::Space, false, DAY_MS), &grows()).intents.len(), 1);
     assert_eq!(with(failed(1, Axis::Space, false, 3_599_999), &shrinks()).intents.len(), 0);
     assert_eq!(with(failed(1, Axis::Space, false, 3_600_000), &shrinks()).intents.len(), 1);
-    // The wait before growth doubles, up to a quarter of an hour.
-    assert_eq!(with(failed(2, Axis::Space, true, 119_999), &grows()).intents.len(), 0);
-    assert_eq!(with(failed(2, Axis::Space, true, 120_000), &grows()).intents.len(), 1);
-    assert_eq!(with(failed(u32::MAX, Axis::Space, true, 900_000), &grows()).intents.len(), 1);
+    // The wait before growth doubles, up to a quarter of an hour, if only the reserve is touched.
+    let mut enough = grows();
+    enough.file_system.free_bytes = 30 * GIB;
+    assert_eq!(with(failed(2, Axis::Space, true, 119_999), &enough).intents.len(), 0);
+    assert_eq!(with(failed(2, Axis::Space, true, 120_000), &enough).intents.len(), 1);
+    assert_eq!(with(failed(u32::MAX, Axis::Space, true, 899_999), &enough).intents.len(), 0);
+    assert_eq!(with(failed(u32::MAX, Axis::Space, true, 900_000), &enough).intents.len(), 1);
+    // Below the need it is a minute, and the other way to grow is tried at once.
+    assert_eq!(with(failed(8, Axis::Space, true, 59_999), &grows()).intents.len(), 0);
+    assert_eq!(with(failed(8, Axis::Space, true, 60_000), &grows()).intents.len(), 1);
+    assert_eq!(with(failed(9, Axis::Space, true, 0), &grows()).intents.len(), 1);
+    let xfs = of_kind(Kind::Xfs, grows());
+    let reading = steady(&xfs).reading;
+    let only_way = |ago_ms: u64| State { reading, ..failed(9, Axis::Space, true, ago_ms) };
+    assert_eq!(with(only_way(59_999), &xfs).intents.len(), 0);
+    assert_eq!(with(only_way(60_000), &xfs).intents.len(), 1);
+}
+
+/// A growth that the service does not carry out is an alarm below the reserve, also while it is
+/// open.
+#[test]
+fn decide_has_an_alarm_below_the_reserve_while_a_growth_is_open() {
+    let growth = Operation::Modify { volume: "vol-1".to_owned(), from: gp3(100), to: gp3(110) };
+    let state = State { open: vec![open("d-1.0", growth, NOW_MS - 1)], ..State::default() };
+    let mut now = grows();
+    now.file_system.free_bytes = 2 * GIB;
+    let decision = with(state.clone(), &now);
+    assert!(decision.alarms.is_empty(), "{decision:#?}");
+    now.file_system.free_bytes -= 1;
+    let decision = with(state, &now);
+    assert!(decision.intents.is_empty(), "{decision:#?}");
+    assert!(decision.alarms[0].contains("the operation d-1.0 has not ended"), "{decision:#?}");
 }
 
 #[test]
@@ -254,15 +291,16 @@ fn decide_allows_only_growth_when_half_of_the_error_budget_is_used() {
 #[test]
 fn decide_respects_the_cooldown_of_the_service() {
     let mut now = of_kind(Kind::Xfs, grows());
+    let state = steady(&now);
     now.volumes[0].modifiable_from_ms = Some(NOW_MS + 60_000);
-    let decision = first(&policy(), &now);
+    let decision = with(state.clone(), &now);
     assert!(decision.intents.is_empty());
     let expected = "vol-1 can be modified from 2026-07-01T12:01:00";
     assert!(reason(&decision, Brake::Cooldown).starts_with(expected), "{decision:#?}");
     now.volumes[0].modifiable_from_ms = Some(NOW_MS);
-    assert_eq!(first(&policy(), &now).intents.len(), 1);
+    assert_eq!(with(state.clone(), &now).intents.len(), 1);
     now.volumes[0].modification = Some(crate::autopilot::observation::Modification::Optimizing);
-    let decision = first(&policy(), &now);
+    let decision = with(state, &now);
     assert_eq!(reason(&decision, Brake::Cooldown), "the last modification of vol-1 is optimizing");
 }
 

@@ -9,7 +9,7 @@ fn decide_grows_to_the_largest_size_that_the_caps_allow() {
     let with_cap = |cap: u64| {
         let mut policy = policy();
         policy.budget.monthly_micro_max = Some(cap);
-        first(&policy, &now)
+        decide(&policy, &now, &steady(&now)).0
     };
     assert_eq!(resized(&with_cap(8_400_000)).2, 105);
     let reason_of_less = only(&with_cap(8_400_000)).reason.clone();
@@ -41,10 +41,10 @@ fn decide_respects_the_caps_of_the_group_and_of_the_fleet() {
     now.account.fleet_monthly_micro = 900_000_000;
     let mut policy = policy();
     policy.budget.group_monthly_micro_max = Some(500_500_000);
-    assert_eq!(resized(&first(&policy, &now)).2, 106);
+    assert_eq!(resized(&decide(&policy, &now, &steady(&now)).0).2, 106);
     policy.budget.group_monthly_micro_max = None;
     policy.budget.fleet_monthly_micro_max = Some(900_000_000);
-    let decision = first(&policy, &now);
+    let decision = decide(&policy, &now, &steady(&now)).0;
     assert!(reason(&decision, Brake::Money).starts_with("the fleet would cost "));
 }
 

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::autopilot::observation::Modification;
 use crate::autopilot::policy::{Schedule, Window};
-use crate::autopilot::state::{Candidate, Hold, Reading, Scheduled, Watch};
+use crate::autopilot::state::{Candidate, Hold, Scheduled, Watch};
 
 const HOUR_MS: u64 = 3_600_000;
 

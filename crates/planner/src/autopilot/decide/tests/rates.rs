@@ -206,7 +206,7 @@ fn decide_changes_the_type_with_the_next_change() {
     assert!(to.size_gib > 150);
     let intent = only(&decision);
     assert!(intent.reason.contains("; in the same call: "), "{}", intent.reason);
-    assert_eq!(intent.commands.len(), 2, "one call, and the growth of the file system");
+    assert_eq!(intent.commands.len(), 3, "one call, its wait, and the growth of the file system");
 }
 
 #[test]

@@ -35,8 +35,6 @@ pub struct Faults {
     pub late_ppm: u32,
     /// Operations of other programs, and scrubs, of a million ticks.
     pub others_ppm: u32,
-    /// Whether the kernel ends a replacement at a power cut.
-    pub cut_ends_replace: bool,
 }
 
 /// A move in the kernel.
@@ -44,11 +42,6 @@ pub struct Faults {
 enum Move {
     Remove {
         devid: u64,
-    },
-    Replace {
-        devid: u64,
-        target: String,
-        left_ticks: u64,
     },
     Compact {
         left: u32,
@@ -148,7 +141,6 @@ impl World {
             device_bytes: bytes,
             size_bytes: bytes,
             allocated_bytes: allocated,
-            last_chunk_end_bytes: None,
             errors: 0,
         });
         self.data.insert(devid, allocated / 2);
@@ -219,12 +211,7 @@ impl World {
 
     /// The power fails. Devices come back one after the other.
     fn cut(&mut self) {
-        let continues =
-            matches!(self.running, Some(Move::Replace { .. })) && !self.faults.cut_ends_replace;
-        if !continues {
-            self.running = None;
-            self.devices.retain(|device| device.devid != 0);
-        }
+        self.running = None;
         match self.random.below(3) {
             0 => self.degraded_ticks = 3,
             1 => self.unmapped_ticks = 3,
@@ -240,21 +227,6 @@ impl World {
                 self.list_device(&volume);
             }
             Some(Move::Remove { devid }) => self.move_chunk(devid),
-            Some(Move::Replace { devid, target, left_ticks: 0 }) => {
-                self.devices.retain(|device| device.devid != 0);
-                let bytes = u64::from(self.volume(&target).unwrap().spec.size_gib) * GIB;
-                let device = self.devices.iter_mut().find(|device| device.devid == devid).unwrap();
-                assert!(bytes >= device.size_bytes, "the target is smaller than the source");
-                let old = device.volume.replace(target.clone()).unwrap();
-                device.device_bytes = bytes;
-                self.superblocks.remove(&old);
-                self.superblocks.insert(target);
-                self.running = None;
-            }
-            Some(Move::Replace { devid, target, left_ticks }) => {
-                let left_ticks = left_ticks - 1;
-                self.running = Some(Move::Replace { devid, target, left_ticks });
-            }
             Some(Move::Compact { left: 0 } | Move::Foreign { left_ticks: 0 }) => {
                 self.running = None;
             }
@@ -297,10 +269,8 @@ impl World {
     /// Frees a chunk of the device with the most unused bytes in chunks.
     fn compact_one(&mut self) {
         let unused = |device: &Device| device.allocated_bytes - self.data[&device.devid];
-        let index = (0..self.devices.len())
-            .filter(|index| self.devices[*index].devid != 0)
-            .max_by_key(|index| unused(&self.devices[*index]))
-            .unwrap();
+        let index =
+            (0..self.devices.len()).max_by_key(|index| unused(&self.devices[*index])).unwrap();
         let freed = unused(&self.devices[index]).min(GIB);
         self.devices[index].allocated_bytes -= freed;
     }
@@ -377,14 +347,12 @@ impl World {
                 device.volume = None;
             }
         }
-        let real = devices.iter().filter(|device| device.devid != 0);
-        let size_bytes = real.clone().map(|device| device.size_bytes).sum::<u64>();
-        let allocated: u64 = real.clone().map(|device| device.allocated_bytes).sum();
+        let size_bytes: u64 = devices.iter().map(|device| device.size_bytes).sum();
+        let allocated: u64 = devices.iter().map(|device| device.allocated_bytes).sum();
         let used: u64 = self.data.values().sum();
         let running = self.running.as_ref().map(|running| {
             let (kind, devid) = match running {
                 Move::Remove { devid } => (RunningKind::Remove, Some(*devid)),
-                Move::Replace { devid, .. } => (RunningKind::Replace, Some(*devid)),
                 Move::Compact { .. } => (RunningKind::Compact, None),
                 Move::Add { .. } => (RunningKind::Add, None),
                 Move::Foreign { .. } => (RunningKind::Foreign, None),
@@ -528,12 +496,7 @@ impl World {
     fn verb(&mut self, verb: &Verb, seen: &Observation) -> bool {
         let is_move = matches!(
             verb,
-            Verb::Grow { .. }
-                | Verb::Add { .. }
-                | Verb::Compact { .. }
-                | Verb::Cut { .. }
-                | Verb::Replace { .. }
-                | Verb::Remove { .. }
+            Verb::Grow { .. } | Verb::Add { .. } | Verb::Compact { .. } | Verb::Remove { .. }
         );
         if is_move {
             assert!(seen.file_system.running.is_none(), "{verb:?} beside an exclusive operation");
@@ -567,20 +530,7 @@ impl World {
                 assert!(*bytes_per_s > 0, "a move without a pace");
                 self.running = Some(Move::Compact { left: *chunks_max });
             }
-            Verb::Cut { volume, to_bytes, bytes_per_s } => {
-                assert!(*bytes_per_s > 0, "a move without a pace");
-                let device = self.named(volume);
-                assert!(*to_bytes < device.size_bytes, "a cut that makes nothing smaller");
-                if device.allocated_bytes > *to_bytes {
-                    return false;
-                }
-                device.size_bytes = *to_bytes;
-            }
             Verb::Pace { .. } => {}
-            Verb::Replace { volume, with, bytes_per_s } => {
-                assert!(*bytes_per_s > 0, "a move without a pace");
-                return self.replace(volume, with);
-            }
             Verb::Remove { volume, bytes_per_s } => {
                 assert!(*bytes_per_s > 0, "a move without a pace");
                 self.remove(volume);
@@ -595,22 +545,6 @@ impl World {
         let devid = self.devids;
         let bytes = u64::from(self.disk(volume).shown.spec.size_gib) * GIB;
         self.add_device(devid, volume, bytes, 0);
-    }
-
-    fn replace(&mut self, volume: &str, with: &str) -> bool {
-        let target = self.disk(with).shown.clone();
-        if target.state != VolumeState::Attached || self.lists(with) {
-            return false;
-        }
-        let source = self.named(volume).clone();
-        assert!(self.devices.len() > 1, "a replacement of the only device");
-        assert!(u64::from(target.spec.size_gib) * GIB >= source.size_bytes);
-        self.add_device(0, with, source.size_bytes, 0);
-        self.superblocks.remove(with);
-        self.data.remove(&0);
-        let target = with.to_owned();
-        self.running = Some(Move::Replace { devid: source.devid, target, left_ticks: 5 });
-        true
     }
 
     fn remove(&mut self, volume: &str) {
@@ -634,7 +568,6 @@ impl World {
         );
         if !matches!(self.running, Some(Move::Foreign { .. } | Move::Add { .. })) {
             self.running = None;
-            self.devices.retain(|device| device.devid != 0);
         }
     }
 
@@ -647,7 +580,7 @@ impl World {
 
     /// Checks what holds after every event.
     pub fn check(&self) {
-        for device in self.devices.iter().filter(|device| device.devid != 0) {
+        for device in &self.devices {
             assert!(device.allocated_bytes <= device.size_bytes, "{device:?}");
             assert!(device.size_bytes <= device.device_bytes, "{device:?}");
             let id = device.volume.as_deref().unwrap();

@@ -1,5 +1,5 @@
-//! Replacements of the only device of a btrfs under durable writes, by a controller in a process
-//! that is killed again and again, with cancels in between.
+//! Replacements of a device of a btrfs under durable writes, by a controller in a process that is
+//! killed again and again, with cancels in between.
 //!
 //! The API is a file with volumes, which the process and this one read.
 
@@ -126,7 +126,12 @@ struct Task {
 impl Task {
     fn start(&self) -> Child {
         let mut command = Command::new(std::env::current_exe().expect("this program"));
-        command.args(["--exact", "only::controller_process", "--nocapture", "--test-threads=1"]);
+        command.args([
+            "--exact",
+            "replacements::controller_process",
+            "--nocapture",
+            "--test-threads=1",
+        ]);
         command.env(TASK, serde_json::to_string(self).expect("JSON"));
         command.stdout(Stdio::null()).spawn().expect("this program starts")
     }
@@ -219,11 +224,13 @@ fn open(id: String, volume: String) -> Open {
     }
 }
 
-/// Replaces the device, with kills. `cancel_after` is the number of kills after which the operation
-/// is cancelled.
+/// Replaces the device with the most chunks, with kills. `cancel_after` is the number of kills
+/// after which the operation is cancelled.
 fn replaced(stage: &mut Stage, task: &Task, number: usize, cancel_after: Option<usize>) {
     let mut host = task.api.host(&task.mount);
-    let before = settled(&mut host).devices[0].volume.clone().expect("a volume");
+    let devices = settled(&mut host).devices;
+    let fullest = devices.iter().max_by_key(|device| device.allocated_bytes).expect("a device");
+    let before = fullest.volume.clone().expect("a volume");
     drop(host);
     let id = format!("op-{number}");
     let operation = open(id.clone(), before.clone());
@@ -250,10 +257,10 @@ fn replaced(stage: &mut Stage, task: &Task, number: usize, cancel_after: Option<
     let volumes = task.api.volumes();
     let made = volumes.iter().find(|volume| volume.made_by.as_ref() == Some(&id));
     println!("{id}: {kills} kills, cancelled after {cancel_after:?}: {:?}", seen.devices);
-    assert_eq!(seen.devices.len(), 1, "{seen:?}");
+    assert_eq!(seen.devices.len(), devices.len(), "{seen:?}");
     let stays = device(&seen, &before).is_some();
     assert!(!stays || cancel_after.is_some(), "{seen:?}");
-    assert_eq!(seen.size_bytes, u64::from(GIB) << 30);
+    assert_eq!(seen.size_bytes, devices.iter().map(|device| device.size_bytes).sum::<u64>());
     let left = volumes.iter().filter(|volume| device(&seen, &volume.id).is_none());
     for volume in left {
         assert!(volume.retired_ms.is_some(), "{volume:?}");
@@ -264,27 +271,30 @@ fn replaced(stage: &mut Stage, task: &Task, number: usize, cancel_after: Option<
 }
 
 #[test]
-fn only_device_is_replaced_or_kept_whole_whatever_is_killed() {
-    replaced_under_load(&[None, Some(3)]);
+fn device_is_replaced_or_kept_whole_whatever_is_killed() {
+    replaced_under_load(1, &[None, Some(3)]);
+    replaced_under_load(2, &[None, Some(4)]);
 }
 
 #[test]
-#[ignore = "full: crates/autopilot/tests/host/only.rs::\
-            only_device_is_replaced_or_kept_whole_whatever_is_killed stays"]
-fn only_device_is_kept_whole_whenever_its_replacement_is_cancelled() {
-    replaced_under_load(&[Some(1), Some(5), Some(7)]);
+#[ignore = "full: crates/autopilot/tests/host/replacements.rs::\
+            device_is_replaced_or_kept_whole_whatever_is_killed stays"]
+fn device_is_kept_whole_whenever_its_replacement_is_cancelled() {
+    replaced_under_load(1, &[Some(1), Some(5), Some(7)]);
+    replaced_under_load(2, &[Some(1), Some(3), Some(6)]);
 }
 
-/// Replaces the only device of a file system in use, each time with kills, and cancelled after this
-/// many of them.
-fn replaced_under_load(cancels_after: &[Option<usize>]) {
-    let Some(mut stage) = Stage::new(&[u64::from(GIB) << 10; 7], 1) else { return };
+/// Replaces a device of a file system in use that has this number of them, each time with kills,
+/// and cancelled after this many of them.
+fn replaced_under_load(members: usize, cancels_after: &[Option<usize>]) {
+    let Some(mut stage) = Stage::new(&[u64::from(GIB) << 10; 7], members) else { return };
     let versions = load::prepare(&stage.mounted.folder);
     write_file(&stage.path("data"), FILE_BYTES, 7);
     let file = stage.place.path("volumes");
     let devices = stage.disks.iter().map(|disk| disk.device.clone()).collect();
     let api = Api { file, devices };
-    api.write(&[volume("vol-1".to_owned(), spec(), VolumeState::Attached)]);
+    let member = |number| volume(format!("vol-{number}"), spec(), VolumeState::Attached);
+    api.write(&(1..=members).map(member).collect::<Vec<_>>());
     let mount = stage.mounted.folder.clone();
     let task = Task { mount, api, journal: stage.place.path("journal") };
     let load = Load::start(&stage.mounted.folder, versions, 11);
