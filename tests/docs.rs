@@ -145,6 +145,8 @@ const PAGES: &[Page] = &[
             // The stop has changed nothing, and no agent is left.
             ("evenkeel agent --print-rights", "is_as_before; evenkeel agent --print-rights"),
             (" --aws --region", " --aws --instance-id $(this_host) --region"),
+            // The devices of this machine keep their size, unlike those at AWS.
+            ("--aws --print-policy", "--aws --print-policy | sed '/^grow_volumes/s/true/false/'"),
         ],
         ..on("docs/operating/autopilot.md", On::Mounts("--any-region"))
     },
