@@ -172,6 +172,11 @@ impl Condition {
         &self.key
     }
 
+    /// Returns the number of bytes of the key and of the values.
+    pub fn bytes(&self) -> usize {
+        self.key.len() + self.values.iter().map(String::len).sum::<usize>()
+    }
+
     /// Returns whether the condition holds of these facts.
     pub fn holds(&self, context: &Context) -> bool {
         let found = context.values(&self.key);

@@ -79,6 +79,16 @@ impl Statement {
         self.conditions.iter().map(Condition::key)
     }
 
+    /// Returns the number of bytes that a decision compares at most: those of the actions, the
+    /// resources and the conditions.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let actions = self.actions.iter().map(ActionPattern::bytes);
+        let resources = self.resources.iter().map(ResourcePattern::bytes);
+        let conditions = self.conditions.iter().map(Condition::bytes);
+        actions.chain(resources).chain(conditions).sum()
+    }
+
     fn parse(value: &Json) -> Result<Self, Malformed> {
         let Json::Object(fields) = value else {
             return Err(malformed(format!(

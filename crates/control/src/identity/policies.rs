@@ -26,18 +26,23 @@ fn malformed(text: impl Into<String>) -> ApiError {
     ApiError::new("MalformedPolicyDocument", text)
 }
 
+/// Checks the length of a policy before it is parsed; `what` names it.
+pub(super) fn check_bytes(what: &str, document: &str) -> Result<(), ApiError> {
+    let bytes = document.len();
+    if bytes <= DOCUMENT_BYTES_MAX {
+        return Ok(());
+    }
+    let text = format!("{what} has {bytes} bytes; it must have {DOCUMENT_BYTES_MAX} at most");
+    Err(validation(text))
+}
+
 /// PutUserPolicy. A policy with an element that would not be evaluated is refused.
 pub fn put(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     let name = call.args.required("UserName")?;
     let policy = policy_name(&mut call.args)?;
     let document = call.args.required("PolicyDocument")?;
     call.args.done()?;
-    if document.len() > DOCUMENT_BYTES_MAX {
-        let bytes = document.len();
-        let text =
-            format!("the policy has {bytes} bytes; it must have {DOCUMENT_BYTES_MAX} at most");
-        return Err(validation(text));
-    }
+    check_bytes("the policy", &document)?;
     let parsed = Policy::parse(&document).map_err(|why| malformed(why.to_string()))?;
     let mut keys = parsed.statements().iter().flat_map(|statement| statement.keys());
     if call.plane.nodes().is_some() && keys.any(|key| key.eq_ignore_ascii_case(SOURCE_ADDRESS)) {

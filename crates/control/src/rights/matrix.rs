@@ -8,13 +8,13 @@ use evenkeel_core::ids::{SnapshotId, VolumeId};
 use evenkeel_core::time::UnixMs;
 use evenkeel_core::volume::{VolumeSpec, VolumeType};
 use evenkeel_iam::managed::MANAGED;
-use evenkeel_wire::aws::query::Params;
+use evenkeel_wire::aws::query::{self, Params};
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 use serde_json::{Value, json};
 
 use super::table::{Object, ROWS, Row};
-use super::{Caller, Identity, Principal, check};
+use super::{Caller, Identity, Principal, check, needs};
 use crate::model::{Event, Model, Settings, Snapshot, User, Volume};
 
 const VOLUME: &str = "arn:aws:ec2:local-1:000000000000:volume/vol-00000000000000001";
@@ -33,6 +33,25 @@ const PARAMS: &[u8] = b"VolumeId=vol-00000000000000001&SourceVolumeId=vol-000000
     ResourceId.1=snap-00000000000000002&UserName=bob&PolicyArn=p&PolicySourceArn=p&\
     Size=10&BlockDeviceMapping.1.Ebs.VolumeSize=10&\
     TagSpecification.1.ResourceType=volume&TagSpecification.1.Tag.1.Key=team";
+
+/// Parameters that actions may lack.
+const OPTIONAL: &[&str] = &[
+    "BlockDeviceMapping.1.Ebs.Iops",
+    "BlockDeviceMapping.1.Ebs.SnapshotId",
+    "BlockDeviceMapping.1.Ebs.VolumeType",
+    "CopyTagsFromSource",
+    "Encrypted",
+    "InstanceId",
+    "Iops",
+    "ParentSnapshotId",
+    "Path",
+    "Size",
+    "SnapshotId",
+    "Tag.1.Value",
+    "Throughput",
+    "UserName",
+    "VolumeType",
+];
 
 /// Returns the rights that the request needs: actions, resources, and whether the resource has the
 /// tag `team`.
@@ -112,20 +131,7 @@ fn model() -> Model {
 
 /// Compares all actions. Returns the number of those that are allowed.
 fn compare(statements: &[Value]) -> usize {
-    let document = json!({ "Version": "2012-10-17", "Statement": statements }).to_string();
-    let user = User {
-        name: "ann".into(),
-        path: "/".into(),
-        id: "AIDA".into(),
-        created: UnixMs(1),
-        keys: vec![],
-        policies: [("own".to_owned(), document)].into(),
-        attached: [].into(),
-    };
-    let principal = Arc::new(Principal::of(&user, "000000000000"));
-    let address = Ipv4Addr::LOCALHOST.into();
-    let caller =
-        Caller { identity: Identity::User(principal), address, access_key_id: String::new() };
+    let (caller, _) = caller(statements);
     let params = Params::decode(PARAMS).unwrap();
     let model = model();
     let settings = Settings::default();
@@ -198,6 +204,57 @@ proptest! {
         statements in prop::collection::vec(statement(), 1..5),
     ) {
         compare(&statements);
+    }
+}
+
+/// Returns the user of these tests with its policies, as a caller.
+fn caller(statements: &[Value]) -> (Caller, Arc<Principal>) {
+    let document = json!({ "Version": "2012-10-17", "Statement": statements }).to_string();
+    let user = User {
+        name: "ann".into(),
+        path: "/".into(),
+        id: "AIDA".into(),
+        created: UnixMs(1),
+        keys: vec![],
+        policies: [("own".to_owned(), document)].into(),
+        attached: [].into(),
+    };
+    let principal = Arc::new(Principal::of(&user, "000000000000"));
+    let identity = Identity::User(Arc::clone(&principal));
+    let address = Ipv4Addr::LOCALHOST.into();
+    (Caller { identity, address, access_key_id: String::new() }, principal)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 100,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    /// The actions read an empty parameter as an absent one.
+    #[test]
+    fn an_empty_parameter_needs_the_rights_of_an_absent_one(
+        empty in prop::collection::btree_set(select(OPTIONAL), 1..6),
+    ) {
+        let (caller, principal) = caller(&[]);
+        let text = String::from_utf8(PARAMS.to_vec()).unwrap();
+        let mut absent: Vec<(&str, &str)> =
+            text.split('&').filter_map(|pair| pair.split_once('=')).collect();
+        absent.retain(|(name, _)| !empty.contains(name));
+        let emptied: Vec<_> =
+            absent.iter().copied().chain(empty.iter().map(|name| (*name, ""))).collect();
+        let decoded = |pairs: &[(&str, &str)]| {
+            Params::decode(query::encode(pairs.iter().copied()).as_bytes()).unwrap()
+        };
+        let (absent, emptied) = (decoded(&absent), decoded(&emptied));
+        let (model, settings) = (model(), Settings::default());
+        for row in ROWS {
+            let asked = (row.signed_for, row.action);
+            let needed =
+                |params| needs::of(&caller, &principal, asked, params, &model, &settings);
+            prop_assert_eq!(needed(&emptied), needed(&absent), "{}", row.action);
+        }
     }
 }
 

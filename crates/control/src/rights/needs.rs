@@ -1,9 +1,10 @@
 //! The rights that a request needs: one for each of its resources, with the facts that conditions
 //! compare.
 //!
-//! Parameters are read as the actions read them. A value that an action will refuse leads to no
-//! fact, so it never allows anything by a comparison.
+//! Parameters are read as the actions read them: an empty one is absent ([`present`]). A value that
+//! an action will refuse leads to no fact, so it never allows anything by a comparison.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
@@ -13,7 +14,7 @@ use evenkeel_wire::aws::query::Params;
 
 use super::table::{Object, Row, row};
 use super::{Caller, Principal};
-use crate::model::{Host, Model, Settings, Snapshot, Tags, User, Volume};
+use crate::model::{Host, Model, Settings, Snapshot, TAGS_MAX, Tags, User, Volume};
 
 /// Maximum number of characters of a parameter that is no id in the name of a resource.
 const NO_ID_MAX: usize = 64;
@@ -23,6 +24,10 @@ const TAG_BYTES_MAX: usize = 4 * 256;
 const ARN_MAX: usize = 640;
 /// The action that tags new resources.
 const CREATE_TAGS: &str = "CreateTags";
+/// The action that removes tags: all of a resource if the request names none.
+const DELETE_TAGS: &str = "DeleteTags";
+/// The parameter of CreateSnapshots that copies the tags of volumes.
+const COPY_TAGS: &str = "CopyTagsFromSource";
 
 /// The kinds of resources, as TagSpecification names them.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -41,6 +46,15 @@ impl Kind {
             Self::Snapshot => "snapshot",
             Self::Instance => "instance",
         }
+    }
+
+    /// Returns whether an action with this object makes a resource of this kind, whose tags it may
+    /// name without a specification.
+    const fn is_made_by(self, object: Object) -> bool {
+        matches!(
+            (self, object),
+            (Self::Snapshot, Object::NewSnapshot) | (Self::Instance, Object::NewInstance)
+        )
     }
 
     /// Returns the ARN of a resource. Those of snapshots have no account, as at AWS.
@@ -81,6 +95,7 @@ pub fn of(
     const NO_ROW: Row = Row { signed_for: "", service: "evenkeel", action: "", objects: &[] };
     let Row { service, objects, .. } = row(signed_for, action).unwrap_or(&NO_ROW);
     let right = format!("{service}:{action}");
+    let params = &present(params);
     let mut asked = Asked { params, model, settings, common, right, action, all: Vec::new() };
     for object in *objects {
         asked.add(*object, principal);
@@ -88,8 +103,18 @@ pub fn of(
     if asked.all.is_empty() {
         asked.need("*".to_owned(), |_| ());
     }
-    asked.add_tagging();
+    asked.add_tagging(signed_for, objects);
     asked.all
+}
+
+/// Returns the parameters without the empty ones. To an action these are absent, so it uses its
+/// default, and the rights must be those to the default.
+fn present(params: &Params) -> Params {
+    let empty = params.iter().filter(|(_, value)| value.is_empty());
+    let empty: BTreeSet<&str> = empty.map(|(name, _)| name).collect();
+    let mut present = params.clone();
+    present.retain(|name| !empty.contains(name));
+    present
 }
 
 /// An IPv4 address that arrived at a socket of IPv6 is the IPv4 address.
@@ -158,7 +183,7 @@ impl Asked<'_> {
         let parsed = id.parse::<VolumeId>().ok();
         let found = parsed.and_then(|id| self.model.volumes.get(&id));
         let id = parsed.map_or_else(|| shortened(id), |id| id.to_string());
-        let request = RequestTags::tags(self.params, None);
+        let request = self.changed_tags(found.map(|volume| &volume.tags));
         self.need(Kind::Volume.arn(self.settings, &id), |context| {
             request.add_to(context);
             if let Some(volume) = found {
@@ -171,7 +196,7 @@ impl Asked<'_> {
         let parsed = id.parse::<SnapshotId>().ok();
         let found: Option<&Snapshot> = parsed.and_then(|id| self.model.snapshots.get(&id));
         let id = parsed.map_or_else(|| shortened(id), |id| id.to_string());
-        let request = RequestTags::tags(self.params, None);
+        let request = self.changed_tags(found.map(|snapshot| &snapshot.tags));
         self.need(Kind::Snapshot.arn(self.settings, &id), |context| {
             request.add_to(context);
             if let Some(snapshot) = found {
@@ -186,13 +211,23 @@ impl Asked<'_> {
         let parsed = id.parse::<InstanceId>().ok();
         let found: Option<&Host> = parsed.and_then(|id| self.model.hosts.get(&id));
         let id = parsed.map_or_else(|| shortened(id), |id| id.to_string());
-        let request = RequestTags::tags(self.params, None);
+        let request = self.changed_tags(found.map(|host| &host.tags));
         self.need(Kind::Instance.arn(self.settings, &id), |context| {
             request.add_to(context);
             if let Some(host) = found {
                 resource_tags(context, &host.tags);
             }
         });
+    }
+
+    /// Returns the tags that the request sets or removes on a resource with these tags.
+    fn changed_tags(&self, tags: Option<&Tags>) -> RequestTags {
+        let named = RequestTags::tags(self.params, None);
+        if self.action != DELETE_TAGS || !named.0.is_empty() {
+            return named;
+        }
+        let all = tags.into_iter().flatten();
+        RequestTags(all.map(|(key, value)| (key.clone(), value.clone())).collect())
     }
 
     /// A change needs the right to the volume as it is, and to the volume that it would be.
@@ -228,11 +263,7 @@ impl Asked<'_> {
     }
 
     fn volumes_of(&mut self, name: &str) {
-        let excluded: Vec<VolumeId> =
-            named(self.params, "InstanceSpecification.ExcludeDataVolumeId")
-                .iter()
-                .filter_map(|id| id.parse().ok())
-                .collect();
+        let excluded = self.excluded();
         let Some(host) = self.params.get(name).and_then(|id| id.parse().ok()) else { return };
         let model = self.model;
         for (volume, _) in model.attachments_of(host) {
@@ -240,6 +271,12 @@ impl Asked<'_> {
                 self.volume(&volume.id.to_string());
             }
         }
+    }
+
+    /// The volumes that CreateSnapshots leaves out.
+    fn excluded(&self) -> Vec<VolumeId> {
+        let ids = named(self.params, "InstanceSpecification.ExcludeDataVolumeId");
+        ids.iter().filter_map(|id| id.parse().ok()).collect()
     }
 
     fn mapped_volumes(&mut self) {
@@ -269,7 +306,8 @@ impl Asked<'_> {
             Some(text) => text.parse().ok(),
             None => Some(self.settings.default_type()),
         };
-        let size_gib = parsed(fields, size).or(size_of_origin);
+        // RunInstances reads zero as the size of the snapshot; the others refuse it.
+        let size_gib = parsed(fields, size).filter(|gib| *gib > 0).or(size_of_origin);
         let request = volume_type.zip(size_gib).map(|(volume_type, size_gib)| VolumeRequest {
             volume_type,
             size_gib,
@@ -292,27 +330,61 @@ impl Asked<'_> {
         });
     }
 
+    /// A resource that the request makes; several if tags that differ are copied to each.
     fn new_resource(&mut self, kind: Kind) {
         let tags = RequestTags::tags(self.params, Some(kind));
-        self.need(kind.arn(self.settings, "*"), |context| tags.add_to(context));
+        for tags in self.with_copied(kind, tags) {
+            self.need(kind.arn(self.settings, "*"), |context| tags.add_to(context));
+        }
     }
 
-    /// Tags of new resources need the right to CreateTags, too.
-    fn add_tagging(&mut self) {
-        if self.action == CREATE_TAGS || row("ec2", self.action).is_none() {
+    /// Returns the tags of each new resource. CreateSnapshots copies those of each volume to its
+    /// snapshot; the tags of the request come first.
+    fn with_copied(&self, kind: Kind, tags: RequestTags) -> Vec<RequestTags> {
+        let copies = kind == Kind::Snapshot && self.params.get(COPY_TAGS).is_some();
+        let host = self.params.get("InstanceSpecification.InstanceId").filter(|_| copies);
+        let Some(host) = host.and_then(|id| id.parse().ok()) else { return vec![tags] };
+        let volumes = self.model.attachments_of(host).map(|(volume, _)| volume);
+        let excluded = self.excluded();
+        let merged = |volume: &Volume| {
+            let mut all = tags.0.clone();
+            for (key, value) in &volume.tags {
+                if all.len() < TAGS_MAX && !tags.0.iter().any(|(known, _)| known == key) {
+                    all.push((key.clone(), value.clone()));
+                }
+            }
+            RequestTags(all)
+        };
+        let all: Vec<_> =
+            volumes.filter(|volume| !excluded.contains(&volume.id)).map(merged).collect();
+        if all.is_empty() { vec![tags] } else { all }
+    }
+
+    /// Tags of new resources need the right to CreateTags, too: those of specifications, those that
+    /// are named without one (RegisterHost, StartSnapshot), and those that are copied.
+    fn add_tagging(&mut self, signed_for: &str, objects: &[Object]) {
+        if self.action == CREATE_TAGS {
             return;
         }
-        let copied = self.params.get("CopyTagsFromSource").is_some();
         for kind in Kind::ALL {
-            let tags = RequestTags::of_specifications(self.params, kind);
+            let mut tags = RequestTags(Vec::new());
+            if signed_for == "ec2" {
+                tags = RequestTags::of_specifications(self.params, kind);
+            }
+            if objects.iter().any(|object| kind.is_made_by(*object)) {
+                tags.0.extend(pairs(&mut self.params.clone()));
+            }
+            let copied = self.params.get(COPY_TAGS).is_some() && signed_for == "ec2";
             if tags.0.is_empty() && !(copied && kind == Kind::Snapshot) {
                 continue;
             }
-            let mut context = self.common.clone();
-            tags.add_to(&mut context);
-            context.add("ec2:CreateAction", vec![self.action.to_owned()]);
-            let resource = kind.arn(self.settings, "*");
-            self.all.push(Request { action: format!("ec2:{CREATE_TAGS}"), resource, context });
+            for tags in self.with_copied(kind, tags) {
+                let mut context = self.common.clone();
+                tags.add_to(&mut context);
+                context.add("ec2:CreateAction", vec![self.action.to_owned()]);
+                let resource = kind.arn(self.settings, "*");
+                self.all.push(Request { action: format!("ec2:{CREATE_TAGS}"), resource, context });
+            }
         }
     }
 }

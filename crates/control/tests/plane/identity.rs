@@ -304,6 +304,133 @@ fn a_simulation_says_what_the_server_decides() {
     server.stop().unwrap();
 }
 
+/// An action reads an empty parameter as an absent one, and so do its rights.
+#[test]
+fn an_empty_parameter_evades_no_right() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path());
+    let root = server.client();
+    let ann = user(&root, "ann");
+    attach(&root, "ann", "AdministratorAccess");
+    let host = local_instance(&root);
+    let volume = create(&root, &[]);
+    let attachment = [("VolumeId", volume.as_str()), ("InstanceId", &host), ("Device", "/dev/sdf")];
+    root.call("AttachVolume", &attachment).unwrap();
+    put(
+        &root,
+        "ann",
+        r#"[{"Effect":"Deny","Action":["ec2:CreateVolume","ec2:RunInstances"],"Resource":"*",
+             "Condition":{"NumericLessThan":{"ec2:VolumeSize":"50"}}},
+            {"Effect":"Deny","Action":"ec2:DetachVolume",
+             "Resource":"arn:aws:ec2:*:*:instance/*"},
+            {"Effect":"Deny","Action":"iam:CreateAccessKey",
+             "Resource":"arn:aws:iam::*:user/ann"}]"#,
+    );
+    let small = [("AvailabilityZone", "local-1a"), ("Size", "10"), ("VolumeType", "")];
+    assert_eq!(ann.code("CreateVolume", &small), "UnauthorizedOperation");
+    let run = [
+        ("MinCount", "1"),
+        ("MaxCount", "1"),
+        ("BlockDeviceMapping.1.DeviceName", "/dev/sdf"),
+        ("BlockDeviceMapping.1.Ebs.VolumeSize", "10"),
+        ("BlockDeviceMapping.1.Ebs.VolumeType", ""),
+    ];
+    assert_eq!(ann.code("RunInstances", &run), "UnauthorizedOperation");
+    let detachment = [("VolumeId", volume.as_str()), ("InstanceId", "")];
+    assert_eq!(ann.code("DetachVolume", &detachment), "UnauthorizedOperation");
+    let own = [("UserName", "")];
+    assert_eq!(refused(&ann, "CreateAccessKey", &own), (403, "AccessDenied".into()));
+    server.stop().unwrap();
+}
+
+#[test]
+fn tags_need_the_right_to_them_wherever_they_come_from() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path());
+    let root = server.client();
+    let ann = user(&root, "ann");
+    attach(&root, "ann", "AdministratorAccess");
+    let host = local_instance(&root);
+    let volume = create(&root, &[]);
+    let attachment = [("VolumeId", volume.as_str()), ("InstanceId", &host), ("Device", "/dev/sdf")];
+    root.call("AttachVolume", &attachment).unwrap();
+    let tag = [("ResourceId.1", volume.as_str()), ("Tag.1.Key", "keep"), ("Tag.1.Value", "1")];
+    root.call("CreateTags", &tag).unwrap();
+    put(
+        &root,
+        "ann",
+        r#"{"Effect":"Deny","Action":["ec2:CreateTags","ec2:DeleteTags"],"Resource":"*",
+            "Condition":{"ForAnyValue:StringEquals":{"aws:TagKeys":"keep"}}}"#,
+    );
+    // Tags that the request names without a specification.
+    let new = |key: &'static str| {
+        [("InstanceType", "m5.large"), ("Address", "127.0.0.9"), ("Tag.1.Key", key)]
+    };
+    assert_eq!(ann.code("RegisterHost", &new("keep")), "UnauthorizedOperation");
+    ann.call("RegisterHost", &new("other")).unwrap();
+    // Tags that are copied.
+    let set = [("InstanceSpecification.InstanceId", host.as_str())];
+    let copied = [set[0], ("CopyTagsFromSource", "volume")];
+    assert_eq!(ann.code("CreateSnapshots", &copied), "UnauthorizedOperation");
+    ann.call("CreateSnapshots", &set).unwrap();
+    // All tags of a resource.
+    let all = [("ResourceId.1", volume.as_str())];
+    assert_eq!(ann.code("DeleteTags", &all), "UnauthorizedOperation");
+    let other = [all[0], ("Tag.1.Key", "other")];
+    ann.call("DeleteTags", &other).unwrap();
+    server.stop().unwrap();
+}
+
+#[test]
+fn a_simulation_is_bounded() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path());
+    let root = server.client();
+    user(&root, "ann");
+    let simulate = |more: &[(&str, &str)]| {
+        let basic = [
+            ("PolicySourceArn", "arn:aws:iam::000000000000:user/ann"),
+            ("ActionNames.member.1", "ec2:CreateVolume"),
+        ];
+        let params: Vec<_> = basic.into_iter().chain(more.iter().copied()).collect();
+        root.identity("iam", "SimulatePrincipalPolicy", &params)
+    };
+    let policy = |pattern: &str| {
+        let resource = format!("arn:aws:ec2:::{pattern}");
+        format!(r#"{{"Statement":{{"Effect":"Allow","Action":"*","Resource":"{resource}"}}}}"#)
+    };
+    let long = "a".repeat(2_049);
+    let long_policy = policy(&long);
+    let resource = "ResourceArns.member.1";
+    let document = "PolicyInputList.member.1";
+    let key = "ContextEntries.member.1.ContextKeyName";
+    let value = "ContextEntries.member.1.ContextKeyValues.member.1";
+    for (more, named, limit) in [
+        (vec![(resource, long.as_str())], resource, "2048"),
+        (vec![(document, long_policy.as_str())], document, "2048"),
+        (vec![("ActionNames.member.2", &long[..129])], "ActionNames.member.2", "128"),
+        (vec![(key, &long[..257])], key, "256"),
+        (vec![(key, "aws:username"), (value, &long[..257])], value, "256"),
+    ] {
+        let error = simulate(&more).expect_err(named);
+        assert_eq!(error.code, "ValidationError", "{named}");
+        assert!(error.message.contains(named), "{}", error.message);
+        assert!(error.message.contains(limit), "{}", error.message);
+    }
+    // Each within its limit, and too much together.
+    let policy = policy(&"*a?".repeat(600));
+    let names: Vec<String> = (1..=200).map(|n| format!("ResourceArns.member.{n}")).collect();
+    let arn = format!("arn:aws:ec2:::{}", &long[..2_000]);
+    let mut many: Vec<_> = names.iter().map(|name| (name.as_str(), arn.as_str())).collect();
+    many.push((document, &policy));
+    let error = simulate(&many).unwrap_err();
+    assert_eq!(error.code, "ValidationError");
+    assert!(error.message.contains("268435456"), "{}", error.message);
+    let few = [many[0], (document, policy.as_str())];
+    assert_eq!(simulate(&few).unwrap().items("EvaluationResults").len(), 1);
+    server.stop().unwrap();
+}
+
 /// Each action without parameters: a refusal for a parameter is no refusal for a right.
 #[test]
 fn the_right_to_read_is_no_right_to_change() {
@@ -351,7 +478,9 @@ fn the_other_apis_check_rights_too() {
             {"Effect":"Allow","Action":"ebs:*","Resource":"arn:aws:ec2:*::snapshot/*",
              "Condition":{"StringEquals":{"aws:RequestTag/team":"blue"}}},
             {"Effect":"Allow","Action":"ebs:CompleteSnapshot","Resource":"*",
-             "Condition":{"StringEquals":{"aws:ResourceTag/team":"blue"}}}]"#,
+             "Condition":{"StringEquals":{"aws:ResourceTag/team":"blue"}}},
+            {"Effect":"Allow","Action":"ec2:CreateTags","Resource":"*",
+             "Condition":{"StringEquals":{"ec2:CreateAction":"StartSnapshot"}}}]"#,
     );
     assert_eq!(send(&ann, "monitoring", "POST", "/", metrics).0, 200);
     let (status, body) = send(&ann, "ebs", "POST", "/snapshots", r#"{"VolumeSize":1}"#);
