@@ -8,7 +8,7 @@ use std::net::IpAddr;
 
 use evenkeel_core::time::UnixMs;
 use evenkeel_os::clock;
-use evenkeel_telemetry::audit::{Audit, RECORD_BYTES_MAX};
+use evenkeel_telemetry::audit::Audit;
 use evenkeel_wire::aws::query::Params;
 use evenkeel_wire::aws::{sigv4, timestamp};
 use serde::Deserialize;
@@ -25,16 +25,23 @@ pub const SERVICE: &str = "cloudtrail";
 pub const TARGET: &str = "com.amazonaws.cloudtrail.v20131101.CloudTrail_20131101.";
 /// The only action.
 pub const ACTION: &str = "LookupEvents";
-/// Maximum number of parameters in a record, and of characters of one.
-const PARAMETERS_MAX: usize = 64;
+/// Maximum number of bytes of a record's parameters, and of characters of one that is no id and no
+/// policy. All ids of a request fit: it has 1,100 parameters at most.
+const PARAMETERS_BYTES_MAX: usize = 120 << 10;
 const VALUE_MAX: usize = 256;
+/// Maximum number of bytes of the name of an id, and of an id: ARNs are the longest.
+const ID_NAME_BYTES_MAX: usize = 40;
+const ID_BYTES_MAX: usize = 700;
+/// The field with the number of parameters that a record leaves out.
+const LEFT_OUT: &str = "parametersLeftOut";
 /// Maximum number of characters of an error's text in a record.
 const ERROR_MAX: usize = 1_024;
 /// Parameters whose values are not recorded: programs of instances may contain secrets.
 const SECRETS: [&str; 1] = ["UserData"];
-/// Actions that lead to free space. They are executed on a full disk, too, and find the rest of the
-/// reserved room.
-const FREEING: [&str; 7] = [
+/// Actions that lead to free space, or that end the use of a stolen key. They are executed on a
+/// full disk, too, and find the rest of the reserved room.
+const FREEING: [&str; 9] = [
+    "DeleteAccessKey",
     "DeleteSnapshot",
     "DeleteUnownedSnapshot",
     "DeleteUnownedVolume",
@@ -42,12 +49,16 @@ const FREEING: [&str; 7] = [
     "DetachVolume",
     "PurgeSnapshot",
     "PurgeVolume",
+    "UpdateAccessKey",
 ];
 /// The text in place of a value that is not recorded, as at AWS.
 const REMOVED: &str = "HIDDEN_DUE_TO_SECURITY_REASONS";
 /// Maximum number of events in a page, and the time for which they are found: 90 days.
 const EVENTS_MAX: usize = 50;
 const FOUND_MS: u64 = 90 * 24 * 3_600_000;
+/// Records are in the order in which calls ended, but have the time at which they began. A search
+/// continues for this time before its first one.
+const CALL_MS_MAX: u64 = 3_600_000;
 
 /// A call before its end.
 #[derive(Debug)]
@@ -117,7 +128,7 @@ impl Trail {
     /// [`NoRoom`].
     fn begin(&self, asked: &Asked<'_>) -> Result<Begun, NoRoom> {
         let now = clock::unix_ms();
-        if !asked.is_read_only && !FREEING.contains(&asked.action) {
+        if !asked.is_read_only && !is_freeing(asked.action, asked.params) {
             self.audit.check_room(now).map_err(NoRoom)?;
         }
         let Self { account, region, .. } = self;
@@ -164,14 +175,14 @@ impl Trail {
             fields.insert("errorCode".into(), code.into());
             fields.insert("errorMessage".into(), shortened(text, ERROR_MAX).into());
         }
-        let mut record = Value::Object(fields);
-        let mut text = record.to_string();
-        if text.len() > RECORD_BYTES_MAX {
-            record["requestParameters"] = Value::Null;
-            text = record.to_string();
-        }
-        self.audit.append(at, &text);
+        self.audit.append(at, &Value::Object(fields).to_string());
     }
+}
+
+fn is_freeing(action: &str, params: &Params) -> bool {
+    let activates =
+        action == "UpdateAccessKey" && !params.iter().any(|pair| pair == ("Status", "Inactive"));
+    FREEING.contains(&action) && !activates
 }
 
 fn seconds(at: UnixMs) -> String {
@@ -182,14 +193,72 @@ fn shortened(text: &str, max: usize) -> String {
     text.chars().take(max).collect()
 }
 
+/// Returns the type of the resource that a parameter names.
+fn kind_of(name: &str, value: &str) -> Option<&'static str> {
+    match value.split_once('-').map(|(begin, _)| begin) {
+        Some("vol") => return Some("AWS::EC2::Volume"),
+        Some("snap") => return Some("AWS::EC2::Snapshot"),
+        Some("i") => return Some("AWS::EC2::Instance"),
+        _ => (),
+    }
+    match name {
+        "UserName" => Some("AWS::IAM::User"),
+        "PolicyArn" => Some("AWS::IAM::Policy"),
+        "AccessKeyId" => Some("AWS::IAM::AccessKey"),
+        _ => None,
+    }
+}
+
+fn is_id(name: &str, value: &str) -> bool {
+    let kind = name.trim_end_matches(|c: char| c == '.' || c.is_ascii_digit());
+    let is_named = ["Id", "Arn", "UserName", "PolicyName"].iter().any(|end| kind.ends_with(end));
+    let is_short = name.len() <= ID_NAME_BYTES_MAX && value.len() <= ID_BYTES_MAX;
+    is_short && (is_named || kind_of(name, value).is_some())
+}
+
+/// Returns the parameters as a record has them: ids first and whole, then policies, then others,
+/// shortened. The order of the request has no influence, so it cannot hide an id.
 fn recorded(params: &Params) -> Value {
+    let mut entries: Vec<(u8, usize, &str, Value)> = Vec::new();
+    for (name, value) in params.iter() {
+        let (class, value) = if SECRETS.contains(&name) {
+            (2, REMOVED.to_owned())
+        } else if is_id(name, value) {
+            (0, value.to_owned())
+        } else if name == "PolicyDocument" {
+            (1, value.to_owned())
+        } else {
+            (2, marked(value))
+        };
+        let value = Value::from(value);
+        // Four more for the colon, the comma and the quotes of the name.
+        let bytes = Value::from(name).to_string().len() + value.to_string().len() + 4;
+        entries.push((class, bytes, name, value));
+    }
+    entries.sort_by_key(|(class, bytes, ..)| (*class, *bytes));
     let mut fields = Map::new();
-    for (name, value) in params.iter().take(PARAMETERS_MAX) {
-        let value =
-            if SECRETS.contains(&name) { REMOVED.to_owned() } else { shortened(value, VALUE_MAX) };
-        fields.insert(name.to_owned(), value.into());
+    let mut left_out = 0_usize;
+    let mut left = PARAMETERS_BYTES_MAX;
+    for (_, bytes, name, value) in entries {
+        if bytes > left || name == LEFT_OUT {
+            left_out += 1;
+            continue;
+        }
+        left -= bytes;
+        fields.insert(name.to_owned(), value);
+    }
+    if left_out > 0 {
+        fields.insert(LEFT_OUT.to_owned(), left_out.into());
     }
     if fields.is_empty() { Value::Null } else { fields.into() }
+}
+
+/// Returns a text, of a long one the beginning and the number of the characters left out.
+fn marked(text: &str) -> String {
+    match text.chars().count().checked_sub(VALUE_MAX) {
+        None | Some(0) => text.to_owned(),
+        Some(more) => format!("{}... ({more} characters left out)", shortened(text, VALUE_MAX)),
+    }
 }
 
 /// The request of LookupEvents.
@@ -248,15 +317,11 @@ impl Known {
 
     /// Returns the types and ids of the resources that the parameters name.
     fn resources(&self) -> Vec<(&'static str, &str)> {
-        let values = self.request_parameters.iter().flat_map(Map::values);
-        let texts = values.filter_map(Value::as_str);
-        let kind = |id: &str| match id.split_once('-')?.0 {
-            "vol" => Some("AWS::EC2::Volume"),
-            "snap" => Some("AWS::EC2::Snapshot"),
-            "i" => Some("AWS::EC2::Instance"),
-            _ => None,
+        let pairs = self.request_parameters.iter().flatten();
+        let named = |(name, value): (&'_ String, &'_ Value)| {
+            value.as_str().and_then(|id| kind_of(name, id))
         };
-        texts.filter_map(|id| Some((kind(id)?, id))).collect()
+        pairs.filter_map(|pair| Some((named(pair)?, pair.1.as_str()?))).collect()
     }
 
     fn has(&self, Attribute { attribute_key, attribute_value: wanted }: &Attribute) -> bool {
@@ -317,10 +382,10 @@ impl Lookup {
 /// The last second of the year 9999.
 const LAST_S: f64 = 253_402_300_799.0;
 
-/// Returns a time of a request, in seconds, as records write it.
-fn bound(unix_s: f64) -> String {
+/// Returns a time of a request, in milliseconds.
+fn bound_ms(unix_s: f64) -> u64 {
     // A time before 1970 or after the last year is the first or the last one.
-    seconds(UnixMs(unix_s.clamp(0.0, LAST_S) as u64 * 1_000))
+    unix_s.clamp(0.0, LAST_S) as u64 * 1_000
 }
 
 impl Api {
@@ -395,17 +460,20 @@ impl Trail {
             })?,
         };
         let now = clock::unix_ms();
-        let oldest = seconds(UnixMs(now.0.saturating_sub(FOUND_MS)));
-        let start = lookup.start_time.map(bound).unwrap_or_default().max(oldest);
-        let end = lookup.end_time.map(bound);
+        let oldest_ms = now.0.saturating_sub(FOUND_MS);
+        let start_ms = lookup.start_time.map(bound_ms).unwrap_or_default().max(oldest_ms);
+        let start = seconds(UnixMs(start_ms));
+        let over = seconds(UnixMs(start_ms.saturating_sub(CALL_MS_MAX)));
+        let end = lookup.end_time.map(|unix_s| seconds(UnixMs(bound_ms(unix_s))));
         let is_wanted = |record: &str| {
             Known::read(record).is_some_and(|(known, _)| {
-                end.as_ref().is_none_or(|end| known.event_time <= *end)
+                known.event_time >= start
+                    && end.as_ref().is_none_or(|end| known.event_time <= *end)
                     && lookup.lookup_attributes.iter().all(|attribute| known.has(attribute))
             })
         };
         let is_over =
-            |record: &str| Known::read(record).is_some_and(|(known, _)| known.event_time < start);
+            |record: &str| Known::read(record).is_some_and(|(known, _)| known.event_time < over);
         let max = lookup.max_results.unwrap_or(EVENTS_MAX);
         let page = self.audit.find(below, max, is_wanted, is_over).map_err(ApiError::internal)?;
         let events: Vec<Value> =
@@ -434,4 +502,55 @@ fn shown(record: &str) -> Option<Value> {
         "Resources": resources,
         "CloudTrailEvent": value.to_string(),
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_recorded_whole_whatever_else_a_request_has() {
+        let padding: String = (0..500).map(|n| format!("&Pad.{n}={}", "x".repeat(1_000))).collect();
+        let ids: String = (0..500).map(|n| format!("&ResourceId.{n}=vol-{n:017}")).collect();
+        let text = format!("Action=CreateTags&Version=2016-11-15{padding}{ids}&UserName=ann");
+        let fields = recorded(&Params::decode(text.as_bytes()).unwrap());
+        for number in 0..500 {
+            assert_eq!(fields[format!("ResourceId.{number}")], format!("vol-{number:017}"));
+        }
+        assert_eq!(fields["UserName"], "ann");
+        assert!(fields[LEFT_OUT].as_u64().unwrap() > 0);
+        assert!(fields["Pad.0"].as_str().unwrap().ends_with("... (744 characters left out)"));
+        assert!(fields.to_string().len() <= PARAMETERS_BYTES_MAX + 64);
+    }
+
+    #[test]
+    fn a_stolen_key_can_be_ended_on_a_full_disk() {
+        let of = |text: &str| Params::decode(text.as_bytes()).unwrap();
+        assert!(is_freeing("DeleteAccessKey", &of("UserName=ann")));
+        assert!(is_freeing("UpdateAccessKey", &of("UserName=ann&Status=Inactive")));
+        assert!(!is_freeing("UpdateAccessKey", &of("UserName=ann&Status=Active")));
+        assert!(!is_freeing("CreateAccessKey", &of("UserName=ann")));
+    }
+
+    #[test]
+    fn a_lookup_finds_calls_that_ended_before_a_longer_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let audit = Audit::open(folder.path());
+        let trail = Trail { audit, account: String::new(), region: String::new() };
+        let now_ms = clock::unix_ms().0 / 1_000 * 1_000;
+        // The last record is of the call that began first.
+        for (number, ago_ms) in [(1, 5_000), (2, 600_000)] {
+            let record = json!({
+                "eventTime": seconds(UnixMs(now_ms - ago_ms)), "eventSource": "", "eventName": "",
+                "eventID": number.to_string(), "readOnly": true,
+                "userIdentity": { "accessKeyId": "" },
+            });
+            trail.audit.append(UnixMs(now_ms), &record.to_string());
+        }
+        let start_time = Some((now_ms / 1_000 - 60) as f64);
+        let found = trail.lookup(&Lookup { start_time, ..Lookup::default() }).unwrap();
+        let events = found["Events"].as_array().unwrap();
+        assert_eq!(events.len(), 1);
+        assert_eq!(events[0]["EventId"], "1");
+    }
 }

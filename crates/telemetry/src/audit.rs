@@ -36,10 +36,8 @@ const FILE_BYTES: u64 = 16 << 20;
 const BYTES_MAX: u64 = 4 << 30;
 /// Bytes that are reserved at a time, and the number below which more are reserved: what is left on
 /// a full disk, for calls that read or free space.
-const RESERVED_BYTES: u64 = 1 << 20;
-const RESERVED_MIN: u64 = 256 << 10;
-/// Maximum of bytes of a record.
-pub const RECORD_BYTES_MAX: usize = 32 << 10;
+const RESERVED_BYTES: u64 = 2 << 20;
+const RESERVED_MIN: u64 = 512 << 10;
 /// Maximum of bytes that one search reads.
 const READ_BYTES_MAX: u64 = 64 << 20;
 const DAY_MS: u64 = 24 * 3_600_000;
@@ -149,10 +147,20 @@ impl Audit {
             let mut whole = 0;
             let mut text = String::new();
             let mut lines = BufReader::new(File::open(&path)?);
-            while lines.read_line(&mut text)? > 0 && text.ends_with('\n') {
+            let no_text = |error: io::Error| {
+                let file = path.display();
+                io::Error::new(error.kind(), format!("{file}: {error}; move the file away"))
+            };
+            while lines.read_line(&mut text).map_err(no_text)? > 0 && text.ends_with('\n') {
                 let line = text.trim_end_matches('\n');
                 if let Some(parsed) = Line::parse(line) {
-                    end.next = parsed.sequence + 1;
+                    end.next = parsed.sequence.checked_add(1).ok_or_else(|| {
+                        let file = path.display();
+                        io::Error::other(format!(
+                            "{file}: the line at byte {whole} has no valid number; move the \
+                             file away"
+                        ))
+                    })?;
                     end.hash = sha256_hex(line.as_bytes());
                 }
                 whole += text.len() as u64;
@@ -191,7 +199,9 @@ impl Audit {
         let prepared = self.prepare(&mut end, now).and_then(|()| end.reserve());
         prepared.map_err(|error| {
             let path = self.folder.display();
-            format!("the audit cannot be written: {path}: {error}; free space on its disk")
+            let is_full = error.kind() == io::ErrorKind::StorageFull;
+            let remedy = if is_full { "; free space on its disk" } else { "" };
+            format!("the audit cannot be written: {path}: {error}{remedy}")
         })
     }
 
@@ -334,7 +344,10 @@ impl End {
             format!("{BEFORE}{next}{PREVIOUS}{hash}{RECORD}{gap}}}\n")
         };
         let Some(file) = &mut self.file else { return Err(io::Error::other("no file is open")) };
-        file.write_all(line.as_bytes())?;
+        if let Err(error) = file.write_all(line.as_bytes()) {
+            // A part of the line may be there. If the cut fails, the next `prepare` repeats it.
+            return Err(file.set_len(self.bytes).err().unwrap_or(error));
+        }
         self.bytes += line.len() as u64;
         self.hash = sha256_hex(line.trim_end_matches('\n').as_bytes());
         self.next += 1;
@@ -403,10 +416,11 @@ pub fn verify(data_dir: &Path, mut seen: impl FnMut(&str)) -> Result<Verified, F
             // Earlier files may have been deleted because of their age.
             if is_first && parsed.sequence > 1 {
                 found.hash = parsed.previous.to_owned();
-                found.last = parsed.sequence - 1;
+                found.last = parsed.sequence.saturating_sub(1);
             }
-            if parsed.sequence != found.last + 1 {
-                let text = format!("its number is {}, not {}", parsed.sequence, found.last + 1);
+            if found.last.checked_add(1) != Some(parsed.sequence) {
+                let wanted = u128::from(found.last) + 1;
+                let text = format!("its number is {}, not {wanted}", parsed.sequence);
                 return Err(fault(format!("{text}: lines are missing or in another order")));
             }
             if parsed.previous != found.hash {
@@ -509,8 +523,8 @@ mod tests {
     fn a_full_file_is_followed_by_another_of_the_day() {
         let folder = tempfile::tempdir().unwrap();
         let audit = Audit::open(folder.path());
-        let long = format!("\"{}\"", "x".repeat(RECORD_BYTES_MAX));
-        for _ in 0..=FILE_BYTES / RECORD_BYTES_MAX as u64 {
+        let long = format!("\"{}\"", "x".repeat(128 << 10));
+        for _ in 0..=FILE_BYTES >> 17 {
             audit.append(DAY, &long);
         }
         let names: Vec<_> = names(&folder.path().join(FOLDER)).unwrap().into_iter().collect();
@@ -533,5 +547,31 @@ mod tests {
         let page = audit.find(u64::MAX, 1, |_| true, |_| false).unwrap();
         assert!(page.records[0].record.contains("\"lostRecords\":2,\"then\":{\"number\":3}"));
         assert!(verified(&folder).is_ok());
+    }
+
+    #[test]
+    fn a_line_with_the_last_number_is_an_error_that_names_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join(FOLDER)).unwrap();
+        let path = folder.path().join(FOLDER).join("2026-11-30.0001.jsonl");
+        let line = format!("{BEFORE}{}{PREVIOUS}{NO_HASH}{RECORD}{{}}}}\n", u64::MAX);
+        fs::write(&path, line.repeat(2)).unwrap();
+        let refused = Audit::open(folder.path()).check_room(DAY).unwrap_err();
+        assert!(refused.contains("2026-11-30.0001.jsonl: the line at byte 0"), "{refused}");
+        assert!(verified(&folder).unwrap_err().to_string().contains("line 2"));
+    }
+
+    #[test]
+    fn a_file_that_is_no_text_is_an_error_that_names_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join(FOLDER)).unwrap();
+        let path = folder.path().join(FOLDER).join("2026-11-30.0001.jsonl");
+        fs::write(&path, b"\xff\xfe\n").unwrap();
+        let audit = Audit::open(folder.path());
+        let refused = audit.check_room(DAY).unwrap_err();
+        assert!(refused.contains("2026-11-30.0001.jsonl: "), "{refused}");
+        assert!(refused.ends_with("move the file away"), "{refused}");
+        fs::remove_file(&path).unwrap();
+        audit.check_room(DAY).unwrap();
     }
 }
