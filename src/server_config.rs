@@ -65,7 +65,11 @@ fn test_server(arguments: &Serve) -> Result<(), Failure> {
         );
     }
     let nbd = NbdListen::addresses(&arguments.nbd_listen).into_iter();
-    let named = nbd.map(|address| ("nbd-listen", address)).chain([("listen", arguments.listen)]);
+    let encrypted = arguments.tls.nbd_tls_listen.iter().copied();
+    let named = nbd
+        .map(|address| ("nbd-listen", address))
+        .chain(encrypted.map(|address| ("nbd-tls-listen", address)))
+        .chain([("listen", arguments.listen)]);
     let mut outside = named.filter(|(_, address)| !address.ip().to_canonical().is_loopback());
     match outside.next() {
         Some((name, address)) => refused(format!(
@@ -243,6 +247,7 @@ mod tests {
         for (line, reason) in [
             ("--listen 0.0.0.0:1", "listen is 0.0.0.0:1, which other machines can reach"),
             ("--nbd-listen 127.0.0.1:0,10.0.0.1:9", "nbd-listen is 10.0.0.1:9, which"),
+            ("--nbd-tls-listen 10.0.0.1:9", "nbd-tls-listen is 10.0.0.1:9, which"),
             ("--store rbd --etcd http://127.0.0.1:2379", "is no node of a cluster"),
         ] {
             let refused = checked(&format!("evenkeel serve --test-server {line}")).unwrap_err();

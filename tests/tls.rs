@@ -111,7 +111,10 @@ fn the_authority_overwrites_nothing_and_keeps_its_keys_private() {
     tls(&authority, &format!("{host} --replace")).ok();
     tls(&authority, "host storage").fails_with(2);
     assert_eq!(std::fs::read(authority.join("server-cert.pem")).expect("a file"), before);
-    tls(&authority, "server --name other.example").ok();
+    let text = tls(&authority, "server --name other.example").ok();
+    for name in ["for storage.example, ", ", 192.0.2.7, ", ", other.example\n"] {
+        assert!(text.contains(name), "{name}: {text}");
+    }
     assert_ne!(std::fs::read(authority.join("server-cert.pem")).expect("a file"), before);
     let elsewhere = tls(&folder.path().join("nowhere"), host).fails_with(1);
     assert!(elsewhere.contains("evenkeel tls init"), "{elsewhere}");
@@ -125,6 +128,10 @@ fn the_api_is_served_at_https_to_clients_that_trust_its_authority() {
     // The verbs find address and authority in the data folder.
     let mut ls = evenkeel(server.folder());
     run(ls.args(["volume", "ls", "--data-dir"]).arg(server.data_dir())).ok();
+    for probe in ["health", "health --ready"] {
+        let mut health = evenkeel(server.folder());
+        run(health.args(probe.split(' ')).arg("--data-dir").arg(server.data_dir())).ok();
+    }
     let env = run(&mut server.shell("evenkeel env")).ok();
     let bundle = format!("export AWS_CA_BUNDLE='{}'\n", authority.join("ca-cert.pem").display());
     assert!(env.contains(&bundle), "{env}");
@@ -209,6 +216,13 @@ fn files_that_do_not_fit_keep_the_server_from_starting() {
     assert!(no_pair.contains("cannot be used with the key"), "{no_pair}");
     let swapped = serve(&format!("--tls-cert {key} --tls-key {key}"));
     assert!(swapped.contains("it has no certificate in PEM form"), "{swapped}");
+    for (irregular, kind) in [("/tmp", "a folder"), ("/dev/null", "a device or a pipe")] {
+        let refused = serve(&format!("--tls-cert {cert} --tls-key {irregular}"));
+        assert!(refused.contains(&format!("tls-key: {irregular}: it is {kind}")), "{refused}");
+        assert!(!refused.contains("chmod"), "{refused}");
+        let refused = serve(&format!("--tls-cert {irregular} --tls-key {key}"));
+        assert!(refused.contains(&format!("{irregular}: it is {kind}")), "{refused}");
+    }
     let open = format!("--tls-cert {cert} --tls-key {cert}");
     let open = serve(&open);
     assert!(open.contains("others can use"), "{open}");

@@ -33,9 +33,10 @@ pub enum TlsVerb {
         #[command(flatten)]
         names: ServerNames,
     },
-    /// Make the server's certificate anew, before it expires or for other names.
+    /// Make the server's certificate anew, before it expires or for more names.
     ///
-    /// A running server uses it for new connections within ten seconds.
+    /// The names of the certificate that it replaces stay. A running server uses it for new
+    /// connections within ten seconds.
     Server {
         #[command(flatten)]
         names: ServerNames,

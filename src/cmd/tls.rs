@@ -4,10 +4,11 @@ use crate::cli::{ServerNames, TlsArgs, TlsVerb};
 use evenkeel_client::output::{self, Exit, Failure};
 use evenkeel_os::{clock, files};
 use evenkeel_tls::authority::{AUTHORITY_DAYS, Authority, Made, Validity};
+use evenkeel_tls::{host_name, pem};
 use std::fmt::Write as _;
-use std::fs::{self, DirBuilder, Permissions};
-use std::io::ErrorKind;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::fs::{self, DirBuilder, Metadata, OpenOptions, Permissions};
+use std::io::{self, ErrorKind, Write as _};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 /// The authority's certificate, which clients and the server need.
@@ -21,10 +22,13 @@ const HOSTS: &str = "hosts";
 const CLIENT_CERT: &str = "client-cert.pem";
 const CLIENT_KEY: &str = "client-key.pem";
 
-/// Access to a private key: its owner only.
-const KEY_MODE: u32 = 0o600;
-/// Access to a certificate, which is public.
-const CERT_MODE: u32 = 0o644;
+/// Access to a private key: its owner only; and what is kept of the access to the file that it
+/// replaces, which the group of a service may read.
+const KEY_MODES: (u32, u32) = (0o600, 0o640);
+/// Access to a certificate, which is public, and what is kept of that to a former one.
+const CERT_MODES: (u32, u32) = (0o644, 0o644);
+/// Access to a file that is not complete.
+const DRAFT_MODE: u32 = 0o600;
 /// Access to a folder with keys.
 const FOLDER_MODE: u32 = 0o755;
 
@@ -59,24 +63,85 @@ fn make_folder(path: &Path) -> Result<(), Failure> {
     made.map_err(|error| failed(path, error))
 }
 
-fn write(path: &Path, text: &str, mode: u32) -> Result<(), Failure> {
-    files::write_whole_with_mode(path, text.as_bytes(), mode)
-        // The process may mask bits of the mode.
-        .and_then(|()| fs::set_permissions(path, Permissions::from_mode(mode)))
-        .map_err(|error| failed(path, error))
+/// Writes a new file that only its owner can use, and gives it the owner and the group of the one
+/// that it will replace, and of that one's mode what `allowed` has. `mode` is that of a first file.
+fn write_draft(
+    draft: &Path,
+    former: Option<&Metadata>,
+    text: &str,
+    (mode, allowed): (u32, u32),
+) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(DRAFT_MODE).open(draft)?;
+    file.write_all(text.as_bytes())?;
+    let mut mode = mode;
+    if let Some(former) = former {
+        let made = file.metadata()?;
+        if (made.uid(), made.gid()) != (former.uid(), former.gid()) {
+            fchown(&file, Some(former.uid()), Some(former.gid()))?;
+        }
+        mode = former.mode() & allowed;
+    }
+    // The process may mask bits of the mode, so it is set at last.
+    file.set_permissions(Permissions::from_mode(mode))?;
+    file.sync_all()
+}
+
+/// Replaces a file as a whole, with its owner, its group and its mode, or makes it.
+fn write(path: &Path, text: &str, modes: (u32, u32)) -> Result<(), Failure> {
+    let former = match fs::metadata(path) {
+        Ok(former) => Some(former),
+        Err(error) if error.kind() == ErrorKind::NotFound => None,
+        Err(error) => return Err(failed(path, error)),
+    };
+    let mut draft = path.as_os_str().to_owned();
+    draft.push(".new");
+    let draft = Path::new(&draft);
+    // An interrupted run may have left one.
+    let _ = fs::remove_file(draft);
+    let written = write_draft(draft, former.as_ref(), text, modes)
+        .and_then(|()| fs::rename(draft, path))
+        .and_then(|()| files::sync_folder(path.parent().unwrap_or(Path::new("/"))));
+    written.map_err(|error| {
+        let _ = fs::remove_file(draft);
+        let failure = failed(path, &error);
+        match (error.kind(), &former) {
+            (ErrorKind::PermissionDenied, Some(former)) => {
+                let (user, group) = (former.uid(), former.gid());
+                failure
+                    .hint(format!("it stays user {user}'s and group {group}'s: run this as root"))
+            }
+            _ => failure,
+        }
+    })
 }
 
 /// Writes the key first: a certificate without its key would be of no use.
 fn write_pair(made: &Made, certificate: &Path, key: &Path) -> Result<(), Failure> {
-    write(key, &made.key, KEY_MODE)?;
-    write(certificate, &made.certificate, CERT_MODE)
+    write(key, &made.key, KEY_MODES)?;
+    write(certificate, &made.certificate, CERT_MODES)
 }
 
-fn all_names(names: &ServerNames) -> Vec<String> {
+/// Returns the names of the certificate that a new one replaces, if there is one.
+fn former_names(certificate: &Path) -> Result<Vec<String>, Failure> {
+    if !certificate.exists() {
+        return Ok(Vec::new());
+    }
+    let hint = "its names cannot be kept: remove the file, and give all names with --name";
+    let read = pem::certificates(certificate).map_err(|error| Failure::new(error.to_string()));
+    let found = read.and_then(|all| match all.first() {
+        Some(first) => host_name::names_of(first).map_err(|error| failed(certificate, error)),
+        None => Ok(Vec::new()),
+    });
+    found.map_err(|failure| failure.hint(hint))
+}
+
+/// Returns the names of a new certificate: the former ones, the given ones, and the usual ones.
+fn all_names(former: Vec<String>, names: &ServerNames) -> Vec<String> {
     let machine = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let usual = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
     let mut all = Vec::new();
-    for name in names.names.iter().cloned().chain(usual).chain([machine]) {
+    let given = names.names.iter().cloned();
+    for name in former.into_iter().chain(given).chain(usual).chain([machine]) {
         if !name.is_empty() && !all.contains(&name) {
             all.push(name);
         }
@@ -92,7 +157,7 @@ fn init(dir: &Path, names: &ServerNames, days: u32) -> Result<String, Failure> {
                     certificate";
         return Err(exists(present, hint));
     }
-    let names = all_names(names);
+    let names = all_names(Vec::new(), names);
     let (authority, made) =
         Authority::create(validity(AUTHORITY_DAYS)).map_err(|error| failed(dir, error))?;
     let server = authority.server(&names, validity(days)).map_err(|error| failed(dir, error))?;
@@ -130,10 +195,11 @@ fn authority(dir: &Path) -> Result<Authority, Failure> {
 }
 
 fn server(dir: &Path, names: &ServerNames, days: u32) -> Result<String, Failure> {
-    let names = all_names(names);
-    let made = authority(dir)?.server(&names, validity(days));
-    let made = made.map_err(|error| failed(dir, error))?;
+    let authority = authority(dir)?;
     let certificate = dir.join(SERVER_CERT);
+    let names = all_names(former_names(&certificate)?, names);
+    let made = authority.server(&names, validity(days));
+    let made = made.map_err(|error| failed(dir, error))?;
     write_pair(&made, &certificate, &dir.join(SERVER_KEY))?;
     Ok(format!(
         "made {}, valid for {days} days, for {}\n\
@@ -155,7 +221,7 @@ fn host_of(dir: &Path, host: &str, replace: bool, days: u32) -> Result<String, F
     let ca_text = fs::read_to_string(&ca).map_err(|error| failed(&ca, error))?;
     make_folder(&folder)?;
     write_pair(&made, &certificate, &folder.join(CLIENT_KEY))?;
-    write(&folder.join(CA_CERT), &ca_text, CERT_MODE)?;
+    write(&folder.join(CA_CERT), &ca_text, CERT_MODES)?;
     let mut text = format!("made in {}:\n", folder.display());
     let _ = writeln!(text, "  {CA_CERT}, {CLIENT_CERT}, {CLIENT_KEY}, valid for {days} days");
     let _ = writeln!(text, "copy the three files to {host}, into a folder DIR of root; there:");
@@ -170,4 +236,56 @@ fn host_of(dir: &Path, host: &str, replace: bool, days: u32) -> Result<String, F
     let _ = writeln!(text, "    -certfile DIR/{CLIENT_CERT} -keyfile DIR/{CLIENT_KEY} \\");
     let _ = writeln!(text, "    SERVER 10809 /dev/nbd0");
     Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        path.metadata().unwrap().mode() & 0o7777
+    }
+
+    #[test]
+    fn a_renewal_keeps_the_names_and_adds_new_ones() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = folder.path();
+        let named = |names: &[&str]| ServerNames {
+            names: names.iter().map(|name| (*name).to_owned()).collect(),
+        };
+        init(dir, &named(&["storage.example", "192.0.2.7"]), 1).unwrap();
+        server(dir, &named(&["other.example"]), 1).unwrap();
+        let names = former_names(&dir.join(SERVER_CERT)).unwrap();
+        for name in ["storage.example", "192.0.2.7", "other.example", "localhost", "::1"] {
+            assert!(names.iter().any(|other| other == name), "{name}: {names:?}");
+        }
+        // Without the file, only the given names are in.
+        fs::remove_file(dir.join(SERVER_CERT)).unwrap();
+        server(dir, &named(&["a.example"]), 1).unwrap();
+        let names = former_names(&dir.join(SERVER_CERT)).unwrap();
+        assert!(!names.contains(&"storage.example".to_owned()), "{names:?}");
+        fs::write(dir.join(SERVER_CERT), "nothing").unwrap();
+        let refused = server(dir, &named(&[]), 1).unwrap_err();
+        assert!(refused.hint.unwrap().contains("remove the file"));
+    }
+
+    #[test]
+    fn a_renewal_keeps_owner_group_and_mode() {
+        let folder = tempfile::tempdir().unwrap();
+        let key = folder.path().join("key");
+        write(&key, "first", KEY_MODES).unwrap();
+        assert_eq!(mode(&key), 0o600);
+        let is_root = rustix::process::geteuid().is_root();
+        if is_root {
+            std::os::unix::fs::chown(&key, Some(65_532), Some(65_533)).unwrap();
+        }
+        for (former, kept) in [(0o600, 0o600), (0o640, 0o640), (0o400, 0o400), (0o666, 0o640)] {
+            fs::set_permissions(&key, Permissions::from_mode(former)).unwrap();
+            write(&key, "next", KEY_MODES).unwrap();
+            assert_eq!(mode(&key), kept);
+            let found = key.metadata().unwrap();
+            assert!(!is_root || (found.uid(), found.gid()) == (65_532, 65_533));
+        }
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "no draft is left");
+    }
 }

@@ -32,7 +32,7 @@ pub fn region(connection: &Connection) -> String {
 /// The file of authorities that a verb trusts: the given one, or that of the server on the data
 /// folder.
 pub fn authorities(connection: &Connection) -> Option<PathBuf> {
-    connection.ca.clone().or_else(|| noted_authorities(&connection.data_dir))
+    connection.ca.clone().or_else(|| noted_authorities(connection.data_folder()))
 }
 
 /// The address in the file of a data folder; `None` without a file. A file that a crash left behind

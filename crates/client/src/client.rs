@@ -205,7 +205,7 @@ impl Client {
     /// # Errors
     /// If no server answers within half a minute.
     pub fn get_unsigned(&self, path: &str) -> Result<(u16, String), Failure> {
-        let request = self.agent.get(format!("http://{}{path}", self.authority));
+        let request = self.agent.get(format!("{}://{}{path}", self.scheme, self.authority));
         let mut answer = request.call().map_err(|error| self.unreachable(&error))?;
         let status = answer.status().as_u16();
         let body = answer.body_mut().with_config().limit(ANSWER_BYTES_MAX);
@@ -343,6 +343,26 @@ mod tests {
             failure.to_string(),
             format!("error: no server at {address}\n hint: start one with `evenkeel serve`")
         );
+    }
+
+    #[test]
+    fn a_path_without_a_signature_is_asked_over_tls_too() {
+        let folder = tempfile::tempdir().unwrap();
+        let ca = folder.path().join("ca-cert.pem");
+        let text = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        std::fs::write(&ca, text).unwrap();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let endpoint = format!("https://{}", listener.local_addr().unwrap());
+        let first = std::thread::spawn(move || {
+            let mut first = [0];
+            io::Read::read_exact(&mut listener.accept().unwrap().0, &mut first).unwrap();
+            first[0]
+        });
+        let keys = client("127.0.0.1:1").keys;
+        let client = Client::trusting(Some(&ca), &endpoint, "local-1", keys).unwrap();
+        client.get_unsigned("/healthz").unwrap_err();
+        // The type of a record of TLS with a handshake.
+        assert_eq!(first.join().unwrap(), 0x16);
     }
 
     #[test]

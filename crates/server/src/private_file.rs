@@ -1,44 +1,51 @@
 //! Files with secrets: passwords, keys. One that other users can use is refused.
 
 use evenkeel_client::output::{Exit, Failure};
+use evenkeel_tls::pem::{self, FORBIDDEN};
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Permissions that such a file must not have: others may do nothing, its group may read. A group
-/// is how a service gets a key that another user has made.
-const FORBIDDEN: u32 = 0o037;
-
-/// Opens a file with a secret; `setting` is the setting that names it.
-fn open(setting: &str, path: &Path) -> Result<File, Failure> {
-    let shown = path.display();
-    let usage = |message: String| Failure::new(message).exit(Exit::Usage);
-    let failed = |error| usage(format!("{setting}: {shown}: {error}"));
-    let file = File::open(path).map_err(failed)?;
-    let mode = file.metadata().map_err(failed)?.mode() & 0o7777;
-    if mode & FORBIDDEN != 0 {
-        let message =
-            format!("{setting}: others can use {shown}, which is secret (mode {mode:04o})");
-        return Err(usage(message).hint(format!("run: chmod 600 {shown}")));
-    }
-    Ok(file)
+fn usage(message: String) -> Failure {
+    Failure::new(message).exit(Exit::Usage)
 }
 
-/// Refuses a file with a secret that other users can use.
+/// Returns the failure of an operation on a file that `setting` names.
+fn failed(setting: &str, path: &Path, error: &std::io::Error) -> Failure {
+    usage(format!("{setting}: {}: {error}", path.display()))
+}
+
+/// Refuses an open file with a secret that other users can use.
+fn allowed(setting: &str, path: &Path, file: &File) -> Result<(), Failure> {
+    let metadata = file.metadata().map_err(|error| failed(setting, path, &error))?;
+    let mode = metadata.mode() & 0o7777;
+    if mode & FORBIDDEN == 0 {
+        return Ok(());
+    }
+    let shown = path.display();
+    let message = format!("{setting}: others can use {shown}, which is secret (mode {mode:04o})");
+    let refused = usage(message);
+    Err(if metadata.is_file() { refused.hint(format!("run: chmod 600 {shown}")) } else { refused })
+}
+
+/// Refuses a file with a secret that other users can use, or that is not regular: it is read more
+/// than once. `setting` is the setting that names it.
 pub fn check(setting: &str, path: &Path) -> Result<(), Failure> {
-    open(setting, path).map(drop)
+    let file = pem::open(path).map_err(|error| usage(format!("{setting}: {error}")))?;
+    allowed(setting, path, &file)
 }
 
 /// The secret in a file, of at least `least` and at most `most` bytes. A newline at the end of the
 /// file is not part of it.
 pub fn read(setting: &str, path: &Path, least: usize, most: usize) -> Result<String, Failure> {
     let shown = path.display();
-    let usage = |message: String| Failure::new(message).exit(Exit::Usage);
+    let file = File::open(path).map_err(|error| failed(setting, path, &error))?;
+    allowed(setting, path, &file)?;
     let mut text = String::new();
     // One byte more for a newline, and one that is too many.
-    let read = open(setting, path)?.take(most as u64 + 2).read_to_string(&mut text);
-    read.map_err(|error| usage(format!("{setting}: {shown}: {error}")))?;
+    let read = file.take(most as u64 + 2).read_to_string(&mut text);
+    read.map_err(|error| failed(setting, path, &error))?;
     let secret = text.strip_suffix('\n').unwrap_or(&text);
     match (least..=most).contains(&secret.len()) {
         true => Ok(secret.to_owned()),
@@ -74,6 +81,16 @@ mod tests {
             assert!(failure.message.starts_with("x: others can use "), "{failure}");
             assert!(failure.message.ends_with(&format!("(mode {mode:04o})")), "{failure}");
             assert!(failure.hint.unwrap().starts_with("run: chmod 600 "));
+        }
+    }
+
+    #[test]
+    fn a_folder_and_a_device_are_no_secret() {
+        let folder = tempfile::tempdir().unwrap();
+        for path in [folder.path(), Path::new("/dev/null")] {
+            let failure = check("x", path).unwrap_err();
+            assert!(failure.message.ends_with("; name a regular file"), "{failure}");
+            assert_eq!(failure.hint, None);
         }
     }
 

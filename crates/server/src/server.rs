@@ -192,10 +192,10 @@ pub fn run(
     };
     let result = evenkeel_control::run(control, engine.agent(), attached_up, ready, stops);
     let result = result.map_err(failed);
-    drop((noted, guard, refresher));
+    drop((noted, guard));
     engine.shutdown();
-    // Its connections end with those of the data plane.
-    drop(nbd_tls);
+    // Connections end with those of the data plane. A file system may hold up the refresher.
+    drop((nbd_tls, refresher));
     outcome(result, failure)
 }
 

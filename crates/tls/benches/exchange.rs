@@ -15,6 +15,7 @@ use evenkeel_core::units::ByteCount;
 use evenkeel_engine::priority::Priority;
 use evenkeel_engine::{Engine, EngineConfig, Entrance, IoMode, UnixAccess};
 use evenkeel_os::clock;
+use evenkeel_os::files::write_whole_with_mode;
 use evenkeel_store::memory::MemoryPool;
 use evenkeel_tls::authority::{Authority, Made, Validity};
 use evenkeel_tls::nbd::{Inside, Listening, NbdTls};
@@ -78,7 +79,7 @@ fn certificates(folder: &Path) -> (ServerTls, ClientConfig) {
     let host = authority.host(&HOST.to_string(), validity).unwrap();
     let write = |name: &str, text: &str| {
         let path = folder.join(name);
-        fs::write(&path, text).unwrap();
+        write_whole_with_mode(&path, text.as_bytes(), 0o600).unwrap();
         path
     };
     let files = ServerFiles {

@@ -31,15 +31,23 @@ struct Read {
     nbd: Option<Arc<ServerConfig>>,
 }
 
-/// The time, size and number of each file: they differ when the content does.
-type Versions = Vec<Option<(i64, i64, u64, u64)>>;
+/// The number and size of each file, and the times of its last changes, also of its owner and mode:
+/// they differ when the content or the access does.
+type Versions = Vec<Option<(u64, u64, [i64; 4])>>;
+
+/// What [`ServerTls::refresh`] has found.
+struct Seen {
+    /// The files when they were read last and could be used.
+    used: Versions,
+    /// Why they could not be used since then.
+    refused: Option<TlsError>,
+}
 
 /// The TLS of a server, which all its listeners share.
 pub struct ServerTls {
     files: ServerFiles,
     read: RwLock<Read>,
-    /// The files as they were when [`Self::refresh`] looked last.
-    seen: Mutex<Versions>,
+    seen: Mutex<Seen>,
 }
 
 impl fmt::Debug for ServerTls {
@@ -51,7 +59,7 @@ impl fmt::Debug for ServerTls {
 /// Result of [`ServerTls::refresh`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Refreshed {
-    /// No file has changed since the last time.
+    /// No file has changed since the last time, or the files are refused for the same reason.
     Unchanged,
     /// New connections get the new certificate.
     Replaced,
@@ -64,7 +72,8 @@ impl ServerFiles {
         let files = [Some(&self.certificate), Some(&self.key), self.authority.as_ref()];
         let version = |file: Option<&PathBuf>| {
             let found = fs::metadata(file?).ok()?;
-            Some((found.mtime(), found.mtime_nsec(), found.size(), found.ino()))
+            let changes = [found.mtime(), found.mtime_nsec(), found.ctime(), found.ctime_nsec()];
+            Some((found.ino(), found.size(), changes))
         };
         files.into_iter().map(version).collect()
     }
@@ -118,7 +127,7 @@ impl ServerTls {
     /// # Errors
     /// A file cannot be used, or the key is not that of the certificate.
     pub fn open(files: ServerFiles) -> Result<Self, TlsError> {
-        let seen = Mutex::new(files.versions());
+        let seen = Mutex::new(Seen { used: files.versions(), refused: None });
         let read = RwLock::new(files.read()?);
         Ok(Self { files, read, seen })
     }
@@ -142,21 +151,25 @@ impl ServerTls {
         &self.files
     }
 
-    /// Reads the files again if one of them has changed. Connections that are open stay as they
-    /// are.
+    /// Reads the files again if one of them has changed, or if they could not be used the last
+    /// time: the reason may be outside of them. Connections that are open stay as they are.
     pub fn refresh(&self) -> Refreshed {
         let versions = self.files.versions();
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        if *seen == versions {
+        if seen.used == versions && seen.refused.is_none() {
             return Refreshed::Unchanged;
         }
-        *seen = versions;
         match self.files.read() {
             Ok(read) => {
+                *seen = Seen { used: versions, refused: None };
                 *self.read.write().unwrap_or_else(PoisonError::into_inner) = read;
                 Refreshed::Replaced
             }
-            Err(error) => Refreshed::Refused(error),
+            Err(error) if seen.refused.as_ref() == Some(&error) => Refreshed::Unchanged,
+            Err(error) => {
+                seen.refused = Some(error.clone());
+                Refreshed::Refused(error)
+            }
         }
     }
 }
@@ -165,12 +178,14 @@ impl ServerTls {
 mod tests {
     use super::*;
     use crate::authority::{Authority, Made, Validity};
-    use evenkeel_os::files::write_whole;
+    use evenkeel_os::files::{write_whole, write_whole_with_mode};
+    use std::fs::{Permissions, set_permissions};
+    use std::os::unix::fs::PermissionsExt;
     use std::path::Path;
     use std::time::Duration;
 
     fn write(folder: &Path, server: &Made) {
-        write_whole(&folder.join("key"), server.key.as_bytes()).unwrap();
+        write_whole_with_mode(&folder.join("key"), server.key.as_bytes(), 0o600).unwrap();
         write_whole(&folder.join("cert"), server.certificate.as_bytes()).unwrap();
     }
 
@@ -195,7 +210,7 @@ mod tests {
         let before = tls.api();
         // A key without its certificate, as in the middle of a replacement.
         let second = server("b");
-        write_whole(&path("key"), second.key.as_bytes()).unwrap();
+        write_whole_with_mode(&path("key"), second.key.as_bytes(), 0o600).unwrap();
         let Refreshed::Refused(error) = tls.refresh() else { panic!("it is used") };
         assert!(error.to_string().contains("cannot be used with the key"), "{error}");
         assert_eq!(tls.refresh(), Refreshed::Unchanged, "it is reported once");
@@ -205,6 +220,15 @@ mod tests {
         write(folder.path(), &second);
         assert_eq!(tls.refresh(), Refreshed::Replaced);
         assert!(!Arc::ptr_eq(&tls.api(), &before));
+        // A mode is no part of the content. It is refused, and used once it is mended.
+        let of_mode = |mode| {
+            set_permissions(path("key"), Permissions::from_mode(mode)).unwrap();
+            tls.refresh()
+        };
+        let Refreshed::Refused(error) = of_mode(0o644) else { panic!("others can use it") };
+        assert!(error.to_string().contains("others can use it"), "{error}");
+        assert_eq!(of_mode(0o644), Refreshed::Unchanged, "it is reported once");
+        assert_eq!(of_mode(0o640), Refreshed::Replaced);
         // Without an authority there is no NBD over TLS.
         let without = ServerTls::open(ServerFiles { authority: None, ..files.clone() }).unwrap();
         assert!(without.nbd().is_none());
