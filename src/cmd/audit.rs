@@ -2,7 +2,7 @@
 
 use crate::cli::{AuditArgs, AuditVerb, AuditVerify};
 use evenkeel_client::output::{self, Failure};
-use evenkeel_telemetry::audit::{self, Verified};
+use evenkeel_telemetry::audit::{self, Fault, Verified};
 
 pub fn run(arguments: &AuditArgs) -> Result<(), Failure> {
     match &arguments.verb {
@@ -16,7 +16,10 @@ fn verify(AuditVerify { data_dir, expect }: &AuditVerify) -> Result<(), Failure>
         is_found |= expect.as_ref().is_some_and(|expect| expect == hash);
     });
     let checked = checked.map_err(|fault| {
-        let why = "; the audit is not as it was written: compare it with a copy";
+        let why = match fault {
+            Fault::Io(..) => "; the audit cannot be read: give the data folder by --data-dir",
+            Fault::Line(..) => "; the audit is not as it was written: compare it with a copy",
+        };
         Failure::new(format!("{fault}{why}"))
     })?;
     if let Some(expect) = expect

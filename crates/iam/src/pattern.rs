@@ -26,7 +26,7 @@ fn after_start<'a>(part: &str, text: &'a str) -> Option<&'a str> {
     let mut letters = text.chars();
     part.chars()
         .all(|wanted| letters.next().is_some_and(|found| is_one(wanted, found)))
-        .then(|| letters.as_str())
+        .then_some(letters.as_str())
 }
 
 /// Returns what follows in `text` after the first place of `part`, which has no `*`.
