@@ -106,7 +106,8 @@ fn write(path: &Path, text: &str, modes: (u32, u32)) -> Result<(), Failure> {
         let failure = failed(path, &error);
         match (error.kind(), &former) {
             (ErrorKind::PermissionDenied, Some(former)) => {
-                let (user, group) = (former.uid(), former.gid());
+                let user = former.uid();
+                let group = former.gid();
                 failure
                     .hint(format!("it stays user {user}'s and group {group}'s: run this as root"))
             }

@@ -525,11 +525,11 @@ mod tests {
 
     #[test]
     fn a_stolen_key_can_be_ended_on_a_full_disk() {
-        let of = |text: &str| Params::decode(text.as_bytes()).unwrap();
-        assert!(is_freeing("DeleteAccessKey", &of("UserName=ann")));
-        assert!(is_freeing("UpdateAccessKey", &of("UserName=ann&Status=Inactive")));
-        assert!(!is_freeing("UpdateAccessKey", &of("UserName=ann&Status=Active")));
-        assert!(!is_freeing("CreateAccessKey", &of("UserName=ann")));
+        let decoded = |text: &str| Params::decode(text.as_bytes()).unwrap();
+        assert!(is_freeing("DeleteAccessKey", &decoded("UserName=ann")));
+        assert!(is_freeing("UpdateAccessKey", &decoded("UserName=ann&Status=Inactive")));
+        assert!(!is_freeing("UpdateAccessKey", &decoded("UserName=ann&Status=Active")));
+        assert!(!is_freeing("CreateAccessKey", &decoded("UserName=ann")));
     }
 
     #[test]

@@ -35,7 +35,7 @@ struct Read {
 /// they differ when the content or the access does.
 type Versions = Vec<Option<(u64, u64, [i64; 4])>>;
 
-/// What [`ServerTls::refresh`] has found.
+/// The result of [`ServerTls::refresh`].
 struct Seen {
     /// The files when they were read last and could be used.
     used: Versions,

@@ -247,8 +247,10 @@ proptest! {
         let decoded = |pairs: &[(&str, &str)]| {
             Params::decode(query::encode(pairs.iter().copied()).as_bytes()).unwrap()
         };
-        let (absent, emptied) = (decoded(&absent), decoded(&emptied));
-        let (model, settings) = (model(), Settings::default());
+        let absent = decoded(&absent);
+        let emptied = decoded(&emptied);
+        let model = model();
+        let settings = Settings::default();
         for row in ROWS {
             let asked = (row.signed_for, row.action);
             let needed =
