@@ -102,11 +102,17 @@ fn any_request(random: &mut Random, cookie: u64) -> Sent {
     };
     let length = if operation == Operation::Flush { 0 } else { length };
     let request = Request { operation, offset, length };
-    let mut bytes = RequestHeader::new(cookie, &request, random.below(2) == 0).encode().to_vec();
+    with_bytes(request, cookie, random.below(2) == 0)
+}
+
+fn with_bytes(request: Request, cookie: u64, is_extended: bool) -> Sent {
+    let mut bytes = RequestHeader::new(cookie, &request, is_extended).encode().to_vec();
+    let is_write = matches!(request.operation, Operation::Write { .. });
     if is_write {
-        bytes.extend((0..length).map(|position| (cookie + u64::from(position / 7)) as u8));
+        let payload = (0..request.length).map(|position| (cookie + u64::from(position / 7)) as u8);
+        bytes.extend(payload);
     }
-    Sent { request, bytes, is_refused }
+    Sent { request, bytes, is_refused: is_write && request.offset == SIZE }
 }
 
 /// Returns the bytes that a socket holds.
@@ -156,12 +162,21 @@ fn one_case(served: &Served, seed: u64) -> [bool; 4] {
         _ => paced(ID, SIZE, 2_000),
     };
     served.apply(VolumeState { ..limited });
-    let sent: Vec<Sent> =
+    let mut sent: Vec<Sent> =
         (0..1 + random.below(40)).map(|number| any_request(&mut random, number)).collect();
+    let ends_in_refusal = random.below(6) == 0;
+    if ends_in_refusal {
+        let length = 512 * (1 + random.below(1_400) as u32);
+        let request = Request { operation: WRITE, offset: SIZE, length };
+        sent.push(with_bytes(request, sent.len() as u64, false));
+    }
     let stream: Vec<u8> = sent.iter().flat_map(|sent| sent.bytes.clone()).collect();
     let last = sent.last().unwrap().bytes.len();
+    let last_cookie = sent.len() as u64 - 1;
     // Within the last request, most often in its head.
     let cut_back = match random.below(3) {
+        // Its payload is still being skipped.
+        _ if ends_in_refusal => 1 + random.below(last as u64 - 28) as usize,
         0 => random.below(last as u64 + 1) as usize,
         1 => last - last.min(random.below(29) as usize),
         _ => last.min(random.below(3) as usize),
@@ -180,7 +195,9 @@ fn one_case(served: &Served, seed: u64) -> [bool; 4] {
     let rest = stream[before..end].to_vec();
     let writer = std::thread::spawn(move || writer.write_all(&rest).unwrap());
     // Replies that the client does not read stay in the data plane, or in the socket.
-    while reads && answered.len() < wanted {
+    while reads && answered.len() < wanted
+        || ends_in_refusal && !answered.contains_key(&last_cookie)
+    {
         let (cookie, answer) = client.receive().unwrap();
         assert!(answered.insert(cookie, answer).is_none(), "{cookie} answered twice");
     }

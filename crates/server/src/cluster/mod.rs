@@ -223,6 +223,8 @@ fn tls(arguments: &Etcd) -> Result<Option<TlsFiles>, Failure> {
 mod tests {
     use super::*;
     use clap::Parser;
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
 
     /// The flags of a server that its cluster depends on.
     #[derive(Parser)]
@@ -244,6 +246,11 @@ mod tests {
 
     #[test]
     fn flags_that_do_not_fit_together_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let readable = folder.path().join("readable");
+        std::fs::write(&readable, "secret").unwrap();
+        std::fs::set_permissions(&readable, Permissions::from_mode(0o644)).unwrap();
+        let readable = readable.display();
         let etcd = "--store rbd --etcd http://127.0.0.1:1";
         for (flags, named) in [
             ("--etcd http://127.0.0.1:1".to_owned(), "etcd: the bytes of the store \"local\""),
@@ -253,9 +260,9 @@ mod tests {
             (format!("{etcd} --cluster a/b"), "the cluster's name 'a/b'"),
             (format!("{etcd} --etcd-user x"), "etcd-user and etcd-password-file"),
             (format!("{etcd} --etcd-key x"), "etcd-cert and etcd-key"),
-            (format!("{etcd} --etcd-cert x --etcd-key /dev/null"), "etcd-key: others can use"),
-            (format!("{etcd} --etcd-user x --etcd-password-file /dev/null"), "-file: others can"),
-            (format!("{etcd} --node-cert x --node-ca x --node-key /dev/null"), "node-key: others"),
+            (format!("{etcd} --etcd-cert x --etcd-key {readable}"), "etcd-key: others can use"),
+            (format!("{etcd} --etcd-user x --etcd-password-file {readable}"), "-file: others can"),
+            (format!("{etcd} --node-cert x --node-ca x --node-key {readable}"), "node-key: others"),
             ("--store rbd --etcd 127.0.0.1:1".to_owned(), "etcd: "),
             (format!("{etcd} --node a/b"), "node: the node's name 'a/b'"),
             (format!("{etcd} --node-listen 0.0.0.0:1"), "node-listen: other nodes cannot"),
