@@ -425,7 +425,7 @@ fn handshakes_that_fail_are_bounded_and_disturb_no_other() {
     let has_closed = || !is_open(&mut silent[0]);
     assert!(Deadline::after(PATIENCE).comes(has_closed), "300 handshakes are open");
     assert_eq!(size(&uri).ok().trim(), "1073741824");
-    // Bytes that are not TLS, and plain options in the same segment as the one before TLS.
+    // Bytes that are not TLS, and NBD options in the same segment as NBD_OPT_STARTTLS.
     for after in [&b"this is no TLS at all, and longer than a record's head"[..], STARTTLS] {
         let mut stream = TcpStream::connect(encrypted.server.nbd_tls).expect("it listens");
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");

@@ -6,9 +6,9 @@ use evenkeel_os::{clock, files};
 use evenkeel_tls::authority::{AUTHORITY_DAYS, Authority, Made, Validity};
 use evenkeel_tls::{host_name, pem};
 use std::fmt::Write as _;
-use std::fs::{self, DirBuilder, Metadata, OpenOptions, Permissions};
-use std::io::{self, ErrorKind, Write as _};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
+use std::fs::{self, DirBuilder};
+use std::io::ErrorKind;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// The authority's certificate, which clients and the server need.
@@ -27,8 +27,6 @@ const CLIENT_KEY: &str = "client-key.pem";
 const KEY_MODES: (u32, u32) = (0o600, 0o640);
 /// Access to a certificate, which is public, and what is kept of that to a former one.
 const CERT_MODES: (u32, u32) = (0o644, 0o644);
-/// Access to a file that is not complete.
-const DRAFT_MODE: u32 = 0o600;
 /// Access to a folder with keys.
 const FOLDER_MODE: u32 = 0o755;
 
@@ -63,49 +61,13 @@ fn make_folder(path: &Path) -> Result<(), Failure> {
     made.map_err(|error| failed(path, error))
 }
 
-/// Writes a new file that only its owner can use, and gives it the owner and the group of the one
-/// that it will replace, and of that one's mode what `allowed` has. `mode` is that of a first file.
-fn write_draft(
-    draft: &Path,
-    former: Option<&Metadata>,
-    text: &str,
-    (mode, allowed): (u32, u32),
-) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(DRAFT_MODE).open(draft)?;
-    file.write_all(text.as_bytes())?;
-    let mut mode = mode;
-    if let Some(former) = former {
-        let made = file.metadata()?;
-        if (made.uid(), made.gid()) != (former.uid(), former.gid()) {
-            fchown(&file, Some(former.uid()), Some(former.gid()))?;
-        }
-        mode = former.mode() & allowed;
-    }
-    // The process may mask bits of the mode, so it is set at last.
-    file.set_permissions(Permissions::from_mode(mode))?;
-    file.sync_all()
-}
-
 /// Replaces a file as a whole, with its owner, its group and its mode, or makes it.
-fn write(path: &Path, text: &str, modes: (u32, u32)) -> Result<(), Failure> {
-    let former = match fs::metadata(path) {
-        Ok(former) => Some(former),
-        Err(error) if error.kind() == ErrorKind::NotFound => None,
-        Err(error) => return Err(failed(path, error)),
-    };
-    let mut draft = path.as_os_str().to_owned();
-    draft.push(".new");
-    let draft = Path::new(&draft);
-    // An interrupted run may have left one.
-    let _ = fs::remove_file(draft);
-    let written = write_draft(draft, former.as_ref(), text, modes)
-        .and_then(|()| fs::rename(draft, path))
-        .and_then(|()| files::sync_folder(path.parent().unwrap_or(Path::new("/"))));
+fn write(path: &Path, text: &str, (mode, kept): (u32, u32)) -> Result<(), Failure> {
+    let written = files::write_whole_with_access(path, text.as_bytes(), mode, kept);
     written.map_err(|error| {
-        let _ = fs::remove_file(draft);
         let failure = failed(path, &error);
-        match (error.kind(), &former) {
-            (ErrorKind::PermissionDenied, Some(former)) => {
+        match (error.kind(), fs::metadata(path)) {
+            (ErrorKind::PermissionDenied, Ok(former)) => {
                 let user = former.uid();
                 let group = former.gid();
                 failure
@@ -242,6 +204,8 @@ fn host_of(dir: &Path, host: &str, replace: bool, days: u32) -> Result<String, F
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
 
     fn mode(path: &Path) -> u32 {
         path.metadata().unwrap().mode() & 0o7777

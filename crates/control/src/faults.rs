@@ -202,7 +202,7 @@ struct State {
     active: Vec<Active>,
 }
 
-/// The faults of a server; of one that is not for tests there are never any.
+/// The faults of a server. A server that is not for tests has none.
 #[derive(Debug, Default)]
 pub struct Faults {
     io: Option<Arc<dyn IoFaults>>,

@@ -143,6 +143,54 @@ impl Shared {
             _ => Ok(()),
         }
     }
+
+    /// Begins an authentic request.
+    ///
+    /// # Errors
+    /// The connection or the rate has no room for it; the text is for the client.
+    fn begin(&self, slot: &Arc<Slot>) -> Result<InFlight, (String, Option<InFlight>)> {
+        let in_flight = slot.begin().map_err(|busy| (busy.to_string(), None))?;
+        match self.take_token() {
+            Ok(()) => Ok(in_flight),
+            Err(none_left) => Err((none_left, Some(in_flight))),
+        }
+    }
+
+    /// Executes a call on a thread that may block; of calls that only read, a few at a time. If the
+    /// client disconnects, a change is still made.
+    ///
+    /// # Errors
+    /// Those of the call; `InternalError` if it panics.
+    async fn run<T: Send + 'static>(
+        &self,
+        mutates: bool,
+        call: impl FnOnce(&Api) -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let permit =
+            if mutates { None } else { Arc::clone(&self.reads).acquire_owned().await.ok() };
+        let api = Arc::clone(&self.api);
+        let run = tokio::task::spawn_blocking(move || {
+            let result = call(&api);
+            drop(permit);
+            result
+        });
+        run.await.unwrap_or_else(|error| Err(ApiError::internal(error)))
+    }
+}
+
+/// Returns the parts of a request that a signature covers.
+fn signed<'a>(
+    head: &'a request::Parts,
+    headers: &'a [(&'a str, &'a str)],
+    body: &'a [u8],
+) -> sigv4::Request<'a> {
+    sigv4::Request {
+        method: head.method.as_str(),
+        path: head.uri.path(),
+        query: head.uri.query().unwrap_or_default(),
+        headers,
+        body,
+    }
 }
 
 /// The address at which a connection arrived; `None` if it is already closed.
@@ -504,13 +552,10 @@ async fn answer(
         Ok(prepared) => prepared,
         Err(error) => return (Err(error), None),
     };
-    let in_flight = match slot.begin() {
+    let in_flight = match shared.begin(slot) {
         Ok(in_flight) => in_flight,
-        Err(busy) => return (Err(ApiError::throttled(busy)), None),
+        Err((busy, in_flight)) => return (Err(ApiError::throttled(busy)), in_flight),
     };
-    if let Err(none_left) = shared.take_token() {
-        return (Err(ApiError::throttled(none_left)), Some(in_flight));
-    }
     if let Err(denied) = shared.api.admit(&prepared) {
         // The request may be a recorded one that an attacker repeats, so the connection may be
         // evicted.
@@ -548,14 +593,7 @@ fn check_head(
     service: &str,
 ) -> Result<(), sigv4::SignatureError> {
     let headers = readable_headers(&head.headers);
-    let request = sigv4::Request {
-        method: head.method.as_str(),
-        path: head.uri.path(),
-        query: head.uri.query().unwrap_or_default(),
-        headers: &headers,
-        body: &[],
-    };
-    shared.api.check_head(&request, service)
+    shared.api.check_head(&signed(head, &headers, &[]), service)
 }
 
 /// Counts and logs an error of a signature.
@@ -571,21 +609,9 @@ async fn run_action(
     request_id: &str,
 ) -> Result<String, ApiError> {
     let name = prepared.action.name;
-    let permit = if prepared.action.mutates {
-        None
-    } else {
-        Arc::clone(&shared.reads).acquire_owned().await.ok()
-    };
-    let api = Arc::clone(&shared.api);
     let id = request_id.to_owned();
-    // If the client disconnects from here on, the change is still made. The permit is released
-    // after that.
-    let run = tokio::task::spawn_blocking(move || {
-        let result = api.run(prepared, &id);
-        drop(permit);
-        result
-    });
-    let result = run.await.unwrap_or_else(|error| Err(ApiError::internal(error)));
+    let mutates = prepared.action.mutates;
+    let result = shared.run(mutates, move |api| api.run(prepared, &id)).await;
     debug!(request_id, action = name, ok = result.is_ok(), "answered");
     result
 }
@@ -615,14 +641,7 @@ fn prepare(
     address: IpAddr,
 ) -> Result<Prepared, ApiError> {
     let headers = readable_headers(&head.headers);
-    let request = sigv4::Request {
-        method: head.method.as_str(),
-        path: head.uri.path(),
-        query: head.uri.query().unwrap_or_default(),
-        headers: &headers,
-        body,
-    };
-    api.prepare(&request, address)
+    api.prepare(&signed(head, &headers, body), address)
 }
 
 /// Returns the response with an answer; the connection is kept while it is sent.

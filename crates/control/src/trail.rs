@@ -1,16 +1,14 @@
 //! The audit of calls: records in the form of CloudTrail, and LookupEvents.
 //!
-//! [`Api::open_record`] is called before a call is executed, and [`Api::close_record`] before its
-//! reply is sent. Records name the signer, the action, its parameters and the error. They have no
-//! secrets, no payload and no replies. [`evenkeel_telemetry::audit`] stores them.
-
-use std::net::IpAddr;
+//! [`Api::recorded`] executes a call and stores its record before its reply is sent. Records name
+//! the signer, the action, its parameters and the error. They have no secrets, no payload and no
+//! replies. [`evenkeel_telemetry::audit`] stores them.
 
 use evenkeel_core::time::UnixMs;
 use evenkeel_os::clock;
 use evenkeel_telemetry::audit::Audit;
 use evenkeel_wire::aws::query::Params;
-use evenkeel_wire::aws::{sigv4, timestamp};
+use evenkeel_wire::aws::timestamp;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -25,8 +23,8 @@ pub const SERVICE: &str = "cloudtrail";
 pub const TARGET: &str = "com.amazonaws.cloudtrail.v20131101.CloudTrail_20131101.";
 /// The only action.
 pub const ACTION: &str = "LookupEvents";
-/// Maximum number of bytes of a record's parameters, and of characters of one that is no id and no
-/// policy. All ids of a request fit: it has 1,100 parameters at most.
+/// Maximum number of bytes of a record's parameters, and of characters of a parameter that is
+/// neither an id nor a policy. All ids of a request fit: it has 1,100 parameters at most.
 const PARAMETERS_BYTES_MAX: usize = 120 << 10;
 const VALUE_MAX: usize = 256;
 /// Maximum number of bytes of the name of an id, and of an id: ARNs are the longest.
@@ -39,7 +37,7 @@ const ERROR_MAX: usize = 1_024;
 /// Parameters whose values are not recorded: programs of instances may contain secrets.
 const SECRETS: [&str; 1] = ["UserData"];
 /// Actions that lead to free space, or that end the use of a stolen key. They are executed on a
-/// full disk, too, and find the rest of the reserved room.
+/// full disk, too, and use the room that is still reserved.
 const FREEING: [&str; 9] = [
     "DeleteAccessKey",
     "DeleteSnapshot",
@@ -389,36 +387,21 @@ fn bound_ms(unix_s: f64) -> u64 {
 }
 
 impl Api {
-    /// Begins the record of a call, before its execution.
+    /// Executes a call, and stores its record with its result.
     ///
     /// # Errors
-    /// [`NoRoom`].
-    pub(crate) fn open_record(&self, asked: &Asked<'_>) -> Result<Option<Begun>, NoRoom> {
-        self.trail.as_ref().map(|trail| trail.begin(asked)).transpose()
-    }
-
-    /// Stores the record of a call with its result, before its reply.
-    pub(crate) fn close_record<T, E: Recorded>(
+    /// Those of the call; [`NoRoom`] of a change whose record might find no room: then the call is
+    /// not executed.
+    pub(crate) fn recorded<T, E: Recorded + From<NoRoom>>(
         &self,
-        record: Option<Begun>,
-        result: &Result<T, E>,
-    ) {
-        if let (Some(trail), Some(begun)) = (&self.trail, record) {
-            trail.end(begun, result.as_ref().err().map(E::code_and_text));
-        }
-    }
-
-    /// Checks the signature of a request for CloudTrail from `address`. Returns its signer.
-    ///
-    /// # Errors
-    /// EC2's errors for signatures.
-    pub fn check_trail(
-        &self,
-        request: &sigv4::Request<'_>,
-        address: IpAddr,
-    ) -> Result<Caller, ApiError> {
-        let (_, caller) = self.verify(request, SERVICE, address)?;
-        Ok(caller)
+        asked: &Asked<'_>,
+        call: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, E> {
+        let Some(trail) = &self.trail else { return call() };
+        let begun = trail.begin(asked)?;
+        let result = call();
+        trail.end(begun, result.as_ref().err().map(E::code_and_text));
+        result
     }
 
     /// Executes LookupEvents: returns records of the last 90 days, newest first.
@@ -436,17 +419,15 @@ impl Api {
         let is_read_only = true;
         let action = ACTION;
         let asked = Asked { caller, service, action, is_read_only, params, request_id };
-        let record = self.open_record(&asked)?;
-        let checked = self.authorize(caller, (SERVICE, ACTION), params);
-        let result = checked.map_err(Unauthorized::denied).and_then(|()| {
+        self.recorded(&asked, || {
+            let allowed = self.authorize(caller, (SERVICE, ACTION), params);
+            allowed.map_err(Unauthorized::denied)?;
             let lookup = Lookup::read(body)?;
             let Some(trail) = &self.trail else {
                 return Err(ApiError::internal("this server keeps no records"));
             };
             trail.lookup(&lookup)
-        });
-        self.close_record(record, &result);
-        result
+        })
     }
 }
 

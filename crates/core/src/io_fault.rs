@@ -5,7 +5,6 @@
 
 use alloc::vec::Vec;
 
-use crate::convert::exact;
 use crate::ids::VolumeId;
 use crate::random::Random;
 use crate::request::Operation;
@@ -80,9 +79,7 @@ impl IoFault {
     /// Returns the generator of its choices for a volume.
     #[must_use]
     pub fn choices(&self, id: VolumeId) -> Random {
-        // The high bits of an id are no more random than the low ones.
-        let stream: u64 = exact(id.bits() & u128::from(u64::MAX), "the lower half");
-        Random::new(self.seed, stream | 1)
+        Random::of_volume(self.seed, id)
     }
 
     /// Decides about one request of a volume that the fault concerns.

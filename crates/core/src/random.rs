@@ -2,6 +2,7 @@
 //! use. For simulated devices and clients, and for incompressible payload.
 
 use crate::convert::{count, exact, index, saturating};
+use crate::ids::VolumeId;
 
 /// Vigna's SplitMix64: 64 bits of state, two multiplications, passes the usual batteries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,6 +31,14 @@ impl Random {
         let base = mixer.next_u64();
         let mut mixer = Self { state: base ^ stream.wrapping_mul(STEP) };
         Self { state: mixer.next_u64() }
+    }
+
+    /// Creates the generator of a volume, so that its numbers do not depend on other volumes.
+    #[must_use]
+    pub fn of_volume(seed: u64, id: VolumeId) -> Self {
+        // The high bits of an id are no more random than the low ones.
+        let stream: u64 = exact(id.bits() & u128::from(u64::MAX), "the lower half");
+        Self::new(seed, stream | 1)
     }
 
     /// Returns 64 random bits.

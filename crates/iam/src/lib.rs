@@ -45,7 +45,7 @@ impl Context {
     }
 
     /// Returns the values of a key; none if the request does not have it. Names of keys have no
-    /// case. Of two tags that differ in case only, the one that is named exactly is meant.
+    /// case. If two tags differ only in case, the exact name counts.
     #[must_use]
     pub fn values(&self, key: &str) -> &[String] {
         let exactly = self.0.iter().find(|(name, _)| name == key);
@@ -87,8 +87,8 @@ pub enum Decision {
 pub struct Verdict<'a> {
     /// The decision.
     pub decision: Decision,
-    /// Of an explicit deny the statements that deny, of an allowed request those that allow, each
-    /// with the number of its policy among those that were given.
+    /// The statements that deny, of an explicit deny, or that allow, of an allowed request. Each
+    /// with the index of its policy.
     pub statements: Vec<(usize, &'a Statement)>,
 }
 

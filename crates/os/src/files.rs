@@ -1,8 +1,8 @@
 //! Files that are replaced as a whole.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::Path;
 
 /// Replaces a file durably, or creates it with the default access. Readers, and a restart after a
@@ -20,6 +20,41 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
 /// # Errors
 /// See [`write_whole`].
 pub fn write_whole_with_mode(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+    replace(path, bytes, mode, |_| Ok(()))
+}
+
+/// Replaces a file as [`write_whole`] does. The new one has the owner and the group of the old one,
+/// and the bits `kept` of its mode; a first one has `mode`.
+///
+/// # Errors
+/// See [`write_whole`]; the process may not give the file its owner or its group.
+pub fn write_whole_with_access(path: &Path, bytes: &[u8], mode: u32, kept: u32) -> io::Result<()> {
+    let former = match fs::metadata(path) {
+        Ok(former) => Some(former),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(error),
+    };
+    // Until it has its owner, only this process's user can use it.
+    replace(path, bytes, 0o600, |file| {
+        let Some(former) = former else {
+            return file.set_permissions(Permissions::from_mode(mode));
+        };
+        let made = file.metadata()?;
+        if (made.uid(), made.gid()) != (former.uid(), former.gid()) {
+            fchown(file, Some(former.uid()), Some(former.gid()))?;
+        }
+        // After the owner: a new owner clears bits of the mode.
+        file.set_permissions(Permissions::from_mode(former.mode() & kept))
+    })
+}
+
+/// Replaces a file by a new one of this `mode`, on which `finish` is called before it is in place.
+fn replace(
+    path: &Path,
+    bytes: &[u8],
+    mode: u32,
+    finish: impl FnOnce(&File) -> io::Result<()>,
+) -> io::Result<()> {
     let mut draft = path.as_os_str().to_owned();
     draft.push(".new");
     let draft = Path::new(&draft);
@@ -31,7 +66,11 @@ pub fn write_whole_with_mode(path: &Path, bytes: &[u8], mode: u32) -> io::Result
         .create_new(true)
         .mode(mode)
         .open(draft)
-        .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()))
+        .and_then(|mut file| {
+            file.write_all(bytes)?;
+            finish(&file)?;
+            file.sync_all()
+        })
         .and_then(|()| fs::rename(draft, path))
         .and_then(|()| sync_folder(folder.unwrap_or(Path::new("."))));
     written.inspect_err(|_| {

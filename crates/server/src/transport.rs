@@ -155,11 +155,11 @@ impl Exposed {
         let hint = match self.listener {
             PlainListener::Listen => {
                 "`evenkeel tls init` makes certificates for tls-cert and tls-key; `--insecure \
-                 listen` serves without them all the same"
+                 listen` serves the address without TLS"
             }
             PlainListener::NbdListen => {
                 "serve the address with nbd-tls-listen, after `evenkeel tls init`; `--insecure \
-                 nbd-listen` serves it without TLS all the same"
+                 nbd-listen` serves it without TLS"
             }
         };
         usage(message).hint(hint)
@@ -310,7 +310,7 @@ mod tests {
             assert!(allow(&[NbdListen]).check(here, &[there]).is_ok());
             assert!(allow(&[NbdListen]).check(there, &[there]).is_err());
             assert!(allow(&[NbdListen, Listen]).check(there, &[there]).is_ok());
-            // With a certificate the API has TLS; plain NBD has none all the same.
+            // With a certificate the API has TLS, and `nbd-listen` still has none.
             let path = PathBuf::from("x");
             let files = ServerFiles { certificate: path.clone(), key: path, authority: None };
             let encrypted = Transport { files: Some(files), ..Transport::default() };

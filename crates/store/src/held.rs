@@ -6,7 +6,8 @@
 
 use crate::disk::{Disk, DiskOp};
 use crate::timer::Timer;
-use crate::{Completion, Store};
+use crate::{Completion, Store, Submission};
+use evenkeel_core::request::Failure;
 use evenkeel_core::time::Instant;
 use evenkeel_os::clock;
 use rustix::io::Errno;
@@ -73,6 +74,13 @@ impl HeldAnswers {
         }
     }
 
+    /// Answers a request with an I/O error: it does not reach the store below.
+    pub fn fail(&mut self, slot: u32, submission: Submission) {
+        let Submission { ticket, buffer, .. } = submission;
+        let answer = Completion { ticket, result: Err(Failure::Io), buffer, extents: Vec::new() };
+        self.answer(slot.into(), answer);
+    }
+
     /// Takes the completions of the store below.
     pub fn collect(&mut self, below: &mut dyn Store) {
         while let Some(answer) = below.poll() {
@@ -81,13 +89,8 @@ impl HeldAnswers {
     }
 
     /// Gives out the answers that are due by `now`, in the order of their times, and sets the timer
-    /// for the next one. `later` returns a later time for an answer that is due and must wait.
-    pub fn release(
-        &mut self,
-        now: Instant,
-        disk: &mut dyn Disk,
-        later: impl Fn(u32) -> Option<Instant>,
-    ) {
+    /// for the next one. With `later`, answers that are due wait until that time.
+    pub fn release(&mut self, now: Instant, disk: &mut dyn Disk, later: Option<Instant>) {
         let mut unanswered = Vec::new();
         while let Some(&Reverse((due_at, slot))) = self.due.peek() {
             if due_at > now {
@@ -98,7 +101,7 @@ impl HeldAnswers {
                 break;
             }
             self.due.pop();
-            if let Some(due_at) = later(slot) {
+            if let Some(due_at) = later {
                 unanswered.push(Reverse((due_at, slot)));
                 continue;
             }

@@ -1,5 +1,5 @@
 //! The audit: one line for each call of the API, in files of a day. Each line has the hash of the
-//! one before, so a line that is changed or removed later is found ([`verify`]).
+//! previous line, so [`verify`] finds a line that is changed or removed later.
 //!
 //! A line is `{"sequence":N,"previous":"HASH","record":{...}}`: HASH is the SHA-256 of the whole
 //! line before, in hexadecimal, also if that is in an earlier file; of the first line it is zeros.
@@ -34,8 +34,8 @@ pub const FOLDER: &str = "audit";
 const FILE_BYTES: u64 = 16 << 20;
 /// Maximum of bytes of all files; beyond it the oldest is deleted.
 const BYTES_MAX: u64 = 4 << 30;
-/// Bytes that are reserved at a time, and the number below which more are reserved: what is left on
-/// a full disk, for calls that read or free space.
+/// Bytes that are reserved at a time, and the number of reserved bytes below which more are
+/// reserved. On a full disk these remain, for calls that read or free space.
 const RESERVED_BYTES: u64 = 2 << 20;
 const RESERVED_MIN: u64 = 512 << 10;
 /// Maximum of bytes that one search reads.
@@ -75,7 +75,7 @@ struct End {
     next: u64,
     /// The hash of the last line.
     hash: String,
-    /// Number of lines that could not be written since the last one that was.
+    /// Number of lines that could not be written since the last written line.
     lost: u64,
     problem: Option<String>,
 }

@@ -6,7 +6,7 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`audit`] | the files of calls, each line with the hash of the one before |
+//! | [`audit`] | the audit: a line for each call of the API, with the hash of the previous line |
 //! | [`counters`] | work of volumes between two samples of their counters; pure |
 //! | [`cloudwatch`] | metrics of volumes over the last days, and expressions over them |
 //! | [`recording`] | requests to volumes, second by second, for some days |

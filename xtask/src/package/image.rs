@@ -47,7 +47,7 @@ pub fn make(root: &Path, options: &Options) -> Result<Vec<PathBuf>, String> {
     copy_libraries(&libraries)?;
     let own = folder.join("own");
     copy_own(root, &program, &own)?;
-    // Of no time, so that releases on the same libraries share this layer.
+    // Their time is 0, so that releases on the same libraries share this layer.
     let layers = [archived(&libraries, "0")?, archived(&own, &epoch)?];
     append_folders(&own, &layers[1], &epoch)?;
 
@@ -144,7 +144,7 @@ fn tar(file: &Path, epoch: &str) -> Command {
 /// An image in the making.
 struct Image {
     layout: PathBuf,
-    /// The time that it names, so that two of the same files are the same.
+    /// Its time of creation: that of the commit, so that two images of the same files are equal.
     created: String,
 }
 

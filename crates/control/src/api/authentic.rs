@@ -16,6 +16,17 @@ const WITHOUT_REGION: &str = "iam";
 /// Stands for the encoded message if it could not be made.
 const NO_MESSAGE: &str = "none";
 
+/// Returns the parameters of a request whose signature is verified: of its query and of its body.
+///
+/// # Errors
+/// They cannot be decoded, or one is given twice.
+pub(crate) fn parameters(request: &sigv4::Request<'_>) -> Result<Params, ApiError> {
+    let mut in_query = Params::decode(request.query.as_bytes())?;
+    // These belong to the signature.
+    in_query.retain(|name| !name.starts_with("X-Amz-"));
+    Ok(in_query.and(Params::decode(request.body)?)?)
+}
+
 /// The signer has no right to the request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Unauthorized {
@@ -64,6 +75,20 @@ impl Api {
             |key: &str| key == self.credentials.access_key_id || self.plane.keyring().has(key);
         let now_s = clock::unix_ms().0 / 1_000;
         sigv4::verify_head(request, self.scope(service), is_known, now_s)
+    }
+
+    /// Checks the signature of a request from `address`. Returns its signer.
+    ///
+    /// # Errors
+    /// EC2's errors for signatures.
+    pub fn signer(
+        &self,
+        request: &sigv4::Request<'_>,
+        service: &str,
+        address: IpAddr,
+    ) -> Result<Caller, ApiError> {
+        let (_, caller) = self.verify(request, service, address)?;
+        Ok(caller)
     }
 
     /// Checks the signature of a request from `address`.

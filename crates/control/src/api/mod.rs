@@ -15,7 +15,7 @@ mod view;
 
 mod adopt_volume;
 mod attach_volume;
-mod authentic;
+pub(crate) mod authentic;
 mod copy_snapshot;
 mod copy_volumes;
 mod create_snapshot;
@@ -294,10 +294,7 @@ impl Api {
         address: IpAddr,
     ) -> Result<Prepared, ApiError> {
         let (verified, caller) = self.verify(request, SERVICE, address)?;
-        let mut in_query = Params::decode(request.query.as_bytes())?;
-        // These parameters belong to the signature, which is verified.
-        in_query.retain(|name| !name.starts_with("X-Amz-"));
-        let mut params = in_query.and(Params::decode(request.body)?)?;
+        let mut params = authentic::parameters(request)?;
         let name = params.take("Action").ok_or_else(ApiError::missing_action)?;
         let action = ACTIONS
             .iter()
@@ -347,20 +344,18 @@ impl Api {
     pub fn run(&self, prepared: Prepared, request_id: &str) -> Result<String, ApiError> {
         let Prepared { action, params, fingerprint, verified, caller } = prepared;
         let _request = During::request(request_id);
-        let record = self.open_record(&Asked {
+        let asked = Asked {
             caller: &caller,
             service: SERVICE,
             action: action.name,
             is_read_only: !action.mutates,
             params: &params,
             request_id,
-        })?;
-        let allowed = self.authorize(&caller, (SERVICE, action.name), &params);
-        let result = allowed
-            .map_err(ApiError::from)
-            .and_then(|()| self.execute((action, fingerprint, &verified), params, request_id));
-        self.close_record(record, &result);
-        result
+        };
+        self.recorded(&asked, || {
+            self.authorize(&caller, (SERVICE, action.name), &params)?;
+            self.execute((action, fingerprint, &verified), params.clone(), request_id)
+        })
     }
 
     fn execute(

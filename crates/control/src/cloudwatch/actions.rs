@@ -1,8 +1,6 @@
 //! ListMetrics, GetMetricData, GetMetricStatistics and DescribeAlarms. Error codes and texts are
 //! CloudWatch's where they are known.
 
-use std::net::IpAddr;
-
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::time::UnixMs;
 use evenkeel_telemetry::cloudwatch::metrics::{self, DIMENSION, Metric, NAMESPACE};
@@ -85,19 +83,6 @@ const UNITS: [&str; 27] = [
 ];
 
 impl Api {
-    /// Checks the signature of a request for CloudWatch from `address`. Returns its signer.
-    ///
-    /// # Errors
-    /// EC2's errors for signatures.
-    pub fn check_cloudwatch(
-        &self,
-        request: &sigv4::Request<'_>,
-        address: IpAddr,
-    ) -> Result<Caller, ApiError> {
-        let (_, caller) = self.verify(request, SERVICE, address)?;
-        Ok(caller)
-    }
-
     /// Executes an action of CloudWatch. All of them only read.
     ///
     /// # Errors
@@ -113,16 +98,13 @@ impl Api {
         let service = SERVICE;
         let is_read_only = true;
         let asked = Asked { caller, service, action, is_read_only, params, request_id };
-        let record = self.open_record(&asked)?;
-        let allowed = if ACTIONS.contains(&action) {
-            self.authorize(caller, (SERVICE, action), params)
-        } else {
-            Ok(())
-        };
-        let allowed = allowed.map_err(Unauthorized::denied);
-        let result = allowed.and_then(|()| self.execute_cloudwatch(action, parameters));
-        self.close_record(record, &result);
-        result
+        self.recorded(&asked, || {
+            if ACTIONS.contains(&action) {
+                let allowed = self.authorize(caller, (SERVICE, action), params);
+                allowed.map_err(Unauthorized::denied)?;
+            }
+            self.execute_cloudwatch(action, parameters)
+        })
     }
 
     fn execute_cloudwatch(&self, action: &str, parameters: Value) -> Result<Value, ApiError> {

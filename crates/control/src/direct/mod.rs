@@ -187,20 +187,18 @@ impl Api {
         let named = start::named(operation, &body, query);
         let caller = &checked.caller;
         let action = operation.name();
-        let record = self.open_record(&Asked {
+        let asked = Asked {
             caller,
             service: SERVICE,
             action,
             is_read_only: !operation.mutates(),
             params: &named,
             request_id,
-        })?;
-        let allowed = self.authorize(caller, (SERVICE, action), &named);
-        let result = allowed
-            .map_err(DirectError::from)
-            .and_then(|()| self.execute_direct(operation, query, headers, body, checked));
-        self.close_record(record, &result);
-        result
+        };
+        self.recorded(&asked, || {
+            self.authorize(caller, (SERVICE, action), &named)?;
+            self.execute_direct(operation, query, headers, body, checked)
+        })
     }
 
     fn execute_direct(

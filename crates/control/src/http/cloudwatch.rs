@@ -7,14 +7,13 @@ use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
-use evenkeel_wire::aws::sigv4;
 use tracing::debug;
 
 use super::slot::{InFlight, Slot};
 use super::strangers::discard;
-use super::{Shared, body_bytes, check_head, note, readable_headers, request_id, respond};
+use super::{Shared, body_bytes, check_head, note, readable_headers, request_id, respond, signed};
 use crate::api::error::ApiError;
-use crate::cloudwatch::forms::{Arrived, Form, translated};
+use crate::cloudwatch::forms::{Arrived, Form, SERVICE, translated};
 use crate::direct::Answer;
 use crate::rights::Caller;
 
@@ -51,7 +50,7 @@ async fn answer(
         debug!(request_id, code = error.code, message = error.message, "refused");
         form.refusal(&translated(error), request_id)
     };
-    if let Err(error) = check_head(shared, &head, "monitoring") {
+    if let Err(error) = check_head(shared, &head, SERVICE) {
         discard(body).await;
         let error = ApiError::from(error);
         note(shared, slot, &error);
@@ -68,28 +67,20 @@ async fn answer(
             return (refused(error), None);
         }
     };
-    let in_flight = match slot.begin() {
+    let in_flight = match shared.begin(slot) {
         Ok(in_flight) => in_flight,
-        Err(busy) => return (refused(ApiError::throttled(busy)), None),
+        Err((busy, in_flight)) => return (refused(ApiError::throttled(busy)), in_flight),
     };
-    if let Err(none_left) = shared.take_token() {
-        return (refused(ApiError::throttled(none_left)), Some(in_flight));
-    }
-    let permit = Arc::clone(&shared.reads).acquire_owned().await.ok();
-    let api = Arc::clone(&shared.api);
     let id = request_id.to_owned();
     // Parameters are decoded on that thread, too: they take several times the memory of their
     // bytes, and the number of permits limits that memory.
-    let run = tokio::task::spawn_blocking(move || {
+    let run = shared.run(false, move |api| {
         let headers = readable_headers(&head.headers);
         let (action, parameters) = arrived(&head, &headers).read(form, &body)?;
-        let result = api.run_cloudwatch(&caller, &action, parameters, &id);
-        let answer = result.map(|value| form.answer(&action, &value, &id));
-        drop(permit);
-        answer
+        let value = api.run_cloudwatch(&caller, &action, parameters, &id)?;
+        Ok(form.answer(&action, &value, &id))
     });
-    let result = run.await.unwrap_or_else(|error| Err(ApiError::internal(error)));
-    (result.unwrap_or_else(refused), Some(in_flight))
+    (run.await.unwrap_or_else(refused), Some(in_flight))
 }
 
 fn arrived<'a>(head: &'a Parts, headers: &'a [(&'a str, &'a str)]) -> Arrived<'a> {
@@ -100,8 +91,5 @@ fn arrived<'a>(head: &'a Parts, headers: &'a [(&'a str, &'a str)]) -> Arrived<'a
 
 fn check(shared: &Shared, slot: &Slot, head: &Parts, body: &[u8]) -> Result<Caller, ApiError> {
     let headers = readable_headers(&head.headers);
-    let Arrived { path, query, headers } = arrived(head, &headers);
-    let method = head.method.as_str();
-    let request = sigv4::Request { method, path, query, headers, body };
-    shared.api.check_cloudwatch(&request, slot.address)
+    shared.api.signer(&signed(head, &headers, body), SERVICE, slot.address)
 }

@@ -11,14 +11,13 @@ use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use evenkeel_wire::aws::sigv4;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 use tracing::debug;
 
 use super::slot::{InFlight, Slot};
 use super::strangers::discard;
-use super::{Shared, check_head, readable_headers, request_id, respond};
+use super::{Shared, check_head, readable_headers, request_id, respond, signed};
 use crate::direct::{Answer, DirectError, Operation};
 
 /// Maximum number of operations on blocks that run concurrently.
@@ -65,8 +64,8 @@ async fn answer(
     };
     let headers = readable_headers(&head.headers);
     let query = head.uri.query().unwrap_or_default();
-    let signed = sigv4::Request { method, path, query, headers: &headers, body: &body };
-    let checked = match shared.api.check_direct(&operation, &signed, slot.address) {
+    let request = signed(&head, &headers, &body);
+    let checked = match shared.api.check_direct(&operation, &request, slot.address) {
         Ok(checked) => checked,
         Err(error) => {
             if error.is_of_signature() {
@@ -75,13 +74,10 @@ async fn answer(
             return (Err(error), None);
         }
     };
-    let in_flight = match slot.begin() {
+    let in_flight = match shared.begin(slot) {
         Ok(in_flight) => in_flight,
-        Err(busy) => return (Err(DirectError::throttled(busy)), None),
+        Err((busy, in_flight)) => return (Err(DirectError::throttled(busy)), in_flight),
     };
-    if let Err(none_left) = shared.take_token() {
-        return (Err(DirectError::throttled(none_left)), Some(in_flight));
-    }
     if let Err(denied) = shared.api.admit_direct(&operation, &body, &checked) {
         // The request may be a recorded one that an attacker repeats, so the connection may be
         // evicted.

@@ -3,12 +3,11 @@
 use std::sync::Arc;
 
 use axum::extract::Request;
-use evenkeel_wire::aws::sigv4;
 use tracing::debug;
 
 use super::slot::{InFlight, Slot};
 use super::strangers::discard;
-use super::{Shared, body_bytes, check_head, note, readable_headers};
+use super::{Shared, body_bytes, check_head, note, readable_headers, signed};
 use crate::api::error::ApiError;
 use crate::cloudwatch::forms::{Arrived, translated};
 use crate::direct::Answer;
@@ -44,33 +43,19 @@ pub async fn answer(
             return (refused(error), None);
         }
     };
-    let in_flight = match slot.begin() {
+    let in_flight = match shared.begin(slot) {
         Ok(in_flight) => in_flight,
-        Err(busy) => return (refused(ApiError::throttled(busy)), None),
+        Err((busy, in_flight)) => return (refused(ApiError::throttled(busy)), in_flight),
     };
-    if let Err(none_left) = shared.take_token() {
-        return (refused(ApiError::throttled(none_left)), Some(in_flight));
-    }
     if let Err(denied) = shared.api.admit_identity(&prepared) {
         // As of the EC2 API: the request may be a recorded one.
         drop(in_flight);
         tokio::time::sleep(denied.wait).await;
         return (refused(denied.error), None);
     }
-    let permit = if prepared.action.mutates {
-        None
-    } else {
-        Arc::clone(&shared.reads).acquire_owned().await.ok()
-    };
-    let api = Arc::clone(&shared.api);
     let id = request_id.to_owned();
-    // If the client disconnects from here on, the change is still made.
-    let run = tokio::task::spawn_blocking(move || {
-        let result = api.run_identity(prepared, &id);
-        drop(permit);
-        result
-    });
-    let result = run.await.unwrap_or_else(|error| Err(ApiError::internal(error)));
+    let mutates = prepared.action.mutates;
+    let result = shared.run(mutates, move |api| api.run_identity(prepared, &id)).await;
     (result.map_or_else(refused, |document| reply(200, document)), Some(in_flight))
 }
 
@@ -87,14 +72,7 @@ async fn prepare(
     }
     let body = body_bytes(body, shared.body_timeout).await?;
     let headers = readable_headers(&head.headers);
-    let request = sigv4::Request {
-        method: head.method.as_str(),
-        path: head.uri.path(),
-        query: head.uri.query().unwrap_or_default(),
-        headers: &headers,
-        body: &body,
-    };
-    shared.api.prepare_identity(service, &request, slot.address)
+    shared.api.prepare_identity(service, &signed(&head, &headers, &body), slot.address)
 }
 
 fn reply(status: u16, document: String) -> Answer {

@@ -5,13 +5,12 @@ use std::sync::Arc;
 use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use evenkeel_wire::aws::sigv4;
 use serde_json::{Value, json};
 use tracing::debug;
 
 use super::slot::{InFlight, Slot};
 use super::strangers::discard;
-use super::{Shared, body_bytes, check_head, note, readable_headers, request_id, respond};
+use super::{Shared, body_bytes, check_head, note, readable_headers, request_id, respond, signed};
 use crate::api::error::ApiError;
 use crate::cloudwatch::forms::translated;
 use crate::direct::Answer;
@@ -68,39 +67,23 @@ async fn answer(
         Err(error) => return (Err(error), None),
     };
     let headers = readable_headers(&head.headers);
-    let request = sigv4::Request {
-        method: head.method.as_str(),
-        path: head.uri.path(),
-        query: head.uri.query().unwrap_or_default(),
-        headers: &headers,
-        body: &body,
-    };
-    let caller = match shared.api.check_trail(&request, slot.address) {
+    let request = signed(&head, &headers, &body);
+    let caller = match shared.api.signer(&request, SERVICE, slot.address) {
         Ok(caller) => caller,
         Err(error) => {
             note(shared, slot, &error);
             return (Err(error), None);
         }
     };
-    let in_flight = match slot.begin() {
+    let in_flight = match shared.begin(slot) {
         Ok(in_flight) => in_flight,
-        Err(busy) => return (Err(ApiError::throttled(busy)), None),
+        Err((busy, in_flight)) => return (Err(ApiError::throttled(busy)), in_flight),
     };
-    if let Err(none_left) = shared.take_token() {
-        return (Err(ApiError::throttled(none_left)), Some(in_flight));
-    }
     if name != ACTION {
         let text = format!("The action {name} of CloudTrail is not supported; {ACTION} is.");
         return (Err(ApiError::new("InvalidAction", text)), Some(in_flight));
     }
-    let permit = Arc::clone(&shared.reads).acquire_owned().await.ok();
-    let api = Arc::clone(&shared.api);
     let id = request_id.to_owned();
-    let run = tokio::task::spawn_blocking(move || {
-        let result = api.lookup_events(&caller, &body, &id);
-        drop(permit);
-        result
-    });
-    let result = run.await.unwrap_or_else(|error| Err(ApiError::internal(error)));
+    let result = shared.run(false, move |api| api.lookup_events(&caller, &body, &id)).await;
     (result, Some(in_flight))
 }

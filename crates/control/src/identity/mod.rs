@@ -27,6 +27,7 @@ use evenkeel_wire::aws::sigv4::{self, Verified};
 use evenkeel_wire::aws::xml::Element;
 
 use crate::api::args::Args;
+use crate::api::authentic::parameters;
 use crate::api::error::ApiError;
 use crate::api::{Api, Denied, Unauthorized};
 use crate::credentials::Credentials;
@@ -146,10 +147,7 @@ impl Api {
         address: IpAddr,
     ) -> Result<PreparedIdentity, ApiError> {
         let (verified, caller) = self.verify(request, service.name, address)?;
-        let mut in_query = Params::decode(request.query.as_bytes())?;
-        // These parameters belong to the signature, which is verified.
-        in_query.retain(|name| !name.starts_with("X-Amz-"));
-        let mut params = in_query.and(Params::decode(request.body)?)?;
+        let mut params = parameters(request)?;
         let name = params.take("Action").ok_or_else(ApiError::missing_action)?;
         let action =
             service.actions.iter().find(|action| action.name == name).ok_or_else(|| {
@@ -190,24 +188,22 @@ impl Api {
     ) -> Result<String, ApiError> {
         let PreparedIdentity { service, action, params, verified, caller } = prepared;
         let _request = During::request(request_id);
-        let record = self.open_record(&Asked {
+        let asked = Asked {
             caller: &caller,
             service: service.name,
             action: action.name,
             is_read_only: !action.mutates,
             params: &params,
             request_id,
-        })?;
-        let allowed = if action.is_free {
-            Ok(())
-        } else {
-            self.authorize(&caller, (service.name, action.name), &params)
         };
-        let allowed = allowed.map_err(Unauthorized::denied);
-        let result =
-            allowed.and_then(|()| self.execute_identity(action, &caller, params, &verified));
-        self.close_record(record, &result);
-        result.map(|fields| service.reply(action, fields, request_id))
+        let fields = self.recorded(&asked, || {
+            if !action.is_free {
+                let allowed = self.authorize(&caller, (service.name, action.name), &params);
+                allowed.map_err(Unauthorized::denied)?;
+            }
+            self.execute_identity(action, &caller, params.clone(), &verified)
+        })?;
+        Ok(service.reply(action, fields, request_id))
     }
 
     fn execute_identity(

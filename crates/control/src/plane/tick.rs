@@ -55,7 +55,7 @@ impl Plane {
         self.maintain_with(&mut upkeep);
     }
 
-    /// Does the same after work of that kind that is in progress.
+    /// Maintains as [`Self::maintain`] does, after maintenance in progress has ended.
     pub(super) fn maintain_now(&self) {
         let upkeep = self.upkeep.lock();
         self.maintain_with(&mut upkeep.unwrap_or_else(PoisonError::into_inner));

@@ -50,8 +50,8 @@ struct Moving {
 
 /// Returns the present time by both clocks.
 ///
-/// A test clock has only one: what it is after a restart is in its file, and the wall clock is
-/// believed.
+/// A test clock has no id of a boot: its file has its time after a restart, and the wall clock
+/// counts.
 pub(super) fn moment(clock: &ServerClock) -> Moment {
     let Reading { unix, since_boot } = clock.read();
     let ms = saturating(since_boot.as_millis());

@@ -52,11 +52,11 @@ impl Identity {
 /// The kind of a policy, as SimulatePrincipalPolicy names it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Origin {
-    /// The user's own.
+    /// A policy of the user's own.
     Own,
-    /// A managed one that is attached.
+    /// A managed policy that is attached to the user.
     Managed,
-    /// One that a simulation adds.
+    /// A policy that a simulation adds.
     Given,
 }
 

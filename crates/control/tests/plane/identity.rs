@@ -44,6 +44,15 @@ fn attach(root: &Client, name: &str, policy: &str) {
     iam(root, "AttachUserPolicy", &[("UserName", name), ("PolicyArn", &arn)]);
 }
 
+/// Creates a volume, and attaches it to this machine's host. Returns the ids of both.
+fn attached(root: &Client) -> [String; 2] {
+    let host = local_instance(root);
+    let volume = create(root, &[]);
+    let params = [("VolumeId", volume.as_str()), ("InstanceId", &host), ("Device", "/dev/sdf")];
+    root.call("AttachVolume", &params).unwrap();
+    [volume, host]
+}
+
 const NEW: &[(&str, &str)] =
     &[("AvailabilityZone", "local-1a"), ("Size", "100"), ("VolumeType", "gp3")];
 
@@ -312,10 +321,7 @@ fn an_empty_parameter_evades_no_right() {
     let root = server.client();
     let ann = user(&root, "ann");
     attach(&root, "ann", "AdministratorAccess");
-    let host = local_instance(&root);
-    let volume = create(&root, &[]);
-    let attachment = [("VolumeId", volume.as_str()), ("InstanceId", &host), ("Device", "/dev/sdf")];
-    root.call("AttachVolume", &attachment).unwrap();
+    let [volume, _] = attached(&root);
     put(
         &root,
         "ann",
@@ -350,10 +356,7 @@ fn tags_need_the_right_to_them_wherever_they_come_from() {
     let root = server.client();
     let ann = user(&root, "ann");
     attach(&root, "ann", "AdministratorAccess");
-    let host = local_instance(&root);
-    let volume = create(&root, &[]);
-    let attachment = [("VolumeId", volume.as_str()), ("InstanceId", &host), ("Device", "/dev/sdf")];
-    root.call("AttachVolume", &attachment).unwrap();
+    let [volume, host] = attached(&root);
     let tag = [("ResourceId.1", volume.as_str()), ("Tag.1.Key", "keep"), ("Tag.1.Value", "1")];
     root.call("CreateTags", &tag).unwrap();
     put(
@@ -460,6 +463,7 @@ fn the_other_apis_check_rights_too() {
     let server = Server::start(folder.path());
     let root = server.client();
     let ann = user(&root, "ann");
+    let eve = user(&root, "eve");
     let send = |client: &Client, service: &str, method: &str, target: &str, body: &str| {
         let headers = client.signed_as(service, method, target, body);
         let answer = client.send(method, target, &headers, body.as_bytes());
@@ -485,6 +489,12 @@ fn the_other_apis_check_rights_too() {
     assert_eq!(send(&ann, "monitoring", "POST", "/", metrics).0, 200);
     let (status, body) = send(&ann, "ebs", "POST", "/snapshots", r#"{"VolumeSize":1}"#);
     assert_eq!(status, 403, "{body}");
+    // Tags of a new snapshot need their own right.
+    let untagged = r#"{"VolumeSize":3}"#;
+    put(&root, "eve", r#"[{"Effect":"Allow","Action":"ebs:*","Resource":"*"}]"#);
+    assert_eq!(send(&eve, "ebs", "POST", "/snapshots", untagged).0, 201);
+    let (status, body) = send(&eve, "ebs", "POST", "/snapshots", start);
+    assert!(status == 403 && body.contains("ec2:CreateTags"), "{status} {body}");
     // Another signature than that of the same request before.
     let start = r#"{"VolumeSize":2,"Tags":[{"Key":"team","Value":"blue"}]}"#;
     let (status, body) = send(&ann, "ebs", "POST", "/snapshots", start);

@@ -8,11 +8,10 @@ use crate::forwarding::ForwardingStore;
 use crate::held::HeldAnswers;
 use crate::timer::Timer;
 use crate::{Completion, Store, Submission};
-use evenkeel_core::convert::exact;
 use evenkeel_core::device::Head;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::random::Random;
-use evenkeel_core::request::{Failure, Operation};
+use evenkeel_core::request::Operation;
 use evenkeel_core::time::Instant;
 use evenkeel_os::clock;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -40,13 +39,11 @@ impl FaultyStore {
         timer: Timer,
         setup: &Setup,
     ) -> Self {
-        // The high bits of an id are no more random than the low ones.
-        let stream: u64 = exact(id.bits() & u128::from(u64::MAX), "the lower half");
         Self {
             below,
             device,
             head: Head::default(),
-            random: Random::new(setup.seed, stream | 1),
+            random: Random::of_volume(setup.seed, id),
             fail_ppm: setup.fail_ppm,
             flushes_to_failure: setup.fail_flush,
             held: HeldAnswers::new(timer, TIMER_TOKEN),
@@ -65,7 +62,7 @@ impl FaultyStore {
     /// Gives out the answers that are due by `now`.
     fn release(&mut self, now: Instant, disk: &mut dyn Disk) {
         self.held.collect(self.below.as_mut());
-        self.held.release(now, disk, |_| None);
+        self.held.release(now, disk, None);
     }
 }
 
@@ -91,10 +88,7 @@ impl ForwardingStore for FaultyStore {
         // the flushes.
         let fails_by_chance = may_fail && self.random.chance_ppm(self.fail_ppm);
         if fails_by_chance | self.is_failing_flush(operation) {
-            let result = Err(Failure::Io);
-            let buffer = submission.buffer.take();
-            let answer = Completion { ticket, result, buffer, extents: Vec::new() };
-            self.held.answer(slot.into(), answer);
+            self.held.fail(slot, submission);
         } else {
             submission.ticket = u64::from(slot);
             self.below.submit(submission, disk);

@@ -9,7 +9,7 @@ use crate::{Completion, Store, Submission};
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::io_fault::{Effect, IoFault, IoFaultKind};
 use evenkeel_core::random::Random;
-use evenkeel_core::request::{Failure, Operation};
+use evenkeel_core::request::Operation;
 use evenkeel_core::time::{Duration, Instant};
 use evenkeel_os::clock;
 use std::sync::Arc;
@@ -109,7 +109,7 @@ impl InjectedStore {
         let is_readable = now != Instant::from_ns(u64::MAX);
         let until = self.paused_until(now).filter(|_| is_readable);
         let later = until.map(|until| until.min(now + PAUSE_LOOK));
-        self.held.release(now, disk, |_| later);
+        self.held.release(now, disk, later);
     }
 }
 
@@ -128,10 +128,7 @@ impl ForwardingStore for InjectedStore {
         let effects = self.decide(now, operation);
         let slot = self.held.hold(ticket, now + effects.delay);
         if effects.fails {
-            let buffer = submission.buffer.take();
-            let result = Err(Failure::Io);
-            let answer = Completion { ticket, result, buffer, extents: Vec::new() };
-            self.held.answer(slot.into(), answer);
+            self.held.fail(slot, submission);
         } else {
             submission.ticket = u64::from(slot);
             self.below.submit(submission, disk);

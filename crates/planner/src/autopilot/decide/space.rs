@@ -99,13 +99,13 @@ pub fn grow(facts: &Facts<'_>, decision: &mut Decision) -> Growth {
 
 /// Returns whether a brake of growth is no alarm, because it ends by itself soon. A pause and a
 /// hold of a person are alarms: they last while the file system fills. Below the reserve each brake
-/// is one: the growth that it waits for may be one that the service does not carry out.
+/// is an alarm: the service may never carry out the growth that the brake waits for.
 const fn is_passing(brake: Brake) -> bool {
     matches!(brake, Brake::Busy | Brake::Stale)
 }
 
 /// Returns why a growth waits for the next reading. The step depends on how fast the file system
-/// grows, and one that takes no further volume cannot repeat it for hours.
+/// grows, and a file system that takes no further volume cannot take another step for hours.
 fn unsure(facts: &Facts<'_>, wanted: &Wanted) -> Option<Braked> {
     let is_known = facts.growth_per_s.is_some() || facts.takes_another_volume();
     if !wanted.is_short || wanted.is_late || is_known {
