@@ -572,6 +572,7 @@ pub enum HostVerb {
     /// List the hosts.
     Ls,
     /// Remove a host that has no volume attached.
+    #[command(alias = "delete")]
     Rm {
         /// The host's id.
         #[arg(value_name = "HOST", value_parser = instance_id)]

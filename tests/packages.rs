@@ -195,7 +195,9 @@ fn serve_reports_ready_when_its_listeners_answer_then_life_then_its_stop() {
     manager.messages_to("WATCHDOG=1");
     server.signal(Signal::TERM);
     manager.messages_to("STOPPING=1");
-    server.finish().ok();
+    let printed = server.finish().ok();
+    // What a user at a terminal does next is not in a service's log.
+    assert!(printed.contains("is serving") && !printed.contains("Ctrl-C"), "{printed}");
 }
 
 #[test]

@@ -72,6 +72,7 @@ pub enum SnapshotVerb {
     Locks,
     /// Delete snapshots, in any order, or put them into the recycle bin if there is one. Volumes
     /// made of them keep their bytes.
+    #[command(alias = "delete")]
     Rm {
         /// The snapshots' ids.
         #[arg(required = true, value_name = "SNAPSHOT", value_parser = snapshot_id)]

@@ -47,6 +47,7 @@ pub enum VolumeVerb {
     /// Detach the volume from a host and close its connections.
     Detach(VolumeDetach),
     /// Delete volumes and their bytes, or put them into the recycle bin if there is one.
+    #[command(alias = "delete")]
     Rm {
         /// The volumes' ids; none may be attached.
         #[arg(required = true, value_name = "VOLUME", value_parser = volume_id)]

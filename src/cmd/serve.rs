@@ -28,6 +28,9 @@ pub fn run(arguments: &Serve) -> Result<(), Failure> {
     let ready = move |addresses: &Addresses| {
         let mut stdout = std::io::stdout();
         let _ = stdout.write_all(greeting(&shown, addresses).as_bytes());
+        if !service::is_managed() {
+            let _ = stdout.write_all(NEXT_STEPS.as_bytes());
+        }
         let _ = stdout.flush();
         service::ready();
     };
@@ -60,6 +63,13 @@ impl StopRequest {
     }
 }
 
+/// The next steps of a user at a terminal.
+const NEXT_STEPS: &str = "\
+Ctrl-C stops it. In another shell, same folder:
+  evenkeel volume create --size 10 --attach
+  eval \"$(evenkeel env)\"; aws ec2 describe-volumes
+";
+
 fn greeting(config: &Config, addresses: &Addresses) -> String {
     let mut text = format!("evenkeel {} is serving\n", env!("CARGO_PKG_VERSION"));
     let scheme = if config.transport.files.is_some() { "https" } else { "http" };
@@ -76,9 +86,6 @@ fn greeting(config: &Config, addresses: &Addresses) -> String {
     }
     let _ = writeln!(text, "  data   {}", config.data_dir.display());
     let _ = writeln!(text, "  rules  {}", config.settings.rules.date());
-    let _ = writeln!(text, "Ctrl-C stops it. In another shell, same folder:");
-    let _ = writeln!(text, "  evenkeel volume create --size 10 --attach");
-    let _ = writeln!(text, "  eval \"$(evenkeel env)\"; aws ec2 describe-volumes");
     text
 }
 
@@ -109,10 +116,7 @@ mod tests {
                  NBD    nbds://127.0.0.1:10810/VOLUME\n  \
                  NBD    nbd+unix:///VOLUME?socket=/srv/e/nbd.sock\n  \
                  data   /srv/e\n  \
-                 rules  2025-09-26\n\
-                 Ctrl-C stops it. In another shell, same folder:\n  \
-                 evenkeel volume create --size 10 --attach\n  \
-                 eval \"$(evenkeel env)\"; aws ec2 describe-volumes\n"
+                 rules  2025-09-26\n"
             )
         );
     }

@@ -34,6 +34,12 @@ pub fn watchdog() -> Option<Duration> {
     sd_notify::watchdog_enabled()
 }
 
+/// Returns whether a service manager has started this program and asks for its messages.
+#[must_use]
+pub fn is_managed() -> bool {
+    std::env::var_os("NOTIFY_SOCKET").is_some_and(|socket| !socket.is_empty())
+}
+
 fn send(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
         tracing::warn!(%error, ?states, "the service manager receives no message");

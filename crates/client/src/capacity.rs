@@ -151,8 +151,7 @@ impl Capacity {
 
     /// Returns whether more is sold of some resource than is for sale.
     pub fn is_short(&self) -> bool {
-        self.sold.iter().any(|sold| sold.short_by > 0)
-            || self.space.as_ref().is_some_and(Space::is_short)
+        self.amounts().iter().any(|amount| amount.is_short)
     }
 
     /// The sources of the numbers, one line each.
@@ -174,11 +173,7 @@ impl Capacity {
 
     /// The sold and oversold amounts, as printed below every list of volumes.
     pub fn summary(&self) -> Vec<String> {
-        let mut lines: Vec<String> = self.sold.iter().map(Sold::line).collect();
-        if lines.is_empty() {
-            lines.push(UNKNOWN.to_owned());
-        }
-        lines.extend(self.space.iter().map(Space::line));
+        let mut lines: Vec<String> = self.amounts().into_iter().map(|amount| amount.text).collect();
         let troubles = self.store_health.map(|health| health.troubles()).unwrap_or_default();
         if !troubles.is_empty() {
             lines.push(format!("the pool has trouble: {}", troubles.join("; ")));
@@ -194,6 +189,26 @@ impl Capacity {
         }
         lines
     }
+
+    /// The sold amounts, a line for each resource.
+    pub fn amounts(&self) -> Vec<Amount> {
+        let sold = |sold: &Sold| Amount { text: sold.line(), is_short: sold.short_by > 0 };
+        let mut amounts: Vec<Amount> = self.sold.iter().map(sold).collect();
+        if amounts.is_empty() {
+            amounts.push(Amount { text: UNKNOWN.to_owned(), is_short: false });
+        }
+        let space = |space: &Space| Amount { text: space.line(), is_short: space.is_short() };
+        amounts.extend(self.space.iter().map(space));
+        amounts
+    }
+}
+
+/// How much of a resource is sold.
+pub struct Amount {
+    /// The amount, and what is for sale.
+    pub text: String,
+    /// Whether more is sold than is for sale.
+    pub is_short: bool,
 }
 
 /// The text while nothing is measured or configured.

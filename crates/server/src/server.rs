@@ -12,7 +12,7 @@ use evenkeel_cli::endpoint::{Noted, Scheme};
 use evenkeel_cli::flags::{DataPlanePriority, Io};
 use evenkeel_cli::store::{Bytes, StoreKind};
 use evenkeel_client::output::{Failure, failed};
-use evenkeel_control::credentials;
+use evenkeel_control::credentials::{self, CredentialsError};
 use evenkeel_control::{ControlConfig, Endpoint, Settings, StoreKey, Timeouts};
 use evenkeel_core::convert::saturating;
 use evenkeel_core::qos::sharing::DeviceModel;
@@ -29,6 +29,7 @@ use evenkeel_telemetry::events::webhook::Webhooks;
 use evenkeel_tls::server::ServerTls;
 use evenkeel_wire::agent::{Command, Reply};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -121,6 +122,30 @@ pub fn cores() -> u16 {
     saturating::<_, u16>(count)
 }
 
+/// Checks that the credentials of a data folder can be read, if there are any.
+fn check_credentials(data_dir: &Path) -> Result<(), Failure> {
+    let kept = credentials::load_if_any(data_dir);
+    kept.map(drop).map_err(|error| unreadable(data_dir, error))
+}
+
+/// Returns the failure of reading the credentials of a data folder.
+fn unreadable(data_dir: &Path, error: CredentialsError) -> Failure {
+    let is_another_users = matches!(
+        &error,
+        CredentialsError::Io(_, error) if error.kind() == ErrorKind::PermissionDenied
+    );
+    let failure = failed(error);
+    if !is_another_users {
+        return failure;
+    }
+    let user = rustix::process::geteuid().as_raw();
+    let folder = data_dir.display();
+    failure.hint(format!(
+        "the server runs as user {user}, and the folder must be that user's: \
+         chown -R {user} {folder}"
+    ))
+}
+
 /// Serves until `shutdown` resolves, then stops in the order that preserves all guarantees: first
 /// the API, so that balances are saved exactly, then the data plane. `is_stopped` becomes true
 /// before `shutdown` resolves, so that a server that is to stop does not finish its start first.
@@ -141,7 +166,7 @@ pub fn run(
     if let Some(cluster) = &config.cluster {
         return member::run(config, cluster, is_stopped, ready, shutdown);
     }
-    credentials::load_if_any(&config.data_dir).map_err(failed)?;
+    check_credentials(&config.data_dir)?;
     let (pool, _folder) = open_pool(&config.store, &config.store_options, &config.data_dir)?;
     // Checked before the measurement, which takes seconds and would be useless if a port is in use
     // or a priority is refused.
@@ -397,6 +422,17 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(stop_or_failure(shutdown, fails, &mut failure));
         failure
+    }
+
+    #[test]
+    fn a_folder_of_another_user_names_the_user_that_needs_it() {
+        let path = PathBuf::from("/srv/e/credentials");
+        let error = CredentialsError::Io(path, ErrorKind::PermissionDenied.into());
+        let failure = unreadable(Path::new("/srv/e"), error);
+        let user = rustix::process::geteuid().as_raw();
+        assert!(failure.hint.unwrap().ends_with(&format!("chown -R {user} /srv/e")));
+        let malformed = CredentialsError::Malformed("/srv/e/credentials".into(), "no key".into());
+        assert_eq!(unreadable(Path::new("/srv/e"), malformed).hint, None);
     }
 
     #[test]

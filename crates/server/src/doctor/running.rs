@@ -5,7 +5,7 @@ use evenkeel_cli::connect;
 use evenkeel_cli::endpoint;
 use evenkeel_cli::flags::Connection;
 use evenkeel_client::Client;
-use evenkeel_client::capacity::{Capacity, MEASURE, StoreHealth};
+use evenkeel_client::capacity::{Amount, Capacity, MEASURE, StoreHealth};
 use evenkeel_client::model::{Unowned, VolumeDescription};
 use evenkeel_client::output::Failure;
 use std::net::SocketAddr;
@@ -36,17 +36,20 @@ fn answers(address: SocketAddr) -> bool {
 /// Checks the server at an address: its capacity, its store, its volumes.
 pub fn checks(subject: &Subject, api: SocketAddr) -> Vec<Check> {
     let client = client(subject, api);
+    let no_answer = |what, error: Failure| Check::warn(what, error.message, NAME_THE_SERVER);
     let ask = |ask: fn(&Client) -> Result<Check, Failure>, what| {
         let answer = client.as_ref().map_err(Clone::clone).and_then(ask);
-        answer.unwrap_or_else(|error| Check::warn(what, error.message, NAME_THE_SERVER))
+        answer.unwrap_or_else(|error| no_answer(what, error))
     };
-    vec![
-        ask(|client| Ok(capacity(&Capacity::get(client)?)), "capacity"),
-        ask(pool, POOL),
-        ask(volumes, "volumes"),
-        ask(unowned, "unowned bytes"),
-    ]
+    let mut checks = match client.as_ref().map_err(Clone::clone).and_then(Capacity::get) {
+        Ok(found) => capacity(&found),
+        Err(error) => vec![no_answer(CAPACITY, error)],
+    };
+    checks.extend([ask(pool, POOL), ask(volumes, "volumes"), ask(unowned, "unowned bytes")]);
+    checks
 }
+
+const CAPACITY: &str = "capacity";
 
 const NAME_THE_SERVER: &str = "name the server's --data-dir and --region";
 
@@ -123,18 +126,16 @@ fn unowned(client: &Client) -> Result<Check, Failure> {
     })
 }
 
-fn capacity(capacity: &Capacity) -> Check {
-    const WHAT: &str = "capacity";
+/// Checks what is sold, a row for each resource.
+fn capacity(capacity: &Capacity) -> Vec<Check> {
     const LESS: &str = "volumes keep what they have and may get less than they were promised: \
                         modify some down, delete some, or move them to another server";
-    let found = capacity.summary().join("; ");
-    if !capacity.is_known() {
-        Check::warn(WHAT, found, MEASURE)
-    } else if capacity.is_short() {
-        Check::warn(WHAT, found, LESS)
-    } else {
-        Check::ok(WHAT, found)
-    }
+    let row = |amount: Amount| match amount {
+        Amount { text, is_short: true } => Check::warn(CAPACITY, text, LESS),
+        Amount { text, .. } if !capacity.is_known() => Check::warn(CAPACITY, text, MEASURE),
+        Amount { text, .. } => Check::ok(CAPACITY, text),
+    };
+    capacity.amounts().into_iter().map(row).collect()
 }
 
 #[cfg(test)]
@@ -165,12 +166,12 @@ mod tests {
     fn what_is_sold_is_told_and_more_than_there_is_warned_of() {
         let sold = |sold, short_by| {
             let line = Sold { sold, for_sale: 10, short_by, ..Sold::default() };
-            capacity(&Capacity { sold: vec![line], ..Capacity::default() })
+            capacity(&Capacity { sold: vec![line], ..Capacity::default() }).remove(0)
         };
         for (check, verdict) in [
             (sold(10, 0), Verdict::Ok),
             (sold(11, 1), Verdict::Warn),
-            (capacity(&Capacity::default()), Verdict::Warn),
+            (capacity(&Capacity::default()).remove(0), Verdict::Warn),
         ] {
             assert_eq!(check.verdict, verdict, "{check:?}");
             assert_eq!(check.advice.is_empty(), verdict == Verdict::Ok, "{check:?}");
