@@ -552,6 +552,121 @@ impl Installed {
     }
 }
 
+/// A bare Debian that systemd has booted, with the network of this machine.
+struct Booted {
+    machine: Running,
+}
+
+impl Booted {
+    fn new(bare: &Bare) -> Self {
+        let mut command = tool("systemd-nspawn", "--quiet --boot --register=no --keep-unit");
+        command.args(["--resolv-conf=off", "--directory"]).arg(bare.path(""));
+        let machine = start(command.stdin(std::process::Stdio::null()));
+        let booted = Self { machine };
+        // Units of the bare system that do not fit a container may fail.
+        booted.comes("systemctl is-system-running", |state| {
+            ["running\n", "degraded\n"].contains(&state)
+        });
+        booted
+    }
+
+    /// Runs commands of a shell in it.
+    fn output(&self, commands: &str) -> Output {
+        // Its first process is the child of the program; another one precedes it for a moment.
+        let children = format!("/proc/{0}/task/{0}/children", self.machine.id());
+        let children = fs::read_to_string(children).expect("the container runs");
+        let mut command = without_settings(tool("nsenter", "--mount --pid --uts --ipc --root"));
+        command.arg(format!("--target={}", children.split(' ').next().unwrap_or_default()));
+        command.args(["--wd", "sh", "-ec", commands]);
+        command.env("LC_ALL", "C").env("HOME", "/root").env("DEBIAN_FRONTEND", "noninteractive");
+        run_within(&mut command, TOOL_MAX)
+    }
+
+    #[track_caller]
+    fn run(&self, commands: &str) -> String {
+        self.output(commands).ok()
+    }
+
+    /// Waits until the output of commands is as expected.
+    #[track_caller]
+    fn comes(&self, commands: &str, is_expected: impl Fn(&str) -> bool) {
+        let mut last = String::new();
+        let has_come = Deadline::after(MESSAGE_MAX).comes(|| {
+            last = self.output(commands).stdout;
+            is_expected(&last)
+        });
+        assert!(has_come, "{commands}: {last}");
+    }
+
+    /// Returns the log of a unit.
+    fn log(&self, unit: &str) -> String {
+        self.run(&format!("journalctl --no-pager --output=cat --unit={unit}"))
+    }
+
+    fn power_off(mut self) {
+        self.output("systemctl poweroff");
+        let has_ended = Deadline::after(MESSAGE_MAX).comes(|| !self.machine.is_running());
+        assert!(has_ended, "{}", self.machine.logged());
+    }
+}
+
+#[test]
+#[ignore = "full: tests/packages.rs::\
+            serve_reports_ready_when_its_listeners_answer_then_life_then_its_stop stays"]
+fn systemd_starts_restarts_and_stops_the_services_of_the_package() {
+    if !geteuid().is_root() {
+        return skipped("a container needs root");
+    }
+    if !Path::new(BARE).is_dir() {
+        return skipped("there is no bare Debian (cargo x ci --full unpacks it)");
+    }
+    if no_tool("cargo-deb") || absent(&["systemd-nspawn", "nsenter"]) {
+        return;
+    }
+    let deb = Deb::made();
+    let bare = Bare::new();
+    fs::copy(&deb.file, bare.path("root/evenkeel.deb")).expect("copied");
+    let drop_in = bare.path("etc/systemd/system/evenkeel.service.d");
+    fs::create_dir_all(&drop_in).expect("a folder");
+    let settings = "[Service]\nEnvironment=EVENKEEL_LISTEN=127.0.0.1:0 \
+                    EVENKEEL_NBD_LISTEN=127.0.0.1:0 EVENKEEL_CALIBRATE=never \
+                    EVENKEEL_OVERSELL_SPACE=unlimited\n";
+    fs::write(drop_in.join("ports.conf"), settings).expect("written");
+    let booted = Booted::new(&bare);
+    // The installation returns when the server is ready.
+    booted.run("dpkg -i /root/evenkeel.deb");
+    assert_eq!(booted.run("systemctl is-active evenkeel"), "active\n");
+    booted.run("evenkeel volume create --size 1 --attach");
+    let volumes = booted.run("evenkeel volume ls -o csv");
+    // A server that is killed is started again, with its volumes.
+    booted.run("systemctl kill --signal=KILL evenkeel");
+    booted.comes("systemctl show --property=NRestarts --value evenkeel", |count| count == "1\n");
+    booted.comes("systemctl is-active evenkeel || true", |state| state == "active\n");
+    assert_eq!(booted.run("evenkeel volume ls -o csv"), volumes);
+    booted.run("systemctl restart evenkeel");
+    assert!(booted.log("evenkeel").contains("stopped cleanly"), "{}", booted.log("evenkeel"));
+    assert_eq!(booted.run("evenkeel volume ls -o csv"), volumes);
+    // A mistake in the configuration is named, and no start is tried again.
+    booted.run("echo 'nonsense = 1' >> /etc/evenkeel/evenkeel.toml");
+    assert!(!booted.output("systemctl restart evenkeel").status.success());
+    assert_eq!(booted.output("systemctl is-active evenkeel").stdout, "failed\n");
+    assert!(booted.log("evenkeel").contains("nonsense"), "{}", booted.log("evenkeel"));
+    booted.run("sed -i /nonsense/d /etc/evenkeel/evenkeel.toml; systemctl start evenkeel");
+    let beginning = "# needs root and the service\n";
+    let service = page("docs/operating/service.md");
+    let agent = blocks(&service).into_iter().find(|block| block.text.contains("evenkeel-agent"));
+    let agent = agent.expect("commands of the agent").text;
+    let agent = agent.strip_prefix(beginning).expect("its needs");
+    assert!(booted.run(agent).contains("the agent runs"));
+    booted.run("dpkg -r evenkeel");
+    for unit in ["evenkeel", "evenkeel-agent"] {
+        let state = booted.output(&format!("systemctl is-active {unit}")).stdout;
+        assert_eq!(state, "inactive\n", "{unit}");
+    }
+    booted.power_off();
+    assert!(bare.path("var/lib/evenkeel/control.db").exists(), "the data stays");
+}
+
 /// The image, unpacked without an engine.
 struct Image {
     folder: tempfile::TempDir,

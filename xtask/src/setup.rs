@@ -73,7 +73,7 @@ enum What {
 }
 
 /// Debian 12's packages; qemu-storage-daemon is in qemu-system-common, nbdsh in python3-libnbd.
-const NEEDS: [Need; 46] = [
+const NEEDS: [Need; 47] = [
     Need { what: What::Program("fio"), package: "fio" },
     Need { what: What::Program("nbdinfo"), package: "libnbd-bin" },
     Need { what: What::Program("nbdcopy"), package: "libnbd-bin" },
@@ -115,6 +115,7 @@ const NEEDS: [Need; 46] = [
     Need { what: What::Program("openssl"), package: "openssl" },
     Need { what: What::Program("promtool"), package: "prometheus" },
     Need { what: What::Program("debootstrap"), package: "debootstrap" },
+    Need { what: What::Program("systemd-nspawn"), package: "systemd-container" },
     Need { what: What::Program("umoci"), package: "umoci" },
     Need { what: What::Program("zsh"), package: "zsh" },
     Need { what: What::Program("fish"), package: "fish" },
