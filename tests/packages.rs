@@ -610,6 +610,14 @@ impl Booted {
     }
 }
 
+/// Returns the commands of the service's page that have these words.
+fn of_service(words: &str) -> String {
+    let page = page("docs/operating/service.md");
+    let block = blocks(&page).into_iter().find(|block| block.text.contains(words));
+    let text = block.unwrap_or_else(|| panic!("no commands with {words}")).text;
+    text.strip_prefix("# needs root and the service\n").expect("its needs").to_owned()
+}
+
 #[test]
 #[ignore = "full: tests/packages.rs::\
             serve_reports_ready_when_its_listeners_answer_then_life_then_its_stop stays"]
@@ -652,12 +660,12 @@ fn systemd_starts_restarts_and_stops_the_services_of_the_package() {
     assert_eq!(booted.output("systemctl is-active evenkeel").stdout, "failed\n");
     assert!(booted.log("evenkeel").contains("nonsense"), "{}", booted.log("evenkeel"));
     booted.run("sed -i /nonsense/d /etc/evenkeel/evenkeel.toml; systemctl start evenkeel");
-    let beginning = "# needs root and the service\n";
-    let service = page("docs/operating/service.md");
-    let agent = blocks(&service).into_iter().find(|block| block.text.contains("evenkeel-agent"));
-    let agent = agent.expect("commands of the agent").text;
-    let agent = agent.strip_prefix(beginning).expect("its needs");
-    assert!(booted.run(agent).contains("the agent runs"));
+    assert!(booted.run(&of_service("tls init")).contains(": ok"));
+    booted.run("evenkeel volume ls; evenkeel tls server --dir /etc/evenkeel/tls");
+    booted.comes("journalctl --no-pager --output=cat --unit=evenkeel", |log| {
+        log.contains("new connections get the certificate")
+    });
+    assert!(booted.run(&of_service("evenkeel-agent")).contains("the agent runs"));
     booted.run("dpkg -r evenkeel");
     for unit in ["evenkeel", "evenkeel-agent"] {
         let state = booted.output(&format!("systemctl is-active {unit}")).stdout;
