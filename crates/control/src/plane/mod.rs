@@ -10,7 +10,8 @@
 //! 3. The decision is committed to the journal and becomes visible (`creating`, `attaching`, ...).
 //! 4. The data plane is called with the volume's whole desired state. It answers when that state is
 //!    in force.
-//! 5. The outcome is committed and becomes visible. Then the client gets its reply.
+//! 5. The outcome is committed and becomes visible. Then the client gets its reply. If the data
+//!    plane confirms the state, the outcome is part of the next commit of any thread.
 //!
 //! After a crash between 3 and 5 the journal holds an unsettled volume. The next start calls the
 //! data plane again and settles it: the change is completed, or rolled back if the data plane
@@ -41,6 +42,7 @@
 //! | --- | --- |
 //! | `start`, `stop` | bring everything up from the journal; save the final balances |
 //! | `settle` | call the data plane with a volume's desired state and commit the outcome |
+//! | `confirmed` | store the confirmations of several volumes in one commit |
 //! | `leases` | renew the credits that the data plane may spend |
 //! | `snapshots` | make and delete snapshots, look up those that are pending |
 //! | `copies` | copy snapshots, and make the snapshots with which volumes begin |
@@ -59,6 +61,7 @@
 //! | `error` | [`PlaneError`] |
 
 mod calls;
+mod confirmed;
 mod copies;
 mod encryption;
 mod error;
@@ -85,6 +88,7 @@ use evenkeel_core::qos::pacing::Balances;
 use evenkeel_telemetry::recording::Recording;
 use evenkeel_wire::agent::{Agent, Capacity, Command as AgentCommand, StoredVolume};
 
+use self::confirmed::Confirmed;
 use self::copies::Copying;
 pub use self::error::PlaneError;
 use self::for_sale::Filled;
@@ -172,6 +176,7 @@ pub struct Plane {
     keys: KeyLocks,
     leases: Mutex<Leases>,
     writer: Mutex<Writer>,
+    confirmed: Confirmed,
     upkeep: Mutex<Upkeep>,
     following: Mutex<Following>,
     vitals: Arc<Vitals>,
@@ -416,7 +421,7 @@ impl Plane {
             }
         }
         if !decision.events.is_empty() {
-            match self.commit(&mut writer, decision.events.clone(), &changed) {
+            match self.commit_decision(&mut writer, decision.events.clone(), &changed) {
                 // The disk is too full to record even the deletion. The bytes are deleted first,
                 // which makes room for the record. A crash in between leaves a volume or a snapshot
                 // in error, which can be deleted again.

@@ -64,16 +64,9 @@ impl Plane {
             self.writer()?.unanswered.insert(id);
             return Err(PlaneError::Agent(failed.clone()));
         }
-        let now = self.now();
-        let settled = settled(&answer, settling, was_in_error);
-        {
-            let mut writer = self.writer()?;
-            writer.unanswered.remove(&id);
-            let events = self.model().settle(&self.settings, id, settled, now);
-            let _cause = answer.as_ref().err().map(|failed| During::because(&failed.message));
-            if !events.is_empty() {
-                self.commit(&mut writer, events, &Credits::default())?;
-            }
+        match &answer {
+            Ok(()) => self.confirm(id, self.now())?,
+            Err(failed) => self.revert(id, failed, settled(failed, settling, was_in_error))?,
         }
         // A volume that is not served is unreachable for every host, so it counts as detached.
         let is_shut = detaching
@@ -100,6 +93,23 @@ impl Plane {
             Err(_) if is_shut => Ok(()),
             answer => answer.map_err(PlaneError::Agent),
         }
+    }
+
+    /// Commits the outcome for a volume whose desired state the data plane did not put in force.
+    fn revert(
+        &self,
+        id: VolumeId,
+        failed: &Failed,
+        settled: Settled<'_>,
+    ) -> Result<(), PlaneError> {
+        let mut writer = self.writer()?;
+        writer.unanswered.remove(&id);
+        let events = self.model().settle(&self.settings, id, settled, self.now());
+        let _cause = During::because(&failed.message);
+        if events.is_empty() {
+            return Ok(());
+        }
+        self.commit(&mut writer, events, &Credits::default())
     }
 
     /// Serves a volume that is in error with the data that can be read. Does nothing if it is not
@@ -130,13 +140,9 @@ impl Plane {
     }
 }
 
-/// Returns the outcome for a volume, from the data plane's answer to its desired state.
-fn settled<'a>(
-    answer: &'a Result<(), Failed>,
-    settling: Settling,
-    was_in_error: bool,
-) -> Settled<'a> {
-    let Err(Failed { kind, message }) = answer else { return Settled::Done };
+/// Returns the outcome for a volume whose desired state the data plane did not put in force.
+fn settled(failed: &Failed, settling: Settling, was_in_error: bool) -> Settled<'_> {
+    let Failed { kind, message } = failed;
     match (kind, settling) {
         (FailedKind::Damaged, Settling::Asked) if !was_in_error => Settled::Lost(message),
         (FailedKind::Damaged, _) => Settled::Unreachable(message),

@@ -20,6 +20,7 @@ use evenkeel_wire::agent::{
 };
 use tracing::{error, warn};
 
+use super::confirmed::Confirmed;
 use super::leases::Leases;
 use super::settle::Settling;
 use super::snapshot_upload::Fillings;
@@ -160,8 +161,8 @@ impl Plane {
             settings, agent, clock, faults, model, leases, writer, upkeep, following, vitals,
             fillings: Mutex::new(Fillings::new(since_boot)), keys: KeyLocks::default(), keyring,
             capacity: Mutex::default(), space: Mutex::default(), scrubbing: Mutex::default(),
-            copying: Mutex::default(), addresses: Mutex::default(), health: Mutex::default(),
-            feed, recording: None, nodes,
+            confirmed: Confirmed::default(), copying: Mutex::default(), addresses: Mutex::default(),
+            health: Mutex::default(), feed, recording: None, nodes,
         };
         // Deadlines that may have passed are checked only after this.
         plane.follow_clock();

@@ -76,14 +76,26 @@ impl Plane {
         }
     }
 
-    /// Stores events and balances in the journal, then applies them in memory. The server's time is
-    /// stored with them: the next leader refuses changes that were signed before it.
+    /// Stores events and balances in the journal, then applies them in memory.
     pub(super) fn commit(
         &self,
         writer: &mut Writer,
         events: Vec<Event>,
         changed: &Credits,
     ) -> Result<(), PlaneError> {
+        let events = self.store(writer, events, changed)?;
+        self.apply(writer, events);
+        Ok(())
+    }
+
+    /// Stores events and balances in the journal only, and returns the events. The server's time is
+    /// stored with them: the next leader refuses changes that were signed before it.
+    pub(super) fn store(
+        &self,
+        writer: &mut Writer,
+        events: Vec<Event>,
+        changed: &Credits,
+    ) -> Result<Vec<Event>, PlaneError> {
         let clock = Some(self.moment());
         let unleased = changed.clone();
         let change = Change { events, unleased, stopped: None, clock };
@@ -98,8 +110,7 @@ impl Plane {
             }
         }
         writer.stored.extend(changed);
-        self.apply(writer, change.events);
-        Ok(())
+        Ok(change.events)
     }
 
     /// Applies events in memory only.

@@ -32,4 +32,5 @@ mod status;
 mod test_clock;
 mod test_faults;
 mod tiers;
+mod together;
 mod zones;
