@@ -11,13 +11,17 @@ use super::pace::{Group, Move};
 use super::program_lock::ProgramLock;
 use super::{Background, Facts, LinuxHost, hex, superblock, words};
 use crate::Fault;
-use evenkeel_planner::autopilot::observation::{Device, Kind, Profile, RunningKind};
+use evenkeel_os::clock;
+use evenkeel_planner::autopilot::observation::{Device, Kind, Profile, Running, RunningKind};
 use evenkeel_planner::autopilot::operation::{Verb, room};
 
 /// Longest wait for a program that does not move data. Afterwards it continues.
 const SHORT: Duration = Duration::from_secs(30);
 /// Wait for the first refusal of a move.
 const MOVE_BEGINS: Duration = Duration::from_millis(300);
+/// Longest wait for the end of a move whose cancel has ended, and the time between two looks.
+const CANCEL_ENDS: Duration = Duration::from_secs(3);
+const CANCEL_LOOKS: Duration = Duration::from_millis(50);
 /// Smallest size of a device of a btrfs, in bytes.
 const DEVICE_BYTES_MIN: u64 = 256 << 20;
 
@@ -170,11 +174,28 @@ impl LinuxHost {
         let words: Vec<&OsStr> =
             words.iter().map(AsRef::as_ref).chain([facts.seen.mount.as_ref()]).collect();
         let mut job = Job::start("btrfs", &words, None, None)?;
-        match job.wait(SHORT) {
-            Some(ended) if ended.status == Some(0) => Ok(()),
-            Some(ended) => Err(words::fault(&job.command, &ended)),
-            None => Err(Fault::Later(format!("{} has not ended within {SHORT:?}", job.command))),
+        let Some(ended) = job.wait(SHORT) else {
+            let text = format!("{} has not ended within {SHORT:?}", job.command);
+            return Err(Fault::Later(text));
+        };
+        // The program fails if it has cancelled a removal, and if nothing runs any more
+        // (`findings/btrfs_remove_cancel.sh`). So the kernel's operation decides.
+        if ended.status == Some(0) || self.ends(running)? {
+            return Ok(());
         }
+        Err(words::fault(&job.command, &ended))
+    }
+
+    /// Waits for the end of a move, at most for [`CANCEL_ENDS`], and returns whether it has ended.
+    fn ends(&mut self, running: &Running) -> Result<bool, Fault> {
+        let deadline = clock::now() + CANCEL_ENDS;
+        while self.facts()?.runs(running.kind, running.devid) {
+            if clock::now() >= deadline {
+                return Ok(false);
+            }
+            clock::pause(CANCEL_LOOKS);
+        }
+        Ok(true)
     }
 
     /// Returns the device of a volume that is attached to this host.

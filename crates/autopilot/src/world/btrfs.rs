@@ -64,6 +64,8 @@ pub(super) struct Device {
     pub(super) size_bytes: u64,
     /// Stripes by their start: their length and chunk.
     stripes: BTreeMap<u64, (u64, u64)>,
+    /// The end of the stripes that follow each other from the first byte: no gap is below it.
+    packed_end: u64,
     pub(super) allocated_bytes: u64,
     /// No chunk is allocated above this; it is less than the size during a cut.
     limit_bytes: u64,
@@ -96,8 +98,8 @@ impl Device {
             return (end, tail);
         }
         let mut best = (end, tail);
-        let mut from = FIRST_BYTE;
-        for (start, (bytes, _)) in &self.stripes {
+        let mut from = self.packed_end;
+        for (start, (bytes, _)) in self.stripes.range(from..) {
             let gap = (*start).min(self.limit_bytes).saturating_sub(from);
             if gap >= wanted {
                 return (from, gap);
@@ -108,6 +110,22 @@ impl Device {
             from = start + bytes;
         }
         best
+    }
+
+    /// Puts a stripe of a chunk at a gap.
+    fn put(&mut self, start: u64, bytes: u64, chunk: u64) {
+        self.stripes.insert(start, (bytes, chunk));
+        self.allocated_bytes += bytes;
+        while let Some((bytes, _)) = self.stripes.get(&self.packed_end) {
+            self.packed_end += bytes;
+        }
+    }
+
+    /// Removes a stripe.
+    fn remove(&mut self, start: u64, bytes: u64) {
+        self.stripes.remove(&start);
+        self.allocated_bytes -= bytes;
+        self.packed_end = self.packed_end.min(start);
     }
 }
 
@@ -221,6 +239,7 @@ impl Btrfs {
             device_bytes: bytes,
             size_bytes: bytes,
             stripes: BTreeMap::new(),
+            packed_end: FIRST_BYTE,
             allocated_bytes: 0,
             limit_bytes: bytes,
             is_leaving: false,
@@ -314,8 +333,7 @@ impl Btrfs {
         }
         for stripe in chunk.stripes {
             let device = self.device_mut(stripe.devid).expect("invariant: stripes have devices");
-            device.stripes.remove(&stripe.start);
-            device.allocated_bytes -= chunk.stripe_bytes;
+            device.remove(stripe.start, chunk.stripe_bytes);
         }
     }
 
@@ -377,13 +395,11 @@ impl Btrfs {
             if gap < bytes {
                 for Stripe { devid, start } in stripes {
                     let device = self.device_mut(devid).expect("invariant: it was placed there");
-                    device.stripes.remove(&start);
-                    device.allocated_bytes -= bytes;
+                    device.remove(start, bytes);
                 }
                 return Err(NoRoom);
             }
-            device.stripes.insert(start, (bytes, id));
-            device.allocated_bytes += bytes;
+            device.put(start, bytes, id);
             stripes.push(Stripe { devid: *devid, start });
         }
         Ok(stripes)
@@ -551,11 +567,16 @@ impl Btrfs {
             let allocated: u64 = device.stripes.values().map(|(bytes, _)| bytes).sum();
             assert_eq!(device.allocated_bytes, allocated, "devid {}", device.devid);
             let mut end = FIRST_BYTE;
+            let mut packed_end = FIRST_BYTE;
             for (start, (bytes, chunk)) in &device.stripes {
                 assert!(*start >= end, "chunks of devid {} overlap at {start}", device.devid);
                 assert!(self.chunks.contains_key(chunk), "chunk {chunk} does not exist");
                 end = start + bytes;
+                if *start == packed_end {
+                    packed_end = end;
+                }
             }
+            assert_eq!(device.packed_end, packed_end, "devid {}", device.devid);
             assert!(end <= device.size_bytes || device.stripes.is_empty(), "chunk above the end");
         }
     }
