@@ -301,10 +301,13 @@ pub struct Serve {
     )]
     pub modify_policy: ModifyPolicy,
 
-    /// Resources that are refused although there is capacity: with `ec2`, those beyond EC2's
-    /// default quotas of storage and IOPS by type and of snapshots.
+    /// What the account may have although there is capacity for more, separated by commas.
+    /// `iops=N`, `throughput=N` (MiB/s) and `size=N` (GiB, or with a unit): all volumes together;
+    /// the first two count what volumes reserve. `ec2`: EC2's default quotas of storage and IOPS by
+    /// type and of snapshots.
     #[arg(long, env = "EVENKEEL_QUOTAS", default_value = "none", value_name = "QUOTAS")]
-    pub quotas: Quotas,
+    #[arg(value_delimiter = ',', value_parser = parsed::<Quota>)]
+    pub quotas: Vec<Quota>,
 
     /// Days for which deleted volumes and snapshots stay in the recycle bin, from which they can be
     /// restored. 0: what is deleted is gone.
@@ -412,13 +415,38 @@ pub struct Serve {
     pub log: String,
 }
 
-/// Quotas of an account, beside the limits of capacity.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub enum Quotas {
+/// A quota of the account, beside the limits of capacity.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Quota {
     /// No quotas.
     None,
     /// EC2's quotas of an account in a region that has not requested higher ones.
     Ec2,
+    /// IOPS of all volumes.
+    Iops(u32),
+    /// MiB/s of all volumes.
+    Throughput(u32),
+    /// GiB of all volumes.
+    Size(u32),
+}
+
+impl FromStr for Quota {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let amount = match text.split_once('=') {
+            None if text == "none" => return Ok(Self::None),
+            None if text == "ec2" => return Ok(Self::Ec2),
+            None => ("", ""),
+            Some(amount) => amount,
+        };
+        match amount {
+            ("iops", iops) => parsed(iops).map(Self::Iops),
+            ("throughput", mibps) => parsed(mibps).map(Self::Throughput),
+            ("size", size) => size_gib(size).map(Self::Size),
+            _ => Err("expected none, ec2, iops=N, throughput=MIB/S or size=GIB".to_owned()),
+        }
+    }
 }
 
 /// How often a volume may be modified.

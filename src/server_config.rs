@@ -1,9 +1,9 @@
 //! The configuration of a server that the flags of `evenkeel serve` describe.
 
-use crate::cli::{self, NbdListen, Serve};
+use crate::cli::{self, NbdListen, Quota, Serve};
 use evenkeel_client::output::{Exit, Failure};
 use evenkeel_control::model::zones::ZONES_MAX;
-use evenkeel_control::{ModifyPolicy, Settings};
+use evenkeel_control::{AccountQuotas, ModifyPolicy, Settings};
 use evenkeel_core::qos::admission::{Figure, Oversell};
 use evenkeel_core::units::ByteCount;
 use evenkeel_core::volume::{Rules, VolumeType};
@@ -125,14 +125,33 @@ fn settings(arguments: &Serve) -> Result<Settings, Failure> {
             cli::ModifyPolicy::Aws2026 => ModifyPolicy::Aws2026,
             cli::ModifyPolicy::AwsClassic => ModifyPolicy::AwsClassic,
         },
-        quotas: match arguments.quotas {
-            cli::Quotas::None => None,
-            cli::Quotas::Ec2 => Some(&evenkeel_core::quota::EC2),
-        },
+        quotas: arguments.quotas.contains(&Quota::Ec2).then_some(&evenkeel_core::quota::EC2),
+        account_quotas: account_quotas(&arguments.quotas)?,
         figure: figure(arguments)?,
         oversell: oversell(arguments)?,
         space_oversell: arguments.oversell_space,
     })
+}
+
+/// Returns the quotas of the account, if each is given once.
+fn account_quotas(listed: &[Quota]) -> Result<AccountQuotas, Failure> {
+    let refused = |text: &str| Err(Failure::new(text).exit(Exit::Usage));
+    let mut quotas = AccountQuotas::default();
+    for quota in listed {
+        let (name, place, amount) = match quota {
+            Quota::None if listed.len() > 1 => {
+                return refused("quotas: none stands beside a quota; leave one of them out");
+            }
+            Quota::None | Quota::Ec2 => continue,
+            Quota::Iops(iops) => ("iops", &mut quotas.iops, iops),
+            Quota::Throughput(mibps) => ("throughput", &mut quotas.mibps, mibps),
+            Quota::Size(gib) => ("size", &mut quotas.gib, gib),
+        };
+        if place.replace(u64::from(*amount)).is_some() {
+            return refused(&format!("quotas: {name} has two amounts; give it one"));
+        }
+    }
+    Ok(quotas)
 }
 
 /// Returns the addresses of NBD over TCP.

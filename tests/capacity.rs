@@ -67,6 +67,46 @@ fn listings_show_the_sold_capacity() {
 }
 
 #[test]
+fn quotas_of_the_account_are_held_and_shown() {
+    let server = Server::start("--store memory --quotas iops=10000,throughput=150,size=1TiB");
+    let volume = server.create(IO2_6000);
+    for (wanted, code, text) in [
+        (
+            "--type io2 --size 100 --iops 4001",
+            "MaxIOPSLimitExceeded",
+            "a quota of 10000 IOPS. Its other volumes reserve 6000, and this one would reserve \
+             4001, where 4000 are left",
+        ),
+        (
+            "--type gp3 --size 100",
+            "ResourceLimitExceeded",
+            "a quota of 150 MiB/s. Its other volumes reserve 93.75, and this one would reserve \
+             125, where 56.25 are left",
+        ),
+        (
+            "--type standard --size 925",
+            "VolumeLimitExceeded",
+            "a quota of 1024 GiB. Its other volumes have 100, and this one would have 925, where \
+             924 are left",
+        ),
+    ] {
+        let refused = server.evenkeel(&format!("volume create {wanted}")).fails_with(4);
+        assert!(refused.contains(code) && refused.contains(text), "{wanted}: {refused}");
+    }
+    let grow = format!("volume modify {volume} --iops 10001");
+    assert!(server.evenkeel(&grow).fails_with(4).contains("MaxIOPSLimitExceeded"));
+    let capacity = server.evenkeel("volume capacity").ok();
+    let lines = "quota: 6000 of 10000 IOPS\nquota: 94 of 150 MiB/s\nquota: 100 of 1024 GiB\n";
+    assert!(capacity.contains(lines), "{capacity}");
+    let account = json(&server, "volume capacity")["capacity"]["account"].clone();
+    assert_eq!((&account[0]["used"], &account[0]["quota"]), (&6_000.into(), &10_000.into()));
+    let metrics = Metrics::of(&server);
+    assert_eq!(metrics.single("account_iops"), 6_000.0);
+    assert_eq!(metrics.single("account_throughput_quota_bytes"), 150.0 * 1_048_576.0);
+    assert_eq!(metrics.single("account_size_bytes"), 100.0 * 1_073_741_824.0);
+}
+
+#[test]
 fn unknown_capacity_is_shown_as_unknown() {
     let server = Server::start("--store memory");
     server.create("--type io2 --size 1000 --iops 256000");
@@ -103,6 +143,10 @@ fn settings_that_make_no_sense_are_refused() {
         ("--oversell gp3=0.5", "expected a factor from 1 to 1000"),
         ("--oversell gp9=2", "expected standard, st1, sc1, gp2, gp3, io1 or io2"),
         ("--oversell gp3", "expected TYPE=FACTOR"),
+        ("--quotas iops", "expected none, ec2, iops=N, throughput=MIB/S or size=GIB"),
+        ("--quotas iops=many", "invalid digit"),
+        ("--quotas none,ec2", "quotas: none stands beside a quota; leave one of them out"),
+        ("--quotas iops=1,ec2,iops=2", "quotas: iops has two amounts; give it one"),
     ] {
         let refused = server.evenkeel(&format!("serve --data-dir other {flags}")).fails_with(2);
         assert!(refused.contains(words), "{flags}: {refused}");

@@ -24,6 +24,8 @@ pub struct Capacity {
     pub space: Option<Space>,
     /// State of the store itself, if it is known.
     pub store_health: Option<StoreHealth>,
+    /// What the account's volumes have, and its quotas.
+    pub account: Vec<AccountUse>,
     /// All limited resources.
     pub sold: Vec<Sold>,
     /// All volume types.
@@ -74,6 +76,18 @@ pub struct Figure {
     /// At 16 KiB.
     pub iops: u64,
     pub throughput_mibps: u64,
+}
+
+/// What all volumes of the account have of one resource.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct AccountUse {
+    /// `IOPS`, `throughput` or `size`.
+    pub resource: String,
+    /// The unit of `used` and `quota`.
+    pub unit: String,
+    pub used: u64,
+    /// `None` without a quota.
+    pub quota: Option<u64>,
 }
 
 /// How much of one resource is sold.
@@ -139,6 +153,7 @@ impl Capacity {
                 copies_mended: value(item, "copiesMended"),
                 volumes_salvaged: value(item, "volumesSalvaged"),
             }),
+            account: answer.items("accountSet").iter().map(AccountUse::read).collect(),
             sold: answer.items("soldSet").iter().map(Sold::read).collect(),
             types: answer.items("volumeTypeSet").iter().map(TypeSold::read).collect(),
         }
@@ -199,6 +214,8 @@ impl Capacity {
         }
         let space = |space: &Space| Amount { text: space.line(), is_short: space.is_short() };
         amounts.extend(self.space.iter().map(space));
+        let quota = |text| Amount { text, is_short: false };
+        amounts.extend(self.account.iter().filter_map(AccountUse::line).map(quota));
         amounts
     }
 }
@@ -252,6 +269,31 @@ impl StoreHealth {
         ];
         let is_there = |(count, _): &(u64, &str)| *count > 0;
         kinds.into_iter().filter(is_there).map(|(count, what)| format!("{count} {what}")).collect()
+    }
+}
+
+impl AccountUse {
+    fn read(item: &Element) -> Self {
+        Self {
+            resource: text(item, "resource"),
+            unit: text(item, "unit"),
+            used: number(item, "used").unwrap_or_default(),
+            quota: number(item, "quota"),
+        }
+    }
+
+    /// Returns the line of a quota; `None` if there is none.
+    fn line(&self) -> Option<String> {
+        let Self { resource, unit, used, quota } = self;
+        let quota = (*quota)?;
+        let mut line = match resource.as_str() {
+            "throughput" => format!("quota: {} of {} MiB/s", used.div_ceil(1 << 20), quota >> 20),
+            _ => format!("quota: {used} of {quota} {unit}"),
+        };
+        if *used > quota {
+            line.push_str("; that is more than the quota, so no volume can have more");
+        }
+        Some(line)
     }
 }
 
@@ -320,7 +362,10 @@ mod tests {
     const SOLD: &str = "<DescribeCapacityResponse><capacityState>limited</capacityState>\
         <calibration><calibrationId>cal-1</calibrationId><measuredTime>2026-11-21T04:00:00.000Z\
         </measuredTime><leftPpm>750000</leftPpm></calibration><operatorFigure><iops>9000</iops>\
-        <throughput>500</throughput></operatorFigure><soldSet><item><source>calibration</source>\
+        <throughput>500</throughput></operatorFigure><accountSet><item><resource>IOPS</resource>\
+        <unit>IOPS</unit><used>7</used><quota>6</quota></item><item><resource>throughput\
+        </resource><unit>bytes per second</unit><used>1048577</used><quota>3145728</quota></item>\
+        <item><resource>size</resource><unit>GiB</unit><used>9</used></item></accountSet><soldSet><item><source>calibration</source>\
         <resource>device time</resource><unit>I/Os of 16 KiB per second</unit><sold>6000</sold>\
         <forSale>5000</forSale><shortBy>1000</shortBy></item><item><source>calibration</source>\
         <resource>CPU time</resource><unit>ns per second</unit><sold>7</sold><forSale>8</forSale>\
@@ -348,6 +393,8 @@ mod tests {
                 "sold: device time worth 6000 of 5000 I/Os of 16 KiB per second (calibration); \
                  that is 1000 more than there is",
                 "sold: CPU time without its largest node worth 7 of 8 ns per second (calibration)",
+                "quota: 7 of 6 IOPS; that is more than the quota, so no volume can have more",
+                "quota: 2 of 3 MiB/s",
                 "oversold by the operator: io2 1.5 times over"
             ]
         );

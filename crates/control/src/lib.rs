@@ -90,7 +90,7 @@ use tracing::info;
 
 pub use endpoint::Endpoint;
 pub use http::{CONNECTIONS_MAX, Pinned, Slot, Slots, Timeouts};
-pub use model::{ModifyPolicy, Settings, SpaceOversell, StoreKey};
+pub use model::{AccountQuotas, ModifyPolicy, Settings, SpaceOversell, StoreKey};
 
 use crate::api::Api;
 use crate::cloudwatch::Sampling;

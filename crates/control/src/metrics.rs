@@ -10,10 +10,11 @@ use std::sync::Arc;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::latency::Latencies;
 use evenkeel_core::price::PriceList;
+use evenkeel_core::units::GIB;
 use evenkeel_telemetry::events::webhook::Delivery;
 use evenkeel_telemetry::metrics::{
-    AttachmentNow, ClusterNow, EventsNow, HostNow, NodeNow, RecordingNow, ScrubNow, Snapshot,
-    SpaceNow, Trend, VolumeNow, WebhookNow,
+    AccountNow, AccountUse, AttachmentNow, ClusterNow, EventsNow, HostNow, NodeNow, RecordingNow,
+    ScrubNow, Snapshot, SpaceNow, Trend, VolumeNow, WebhookNow,
 };
 use evenkeel_wire::agent::Space;
 
@@ -88,6 +89,7 @@ impl Scraper {
             scrub: plane.scrub().map(|scrub| scrub_now(&scrub)),
             refused,
             journal: plane.journal_now(),
+            account: account(plane, &model),
             clock_step_ms: plane.clock_step().map_or(0, |step| step.0),
             events: events(plane.feed()),
             cluster: plane.nodes().map(|nodes| cluster(&**nodes)),
@@ -141,6 +143,17 @@ fn space(plane: &Plane, model: &Model) -> Option<SpaceNow> {
     let Space { total, free } = room.space;
     let for_sale = plane.settings.space_oversell.for_sale(total);
     Some(SpaceNow { total, free, sold: model.taken_of(&room), for_sale })
+}
+
+/// Returns what the account's volumes have, and its quotas.
+fn account(plane: &Plane, model: &Model) -> AccountNow {
+    let used = model.account_amounts(&plane.settings);
+    let quotas = plane.settings.account_quotas.amounts();
+    let [iops, throughput, gib] =
+        [0, 1, 2].map(|at| AccountUse { used: used[at], quota: quotas[at] });
+    let bytes = |gib: u64| gib.saturating_mul(GIB);
+    let bytes = AccountUse { used: bytes(gib.used), quota: gib.quota.map(bytes) };
+    AccountNow { iops, throughput, bytes }
 }
 
 fn attachments(model: &Model) -> Vec<AttachmentNow> {

@@ -7,7 +7,7 @@ use evenkeel_wire::aws::xml::Element;
 
 use super::error::ApiError;
 use super::{Action, Call, shortage};
-use crate::model::{Books, Line, Model, Room, Settings, Source};
+use crate::model::{AccountResource, Amounts, Books, Line, Model, Room, Settings, Source};
 
 pub const ACTION: Action = Action { name: "DescribeCapacity", mutates: false, run };
 
@@ -29,6 +29,7 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     reply.extend(figure(settings));
     reply.extend(space(settings, &model, call.plane.room()));
     reply.extend(health.map(store_health));
+    reply.push(account(settings, model.account_amounts(settings)));
     reply.push(Element::list("soldSet", books.lines().iter().map(line)));
     reply.push(Element::list("volumeTypeSet", types));
     Ok(reply)
@@ -79,6 +80,22 @@ fn figure(settings: &Settings) -> Option<Element> {
         Element::text("throughput", figure.mibps()),
     ];
     Some(Element::list("operatorFigure", fields))
+}
+
+/// Returns what the account's volumes have, and its quotas.
+fn account(settings: &Settings, used: Amounts) -> Element {
+    let quotas = settings.account_quotas.amounts();
+    let all = AccountResource::ALL.into_iter().zip(used).zip(quotas);
+    let items = all.map(|((resource, used), quota)| {
+        let mut fields = vec![
+            Element::text("resource", resource),
+            Element::text("unit", shortage::quota_unit(resource)),
+            Element::text("used", used),
+        ];
+        fields.extend(quota.map(|quota| Element::text("quota", quota)));
+        Element::list("item", fields)
+    });
+    Element::list("accountSet", items)
 }
 
 fn line(line: &Line) -> Element {

@@ -637,6 +637,9 @@ fn state_or_limit(refusal: Refusal) -> ApiError {
                  exceed the quota of {most} IOPS of {volume_type}; delete some first"
             ),
         ),
+        Refusal::OverQuota(over) => {
+            ApiError::new(shortage::quota_code(over.resource), shortage::quota(&over))
+        }
         Refusal::NoKey => ApiError::unsupported(
             "Encryption is asked for, by the request or by the default of the account, and the \
              store has no key; serve with --key-file or --key-command",

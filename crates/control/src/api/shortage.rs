@@ -4,10 +4,10 @@
 use std::fmt::Write as _;
 
 use evenkeel_core::qos::admission::{Oversell, Resource};
-use evenkeel_core::units::{ByteCount, GIB};
+use evenkeel_core::units::{ByteCount, GIB, MIB};
 use evenkeel_core::volume::VolumeSpec;
 
-use crate::model::{Shortfall, Source, SpaceShort};
+use crate::model::{AccountResource, OverQuota, Shortfall, Source, SpaceShort};
 
 /// Returns the unit in which amounts of a resource are shown.
 pub(super) const fn unit(resource: Resource) -> &'static str {
@@ -89,6 +89,53 @@ pub(super) fn snapshot(for_sale: ByteCount, sold: ByteCount, needed: ByteCount) 
         "{text} Make room, or serve with a larger --oversell-space; `evenkeel volume capacity` \
          lists what is sold.",
     )
+}
+
+/// Returns EC2's code for a volume beyond a quota of the account. EC2 has no quota of throughput,
+/// and so only the code of limits in general.
+pub(super) const fn quota_code(resource: AccountResource) -> &'static str {
+    match resource {
+        AccountResource::Iops => "MaxIOPSLimitExceeded",
+        AccountResource::Throughput => "ResourceLimitExceeded",
+        AccountResource::Size => "VolumeLimitExceeded",
+    }
+}
+
+/// Returns the unit in which the use of a quota is shown.
+pub(super) const fn quota_unit(resource: AccountResource) -> &'static str {
+    match resource {
+        AccountResource::Iops => "IOPS",
+        AccountResource::Throughput => "bytes per second",
+        AccountResource::Size => "GiB",
+    }
+}
+
+/// Returns the text for a volume beyond a quota of the account.
+pub(super) fn quota(over: &OverQuota) -> String {
+    let OverQuota { resource, quota, used, wanted } = *over;
+    let (shown, unit): (fn(u64) -> String, _) = match resource {
+        AccountResource::Throughput => (mibps, "MiB/s"),
+        other => (|amount| amount.to_string(), quota_unit(other)),
+    };
+    let verb = if resource == AccountResource::Size { "have" } else { "reserve" };
+    format!(
+        "The account has a quota of {quota} {unit}. Its other volumes {verb} {used}, and this one \
+         would {verb} {wanted}, where {left} are left. Ask for no more, delete volumes, or serve \
+         with higher --quotas; `evenkeel volume capacity` lists the quotas.",
+        quota = shown(quota),
+        used = shown(used),
+        wanted = shown(wanted),
+        left = shown(quota.saturating_sub(used)),
+    )
+}
+
+/// Returns bytes per second in MiB/s, without decimals or with two, rounded down.
+fn mibps(bytes: u64) -> String {
+    let whole = bytes / MIB;
+    match bytes % MIB {
+        0 => whole.to_string(),
+        rest => format!("{whole}.{:02}", rest * 100 / MIB),
+    }
 }
 
 /// Returns bytes in GiB, rounded down to a tenth.

@@ -116,7 +116,7 @@ pub struct Shortfall {
     pub fits: Option<VolumeSpec>,
 }
 
-/// The reservations of all volumes of a type.
+/// The reservations of all volumes, or of those of a type.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TypeSold {
     /// The number of volumes.
@@ -169,7 +169,7 @@ impl Settings {
 
     /// Returns the reservation of `volume`, and how many times over it is sold. During a
     /// modification it covers the volume before and after.
-    fn reserved(&self, volume: &Volume) -> (Reserved, Oversell) {
+    pub(super) fn reserved(&self, volume: &Volume) -> (Reserved, Oversell) {
         let reserved = |spec: &VolumeSpec| self.rules.reserved(spec);
         let now = reserved(&volume.spec);
         let oversell = self.oversell(volume.spec.volume_type);
@@ -190,6 +190,15 @@ impl Model {
         match &self.books {
             Some(kept) if kept.is_for(settings, capacity) => Cow::Borrowed(&kept.books),
             _ => Cow::Owned(self.added_up(settings, capacity)),
+        }
+    }
+
+    /// Returns the sum of the reservations of all volumes, which no capacity changes. If the books
+    /// are kept under these settings, the cost does not depend on the number of volumes.
+    pub(super) fn reserved_by_all(&self, settings: &Settings) -> TypeSold {
+        match &self.books {
+            Some(kept) if kept.is_under(settings) => kept.books.total(),
+            _ => self.added_up(settings, &Capacity::Unknown).total(),
         }
     }
 
@@ -317,6 +326,14 @@ impl Books {
             operations_per_second: sum.operations_per_second,
             bytes_per_second: saturating(sum.bytes_per_second),
         }
+    }
+
+    /// Returns the sum of the reservations of all volumes.
+    fn total(&self) -> TypeSold {
+        let volumes = self.types.values().map(|sum| sum.volumes).sum();
+        let operations_per_second = self.types.values().map(|sum| sum.operations_per_second).sum();
+        let bytes: u128 = self.types.values().map(|sum| sum.bytes_per_second).sum();
+        TypeSold { volumes, operations_per_second, bytes_per_second: saturating(bytes) }
     }
 
     /// Returns whether anything limits what is sold.

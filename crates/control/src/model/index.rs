@@ -10,6 +10,7 @@ use std::iter::Peekable;
 use std::ops::Bound;
 
 use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
+use evenkeel_core::units::GIB;
 
 use super::space::taken;
 use super::{Model, Phase, Snapshot, SnapshotPhase, Tags, TierOperation, Token, UnixMs, Volume};
@@ -19,6 +20,8 @@ use super::{Model, Phase, Snapshot, SnapshotPhase, Tags, TierOperation, Token, U
 pub(super) struct Index {
     /// Bytes of all volumes and snapshots; the sum cannot overflow.
     bytes_sold: u128,
+    /// GiB of all volumes.
+    volume_gib: u64,
     /// Hosts and the volumes attached to them.
     attached: BTreeSet<(InstanceId, VolumeId)>,
     /// The volume behind each device name in use on a host.
@@ -83,6 +86,7 @@ impl Index {
     fn volume_but_found(&mut self, before: Option<&Volume>, after: Option<&Volume>) {
         if let Some(before) = before {
             self.bytes_sold -= u128::from(taken(before));
+            self.volume_gib -= taken(before) / GIB;
             self.unsettled.remove(&before.id);
             self.in_error.remove(&before.id);
             self.binned.0.remove(&before.id);
@@ -97,6 +101,7 @@ impl Index {
         }
         let Some(after) = after else { return };
         self.bytes_sold += u128::from(taken(after));
+        self.volume_gib += taken(after) / GIB;
         match after.phase {
             Phase::Error(_) => _ = self.in_error.insert(after.id),
             _ if !after.is_settled() => _ = self.unsettled.insert(after.id),
@@ -262,6 +267,11 @@ impl Index {
     /// Returns the bytes of all volumes and snapshots.
     pub const fn bytes_sold(&self) -> u128 {
         self.bytes_sold
+    }
+
+    /// Returns the GiB of all volumes.
+    pub const fn volume_gib(&self) -> u64 {
+        self.volume_gib
     }
 
     /// Returns the volumes attached to a host, by id.

@@ -79,6 +79,7 @@ pub use index::Property;
 pub use locks::{Lock, LockMode};
 pub use modify::ModifyPolicy;
 pub use outcome::Settled;
+pub use quotas::{AccountQuotas, AccountResource, Amounts, OverQuota};
 pub use refusal::Refusal;
 pub use snapshots::{
     EVERYONE, FILLING_MAX, Filled, NO_VOLUME, SNAPSHOTS_MAX, Snapshot, SnapshotOfSet, SnapshotPhase,
@@ -681,8 +682,10 @@ pub struct Settings {
     pub rules: &'static Rules,
     /// How often a volume may be modified.
     pub modify_policy: ModifyPolicy,
-    /// The account's quotas; `None` if only capacity limits it.
+    /// EC2's quotas; `None` if they are not in force.
     pub quotas: Option<&'static Quotas>,
+    /// Quotas of the account that the operator sets.
+    pub account_quotas: AccountQuotas,
     /// The operator's figure of the capacity that may be sold; never more than was measured.
     pub figure: Option<Figure>,
     /// Types that the operator sells more than once, and how many times over.
@@ -707,6 +710,7 @@ impl Default for Settings {
             rules: Rules::newest(),
             modify_policy: ModifyPolicy::Immediate,
             quotas: None,
+            account_quotas: AccountQuotas::default(),
             figure: None,
             oversell: BTreeMap::new(),
             space_oversell: SpaceOversell::default(),
@@ -769,6 +773,7 @@ impl Model {
     ) -> Result<Decision, Refusal> {
         let decision = self.decide_without_capacity(settings, command, now)?;
         self.check_quotas(settings.quotas, &decision.events)?;
+        self.check_account(settings, &decision.events)?;
         // Last, so that an invalid request gets its own error whatever capacity is left.
         self.admit(settings, capacity, &decision.events)?;
         Ok(decision)

@@ -1,15 +1,136 @@
-//! Quotas of the account, for servers that refuse requests as EC2 does.
+//! Quotas of the account: EC2's own, and those that the operator sets for all volumes together.
+
+use std::fmt;
 
 use evenkeel_core::quota::Quotas;
+use evenkeel_core::units::{GIB, MIB};
 
-use super::{Event, Model, NO_VOLUME, Refusal, Snapshot, TierOperation, Volume};
+use super::space::taken;
+use super::{Event, Model, NO_VOLUME, Refusal, Settings, Snapshot, TierOperation, Volume};
 
 /// GiB in a TiB.
 const TIB: u64 = 1_024;
 
+/// What a quota of the account limits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AccountResource {
+    /// IOPS that volumes reserve.
+    Iops,
+    /// Bytes per second that volumes reserve.
+    Throughput,
+    /// GiB of volumes, written to or not.
+    Size,
+}
+
+impl AccountResource {
+    /// All of them, in the order of [`Amounts`].
+    pub const ALL: [Self; 3] = [Self::Iops, Self::Throughput, Self::Size];
+}
+
+impl fmt::Display for AccountResource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Iops => "IOPS",
+            Self::Throughput => "throughput",
+            Self::Size => "size",
+        })
+    }
+}
+
+/// Amounts of IOPS, bytes per second and GiB.
+pub type Amounts = [u64; AccountResource::ALL.len()];
+
+/// Quotas that the operator sets for all volumes of the account together. `None` is no quota.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct AccountQuotas {
+    /// IOPS that they may reserve.
+    pub iops: Option<u64>,
+    /// MiB per second that they may reserve.
+    pub mibps: Option<u64>,
+    /// GiB that they may have.
+    pub gib: Option<u64>,
+}
+
+impl AccountQuotas {
+    /// Returns the quotas in the order and the units of [`Amounts`].
+    #[must_use]
+    pub fn amounts(&self) -> [Option<u64>; AccountResource::ALL.len()] {
+        [self.iops, self.mibps.map(|mibps| mibps.saturating_mul(MIB)), self.gib]
+    }
+}
+
+/// A change after which the account would have more than a quota allows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OverQuota {
+    /// The resource; amounts are in its unit.
+    pub resource: AccountResource,
+    /// The quota.
+    pub quota: u64,
+    /// The amount of all other volumes.
+    pub used: u64,
+    /// The amount that the volume would have.
+    pub wanted: u64,
+}
+
+/// Returns what a volume takes of the account's quotas. In the recycle bin it reserves nothing, and
+/// keeps its bytes. During a modification it has the larger of before and after.
+fn amounts_of(settings: &Settings, volume: &Volume) -> Amounts {
+    let gib = taken(volume) / GIB;
+    if !volume.is_shown() {
+        return [0, 0, gib];
+    }
+    let (reserved, _) = settings.reserved(volume);
+    [reserved.operations_per_second.into(), reserved.bytes_per_second, gib]
+}
+
 impl Model {
-    /// Returns a refusal for changes that exceed a quota. A change that does not increase an amount
-    /// is never refused.
+    /// Returns what all volumes take of the account's quotas.
+    #[must_use]
+    pub fn account_amounts(&self, settings: &Settings) -> Amounts {
+        let total = self.reserved_by_all(settings);
+        [total.operations_per_second, total.bytes_per_second, self.index.volume_gib()]
+    }
+
+    /// Returns a refusal for changes that exceed a quota that the operator set. A change that does
+    /// not increase an amount is never refused.
+    ///
+    /// # Errors
+    /// [`Refusal::OverQuota`].
+    pub(super) fn check_account(
+        &self,
+        settings: &Settings,
+        events: &[Event],
+    ) -> Result<(), Refusal> {
+        if settings.account_quotas == AccountQuotas::default() {
+            return Ok(());
+        }
+        let quotas = settings.account_quotas.amounts();
+        let mut all = None;
+        for event in events {
+            let Event::Volume(after) = event else { continue };
+            let before = self.volumes.get(&after.id);
+            let before = before.map_or([0; 3], |before| amounts_of(settings, before));
+            let wanted = amounts_of(settings, after);
+            let all = all.get_or_insert_with(|| self.account_amounts(settings));
+            let each = AccountResource::ALL.into_iter().zip(quotas).zip(all.iter_mut());
+            for (((resource, quota), all), (before, wanted)) in
+                each.zip(before.into_iter().zip(wanted))
+            {
+                let used = all.saturating_sub(before);
+                *all = used.saturating_add(wanted);
+                if let Some(quota) = quota
+                    && wanted > before
+                    && *all > quota
+                {
+                    return Err(Refusal::OverQuota(OverQuota { resource, quota, used, wanted }));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns a refusal for changes that exceed one of EC2's quotas. A change that does not
+    /// increase an amount is never refused.
     pub(super) fn check_quotas(
         &self,
         quotas: Option<&Quotas>,
@@ -90,3 +211,7 @@ impl Model {
         Ok(())
     }
 }
+
+#[cfg(test)]
+#[path = "quotas_tests.rs"]
+mod quotas_tests;

@@ -4,7 +4,7 @@ use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
 use evenkeel_core::units::ByteCount;
 use evenkeel_core::volume::{InvalidSpec, VolumeType};
 
-use super::{PublicAccess, Shortfall, SpaceShort, UnixMs, VolumeState};
+use super::{OverQuota, PublicAccess, Shortfall, SpaceShort, UnixMs, VolumeState};
 
 /// Why a command is refused.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -186,6 +186,8 @@ pub enum Refusal {
         /// The quota.
         most: u64,
     },
+    /// All volumes of the account would have more than a quota of the operator's allows.
+    OverQuota(OverQuota),
     /// The host must be stopped first.
     HostRuns(InstanceId),
     /// The host is of the type of the server's own machine, which has no limits.

@@ -1,7 +1,7 @@
 //! The settings that all nodes of a cluster must share, as each node publishes them in etcd.
 
 use crate::Config;
-use evenkeel_control::{ModifyPolicy, Settings};
+use evenkeel_control::{AccountQuotas, ModifyPolicy, Settings};
 use std::collections::BTreeMap;
 
 /// Returns the settings of this node that must be equal on all nodes, by the names of their flags.
@@ -19,6 +19,7 @@ pub fn published(config: &Config) -> BTreeMap<String, String> {
         rules,
         modify_policy,
         quotas,
+        account_quotas,
         figure,
         oversell,
         space_oversell,
@@ -43,7 +44,12 @@ pub fn published(config: &Config) -> BTreeMap<String, String> {
     publish("record-days", record_days.to_string());
     publish("as-of", rules.date().to_string());
     publish("modify-policy", policy.to_owned());
-    publish("quotas", if quotas.is_some() { "ec2" } else { "none" }.to_owned());
+    let AccountQuotas { iops, mibps, gib } = *account_quotas;
+    let amount = |name: &str, amount: Option<u64>| amount.map(|amount| format!("{name}={amount}"));
+    let listed = [amount("iops", iops), amount("throughput", mibps), amount("size", gib)];
+    let ec2 = quotas.map(|_| "ec2".to_owned());
+    let listed: Vec<String> = ec2.into_iter().chain(listed.into_iter().flatten()).collect();
+    publish("quotas", if listed.is_empty() { "none".to_owned() } else { listed.join(",") });
     publish("oversell", oversold.join(","));
     publish("oversell-space", space_oversell.to_string());
     publish("no-guarantee", (!config.guarantee).to_string());

@@ -544,6 +544,36 @@ pub(super) const ALL: &[Family] = &[
         "Bytes that volumes may have together; absent where that has no bound.",
         Of::Server(|snapshot| counted(snapshot.space.as_ref()?.for_sale?.0)),
     ),
+    Family::gauge(
+        "account_iops",
+        "IOPS that all volumes of the account reserve.",
+        Of::Server(|snapshot| counted(snapshot.account.iops.used)),
+    ),
+    Family::gauge(
+        "account_iops_quota",
+        "IOPS that they may reserve; absent without a quota.",
+        Of::Server(|snapshot| counted(snapshot.account.iops.quota?)),
+    ),
+    Family::gauge(
+        "account_throughput_bytes",
+        "Bytes per second that all volumes of the account reserve.",
+        Of::Server(|snapshot| counted(snapshot.account.throughput.used)),
+    ),
+    Family::gauge(
+        "account_throughput_quota_bytes",
+        "Bytes per second that they may reserve; absent without a quota.",
+        Of::Server(|snapshot| counted(snapshot.account.throughput.quota?)),
+    ),
+    Family::gauge(
+        "account_size_bytes",
+        "Bytes of all volumes of the account, written to or not.",
+        Of::Server(|snapshot| counted(snapshot.account.bytes.used)),
+    ),
+    Family::gauge(
+        "account_size_quota_bytes",
+        "Bytes that they may have; absent without a quota.",
+        Of::Server(|snapshot| counted(snapshot.account.bytes.quota?)),
+    ),
     Family::counter(
         "store_copies_mended",
         "Copies of what the store has twice that were damaged, and were written anew.",

@@ -143,6 +143,26 @@ pub struct SpaceNow {
     pub for_sale: Option<ByteCount>,
 }
 
+/// What all volumes of the account have of something, and its quota.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AccountUse {
+    /// The amount.
+    pub used: u64,
+    /// `None` without a quota.
+    pub quota: Option<u64>,
+}
+
+/// What all volumes of the account have.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AccountNow {
+    /// IOPS that they reserve.
+    pub iops: AccountUse,
+    /// Bytes per second that they reserve.
+    pub throughput: AccountUse,
+    /// Their bytes, written to or not.
+    pub bytes: AccountUse,
+}
+
 /// An attachment.
 #[derive(Debug)]
 pub struct AttachmentNow {
@@ -173,6 +193,8 @@ pub struct Snapshot {
     pub volume_snapshot_bytes: u64,
     /// `None` if it is unknown.
     pub space: Option<SpaceNow>,
+    /// The use of the account's quotas.
+    pub account: AccountNow,
     /// The state of the store.
     pub store_health: StoreHealth,
     /// `None` in tests.
