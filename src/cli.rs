@@ -46,7 +46,7 @@ pub use evenkeel_cli::calibrate::CalibrateWhen;
 pub use evenkeel_cli::etcd::Etcd;
 pub use evenkeel_cli::flags::{Connection, DataPlanePriority, Io, Output};
 pub use evenkeel_cli::store::{Bytes, LocalStore, RbdStore, StoreKind};
-pub use evenkeel_cli::tls::Tls;
+pub use evenkeel_cli::tls::{NbdListen, Tls};
 
 pub use calibrate::Calibrate;
 pub use capacity::{Capacity, CapacityPlan, CapacityVerb};
@@ -183,40 +183,6 @@ pub enum Verb {
     Completions(Completions),
     /// Print the manual page, or the reference of all verbs.
     Man(Man),
-}
-
-/// Where NBD is served over TCP.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum NbdListen {
-    /// Nowhere.
-    None,
-    /// There.
-    At(SocketAddr),
-}
-
-impl NbdListen {
-    /// The addresses in a list of values.
-    pub fn addresses(listed: &[Self]) -> Vec<SocketAddr> {
-        let address = |listen: &Self| match listen {
-            Self::None => None,
-            Self::At(address) => Some(*address),
-        };
-        listed.iter().filter_map(address).collect()
-    }
-}
-
-impl FromStr for NbdListen {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "none" => Ok(Self::None),
-            text => text
-                .parse()
-                .map(Self::At)
-                .map_err(|error| format!("{error}; expected ADDRESS:PORT, or none")),
-        }
-    }
 }
 
 #[derive(Args, Clone, Debug)]

@@ -1,8 +1,9 @@
 //! The program's configuration file: precedence, unknown keys, and the exact words of each
 //! complaint.
 
-use crate::cli::{Cli, NbdListen, Verb, command};
+use crate::cli::{Cli, Verb, command};
 use evenkeel_cli::config::{self, ParseError};
+use evenkeel_cli::tls::NbdListen;
 use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
@@ -97,10 +98,12 @@ fn zones_are_a_list_in_the_file_and_separated_by_commas_in_a_flag() {
 
 #[test]
 fn an_empty_list_is_no_address() {
-    for file in ["nbd-listen = []\n", "nbd-listen = \"none\"\n"] {
-        match parse_with(file, "evenkeel serve").unwrap().verb {
+    for value in ["[]", "\"none\""] {
+        let file = format!("nbd-listen = {value}\nnbd-tls-listen = {value}\n");
+        match parse_with(&file, "evenkeel serve").unwrap().verb {
             Verb::Serve(serve) => {
                 assert_eq!(NbdListen::addresses(&serve.nbd_listen), [], "{file}");
+                assert_eq!(NbdListen::addresses(&serve.tls.nbd_tls_listen), [], "{file}");
             }
             other => panic!("not serve: {other:?}"),
         }

@@ -1,6 +1,7 @@
 //! The configuration of a server that the flags of `evenkeel serve` describe.
 
-use crate::cli::{self, NbdListen, Quota, Serve};
+use crate::cli::{self, Quota, Serve};
+use evenkeel_cli::tls::NbdListen;
 use evenkeel_client::output::{Exit, Failure};
 use evenkeel_control::model::zones::ZONES_MAX;
 use evenkeel_control::{AccountQuotas, ModifyPolicy, Settings};
@@ -13,7 +14,6 @@ use evenkeel_server::store_options::StoreOptions;
 use evenkeel_server::transport::Transport;
 use evenkeel_server::{Config, accounts, events};
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 
 /// Returns the configuration that the flags describe.
 pub fn of(arguments: &Serve) -> Result<Config, Failure> {
@@ -26,7 +26,7 @@ pub fn of(arguments: &Serve) -> Result<Config, Failure> {
     Ok(Config {
         data_dir,
         listen: arguments.listen,
-        nbd_listen: nbd_listen(arguments)?,
+        nbd_listen: NbdListen::only_addresses("nbd-listen", &arguments.nbd_listen)?,
         transport: Transport::of(&arguments.tls, cluster.is_some())?,
         nbd_unix: Some(nbd_unix),
         unix_access: unix_access(arguments)?,
@@ -65,7 +65,7 @@ fn test_server(arguments: &Serve) -> Result<(), Failure> {
         );
     }
     let nbd = NbdListen::addresses(&arguments.nbd_listen).into_iter();
-    let encrypted = arguments.tls.nbd_tls_listen.iter().copied();
+    let encrypted = NbdListen::addresses(&arguments.tls.nbd_tls_listen).into_iter();
     let named = nbd
         .map(|address| ("nbd-listen", address))
         .chain(encrypted.map(|address| ("nbd-tls-listen", address)))
@@ -152,16 +152,6 @@ fn account_quotas(listed: &[Quota]) -> Result<AccountQuotas, Failure> {
         }
     }
     Ok(quotas)
-}
-
-/// Returns the addresses of NBD over TCP.
-fn nbd_listen(arguments: &Serve) -> Result<Vec<SocketAddr>, Failure> {
-    let listed = &arguments.nbd_listen;
-    if listed.len() > 1 && listed.contains(&NbdListen::None) {
-        let both = "nbd-listen: none stands beside an address; leave one of them out";
-        return Err(Failure::new(both).exit(Exit::Usage));
-    }
-    Ok(NbdListen::addresses(listed))
 }
 
 /// Returns the users that may use the unix socket.
@@ -280,7 +270,7 @@ mod tests {
         let listen = |line: &str| {
             let cli = cli::Cli::parse_from(line.split(' '));
             let cli::Verb::Serve(arguments) = cli.verb else { panic!("not serve") };
-            nbd_listen(&arguments)
+            NbdListen::only_addresses("nbd-listen", &arguments.nbd_listen)
         };
         assert_eq!(listen("evenkeel serve --nbd-listen none"), Ok(vec![]));
         assert_eq!(listen("evenkeel serve").unwrap().len(), 1);

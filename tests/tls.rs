@@ -36,9 +36,14 @@ fn tls_long_ago(authority: &Path, verb: &str) -> Output {
 
 impl Encrypted {
     fn start() -> Self {
+        Self::start_with("init")
+    }
+
+    /// Starts a server with the certificates of this verb of `evenkeel tls`.
+    fn start_with(verb: &str) -> Self {
         let (folder, data_dir) = new_folder();
         let authority = folder.path().join("tls");
-        tls(&authority, "init").ok();
+        tls(&authority, verb).ok();
         let file = |name: &str| authority.join(name).display().to_string();
         let options = format!(
             "--store memory --nbd-tls-listen 127.0.0.1:0 --tls-cert {} --tls-key {} --tls-ca {}",
@@ -118,6 +123,53 @@ fn the_authority_overwrites_nothing_and_keeps_its_keys_private() {
     assert_ne!(std::fs::read(authority.join("server-cert.pem")).expect("a file"), before);
     let elsewhere = tls(&folder.path().join("nowhere"), host).fails_with(1);
     assert!(elsewhere.contains("evenkeel tls init"), "{elsewhere}");
+    // Clients would refuse what the key signs.
+    let other = folder.path().join("other");
+    tls(&other, "init").ok();
+    std::fs::copy(other.join("ca-cert.pem"), authority.join("ca-cert.pem")).expect("a copy");
+    for verb in ["server", "host i-00000000000000001"] {
+        let refused = tls(&authority, verb).fails_with(1);
+        assert!(
+            refused.contains("ca-key.pem is not the key of ca-cert.pem beside it"),
+            "{refused}"
+        );
+        assert!(refused.contains("of one `evenkeel tls init`"), "{refused}");
+    }
+}
+
+#[test]
+fn certificates_that_expire_and_names_that_are_not_in_them_are_reported() {
+    let mut encrypted = Encrypted::start_with("init --days 20");
+    let Encrypted { server, authority } = &mut encrypted;
+    let process = server.process();
+    let is_logged = || process.logged().contains("server-cert.pem expires on ");
+    assert!(Deadline::after(PATIENCE).comes(is_logged), "no warning");
+    assert!(process.logged().contains(", in 19 days; clients refuse it then"));
+    let ca = authority.join("ca-cert.pem").display().to_string();
+    if !absent(&["curl"]) {
+        let url = format!("--silent --fail --cacert {ca} {}/metrics", server.endpoint);
+        let text = run(&mut tool("curl", &url)).ok();
+        let until = |certificate: &str| -> f64 {
+            let name = "evenkeel_certificate_expiry_time_seconds";
+            let start = format!("{name}{{certificate=\"{certificate}\"}} ");
+            let value = text.lines().find_map(|line| line.strip_prefix(&start));
+            value.expect(certificate).parse().expect("a number")
+        };
+        let now = std::time::SystemTime::UNIX_EPOCH.elapsed().expect("after 1970").as_secs_f64();
+        let days = |certificate| ((until(certificate) - now) / 86_400.0).ceil();
+        assert_eq!((days("api"), days("nbd"), days("ca")), (20.0, 20.0, 3_650.0));
+    }
+    // A server on an address that its certificate does not name says so, and which names it has.
+    let file = |name: &str| authority.join(name).display().to_string();
+    let options = format!(
+        "--store memory --listen 127.0.0.2:0 --nbd-tls-listen none --tls-cert {} --tls-key {}",
+        file("server-cert.pem"),
+        file("server-key.pem")
+    );
+    let mut misnamed = Server::start(&options);
+    let log = misnamed.stop();
+    let text = "listen: clients that connect to 127.0.0.2 refuse the certificate ";
+    assert!(log.contains(text) && log.contains("tls server --name 127.0.0.2`"), "{log}");
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! `evenkeel doctor`: checks this machine and prints how to fix the problems found. The exit code
 //! is 1 if a check fails.
 
-use crate::cli::{Doctor, LocalStore, NbdListen};
+use crate::cli::{Doctor, LocalStore};
+use evenkeel_cli::tls::NbdListen;
 use evenkeel_client::output::{self, Exit, Failure};
 use evenkeel_server::doctor::{self, Subject, Verdict};
 use evenkeel_server::store_options::StoreOptions;

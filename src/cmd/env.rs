@@ -37,11 +37,21 @@ pub fn run(arguments: &Env) -> Result<(), Failure> {
     ];
     variables.extend(authorities.map(|path| ("AWS_CA_BUNDLE", path)));
     variables.extend(authorities.map(|path| ("EVENKEEL_CA", path)));
-    output::print(&exports(arguments.shell, &variables))
+    output::print(&exports(arguments.shell, &variables, unset(&endpoint)))
 }
 
-/// Also unsets a session token and a profile: with either, the SDKs would not use these keys.
-fn exports(shell: EnvShell, variables: &[(&str, &str)]) -> String {
+/// Returns the variables that the shell may have of another server. With a session token or a
+/// profile, the SDKs would not use these keys. An API without TLS has no authorities; if the file
+/// of another server's is gone, the SDKs refuse to start.
+fn unset(endpoint: &str) -> &'static [&'static str] {
+    if endpoint.starts_with("https://") {
+        &["AWS_SESSION_TOKEN", "AWS_PROFILE"]
+    } else {
+        &["AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_CA_BUNDLE", "EVENKEEL_CA"]
+    }
+}
+
+fn exports(shell: EnvShell, variables: &[(&str, &str)], unset: &[&str]) -> String {
     let mut text = String::new();
     for (name, value) in variables {
         text.push_str(&match shell {
@@ -49,10 +59,13 @@ fn exports(shell: EnvShell, variables: &[(&str, &str)]) -> String {
             EnvShell::Fish => format!("set -gx {name} {}\n", quoted_fish(value)),
         });
     }
-    text.push_str(match shell {
-        EnvShell::Sh => "unset AWS_SESSION_TOKEN AWS_PROFILE\n",
-        EnvShell::Fish => "set -e AWS_SESSION_TOKEN; set -e AWS_PROFILE; true\n",
-    });
+    match shell {
+        EnvShell::Sh => text.push_str(&format!("unset {}\n", unset.join(" "))),
+        EnvShell::Fish => {
+            unset.iter().for_each(|name| text.push_str(&format!("set -e {name}; ")));
+            text.push_str("true\n");
+        }
+    }
     text
 }
 
@@ -74,18 +87,20 @@ mod tests {
     #[test]
     fn the_shell_gets_the_value_back() {
         let value = "it's $HOME `x` \\ \"y\" \n!";
-        let text = exports(EnvShell::Sh, &[("A", value), ("B", "plain")]);
-        let output = Command::new("sh")
-            .args(["-c", "AWS_PROFILE=p; eval \"$1\"; printf %s \"$A$B$AWS_PROFILE\"", "sh", &text])
-            .output()
-            .unwrap();
-        assert_eq!(String::from_utf8(output.stdout).unwrap(), format!("{value}plain"));
+        for (endpoint, kept) in [("https://a", "/x"), ("http://a", "")] {
+            let text = exports(EnvShell::Sh, &[("A", value), ("B", "plain")], unset(endpoint));
+            let script = "AWS_PROFILE=p AWS_CA_BUNDLE=/x; eval \"$1\"; \
+                          printf %s \"$A$B$AWS_PROFILE$AWS_CA_BUNDLE\"";
+            let output = Command::new("sh").args(["-c", script, "sh", &text]).output().unwrap();
+            let output = String::from_utf8(output.stdout).unwrap();
+            assert_eq!(output, format!("{value}plain{kept}"));
+        }
     }
 
     #[test]
     fn fish_has_its_own_words() {
         assert_eq!(
-            exports(EnvShell::Fish, &[("A", r"it's \")]),
+            exports(EnvShell::Fish, &[("A", r"it's \")], unset("https://a")),
             "set -gx A 'it\\'s \\\\'\nset -e AWS_SESSION_TOKEN; set -e AWS_PROFILE; true\n"
         );
     }

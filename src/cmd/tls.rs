@@ -3,7 +3,7 @@
 use crate::cli::{ServerNames, TlsArgs, TlsVerb};
 use evenkeel_client::output::{self, Exit, Failure};
 use evenkeel_os::{clock, files};
-use evenkeel_tls::authority::{AUTHORITY_DAYS, Authority, Made, Validity};
+use evenkeel_tls::authority::{AUTHORITY_DAYS, Authority, Made, NotAuthority, Validity};
 use evenkeel_tls::{host_name, pem};
 use std::fmt::Write as _;
 use std::fs::{self, DirBuilder};
@@ -21,6 +21,10 @@ const SERVER_KEY: &str = "server-key.pem";
 const HOSTS: &str = "hosts";
 const CLIENT_CERT: &str = "client-cert.pem";
 const CLIENT_KEY: &str = "client-key.pem";
+
+/// What to do about an authority whose files do not fit each other.
+const BOTH_FILES: &str =
+    "put ca-cert.pem and ca-key.pem of one `evenkeel tls init` into the folder";
 
 /// Access to a private key: its owner only; and what is kept of the access to the file that it
 /// replaces, which the group of a service may read.
@@ -154,7 +158,26 @@ fn authority(dir: &Path) -> Result<Authority, Failure> {
         };
         failed(&path, error).hint(hint)
     })?;
-    Authority::of_key(&key).map_err(|error| failed(&path, error))
+    let certificate = dir.join(CA_CERT);
+    let found = pem::certificates(&certificate);
+    let found = found.map_err(|error| Failure::new(error.to_string()).hint(BOTH_FILES))?;
+    let [found] = found.as_slice() else {
+        let text = format!("{} certificates, and not only the authority's", found.len());
+        return Err(failed(&certificate, text).hint(BOTH_FILES));
+    };
+    Authority::open(&key, found).map_err(|why| match why {
+        NotAuthority::Key(error) => failed(&path, format!("it is no private key: {error}")),
+        NotAuthority::Certificate(error) => failed(&certificate, error),
+        NotAuthority::OtherKey => {
+            let message = format!("{} is not the key of {CA_CERT} beside it", path.display());
+            Failure::new(message).hint(BOTH_FILES)
+        }
+        NotAuthority::OtherName => {
+            let text = "it is not a certificate of `evenkeel tls init`, which only makes \
+                        certificates in the name of its own authorities";
+            failed(&certificate, text).hint("make the certificate with your authority's tool")
+        }
+    })
 }
 
 fn server(dir: &Path, names: &ServerNames, days: u32) -> Result<String, Failure> {

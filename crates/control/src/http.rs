@@ -232,7 +232,8 @@ pub async fn serve(
 ) -> io::Result<()> {
     let Door { listener, tls } = door;
     let listener = TcpListener::from_std(listener)?;
-    let router = router(Arc::clone(&api), timeouts.body);
+    let scraper = Scraper::new(tls.clone(), api.endpoints());
+    let router = router(Arc::clone(&api), scraper, timeouts.body);
     let (stop, stopping) = watch::channel(false);
     let slots: Arc<Slots> = Arc::default();
     let mut connections = JoinSet::new();
@@ -378,9 +379,9 @@ async fn serve_to_end(
     }
 }
 
-fn router(api: Arc<Api>, body_timeout: Duration) -> Router {
+fn router(api: Arc<Api>, scraper: Scraper, body_timeout: Duration) -> Router {
     let reads = Arc::new(Semaphore::new(READS_MAX));
-    let scraper = Arc::default();
+    let scraper = Arc::new(Mutex::new(scraper));
     let blocks = Arc::new(Semaphore::new(direct::BLOCKS_MAX));
     let rate = api.plane().settings.api_rate.map(|rate| Rate::new(rate, clock::since_boot()));
     let hosts = Hosts::new(&api.plane().settings.api_hosts);

@@ -16,8 +16,10 @@ use evenkeel_telemetry::metrics::{
     AccountNow, AccountUse, AttachmentNow, ClusterNow, EventsNow, HostNow, NodeNow, RecordingNow,
     ScrubNow, Snapshot, SpaceNow, Trend, VolumeNow, WebhookNow,
 };
+use evenkeel_tls::server::{Expiry, ServerTls};
 use evenkeel_wire::agent::Space;
 
+use crate::endpoint::Endpoint;
 use crate::events::Feed;
 use crate::model::{Attachment, Model};
 use crate::nodes::{Counts, NodeView, Nodes, State};
@@ -27,12 +29,30 @@ use crate::scrub::{Scrub, ScrubState};
 use evenkeel_os::clock;
 
 /// Answers scrapes.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Scraper {
     trend: Trend,
+    /// The certificates of the server, and whether clients of NBD see them, too.
+    tls: Option<(Arc<ServerTls>, bool)>,
 }
 
 impl Scraper {
+    /// `endpoints` are the addresses of the data plane, `tls` the server's certificates.
+    #[must_use]
+    pub fn new(tls: Option<Arc<ServerTls>>, endpoints: &[Endpoint]) -> Self {
+        let is_for_nbd = endpoints.iter().any(|at| matches!(at, Endpoint::NbdTls(_)));
+        Self { trend: Trend::default(), tls: tls.map(|tls| (tls, is_for_nbd)) }
+    }
+
+    /// Returns when the certificates expire, by their use.
+    fn certificates(&self) -> BTreeMap<&'static str, u64> {
+        let Some((tls, is_for_nbd)) = &self.tls else { return BTreeMap::new() };
+        let Expiry { server, authority } = tls.expiry();
+        let of_nbd = server.filter(|_| *is_for_nbd);
+        let all = [("api", server), ("nbd", of_nbd), ("ca", authority)];
+        all.into_iter().filter_map(|(name, until)| Some((name, until?))).collect()
+    }
+
     /// Returns all metrics; `refused` are the counts of refused signatures, by code.
     ///
     /// # Errors
@@ -90,6 +110,7 @@ impl Scraper {
             refused,
             journal: plane.journal_now(),
             account: account(plane, &model),
+            certificates: self.certificates(),
             clock_step_ms: plane.clock_step().map_or(0, |step| step.0),
             events: events(plane.feed()),
             cluster: plane.nodes().map(|nodes| cluster(&**nodes)),

@@ -95,8 +95,9 @@ pub fn utc_now() -> String {
     utc_text(since_1970().as_secs())
 }
 
-/// Returns seconds since 1970 as text.
-fn utc_text(unix_s: u64) -> String {
+/// Returns seconds since 1970 as text, in the form of [`utc_now`]; at most the year 9999.
+#[must_use]
+pub fn utc_text(unix_s: u64) -> String {
     let date = Date::of_unix_day(unix_s / 86_400);
     let second = unix_s % 86_400;
     format!("{date} {:02}:{:02}:{:02} UTC", second / 3_600, second / 60 % 60, second % 60)

@@ -14,6 +14,7 @@
 //! | [`accounts`] | numbers of users and groups by their names |
 //! | `faults` | injected faults of I/O, from the control plane to the store |
 //! | `private_file` | files with secrets, refused if other users can use them |
+//! | `certificates` | certificates that are read again, and warnings before they expire |
 //! | [`transport`] | TLS of the listeners, and which of them may be without |
 //! | `takeover_watch` | ends a server whose store another one has taken over |
 //! | `watchdog` | reports to the service manager while the server works |
@@ -22,6 +23,7 @@
 
 pub mod accounts;
 pub mod calibration;
+mod certificates;
 pub mod cluster;
 pub mod doctor;
 pub mod events;

@@ -1,11 +1,12 @@
 //! The configuration of a server, and the order in which its parts start and stop.
 
 use crate::calibration::{self, Record};
+use crate::certificates::{Refresher, Watched};
 use crate::cluster::{Cluster, member};
 use crate::faults;
 use crate::store_options::StoreOptions;
 use crate::takeover_watch::Guard;
-use crate::transport::{NbdListeners, Refresher, Transport};
+use crate::transport::{NbdListeners, Transport};
 use crate::watchdog::{Parts, Watchdog};
 use evenkeel_cli::calibrate::CalibrateWhen;
 use evenkeel_cli::endpoint::{Noted, Scheme};
@@ -102,6 +103,12 @@ impl Config {
         [self.listen].into_iter().chain(nbd.copied()).try_for_each(may_listen)
     }
 
+    /// Has the certificate read again when its files change.
+    fn watch(&self, tls: &Arc<ServerTls>) -> Result<Refresher, Failure> {
+        let shown = self.transport.encrypted(self.listen);
+        Refresher::start(Watched::new(Arc::clone(tls), shown))
+    }
+
     /// Writes down how other verbs on this machine reach the API.
     fn note(&self, api: SocketAddr) -> Option<Noted> {
         let scheme = match &self.transport.files {
@@ -185,7 +192,7 @@ pub fn run(
     let _ = config.recorder.as_ref().map(|recorder| recorder.send(engine.recorder()));
     let nbd = engine.tcp_addresses();
     let nbd_tls = NbdListeners::bind(&config.transport, tls.as_ref())?;
-    let refresher = tls.as_ref().map(|tls| Refresher::start(Arc::clone(tls))).transpose()?;
+    let refresher = tls.as_ref().map(|tls| config.watch(tls)).transpose()?;
     let mut control = control_config(config, &nbd, (tls, nbd_tls.addresses()))?;
     control.test = config.is_test.then(|| faults::executed_by(injector));
     let watchdog = Watchdog::start()?;

@@ -1,24 +1,19 @@
 //! TLS of a server's listeners, and the listeners that other machines may reach without it.
 
+use crate::certificates::Shown;
 use crate::private_file;
-use evenkeel_cli::tls::{PlainListener, Tls};
+use evenkeel_cli::tls::{NbdListen, PlainListener, Tls};
 use evenkeel_client::output::{Exit, Failure, failed};
 use evenkeel_core::ids::InstanceId;
 use evenkeel_engine::{Engine, Entrance};
 use evenkeel_tls::nbd::{Inside, Listening, NbdTls};
-use evenkeel_tls::server::{Refreshed, ServerFiles, ServerTls};
+use evenkeel_tls::server::{ServerFiles, ServerTls};
 use std::cell::{Cell, OnceCell};
 use std::io;
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{self, RecvTimeoutError};
-use std::thread::JoinHandle;
-use std::time::Duration;
-
-/// Time between two checks of the files of certificates.
-const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// How a server protects its connections, as the flags say.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -56,9 +51,10 @@ impl Transport {
             }),
             _ => return Err(usage("tls-cert and tls-key: name both, or neither")),
         };
+        let nbd_listen = NbdListen::only_addresses("nbd-tls-listen", nbd_tls_listen)?;
         let Some(files) = files else {
             let without =
-                [("tls-ca", tls_ca.is_some()), ("nbd-tls-listen", !nbd_tls_listen.is_empty())];
+                [("tls-ca", tls_ca.is_some()), ("nbd-tls-listen", !nbd_listen.is_empty())];
             if let Some((flag, _)) = without.iter().find(|(_, is_given)| *is_given) {
                 let hint = "name tls-cert and tls-key; `evenkeel tls init` makes them";
                 return Err(usage(format!("{flag}: the server has no certificate")).hint(hint));
@@ -71,12 +67,11 @@ impl Transport {
             let message = "tls-cert: nodes of a cluster (etcd) have no TLS for their clients";
             return Err(usage(message).hint(hint));
         }
-        if !nbd_tls_listen.is_empty() && files.authority.is_none() {
+        if !nbd_listen.is_empty() && files.authority.is_none() {
             let message = "nbd-tls-listen: certificates of hosts cannot be checked without tls-ca";
             return Err(usage(message).hint("`evenkeel tls init` makes an authority"));
         }
         private_file::check("tls-key", &files.key)?;
-        let nbd_listen = nbd_tls_listen.clone();
         Ok(Self { files: Some(files), nbd_listen, insecure: insecure.clone() })
     }
 
@@ -111,6 +106,12 @@ impl Transport {
             nbd.iter().map(|&address| Exposed { listener: PlainListener::NbdListen, address });
         let all = of_api.into_iter().chain(of_nbd);
         all.filter(|plain| !plain.address.ip().to_canonical().is_loopback()).collect()
+    }
+
+    /// Returns the listeners that show the certificate, with their settings.
+    pub fn encrypted(&self, api: SocketAddr) -> Vec<Shown> {
+        let of_nbd = self.nbd_listen.iter().map(|address| Shown::at("nbd-tls-listen", *address));
+        [Shown::at("listen", api)].into_iter().chain(of_nbd).collect()
     }
 
     /// Reads the certificates, if there are any.
@@ -163,54 +164,6 @@ impl Exposed {
             }
         };
         usage(message).hint(hint)
-    }
-}
-
-/// The thread that has certificates read again when their files change. Ends when dropped.
-pub struct Refresher {
-    stop: Option<mpsc::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Refresher {
-    /// Starts the thread.
-    ///
-    /// # Errors
-    /// The system refuses a thread.
-    pub fn start(tls: Arc<ServerTls>) -> Result<Self, Failure> {
-        let (stop, stopped) = mpsc::channel();
-        let work = move || {
-            while stopped.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
-                refresh(&tls);
-            }
-        };
-        let thread = std::thread::Builder::new().name("tls-files".to_owned()).spawn(work);
-        let thread = Some(thread.map_err(failed)?);
-        Ok(Self { stop: Some(stop), thread })
-    }
-}
-
-impl Drop for Refresher {
-    fn drop(&mut self) {
-        drop(self.stop.take());
-        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
-            tracing::error!("the thread that reads certificates again panicked");
-        }
-    }
-}
-
-fn refresh(tls: &ServerTls) {
-    let certificate = tls.files().certificate.display();
-    match tls.refresh() {
-        Refreshed::Unchanged => {}
-        Refreshed::Replaced => {
-            tracing::info!(%certificate, "new connections get the certificate that was read again");
-        }
-        Refreshed::Refused(error) => {
-            let what = "the files of the certificate have changed and cannot be used: the former \
-                        ones stay in use";
-            tracing::warn!(%error, "{what}");
-        }
     }
 }
 
@@ -330,10 +283,16 @@ mod tests {
             tls_cert: path("cert"),
             tls_key: path("key"),
             tls_ca: path("ca"),
-            nbd_tls_listen: vec![address("127.0.0.1:1")],
+            nbd_tls_listen: vec![NbdListen::At(address("127.0.0.1:1"))],
             insecure: Vec::new(),
         };
-        assert_eq!(Transport::of(&full, false).unwrap().nbd_listen, full.nbd_tls_listen);
+        let listens = |flags: &Tls| Transport::of(flags, false).unwrap().nbd_listen;
+        assert_eq!(listens(&full), [address("127.0.0.1:1")]);
+        let off = Tls { nbd_tls_listen: vec![NbdListen::None], ..full.clone() };
+        assert_eq!(listens(&off), []);
+        // It is no reason to need a certificate or an authority.
+        assert_eq!(listens(&Tls { tls_ca: None, ..off.clone() }), []);
+        assert_eq!(listens(&Tls { nbd_tls_listen: off.nbd_tls_listen, ..Tls::default() }), []);
         let refused = |flags: Tls, is_of_cluster, text: &str| {
             let failure = Transport::of(&flags, is_of_cluster).unwrap_err();
             assert_eq!(failure.exit, Exit::Usage);
@@ -345,6 +304,9 @@ mod tests {
         refused(only_ca.clone(), false, "tls-ca: the server has no certificate");
         refused(Tls { tls_ca: None, ..only_ca }, false, "nbd-tls-listen: the server has no");
         refused(Tls { tls_ca: None, ..part.clone() }, false, "nbd-tls-listen: certificates of");
+        let both = vec![NbdListen::None, NbdListen::At(address("127.0.0.1:1"))];
+        let both = Tls { nbd_tls_listen: both, ..part.clone() };
+        refused(both, false, "nbd-tls-listen: none stands beside an address");
         refused(part.clone(), true, "tls-cert: nodes of a cluster (etcd)");
         set_permissions(&key, Permissions::from_mode(0o644)).unwrap();
         refused(part, false, "tls-key: others can use ");

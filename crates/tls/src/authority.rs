@@ -2,10 +2,12 @@
 
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose,
+    KeyUsagePurpose, PublicKeyData,
 };
+use rustls::pki_types::CertificateDer;
 use std::time::Duration;
 use time::OffsetDateTime;
+use webpki::{EndEntityCert, anchor_from_trusted_cert};
 
 /// Time before now from which a certificate is valid, in seconds: clocks of clients differ.
 const EARLY_SECONDS: i64 = 3_600;
@@ -50,6 +52,26 @@ fn of_authority(key: &KeyPair) -> CertificateParams {
     params
 }
 
+/// Why a key and a certificate are not those of an authority.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum NotAuthority {
+    /// The key cannot be read.
+    Key(String),
+    /// The certificate cannot be read.
+    Certificate(String),
+    /// The certificate is that of another key.
+    OtherKey,
+    /// The certificate has another name than [`Authority::create`] gives it.
+    OtherName,
+}
+
+/// Returns the name in a certificate with these parameters, in DER.
+fn subject(params: &CertificateParams, key: &KeyPair) -> Result<Vec<u8>, rcgen::Error> {
+    let certificate = params.self_signed(key)?;
+    let anchor = anchor_from_trusted_cert(certificate.der());
+    anchor.map(|anchor| anchor.subject.to_vec()).map_err(|_| rcgen::Error::CouldNotParseCertificate)
+}
+
 impl Validity {
     fn apply(self, params: &mut CertificateParams) -> Result<(), String> {
         let seconds = i64::try_from(self.now.as_secs()).map_err(|error| error.to_string())?;
@@ -76,13 +98,26 @@ impl Authority {
         Ok((Self(Issuer::new(params, key)), made))
     }
 
-    /// Returns the authority whose private key this is, in PEM form, as [`Self::create`] made it.
+    /// Returns the authority of this private key, in PEM form, and of its certificate, as
+    /// [`Self::create`] made them.
     ///
     /// # Errors
-    /// The text is no such key.
-    pub fn of_key(pem: &str) -> Result<Self, String> {
-        let key = KeyPair::from_pem(pem).map_err(|error| error.to_string())?;
-        Ok(Self(Issuer::new(of_authority(&key), key)))
+    /// The text is no such key, or clients with the certificate would refuse what the key signs.
+    pub fn open(key: &str, certificate: &CertificateDer<'_>) -> Result<Self, NotAuthority> {
+        let of_key = |error: rcgen::Error| NotAuthority::Key(error.to_string());
+        let key = KeyPair::from_pem(key).map_err(of_key)?;
+        let parsed = EndEntityCert::try_from(certificate)
+            .map_err(|error| NotAuthority::Certificate(error.to_string()))?;
+        if parsed.subject_public_key_info().as_ref() != key.subject_public_key_info() {
+            return Err(NotAuthority::OtherKey);
+        }
+        let anchor = anchor_from_trusted_cert(certificate)
+            .map_err(|error| NotAuthority::Certificate(error.to_string()))?;
+        let params = of_authority(&key);
+        if anchor.subject.as_ref() != subject(&params, &key).map_err(of_key)? {
+            return Err(NotAuthority::OtherName);
+        }
+        Ok(Self(Issuer::new(params, key)))
     }
 
     /// Makes a server's certificate for `names`: DNS names and addresses, at least one.
@@ -126,9 +161,9 @@ impl Authority {
 mod tests {
     use super::*;
     use crate::host_name::host_of;
+    use rustls::pki_types::UnixTime;
     use rustls::pki_types::pem::PemObject;
-    use rustls::pki_types::{CertificateDer, UnixTime};
-    use webpki::{EndEntityCert, KeyUsage, anchor_from_trusted_cert};
+    use webpki::KeyUsage;
 
     const NOW: Duration = Duration::from_secs(1_800_000_000);
 
@@ -153,7 +188,7 @@ mod tests {
     fn certificates_are_signed_by_their_authority_also_after_its_key_was_read_again() {
         let days = |days| Validity { now: NOW, days };
         let (first, made) = Authority::create(days(AUTHORITY_DAYS)).unwrap();
-        let again = Authority::of_key(&made.key).unwrap();
+        let again = Authority::open(&made.key, &der(&made)).unwrap();
         let (stranger, of_stranger) = Authority::create(days(AUTHORITY_DAYS)).unwrap();
         let host = "i-0123456789abcdef0";
         for authority in [&first, &again] {
@@ -174,7 +209,19 @@ mod tests {
         }
         let other = stranger.host(host, days(2)).unwrap();
         assert!(verify(&made, &other, 0, KeyUsage::client_auth()).is_err());
-        assert!(Authority::of_key("no key").is_err());
+        let refused = |key: &str, certificate: &CertificateDer<'_>| {
+            Authority::open(key, certificate).map(drop)
+        };
+        assert!(matches!(refused("no key", &der(&made)), Err(NotAuthority::Key(_))));
+        let unread = CertificateDer::from(vec![0_u8]);
+        assert!(matches!(refused(&made.key, &unread), Err(NotAuthority::Certificate(_))));
+        assert_eq!(refused(&made.key, &der(&of_stranger)), Err(NotAuthority::OtherKey));
+        // A company's certificate of the same key: its name is not in what the key signs here.
+        let key = KeyPair::from_pem(&made.key).unwrap();
+        let mut params = of_authority(&key);
+        params.distinguished_name.push(DnType::CommonName, "Another name");
+        let named = params.self_signed(&key).unwrap();
+        assert_eq!(refused(&made.key, named.der()), Err(NotAuthority::OtherName));
         assert!(first.server(&["a b".to_owned()], days(1)).is_ok(), "rcgen checks letters only");
         assert!(first.server(&["ä".to_owned()], days(1)).is_err());
         assert!(first.server(&[], days(1)).is_err());

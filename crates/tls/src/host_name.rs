@@ -54,6 +54,13 @@ pub fn names_of(certificate: &CertificateDer<'_>) -> Result<Vec<String>, String>
     Ok(names)
 }
 
+/// Returns whether a server's certificate is for an address.
+pub(crate) fn is_for(certificate: &CertificateDer<'_>, address: IpAddr) -> bool {
+    let name = ServerName::from(address.to_canonical());
+    EndEntityCert::try_from(certificate)
+        .is_ok_and(|parsed| parsed.verify_is_valid_for_subject_name(&name).is_ok())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

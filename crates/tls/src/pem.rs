@@ -78,13 +78,16 @@ pub fn private_key(file: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
         .map_err(|error| TlsError::new(file, format!("no private key can be read: {error}")))
 }
 
-/// Returns the authorities in a file, at least one.
+/// Returns the store of these authorities, which were read from a file.
 ///
 /// # Errors
-/// As [`certificates`], and if one of them cannot be an authority's.
-pub fn authorities(file: &Path) -> Result<Arc<RootCertStore>, TlsError> {
+/// One of them cannot be an authority's.
+pub(crate) fn roots(
+    file: &Path,
+    certificates: Vec<CertificateDer<'static>>,
+) -> Result<Arc<RootCertStore>, TlsError> {
     let mut roots = RootCertStore::empty();
-    for certificate in certificates(file)? {
+    for certificate in certificates {
         roots.add(certificate).map_err(|error| TlsError::new(file, error))?;
     }
     Ok(Arc::new(roots))

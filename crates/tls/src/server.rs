@@ -1,11 +1,13 @@
 //! The server's certificate and the authority of its clients. Their files are read again when they
 //! change, so that a certificate is renewed without a restart.
 
-use crate::{TlsError, pem, provider};
+use crate::{TlsError, host_name, pem, provider, validity};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{ServerConfig, version};
 use std::fmt;
 use std::fs;
+use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -29,6 +31,18 @@ struct Read {
     api: Arc<ServerConfig>,
     /// With certificates of clients; `None` without an authority.
     nbd: Option<Arc<ServerConfig>>,
+    /// The server's own certificate, without those of intermediate authorities.
+    own: CertificateDer<'static>,
+    expiry: Expiry,
+}
+
+/// The last seconds in which certificates are valid, since 1970; `None` if they cannot be read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Expiry {
+    /// Of the server's certificate, or of an intermediate one that ends before it.
+    pub server: Option<u64>,
+    /// Of the authority's certificates, the first that ends; `None` also without an authority.
+    pub authority: Option<u64>,
 }
 
 /// The number and size of each file, and the times of its last changes, also of its owner and mode:
@@ -79,26 +93,37 @@ impl ServerFiles {
     }
 
     fn read(&self) -> Result<Read, TlsError> {
+        let chain = pem::certificates(&self.certificate)?;
+        let key = pem::private_key(&self.key)?;
+        let mut until = None;
         let nbd = match &self.authority {
             None => None,
             Some(authority) => {
-                let roots = pem::authorities(authority)?;
+                let certificates = pem::certificates(authority)?;
+                until = validity::until(&certificates);
+                let roots = pem::roots(authority, certificates)?;
                 let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider());
                 let verifier = verifier.build().map_err(|error| TlsError::new(authority, error))?;
-                let mut nbd = self.config(|builder| builder.with_client_cert_verifier(verifier))?;
+                let pair = (chain.clone(), key.clone_key());
+                let mut nbd =
+                    self.config(pair, |builder| builder.with_client_cert_verifier(verifier))?;
                 // A resumed session would not check the client's certificate again.
                 nbd.session_storage = Arc::new(NoServerSessionStorage {});
                 nbd.send_tls13_tickets = 0;
                 Some(Arc::new(nbd))
             }
         };
-        let mut api = self.config(|builder| builder.with_no_client_auth())?;
+        let expiry = Expiry { server: validity::until(&chain), authority: until };
+        let own = chain.first().cloned();
+        let own = own.ok_or_else(|| TlsError::new(&self.certificate, "it has no certificate"))?;
+        let mut api = self.config((chain, key), |builder| builder.with_no_client_auth())?;
         api.alpn_protocols = vec![HTTP.to_vec()];
-        Ok(Read { api: Arc::new(api), nbd })
+        Ok(Read { api: Arc::new(api), nbd, own, expiry })
     }
 
     fn config(
         &self,
+        (chain, key): (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>),
         clients: impl FnOnce(
             rustls::ConfigBuilder<ServerConfig, rustls::WantsVerifier>,
         )
@@ -115,9 +140,7 @@ impl ServerFiles {
             // 1.2 for clients of today's distributions, such as nbd-client.
             .with_protocol_versions(&[&version::TLS13, &version::TLS12])
             .map_err(wrong)?;
-        clients(builder)
-            .with_single_cert(pem::certificates(&self.certificate)?, pem::private_key(&self.key)?)
-            .map_err(wrong)
+        clients(builder).with_single_cert(chain, key).map_err(wrong)
     }
 }
 
@@ -143,6 +166,26 @@ impl ServerTls {
     #[must_use]
     pub fn nbd(&self) -> Option<Arc<ServerConfig>> {
         self.read.read().unwrap_or_else(PoisonError::into_inner).nbd.clone()
+    }
+
+    /// Returns when the certificates expire.
+    #[must_use]
+    pub fn expiry(&self) -> Expiry {
+        self.read.read().unwrap_or_else(PoisonError::into_inner).expiry
+    }
+
+    /// Returns whether the server's certificate is for an address.
+    #[must_use]
+    pub fn is_for(&self, address: IpAddr) -> bool {
+        host_name::is_for(&self.read.read().unwrap_or_else(PoisonError::into_inner).own, address)
+    }
+
+    /// Returns the names and the addresses that the server's certificate is for.
+    ///
+    /// # Errors
+    /// The text says why they cannot be read.
+    pub fn names(&self) -> Result<Vec<String>, String> {
+        host_name::names_of(&self.read.read().unwrap_or_else(PoisonError::into_inner).own)
     }
 
     /// Returns the files.
@@ -220,6 +263,10 @@ mod tests {
         write(folder.path(), &second);
         assert_eq!(tls.refresh(), Refreshed::Replaced);
         assert!(!Arc::ptr_eq(&tls.api(), &before));
+        assert_eq!(tls.names(), Ok(vec!["b".to_owned()]), "those of the new certificate");
+        assert!(!tls.is_for([127, 0, 0, 1].into()));
+        let end = Some(1_800_000_000 + 86_400);
+        assert_eq!(tls.expiry(), Expiry { server: end, authority: end });
         // A mode is no part of the content. It is refused, and used once it is mended.
         let of_mode = |mode| {
             set_permissions(path("key"), Permissions::from_mode(mode)).unwrap();
@@ -232,6 +279,7 @@ mod tests {
         // Without an authority there is no NBD over TLS.
         let without = ServerTls::open(ServerFiles { authority: None, ..files.clone() }).unwrap();
         assert!(without.nbd().is_none());
+        assert_eq!(without.expiry().authority, None);
         let no_ca = ServerFiles { authority: Some(path("key")), ..files };
         let error = ServerTls::open(no_ca).unwrap_err();
         assert!(error.to_string().ends_with("it has no certificate in PEM form"), "{error}");

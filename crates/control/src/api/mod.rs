@@ -266,6 +266,11 @@ impl Api {
         Self { plane, credentials, endpoints, replays, cloudwatch: None, trail: None }
     }
 
+    /// Returns the addresses of the data plane.
+    pub(crate) fn endpoints(&self) -> &[Endpoint] {
+        &self.endpoints
+    }
+
     /// Adds the metrics of volumes.
     #[must_use]
     pub fn with_metrics(self, cloudwatch: Arc<CloudWatch>) -> Self {

@@ -729,6 +729,15 @@ pub(super) const ALL: &[Family] = &[
         "Seconds by which the wall clock was set within the last hour, negative if back; else 0.",
         Of::Server(|snapshot| Some(Value::Real(real_ms(snapshot.clock_step_ms)))),
     ),
+    Family::gauge(
+        "certificate_expiry_time_seconds",
+        "The last second in which a certificate of the server is valid, since 1970.",
+        Of::Each(|snapshot, metric| {
+            snapshot.certificates.iter().try_for_each(|(name, until)| {
+                level(metric, &[("certificate", *name)], Value::Count(*until))
+            })
+        }),
+    ),
     Family::counter(
         "api_refused_signatures",
         "Requests of the API that were refused for their signature.",

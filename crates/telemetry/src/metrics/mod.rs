@@ -207,6 +207,9 @@ pub struct Snapshot {
     pub journal: JournalNow,
     /// Time by which the wall clock was set within the last hour; 0 if it was not.
     pub clock_step_ms: i64,
+    /// The last second in which each certificate is valid, since 1970, by its use; empty without
+    /// TLS.
+    pub certificates: BTreeMap<&'static str, u64>,
     /// `None` if no events are stored.
     pub events: Option<EventsNow>,
     /// `None` if volumes are not recorded.

@@ -149,6 +149,8 @@ fn snapshot() -> Snapshot {
         background: Some(BackgroundReport { verified: ByteCount(7), ..Default::default() }),
         scrub: Some(ScrubNow { is_running: true, verified_bytes: 0, rotten_places: 0 }),
         clock_step_ms: -7_500,
+        certificates: [("api", 1_900_000_000), ("ca", 2_000_000_000), ("nbd", 1_900_000_000)]
+            .into(),
         journal: JournalNow { commits: 9, failures: 1, is_failing: true },
         refused: [("AuthFailure", 3)].into(),
         recording: Some(RecordingNow { written_bytes: 4_096, lost: 2 }),
