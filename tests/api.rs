@@ -336,8 +336,12 @@ fn the_audit_of_a_killed_server_has_every_answered_call() {
     assert!(checked.contains("are as they were written"), "{checked}");
     let hash = checked.trim_end().rsplit(' ').next().expect("a hash").to_owned();
     let folder = server.data_dir().join("audit");
-    let file = std::fs::read_dir(&folder).expect("a folder").next().expect("a file");
-    let file = file.expect("a file").path();
+    let mut files = std::fs::read_dir(&folder).expect("a folder");
+    let file = files.find_map(|file| {
+        let path = file.expect("a file").path();
+        path.extension().is_some_and(|end| end == "jsonl").then_some(path)
+    });
+    let file = file.expect("a file of records");
     let text = std::fs::read_to_string(&file).expect("text");
     assert_eq!(text.matches("\"eventName\":\"CreateVolume\"").count(), 5, "{text}");
     server.restart();
@@ -348,6 +352,68 @@ fn the_audit_of_a_killed_server_has_every_answered_call() {
     std::fs::write(&file, text.replacen("CreateVolume", "DeleteVolume", 1)).expect("written");
     let changed = verify(&server, "").fails_with(1);
     assert!(changed.contains("the line before it was changed"), "{changed}");
+}
+
+#[test]
+fn connections_to_volumes_have_records() {
+    let mut server = Server::start("--store memory");
+    let volume = server.attached("--size 1");
+    drop(Client::open(server.nbd, &volume).expect("attached"));
+    let other = "vol-0123456789abcdef0";
+    assert!(Client::open(server.nbd, other).is_err());
+    server.stop();
+    let records = server.audited();
+    let of_connections = records.iter().filter(|record| record["eventSource"] == "evenkeel");
+    let mut found: Vec<[&str; 4]> = of_connections
+        .map(|record| {
+            let of = |value: &Value| value.as_str().is_some_and(|id| id.starts_with("i-"));
+            let parameters = &record["requestParameters"];
+            let host = if of(&parameters["InstanceId"]) { "a host" } else { "" };
+            let [name, volume, address] =
+                [&record["eventName"], &parameters["VolumeId"], &record["sourceIPAddress"]]
+                    .map(|value| value.as_str().expect("a text"));
+            [name, volume, host, address]
+        })
+        .collect();
+    found.sort_unstable();
+    assert_eq!(
+        found,
+        [
+            ["ConnectVolume", &volume, "a host", "local"],
+            ["DisconnectVolume", &volume, "a host", "local"],
+            ["RefuseConnection", other, "", "local"],
+        ]
+    );
+}
+
+#[test]
+fn a_user_without_the_right_to_the_capacity_lists_volumes() {
+    if absent(&[&in_venv("aws")]) {
+        return;
+    }
+    let server = Server::start("--store memory");
+    let volume = server.create("--size 1");
+    let script = r#"
+        aws iam create-user --user-name ann >/dev/null
+        aws iam put-user-policy --user-name ann --policy-name own --policy-document \
+            '{"Version":"2012-10-17","Statement":{"Effect":"Allow","Action":"ec2:*","Resource":"*"}}'
+        set -- "$0" $(aws iam create-access-key --user-name ann --output text \
+            --query 'AccessKey.[AccessKeyId,SecretAccessKey]')
+        export AWS_ACCESS_KEY_ID=$2 AWS_SECRET_ACCESS_KEY=$3
+        evenkeel volume ls --endpoint "$1" --data-dir ./of-no-server
+        evenkeel volume ls --endpoint "$1" --data-dir ./of-no-server -o json >of-ann.json
+        ! evenkeel volume capacity --endpoint "$1" --data-dir ./of-no-server 2>refused
+    "#;
+    let listed = run(&mut server.shell(script)).ok();
+    assert!(listed.contains(&volume), "{listed}");
+    let line = "sold: not shown, since this user has no right to evenkeel:DescribeCapacity\n";
+    assert!(listed.ends_with(line), "{listed}");
+    let json = std::fs::read_to_string(server.folder().join("of-ann.json")).expect("a list");
+    let json: Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(json["volumes"][0]["volume_id"], volume.as_str());
+    assert!(json["capacity"].is_null(), "{json}");
+    let refused = std::fs::read_to_string(server.folder().join("refused")).expect("a text");
+    assert!(refused.contains("UnauthorizedOperation"), "{refused}");
 }
 
 /// The server uses its own address, not variables of the caller.

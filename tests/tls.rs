@@ -352,6 +352,27 @@ fn a_host_reaches_its_volumes_by_its_certificate_from_any_address() {
     let process = encrypted.server.process();
     let is_logged = || process.logged().contains(&text);
     assert!(Deadline::after(PATIENCE).comes(is_logged), "{text}");
+    // Each connection has records, with the host of its certificate.
+    encrypted.server.stop();
+    let records = encrypted.server.audited();
+    let of = |record: &&serde_json::Value, name: &str, host: &str| {
+        record["eventName"] == name && record["tlsDetails"]["clientCertificate"] == host
+    };
+    for (host, volume) in [&far, &first, &second].into_iter().zip(&volumes) {
+        let connected: Vec<_> =
+            records.iter().filter(|record| of(record, "ConnectVolume", host)).collect();
+        let ended = records.iter().filter(|record| of(record, "DisconnectVolume", host)).count();
+        assert!(!connected.is_empty() && connected.len() == ended, "{records:?}");
+        for record in connected {
+            assert_eq!(record["requestParameters"]["VolumeId"], volume.as_str());
+            assert_eq!(record["sourceIPAddress"], "local");
+        }
+    }
+    let refused = |record: &serde_json::Value| {
+        let why = record["errorMessage"].as_str().unwrap_or_default();
+        record["eventName"] == "RefuseConnection" && why.contains(&text)
+    };
+    assert!(records.iter().any(refused), "{records:?}");
 }
 
 #[test]

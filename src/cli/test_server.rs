@@ -36,7 +36,7 @@ pub enum ClockVerb {
     /// ends in that time has ended: cool-downs, the recycle bin, locks, restores.
     Advance {
         /// The time, such as 90s, 5m, 6h or 2d; 400 days at most.
-        #[arg(value_name = "TIME", value_parser = span)]
+        #[arg(value_name = "TIME", value_parser = span_with_unit)]
         by: Duration,
     },
     /// Move the clock ahead to a time; an earlier one is refused.
@@ -124,4 +124,12 @@ pub struct FaultStart {
     /// Seed of its random choices. [default: 1]
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
+}
+
+/// Parses a time with its unit. A clock never goes back, so a unit is not guessed.
+fn span_with_unit(text: &str) -> Result<Duration, String> {
+    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(format!("{text} has no unit; write {text}s, {text}m, {text}h or {text}d"));
+    }
+    span(text)
 }

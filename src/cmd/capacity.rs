@@ -1,7 +1,7 @@
 //! `evenkeel volume capacity`, and the lines on capacity below other listings.
 
 use evenkeel_client::Client;
-use evenkeel_client::capacity::{Capacity, MEASURE, TypeSold};
+use evenkeel_client::capacity::{Capacity, MEASURE, NOT_SHOWN, TypeSold};
 use evenkeel_client::model::VolumeDescription;
 use evenkeel_client::output::{self, Failure, Format, Item, listing};
 use serde_json::json;
@@ -23,7 +23,7 @@ pub fn run(client: &Client, format: Format) -> Result<(), Failure> {
     })
 }
 
-/// A list of volumes, with the sold amounts below.
+/// A list of volumes, with the sold amounts below; without them if the user may not ask for them.
 pub fn volumes(
     client: &Client,
     volumes: &[VolumeDescription],
@@ -34,12 +34,15 @@ pub fn volumes(
     Ok(match format {
         Format::Csv => list,
         Format::Json => {
-            let capacity = Capacity::get(client)?;
+            let capacity = Capacity::get_if_allowed(client)?;
             let schema = VolumeDescription::SCHEMA;
             let field = VolumeDescription::FIELD;
             output::json(&json!({ "schema": schema, field: volumes, "capacity": capacity }))
         }
-        Format::Text => below(list, &Capacity::get(client)?.summary()),
+        Format::Text => match Capacity::get_if_allowed(client)? {
+            Some(capacity) => below(list, &capacity.summary()),
+            None => below(list, &[NOT_SHOWN.to_owned()]),
+        },
     })
 }
 

@@ -24,7 +24,8 @@ MEMBERS_MAX = 12
 # Structures that every verb has in the same form: told as a whole.
 WHOLE = {"Tags", "Filters", "TagSpecifications", "Dimensions"}
 # What goes with a parameter, or is in the same structure, though the model requires it not.
-COMPANIONS = {"BlockDeviceMappings": {"DeviceName": "/dev/sdz"}, "KmsKeyId": {"Encrypted": True}}
+COMPANIONS = {"BlockDeviceMappings": {"DeviceName": "/dev/sdz"}, "KmsKeyId": {"Encrypted": True},
+              "ContextEntries": {"ContextKeyName": "aws:SourceIp"}}
 # What verbs need though the model requires it not. What a server does not know is left out again.
 NEEDS = {
     "CreateVolume": {"Size": 10},
@@ -67,6 +68,8 @@ class Server:
             "ec2": session.client("ec2", config=config),
             "ebs": session.client("ebs", config=config),
             "cloudwatch": session.client("cloudwatch", config=config, endpoint_url=monitoring)}
+        for service in ("iam", "sts", "cloudtrail"):
+            self.clients[service] = session.client(service, config=config)
         for client in self.clients.values():
             events = client.meta.events
             events.register("before-call", self.before_call)
@@ -164,6 +167,16 @@ class World:
         self.server.do("ebs", "CompleteSnapshot", SnapshotId=snapshot, ChangedBlocksCount=1)
         return snapshot
 
+    def make_user(self):
+        """A user, whose name no other one has."""
+        name = "user-" + token()
+        self.server.do("iam", "CreateUser", UserName=name)
+        return name
+
+    def make_key(self):
+        made = self.server.do("iam", "CreateAccessKey", UserName=self.user)
+        return made["AccessKey"]["AccessKeyId"]
+
     def make_block_token(self):
         blocks = self.server.do("ebs", "ListSnapshotBlocks", SnapshotId=self.snapshot)
         return blocks["Blocks"][0]["BlockToken"]
@@ -177,6 +190,10 @@ def block():
 def now():
     return datetime.datetime.now(datetime.timezone.utc).replace(microsecond=0)
 
+
+MANAGED = "arn:aws:iam::aws:policy/ReadOnlyAccess"
+POLICY = json.dumps({"Version": "2012-10-17", "Statement": {
+    "Effect": "Allow", "Action": "ec2:Describe*", "Resource": "*"}})
 
 # A plausible value by a member's name; lists have one.
 NAMED = {
@@ -206,6 +223,18 @@ NAMED = {
     "StartTime": lambda _: now() - datetime.timedelta(hours=1), "EndTime": lambda _: now(),
     "BlockToken": lambda w: w.block_token, "Expression": lambda _: "m1",
     "DataLength": lambda _: UNIT,
+    "UserName": lambda w: w.user, "AccessKeyId": lambda w: w.key,
+    "PolicyArn": lambda _: MANAGED, "PermissionsBoundary": lambda _: MANAGED,
+    "PolicyName": lambda _: "own", "PolicyDocument": lambda _: POLICY, "VersionId": lambda _: "v1",
+    "PolicySourceArn": lambda w: f"arn:aws:iam::000000000000:user/{w.user}",
+    "ActionNames": lambda _: "ec2:DescribeVolumes", "ResourceArns": lambda _: "*",
+    "PolicyInputList": lambda _: POLICY, "ResourcePolicy": lambda _: POLICY,
+    "PermissionsBoundaryPolicyInputList": lambda _: POLICY, "ContextKeyValues": lambda _: "1",
+    "ContextKeyName": lambda _: "aws:SourceIp",
+    "Path": lambda _: "/", "PathPrefix": lambda _: "/", "NewPath": lambda _: "/",
+    "RoleArn": lambda _: "arn:aws:iam::000000000000:role/one", "RoleName": lambda _: "one",
+    "RoleSessionName": lambda _: "one", "GroupName": lambda _: "one",
+    "AssumeRolePolicyDocument": lambda _: POLICY,
 }
 
 
@@ -347,7 +376,7 @@ class Verb:
             return "absent"
         if code == "UnsupportedOperation":
             return "refused"
-        if self.service == "ebs":
+        if self.service in ("ebs", "cloudtrail"):
             # One type of error for everything: the text tells them apart.
             if "unknown field" in text or text.endswith(" is unknown"):
                 return "absent"
@@ -363,6 +392,9 @@ class Verb:
         self.base.update(NEEDS.get(self.name, {}))
         if self.service == "ebs":
             self.base.update(self.direct_base())
+        if self.name in ("CreateAccessKey", "DeleteAccessKey", "UpdateAccessKey"):
+            # The model has it optional: a user that signs may leave it out.
+            self.base["UserName"] = self.world.user
         answer = self.adapted()
         if self.judged(answer) == "refused":
             # One value of an enumeration may be refused, and another not.

@@ -12,7 +12,7 @@ import sys
 
 import botocore
 
-from asking import Server, Verb, World, block
+from asking import MANAGED, POLICY, Server, Verb, World, block
 from replies import EXTENSIONS, VALUES, check_the_check
 
 EC2 = """CreateVolume CopyVolumes DeleteVolume DescribeVolumes DescribeVolumeStatus
@@ -31,6 +31,14 @@ EC2 = """CreateVolume CopyVolumes DeleteVolume DescribeVolumes DescribeVolumeSta
     DescribeAddresses ModifySnapshotTier RestoreSnapshotTier
     DescribeSnapshotTierStatus GetSnapshotBlockPublicAccessState EnableSnapshotBlockPublicAccess
     DisableSnapshotBlockPublicAccess""".split()
+# Of these services those that clients of users and their rights call first.
+IAM = """AttachUserPolicy CreateAccessKey CreateUser DeleteAccessKey DeleteUser DeleteUserPolicy
+    DetachUserPolicy GetPolicy GetPolicyVersion GetUser GetUserPolicy ListAccessKeys
+    ListAttachedUserPolicies ListGroupsForUser ListPolicies ListUserPolicies ListUsers
+    PutUserPolicy SimulatePrincipalPolicy UpdateAccessKey CreateGroup CreatePolicy
+    CreateRole UpdateUser""".split()
+STS = "DecodeAuthorizationMessage GetCallerIdentity AssumeRole GetSessionToken".split()
+CLOUDTRAIL = ["LookupEvents", "DescribeTrails"]
 CLOUDWATCH = "ListMetrics GetMetricData GetMetricStatistics DescribeAlarms".split()
 
 # The column "checked only" of docs/reference/api.md: that a value has no effect is not seen from
@@ -96,6 +104,40 @@ def exercise(server, world):
     ec2("DeleteSnapshot", SnapshotId=made["SnapshotId"])
     ec2("DeleteVolume", VolumeId=volumes[1])
     direct(server, world)
+    identity(server, world)
+
+
+def identity(server, world):
+    """The same for users and their rights, and for the records of calls."""
+    def iam(verb, **parameters):
+        return server.do("iam", verb, **parameters)
+
+    name = world.make_user()
+    user = {"UserName": name}
+    own = {**user, "PolicyName": "own"}
+    key = iam("CreateAccessKey", **user)["AccessKey"]
+    iam("UpdateAccessKey", **user, AccessKeyId=key["AccessKeyId"], Status="Inactive")
+    iam("PutUserPolicy", **own, PolicyDocument=POLICY)
+    iam("AttachUserPolicy", **user, PolicyArn=MANAGED)
+    for verb in ("GetUser", "ListAccessKeys", "ListAttachedUserPolicies", "ListGroupsForUser",
+                 "ListUserPolicies"):
+        iam(verb, **user)
+    iam("GetUserPolicy", **own)
+    iam("GetPolicy", PolicyArn=MANAGED)
+    iam("GetPolicyVersion", PolicyArn=MANAGED, VersionId="v1")
+    arn = iam("GetUser", **user)["User"]["Arn"]
+    iam("SimulatePrincipalPolicy", PolicySourceArn=arn, ActionNames=["ec2:DeleteVolume"])
+    for verb in ("ListUsers", "ListPolicies"):
+        page = iam(verb, MaxItems=1)
+        while page["IsTruncated"]:
+            page = iam(verb, MaxItems=1, Marker=page["Marker"])
+    server.do("sts", "GetCallerIdentity")
+    server.do("cloudtrail", "LookupEvents", LookupAttributes=[
+        {"AttributeKey": "Username", "AttributeValue": "root"}])
+    iam("DetachUserPolicy", **user, PolicyArn=MANAGED)
+    iam("DeleteUserPolicy", **own)
+    iam("DeleteAccessKey", **user, AccessKeyId=key["AccessKeyId"])
+    iam("DeleteUser", **user)
 
 
 def tiers(ec2, snapshot):
@@ -175,14 +217,15 @@ the server does not know the parameter and answers `UnknownParameter`. A verb th
 - `A.B` is the member B of the structure A, or of each element of the list A.
 - `A=value` is a parameter that the server treats in one way with this value, and in another way
   with others. A parameter with such values is counted once in each column.
-- The EBS direct APIs answer `ValidationException` to what is refused and to what is absent.
+- The EBS direct APIs answer `ValidationException` to what is refused and to what is absent,
+  CloudTrail `SerializationException` to what is absent.
 
 The test also holds every reply to the same models. It fails if a reply has a member that the
-model does not have, or a value that is not of the model's type. Extensions of this server are the
-only exceptions: {extensions}.
+model does not have, or a value that is not of the model's type. The only exceptions: {extensions}.
 """
 
-SERVICES = {"ec2": "EC2", "ebs": "EBS direct APIs", "cloudwatch": "CloudWatch"}
+SERVICES = {"ec2": "EC2", "ebs": "EBS direct APIs", "cloudwatch": "CloudWatch", "iam": "IAM",
+            "sts": "STS", "cloudtrail": "CloudTrail"}
 
 
 def page(server, verbs, present):
@@ -252,7 +295,9 @@ def main(path):
     exercise(server, world)
     names = [("ec2", name) for name in EC2]
     names += [("ebs", name) for name in server.clients["ebs"].meta.service_model.operation_names]
-    names += [("cloudwatch", name) for name in CLOUDWATCH]
+    for service, listed in (("cloudwatch", CLOUDWATCH), ("iam", IAM), ("sts", STS),
+                            ("cloudtrail", CLOUDTRAIL)):
+        names += [(service, name) for name in listed]
     verbs = [Verb(server, world, service, name) for service, name in names]
     present = [verb for verb in verbs if verb.probe()]
     call_the_rest(server, present)

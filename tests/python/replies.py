@@ -16,7 +16,8 @@ import botocore.session
 
 # What docs/reference/api.md calls an extension: shape and element, and shape and value.
 EXTENSIONS = {("Volume", "errorReason")}
-VALUES = {("InstanceType", "evenkeel.local")}
+# The last is in no model, but in the example of AWS's reference of SimulatePrincipalPolicy.
+VALUES = {("InstanceType", "evenkeel.local"), ("PolicySourceType", "IAM Policy")}
 # All of EC2's replies have the first; those without an output shape have both.
 NO_MEMBERS = {"requestId", "return"}
 
@@ -150,6 +151,36 @@ class Xml:
         return root.findtext("Errors/Error/Code"), root.findtext("Errors/Error/Message")
 
 
+class Query(Xml):
+    """The replies of IAM and STS."""
+
+    def reply(self, operation, body):
+        """A reply that is no error: its members are in `ActionResult`, beside `ResponseMetadata`."""
+        root = ElementTree.fromstring(body)
+        expected = operation.service_model.metadata["xmlNamespace"]
+        if root.tag != f"{{{expected}}}{operation.name}Response":
+            self.report(f"{operation.name}: the reply is called {root.tag}")
+        wrapper = operation.output_shape and operation.output_shape.serialization["resultWrapper"]
+        for child in root:
+            if local_name(child) == wrapper:
+                self.structure(operation.output_shape, child, operation.name)
+            elif [local_name(each) for each in child.iter()] != ["ResponseMetadata", "RequestId"]:
+                self.report(f"{operation.name}.{local_name(child)}: not a part of a reply")
+        if len(root) != 1 + bool(wrapper):
+            self.report(f"{operation.name}: the reply has {len(root)} parts")
+
+    def error(self, operation, body):
+        """An error: `ErrorResponse/Error` with its sender, a code and a text, and the id."""
+        root = ElementTree.fromstring(body)
+        found = [local_name(each) for each in root.iter()]
+        if found != ["ErrorResponse", "Error", "Type", "Code", "Message", "RequestId"]:
+            self.report(f"{operation.name}: an error has the elements {found}")
+        texts = {local_name(each): each.text for each in root.iter()}
+        if texts.get("Type") not in ("Sender", "Receiver"):
+            self.report(f"{operation.name}: an error is of {texts.get('Type')}")
+        return texts.get("Code"), texts.get("Message")
+
+
 def is_empty_text(shape, element):
     """An enumeration without a value is an empty element, as EC2 has it."""
     return shape.type_name == "string" and not element.text
@@ -217,11 +248,18 @@ class Fields:
         value.pop("__type", None)
         place = f"{operation.name} ({kind})"
         shape = operation.service_model.shape_for_error_code(kind)
+        text = value.get("Message") or value.get("message")
+        members = {"message"}
+        if operation.service_model.protocol == "json":
+            # Services of AWS write the text in both ways, and SDKs read both, also of errors that
+            # have no members in the model.
+            value = {name: it for name, it in value.items() if name.lower() != "message"}
+            members = set()
         if shape is not None:
             self.value(shape, value, place)
-        elif {name.lower() for name in value} != {"message"}:
+        elif {name.lower() for name in value} != members:
             self.report(f"{place}: an error has the members {sorted(value)}")
-        return kind, value.get("Message") or value.get("message")
+        return kind, text
 
 
 def decoded(body, headers):
@@ -247,10 +285,11 @@ class Checker:
         """Checks a raw reply; returns the code and the text of an error, or None."""
         status, body = response["status_code"], response["body"]
         headers = response["headers"]
-        xml = operation.service_model.protocol == "ec2"
+        protocol = operation.service_model.protocol
+        xml = protocol in ("ec2", "query")
         if status >= 400 and not xml and not re.search("json|cbor", headers["content-type"]):
             return NOT_SERVED
-        checks = Xml(self.report) if xml else Fields(self.report)
+        checks = {"ec2": Xml, "query": Query}.get(protocol, Fields)(self.report)
         more = () if xml else (headers,)
         try:
             if status >= 300:
@@ -288,6 +327,17 @@ SAMPLES = {
          "<status><name>in-use</name></status>", "<iops>many</iops>", "<size>2147483648</size>",
          "<encrypted>yes</encrypted>", "<createTime>today</createTime>",
          "<attachmentSet><member/></attachmentSet>"]),
+    ("iam", "ListUsers"): (
+        """<ListUsersResponse xmlns="https://iam.amazonaws.com/doc/2010-05-08/"><ListUsersResult>
+        <Users><member><UserName>ann</UserName>@</member></Users></ListUsersResult>
+        <ResponseMetadata><RequestId>1</RequestId></ResponseMetadata></ListUsersResponse>""",
+        "<CreateDate>2026-11-30T00:00:00Z</CreateDate>",
+        ["<CreateDate>today</CreateDate>", "<Arn/><Arn/>", "<Secret>1</Secret>", "ann",
+         "<Tags><item/></Tags>"]),
+    ("cloudtrail", "LookupEvents"): (
+        '{"Events":[{"EventName":"CreateVolume",@}]}',
+        '"EventTime":1.5',
+        ['"EventTime":"now"', '"eventTime":1', '"Resources":{}', '"ReadOnly":true']),
     ("ebs", "ListSnapshotBlocks"): (
         '{"Blocks":[{"BlockIndex":0}],"ExpiryTime":1.5,@}',
         '"VolumeSize":1',

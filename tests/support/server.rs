@@ -272,6 +272,18 @@ impl Server {
         &self.data_dir
     }
 
+    /// Returns the records of the audit, oldest first.
+    pub fn audited(&self) -> Vec<Value> {
+        let entries = std::fs::read_dir(self.data_dir.join("audit")).expect("a folder");
+        let mut paths: Vec<PathBuf> = entries.map(|entry| entry.expect("a file").path()).collect();
+        paths.retain(|path| path.extension().is_some_and(|end| end == "jsonl"));
+        paths.sort();
+        let texts = paths.iter().map(|path| std::fs::read_to_string(path).expect("records"));
+        let record =
+            |line: &str| serde_json::from_str::<Value>(line).expect("a record")["record"].take();
+        texts.flat_map(|text| text.lines().map(record).collect::<Vec<_>>()).collect()
+    }
+
     /// Returns the path of the unix socket.
     pub fn socket(&self) -> PathBuf {
         self.data_dir.join("nbd.sock")

@@ -11,6 +11,13 @@ use serde::Serialize;
 pub const MEASURE: &str =
     "run `evenkeel calibrate`, or set sell-iops and sell-throughput: docs/operating/capacity.md";
 
+/// The line below a list for a user without the right to DescribeCapacity.
+pub const NOT_SHOWN: &str =
+    "sold: not shown, since this user has no right to evenkeel:DescribeCapacity";
+
+/// The end of the message of a call without the right to it.
+const UNAUTHORIZED: &str = "(UnauthorizedOperation)";
+
 /// An answer to DescribeCapacity.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Capacity {
@@ -124,6 +131,14 @@ impl Capacity {
     /// The present capacity.
     pub fn get(client: &Client) -> Result<Self, Failure> {
         client.call("DescribeCapacity", &[]).map(|answer| Self::read(&answer))
+    }
+
+    /// The present capacity; `None` if the user may not ask for it.
+    pub fn get_if_allowed(client: &Client) -> Result<Option<Self>, Failure> {
+        match Self::get(client) {
+            Err(failure) if failure.message.ends_with(UNAUTHORIZED) => Ok(None),
+            answer => answer.map(Some),
+        }
     }
 
     fn read(answer: &Element) -> Self {
@@ -365,7 +380,8 @@ mod tests {
         <throughput>500</throughput></operatorFigure><accountSet><item><resource>IOPS</resource>\
         <unit>IOPS</unit><used>7</used><quota>6</quota></item><item><resource>throughput\
         </resource><unit>bytes per second</unit><used>1048577</used><quota>3145728</quota></item>\
-        <item><resource>size</resource><unit>GiB</unit><used>9</used></item></accountSet><soldSet><item><source>calibration</source>\
+        <item><resource>size</resource><unit>GiB</unit><used>9</used></item></accountSet>\
+        <soldSet><item><source>calibration</source>\
         <resource>device time</resource><unit>I/Os of 16 KiB per second</unit><sold>6000</sold>\
         <forSale>5000</forSale><shortBy>1000</shortBy></item><item><source>calibration</source>\
         <resource>CPU time</resource><unit>ns per second</unit><sold>7</sold><forSale>8</forSale>\

@@ -202,6 +202,20 @@ struct State {
     active: Vec<Active>,
 }
 
+impl State {
+    fn check_room(&self) -> Result<(), FaultRefusal> {
+        if self.active.len() < FAULTS_MAX { Ok(()) } else { Err(FaultRefusal::TooMany) }
+    }
+
+    fn check_in_force(&self, ids: &[String]) -> Result<(), FaultRefusal> {
+        let is_in_force = |id: &&String| self.active.iter().any(|fault| fault.id() == **id);
+        match ids.iter().find(|id| !is_in_force(id)) {
+            Some(unknown) => Err(FaultRefusal::Unknown(unknown.clone())),
+            None => Ok(()),
+        }
+    }
+}
+
 /// The faults of a server. A server that is not for tests has none.
 #[derive(Debug, Default)]
 pub struct Faults {
@@ -224,9 +238,7 @@ impl Faults {
         let io = self.io.as_ref().ok_or(FaultRefusal::NotATest)?;
         let now = clock::monotonic();
         let mut state = self.state(now);
-        if state.active.len() >= FAULTS_MAX {
-            return Err(FaultRefusal::TooMany);
-        }
+        state.check_room()?;
         state.last += 1;
         let number = state.last;
         let span = Duration::from_secs(spec.duration_s.min(DURATION_S_MAX));
@@ -239,6 +251,24 @@ impl Faults {
         Ok(view)
     }
 
+    /// Checks whether a fault could start now.
+    ///
+    /// # Errors
+    /// See [`FaultRefusal`].
+    pub fn check_start(&self) -> Result<(), FaultRefusal> {
+        self.io.as_ref().ok_or(FaultRefusal::NotATest)?;
+        self.state(clock::monotonic()).check_room()
+    }
+
+    /// Checks whether these faults could be ended now.
+    ///
+    /// # Errors
+    /// See [`FaultRefusal`].
+    pub fn check_stop(&self, ids: &[String]) -> Result<(), FaultRefusal> {
+        self.io.as_ref().ok_or(FaultRefusal::NotATest)?;
+        self.state(clock::monotonic()).check_in_force(ids)
+    }
+
     /// Ends faults; all of them if none is named. Returns those that have ended.
     ///
     /// # Errors
@@ -248,10 +278,7 @@ impl Faults {
         let before = self.list();
         let now = clock::monotonic();
         let mut state = self.state(now);
-        let is_in_force = |id: &&String| state.active.iter().any(|fault| fault.id() == **id);
-        if let Some(unknown) = ids.iter().find(|id| !is_in_force(id)) {
-            return Err(FaultRefusal::Unknown(unknown.clone()));
-        }
+        state.check_in_force(ids)?;
         let ends = |fault: &Active| ids.is_empty() || ids.contains(&fault.id());
         let ended: Vec<String> =
             state.active.iter().filter(|fault| ends(fault)).map(Active::id).collect();

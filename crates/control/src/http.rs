@@ -16,7 +16,6 @@ mod cloudwatch;
 mod direct;
 mod host;
 mod identity;
-mod rate;
 mod scrapes;
 mod slot;
 mod strangers;
@@ -52,7 +51,6 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use tracing::{debug, warn};
 
 use self::host::Hosts;
-use self::rate::Rate;
 use self::scrapes::Scrapes;
 use self::slot::{InFlight, SlotStream};
 pub use self::slot::{Pinned, Slot, Slots};
@@ -66,6 +64,7 @@ use crate::direct::Answer;
 use crate::metrics::Scraper;
 use crate::plane::Plane;
 use crate::random;
+use crate::rate::Rate;
 use evenkeel_os::clock;
 
 /// Maximum number of reading actions that run concurrently.
@@ -386,7 +385,7 @@ fn router(api: Arc<Api>, scraper: Scraper, body_timeout: Duration) -> Router {
     let rate = api.plane().settings.api_rate.map(|rate| Rate::new(rate, clock::since_boot()));
     let hosts = Hosts::new(&api.plane().settings.api_hosts);
     let scrapes = Scrapes::default();
-    let strangers = Strangers::default();
+    let strangers = Strangers::new(api.visits.clone());
     let shared =
         Shared { api, body_timeout, reads, blocks, scraper, scrapes, strangers, rate, hosts };
     let shared = Arc::new(shared);

@@ -28,6 +28,8 @@
 //! | [`events`] | events in the shape of EventBridge: which change is which event |
 //! | [`credentials`] | the access key: created once, read at every start |
 //! | `trail` | the audit of calls, in the form of CloudTrail |
+//! | `visits` | connections and refused signatures, on their way to the audit |
+//! | `rate` | a bucket of tokens |
 //! | `endpoint` | where clients of the data plane connect |
 //! | `metrics` | the contents of `/metrics`, collected |
 //! | `http` | the HTTP listener |
@@ -61,6 +63,7 @@ pub mod model;
 pub mod nodes;
 pub mod plane;
 mod random;
+mod rate;
 pub mod reconcile;
 pub mod rights;
 pub mod scrub;
@@ -69,6 +72,7 @@ pub mod server_time;
 mod space;
 pub mod time;
 mod trail;
+mod visits;
 
 use std::fmt;
 use std::fs::{File, TryLockError};
@@ -103,6 +107,8 @@ use crate::nodes::Nodes;
 use crate::plane::{Plane, PlaneError, TestServer};
 use crate::server_clock::{ClockError, ServerClock};
 use crate::trail::Trail;
+use crate::visits::Reported;
+pub use crate::visits::Visits;
 
 /// Name of the database in the data folder.
 pub const DATABASE_FILE_NAME: &str = "control.db";
@@ -128,6 +134,9 @@ pub struct ControlConfig {
     pub webhooks: Webhooks,
     /// Deadlines for clients of the API.
     pub timeouts: Timeouts,
+    /// The connections that the data plane reports, for the audit. The caller finishes them; `None`
+    /// if none are reported.
+    pub visits: Option<Arc<Visits>>,
     /// The part that executes faults of I/O, if it is a server for tests. The clock of such a
     /// server can be changed, too, and it must serve alone.
     pub test: Option<Arc<dyn IoFaults>>,
@@ -288,7 +297,8 @@ where
     let cloudwatch = Arc::new(cloudwatch.map_err(ControlError::Metrics)?);
     let events = Events::start(&config.data_dir, &plane, &config.webhooks);
     let recorder = Recorder::start(&config.data_dir, plane.settings.record_days);
-    let trail = Trail::new(Audit::open(&config.data_dir), &plane.settings);
+    let trail = Arc::new(Trail::new(Audit::open(&config.data_dir), &plane.settings));
+    let reported = Reported::start(config.visits, &trail).map_err(ControlError::Runtime)?;
     let plane = plane.with_recording(recorder.recording()).with_scrub_in(config.data_dir);
     let plane = Arc::new(plane);
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -299,7 +309,7 @@ where
         .map_err(ControlError::Runtime)?;
     let sampling = Sampling::start(Arc::clone(&cloudwatch), Arc::clone(&plane), recorder.inbox());
     let api = Api::new(Arc::clone(&plane), credentials, config.endpoints, began);
-    let api = Arc::new(api.with_metrics(cloudwatch).with_trail(trail));
+    let api = Arc::new(api.with_metrics(cloudwatch).with_trail(trail, reported.visits()));
     let door = http::Door { listener, tls: config.tls };
     let served = runtime.block_on(http::serve(api, door, config.timeouts, ready, shutdown));
     // Waits for calls to the data plane that are still in progress.

@@ -67,6 +67,19 @@ struct Kept {
     frozen_unix_ms: Option<u64>,
 }
 
+impl Kept {
+    /// Returns the field that is too far from the machine's time. A clock that was stopped may be
+    /// behind it, so both directions have the bound.
+    fn out_of_bounds(&self, real: UnixMs) -> Option<&'static str> {
+        let max_ms = AHEAD_DAYS_MAX * DAY_MS;
+        if self.offset_ms.unsigned_abs() > max_ms {
+            return Some("offset_ms");
+        }
+        let frozen = self.frozen_unix_ms?;
+        (frozen.abs_diff(real.0) > max_ms).then_some("frozen_unix_ms")
+    }
+}
+
 /// The state of a test clock.
 #[derive(Clone, Copy, Debug)]
 struct Shift {
@@ -141,6 +154,8 @@ pub enum ClockError {
     Io(PathBuf, io::Error),
     /// The file has no state of a clock.
     Unreadable(PathBuf, String),
+    /// The file has a time that no test server's clock can have: a maximum of days is exceeded.
+    OutOfBounds(PathBuf, &'static str),
     /// The folder belongs to a test server, and this is none.
     OfATest(PathBuf),
 }
@@ -153,6 +168,12 @@ impl fmt::Display for ClockError {
                 f,
                 "{}: no state of a test clock ({why}); the folder's times are not known without \
                  it: use another data folder",
+                path.display()
+            ),
+            Self::OutOfBounds(path, field) => write!(
+                f,
+                "{}: {field} is more than {AHEAD_DAYS_MAX} days from the time of the machine, \
+                 which is the maximum; set the clock of the machine, or use another data folder",
                 path.display()
             ),
             Self::OfATest(path) => write!(
@@ -284,7 +305,11 @@ impl ServerClock {
     /// The folder's file cannot be read.
     pub fn of_test(folder: &Path) -> Result<Self, ClockError> {
         let kept = kept_in(folder)?.unwrap_or_default();
-        let shift = RwLock::new(Shift::of(kept, Reading::of_machine()));
+        let real = Reading::of_machine();
+        if let Some(field) = kept.out_of_bounds(real.unix) {
+            return Err(ClockError::OutOfBounds(folder.join(FILE_NAME), field));
+        }
+        let shift = RwLock::new(Shift::of(kept, real));
         let test = Some(TestClock { folder: folder.into(), shift });
         Ok(Self { test, changing: Mutex::default() })
     }
@@ -350,6 +375,15 @@ impl ServerClock {
     /// See [`ClockRefusal`]; the clock is then as it was.
     pub fn advance(&self, ms: u64) -> Result<(), ClockRefusal> {
         self.change(|shift, real| shift.advanced(ms, real))
+    }
+
+    /// Checks whether the clock can be moved ahead by `ms` milliseconds.
+    ///
+    /// # Errors
+    /// See [`ClockRefusal`].
+    pub fn check_advance(&self, ms: u64) -> Result<(), ClockRefusal> {
+        let shift = self.shift().ok_or(ClockRefusal::NotATest)?;
+        shift.advanced(ms, Reading::of_machine()).map(drop)
     }
 
     /// Stops the clock, or lets it run.
@@ -510,5 +544,19 @@ mod tests {
         std::fs::write(folder.path().join(FILE_NAME), "{").unwrap();
         let unreadable = ServerClock::of_test(folder.path()).unwrap_err().to_string();
         assert!(unreadable.contains("no state of a test clock"), "{unreadable}");
+        let too_far = (AHEAD_DAYS_MAX + 1) * DAY_MS;
+        let frozen = clock::unix_ms().0 + too_far;
+        for (state, field) in [
+            (format!("{{\"offset_ms\":{too_far}}}"), "offset_ms"),
+            (format!("{{\"offset_ms\":-{too_far}}}"), "offset_ms"),
+            (format!("{{\"offset_ms\":{}}}", i64::MIN), "offset_ms"),
+            (format!("{{\"offset_ms\":0,\"frozen_unix_ms\":{frozen}}}"), "frozen_unix_ms"),
+            (format!("{{\"offset_ms\":0,\"frozen_unix_ms\":{}}}", u64::MAX), "frozen_unix_ms"),
+        ] {
+            std::fs::write(folder.path().join(FILE_NAME), &state).unwrap();
+            let refused = ServerClock::of_test(folder.path()).unwrap_err().to_string();
+            let text = format!("test-clock.json: {field} is more than 3660 days from the time");
+            assert!(refused.contains(&text), "{state}: {refused}");
+        }
     }
 }

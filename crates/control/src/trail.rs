@@ -7,6 +7,8 @@
 use evenkeel_core::time::UnixMs;
 use evenkeel_os::clock;
 use evenkeel_telemetry::audit::Audit;
+use evenkeel_wire::agent::HostAddress;
+use evenkeel_wire::agent::visit::{Visit, VisitOutcome};
 use evenkeel_wire::aws::query::Params;
 use evenkeel_wire::aws::timestamp;
 use serde::Deserialize;
@@ -15,7 +17,9 @@ use serde_json::{Map, Value, json};
 use crate::api::error::ApiError;
 use crate::api::{Api, Unauthorized};
 use crate::model::Settings;
+use crate::random;
 use crate::rights::{Caller, Identity};
+use crate::visits::{Entry, Kind, Report};
 
 /// The name of the service in signatures.
 pub const SERVICE: &str = "cloudtrail";
@@ -49,6 +53,10 @@ const FREEING: [&str; 9] = [
     "PurgeVolume",
     "UpdateAccessKey",
 ];
+/// The source of records of connections and refused signatures.
+const CONNECTIONS: &str = "evenkeel";
+/// The address in a record of a client on the server's own machine.
+const LOCAL: &str = "local";
 /// The text in place of a value that is not recorded, as at AWS.
 const REMOVED: &str = "HIDDEN_DUE_TO_SECURITY_REASONS";
 /// Maximum number of events in a page, and the time for which they are found: 90 days.
@@ -177,6 +185,89 @@ impl Trail {
     }
 }
 
+impl Trail {
+    /// Stores the record of a connection or of a refused signature. If the system has no random
+    /// bits, its id is zero.
+    pub(crate) fn report(&self, entry: &Entry) {
+        let Self { account, region, .. } = self;
+        let Entry { at, report, left_out } = entry;
+        let id = format!("{:032x}", random::random_bits().unwrap_or_default());
+        let mut fields = json!({
+            "eventVersion": "1.11",
+            "userIdentity": { "type": "Unknown", "accountId": account },
+            "eventTime": seconds(*at),
+            "eventSource": CONNECTIONS,
+            "awsRegion": region,
+            "requestParameters": null,
+            "responseElements": null,
+            "requestID": id,
+            "eventID": id,
+            "readOnly": false,
+            "eventType": "AwsServiceEvent",
+            "managementEvent": true,
+            "recipientAccountId": account,
+            "eventCategory": "Management",
+        });
+        let mut refused = |code: &str, text: &str| {
+            fields["errorCode"] = code.into();
+            fields["errorMessage"] = shortened(text, ERROR_MAX).into();
+        };
+        let name = match report {
+            Report::Visit(visit) => match &visit.outcome {
+                VisitOutcome::Connected => "ConnectVolume",
+                VisitOutcome::Ended => "DisconnectVolume",
+                VisitOutcome::Refused(why) => {
+                    refused("AccessDenied", why);
+                    "RefuseConnection"
+                }
+            },
+            Report::Signature(_, code, text) => {
+                refused(code, text);
+                "RefuseSignature"
+            }
+            Report::LeftOut(Kind::Served) => "LeaveOutConnections",
+            Report::LeftOut(Kind::Refused) => "LeaveOutRefusals",
+        };
+        fields["eventName"] = name.into();
+        match report {
+            Report::Visit(visit) => add_visit(&mut fields, visit),
+            Report::Signature(address, ..) => {
+                fields["sourceIPAddress"] = address.to_canonical().to_string().into();
+            }
+            Report::LeftOut(_) => {}
+        }
+        if *left_out > 0 {
+            fields["additionalEventData"] = json!({ "recordsLeftOut": left_out });
+        }
+        self.audit.append(*at, &fields.to_string());
+    }
+}
+
+/// Adds the facts of a connection to its record.
+fn add_visit(fields: &mut Value, visit: &Visit) {
+    let Visit { address, host, is_proven, volume, .. } = visit;
+    fields["sourceIPAddress"] = match address {
+        HostAddress::Local => LOCAL.into(),
+        HostAddress::Remote(ip) => ip.to_string().into(),
+    };
+    let mut parameters = Map::new();
+    parameters.extend(volume.map(|volume| ("VolumeId".to_owned(), volume.to_string().into())));
+    if let Some(host) = host {
+        let host = host.to_string();
+        let identity = &mut fields["userIdentity"];
+        identity["type"] = "Host".into();
+        identity["principalId"] = host.as_str().into();
+        identity["userName"] = host.as_str().into();
+        if *is_proven {
+            fields["tlsDetails"] = json!({ "clientCertificate": host });
+        }
+        parameters.insert("InstanceId".to_owned(), host.into());
+    }
+    if !parameters.is_empty() {
+        fields["requestParameters"] = parameters.into();
+    }
+}
+
 fn is_freeing(action: &str, params: &Params) -> bool {
     let activates =
         action == "UpdateAccessKey" && !params.iter().any(|pair| pair == ("Status", "Inactive"));
@@ -294,7 +385,10 @@ struct Known {
 #[derive(Deserialize, Debug)]
 #[serde(rename_all = "camelCase")]
 struct KnownIdentity {
+    #[serde(rename = "type")]
+    kind: String,
     user_name: Option<String>,
+    #[serde(default)]
     access_key_id: String,
 }
 
@@ -310,7 +404,9 @@ impl Known {
     }
 
     fn user(&self) -> &str {
-        self.user_identity.user_name.as_deref().unwrap_or("root")
+        let KnownIdentity { kind, user_name, .. } = &self.user_identity;
+        let unnamed = if kind == "Root" { "root" } else { "" };
+        user_name.as_deref().unwrap_or(unnamed)
     }
 
     /// Returns the types and ids of the resources that the parameters name.
@@ -533,5 +629,52 @@ mod tests {
         let events = found["Events"].as_array().unwrap();
         assert_eq!(events.len(), 1);
         assert_eq!(events[0]["EventId"], "1");
+    }
+
+    #[test]
+    fn a_lookup_finds_connections_by_volume_and_host() {
+        let folder = tempfile::tempdir().unwrap();
+        let audit = Audit::open(folder.path());
+        let trail = Trail { audit, account: "000000000000".into(), region: "local-1".into() };
+        let volume = evenkeel_core::ids::VolumeId::from_bits(7);
+        let host = evenkeel_core::ids::InstanceId::from_bits(8);
+        let at = clock::unix_ms();
+        let address = HostAddress::Remote([192, 0, 2, 9].into());
+        let refused = VisitOutcome::Refused("no such volume is attached to it".into());
+        for (outcome, host) in [(VisitOutcome::Connected, Some(host)), (refused, None)] {
+            let volume = Some(volume);
+            let is_proven = host.is_some();
+            let visit = Visit { outcome, address, host, is_proven, volume };
+            trail.report(&Entry { at, report: Report::Visit(visit), left_out: 0 });
+        }
+        let text = "the signature does not match".to_owned();
+        let report = Report::Signature([10, 0, 0, 1].into(), "SignatureDoesNotMatch", text);
+        trail.report(&Entry { at, report, left_out: 3 });
+        trail.report(&Entry { at, report: Report::LeftOut(Kind::Refused), left_out: 4 });
+        let names = |key: &str, value: &str| -> Vec<String> {
+            let attribute = Attribute { attribute_key: key.into(), attribute_value: value.into() };
+            let lookup = Lookup { lookup_attributes: vec![attribute], ..Lookup::default() };
+            let found = trail.lookup(&lookup).unwrap();
+            let events = found["Events"].as_array().unwrap().iter();
+            events.map(|event| event["EventName"].as_str().unwrap().to_owned()).collect()
+        };
+        let of_volume = ["RefuseConnection", "ConnectVolume"];
+        assert_eq!(names("ResourceName", &volume.to_string()), of_volume);
+        assert_eq!(names("Username", &host.to_string()), ["ConnectVolume"]);
+        assert_eq!(names("Username", "root"), [""; 0]);
+        let all = trail.lookup(&Lookup::default()).unwrap();
+        let record = |at: usize| -> Value {
+            serde_json::from_str(all["Events"][at]["CloudTrailEvent"].as_str().unwrap()).unwrap()
+        };
+        let signature = record(1);
+        assert_eq!(signature["eventName"], "RefuseSignature");
+        assert_eq!(signature["errorCode"], "SignatureDoesNotMatch");
+        assert_eq!(signature["sourceIPAddress"], "10.0.0.1");
+        assert_eq!(signature["additionalEventData"]["recordsLeftOut"], 3);
+        let connection = record(3);
+        assert_eq!(connection["sourceIPAddress"], "192.0.2.9");
+        assert_eq!(connection["tlsDetails"]["clientCertificate"], host.to_string());
+        assert_eq!(connection["requestParameters"]["InstanceId"], host.to_string());
+        assert_eq!(record(0)["additionalEventData"]["recordsLeftOut"], 4);
     }
 }

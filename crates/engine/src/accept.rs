@@ -76,19 +76,24 @@ impl Entrance {
         self.open(peer.into())
     }
 
-    /// Opens a connection for a client that has proven to be `host`.
+    /// Opens a connection for a client at `seen` that has proven to be `host`.
     ///
     /// # Errors
     /// As [`Self::connect`]; `PermissionDenied`: no volume is attached to the host.
-    pub fn connect_proven(&self, host: InstanceId) -> io::Result<Inside> {
+    pub fn connect_proven(&self, host: InstanceId, seen: HostAddress) -> io::Result<Inside> {
         self.check_open()?;
-        match self.directory.proven(host) {
+        match self.directory.proven(host, seen) {
             Some(peer) => self.open(peer),
             None => {
                 let why = format!("no volume is attached to host {host}");
                 Err(refused(ErrorKind::PermissionDenied, &why))
             }
         }
+    }
+
+    /// Reports to the observer a client that the caller has refused.
+    pub fn report_refused(&self, address: HostAddress, why: &str) {
+        self.directory.slots().report_stranger(address, why);
     }
 
     fn check_open(&self) -> io::Result<()> {

@@ -2,19 +2,64 @@
 //! accepted, when its client chooses a volume and when it ends; never for an I/O.
 
 use crate::handoff::Kept;
+use crate::peer::Peer;
 use evenkeel_core::connection_limits::{ConnectionId, Connections, NoPlace};
-use evenkeel_core::ids::VolumeId;
+use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_wire::agent::HostAddress;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use evenkeel_wire::agent::visit::{Visit, VisitOutcome};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// Receives what becomes of connections. It must not wait: threads of the data plane call it.
+pub type Observer = Box<dyn Fn(Visit) + Send + Sync>;
 
 /// All connections of a server: a handshake is reached on its core.
-pub type Slots = Mutex<Connections<HostAddress, u16>>;
+#[derive(Default)]
+pub struct Slots {
+    connections: Mutex<Connections<HostAddress, u16>>,
+    observer: OnceLock<Observer>,
+}
+
+impl fmt::Debug for Slots {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.connections.fmt(f)
+    }
+}
+
+impl Slots {
+    /// Creates a table without an observer.
+    #[must_use]
+    pub fn new(connections: Connections<HostAddress, u16>) -> Self {
+        Self { connections: Mutex::new(connections), observer: OnceLock::new() }
+    }
+
+    /// Sets the observer. Only the first one counts.
+    pub fn observe(&self, observer: Observer) {
+        let _ = self.observer.set(observer);
+    }
+
+    /// Reports what becomes of a connection.
+    pub fn report(&self, visit: Visit) {
+        if let Some(observer) = self.observer.get() {
+            observer(visit);
+        }
+    }
+
+    /// Reports a client that is refused before it names a volume.
+    pub fn report_stranger(&self, address: HostAddress, why: &str) {
+        let outcome = VisitOutcome::Refused(why.to_owned());
+        let visit = Visit { outcome, address, host: None, is_proven: false, volume: None };
+        self.report(visit);
+    }
+}
 
 /// A connection's place among all connections. Dropping it frees the place.
 #[derive(Debug)]
 pub struct Slot {
     slots: Arc<Slots>,
-    peer: HostAddress,
+    peer: Peer,
+    /// The host of its volume's attachment; `None` if it has none.
+    pub host: Option<InstanceId>,
     /// Its number.
     pub id: ConnectionId,
     volume: Option<VolumeId>,
@@ -24,7 +69,7 @@ pub struct Slot {
 
 fn lock(slots: &Slots) -> MutexGuard<'_, Connections<HostAddress, u16>> {
     // No panic is possible between two changes that belong together.
-    slots.lock().unwrap_or_else(PoisonError::into_inner)
+    slots.connections.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Slot {
@@ -35,11 +80,13 @@ impl Slot {
     /// [`NoPlace::Server`], while an evicted handshake is not closed yet.
     pub fn greet(
         slots: &Arc<Slots>,
-        peer: HostAddress,
+        peer: impl Into<Peer>,
         core: u16,
     ) -> Result<(Self, Option<(ConnectionId, u16)>), NoPlace> {
-        let (id, evicted) = lock(slots).greet(peer, core)?;
-        Ok((Self { slots: Arc::clone(slots), peer, id, volume: None, kept: None }, evicted))
+        let peer = peer.into();
+        let (id, evicted) = lock(slots).greet(peer.address, core)?;
+        let slots = Arc::clone(slots);
+        Ok((Self { slots, peer, host: peer.host, id, volume: None, kept: None }, evicted))
     }
 
     /// Checks whether this client could connect to `volume` now.
@@ -47,7 +94,7 @@ impl Slot {
     /// # Errors
     /// The limit that is reached, as a message for the client.
     pub fn may_join(&self, volume: VolumeId) -> Result<(), NoPlace> {
-        lock(&self.slots).may_join(self.peer, volume)
+        lock(&self.slots).may_join(self.peer.address, volume)
     }
 
     /// Turns the handshake into a connection to `volume`.
@@ -55,15 +102,30 @@ impl Slot {
     /// # Errors
     /// If a limit is reached, or another handshake has taken the place of this one.
     pub fn join(&mut self, volume: VolumeId) -> Result<(), NoPlace> {
-        lock(&self.slots).join(self.peer, self.id, volume)?;
+        lock(&self.slots).join(self.peer.address, self.id, volume)?;
         self.volume = Some(volume);
+        self.report(VisitOutcome::Connected, self.volume);
         Ok(())
+    }
+
+    /// Reports that the client does not get the volume that it has named.
+    pub fn report_refused(&self, volume: Option<VolumeId>, why: &str) {
+        self.report(VisitOutcome::Refused(why.to_owned()), volume);
+    }
+
+    fn report(&self, outcome: VisitOutcome, volume: Option<VolumeId>) {
+        let address = self.peer.seen;
+        let is_proven = self.peer.host.is_some();
+        self.slots.report(Visit { outcome, address, host: self.host, is_proven, volume });
     }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        lock(&self.slots).leave(self.peer, self.id, self.volume);
+        lock(&self.slots).leave(self.peer.address, self.id, self.volume);
+        if self.volume.is_some() {
+            self.report(VisitOutcome::Ended, self.volume);
+        }
     }
 }
 
@@ -77,7 +139,7 @@ mod tests {
         Bounds { connections: 1_000, per_volume: 200, handshakes: 100, handshakes_per_peer: 30 };
 
     fn slots() -> Arc<Slots> {
-        Arc::new(Mutex::new(Connections::new(BOUNDS)))
+        Arc::new(Slots::new(Connections::new(BOUNDS)))
     }
 
     fn host(number: u8) -> HostAddress {

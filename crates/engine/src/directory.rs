@@ -126,13 +126,22 @@ impl Directory {
         of_peer.map(VolumeId::to_string).collect()
     }
 
-    /// Returns a host as a client that has proven its name; `None` if no volume is attached to it.
+    /// Returns the host to which a volume is attached and that a client is; `None` if there is none.
     #[must_use]
-    pub fn proven(&self, host: InstanceId) -> Option<Peer> {
+    pub fn host_of(&self, id: VolumeId, peer: Peer) -> Option<InstanceId> {
+        let lines = self.read();
+        let mut attachments = lines.volumes.get(&id)?.attachments.iter();
+        attachments.find(|attachment| peer.has(attachment)).map(|attachment| attachment.host)
+    }
+
+    /// Returns a host that connects from `seen` as a client that has proven its name; `None` if no
+    /// volume is attached to it.
+    #[must_use]
+    pub fn proven(&self, host: InstanceId, seen: HostAddress) -> Option<Peer> {
         let lines = self.read();
         let mut attachments = lines.volumes.values().flat_map(|entry| &entry.attachments);
         let attachment = attachments.find(|attachment| attachment.host == host)?;
-        Some(Peer { address: attachment.address, host: Some(host) })
+        Some(Peer { address: attachment.address, seen, host: Some(host) })
     }
 
     /// Returns whether a connection from `peer` may be accepted: from this machine, which may
@@ -173,6 +182,9 @@ impl Directory {
 mod tests {
     use super::*;
     use evenkeel_core::units::ByteCount;
+
+    /// The address from which a client connects that has proven its name.
+    const SEEN: HostAddress = HostAddress::Local;
 
     fn entry(home: u16, hosts: &[HostAddress]) -> Entry {
         let geometry = Geometry {
@@ -244,12 +256,12 @@ mod tests {
             attachments: hosts.iter().map(|&host| Attachment { host, address }).collect(),
             ..entry(0, &[])
         };
-        assert_eq!(directory.proven(hosts[0]), None);
+        assert_eq!(directory.proven(hosts[0], SEEN), None);
         directory.insert(volumes[0], attached(&hosts[..1]));
         directory.insert(volumes[1], attached(&hosts[1..]));
         directory.insert(shared, attached(&hosts));
         for (own, other) in [(0, 1), (1, 0)] {
-            let peer = directory.proven(hosts[own]).unwrap();
+            let peer = directory.proven(hosts[own], SEEN).unwrap();
             assert_eq!((peer.address, peer.host), (address, Some(hosts[own])));
             assert!(directory.find(volumes[own], peer).is_some());
             assert!(directory.find(volumes[other], peer).is_none());
@@ -260,7 +272,7 @@ mod tests {
         assert_eq!(directory.names(address.into()).len(), 3);
         directory.remove(volumes[0]);
         directory.remove(shared);
-        assert_eq!(directory.proven(hosts[0]), None);
+        assert_eq!(directory.proven(hosts[0], SEEN), None);
     }
 
     #[test]

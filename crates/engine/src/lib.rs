@@ -36,6 +36,7 @@ mod workers;
 use accept::Doors;
 pub use accept::{Entrance, Inside};
 use agent::EngineAgent;
+use connection_limits::Observer;
 use directory::Directory;
 use driver::{Driver, Waker};
 use evenkeel_core::connection_limits::Bounds;
@@ -349,6 +350,12 @@ impl Engine {
     /// core can take them over: stop the data plane and start it anew.
     pub fn when_failed(&self, tell: impl FnOnce(String) + Send + 'static) {
         self.fate.when_failed(tell);
+    }
+
+    /// Reports to `observer` what becomes of connections from now on: those that begin, end, or are
+    /// refused. Only the first call has an effect.
+    pub fn observe(&self, observer: Observer) {
+        self.directory.slots().observe(observer);
     }
 
     /// Serves a connection of a client at `peer` that was accepted elsewhere. Its handshake runs on

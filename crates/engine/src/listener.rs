@@ -174,6 +174,8 @@ impl Reception {
         let (fd, peer) = match visitor {
             Visitor::Peer(fd, peer) => (fd, peer),
             Visitor::User(uid) => {
+                let why = format!("user {uid} may not use the unix socket");
+                self.directory.slots().report_stranger(HostAddress::Local, &why);
                 return notices.tell(now, Notice::User, |left_out| {
                     let why = "a connection is closed: its user may not use the unix socket; \
                                nbd-unix-users and nbd-unix-group say who may";
@@ -182,6 +184,8 @@ impl Reception {
             }
         };
         if !self.directory.expects(peer) {
+            let why = "no volume is attached to its address";
+            self.directory.slots().report_stranger(peer, why);
             return notices.tell(now, Notice::Stranger, |left_out| {
                 let why = "a connection is closed: no volume is attached to its address";
                 tracing::info!(?peer, left_out, "{why}");
@@ -189,9 +193,12 @@ impl Reception {
         }
         match hand_over((&self.inboxes, &self.directory), fd, peer.into(), *next as u16) {
             Ok(()) => *next = (*next + 1) % self.inboxes.len(),
-            Err(why) => notices.tell(now, Notice::TooMany, |left_out| {
-                tracing::warn!(?peer, left_out, "a connection is refused: {why}");
-            }),
+            Err(why) => {
+                self.directory.slots().report_stranger(peer, &why.to_string());
+                notices.tell(now, Notice::TooMany, |left_out| {
+                    tracing::warn!(?peer, left_out, "a connection is refused: {why}");
+                });
+            }
         }
     }
 }
@@ -214,10 +221,10 @@ pub(crate) fn hand_over_kept(
     (peer, core): (Peer, u16),
     kept: Option<Kept>,
 ) -> Result<ConnectionId, NoPlace> {
-    let (mut slot, evicted) = Slot::greet(directory.slots(), peer.address, core)?;
+    let (mut slot, evicted) = Slot::greet(directory.slots(), peer, core)?;
     slot.kept = kept;
     let id = slot.id;
-    inboxes[usize::from(core)].post(Message::Connection(fd, peer, slot));
+    inboxes[usize::from(core)].post(Message::Connection(fd, peer, Box::new(slot)));
     if let Some((connection, core)) = evicted {
         inboxes[usize::from(core)].post(Message::Evict(connection));
     }

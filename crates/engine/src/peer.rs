@@ -7,8 +7,10 @@ use std::fmt;
 /// The client of a connection: an address, or a host that has proven its name.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Peer {
-    /// The address from which it connects; of a proven host, that of its attachments.
+    /// The address that its volumes are attached to; of a proven host, that of its attachments.
     pub address: HostAddress,
+    /// The address from which it connects, also of a proven host.
+    pub seen: HostAddress,
     /// The host that it has proven to be, by a certificate. It reaches the volumes of no other host
     /// of the same address.
     pub host: Option<InstanceId>,
@@ -17,7 +19,7 @@ pub struct Peer {
 impl From<HostAddress> for Peer {
     /// Returns a client that is known by its address only.
     fn from(address: HostAddress) -> Self {
-        Self { address, host: None }
+        Self { address, seen: address, host: None }
     }
 }
 

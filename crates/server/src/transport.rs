@@ -8,6 +8,7 @@ use evenkeel_core::ids::InstanceId;
 use evenkeel_engine::{Engine, Entrance};
 use evenkeel_tls::nbd::{Inside, Listening, NbdTls};
 use evenkeel_tls::server::{ServerFiles, ServerTls};
+use evenkeel_wire::agent::HostAddress;
 use std::cell::{Cell, OnceCell};
 use std::io;
 use std::net::SocketAddr;
@@ -171,8 +172,12 @@ impl Exposed {
 struct ByName(Entrance);
 
 impl Inside for ByName {
-    fn connect(&self, host: InstanceId) -> io::Result<UnixStream> {
-        self.0.connect_proven(host).map(|inside| inside.stream)
+    fn connect(&self, host: InstanceId, address: HostAddress) -> io::Result<UnixStream> {
+        self.0.connect_proven(host, address).map(|inside| inside.stream)
+    }
+
+    fn report_refused(&self, address: HostAddress, why: &str) {
+        self.0.report_refused(address, why);
     }
 }
 

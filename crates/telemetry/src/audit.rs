@@ -9,13 +9,14 @@
 //!
 //! Room for further lines is reserved on the disk in advance. If none can be reserved,
 //! [`Audit::check_room`] fails, and the server refuses changes. Lines that do not fit are counted,
-//! and the next line that fits reports their number.
+//! and the next line that fits reports their number. The file `lost` has the number, and was
+//! written before, so it needs no room, and survives `kill -9`.
 
 use std::collections::BTreeSet;
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -40,6 +41,10 @@ const RESERVED_BYTES: u64 = 2 << 20;
 const RESERVED_MIN: u64 = 512 << 10;
 /// Maximum of bytes that one search reads.
 const READ_BYTES_MAX: u64 = 64 << 20;
+/// The file with the number of lost lines, and the number of the line that is to report them: two
+/// numbers of 20 digits.
+const LOST_FILE: &str = "lost";
+const LOST_DIGITS: usize = 20;
 const DAY_MS: u64 = 24 * 3_600_000;
 /// The hash before the first line.
 const NO_HASH: &str = "0000000000000000000000000000000000000000000000000000000000000000";
@@ -77,6 +82,8 @@ struct End {
     hash: String,
     /// Number of lines that could not be written since the last written line.
     lost: u64,
+    /// The file that has this number, too.
+    lost_file: Option<File>,
     problem: Option<String>,
 }
 
@@ -179,6 +186,7 @@ impl Audit {
                 break;
             }
         }
+        end.open_lost(folder);
         Ok(end)
     }
 
@@ -217,6 +225,7 @@ impl Audit {
                 }
                 end.problem = Some(error.to_string());
                 end.lost = end.lost.saturating_add(1);
+                end.write_lost();
                 // The file may have a part of the line.
                 end.file = None;
             }
@@ -226,7 +235,8 @@ impl Audit {
     /// Opens the file for the next line.
     fn prepare(&self, end: &mut End, now: UnixMs) -> io::Result<()> {
         if end.next == 0 {
-            *end = End { lost: end.lost, ..Self::last(&self.folder)? };
+            let last = Self::last(&self.folder)?;
+            *end = End { lost: end.lost.saturating_add(last.lost), ..last };
         }
         let day = day_of(now);
         // A clock that is set back appends to the last day.
@@ -273,7 +283,8 @@ impl Audit {
 
     /// Returns at most `max` records whose lines have numbers below `below` and that are `wanted`,
     /// newest first. Reads a bounded number of bytes, so it may return fewer although more follow.
-    /// Ends when `is_over` is true of a record.
+    /// Ends when `is_over` is true of a record. Leaves out lines that are no text; a warning names
+    /// their file.
     ///
     /// # Errors
     /// A file cannot be read.
@@ -288,9 +299,15 @@ impl Audit {
         let mut left = READ_BYTES_MAX;
         let last = self.end().next;
         for name in names(&self.folder)?.iter().rev() {
-            let text = fs::read_to_string(self.folder.join(name))?;
-            left = left.saturating_sub(text.len() as u64);
-            for line in text.lines().rev().filter_map(Line::parse) {
+            let bytes = fs::read(self.folder.join(name))?;
+            left = left.saturating_sub(bytes.len() as u64);
+            let mut has_no_text = false;
+            let lines = bytes.rsplit(|byte| *byte == b'\n').filter_map(|line| {
+                let line = std::str::from_utf8(line);
+                has_no_text |= line.is_err();
+                Line::parse(line.ok()?)
+            });
+            for line in lines {
                 let sequence = line.sequence;
                 // A line that is just being written is not shown.
                 if sequence >= below.min(last) {
@@ -309,6 +326,10 @@ impl Audit {
                 if left == 0 && sequence > 1 {
                     page.below = Some(sequence);
                 }
+            }
+            if has_no_text {
+                let file = self.folder.join(name);
+                warn!("{}: lines that are no text are left out of a search", file.display());
             }
             if left == 0 {
                 return Ok(page);
@@ -351,9 +372,54 @@ impl End {
         self.bytes += line.len() as u64;
         self.hash = sha256_hex(line.trim_end_matches('\n').as_bytes());
         self.next += 1;
+        // What the file has is of an earlier line now.
         self.lost = 0;
         Ok(())
     }
+
+    /// Opens the file with the number of lost lines, and reads it if the next line is the one that
+    /// is to report them.
+    fn open_lost(&mut self, folder: &Path) {
+        let path = folder.join(LOST_FILE);
+        match open_lost(&path) {
+            Ok((file, text)) => {
+                let number = |digits: &[u8]| std::str::from_utf8(digits).ok()?.parse::<u64>().ok();
+                let (lost, next) = text.split_at(LOST_DIGITS);
+                if number(next) == Some(self.next) {
+                    self.lost = number(lost).unwrap_or_default();
+                }
+                self.lost_file = Some(file);
+            }
+            Err(error) => {
+                let path = path.display();
+                warn!("a crash may forget the number of calls without a record: {path}: {error}");
+            }
+        }
+    }
+
+    /// Writes the number of lost lines to its file.
+    fn write_lost(&self) {
+        let Some(file) = &self.lost_file else { return };
+        let Self { lost, next, .. } = self;
+        if let Err(error) = file.write_all_at(format!("{lost:020}{next:020}").as_bytes(), 0) {
+            warn!("a crash may forget the number of calls without a record: {error}");
+        }
+    }
+}
+
+/// Opens the file with the number of lost lines, and returns its content. A new one takes its room
+/// on the disk now.
+fn open_lost(path: &Path) -> io::Result<(File, [u8; 2 * LOST_DIGITS])> {
+    let mut options = OpenOptions::new();
+    options.create(true).truncate(false).read(true).write(true).mode(0o600);
+    let file = options.open(path)?;
+    let mut text = [b'0'; 2 * LOST_DIGITS];
+    if file.metadata()?.len() == text.len() as u64 {
+        file.read_exact_at(&mut text, 0)?;
+    } else {
+        file.write_all_at(&text, 0)?;
+    }
+    Ok((file, text))
 }
 
 /// An audit whose lines are all as they were written.
@@ -517,6 +583,63 @@ mod tests {
         assert_eq!(verified(&folder).unwrap().last, 2);
         use std::os::unix::fs::PermissionsExt;
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_part_of_a_line_that_a_failed_write_left_is_cut_off() {
+        let folder = tempfile::tempdir().unwrap();
+        let audit = Audit::open(folder.path());
+        audit.append(DAY, &record(1));
+        let path = folder.path().join(FOLDER).join("2026-11-30.0001.jsonl");
+        let mut file = OpenOptions::new().append(true).open(&path).unwrap();
+        file.write_all(b"{\"sequence\":2,\"prev").unwrap();
+        // As after a write that failed and could not be cut off.
+        audit.end().file = None;
+        audit.append(DAY, &record(2));
+        assert_eq!(verified(&folder).unwrap().last, 2);
+        assert_eq!(fs::read_to_string(&path).unwrap().lines().count(), 2);
+    }
+
+    #[test]
+    fn the_number_of_lost_lines_survives_a_crash() {
+        let folder = tempfile::tempdir().unwrap();
+        let audit = Audit::open(folder.path());
+        audit.append(DAY, &record(1));
+        // A folder in place of the file of the next day: nothing can be written.
+        let next = folder.path().join(FOLDER).join("2026-12-01.0001.jsonl");
+        fs::create_dir(&next).unwrap();
+        let tomorrow = DAY.plus_ms(DAY_MS);
+        (0..3).for_each(|_| audit.append(tomorrow, &record(0)));
+        // Another process begins, without an end of this one.
+        fs::remove_dir(&next).unwrap();
+        let audit = Audit::open(folder.path());
+        audit.append(tomorrow, &record(2));
+        let page = audit.find(u64::MAX, 1, |_| true, |_| false).unwrap();
+        let gap = "\"lostRecords\":3,\"then\":{\"number\":2}";
+        assert!(page.records[0].record.contains(gap), "{page:?}");
+        // They are reported once.
+        Audit::open(folder.path()).append(tomorrow, &record(3));
+        let page = audit.find(u64::MAX, 9, |_| true, |_| false).unwrap();
+        assert_eq!(numbers(&page)[0], record(3));
+        assert_eq!(verified(&folder).unwrap().last, 3);
+        std::mem::forget(audit);
+    }
+
+    #[test]
+    fn a_search_leaves_out_lines_that_are_no_text_and_finds_the_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let audit = Audit::open(folder.path());
+        for number in 1..=3 {
+            audit.append(DAY.plus_ms((number - 1) * DAY_MS), &record(number));
+        }
+        let path = folder.path().join(FOLDER).join("2026-12-01.0001.jsonl");
+        let mut bytes = b"\xff\xfe\n".to_vec();
+        bytes.extend(fs::read(&path).unwrap());
+        fs::write(&path, bytes).unwrap();
+        let page = audit.find(u64::MAX, 9, |_| true, |_| false).unwrap();
+        assert_eq!(numbers(&page), [3, 2, 1].map(record));
+        let fault = verified(&folder).unwrap_err().to_string();
+        assert!(fault.contains("2026-12-01.0001.jsonl"), "{fault}");
     }
 
     #[test]

@@ -52,9 +52,11 @@ const SIZE: ByteCount = ByteCount(1 << 30);
 struct ByName(Entrance);
 
 impl Inside for ByName {
-    fn connect(&self, host: InstanceId) -> io::Result<UnixStream> {
-        self.0.connect_proven(host).map(|inside| inside.stream)
+    fn connect(&self, host: InstanceId, address: HostAddress) -> io::Result<UnixStream> {
+        self.0.connect_proven(host, address).map(|inside| inside.stream)
     }
+
+    fn report_refused(&self, _address: HostAddress, _why: &str) {}
 }
 
 /// A server with one volume, at an address without TLS and one with it.

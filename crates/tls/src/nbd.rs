@@ -64,13 +64,16 @@ const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(60), Duration:
 
 /// The data plane, as this module uses it.
 pub trait Inside: Send + Sync {
-    /// Opens a connection for a client that has proven to be `host`. Does not wait.
+    /// Opens a connection for a client at `address` that has proven to be `host`. Does not wait.
     ///
     /// # Errors
     /// - `PermissionDenied`: no volume is attached to the host.
     /// - `ResourceBusy`: a limit on connections is reached; the text says which.
     /// - Any other: not now.
-    fn connect(&self, host: InstanceId) -> io::Result<UnixStream>;
+    fn connect(&self, host: InstanceId, address: HostAddress) -> io::Result<UnixStream>;
+
+    /// Reports a client at `address` that is refused.
+    fn report_refused(&self, address: HostAddress, why: &str);
 }
 
 /// Why NBD over TLS does not start.
@@ -343,7 +346,7 @@ async fn serve(door: Rc<Door>, tcp: TcpStream, address: SocketAddr, place: Place
     let mut closed = door.closed.clone();
     let (done, is_done) = oneshot::channel();
     let admitted = tokio::select! {
-        admitted = timeout(HANDSHAKE_MAX, door.admit(tcp, done)) => admitted.unwrap_or_else(|_| {
+        admitted = timeout(HANDSHAKE_MAX, door.admit(tcp, place.peer, done)) => admitted.unwrap_or_else(|_| {
             Err(format!("its handshake takes more than {} s", HANDSHAKE_MAX.as_secs()))
         }),
         () = place.evicted.notified() => Err("its handshake makes room for others".to_owned()),
@@ -373,6 +376,7 @@ impl Door {
     }
 
     fn refused(&self, address: SocketAddr, why: &str) {
+        self.inside.report_refused(HostAddress::of(address.ip()), why);
         let Some(left_out) = self.refusals.borrow_mut().line(clock::monotonic()) else { return };
         let left_out = (left_out > 0).then_some(left_out);
         tracing::warn!(%address, left_out, "a client of NBD over TLS is refused: {why}");
@@ -389,14 +393,19 @@ impl Door {
     ///
     /// # Errors
     /// The reason for which it is refused, for the log.
-    async fn admit(&self, tcp: TcpStream, done: oneshot::Sender<()>) -> Result<(), String> {
+    async fn admit(
+        &self,
+        tcp: TcpStream,
+        address: HostAddress,
+        done: oneshot::Sender<()>,
+    ) -> Result<(), String> {
         set_up(&tcp).map_err(|error| error.to_string())?;
         let (tcp, mut server) = start_tls(tcp).await?;
         let config = self.tls.nbd().ok_or("there is no authority of hosts")?;
         let session = Session::accept(tcp, config).await;
         let session = session.map_err(|error| format!("no TLS: {error}"))?;
         let certificate = session.client_certificate().ok_or("it has no certificate")?;
-        let opened = host_of(certificate).and_then(|host| self.connect(host));
+        let opened = host_of(certificate).and_then(|host| self.connect(host, address));
         let inside = match opened {
             Ok(inside) => inside,
             Err(why) => {
@@ -412,8 +421,8 @@ impl Door {
         sent.map_err(|_| "the thread that encrypts has ended".to_owned())
     }
 
-    fn connect(&self, host: InstanceId) -> Result<UnixStream, String> {
-        self.inside.connect(host).map_err(|error| match error.kind() {
+    fn connect(&self, host: InstanceId, address: HostAddress) -> Result<UnixStream, String> {
+        self.inside.connect(host, address).map_err(|error| match error.kind() {
             ErrorKind::PermissionDenied => format!(
                 "no volume is attached to host {host}, which its certificate names; attach one \
                  with --host {host}"

@@ -5,10 +5,10 @@ use std::net::IpAddr;
 use evenkeel_wire::aws::query::Params;
 use evenkeel_wire::aws::sigv4::{self, Payload, Scope, SignatureError, Verified};
 
-use super::Api;
 use super::error::ApiError;
+use super::{Api, adopt_volume};
 use crate::random;
-use crate::rights::{self, Caller, Identity, message};
+use crate::rights::{self, Caller, Identity, Known, message};
 use evenkeel_os::clock;
 
 /// The service whose requests may be signed for any region: IAM has no regions.
@@ -144,7 +144,13 @@ impl Api {
     ) -> Result<(), Unauthorized> {
         let Identity::User(principal) = &caller.identity else { return Ok(()) };
         let settings = &self.plane.settings;
-        let checked = rights::check(caller, action, params, &self.plane.model(), settings);
+        // Without such bytes the action is refused, whatever the rights.
+        let adopted = (action.1 == adopt_volume::ACTION.name).then(|| params.get("VolumeId"));
+        let adopted = adopted.flatten().and_then(|id| id.parse().ok());
+        let stored = adopted.and_then(|id| self.plane.unowned_volume(id).ok());
+        let stored = stored.as_ref();
+        let known = Known { model: &self.plane.model(), settings, stored };
+        let checked = rights::check(caller, action, params, &known);
         checked.map_err(|refused| {
             let secret = &self.credentials.secret_access_key;
             let encoded = random::nonce()

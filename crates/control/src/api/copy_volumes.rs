@@ -39,7 +39,8 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     let begins = Begins { snapshot: None, source: Some(source), is_encrypted, spares };
     let outcome =
         call.execute(&Command::CreateVolume { id, request, begins, zone, tags, token })?;
-    let volume = outcome.settled().ok_or_else(|| ApiError::internal("the copy is gone"))?;
+    // If its snapshot has failed, the copy is removed already; it was `creating`.
+    let volume = outcome.made().ok_or_else(|| ApiError::internal("the copy is gone"))?;
     let item = Element::list("item", view::made(view::volume(settings, &volume)));
     Ok(vec![Element::list("volumeSet", [item])])
 }

@@ -89,6 +89,7 @@ use crate::model::Command;
 use crate::plane::{Outcome, Plane, PlaneError};
 use crate::rights::Caller;
 use crate::trail::{Asked, Trail};
+use crate::visits::Visits;
 use evenkeel_os::clock;
 
 /// The supported version of the EC2 API.
@@ -245,7 +246,9 @@ pub struct Api {
     /// The metrics of volumes; `None` if there are none.
     pub(crate) cloudwatch: Option<Arc<CloudWatch>>,
     /// The audit of calls; `None` if there is none.
-    pub(crate) trail: Option<Trail>,
+    pub(crate) trail: Option<Arc<Trail>>,
+    /// The way of refused signatures to the audit; `None` if there is none.
+    pub(crate) visits: Option<Arc<Visits>>,
 }
 
 impl Api {
@@ -263,7 +266,7 @@ impl Api {
         let stored = plane.time_before().filter(|_| !plane.clock().is_test());
         let replays = Replays::new(began, stored, plane.model().used_signatures());
         let replays = Mutex::new(replays);
-        Self { plane, credentials, endpoints, replays, cloudwatch: None, trail: None }
+        Self { plane, credentials, endpoints, replays, cloudwatch: None, trail: None, visits: None }
     }
 
     /// Returns the addresses of the data plane.
@@ -279,8 +282,8 @@ impl Api {
 
     /// Adds the audit of calls.
     #[must_use]
-    pub(crate) fn with_trail(self, trail: Trail) -> Self {
-        Self { trail: Some(trail), ..self }
+    pub(crate) fn with_trail(self, trail: Arc<Trail>, visits: Arc<Visits>) -> Self {
+        Self { trail: Some(trail), visits: Some(visits), ..self }
     }
 
     /// Returns the control plane.

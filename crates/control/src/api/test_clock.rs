@@ -40,6 +40,7 @@ fn modify(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
         return Err(ApiError::new("MissingParameter", text));
     }
     if call.dry_run {
+        call.plane.check_clock(&changes)?;
         return Err(ApiError::dry_run());
     }
     for change in changes {

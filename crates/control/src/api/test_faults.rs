@@ -65,6 +65,7 @@ fn start(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     }
     check_volumes(call, &spec.volumes)?;
     if call.dry_run {
+        call.plane.faults().check_start()?;
         return Err(ApiError::dry_run());
     }
     let view = call.plane.faults().start(spec, call.now)?;
@@ -81,6 +82,7 @@ fn stop(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
         return Err(FaultRefusal::NotATest.into());
     }
     if call.dry_run {
+        call.plane.faults().check_stop(&ids)?;
         return Err(ApiError::dry_run());
     }
     Ok(vec![set(&call.plane.faults().stop(&ids)?)])

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::pin::Pin;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::body::{Body, HttpBody};
@@ -16,14 +16,18 @@ use tracing::warn;
 
 use evenkeel_os::clock;
 
+use crate::visits::Visits;
+
 /// Maximum time for the body of a refused request to arrive. Clients read the reply only after they
 /// have sent it.
 const DISCARDED_MAX: Duration = Duration::from_secs(1);
 
 /// Refused signatures, by the code of their error.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Strangers {
     inner: Mutex<Inner>,
+    /// The way to the audit; `None` if there is none.
+    visits: Option<Arc<Visits>>,
 }
 
 #[derive(Debug, Default)]
@@ -33,8 +37,16 @@ struct Inner {
 }
 
 impl Strangers {
-    /// Counts a refused signature, and logs it unless there are too many lines.
+    /// Creates counts that are zero.
+    pub fn new(visits: Option<Arc<Visits>>) -> Self {
+        Self { inner: Mutex::default(), visits }
+    }
+
+    /// Counts a refused signature. Logs it, and records it in the audit, unless there are too many.
     pub fn note(&self, address: IpAddr, code: &'static str, message: &str) {
+        if let Some(visits) = &self.visits {
+            visits.note_signature(address, code, message);
+        }
         let now = saturating(clock::since_boot().as_nanos());
         // Nothing here can fail between two related changes.
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);

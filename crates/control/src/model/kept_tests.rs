@@ -224,7 +224,7 @@ fn terms() -> impl Strategy<Value = (Settings, Capacity)> {
 enum BooksStep {
     Apply(Box<Event>),
     /// Keep books for these terms from now on.
-    Keep((Settings, Capacity)),
+    Keep(Box<(Settings, Capacity)>),
     /// Change the available part of the measured capacity.
     Drift(u32),
 }
@@ -232,7 +232,7 @@ enum BooksStep {
 fn step() -> impl Strategy<Value = BooksStep> {
     prop_oneof![
         12 => event().prop_map(|event| BooksStep::Apply(Box::new(event))),
-        1 => terms().prop_map(BooksStep::Keep),
+        1 => terms().prop_map(|terms| BooksStep::Keep(terms.into())),
         2 => (0_u32..1_000_000).prop_map(BooksStep::Drift),
     ]
 }
@@ -433,7 +433,7 @@ proptest! {
             match step {
                 BooksStep::Apply(event) => model.apply(*event),
                 BooksStep::Keep(terms) => {
-                    (settings, capacity) = terms;
+                    (settings, capacity) = *terms;
                     model.keep_books(&settings, &capacity);
                 }
                 BooksStep::Drift(left) => {

@@ -146,6 +146,15 @@ impl Outcome {
         }
     }
 
+    /// Returns the volume after the mutation, or as decided if it was removed again.
+    #[must_use]
+    pub fn made(self) -> Option<Volume> {
+        match self {
+            Self::Volume { decided, settled } => Some(settled.unwrap_or(*decided)),
+            Self::Other | Self::Snapshot(_) | Self::Set(_) => None,
+        }
+    }
+
     /// Returns the snapshot that was made or deleted; `None` if it no longer exists.
     #[must_use]
     pub fn snapshot(self) -> Option<Snapshot> {

@@ -66,6 +66,22 @@ impl Plane {
         Ok(())
     }
 
+    /// Checks whether changes of the clock of a test server, made one after the other, would
+    /// succeed.
+    ///
+    /// # Errors
+    /// [`ClockRefusal`].
+    pub fn check_clock(&self, changes: &[ClockChange]) -> Result<(), ClockRefusal> {
+        for change in changes {
+            match change {
+                ClockChange::Freeze | ClockChange::Run => {}
+                ClockChange::Advance(ms) => self.clock.check_advance(*ms)?,
+                ClockChange::Set(to) => self.clock.check_advance(self.clock.ms_until(*to)?)?,
+            }
+        }
+        Ok(())
+    }
+
     /// Adds the credits that an idle volume earns in `ms` milliseconds.
     fn earn(&self, report: &VolumeReport, ms: u64) -> Result<(), PlaneError> {
         let pacing = match self.model().volumes.get(&report.id) {

@@ -6,15 +6,17 @@ use std::sync::Arc;
 
 use evenkeel_core::ids::{SnapshotId, VolumeId};
 use evenkeel_core::time::UnixMs;
+use evenkeel_core::units::ByteCount;
 use evenkeel_core::volume::{VolumeSpec, VolumeType};
 use evenkeel_iam::managed::MANAGED;
+use evenkeel_wire::agent::StoredVolume;
 use evenkeel_wire::aws::query::{self, Params};
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 use serde_json::{Value, json};
 
 use super::table::{Object, ROWS, Row};
-use super::{Caller, Identity, Principal, check, needs};
+use super::{Caller, Identity, Known, Principal, check, needs};
 use crate::model::{Event, Model, Settings, Snapshot, User, Volume};
 
 const VOLUME: &str = "arn:aws:ec2:local-1:000000000000:volume/vol-00000000000000001";
@@ -58,7 +60,7 @@ const OPTIONAL: &[&str] = &[
 fn needed(row: &Row) -> Vec<(String, &'static str, bool)> {
     let right = format!("{}:{}", row.service, row.action);
     let resources = row.objects.iter().flat_map(|object| match object {
-        Object::Volume(_) => vec![(VOLUME, true)],
+        Object::Volume(_) | Object::AdoptedVolume(_) => vec![(VOLUME, true)],
         // Iops and the like are not changed, so the volume that it would be is no other one.
         Object::ChangedVolume(_) => vec![(VOLUME, true)],
         Object::Snapshot(_) | Object::Tagged(_) => vec![(SNAPSHOT, true)],
@@ -135,9 +137,10 @@ fn compare(statements: &[Value]) -> usize {
     let params = Params::decode(PARAMS).unwrap();
     let model = model();
     let settings = Settings::default();
+    let known = Known { model: &model, settings: &settings, stored: None };
     let mut count = 0;
     for row in ROWS {
-        let found = check(&caller, (row.signed_for, row.action), &params, &model, &settings);
+        let found = check(&caller, (row.signed_for, row.action), &params, &known);
         let expected = needed(row)
             .iter()
             .all(|(action, resource, is_tagged)| allows(statements, action, resource, *is_tagged));
@@ -145,7 +148,7 @@ fn compare(statements: &[Value]) -> usize {
         assert_eq!(found.is_ok(), expected, "{action}: {found:?} by {statements:?}");
         let root = Caller { identity: Identity::Root, ..caller.clone() };
         let asked = (row.signed_for, row.action);
-        assert!(check(&root, asked, &params, &model, &settings).is_ok());
+        assert!(check(&root, asked, &params, &known).is_ok());
         count += usize::from(expected);
     }
     count
@@ -251,10 +254,11 @@ proptest! {
         let emptied = decoded(&emptied);
         let model = model();
         let settings = Settings::default();
+        let known = Known { model: &model, settings: &settings, stored: None };
         for row in ROWS {
             let asked = (row.signed_for, row.action);
             let needed =
-                |params| needs::of(&caller, &principal, asked, params, &model, &settings);
+                |params| needs::of(&caller, &principal, asked, params, &known);
             prop_assert_eq!(needed(&emptied), needed(&absent), "{}", row.action);
         }
     }
@@ -273,4 +277,39 @@ fn managed_policies_are_decided_as_by_a_plain_evaluator() {
         let count = compare(document["Statement"].as_array().unwrap());
         assert!((least..=most).contains(&count), "{name}: {count}");
     }
+}
+
+/// The size and the encryption of an adopted volume are those of its bytes, and its other facts are
+/// those of the request.
+#[test]
+fn conditions_compare_the_facts_of_an_adopted_volume() {
+    let model = Model::default();
+    let settings = Settings::default();
+    let id = VolumeId::from_bits(0x77);
+    let bytes = StoredVolume { id, size: ByteCount::from_gib(500), is_encrypted: true };
+    let known = Known { model: &model, settings: &settings, stored: Some(&bytes) };
+    let adopt = |condition: Value, params: &str, known: &Known<'_>| {
+        let allow = json!({
+            "Effect": "Allow", "Action": "*", "Resource": "*", "Condition": condition,
+        });
+        let (caller, _) = caller(&[allow]);
+        let text = format!("VolumeId={id}&{params}");
+        let params = Params::decode(text.as_bytes()).unwrap();
+        check(&caller, ("ec2", "AdoptVolume"), &params, known).is_ok()
+    };
+    let of_type = |name: &str| json!({ "StringEquals": { "ec2:VolumeType": name } });
+    let at_most = |key: &str, most: u32| json!({ "NumericLessThanEquals": { key: most } });
+    let io2 = "VolumeType=io2&Iops=5000";
+    assert!(adopt(of_type("io2"), io2, &known));
+    assert!(!adopt(of_type("gp3"), io2, &known));
+    assert!(adopt(at_most("ec2:VolumeSize", 500), io2, &known));
+    assert!(!adopt(at_most("ec2:VolumeSize", 499), io2, &known));
+    assert!(adopt(at_most("ec2:VolumeIops", 5_000), io2, &known));
+    assert!(!adopt(at_most("ec2:VolumeIops", 4_999), io2, &known));
+    assert!(adopt(json!({ "Bool": { "ec2:Encrypted": "true" } }), io2, &known));
+    // gp3 has 3,000 IOPS without a parameter.
+    assert!(!adopt(at_most("ec2:VolumeIops", 2_999), "VolumeType=gp3", &known));
+    // Without such bytes no comparison allows anything.
+    let absent = Known { stored: None, ..known };
+    assert!(!adopt(at_most("ec2:VolumeSize", 500), io2, &absent));
 }

@@ -22,6 +22,7 @@ mod needs;
 pub mod table;
 
 use evenkeel_iam::{Decision, Request, decide};
+use evenkeel_wire::agent::StoredVolume;
 use evenkeel_wire::aws::query::Params;
 
 pub use self::caller::{Caller, Identity, Principal};
@@ -55,6 +56,17 @@ impl Refused {
     }
 }
 
+/// What is known of the resources of a request.
+#[derive(Clone, Copy)]
+pub struct Known<'a> {
+    /// All volumes, snapshots, hosts and users.
+    pub model: &'a Model,
+    /// The settings of the server.
+    pub settings: &'a Settings,
+    /// The stored bytes that the request makes a volume of, if there are any.
+    pub stored: Option<&'a StoredVolume>,
+}
+
 /// Checks that the caller may execute an action of a service with these parameters.
 ///
 /// # Errors
@@ -63,11 +75,10 @@ pub fn check(
     caller: &Caller,
     (service, action): (&str, &str),
     params: &Params,
-    model: &Model,
-    settings: &Settings,
+    known: &Known<'_>,
 ) -> Result<(), Box<Refused>> {
     let Identity::User(principal) = &caller.identity else { return Ok(()) };
-    let all = needs::of(caller, principal, (service, action), params, model, settings);
+    let all = needs::of(caller, principal, (service, action), params, known);
     all.into_iter().try_for_each(|request| allowed(principal, request))
 }
 

@@ -8,12 +8,14 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
+use evenkeel_core::units::GIB;
 use evenkeel_core::volume::{VolumeChange, VolumeRequest, VolumeSpec};
 use evenkeel_iam::{Context, Request};
+use evenkeel_wire::agent::StoredVolume;
 use evenkeel_wire::aws::query::Params;
 
 use super::table::{Object, Row, row};
-use super::{Caller, Principal};
+use super::{Caller, Known, Principal};
 use crate::model::{Host, Model, Settings, Snapshot, TAGS_MAX, Tags, User, Volume};
 
 /// Maximum number of characters of a parameter that is no id in the name of a resource.
@@ -70,6 +72,7 @@ struct Asked<'a> {
     params: &'a Params,
     model: &'a Model,
     settings: &'a Settings,
+    stored: Option<&'a StoredVolume>,
     /// The facts that hold for all resources.
     common: Context,
     /// The action with its service.
@@ -84,8 +87,7 @@ pub fn of(
     principal: &Principal,
     (signed_for, action): (&str, &str),
     params: &Params,
-    model: &Model,
-    settings: &Settings,
+    &Known { model, settings, stored }: &Known<'_>,
 ) -> Vec<Request> {
     let mut common = Context::default();
     common.add("aws:SourceIp", vec![source(caller.address).to_string()]);
@@ -96,7 +98,8 @@ pub fn of(
     let Row { service, objects, .. } = row(signed_for, action).unwrap_or(&NO_ROW);
     let right = format!("{service}:{action}");
     let params = &present(params);
-    let mut asked = Asked { params, model, settings, common, right, action, all: Vec::new() };
+    let all = Vec::new();
+    let mut asked = Asked { params, model, settings, stored, common, right, action, all };
     for object in *objects {
         asked.add(*object, principal);
     }
@@ -149,6 +152,7 @@ impl Asked<'_> {
                     self.volume(id);
                 }
             }),
+            Object::AdoptedVolume(name) => self.adopted_volume(name),
             Object::ChangedVolume(name) => self.changed_volume(name),
             Object::AttachedHosts => self.attached_hosts(),
             Object::VolumesOf(name) => self.volumes_of(name),
@@ -228,6 +232,38 @@ impl Asked<'_> {
         }
         let all = tags.into_iter().flatten();
         RequestTags(all.map(|(key, value)| (key.clone(), value.clone())).collect())
+    }
+
+    /// A volume that the request makes of stored bytes. It has their id and their size.
+    fn adopted_volume(&mut self, name: &str) {
+        for id in named(self.params, name) {
+            let parsed_id = id.parse::<VolumeId>().ok();
+            let stored = self.stored.filter(|stored| Some(stored.id) == parsed_id);
+            let Some(stored) = stored else {
+                // The action refuses it.
+                self.volume(&id);
+                continue;
+            };
+            let params = self.params;
+            let size_gib = u32::try_from(stored.size.0 / GIB).ok();
+            let volume_type = parsed(params, "VolumeType");
+            let request = volume_type.zip(size_gib).map(|(volume_type, size_gib)| VolumeRequest {
+                volume_type,
+                size_gib,
+                iops: parsed(params, "Iops"),
+                throughput_mibps: parsed(params, "Throughput"),
+                multi_attach: params.get("MultiAttachEnabled").is_some_and(is_true),
+            });
+            let spec = request.and_then(|request| self.settings.rules.resolve(&request).ok());
+            let tags = RequestTags::tags(params, Some(Kind::Volume));
+            self.need(Kind::Volume.arn(self.settings, &stored.id.to_string()), |context| {
+                tags.add_to(context);
+                context.add("ec2:Encrypted", vec![stored.is_encrypted.to_string()]);
+                if let Some(spec) = &spec {
+                    facts_of_spec(context, spec);
+                }
+            });
+        }
     }
 
     /// A change needs the right to the volume as it is, and to the volume that it would be.

@@ -5,8 +5,8 @@
 //! not have are of the service `evenkeel`, so a policy that allows `ec2:*` does not allow them.
 
 use Object::{
-    Arn, AttachedHosts, ChangedVolume, Instance, MappedVolumes, NewInstance, NewSnapshot,
-    NewVolume, Snapshot, Tagged, User, Volume, VolumesOf,
+    AdoptedVolume, Arn, AttachedHosts, ChangedVolume, Instance, MappedVolumes, NewInstance,
+    NewSnapshot, NewVolume, Snapshot, Tagged, User, Volume, VolumesOf,
 };
 
 /// A resource of an action, by the parameter that names it. A parameter is an id or a list of ids.
@@ -22,6 +22,8 @@ pub enum Object {
     Tagged(&'static str),
     /// A volume, as it is and as it would be.
     ChangedVolume(&'static str),
+    /// A volume that the request makes of the stored bytes that the parameter names.
+    AdoptedVolume(&'static str),
     /// The hosts to which the volume in `VolumeId` is attached, unless `InstanceId` names one.
     AttachedHosts,
     /// The volumes of a host, except those that `ExcludeDataVolumeId` names.
@@ -82,7 +84,7 @@ const ALL: &[Object] = &[];
 
 /// All actions but GetCallerIdentity, which every signer may execute.
 pub const ROWS: &[Row] = &[
-    own("AdoptVolume", OF_VOLUME),
+    own("AdoptVolume", &[AdoptedVolume("VolumeId")]),
     ec2("AttachVolume", &[Volume("VolumeId"), Instance("InstanceId")]),
     ec2("CopySnapshot", &[Snapshot("SourceSnapshotId"), NewSnapshot]),
     ec2("CopyVolumes", &[Volume("SourceVolumeId"), NewVolume]),

@@ -9,8 +9,9 @@ use crate::support::{Server, create};
 
 /// Returns the records of a data folder, oldest first.
 fn records(folder: &Path) -> Vec<Value> {
-    let mut names: Vec<_> =
-        folder.join(FOLDER).read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
+    let entries = folder.join(FOLDER).read_dir().unwrap();
+    let mut names: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+    names.retain(|path| path.extension().is_some_and(|end| end == "jsonl"));
     names.sort();
     let text: String = names.iter().map(|path| std::fs::read_to_string(path).unwrap()).collect();
     let line = |line: &str| serde_json::from_str::<Value>(line).unwrap()["record"].take();
@@ -101,4 +102,28 @@ fn without_room_for_records_changes_are_refused_and_nothing_else() {
     assert_eq!(all[0]["lostRecords"], 1);
     assert_eq!(all[0]["then"]["eventName"], "CreateVolume");
     server.stop().unwrap();
+}
+
+#[test]
+fn refused_signatures_have_records_within_a_bound() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path());
+    let mut stranger = server.client();
+    stranger.credentials.secret_access_key = "wrong".into();
+    for _ in 0..150 {
+        assert_eq!(stranger.code("DescribeVolumes", &[]), "SignatureDoesNotMatch");
+    }
+    server.stop().unwrap();
+    let all = records(folder.path());
+    let refused = all.iter().filter(|record| record["eventName"] == "RefuseSignature");
+    let written = refused.clone().count();
+    assert!((100..150).contains(&written), "{written}");
+    for record in refused {
+        assert_eq!(record["errorCode"], "SignatureDoesNotMatch");
+        assert_eq!(record["sourceIPAddress"], "127.0.0.1");
+    }
+    let left_out = |record: &Value| record["additionalEventData"]["recordsLeftOut"].as_u64();
+    let left_out: u64 = all.iter().filter_map(left_out).sum();
+    assert_eq!(left_out + written as u64, 150);
+    verify(folder.path(), |_| ()).unwrap();
 }

@@ -28,12 +28,12 @@ fn key(root: &Client, name: &str) -> Client {
     Client { credentials, ..root.clone() }
 }
 
-fn user(root: &Client, name: &str) -> Client {
+pub fn user(root: &Client, name: &str) -> Client {
     iam(root, "CreateUser", &[("UserName", name)]);
     key(root, name)
 }
 
-fn put(root: &Client, name: &str, statements: &str) {
+pub fn put(root: &Client, name: &str, statements: &str) {
     let document = format!(r#"{{"Version":"2012-10-17","Statement":{statements}}}"#);
     let params = [("UserName", name), ("PolicyName", "own"), ("PolicyDocument", &document)];
     iam(root, "PutUserPolicy", &params);

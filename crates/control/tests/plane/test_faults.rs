@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use crate::identity::{put, user};
 use crate::support::{
     Answer, Client, FakeIo, Refused, Server, config_with, create, local_instance, test_config,
     text, unix_s,
 };
+use evenkeel_control::faults::FAULTS_MAX;
 use evenkeel_control::{ControlConfig, Settings};
 use evenkeel_core::io_fault::IoFaultKind;
 use evenkeel_wire::aws::query;
@@ -174,4 +176,89 @@ fn another_server_injects_no_faults() {
     assert_eq!(code(client.call("StartTestFault", &pause)), unsupported);
     assert_eq!(code(client.call("StopTestFaults", &[])), unsupported);
     assert_eq!(code(client.call("DescribeTestFaults", &[])), unsupported);
+}
+
+#[test]
+fn a_dry_run_of_a_stop_or_a_start_answers_as_the_call_would() {
+    let fixture = fixture();
+    let dry = |action: &str, params: &[(&str, &str)]| {
+        let params: Vec<_> = params.iter().copied().chain([("DryRun", "true")]).collect();
+        fixture.client.code(action, &params)
+    };
+    let id = fixture.start("api-throttle-error", &[("Operation.1", "DescribeTags")]);
+    assert_eq!(dry("StopTestFaults", &[]), "DryRunOperation");
+    assert_eq!(dry("StopTestFaults", &[("FaultId.1", &id)]), "DryRunOperation");
+    let unknown = [("FaultId.1", &*id), ("FaultId.2", "fault-77")];
+    assert_eq!(dry("StopTestFaults", &unknown), "InvalidFault.NotFound");
+    assert_eq!(fixture.client.code("StopTestFaults", &unknown), "InvalidFault.NotFound");
+    let start = [("FaultType", "pause-volume-io")];
+    assert_eq!(dry("StartTestFault", &start), "DryRunOperation");
+    (1..FAULTS_MAX).for_each(|_| drop(fixture.start("api-throttle-error", &[])));
+    assert_eq!(dry("StartTestFault", &start), "ResourceLimitExceeded");
+    assert_eq!(fixture.client.code("StartTestFault", &start), "ResourceLimitExceeded");
+    // A user without the right learns nothing else.
+    fixture.client.call("StopTestFaults", &[]).unwrap();
+    let user = user(&fixture.client, "ann");
+    let code = |action: &str, params: &[(&str, &str)]| {
+        let params: Vec<_> = params.iter().copied().chain([("DryRun", "true")]).collect();
+        user.code(action, &params)
+    };
+    assert_eq!(code("StopTestFaults", &unknown), "UnauthorizedOperation");
+    assert_eq!(code("ModifyTestClock", &[("AdvanceSeconds", "1")]), "UnauthorizedOperation");
+    let allow = r#"[{"Effect":"Allow","Action":"evenkeel:*","Resource":"*"}]"#;
+    put(&fixture.client, "ann", allow);
+    assert_eq!(code("StopTestFaults", &unknown), "InvalidFault.NotFound");
+    assert_eq!(code("StopTestFaults", &[]), "DryRunOperation");
+    assert_eq!(code("ModifyTestClock", &[("AdvanceSeconds", "1")]), "DryRunOperation");
+}
+
+#[test]
+fn a_dry_run_of_a_move_of_the_clock_answers_as_the_move_would() {
+    let fixture = fixture();
+    let client = &fixture.client;
+    let hours = |hours: u64| (hours * 3_600).to_string();
+    let most = hours(400 * 24);
+    let more = hours(400 * 24 + 1);
+    let shown = || {
+        let reply = client.call("DescribeTestClock", &[]).unwrap();
+        text(reply.child("testClock").unwrap(), "time")[..10].to_owned()
+    };
+    let before = shown();
+    for (params, expected) in [
+        (vec![("AdvanceSeconds", &*most)], "DryRunOperation"),
+        (vec![("AdvanceSeconds", &*more)], "InvalidParameterValue"),
+        (vec![("Time", "2020-01-01T00:00:00Z")], "InvalidParameterValue"),
+        (vec![("Time", "2020-01-01T00:00:00Z"), ("State", "frozen")], "InvalidParameterValue"),
+        (vec![("State", "frozen")], "DryRunOperation"),
+    ] {
+        let dry: Vec<_> = params.iter().copied().chain([("DryRun", "true")]).collect();
+        assert_eq!(client.code("ModifyTestClock", &dry), expected, "{params:?}");
+        if expected != "DryRunOperation" {
+            assert_eq!(client.code("ModifyTestClock", &params), expected, "{params:?}");
+        }
+    }
+    assert_eq!(shown(), before);
+}
+
+#[test]
+fn a_copy_of_a_volume_whose_snapshot_fails_is_creating_and_then_removed() {
+    let fixture = fixture();
+    let client = &fixture.client;
+    let failing = create(client, &[]);
+    let fault = fixture.start("snapshot-error", &[("VolumeId.1", &failing)]);
+    let copy = || {
+        let copied = client.call("CopyVolumes", &[("SourceVolumeId", &failing)]).unwrap();
+        let copy = &copied.items("volumeSet")[0];
+        [text(copy, "volumeId").to_owned(), text(copy, "status").to_owned()]
+    };
+    let [failed, status] = copy();
+    assert_eq!(status, "creating");
+    let described = client.code("DescribeVolumes", &[("VolumeId.1", &failed)]);
+    assert_eq!(described, "InvalidVolume.NotFound");
+    assert_eq!(text(&fixture.volume(&failing), "status"), "available");
+    let snapshots = client.call("DescribeSnapshots", &[]).unwrap();
+    assert_eq!(snapshots.items("snapshotSet").len(), 0);
+    fixture.stop(&fault);
+    let [made, _] = copy();
+    assert_eq!(text(&fixture.volume(&made), "volumeId"), made);
 }

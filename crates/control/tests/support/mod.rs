@@ -468,6 +468,7 @@ pub fn config(data_dir: &Path) -> ControlConfig {
         metrics_space: ByteCount(16 << 20),
         webhooks: Webhooks::default(),
         timeouts: Timeouts::default(),
+        visits: None,
         test: None,
     }
 }

@@ -275,11 +275,14 @@ fn answer_export(server: &mut Server, name: &str, lobby: &Lobby<'_>) -> Negotiat
     let volume = name.parse::<VolumeId>().ok();
     let found = volume.and_then(|id| Some((id, lobby.directory.find(id, lobby.peer)?)));
     let Some((volume, (geometry, _))) = found else {
+        lobby.slot.report_refused(volume, "no such volume is attached to it");
         server.export(None);
         return Negotiation::Answered;
     };
     if let Err(why) = lobby.slot.may_join(volume) {
-        server.deny(&why.to_string());
+        let text = why.to_string();
+        lobby.slot.report_refused(Some(volume), &text);
+        server.deny(&text);
         return Negotiation::Denied(why);
     }
     let mut export = ExportInfo::new(name.to_owned(), geometry.size.0);

@@ -181,8 +181,10 @@ impl<D: Driver> Reactor<D> {
         let Some((_, home)) = self.directory.find(volume, session.peer) else {
             return session.begin_to_close();
         };
+        session.slot.host = self.directory.host_of(volume, session.peer);
         // There was a free slot when the client asked; another client may have taken it.
         if let Err(why) = session.slot.join(volume) {
+            session.slot.report_refused(Some(volume), &why.to_string());
             session.begin_to_close();
             return self.tell_too_many(id, why);
         }

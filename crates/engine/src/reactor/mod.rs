@@ -88,7 +88,7 @@ const HASTY_TURNS: u32 = 32;
 /// Messages from other threads to a reactor.
 pub enum Message {
     /// A new connection.
-    Connection(OwnedFd, Peer, Slot),
+    Connection(OwnedFd, Peer, Box<Slot>),
     /// Closes the handshake of this connection, to make room for another.
     Evict(ConnectionId),
     /// Gives the lent client of this connection back, if it is here.
@@ -414,7 +414,7 @@ impl<D: Driver> Reactor<D> {
 
     fn on_message(&mut self, message: Message) {
         match message {
-            Message::Connection(fd, peer, slot) => self.connect(fd, peer, slot),
+            Message::Connection(fd, peer, slot) => self.connect(fd, peer, *slot),
             Message::Evict(connection) => self.evict(connection),
             Message::Recall(connection) => self.recall(connection),
             Message::CloseDoors => self.close_doors(),

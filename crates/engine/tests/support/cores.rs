@@ -178,7 +178,7 @@ impl Cores {
         let (slot, _) = Slot::greet(self.directory.slots(), HostAddress::Local, core).unwrap();
         self.post(
             core,
-            Message::Connection(OwnedFd::from(server), HostAddress::Local.into(), slot),
+            Message::Connection(OwnedFd::from(server), HostAddress::Local.into(), Box::new(slot)),
         );
         client
     }

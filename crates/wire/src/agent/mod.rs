@@ -16,6 +16,7 @@ mod fields;
 mod frame;
 pub mod proof;
 pub mod session;
+pub mod visit;
 
 pub use bytes::{Malformed, Problem};
 pub use conflict_keys::Touched;

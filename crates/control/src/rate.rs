@@ -1,22 +1,24 @@
-//! The rate of the API: a bucket of tokens, one for each request.
+//! A bucket of tokens, for the rate of the API and for that of records that clients can cause.
 //!
-//! A request without a token is refused with `RequestLimitExceeded`; SDKs then wait and try again.
-//! The bucket holds two seconds of requests, and is full at first.
+//! A request to the API without a token is refused with `RequestLimitExceeded`; SDKs then wait and
+//! try again. Its bucket holds two seconds of requests. A bucket is full at first.
 
 use evenkeel_core::convert::saturating;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// Number of seconds of requests that the bucket holds.
+/// Number of seconds of requests that the bucket of the API holds.
 const BURST_S: u64 = 2;
-/// Thousandths in a token: a rate of one request per second adds one in each millisecond.
-const MILLI: u64 = 1_000;
+/// Parts of a token: a rate of one per minute adds one part in each millisecond.
+const PARTS: u64 = 60_000;
 
 /// See the module's text.
 #[derive(Debug)]
 pub struct Rate {
-    per_second: u64,
-    /// Thousandths of tokens, and when they were counted, since the machine's boot.
+    per_minute: u64,
+    /// Number of tokens that it holds.
+    burst: u64,
+    /// Parts of tokens, and when they were counted, since the machine's boot.
     level: Mutex<(u64, Duration)>,
 }
 
@@ -25,7 +27,13 @@ impl Rate {
     #[must_use]
     pub fn new(per_second: u32, now: Duration) -> Self {
         let per_second = u64::from(per_second.max(1));
-        Self { per_second, level: Mutex::new((per_second * BURST_S * MILLI, now)) }
+        Self::of_minute(per_second * 60, per_second * BURST_S, now)
+    }
+
+    /// Creates a bucket that holds `burst` tokens, and gets `per_minute` in each minute.
+    #[must_use]
+    pub fn of_minute(per_minute: u64, burst: u64, now: Duration) -> Self {
+        Self { per_minute, burst, level: Mutex::new((burst * PARTS, now)) }
     }
 
     /// Takes a token. Returns whether there was one.
@@ -34,9 +42,9 @@ impl Rate {
         let (tokens, counted) = *level;
         let passed = now.saturating_sub(counted).as_millis();
         let passed_ms: u64 = saturating(passed);
-        let added = passed_ms.saturating_mul(self.per_second);
-        let tokens = tokens.saturating_add(added).min(self.per_second * BURST_S * MILLI);
-        let left = tokens.checked_sub(MILLI);
+        let added = passed_ms.saturating_mul(self.per_minute);
+        let tokens = tokens.saturating_add(added).min(self.burst * PARTS);
+        let left = tokens.checked_sub(PARTS);
         *level = (left.unwrap_or(tokens), now);
         left.is_some()
     }
@@ -46,7 +54,7 @@ impl Rate {
     pub fn refusal(&self) -> String {
         format!(
             "the API answers {} requests a second (--api-rate); try again after a moment",
-            self.per_second
+            self.per_minute / 60
         )
     }
 }

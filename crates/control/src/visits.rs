@@ -1,0 +1,298 @@
+//! Connections to volumes and refused signatures, on their way to the audit.
+//!
+//! The data plane reports each connection that begins, ends or is refused, and the API each refused
+//! signature. A report never waits: it enters a queue, and a thread writes the records. Clients
+//! without any right cause some of them, so the number of records is bounded: [`REFUSED`] for
+//! refusals, [`SERVED`] for connections that begin and end. Reports beyond that are counted, and
+//! the next record of the kind has their number.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::IpAddr;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use evenkeel_core::time::UnixMs;
+use evenkeel_os::clock;
+use evenkeel_wire::agent::visit::{Visit, VisitOutcome};
+
+use crate::rate::Rate;
+use crate::trail::Trail;
+
+/// Records of refusals: a minute in the long run, and at once. A record has at most 2 KiB, so they
+/// are less than 30 MiB a day.
+const REFUSED: (u64, u64) = (10, 100);
+/// Records of connections that begin or end: a minute in the long run, and at once. A record has
+/// less than 1 KiB, so they are less than 30 MiB a day.
+const SERVED: (u64, u64) = (20, 4_096);
+/// Maximum number of reports that wait for the thread.
+const QUEUED_MAX: usize = 8_192;
+/// Interval at which the number of left out records is written, if no other record has it.
+const LEFT_OUT_EVERY: Duration = Duration::from_secs(60);
+
+/// What is reported.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Report {
+    /// A connection.
+    Visit(Visit),
+    /// A request whose signature is refused: its address, the code and the text of the error.
+    Signature(IpAddr, &'static str, String),
+    /// Nothing but the number of records that were left out.
+    LeftOut(Kind),
+}
+
+/// The kinds of records, each with its bound.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    /// Connections that begin and end.
+    Served,
+    /// Refused connections and signatures.
+    Refused,
+}
+
+/// A report with its time.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Entry {
+    pub(crate) at: UnixMs,
+    pub(crate) report: Report,
+    /// Number of records of the kind that were left out before it.
+    pub(crate) left_out: u64,
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub struct Visits {
+    queue: Mutex<Queue>,
+    /// Signalled when an entry is queued, and at the end.
+    changed: Condvar,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Debug)]
+struct Queue {
+    entries: VecDeque<Entry>,
+    served: Bound,
+    refused: Bound,
+    is_over: bool,
+}
+
+#[derive(Debug)]
+struct Bound {
+    rate: Rate,
+    left_out: u64,
+}
+
+impl Bound {
+    fn new((per_minute, burst): (u64, u64)) -> Self {
+        Self { rate: Rate::of_minute(per_minute, burst, clock::since_boot()), left_out: 0 }
+    }
+}
+
+impl Queue {
+    fn bound(&mut self, kind: Kind) -> &mut Bound {
+        match kind {
+            Kind::Served => &mut self.served,
+            Kind::Refused => &mut self.refused,
+        }
+    }
+
+    /// Queues the numbers of records that were left out and not reported yet.
+    fn report_left_out(&mut self) {
+        for kind in [Kind::Served, Kind::Refused] {
+            let left_out = std::mem::take(&mut self.bound(kind).left_out);
+            if left_out > 0 {
+                let report = Report::LeftOut(kind);
+                self.entries.push_back(Entry { at: clock::unix_ms(), report, left_out });
+            }
+        }
+    }
+}
+
+impl Default for Visits {
+    fn default() -> Self {
+        let queue = Queue {
+            entries: VecDeque::new(),
+            served: Bound::new(SERVED),
+            refused: Bound::new(REFUSED),
+            is_over: false,
+        };
+        Self { queue: Mutex::new(queue), changed: Condvar::new(), thread: Mutex::new(None) }
+    }
+}
+
+impl Visits {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        // Nothing between two related changes panics.
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reports what becomes of a connection. Does not wait for the disk.
+    pub fn note(&self, visit: Visit) {
+        let kind = match visit.outcome {
+            VisitOutcome::Connected | VisitOutcome::Ended => Kind::Served,
+            VisitOutcome::Refused(_) => Kind::Refused,
+        };
+        self.push(kind, clock::since_boot(), Report::Visit(visit));
+    }
+
+    /// Reports a refused signature. Does not wait for the disk.
+    pub(crate) fn note_signature(&self, address: IpAddr, code: &'static str, text: &str) {
+        let report = Report::Signature(address, code, text.to_owned());
+        self.push(Kind::Refused, clock::since_boot(), report);
+    }
+
+    fn push(&self, kind: Kind, now: Duration, report: Report) {
+        let mut queue = self.queue();
+        let has_room = queue.entries.len() < QUEUED_MAX;
+        let bound = queue.bound(kind);
+        if !has_room || !bound.rate.take(now) {
+            bound.left_out = bound.left_out.saturating_add(1);
+            return;
+        }
+        let left_out = std::mem::take(&mut bound.left_out);
+        queue.entries.push_back(Entry { at: clock::unix_ms(), report, left_out });
+        self.changed.notify_one();
+    }
+
+    /// Writes records to `trail` from now on, in a thread of its own, until [`Self::finish`].
+    ///
+    /// # Errors
+    /// The system refuses the thread.
+    fn start(self: &Arc<Self>, trail: Arc<Trail>) -> io::Result<()> {
+        let visits = Arc::clone(self);
+        let thread = std::thread::Builder::new().name("audit".to_owned());
+        let thread = thread.spawn(move || {
+            while let Some(entry) = visits.next() {
+                trail.report(&entry);
+            }
+        })?;
+        *self.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
+        Ok(())
+    }
+
+    /// Returns the next entry, and waits for it; `None` at the end.
+    fn next(&self) -> Option<Entry> {
+        let mut queue = self.queue();
+        loop {
+            if let Some(entry) = queue.entries.pop_front() {
+                return Some(entry);
+            }
+            let waited = self.changed.wait_timeout_while(queue, LEFT_OUT_EVERY, |queue| {
+                queue.entries.is_empty() && !queue.is_over
+            });
+            queue = waited.unwrap_or_else(PoisonError::into_inner).0;
+            // The interval has passed, or it is over.
+            if queue.entries.is_empty() {
+                queue.report_left_out();
+                if queue.is_over && queue.entries.is_empty() {
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// Writes the records of everything that was reported, and ends the thread.
+    pub fn finish(&self) {
+        self.queue().is_over = true;
+        self.changed.notify_all();
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if thread.is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("the thread that writes records of connections panicked");
+        }
+    }
+}
+
+/// Reports that are being written. Dropping it finishes them, unless the caller of the control plane
+/// does, after the data plane has stopped.
+#[derive(Debug)]
+pub(crate) struct Reported {
+    visits: Arc<Visits>,
+    is_own: bool,
+}
+
+impl Reported {
+    /// Writes the records of `visits` to `trail`; without them only those of refused signatures.
+    ///
+    /// # Errors
+    /// The system refuses a thread.
+    pub(crate) fn start(visits: Option<Arc<Visits>>, trail: &Arc<Trail>) -> io::Result<Self> {
+        let is_own = visits.is_none();
+        let visits = visits.unwrap_or_default();
+        visits.start(Arc::clone(trail))?;
+        Ok(Self { visits, is_own })
+    }
+
+    pub(crate) fn visits(&self) -> Arc<Visits> {
+        Arc::clone(&self.visits)
+    }
+}
+
+impl Drop for Reported {
+    fn drop(&mut self) {
+        if self.is_own {
+            self.visits.finish();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A_DAY_S: u64 = 24 * 3_600;
+
+    #[test]
+    fn a_flood_of_refused_signatures_leaves_a_bounded_number_of_records_and_their_count() {
+        let visits = Visits::default();
+        let began = clock::since_boot();
+        let mut written = 0;
+        let mut counted = 0;
+        let mut drain = |visits: &Visits| {
+            let mut queue = visits.queue();
+            for entry in queue.entries.drain(..) {
+                written += u64::from(!matches!(entry.report, Report::LeftOut(_)));
+                counted += entry.left_out;
+            }
+        };
+        // Ten each second for a day.
+        let address = IpAddr::from([10, 0, 0, 1]);
+        for second in 0..A_DAY_S {
+            for _ in 0..10 {
+                let report = Report::Signature(address, "AuthFailure", String::new());
+                visits.push(Kind::Refused, began + Duration::from_secs(second), report);
+            }
+            drain(&visits);
+        }
+        visits.queue().report_left_out();
+        drain(&visits);
+        assert!((14_400..=14_500).contains(&written), "{written}");
+        assert_eq!(written + counted, 10 * A_DAY_S);
+    }
+
+    #[test]
+    fn a_queue_that_is_not_written_is_bounded_and_refusals_leave_connections_their_records() {
+        let visits = Visits::default();
+        let now = clock::since_boot();
+        let address = IpAddr::from([10, 0, 0, 1]);
+        let visit = Visit {
+            outcome: VisitOutcome::Connected,
+            address: evenkeel_wire::agent::HostAddress::Local,
+            host: None,
+            is_proven: false,
+            volume: None,
+        };
+        for _ in 0..100_000 {
+            let report = Report::Signature(address, "AuthFailure", String::new());
+            visits.push(Kind::Refused, now, report);
+        }
+        assert_eq!(visits.queue().entries.len(), 100);
+        for _ in 0..100_000 {
+            visits.push(Kind::Served, now, Report::Visit(visit.clone()));
+        }
+        assert_eq!(visits.queue().entries.len(), 100 + 4_096);
+        visits.finish();
+        while visits.next().is_some() {}
+        assert_eq!(visits.queue().entries.len(), 0);
+    }
+}
