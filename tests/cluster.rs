@@ -13,14 +13,16 @@ use support::PATIENCE;
 use support::clock::Deadline;
 use support::cluster::{ground, is_served, signal_server};
 use support::nbd::Client;
-use support::process::run;
-use support::server::Server;
-use support::tools::absent;
+use support::process::{Output, run, start};
+use support::server::{Server, evenkeel};
+use support::tools::{absent, tool};
 use support::writer::{BLOCK_BYTES, STRIDE};
 
 /// A volume with so small a reservation that it fits on any machine.
 const VOLUME: &str = "--type gp2 --size 8";
 const BLOCKS: u64 = 20;
+/// Bytes of one I/O of a provisioned volume.
+const PART_BYTES: u32 = 256 << 10;
 
 /// Makes certificates of nodes by the manual's commands. Returns a function with the flags of each
 /// node.
@@ -127,6 +129,132 @@ fn acknowledged_writes_are_served_by_other_nodes() {
     // A node that starts again has its former number.
     let last = Server::start(&as_node("second", 2));
     a_node_that_wakes_joins_again(&third, &last, &volume);
+}
+
+/// Certificates for nodes and for two hosts.
+struct Certificates {
+    folder: String,
+}
+
+/// A host without volumes.
+const IDLE_HOST: &str = "i-00000000000000077";
+
+impl Certificates {
+    fn make(folder: &Path) -> Self {
+        let made = Self { folder: folder.join("tls").display().to_string() };
+        made.tls("init");
+        made.tls(&format!("host {IDLE_HOST}"));
+        made
+    }
+
+    fn tls(&self, verb: &str) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
+        run(command.arg("tls").args(verb.split(' ')).args(["--dir", &self.folder])).ok();
+    }
+
+    /// Returns the flags of a node, without those of the authority.
+    fn flags(&self) -> String {
+        let folder = &self.folder;
+        format!(
+            "--nbd-tls-listen 127.0.0.1:0 --tls-cert {folder}/server-cert.pem \
+             --tls-key {folder}/server-key.pem"
+        )
+    }
+
+    fn authority(&self) -> String {
+        format!("{}/ca-cert.pem", self.folder)
+    }
+
+    fn uri(&self, server: &Server, volume: &str, host: &str) -> String {
+        let folder = &self.folder;
+        let address = server.nbd_tls;
+        format!("nbds://{address}/{volume}?tls-certificates={folder}/hosts/{host}")
+    }
+
+    fn size(&self, server: &Server, volume: &str, host: &str) -> Output {
+        run(&mut tool("nbdinfo", &format!("--size {}", self.uri(server, volume, host))))
+    }
+
+    fn metrics(&self, server: &Server) -> String {
+        let url = format!("--silent --cacert {} {}/metrics", self.authority(), server.endpoint);
+        run(&mut tool("curl", &url)).stdout
+    }
+
+    /// Checks that a node without an authority, or whose certificate is not for its address, does
+    /// not start.
+    fn refuses(&self, folder: &Path, flags: &str) {
+        let refused = |more: &str| {
+            let mut command = evenkeel(folder);
+            command.args(["serve", "--node", "first", "--data-dir", "x"]);
+            run(command.args(flags.split(' ')).args(more.split_whitespace())).fails_with(2)
+        };
+        let without_ca = refused("");
+        assert!(without_ca.contains("which they cannot without tls-ca"), "{without_ca}");
+        let misnamed = refused(&format!("--tls-ca {} --listen 127.0.0.2:0", self.authority()));
+        assert!(misnamed.contains("is not for this address"), "{misnamed}");
+    }
+
+    /// Checks the API and the exports of a node.
+    fn serve_at(&self, server: &Server, volume: &str, host: &str) {
+        // The leader's API, over TLS on the whole way, also for metrics.
+        assert!(server.endpoint.starts_with("https://"), "{}", server.endpoint);
+        assert_eq!(server.list("volume ls")[0]["state"], "in-use");
+        let metrics = self.metrics(server);
+        assert!(metrics.contains("evenkeel_certificate_expiry_time_seconds{"), "{metrics}");
+        assert!(server.get("/healthz").contains("https://"), "a client without TLS is answered");
+        let size = self.size(server, volume, host);
+        assert_eq!(size.ok().trim(), (8_u64 << 30).to_string());
+        let other = self.size(server, volume, IDLE_HOST);
+        assert!(!other.status.success(), "{other}");
+    }
+}
+
+/// The API at https and NBD over TLS on three nodes: any node serves any client, also while the
+/// volume's home, which runs the control plane, is killed.
+#[test]
+fn clients_over_tls_use_any_node_and_outlive_the_home_of_their_volume() {
+    let needed = absent(&["nbdinfo", "nbdcopy", "curl"]);
+    let Some((folder, cluster, etcd)) = ground("").filter(|_| !needed) else { return };
+    let made = Certificates::make(folder.path());
+    let flags = format!("{} --etcd {} {}", cluster.store(), etcd.endpoint(), made.flags());
+    made.refuses(folder.path(), &flags);
+    let flags = format!("{flags} --tls-ca {}", made.authority());
+    let mut first = Server::start(&format!("{flags} --node first"));
+    let host = first.list("host register --type m5.large")[0]["host_id"].clone();
+    let host = host.as_str().expect("an id");
+    made.tls(&format!("host {host}"));
+    let volume = first.create("--type io1 --size 8 --iops 100");
+    first.evenkeel(&format!("volume attach {volume} --host {host} --wait")).ok();
+    let [second, third] =
+        ["second", "third"].map(|node| Server::start(&format!("{flags} --node {node}")));
+    for server in [&first, &second, &third] {
+        made.serve_at(server, &volume, host);
+    }
+    // The copy takes seconds at the volume's rate. Its client continues at another home.
+    let bytes: Vec<u8> =
+        (0..96_u32 << 20).map(|place| (place.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let there = folder.path().join("there");
+    std::fs::write(&there, &bytes).expect("a file");
+    let copy = format!("--requests=1 {} {}", there.display(), made.uri(&third, &volume, host));
+    let copy = start(&mut tool("nbdcopy", &copy));
+    let is_written = || {
+        let text = made.metrics(&third);
+        let mut lines = text.lines().filter(|line| line.starts_with("evenkeel_write_bytes_total{"));
+        lines.any(|line| !line.ends_with(" 0"))
+    };
+    assert!(Deadline::after(PATIENCE).comes(is_written), "nothing is written");
+    first.kill_9();
+    copy.finish().ok();
+    let detached = || third.evenkeel(&format!("volume detach {volume} --wait")).status.success();
+    assert!(Deadline::after(PATIENCE).comes(detached), "{}", third.evenkeel("volume ls"));
+    assert!(!made.size(&second, &volume, host).status.success(), "it is attached to no host");
+    // The address of this machine, without TLS.
+    third.evenkeel(&format!("volume attach {volume} --wait")).ok();
+    let mut client = Client::open(second.nbd, &volume).expect("an export");
+    for (number, part) in bytes.chunks(PART_BYTES as usize).enumerate() {
+        let read = client.read(number as u64 * u64::from(PART_BYTES), PART_BYTES).expect("data");
+        assert!(read == part, "part {number} differs");
+    }
 }
 
 /// Moves volumes under load: no request of a client may fail.

@@ -178,10 +178,12 @@ const PAGES: &[Page] = &[
     },
     Page {
         before: "sed -n '/^openssl/,/^done/p' $ROOT/docs/operating/cluster.md >certificates
-            sh -e certificates",
+            sh -e certificates
+            evenkeel tls init --dir .",
         instead: &[
             ("http://10.0.0.1:2379,http://10.0.0.2:2379,http://10.0.0.3:2379", "$ETCD"),
-            ("10.0.0.11:8650 --nbd-listen 10.0.0.11:10809", "127.0.0.1:0 --nbd-listen 127.0.0.1:0"),
+            ("10.0.0.11:8650", "127.0.0.1:0"),
+            ("--nbd-tls-listen 10.0.0.11:10809", "--nbd-tls-listen 127.0.0.1:0"),
             ("--node-listen 10.0.0.11:8660", "--node-listen 127.0.0.1:18660"),
         ],
         ..on("docs/operating/cluster.md", On::Cluster)

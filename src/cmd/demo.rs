@@ -3,6 +3,7 @@
 
 use super::volume;
 use crate::cli::{CalibrateWhen, DataPlanePriority, Demo, VolumeModify, Wait};
+use evenkeel_cli::endpoint::Scheme;
 use evenkeel_cli::verdict::{AGAIN, Says};
 use evenkeel_cli::{connect, log, runs, signals};
 use evenkeel_client::Client;
@@ -146,7 +147,8 @@ fn drive(
     running: &Running,
     folder: &Path,
 ) -> Result<Report, Failure> {
-    let client = connect::client_of_server(running.api, &config.settings.region, &config.data_dir)?;
+    let region = &config.settings.region;
+    let client = connect::client_of_server(running.api, Scheme::Http, region, &config.data_dir)?;
     let logs = folder.join("fio");
     std::fs::create_dir(&logs)
         .map_err(|error| Failure::new(format!("{}: {error}", logs.display())))?;

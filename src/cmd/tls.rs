@@ -22,7 +22,7 @@ const HOSTS: &str = "hosts";
 const CLIENT_CERT: &str = "client-cert.pem";
 const CLIENT_KEY: &str = "client-key.pem";
 
-/// What to do about an authority whose files do not fit each other.
+/// The remedy for an authority whose files do not fit each other.
 const BOTH_FILES: &str =
     "put ca-cert.pem and ca-key.pem of one `evenkeel tls init` into the folder";
 

@@ -1,6 +1,6 @@
 //! How a verb reaches its server: address and keys, by flags, the data folder or the environment.
 
-use crate::endpoint;
+use crate::endpoint::{self, Scheme};
 use crate::flags::Connection;
 use evenkeel_client::output::Failure;
 use evenkeel_client::{Client, Keys};
@@ -20,15 +20,26 @@ pub fn client(connection: &Connection) -> Result<Client, Failure> {
     Client::trusting(authorities.as_deref(), &endpoint::of(connection), &region, keys)
 }
 
-/// Creates a client for a server on this machine, with the keys in its data folder.
-pub fn client_of_server(api: SocketAddr, region: &str, data_dir: &Path) -> Result<Client, Failure> {
+/// Creates a client for a server, with the keys in a data folder of this machine.
+pub fn client_of_server(
+    api: SocketAddr,
+    scheme: Scheme<'_>,
+    region: &str,
+    data_dir: &Path,
+) -> Result<Client, Failure> {
     let kept = credentials::load(data_dir).map_err(|error| Failure::new(error.to_string()))?;
-    Client::new(&format!("http://{api}"), region, keys_from(kept))
+    let keys = keys_from(kept);
+    match scheme {
+        Scheme::Http => Client::new(&format!("http://{api}"), region, keys),
+        Scheme::Https(authorities) => {
+            Client::trusting(authorities, &format!("https://{api}"), region, keys)
+        }
+    }
 }
 
 /// Creates a client for a server on this machine in the default region, as [`client_of_server`].
 pub fn client_in_default_region(api: SocketAddr, data_dir: &Path) -> Result<Client, Failure> {
-    client_of_server(api, endpoint::DEFAULT_REGION, data_dir)
+    client_of_server(api, Scheme::Http, endpoint::DEFAULT_REGION, data_dir)
 }
 
 /// Reads the server's keys from its data folder or the environment.

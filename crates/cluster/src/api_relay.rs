@@ -1,21 +1,27 @@
 //! The API of a node that does not run the control plane. It relays connections byte by byte to the
 //! node that does, so signatures stay valid. A client may use any node's address.
+//!
+//! With TLS, each node shows its clients its own certificate, and connects to the leader over TLS,
+//! too: the authority of the nodes has signed the leader's certificate, for the leader's address.
 
 use crate::health::Health;
 use evenkeel_client::output::Failure;
 use evenkeel_control::api::error::ApiError;
-use evenkeel_control::{Pinned, Slot, Slots, Timeouts};
+use evenkeel_control::{Pinned, Slot, Slots, Stream, Timeouts};
+use evenkeel_tls::server::ServerTls;
+use rustls::pki_types::ServerName;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
 
-/// Maximum time until the leader accepts a connection.
+/// Maximum time until the leader accepts a connection, and until its TLS handshake ends.
 const CONNECT_MAX: Duration = Duration::from_secs(1);
 /// Maximum number of bytes that are relayed at once. Each connection has two such buffers.
 const PART_BYTES: usize = 8 << 10;
@@ -40,7 +46,14 @@ pub struct Node {
     pub leader: Arc<WhoLeads>,
     /// Answers requests for its health.
     pub health: Arc<Health>,
+    /// TLS of the API, if the nodes have it.
+    pub tls: Option<Arc<ServerTls>>,
 }
+
+/// A connection to the leader.
+trait Leader: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Leader for T {}
 
 /// See the module's text. Dropping it closes all connections and frees the address.
 pub struct ApiRelay {
@@ -119,12 +132,14 @@ async fn accept(listener: std::net::TcpListener, node: Node, timeouts: Timeouts)
 }
 
 async fn relay(
-    mut client: TcpStream,
+    client: TcpStream,
     slot: &Arc<Slot>,
     node: &Node,
     timeouts: Timeouts,
 ) -> std::io::Result<()> {
     client.set_nodelay(true)?;
+    let accepted = Stream::accept(client, node.tls.as_ref());
+    let mut client = timeout(timeouts.handshake, accepted).await??;
     let mut begin = [0; ALIVE.len()];
     let mut read = 0;
     let first = async {
@@ -152,17 +167,16 @@ async fn relay(
         None => {}
     }
     let connected = match (node.leader)() {
-        Some(address) => match timeout(CONNECT_MAX, TcpStream::connect(address)).await {
-            Ok(Ok(server)) => Ok((server, address)),
-            Ok(Err(error)) => Err(format!("the leader at {address} does not answer: {error}")),
-            Err(_) => Err(format!("the leader at {address} does not answer")),
+        Some(address) => match connect(address, node.tls.as_deref()).await {
+            Ok(server) => Ok((server, address)),
+            Err(error) => Err(format!("the leader at {address} does not answer: {error}")),
         },
         None => Err("no node leads the cluster at the moment".to_owned()),
     };
     let why = match connected {
         Ok((mut server, address)) => {
-            server.set_nodelay(true)?;
             server.write_all(&begin[..read]).await?;
+            server.flush().await?;
             if !pass_on(&mut client, &mut server, slot, timeouts).await? {
                 return Ok(());
             }
@@ -174,16 +188,27 @@ async fn relay(
     answer(client, &unavailable(&why), timeouts).await
 }
 
+/// Connects to the leader. Its certificate must be for its address.
+async fn connect(address: SocketAddr, tls: Option<&ServerTls>) -> std::io::Result<Box<dyn Leader>> {
+    let server = timeout(CONNECT_MAX, TcpStream::connect(address)).await??;
+    server.set_nodelay(true)?;
+    let Some(tls) = tls else { return Ok(Box::new(server)) };
+    let config = tls.nodes().ok_or_else(|| std::io::Error::other("there is no tls-ca"))?;
+    let connector = TlsConnector::from(config);
+    let secured = connector.connect(ServerName::from(address.ip().to_canonical()), server);
+    Ok(Box::new(timeout(CONNECT_MAX, secured).await??))
+}
+
 /// Relays the bytes of either side until the server ends. Returns whether the client waits for an
 /// answer then: a leader that steps down may leave a request unanswered.
 async fn pass_on(
-    client: &mut TcpStream,
-    server: &mut TcpStream,
+    client: &mut Stream,
+    server: &mut Box<dyn Leader>,
     slot: &Arc<Slot>,
     timeouts: Timeouts,
 ) -> std::io::Result<bool> {
-    let (mut from_client, mut to_client) = client.split();
-    let (mut from_server, mut to_server) = server.split();
+    let (mut from_client, mut to_client) = tokio::io::split(client);
+    let (mut from_server, mut to_server) = tokio::io::split(server);
     // The beginning of a request was sent, so the client waits for an answer.
     let owes = AtomicBool::new(true);
     // The connection is not evicted while its client waits for an answer.
@@ -196,7 +221,7 @@ async fn pass_on(
                 Ok(read @ 1..) => {
                     owes.store(true, Ordering::Relaxed);
                     held_now().get_or_insert_with(|| slot.hold());
-                    let sent = to_server.write_all(&bytes[..read]);
+                    let sent = send(&mut to_server, &bytes[..read]);
                     if !timeout(timeouts.body, sent).await.is_ok_and(|sent| sent.is_ok()) {
                         break;
                     }
@@ -216,7 +241,7 @@ async fn pass_on(
         let mut bytes = [0; PART_BYTES];
         while let Ok(read @ 1..) = from_server.read(&mut bytes).await {
             owes.store(false, Ordering::Relaxed);
-            timeout(timeouts.send, to_client.write_all(&bytes[..read])).await??;
+            timeout(timeouts.send, send(&mut to_client, &bytes[..read])).await??;
             drop(held_now().take());
         }
         std::io::Result::Ok(())
@@ -228,9 +253,15 @@ async fn pass_on(
     Ok(owes.load(Ordering::Relaxed))
 }
 
+/// Sends bytes, also those that TLS has kept.
+async fn send(to: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> std::io::Result<()> {
+    to.write_all(bytes).await?;
+    to.flush().await
+}
+
 /// Sends an answer and closes the connection.
-async fn answer(mut client: TcpStream, text: &str, timeouts: Timeouts) -> std::io::Result<()> {
-    timeout(timeouts.send, client.write_all(text.as_bytes())).await??;
+async fn answer(mut client: Stream, text: &str, timeouts: Timeouts) -> std::io::Result<()> {
+    timeout(timeouts.send, send(&mut client, text.as_bytes())).await??;
     client.shutdown().await?;
     // If the connection is closed with unread bytes, it is reset before the client has read the
     // answer.
@@ -264,6 +295,9 @@ fn unavailable(why: &str) -> String {
 mod tests {
     use super::*;
     use evenkeel_control::CONNECTIONS_MAX;
+    use evenkeel_os::files::write_whole_with_mode;
+    use evenkeel_tls::authority::{Authority, Made, Validity};
+    use evenkeel_tls::server::ServerFiles;
     use std::io::{Read as _, Write as _};
     use std::net::{TcpListener, TcpStream};
 
@@ -276,7 +310,7 @@ mod tests {
     }
 
     fn node(leader: Arc<WhoLeads>) -> Node {
-        Node { leader, health: Arc::default() }
+        Node { leader, health: Arc::default(), tls: None }
     }
 
     fn asked(at: SocketAddr, request: &str) -> String {
@@ -328,6 +362,71 @@ mod tests {
         served.join().unwrap();
         drop(relay);
         TcpListener::bind(at).expect("the address is free again");
+    }
+
+    /// Makes TLS for these names by an authority.
+    fn tls_for(folder: &std::path::Path, authority: (&Authority, &Made), name: &str) -> ServerTls {
+        let (authority, made) = authority;
+        let validity = Validity { now: evenkeel_os::clock::since_1970(), days: 1 };
+        let server = authority.server(&[name.to_owned()], validity).unwrap();
+        let path = |file: &str| folder.join(format!("{name}-{file}"));
+        std::fs::write(path("cert"), &server.certificate).unwrap();
+        std::fs::write(path("ca"), &made.certificate).unwrap();
+        write_whole_with_mode(&path("key"), server.key.as_bytes(), 0o600).unwrap();
+        let authority = Some(path("ca"));
+        let files = ServerFiles { certificate: path("cert"), key: path("key"), authority };
+        ServerTls::open(files).unwrap()
+    }
+
+    /// A leader over TLS that answers each of `requests` connections with the request itself.
+    fn leader_over_tls(tls: Arc<ServerTls>, requests: u32) -> (SocketAddr, JoinHandle<()>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let address = listener.local_addr().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let serve = async move {
+            let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+            for _ in 0..requests {
+                let (tcp, _) = listener.accept().await.unwrap();
+                // A relay that refuses the certificate ends the handshake.
+                let Ok(mut stream) = Stream::accept(tcp, Some(&tls)).await else { continue };
+                let mut request = [0; 18];
+                stream.read_exact(&mut request).await.unwrap();
+                send(&mut stream, &request).await.unwrap();
+                stream.shutdown().await.unwrap();
+            }
+        };
+        (address, std::thread::spawn(move || runtime.block_on(serve)))
+    }
+
+    #[test]
+    fn relay_keeps_to_tls_and_checks_the_leaders_certificate() {
+        let folder = tempfile::tempdir().unwrap();
+        let validity = Validity { now: evenkeel_os::clock::since_1970(), days: 1 };
+        let (authority, made) = Authority::create(validity).unwrap();
+        let certified = |name| Arc::new(tls_for(folder.path(), (&authority, &made), name));
+        let own = certified("localhost");
+        for (leaders, answer) in [
+            (certified("127.0.0.1"), "POST / HTTP/1.1\r\n\r\n"),
+            (certified("127.0.0.2"), "HTTP/1.1 503 Service Unavailable"),
+        ] {
+            let (address, served) = leader_over_tls(leaders, 1);
+            let who: Arc<WhoLeads> = Arc::new(move || Some(address));
+            let node = Node { tls: Some(Arc::clone(&own)), ..node(who) };
+            let listen = free();
+            let relay = ApiRelay::start(listen, node, times(Duration::from_secs(30))).unwrap();
+            let name = ServerName::try_from("localhost").unwrap();
+            let client = rustls::ClientConnection::new(own.nodes().unwrap(), name).unwrap();
+            let mut client = rustls::StreamOwned::new(client, TcpStream::connect(listen).unwrap());
+            client.write_all(b"POST / HTTP/1.1\r\n\r\n").unwrap();
+            let mut reply = String::new();
+            client.read_to_string(&mut reply).unwrap();
+            assert!(reply.starts_with(answer), "{reply}");
+            served.join().unwrap();
+            let plain = asked(listen, "GET /healthz HTTP/1.1\r\n\r\n");
+            assert!(plain.starts_with("HTTP/1.1 400 ") && plain.contains("https://"), "{plain}");
+            drop(relay);
+        }
     }
 
     #[test]

@@ -55,7 +55,7 @@ use self::scrapes::Scrapes;
 use self::slot::{InFlight, SlotStream};
 pub use self::slot::{Pinned, Slot, Slots};
 use self::strangers::{Strangers, discard};
-use self::stream::Stream;
+pub use self::stream::Stream;
 pub use self::table::CONNECTIONS_MAX;
 use crate::api::error::ApiError;
 use crate::api::{Api, Prepared};

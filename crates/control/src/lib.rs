@@ -93,7 +93,7 @@ use evenkeel_wire::agent::Agent;
 use tracing::info;
 
 pub use endpoint::Endpoint;
-pub use http::{CONNECTIONS_MAX, Pinned, Slot, Slots, Timeouts};
+pub use http::{CONNECTIONS_MAX, Pinned, Slot, Slots, Stream, Timeouts};
 pub use model::{AccountQuotas, ModifyPolicy, Settings, SpaceOversell, StoreKey};
 
 use crate::api::Api;

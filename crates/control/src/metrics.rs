@@ -40,7 +40,7 @@ impl Scraper {
     /// `endpoints` are the addresses of the data plane, `tls` the server's certificates.
     #[must_use]
     pub fn new(tls: Option<Arc<ServerTls>>, endpoints: &[Endpoint]) -> Self {
-        let is_for_nbd = endpoints.iter().any(|at| matches!(at, Endpoint::NbdTls(_)));
+        let is_for_nbd = endpoints.iter().any(|endpoint| matches!(endpoint, Endpoint::NbdTls(_)));
         Self { trend: Trend::default(), tls: tls.map(|tls| (tls, is_for_nbd)) }
     }
 

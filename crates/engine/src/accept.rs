@@ -76,11 +76,15 @@ impl Entrance {
         self.open(peer.into())
     }
 
-    /// Opens a connection for a client at `seen` that has proven to be `host`.
+    /// Opens a connection for a client that has proven to be `host`, at `seen` if that is known.
     ///
     /// # Errors
     /// As [`Self::connect`]; `PermissionDenied`: no volume is attached to the host.
-    pub fn connect_proven(&self, host: InstanceId, seen: HostAddress) -> io::Result<Inside> {
+    pub fn connect_proven(
+        &self,
+        host: InstanceId,
+        seen: Option<HostAddress>,
+    ) -> io::Result<Inside> {
         self.check_open()?;
         match self.directory.proven(host, seen) {
             Some(peer) => self.open(peer),

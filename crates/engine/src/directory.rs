@@ -135,13 +135,15 @@ impl Directory {
     }
 
     /// Returns a host that connects from `seen` as a client that has proven its name; `None` if no
-    /// volume is attached to it.
+    /// volume is attached to it. A node that relays clients does not know their addresses: then the
+    /// address of the host's attachments is taken.
     #[must_use]
-    pub fn proven(&self, host: InstanceId, seen: HostAddress) -> Option<Peer> {
+    pub fn proven(&self, host: InstanceId, seen: Option<HostAddress>) -> Option<Peer> {
         let lines = self.read();
         let mut attachments = lines.volumes.values().flat_map(|entry| &entry.attachments);
         let attachment = attachments.find(|attachment| attachment.host == host)?;
-        Some(Peer { address: attachment.address, seen, host: Some(host) })
+        let address = attachment.address;
+        Some(Peer { address, seen: seen.unwrap_or(address), host: Some(host) })
     }
 
     /// Returns whether a connection from `peer` may be accepted: from this machine, which may

@@ -1,5 +1,6 @@
 //! Errors at the start of either side of the link.
 
+use evenkeel_tls::TlsError;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
@@ -13,12 +14,7 @@ pub enum LinkError {
     /// The address is not a loopback address, and there is no TLS.
     Plain(SocketAddr),
     /// A file of keys or certificates cannot be used.
-    Tls {
-        /// Which file.
-        file: PathBuf,
-        /// The reason.
-        problem: String,
-    },
+    Tls(TlsError),
     /// The file of the highest generation cannot be read or written.
     Generation {
         /// The file.
@@ -39,7 +35,7 @@ impl fmt::Display for LinkError {
                 "{address} is reached by other machines, and without TLS any of them could \
                  command this node; name a certificate, its key and the CA, or use 127.0.0.1"
             ),
-            Self::Tls { file, problem } => write!(f, "{}: {problem}", file.display()),
+            Self::Tls(error) => error.fmt(f),
             Self::Generation { file, problem } => write!(
                 f,
                 "{}, the highest generation of a leader that this node has heard: {problem}",

@@ -8,9 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use evenkeel_core::fencing::NodeId;
+use evenkeel_tls::{TlsError, pem, provider};
 use rustls::client::verify_server_name;
-use rustls::crypto::CryptoProvider;
-use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, InvalidDnsNameError, PrivateKeyDer, ServerName};
 use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::{ClientConfig, ClientConnection, Connection, RootCertStore, ServerConfig};
@@ -50,35 +49,23 @@ pub(crate) fn names(certificate: &CertificateDer<'_>, node: NodeId) -> bool {
     parsed.is_ok_and(|parsed| verify_server_name(&parsed, &name).is_ok())
 }
 
-fn provider() -> Arc<CryptoProvider> {
-    Arc::new(rustls::crypto::ring::default_provider())
-}
-
 fn wrong(file: &Path, problem: impl ToString) -> LinkError {
-    LinkError::Tls { file: file.into(), problem: problem.to_string() }
-}
-
-fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, LinkError> {
-    let found: Result<Vec<_>, _> = CertificateDer::pem_file_iter(file).and_then(Iterator::collect);
-    match found {
-        Ok(found) if found.is_empty() => Err(wrong(file, "it has no certificate in PEM")),
-        Ok(found) => Ok(found),
-        Err(error) => Err(wrong(file, format!("certificates cannot be read: {error}"))),
-    }
+    LinkError::Tls(TlsError::new(file, problem))
 }
 
 impl TlsFiles {
+    /// The server has checked the access to the key's file.
     fn key(&self) -> Result<PrivateKeyDer<'static>, LinkError> {
-        PrivateKeyDer::from_pem_file(&self.key)
-            .map_err(|error| wrong(&self.key, format!("no private key can be read: {error}")))
+        pem::checked_private_key(&self.key).map_err(LinkError::Tls)
     }
 
     fn roots(&self) -> Result<Arc<RootCertStore>, LinkError> {
-        let mut roots = RootCertStore::empty();
-        for certificate in certificates(&self.authority)? {
-            roots.add(certificate).map_err(|error| wrong(&self.authority, error))?;
-        }
-        Ok(Arc::new(roots))
+        let certificates = pem::certificates(&self.authority).map_err(LinkError::Tls)?;
+        pem::roots(&self.authority, certificates).map_err(LinkError::Tls)
+    }
+
+    fn chain(&self) -> Result<Vec<CertificateDer<'static>>, LinkError> {
+        pem::certificates(&self.certificate).map_err(LinkError::Tls)
     }
 
     /// Returns the configuration of a side that listens.
@@ -93,7 +80,7 @@ impl TlsFiles {
             .with_protocol_versions(&[&version::TLS13])
             .map_err(|error| wrong(&self.certificate, error))?
             .with_client_cert_verifier(verifier)
-            .with_single_cert(certificates(&self.certificate)?, self.key()?)
+            .with_single_cert(self.chain()?, self.key()?)
             .map_err(|error| wrong(&self.certificate, self.not_a_pair(&error)))?;
         Ok(Arc::new(config))
     }
@@ -107,7 +94,7 @@ impl TlsFiles {
             .with_protocol_versions(&[&version::TLS13])
             .map_err(|error| wrong(&self.certificate, error))?
             .with_root_certificates(self.roots()?)
-            .with_client_auth_cert(certificates(&self.certificate)?, self.key()?)
+            .with_client_auth_cert(self.chain()?, self.key()?)
             .map_err(|error| wrong(&self.certificate, self.not_a_pair(&error)))?;
         Ok(Arc::new(config))
     }
@@ -123,7 +110,7 @@ impl TlsFiles {
             );
             wrong(&self.certificate, text)
         };
-        match certificates(&self.certificate)?.first() {
+        match self.chain()?.first() {
             Some(own) if names(own, node) => Ok(Tls::Server(config)),
             _ => Err(problem()),
         }

@@ -314,9 +314,9 @@ fn files_that_are_of_no_use_are_named() {
     };
     let good = tls("node-7", "ca");
     let gone = TlsFiles { certificate: "/no/such.pem".into(), ..good.clone() };
-    assert!(start(gone).starts_with("/no/such.pem: certificates cannot be read"));
+    assert!(start(gone).starts_with("/no/such.pem: No such file"));
     let empty = TlsFiles { authority: good.key.clone(), ..good.clone() };
-    assert!(start(empty).ends_with("node-7.key: it has no certificate in PEM"));
+    assert!(start(empty).ends_with("node-7.key: it has no certificate in PEM form"));
     let not_key = TlsFiles { key: good.certificate.clone(), ..good.clone() };
     assert!(start(not_key).contains("node-7.pem: no private key can be read"));
     assert!(start(tls("leader", "ca")).contains("others expect the name node-7.evenkeel"));

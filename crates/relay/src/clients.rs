@@ -3,13 +3,12 @@
 //! A client's own task notices its end, but may read the client's earlier bytes first. Other parts
 //! of the front check here before they report that all clients that have gone are known.
 
-use crate::upstream::is_ended;
+use crate::client_stream::ClientStream;
 use std::cell::{Cell, RefCell, RefMut};
 use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 use std::task::{Context, Waker};
 use std::time::Duration;
-use tokio::net::TcpStream;
 use tokio::time::sleep;
 
 /// Time between checks whether tasks have noticed the end of their clients, and the number of
@@ -21,7 +20,7 @@ const LOOKS: u32 = 50;
 #[derive(Debug)]
 pub(crate) struct Socket {
     /// The stream; `None` while it is lent.
-    stream: RefCell<Option<TcpStream>>,
+    stream: RefCell<Option<ClientStream>>,
     /// The client has asked to disconnect, so it sends nothing more.
     is_leaving: Cell<bool>,
     /// Wakes its task.
@@ -29,14 +28,19 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    pub fn new(stream: TcpStream) -> Rc<Self> {
+    pub fn new(stream: ClientStream) -> Rc<Self> {
         let stream = RefCell::new(Some(stream));
         Rc::new(Self { stream, is_leaving: Cell::default(), waker: RefCell::default() })
     }
 
     /// Returns the stream; `None` while it is lent. The caller must not hold it while it waits.
-    pub fn stream(&self) -> RefMut<'_, Option<TcpStream>> {
+    pub fn stream(&self) -> RefMut<'_, Option<ClientStream>> {
         self.stream.borrow_mut()
+    }
+
+    /// Returns whether the data plane can read from the client's own socket.
+    pub fn is_plain(&self) -> bool {
+        self.stream.borrow().as_ref().is_some_and(ClientStream::is_plain)
     }
 
     /// Records that the client has asked to disconnect. Its earlier requests are served.
@@ -52,7 +56,7 @@ impl Socket {
     /// Returns whether the client has ended the connection, even if unread bytes are left, without
     /// a known request to disconnect.
     pub fn has_gone(&self) -> bool {
-        !self.is_leaving() && self.stream.borrow().as_ref().is_some_and(is_ended)
+        !self.is_leaving() && self.stream.borrow().as_ref().is_some_and(ClientStream::has_ended)
     }
 
     /// Registers the client's task to be woken if others see that the client has gone.

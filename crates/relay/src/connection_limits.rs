@@ -1,7 +1,7 @@
 //! The connections to a front, and the notices to handshakes that make room for others.
 
+use crate::Peer;
 use evenkeel_core::connection_limits::{Bounds, ConnectionId, Connections};
-use evenkeel_wire::agent::HostAddress;
 use std::cell::RefCell;
 use std::rc::Rc;
 use tokio::sync::Notify;
@@ -11,14 +11,14 @@ use tokio::sync::Notify;
 pub(crate) struct Places {
     /// Whether a host may hold at most as many connections as it leaves free.
     is_fair: bool,
-    table: RefCell<Connections<HostAddress, Rc<Notify>>>,
+    table: RefCell<Connections<Peer, Rc<Notify>>>,
 }
 
 /// A connection's place. Dropping it frees the place.
 #[derive(Debug)]
 pub(crate) struct Place {
     places: Rc<Places>,
-    peer: HostAddress,
+    peer: Peer,
     id: ConnectionId,
     evicted: Rc<Notify>,
 }
@@ -44,7 +44,7 @@ impl Places {
     }
 
     /// Takes a place for a client of `peer`; returns `None` if none is free for it.
-    pub fn greet(self: &Rc<Self>, peer: HostAddress) -> Option<Place> {
+    pub fn greet(self: &Rc<Self>, peer: Peer) -> Option<Place> {
         let mut table = self.table.borrow_mut();
         if self.is_fair && !table.leaves_room(peer) {
             return None;
@@ -79,6 +79,7 @@ impl Drop for Place {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use evenkeel_wire::agent::HostAddress;
     use std::future::Future;
     use std::task::{Context, Waker};
 
@@ -90,7 +91,7 @@ mod tests {
     #[test]
     fn the_oldest_handshake_of_the_greediest_goes_and_one_more_host_finds_room() {
         let places = Places::new(64); // 16 handshakes, 8 of one host
-        let peer = |number| HostAddress::Remote([10, 0, 0, number].into());
+        let peer = |number| Peer::At(HostAddress::Remote([10, 0, 0, number].into()));
         let greedy: Vec<Place> = (0..9).map(|_| places.greet(peer(1)).unwrap()).collect();
         assert!(is_evicted(&greedy[0]) && !is_evicted(&greedy[1]));
         let others: Vec<Place> = (2..11).map(|n| places.greet(peer(n)).unwrap()).collect();

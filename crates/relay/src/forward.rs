@@ -1,6 +1,7 @@
 //! Moves requests and replies between one client's socket and a data plane, polled from one task
 //! without blocking.
 
+use crate::client_stream::ClientStream;
 use crate::clients::Socket;
 use crate::front::Scratch;
 use crate::lease::Lease;
@@ -123,7 +124,8 @@ impl Traffic {
     /// Continues over this connection to a data plane.
     pub fn connect(&mut self, Upstream { stream, lender, lease }: Upstream) {
         (self.upstream, self.unflushed) = (Some(stream), false);
-        (self.lender, self.lease) = (lender, lease);
+        // Only a client's own socket can be lent.
+        (self.lender, self.lease) = (lender.filter(|_| self.client.is_plain()), lease);
     }
 
     /// Returns the lease under which the data plane takes requests, if it is another node's.
@@ -147,7 +149,7 @@ impl Traffic {
         let mut unread = self.intake.beginning()?;
         let lender = self.lender.take()?;
         let upstream = self.upstream.take()?;
-        let client = self.client.stream().take()?;
+        let Some(ClientStream::Tcp(client)) = self.client.stream().take() else { return None };
         self.intake.reset();
         unread.append(&mut self.pending);
         Some(Ready { client, unread, lender, upstream })
@@ -161,7 +163,7 @@ impl Traffic {
         let Returned { client, unsent, unread, skipped } = returned;
         let client = std::net::TcpStream::from(client);
         client.set_nonblocking(true)?;
-        *self.client.stream() = Some(TcpStream::from_std(client)?);
+        *self.client.stream() = Some(ClientStream::Tcp(TcpStream::from_std(client)?));
         (self.pending, self.skipped) = (unread, skipped as usize);
         // These replies are in memory already, so they are charged to no client. There are at most
         // as many of them as a connection may have.

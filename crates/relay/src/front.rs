@@ -1,13 +1,15 @@
 //! The front's thread: it accepts the connections of clients and of other nodes' fronts.
 
+use crate::client_stream::ClientStream;
 use crate::clients::Clients;
 use crate::connection_limits::Places;
+use crate::entrance::{Entrance, Passed};
 use crate::inbound::{self, Sessions};
 use crate::lease::{Grants, Leases};
 use crate::memory::Memory;
 use crate::notices::{Notice, Notices};
 use crate::pulse::Pulse;
-use crate::{FrontConfig, RelayError, session, upstream};
+use crate::{FrontConfig, Peer, RelayError, session, upstream};
 use evenkeel_link::TlsFiles;
 use evenkeel_wire::agent::HostAddress;
 use std::cell::{Cell, RefCell};
@@ -18,8 +20,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::oneshot;
+use tokio::net::{TcpListener, TcpStream, UnixStream};
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::{LocalSet, spawn_local};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
@@ -103,12 +105,15 @@ struct Start {
     acceptor: Option<TlsAcceptor>,
     figures: Arc<Counters>,
     session: u128,
+    /// Clients that other listeners have accepted.
+    passed: mpsc::Receiver<Passed>,
 }
 
 /// A running front. Dropping it stops it too.
 pub struct Front {
     clients: Vec<SocketAddr>,
     node: SocketAddr,
+    entrance: Entrance,
     figures: Arc<Counters>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -135,6 +140,7 @@ impl Front {
             addresses.push(address);
         }
         let figures = Arc::<Counters>::default();
+        let (entrance, passed) = Entrance::new();
         let start = Start {
             config,
             clients,
@@ -143,6 +149,7 @@ impl Front {
             acceptor: server.map(TlsAcceptor::from),
             figures: Arc::clone(&figures),
             session: random().map_err(RelayError::Resources)?,
+            passed,
         };
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -161,7 +168,9 @@ impl Front {
                 });
             })
             .map_err(RelayError::Resources)?;
-        Ok(Self { clients: addresses, node, figures, stop: Some(stop), thread: Some(thread) })
+        let stop = Some(stop);
+        let thread = Some(thread);
+        Ok(Self { clients: addresses, node, entrance, figures, stop, thread })
     }
 
     /// Returns the addresses that clients connect to, with the ports in use.
@@ -174,6 +183,12 @@ impl Front {
     #[must_use]
     pub fn node_address(&self) -> SocketAddr {
         self.node
+    }
+
+    /// Returns the entrance for clients that other listeners have accepted.
+    #[must_use]
+    pub fn entrance(&self) -> Entrance {
+        self.entrance.clone()
     }
 
     /// Returns the current figures.
@@ -248,6 +263,7 @@ async fn run(start: Start) -> io::Error {
             Err(error) => return error,
         }
     }
+    spawn_local(take_passed(Rc::clone(&shared), start.passed));
     let every = FIGURES_EVERY.min(shared.config.timing.silence / 8);
     loop {
         shared.count();
@@ -273,13 +289,35 @@ async fn accept(shared: Rc<Shared>, listener: TcpListener, for_nodes: bool) {
     }
 }
 
+/// Serves the clients that other listeners pass on.
+async fn take_passed(shared: Rc<Shared>, mut passed: mpsc::Receiver<Passed>) {
+    while let Some(Passed { plain, socket, host, address }) = passed.recv().await {
+        match UnixStream::from_std(plain) {
+            Ok(plain) => {
+                let stream = ClientStream::Tls { plain, socket };
+                welcome(&shared, stream, (Peer::Proven(host), address));
+            }
+            Err(error) => {
+                let what = "a client over TLS could not be accepted; see `evenkeel doctor`";
+                shared.notices.tell(Notice::Accept, what, &address, &error);
+            }
+        }
+    }
+}
+
 fn client(shared: &Rc<Shared>, stream: TcpStream, address: SocketAddr) {
     if let Err(error) = upstream::set_up_client(&stream) {
         return tracing::debug!(%address, %error, "a client has gone");
     }
-    let Some(place) = shared.places.greet(HostAddress::of(address.ip())) else {
+    let peer = Peer::At(HostAddress::of(address.ip()));
+    welcome(shared, ClientStream::Tcp(stream), (peer, address));
+}
+
+/// Serves a client if there is a place for it.
+fn welcome(shared: &Rc<Shared>, stream: ClientStream, (peer, address): (Peer, SocketAddr)) {
+    let Some(place) = shared.places.greet(peer) else {
         let why = "there are as many as there may be";
         return shared.notices.tell(Notice::Client, "a client is refused", &address, &why);
     };
-    spawn_local(session::serve(Rc::clone(shared), stream, address, place));
+    spawn_local(session::serve(Rc::clone(shared), stream, (peer, address), place));
 }

@@ -1,6 +1,7 @@
 //! The handshake with a client. The export is described by the data plane of its home.
 
 use crate::Home;
+use crate::client_stream::ClientStream;
 use crate::front::Shared;
 use crate::upstream::{Caller, Target, Trouble, Upstream};
 use evenkeel_core::ids::VolumeId;
@@ -13,7 +14,6 @@ use evenkeel_wire::nbd::handshake::{
 };
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
 const READ_BYTES: usize = 4 << 10;
@@ -46,7 +46,7 @@ struct Opened {
 /// The reason why the connection ends.
 pub(crate) async fn agree(
     shared: &Shared,
-    client: &mut TcpStream,
+    client: &mut ClientStream,
     caller: &mut Caller,
 ) -> Result<Agreed, String> {
     let mut server = Server::new();

@@ -8,6 +8,7 @@
 //! preamble, 80 bytes: "evkrelay", version u16, cluster u128, node u32, lease u128,
 //!                     kind u8 (0: opens the lease, 1: a client), session u128,
 //!                     family u8 (0: that machine, 4, 6), address of 16 bytes   ──▶
+//!                     version 2: family 1 (a host), its id of 16 bytes
 //! verdict                                                                      ◀──
 //! ```
 //!
@@ -18,7 +19,9 @@
 //! session, the later one is served when no request of the earlier one is under way. A client is
 //! served as long as the lease of its front holds; another connection opens that lease.
 
+use crate::Peer;
 use evenkeel_core::fencing::NodeId;
+use evenkeel_core::ids::InstanceId;
 use evenkeel_wire::agent::HostAddress;
 use evenkeel_wire::agent::proof::{NONCE_BYTES, Nonce};
 use std::fmt;
@@ -32,6 +35,14 @@ pub const OPENING_BYTES: usize = 63;
 pub const VERDICT_BYTES: usize = 4;
 /// After the first release, any change of the bytes needs a new version: docs/internals/journal.md.
 pub const VERSION: u16 = 1;
+/// The version of a preamble for a client that has proven its host. A node that does not know it
+/// refuses such clients only.
+const VERSION_OF_HOSTS: u16 = 2;
+/// The families of a preamble.
+const FAMILY_LOCAL: u8 = 0;
+const FAMILY_HOST: u8 = 1;
+const FAMILY_V4: u8 = 4;
+const FAMILY_V6: u8 = 6;
 const MAGIC: &[u8; 8] = b"evkrelay";
 
 /// The client that is relayed, and the node that is to serve it.
@@ -46,7 +57,7 @@ pub struct Preamble {
     /// The client's connection; `None` on the connection that opens the lease.
     pub session: Option<u128>,
     /// The client.
-    pub peer: HostAddress,
+    pub peer: Peer,
 }
 
 /// The home's answer to an opening or a preamble.
@@ -128,19 +139,22 @@ pub fn opening(nonce: &Nonce) -> [u8; OPENING_BYTES] {
 /// # Errors
 /// The bytes are no opening, or one of another version.
 pub fn opened(bytes: &[u8; OPENING_BYTES]) -> Result<Nonce, Malformed> {
-    check_beginning(bytes)?;
+    check_beginning(bytes, VERSION)?;
     let is_over = bytes[10 + NONCE_BYTES..].iter().all(|byte| *byte == 0);
     array(bytes, 10).filter(|_| is_over).ok_or(Malformed::Noise)
 }
 
-/// Checks the magic and the version of an opening or a preamble.
-fn check_beginning(bytes: &[u8]) -> Result<(), Malformed> {
+/// Checks the magic and the version of an opening or a preamble, which is at most `newest`. Returns
+/// the version.
+fn check_beginning(bytes: &[u8], newest: u16) -> Result<u16, Malformed> {
     if bytes.first_chunk() != Some(MAGIC) {
         return Err(Malformed::Noise);
     }
-    match array(bytes, 8).map(u16::from_be_bytes).unwrap_or_default() {
-        VERSION => Ok(()),
-        version => Err(Malformed::Version(version)),
+    let version = array(bytes, 8).map(u16::from_be_bytes).unwrap_or_default();
+    if (VERSION..=newest).contains(&version) {
+        Ok(version)
+    } else {
+        Err(Malformed::Version(version))
     }
 }
 
@@ -149,19 +163,21 @@ impl Preamble {
     #[must_use]
     pub fn encode(&self) -> [u8; PREAMBLE_BYTES] {
         let (family, address) = match self.peer {
-            HostAddress::Local => (0, [0; 16]),
-            HostAddress::Remote(IpAddr::V6(address)) => (6, address.octets()),
-            HostAddress::Remote(IpAddr::V4(address)) => {
+            Peer::Proven(host) => (FAMILY_HOST, host.bits().to_be_bytes()),
+            Peer::At(HostAddress::Local) => (FAMILY_LOCAL, [0; 16]),
+            Peer::At(HostAddress::Remote(IpAddr::V6(address))) => (FAMILY_V6, address.octets()),
+            Peer::At(HostAddress::Remote(IpAddr::V4(address))) => {
                 let mut octets = [0; 16];
                 octets[..4].copy_from_slice(&address.octets());
-                (4, octets)
+                (FAMILY_V4, octets)
             }
         };
+        let version = if family == FAMILY_HOST { VERSION_OF_HOSTS } else { VERSION };
         let mut bytes = [0; PREAMBLE_BYTES];
         let session = self.session.unwrap_or_default();
         let fields: [&[u8]; 9] = [
             MAGIC,
-            &VERSION.to_be_bytes(),
+            &version.to_be_bytes(),
             &self.cluster.to_be_bytes(),
             &self.node.0.to_be_bytes(),
             &self.lease.to_be_bytes(),
@@ -183,13 +199,23 @@ impl Preamble {
     /// # Errors
     /// The bytes are no preamble, or one of another version.
     pub fn decode(bytes: &[u8; PREAMBLE_BYTES]) -> Result<Self, Malformed> {
-        check_beginning(bytes)?;
+        let version = check_beginning(bytes, VERSION_OF_HOSTS)?;
         let field = || {
             let address: [u8; 16] = array(bytes, 64)?;
-            let peer = match bytes.get(63)? {
-                0 => HostAddress::Local,
-                4 => HostAddress::of(IpAddr::from(array::<4>(&address, 0)?)),
-                6 => HostAddress::of(IpAddr::from(address)),
+            let peer = match (version, *bytes.get(63)?) {
+                (VERSION, FAMILY_LOCAL) => Peer::At(HostAddress::Local),
+                (VERSION, FAMILY_V4) => {
+                    Peer::At(HostAddress::of(IpAddr::from(array::<4>(&address, 0)?)))
+                }
+                (VERSION, FAMILY_V6) => Peer::At(HostAddress::of(IpAddr::from(address))),
+                (VERSION_OF_HOSTS, FAMILY_HOST) => {
+                    let bits = u128::from_be_bytes(address);
+                    let host = InstanceId::from_bits(bits);
+                    if host.bits() != bits {
+                        return None;
+                    }
+                    Peer::Proven(host)
+                }
                 _ => return None,
             };
             let session = u128::from_be_bytes(array(bytes, 47)?);
@@ -242,8 +268,12 @@ mod tests {
         fn preamble_decodes_to_itself(
             (cluster, node, lease, session) in any::<(u128, u32, u128, Option<u128>)>(),
             address in any::<Option<IpAddr>>(),
+            host in any::<Option<u128>>(),
         ) {
-            let peer = address.map_or(HostAddress::Local, HostAddress::of);
+            let address = address.map_or(HostAddress::Local, HostAddress::of);
+            let peer = host.map_or(Peer::At(address), |bits| {
+                Peer::Proven(InstanceId::from_bits(bits))
+            });
             let preamble = Preamble { cluster, node: NodeId(node), lease, session, peer };
             prop_assert_eq!(Preamble::decode(&preamble.encode()), Ok(preamble));
             for at in 0..10 {
@@ -261,8 +291,12 @@ mod tests {
             noise[..8].copy_from_slice(MAGIC);
             noise[8..10].copy_from_slice(&VERSION.to_be_bytes());
             let decoded = Preamble::decode(&noise);
-            let is_preamble = [0, 1].contains(&noise[46]) && [0, 4, 6].contains(&noise[63]);
-            prop_assert_eq!(decoded.is_ok(), is_preamble);
+            let is_session = [0, 1].contains(&noise[46]);
+            prop_assert_eq!(decoded.is_ok(), is_session && [0, 4, 6].contains(&noise[63]));
+            noise[8..10].copy_from_slice(&VERSION_OF_HOSTS.to_be_bytes());
+            let is_id = noise[64..71].iter().all(|byte| *byte == 0) && noise[71] < 16;
+            let decoded = Preamble::decode(&noise);
+            prop_assert_eq!(decoded.is_ok(), is_session && noise[63] == 1 && is_id);
         }
     }
 

@@ -6,7 +6,7 @@ use crate::hello::{Malformed, OPENING_BYTES, PREAMBLE_BYTES, Preamble, Verdict, 
 use crate::lease::{Grant, probe};
 use crate::notices::Notice;
 use crate::upstream::{Stream, over, set_up_node};
-use crate::{FrontConfig, Inside};
+use crate::{FrontConfig, Inside, Peer};
 use evenkeel_wire::agent::HostAddress;
 use evenkeel_wire::agent::proof::{Meeting, Nonce, PROOF_BYTES, Protocol};
 use std::cell::{Cell, RefCell};
@@ -48,7 +48,7 @@ impl Leave {
 
 /// A client's connection to this node's data plane.
 struct Held {
-    peer: HostAddress,
+    peer: Peer,
     /// The lease of the front that relays the client.
     lease: u128,
     /// The request to end of the newest connection.
@@ -70,7 +70,7 @@ impl Sessions {
     fn replace(
         &self,
         session: u128,
-        (peer, lease): (HostAddress, u128),
+        (peer, lease): (Peer, u128),
         leave: &Rc<Leave>,
     ) -> Vec<Weak<()>> {
         let mut sessions = self.by_number.borrow_mut();
@@ -111,11 +111,11 @@ impl Sessions {
     }
 
     /// Returns the leases under which requests of the client's other sessions may be passed on.
-    fn leases_beside(&self, (peer, session): (HostAddress, u128)) -> BTreeSet<u128> {
+    fn leases_beside(&self, (peer, session): (Peer, u128)) -> BTreeSet<u128> {
         let sessions = self.by_number.borrow();
         let others = sessions.iter().filter(|(number, held)| {
             let is_open = Rc::strong_count(&held.leave) > 1 && !held.leave.is_told.get();
-            **number != session && held.peer == peer && is_open
+            **number != session && held.peer.may_be(peer) && is_open
         });
         others.map(|(_, held)| held.lease).collect()
     }
@@ -124,7 +124,7 @@ impl Sessions {
 /// Returns when no request is passed on any more from the client's other connections that it has
 /// ended by now, as far as the kernels of their fronts know. The client may send the same requests
 /// through its next connection, and later ones.
-pub(crate) async fn hear_fronts(shared: &Shared, client: (HostAddress, u128)) {
+pub(crate) async fn hear_fronts(shared: &Shared, client: (Peer, u128)) {
     for lease in shared.sessions.leases_beside(client) {
         if let Some(grant) = shared.grants.get(lease) {
             grant.prove().await;
@@ -146,7 +146,7 @@ pub(crate) async fn confirmed(shared: &Shared) {
 /// Serves a connection to the address for nodes.
 pub(crate) async fn receive(shared: Rc<Shared>, tcp: TcpStream, address: SocketAddr) {
     let patience = shared.config.timing.handshake;
-    let Some(place) = shared.arrivals.greet(HostAddress::of(address.ip())) else {
+    let Some(place) = shared.arrivals.greet(HostAddress::of(address.ip()).into()) else {
         let what = "a node is refused";
         return shared.notices.tell(Notice::Node, what, &address, &Verdict::NoPlace);
     };

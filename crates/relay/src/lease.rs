@@ -327,6 +327,7 @@ impl Grant {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::client_stream::ClientStream;
     use crate::clients::Socket;
     use crate::pulse::Pulse;
     use tokio::net::{TcpListener, TcpStream, UnixStream};
@@ -337,7 +338,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let (near, far) =
             tokio::join!(TcpStream::connect(listener.local_addr()?), listener.accept());
-        let socket = Socket::new(far?.0);
+        let socket = Socket::new(ClientStream::Tcp(far?.0));
         lease.clients.add(session, Rc::downgrade(&socket));
         Ok((near?, socket))
     }

@@ -51,12 +51,18 @@
 //! - Every queue has a bound. If one is reached, no more is read from the client. Every wait has a
 //!   limit.
 //!
-//! Left out: TLS between clients and the front, and extended headers, as in the data plane; the
-//! list of exports is that of this node's data plane only.
+//! A client over TLS comes from another listener, which ends its TLS and passes plain bytes on
+//! ([`Entrance`]). Its connection counts as ended as soon as its own socket has ended. It is never
+//! lent.
+//!
+//! Left out: extended headers, as in the data plane; the list of exports is that of this node's
+//! data plane only.
 #![deny(missing_docs)]
 
+mod client_stream;
 mod clients;
 mod connection_limits;
+mod entrance;
 mod error;
 mod forward;
 mod front;
@@ -74,12 +80,13 @@ mod send_queue;
 mod session;
 mod upstream;
 
+pub use entrance::Entrance;
 pub use error::RelayError;
 pub use front::{Figures, Front};
 pub use lending::{Lender, Loan, Returned};
 
 use evenkeel_core::fencing::{GAP_MAX, NodeId};
-use evenkeel_core::ids::VolumeId;
+use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_link::TlsFiles;
 use evenkeel_wire::agent::HostAddress;
 use evenkeel_wire::agent::proof::ClusterSecret;
@@ -114,6 +121,32 @@ pub trait Homes: Send + Sync {
     fn home(&self, volume: VolumeId) -> Home;
 }
 
+/// A client, as data planes identify it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Peer {
+    /// By the address from which it has connected.
+    At(HostAddress),
+    /// By its certificate: it has proven to be this host.
+    Proven(InstanceId),
+}
+
+impl Peer {
+    /// Returns whether two connections may be those of one client. It may connect once by its
+    /// address and once by its certificate.
+    pub(crate) fn may_be(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::At(_), Self::At(_)) | (Self::Proven(_), Self::Proven(_)) => self == other,
+            (Self::At(_), Self::Proven(_)) | (Self::Proven(_), Self::At(_)) => true,
+        }
+    }
+}
+
+impl From<HostAddress> for Peer {
+    fn from(address: HostAddress) -> Self {
+        Self::At(address)
+    }
+}
+
 /// A connection to this node's data plane.
 pub struct Inside {
     /// The front's end.
@@ -126,13 +159,13 @@ pub struct Inside {
 
 /// The data plane of this node.
 pub trait Local: Send + Sync {
-    /// Opens a new connection for a client with this address. Does not wait.
+    /// Opens a new connection for a client. Does not wait.
     ///
     /// # Errors
-    /// - `PermissionDenied`: no volume is attached to the address.
+    /// - `PermissionDenied`: no volume is attached to the address, or to the host.
     /// - `ResourceBusy`: there is no place for another connection.
     /// - Any other: not now.
-    fn connect(&self, peer: HostAddress) -> io::Result<Inside>;
+    fn connect(&self, peer: Peer) -> io::Result<Inside>;
 
     /// Asks the storage whether this node may still serve its volumes. Returns the question's
     /// number. Does not wait. Where no other node can have taken the volumes over, does nothing.

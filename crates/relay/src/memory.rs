@@ -1,7 +1,7 @@
 //! Memory for requests and replies, of all clients of a front. A host may hold no more of it than
 //! it leaves free, so there is always some for another one.
 
-use evenkeel_wire::agent::HostAddress;
+use crate::Peer;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -10,7 +10,7 @@ use std::task::Waker;
 #[derive(Debug, Default)]
 struct State {
     held: u64,
-    by_peer: BTreeMap<HostAddress, u64>,
+    by_peer: BTreeMap<Peer, u64>,
     waiting: Vec<Waker>,
 }
 
@@ -30,7 +30,7 @@ impl Memory {
         self.state.borrow().held
     }
 
-    fn take(&self, peer: HostAddress, bytes: u64) -> bool {
+    fn take(&self, peer: Peer, bytes: u64) -> bool {
         let mut state = self.state.borrow_mut();
         let of_peer = state.by_peer.get(&peer).copied().unwrap_or(0) + bytes;
         let left = self.bytes.checked_sub(state.held + bytes);
@@ -42,7 +42,7 @@ impl Memory {
         may
     }
 
-    fn give_back(&self, peer: HostAddress, bytes: u64) {
+    fn give_back(&self, peer: Peer, bytes: u64) {
         let mut state = self.state.borrow_mut();
         state.held -= bytes;
         if let Some(of_peer) = state.by_peer.get_mut(&peer) {
@@ -61,12 +61,12 @@ impl Memory {
 #[derive(Debug)]
 pub(crate) struct Share {
     memory: Rc<Memory>,
-    peer: HostAddress,
+    peer: Peer,
     held: u64,
 }
 
 impl Share {
-    pub fn new(memory: &Rc<Memory>, peer: HostAddress) -> Self {
+    pub fn new(memory: &Rc<Memory>, peer: Peer) -> Self {
         Self { memory: Rc::clone(memory), peer, held: 0 }
     }
 
@@ -102,11 +102,12 @@ impl Drop for Share {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use evenkeel_wire::agent::HostAddress;
 
     #[test]
     fn greedy_host_leaves_memory_to_others_and_all_of_it_is_returned() {
         let memory = Memory::new(1 << 20);
-        let peer = |number| HostAddress::Remote([10, 0, 0, number].into());
+        let peer = |number| Peer::At(HostAddress::Remote([10, 0, 0, number].into()));
         let mut shares: Vec<Share> = (1..8).map(|n| Share::new(&memory, peer(n))).collect();
         for share in &mut shares {
             while share.take(1 << 10) {}

@@ -1,6 +1,6 @@
 //! One client, from its acceptance to its end.
 
-use crate::Home;
+use crate::client_stream::ClientStream;
 use crate::clients::Socket;
 use crate::connection_limits::Place;
 use crate::forward::{Common, End, HAS_GAP, Ready, Traffic};
@@ -12,8 +12,8 @@ use crate::memory::Share;
 use crate::notices::Notice;
 use crate::pulse::Watch;
 use crate::upstream::{Caller, Target, Trouble, Upstream};
+use crate::{Home, Peer};
 use evenkeel_core::ids::VolumeId;
-use evenkeel_wire::agent::HostAddress;
 use evenkeel_wire::nbd::handshake::{ClientPlan, ClientStep, RemoteExport};
 use std::future::poll_fn;
 use std::net::SocketAddr;
@@ -21,7 +21,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
@@ -36,11 +35,10 @@ struct Bond {
 /// Serves a client until it disconnects.
 pub(crate) async fn serve(
     shared: Rc<Shared>,
-    mut client: TcpStream,
-    address: SocketAddr,
+    mut client: ClientStream,
+    (peer, address): (Peer, SocketAddr),
     place: Place,
 ) {
-    let peer = HostAddress::of(address.ip());
     let watch = Watch::new(&shared.pulse);
     let mut caller = Caller::new((peer, shared.next_session()), &shared.clients);
     let agreed = tokio::select! {

@@ -6,7 +6,7 @@ use crate::hello::{self, Preamble, VERDICT_BYTES, Verdict};
 use crate::inbound::{confirmed, hear_fronts};
 use crate::lease::Lease;
 use crate::pulse::Watch;
-use crate::{Inside, Lender};
+use crate::{Inside, Lender, Peer};
 use evenkeel_core::fencing::NodeId;
 use evenkeel_wire::agent::HostAddress;
 use evenkeel_wire::agent::proof::{CHALLENGE_BYTES, ClusterSecret, Meeting, NONCE_BYTES, Protocol};
@@ -120,7 +120,7 @@ fn passing(what: &str) -> impl Fn(io::Error) -> Trouble {
 /// A client, as data planes know it.
 #[derive(Debug)]
 pub(crate) struct Caller {
-    pub peer: HostAddress,
+    pub peer: Peer,
     pub session: u128,
     /// Connections to the local data plane that may still have requests under way.
     former: Vec<Weak<()>>,
@@ -135,8 +135,8 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
-    /// Creates a client with this address and session. `clients` are the local data plane's.
-    pub fn new((peer, session): (HostAddress, u128), clients: &Rc<Clients>) -> Self {
+    /// Creates a client with this identity and session. `clients` are the local data plane's.
+    pub fn new((peer, session): (Peer, u128), clients: &Rc<Clients>) -> Self {
         let (former, leases, socket, is_local) = Default::default();
         Self { peer, session, former, leases, socket, clients: Rc::clone(clients), is_local }
     }
@@ -233,7 +233,7 @@ async fn lease_at(shared: &Shared, home: (NodeId, SocketAddr)) -> Result<Rc<Leas
     let lease = Lease::new(shared.next_session());
     let cluster = shared.config.cluster;
     let session = None;
-    let peer = HostAddress::Local;
+    let peer = Peer::At(HostAddress::Local);
     let preamble = Preamble { cluster, node: home.0, lease: lease.number, session, peer };
     match introduce(&mut stream, &shared.config.secret, &preamble).await? {
         Verdict::Welcome => {}

@@ -231,8 +231,7 @@ mod tests {
             key: path("key"),
             authority: Some(path("ca")),
         };
-        let at = |address: &&str| Shown::at("listen", address.parse().unwrap());
-        let shown = shown.iter().map(at).collect();
+        let shown = shown.iter().map(|text| Shown::at("listen", text.parse().unwrap())).collect();
         let watched = Watched::new(Arc::new(ServerTls::open(files).unwrap()), shown);
         watched.warnings(NOW + 9 * DAY)
     }

@@ -6,10 +6,10 @@ use crate::cluster::{Cluster, member};
 use crate::faults;
 use crate::store_options::StoreOptions;
 use crate::takeover_watch::Guard;
-use crate::transport::{NbdListeners, Transport};
+use crate::transport::{self, NbdListeners, Transport};
 use crate::watchdog::{Parts, Watchdog};
 use evenkeel_cli::calibrate::CalibrateWhen;
-use evenkeel_cli::endpoint::{Noted, Scheme};
+use evenkeel_cli::endpoint::Noted;
 use evenkeel_cli::flags::{DataPlanePriority, Io};
 use evenkeel_cli::store::{Bytes, StoreKind};
 use evenkeel_client::output::{Failure, failed};
@@ -104,17 +104,14 @@ impl Config {
     }
 
     /// Has the certificate read again when its files change.
-    fn watch(&self, tls: &Arc<ServerTls>) -> Result<Refresher, Failure> {
+    pub(crate) fn watch(&self, tls: &Arc<ServerTls>) -> Result<Refresher, Failure> {
         let shown = self.transport.encrypted(self.listen);
         Refresher::start(Watched::new(Arc::clone(tls), shown))
     }
 
     /// Writes down how other verbs on this machine reach the API.
-    fn note(&self, api: SocketAddr) -> Option<Noted> {
-        let scheme = match &self.transport.files {
-            None => Scheme::Http,
-            Some(files) => Scheme::Https(files.authority.as_deref()),
-        };
+    pub(crate) fn note(&self, api: SocketAddr) -> Option<Noted> {
+        let scheme = self.transport.scheme();
         let noted = Noted::new(&self.data_dir, api, &self.settings.region, scheme);
         let noted = noted.inspect_err(|error| {
             tracing::warn!(%error, "other verbs need the address {api} as --endpoint");
@@ -171,7 +168,7 @@ pub fn run(
     config.transport.check(config.listen, &config.nbd_listen)?;
     let tls = config.transport.open()?;
     if let Some(cluster) = &config.cluster {
-        return member::run(config, cluster, is_stopped, ready, shutdown);
+        return member::run(config, (cluster, tls), is_stopped, ready, shutdown);
     }
     check_credentials(&config.data_dir)?;
     let (pool, _folder) = open_pool(&config.store, &config.store_options, &config.data_dir)?;
@@ -218,7 +215,7 @@ pub fn run(
     };
     let attached_up = || {
         engine.open_doors();
-        if let Err(error) = nbd_tls.open(&engine, config.cores) {
+        if let Err(error) = nbd_tls.open(transport::data_plane_of(&engine), config.cores) {
             fail(error.message);
         }
     };

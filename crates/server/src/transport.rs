@@ -2,11 +2,11 @@
 
 use crate::certificates::Shown;
 use crate::private_file;
+use evenkeel_cli::endpoint::Scheme;
 use evenkeel_cli::tls::{NbdListen, PlainListener, Tls};
 use evenkeel_client::output::{Exit, Failure, failed};
-use evenkeel_core::ids::InstanceId;
 use evenkeel_engine::{Engine, Entrance};
-use evenkeel_tls::nbd::{Inside, Listening, NbdTls};
+use evenkeel_tls::nbd::{Inside, Listening, NbdTls, Proven};
 use evenkeel_tls::server::{ServerFiles, ServerTls};
 use evenkeel_wire::agent::HostAddress;
 use std::cell::{Cell, OnceCell};
@@ -62,11 +62,10 @@ impl Transport {
             }
             return Ok(Self { insecure: insecure.clone(), ..Self::default() });
         };
-        if is_of_cluster {
-            let hint = "leave out tls-cert and tls-key, and protect the network by other means: \
-                        docs/operating/security.md";
-            let message = "tls-cert: nodes of a cluster (etcd) have no TLS for their clients";
-            return Err(usage(message).hint(hint));
+        if is_of_cluster && files.authority.is_none() {
+            let message = "tls-cert: nodes of a cluster (etcd) check each other's certificate of \
+                           the API, which they cannot without tls-ca";
+            return Err(usage(message).hint("`evenkeel tls init` makes an authority"));
         }
         if !nbd_listen.is_empty() && files.authority.is_none() {
             let message = "nbd-tls-listen: certificates of hosts cannot be checked without tls-ca";
@@ -107,6 +106,14 @@ impl Transport {
             nbd.iter().map(|&address| Exposed { listener: PlainListener::NbdListen, address });
         let all = of_api.into_iter().chain(of_nbd);
         all.filter(|plain| !plain.address.ip().to_canonical().is_loopback()).collect()
+    }
+
+    /// Returns how clients reach the API.
+    pub fn scheme(&self) -> Scheme<'_> {
+        match &self.files {
+            None => Scheme::Http,
+            Some(files) => Scheme::Https(files.authority.as_deref()),
+        }
     }
 
     /// Returns the listeners that show the certificate, with their settings.
@@ -172,13 +179,19 @@ impl Exposed {
 struct ByName(Entrance);
 
 impl Inside for ByName {
-    fn connect(&self, host: InstanceId, address: HostAddress) -> io::Result<UnixStream> {
-        self.0.connect_proven(host, address).map(|inside| inside.stream)
+    fn connect(&self, client: &Proven<'_>) -> io::Result<UnixStream> {
+        let address = HostAddress::of(client.address.ip());
+        self.0.connect_proven(client.host, Some(address)).map(|inside| inside.stream)
     }
 
     fn report_refused(&self, address: HostAddress, why: &str) {
         self.0.report_refused(address, why);
     }
+}
+
+/// Returns the data plane of an engine for clients over TLS.
+pub fn data_plane_of(engine: &Engine) -> Arc<dyn Inside> {
+    Arc::new(ByName(engine.entrance()))
 }
 
 /// NBD over TLS of a server: bound from the start, and open when the data plane is.
@@ -211,13 +224,12 @@ impl NbdListeners {
         &self.addresses
     }
 
-    /// Accepts clients from now on. `cores` processors may encrypt.
+    /// Accepts clients of `inside` from now on. `cores` processors may encrypt.
     ///
     /// # Errors
     /// The system refuses a thread.
-    pub fn open(&self, engine: &Engine, cores: u16) -> Result<(), Failure> {
+    pub fn open(&self, inside: Arc<dyn Inside>, cores: u16) -> Result<(), Failure> {
         let Some((listening, tls)) = self.waiting.take() else { return Ok(()) };
-        let inside = Arc::new(ByName(engine.entrance()));
         let open = listening.open(tls, inside, cores).map_err(failed)?;
         // It is opened once.
         let _ = self.open.set(open);
@@ -312,7 +324,9 @@ mod tests {
         let both = vec![NbdListen::None, NbdListen::At(address("127.0.0.1:1"))];
         let both = Tls { nbd_tls_listen: both, ..part.clone() };
         refused(both, false, "nbd-tls-listen: none stands beside an address");
-        refused(part.clone(), true, "tls-cert: nodes of a cluster (etcd)");
+        let alone = Tls { tls_ca: None, nbd_tls_listen: Vec::new(), ..part.clone() };
+        refused(alone, true, "tls-cert: nodes of a cluster (etcd)");
+        assert!(Transport::of(&part, true).is_ok());
         set_permissions(&key, Permissions::from_mode(0o644)).unwrap();
         refused(part, false, "tls-key: others can use ");
     }

@@ -18,7 +18,7 @@ use evenkeel_os::clock;
 use evenkeel_os::files::write_whole_with_mode;
 use evenkeel_store::memory::MemoryPool;
 use evenkeel_tls::authority::{Authority, Made, Validity};
-use evenkeel_tls::nbd::{Inside, Listening, NbdTls};
+use evenkeel_tls::nbd::{Inside, Listening, NbdTls, Proven};
 use evenkeel_tls::server::{ServerFiles, ServerTls};
 use evenkeel_wire::agent::{Attachment, Command, HostAddress, Reply, VolumeState};
 use evenkeel_wire::nbd::constants::GREETING_BYTES;
@@ -52,8 +52,8 @@ const SIZE: ByteCount = ByteCount(1 << 30);
 struct ByName(Entrance);
 
 impl Inside for ByName {
-    fn connect(&self, host: InstanceId, address: HostAddress) -> io::Result<UnixStream> {
-        self.0.connect_proven(host, address).map(|inside| inside.stream)
+    fn connect(&self, client: &Proven<'_>) -> io::Result<UnixStream> {
+        self.0.connect_proven(client.host, None).map(|inside| inside.stream)
     }
 
     fn report_refused(&self, _address: HostAddress, _why: &str) {}

@@ -37,7 +37,8 @@ pub struct TlsError {
 }
 
 impl TlsError {
-    pub(crate) fn new(file: &Path, problem: impl ToString) -> Self {
+    /// Creates the error of a file.
+    pub fn new(file: &Path, problem: impl ToString) -> Self {
         Self { file: file.into(), problem: problem.to_string() }
     }
 }
@@ -51,6 +52,7 @@ impl fmt::Display for TlsError {
 impl std::error::Error for TlsError {}
 
 /// Returns the cryptography of all connections.
-pub(crate) fn provider() -> Arc<CryptoProvider> {
+#[must_use]
+pub fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }

@@ -30,6 +30,7 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -64,16 +65,28 @@ const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(60), Duration:
 
 /// The data plane, as this module uses it.
 pub trait Inside: Send + Sync {
-    /// Opens a connection for a client at `address` that has proven to be `host`. Does not wait.
+    /// Opens a connection for a client. Does not wait.
     ///
     /// # Errors
     /// - `PermissionDenied`: no volume is attached to the host.
     /// - `ResourceBusy`: a limit on connections is reached; the text says which.
     /// - Any other: not now.
-    fn connect(&self, host: InstanceId, address: HostAddress) -> io::Result<UnixStream>;
+    fn connect(&self, client: &Proven<'_>) -> io::Result<UnixStream>;
 
     /// Reports a client at `address` that is refused.
     fn report_refused(&self, address: HostAddress, why: &str);
+}
+
+/// A client that has proven which host it is.
+#[derive(Clone, Copy, Debug)]
+pub struct Proven<'a> {
+    /// The host.
+    pub host: InstanceId,
+    /// The address from which it has connected.
+    pub address: SocketAddr,
+    /// Its socket, which shows when the client has ended the connection. Its bytes are not for
+    /// others.
+    pub socket: BorrowedFd<'a>,
 }
 
 /// Why NBD over TLS does not start.
@@ -345,8 +358,9 @@ fn lower_priority() {
 async fn serve(door: Rc<Door>, tcp: TcpStream, address: SocketAddr, place: Place) {
     let mut closed = door.closed.clone();
     let (done, is_done) = oneshot::channel();
+    let handshake = timeout(HANDSHAKE_MAX, door.admit(tcp, address, done));
     let admitted = tokio::select! {
-        admitted = timeout(HANDSHAKE_MAX, door.admit(tcp, place.peer, done)) => admitted.unwrap_or_else(|_| {
+        admitted = handshake => admitted.unwrap_or_else(|_| {
             Err(format!("its handshake takes more than {} s", HANDSHAKE_MAX.as_secs()))
         }),
         () = place.evicted.notified() => Err("its handshake makes room for others".to_owned()),
@@ -396,7 +410,7 @@ impl Door {
     async fn admit(
         &self,
         tcp: TcpStream,
-        address: HostAddress,
+        address: SocketAddr,
         done: oneshot::Sender<()>,
     ) -> Result<(), String> {
         set_up(&tcp).map_err(|error| error.to_string())?;
@@ -405,7 +419,8 @@ impl Door {
         let session = Session::accept(tcp, config).await;
         let session = session.map_err(|error| format!("no TLS: {error}"))?;
         let certificate = session.client_certificate().ok_or("it has no certificate")?;
-        let opened = host_of(certificate).and_then(|host| self.connect(host, address));
+        let opened = host_of(certificate)
+            .and_then(|host| self.connect(&Proven { host, address, socket: session.socket() }));
         let inside = match opened {
             Ok(inside) => inside,
             Err(why) => {
@@ -421,8 +436,9 @@ impl Door {
         sent.map_err(|_| "the thread that encrypts has ended".to_owned())
     }
 
-    fn connect(&self, host: InstanceId, address: HostAddress) -> Result<UnixStream, String> {
-        self.inside.connect(host, address).map_err(|error| match error.kind() {
+    fn connect(&self, client: &Proven<'_>) -> Result<UnixStream, String> {
+        let host = client.host;
+        self.inside.connect(client).map_err(|error| match error.kind() {
             ErrorKind::PermissionDenied => format!(
                 "no volume is attached to host {host}, which its certificate names; attach one \
                  with --host {host}"

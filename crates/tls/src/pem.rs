@@ -74,6 +74,18 @@ pub fn private_key(file: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
         let problem = format!("others can use it, which is secret (mode {mode:04o}); chmod 600");
         return Err(TlsError::new(file, problem));
     }
+    key_in(file, opened)
+}
+
+/// Returns the private key in a file whose access the caller has checked.
+///
+/// # Errors
+/// The file cannot be read, or has no key.
+pub fn checked_private_key(file: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
+    key_in(file, open(file)?)
+}
+
+fn key_in(file: &Path, opened: File) -> Result<PrivateKeyDer<'static>, TlsError> {
     PrivateKeyDer::from_pem_slice(&read(file, opened)?)
         .map_err(|error| TlsError::new(file, format!("no private key can be read: {error}")))
 }
@@ -82,7 +94,7 @@ pub fn private_key(file: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
 ///
 /// # Errors
 /// One of them cannot be an authority's.
-pub(crate) fn roots(
+pub fn roots(
     file: &Path,
     certificates: Vec<CertificateDer<'static>>,
 ) -> Result<Arc<RootCertStore>, TlsError> {

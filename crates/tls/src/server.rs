@@ -4,7 +4,7 @@
 use crate::{TlsError, host_name, pem, provider, validity};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
-use rustls::{ServerConfig, version};
+use rustls::{ClientConfig, ServerConfig, version};
 use std::fmt;
 use std::fs;
 use std::net::IpAddr;
@@ -31,6 +31,8 @@ struct Read {
     api: Arc<ServerConfig>,
     /// With certificates of clients; `None` without an authority.
     nbd: Option<Arc<ServerConfig>>,
+    /// With the authority for other servers; `None` without one.
+    nodes: Option<Arc<ClientConfig>>,
     /// The server's own certificate, without those of intermediate authorities.
     own: CertificateDer<'static>,
     expiry: Expiry,
@@ -96,12 +98,17 @@ impl ServerFiles {
         let chain = pem::certificates(&self.certificate)?;
         let key = pem::private_key(&self.key)?;
         let mut until = None;
-        let nbd = match &self.authority {
-            None => None,
+        let (nbd, nodes) = match &self.authority {
+            None => (None, None),
             Some(authority) => {
                 let certificates = pem::certificates(authority)?;
                 until = validity::until(&certificates);
                 let roots = pem::roots(authority, certificates)?;
+                let nodes = ClientConfig::builder_with_provider(provider())
+                    .with_protocol_versions(&[&version::TLS13])
+                    .map_err(|error| TlsError::new(authority, error))?
+                    .with_root_certificates(Arc::clone(&roots))
+                    .with_no_client_auth();
                 let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider());
                 let verifier = verifier.build().map_err(|error| TlsError::new(authority, error))?;
                 let pair = (chain.clone(), key.clone_key());
@@ -110,7 +117,7 @@ impl ServerFiles {
                 // A resumed session would not check the client's certificate again.
                 nbd.session_storage = Arc::new(NoServerSessionStorage {});
                 nbd.send_tls13_tickets = 0;
-                Some(Arc::new(nbd))
+                (Some(Arc::new(nbd)), Some(Arc::new(nodes)))
             }
         };
         let expiry = Expiry { server: validity::until(&chain), authority: until };
@@ -118,7 +125,7 @@ impl ServerFiles {
         let own = own.ok_or_else(|| TlsError::new(&self.certificate, "it has no certificate"))?;
         let mut api = self.config((chain, key), |builder| builder.with_no_client_auth())?;
         api.alpn_protocols = vec![HTTP.to_vec()];
-        Ok(Read { api: Arc::new(api), nbd, own, expiry })
+        Ok(Read { api: Arc::new(api), nbd, nodes, own, expiry })
     }
 
     fn config(
@@ -166,6 +173,13 @@ impl ServerTls {
     #[must_use]
     pub fn nbd(&self) -> Option<Arc<ServerConfig>> {
         self.read.read().unwrap_or_else(PoisonError::into_inner).nbd.clone()
+    }
+
+    /// Returns the configuration for the next connection to the API of another node of the cluster,
+    /// whose certificate the authority has signed; `None` without an authority.
+    #[must_use]
+    pub fn nodes(&self) -> Option<Arc<ClientConfig>> {
+        self.read.read().unwrap_or_else(PoisonError::into_inner).nodes.clone()
     }
 
     /// Returns when the certificates expire.

@@ -9,6 +9,7 @@
 use rustls::{ServerConfig, ServerConnection};
 use std::cell::RefCell;
 use std::io::{self, BufRead as _, ErrorKind, IoSlice, Read, Write};
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -140,6 +141,11 @@ impl Session {
     /// Returns the client's own certificate, if it has shown one.
     pub fn client_certificate(&self) -> Option<&rustls::pki_types::CertificateDer<'static>> {
         self.tls.peer_certificates().and_then(|chain| chain.first())
+    }
+
+    /// Returns the client's socket.
+    pub fn socket(&self) -> BorrowedFd<'_> {
+        self.tcp.as_fd()
     }
 
     /// Receives plain bytes; zero if the client has ended TLS or the connection.

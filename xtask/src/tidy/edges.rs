@@ -55,6 +55,7 @@ const ALLOWED: [(&str, &[&str], &str); 23] = [
             "evenkeel-os",
             "evenkeel-store",
             "evenkeel-telemetry",
+            "evenkeel-tls",
             "evenkeel-wire",
         ],
         "a cluster is above the control plane, and knows data planes as agents",
@@ -62,7 +63,14 @@ const ALLOWED: [(&str, &[&str], &str); 23] = [
     (
         "evenkeel-link",
         // Engine and store are for its tests, which run a real engine behind a socket.
-        &["evenkeel-core", "evenkeel-engine", "evenkeel-os", "evenkeel-store", "evenkeel-wire"],
+        &[
+            "evenkeel-core",
+            "evenkeel-engine",
+            "evenkeel-os",
+            "evenkeel-store",
+            "evenkeel-tls",
+            "evenkeel-wire",
+        ],
         "a link carries the agent's messages between the two, and knows neither",
     ),
     (

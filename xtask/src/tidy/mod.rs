@@ -66,6 +66,7 @@ pub fn run(root: &Path) -> Result<(), String> {
     let ignored = kept_for_full::ignored(&tree);
     faults.extend(kept_for_full::check(&tree, &ignored));
     faults.extend(specification::check(&tree, &ignored));
+    faults.extend(specification::check_threats(&tree));
     faults.extend(unused::check(&tree));
     faults.extend(reference::check(root, &tree));
     for fault in &faults {

@@ -5,12 +5,18 @@
 //! A promise is a line that starts with its number (`1. `, `### 1. ` or a table row `| 1 |`) and
 //! all that follows up to the next promise or heading. A test is named as `path/to/file.rs::name`
 //! in backticks.
+//!
+//! The threat model in docs/operating/security.md names its tests in the same form: each row of a
+//! table and each item of a list has one, or says *not defended*.
 
 use super::kept_for_full::Ignored;
 use super::{Fault, Tree};
 
 const PATH: &str = "docs/SPECIFICATION.md";
 const PENDING: &str = "*pending*";
+const THREATS: &str = "docs/operating/security.md";
+const THREATS_HEADING: &str = "## Threat model";
+const NOT_DEFENDED: &str = "*not defended*";
 
 /// Checks the order of the numbers, and that each promise has tests.
 pub fn check(tree: &Tree, ignored: &Ignored<'_>) -> Vec<Fault> {
@@ -46,14 +52,65 @@ pub fn check(tree: &Tree, ignored: &Ignored<'_>) -> Vec<Fault> {
                 faults.push(Fault::new(PATH, *line, message));
             }
         }
-        for (file, name) in tests {
-            if !tree.get(file).is_some_and(|source| source.contains(&format!("fn {name}("))) {
-                let message = format!("promise {number}: no test {name} in {file}");
-                faults.push(Fault::new(PATH, *line, message));
-            }
+        for (file, name) in tests.into_iter().filter(|test| !exists(tree, test)) {
+            let message = format!("promise {number}: no test {name} in {file}");
+            faults.push(Fault::new(PATH, *line, message));
         }
     }
     faults
+}
+
+fn exists(tree: &Tree, (file, name): &(&str, &str)) -> bool {
+    tree.get(*file).is_some_and(|source| source.contains(&format!("fn {name}(")))
+}
+
+/// Checks that each line of the threat model has a test, or says that there is no defence.
+pub fn check_threats(tree: &Tree) -> Vec<Fault> {
+    let Some(text) = tree.get(THREATS) else {
+        return vec![Fault::new(THREATS, 0, "is missing")];
+    };
+    let lines = threats(text);
+    if lines.is_empty() {
+        let message = format!("has no row and no item under \"{THREATS_HEADING}\"");
+        return vec![Fault::new(THREATS, 0, message)];
+    }
+    let mut faults = Vec::new();
+    for (line, text) in lines {
+        let tests = tests(&text);
+        if tests.is_empty() && !text.contains(NOT_DEFENDED) {
+            let message = format!("names no test (`file.rs::name`) and is not {NOT_DEFENDED}");
+            faults.push(Fault::new(THREATS, line, message));
+        }
+        for (file, name) in tests.into_iter().filter(|test| !exists(tree, test)) {
+            faults.push(Fault::new(THREATS, line, format!("no test {name} in {file}")));
+        }
+    }
+    faults
+}
+
+/// Returns the rows of tables and the items of lists of the threat model, with the numbers of their
+/// lines.
+fn threats(text: &str) -> Vec<(usize, String)> {
+    let mut found: Vec<(usize, String)> = Vec::new();
+    let mut is_within = false;
+    let mut is_item = false;
+    let mut lines = text.lines().zip(1..).peekable();
+    while let Some((content, line)) = lines.next() {
+        if content.starts_with("## ") {
+            is_within = content == THREATS_HEADING;
+        }
+        let is_rule = |content: &str| content.starts_with("| ---");
+        let is_head = lines.peek().is_some_and(|(next, _)| is_rule(next));
+        let is_row = content.starts_with("| ") && !is_rule(content) && !is_head;
+        let continues = is_item && content.starts_with("  ");
+        is_item = content.starts_with("- ") || continues;
+        match found.last_mut() {
+            Some((_, item)) if is_within && continues => item.push_str(content),
+            _ if is_within && (is_row || is_item) => found.push((line, content.to_owned())),
+            _ => {}
+        }
+    }
+    found
 }
 
 struct Promise {
@@ -136,6 +193,30 @@ mod tests {
         let [test, live] = ["test", "black-box test"].map(|kind| format!("{begin} {kind} {end}"));
         assert_eq!(messages(&format!("1. A. {long}\n")), [test, live.clone()]);
         assert_eq!(messages(&format!("1. A. {long} `crates/a.rs::exact`\n")), [live]);
+    }
+
+    #[test]
+    fn a_threat_has_a_test_or_is_not_defended() {
+        let faults = |page: &str| -> Vec<String> {
+            let tree = Tree::from([
+                (THREATS.to_owned(), page.to_owned()),
+                ("tests/tls.rs".to_owned(), "fn refused() {}\n".to_owned()),
+            ]);
+            check_threats(&tree).iter().map(ToString::to_string).collect()
+        };
+        let page = "- Before.\n## Threat model\nWords.\n\n| who | test |\n| --- | --- |\n\
+                    | a | `tests/tls.rs::refused` |\n\n- B: *not\n  defended*.\n- C, and\n  \
+                    `tests/tls.rs::refused`.\n\n## TLS\n- After.\n| d |\n";
+        let begin = "docs/operating/security.md";
+        let none = "names no test (`file.rs::name`) and is not *not defended*";
+        assert_eq!(faults(page), [format!("{begin}:9: {none}")], "the mark is on one line");
+        let page = page.replace("*not\n  defended*", "*not defended*");
+        assert_eq!(faults(&page), [""; 0]);
+        let other = page.replace("C, and\n  `tests/tls.rs::refused`", "C, `tests/tls.rs::gone`");
+        assert_eq!(faults(&other), [format!("{begin}:10: no test gone in tests/tls.rs")]);
+        let bare = page.replace("| a | `tests/tls.rs::refused` |", "| a | |");
+        assert_eq!(faults(&bare), [format!("{begin}:7: {none}")]);
+        assert_eq!(faults("# Security\n").len(), 1);
     }
 
     #[test]

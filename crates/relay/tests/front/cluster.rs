@@ -7,7 +7,7 @@ use evenkeel_core::units::ByteCount;
 use evenkeel_engine::handoff as engine;
 use evenkeel_engine::{Entrance, IoMode};
 use evenkeel_relay::{
-    Bounds, Front, FrontConfig, Home, Homes, Inside, Lender, Loan, Local, Returned, Timing,
+    Bounds, Front, FrontConfig, Home, Homes, Inside, Lender, Loan, Local, Peer, Returned, Timing,
 };
 use evenkeel_store::disk::{Disk, DiskDone};
 use evenkeel_store::faulty::FaultyPool;
@@ -15,7 +15,7 @@ use evenkeel_store::forwarding::ForwardingPool;
 use evenkeel_store::memory::MemoryPool;
 use evenkeel_store::{Completion, Geometry, Pool, Store, StoreError, Submission};
 use evenkeel_wire::agent::proof::{ClusterSecret, SECRET_BYTES};
-use evenkeel_wire::agent::{Command, HostAddress, Reply, VolumeState};
+use evenkeel_wire::agent::{Command, Reply, VolumeState};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -176,8 +176,12 @@ pub struct Own {
 }
 
 impl Local for Own {
-    fn connect(&self, peer: HostAddress) -> io::Result<Inside> {
-        let evenkeel_engine::Inside { stream, held, lender } = self.entrance.connect(peer)?;
+    fn connect(&self, peer: Peer) -> io::Result<Inside> {
+        let connected = match peer {
+            Peer::At(address) => self.entrance.connect(address),
+            Peer::Proven(host) => self.entrance.connect_proven(host, None),
+        };
+        let evenkeel_engine::Inside { stream, held, lender } = connected?;
         self.held.lock().unwrap().push(Weak::clone(&held));
         let lender: Option<Arc<dyn Lender>> =
             if self.lends { Some(Arc::new(ToEngine(lender))) } else { None };

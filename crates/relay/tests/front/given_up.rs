@@ -9,8 +9,7 @@ use crate::support::{ANSWER_MAX, Answer, Nbd};
 use evenkeel_core::fencing::{GAP_MAX, NodeId};
 use evenkeel_core::request::Operation;
 use evenkeel_relay::hello::Verdict;
-use evenkeel_relay::{Front, FrontConfig, Inside, Local, Timing};
-use evenkeel_wire::agent::HostAddress;
+use evenkeel_relay::{Front, FrontConfig, Inside, Local, Peer, Timing};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::time::{ClockId, clock_gettime};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -68,7 +67,7 @@ fn outlast_a_gap() {
 struct Nothing;
 
 impl Local for Nothing {
-    fn connect(&self, _: HostAddress) -> io::Result<Inside> {
+    fn connect(&self, _: Peer) -> io::Result<Inside> {
         Err(io::ErrorKind::NotConnected.into())
     }
 }

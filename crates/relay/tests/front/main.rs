@@ -13,6 +13,7 @@ mod link;
 mod load;
 mod moves;
 mod nodes;
+mod passed;
 mod strangers;
 #[path = "../../../engine/tests/support/mod.rs"]
 mod support;

@@ -6,7 +6,7 @@ use evenkeel_core::fencing::NodeId;
 use evenkeel_core::request::Operation;
 use evenkeel_link::TlsFiles;
 use evenkeel_relay::hello::{Preamble, VERDICT_BYTES, Verdict, opening};
-use evenkeel_relay::{Front, FrontConfig, Inside, Local, RelayError};
+use evenkeel_relay::{Front, FrontConfig, Inside, Local, Peer, RelayError};
 use evenkeel_wire::agent::HostAddress;
 use evenkeel_wire::agent::proof::{
     CHALLENGE_BYTES, ClusterSecret, Meeting, NONCE_BYTES, Protocol, SECRET_BYTES,
@@ -25,7 +25,7 @@ const LEASE: u128 = 0x1ea5e;
 
 pub fn preamble(session: u128) -> Preamble {
     let session = Some(session);
-    let peer = HostAddress::Local;
+    let peer = Peer::At(HostAddress::Local);
     Preamble { cluster: CLUSTER, node: NODE, lease: LEASE, session, peer }
 }
 
@@ -91,8 +91,8 @@ fn a_node_lets_in_whom_it_is_meant_for() {
     assert_eq!(verdict(&mut early), Some(Verdict::NoLease));
     let _lease = lease(address);
     let mut other_version = preamble(1).encode();
-    other_version[9] += 1;
-    let elsewhere = HostAddress::Remote([10, 0, 0, 1].into());
+    other_version[9] += 2;
+    let elsewhere = Peer::At(HostAddress::Remote([10, 0, 0, 1].into()));
     let cases = [
         (preamble(1).encode(), Some(Verdict::Welcome)),
         (Preamble { cluster: CLUSTER + 1, ..preamble(1) }.encode(), Some(Verdict::Cluster)),
@@ -161,7 +161,7 @@ pub struct Fake {
 }
 
 impl Local for Fake {
-    fn connect(&self, _: HostAddress) -> io::Result<Inside> {
+    fn connect(&self, _: Peer) -> io::Result<Inside> {
         let (inside, outside) = UnixStream::pair()?;
         let kept = Arc::new(());
         let held = Arc::downgrade(&kept);

@@ -154,8 +154,9 @@ impl Round {
             Some(_) => return Ok(Came::All),
             None => return Ok(Came::Nobody),
         };
-        let Config { settings, data_dir, .. } = &self.config;
-        let client = connect::client_of_server(leader, &settings.region, data_dir)?;
+        let Config { settings, data_dir, transport, .. } = &self.config;
+        let scheme = transport.scheme();
+        let client = connect::client_of_server(leader, scheme, &settings.region, data_dir)?;
         for _ in 0..PAGES_MAX {
             let token = turn.goes_on.as_ref().map(|(token, _)| token.as_str());
             let page = history_page::page(&client, kind, since, token)?;

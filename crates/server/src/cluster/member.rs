@@ -9,9 +9,10 @@ use super::serving::{Joined, Serving, reachable};
 use super::term::Term;
 use super::{Cluster, shared};
 use crate::server;
+use crate::transport::Transport;
 use crate::watchdog::{Parts, Watchdog};
 use crate::{Addresses, Config};
-use evenkeel_cli::endpoint::{Noted, Scheme};
+use evenkeel_cli::endpoint::Noted;
 use evenkeel_client::output::{Exit, Failure, failed};
 use evenkeel_cluster::api_relay::{self, ApiRelay};
 use evenkeel_cluster::etcd::client::EtcdError;
@@ -26,6 +27,7 @@ use evenkeel_cluster::nodes;
 use evenkeel_control::Timeouts;
 use evenkeel_core::fencing::NodeId;
 use evenkeel_os::clock;
+use evenkeel_tls::server::ServerTls;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -48,23 +50,25 @@ pub type LeaderAddress = Arc<Mutex<Option<SocketAddr>>>;
 /// Serves as a node until `shutdown` resolves. `is_stopped` becomes true before.
 pub fn run(
     config: &Config,
-    cluster: &Cluster,
+    (cluster, tls): (&Cluster, Option<Arc<ServerTls>>),
     is_stopped: &AtomicBool,
     ready: impl FnOnce(&Addresses),
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), Failure> {
     check_reach(config.listen, cluster.listen[0])?;
     // Free ports are chosen once, so that a node that joins again has the same ones.
-    let nbd_listen: Result<_, _> = config.nbd_listen.iter().copied().map(server::free).collect();
-    let listen = server::free(config.listen)?;
-    let config = &Config { listen, nbd_listen: nbd_listen?, ..config.clone() };
+    let config = &with_ports(config)?;
+    if let Some(tls) = &tls {
+        check_name(tls, config.listen, cluster)?;
+    }
+    let _refresher = tls.as_ref().map(|tls| config.watch(tls)).transpose()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
     let runtime = runtime.map_err(failed)?;
     let mut shutdown = std::pin::pin!(shutdown);
     let mut is_stopping = false;
     let kv = cluster.kv()?;
     let watchdog = Watchdog::start()?;
-    let mut shell = Shell::new(config, cluster, is_stopped, kv, ready, watchdog);
+    let mut shell = Shell::new((config, cluster, tls), is_stopped, kv, ready, watchdog);
     let (mut membership, first) = Membership::new();
     let mut ended = shell.execute(first, &mut membership);
     loop {
@@ -128,10 +132,37 @@ fn check_reach(api: SocketAddr, between: SocketAddr) -> Result<(), Failure> {
     Err(Failure::new(format!("{text} {api}")).hint(hint).exit(Exit::Usage))
 }
 
+/// Returns the configuration with free ports in place of port 0.
+fn with_ports(config: &Config) -> Result<Config, Failure> {
+    let free = |listed: &[SocketAddr]| listed.iter().copied().map(server::free).collect();
+    let nbd_listen: Result<_, _> = free(&config.nbd_listen);
+    let nbd_tls: Result<_, _> = free(&config.transport.nbd_listen);
+    let transport = Transport { nbd_listen: nbd_tls?, ..config.transport.clone() };
+    let listen = server::free(config.listen)?;
+    Ok(Config { listen, nbd_listen: nbd_listen?, transport, ..config.clone() })
+}
+
+/// Checks that other nodes accept the certificate of the API at the address that they connect to.
+fn check_name(tls: &ServerTls, api: SocketAddr, cluster: &Cluster) -> Result<(), Failure> {
+    let address = reachable(api, cluster.listen[0]).ip();
+    if tls.is_for(address) {
+        return Ok(());
+    }
+    let file = tls.files().certificate.display();
+    let text = format!(
+        "tls-cert: other nodes of the cluster reach the API at {address}, and the certificate \
+         {file} is not for this address"
+    );
+    let hint = format!("add it: evenkeel tls server --name {address}");
+    Err(Failure::new(text).hint(hint).exit(Exit::Usage))
+}
+
 /// Executes the actions of a membership.
 struct Shell<'a, R> {
     config: &'a Config,
     cluster: &'a Cluster,
+    /// TLS of clients, if there is any.
+    tls: Option<Arc<ServerTls>>,
     is_stopped: &'a AtomicBool,
     kv: Kv,
     ready: Option<R>,
@@ -162,8 +193,7 @@ enum Command {
 
 impl<'a, R: FnOnce(&Addresses)> Shell<'a, R> {
     fn new(
-        config: &'a Config,
-        cluster: &'a Cluster,
+        (config, cluster, tls): (&'a Config, &'a Cluster, Option<Arc<ServerTls>>),
         is_stopped: &'a AtomicBool,
         kv: Kv,
         ready: R,
@@ -172,6 +202,7 @@ impl<'a, R: FnOnce(&Addresses)> Shell<'a, R> {
         Self {
             config,
             cluster,
+            tls,
             is_stopped,
             kv,
             ready: Some(ready),
@@ -322,16 +353,11 @@ impl<'a, R: FnOnce(&Addresses)> Shell<'a, R> {
 
     fn serve(&mut self, joined: Joined) -> Result<Serving, Failure> {
         self.inbox.forget_news();
-        let Self { config, cluster, is_stopped, inbox, .. } = self;
-        let serving = Serving::start(config, cluster, joined, is_stopped, inbox)?;
+        let Self { config, cluster, tls, is_stopped, inbox, .. } = self;
+        let serving = Serving::start(config, (cluster, tls.as_ref()), joined, is_stopped, inbox)?;
         serving.watch_health(&self.health, &config.data_dir)?;
         self.election = Some(elector(serving.election(cluster), inbox.clone())?);
-        let api = serving.addresses.api;
-        let noted = Noted::new(&config.data_dir, api, &config.settings.region, Scheme::Http);
-        let noted = noted.inspect_err(|error| {
-            tracing::warn!(%error, "other verbs need --endpoint http://{api}");
-        });
-        self.noted = noted.ok();
+        self.noted = config.note(serving.addresses.api);
         Ok(serving)
     }
 
@@ -390,7 +416,8 @@ impl<'a, R: FnOnce(&Addresses)> Shell<'a, R> {
     fn relay(&mut self) -> Result<(), String> {
         let leader = Arc::clone(&self.leader);
         let leader = Arc::new(move || *leader.lock().unwrap_or_else(PoisonError::into_inner));
-        let node = api_relay::Node { leader, health: Arc::clone(&self.health) };
+        let health = Arc::clone(&self.health);
+        let node = api_relay::Node { leader, health, tls: self.tls.clone() };
         let relay = ApiRelay::start(self.config.listen, node, Timeouts::default());
         self.relay = Some(relay.map_err(|failure| failure.message)?);
         self.greet();
@@ -406,8 +433,8 @@ impl<'a, R: FnOnce(&Addresses)> Shell<'a, R> {
         leadership.when_changed(move || to.send(Note::LeaseChanged));
         let around = serving.around(self.cluster, leadership);
         let config = self.config.clone();
-        let addresses = serving.addresses.clone();
-        let term = Term::start(question, config, addresses, around, &self.inbox);
+        let shown = (serving.addresses.clone(), self.tls.clone());
+        let term = Term::start(question, config, shown, around, &self.inbox);
         self.term = Some((question, term));
     }
 

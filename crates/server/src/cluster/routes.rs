@@ -7,11 +7,14 @@ use evenkeel_core::fencing::NodeId;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_engine::Entrance;
 use evenkeel_engine::handoff as engine;
-use evenkeel_relay::{Home, Homes, Inside, Lender, Loan, Local, Returned};
+use evenkeel_relay::Returned;
+use evenkeel_relay::{Entrance as ToFront, Home, Homes, Inside, Lender, Loan, Local, Peer};
+use evenkeel_tls::nbd;
 use evenkeel_wire::agent::HostAddress;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 /// See the module's text.
@@ -56,8 +59,12 @@ fn relay_of(nodes: &BTreeMap<String, Entry>, number: NodeId) -> Option<SocketAdd
 }
 
 impl Local for Directions {
-    fn connect(&self, peer: HostAddress) -> io::Result<Inside> {
-        let evenkeel_engine::Inside { stream, held, lender } = self.entrance.connect(peer)?;
+    fn connect(&self, peer: Peer) -> io::Result<Inside> {
+        let connected = match peer {
+            Peer::At(address) => self.entrance.connect(address),
+            Peer::Proven(host) => self.entrance.connect_proven(host, None),
+        };
+        let evenkeel_engine::Inside { stream, held, lender } = connected?;
         Ok(Inside { stream, held, lender: Some(Arc::new(ToEngine(lender))) })
     }
 
@@ -68,6 +75,18 @@ impl Local for Directions {
     fn is_confirmed(&self, question: u64) -> bool {
         self.confirmation.door().is_confirmed(question)
     }
+}
+
+/// The front of this node for clients over TLS.
+pub struct ByFront(pub ToFront);
+
+impl nbd::Inside for ByFront {
+    fn connect(&self, client: &nbd::Proven<'_>) -> io::Result<UnixStream> {
+        self.0.connect(client.host, client.address, client.socket)
+    }
+
+    /// Does nothing: the nodes of a cluster record no connections.
+    fn report_refused(&self, _address: HostAddress, _why: &str) {}
 }
 
 /// Converts clients for the data plane.

@@ -1,10 +1,11 @@
 //! The parts of a node that serves: its name in etcd, the store, the data plane, the front and the
 //! agent.
 
-use super::routes::Directions;
+use super::routes::{ByFront, Directions};
 use super::{Cluster, settings, shared};
 use crate::server;
 use crate::store_options::StoreOptions;
+use crate::transport::NbdListeners;
 use crate::{Addresses, Config};
 use evenkeel_client::output::{Failure, failed};
 use evenkeel_cluster::cluster_handle::Around;
@@ -26,6 +27,7 @@ use evenkeel_relay::{self as relay, Front, FrontConfig};
 use evenkeel_store::Pool;
 use evenkeel_store::folder::Folder;
 use evenkeel_store::rbd::Seat;
+use evenkeel_tls::server::ServerTls;
 use evenkeel_wire::agent::proof::ClusterSecret;
 use evenkeel_wire::agent::session::{Leader as AgentLeader, LeaderGeneration};
 use evenkeel_wire::agent::{Command, Reply};
@@ -66,6 +68,7 @@ pub struct Serving {
     joined: Joined,
     incarnation: u128,
     pub addresses: Addresses,
+    nbd_tls: NbdListeners,
     front: Front,
     agent: AgentServer,
     engine: Engine,
@@ -97,7 +100,7 @@ impl Serving {
     /// of the cluster, the store and the data plane after this.
     pub fn start(
         config: &Config,
-        cluster: &Cluster,
+        (cluster, tls): (&Cluster, Option<&Arc<ServerTls>>),
         joined: Joined,
         is_stopped: &AtomicBool,
         inbox: &Inbox,
@@ -127,12 +130,17 @@ impl Serving {
         });
         let front = front_config(config, cluster, &joined, directions);
         let front = Front::start(front).map_err(failed)?;
-        let addresses =
-            Addresses { api: config.listen, nbd: front.client_addresses(), nbd_tls: Vec::new() };
+        let nbd_tls = NbdListeners::bind(&config.transport, tls)?;
+        let addresses = Addresses {
+            api: config.listen,
+            nbd: front.client_addresses(),
+            nbd_tls: nbd_tls.addresses().to_vec(),
+        };
         let serving = Self {
             joined,
             incarnation,
             addresses,
+            nbd_tls,
             front,
             agent,
             engine,
@@ -145,6 +153,8 @@ impl Serving {
         };
         config.transport.warn(config.listen, &serving.addresses.nbd);
         serving.open_doors(cluster);
+        let of_front = Arc::new(ByFront(serving.front.entrance()));
+        serving.nbd_tls.open(of_front, config.cores)?;
         serving.report_to(inbox);
         Ok(serving)
     }
@@ -268,9 +278,12 @@ impl Serving {
     /// Closes the data plane and the store, and then gives the node's name up.
     pub fn close(self) {
         self.is_over.store(true, Ordering::Release);
-        let Self { front, agent, engine, leaves, opened, upkeep, .. } = self;
+        let Self { nbd_tls, front, agent, engine, leaves, opened, upkeep, .. } = self;
         let Opened { nodes, homes, pool, presence, _folder, .. } = opened;
-        drop((front, agent, self.confirmation));
+        nbd_tls.close_doors();
+        // Connections over TLS end with those of the front.
+        drop((front, nbd_tls));
+        drop((agent, self.confirmation));
         engine.shutdown();
         if leaves.is_some_and(|thread| thread.join().is_err()) {
             tracing::error!("the thread that announces the end of this node panicked");

@@ -53,6 +53,10 @@ pub fn published(config: &Config) -> BTreeMap<String, String> {
     publish("oversell", oversold.join(","));
     publish("oversell-space", space_oversell.to_string());
     publish("no-guarantee", (!config.guarantee).to_string());
+    // Nodes relay requests to the leader's API by the same scheme.
+    if config.transport.files.is_some() {
+        publish("tls-cert", "true".to_owned());
+    }
     if let Some(figure) = figure {
         publish("sell-iops", figure.operations_per_second().to_string());
         publish("sell-throughput", figure.mibps().to_string());

@@ -10,6 +10,7 @@ use evenkeel_cluster::homes;
 use evenkeel_cluster::inbox::{Inbox, Note};
 use evenkeel_cluster::membership::Question;
 use evenkeel_control::{Leading, run_leading};
+use evenkeel_tls::server::ServerTls;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -66,7 +67,7 @@ impl Term {
     pub fn start(
         question: Question,
         config: Config,
-        addresses: Addresses,
+        (addresses, tls): (Addresses, Option<Arc<ServerTls>>),
         around: Around,
         inbox: &Inbox,
     ) -> Option<Self> {
@@ -76,7 +77,7 @@ impl Term {
         let run = move || {
             let panicked = Err("its thread panicked".to_owned());
             let mut end = EndOfTerm { question, result: panicked, inbox: reports };
-            let led = lead(config, &addresses, around, &of_thread, &end.inbox);
+            let led = lead(config, (&addresses, tls), around, &of_thread, &end.inbox);
             end.result = led.map_err(|failure| failure.message);
         };
         let thread = std::thread::Builder::new().name("member-term".to_owned());
@@ -119,7 +120,7 @@ impl Term {
 /// Runs the control plane until it is to end.
 fn lead(
     config: Config,
-    addresses: &Addresses,
+    (addresses, tls): (&Addresses, Option<Arc<ServerTls>>),
     around: Around,
     shared: &Shared,
     inbox: &Inbox,
@@ -140,7 +141,8 @@ fn lead(
     }
     let journal = Box::new(EtcdJournal::lead(kv.client, kv.keys, leadership));
     let config = Config { nbd_unix: None, ..config };
-    let control = server::control_config(&config, &addresses.nbd, (None, &[]))?;
+    let tls = (tls, addresses.nbd_tls.as_slice());
+    let control = server::control_config(&config, &addresses.nbd, tls)?;
     let leading = Leading { nodes: fleet, journal };
     let greet = |_| inbox.send(Note::Ready);
     let is_last = || shared.closes_volumes.load(Ordering::Acquire);
