@@ -1,10 +1,13 @@
 //! Comparison of the local store with the file below it: the same requests on one io_uring, through
 //! the store and directly to a file of the same size, in turn; medians of the rounds, as a ratio.
 //! The last side has no log of answered changes: the difference is the cost of losing nothing when
-//! the server is killed.
+//! the server is killed. The table also has the processor time of a request, and what the plain
+//! volume asks of its device: requests for each request of the client, and bytes for each byte.
 //!
-//! `cargo bench -p evenkeel-store --bench local [-- FOLDER]` writes four files of some 1.5 GiB
-//! into the folder (the system's temporary one by default), and removes them.
+//! `cargo bench -p evenkeel-store --bench local [-- [FOLDER] [WORDS]]` writes four files of some
+//! 1.5 GiB into the folder (the system's temporary one by default), and removes them. With `WORDS`
+//! it measures only the loads whose names contain them, of the file, the plain volume and the
+//! encrypted one: `aged` are those of volumes that were overwritten at random.
 
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::random::Random;
@@ -33,6 +36,8 @@ const SIZE: u64 = 1 << 30;
 const LENGTH: Duration = Duration::from_ms(1_500);
 /// Number of measurements of each side.
 const ROUNDS: usize = 5;
+/// Number of measurements of aged volumes, which are aged anew before each.
+const AGED_ROUNDS: u64 = 3;
 
 /// A load: its operation, the length of its requests, and the number under way.
 #[derive(Clone, Copy)]
@@ -45,8 +50,11 @@ struct Load {
     is_random: bool,
 }
 
-/// The random writes in the middle of the list age the volume.
-const LOADS: [Load; 9] = [
+/// Number of times that each block is overwritten, on average, before an aged volume is measured.
+const AGE: u64 = 2;
+
+/// Loads of a volume that was written in order.
+const FRESH: [Load; 7] = [
     Load {
         name: "256 KiB sequential write, 8 deep",
         writes: true,
@@ -103,6 +111,10 @@ const LOADS: [Load; 9] = [
         depth: 1,
         is_random: true,
     },
+];
+
+/// Loads of a volume that was overwritten at random, in this order after each ageing.
+const AGED: [Load; 2] = [
     Load {
         name: "256 KiB sequential read, aged, 8 deep",
         writes: false,
@@ -126,6 +138,14 @@ struct Ring {
     ring: IoUring,
     ops: Vec<Option<DiskOp>>,
     queued: Vec<DiskOp>,
+    traffic: Traffic,
+}
+
+/// Reads and writes of a device, and their bytes.
+#[derive(Clone, Copy, Default)]
+struct Traffic {
+    requests: u64,
+    bytes: u64,
 }
 
 impl Disk for Ring {
@@ -136,12 +156,21 @@ impl Disk for Ring {
 
 impl Ring {
     fn new() -> std::io::Result<Self> {
-        Ok(Self { ring: IoUring::new(4_096)?, ops: Vec::new(), queued: Vec::new() })
+        Ok(Self {
+            ring: IoUring::new(4_096)?,
+            ops: Vec::new(),
+            queued: Vec::new(),
+            traffic: Traffic::default(),
+        })
     }
 
     /// Submits the queued operations to the kernel, and waits for at least one answer.
     fn turn(&mut self) -> Result<Vec<DiskDone>, Box<dyn Error>> {
         for op in std::mem::take(&mut self.queued) {
+            if matches!(op.action, DiskAction::Read | DiskAction::Write) {
+                self.traffic.requests += 1;
+                self.traffic.bytes += u64::from(op.length);
+            }
             let slot = match self.ops.iter().position(Option::is_none) {
                 Some(slot) => slot,
                 None => {
@@ -171,6 +200,7 @@ impl Ring {
 trait Side {
     fn submit(&mut self, operation: Operation, offset: u64, buffer: Option<Buffer>, length: u32);
     fn done(&mut self) -> Result<Vec<Option<Buffer>>, Box<dyn Error>>;
+    fn traffic(&self) -> Traffic;
 }
 
 struct Raw {
@@ -192,6 +222,10 @@ impl Side for Raw {
     fn done(&mut self) -> Result<Vec<Option<Buffer>>, Box<dyn Error>> {
         let done = self.ring.turn()?;
         done.into_iter().map(|done| Ok(done.result.map(|_| done.buffer)?)).collect()
+    }
+
+    fn traffic(&self) -> Traffic {
+        self.ring.traffic
     }
 }
 
@@ -245,10 +279,39 @@ impl Side for Stored {
             }
         }
     }
+
+    fn traffic(&self) -> Traffic {
+        self.ring.traffic
+    }
 }
 
-/// Requests a second of a load.
-fn measure(side: &mut dyn Side, load: Load, seed: u64) -> Result<f64, Box<dyn Error>> {
+/// End of a measurement.
+#[derive(Clone, Copy)]
+enum Until {
+    /// It has taken [`LENGTH`].
+    Time,
+    /// This number of requests was begun.
+    Requests(u64),
+}
+
+/// A measurement: requests a second, and what each of them takes of the processor and the device.
+#[derive(Clone, Copy)]
+struct Measured {
+    rate: f64,
+    /// Microseconds of the process's processor time for each request.
+    processor_us: f64,
+    device_requests: f64,
+    /// For each byte of the client.
+    device_bytes: f64,
+}
+
+/// Measures a load. Its flushes are not counted as requests.
+fn measure(
+    side: &mut dyn Side,
+    load: Load,
+    seed: u64,
+    until: Until,
+) -> Result<Measured, Box<dyn Error>> {
     let mut random = Random::new(seed, 9);
     let places = SIZE / u64::from(load.bytes);
     let mut next = 0;
@@ -260,10 +323,15 @@ fn measure(side: &mut dyn Side, load: Load, seed: u64) -> Result<f64, Box<dyn Er
         buffer.bytes_mut().iter_mut().for_each(|byte| *byte = random.next_u64() as u8);
         buffers.push(buffer);
     }
+    let before = side.traffic();
+    let processor_before = clock::process_time();
     let start = clock::monotonic();
     let mut is_flush = false;
     loop {
-        let is_over = clock::monotonic().since(start) >= LENGTH;
+        let is_over = match until {
+            Until::Time => clock::monotonic().since(start) >= LENGTH,
+            Until::Requests(requests) => next >= requests,
+        };
         while !is_over && under_way < load.depth {
             if load.flushes && is_flush {
                 side.submit(Operation::Flush, 0, None, 0);
@@ -287,12 +355,44 @@ fn measure(side: &mut dyn Side, load: Load, seed: u64) -> Result<f64, Box<dyn Er
             buffers.extend(buffer);
         }
     }
-    Ok(count as f64 / clock::monotonic().since(start).ns as f64 * 1e9)
+    let seconds = clock::monotonic().since(start).ns as f64 / 1e9;
+    let processor = clock::process_time().ns - processor_before.ns;
+    let after = side.traffic();
+    let each = |device: u64| device as f64 / count as f64;
+    Ok(Measured {
+        rate: count as f64 / seconds,
+        processor_us: each(processor) / 1e3,
+        device_requests: each(after.requests - before.requests),
+        device_bytes: each(after.bytes - before.bytes) / f64::from(load.bytes),
+    })
 }
 
+/// Overwrites all blocks of a side in random order, [`AGE`] times on average.
+fn age(side: &mut dyn Side, seed: u64) -> Result<(), Box<dyn Error>> {
+    const WRITES: Load = Load {
+        name: "ageing",
+        writes: true,
+        flushes: false,
+        bytes: 4_096,
+        depth: 32,
+        is_random: true,
+    };
+    let writes = AGE * SIZE / u64::from(WRITES.bytes);
+    measure(side, WRITES, seed, Until::Requests(writes))?;
+    side.submit(Operation::Flush, 0, None, 0);
+    side.done()?;
+    Ok(())
+}
+
+/// The measurements of one load, of each side.
+type Rounds = Vec<Vec<Measured>>;
+
 fn main() -> Result<(), Box<dyn Error>> {
-    let folder = std::env::args().skip(1).find(|word| !word.starts_with('-'));
-    let folder = folder.map_or_else(std::env::temp_dir, PathBuf::from);
+    let words = std::env::args().skip(1).filter(|word| !word.starts_with('-'));
+    let (folders, only): (Vec<String>, Vec<String>) =
+        words.partition(|word| Path::new(word).is_dir());
+    let is_wanted = |load: &&Load| only.iter().all(|words| load.name.contains(words));
+    let folder = folders.first().map_or_else(std::env::temp_dir, PathBuf::from);
     let file = || tempfile::NamedTempFile::new_in(&folder);
     let raw = file()?;
     let plain = file()?;
@@ -300,39 +400,79 @@ fn main() -> Result<(), Box<dyn Error>> {
     let unnoted = file()?;
     let raw_device = FileDevice::open(raw.path(), false)?;
     raw_device.grow(SIZE)?;
-    let mut sides: [Box<dyn Side>; 4] = [
+    let mut sides: Vec<Box<dyn Side>> = vec![
         Box::new(Raw { ring: Ring::new()?, fd: raw_device.fd() }),
         Box::new(Stored::new(plain.path(), true, None)?),
         Box::new(Stored::new(encrypted.path(), true, Some(Keys::Command("cat".to_owned())))?),
-        Box::new(Stored::new(unnoted.path(), false, None)?),
     ];
+    if only.is_empty() {
+        sides.push(Box::new(Stored::new(unnoted.path(), false, None)?));
+    }
     for side in &mut sides {
         // Twice: the pool's file has had all its blocks then, too.
         for _ in 0..2 {
             fill(side.as_mut())?;
         }
     }
+    let more = if sides.len() > 3 { " without notes | ratio |" } else { "" };
     println!(
-        "| load | raw file, requests a second | local store | ratio | encrypted | ratio | without \
-         notes | ratio |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
+        "| load | raw file, requests a second | us of processor | local store | ratio | us of \
+         processor | device requests | device bytes | encrypted | ratio |{more}"
     );
-    for load in LOADS {
-        let mut rates = [Vec::new(), Vec::new(), Vec::new(), Vec::new()];
+    println!("| --- {}|", "| ---: ".repeat(2 * sides.len() + 3));
+    for load in FRESH.iter().filter(is_wanted) {
+        let mut rounds = vec![Vec::new(); sides.len()];
         for round in 0..ROUNDS as u64 {
-            for (rates, side) in rates.iter_mut().zip(&mut sides) {
-                rates.push(measure(side.as_mut(), load, round)?);
-            }
+            add_round(&mut sides, &mut rounds, *load, round)?;
         }
-        let median = |rates: &mut Vec<f64>| {
-            rates.sort_unstable_by(f64::total_cmp);
-            rates[rates.len() / 2]
-        };
-        let [raw, plain, encrypted, unnoted] = rates.each_mut().map(median);
-        let ours = |rate: f64| format!("{rate:.0} | {:.2}", rate / raw);
-        let ours = [plain, encrypted, unnoted].map(ours).join(" | ");
-        println!("| {} | {raw:.0} | {ours} |", load.name);
+        print(load.name, rounds);
+    }
+    let loads: Vec<&Load> = AGED.iter().filter(is_wanted).collect();
+    let mut aged = vec![vec![Vec::new(); sides.len()]; loads.len()];
+    for round in 0..if loads.is_empty() { 0 } else { AGED_ROUNDS } {
+        // The file is the same at any age.
+        for side in sides.iter_mut().skip(1) {
+            age(side.as_mut(), round)?;
+        }
+        for (load, rounds) in loads.iter().zip(&mut aged) {
+            add_round(&mut sides, rounds, **load, round)?;
+        }
+    }
+    loads.iter().zip(aged).for_each(|(load, rounds)| print(load.name, rounds));
+    Ok(())
+}
+
+/// Measures a load once on each side.
+fn add_round(
+    sides: &mut [Box<dyn Side>],
+    rounds: &mut Rounds,
+    load: Load,
+    seed: u64,
+) -> Result<(), Box<dyn Error>> {
+    for (rounds, side) in rounds.iter_mut().zip(sides) {
+        rounds.push(measure(side.as_mut(), load, seed, Until::Time)?);
     }
     Ok(())
+}
+
+/// Prints the medians of a load.
+fn print(name: &str, rounds: Rounds) {
+    let median = |mut rounds: Vec<Measured>| {
+        rounds.sort_unstable_by(|a, b| a.rate.total_cmp(&b.rate));
+        rounds[rounds.len() / 2]
+    };
+    let medians: Vec<Measured> = rounds.into_iter().map(median).collect();
+    let raw = medians[0];
+    let plain = medians[1];
+    print!("| {name} | {:.0} | {:.1} ", raw.rate, raw.processor_us);
+    for (number, side) in medians.iter().enumerate().skip(1) {
+        print!("| {:.0} | {:.2} ", side.rate, side.rate / raw.rate);
+        if number == 1 {
+            let Measured { processor_us, device_requests, device_bytes, .. } = plain;
+            print!("| {processor_us:.1} | {device_requests:.2} | {device_bytes:.2} ");
+        }
+    }
+    println!("|");
 }
 
 /// Writes everything once.

@@ -56,6 +56,39 @@ pub fn find_run(used: &Bits, wanted: u32) -> Option<(u32, u32)> {
     best
 }
 
+/// Returns the start of the run of `wanted` zero bits that is nearest to `target` and begins at
+/// most `reach` blocks from it.
+#[must_use]
+pub fn find_near(used: &Bits, wanted: u32, target: u32, reach: u32) -> Option<u32> {
+    let mut starts = used.map(|word| !word);
+    for _ in 1..wanted {
+        // A run of one more begins where one begins and one begins at the next block.
+        let [a, b, c, d] = starts;
+        starts =
+            [a & (a >> 1 | b << 63), b & (b >> 1 | c << 63), c & (c >> 1 | d << 63), d & d >> 1];
+    }
+    let above = next_set(&starts, target);
+    let below = last_set(&starts, target);
+    let distance = |start: &u32| start.abs_diff(target);
+    above.into_iter().chain(below).filter(|start| distance(start) <= reach).min_by_key(distance)
+}
+
+/// Returns the first bit from `from` on that is set.
+fn next_set(bits: &Bits, from: u32) -> Option<u32> {
+    (from as usize / 64..WORDS).find_map(|word| {
+        let bits = bits[word] & mask(word, from, CHUNK_BLOCKS);
+        (bits != 0).then(|| word as u32 * 64 + bits.trailing_zeros())
+    })
+}
+
+/// Returns the last bit before `until` that is set.
+fn last_set(bits: &Bits, until: u32) -> Option<u32> {
+    (0..=(until as usize / 64).min(WORDS - 1)).rev().find_map(|word| {
+        let bits = bits[word] & mask(word, 0, until);
+        (bits != 0).then(|| word as u32 * 64 + 63 - bits.leading_zeros())
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -81,6 +114,23 @@ mod tests {
             let sufficient = runs.iter().find(|run| run.1 >= wanted).map(|run| (run.0, wanted));
             let longest = runs.iter().rev().max_by_key(|run| run.1).copied();
             prop_assert_eq!(find_run(&used, wanted), sufficient.or(longest));
+        }
+
+        #[test]
+        fn the_nearest_run_is_free_and_no_other_is_nearer(
+            used: Bits, sparse: Bits, wanted in 1_u32..16, target in 0_u32..256,
+            reach in 0_u32..256,
+        ) {
+            let used = [0, 1, 2, 3].map(|word| used[word] & sparse[word]);
+            let is_used = |block: u32| used[block as usize / 64] >> (block % 64) & 1 == 1;
+            let is_run = |start: &u32| !(*start..start + wanted).any(is_used);
+            let starts = (0..=CHUNK_BLOCKS - wanted).filter(is_run);
+            let nearest = starts.map(|start| start.abs_diff(target)).min();
+            let found = find_near(&used, wanted, target, reach);
+            let is_free = |start: u32| start + wanted <= CHUNK_BLOCKS && is_run(&start);
+            prop_assert!(found.is_none_or(is_free));
+            let distance = found.map(|start| start.abs_diff(target));
+            prop_assert_eq!(distance, nearest.filter(|distance| *distance <= reach));
         }
 
         #[test]

@@ -11,7 +11,7 @@
 //! yet, or freed by a change that is not durable yet. They are not given out. After a crash no
 //! block is busy, and the bits of the tree count.
 
-use super::bits::{Bits, WORDS, count, find_run, mask};
+use super::bits::{Bits, WORDS, count, find_near, find_run, mask};
 use super::tree::{Missing, Page, Tree};
 use super::{CHUNK_BLOCKS, Pointer};
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,8 +26,12 @@ const CHUNK_WORDS: usize = 8;
 /// A chunk with fewer free blocks is skipped while others have more, since searching it costs more
 /// than it yields.
 const WORTH_LOOKING: u32 = CHUNK_BLOCKS / 16;
-/// Minimum number of blocks of a write that goes to whole free chunks, if there are any.
-const LARGE: u32 = 16;
+/// Minimum number of blocks of a write that goes to whole free chunks, if there are any. Smaller
+/// ones go near their neighbours.
+pub const LARGE: u32 = 16;
+/// Maximum distance of a block to the place among its neighbours, in blocks. Farther away it would
+/// be no better placed than in another chunk, and would take a place that others are near to.
+const REACH: u32 = 64;
 
 /// Blocks of the pool that follow each other.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -36,6 +40,14 @@ pub struct Run {
     pub block: u32,
     /// Number of blocks.
     pub count: u32,
+}
+
+impl Run {
+    /// Returns its blocks.
+    #[must_use]
+    pub fn blocks(&self) -> std::ops::Range<u32> {
+        self.block..self.block + self.count
+    }
 }
 
 /// Reason for which blocks could not be taken.
@@ -244,6 +256,24 @@ impl Space {
         }
         let Ok(used) = self.used(index) else { return };
         let free = CHUNK_BLOCKS - count(&used);
+        // Most changes make a busy block one in use, or the reverse.
+        if self.free[index as usize] != Some(free) {
+            self.list(index, free);
+        }
+    }
+
+    /// Stops filling a chunk.
+    fn leave_current(&mut self, at: usize) {
+        let Some(index) = self.current[at].take() else { return };
+        if let Ok(used) = self.used(index)
+            && self.chunks[index as usize] != 0
+        {
+            self.list(index, CHUNK_BLOCKS - count(&used));
+        }
+    }
+
+    /// Puts a chunk with this number of free blocks on the list of its kind.
+    fn list(&mut self, index: u32, free: u32) {
         self.unlist(index);
         if self.free[index as usize].replace(free).is_none() {
             self.total_free += u64::from(free);
@@ -308,8 +338,7 @@ impl Space {
                     }
                     _ => {}
                 }
-                self.current[is_large] = None;
-                self.count_chunk(index);
+                self.leave_current(is_large);
             }
             let empty = self.whole_chunk();
             let partial = self.partial.first();
@@ -338,6 +367,32 @@ impl Space {
         }
     }
 
+    /// Takes a run of `wanted` blocks for data, near `target`: a block of the pool. They are busy
+    /// after this. Returns `None` if there is no such run, if its chunk is whole, not the volume's
+    /// or described by a leaf that is not in memory, or if fewer than `floor` blocks would stay
+    /// free.
+    pub fn take_near(&mut self, target: u32, wanted: u32, floor: u64) -> Option<Run> {
+        let index = *self.indexes.get(&(target / CHUNK_BLOCKS))?;
+        let is_whole = self.empty.contains(&index);
+        if is_whole || self.total_free < u64::from(wanted) + floor || !self.is_counted(index) {
+            return None;
+        }
+        let used = self.used(index).ok()?;
+        let start = find_near(&used, wanted, target % CHUNK_BLOCKS, REACH)?;
+        Some(self.occupy(index, start, wanted))
+    }
+
+    /// Returns whether a chunk's free blocks are counted in [`Self::known_free`].
+    fn is_counted(&self, index: u32) -> bool {
+        self.free[index as usize].is_some()
+    }
+
+    /// Returns whether this block of the pool is in a chunk of the volume.
+    #[must_use]
+    pub fn has(&self, block: u32) -> bool {
+        self.indexes.contains_key(&(block / CHUNK_BLOCKS))
+    }
+
     /// Counts the chunks of one more leaf.
     ///
     /// # Errors
@@ -352,9 +407,7 @@ impl Space {
     fn take_anything(&mut self, wanted: u32) -> Result<Option<Run>, Missing> {
         // Includes the free blocks of the chunks that are being filled.
         for at in 0..self.current.len() {
-            if let Some(index) = self.current[at].take() {
-                self.count_chunk(index);
-            }
+            self.leave_current(at);
         }
         let whole = self.whole_chunk().or(self.partial.first()).copied();
         let Some(index) = whole.or(self.poor.last().map(|(_, index)| *index)) else {
@@ -669,13 +722,19 @@ impl Space {
             if !is_current && free != counted {
                 return Err(format!("chunk {index} has {free} free blocks, {counted} are noted"));
             }
-            let is_poor = !is_current && (1..WORTH_LOOKING).contains(&free);
-            if is_poor != self.poor.contains(&(counted, index)) {
-                return Err(format!("chunk {index} has {free} free blocks; listed as poor or not"));
-            }
-            let is_empty = self.empty.contains(&index);
-            if is_empty && (free != CHUNK_BLOCKS || is_current) {
-                return Err(format!("chunk {index} is listed as free, and is not"));
+            let is_in = |range: std::ops::Range<u32>| !is_current && range.contains(&free);
+            let belongs = [
+                is_in(1..WORTH_LOOKING),
+                is_in(WORTH_LOOKING..CHUNK_BLOCKS),
+                is_in(CHUNK_BLOCKS..CHUNK_BLOCKS + 1),
+            ];
+            let listed = [
+                self.poor.contains(&(counted, index)),
+                self.partial.contains(&index),
+                self.empty.contains(&index),
+            ];
+            if listed != belongs {
+                return Err(format!("chunk {index} has {free} free blocks; {listed:?} is listed"));
             }
         }
         if total != self.total_free {
@@ -710,6 +769,19 @@ mod tests {
         assert_eq!(space.take_late(), []);
     }
 
+    /// Takes a few blocks near a random place, and checks that they are near.
+    fn take_somewhere_near(space: &mut Space, random: &mut Random) -> Option<Run> {
+        let target = 100 * CHUNK_BLOCKS + random.below(220 * 256) as u32;
+        let wanted = 1 + random.below(4) as u32;
+        let floor = random.below(2) * random.below(2_000);
+        let free = space.known_free();
+        let run = space.take_near(target, wanted, floor)?;
+        assert_eq!(run.count, wanted);
+        assert!(run.block.abs_diff(target) <= REACH && space.has(run.block));
+        assert!(free >= u64::from(wanted) + floor);
+        Some(run)
+    }
+
     /// Random takes, commits, retirements and releases beside a set of block numbers: no block is
     /// handed out twice, and none is lost.
     #[test]
@@ -723,23 +795,28 @@ mod tests {
             let mut owned = BTreeSet::new();
             let mut held: BTreeSet<u32> = BTreeSet::new();
             for _ in 0..3_000 {
-                match random.below(6) {
+                match random.below(7) {
+                    6 => {
+                        let run = take_somewhere_near(&mut space, &mut random);
+                        for block in run.iter().flat_map(Run::blocks) {
+                            assert!(held.insert(block), "seed {seed}: {block} twice");
+                        }
+                        taken.extend(run);
+                    }
                     0 | 1 => {
                         let wanted = random.among(&[1, 1, 2, 4, 16, 64, 256]);
                         let may_grow = owned.len() < 70 && random.one_in(2);
                         match space.take(wanted, 0, may_grow) {
                             Ok(run) => {
                                 assert!((1..=wanted).contains(&run.count));
-                                for block in run.block..run.block + run.count {
+                                for block in run.blocks() {
                                     assert!(owned.contains(&(block / CHUNK_BLOCKS)));
                                     assert!(held.insert(block), "seed {seed}: {block} twice");
                                 }
                                 taken.push(run);
                             }
+                            Err(Lacking::Chunk) if owned.len() >= 70 => {}
                             Err(Lacking::Chunk) => {
-                                if owned.len() >= 70 {
-                                    continue;
-                                }
                                 let index = owned.len() as u32;
                                 let chunk = 100 + index * 3;
                                 space.add_chunk(index, chunk).unwrap();
@@ -756,8 +833,7 @@ mod tests {
                     3 if !taken.is_empty() => {
                         let run = taken.swap_remove(random.below(taken.len() as u64) as usize);
                         space.release(run);
-                        (run.block..run.block + run.count)
-                            .for_each(|block| _ = held.remove(&block));
+                        run.blocks().for_each(|block| _ = held.remove(&block));
                     }
                     4 if !used.is_empty() => {
                         let run = used.swap_remove(random.below(used.len() as u64) as usize);
@@ -767,8 +843,7 @@ mod tests {
                     5 => {
                         for run in retired.drain(..) {
                             space.release(run);
-                            (run.block..run.block + run.count)
-                                .for_each(|block| _ = held.remove(&block));
+                            run.blocks().for_each(|block| _ = held.remove(&block));
                         }
                     }
                     _ => {}

@@ -1,5 +1,6 @@
 //! The pool held to the obligations of every store.
 
+mod aged;
 mod amplified;
 mod crashed;
 mod devices;

@@ -30,6 +30,8 @@ const LEFT_MIN: u32 = COMMIT_BLOCKS_MAX as u32 + 1;
 pub(in crate::local) struct Batch {
     records: VecDeque<Record>,
     bytes: usize,
+    /// Blocks that the records map; they have replaced as many at most.
+    mapped: usize,
     /// Records that were written to the log since the volume was opened.
     taken: u64,
     /// Blocks that the changes have replaced; they are free when the changes are durable.
@@ -42,9 +44,19 @@ pub(in crate::local) struct Batch {
 /// may need their space.
 const CLEARED_MAX: u64 = 1_024;
 
+/// Number of written blocks at which the batch is committed without a flush request: 16 MiB. A
+/// client that overwrites much in order then finds the chunks free whose data it has replaced.
+const MAPPED_MAX: usize = 4_096;
+
+/// Returns the number of blocks that a record maps.
+fn mapped(record: &Record) -> usize {
+    if let Record::Map { checksums, .. } = record { checksums.len() } else { 0 }
+}
+
 impl Batch {
     pub fn push(&mut self, record: Record) {
         self.bytes += record.bytes();
+        self.mapped += mapped(&record);
         self.records.push_back(record);
     }
 
@@ -69,6 +81,7 @@ impl Batch {
                 break;
             }
             self.bytes -= record.bytes();
+            self.mapped -= mapped(record);
             record.encode(&mut bytes);
             self.records.pop_front();
             self.taken += 1;
@@ -427,7 +440,9 @@ impl Volume {
 
     /// Returns whether the batch is large enough to be committed without a flush request.
     fn is_large(&self) -> bool {
-        self.batch.bytes() >= self.bounds.batch_bytes || self.batch.cleared >= CLEARED_MAX
+        self.batch.bytes() >= self.bounds.batch_bytes
+            || self.batch.mapped >= MAPPED_MAX
+            || self.batch.cleared >= CLEARED_MAX
     }
 
     /// Begins a commit if the batch is large. So a client that never flushes does not fill memory,

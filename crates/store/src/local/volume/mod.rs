@@ -12,6 +12,7 @@
 
 mod checkpoint;
 mod commit;
+mod locality;
 mod ops;
 pub(in crate::local) mod reclaim;
 pub mod recover;
@@ -314,6 +315,8 @@ pub struct Volume {
     requests: Vec<Option<Request>>,
     /// Writes that have taken blocks and are not in the map yet.
     writing: usize,
+    /// Blocks that reads under way read beside those that they want.
+    gap_blocks: u32,
     free_requests: Vec<usize>,
     ops: Vec<Option<Op>>,
     free_ops: Vec<usize>,
@@ -379,6 +382,7 @@ impl Volume {
             answered: None,
             requests: Vec::new(),
             writing: 0,
+            gap_blocks: 0,
             free_requests: Vec::new(),
             ops: Vec::new(),
             free_ops: Vec::new(),

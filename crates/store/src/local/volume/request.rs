@@ -1,12 +1,13 @@
 //! Processing of requests: reads are verified; writes go to free blocks, and then into the map.
 
+use super::locality::{self, GAPS_UNDER_WAY_MAX};
 use super::{Next, OVERWRITE_BLOCKS, Purpose, Volume, Wanted, Which};
 use crate::buffer::Buffer;
 use crate::disk::Disk;
 use crate::encryption::crypt::Cipher;
 use crate::local::ack_log::Place;
 use crate::local::format::{RECORD_BLOCKS_MAX, Record};
-use crate::local::space::{Lacking, Run};
+use crate::local::space::{LARGE, Lacking, Run};
 use crate::local::tree::{FANOUT, Missing};
 use crate::local::{BLOCK_BYTES, CHUNK_BLOCKS, Pointer, checksum};
 use crate::{EXTENTS_MAX, Extent, Submission};
@@ -44,6 +45,13 @@ pub(super) struct Request {
     stage: Stage,
     /// The runs of its data, in order. Holes of a read have block 0.
     runs: Vec<Run>,
+    /// Parts of the device that a read of several runs reads: each run is in one of them. They may
+    /// have blocks between that the request does not want.
+    spans: Vec<Run>,
+    /// Number of these blocks.
+    gap_blocks: u32,
+    /// A read with such blocks has failed, perhaps because of one of them: it reads none.
+    is_exact: bool,
     /// Bytes that a write puts on the disk if they are not the client's payload: the encrypted
     /// payload, or zeroes.
     sealed: Option<Buffer>,
@@ -70,6 +78,9 @@ impl Request {
             submission,
             stage: Stage::Begin,
             runs: Vec::new(),
+            spans: Vec::new(),
+            gap_blocks: 0,
+            is_exact: false,
             sealed: None,
             zeroed: 0,
             pointers: Vec::new(),
@@ -291,28 +302,41 @@ impl Volume {
         }
         request.runs.clear();
         request.runs.extend(runs(&request.pointers));
-        request.parts_left = request.runs.iter().filter(|run| run.block != 0).count();
-        if request.parts_left == 0 {
+        if request.runs.iter().all(|run| run.block == 0) {
             zero(request, 0, count);
             return Ok(Step::Ended);
         }
         request.stage = Stage::Transfer;
         if let [run] = request.runs[..] {
             let buffer = request.submission.buffer.take().ok_or(Failure::Invalid)?;
+            request.parts_left = 1;
             self.read_op(Purpose::Data { request: number, part: 0 }, run, buffer, disk);
             return Ok(Step::Next(Next::Nothing));
         }
+        self.read_spans(number, request, disk);
+        Ok(Step::Next(Next::Nothing))
+    }
+
+    /// Reads the runs of a request that has several, and fills its holes.
+    fn read_spans(&mut self, number: usize, request: &mut Request, disk: &mut dyn Disk) {
         let mut block = 0;
-        for (part, run) in request.runs.clone().into_iter().enumerate() {
+        for run in request.runs.clone() {
             if run.block == 0 {
                 zero(request, block, run.count);
-            } else {
-                let buffer = Buffer::new(run.count as usize * BLOCK_BYTES);
-                self.read_op(Purpose::Data { request: number, part }, run, buffer, disk);
             }
             block += run.count;
         }
-        Ok(Step::Next(Next::Nothing))
+        let room = GAPS_UNDER_WAY_MAX - self.gap_blocks;
+        let spans = locality::spans(&request.runs, if request.is_exact { 0 } else { room });
+        let wanted = request.pointers.iter().filter(|pointer| pointer.block != 0).count();
+        request.gap_blocks = locality::blocks(&spans).saturating_sub(wanted as u32);
+        self.gap_blocks += request.gap_blocks;
+        request.parts_left = spans.len();
+        for (part, &span) in spans.iter().enumerate() {
+            let buffer = Buffer::new(span.count as usize * BLOCK_BYTES);
+            self.read_op(Purpose::Data { request: number, part }, span, buffer, disk);
+        }
+        request.spans = spans;
     }
 
     fn begin_write(
@@ -372,6 +396,12 @@ impl Volume {
         let mut lacking = self.keep_spares().err();
         while lacking.is_none() && request.blocks_done < count {
             let wanted = count - request.blocks_done;
+            let next = first + u64::from(request.blocks_done);
+            if let Some(run) = self.take_near(next, wanted, floor + OVERWRITE_BLOCKS)? {
+                request.blocks_done += run.count;
+                request.runs.push(run);
+                continue;
+            }
             let mut taken = self.space.take(wanted, floor + OVERWRITE_BLOCKS, may_grow);
             if taken == Err(Lacking::Chunk) && !may_grow && self.has_all(first, count)? {
                 taken = self.space.take(wanted, floor, may_grow);
@@ -388,6 +418,25 @@ impl Volume {
             Lacking::Leaf(page) => space(page),
             Lacking::Chunk => Next::Stall,
         }))
+    }
+
+    /// Takes blocks for a small write from block `at` on, near the blocks of the volume beside it.
+    /// Returns `None` if it has no neighbours, or there is no room near them.
+    fn take_near(&mut self, at: u64, wanted: u32, floor: u64) -> Result<Option<Run>, Refused> {
+        if wanted >= LARGE {
+            return Ok(None);
+        }
+        // The write needs this page to reach the map, too.
+        let leaf = self.map.leaf(at / FANOUT).map_err(|page| Refused::Next(map(page)))?;
+        let Some(page) = leaf else { return Ok(None) };
+        let entry = (at % FANOUT) as usize;
+        let space = &mut self.space;
+        let mut target = locality::place_among(page, entry, |_| true);
+        if target.is_some_and(|block| !space.has(block)) {
+            // The blocks of a snapshot that the volume was made of are in chunks of others.
+            target = locality::place_among(page, entry, |block| space.has(block));
+        }
+        Ok(target.and_then(|target| space.take_near(target, wanted, floor)))
     }
 
     /// Requests chunks before they are needed, since a write that waits for one waits for two
@@ -426,15 +475,20 @@ impl Volume {
             // The encrypted data is no longer needed.
             request.submission.buffer = request.submission.buffer.take().or(buffer);
         } else if is_read && let (Some(from), Some(to)) = (buffer, &mut request.submission.buffer) {
-            let before: u32 = request.runs[..part].iter().map(|run| run.count).sum();
-            let length = request.runs[part].count as usize * BLOCK_BYTES;
-            to.bytes_mut()[before as usize * BLOCK_BYTES..][..length]
-                .copy_from_slice(&from.bytes()[..length]);
+            take_from(request.spans[part], from.bytes(), &request.runs, to.bytes_mut());
         }
         if request.parts_left > 0 {
             return;
         }
         if is_read {
+            let gap_blocks = std::mem::take(&mut request.gap_blocks);
+            self.gap_blocks -= gap_blocks;
+            if request.failure.is_some() && gap_blocks > 0 {
+                // Perhaps none of the blocks that the request wants is damaged.
+                (request.failure, request.is_exact) = (None, true);
+                request.stage = Stage::Begin;
+                return self.advance(number, disk);
+            }
             self.verify(number, disk);
             return;
         }
@@ -733,6 +787,19 @@ fn records(first: u64, runs: &[Run], sums: &[Pointer]) -> Vec<Record> {
         }
     }
     records
+}
+
+/// Copies from the bytes of a span to those of a request whose data has these runs.
+fn take_from(span: Run, bytes: &[u8], runs: &[Run], request: &mut [u8]) {
+    let mut start = 0;
+    for run in runs {
+        let length = run.count as usize * BLOCK_BYTES;
+        if span.blocks().contains(&run.block) {
+            let from = (run.block - span.block) as usize * BLOCK_BYTES;
+            request[start..start + length].copy_from_slice(&bytes[from..from + length]);
+        }
+        start += length;
+    }
 }
 
 /// Decrypts the data of a read; holes become zeroes.
