@@ -1,6 +1,6 @@
 //! The configuration of a server that the flags of `evenkeel serve` describe.
 
-use crate::cli::{self, Quota, Serve};
+use crate::cli::{self, Feel, Quota, Serve};
 use evenkeel_cli::tls::NbdListen;
 use evenkeel_client::output::{Exit, Failure};
 use evenkeel_control::model::zones::ZONES_MAX;
@@ -47,16 +47,24 @@ pub fn of(arguments: &Serve) -> Result<Config, Failure> {
         cores: arguments.cores.unwrap_or_else(evenkeel_server::cores),
         recorder: None,
         is_test: arguments.test.test_server,
+        feel_seed: arguments.test.feel.map(|Feel::Ebs| arguments.test.feel_seed),
     })
 }
 
 /// Checks that a server for tests serves this machine only, and alone. Everyone with the keys can
 /// change its time, and nodes of a cluster must agree about the time.
 fn test_server(arguments: &Serve) -> Result<(), Failure> {
-    if !arguments.test.test_server {
-        return Ok(());
-    }
     let refused = |text: String| Err(Failure::new(text).exit(Exit::Usage));
+    if !arguments.test.test_server {
+        return match arguments.test.feel {
+            None => Ok(()),
+            Some(Feel::Ebs) => refused(
+                "feel: only a server for tests delays its answers; set test-server beside it, or \
+                 leave feel out"
+                    .to_owned(),
+            ),
+        };
+    }
     if !arguments.etcd.etcd.is_empty() {
         return refused(
             "test-server: a server for tests is no node of a cluster; leave test-server or etcd \
@@ -253,6 +261,10 @@ mod tests {
             assert_eq!(checked(&format!("evenkeel serve --test-server{line}")), Ok(()), "{line}");
         }
         assert_eq!(checked("evenkeel serve --listen 0.0.0.0:1"), Ok(()));
+        let usual = checked("evenkeel serve --feel ebs").unwrap_err();
+        assert_eq!(usual.exit, Exit::Usage);
+        assert!(usual.message.contains("set test-server beside it"), "{usual}");
+        assert_eq!(checked("evenkeel serve --test-server --feel ebs --feel-seed 7"), Ok(()));
         for (line, reason) in [
             ("--listen 0.0.0.0:1", "listen is 0.0.0.0:1, which other machines can reach"),
             ("--nbd-listen 127.0.0.1:0,10.0.0.1:9", "nbd-listen is 10.0.0.1:9, which"),

@@ -200,7 +200,7 @@ const PAGES: &[Page] = &[
     },
     on("docs/operating/security.md", On::Server("")),
     on("docs/operating/service.md", On::Server("")),
-    on("docs/operating/test_server.md", On::Server("--test-server")),
+    on("docs/operating/test_server.md", On::Server("--store local --test-server --feel ebs")),
     Page {
         before: "evenkeel volume create --type io2 --size 4 --iops 1000 --attach
             echo 'type = \"io2\"\nsize = 4\niops = 1000' >promise.toml

@@ -36,6 +36,16 @@ fn clients_meet_the_faults_that_were_started() {
 }
 
 #[test]
+fn experiments_of_fis_pause_volumes_and_make_them_slow() {
+    check("fis", "");
+}
+
+#[test]
+fn volumes_feel_like_those_of_ebs() {
+    check("feel", "--feel ebs --feel-seed 7");
+}
+
+#[test]
 fn the_clock_of_the_data_folder_continues_and_a_usual_server_refuses_it() {
     let mut server = Server::start("--store memory --test-server");
     let time = |server: &Server| {

@@ -6,6 +6,8 @@
 mod date;
 #[path = "build/instances.rs"]
 mod instances;
+#[path = "build/latency.rs"]
+mod latency;
 #[path = "build/limits.rs"]
 mod limits;
 #[path = "build/prices.rs"]
@@ -34,6 +36,7 @@ fn run() -> reader::Result<()> {
         "build.rs",
         "build",
         "src/volume/date.rs",
+        "../../data/latency",
         "../../data/limits",
         "../../data/prices",
         "../../data/regions",
@@ -45,6 +48,7 @@ fn run() -> reader::Result<()> {
     }
 
     write(&out.join("limits.rs"), &limits::generate(&data.join("limits"))?)?;
+    write(&out.join("latencies.rs"), &latency::generate(&data.join("latency"))?)?;
     write(&out.join("prices.rs"), &prices::generate(&data.join("prices"), &data.join("regions"))?)?;
     write(&out.join("quotas.rs"), &quotas::generate(&data.join("quotas.toml"))?)?;
     write(&out.join("instances.rs"), &instances::generate(&data.join("instances.csv"))?)

@@ -1,7 +1,7 @@
 //! Flags of a server for tests, and of the verbs that change its clock and start its faults.
 
 use super::{Connection, Output, volume_id};
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use evenkeel_cli::flags::span;
 use evenkeel_core::ids::VolumeId;
 use std::time::Duration;
@@ -12,6 +12,22 @@ pub struct TestServer {
     /// faults (`evenkeel fault`). On loopback addresses only, and not beside --etcd.
     #[arg(long, env = "EVENKEEL_TEST_SERVER")]
     pub test_server: bool,
+
+    /// Let volumes of a server for tests take as long as those of EBS: ebs. [default: as fast as
+    /// the store]
+    #[arg(long, env = "EVENKEEL_FEEL", value_name = "FEEL")]
+    pub feel: Option<Feel>,
+
+    /// Seed of the latencies of --feel.
+    #[arg(long, env = "EVENKEEL_FEEL_SEED", default_value_t = 1, value_name = "N")]
+    pub feel_seed: u64,
+}
+
+/// How volumes feel.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Feel {
+    /// Like those of EBS.
+    Ebs,
 }
 
 #[derive(Args, Debug)]

@@ -117,6 +117,7 @@ pub fn run(arguments: &Demo) -> Result<(), Failure> {
         cores: evenkeel_server::cores(),
         recorder: None,
         is_test: false,
+        feel_seed: None,
     };
     let running = Running::start(config.clone(), folder.path().to_owned())?;
     eprintln!("server on http://{} and nbd://{}", running.api, running.nbd);

@@ -25,6 +25,7 @@ pub fn run(arguments: &Env) -> Result<(), Failure> {
         ("AWS_ENDPOINT_URL_EBS", &endpoint),
         ("AWS_ENDPOINT_URL_CLOUDWATCH", &endpoint),
         ("AWS_ENDPOINT_URL_CLOUDTRAIL", &endpoint),
+        ("AWS_ENDPOINT_URL_FIS", &endpoint),
         ("AWS_ENDPOINT_URL_IAM", &endpoint),
         ("AWS_ENDPOINT_URL_STS", &endpoint),
         ("AWS_ACCESS_KEY_ID", &keys.access_key_id),

@@ -206,6 +206,143 @@ def object_faults(ebs):
         expect(found["State"], "error")
 
 
+def fis(flags):
+    """Experiments of AWS FIS pause I/O of volumes and make it slow."""
+    with Server(flags) as ebs:
+        client = ebs.client("fis")
+        volume, other = create(ebs), create(ebs)
+        uri, other_uri = ebs.attach(volume), ebs.attach(other)
+        ebs.ec2.create_tags(Resources=[other], Tags=[{"Key": "team", "Value": "a"}])
+        io(uri, "write -P 5 0 64k")
+        with ebs.clock.frozen():
+            experiment_pauses(ebs, client, volume, uri, other_uri)
+            experiment_is_slow(ebs, client, other_uri)
+        experiments_are_refused(client)
+
+
+def template(client, targets, actions, **more):
+    """Creates a template and returns it."""
+    return client.create_experiment_template(
+        description="a test", roleArn="arn:aws:iam::000000000000:role/fis",
+        stopConditions=[{"source": "none"}], targets={"some": dict(
+            resourceType="aws:ec2:ebs-volume", selectionMode="ALL", **targets)},
+        actions=actions, **more)["experimentTemplate"]
+
+
+def experiment_pauses(ebs, client, volume, uri, other_uri):
+    zone = ebs.region
+    account = ebs.client("sts").get_caller_identity()["Account"]
+    arn = f"arn:aws:ec2:{zone}:{account}:volume/{volume}"
+    made = template(client, {"resourceArns": [arn]}, {"pause": {
+        "actionId": "aws:ebs:pause-volume-io", "parameters": {"duration": "PT10M"},
+        "targets": {"Volumes": "some"}}}, tags={"team": "b"})
+    expect(client.get_experiment_template(id=made["id"])["experimentTemplate"], made)
+    started = client.start_experiment(experimentTemplateId=made["id"])["experiment"]
+    expect(started["state"]["status"], "running")
+    words = ["qemu-io", "-f", "raw", "-c", "read -P 5 0 64k", uri]
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL) as paused:
+        io(other_uri, "write -P 6 0 64k", "read -P 6 0 64k")
+        [fault] = ebs.fault.list()
+        wait_for(lambda: requests_of(ebs, fault["fault_id"]) > 0, "no request waits")
+        expect(paused.poll(), None)
+        # The end is by the server's clock.
+        ebs.clock.advance("10m")
+        expect(paused.wait(timeout=60), 0)
+    ended = client.get_experiment(id=started["id"])["experiment"]
+    expect(ended["state"]["status"], "completed")
+    expect(ended["actions"]["pause"]["state"]["status"], "completed")
+    expect((ended["endTime"] - ended["startTime"]).total_seconds(), 600.0)
+    expect(client.list_experiment_templates()["experimentTemplates"][0]["id"], made["id"])
+    client.delete_experiment_template(id=made["id"])
+    refused("ResourceNotFoundException", client.get_experiment_template, id=made["id"])
+
+
+def experiment_is_slow(ebs, client, uri):
+    made = template(client, {"resourceTags": {"team": "a"}}, {"slow": {
+        "actionId": "aws:ebs:volume-io-latency", "targets": {"Volumes": "some"},
+        "parameters": {"duration": "PT12H", "readIOPercentage": "100",
+                       "readIOLatencyMilliseconds": "700"}}})
+    started = client.start_experiment(experimentTemplateId=made["id"])["experiment"]
+    begin = time.monotonic()
+    io(uri, "read -P 6 0 4k")
+    assert time.monotonic() - begin >= 0.7
+    stopped = client.stop_experiment(id=started["id"])["experiment"]
+    expect(stopped["state"]["status"], "stopped")
+    expect(ebs.fault.list(), [])
+    expect([one["id"] for one in client.list_experiments()["experiments"]][-1], started["id"])
+
+
+def experiments_are_refused(client):
+    error = refused("ValidationException", template, client=client,
+                    targets={"resourceTags": {"team": "a"}}, actions={"stop": {
+                        "actionId": "aws:ec2:stop-instances", "targets": {"Instances": "some"}}})
+    assert "'aws:ec2:stop-instances'" in str(error), error
+    refused("ResourceNotFoundException", client.start_experiment, experimentTemplateId="EXTnone")
+
+
+def feel(flags):
+    """Volumes take the time of their type; blocks of a snapshot are cold until they are fetched."""
+    with Server(flags) as ebs:
+        volume = create(ebs, "gp3", 1)
+        uri = ebs.attach(volume)
+        begin = time.monotonic()
+        io(uri, *["read 0 4k"] * 20)
+        # The least time of a read on gp3, 20 times.
+        assert time.monotonic() - begin >= 20 * 300e-6
+        snapshot = ebs.ec2.create_snapshot(VolumeId=volume)["SnapshotId"]
+        ebs.ec2.get_waiter("snapshot_completed").wait(
+            SnapshotIds=[snapshot], WaiterConfig={"Delay": 1, "MaxAttempts": 30})
+        with ebs.clock.frozen():
+            cold_blocks(ebs, snapshot)
+        # An empty volume has nothing to fetch.
+        assert "InitializationStatusDetails" not in status(ebs, volume)
+
+
+def cold_blocks(ebs, snapshot):
+    usual = create(ebs, "gp3", 1, SnapshotId=snapshot, Throughput=750)
+    rated = create(ebs, "gp3", 1, SnapshotId=snapshot, VolumeInitializationRate=300)
+    expect(initialization(ebs, usual), {"InitializationType": "default", "Progress": 0})
+    expect(initialization(ebs, rated), {
+        "InitializationType": "provisioned-rate", "Progress": 0,
+        "EstimatedTimeToCompleteInSeconds": 4})
+    uri = ebs.attach(usual)
+    begin = time.monotonic()
+    io(uri, "read 512M 256M")
+    # The least time for a block that is fetched.
+    assert time.monotonic() - begin >= 4e-3
+    expect(initialization(ebs, usual)["Progress"], 25)
+    expect(states(ebs, usual)["initialization-state"], "initializing")
+    # 2 s at 50 MiB/s, and at 300 MiB/s.
+    ebs.clock.advance("2s")
+    expect(initialization(ebs, usual)["Progress"], 34)
+    expect(initialization(ebs, rated)["Progress"], 58)
+    ebs.clock.advance("2m")
+    for volume in (usual, rated):
+        expect(initialization(ebs, volume)["Progress"], 100)
+        expect(states(ebs, volume)["initialization-state"], "completed")
+    # With a credit of fast restore nothing is cold; with a rate of its own a volume takes none.
+    ebs.ec2.enable_fast_snapshot_restores(
+        AvailabilityZones=[ebs.zone], SourceSnapshotIds=[snapshot])
+    ebs.clock.advance("2h")
+    fast = create(ebs, "gp3", 1, SnapshotId=snapshot)
+    expect(initialization(ebs, fast)["Progress"], 100)
+    rated = create(ebs, "gp3", 1, SnapshotId=snapshot, VolumeInitializationRate=100)
+    expect(initialization(ebs, rated)["Progress"], 0)
+
+
+def status(ebs, volume):
+    return ebs.ec2.describe_volume_status(VolumeIds=[volume])["VolumeStatuses"][0]
+
+
+def initialization(ebs, volume):
+    return status(ebs, volume)["InitializationStatusDetails"]
+
+
+def states(ebs, volume):
+    details = status(ebs, volume)["VolumeStatus"]["Details"]
+    return {one["Name"]: one["Status"] for one in details}
+
+
 def attachment(ebs, volume):
     found = ebs.ec2.describe_volumes(VolumeIds=[volume])["Volumes"][0]
     return found["Attachments"][0]["State"]

@@ -23,7 +23,7 @@ pub const LATENCY_MS_MAX: u64 = 60_000;
 /// Maximum number of volumes or actions that a fault names.
 pub const TARGETS_MAX: usize = 100;
 /// Millionths in a percent.
-const PERCENT_PPM: u32 = 10_000;
+pub const PERCENT_PPM: u32 = 10_000;
 const NS_PER_S: u64 = 1_000_000_000;
 
 /// The effect of a fault.
@@ -104,8 +104,8 @@ impl FaultType {
 /// A part of the requests, in one direction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Part {
-    /// The percentage of the requests that are concerned.
-    pub percent: u32,
+    /// How many of a million requests are concerned.
+    pub ppm: u32,
     /// The latency that is added to each, in milliseconds.
     pub latency_ms: u64,
 }
@@ -395,9 +395,8 @@ impl Active {
     fn of_io(&self) -> Option<IoFault> {
         let &Self { number, until, .. } = self;
         let FaultSpec { kind, ref volumes, reads, writes, seed, .. } = self.spec;
-        let ppm = |part: Part| part.percent.saturating_mul(PERCENT_PPM);
         let share = |part: Part| Share {
-            ppm: ppm(part),
+            ppm: part.ppm,
             added: Duration::from_ms(part.latency_ms.min(LATENCY_MS_MAX)),
         };
         let kind = match kind {
@@ -406,7 +405,7 @@ impl Active {
                 IoFaultKind::Latency { reads: share(reads), writes: share(writes) }
             }
             FaultType::VolumeIoError => {
-                IoFaultKind::Error { reads_ppm: ppm(reads), writes_ppm: ppm(writes) }
+                IoFaultKind::Error { reads_ppm: reads.ppm, writes_ppm: writes.ppm }
             }
             _ => return None,
         };
@@ -433,7 +432,7 @@ mod tests {
     }
 
     fn spec(kind: FaultType) -> FaultSpec {
-        let all = Part { percent: 100, latency_ms: 30 };
+        let all = Part { ppm: 1_000_000, latency_ms: 30 };
         let volumes = vec![];
         let actions = vec![];
         let duration_s = 600;
@@ -473,7 +472,7 @@ mod tests {
         let pause = start(&faults, spec(FaultType::PauseVolumeIo));
         start(&faults, spec(FaultType::ApiThrottleError));
         let latency = FaultSpec {
-            reads: Part { percent: 25, latency_ms: 200 },
+            reads: Part { ppm: 250_000, latency_ms: 200 },
             ..spec(FaultType::VolumeIoLatency)
         };
         start(&faults, latency);

@@ -1,4 +1,4 @@
-//! The HTTP listener of the EC2 API, CloudWatch, CloudTrail, IAM, STS, the EBS direct APIs and
+//! The HTTP listener of the EC2 API, CloudWatch, CloudTrail, IAM, STS, FIS, the EBS direct APIs and
 //! `/metrics`.
 //!
 //! [`serve`] is given the API and a bound listener, and returns when the shutdown future resolves
@@ -14,6 +14,7 @@
 
 mod cloudwatch;
 mod direct;
+mod fis;
 mod host;
 mod identity;
 mod scrapes;
@@ -393,6 +394,10 @@ fn router(api: Arc<Api>, scraper: Scraper, body_timeout: Duration) -> Router {
         .route("/metrics", get(scrape_metrics))
         .route("/", get(ec2).post(ec2))
         .route("/service/{*rest}", any(cloudwatch::cloudwatch))
+        .route("/experimentTemplates", any(fis::fis))
+        .route("/experimentTemplates/{*rest}", any(fis::fis))
+        .route("/experiments", any(fis::fis))
+        .route("/experiments/{*rest}", any(fis::fis))
         .route("/snapshots", any(direct::direct))
         .route("/snapshots/", any(direct::direct))
         .route("/snapshots/{*rest}", any(direct::direct))

@@ -53,6 +53,8 @@ mod direct;
 mod endpoint;
 pub mod events;
 pub mod faults;
+pub mod feel;
+pub mod fis;
 pub mod health;
 mod http;
 mod identity;
@@ -81,6 +83,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use evenkeel_core::feel::Latencies;
 use evenkeel_core::units::ByteCount;
 use evenkeel_os::clock;
 use evenkeel_telemetry::audit::Audit;
@@ -101,6 +104,7 @@ use crate::cloudwatch::Sampling;
 use crate::credentials::CredentialsError;
 use crate::events::Events;
 use crate::faults::{Faults, IoFaults};
+use crate::feel::{Feel, IoFeel};
 use crate::journal::Journal;
 use crate::journal::sqlite::SqliteJournal;
 use crate::nodes::Nodes;
@@ -137,9 +141,26 @@ pub struct ControlConfig {
     /// The connections that the data plane reports, for the audit. The caller finishes them; `None`
     /// if none are reported.
     pub visits: Option<Arc<Visits>>,
-    /// The part that executes faults of I/O, if it is a server for tests. The clock of such a
-    /// server can be changed, too, and it must serve alone.
-    pub test: Option<Arc<dyn IoFaults>>,
+    /// What it has if it is a server for tests, which must serve alone.
+    pub test: Option<TestIo>,
+}
+
+/// The parts of a data plane that only a server for tests has.
+#[derive(Clone, Debug)]
+pub struct TestIo {
+    /// Executes faults of I/O.
+    pub faults: Arc<dyn IoFaults>,
+    /// Makes volumes feel like those of EBS, if they are to.
+    pub feel: Option<Arc<dyn IoFeel>>,
+}
+
+impl TestIo {
+    /// Returns the parts of the control plane that decide about these.
+    fn server(self, clock: Arc<ServerClock>, settings: &Settings) -> TestServer {
+        let latencies = Latencies::as_of(settings.rules.date());
+        let feel = self.feel.map(|feel| Arc::new(Feel::new(feel, latencies)));
+        TestServer { clock, faults: Arc::new(Faults::of_test(self.faults)), feel }
+    }
 }
 
 /// Why the control plane could not run, or could not stop cleanly.
@@ -287,7 +308,7 @@ where
     let plane = match &nodes {
         Some(nodes) => Plane::lead(journal, config.settings, nodes),
         None if let Some(io) = config.test => {
-            let test = TestServer { clock, faults: Arc::new(Faults::of_test(io)) };
+            let test = io.server(clock, &config.settings);
             Plane::start_test(journal, config.settings, agent, test, attached_up)
         }
         None => Plane::start(journal, config.settings, agent, attached_up),

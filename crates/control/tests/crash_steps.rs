@@ -319,6 +319,7 @@ fn create(number: u8, snapshot: Option<u8>, source: Option<u8>, is_encrypted: bo
         snapshot: snapshot.map(snap),
         source: source.map(vol),
         is_encrypted: is_encrypted.then_some(true),
+        initialization_mibps: snapshot.map(|_| 300),
         spares: [snap(100 + number), snap(150 + number)],
     };
     let token = Some((format!("t{number}"), "f".to_owned()));

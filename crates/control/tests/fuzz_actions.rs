@@ -73,7 +73,7 @@ impl World {
         let its = Arc::clone(&agent) as Arc<dyn Agent>;
         let clock = Arc::new(ServerClock::of_test(folder.path()).unwrap());
         let faults = Arc::new(Faults::of_test(Arc::<FakeIo>::default()));
-        let test = TestServer { clock, faults };
+        let test = TestServer { clock, faults, feel: None };
         let plane = Plane::start_test(Box::new(journal), settings, its, test, || {}).unwrap();
         let events = Events::start(folder.path(), &plane, &Webhooks::default());
         let recorder = Recorder::start(folder.path(), plane.settings.record_days);

@@ -17,6 +17,7 @@ extern crate std;
 pub mod connection_limits;
 pub mod convert;
 pub mod device;
+pub mod feel;
 pub mod fencing;
 pub mod ids;
 pub mod instance;

@@ -258,12 +258,12 @@ mod tests {
             attachments: hosts.iter().map(|&host| Attachment { host, address }).collect(),
             ..entry(0, &[])
         };
-        assert_eq!(directory.proven(hosts[0], SEEN), None);
+        assert_eq!(directory.proven(hosts[0], Some(SEEN)), None);
         directory.insert(volumes[0], attached(&hosts[..1]));
         directory.insert(volumes[1], attached(&hosts[1..]));
         directory.insert(shared, attached(&hosts));
         for (own, other) in [(0, 1), (1, 0)] {
-            let peer = directory.proven(hosts[own], SEEN).unwrap();
+            let peer = directory.proven(hosts[own], Some(SEEN)).unwrap();
             assert_eq!((peer.address, peer.host), (address, Some(hosts[own])));
             assert!(directory.find(volumes[own], peer).is_some());
             assert!(directory.find(volumes[other], peer).is_none());
@@ -274,7 +274,7 @@ mod tests {
         assert_eq!(directory.names(address.into()).len(), 3);
         directory.remove(volumes[0]);
         directory.remove(shared);
-        assert_eq!(directory.proven(hosts[0], SEEN), None);
+        assert_eq!(directory.proven(hosts[0], Some(SEEN)), None);
     }
 
     #[test]

@@ -16,6 +16,7 @@ use evenkeel_client::output::{Failure, failed};
 use evenkeel_control::credentials::{self, CredentialsError};
 use evenkeel_control::{ControlConfig, Endpoint, Settings, StoreKey, Timeouts, Visits};
 use evenkeel_core::convert::saturating;
+use evenkeel_core::feel::Latencies;
 use evenkeel_core::qos::sharing::DeviceModel;
 use evenkeel_core::qos::sharing::division::NodePart;
 use evenkeel_core::units::ByteCount;
@@ -24,7 +25,7 @@ use evenkeel_engine::{Engine, EngineConfig, Recorder, UnixAccess};
 use evenkeel_store::Pool;
 use evenkeel_store::faulty::FaultyPool;
 use evenkeel_store::folder::Folder;
-use evenkeel_store::injected::{InjectedPool, Injector};
+use evenkeel_store::injected::{Feel, InjectedPool, Injector};
 use evenkeel_store::memory::{self, MemoryPool};
 use evenkeel_telemetry::events::webhook::Webhooks;
 use evenkeel_tls::server::ServerTls;
@@ -83,6 +84,9 @@ pub struct Config {
     /// Whether clients can change the clock of the API and inject faults; needs loopback addresses
     /// and no cluster.
     pub is_test: bool,
+    /// The seed with which the volumes of a server for tests feel like those of EBS; `None` if they
+    /// are as fast as the store.
+    pub feel_seed: Option<u64>,
 }
 
 /// The addresses of a running server.
@@ -107,6 +111,12 @@ impl Config {
     pub(crate) fn watch(&self, tls: &Arc<ServerTls>) -> Result<Refresher, Failure> {
         let shown = self.transport.encrypted(self.listen);
         Refresher::start(Watched::new(Arc::clone(tls), shown))
+    }
+
+    /// Returns the feel of the volumes of a server for tests.
+    fn feel(&self) -> Option<Feel> {
+        let latencies = Latencies::as_of(self.settings.rules.date());
+        self.feel_seed.map(|seed| Feel::new(latencies, seed))
     }
 
     /// Writes down how other verbs on this machine reach the API.
@@ -172,8 +182,7 @@ pub fn run(
     }
     check_credentials(&config.data_dir)?;
     let (pool, _folder) = open_pool(&config.store, &config.store_options, &config.data_dir)?;
-    // Checked before the measurement, which takes seconds and would be useless if a port is in use
-    // or a priority is refused.
+    // Before the measurement, which is useless if a port is in use or a priority is refused.
     config.may_listen()?;
     Priority::from(config.priority).granted().map_err(failed)?;
     let calibration = calibration::at_start(config, &*pool, is_stopped)?;
@@ -182,7 +191,8 @@ pub fn run(
         return Ok(());
     }
     let injector = Injector::default();
-    let pool = if config.is_test { with_faults(pool, &injector) } else { pool };
+    let feel = config.feel();
+    let pool = if config.is_test { with_faults(pool, &injector, feel.clone()) } else { pool };
     let guarded = Arc::clone(&pool);
     let engine = data_plane(config, pool, calibration)?;
     let reported = Reported::of(config, &engine);
@@ -191,7 +201,7 @@ pub fn run(
     let refresher = tls.as_ref().map(|tls| config.watch(tls)).transpose()?;
     let mut control = control_config(config, &nbd, (tls, nbd_tls.addresses()))?;
     control.visits = Some(Arc::clone(&reported.0));
-    control.test = config.is_test.then(|| faults::executed_by(injector));
+    control.test = config.is_test.then(|| faults::executed_by(injector, feel));
     let watchdog = Watchdog::start()?;
     let mut noted = None;
     let mut failure = None;
@@ -414,9 +424,9 @@ pub fn open_pool(
     Ok((behind(pool, store), folder))
 }
 
-/// Returns the pool with the faults of a server for tests in front of it.
-fn with_faults(pool: Arc<dyn Pool>, injector: &Injector) -> Arc<dyn Pool> {
-    Arc::new(InjectedPool::new(pool, injector.clone()))
+/// Returns the pool with the faults and the feel of a server for tests in front of it.
+fn with_faults(pool: Arc<dyn Pool>, injector: &Injector, feel: Option<Feel>) -> Arc<dyn Pool> {
+    Arc::new(InjectedPool::new(pool, injector.clone(), feel))
 }
 
 /// Returns the pool behind the configured simulated device, if there is one.

@@ -36,7 +36,8 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     let token = token.map(|token| (token, std::mem::take(&mut call.fingerprint)));
     let id = random::volume_id().map_err(PlaneError::from)?;
     let spares = [spare()?, spare()?];
-    let begins = Begins { snapshot: None, source: Some(source), is_encrypted, spares };
+    let source = Some(source);
+    let begins = Begins { source, is_encrypted, spares, ..Begins::default() };
     let outcome =
         call.execute(&Command::CreateVolume { id, request, begins, zone, tags, token })?;
     // If its snapshot has failed, the copy is removed already; it was `creating`.

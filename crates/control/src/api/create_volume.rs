@@ -26,7 +26,7 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     let snapshot = args.text("SnapshotId").as_deref().map(snapshot_id).transpose()?;
     let tags = args.tag_specifications("volume")?;
     let token = args.client_token()?.filter(|token| !token.is_empty());
-    check_initialization_rate(args, snapshot.is_some())?;
+    let initialization_mibps = initialization_rate(args, snapshot.is_some())?;
     args.unsupported(&["OutpostArn", "Operator.Principal"])?;
     args.done()?;
     // A missing snapshot is refused below, unless the client token is known: the snapshot may have
@@ -43,7 +43,7 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     let token = token.map(|token| (token, std::mem::take(&mut call.fingerprint)));
     let id = random::volume_id().map_err(PlaneError::from)?;
     let spares = [spare()?, spare()?];
-    let begins = Begins { snapshot, source: None, is_encrypted, spares };
+    let begins = Begins { snapshot, source: None, is_encrypted, initialization_mibps, spares };
     let outcome =
         call.execute(&Command::CreateVolume { id, request, begins, zone, tags, token })?;
     let volume = outcome.settled().ok_or_else(|| ApiError::internal("the new volume is gone"))?;
@@ -58,10 +58,10 @@ pub(super) fn spare() -> Result<SnapshotId, ApiError> {
 /// The rates at which EC2 initializes a volume of a snapshot, in MiB per second.
 const INITIALIZATION_MIBPS: std::ops::RangeInclusive<u32> = 100..=300;
 
-/// Checks `VolumeInitializationRate`. A volume of a snapshot is complete at once, which is faster
-/// than any rate.
-fn check_initialization_rate(args: &mut Args, is_of_snapshot: bool) -> Result<(), ApiError> {
-    let Some(mibps) = args.number::<u32>("VolumeInitializationRate")? else { return Ok(()) };
+/// Returns `VolumeInitializationRate`. A volume of a snapshot is complete at once, which is faster
+/// than any rate; only with `--feel ebs` its blocks are fetched at this one.
+fn initialization_rate(args: &mut Args, is_of_snapshot: bool) -> Result<Option<u32>, ApiError> {
+    let Some(mibps) = args.number::<u32>("VolumeInitializationRate")? else { return Ok(None) };
     if !INITIALIZATION_MIBPS.contains(&mibps) {
         return Err(ApiError::value(format!(
             "Value ({mibps}) for parameter volumeInitializationRate is invalid. Must be {} to {} \
@@ -71,7 +71,7 @@ fn check_initialization_rate(args: &mut Args, is_of_snapshot: bool) -> Result<()
         )));
     }
     if is_of_snapshot {
-        Ok(())
+        Ok(Some(mibps))
     } else {
         Err(ApiError::new(
             "InvalidParameterCombination",

@@ -68,8 +68,13 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     let model = plane.model();
     model.check_volumes(&ids)?;
     let health = plane.health();
-    let status =
-        |volume: &Volume| Status::of(volume, reports.get(&volume.id), health.of(volume.id));
+    let is_fetching = |volume: &Volume| {
+        plane.feel().is_some_and(|feel| feel.percent_fetched(volume.id).is_some())
+    };
+    let status = |volume: &Volume| {
+        let report = reports.get(&volume.id);
+        Status::of(volume, is_fetching(volume), report, health.of(volume.id))
+    };
     let wanted = page
         .of(&model.volumes, &ids)
         .filter(|volume| volume.is_shown())
@@ -106,12 +111,18 @@ struct StatusEvent {
 }
 
 impl Status {
-    /// Returns the status of a volume, by the data plane's report if there is one.
-    fn of(volume: &Volume, report: Option<&VolumeReport>, ailments: Ailments) -> Self {
+    /// Returns the status of a volume, by the data plane's report if there is one. `is_fetching`
+    /// says whether blocks of it are still in its snapshot only.
+    fn of(
+        volume: &Volume,
+        is_fetching: bool,
+        report: Option<&VolumeReport>,
+        ailments: Ailments,
+    ) -> Self {
         let begins = volume.snapshot.is_some() || volume.source.is_some();
-        let is_creating = volume.state() == VolumeState::Creating;
+        let is_incomplete = is_fetching || volume.state() == VolumeState::Creating;
         let initialization =
-            begins.then_some(if is_creating { "initializing" } else { "completed" });
+            begins.then_some(if is_incomplete { "initializing" } else { "completed" });
         let status = |status, io_enabled, io_performance, events| Self {
             status,
             io_enabled,
@@ -230,13 +241,24 @@ fn initialization(
     status: &Status,
 ) -> Option<Element> {
     let state = status.initialization?;
-    let method = if volume.source.is_some() { "volume-copy" } else { "default" };
+    let left = plane.feel().and_then(|feel| feel.seconds_left(volume.id, plane.now()));
+    let method = match volume.source {
+        Some(_) => "volume-copy",
+        None if left.is_some() => "provisioned-rate",
+        None => "default",
+    };
     let made = volume.through.and_then(|id| model.snapshots.get(&id));
-    let percent = match state {
-        "completed" => 100,
+    let is_creating = volume.state() == VolumeState::Creating;
+    let fetched = plane.feel().filter(|_| !is_creating);
+    let fetched = fetched.and_then(|feel| feel.percent_fetched(volume.id));
+    let percent = match (state, fetched) {
+        ("completed", _) => 100,
+        (_, Some(percent)) => percent,
         _ => made.map_or(0, |snapshot| plane.percent(snapshot)).min(99),
     };
-    let fields = [Element::text("initializationType", method), Element::text("progress", percent)];
+    let mut fields =
+        vec![Element::text("initializationType", method), Element::text("progress", percent)];
+    fields.extend(left.map(|left| Element::text("estimatedTimeToCompleteInSeconds", left)));
     Some(Element::list("initializationStatusDetails", fields))
 }
 

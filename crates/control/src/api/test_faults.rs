@@ -10,7 +10,7 @@ use super::error::ApiError;
 use super::{ACTIONS, Action, Call, test_clock};
 use crate::faults::{
     DURATION_S_MAX, FAULTS_MAX, FaultRefusal, FaultSpec, FaultType, FaultView, LATENCY_MS_MAX,
-    Part, TARGETS_MAX,
+    PERCENT_PPM, Part, TARGETS_MAX,
 };
 use crate::model::Refusal;
 
@@ -126,7 +126,7 @@ fn spec(call: &mut Call<'_>) -> Result<FaultSpec, ApiError> {
     let percent = percent.unwrap_or(PERCENT);
     let reads = if directed { part(args, kind, "Read")? } else { None };
     let writes = if directed { part(args, kind, "Write")? } else { None };
-    let all = Part { percent: PERCENT, latency_ms: LATENCY_MS };
+    let all = Part { ppm: PERCENT * PERCENT_PPM, latency_ms: LATENCY_MS };
     // A request that names one direction only means that one.
     let (reads, writes) = match (reads, writes) {
         (None, None) => (all, all),
@@ -146,8 +146,8 @@ fn part(args: &mut Args, kind: FaultType, direction: &str) -> Result<Option<Part
     if share.is_none() && latency.is_none() {
         return Ok(None);
     }
-    let percent = share.unwrap_or(PERCENT);
-    Ok(Some(Part { percent, latency_ms: latency.unwrap_or(LATENCY_MS) }))
+    let ppm = share.unwrap_or(PERCENT) * PERCENT_PPM;
+    Ok(Some(Part { ppm, latency_ms: latency.unwrap_or(LATENCY_MS) }))
 }
 
 fn percent(args: &mut Args, name: &str) -> Result<Option<u32>, ApiError> {
@@ -175,6 +175,13 @@ fn check_volumes(call: &Call<'_>, volumes: &[VolumeId]) -> Result<(), ApiError> 
     if absent.is_empty() { Ok(()) } else { Err(Refusal::VolumesNotFound(absent).into()) }
 }
 
+/// Returns parts of a million as a percentage; experiments of FIS may have tenths.
+fn percentage(ppm: u32) -> String {
+    let decimals = format!(".{:04}", ppm % PERCENT_PPM);
+    let decimals = decimals.trim_end_matches('0').trim_end_matches('.');
+    format!("{}{decimals}", ppm / PERCENT_PPM)
+}
+
 fn set(views: &[FaultView]) -> Element {
     Element::list("testFaultSet", views.iter().map(|view| Element::list("item", fields(view))))
 }
@@ -199,7 +206,7 @@ fn fields(view: &FaultView) -> Vec<Element> {
     }
     if spec.kind.has_directions() {
         for (direction, part) in [("read", spec.reads), ("write", spec.writes)] {
-            fields.push(Element::text(&format!("{direction}Percentage"), part.percent));
+            fields.push(Element::text(&format!("{direction}Percentage"), percentage(part.ppm)));
             if spec.kind == FaultType::VolumeIoLatency {
                 let name = format!("{direction}LatencyMilliseconds");
                 fields.push(Element::text(&name, part.latency_ms));

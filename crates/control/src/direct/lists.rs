@@ -122,7 +122,7 @@ impl Api {
 }
 
 /// Returns a time in the form of the API's JSON: seconds, with decimals.
-pub(super) fn seconds(time: UnixMs) -> Value {
+pub(crate) fn seconds(time: UnixMs) -> Value {
     // Exact for some hundred thousand years.
     json!(time.0 as f64 / 1_000.0)
 }

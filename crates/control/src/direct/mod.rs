@@ -20,6 +20,7 @@ use evenkeel_wire::aws::sigv4::{self, Payload, Verified};
 use serde_json::{Value, json};
 
 pub use self::error::DirectError;
+pub(crate) use self::lists::seconds;
 use crate::api::{Api, Denied};
 use crate::plane::NotComplete;
 use crate::rights::Caller;
@@ -126,7 +127,8 @@ pub struct Answer {
 }
 
 impl Answer {
-    fn json(status: u16, value: &Value) -> Self {
+    /// Creates an answer of JSON.
+    pub(crate) fn json(status: u16, value: &Value) -> Self {
         let content_type = "application/json";
         let body = value.to_string().into_bytes();
         Self { status, headers: vec![], content_type, body }

@@ -274,6 +274,7 @@ mod tests {
     use crate::api::ACTIONS;
     use crate::cloudwatch::actions;
     use crate::direct::Operation;
+    use crate::fis;
     use crate::rights::table::ROWS;
     use crate::trail;
 
@@ -297,6 +298,18 @@ mod tests {
             Operation::Get(id, "0"),
         ];
         served.extend(operations.map(|operation| ("ebs", operation.name())));
+        let id = || "EXT1".to_owned();
+        let operations = [
+            fis::Operation::CreateTemplate,
+            fis::Operation::GetTemplate(id()),
+            fis::Operation::ListTemplates,
+            fis::Operation::DeleteTemplate(id()),
+            fis::Operation::Start,
+            fis::Operation::Get(id()),
+            fis::Operation::List,
+            fis::Operation::Stop(id()),
+        ];
+        served.extend(operations.map(|operation| (fis::SERVICE, operation.name())));
         served.push((trail::SERVICE, trail::ACTION));
         let mut rows: Vec<(&str, &str)> =
             ROWS.iter().map(|row| (row.signed_for, row.action)).collect();

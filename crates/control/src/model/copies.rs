@@ -28,6 +28,9 @@ pub struct Begins {
     pub source: Option<VolumeId>,
     /// Whether encryption was requested; `None` leaves it to its origin and the account.
     pub is_encrypted: Option<bool>,
+    /// The rate at which it is fetched from the snapshot, in MiB per second, if one was named. It
+    /// takes no credit of fast restore then.
+    pub initialization_mibps: Option<u32>,
     /// Ids for snapshots that are made only for it.
     pub spares: [SnapshotId; 2],
 }
@@ -35,7 +38,8 @@ pub struct Begins {
 impl Default for Begins {
     fn default() -> Self {
         let spares = [SnapshotId::from_bits(0); 2];
-        Self { snapshot: None, source: None, is_encrypted: None, spares }
+        let initialization_mibps = None;
+        Self { snapshot: None, source: None, is_encrypted: None, initialization_mibps, spares }
     }
 }
 
@@ -69,7 +73,7 @@ impl Model {
         begins: &Begins,
         now: UnixMs,
     ) -> Result<Beginning, Refusal> {
-        let Begins { snapshot, source, is_encrypted, spares } = *begins;
+        let Begins { snapshot, source, is_encrypted, initialization_mibps, spares } = *begins;
         let mut beginning = Beginning {
             is_encrypted: false,
             is_fast_restored: false,
@@ -80,7 +84,9 @@ impl Model {
             (Some(snapshot), _) => {
                 self.check_snapshot_for_volume(snapshot, new_gib, now)?;
                 let snapshot = self.snapshot(snapshot)?;
-                if let Some(less) = snapshot.less_a_credit(zone, now) {
+                if initialization_mibps.is_none()
+                    && let Some(less) = snapshot.less_a_credit(zone, now)
+                {
                     beginning.is_fast_restored = true;
                     beginning.events.push(Event::Snapshot(less));
                 }

@@ -317,6 +317,7 @@ fn of_volumes(kind: u8, [a, b, c]: [u8; 3]) -> Command {
                 snapshot: (kind == 5).then(|| snap(c)),
                 source: (kind == 6).then(|| vol(c)),
                 is_encrypted: [None, Some(false), Some(true)][usize::from(a % 3)],
+                initialization_mibps: (c % 3 == 0).then_some(200),
                 spares,
             };
             Command::CreateVolume { id: vol(a), request: request(b), begins, zone, tags, token }

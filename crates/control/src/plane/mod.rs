@@ -106,6 +106,8 @@ use self::writer::Writer;
 use crate::capacity::KnownCapacity;
 use crate::events::Feed;
 use crate::faults::{FaultType, Faults};
+use crate::feel::Feel;
+use crate::fis::experiments::Experiments;
 use crate::health::Health;
 use crate::journal::Credits;
 use crate::key_locks::{self, Key, KeyGuard, KeyLocks};
@@ -172,6 +174,8 @@ pub struct TestServer {
     pub clock: Arc<ServerClock>,
     /// Its faults.
     pub faults: Arc<Faults>,
+    /// How its volumes feel, if not as the store below.
+    pub feel: Option<Arc<Feel>>,
 }
 
 /// The control plane.
@@ -181,6 +185,8 @@ pub struct Plane {
     agent: Arc<dyn Agent>,
     clock: Arc<ServerClock>,
     faults: Arc<Faults>,
+    feel: Option<Arc<Feel>>,
+    experiments: Experiments,
     model: RwLock<Model>,
     keys: KeyLocks,
     leases: Mutex<Leases>,
@@ -220,6 +226,18 @@ impl Plane {
     #[must_use]
     pub const fn faults(&self) -> &Arc<Faults> {
         &self.faults
+    }
+
+    /// Returns the experiments of FIS.
+    #[must_use]
+    pub const fn experiments(&self) -> &Experiments {
+        &self.experiments
+    }
+
+    /// Returns how volumes feel, if not as the store below.
+    #[must_use]
+    pub const fn feel(&self) -> Option<&Arc<Feel>> {
+        self.feel.as_ref()
     }
 
     /// Returns the nodes, if there are several.
@@ -428,6 +446,12 @@ impl Plane {
                 opening.hosts.insert(host.id, balances);
                 changed.hosts.insert(host.id, credits::unleased(&pacing, balances));
             }
+        }
+        if let (Some(feel), Command::CreateVolume { id, begins, .. }) = (&self.feel, command)
+            && let Some(mibps) = begins.initialization_mibps
+            && !decision.events.is_empty()
+        {
+            feel.expect(*id, mibps);
         }
         if !decision.events.is_empty() {
             match self.commit_decision(&mut writer, decision.events.clone(), &changed) {

@@ -30,6 +30,7 @@ use super::vitals::Vitals;
 use super::writer::Writer;
 use super::{Plane, PlaneError, TestServer};
 use crate::events::Feed;
+use crate::fis::experiments::Experiments;
 use crate::journal::{Change, Credits, Journal, Loaded};
 use crate::key_locks::KeyLocks;
 use crate::model::{Command, Event, Host, LOCAL_TYPE, Model, Settings, Tags};
@@ -104,7 +105,7 @@ impl Plane {
         settings: Settings,
         agent: Arc<dyn Agent>,
         nodes: Option<Arc<dyn Nodes>>,
-        TestServer { clock, faults }: TestServer,
+        TestServer { clock, faults, feel }: TestServer,
         attached_up: impl FnOnce(),
     ) -> Result<Self, PlaneError> {
         let moment = super::time::moment(&clock);
@@ -158,11 +159,12 @@ impl Plane {
         let feed = Arc::new(Feed::new(Arc::clone(&clock)));
         #[rustfmt::skip]
         let plane = Self {
-            settings, agent, clock, faults, model, leases, writer, upkeep, following, vitals,
+            settings, agent, clock, faults, feel, model, leases, writer, upkeep, following, vitals,
             fillings: Mutex::new(Fillings::new(since_boot)), keys: KeyLocks::default(), keyring,
             capacity: Mutex::default(), space: Mutex::default(), scrubbing: Mutex::default(),
             confirmed: Confirmed::default(), copying: Mutex::default(), addresses: Mutex::default(),
-            health: Mutex::default(), feed, recording: None, nodes,
+            experiments: Experiments::default(), health: Mutex::default(), feed, recording: None,
+            nodes,
         };
         // Deadlines that may have passed are checked only after this.
         plane.follow_clock();
@@ -172,6 +174,7 @@ impl Plane {
 
     /// Sends the data plane its whole state, and reads what it stores.
     fn bring_up(&self, opening: &Credits, attached_up: impl FnOnce()) -> Result<(), PlaneError> {
+        self.bring_up_feel();
         self.expect_all();
         self.bring_up_hosts(opening)?;
         let [attached, others] = reconcile::bring_up_order(&self.model());
@@ -187,6 +190,15 @@ impl Plane {
         self.refresh_space();
         self.capacity();
         Ok(())
+    }
+
+    /// Sets how all volumes feel, before the first request.
+    fn bring_up_feel(&self) {
+        let Some(feel) = &self.feel else { return };
+        let model = self.model();
+        model.volumes.values().for_each(|volume| feel.volume(&model, volume));
+        drop(model);
+        feel.fetch(self.now());
     }
 
     /// Sets which volumes the nodes may serve.

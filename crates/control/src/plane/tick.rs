@@ -63,6 +63,10 @@ impl Plane {
 
     fn maintain_with(&self, upkeep: &mut Upkeep) {
         self.follow_clock();
+        if let Some(feel) = &self.feel {
+            feel.fetch(self.now());
+        }
+        self.experiments.step(self.now(), &self.faults);
         // First, because volumes may wait for them.
         self.settle_snapshots();
         for id in self.unsettled() {

@@ -120,6 +120,9 @@ impl Plane {
         self.feed.begin(&model, &events);
         for event in events {
             self.feed.note(&model, &event);
+            if let Some(feel) = &self.feel {
+                feel.note(&model, &event);
+            }
             self.keyring.note(&model, &event, &self.settings.account);
             writer.stored.apply(&event);
             model.apply(event);

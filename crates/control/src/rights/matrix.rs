@@ -33,6 +33,7 @@ const PARAMS: &[u8] = b"VolumeId=vol-00000000000000001&SourceVolumeId=vol-000000
     FirstSnapshotId=snap-00000000000000002&ParentSnapshotId=snap-00000000000000002&\
     InstanceId=i-00000000000000003&InstanceSpecification.InstanceId=i-00000000000000003&\
     ResourceId.1=snap-00000000000000002&UserName=bob&PolicyArn=p&PolicySourceArn=p&\
+    ExperimentTemplateArn=p&ExperimentArn=p&\
     Size=10&BlockDeviceMapping.1.Ebs.VolumeSize=10&\
     TagSpecification.1.ResourceType=volume&TagSpecification.1.Tag.1.Key=team";
 

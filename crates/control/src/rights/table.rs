@@ -75,11 +75,17 @@ const fn iam(action: &'static str, objects: &'static [Object]) -> Row {
     Row { signed_for: "iam", service: "iam", action, objects }
 }
 
+const fn fis(action: &'static str, objects: &'static [Object]) -> Row {
+    Row { signed_for: "fis", service: "fis", action, objects }
+}
+
 const OF_VOLUME: &[Object] = &[Volume("VolumeId")];
 const OF_SNAPSHOT: &[Object] = &[Snapshot("SnapshotId")];
 const OF_INSTANCE: &[Object] = &[Instance("InstanceId")];
 const OF_SOURCES: &[Object] = &[Snapshot("SourceSnapshotId")];
 const OF_USER: &[Object] = &[User("UserName")];
+const OF_TEMPLATE: &[Object] = &[Arn("ExperimentTemplateArn")];
+const OF_EXPERIMENT: &[Object] = &[Arn("ExperimentArn")];
 const ALL: &[Object] = &[];
 
 /// All actions but GetCallerIdentity, which every signer may execute.
@@ -189,6 +195,14 @@ pub const ROWS: &[Row] = &[
     cloudwatch("GetMetricData"),
     cloudwatch("GetMetricStatistics"),
     cloudwatch("ListMetrics"),
+    fis("CreateExperimentTemplate", OF_TEMPLATE),
+    fis("DeleteExperimentTemplate", OF_TEMPLATE),
+    fis("GetExperiment", OF_EXPERIMENT),
+    fis("GetExperimentTemplate", OF_TEMPLATE),
+    fis("ListExperimentTemplates", ALL),
+    fis("ListExperiments", ALL),
+    fis("StartExperiment", &[Arn("ExperimentTemplateArn"), Arn("ExperimentArn")]),
+    fis("StopExperiment", OF_EXPERIMENT),
     iam("AttachUserPolicy", OF_USER),
     iam("CreateAccessKey", OF_USER),
     iam("CreateUser", OF_USER),

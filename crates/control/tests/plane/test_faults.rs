@@ -8,7 +8,7 @@ use crate::support::{
     text, unix_s,
 };
 use evenkeel_control::faults::FAULTS_MAX;
-use evenkeel_control::{ControlConfig, Settings};
+use evenkeel_control::{ControlConfig, Settings, TestIo};
 use evenkeel_core::io_fault::IoFaultKind;
 use evenkeel_wire::aws::query;
 use evenkeel_wire::aws::xml::Element;
@@ -23,7 +23,7 @@ struct Fixture {
 fn fixture() -> Fixture {
     let folder = tempfile::tempdir().unwrap();
     let io = Arc::<FakeIo>::default();
-    let test = Some(Arc::clone(&io) as _);
+    let test = Some(TestIo { faults: Arc::clone(&io) as _, feel: None });
     let config = ControlConfig { test, ..test_config(folder.path(), Settings::default()) };
     let server = Server::start_with(config, Arc::default()).unwrap();
     let client = server.client();

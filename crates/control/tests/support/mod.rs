@@ -19,7 +19,9 @@ use evenkeel_control::faults::IoFaults;
 use evenkeel_control::journal::sqlite::SqliteJournal;
 use evenkeel_control::model::{Begins, Command as Change, Settings, Tags};
 use evenkeel_control::plane::Plane;
-use evenkeel_control::{ControlConfig, ControlError, DATABASE_FILE_NAME, Endpoint, Timeouts};
+use evenkeel_control::{
+    ControlConfig, ControlError, DATABASE_FILE_NAME, Endpoint, TestIo, Timeouts,
+};
 use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
 use evenkeel_core::io_fault::IoFault;
 use evenkeel_core::qos::Exceeded;
@@ -443,7 +445,8 @@ impl IoFaults for FakeIo {
 
 /// Returns the configuration of a server for tests.
 pub fn test_config(data_dir: &Path, settings: Settings) -> ControlConfig {
-    ControlConfig { test: Some(Arc::<FakeIo>::default()), ..config_with(data_dir, settings) }
+    let test = TestIo { faults: Arc::<FakeIo>::default(), feel: None };
+    ControlConfig { test: Some(test), ..config_with(data_dir, settings) }
 }
 
 /// A running control plane.

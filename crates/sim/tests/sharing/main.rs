@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)] // a test may fail by unwrapping, in its helpers too
 
 mod devices;
+mod feel;
 mod instances;
 mod lost;
 mod moves;

@@ -1,9 +1,15 @@
-//! A pool in front of another one whose volumes have faults on request: for servers for tests.
+//! A pool in front of another one whose volumes have faults on request, and take as long as EBS
+//! does: for servers for tests.
 //!
-//! [`Injector`] has the faults in force. Requests of a volume that a fault delays or pauses go to
-//! the store below at once, and their answers wait; those that fail do not reach it.
+//! [`Injector`] has the faults in force, and [`Feel`] how long volumes take. A request that either
+//! delays goes to the store below at once, and its answer waits; a request that fails does not
+//! reach it. The data plane has charged a request to the limits before it is here, so they stay
+//! exact. It bounds the requests of a volume, and so the answers that wait.
 
+mod feel;
 mod volume;
+
+pub use feel::Feel;
 
 use crate::timer::Timer;
 use crate::{Pool, Store, StoreError, forwarding};
@@ -64,13 +70,15 @@ impl Injector {
 pub struct InjectedPool {
     below: Arc<dyn Pool>,
     injector: Injector,
+    feel: Option<Feel>,
 }
 
 impl InjectedPool {
-    /// Creates a pool with the volumes of `below`, and the faults of `injector`.
+    /// Creates a pool with the volumes of `below`, and the faults of `injector`. With `feel` the
+    /// volumes that are set there take their time.
     #[must_use]
-    pub fn new(below: Arc<dyn Pool>, injector: Injector) -> Self {
-        Self { below, injector }
+    pub fn new(below: Arc<dyn Pool>, injector: Injector, feel: Option<Feel>) -> Self {
+        Self { below, injector, feel }
     }
 }
 
@@ -82,7 +90,9 @@ impl forwarding::ForwardingPool for InjectedPool {
     fn open(&self, id: VolumeId, size: ByteCount) -> Result<Box<dyn Store>, StoreError> {
         let timer = Timer::new().map_err(|e| StoreError::io("make a timer", e))?;
         let below = self.below.open(id, size)?;
-        Ok(Box::new(volume::InjectedStore::new(id, below, self.injector.clone(), timer)))
+        let feel = self.feel.as_ref().and_then(|feel| feel.of(id));
+        let store = volume::InjectedStore::new((id, below), self.injector.clone(), feel, timer);
+        Ok(Box::new(store))
     }
 }
 

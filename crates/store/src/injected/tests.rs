@@ -9,9 +9,11 @@ use crate::faulty::setup::Setup;
 use crate::memory::MemoryPool;
 use crate::{Completion, Submission};
 use evenkeel_core::device::ServiceTime;
+use evenkeel_core::feel::Latencies;
 use evenkeel_core::io_fault::{IoFaultKind, Share};
 use evenkeel_core::request::{Failure, Operation};
 use evenkeel_core::time::{Duration, Instant};
+use evenkeel_core::volume::{Date, VolumeType};
 use evenkeel_os::clock;
 
 const ID: VolumeId = VolumeId::from_bits(7);
@@ -20,7 +22,7 @@ const SIZE: ByteCount = ByteCount(1 << 20);
 
 fn pool() -> (InjectedPool, Injector) {
     let injector = Injector::default();
-    (InjectedPool::new(Arc::new(MemoryPool::new()), injector.clone()), injector)
+    (InjectedPool::new(Arc::new(MemoryPool::new()), injector.clone(), None), injector)
 }
 
 fn fault(number: u64, kind: IoFaultKind) -> IoFault {
@@ -66,7 +68,7 @@ fn conforms_without_faults_and_with_latency_over_a_simulated_device() {
     let device = Setup::new(4, ServiceTime { base_ns: 1_000, ns_per_kib: 10 });
     let injector = Injector::default();
     let below = Arc::new(FaultyPool::new(Arc::new(MemoryPool::new()), &device));
-    let pool = InjectedPool::new(below, injector.clone());
+    let pool = InjectedPool::new(below, injector.clone(), None);
     let reads = Share { ppm: 500_000, added: Duration::from_us(200) };
     let kind = IoFaultKind::Latency { reads, writes: reads };
     injector.set(vec![IoFault { volumes: vec![], ..fault(1, kind) }]);
@@ -173,4 +175,87 @@ fn choices_are_those_of_the_seed_after_a_restart() {
     let first = run();
     assert_eq!(first, run());
     assert!((30..90).contains(&first.iter().filter(|is_failed| **is_failed).count()), "{first:?}");
+}
+
+fn feel() -> Feel {
+    Feel::new(Latencies::as_of(Date::new(2100, 1, 1).unwrap()), 1)
+}
+
+/// Submits a request, and waits for its answer by the timer only. Returns the time that it took.
+fn took(store: &mut dyn Store, submission: Submission) -> Duration {
+    let ticket = submission.ticket;
+    let mut disk = Vec::new();
+    let start = clock::monotonic();
+    store.submit(submission, &mut disk);
+    let mut done = drain(store);
+    while done.is_empty() {
+        fire(store, &mut disk);
+        done = drain(store);
+    }
+    assert_eq!(done, [(ticket, Ok(()))]);
+    clock::monotonic().since(start)
+}
+
+#[test]
+fn volumes_feel_as_their_type_and_those_that_are_not_set_as_the_store_below() {
+    let feel = feel();
+    assert!(feel.set(ID, VolumeType::Io2, ByteCount(0)));
+    assert!(!feel.set(ID, VolumeType::Gp3, SIZE), "set twice");
+    assert_eq!(feel.percent_fetched(ID), None);
+    let below = Arc::new(MemoryPool::new());
+    let pool = InjectedPool::new(below, Injector::default(), Some(feel));
+    let mut felt = open(&pool, ID);
+    let write = submission(2, Operation::Write { fua: true });
+    // The least times of the type.
+    assert!(took(felt.as_mut(), read(1)) >= Duration::from_us(300));
+    assert!(took(felt.as_mut(), write) >= Duration::from_us(420));
+    let mut disk = Vec::new();
+    felt.submit(submission(3, Operation::Flush), &mut disk);
+    assert_eq!(drain(felt.as_mut()), [(3, Ok(()))], "a flush waits");
+    let mut other = open(&pool, OTHER);
+    other.submit(read(4), &mut disk);
+    assert_eq!(drain(other.as_mut()), [(4, Ok(()))]);
+    assert!(disk.is_empty() && felt.is_idle() && other.is_idle());
+}
+
+#[test]
+fn cold_blocks_stay_fetched_when_the_volume_is_opened_again() {
+    let least = Duration::from_ms(4);
+    let feel = feel();
+    feel.set(ID, VolumeType::Io2, SIZE);
+    let pool =
+        InjectedPool::new(Arc::new(MemoryPool::new()), Injector::default(), Some(feel.clone()));
+    let mut store = open(&pool, ID);
+    assert!(took(store.as_mut(), read(1)) >= least);
+    assert_eq!(feel.percent_fetched(ID), Some(50));
+    drop(store);
+    let mut store = pool.open(ID, SIZE).unwrap();
+    took(store.as_mut(), read(2));
+    assert_eq!(feel.percent_fetched(ID), Some(50), "nothing is fetched for the second read");
+    let at_the_end = Submission { offset: SIZE.0 - 4_096, ..read(3) };
+    assert!(took(store.as_mut(), at_the_end) >= least);
+    assert_eq!(feel.percent_fetched(ID), None);
+    feel.forget(ID);
+    assert!(feel.set(ID, VolumeType::Io2, SIZE));
+    feel.fetched_until(ID, SIZE);
+    assert_eq!(feel.percent_fetched(ID), None);
+}
+
+#[test]
+fn conforms_while_its_volumes_take_their_time() {
+    struct Felt(InjectedPool, Feel);
+    impl forwarding::ForwardingPool for Felt {
+        fn below(&self) -> &dyn Pool {
+            &self.0
+        }
+
+        fn open(&self, id: VolumeId, size: ByteCount) -> Result<Box<dyn Store>, StoreError> {
+            self.1.set(id, VolumeType::Io2, ByteCount(0));
+            Pool::open(&self.0, id, size)
+        }
+    }
+    let feel = feel();
+    let below = Arc::new(MemoryPool::new());
+    let pool = InjectedPool::new(below, Injector::default(), Some(feel.clone()));
+    conformance::check(&Felt(pool, feel), &mut conformance::blocking);
 }

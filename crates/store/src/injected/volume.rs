@@ -1,5 +1,6 @@
-//! One open volume with faults.
+//! One open volume with faults, and the time that EBS takes.
 
+use super::feel::{Shared, locked};
 use super::{Active, Injector};
 use crate::disk::{Disk, DiskDone};
 use crate::forwarding::ForwardingStore;
@@ -34,6 +35,7 @@ pub(super) struct InjectedStore {
     /// The injector's version when the faults were read.
     version: u64,
     faults: Vec<Known>,
+    feel: Option<Shared>,
     held: HeldAnswers,
 }
 
@@ -45,10 +47,22 @@ struct Effects {
 }
 
 impl InjectedStore {
-    pub fn new(id: VolumeId, below: Box<dyn Store>, injector: Injector, timer: Timer) -> Self {
+    pub fn new(
+        (id, below): (VolumeId, Box<dyn Store>),
+        injector: Injector,
+        feel: Option<Shared>,
+        timer: Timer,
+    ) -> Self {
         // No version is zero once a fault was set, and there is none before.
         let held = HeldAnswers::new(timer, TIMER_TOKEN);
-        Self { id, below, injector, version: 0, faults: Vec::new(), held }
+        Self { id, below, injector, version: 0, faults: Vec::new(), feel, held }
+    }
+
+    /// Returns the time from which on a request that arrives now is answered without faults.
+    fn answered_at(&self, now: Instant, submission: &Submission) -> Instant {
+        let &Submission { operation, offset, length, .. } = submission;
+        let feel = self.feel.as_ref();
+        feel.map_or(now, |feel| locked(feel).answered_at(now, operation, offset, length))
     }
 
     /// Reads the faults again if they were changed. Choices of those that stay continue.
@@ -126,7 +140,8 @@ impl ForwardingStore for InjectedStore {
         let now = clock::monotonic();
         let Submission { ticket, operation, .. } = submission;
         let effects = self.decide(now, operation);
-        let slot = self.held.hold(ticket, now + effects.delay);
+        let due_at = self.answered_at(now, &submission) + effects.delay;
+        let slot = self.held.hold(ticket, due_at);
         if effects.fails {
             self.held.fail(slot, submission);
         } else {

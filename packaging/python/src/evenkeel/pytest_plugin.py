@@ -11,7 +11,7 @@ from .testing import Server
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option for the server's flags."""
+    """Add the options of the fixtures."""
     group = parser.getgroup("evenkeel")
     group.addoption(
         "--evenkeel-serve",
@@ -19,10 +19,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="FLAGS",
         help="further flags of `evenkeel serve` for the fixtures ebs and ebs_fresh",
     )
+    group.addoption(
+        "--evenkeel-feel",
+        choices=["ebs"],
+        help="let volumes of the fixtures take as long as those of EBS",
+    )
 
 
 def _server(config: pytest.Config) -> Server:
-    return Server(shlex.split(config.getoption("--evenkeel-serve")))
+    flags = shlex.split(config.getoption("--evenkeel-serve"))
+    feel = config.getoption("--evenkeel-feel")
+    return Server([*flags, "--feel", feel] if feel else flags)
 
 
 @pytest.fixture(scope="session")

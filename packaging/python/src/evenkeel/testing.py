@@ -242,7 +242,7 @@ class Server:
         return self.client("ec2")
 
     def client(self, service: str, **options: Any) -> Any:
-        """Return a client of boto3: for "ec2", "ebs", "cloudwatch" or "sts"."""
+        """Return a client of boto3: for "ec2", "ebs", "cloudwatch", "fis" or "sts"."""
         if not options and service in self._clients:
             return self._clients[service]
         import boto3
