@@ -385,7 +385,7 @@ struct Known {
 #[derive(Deserialize, Debug)]
 #[serde(rename_all = "camelCase")]
 struct KnownIdentity {
-    #[serde(rename = "type")]
+    #[serde(rename = "type", default)]
     kind: String,
     user_name: Option<String>,
     #[serde(default)]

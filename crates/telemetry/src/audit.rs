@@ -618,11 +618,11 @@ mod tests {
         let gap = "\"lostRecords\":3,\"then\":{\"number\":2}";
         assert!(page.records[0].record.contains(gap), "{page:?}");
         // They are reported once.
-        Audit::open(folder.path()).append(tomorrow, &record(3));
+        let audit = Audit::open(folder.path());
+        audit.append(tomorrow, &record(3));
         let page = audit.find(u64::MAX, 9, |_| true, |_| false).unwrap();
         assert_eq!(numbers(&page)[0], record(3));
         assert_eq!(verified(&folder).unwrap().last, 3);
-        std::mem::forget(audit);
     }
 
     #[test]

@@ -142,7 +142,7 @@ fn snapshot() -> Snapshot {
         }),
         account: AccountNow {
             iops: AccountUse { used: 6_000, quota: Some(20_000) },
-            throughput: AccountUse { used: 98_304_000, quota: None },
+            throughput: AccountUse { used: 98_304_000, quota: Some(1 << 30) },
             bytes: AccountUse { used: 1 << 31, quota: Some(1 << 40) },
         },
         store_health: HEALTH,
