@@ -63,7 +63,8 @@ impl Operation {
     #[must_use]
     pub fn of(method: &str, path: &str) -> Option<Self> {
         let mut parts = path.strip_prefix('/')?.split('/');
-        let (kind, id) = (parts.next()?, parts.next());
+        let kind = parts.next()?;
+        let id = parts.next();
         if parts.next().is_some() || id == Some("") {
             return None;
         }
