@@ -267,7 +267,7 @@ pub struct Serve {
     )]
     pub modify_policy: ModifyPolicy,
 
-    /// What the account may have although there is capacity for more, separated by commas.
+    /// Amounts that the account may have although there is capacity for more, separated by commas.
     /// `iops=N`, `throughput=N` (MiB/s) and `size=N` (GiB, or with a unit): all volumes together;
     /// the first two count what volumes reserve. `ec2`: EC2's default quotas of storage and IOPS by
     /// type and of snapshots.

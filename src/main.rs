@@ -1,5 +1,5 @@
 //! The binary: parses the command line, calls a library, prints the result. The exit code is that
-//! of [`Exit`](evenkeel_client::output::Exit).
+//! of [`Exit`].
 
 use clap::error::{ContextKind, ContextValue};
 use evenkeel_cli::config::{self, ParseError};

@@ -366,9 +366,9 @@ fn connections_to_volumes_have_records() {
     let of_connections = records.iter().filter(|record| record["eventSource"] == "evenkeel");
     let mut found: Vec<[&str; 4]> = of_connections
         .map(|record| {
-            let of = |value: &Value| value.as_str().is_some_and(|id| id.starts_with("i-"));
+            let is_host = |value: &Value| value.as_str().is_some_and(|id| id.starts_with("i-"));
             let parameters = &record["requestParameters"];
-            let host = if of(&parameters["InstanceId"]) { "a host" } else { "" };
+            let host = if is_host(&parameters["InstanceId"]) { "a host" } else { "" };
             let [name, volume, address] =
                 [&record["eventName"], &parameters["VolumeId"], &record["sourceIPAddress"]]
                     .map(|value| value.as_str().expect("a text"));
@@ -395,8 +395,9 @@ fn a_user_without_the_right_to_the_capacity_lists_volumes() {
     let volume = server.create("--size 1");
     let script = r#"
         aws iam create-user --user-name ann >/dev/null
-        aws iam put-user-policy --user-name ann --policy-name own --policy-document \
-            '{"Version":"2012-10-17","Statement":{"Effect":"Allow","Action":"ec2:*","Resource":"*"}}'
+        aws iam put-user-policy --user-name ann --policy-name own --policy-document "$(printf %s \
+            '{"Version":"2012-10-17","Statement":' \
+            '{"Effect":"Allow","Action":"ec2:*","Resource":"*"}}')"
         set -- "$0" $(aws iam create-access-key --user-name ann --output text \
             --query 'AccessKey.[AccessKeyId,SecretAccessKey]')
         export AWS_ACCESS_KEY_ID=$2 AWS_SECRET_ACCESS_KEY=$3

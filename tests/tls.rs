@@ -355,13 +355,13 @@ fn a_host_reaches_its_volumes_by_its_certificate_from_any_address() {
     // Each connection has records, with the host of its certificate.
     encrypted.server.stop();
     let records = encrypted.server.audited();
-    let of = |record: &&serde_json::Value, name: &str, host: &str| {
+    let is_of = |record: &&serde_json::Value, name: &str, host: &str| {
         record["eventName"] == name && record["tlsDetails"]["clientCertificate"] == host
     };
     for (host, volume) in [&far, &first, &second].into_iter().zip(&volumes) {
         let connected: Vec<_> =
-            records.iter().filter(|record| of(record, "ConnectVolume", host)).collect();
-        let ended = records.iter().filter(|record| of(record, "DisconnectVolume", host)).count();
+            records.iter().filter(|record| is_of(record, "ConnectVolume", host)).collect();
+        let ended = records.iter().filter(|record| is_of(record, "DisconnectVolume", host)).count();
         assert!(!connected.is_empty() && connected.len() == ended, "{records:?}");
         for record in connected {
             assert_eq!(record["requestParameters"]["VolumeId"], volume.as_str());

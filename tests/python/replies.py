@@ -155,7 +155,7 @@ class Query(Xml):
     """The replies of IAM and STS."""
 
     def reply(self, operation, body):
-        """A reply that is no error: its members are in `ActionResult`, beside `ResponseMetadata`."""
+        """A reply that is no error: it has `ActionResult` and `ResponseMetadata`."""
         root = ElementTree.fromstring(body)
         expected = operation.service_model.metadata["xmlNamespace"]
         if root.tag != f"{{{expected}}}{operation.name}Response":

@@ -31,7 +31,7 @@ pub struct Capacity {
     pub space: Option<Space>,
     /// State of the store itself, if it is known.
     pub store_health: Option<StoreHealth>,
-    /// What the account's volumes have, and its quotas.
+    /// The amounts of the account's volumes, and its quotas.
     pub account: Vec<AccountUse>,
     /// All limited resources.
     pub sold: Vec<Sold>,
@@ -85,7 +85,7 @@ pub struct Figure {
     pub throughput_mibps: u64,
 }
 
-/// What all volumes of the account have of one resource.
+/// The amount of one resource that all volumes of the account have.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct AccountUse {
     /// `IOPS`, `throughput` or `size`.

@@ -141,7 +141,7 @@ pub struct ControlConfig {
     /// The connections that the data plane reports, for the audit. The caller finishes them; `None`
     /// if none are reported.
     pub visits: Option<Arc<Visits>>,
-    /// What it has if it is a server for tests, which must serve alone.
+    /// Its parts as a server for tests, which must serve alone.
     pub test: Option<TestIo>,
 }
 

@@ -171,7 +171,7 @@ fn account(plane: &Plane, model: &Model) -> AccountNow {
     let used = model.account_amounts(&plane.settings);
     let quotas = plane.settings.account_quotas.amounts();
     let [iops, throughput, gib] =
-        [0, 1, 2].map(|at| AccountUse { used: used[at], quota: quotas[at] });
+        [0, 1, 2].map(|index| AccountUse { used: used[index], quota: quotas[index] });
     let bytes = |gib: u64| gib.saturating_mul(GIB);
     let bytes = AccountUse { used: bytes(gib.used), quota: gib.quota.map(bytes) };
     AccountNow { iops, throughput, bytes }

@@ -638,19 +638,19 @@ mod tests {
         let trail = Trail { audit, account: "000000000000".into(), region: "local-1".into() };
         let volume = evenkeel_core::ids::VolumeId::from_bits(7);
         let host = evenkeel_core::ids::InstanceId::from_bits(8);
-        let at = clock::unix_ms();
+        let now = clock::unix_ms();
         let address = HostAddress::Remote([192, 0, 2, 9].into());
         let refused = VisitOutcome::Refused("no such volume is attached to it".into());
         for (outcome, host) in [(VisitOutcome::Connected, Some(host)), (refused, None)] {
             let volume = Some(volume);
             let is_proven = host.is_some();
             let visit = Visit { outcome, address, host, is_proven, volume };
-            trail.report(&Entry { at, report: Report::Visit(visit), left_out: 0 });
+            trail.report(&Entry { at: now, report: Report::Visit(visit), left_out: 0 });
         }
         let text = "the signature does not match".to_owned();
         let report = Report::Signature([10, 0, 0, 1].into(), "SignatureDoesNotMatch", text);
-        trail.report(&Entry { at, report, left_out: 3 });
-        trail.report(&Entry { at, report: Report::LeftOut(Kind::Refused), left_out: 4 });
+        trail.report(&Entry { at: now, report, left_out: 3 });
+        trail.report(&Entry { at: now, report: Report::LeftOut(Kind::Refused), left_out: 4 });
         let names = |key: &str, value: &str| -> Vec<String> {
             let attribute = Attribute { attribute_key: key.into(), attribute_value: value.into() };
             let lookup = Lookup { lookup_attributes: vec![attribute], ..Lookup::default() };
@@ -663,8 +663,9 @@ mod tests {
         assert_eq!(names("Username", &host.to_string()), ["ConnectVolume"]);
         assert_eq!(names("Username", "root"), [""; 0]);
         let all = trail.lookup(&Lookup::default()).unwrap();
-        let record = |at: usize| -> Value {
-            serde_json::from_str(all["Events"][at]["CloudTrailEvent"].as_str().unwrap()).unwrap()
+        let record = |number: usize| -> Value {
+            let text = all["Events"][number]["CloudTrailEvent"].as_str();
+            serde_json::from_str(text.unwrap()).unwrap()
         };
         let signature = record(1);
         assert_eq!(signature["eventName"], "RefuseSignature");

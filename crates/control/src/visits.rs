@@ -31,7 +31,7 @@ const QUEUED_MAX: usize = 8_192;
 /// Interval at which the number of left out records is written, if no other record has it.
 const LEFT_OUT_EVERY: Duration = Duration::from_secs(60);
 
-/// What is reported.
+/// The reported connection or refusal.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Report {
     /// A connection.
@@ -203,8 +203,8 @@ impl Visits {
     }
 }
 
-/// Reports that are being written. Dropping it finishes them, unless the caller of the control plane
-/// does, after the data plane has stopped.
+/// Reports that are being written. Dropping it finishes them, unless the caller of the control
+/// plane does, after the data plane has stopped.
 #[derive(Debug)]
 pub(crate) struct Reported {
     visits: Arc<Visits>,

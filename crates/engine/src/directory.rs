@@ -126,7 +126,7 @@ impl Directory {
         of_peer.map(VolumeId::to_string).collect()
     }
 
-    /// Returns the host to which a volume is attached and that a client is; `None` if there is none.
+    /// Returns the host to which a volume is attached and that a client is, if there is one.
     #[must_use]
     pub fn host_of(&self, id: VolumeId, peer: Peer) -> Option<InstanceId> {
         let lines = self.read();

@@ -27,7 +27,7 @@ pub const EXPERIMENTS_MAX: usize = 200;
 pub struct Created {
     /// Its id.
     pub id: String,
-    /// What it says.
+    /// Its text.
     pub template: Template,
     /// When it was created.
     pub at: UnixMs,

@@ -467,14 +467,14 @@ fn part(
 ) -> Result<Part, FisError> {
     let [share_name, latency_name] =
         ["IOPercentage", "IOLatencyMilliseconds"].map(|end| format!("{direction}{end}"));
-    let (share, latency) = match (rest.remove(&share_name), rest.remove(&latency_name)) {
-        (None, None) => return Ok(Part::default()),
-        (Some(share), Some(latency)) => (share, latency),
-        _ => {
-            let text = format!("the action {name} needs both {share_name} and {latency_name}");
-            return Err(FisError::invalid(text));
-        }
-    };
+    let share = rest.remove(&share_name);
+    let latency = rest.remove(&latency_name);
+    if share.is_none() && latency.is_none() {
+        return Ok(Part::default());
+    }
+    let both = format!("the action {name} needs both {share_name} and {latency_name}");
+    let share = share.ok_or_else(|| FisError::invalid(both.clone()))?;
+    let latency = latency.ok_or_else(|| FisError::invalid(both))?;
     let ppm = ppm(&share).filter(|ppm| (SHARE_PPM_MIN..=WHOLE_PPM).contains(ppm));
     let ppm = ppm.ok_or_else(|| {
         let share = marked(&share);

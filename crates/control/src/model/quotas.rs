@@ -11,7 +11,7 @@ use super::{Event, Model, NO_VOLUME, Refusal, Settings, Snapshot, TierOperation,
 /// GiB in a TiB.
 const TIB: u64 = 1_024;
 
-/// What a quota of the account limits.
+/// A resource that a quota of the account limits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AccountResource {
     /// IOPS that volumes reserve.

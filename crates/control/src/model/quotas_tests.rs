@@ -142,11 +142,11 @@ impl Oracle {
         let before = self.0.get(&number).map_or([0; 3], Self::taken);
         let used = self.sum(Some(number));
         let quotas = settings.account_quotas.amounts();
-        (0..3).find_map(|at| {
-            let quota = quotas[at]?;
-            let is_over = after[at] > before[at] && used[at] + after[at] > quota;
-            let resource = AccountResource::ALL[at];
-            let [used, wanted] = [used[at], after[at]];
+        (0..3).find_map(|index| {
+            let quota = quotas[index]?;
+            let is_over = after[index] > before[index] && used[index] + after[index] > quota;
+            let resource = AccountResource::ALL[index];
+            let [used, wanted] = [used[index], after[index]];
             is_over.then_some(OverQuota { resource, quota, used, wanted })
         })
     }

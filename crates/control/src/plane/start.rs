@@ -30,7 +30,6 @@ use super::vitals::Vitals;
 use super::writer::Writer;
 use super::{Plane, PlaneError, TestServer};
 use crate::events::Feed;
-use crate::fis::experiments::Experiments;
 use crate::journal::{Change, Credits, Journal, Loaded};
 use crate::key_locks::KeyLocks;
 use crate::model::{Command, Event, Host, LOCAL_TYPE, Model, Settings, Tags};
@@ -163,8 +162,7 @@ impl Plane {
             fillings: Mutex::new(Fillings::new(since_boot)), keys: KeyLocks::default(), keyring,
             capacity: Mutex::default(), space: Mutex::default(), scrubbing: Mutex::default(),
             confirmed: Confirmed::default(), copying: Mutex::default(), addresses: Mutex::default(),
-            experiments: Experiments::default(), health: Mutex::default(), feed, recording: None,
-            nodes,
+            experiments: Default::default(), health: Mutex::default(), recording: None, feed, nodes,
         };
         // Deadlines that may have passed are checked only after this.
         plane.follow_clock();

@@ -56,7 +56,7 @@ impl Refused {
     }
 }
 
-/// What is known of the resources of a request.
+/// The known facts of the resources of a request.
 #[derive(Clone, Copy)]
 pub struct Known<'a> {
     /// All volumes, snapshots, hosts and users.

@@ -135,8 +135,8 @@ impl World {
         let set_account =
             |encrypts| plane.execute(&Order::SetEncryptByDefault(encrypts), false).map(drop);
         std::thread::scope(|scope| {
-            for at in 0..VOLUMES as u64 {
-                let id = VolumeId::from_bits(u128::from(1 + number * 100 + at));
+            for volume in 0..VOLUMES as u64 {
+                let id = VolumeId::from_bits(u128::from(1 + number * 100 + volume));
                 scope.spawn(move || plane.execute(&create(id), false).unwrap());
             }
             for _ in 0..VOLUMES {

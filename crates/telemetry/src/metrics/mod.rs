@@ -143,7 +143,7 @@ pub struct SpaceNow {
     pub for_sale: Option<ByteCount>,
 }
 
-/// What all volumes of the account have of something, and its quota.
+/// The amount of a resource that all volumes of the account have, and its quota.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AccountUse {
     /// The amount.
@@ -152,7 +152,7 @@ pub struct AccountUse {
     pub quota: Option<u64>,
 }
 
-/// What all volumes of the account have.
+/// The amounts that all volumes of the account have.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AccountNow {
     /// IOPS that they reserve.

@@ -95,6 +95,12 @@ const HEALTH: StoreHealth = StoreHealth {
     damaged_sectors: 5,
 };
 
+const ACCOUNT: AccountNow = AccountNow {
+    iops: AccountUse { used: 6_000, quota: Some(20_000) },
+    throughput: AccountUse { used: 98_304_000, quota: Some(1 << 30) },
+    bytes: AccountUse { used: 1 << 31, quota: Some(1 << 40) },
+};
+
 fn snapshot() -> Snapshot {
     let mut used = volume(1, 250);
     let mut latencies = Latencies::default();
@@ -140,11 +146,7 @@ fn snapshot() -> Snapshot {
             sold: ByteCount(1 << 31),
             for_sale: Some(ByteCount(1 << 30)),
         }),
-        account: AccountNow {
-            iops: AccountUse { used: 6_000, quota: Some(20_000) },
-            throughput: AccountUse { used: 98_304_000, quota: Some(1 << 30) },
-            bytes: AccountUse { used: 1 << 31, quota: Some(1 << 40) },
-        },
+        account: ACCOUNT,
         store_health: HEALTH,
         background: Some(BackgroundReport { verified: ByteCount(7), ..Default::default() }),
         scrub: Some(ScrubNow { is_running: true, verified_bytes: 0, rotten_places: 0 }),

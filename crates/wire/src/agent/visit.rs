@@ -1,4 +1,4 @@
-//! What becomes of a client's connection, for the audit. The data plane reports it once for each
+//! Reports of clients' connections, for the audit. The data plane reports it once for each
 //! connection, never for a request.
 
 use super::HostAddress;
@@ -8,7 +8,7 @@ use evenkeel_core::ids::{InstanceId, VolumeId};
 /// A connection that begins, ends or is refused.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Visit {
-    /// What becomes of it.
+    /// Its beginning, its end, or its refusal.
     pub outcome: VisitOutcome,
     /// The address from which the client connects.
     pub address: HostAddress,
@@ -20,7 +20,7 @@ pub struct Visit {
     pub volume: Option<VolumeId>,
 }
 
-/// What becomes of a connection.
+/// The beginning or the end of a connection, or its refusal.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum VisitOutcome {
     /// It is connected to its volume.
