@@ -212,6 +212,8 @@ impl Certificates {
 /// The API at https and NBD over TLS on three nodes: any node serves any client, also while the
 /// volume's home, which runs the control plane, is killed.
 #[test]
+#[ignore = "full: crates/cluster/src/api_relay.rs::\
+            relay_keeps_to_tls_and_checks_the_leaders_certificate stays"]
 fn clients_over_tls_use_any_node_and_outlive_the_home_of_their_volume() {
     let needed = absent(&["nbdinfo", "nbdcopy", "curl"]);
     let Some((folder, cluster, etcd)) = ground("").filter(|_| !needed) else { return };

@@ -231,7 +231,8 @@ impl Moment {
 
 #[test]
 fn slower_device_costs_bursts_first_and_is_reported() {
-    const SLOWER_AT_S: f64 = 7.0;
+    // The calibration takes three seconds, and two programs start on a machine that may be busy.
+    const SLOWER_AT_S: f64 = 12.0;
     if absent(&["fio"]) {
         return;
     }

@@ -330,7 +330,7 @@ mod tests {
         assert_eq!(missing_packages(Purpose::Tests, |_| true), [""; 0]);
         let only_nbd = |what| !matches!(what, What::Program("nbdinfo" | "nbdcopy"));
         assert_eq!(missing_packages(Purpose::Tests, only_nbd), ["libnbd-bin"]);
-        assert_eq!(missing_packages(Purpose::Tests, |_| false).len(), 38);
+        assert_eq!(missing_packages(Purpose::Tests, |_| false).len(), 39);
     }
 
     #[test]

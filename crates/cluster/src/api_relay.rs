@@ -250,7 +250,12 @@ async fn pass_on(
         ended = answers => ended?,
         () = requests => {}
     }
-    Ok(owes.load(Ordering::Relaxed))
+    let owes = owes.load(Ordering::Relaxed);
+    if !owes {
+        // With TLS this tells the client that the answer is complete.
+        timeout(timeouts.send, to_client.shutdown()).await??;
+    }
+    Ok(owes)
 }
 
 /// Sends bytes, also those that TLS has kept.
@@ -390,7 +395,7 @@ mod tests {
                 let (tcp, _) = listener.accept().await.unwrap();
                 // A relay that refuses the certificate ends the handshake.
                 let Ok(mut stream) = Stream::accept(tcp, Some(&tls)).await else { continue };
-                let mut request = [0; 18];
+                let mut request = [0; "POST / HTTP/1.1\r\n\r\n".len()];
                 stream.read_exact(&mut request).await.unwrap();
                 send(&mut stream, &request).await.unwrap();
                 stream.shutdown().await.unwrap();

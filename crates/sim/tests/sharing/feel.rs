@@ -10,6 +10,8 @@ use evenkeel_core::volume::{Date, VolumeType};
 use crate::world::{Client, KIB, NS_PER_S, READ, World};
 
 const SECONDS: usize = 10;
+/// The bytes that the clients use: their cold blocks are fetched in the first two seconds.
+const WORKING_SET_BYTES: u64 = 64 << 20;
 /// The volumes' types with the provisioned IOPS of each, and the number of requests at once.
 const VOLUMES: [(VolumeType, u64, u32); 4] = [
     (VolumeType::Gp3, 3_000, 32),
@@ -35,7 +37,7 @@ fn world() -> World {
     let mut offset = 0;
     world.set_service(move |_, now, dispatch| {
         let place = volumes.iter().position(|volume| *volume == dispatch.volume).unwrap();
-        offset = (offset + (64 << 10)) % (1 << 30);
+        offset = (offset + (64 << 10)) % WORKING_SET_BYTES;
         let now = Instant::from_ns(now);
         feels[place].answered_at(now, READ, offset, dispatch.length).since(now).ns
     });

@@ -435,7 +435,7 @@ def _span(span: Union[str, int, datetime.timedelta]) -> str:
     seconds = span.total_seconds() if isinstance(span, datetime.timedelta) else span
     if seconds != int(seconds):
         raise ValueError(f"{span} is no whole number of seconds")
-    return str(int(seconds))
+    return f"{int(seconds)}s"
 
 
 def _new_folder() -> Path:
