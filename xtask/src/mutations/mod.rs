@@ -10,9 +10,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Time limit of a build and a test, in seconds. A mutation that makes the test hang counts as
-/// caught.
-const SECONDS_MAX: u32 = 240;
+/// Time limit of a test, in seconds. A mutation that makes the test hang counts as caught.
+const TEST_SECONDS_MAX: u32 = 240;
+
+/// Time limit of a build, in seconds. The first builds everything, perhaps on a busy machine.
+const BUILD_SECONDS_MAX: u32 = 1_800;
 
 /// Exit code of coreutils' `timeout` after the time limit.
 const TIMED_OUT: i32 = 124;
@@ -118,39 +120,60 @@ impl Copy {
     /// Returns the seed at which the test fails with the broken rule, if it printed one; `None` if
     /// it does not fail. A test that fails without the mutation, too, is an error.
     fn catches(&mut self, mutation: &Mutation<'_>) -> Result<Option<Option<String>>, String> {
-        let tested = self.with_broken(mutation, |_| {
-            let (build, _) = self.cargo(mutation, &["--no-run"])?;
-            match build {
-                Some(0) => self.cargo(mutation, &[]),
-                _ => Err(format!("property {}: the mutation does not compile", mutation.property)),
-            }
-        })?;
+        let tested = self.with_broken(mutation, |_| self.build_and_test(mutation))?;
         let (code, seed) = tested?;
         if code == Some(TIMED_OUT) {
             return Ok(Some(None));
         }
         let tested = format!("{} {}", mutation.test, mutation.histories.unwrap_or_default());
         if !self.passing.contains(&tested) {
-            if self.cargo(mutation, &[])?.0 != Some(0) {
-                let test = mutation.test;
-                let property = mutation.property;
-                return Err(format!("property {property}: {test} fails without the mutation, too"));
+            let Mutation { property, test, .. } = mutation;
+            match self.build_and_test(mutation)?.0 {
+                Some(0) => {}
+                Some(TIMED_OUT) => {
+                    return Err(format!(
+                        "property {property}: {test} without the mutation takes more than \
+                         {TEST_SECONDS_MAX} s; repeat it while the machine is less busy"
+                    ));
+                }
+                _ => {
+                    return Err(format!(
+                        "property {property}: {test} fails without the mutation, too"
+                    ));
+                }
             }
             self.passing.insert(tested);
         }
         Ok((code != Some(0)).then_some(seed))
     }
 
-    /// Runs the test. Returns its exit code, and the seed that it printed.
+    /// Builds the test and runs it. Returns its exit code, and the seed that it printed.
+    fn build_and_test(
+        &self,
+        mutation: &Mutation<'_>,
+    ) -> Result<(Option<i32>, Option<String>), String> {
+        let property = mutation.property;
+        match self.cargo(mutation, &["--no-run"], BUILD_SECONDS_MAX)?.0 {
+            Some(0) => self.cargo(mutation, &[], TEST_SECONDS_MAX),
+            Some(TIMED_OUT) => Err(format!(
+                "property {property}: the build takes more than {BUILD_SECONDS_MAX} s; repeat it \
+                 while the machine is less busy"
+            )),
+            _ => Err(format!("property {property}: the mutation does not compile")),
+        }
+    }
+
+    /// Runs cargo for the test. Returns its exit code, and the seed that the test printed.
     fn cargo(
         &self,
         mutation: &Mutation<'_>,
         more: &[&str],
+        seconds_max: u32,
     ) -> Result<(Option<i32>, Option<String>), String> {
         let mut arguments = vec!["test", "--quiet", "-p"];
         arguments.extend(mutation.test.split(' '));
         arguments.extend(more);
-        let mut command = run::bounded(&run::cargo(&self.folder, &arguments), SECONDS_MAX);
+        let mut command = run::bounded(&run::cargo(&self.folder, &arguments), seconds_max);
         command
             .env("CARGO_TARGET_DIR", &self.target)
             // The variable of this process belongs to this program.

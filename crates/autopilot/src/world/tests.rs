@@ -1,5 +1,9 @@
 //! Years of every kind of load, with and without faults.
 
+use std::collections::BTreeSet;
+use std::num::NonZero;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use evenkeel_planner::autopilot::policy::{Mode, Policy};
 use evenkeel_planner::fleet;
 
@@ -53,15 +57,34 @@ fn holds(plan: &Plan) -> Outcome {
 #[test]
 fn worlds_with_faults_have_room_and_keep_every_rule() {
     let worlds = number("EVENKEEL_FUZZ_CASES").map_or(WORLDS, |cases| cases.div_ceil(10));
-    let mut checks = 0;
-    let mut names = std::collections::BTreeSet::new();
-    for generator in Generator::ALL {
-        for seed in 1..=u64::from(worlds) {
+    let kinds = Generator::ALL.len();
+    let next = AtomicUsize::new(0);
+    let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let run_some = || {
+        let mut checks = 0;
+        let mut names = BTreeSet::new();
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let seed = (number / kinds) as u64 + 1;
+            if seed > u64::from(worlds) {
+                return (checks, names);
+            }
+            let generator = Generator::ALL[number % kinds];
             let outcome = holds(&Plan { faults: true, ..plan(generator, seed, 1) });
             checks += outcome.checks;
             names.extend(outcome.operations.into_keys());
         }
-    }
+    };
+    let mut checks = 0;
+    let mut names = BTreeSet::new();
+    std::thread::scope(|scope| {
+        let running: Vec<_> = (0..threads).map(|_| scope.spawn(run_some)).collect();
+        for thread in running {
+            let (checked, seen) = thread.join().expect("the message is above");
+            checks += checked;
+            names.extend(seen);
+        }
+    });
     println!("{} years, {checks} checks", 10 * worlds);
     for name in ["add", "delete", "modify", "remove", "replace"] {
         assert!(names.contains(name), "no operation {name} in {names:?}");

@@ -16,15 +16,15 @@ use super::writer::Writer;
 use super::{Plane, PlaneError};
 use crate::events::During;
 use crate::journal::Credits;
-use crate::model::{Event, Settled};
+use crate::model::{Event, Model, Settled};
 
-/// Maximum number of confirmations in one commit. Each is two events at most, and etcd limits a
-/// transaction.
-const TOGETHER_MAX: usize = 16;
+/// Maximum number of keys of etcd that a commit with confirmations writes. A transaction may have
+/// 128, among them those of the leader, of the commit and of the clock.
+const KEYS_MAX: usize = 96;
 
-/// The number of events of a decision from which on no confirmation is stored with it: alone it may
-/// be as large as a transaction can be.
-const SMALL_EVENTS_MAX: usize = 16;
+/// Maximum number of confirmations in one commit: what a commit of volumes without attachments has
+/// room for.
+const TOGETHER_MAX: usize = 32;
 
 /// Confirmations that wait for a commit, the oldest first.
 #[derive(Default)]
@@ -81,24 +81,28 @@ impl Plane {
         events: Vec<Event>,
         changed: &Credits,
     ) -> Result<(), PlaneError> {
-        let together = if events.len() > SMALL_EVENTS_MAX { 0 } else { TOGETHER_MAX };
-        let is_decided = |volume: VolumeId| {
-            events.iter().any(|event| match event {
-                Event::Volume(decided) => decided.id == volume,
-                Event::VolumeGone(id) => *id == volume,
-                _ => false,
-            })
-        };
-        let mut waiting: Vec<Arc<Confirmation>> =
-            self.confirmed.waiting().iter().take(together).cloned().collect();
-        // Both were computed from the same state, and the second would undo the first.
-        waiting.retain(|waiting| !is_decided(waiting.volume));
         let own = events.len();
+        let mut keys = keys_of(&self.model(), &events);
         let mut all = events;
-        for confirmation in &waiting {
-            let Confirmation { volume, at, .. } = **confirmation;
+        let mut stored = Vec::new();
+        let waiting: Vec<Arc<Confirmation>> =
+            self.confirmed.waiting().iter().take(TOGETHER_MAX).cloned().collect();
+        for confirmation in waiting {
+            let Confirmation { volume, at, .. } = *confirmation;
+            // Both were computed from the same state, and the second would undo the first.
+            if all[..own].iter().any(|event| is_of_volume(event, volume)) {
+                continue;
+            }
+            let model = self.model();
+            let settled = model.settle(&self.settings, volume, Settled::Done, at);
+            keys += keys_of(&model, &settled);
+            drop(model);
+            if keys > KEYS_MAX && !all.is_empty() {
+                break;
+            }
             writer.unanswered.remove(&volume);
-            all.extend(self.model().settle(&self.settings, volume, Settled::Done, at));
+            all.extend(settled);
+            stored.push(confirmation);
         }
         if !all.is_empty() {
             let mut all = self.store(writer, all, changed)?;
@@ -109,10 +113,34 @@ impl Plane {
             self.apply(writer, settled);
         }
         let mut queue = self.confirmed.waiting();
-        for stored in waiting {
-            stored.is_stored.store(true, Ordering::Relaxed);
-            queue.retain(|waiting| !Arc::ptr_eq(waiting, &stored));
+        for confirmation in stored {
+            confirmation.is_stored.store(true, Ordering::Relaxed);
+            queue.retain(|waiting| !Arc::ptr_eq(waiting, &confirmation));
         }
         Ok(())
     }
+}
+
+/// Returns whether an event changes this volume.
+fn is_of_volume(event: &Event, volume: VolumeId) -> bool {
+    match event {
+        Event::Volume(changed) => changed.id == volume,
+        Event::VolumeGone(id) => *id == volume,
+        _ => false,
+    }
+}
+
+/// Returns the largest number of keys of etcd that events write: one for each, and one for each
+/// attachment that a volume gets or loses.
+fn keys_of(model: &Model, events: &[Event]) -> usize {
+    let attachments = |id: VolumeId| model.volumes.get(&id).map_or(0, |v| v.attachments.len());
+    let mut keys = events.len();
+    for event in events {
+        keys += match event {
+            Event::Volume(volume) => attachments(volume.id) + volume.attachments.len(),
+            Event::VolumeGone(id) => attachments(*id),
+            _ => 0,
+        };
+    }
+    keys
 }

@@ -122,10 +122,12 @@ enum Hold {
     WithAnybody,
 }
 
-/// A lock outlives its process briefly: the kernel closes the files of a killed process a little
-/// later, and a thread that is ending may have the device open.
-const HOLD_TRIES: u32 = 50;
+/// A lock outlives its process: the kernel keeps the files of a killed process open until its
+/// requests have ended, which takes seconds on a busy disk. The tests of this file do not kill.
+const HOLD_TRIES: u32 = if cfg!(test) { 50 } else { 500 };
 const HOLD_PAUSE: Duration = Duration::from_millis(10);
+/// The number of attempts after which the wait is logged.
+const HOLD_TRIES_SILENT: u32 = 50;
 
 impl FileDevice {
     /// Opens the device at `path`, without the page cache if that is possible; `create` makes an
@@ -179,7 +181,7 @@ impl FileDevice {
             Err(Errno::INVAL | Errno::OPNOTSUPP) => open(flags),
             opened => opened,
         };
-        let file = match held(open) {
+        let file = match held(path, open) {
             Err(Errno::BUSY) => return Err(StoreError::Held { path: path.to_owned() }),
             opened => opened.map_err(|e| StoreError::io(doing(), e))?,
         };
@@ -230,12 +232,20 @@ impl FileDevice {
     }
 }
 
-/// Repeats an attempt that fails because a file is busy, for at most half a second.
-fn held<T>(mut attempt: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
-    for _ in 1..HOLD_TRIES {
+/// Repeats an attempt that fails because a file is busy, for at most five seconds.
+fn held<T>(path: &Path, mut attempt: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    for number in 1..HOLD_TRIES {
         match attempt() {
             Err(Errno::BUSY | Errno::WOULDBLOCK) => clock::pause(HOLD_PAUSE),
             ended => return ended,
+        }
+        if number == HOLD_TRIES_SILENT {
+            let most = HOLD_PAUSE * HOLD_TRIES;
+            tracing::warn!(
+                file = %path.display(),
+                "held by another program, or by the last requests of a killed one: waits {most:?} \
+                 at most"
+            );
         }
     }
     attempt()
@@ -248,7 +258,7 @@ fn lock(path: &Path, file: &OwnedFd, hold: Hold) -> Result<(), StoreError> {
         Hold::WithReaders => FlockOperation::NonBlockingLockShared,
         Hold::WithAnybody => return Ok(()),
     };
-    match held(|| rustix::fs::flock(file, operation)) {
+    match held(path, || rustix::fs::flock(file, operation)) {
         Ok(()) => Ok(()),
         Err(Errno::WOULDBLOCK) => Err(StoreError::Held { path: path.to_owned() }),
         Err(Errno::OPNOTSUPP | Errno::NOLCK | Errno::NOSYS) => {

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use evenkeel_control::model::{Attachment, AttachmentState, Phase, Token, Volume};
+use evenkeel_control::time::Moment;
 use evenkeel_core::qos::pacing::Balances;
 use evenkeel_core::time::UnixMs;
 use evenkeel_core::volume::{VolumeSpec, VolumeType};
@@ -210,6 +211,41 @@ fn balances_that_do_not_fit_go_first_and_may_be_sent_twice() {
     let answer = toy.run(&planned.last);
     let outcome = judge(&keys, &known, &planned.last, terms, &answer);
     assert_eq!(outcome, Outcome::Stored(toy.revision));
+}
+
+/// The control plane stores confirmations together up to 96 keys: one for each event, and one for
+/// each attachment that a volume gets or loses.
+#[test]
+fn change_of_96_keys_fits_with_its_clock_and_balances() {
+    let keys = Keys::of("c").unwrap();
+    let moment = Moment { unix: UnixMs(1), boot: None };
+    for attachments in [0, 1, 5, 15] {
+        let mut toy = Toy::default();
+        let leader = toy.elect(&keys, "a");
+        let mut known = Known { read_at: toy.revision, has_stop: true, ..Known::default() };
+        let numbers = 0..96 / (1 + attachments);
+        for number in numbers.clone() {
+            let device = format!("/dev/sd{number}");
+            let devices: Vec<(u128, &str)> =
+                (0..attachments).map(|host| (host, device.as_str())).collect();
+            let attached = vec![volume(number, &devices)];
+            let stored = commit(&mut toy, &mut known, leader, "1", attached).unwrap();
+            assert!(matches!(stored, Outcome::Stored(_)), "{stored:?}");
+        }
+        known.has_stop = true;
+        let detached = numbers.clone().map(|number| volume(number, &[])).collect();
+        let balances = Balances { operations: Some(1), bytes: Some(1) };
+        let volumes = numbers.map(|number| (VolumeId::from_bits(number), balances)).collect();
+        let change = Change {
+            events: detached,
+            unleased: Credits { volumes, ..Credits::default() },
+            clock: Some(moment.clone()),
+            ..Change::default()
+        };
+        let terms = Terms { leader, id: "2", token_lease: 0 };
+        let planned = plan(&keys, &known, &change, terms).unwrap();
+        assert!(planned.last.operations() > 96, "{}", planned.last.operations());
+    }
 }
 
 #[derive(Clone, Debug)]
