@@ -56,7 +56,7 @@ const NEEDS: [(&str, Needs); 32] = [
     ("crates/store/src/", Needs::Processor),
     ("crates/store/tests/crashes.rs", Needs::Processor),
     ("crates/store/tests/full.rs", Needs::Processor),
-    ("crates/store/tests/snapshots.rs", Needs::Processor),
+    ("crates/store/tests/snapshot_crashes.rs", Needs::Processor),
     ("crates/store/", Needs::Share),
     ("crates/telemetry/", Needs::Share),
     ("crates/bench/tests/real_fio.rs", Needs::Share),

@@ -45,7 +45,7 @@ pub const FUZZ_CLUSTER: u32 = 100_000;
 /// Runs of `cargo x fuzz api`: some minutes.
 pub const FUZZ_API: u32 = 500;
 
-/// Years of `cargo x fuzz autopilot`: some minutes.
+/// Years of `cargo x fuzz autopilot`: half an hour.
 pub const FUZZ_AUTOPILOT: u32 = 10_000;
 
 /// Cycles of moves on a real btrfs in `--full`, and the default of `cargo x fuzz moves`.
@@ -57,10 +57,15 @@ pub const FUZZ_CASES: u32 = 20_000;
 /// Time limit of a step, in seconds, so that one that hangs does not prevent the report.
 const STEP_SECONDS_MAX: u32 = 35 * 60;
 
+/// Time limit of a step with many seeds, in seconds.
+const SEEDS_SECONDS_MAX: u32 = 3 * 60 * 60;
+
 /// One check.
 enum Step {
     /// A program; its output is parsed as libtest's.
     Program(Command),
+    /// A program of tests with many seeds, which may take hours.
+    Seeds(Command),
     /// The rules for sources and documents, in this process.
     Tidy,
     /// The rules for dependencies.
@@ -160,17 +165,17 @@ fn take(root: &Path, step: Step, report: &mut Report) -> Result<(), String> {
         Step::Release => crate::release::run(root),
         Step::Scenarios => crate::scenarios(root),
         Step::Mutations => mutations::run(root, &[]),
-        Step::Program(command) => {
-            let tally = &mut report.tally;
-            // At a terminal Ctrl-C ends the run, but `timeout` would keep it from the step.
-            let mut command = if std::io::stdin().is_terminal() {
-                command
-            } else {
-                run::bounded(&command, STEP_SECONDS_MAX)
-            };
-            run::watch(&mut command, |line| tally.add_line(line))
-        }
+        Step::Program(command) => run_program(command, STEP_SECONDS_MAX, report),
+        Step::Seeds(command) => run_program(command, SEEDS_SECONDS_MAX, report),
     }
+}
+
+/// Runs a program and counts its tests.
+fn run_program(command: Command, seconds_max: u32, report: &mut Report) -> Result<(), String> {
+    // At a terminal Ctrl-C ends the run, but `timeout` would keep it from the step.
+    let mut command =
+        if std::io::stdin().is_terminal() { command } else { run::bounded(&command, seconds_max) };
+    run::watch(&mut command, |line| report.tally.add_line(line))
 }
 
 /// Builds all test binaries, waits for the setup, if any, runs them, and prints their output.
@@ -239,7 +244,8 @@ fn fuzz_long_command(root: &Path, cases: u32) -> Command {
 }
 
 fn with_cases<'a>(root: &Path, cases: u32, tests: impl IntoIterator<Item = &'a str>) -> Command {
-    let mut command = run::cargo(root, &["test", "--workspace", "--release", "--lib"]);
+    let cargo = ["test", "--workspace", "--profile", "fuzz", "--lib"];
+    let mut command = run::cargo(root, &cargo);
     command.arg("--").args(tests);
     command.env("PROPTEST_CASES", cases.to_string());
     command.env("EVENKEEL_FUZZ_CASES", cases.to_string());
@@ -253,7 +259,7 @@ pub fn fuzz_scheduler(root: &Path, runs: u32) -> Result<(), String> {
 }
 
 fn fuzz_scheduler_command(root: &Path, runs: u32) -> Command {
-    with_runs(root, &["-p", "evenkeel-sim", "--test", "scheduler_promise"], runs)
+    with_runs(root, &["--test", "scheduler_promise"], runs)
 }
 
 /// Runs random histories of a data plane against a model, one for each seed from 1 on. A failure
@@ -263,7 +269,7 @@ pub fn fuzz_histories(root: &Path, runs: u32) -> Result<(), String> {
 }
 
 fn fuzz_histories_command(root: &Path, runs: u32) -> Command {
-    with_runs(root, &["-p", "evenkeel-engine", "--test", "histories"], runs)
+    with_runs(root, &["--test", "histories"], runs)
 }
 
 /// Runs histories of the local store on a simulated disk whose power fails, without and with
@@ -273,7 +279,7 @@ pub fn fuzz_crashes(root: &Path, runs: u32) -> Result<(), String> {
 }
 
 fn fuzz_crashes_command(root: &Path, runs: u32) -> Command {
-    with_runs(root, &["-p", "evenkeel-store", "--test", "crashes", "--test", "snapshots"], runs)
+    with_runs(root, &["--test", "crashes", "--test", "snapshot_crashes"], runs)
 }
 
 /// Runs histories of full pools of the local store, one for each seed from 1 on. A failure prints
@@ -283,7 +289,7 @@ pub fn fuzz_full(root: &Path, runs: u32) -> Result<(), String> {
 }
 
 fn fuzz_full_command(root: &Path, runs: u32) -> Command {
-    with_runs(root, &["-p", "evenkeel-store", "--test", "full"], runs)
+    with_runs(root, &["--test", "full"], runs)
 }
 
 /// Runs histories of a cluster of nodes on one Ceph cluster, one for each seed from 1 on. A failure
@@ -293,7 +299,7 @@ pub fn fuzz_cluster(root: &Path, runs: u32) -> Result<(), String> {
 }
 
 fn fuzz_cluster_command(root: &Path, runs: u32) -> Command {
-    with_runs(root, &["-p", "evenkeel-cluster", "--lib", "simulation::"], runs)
+    with_runs(root, &["--lib", "simulation::"], runs)
 }
 
 /// Runs random requests for every action of every API, with ends of the server between any two
@@ -306,7 +312,7 @@ pub fn fuzz_api(root: &Path, runs: u32) -> Result<(), String> {
 fn fuzz_api_command(root: &Path, runs: u32) -> Command {
     let tests = ["fuzz_actions", "fuzz_http", "crash_steps", "signatures"];
     let target: Vec<&str> = tests.iter().flat_map(|test| ["--test", test]).collect();
-    with_runs(root, &[&["-p", "evenkeel-control"], target.as_slice()].concat(), runs)
+    with_runs(root, &target, runs)
 }
 
 /// Runs years of file systems under the autopilot with faults, one for each seed from 1 on. A
@@ -316,7 +322,7 @@ pub fn fuzz_autopilot(root: &Path, runs: u32) -> Result<(), String> {
 }
 
 fn fuzz_autopilot_command(root: &Path, runs: u32) -> Command {
-    with_runs(root, &["-p", "evenkeel-autopilot", "--lib", "world::"], runs)
+    with_runs(root, &["--lib", "world::tests::world"], runs)
 }
 
 /// Runs random cycles of growing, shrinking and replacing on a real btrfs, with kills and power
@@ -326,11 +332,14 @@ pub fn fuzz_moves(root: &Path, runs: u32) -> Result<(), String> {
 }
 
 fn fuzz_moves_command(root: &Path, runs: u32) -> Command {
-    with_runs(root, &["-p", "evenkeel-autopilot", "--test", "host", "cycles::"], runs)
+    with_runs(root, &["--test", "host", "cycles::"], runs)
 }
 
+/// Returns the command that runs tests with this many seeds. All commands build for the whole
+/// workspace: for one package, crates have fewer features and would be compiled again.
 fn with_runs(root: &Path, target: &[&str], runs: u32) -> Command {
-    let mut command = run::cargo(root, &[&["test", "--release"], target].concat());
+    let cargo = ["test", "--workspace", "--profile", "fuzz"];
+    let mut command = run::cargo(root, &[&cargo, target].concat());
     command.env("EVENKEEL_FUZZ_CASES", runs.to_string());
     command
 }
@@ -357,25 +366,20 @@ fn steps(root: &Path, scope: Scope) -> Vec<(&'static str, Step)> {
             let mut documentation = run::cargo(root, &["doc", "--workspace", "--no-deps"]);
             documentation.env("RUSTDOCFLAGS", "-D warnings");
             steps.push(("documentation", Step::Program(documentation)));
-            steps.push(("seeds", Step::Program(fuzz_command(root, FUZZ_CASES))));
-            let long = fuzz_long_command(root, FUZZ_CASES);
-            steps.push(("seeds: long", Step::Program(long)));
-            let runs = fuzz_scheduler_command(root, FUZZ_RUNS);
-            steps.push(("seeds: scheduler", Step::Program(runs)));
-            let histories = fuzz_histories_command(root, FUZZ_HISTORIES);
-            steps.push(("seeds: histories", Step::Program(histories)));
-            let crashes = fuzz_crashes_command(root, FUZZ_CRASHES);
-            steps.push(("seeds: crashes", Step::Program(crashes)));
-            let full = fuzz_full_command(root, FUZZ_FULL);
-            steps.push(("seeds: full pools", Step::Program(full)));
-            let cluster = fuzz_cluster_command(root, FUZZ_CLUSTER);
-            steps.push(("seeds: cluster", Step::Program(cluster)));
-            let api = fuzz_api_command(root, FUZZ_API);
-            steps.push(("seeds: api", Step::Program(api)));
-            let autopilot = fuzz_autopilot_command(root, FUZZ_AUTOPILOT);
-            steps.push(("seeds: autopilot", Step::Program(autopilot)));
-            let moves = fuzz_moves_command(root, FUZZ_MOVES);
-            steps.push(("seeds: moves", Step::Program(moves)));
+            for (name, command) in [
+                ("seeds", fuzz_command(root, FUZZ_CASES)),
+                ("seeds: long", fuzz_long_command(root, FUZZ_CASES)),
+                ("seeds: scheduler", fuzz_scheduler_command(root, FUZZ_RUNS)),
+                ("seeds: histories", fuzz_histories_command(root, FUZZ_HISTORIES)),
+                ("seeds: crashes", fuzz_crashes_command(root, FUZZ_CRASHES)),
+                ("seeds: full pools", fuzz_full_command(root, FUZZ_FULL)),
+                ("seeds: cluster", fuzz_cluster_command(root, FUZZ_CLUSTER)),
+                ("seeds: api", fuzz_api_command(root, FUZZ_API)),
+                ("seeds: autopilot", fuzz_autopilot_command(root, FUZZ_AUTOPILOT)),
+                ("seeds: moves", fuzz_moves_command(root, FUZZ_MOVES)),
+            ] {
+                steps.push((name, Step::Seeds(command)));
+            }
             steps.push(("release", Step::Release));
             steps.push(("reproducible builds", Step::Reproducible));
             steps.push(("scenarios", Step::Scenarios));

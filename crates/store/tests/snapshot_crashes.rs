@@ -2,7 +2,7 @@
 //! power fails at any write. A failure prints its seed:
 //!
 //! ```text
-//! EVENKEEL_SEED=<n> cargo test -p evenkeel-store --test snapshots
+//! EVENKEEL_SEED=<n> cargo test -p evenkeel-store --test snapshot_crashes
 //! cargo x fuzz crashes 10000
 //! ```
 
@@ -248,7 +248,7 @@ impl World {
 
     fn fail(&self, what: &str) -> ! {
         panic!(
-            "{what}\nreplay: EVENKEEL_SEED={} cargo test -p evenkeel-store --test snapshots",
+            "{what}\nreplay: EVENKEEL_SEED={} cargo test -p evenkeel-store --test snapshot_crashes",
             self.seed
         )
     }
