@@ -150,17 +150,13 @@ impl LinuxHost {
                 hex(self.uuid)
             )));
         }
-        let space = rustix::fs::fstatvfs(&open);
-        let space = space.map_err(|error| {
-            Fault::Later(format!("{}: its space: {error}", self.mount.display()))
-        })?;
         let seen = FileSystem {
             uuid: hex(uuid),
             kind,
             mount: self.mount.to_string_lossy().into_owned(),
             size_bytes: 0,
             used_bytes: 0,
-            free_bytes: space.f_bavail.saturating_mul(space.f_frsize),
+            free_bytes: 0,
             data: None,
             metadata: None,
             devices: Vec::new(),
@@ -175,13 +171,20 @@ impl LinuxHost {
         };
         let detail = Detail::default();
         let mut facts = Facts { seen, detail, volumes };
-        match block {
+        match &block {
             None => btrfs::observe(&open, self.limits.as_ref(), &mut facts)?,
-            Some(block) => {
-                let used = space.f_blocks.saturating_sub(space.f_bfree);
-                facts.seen.used_bytes = used.saturating_mul(space.f_frsize);
-                plain::observe(&open, &block, &mut facts)?;
-            }
+            Some(block) => plain::observe(&open, block, &mut facts)?,
+        }
+        // After the running operation: while a device leaves, the kernel does not count its room. A
+        // reading from before the end of a removal would be taken for one from after it.
+        let space = rustix::fs::fstatvfs(&open);
+        let space = space.map_err(|error| {
+            Fault::Later(format!("{}: its space: {error}", self.mount.display()))
+        })?;
+        facts.seen.free_bytes = space.f_bavail.saturating_mul(space.f_frsize);
+        if block.is_some() {
+            let seen = &mut facts.seen;
+            seen.used_bytes = seen.size_bytes.saturating_sub(seen.free_bytes);
         }
         if facts.seen.running.is_none() && ProgramLock::with_uuid(&facts.seen.uuid).is_taken()? {
             // The kernel has not begun its operation yet, or has ended it.

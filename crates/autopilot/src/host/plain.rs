@@ -53,7 +53,6 @@ pub(super) fn observe(open: &File, block: &Block, facts: &mut Facts) -> Result<(
     let (uuid, size_bytes) = identity(facts.seen.kind, open, block)?;
     debug_assert_eq!(hex(uuid), facts.seen.uuid, "the caller has compared them");
     facts.seen.size_bytes = size_bytes;
-    facts.seen.used_bytes = size_bytes.saturating_sub(facts.seen.free_bytes);
     facts.seen.devices = vec![Device {
         devid: 1,
         path: block.path.to_string_lossy().into_owned(),
