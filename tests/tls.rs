@@ -554,7 +554,8 @@ fn a_paced_volume_beside_a_flood_of_handshakes_that_fail() {
             *p99 = result["read"]["clat_ns"]["percentile"]["99.000000"].as_f64().unwrap() / 1e3;
             assert!(result["read"]["total_ios"].as_u64() > Some(0), "{result}");
             if let Some(flood) = flood {
-                let text = flood.finish().ok();
+                // With the lowest priority, on a busy machine.
+                let text = flood.finish_within(10 * PATIENCE).ok();
                 assert!(text.starts_with("2300 of 2300 refused"), "{text}");
                 print(&format!("round {round}: {}", text.trim()));
             }

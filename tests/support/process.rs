@@ -139,8 +139,14 @@ impl Running {
 
     /// Waits for its end.
     #[track_caller]
-    pub fn finish(mut self) -> Output {
-        let deadline = Deadline::after(PATIENCE);
+    pub fn finish(self) -> Output {
+        self.finish_within(PATIENCE)
+    }
+
+    /// Waits for its end, for no longer than this.
+    #[track_caller]
+    pub fn finish_within(mut self, longest: Duration) -> Output {
+        let deadline = Deadline::after(longest);
         drop(self.child.stdin.take());
         while self.streams_open > 0 {
             if self.next_event(deadline).is_none() {
