@@ -101,6 +101,7 @@ fn acknowledged_writes_are_served_by_other_nodes() {
     let mut client = Client::open(second.nbd, &volume).expect("an export of another node");
     assert!(client.read(0, BLOCK_BYTES).expect("data").iter().all(|byte| *byte == 1));
     first.kill_9();
+    recorded_connections(&first, &volume, 1);
     client.write(BLOCKS * STRIDE, &[7; BLOCK_BYTES as usize]).expect("it waits for the takeover");
     assert!(client.read(0, BLOCK_BYTES).expect("data").iter().all(|byte| *byte == 1));
     holds(&second, &volume, 1);
@@ -121,6 +122,8 @@ fn acknowledged_writes_are_served_by_other_nodes() {
     drained_and_moved(&second, &third, &volume);
     // Its volumes are handed over before it stops.
     second.stop();
+    drop(client);
+    recorded_connections(&second, &volume, 5);
     is_served(&third, &volume);
     holds(&third, &volume, 2);
     assert_eq!(third.list("volume ls")[0]["size_gib"], 9);
@@ -129,6 +132,35 @@ fn acknowledged_writes_are_served_by_other_nodes() {
     // A node that starts again has its former number.
     let last = Server::start(&as_node("second", 2));
     a_node_that_wakes_joins_again(&third, &last, &volume);
+}
+
+/// Checks the audit of a node that has ended: it has its own clients' connections to a volume, each
+/// once, and none of those that it relayed or that were relayed to it.
+#[track_caller]
+fn recorded_connections(node: &Server, volume: &str, count: usize) {
+    let mut verify = evenkeel(node.folder());
+    run(verify.args(["audit", "verify", "--data-dir"]).arg(node.data_dir())).ok();
+    let records = node.audited();
+    let named = |name: &str| records.iter().filter(|record| record["eventName"] == name).count();
+    let counts = ["ConnectVolume", "DisconnectVolume", "RefuseConnection"].map(named);
+    assert_eq!(counts, [count, count, 0], "{records:?}");
+    let connections = records.iter().filter(|record| record["eventSource"] == "evenkeel");
+    for connection in connections {
+        assert_eq!(connection["requestParameters"]["VolumeId"], volume, "{connection}");
+        assert_eq!(connection["sourceIPAddress"], "local", "{connection}");
+    }
+}
+
+/// Checks the audit of a node that has ended: clients over TLS have the host of their certificate.
+#[track_caller]
+fn recorded_hosts(node: &Server, host: &str) {
+    let records = node.audited();
+    for (name, host) in [("ConnectVolume", host), ("RefuseConnection", IDLE_HOST)] {
+        let is_of_host = |record: &Value| {
+            record["eventName"] == name && record["tlsDetails"]["clientCertificate"] == host
+        };
+        assert!(records.iter().any(is_of_host), "{name} {host}: {records:?}");
+    }
 }
 
 /// Certificates for nodes and for two hosts.
@@ -246,6 +278,7 @@ fn clients_over_tls_use_any_node_and_outlive_the_home_of_their_volume() {
     };
     assert!(Deadline::after(PATIENCE).comes(is_written), "nothing is written");
     first.kill_9();
+    recorded_hosts(&first, host);
     copy.finish().ok();
     let detached = || third.evenkeel(&format!("volume detach {volume} --wait")).status.success();
     assert!(Deadline::after(PATIENCE).comes(detached), "{}", third.evenkeel("volume ls"));

@@ -41,6 +41,11 @@ fn experiments_of_fis_pause_volumes_and_make_them_slow() {
 }
 
 #[test]
+fn calls_of_fis_need_the_rights_of_its_reference_and_have_records() {
+    check("fis_rights", "");
+}
+
+#[test]
 fn volumes_feel_like_those_of_ebs() {
     check("feel", "--feel ebs --feel-seed 7");
 }

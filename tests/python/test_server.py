@@ -4,11 +4,13 @@ Arguments: name of a check, flags of the server.
 """
 
 import datetime
+import json
 import subprocess
 import sys
 import time
-import time
 
+import boto3
+import botocore
 import botocore.config
 import botocore.exceptions
 from evenkeel.testing import Server
@@ -278,6 +280,121 @@ def experiments_are_refused(client):
                         "actionId": "aws:ec2:stop-instances", "targets": {"Instances": "some"}}})
     assert "'aws:ec2:stop-instances'" in str(error), error
     refused("ResourceNotFoundException", client.start_experiment, experimentTemplateId="EXTnone")
+
+
+TEMPLATES = "arn:aws:fis:*:*:experiment-template"
+EXPERIMENTS = "arn:aws:fis:*:*:experiment"
+PAUSE = "arn:aws:fis:*:*:action/aws:ebs:pause-volume-io"
+
+
+def fis_rights(flags):
+    """A user has the rights to calls of FIS that its policy gives; each call has a record."""
+    with Server(flags) as ebs:
+        root = ebs.client("fis")
+        volume = create(ebs)
+        own = template(root, targets_of(ebs, volume), pause(), tags={"team": "a"})["id"]
+        other = template(root, targets_of(ebs, volume), pause(), tags={"team": "b"})["id"]
+        of_a = {"StringEquals": {"aws:ResourceTag/team": "a"}}
+        with_a = {"StringEquals": {"aws:RequestTag/team": "a"}}
+        user = user_of_fis(ebs, [
+            allow("CreateExperimentTemplate", [f"{TEMPLATES}/*", PAUSE], with_a),
+            allow("GetExperimentTemplate", f"{TEMPLATES}/*", of_a),
+            allow("StartExperiment", [f"{TEMPLATES}/{own}", f"{EXPERIMENTS}/*"]),
+            allow(["GetExperiment", "StopExperiment"], f"{EXPERIMENTS}/*", of_a),
+            allow("ListExperiments", "*"),
+        ])
+        found = calls_of_fis(ebs, user, volume, own, other)
+        records = [record for record in audited(ebs) if record["userIdentity"].get("userName")]
+        expect([(one["eventName"], one.get("errorCode")) for one in records], found)
+        for record in records:
+            expect(record["eventSource"], "fis.amazonaws.com")
+            expect(record["userIdentity"]["userName"], "ann")
+        assert records[0]["requestParameters"]["ActionArn.1"].endswith(PAUSE.rsplit(":")[-1])
+        assert records[-1]["requestParameters"]["ExperimentTemplateArn"].endswith(f"/{other}")
+
+
+def calls_of_fis(ebs, user, volume, own, other):
+    """Makes calls as the user. Returns their names and the codes of their errors."""
+    made = []
+
+    def call(name, code=None, text="", **parameters):
+        method = getattr(user, botocore.xform_name(name))
+        made.append((name, code))
+        if code is None:
+            return method(**parameters)
+        error = refused(code, method, **parameters)
+        assert text in str(error), error
+        return None
+
+    denied = ("AccessDeniedException", "no identity-based policy allows the fis:")
+    new = dict(description="a test", roleArn="arn:aws:iam::000000000000:role/fis",
+               stopConditions=[{"source": "none"}],
+               targets={"some": dict(resourceType="aws:ec2:ebs-volume", selectionMode="ALL",
+                                     **targets_of(ebs, volume))})
+    slow = {"slow": {"actionId": "aws:ebs:volume-io-latency", "targets": {"Volumes": "some"},
+                     "parameters": {"duration": "PT1M", "readIOPercentage": "1",
+                                    "readIOLatencyMilliseconds": "1"}}}
+    team_a = {"team": "a"}
+    create_new = "CreateExperimentTemplate"
+    call(create_new, actions=pause(), tags=team_a, **new)
+    # A tag or an action that the policy does not name.
+    call(create_new, *denied, actions=pause(), tags={"team": "b"}, **new)
+    call(create_new, *denied, actions=pause(), **new)
+    call(create_new, *denied, actions={**pause(), **slow}, tags=team_a, **new)
+    call("GetExperimentTemplate", id=own)
+    call("GetExperimentTemplate", *denied, id=other)
+    call("GetExperimentTemplate", *denied, id="EXTnone")
+    call("ListExperimentTemplates", *denied)
+    call("DeleteExperimentTemplate", *denied, id=own)
+    started = call("StartExperiment", experimentTemplateId=own, tags=team_a)["experiment"]["id"]
+    call("GetExperiment", id=started)
+    without_tags = call("StartExperiment", experimentTemplateId=own)["experiment"]["id"]
+    call("StopExperiment", *denied, id=without_tags)
+    call("StopExperiment", id=started)
+    expect(len(call("ListExperiments")["experiments"]), 2)
+    call("StartExperiment", *denied, experimentTemplateId=other)
+    # There is no DryRun at FIS: the request has it neither at AWS nor here.
+    for name in user.meta.service_model.operation_names:
+        shape = user.meta.service_model.operation_model(name).input_shape
+        assert "dryrun" not in [member.lower() for member in shape.members], name
+    return made
+
+
+def targets_of(ebs, volume):
+    account = ebs.client("sts").get_caller_identity()["Account"]
+    return {"resourceArns": [f"arn:aws:ec2:{ebs.region}:{account}:volume/{volume}"]}
+
+
+def pause():
+    return {"pause": {"actionId": "aws:ebs:pause-volume-io", "targets": {"Volumes": "some"},
+                      "parameters": {"duration": "PT1M"}}}
+
+
+def allow(actions, resources, condition=None):
+    names = [actions] if isinstance(actions, str) else actions
+    statement = {"Effect": "Allow", "Action": [f"fis:{name}" for name in names],
+                 "Resource": resources}
+    return {**statement, "Condition": condition} if condition else statement
+
+
+def user_of_fis(ebs, statements):
+    """Creates a user with this policy, and returns its client of FIS."""
+    iam = ebs.client("iam")
+    iam.create_user(UserName="ann")
+    policy = {"Version": "2012-10-17", "Statement": statements}
+    iam.put_user_policy(UserName="ann", PolicyName="own", PolicyDocument=json.dumps(policy))
+    key = iam.create_access_key(UserName="ann")["AccessKey"]
+    return boto3.client(
+        "fis", endpoint_url=ebs.endpoint, region_name=ebs.region,
+        aws_access_key_id=key["AccessKeyId"], aws_secret_access_key=key["SecretAccessKey"])
+
+
+def audited(ebs):
+    """Returns the records of calls of FIS, oldest first."""
+    pages = ebs.client("cloudtrail").get_paginator("lookup_events").paginate(LookupAttributes=[
+        {"AttributeKey": "EventSource", "AttributeValue": "fis.amazonaws.com"}])
+    events = [json.loads(event["CloudTrailEvent"]) for page in pages for event in page["Events"]]
+    return events[::-1]
 
 
 def feel(flags):

@@ -140,7 +140,7 @@ fn serve(folder: &Path, volumes: u64, snapshots: u64) {
     let config = ControlConfig {
         data_dir: folder.into(),
         listen: "127.0.0.1:0".parse().unwrap(),
-        visits: None,
+        records: None,
         test: None,
         tls: None,
         endpoints: vec![],

@@ -59,7 +59,7 @@ use self::strangers::{Strangers, discard};
 pub use self::stream::Stream;
 pub use self::table::CONNECTIONS_MAX;
 use crate::api::error::ApiError;
-use crate::api::{Api, Prepared};
+use crate::api::{Api, Denied, Prepared};
 use crate::credits;
 use crate::direct::Answer;
 use crate::metrics::Scraper;
@@ -553,34 +553,32 @@ async fn answer(
     request: Request,
     request_id: &str,
 ) -> (Result<String, ApiError>, Option<InFlight>) {
-    let prepared = match authenticate(shared, slot, request).await {
+    let prepare = |signed: &sigv4::Request<'_>| shared.api.prepare(signed, slot.address);
+    let (head, body) = request.into_parts();
+    let (prepared, _) = match authentic((shared, slot), (&head, body), "ec2", prepare).await {
         Ok(prepared) => prepared,
         Err(error) => return (Err(error), None),
     };
-    let in_flight = match shared.begin(slot) {
+    let in_flight = match admit((shared, slot), |api| api.admit(&prepared)).await {
         Ok(in_flight) => in_flight,
-        Err((busy, in_flight)) => return (Err(ApiError::throttled(busy)), in_flight),
+        Err((error, in_flight)) => return (Err(error), in_flight),
     };
-    if let Err(denied) = shared.api.admit(&prepared) {
-        // The request may be a recorded one that an attacker repeats, so the connection may be
-        // evicted.
-        drop(in_flight);
-        tokio::time::sleep(denied.wait).await;
-        return (Err(denied.error), None);
-    }
     (run_action(shared, prepared, request_id).await, Some(in_flight))
 }
 
-async fn authenticate(
-    shared: &Shared,
-    slot: &Slot,
-    request: Request,
-) -> Result<Prepared, ApiError> {
-    let (head, body) = request.into_parts();
-    let prepared = match check_head(shared, &head, "ec2") {
+/// Has `prepare` check the signature of a request for a service. Returns its result and the body.
+/// Counts and logs an error of the signature.
+async fn authentic<T>(
+    (shared, slot): (&Shared, &Slot),
+    (head, body): (&request::Parts, Body),
+    service: &str,
+    prepare: impl FnOnce(&sigv4::Request<'_>) -> Result<T, ApiError>,
+) -> Result<(T, Bytes), ApiError> {
+    let prepared = match check_head(shared, head, service) {
         Ok(()) => {
             let body = body_bytes(body, shared.body_timeout).await?;
-            prepare(&shared.api, &head, &body, slot.address)
+            let headers = readable_headers(&head.headers);
+            prepare(&signed(head, &headers, &body)).map(|prepared| (prepared, body))
         }
         Err(error) => {
             discard(body).await;
@@ -588,6 +586,24 @@ async fn authenticate(
         }
     };
     prepared.inspect_err(|error| note(shared, slot, error))
+}
+
+/// Begins an authentic request, unless `check` denies it now. The error has the guard that keeps
+/// the connection while it is sent, if there is one.
+async fn admit(
+    (shared, slot): (&Shared, &Arc<Slot>),
+    check: impl FnOnce(&Api) -> Result<(), Denied>,
+) -> Result<InFlight, (ApiError, Option<InFlight>)> {
+    let begun = shared.begin(slot);
+    let in_flight = begun.map_err(|(busy, guard)| (ApiError::throttled(busy), guard))?;
+    if let Err(denied) = check(&shared.api) {
+        // The request may be a recorded one that an attacker repeats, so the connection may be
+        // evicted.
+        drop(in_flight);
+        tokio::time::sleep(denied.wait).await;
+        return Err((denied.error, None));
+    }
+    Ok(in_flight)
 }
 
 /// Checks the parts of a signature that do not need the body, so that bodies of unauthenticated
@@ -637,16 +653,6 @@ async fn body_bytes(body: Body, longest: Duration) -> Result<Bytes, ApiError> {
             message: format!("the body did not arrive within {longest:?}"),
         }),
     }
-}
-
-fn prepare(
-    api: &Api,
-    head: &request::Parts,
-    body: &[u8],
-    address: IpAddr,
-) -> Result<Prepared, ApiError> {
-    let headers = readable_headers(&head.headers);
-    api.prepare(&signed(head, &headers, body), address)
 }
 
 /// Returns the response with an answer; the connection is kept while it is sent.

@@ -86,7 +86,6 @@ use std::sync::Arc;
 use evenkeel_core::feel::Latencies;
 use evenkeel_core::units::ByteCount;
 use evenkeel_os::clock;
-use evenkeel_telemetry::audit::Audit;
 use evenkeel_telemetry::cloudwatch::CloudWatch;
 use evenkeel_telemetry::events::webhook::Webhooks;
 use evenkeel_telemetry::private;
@@ -110,9 +109,7 @@ use crate::journal::sqlite::SqliteJournal;
 use crate::nodes::Nodes;
 use crate::plane::{Plane, PlaneError, TestServer};
 use crate::server_clock::{ClockError, ServerClock};
-use crate::trail::Trail;
-use crate::visits::Reported;
-pub use crate::visits::Visits;
+pub use crate::visits::{Records, Visits};
 
 /// Name of the database in the data folder.
 pub const DATABASE_FILE_NAME: &str = "control.db";
@@ -138,9 +135,9 @@ pub struct ControlConfig {
     pub webhooks: Webhooks,
     /// Deadlines for clients of the API.
     pub timeouts: Timeouts,
-    /// The connections that the data plane reports, for the audit. The caller finishes them; `None`
-    /// if none are reported.
-    pub visits: Option<Arc<Visits>>,
+    /// The audit, if other parts of the server report connections to it; `None` if the control
+    /// plane opens it.
+    pub records: Option<Arc<Records>>,
     /// Its parts as a server for tests, which must serve alone.
     pub test: Option<TestIo>,
 }
@@ -318,8 +315,8 @@ where
     let cloudwatch = Arc::new(cloudwatch.map_err(ControlError::Metrics)?);
     let events = Events::start(&config.data_dir, &plane, &config.webhooks);
     let recorder = Recorder::start(&config.data_dir, plane.settings.record_days);
-    let trail = Arc::new(Trail::new(Audit::open(&config.data_dir), &plane.settings));
-    let reported = Reported::start(config.visits, &trail).map_err(ControlError::Runtime)?;
+    let own = || Records::open(&config.data_dir, &plane.settings);
+    let records = config.records.map_or_else(own, Ok).map_err(ControlError::Runtime)?;
     let plane = plane.with_recording(recorder.recording()).with_scrub_in(config.data_dir);
     let plane = Arc::new(plane);
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -330,7 +327,7 @@ where
         .map_err(ControlError::Runtime)?;
     let sampling = Sampling::start(Arc::clone(&cloudwatch), Arc::clone(&plane), recorder.inbox());
     let api = Api::new(Arc::clone(&plane), credentials, config.endpoints, began);
-    let api = Arc::new(api.with_metrics(cloudwatch).with_trail(trail, reported.visits()));
+    let api = Arc::new(api.with_metrics(cloudwatch).with_records(&records));
     let door = http::Door { listener, tls: config.tls };
     let served = runtime.block_on(http::serve(api, door, config.timeouts, ready, shutdown));
     // Waits for calls to the data plane that are still in progress.

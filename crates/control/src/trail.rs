@@ -516,8 +516,7 @@ impl Api {
         let action = ACTION;
         let asked = Asked { caller, service, action, is_read_only, params, request_id };
         self.recorded(&asked, || {
-            let allowed = self.authorize(caller, (SERVICE, ACTION), params);
-            allowed.map_err(Unauthorized::denied)?;
+            self.authorize(&asked).map_err(Unauthorized::denied)?;
             let lookup = Lookup::read(body)?;
             let Some(trail) = &self.trail else {
                 return Err(ApiError::internal("this server keeps no records"));

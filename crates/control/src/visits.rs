@@ -9,14 +9,17 @@
 use std::collections::VecDeque;
 use std::io;
 use std::net::IpAddr;
+use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use evenkeel_core::time::UnixMs;
 use evenkeel_os::clock;
+use evenkeel_telemetry::audit::Audit;
 use evenkeel_wire::agent::visit::{Visit, VisitOutcome};
 
+use crate::model::Settings;
 use crate::rate::Rate;
 use crate::trail::Trail;
 
@@ -66,7 +69,6 @@ pub struct Visits {
     queue: Mutex<Queue>,
     /// Signalled when an entry is queued, and at the end.
     changed: Condvar,
-    thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 #[derive(Debug)]
@@ -117,7 +119,7 @@ impl Default for Visits {
             refused: Bound::new(REFUSED),
             is_over: false,
         };
-        Self { queue: Mutex::new(queue), changed: Condvar::new(), thread: Mutex::new(None) }
+        Self { queue: Mutex::new(queue), changed: Condvar::new() }
     }
 }
 
@@ -155,22 +157,6 @@ impl Visits {
         self.changed.notify_one();
     }
 
-    /// Writes records to `trail` from now on, in a thread of its own, until [`Self::finish`].
-    ///
-    /// # Errors
-    /// The system refuses the thread.
-    fn start(self: &Arc<Self>, trail: Arc<Trail>) -> io::Result<()> {
-        let visits = Arc::clone(self);
-        let thread = std::thread::Builder::new().name("audit".to_owned());
-        let thread = thread.spawn(move || {
-            while let Some(entry) = visits.next() {
-                trail.report(&entry);
-            }
-        })?;
-        *self.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
-        Ok(())
-    }
-
     /// Returns the next entry, and waits for it; `None` at the end.
     fn next(&self) -> Option<Entry> {
         let mut queue = self.queue();
@@ -192,46 +178,55 @@ impl Visits {
         }
     }
 
-    /// Writes the records of everything that was reported, and ends the thread.
-    pub fn finish(&self) {
+    /// Ends the thread, after it has written the records of everything that was reported.
+    fn finish(&self) {
         self.queue().is_over = true;
         self.changed.notify_all();
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if thread.is_some_and(|thread| thread.join().is_err()) {
-            tracing::error!("the thread that writes records of connections panicked");
-        }
     }
 }
 
-/// Reports that are being written. Dropping it finishes them, unless the caller of the control
-/// plane does, after the data plane has stopped.
+/// The audit of a data folder, and the thread that writes the records of connections and of refused
+/// signatures. There must be one only for each data folder, since records are a chain. Dropping it
+/// writes the last records, so the parts of the server that report must have ended.
 #[derive(Debug)]
-pub(crate) struct Reported {
+pub struct Records {
+    pub(crate) trail: Arc<Trail>,
     visits: Arc<Visits>,
-    is_own: bool,
+    thread: Option<JoinHandle<()>>,
 }
 
-impl Reported {
-    /// Writes the records of `visits` to `trail`; without them only those of refused signatures.
+impl Records {
+    /// Opens the audit of a data folder that belongs to this process. If a file cannot be read or
+    /// written, changes are refused until it can.
     ///
     /// # Errors
     /// The system refuses a thread.
-    pub(crate) fn start(visits: Option<Arc<Visits>>, trail: &Arc<Trail>) -> io::Result<Self> {
-        let is_own = visits.is_none();
-        let visits = visits.unwrap_or_default();
-        visits.start(Arc::clone(trail))?;
-        Ok(Self { visits, is_own })
+    pub fn open(data_dir: &Path, settings: &Settings) -> io::Result<Arc<Self>> {
+        let trail = Arc::new(Trail::new(Audit::open(data_dir), settings));
+        let visits = Arc::<Visits>::default();
+        let of_thread = Arc::clone(&trail);
+        let entries = Arc::clone(&visits);
+        let thread = std::thread::Builder::new().name("audit".to_owned());
+        let thread = thread.spawn(move || {
+            while let Some(entry) = entries.next() {
+                of_thread.report(&entry);
+            }
+        })?;
+        Ok(Arc::new(Self { trail, visits, thread: Some(thread) }))
     }
 
-    pub(crate) fn visits(&self) -> Arc<Visits> {
+    /// Returns the queue for reports of connections.
+    #[must_use]
+    pub fn visits(&self) -> Arc<Visits> {
         Arc::clone(&self.visits)
     }
 }
 
-impl Drop for Reported {
+impl Drop for Records {
     fn drop(&mut self) {
-        if self.is_own {
-            self.visits.finish();
+        self.visits.finish();
+        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("the thread that writes records of connections panicked");
         }
     }
 }

@@ -40,6 +40,8 @@ pub struct Entrance {
     pub(crate) directory: Arc<Directory>,
     pub(crate) doors: Arc<Doors>,
     pub(crate) next: Arc<AtomicU16>,
+    /// Whether the caller reports what becomes of its clients.
+    pub(crate) is_reported_by_caller: bool,
 }
 
 /// A connection that was made through the entrance.
@@ -54,6 +56,13 @@ pub struct Inside {
 }
 
 impl Entrance {
+    /// Returns the entrance for a caller that has clients of its own, and reports itself what
+    /// becomes of them. The observer of the engine gets none of them.
+    #[must_use]
+    pub fn reported_by_caller(self) -> Self {
+        Self { is_reported_by_caller: true, ..self }
+    }
+
     /// Whether the data plane serves a volume, attached or not.
     #[must_use]
     pub fn holds(&self, id: VolumeId) -> bool {
@@ -110,7 +119,8 @@ impl Entrance {
 
     fn open(&self, peer: Peer) -> io::Result<Inside> {
         let (inside, outside) = UnixStream::pair()?;
-        let kept = Kept::default();
+        let mut kept = Kept::default();
+        kept.is_reported_by_creator = self.is_reported_by_caller;
         let held = Arc::downgrade(&kept.alive);
         let desk = Arc::clone(&kept.desk);
         let core = self.next.fetch_add(1, Ordering::Relaxed) % self.inboxes.len() as u16;

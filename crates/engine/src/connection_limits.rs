@@ -47,9 +47,7 @@ impl Slots {
 
     /// Reports a client that is refused before it names a volume.
     pub fn report_stranger(&self, address: HostAddress, why: &str) {
-        let outcome = VisitOutcome::Refused(why.to_owned());
-        let visit = Visit { outcome, address, host: None, is_proven: false, volume: None };
-        self.report(visit);
+        self.report(Visit::of_stranger(address, why));
     }
 }
 
@@ -114,6 +112,9 @@ impl Slot {
     }
 
     fn report(&self, outcome: VisitOutcome, volume: Option<VolumeId>) {
+        if self.kept.as_ref().is_some_and(|kept| kept.is_reported_by_creator) {
+            return;
+        }
         let address = self.peer.seen;
         let is_proven = self.peer.host.is_some();
         self.slots.report(Visit { outcome, address, host: self.host, is_proven, volume });

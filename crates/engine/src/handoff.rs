@@ -104,6 +104,8 @@ pub struct Kept {
     /// Dropped once no request of the connection is in progress.
     pub(crate) alive: Arc<()>,
     pub(crate) desk: Arc<Desk>,
+    /// Whether the creator reports what becomes of the client.
+    pub(crate) is_reported_by_creator: bool,
     /// Returns the client to its lender, if the connection is a lent client's.
     back: Option<Back>,
 }

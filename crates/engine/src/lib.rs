@@ -376,6 +376,7 @@ impl Engine {
             directory: Arc::clone(&self.directory),
             doors: Arc::clone(&self.doors),
             next: Arc::default(),
+            is_reported_by_caller: false,
         }
     }
 

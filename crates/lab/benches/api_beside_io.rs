@@ -49,7 +49,7 @@ fn control(data_dir: &Path) -> ControlConfig {
         metrics_space: ByteCount(16 << 20),
         webhooks: Webhooks::default(),
         timeouts: Timeouts::default(),
-        visits: None,
+        records: None,
         test: None,
     }
 }

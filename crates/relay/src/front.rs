@@ -9,6 +9,7 @@ use crate::lease::{Grants, Leases};
 use crate::memory::Memory;
 use crate::notices::{Notice, Notices};
 use crate::pulse::Pulse;
+use crate::visitor::Visitor;
 use crate::{FrontConfig, Peer, RelayError, session, upstream};
 use evenkeel_link::TlsFiles;
 use evenkeel_wire::agent::HostAddress;
@@ -315,9 +316,11 @@ fn client(shared: &Rc<Shared>, stream: TcpStream, address: SocketAddr) {
 
 /// Serves a client if there is a place for it.
 fn welcome(shared: &Rc<Shared>, stream: ClientStream, (peer, address): (Peer, SocketAddr)) {
+    let visitor = Visitor::new(&shared.config.observer, (peer, address));
     let Some(place) = shared.places.greet(peer) else {
         let why = "there are as many as there may be";
+        visitor.refused(None, why);
         return shared.notices.tell(Notice::Client, "a client is refused", &address, &why);
     };
-    spawn_local(session::serve(Rc::clone(shared), stream, (peer, address), place));
+    spawn_local(session::serve(Rc::clone(shared), stream, (peer, address), (place, visitor)));
 }

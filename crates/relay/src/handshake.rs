@@ -4,6 +4,7 @@ use crate::Home;
 use crate::client_stream::ClientStream;
 use crate::front::Shared;
 use crate::upstream::{Caller, Target, Trouble, Upstream};
+use crate::visitor::Visitor;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_wire::nbd::ExportInfo;
 use evenkeel_wire::nbd::constants::base_allocation::CONTEXT_ID;
@@ -17,6 +18,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{sleep, timeout};
 
 const READ_BYTES: usize = 4 << 10;
+/// Reason of a refusal in reports, as the data plane has it.
+const NO_SUCH_VOLUME: &str = "no such volume is attached to it";
 
 /// Result of a client's handshake.
 pub(crate) struct Agreed {
@@ -48,6 +51,7 @@ pub(crate) async fn agree(
     shared: &Shared,
     client: &mut ClientStream,
     caller: &mut Caller,
+    visitor: &Visitor,
 ) -> Result<Agreed, String> {
     let mut server = Server::new();
     let mut input = Vec::with_capacity(READ_BYTES);
@@ -66,7 +70,7 @@ pub(crate) async fn agree(
                 server.list(&names.iter().map(|name| line(name)).collect::<Vec<_>>());
             }
             Some(ServerStep::WantExport(name)) => {
-                opened = answer(shared, caller, &mut server, name).await;
+                opened = answer(shared, caller, (&mut server, visitor), name).await;
                 // The time that the front itself has taken is not charged to the client.
                 deadline.set(sleep(patience));
             }
@@ -111,12 +115,13 @@ async fn list(shared: &Shared, caller: &mut Caller) -> Vec<String> {
 async fn answer(
     shared: &Shared,
     caller: &mut Caller,
-    server: &mut Server,
+    (server, visitor): (&mut Server, &Visitor),
     name: String,
 ) -> Option<Opened> {
     let choice = server.choice();
     // Only volumes have exports.
     let Ok(volume) = name.parse::<VolumeId>() else {
+        visitor.refused(None, NO_SUCH_VOLUME);
         server.export(None);
         return None;
     };
@@ -131,10 +136,12 @@ async fn answer(
             choice.is_some().then_some(opened)
         }
         Err(Trouble::Unknown) => {
+            visitor.refused(Some(volume), NO_SUCH_VOLUME);
             server.export(None);
             None
         }
         Err(Trouble::Denied(why) | Trouble::Passing(why)) => {
+            visitor.refused(Some(volume), &why);
             server.deny(&why);
             None
         }

@@ -79,6 +79,7 @@ mod request_reader;
 mod send_queue;
 mod session;
 mod upstream;
+mod visitor;
 
 pub use entrance::Entrance;
 pub use error::RelayError;
@@ -90,6 +91,7 @@ use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_link::TlsFiles;
 use evenkeel_wire::agent::HostAddress;
 use evenkeel_wire::agent::proof::ClusterSecret;
+use evenkeel_wire::agent::visit::Visit;
 use std::io;
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
@@ -179,6 +181,10 @@ pub trait Local: Send + Sync {
     }
 }
 
+/// Receives what becomes of the connections of a front's own clients: their beginnings, ends and
+/// refusals. It must not wait: the front's thread calls it.
+pub type Observer = Arc<dyn Fn(Visit) + Send + Sync>;
+
 /// Times that the front waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Timing {
@@ -266,6 +272,8 @@ pub struct FrontConfig {
     pub homes: Arc<dyn Homes>,
     /// This node's data plane.
     pub local: Arc<dyn Local>,
+    /// Gets reports of its clients' connections.
+    pub observer: Observer,
     /// Times that it waits.
     pub timing: Timing,
     /// Limits on its memory and connections.

@@ -12,6 +12,7 @@ use crate::memory::Share;
 use crate::notices::Notice;
 use crate::pulse::Watch;
 use crate::upstream::{Caller, Target, Trouble, Upstream};
+use crate::visitor::Visitor;
 use crate::{Home, Peer};
 use evenkeel_core::ids::VolumeId;
 use evenkeel_wire::nbd::handshake::{ClientPlan, ClientStep, RemoteExport};
@@ -37,12 +38,12 @@ pub(crate) async fn serve(
     shared: Rc<Shared>,
     mut client: ClientStream,
     (peer, address): (Peer, SocketAddr),
-    place: Place,
+    (place, visitor): (Place, Visitor),
 ) {
     let watch = Watch::new(&shared.pulse);
     let mut caller = Caller::new((peer, shared.next_session()), &shared.clients);
     let agreed = tokio::select! {
-        agreed = agree(&shared, &mut client, &mut caller) => agreed,
+        agreed = agree(&shared, &mut client, &mut caller, &visitor) => agreed,
         () = place.evicted() => Err("its handshake makes room for others".to_owned()),
     };
     place.settle();
@@ -50,6 +51,7 @@ pub(crate) async fn serve(
         Ok(agreed) => agreed,
         Err(why) => return tracing::debug!(%address, "a handshake ended: {why}"),
     };
+    let _connected = visitor.connected(volume);
     let share = Share::new(&shared.memory, peer);
     let scratch = Rc::clone(&shared.scratch);
     let common = Common { share, scratch, watch };

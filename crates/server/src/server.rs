@@ -14,7 +14,7 @@ use evenkeel_cli::flags::{DataPlanePriority, Io};
 use evenkeel_cli::store::{Bytes, StoreKind};
 use evenkeel_client::output::{Failure, failed};
 use evenkeel_control::credentials::{self, CredentialsError};
-use evenkeel_control::{ControlConfig, Endpoint, Settings, StoreKey, Timeouts, Visits};
+use evenkeel_control::{ControlConfig, Endpoint, Records, Settings, StoreKey, Timeouts};
 use evenkeel_core::convert::saturating;
 use evenkeel_core::feel::Latencies;
 use evenkeel_core::qos::sharing::DeviceModel;
@@ -195,12 +195,12 @@ pub fn run(
     let pool = if config.is_test { with_faults(pool, &injector, feel.clone()) } else { pool };
     let guarded = Arc::clone(&pool);
     let engine = data_plane(config, pool, calibration)?;
-    let reported = Reported::of(config, &engine);
+    let records = records(config, &engine)?;
     let nbd = engine.tcp_addresses();
     let nbd_tls = NbdListeners::bind(&config.transport, tls.as_ref())?;
     let refresher = tls.as_ref().map(|tls| config.watch(tls)).transpose()?;
     let mut control = control_config(config, &nbd, (tls, nbd_tls.addresses()))?;
-    control.visits = Some(Arc::clone(&reported.0));
+    control.records = Some(Arc::clone(&records));
     control.test = config.is_test.then(|| faults::executed_by(injector, feel));
     let watchdog = Watchdog::start()?;
     let mut noted = None;
@@ -234,31 +234,20 @@ pub fn run(
     drop((noted, guard));
     engine.shutdown();
     // Connections end with those of the data plane. A file system may hold up the refresher.
-    drop((nbd_tls, refresher, reported));
+    drop((nbd_tls, refresher, records));
     outcome(result, failure)
 }
 
-/// The connections of the data plane that go to the audit. Dropping it writes the last records, so
-/// the data plane must have stopped.
-struct Reported(Arc<Visits>);
-
-impl Reported {
-    /// Has the data plane report its connections, and its dispatches if they are judged in this
-    /// process.
-    fn of(config: &Config, engine: &Engine) -> Self {
-        // The receiver may be gone, which is no reason not to serve.
-        let _ = config.recorder.as_ref().map(|recorder| recorder.send(engine.recorder()));
-        let visits = Arc::new(Visits::default());
-        let reported = Arc::clone(&visits);
-        engine.observe(Box::new(move |visit| reported.note(visit)));
-        Self(visits)
-    }
-}
-
-impl Drop for Reported {
-    fn drop(&mut self) {
-        self.0.finish();
-    }
+/// Opens the audit. Has the data plane report to it the connections that it accepts, and its
+/// dispatches to the process in which they are judged, if there is one. The audit must be dropped
+/// after the data plane.
+pub fn records(config: &Config, engine: &Engine) -> Result<Arc<Records>, Failure> {
+    // The receiver may be gone, which is no reason not to serve.
+    let _ = config.recorder.as_ref().map(|recorder| recorder.send(engine.recorder()));
+    let records = Records::open(&config.data_dir, &config.settings).map_err(failed)?;
+    let visits = records.visits();
+    engine.observe(Box::new(move |visit| visits.note(visit)));
+    Ok(records)
 }
 
 /// Starts the data plane, which answers no request before [`Engine::open_doors`]: every attached
@@ -343,7 +332,7 @@ pub fn control_config(
         metrics_space: config.metrics_space,
         webhooks: config.webhooks.clone(),
         timeouts: Timeouts::default(),
-        visits: None,
+        records: None,
         test: None,
     })
 }

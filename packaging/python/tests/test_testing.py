@@ -179,6 +179,44 @@ def test_faults_end_with_their_block_and_with_the_test(ebs):
     assert ebs.fault.list() == []
 
 
+#: A test of a user, which the option of the session concerns.
+COLD = """
+def test_cold(ebs):
+    new = {"AvailabilityZone": ebs.zone, "Size": 1, "VolumeType": "gp3"}
+    empty = ebs.ec2.create_volume(**new)["VolumeId"]
+    snapshot = ebs.ec2.create_snapshot(VolumeId=empty)["SnapshotId"]
+    ebs.ec2.get_waiter("snapshot_completed").wait(
+        SnapshotIds=[snapshot], WaiterConfig={"Delay": 1, "MaxAttempts": 60})
+    with ebs.clock.frozen():
+        volume = ebs.ec2.create_volume(SnapshotId=snapshot, **new)["VolumeId"]
+        [found] = ebs.ec2.describe_volume_status(VolumeIds=[volume])["VolumeStatuses"]
+    assert found["InitializationStatusDetails"]["Progress"] == 0
+"""
+
+
+def session(folder, *options):
+    """Run pytest on the test of a user with these options."""
+    (folder / "test_cold.py").write_text(COLD, encoding="utf-8")
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    words += ["-p", "evenkeel.pytest_plugin", "--rootdir", str(folder), *options, str(folder)]
+    return subprocess.run(words, cwd=folder, capture_output=True, text=True)
+
+
+def test_the_option_feel_makes_volumes_of_snapshots_cold(tmp_path):
+    felt = session(tmp_path, "--evenkeel-feel", "ebs")
+    assert felt.returncode == pytest.ExitCode.OK, felt.stdout + felt.stderr
+    usual = session(tmp_path)
+    assert usual.returncode == pytest.ExitCode.TESTS_FAILED, usual.stdout + usual.stderr
+    assert "assert 100 == 0" in usual.stdout
+
+
+def test_another_feel_is_refused_with_the_choices(tmp_path):
+    refused = session(tmp_path, "--evenkeel-feel", "fast")
+    assert refused.returncode == pytest.ExitCode.USAGE_ERROR
+    for part in ("--evenkeel-feel", "'fast'", "choose from", "ebs"):
+        assert part in refused.stderr, refused.stderr
+
+
 def ebs_without_retries(client, ebs):
     class Failing:
         ec2 = client

@@ -9,6 +9,7 @@ use super::error::ApiError;
 use super::{Api, adopt_volume};
 use crate::random;
 use crate::rights::{self, Caller, Identity, Known, message};
+use crate::trail::Asked;
 use evenkeel_os::clock;
 
 /// The service whose requests may be signed for any region: IAM has no regions.
@@ -132,25 +133,22 @@ impl Api {
         Ok((verified, Caller { identity, address, access_key_id }))
     }
 
-    /// Checks that the caller may execute an action of a service.
+    /// Checks that the caller may execute the action.
     ///
     /// # Errors
     /// [`Unauthorized`].
-    pub(crate) fn authorize(
-        &self,
-        caller: &Caller,
-        action: (&str, &str),
-        params: &Params,
-    ) -> Result<(), Unauthorized> {
+    pub(crate) fn authorize(&self, asked: &Asked<'_>) -> Result<(), Unauthorized> {
+        let Asked { caller, service, action, params, .. } = *asked;
         let Identity::User(principal) = &caller.identity else { return Ok(()) };
         let settings = &self.plane.settings;
         // Without such bytes the action is refused, whatever the rights.
-        let adopted = (action.1 == adopt_volume::ACTION.name).then(|| params.get("VolumeId"));
+        let adopted = (action == adopt_volume::ACTION.name).then(|| params.get("VolumeId"));
         let adopted = adopted.flatten().and_then(|id| id.parse().ok());
         let stored = adopted.and_then(|id| self.plane.unowned_volume(id).ok());
         let stored = stored.as_ref();
-        let known = Known { model: &self.plane.model(), settings, stored };
-        let checked = rights::check(caller, action, params, &known);
+        let experiments = self.plane.experiments();
+        let known = Known { model: &self.plane.model(), settings, experiments, stored };
+        let checked = rights::check(caller, (service, action), params, &known);
         checked.map_err(|refused| {
             let secret = &self.credentials.secret_access_key;
             let encoded = random::nonce()

@@ -89,7 +89,7 @@ use crate::model::Command;
 use crate::plane::{Outcome, Plane, PlaneError};
 use crate::rights::Caller;
 use crate::trail::{Asked, Trail};
-use crate::visits::Visits;
+use crate::visits::{Records, Visits};
 use evenkeel_os::clock;
 
 /// The supported version of the EC2 API.
@@ -282,8 +282,9 @@ impl Api {
 
     /// Adds the audit of calls.
     #[must_use]
-    pub(crate) fn with_trail(self, trail: Arc<Trail>, visits: Arc<Visits>) -> Self {
-        Self { trail: Some(trail), visits: Some(visits), ..self }
+    pub(crate) fn with_records(self, records: &Records) -> Self {
+        let trail = Some(Arc::clone(&records.trail));
+        Self { trail, visits: Some(records.visits()), ..self }
     }
 
     /// Returns the control plane.
@@ -361,7 +362,7 @@ impl Api {
             request_id,
         };
         self.recorded(&asked, || {
-            self.authorize(&caller, (SERVICE, action.name), &params)?;
+            self.authorize(&asked)?;
             self.execute((action, fingerprint, &verified), params.clone(), request_id)
         })
     }

@@ -100,8 +100,7 @@ impl Api {
         let asked = Asked { caller, service, action, is_read_only, params, request_id };
         self.recorded(&asked, || {
             if ACTIONS.contains(&action) {
-                let allowed = self.authorize(caller, (SERVICE, action), params);
-                allowed.map_err(Unauthorized::denied)?;
+                self.authorize(&asked).map_err(Unauthorized::denied)?;
             }
             self.execute_cloudwatch(action, parameters)
         })

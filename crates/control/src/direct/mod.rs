@@ -198,7 +198,7 @@ impl Api {
             request_id,
         };
         self.recorded(&asked, || {
-            self.authorize(caller, (SERVICE, action), &named)?;
+            self.authorize(&asked)?;
             self.execute_direct(operation, query, headers, body, checked)
         })
     }

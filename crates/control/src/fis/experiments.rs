@@ -307,6 +307,18 @@ impl Experiments {
         self.state().template(id).cloned()
     }
 
+    /// Returns the tags of a template or of an experiment; none if there is no such one.
+    #[must_use]
+    pub fn tags_of(&self, id: &str) -> Tags {
+        let state = self.state();
+        let of_template = state.templates.get(id).map(|created| created.template.tags());
+        let mut experiments = state.experiments.iter();
+        let tags = of_template.or_else(|| {
+            experiments.find(|experiment| experiment.id == id).map(|experiment| &experiment.tags)
+        });
+        tags.cloned().unwrap_or_default()
+    }
+
     /// Deletes a template, and returns it. Its experiments continue.
     ///
     /// # Errors

@@ -27,6 +27,7 @@ use crate::model::Tags;
 use crate::plane::PlaneError;
 use crate::random;
 use crate::rights::Caller;
+use crate::rights::table::{EXPERIMENT, FIS_ACTION, TEMPLATE};
 use crate::trail::Asked;
 use evenkeel_os::clock;
 
@@ -166,7 +167,7 @@ impl Api {
     /// Those of FIS.
     pub fn run_fis(&self, prepared: &PreparedFis, request_id: &str) -> Result<Answer, FisError> {
         let PreparedFis { operation, query, body, caller, .. } = prepared;
-        let named = self.named(operation, body);
+        let named = self.named(operation, body)?;
         let action = operation.name();
         let asked = Asked {
             caller,
@@ -177,29 +178,46 @@ impl Api {
             request_id,
         };
         self.recorded(&asked, || {
-            self.authorize(caller, (SERVICE, action), &named)?;
+            self.authorize(&asked)?;
             self.execute_fis(operation, query, body)
         })
     }
 
-    /// Returns what rights and records know of a request.
-    fn named(&self, operation: &Operation, body: &[u8]) -> Params {
-        let template = |id: &str| ("ExperimentTemplateArn", self.arn("experiment-template", id));
-        let experiment = |id: &str| ("ExperimentArn", self.arn("experiment", id));
+    /// Returns what rights and records know of a request: the ARNs of its resources, and its tags.
+    /// A body that is refused later adds none.
+    ///
+    /// # Errors
+    /// The request is too long.
+    fn named(&self, operation: &Operation, body: &[u8]) -> Result<Params, FisError> {
+        let template = |id: &str| (TEMPLATE.to_owned(), self.arn("experiment-template", id));
+        let experiment = |id: &str| (EXPERIMENT.to_owned(), self.arn("experiment", id));
         let pairs = match operation {
-            Operation::CreateTemplate => vec![template("*")],
-            Operation::GetTemplate(id) | Operation::DeleteTemplate(id) => vec![template(id)],
-            Operation::Start => {
-                let request: Option<StartRequest> = serde_json::from_slice(body).ok();
-                let id = request.map(|request| request.experiment_template_id);
-                vec![template(id.as_deref().unwrap_or("*")), experiment("*")]
+            Operation::CreateTemplate => {
+                let mut pairs = vec![template("*")];
+                if let Ok(read) = Template::read(body, &self.plane().settings) {
+                    let actions = read.action_ids().into_iter().zip(1_u32..);
+                    pairs.extend(actions.map(|(id, number)| {
+                        (format!("{FIS_ACTION}.{number}"), self.arn("action", id))
+                    }));
+                    pairs.extend(tag_pairs(read.tags()));
+                }
+                pairs
             }
+            Operation::GetTemplate(id) | Operation::DeleteTemplate(id) => vec![template(id)],
+            Operation::Start => match serde_json::from_slice::<StartRequest>(body) {
+                Ok(request) => {
+                    let id = &request.experiment_template_id;
+                    let named = [template(id), experiment("*")];
+                    named.into_iter().chain(tag_pairs(&request.tags)).collect()
+                }
+                Err(_) => vec![template("*"), experiment("*")],
+            },
             Operation::Get(id) | Operation::Stop(id) => vec![experiment(id)],
             Operation::ListTemplates | Operation::List => vec![],
         };
-        let encoded = query::encode(pairs.iter().map(|(name, value)| (*name, value.as_str())));
-        // A path is shorter than what a query may have.
-        Params::decode(encoded.as_bytes()).unwrap_or_default()
+        let pairs = pairs.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        let decoded = Params::decode(query::encode(pairs).as_bytes());
+        decoded.map_err(|error| FisError::invalid(error.to_string()))
     }
 
     fn arn(&self, kind: &str, id: &str) -> String {
@@ -312,6 +330,14 @@ impl Api {
         }
         value
     }
+}
+
+/// Returns tags as the parameters of EC2 that name them.
+fn tag_pairs(tags: &Tags) -> impl Iterator<Item = (String, String)> + '_ {
+    tags.iter().zip(1_u32..).flat_map(|((key, value), number)| {
+        let name = |part: &str| format!("Tag.{number}.{part}");
+        [(name("Key"), key.clone()), (name("Value"), value.clone())]
+    })
 }
 
 fn summary(api: &Api, created: &Created) -> Value {

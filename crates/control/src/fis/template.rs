@@ -252,6 +252,12 @@ impl Template {
         &self.tags
     }
 
+    /// Returns the ids of its actions, each once.
+    #[must_use]
+    pub fn action_ids(&self) -> BTreeSet<&str> {
+        self.actions.values().map(|action| action.action_id.as_str()).collect()
+    }
+
     /// Returns its description.
     #[must_use]
     pub fn description(&self) -> &str {

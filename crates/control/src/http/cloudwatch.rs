@@ -7,15 +7,14 @@ use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
+use evenkeel_wire::aws::sigv4;
 use tracing::debug;
 
 use super::slot::{InFlight, Slot};
-use super::strangers::discard;
-use super::{Shared, body_bytes, check_head, note, readable_headers, request_id, respond, signed};
+use super::{Shared, admit, authentic, readable_headers, request_id, respond};
 use crate::api::error::ApiError;
 use crate::cloudwatch::forms::{Arrived, Form, SERVICE, translated};
 use crate::direct::Answer;
-use crate::rights::Caller;
 
 /// Returns whether a request on the path of the EC2 API is for CloudWatch.
 pub fn is_for(request: &Request) -> bool {
@@ -50,26 +49,15 @@ async fn answer(
         debug!(request_id, code = error.code, message = error.message, "refused");
         form.refusal(&translated(error), request_id)
     };
-    if let Err(error) = check_head(shared, &head, SERVICE) {
-        discard(body).await;
-        let error = ApiError::from(error);
-        note(shared, slot, &error);
-        return (refused(error), None);
-    }
-    let body = match body_bytes(body, shared.body_timeout).await {
-        Ok(body) => body,
+    let check = |signed: &sigv4::Request<'_>| shared.api.signer(signed, SERVICE, slot.address);
+    let checked = authentic((shared, slot), (&head, body), SERVICE, check).await;
+    let (caller, body) = match checked {
+        Ok(checked) => checked,
         Err(error) => return (refused(error), None),
     };
-    let caller = match check(shared, slot, &head, &body) {
-        Ok(caller) => caller,
-        Err(error) => {
-            note(shared, slot, &error);
-            return (refused(error), None);
-        }
-    };
-    let in_flight = match shared.begin(slot) {
+    let in_flight = match admit((shared, slot), |_| Ok(())).await {
         Ok(in_flight) => in_flight,
-        Err((busy, in_flight)) => return (refused(ApiError::throttled(busy)), in_flight),
+        Err((error, in_flight)) => return (refused(error), in_flight),
     };
     let id = request_id.to_owned();
     // Parameters are decoded on that thread, too: they take several times the memory of their
@@ -87,9 +75,4 @@ fn arrived<'a>(head: &'a Parts, headers: &'a [(&'a str, &'a str)]) -> Arrived<'a
     let path = head.uri.path();
     let query = head.uri.query().unwrap_or_default();
     Arrived { path, query, headers }
-}
-
-fn check(shared: &Shared, slot: &Slot, head: &Parts, body: &[u8]) -> Result<Caller, ApiError> {
-    let headers = readable_headers(&head.headers);
-    shared.api.signer(&signed(head, &headers, body), SERVICE, slot.address)
 }

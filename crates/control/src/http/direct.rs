@@ -17,7 +17,8 @@ use tracing::debug;
 
 use super::slot::{InFlight, Slot};
 use super::strangers::discard;
-use super::{Shared, check_head, readable_headers, request_id, respond, signed};
+use super::{Shared, admit, check_head, readable_headers, request_id, respond, signed};
+use crate::api::Api;
 use crate::direct::{Answer, DirectError, Operation};
 
 /// Maximum number of operations on blocks that run concurrently.
@@ -74,17 +75,11 @@ async fn answer(
             return (Err(error), None);
         }
     };
-    let in_flight = match shared.begin(slot) {
+    let check = |api: &Api| api.admit_direct(&operation, &body, &checked);
+    let in_flight = match admit((shared, slot), check).await {
         Ok(in_flight) => in_flight,
-        Err((busy, in_flight)) => return (Err(DirectError::throttled(busy)), in_flight),
+        Err((error, in_flight)) => return (Err(DirectError::throttled(error.message)), in_flight),
     };
-    if let Err(denied) = shared.api.admit_direct(&operation, &body, &checked) {
-        // The request may be a recorded one that an attacker repeats, so the connection may be
-        // evicted.
-        drop(in_flight);
-        tokio::time::sleep(denied.wait).await;
-        return (Err(DirectError::throttled(denied.error.message)), None);
-    }
     let permit = permit(shared, &operation).await;
     let api = Arc::clone(&shared.api);
     let path = path.to_owned();

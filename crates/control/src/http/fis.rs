@@ -6,14 +6,15 @@ use axum::Extension;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use evenkeel_wire::aws::sigv4;
 use tracing::debug;
 
 use super::slot::{InFlight, Slot};
 use super::strangers::discard;
-use super::{Shared, body_bytes, check_head, note, readable_headers, request_id, respond, signed};
+use super::{Shared, admit, authentic, request_id, respond};
 use crate::api::error::ApiError;
 use crate::direct::Answer;
-use crate::fis::{FisError, Operation, PreparedFis, SERVICE};
+use crate::fis::{FisError, Operation, SERVICE};
 
 /// Serves every operation of FIS.
 pub async fn fis(
@@ -38,43 +39,26 @@ async fn answer(
     request: Request,
     request_id: &str,
 ) -> (Result<Answer, FisError>, Option<InFlight>) {
-    let prepared = match prepare(shared, slot, request).await {
-        Ok(prepared) => prepared,
-        Err(error) => {
-            note(shared, slot, &error);
-            return (Err(error.into()), None);
-        }
-    };
-    let in_flight = match shared.begin(slot) {
-        Ok(in_flight) => in_flight,
-        Err((busy, in_flight)) => return (Err(ApiError::throttled(busy).into()), in_flight),
-    };
-    if let Err(denied) = shared.api.admit_fis(&prepared) {
-        // The request may be a recorded one that an attacker repeats, so the connection may be
-        // evicted.
-        drop(in_flight);
-        tokio::time::sleep(denied.wait).await;
-        return (Err(denied.error.into()), None);
-    }
-    let id = request_id.to_owned();
-    let mutates = prepared.operation.mutates();
-    let run = shared.run(mutates, move |api| Ok(api.run_fis(&prepared, &id))).await;
-    (run.map_err(FisError::from).and_then(|result| result), Some(in_flight))
-}
-
-async fn prepare(shared: &Shared, slot: &Slot, request: Request) -> Result<PreparedFis, ApiError> {
     let (head, body) = request.into_parts();
     let path = head.uri.path();
     let Some(operation) = Operation::of(head.method.as_str(), path) else {
         discard(body).await;
         let text = format!("{} {path} is no operation of FIS", head.method);
-        return Err(ApiError { status: 404, ..ApiError::new("UnknownOperationException", text) });
+        let unknown = ApiError::new("UnknownOperationException", text);
+        return (Err(ApiError { status: 404, ..unknown }.into()), None);
     };
-    if let Err(error) = check_head(shared, &head, SERVICE) {
-        discard(body).await;
-        return Err(error.into());
-    }
-    let body = body_bytes(body, shared.body_timeout).await?;
-    let headers = readable_headers(&head.headers);
-    shared.api.prepare_fis(operation, &signed(&head, &headers, &body), slot.address)
+    let prepare =
+        |signed: &sigv4::Request<'_>| shared.api.prepare_fis(operation, signed, slot.address);
+    let (prepared, _) = match authentic((shared, slot), (&head, body), SERVICE, prepare).await {
+        Ok(prepared) => prepared,
+        Err(error) => return (Err(error.into()), None),
+    };
+    let in_flight = match admit((shared, slot), |api| api.admit_fis(&prepared)).await {
+        Ok(in_flight) => in_flight,
+        Err((error, in_flight)) => return (Err(error.into()), in_flight),
+    };
+    let id = request_id.to_owned();
+    let mutates = prepared.operation.mutates();
+    let run = shared.run(mutates, move |api| Ok(api.run_fis(&prepared, &id))).await;
+    (run.map_err(FisError::from).and_then(|result| result), Some(in_flight))
 }

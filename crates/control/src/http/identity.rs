@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use axum::extract::Request;
+use evenkeel_wire::aws::sigv4;
 use tracing::debug;
 
 use super::slot::{InFlight, Slot};
-use super::strangers::discard;
-use super::{Shared, body_bytes, check_head, note, readable_headers, signed};
+use super::{Shared, admit, authentic, readable_headers};
 use crate::api::error::ApiError;
 use crate::cloudwatch::forms::{Arrived, translated};
 use crate::direct::Answer;
-use crate::identity::{IAM, PreparedIdentity, STS, Service};
+use crate::identity::{IAM, STS, Service};
 
 /// Returns the service of a request on the path of the EC2 API, if it is one of these.
 pub fn service_of(request: &Request) -> Option<&'static Service> {
@@ -36,43 +36,22 @@ pub async fn answer(
         debug!(request_id, code = error.code, message = error.message, "refused");
         reply(error.status, service.refusal(&error, request_id))
     };
-    let prepared = match prepare(shared, slot, request, service).await {
+    let prepare =
+        |signed: &sigv4::Request<'_>| shared.api.prepare_identity(service, signed, slot.address);
+    let (head, body) = request.into_parts();
+    let name = service.name;
+    let (prepared, _) = match authentic((shared, slot), (&head, body), name, prepare).await {
         Ok(prepared) => prepared,
-        Err(error) => {
-            note(shared, slot, &error);
-            return (refused(error), None);
-        }
+        Err(error) => return (refused(error), None),
     };
-    let in_flight = match shared.begin(slot) {
+    let in_flight = match admit((shared, slot), |api| api.admit_identity(&prepared)).await {
         Ok(in_flight) => in_flight,
-        Err((busy, in_flight)) => return (refused(ApiError::throttled(busy)), in_flight),
+        Err((error, in_flight)) => return (refused(error), in_flight),
     };
-    if let Err(denied) = shared.api.admit_identity(&prepared) {
-        // As of the EC2 API: the request may be a recorded one.
-        drop(in_flight);
-        tokio::time::sleep(denied.wait).await;
-        return (refused(denied.error), None);
-    }
     let id = request_id.to_owned();
     let mutates = prepared.action.mutates;
     let result = shared.run(mutates, move |api| api.run_identity(prepared, &id)).await;
     (result.map_or_else(refused, |document| reply(200, document)), Some(in_flight))
-}
-
-async fn prepare(
-    shared: &Shared,
-    slot: &Slot,
-    request: Request,
-    service: &'static Service,
-) -> Result<PreparedIdentity, ApiError> {
-    let (head, body) = request.into_parts();
-    if let Err(error) = check_head(shared, &head, service.name) {
-        discard(body).await;
-        return Err(error.into());
-    }
-    let body = body_bytes(body, shared.body_timeout).await?;
-    let headers = readable_headers(&head.headers);
-    shared.api.prepare_identity(service, &signed(&head, &headers, &body), slot.address)
 }
 
 fn reply(status: u16, document: String) -> Answer {

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use evenkeel_wire::aws::sigv4;
 use serde_json::{Value, json};
 use tracing::debug;
 
 use super::slot::{InFlight, Slot};
-use super::strangers::discard;
-use super::{Shared, body_bytes, check_head, note, readable_headers, request_id, respond, signed};
+use super::{Shared, admit, authentic, request_id, respond};
 use crate::api::error::ApiError;
 use crate::cloudwatch::forms::translated;
 use crate::direct::Answer;
@@ -55,29 +55,16 @@ async fn answer(
     request_id: &str,
 ) -> (Result<Value, ApiError>, Option<InFlight>) {
     let name = action(&request).unwrap_or_default().to_owned();
+    let check = |signed: &sigv4::Request<'_>| shared.api.signer(signed, SERVICE, slot.address);
     let (head, body) = request.into_parts();
-    if let Err(error) = check_head(shared, &head, SERVICE) {
-        discard(body).await;
-        let error = ApiError::from(error);
-        note(shared, slot, &error);
-        return (Err(error), None);
-    }
-    let body = match body_bytes(body, shared.body_timeout).await {
-        Ok(body) => body,
+    let checked = authentic((shared, slot), (&head, body), SERVICE, check).await;
+    let (caller, body) = match checked {
+        Ok(checked) => checked,
         Err(error) => return (Err(error), None),
     };
-    let headers = readable_headers(&head.headers);
-    let request = signed(&head, &headers, &body);
-    let caller = match shared.api.signer(&request, SERVICE, slot.address) {
-        Ok(caller) => caller,
-        Err(error) => {
-            note(shared, slot, &error);
-            return (Err(error), None);
-        }
-    };
-    let in_flight = match shared.begin(slot) {
+    let in_flight = match admit((shared, slot), |_| Ok(())).await {
         Ok(in_flight) => in_flight,
-        Err((busy, in_flight)) => return (Err(ApiError::throttled(busy)), in_flight),
+        Err((error, in_flight)) => return (Err(error), in_flight),
     };
     if name != ACTION {
         let text = format!("The action {name} of CloudTrail is not supported; {ACTION} is.");

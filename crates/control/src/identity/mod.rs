@@ -198,8 +198,7 @@ impl Api {
         };
         let fields = self.recorded(&asked, || {
             if !action.is_free {
-                let allowed = self.authorize(&caller, (service.name, action.name), &params);
-                allowed.map_err(Unauthorized::denied)?;
+                self.authorize(&asked).map_err(Unauthorized::denied)?;
             }
             self.execute_identity(action, &caller, params.clone(), &verified)
         })?;

@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 
 use super::table::{Object, ROWS, Row};
 use super::{Caller, Identity, Known, Principal, check, needs};
+use crate::fis::experiments::Experiments;
 use crate::model::{Event, Model, Settings, Snapshot, User, Volume};
 
 const VOLUME: &str = "arn:aws:ec2:local-1:000000000000:volume/vol-00000000000000001";
@@ -33,7 +34,7 @@ const PARAMS: &[u8] = b"VolumeId=vol-00000000000000001&SourceVolumeId=vol-000000
     FirstSnapshotId=snap-00000000000000002&ParentSnapshotId=snap-00000000000000002&\
     InstanceId=i-00000000000000003&InstanceSpecification.InstanceId=i-00000000000000003&\
     ResourceId.1=snap-00000000000000002&UserName=bob&PolicyArn=p&PolicySourceArn=p&\
-    ExperimentTemplateArn=p&ExperimentArn=p&\
+    ExperimentTemplateArn=p&ExperimentArn=p&ActionArn.1=p&\
     Size=10&BlockDeviceMapping.1.Ebs.VolumeSize=10&\
     TagSpecification.1.ResourceType=volume&TagSpecification.1.Tag.1.Key=team";
 
@@ -71,7 +72,7 @@ fn needed(row: &Row) -> Vec<(String, &'static str, bool)> {
         Object::NewSnapshot => vec![(NEW_SNAPSHOT, false)],
         Object::NewInstance => vec![(NEW_HOST, false)],
         Object::User(_) => vec![(OTHER_USER, false)],
-        Object::Arn(_) => vec![("p", false)],
+        Object::Arn(_) | Object::OfFis(_) => vec![("p", false)],
     });
     let mut all: Vec<_> =
         resources.map(|(resource, is_tagged)| (right.clone(), resource, is_tagged)).collect();
@@ -138,7 +139,8 @@ fn compare(statements: &[Value]) -> usize {
     let params = Params::decode(PARAMS).unwrap();
     let model = model();
     let settings = Settings::default();
-    let known = Known { model: &model, settings: &settings, stored: None };
+    let experiments = &Experiments::default();
+    let known = Known { model: &model, settings: &settings, experiments, stored: None };
     let mut count = 0;
     for row in ROWS {
         let found = check(&caller, (row.signed_for, row.action), &params, &known);
@@ -255,7 +257,8 @@ proptest! {
         let emptied = decoded(&emptied);
         let model = model();
         let settings = Settings::default();
-        let known = Known { model: &model, settings: &settings, stored: None };
+        let experiments = &Experiments::default();
+let known = Known { model: &model, settings: &settings, experiments, stored: None };
         for row in ROWS {
             let asked = (row.signed_for, row.action);
             let needed =
@@ -288,7 +291,8 @@ fn conditions_compare_the_facts_of_an_adopted_volume() {
     let settings = Settings::default();
     let id = VolumeId::from_bits(0x77);
     let bytes = StoredVolume { id, size: ByteCount::from_gib(500), is_encrypted: true };
-    let known = Known { model: &model, settings: &settings, stored: Some(&bytes) };
+    let experiments = &Experiments::default();
+    let known = Known { model: &model, settings: &settings, experiments, stored: Some(&bytes) };
     let adopt = |condition: Value, params: &str, known: &Known<'_>| {
         let allow = json!({
             "Effect": "Allow", "Action": "*", "Resource": "*", "Condition": condition,

@@ -27,6 +27,7 @@ use evenkeel_wire::aws::query::Params;
 
 pub use self::caller::{Caller, Identity, Principal};
 pub use self::keyring::Keyring;
+use crate::fis::experiments::Experiments;
 use crate::model::{Model, Settings};
 
 /// Why a request is refused.
@@ -63,6 +64,8 @@ pub struct Known<'a> {
     pub model: &'a Model,
     /// The settings of the server.
     pub settings: &'a Settings,
+    /// The templates and experiments of FIS.
+    pub experiments: &'a Experiments,
     /// The stored bytes that the request makes a volume of, if there are any.
     pub stored: Option<&'a StoredVolume>,
 }

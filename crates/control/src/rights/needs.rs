@@ -16,6 +16,7 @@ use evenkeel_wire::aws::query::Params;
 
 use super::table::{Object, Row, row};
 use super::{Caller, Known, Principal};
+use crate::fis::experiments::Experiments;
 use crate::model::{Host, Model, Settings, Snapshot, TAGS_MAX, Tags, User, Volume};
 
 /// Maximum number of characters of a parameter that is no id in the name of a resource.
@@ -72,6 +73,7 @@ struct Asked<'a> {
     params: &'a Params,
     model: &'a Model,
     settings: &'a Settings,
+    experiments: &'a Experiments,
     stored: Option<&'a StoredVolume>,
     /// The facts that hold for all resources.
     common: Context,
@@ -87,7 +89,7 @@ pub fn of(
     principal: &Principal,
     (signed_for, action): (&str, &str),
     params: &Params,
-    &Known { model, settings, stored }: &Known<'_>,
+    &Known { model, settings, experiments, stored }: &Known<'_>,
 ) -> Vec<Request> {
     let mut common = Context::default();
     common.add("aws:SourceIp", vec![source(caller.address).to_string()]);
@@ -99,7 +101,8 @@ pub fn of(
     let right = format!("{service}:{action}");
     let params = &present(params);
     let all = Vec::new();
-    let mut asked = Asked { params, model, settings, stored, common, right, action, all };
+    let mut asked =
+        Asked { params, model, settings, experiments, stored, common, right, action, all };
     for object in *objects {
         asked.add(*object, principal);
     }
@@ -167,6 +170,9 @@ impl Asked<'_> {
                 let arn = self.params.get(name).unwrap_or("*");
                 self.need(arn.chars().take(ARN_MAX).collect(), |_| ());
             }
+            Object::OfFis(name) => {
+                named(self.params, name).iter().for_each(|arn| self.of_fis(arn));
+            }
             Object::User(name) => {
                 let account = &self.settings.account;
                 let user = self.params.get(name).unwrap_or(&principal.name);
@@ -220,6 +226,20 @@ impl Asked<'_> {
             request.add_to(context);
             if let Some(host) = found {
                 resource_tags(context, &host.tags);
+            }
+        });
+    }
+
+    /// A template, an experiment or an action of FIS. The tags of the request are facts of all its
+    /// resources, as FIS has them for the action.
+    fn of_fis(&mut self, arn: &str) {
+        let id = arn.rsplit_once('/').map_or("", |(_, id)| id);
+        let tags = self.experiments.tags_of(id);
+        let request = RequestTags::tags(self.params, None);
+        self.need(arn.chars().take(ARN_MAX).collect(), |context| {
+            request.add_to(context);
+            for (key, value) in tags {
+                context.add(format!("aws:ResourceTag/{key}"), vec![value]);
             }
         });
     }

@@ -6,7 +6,7 @@
 
 use Object::{
     AdoptedVolume, Arn, AttachedHosts, ChangedVolume, Instance, MappedVolumes, NewInstance,
-    NewSnapshot, NewVolume, Snapshot, Tagged, User, Volume, VolumesOf,
+    NewSnapshot, NewVolume, OfFis, Snapshot, Tagged, User, Volume, VolumesOf,
 };
 
 /// A resource of an action, by the parameter that names it. A parameter is an id or a list of ids.
@@ -38,6 +38,8 @@ pub enum Object {
     NewInstance,
     /// A resource that the parameter names by its ARN.
     Arn(&'static str),
+    /// Resources of FIS that the parameter names by their ARNs: templates, experiments, actions.
+    OfFis(&'static str),
     /// A user; without the parameter the caller.
     User(&'static str),
 }
@@ -79,13 +81,20 @@ const fn fis(action: &'static str, objects: &'static [Object]) -> Row {
     Row { signed_for: "fis", service: "fis", action, objects }
 }
 
+/// The parameter with the template of a request to FIS.
+pub const TEMPLATE: &str = "ExperimentTemplateArn";
+/// The parameter with the experiment of a request to FIS.
+pub const EXPERIMENT: &str = "ExperimentArn";
+/// The parameters with the actions of a template of FIS.
+pub const FIS_ACTION: &str = "ActionArn";
+
 const OF_VOLUME: &[Object] = &[Volume("VolumeId")];
 const OF_SNAPSHOT: &[Object] = &[Snapshot("SnapshotId")];
 const OF_INSTANCE: &[Object] = &[Instance("InstanceId")];
 const OF_SOURCES: &[Object] = &[Snapshot("SourceSnapshotId")];
 const OF_USER: &[Object] = &[User("UserName")];
-const OF_TEMPLATE: &[Object] = &[Arn("ExperimentTemplateArn")];
-const OF_EXPERIMENT: &[Object] = &[Arn("ExperimentArn")];
+const OF_TEMPLATE: &[Object] = &[OfFis(TEMPLATE)];
+const OF_EXPERIMENT: &[Object] = &[OfFis(EXPERIMENT)];
 const ALL: &[Object] = &[];
 
 /// All actions but GetCallerIdentity, which every signer may execute.
@@ -195,13 +204,13 @@ pub const ROWS: &[Row] = &[
     cloudwatch("GetMetricData"),
     cloudwatch("GetMetricStatistics"),
     cloudwatch("ListMetrics"),
-    fis("CreateExperimentTemplate", OF_TEMPLATE),
+    fis("CreateExperimentTemplate", &[OfFis(TEMPLATE), OfFis(FIS_ACTION)]),
     fis("DeleteExperimentTemplate", OF_TEMPLATE),
     fis("GetExperiment", OF_EXPERIMENT),
     fis("GetExperimentTemplate", OF_TEMPLATE),
     fis("ListExperimentTemplates", ALL),
     fis("ListExperiments", ALL),
-    fis("StartExperiment", &[Arn("ExperimentTemplateArn"), Arn("ExperimentArn")]),
+    fis("StartExperiment", &[OfFis(TEMPLATE), OfFis(EXPERIMENT)]),
     fis("StopExperiment", OF_EXPERIMENT),
     iam("AttachUserPolicy", OF_USER),
     iam("CreateAccessKey", OF_USER),

@@ -243,6 +243,7 @@ pub fn config(id: NodeId, map: &Arc<Map>, local: Arc<dyn Local>) -> FrontConfig 
         tls: None,
         homes: Arc::new(View(id, Arc::clone(map))),
         local,
+        observer: Arc::new(|_| ()),
         timing: TIMING,
         bounds: Bounds::default(),
     }
@@ -282,7 +283,7 @@ impl Cluster {
         let start = |number| {
             let id = NodeId(number);
             let served = Served::new(io, Arc::clone(&pool));
-            let entrance = served.engine.as_ref().unwrap().entrance();
+            let entrance = served.engine.as_ref().unwrap().entrance().reported_by_caller();
             let own = Arc::new(Own { entrance, held: Mutex::default(), lends });
             let local = Arc::clone(&own) as Arc<dyn Local>;
             let front = Front::start(change(config(id, &map, local))).unwrap();

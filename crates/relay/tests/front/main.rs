@@ -18,3 +18,4 @@ mod strangers;
 #[path = "../../../engine/tests/support/mod.rs"]
 mod support;
 mod tools;
+mod visits;

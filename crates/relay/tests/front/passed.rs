@@ -10,13 +10,13 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 
 /// A client that a listener has passed to a node's front.
-struct Passed {
-    client: Nbd,
+pub struct Passed {
+    pub client: Nbd,
     /// The client's end of its own socket.
-    far: TcpStream,
+    pub far: TcpStream,
 }
 
-fn pass(cluster: &Cluster, node: usize, host: InstanceId) -> Option<Passed> {
+pub fn pass(cluster: &Cluster, node: usize, host: InstanceId) -> Option<Passed> {
     let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
     let far = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (near, address) = listener.accept().unwrap();

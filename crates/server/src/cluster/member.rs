@@ -431,10 +431,10 @@ impl<'a, R: FnOnce(&Addresses)> Shell<'a, R> {
         };
         let to = self.inbox.clone();
         leadership.when_changed(move || to.send(Note::LeaseChanged));
-        let around = serving.around(self.cluster, leadership);
+        let with = (serving.around(self.cluster, leadership), serving.records());
         let config = self.config.clone();
         let shown = (serving.addresses.clone(), self.tls.clone());
-        let term = Term::start(question, config, shown, around, &self.inbox);
+        let term = Term::start(question, config, shown, with, &self.inbox);
         self.term = Some((question, term));
     }
 

@@ -7,10 +7,12 @@ use evenkeel_core::fencing::NodeId;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_engine::Entrance;
 use evenkeel_engine::handoff as engine;
-use evenkeel_relay::Returned;
-use evenkeel_relay::{Entrance as ToFront, Home, Homes, Inside, Lender, Loan, Local, Peer};
+use evenkeel_relay::{
+    Entrance as ToFront, Home, Homes, Inside, Lender, Loan, Local, Observer, Peer, Returned,
+};
 use evenkeel_tls::nbd;
 use evenkeel_wire::agent::HostAddress;
+use evenkeel_wire::agent::visit::Visit;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
@@ -78,15 +80,20 @@ impl Local for Directions {
 }
 
 /// The front of this node for clients over TLS.
-pub struct ByFront(pub ToFront);
+pub struct ByFront {
+    pub front: ToFront,
+    /// Gets reports of clients that do not reach the front.
+    pub observer: Observer,
+}
 
 impl nbd::Inside for ByFront {
     fn connect(&self, client: &nbd::Proven<'_>) -> io::Result<UnixStream> {
-        self.0.connect(client.host, client.address, client.socket)
+        self.front.connect(client.host, client.address, client.socket)
     }
 
-    /// Does nothing: the nodes of a cluster record no connections.
-    fn report_refused(&self, _address: HostAddress, _why: &str) {}
+    fn report_refused(&self, address: HostAddress, why: &str) {
+        (self.observer)(Visit::of_stranger(address, why));
+    }
 }
 
 /// Converts clients for the data plane.

@@ -19,11 +19,12 @@ use evenkeel_cluster::kv::Kv;
 use evenkeel_cluster::membership::{Event, Seen};
 use evenkeel_cluster::nodes::{self, Inst, Nodes, Presence, members};
 use evenkeel_cluster::watch_cache::Mirror;
+use evenkeel_control::Records;
 use evenkeel_core::fencing::NodeId;
 use evenkeel_engine::Engine;
 use evenkeel_link::{AgentServer, Confirm, ServerConfig, Timing};
 use evenkeel_os::clock::{self, Deadline};
-use evenkeel_relay::{self as relay, Front, FrontConfig};
+use evenkeel_relay::{self as relay, Front, FrontConfig, Observer};
 use evenkeel_store::Pool;
 use evenkeel_store::folder::Folder;
 use evenkeel_store::rbd::Seat;
@@ -72,6 +73,8 @@ pub struct Serving {
     front: Front,
     agent: AgentServer,
     engine: Engine,
+    /// The audit of this node.
+    records: Arc<Records>,
     /// Whether the storage lets this process serve.
     confirmation: Arc<Confirmation>,
     leaves: Option<JoinHandle<()>>,
@@ -118,6 +121,9 @@ impl Serving {
         let local = Config { nbd_listen: Vec::new(), ..config.clone() };
         let engine = server::data_plane(&local, Arc::clone(pool), calibration)?;
         server::share_with_nodes(&engine);
+        let records = server::records(config, &engine)?;
+        let visits = records.visits();
+        let observer: Observer = Arc::new(move |visit| visits.note(visit));
         let agent = agent_config(config, cluster, &joined, incarnation);
         let agent = AgentServer::start(agent, engine.agent()).map_err(failed)?;
         let confirmation = ask_when_woken(pool, inbox)?;
@@ -125,10 +131,10 @@ impl Serving {
             homes: opened.homes.clone(),
             nodes: opened.nodes.clone(),
             here: *here,
-            entrance: engine.entrance(),
+            entrance: engine.entrance().reported_by_caller(),
             confirmation: Arc::clone(&confirmation),
         });
-        let front = front_config(config, cluster, &joined, directions);
+        let front = front_config(config, cluster, &joined, (directions, &observer));
         let front = Front::start(front).map_err(failed)?;
         let nbd_tls = NbdListeners::bind(&config.transport, tls)?;
         let addresses = Addresses {
@@ -144,6 +150,7 @@ impl Serving {
             front,
             agent,
             engine,
+            records,
             confirmation,
             leaves: None,
             opened,
@@ -153,7 +160,7 @@ impl Serving {
         };
         config.transport.warn(config.listen, &serving.addresses.nbd);
         serving.open_doors(cluster);
-        let of_front = Arc::new(ByFront(serving.front.entrance()));
+        let of_front = Arc::new(ByFront { front: serving.front.entrance(), observer });
         serving.nbd_tls.open(of_front, config.cores)?;
         serving.report_to(inbox);
         Ok(serving)
@@ -257,6 +264,11 @@ impl Serving {
         Election::new(client, keys, self.joined.id, candidate)
     }
 
+    /// Returns the audit of this node.
+    pub fn records(&self) -> Arc<Records> {
+        Arc::clone(&self.records)
+    }
+
     /// Returns the parts of the cluster that the fleet needs while this node leads.
     pub fn around(&self, cluster: &Cluster, leadership: &Leadership) -> Around {
         Around {
@@ -278,13 +290,15 @@ impl Serving {
     /// Closes the data plane and the store, and then gives the node's name up.
     pub fn close(self) {
         self.is_over.store(true, Ordering::Release);
-        let Self { nbd_tls, front, agent, engine, leaves, opened, upkeep, .. } = self;
+        let Self { nbd_tls, front, agent, engine, records, leaves, opened, upkeep, .. } = self;
         let Opened { nodes, homes, pool, presence, _folder, .. } = opened;
         nbd_tls.close_doors();
         // Connections over TLS end with those of the front.
         drop((front, nbd_tls));
         drop((agent, self.confirmation));
         engine.shutdown();
+        // The last records, before another process may own the data folder.
+        drop(records);
         if leaves.is_some_and(|thread| thread.join().is_err()) {
             tracing::error!("the thread that announces the end of this node panicked");
         }
@@ -411,7 +425,7 @@ fn front_config(
     config: &Config,
     cluster: &Cluster,
     joined: &Joined,
-    directions: Arc<Directions>,
+    (directions, observer): (Arc<Directions>, &Observer),
 ) -> FrontConfig {
     FrontConfig {
         clients: config.nbd_listen.clone(),
@@ -422,6 +436,7 @@ fn front_config(
         tls: cluster.tls.clone(),
         homes: Arc::clone(&directions) as Arc<_>,
         local: directions,
+        observer: Arc::clone(observer),
         timing: relay::Timing::default(),
         bounds: relay::Bounds::default(),
     }

@@ -9,7 +9,7 @@ use evenkeel_cluster::fleet::Fleet;
 use evenkeel_cluster::homes;
 use evenkeel_cluster::inbox::{Inbox, Note};
 use evenkeel_cluster::membership::Question;
-use evenkeel_control::{Leading, run_leading};
+use evenkeel_control::{Leading, Records, run_leading};
 use evenkeel_tls::server::ServerTls;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -68,7 +68,7 @@ impl Term {
         question: Question,
         config: Config,
         (addresses, tls): (Addresses, Option<Arc<ServerTls>>),
-        around: Around,
+        (around, records): (Around, Arc<Records>),
         inbox: &Inbox,
     ) -> Option<Self> {
         let shared = Arc::<Shared>::default();
@@ -77,7 +77,7 @@ impl Term {
         let run = move || {
             let panicked = Err("its thread panicked".to_owned());
             let mut end = EndOfTerm { question, result: panicked, inbox: reports };
-            let led = lead(config, (&addresses, tls), around, &of_thread, &end.inbox);
+            let led = lead(config, (&addresses, tls), (around, records), (&of_thread, &end.inbox));
             end.result = led.map_err(|failure| failure.message);
         };
         let thread = std::thread::Builder::new().name("member-term".to_owned());
@@ -121,9 +121,8 @@ impl Term {
 fn lead(
     config: Config,
     (addresses, tls): (&Addresses, Option<Arc<ServerTls>>),
-    around: Around,
-    shared: &Shared,
-    inbox: &Inbox,
+    (around, records): (Around, Arc<Records>),
+    (shared, inbox): (&Shared, &Inbox),
 ) -> Result<(), Failure> {
     let kv = around.kv.clone();
     let leadership = around.leadership.clone();
@@ -142,7 +141,8 @@ fn lead(
     let journal = Box::new(EtcdJournal::lead(kv.client, kv.keys, leadership));
     let config = Config { nbd_unix: None, ..config };
     let tls = (tls, addresses.nbd_tls.as_slice());
-    let control = server::control_config(&config, &addresses.nbd, tls)?;
+    let mut control = server::control_config(&config, &addresses.nbd, tls)?;
+    control.records = Some(records);
     let leading = Leading { nodes: fleet, journal };
     let greet = |_| inbox.send(Note::Ready);
     let is_last = || shared.closes_volumes.load(Ordering::Acquire);

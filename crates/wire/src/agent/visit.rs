@@ -1,5 +1,5 @@
-//! Reports of clients' connections, for the audit. The data plane reports it once for each
-//! connection, never for a request.
+//! Reports of clients' connections, for the audit. The part of a server that has accepted a client
+//! reports its connection, never a request: the data plane, or the front of a cluster's node.
 
 use super::HostAddress;
 use alloc::string::String;
@@ -18,6 +18,15 @@ pub struct Visit {
     pub is_proven: bool,
     /// The volume; `None` if the client has named none.
     pub volume: Option<VolumeId>,
+}
+
+impl Visit {
+    /// Returns the refusal of a client at `address` that has named neither its host nor a volume.
+    #[must_use]
+    pub fn of_stranger(address: HostAddress, why: &str) -> Self {
+        let outcome = VisitOutcome::Refused(why.into());
+        Self { outcome, address, host: None, is_proven: false, volume: None }
+    }
 }
 
 /// The beginning or the end of a connection, or its refusal.
