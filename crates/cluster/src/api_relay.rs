@@ -7,7 +7,7 @@
 use crate::health::Health;
 use evenkeel_client::output::Failure;
 use evenkeel_control::api::error::ApiError;
-use evenkeel_control::{Pinned, Slot, Slots, Stream, Timeouts};
+use evenkeel_control::{Pinned, Slot, Slots, Stream, Timeouts, accept_stream};
 use evenkeel_tls::server::ServerTls;
 use rustls::pki_types::ServerName;
 use std::net::SocketAddr;
@@ -138,7 +138,7 @@ async fn relay(
     timeouts: Timeouts,
 ) -> std::io::Result<()> {
     client.set_nodelay(true)?;
-    let accepted = Stream::accept(client, node.tls.as_ref());
+    let accepted = accept_stream(client, node.tls.as_ref());
     let mut client = timeout(timeouts.handshake, accepted).await??;
     let mut begin = [0; ALIVE.len()];
     let mut read = 0;
@@ -394,7 +394,7 @@ mod tests {
             for _ in 0..requests {
                 let (tcp, _) = listener.accept().await.unwrap();
                 // A relay that refuses the certificate ends the handshake.
-                let Ok(mut stream) = Stream::accept(tcp, Some(&tls)).await else { continue };
+                let Ok(mut stream) = accept_stream(tcp, Some(&tls)).await else { continue };
                 let mut request = [0; "POST / HTTP/1.1\r\n\r\n".len()];
                 stream.read_exact(&mut request).await.unwrap();
                 send(&mut stream, &request).await.unwrap();

@@ -56,7 +56,7 @@ use self::scrapes::Scrapes;
 use self::slot::{InFlight, SlotStream};
 pub use self::slot::{Pinned, Slot, Slots};
 use self::strangers::{Strangers, discard};
-pub use self::stream::Stream;
+pub use self::stream::{Stream, accept_stream};
 pub use self::table::CONNECTIONS_MAX;
 use crate::api::error::ApiError;
 use crate::api::{Api, Denied, Prepared};
@@ -330,7 +330,7 @@ async fn handshake(
     // Replies are small and written in one piece.
     let _ = stream.set_nodelay(true);
     let local = stream.local_addr().ok().map(|address| address.ip());
-    match timeout(timeouts.handshake, Stream::accept(stream, tls)).await {
+    match timeout(timeouts.handshake, accept_stream(stream, tls)).await {
         Ok(Ok(stream)) => return Some(SlotStream::new(stream, local, slot, timeouts.send)),
         Ok(Err(error)) => debug!(%address, %error, "a TLS handshake failed"),
         Err(_) => debug!(%address, "a TLS handshake did not end in time"),

@@ -95,7 +95,7 @@ use evenkeel_wire::agent::Agent;
 use tracing::info;
 
 pub use endpoint::Endpoint;
-pub use http::{CONNECTIONS_MAX, Pinned, Slot, Slots, Stream, Timeouts};
+pub use http::{CONNECTIONS_MAX, Pinned, Slot, Slots, Stream, Timeouts, accept_stream};
 pub use model::{AccountQuotas, ModifyPolicy, Settings, SpaceOversell, StoreKey};
 
 use crate::api::Api;

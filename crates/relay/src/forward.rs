@@ -23,6 +23,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
+use tokio_util::either::Either;
 
 /// Bytes of replies that wait for the client, above which no more replies are read.
 const OUTBOX_BYTES_MAX: usize = 256 << 10;
@@ -149,7 +150,7 @@ impl Traffic {
         let mut unread = self.intake.beginning()?;
         let lender = self.lender.take()?;
         let upstream = self.upstream.take()?;
-        let Some(ClientStream::Tcp(client)) = self.client.stream().take() else { return None };
+        let Either::Left(client) = self.client.stream().take()?.bytes else { return None };
         self.intake.reset();
         unread.append(&mut self.pending);
         Some(Ready { client, unread, lender, upstream })
@@ -163,7 +164,7 @@ impl Traffic {
         let Returned { client, unsent, unread, skipped } = returned;
         let client = std::net::TcpStream::from(client);
         client.set_nonblocking(true)?;
-        *self.client.stream() = Some(ClientStream::Tcp(TcpStream::from_std(client)?));
+        *self.client.stream() = Some(ClientStream::tcp(TcpStream::from_std(client)?));
         (self.pending, self.skipped) = (unread, skipped as usize);
         // These replies are in memory already, so they are charged to no client. There are at most
         // as many of them as a connection may have.
@@ -264,7 +265,7 @@ impl Traffic {
         let mut scratch = scratch.borrow_mut();
         let mut buffer = ReadBuf::new(&mut scratch);
         let read = match &mut *self.client.stream() {
-            Some(client) => Pin::new(client).poll_read(cx, &mut buffer),
+            Some(client) => Pin::new(&mut client.bytes).poll_read(cx, &mut buffer),
             None => return Ok(false),
         };
         match read {
@@ -378,7 +379,7 @@ impl Traffic {
             return Ok(false);
         }
         let sent = match &mut *self.client.stream() {
-            Some(client) => Pin::new(client).poll_write_vectored(cx, &slices[..count]),
+            Some(client) => Pin::new(&mut client.bytes).poll_write_vectored(cx, &slices[..count]),
             None => return Ok(false),
         };
         match sent.map(whole) {

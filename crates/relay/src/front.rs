@@ -295,7 +295,7 @@ async fn take_passed(shared: Rc<Shared>, mut passed: mpsc::Receiver<Passed>) {
     while let Some(Passed { plain, socket, host, address }) = passed.recv().await {
         match UnixStream::from_std(plain) {
             Ok(plain) => {
-                let stream = ClientStream::Tls { plain, socket };
+                let stream = ClientStream::tls(plain, socket);
                 welcome(&shared, stream, (Peer::Proven(host), address));
             }
             Err(error) => {
@@ -311,7 +311,7 @@ fn client(shared: &Rc<Shared>, stream: TcpStream, address: SocketAddr) {
         return tracing::debug!(%address, %error, "a client has gone");
     }
     let peer = Peer::At(HostAddress::of(address.ip()));
-    welcome(shared, ClientStream::Tcp(stream), (peer, address));
+    welcome(shared, ClientStream::tcp(stream), (peer, address));
 }
 
 /// Serves a client if there is a place for it.

@@ -61,7 +61,7 @@ pub(crate) async fn agree(
     loop {
         match server.poll_output() {
             Some(ServerStep::Send(bytes)) => tokio::select! {
-                sent = client.write_all(&bytes) => sent.map_err(|error| error.to_string())?,
+                sent = client.bytes.write_all(&bytes) => sent.map_err(|error| error.to_string())?,
                 () = &mut deadline => return Err("its handshake takes too long".to_owned()),
             },
             Some(ServerStep::WantList) => {
@@ -85,7 +85,7 @@ pub(crate) async fn agree(
             None => {
                 if input.is_empty() {
                     let read = tokio::select! {
-                        read = client.read_buf(&mut input) => read,
+                        read = client.bytes.read_buf(&mut input) => read,
                         () = &mut deadline => return Err("its handshake takes too long".to_owned()),
                     };
                     if read.map_err(|error| error.to_string())? == 0 {

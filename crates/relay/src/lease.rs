@@ -338,7 +338,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let (near, far) =
             tokio::join!(TcpStream::connect(listener.local_addr()?), listener.accept());
-        let socket = Socket::new(ClientStream::Tcp(far?.0));
+        let socket = Socket::new(ClientStream::tcp(far?.0));
         lease.clients.add(session, Rc::downgrade(&socket));
         Ok((near?, socket))
     }

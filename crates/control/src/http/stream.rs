@@ -1,17 +1,16 @@
 //! The bytes of an API connection, within TLS or not.
 
 use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use evenkeel_tls::server::ServerTls;
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
+use tokio_util::either::Either;
 
 /// First byte of a client that starts TLS: a record of a handshake.
 const TLS_HANDSHAKE: u8 = 0x16;
@@ -24,30 +23,23 @@ const NEEDS_TLS: &str = "HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; c
                          content-length: 55\r\nconnection: close\r\n\r\n\
                          This address speaks TLS: send the request to https://.\n";
 
-/// A connection, within TLS or not.
-pub enum Stream {
-    /// Without TLS.
-    Plain(TcpStream),
-    /// Within TLS.
-    Tls(Box<TlsStream<TcpStream>>),
-}
+/// A connection, without TLS or within it.
+pub type Stream = Either<TcpStream, Box<TlsStream<TcpStream>>>;
 
-impl Stream {
-    /// Returns the connection of a client that was accepted, after the TLS handshake if there is
-    /// TLS. The caller limits the time.
-    ///
-    /// # Errors
-    /// The client starts no TLS, or refuses the server's certificate.
-    pub async fn accept(tcp: TcpStream, tls: Option<&Arc<ServerTls>>) -> io::Result<Self> {
-        let Some(tls) = tls else { return Ok(Self::Plain(tcp)) };
-        let mut first = [0];
-        if tcp.peek(&mut first).await? == 1 && first[0] != TLS_HANDSHAKE {
-            refuse(tcp).await;
-            return Err(io::Error::other("the client speaks without TLS"));
-        }
-        let accepted = TlsAcceptor::from(tls.api()).accept(tcp).await?;
-        Ok(Self::Tls(Box::new(accepted)))
+/// Returns the connection of a client that was accepted, after the TLS handshake if there is TLS.
+/// The caller limits the time.
+///
+/// # Errors
+/// The client starts no TLS, or refuses the server's certificate.
+pub async fn accept_stream(tcp: TcpStream, tls: Option<&Arc<ServerTls>>) -> io::Result<Stream> {
+    let Some(tls) = tls else { return Ok(Stream::Left(tcp)) };
+    let mut first = [0];
+    if tcp.peek(&mut first).await? == 1 && first[0] != TLS_HANDSHAKE {
+        refuse(tcp).await;
+        return Err(io::Error::other("the client speaks without TLS"));
     }
+    let accepted = TlsAcceptor::from(tls.api()).accept(tcp).await?;
+    Ok(Stream::Right(Box::new(accepted)))
 }
 
 /// Answers a client without TLS. If unread bytes were left, it would get a reset instead.
@@ -60,64 +52,6 @@ async fn refuse(mut tcp: TcpStream) {
     };
     // The connection is closed in any case.
     let _ = timeout(REFUSAL_MAX, answered).await;
-}
-
-impl AsyncRead for Stream {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_read(cx, buffer),
-            Self::Tls(stream) => Pin::new(stream).poll_read(cx, buffer),
-        }
-    }
-}
-
-impl AsyncWrite for Stream {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_write(cx, bytes),
-            Self::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
-        }
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
-            Self::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
-        }
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        match self {
-            Self::Plain(stream) => stream.is_write_vectored(),
-            Self::Tls(stream) => stream.is_write_vectored(),
-        }
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_flush(cx),
-            Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
-        }
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
-            Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
-        }
-    }
 }
 
 #[cfg(test)]
