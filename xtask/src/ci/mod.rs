@@ -244,8 +244,7 @@ fn fuzz_long_command(root: &Path, cases: u32) -> Command {
 }
 
 fn with_cases<'a>(root: &Path, cases: u32, tests: impl IntoIterator<Item = &'a str>) -> Command {
-    let cargo = ["test", "--workspace", "--profile", "fuzz", "--lib"];
-    let mut command = run::cargo(root, &cargo);
+    let mut command = run::cargo(root, &["test", "--workspace", "--lib"]);
     command.arg("--").args(tests);
     command.env("PROPTEST_CASES", cases.to_string());
     command.env("EVENKEEL_FUZZ_CASES", cases.to_string());
@@ -335,11 +334,11 @@ fn fuzz_moves_command(root: &Path, runs: u32) -> Command {
     with_runs(root, &["--test", "host", "cycles::"], runs)
 }
 
-/// Returns the command that runs tests with this many seeds. All commands build for the whole
-/// workspace: for one package, crates have fewer features and would be compiled again.
+/// Returns the command that runs tests with this many seeds. They are those of `cargo x ci`, built
+/// with assertions for the whole workspace: for one package, crates have fewer features and would
+/// be compiled again.
 fn with_runs(root: &Path, target: &[&str], runs: u32) -> Command {
-    let cargo = ["test", "--workspace", "--profile", "fuzz"];
-    let mut command = run::cargo(root, &[&cargo, target].concat());
+    let mut command = run::cargo(root, &[&["test", "--workspace"], target].concat());
     command.env("EVENKEEL_FUZZ_CASES", runs.to_string());
     command
 }
