@@ -407,12 +407,20 @@ impl FromStr for Quota {
             Some(amount) => amount,
         };
         match amount {
-            ("iops", iops) => parsed(iops).map(Self::Iops),
-            ("throughput", mibps) => parsed(mibps).map(Self::Throughput),
-            ("size", size) => size_gib(size).map(Self::Size),
+            ("iops", iops) => amount_of("iops", iops).map(Self::Iops),
+            ("throughput", mibps) => amount_of("throughput", mibps).map(Self::Throughput),
+            ("size", size) => {
+                size_gib(size).map(Self::Size).map_err(|why| format!("size is '{size}': {why}"))
+            }
             _ => Err("expected none, ec2, iops=N, throughput=MIB/S or size=GIB".to_owned()),
         }
     }
+}
+
+/// Parses the amount of a quota.
+fn amount_of(key: &str, text: &str) -> Result<u32, String> {
+    let why = || format!("{key} is '{text}'; it must be a whole number from 0 to {}", u32::MAX);
+    text.parse().map_err(|_| why())
 }
 
 /// How often a volume may be modified.

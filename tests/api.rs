@@ -345,13 +345,28 @@ fn the_audit_of_a_killed_server_has_every_answered_call() {
     let text = std::fs::read_to_string(&file).expect("text");
     assert_eq!(text.matches("\"eventName\":\"CreateVolume\"").count(), 5, "{text}");
     server.restart();
-    server.create("--size 1");
+    let volume = server.create("--size 1");
     verify(&server, &format!("--expect {hash}")).ok();
     let other = verify(&server, &format!("--expect {}", "7".repeat(64))).fails_with(1);
     assert!(other.contains("no line has the hash"), "{other}");
     std::fs::write(&file, text.replacen("CreateVolume", "DeleteVolume", 1)).expect("written");
     let changed = verify(&server, "").fails_with(1);
     assert!(changed.contains("the line before it was changed"), "{changed}");
+    // Without the folder changes are refused; a restart begins anew, with a warning.
+    std::fs::remove_dir_all(&folder).expect("removed");
+    let refused = server.evenkeel("volume create --size 1").fails_with(1);
+    assert!(refused.contains("was removed or replaced while the server ran"), "{refused}");
+    let refused = server.evenkeel(&format!("volume delete {volume}")).fails_with(1);
+    assert!(refused.contains("was removed or replaced"), "{refused}");
+    let ready = server.evenkeel("health --ready").fails_with(1);
+    assert!(ready.contains("was removed or replaced"), "{ready}");
+    let log = server.stop();
+    assert!(log.contains("not audited: ") && log.contains("was removed or replaced"), "{log}");
+    assert!(!log.contains("the audit begins anew"), "{log}");
+    server.restart();
+    server.create("--size 1");
+    let log = server.stop();
+    assert!(log.contains("the audit begins anew"), "{log}");
 }
 
 #[test]

@@ -864,7 +864,7 @@ fn the_wheel_puts_the_program_on_the_path_and_gives_pytest_the_fixture() {
     let made = packaged("wheel", &folder.path().join("target/package"));
     let [wheel] = made.as_slice() else { panic!("{made:?}") };
     let name = wheel.file_name().expect("a name").to_string_lossy().into_owned();
-    let beginning = concat!("evenkeel-", env!("CARGO_PKG_VERSION"), "-py3-none-manylinux_2_");
+    let beginning = concat!("evenkeel_ebs-", env!("CARGO_PKG_VERSION"), "-py3-none-manylinux_2_");
     assert!(name.starts_with(beginning), "{name}");
     let fresh = folder.path().join("fresh");
     run_within(tool(&in_venv("python"), "-m venv").arg(&fresh), TOOL_MAX).ok();

@@ -27,6 +27,34 @@ pub struct AuditVerify {
     pub data_dir: PathBuf,
 
     /// The hash that an earlier check has printed; a line must have it.
-    #[arg(long, value_name = "HASH")]
+    #[arg(long, value_name = "HASH", value_parser = hash)]
     pub expect: Option<String>,
+}
+
+/// Number of hexadecimal digits of a hash.
+const HASH_DIGITS: usize = 64;
+
+/// Reads a hash of a line.
+fn hash(text: &str) -> Result<String, String> {
+    let is_hash = text.len() == HASH_DIGITS && text.bytes().all(|digit| digit.is_ascii_hexdigit());
+    if is_hash {
+        return Ok(text.to_ascii_lowercase());
+    }
+    Err(format!(
+        "a hash has {HASH_DIGITS} hexadecimal digits, as `evenkeel audit verify` prints it in its \
+         last line"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hash_has_64_hexadecimal_digits() {
+        assert_eq!(hash(&"A7".repeat(32)), Ok("a7".repeat(32)));
+        for text in ["abc", "", &"g".repeat(64), &"7".repeat(63), &"7".repeat(65)] {
+            assert!(hash(text).unwrap_err().contains("64 hexadecimal digits"), "{text}");
+        }
+    }
 }

@@ -22,6 +22,20 @@ fn a_share_is_in_percent_and_no_more_than_ten() {
 }
 
 #[test]
+fn an_amount_of_a_quota_is_named_with_its_limits() {
+    assert_eq!("iops=4294967295".parse(), Ok(Quota::Iops(u32::MAX)));
+    for (text, expected) in [
+        ("iops=-1", "iops is '-1'; it must be a whole number from 0 to 4294967295"),
+        ("iops=4294967296", "iops is '4294967296'; it must be a whole number from 0 to 4294967295"),
+        ("throughput=", "throughput is ''; it must be a whole number from 0 to 4294967295"),
+        ("size=x", "size is 'x': unit x is not GiB or TiB"),
+        ("size=4194304TiB", "size is '4194304TiB': more than 4,294,967,295 GiB"),
+    ] {
+        assert_eq!(text.parse::<Quota>(), Err(expected.to_owned()));
+    }
+}
+
+#[test]
 fn the_first_screen() {
     let help = command().term_width(100).render_help().to_string();
     assert_eq!(help, include_str!("first_screen.txt"));

@@ -268,7 +268,9 @@ fn default_from(command: clap::Command, settings: &BTreeMap<String, Setting>) ->
             // clap keeps defaults for the program's life, and the file is read once.
             Some(setting) => {
                 let leaked = setting.values.iter().map(|value| &*value.clone().leak());
-                let is_secret = argument.is_hide_env_values_set();
+                // clap takes a flag without a value for a mistake if its default is hidden.
+                let is_secret =
+                    argument.is_hide_env_values_set() && argument.get_action().takes_values();
                 let argument = argument.default_values(leaked.collect::<Vec<&'static str>>());
                 argument.hide_default_value(is_secret)
             }
@@ -282,12 +284,22 @@ fn default_from(command: clap::Command, settings: &BTreeMap<String, Setting>) ->
 fn validate(argument: &clap::Arg, key: &str, setting: &Setting, at: &str) -> Result<(), Failure> {
     let flag = setting.values.iter().map(|value| OsString::from(format!("--{key}={value}")));
     let arguments = [OsString::from("evenkeel")].into_iter().chain(flag);
+    let shown = setting.values.join(", ");
+    // The flag has no value. Its default may be set, so both values are possible in a file.
+    if matches!(argument.get_action(), clap::ArgAction::SetTrue) {
+        return match shown.as_str() {
+            "true" | "false" => Ok(()),
+            _ => {
+                let text = format!("{at}: {key} = \"{shown}\": must be true or false");
+                Err(Failure::new(text).exit(Exit::Usage))
+            }
+        };
+    }
     let alone = clap::Command::new("evenkeel").arg(argument.clone().env(None::<&str>));
     match alone.try_get_matches_from(arguments) {
         Ok(_) => Ok(()),
         Err(error) => {
-            let value = setting.values.join(", ");
-            let failure = Failure::new(format!("{at}: {key} = \"{value}\": {}", reason(&error)));
+            let failure = Failure::new(format!("{at}: {key} = \"{shown}\": {}", reason(&error)));
             Err(failure.exit(Exit::Usage))
         }
     }

@@ -71,11 +71,13 @@ use evenkeel_os::clock;
 /// Maximum number of reading actions that run concurrently.
 const READS_MAX: usize = 2;
 /// Threads for blocking work: one for each mutation, one for each of the tick's four parts, one
-/// for a scrape, and those for reading actions and for blocks of snapshots.
-pub const BLOCKING_THREADS_MAX: usize = table::REQUESTS_MAX + 5 + READS_MAX + direct::BLOCKS_MAX;
+/// for a scrape, one for `/readyz`, and those for reading actions and for blocks of snapshots.
+pub const BLOCKING_THREADS_MAX: usize = table::REQUESTS_MAX + 6 + READS_MAX + direct::BLOCKS_MAX;
 /// Maximum time that a scrape may wait for the previous one and for the data plane: Prometheus'
 /// default timeout.
 const SCRAPE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum time that `/readyz` may wait for the disk of the audit.
+const READY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum of bytes of a request's head: a presigned URL and a few headers.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 /// Maximum number of headers of a request.
@@ -124,6 +126,8 @@ struct Shared {
     scraper: Arc<Mutex<Scraper>>,
     /// The replies to scrapes that are being sent.
     scrapes: Scrapes,
+    /// Held by the check of the audit for `/readyz`; others wait.
+    readiness: Arc<Mutex<()>>,
     /// Refused signatures.
     strangers: Strangers,
     /// Limits the rate of requests, if the operator has set a rate.
@@ -387,9 +391,18 @@ fn router(api: Arc<Api>, scraper: Scraper, body_timeout: Duration) -> Router {
     let hosts = Hosts::new(&api.plane().settings.api_hosts);
     let scrapes = Scrapes::default();
     let strangers = Strangers::new(api.visits.clone());
-    let shared =
-        Shared { api, body_timeout, reads, blocks, scraper, scrapes, strangers, rate, hosts };
-    let shared = Arc::new(shared);
+    let shared = Arc::new(Shared {
+        api,
+        body_timeout,
+        reads,
+        blocks,
+        scraper,
+        scrapes,
+        readiness: Arc::default(),
+        strangers,
+        rate,
+        hosts,
+    });
     Router::new()
         .route("/metrics", get(scrape_metrics))
         .route("/", get(ec2).post(ec2))
@@ -464,7 +477,24 @@ async fn healthz(State(shared): State<Arc<Shared>>) -> Response {
 
 /// Returns whether changes can be made; without authentication.
 async fn readyz(State(shared): State<Arc<Shared>>) -> Response {
-    health(shared.api.plane().check_ready())
+    if let Err(why) = shared.api.plane().check_ready() {
+        return health(Err(why));
+    }
+    // The disk of the audit may hang.
+    let check = async {
+        let lock = Arc::clone(&shared.readiness).lock_owned().await;
+        let api = Arc::clone(&shared.api);
+        let check = move || {
+            let _lock = lock;
+            api.check_audit()
+        };
+        tokio::task::spawn_blocking(check).await
+    };
+    match timeout(READY_TIMEOUT, check).await {
+        Ok(Ok(checked)) => health(checked),
+        Ok(Err(error)) => health(Err(error.to_string())),
+        Err(_) => health(Err(format!("the audit's disk did not answer within {READY_TIMEOUT:?}"))),
+    }
 }
 
 fn health(checked: Result<(), String>) -> Response {
@@ -488,7 +518,8 @@ async fn scrape_metrics(
         let plane = Arc::clone(shared.api.plane());
         // The scrape continues after its timeout; the next one waits for its end.
         let refused = shared.strangers.counts();
-        tokio::task::spawn_blocking(move || scraper.scrape(&plane, refused)).await
+        let api = Arc::clone(&shared.api);
+        tokio::task::spawn_blocking(move || scraper.scrape(&plane, refused, api.audit_now())).await
     };
     let problem = match timeout(SCRAPE_TIMEOUT, scrape).await {
         Ok(Ok(Ok(text))) => {

@@ -86,13 +86,15 @@ use std::sync::Arc;
 use evenkeel_core::feel::Latencies;
 use evenkeel_core::units::ByteCount;
 use evenkeel_os::clock;
+use evenkeel_telemetry::audit::{self, Audit};
 use evenkeel_telemetry::cloudwatch::CloudWatch;
+use evenkeel_telemetry::cloudwatch::store::FILE_NAME as METRICS_FILE_NAME;
 use evenkeel_telemetry::events::webhook::Webhooks;
 use evenkeel_telemetry::private;
 use evenkeel_telemetry::recording::Recorder;
 use evenkeel_tls::server::ServerTls;
 use evenkeel_wire::agent::Agent;
-use tracing::info;
+use tracing::{info, warn};
 
 pub use endpoint::Endpoint;
 pub use http::{CONNECTIONS_MAX, Pinned, Slot, Slots, Stream, Timeouts, accept_stream};
@@ -301,6 +303,9 @@ where
         http::bind(config.listen).map_err(|error| ControlError::Listen(config.listen, error))?;
     let keeping = nodes.as_ref().map(|nodes| Arc::clone(nodes).keep()).transpose();
     let _keeping = keeping.map_err(ControlError::Runtime)?;
+    // Before there is a database: see `open_audit`.
+    let own = || Records::open(&config.data_dir, &config.settings);
+    let records = config.records.map_or_else(own, Ok).map_err(ControlError::Runtime)?;
     let journal = journal(&config.data_dir)?;
     let plane = match &nodes {
         Some(nodes) => Plane::lead(journal, config.settings, nodes),
@@ -315,16 +320,9 @@ where
     let cloudwatch = Arc::new(cloudwatch.map_err(ControlError::Metrics)?);
     let events = Events::start(&config.data_dir, &plane, &config.webhooks);
     let recorder = Recorder::start(&config.data_dir, plane.settings.record_days);
-    let own = || Records::open(&config.data_dir, &plane.settings);
-    let records = config.records.map_or_else(own, Ok).map_err(ControlError::Runtime)?;
     let plane = plane.with_recording(recorder.recording()).with_scrub_in(config.data_dir);
     let plane = Arc::new(plane);
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .max_blocking_threads(http::BLOCKING_THREADS_MAX)
-        .thread_name("control")
-        .build()
-        .map_err(ControlError::Runtime)?;
+    let runtime = runtime().map_err(ControlError::Runtime)?;
     let sampling = Sampling::start(Arc::clone(&cloudwatch), Arc::clone(&plane), recorder.inbox());
     let api = Api::new(Arc::clone(&plane), credentials, config.endpoints, began);
     let api = Arc::new(api.with_metrics(cloudwatch).with_records(&records));
@@ -342,6 +340,35 @@ where
     drop(events);
     served.map_err(ControlError::Runtime)?;
     stopped
+}
+
+/// Returns the runtime of the API: one thread, and others for blocking work.
+fn runtime() -> io::Result<tokio::runtime::Runtime> {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime.enable_all().max_blocking_threads(http::BLOCKING_THREADS_MAX).thread_name("control");
+    runtime.build()
+}
+
+/// Returns whether an earlier server has made changes in a data folder. A node of a cluster has no
+/// database, and has metrics once it has led.
+fn is_used(data_dir: &Path) -> bool {
+    [DATABASE_FILE_NAME, METRICS_FILE_NAME].iter().any(|name| data_dir.join(name).exists())
+}
+
+/// Opens the audit, before the database is. A warning says that it begins anew although the folder
+/// was used.
+fn open_audit(data_dir: &Path) -> Audit {
+    let audit = Audit::open(data_dir);
+    if is_used(data_dir) && audit.is_new() {
+        let folder = data_dir.join(audit::FOLDER);
+        let folder = folder.display();
+        warn!(
+            "{folder}: the audit begins anew with number 1, although the data folder is not new: \
+             earlier records were removed, or an earlier version made none; to continue them, stop \
+             the server and put a copy of that folder there"
+        );
+    }
+    audit
 }
 
 /// Opens the journal of the data folder, accessible to its owner only.

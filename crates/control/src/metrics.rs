@@ -13,8 +13,8 @@ use evenkeel_core::price::PriceList;
 use evenkeel_core::units::GIB;
 use evenkeel_telemetry::events::webhook::Delivery;
 use evenkeel_telemetry::metrics::{
-    AccountNow, AccountUse, AttachmentNow, ClusterNow, EventsNow, HostNow, NodeNow, RecordingNow,
-    ScrubNow, Snapshot, SpaceNow, Trend, VolumeNow, WebhookNow,
+    AccountNow, AccountUse, AttachmentNow, AuditNow, ClusterNow, EventsNow, HostNow, NodeNow,
+    RecordingNow, ScrubNow, Snapshot, SpaceNow, Trend, VolumeNow, WebhookNow,
 };
 use evenkeel_tls::server::{Expiry, ServerTls};
 use evenkeel_wire::agent::Space;
@@ -53,7 +53,8 @@ impl Scraper {
         all.into_iter().filter_map(|(name, until)| Some((name, until?))).collect()
     }
 
-    /// Returns all metrics; `refused` are the counts of refused signatures, by code.
+    /// Returns all metrics; `refused` are the counts of refused signatures, by code, and `audit` is
+    /// the state of the audit.
     ///
     /// # Errors
     /// [`PlaneError::Agent`].
@@ -61,6 +62,7 @@ impl Scraper {
         &mut self,
         plane: &Plane,
         refused: BTreeMap<&'static str, u64>,
+        audit: Option<AuditNow>,
     ) -> Result<String, PlaneError> {
         let report = plane.report()?;
         let latencies = plane.latencies(None)?;
@@ -108,6 +110,7 @@ impl Scraper {
             store_health,
             scrub: plane.scrub().map(|scrub| scrub_now(&scrub)),
             refused,
+            audit,
             journal: plane.journal_now(),
             account: account(plane, &model),
             certificates: self.certificates(),

@@ -36,14 +36,24 @@ impl Rate {
         Self { per_minute, burst, level: Mutex::new((burst * PARTS, now)) }
     }
 
-    /// Takes a token. Returns whether there was one.
-    pub fn take(&self, now: Duration) -> bool {
-        let mut level = self.level.lock().unwrap_or_else(PoisonError::into_inner);
-        let (tokens, counted) = *level;
+    /// Returns the parts of tokens at `now`, of those at an earlier time.
+    fn parts(&self, (tokens, counted): (u64, Duration), now: Duration) -> u64 {
         let passed = now.saturating_sub(counted).as_millis();
         let passed_ms: u64 = saturating(passed);
         let added = passed_ms.saturating_mul(self.per_minute);
-        let tokens = tokens.saturating_add(added).min(self.burst * PARTS);
+        tokens.saturating_add(added).min(self.burst * PARTS)
+    }
+
+    /// Returns whether it is full: no token was taken for a time.
+    pub(crate) fn is_full(&self, now: Duration) -> bool {
+        let level = *self.level.lock().unwrap_or_else(PoisonError::into_inner);
+        self.parts(level, now) == self.burst * PARTS
+    }
+
+    /// Takes a token. Returns whether there was one.
+    pub fn take(&self, now: Duration) -> bool {
+        let mut level = self.level.lock().unwrap_or_else(PoisonError::into_inner);
+        let tokens = self.parts(*level, now);
         let left = tokens.checked_sub(PARTS);
         *level = (left.unwrap_or(tokens), now);
         left.is_some()

@@ -4,9 +4,12 @@
 //! the signer, the action, its parameters and the error. They have no secrets, no payload and no
 //! replies. [`evenkeel_telemetry::audit`] stores them.
 
+use std::sync::Arc;
+
 use evenkeel_core::time::UnixMs;
 use evenkeel_os::clock;
 use evenkeel_telemetry::audit::Audit;
+use evenkeel_telemetry::metrics::AuditNow;
 use evenkeel_wire::agent::HostAddress;
 use evenkeel_wire::agent::visit::{Visit, VisitOutcome};
 use evenkeel_wire::aws::query::Params;
@@ -34,12 +37,29 @@ const VALUE_MAX: usize = 256;
 /// Maximum number of bytes of the name of an id, and of an id: ARNs are the longest.
 const ID_NAME_BYTES_MAX: usize = 40;
 const ID_BYTES_MAX: usize = 700;
+/// Maximum number of bytes of the parameters of a call that only reads, and of one that ends with
+/// an error. With [`crate::visits`]' bound, a user's refused calls are less than 50 MiB a day.
+const READ_BYTES_MAX: usize = 4 << 10;
+const REFUSED_BYTES_MAX: usize = 1 << 10;
 /// The field with the number of parameters that a record leaves out.
 const LEFT_OUT: &str = "parametersLeftOut";
 /// Maximum number of characters of an error's text in a record.
 const ERROR_MAX: usize = 1_024;
-/// Parameters whose values are not recorded: programs of instances may contain secrets.
-const SECRETS: [&str; 1] = ["UserData"];
+/// Parameters whose values are not recorded, and all whose names, or parts of names between dots,
+/// begin with one of these, in any case. Programs of instances may contain secrets, and a signed
+/// URL is a right. A client may send the others by mistake.
+const SECRETS: [&str; 10] = [
+    "NewPassword",
+    "OldPassword",
+    "Password",
+    "PresignedUrl",
+    "PrivateKey",
+    "Secret",
+    "SecurityToken",
+    "SessionToken",
+    "UserData",
+    "X-Amz-S",
+];
 /// Actions that lead to free space, or that end the use of a stolen key. They are executed on a
 /// full disk, too, and use the room that is still reserved.
 const FREEING: [&str; 9] = [
@@ -53,6 +73,8 @@ const FREEING: [&str; 9] = [
     "PurgeVolume",
     "UpdateAccessKey",
 ];
+/// The service and the action that need no right, so a bound of their own for each user.
+pub const UNRESTRICTED: (&str, &str) = ("sts", "GetCallerIdentity");
 /// The source of records of connections and refused signatures.
 const CONNECTIONS: &str = "evenkeel";
 /// The address in a record of a client on the server's own machine.
@@ -134,22 +156,18 @@ impl Trail {
     /// [`NoRoom`].
     fn begin(&self, asked: &Asked<'_>) -> Result<Begun, NoRoom> {
         let now = clock::unix_ms();
-        if !asked.is_read_only && !is_freeing(asked.action, asked.params) {
-            self.audit.check_room(now).map_err(NoRoom)?;
+        if !asked.is_read_only {
+            let checked = if is_freeing(asked.action, asked.params) {
+                self.audit.check_file()
+            } else {
+                self.audit.check_room(now)
+            };
+            checked.map_err(NoRoom)?;
         }
         let Self { account, region, .. } = self;
-        let Asked { caller, service, action, is_read_only, params, request_id } = *asked;
-        let mut identity = json!({
-            "type": "Root",
-            "principalId": caller.identity.id(account),
-            "arn": caller.identity.arn(account),
-            "accountId": account,
-            "accessKeyId": caller.access_key_id,
-        });
-        if let Identity::User(principal) = &caller.identity {
-            identity["type"] = "IAMUser".into();
-            identity["userName"] = principal.name.as_str().into();
-        }
+        let Asked { caller, service, action, is_read_only, request_id, .. } = *asked;
+        let mut identity = identity_of(&caller.identity, account);
+        identity["accessKeyId"] = caller.access_key_id.as_str().into();
         let fields = json!({
             "eventVersion": "1.11",
             "userIdentity": identity,
@@ -158,7 +176,6 @@ impl Trail {
             "eventName": action,
             "awsRegion": region,
             "sourceIPAddress": caller.address.to_canonical().to_string(),
-            "requestParameters": recorded(params),
             "responseElements": null,
             "requestID": request_id,
             "eventID": request_id,
@@ -172,9 +189,19 @@ impl Trail {
         Ok(Begun { at: now, fields })
     }
 
-    /// Stores the record of a call with its error, if it had one: a code and a text.
-    fn end(&self, begun: Begun, error: Option<(&str, &str)>) {
+    /// Stores the record of a call with its error, if it had one: a code and a text. `left_out` is
+    /// the number of records of the signer's refused calls that were left out before it.
+    fn end(&self, begun: Begun, asked: &Asked<'_>, error: Option<(&str, &str)>, left_out: u64) {
         let Begun { mut fields, at } = begun;
+        let detail = match error {
+            Some(_) => Detail::Refused,
+            None if asked.is_read_only => Detail::Read,
+            None => Detail::Changed,
+        };
+        fields.insert("requestParameters".into(), recorded(asked.params, detail));
+        if left_out > 0 {
+            fields.insert("additionalEventData".into(), json!({ "recordsLeftOut": left_out }));
+        }
         if let Some((code, text)) = error {
             // The encoded message repeats what the record says.
             let text = text.split(" Encoded authorization").next().unwrap_or_default();
@@ -186,6 +213,19 @@ impl Trail {
 }
 
 impl Trail {
+    /// Checks that the record of a change will find room.
+    ///
+    /// # Errors
+    /// It might not; the text has the reason.
+    pub(crate) fn check_room(&self) -> Result<(), String> {
+        self.audit.check_room(clock::unix_ms())
+    }
+
+    /// Returns the state of the audit for metrics.
+    pub(crate) fn facts(&self) -> AuditNow {
+        self.audit.facts(clock::unix_ms())
+    }
+
     /// Stores the record of a connection or of a refused signature. If the system has no random
     /// bits, its id is zero.
     pub(crate) fn report(&self, entry: &Entry) {
@@ -227,12 +267,16 @@ impl Trail {
             }
             Report::LeftOut(Kind::Served) => "LeaveOutConnections",
             Report::LeftOut(Kind::Refused) => "LeaveOutRefusals",
+            Report::LeftOutOf(_) => "LeaveOutCalls",
         };
         fields["eventName"] = name.into();
         match report {
             Report::Visit(visit) => add_visit(&mut fields, visit),
             Report::Signature(address, ..) => {
                 fields["sourceIPAddress"] = address.to_canonical().to_string().into();
+            }
+            Report::LeftOutOf(user) => {
+                fields["userIdentity"] = identity_of(&Identity::User(Arc::clone(user)), account);
             }
             Report::LeftOut(_) => {}
         }
@@ -241,6 +285,21 @@ impl Trail {
         }
         self.audit.append(*at, &fields.to_string());
     }
+}
+
+/// Returns a signer as a record has it.
+fn identity_of(identity: &Identity, account: &str) -> Value {
+    let mut fields = json!({
+        "type": "Root",
+        "principalId": identity.id(account),
+        "arn": identity.arn(account),
+        "accountId": account,
+    });
+    if let Identity::User(principal) = identity {
+        fields["type"] = "IAMUser".into();
+        fields["userName"] = principal.name.as_str().into();
+    }
+    fields
 }
 
 /// Adds the facts of a connection to its record.
@@ -305,16 +364,50 @@ fn is_id(name: &str, value: &str) -> bool {
     is_short && (is_named || kind_of(name, value).is_some())
 }
 
+/// The calls whose parameters have different bounds in records.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Detail {
+    /// Changes.
+    Changed,
+    /// Calls that only read.
+    Read,
+    /// Calls that end with an error.
+    Refused,
+}
+
+impl Detail {
+    const fn bytes_max(self) -> usize {
+        match self {
+            Self::Changed => PARAMETERS_BYTES_MAX,
+            Self::Read => READ_BYTES_MAX,
+            Self::Refused => REFUSED_BYTES_MAX,
+        }
+    }
+}
+
+/// Returns whether a parameter's value is not recorded.
+fn is_secret(name: &str) -> bool {
+    let begins = |part: &str, secret: &str| {
+        part.get(..secret.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(secret))
+    };
+    name.split('.').any(|part| SECRETS.iter().any(|secret| begins(part, secret)))
+}
+
 /// Returns the parameters as a record has them: ids first and whole, then policies, then others,
-/// shortened. The order of the request has no influence, so it cannot hide an id.
-fn recorded(params: &Params) -> Value {
+/// shortened; of calls that change nothing the policies are shortened, too. The order of the
+/// request has no influence, so it cannot hide an id.
+fn recorded(params: &Params, detail: Detail) -> Value {
     let mut entries: Vec<(u8, usize, &str, Value)> = Vec::new();
+    // ModifyInstanceAttribute has a second form: Attribute=userData, and the data in Value.
+    let is_attribute = |(name, value): (&str, &str)| name == "Attribute" && is_secret(value);
+    let has_secret_value = params.iter().any(is_attribute);
     for (name, value) in params.iter() {
-        let (class, value) = if SECRETS.contains(&name) {
+        let is_hidden = is_secret(name) || has_secret_value && name.starts_with("Value");
+        let (class, value) = if is_hidden {
             (2, REMOVED.to_owned())
         } else if is_id(name, value) {
             (0, value.to_owned())
-        } else if name == "PolicyDocument" {
+        } else if name == "PolicyDocument" && detail == Detail::Changed {
             (1, value.to_owned())
         } else {
             (2, marked(value))
@@ -327,7 +420,7 @@ fn recorded(params: &Params) -> Value {
     entries.sort_by_key(|(class, bytes, ..)| (*class, *bytes));
     let mut fields = Map::new();
     let mut left_out = 0_usize;
-    let mut left = PARAMETERS_BYTES_MAX;
+    let mut left = detail.bytes_max();
     for (_, bytes, name, value) in entries {
         if bytes > left || name == LEFT_OUT {
             left_out += 1;
@@ -496,8 +589,29 @@ impl Api {
         let Some(trail) = &self.trail else { return call() };
         let begun = trail.begin(asked)?;
         let result = call();
-        trail.end(begun, result.as_ref().err().map(E::code_and_text));
+        let error = result.as_ref().err().map(E::code_and_text);
+        let is_bounded = error.is_some() || (asked.service, asked.action) == UNRESTRICTED;
+        let left_out = match (&asked.caller.identity, &self.visits) {
+            (Identity::User(user), Some(visits)) if is_bounded => visits.admit(user),
+            _ => Some(0),
+        };
+        if let Some(left_out) = left_out {
+            trail.end(begun, asked, error, left_out);
+        }
         result
+    }
+
+    /// Checks that the records of changes can be written.
+    ///
+    /// # Errors
+    /// The text has the reason.
+    pub(crate) fn check_audit(&self) -> Result<(), String> {
+        self.trail.as_ref().map_or(Ok(()), |trail| trail.check_room())
+    }
+
+    /// Returns the state of the audit for metrics; `None` without one.
+    pub(crate) fn audit_now(&self) -> Option<AuditNow> {
+        self.trail.as_ref().map(|trail| trail.facts())
     }
 
     /// Executes LookupEvents: returns records of the last 90 days, newest first.
@@ -589,7 +703,7 @@ mod tests {
         let padding: String = (0..500).map(|n| format!("&Pad.{n}={}", "x".repeat(1_000))).collect();
         let ids: String = (0..500).map(|n| format!("&ResourceId.{n}=vol-{n:017}")).collect();
         let text = format!("Action=CreateTags&Version=2016-11-15{padding}{ids}&UserName=ann");
-        let fields = recorded(&Params::decode(text.as_bytes()).unwrap());
+        let fields = recorded(&Params::decode(text.as_bytes()).unwrap(), Detail::Changed);
         for number in 0..500 {
             assert_eq!(fields[format!("ResourceId.{number}")], format!("vol-{number:017}"));
         }
@@ -597,6 +711,53 @@ mod tests {
         assert!(fields[LEFT_OUT].as_u64().unwrap() > 0);
         assert!(fields["Pad.0"].as_str().unwrap().ends_with("... (744 characters left out)"));
         assert!(fields.to_string().len() <= PARAMETERS_BYTES_MAX + 64);
+    }
+
+    #[test]
+    fn a_refused_call_and_one_that_reads_have_short_parameters() {
+        let text = format!("UserName=ann&PolicyName=p&PolicyDocument={}", "{".repeat(115_000));
+        let params = Params::decode(text.as_bytes()).unwrap();
+        let whole = recorded(&params, Detail::Changed);
+        assert_eq!(whole["PolicyDocument"].as_str().unwrap().len(), 115_000);
+        let refused = recorded(&params, Detail::Refused);
+        let policy = refused["PolicyDocument"].as_str().unwrap();
+        assert!(policy.ends_with("{{{... (114744 characters left out)"), "{policy}");
+        assert_eq!(refused["UserName"], "ann");
+        let ids: String = (0..1_000).map(|n| format!("&VolumeId.{n}=vol-{n:017}")).collect();
+        let params = Params::decode(format!("Version=1{ids}").as_bytes()).unwrap();
+        for (detail, bytes_max) in [(Detail::Refused, 1 << 10), (Detail::Read, 4 << 10)] {
+            let fields = recorded(&params, detail);
+            assert!(fields[LEFT_OUT].as_u64().unwrap() > 800, "{fields}");
+            assert!(fields.to_string().len() <= bytes_max + 64, "{fields}");
+        }
+    }
+
+    #[test]
+    fn secrets_are_hidden_whatever_the_form_of_their_names() {
+        let hidden = |text: &str, name: &str| {
+            let fields = recorded(&Params::decode(text.as_bytes()).unwrap(), Detail::Changed);
+            assert_eq!(fields[name], REMOVED, "{fields}");
+        };
+        for name in [
+            "UserData",
+            "UserData.Value",
+            "UserData.Data",
+            "UserData.1",
+            "userData",
+            "userdataId",
+            "LaunchSpecification.UserData",
+            "PresignedUrl",
+            "SecretAccessKey",
+            "Password",
+            "X-Amz-Signature",
+        ] {
+            hidden(&format!("{name}=vol-hidden"), name);
+        }
+        hidden("Attribute=userData&Value=x", "Value");
+        hidden("Value.1=x&Attribute=userData", "Value.1");
+        let text = "Attribute=instanceType&Value=m5.large&ClientToken=t&Tag.1.Key=User";
+        let fields = recorded(&Params::decode(text.as_bytes()).unwrap(), Detail::Changed);
+        assert!(!fields.to_string().contains(REMOVED), "{fields}");
     }
 
     #[test]

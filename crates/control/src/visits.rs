@@ -1,12 +1,15 @@
-//! Connections to volumes and refused signatures, on their way to the audit.
+//! Connections to volumes and refused signatures, on their way to the audit, and the bound on
+//! records of calls without rights.
 //!
 //! The data plane reports each connection that begins, ends or is refused, and the API each refused
 //! signature. A report never waits: it enters a queue, and a thread writes the records. Clients
 //! without any right cause some of them, so the number of records is bounded: [`REFUSED`] for
 //! refusals, [`SERVED`] for connections that begin and end. Reports beyond that are counted, and
-//! the next record of the kind has their number.
+//! the next record of the kind has their number. The calls of each user that end with an error or
+//! need no right have the bound of [`REFUSED`], too, so that a key without rights cannot fill the
+//! audit.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::IpAddr;
 use std::path::Path;
@@ -16,15 +19,17 @@ use std::time::Duration;
 
 use evenkeel_core::time::UnixMs;
 use evenkeel_os::clock;
-use evenkeel_telemetry::audit::Audit;
 use evenkeel_wire::agent::visit::{Visit, VisitOutcome};
 
 use crate::model::Settings;
+use crate::open_audit;
 use crate::rate::Rate;
+use crate::rights::Principal;
 use crate::trail::Trail;
 
-/// Records of refusals: a minute in the long run, and at once. A record has at most 2 KiB, so they
-/// are less than 30 MiB a day.
+/// Records of refusals: a minute in the long run, and at once. A record of a connection or a
+/// signature has at most 2 KiB, so they are less than 30 MiB a day; that of a user's call has
+/// about 3 KiB.
 const REFUSED: (u64, u64) = (10, 100);
 /// Records of connections that begin or end: a minute in the long run, and at once. A record has
 /// less than 1 KiB, so they are less than 30 MiB a day.
@@ -43,6 +48,8 @@ pub(crate) enum Report {
     Signature(IpAddr, &'static str, String),
     /// Nothing but the number of records that were left out.
     LeftOut(Kind),
+    /// Nothing but the number of a user's calls whose records were left out.
+    LeftOutOf(Arc<Principal>),
 }
 
 /// The kinds of records, each with its bound.
@@ -76,6 +83,10 @@ struct Queue {
     entries: VecDeque<Entry>,
     served: Bound,
     refused: Bound,
+    /// Users with calls that have a bound, by their ids.
+    users: BTreeMap<String, (Arc<Principal>, Bound)>,
+    /// When the numbers of left out records were last reported, since the machine's boot.
+    reported: Duration,
     is_over: bool,
 }
 
@@ -89,6 +100,16 @@ impl Bound {
     fn new((per_minute, burst): (u64, u64)) -> Self {
         Self { rate: Rate::of_minute(per_minute, burst, clock::since_boot()), left_out: 0 }
     }
+
+    /// Returns the number of records that were left out before this one; `None` if it is left out,
+    /// too.
+    fn admit(&mut self, has_room: bool, now: Duration) -> Option<u64> {
+        if has_room && self.rate.take(now) {
+            return Some(std::mem::take(&mut self.left_out));
+        }
+        self.left_out = self.left_out.saturating_add(1);
+        None
+    }
 }
 
 impl Queue {
@@ -99,8 +120,10 @@ impl Queue {
         }
     }
 
-    /// Queues the numbers of records that were left out and not reported yet.
-    fn report_left_out(&mut self) {
+    /// Queues the numbers of records that were left out and not reported yet, and forgets users
+    /// without such calls for a time.
+    fn report_left_out(&mut self, now: Duration) {
+        self.reported = now;
         for kind in [Kind::Served, Kind::Refused] {
             let left_out = std::mem::take(&mut self.bound(kind).left_out);
             if left_out > 0 {
@@ -108,6 +131,14 @@ impl Queue {
                 self.entries.push_back(Entry { at: clock::unix_ms(), report, left_out });
             }
         }
+        self.users.retain(|_, (user, bound)| {
+            let left_out = std::mem::take(&mut bound.left_out);
+            if left_out > 0 {
+                let report = Report::LeftOutOf(Arc::clone(user));
+                self.entries.push_back(Entry { at: clock::unix_ms(), report, left_out });
+            }
+            left_out > 0 || !bound.rate.is_full(now)
+        });
     }
 }
 
@@ -117,6 +148,8 @@ impl Default for Visits {
             entries: VecDeque::new(),
             served: Bound::new(SERVED),
             refused: Bound::new(REFUSED),
+            users: BTreeMap::new(),
+            reported: clock::since_boot(),
             is_over: false,
         };
         Self { queue: Mutex::new(queue), changed: Condvar::new() }
@@ -147,34 +180,45 @@ impl Visits {
     fn push(&self, kind: Kind, now: Duration, report: Report) {
         let mut queue = self.queue();
         let has_room = queue.entries.len() < QUEUED_MAX;
-        let bound = queue.bound(kind);
-        if !has_room || !bound.rate.take(now) {
-            bound.left_out = bound.left_out.saturating_add(1);
-            return;
-        }
-        let left_out = std::mem::take(&mut bound.left_out);
+        let Some(left_out) = queue.bound(kind).admit(has_room, now) else { return };
         queue.entries.push_back(Entry { at: clock::unix_ms(), report, left_out });
         self.changed.notify_one();
+    }
+
+    /// Returns the number of records of this user's calls that were left out before this one, which
+    /// ended with an error or needs no right; `None` if it is left out, too.
+    pub(crate) fn admit(&self, user: &Arc<Principal>) -> Option<u64> {
+        self.admit_at(user, clock::since_boot())
+    }
+
+    fn admit_at(&self, user: &Arc<Principal>, now: Duration) -> Option<u64> {
+        let mut queue = self.queue();
+        let new = || (Arc::clone(user), Bound::new(REFUSED));
+        let (_, bound) = queue.users.entry(user.id.clone()).or_insert_with(new);
+        bound.admit(true, now)
     }
 
     /// Returns the next entry, and waits for it; `None` at the end.
     fn next(&self) -> Option<Entry> {
         let mut queue = self.queue();
         loop {
+            let now = clock::since_boot();
+            let is_last = queue.is_over && queue.entries.is_empty();
+            let since = now.saturating_sub(queue.reported);
+            if is_last || since >= LEFT_OUT_EVERY {
+                queue.report_left_out(now);
+            }
             if let Some(entry) = queue.entries.pop_front() {
                 return Some(entry);
             }
-            let waited = self.changed.wait_timeout_while(queue, LEFT_OUT_EVERY, |queue| {
+            if queue.is_over {
+                return None;
+            }
+            let wait = LEFT_OUT_EVERY.saturating_sub(now.saturating_sub(queue.reported));
+            let waited = self.changed.wait_timeout_while(queue, wait, |queue| {
                 queue.entries.is_empty() && !queue.is_over
             });
             queue = waited.unwrap_or_else(PoisonError::into_inner).0;
-            // The interval has passed, or it is over.
-            if queue.entries.is_empty() {
-                queue.report_left_out();
-                if queue.is_over && queue.entries.is_empty() {
-                    return None;
-                }
-            }
         }
     }
 
@@ -202,7 +246,7 @@ impl Records {
     /// # Errors
     /// The system refuses a thread.
     pub fn open(data_dir: &Path, settings: &Settings) -> io::Result<Arc<Self>> {
-        let trail = Arc::new(Trail::new(Audit::open(data_dir), settings));
+        let trail = Arc::new(Trail::new(open_audit(data_dir), settings));
         let visits = Arc::<Visits>::default();
         let of_thread = Arc::clone(&trail);
         let entries = Arc::clone(&visits);
@@ -259,10 +303,43 @@ mod tests {
             }
             drain(&visits);
         }
-        visits.queue().report_left_out();
+        visits.queue().report_left_out(began + Duration::from_secs(A_DAY_S));
         drain(&visits);
         assert!((14_400..=14_500).contains(&written), "{written}");
         assert_eq!(written + counted, 10 * A_DAY_S);
+    }
+
+    #[test]
+    fn refused_calls_of_each_user_have_a_bound_of_their_own() {
+        let visits = Visits::default();
+        let began = clock::since_boot();
+        let user = |id: &str| {
+            let id = id.to_owned();
+            Arc::new(Principal { name: id.clone(), arn: id.clone(), id, policies: Vec::new() })
+        };
+        let [loud, quiet] = [user("loud"), user("quiet")];
+        let mut written = 0;
+        let mut counted = 0;
+        for second in 0..3_600 {
+            let now = began + Duration::from_secs(second);
+            for _ in 0..100 {
+                if let Some(left_out) = visits.admit_at(&loud, now) {
+                    written += 1;
+                    counted += left_out;
+                }
+            }
+        }
+        assert!((690..=700).contains(&written), "{written}");
+        let hour = began + Duration::from_secs(3_600);
+        assert_eq!(visits.admit_at(&quiet, hour), Some(0));
+        visits.queue().report_left_out(hour);
+        let entries: Vec<Entry> = visits.queue().entries.drain(..).collect();
+        let [entry] = entries.as_slice() else { panic!("{entries:?}") };
+        assert_eq!(entry.report, Report::LeftOutOf(Arc::clone(&loud)));
+        assert_eq!(written + counted + entry.left_out, 360_000);
+        // After a quiet time both are forgotten.
+        visits.queue().report_left_out(hour + Duration::from_secs(1_200));
+        assert!(visits.queue().users.is_empty());
     }
 
     #[test]

@@ -148,10 +148,20 @@ impl Condition {
     /// The operator or the key is not evaluated, they do not fit each other, or a value does not
     /// fit. The error has the reason.
     pub fn parse(name: &str, key: &str, values: &Json) -> Result<Self, String> {
-        let operator = Operator::parse(name)
-            .ok_or_else(|| format!("the condition operator '{name}' is not evaluated"))?;
-        let kind =
-            kind_of(key).ok_or_else(|| format!("the condition key '{key}' is not evaluated"))?;
+        let operator = Operator::parse(name).ok_or_else(|| {
+            let known = OPERATORS.map(|(known, ..)| known).join(", ");
+            format!(
+                "the condition operator '{name}' is not evaluated; {known}, {NOT_IP_ADDRESS} and \
+                 {NULL} are, also with ForAllValues:, ForAnyValue: and {IF_EXISTS}"
+            )
+        })?;
+        let kind = kind_of(key).ok_or_else(|| {
+            let known = KEYS.map(|(known, _)| known).join(", ");
+            format!(
+                "the condition key '{key}' is not evaluated; {known} are, with the key of a tag \
+                 after the /"
+            )
+        })?;
         check_fit(name, operator, key, kind)?;
         let values = match values {
             Json::List(values) => values.iter().collect(),

@@ -23,6 +23,8 @@ use crate::condition::Condition;
 use crate::json::Json;
 use crate::pattern::{ActionPattern, ResourcePattern};
 
+/// Maximum number of bytes of a Sid in an error.
+const SID_SHOWN_MAX: usize = 64;
 const VERSIONS: [&str; 2] = ["2012-10-17", "2008-10-17"];
 
 /// Why a text is not a policy that can be evaluated. The text names the element.
@@ -112,7 +114,18 @@ impl Statement {
         let effect = match field(fields, "Effect") {
             Some(Json::Text(text)) if text == "Allow" => Effect::Allow,
             Some(Json::Text(text)) if text == "Deny" => Effect::Deny,
-            _ => return Err(malformed("the element Effect must be Allow or Deny")),
+            Some(Json::Text(other)) => {
+                return Err(malformed(format!(
+                    "the element Effect is '{other}'; it must be Allow or Deny"
+                )));
+            }
+            Some(other) => {
+                let kind = other.kind();
+                return Err(malformed(format!(
+                    "the element Effect is {kind}; it must be Allow or Deny"
+                )));
+            }
+            None => return Err(malformed("the element Effect is missing: add Allow or Deny")),
         };
         let actions = (field(fields, "Action"), field(fields, "NotAction"));
         let (actions, is_not_action) = match actions {
@@ -178,8 +191,11 @@ impl Policy {
         if statements.is_empty() {
             return Err(malformed("a policy must have the element Statement, with one at least"));
         }
-        let statements =
-            statements.into_iter().map(Statement::parse).collect::<Result<Vec<_>, _>>()?;
+        let statements = statements.into_iter().zip(1..).map(|(value, number)| {
+            Statement::parse(value)
+                .map_err(|Malformed(why)| malformed(format!("{}: {why}", name_of(value, number))))
+        });
+        let statements = statements.collect::<Result<Vec<_>, _>>()?;
         for (number, statement) in statements.iter().enumerate() {
             let is_this = |other: &Statement| other.sid == statement.sid;
             if !statement.sid.is_empty() && statements[..number].iter().any(is_this) {
@@ -211,6 +227,20 @@ impl Policy {
     }
 }
 
+/// Returns the name of a statement for an error: its number, and its Sid if it has a short one.
+fn name_of(value: &Json, number: usize) -> String {
+    let sid = match value {
+        Json::Object(fields) => field(fields, "Sid"),
+        _ => None,
+    };
+    match sid {
+        Some(Json::Text(sid)) if (1..=SID_SHOWN_MAX).contains(&sid.len()) => {
+            format!("statement {number} ({sid})")
+        }
+        _ => format!("statement {number}"),
+    }
+}
+
 fn field<'a>(fields: &'a [(String, Json)], name: &str) -> Option<&'a Json> {
     fields.iter().find(|(known, _)| known == name).map(|(_, value)| value)
 }
@@ -219,7 +249,10 @@ fn check_names(fields: &[(String, Json)], known: &[&str], what: &str) -> Result<
     match fields.iter().find(|(name, _)| !known.contains(&name.as_str())) {
         None => Ok(()),
         Some((name, _)) => {
-            let text = format!("the element {name} of {what} is not evaluated; remove it");
+            let known = known.join(", ");
+            let text = format!(
+                "the element {name} of {what} is not evaluated; remove it: {known} are evaluated"
+            );
             Err(malformed(text))
         }
     }

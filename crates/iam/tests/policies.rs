@@ -45,6 +45,25 @@ fn an_element_that_is_not_evaluated_is_refused_by_its_name() {
         let error = refused(&statement(rest));
         assert!(error.contains(name), "{rest}: {error}");
     }
+    let key = refused(&statement(r#","Condition":{"StringEquals":{"aws:Foo":"x"}}"#));
+    assert!(key.contains("aws:SourceIp, ") && key.contains(", ec2:VolumeSize, "), "{key}");
+    let operator = refused(&statement(r#","Condition":{"Foo":{"aws:username":"x"}}"#));
+    assert!(operator.contains("StringEquals, ") && operator.contains(" Null are"), "{operator}");
+    let element = refused(&statement(r#","Principal":"*""#));
+    assert!(element.contains("Action, NotAction, Resource, Condition are"), "{element}");
+}
+
+#[test]
+fn an_error_names_the_statement_by_its_number_and_its_sid() {
+    let good = r#"{"Effect":"Allow","Action":"*","Resource":"*"}"#;
+    let policy = |bad: &str| refused(&format!(r#"{{"Statement":[{good},{bad}]}}"#));
+    let error = policy(r#"{"Sid":"Mine","Effect":"allow","Action":"*","Resource":"*"}"#);
+    let expected = "statement 2 (Mine): the element Effect is 'allow'; it must be Allow or Deny";
+    assert!(error.contains(expected), "{error}");
+    let error = policy(r#"{"Action":"*","Resource":"*"}"#);
+    assert!(error.contains("statement 2: the element Effect is missing"), "{error}");
+    let error = policy(r#"{"Effect":1,"Action":"*","Resource":"*"}"#);
+    assert!(error.contains("statement 2: the element Effect is a number"), "{error}");
 }
 
 #[test]

@@ -33,6 +33,11 @@ fn allowed(setting: &str, path: &Path, file: &File) -> Result<(), Failure> {
 /// than once. `setting` is the setting that names it.
 pub fn check(setting: &str, path: &Path) -> Result<(), Failure> {
     let file = pem::open(path).map_err(|error| usage(format!("{setting}: {error}")))?;
+    if pem::is_certificate(path) {
+        let shown = path.display();
+        let text = format!("{setting}: {shown} has a certificate and no private key");
+        return Err(usage(text).hint("name the file with the key, such as server-key.pem"));
+    }
     allowed(setting, path, &file)
 }
 
@@ -59,6 +64,7 @@ pub fn read(setting: &str, path: &Path, least: usize, most: usize) -> Result<Str
 #[cfg(test)]
 mod tests {
     use super::*;
+    use evenkeel_tls::authority::{Authority, Validity};
     use std::fs::{Permissions, set_permissions, write};
     use std::os::unix::fs::PermissionsExt;
 
@@ -81,6 +87,22 @@ mod tests {
             assert!(failure.message.starts_with("x: others can use "), "{failure}");
             assert!(failure.message.ends_with(&format!("(mode {mode:04o})")), "{failure}");
             assert!(failure.hint.unwrap().starts_with("run: chmod 600 "));
+        }
+    }
+
+    #[test]
+    fn a_certificate_in_place_of_a_key_is_named_as_one_whatever_its_access() {
+        let folder = tempfile::tempdir().unwrap();
+        let now = std::time::Duration::from_secs(1_800_000_000);
+        let (_, made) = Authority::create(Validity { now, days: 90 }).unwrap();
+        let path = folder.path().join("server-cert.pem");
+        for mode in [0o600, 0o644] {
+            write(&path, &made.certificate).unwrap();
+            set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+            let failure = check("tls-key", &path).unwrap_err();
+            let expected = "server-cert.pem has a certificate and no private key";
+            assert!(failure.message.ends_with(expected), "{failure}");
+            assert!(!failure.hint.unwrap().contains("chmod"));
         }
     }
 

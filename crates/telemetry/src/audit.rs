@@ -11,13 +11,18 @@
 //! [`Audit::check_room`] fails, and the server refuses changes. Lines that do not fit are counted,
 //! and the next line that fits reports their number. The file `lost` has the number, and was
 //! written before, so it needs no room, and survives `kill -9`.
+//!
+//! Before each line the server checks that its file is still at its path. If the file was removed
+//! or replaced, no line is written and changes are refused: lines in a removed file are lost, and a
+//! new chain would hide that.
 
 use std::collections::BTreeSet;
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use evenkeel_core::time::UnixMs;
@@ -27,6 +32,7 @@ use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 use tracing::{error, warn};
 
+use crate::metrics::AuditNow;
 use crate::private;
 
 /// The folder of the files, in the data folder.
@@ -35,6 +41,8 @@ pub const FOLDER: &str = "audit";
 const FILE_BYTES: u64 = 16 << 20;
 /// Maximum of bytes of all files; beyond it the oldest is deleted.
 const BYTES_MAX: u64 = 4 << 30;
+/// Age from which the deletion of a file is expected, in days: LookupEvents finds no older records.
+const FOUND_DAYS: u64 = 90;
 /// Bytes that are reserved at a time, and the number of reserved bytes below which more are
 /// reserved. On a full disk these remain, for calls that read or free space.
 const RESERVED_BYTES: u64 = 2 << 20;
@@ -51,6 +59,8 @@ const NO_HASH: &str = "000000000000000000000000000000000000000000000000000000000
 const BEFORE: &str = "{\"sequence\":";
 const PREVIOUS: &str = ",\"previous\":\"";
 const RECORD: &str = "\",\"record\":";
+/// The beginning of a record that reports lost lines, before their number.
+const GAP: &str = "{\"eventType\":\"Gap\",\"lostRecords\":";
 
 /// A line, taken apart.
 struct Line<'a> {
@@ -66,6 +76,12 @@ impl<'a> Line<'a> {
         let record = rest.strip_suffix('}')?;
         Some(Self { sequence: sequence.parse().ok()?, previous, record })
     }
+
+    /// Returns the number of lines that were lost before it.
+    fn lost(&self) -> u64 {
+        let number = self.record.strip_prefix(GAP).and_then(|rest| rest.split_once(','));
+        number.and_then(|(number, _)| number.parse().ok()).unwrap_or_default()
+    }
 }
 
 /// The place at which the next line is appended.
@@ -73,6 +89,8 @@ impl<'a> Line<'a> {
 struct End {
     file: Option<File>,
     name: String,
+    /// The file's device and inode; `None` before the first file.
+    place: Option<(u64, u64)>,
     /// Bytes of the file, and those that are reserved for it.
     bytes: u64,
     reserved: u64,
@@ -92,6 +110,10 @@ struct End {
 pub struct Audit {
     folder: PathBuf,
     end: Mutex<End>,
+    /// Number of lines that could not be written since the start.
+    lost: AtomicU64,
+    /// Number of files that were deleted for the size before their age since the start.
+    removed: AtomicU64,
 }
 
 /// A record.
@@ -140,12 +162,25 @@ impl Audit {
             error!("no call is audited, and changes are refused: {problem}");
             End { problem: Some(problem), ..End::default() }
         });
-        Self { folder, end: Mutex::new(end) }
+        Self { folder, end: Mutex::new(end), lost: AtomicU64::new(0), removed: AtomicU64::new(0) }
+    }
+
+    /// Returns whether it has no line yet.
+    pub fn is_new(&self) -> bool {
+        self.end().next == 1
+    }
+
+    /// Returns the facts for metrics.
+    pub fn facts(&self, now: UnixMs) -> AuditNow {
+        AuditNow {
+            is_failing: self.check_room(now).is_err(),
+            lost: self.lost.load(Ordering::Relaxed),
+            removed_files: self.removed.load(Ordering::Relaxed),
+        }
     }
 
     fn last(folder: &Path) -> io::Result<End> {
-        use std::os::unix::fs::DirBuilderExt;
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        create(folder)?;
         let mut end = End { next: 1, hash: NO_HASH.into(), ..End::default() };
         // The last file may have no whole line.
         for name in names(folder)?.into_iter().rev() {
@@ -180,6 +215,7 @@ impl Audit {
             }
             if end.name.is_empty() {
                 end.bytes = whole;
+                end.place = Some(place(&path.metadata()?));
                 end.name = name;
             }
             if end.next > 1 {
@@ -195,22 +231,54 @@ impl Audit {
         self.end.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Checks that the line of a change will find room.
+    /// Checks that the line of a change will find room, in a file at its path.
     ///
     /// # Errors
-    /// It might not; the text has the reason.
+    /// It might not; the text has the reason. The first one is also in the log.
     pub fn check_room(&self, now: UnixMs) -> Result<(), String> {
         let mut end = self.end();
-        if end.problem.is_none() && end.file.is_some() && end.bytes + RESERVED_MIN <= end.reserved {
+        let prepared = self.prepare(&mut end, now).and_then(|()| end.reserve());
+        prepared.map_err(|error| self.refused(&mut end, &error))
+    }
+
+    /// Checks that the last file is still at its path, whether or not there is room for a line.
+    ///
+    /// # Errors
+    /// It was removed or replaced; the text says so. The first one is also in the log.
+    pub fn check_file(&self) -> Result<(), String> {
+        let mut end = self.end();
+        self.check_place(&end).map_err(|error| self.refused(&mut end, &error))
+    }
+
+    /// Returns the text for a refused change. The first one is logged.
+    fn refused(&self, end: &mut End, error: &io::Error) -> String {
+        let path = self.folder.display();
+        let is_full = error.kind() == io::ErrorKind::StorageFull;
+        let remedy = if is_full { "; free space on its disk" } else { "" };
+        let text = format!("the audit cannot be written: {path}: {error}{remedy}");
+        if end.problem.is_none() {
+            error!("changes are refused: {text}");
+            end.problem = Some(text.clone());
+        }
+        text
+    }
+
+    /// Checks that the last file is still the one at its path.
+    fn check_place(&self, end: &End) -> io::Result<()> {
+        let Some(wanted) = end.place else { return Ok(()) };
+        let found = match fs::metadata(self.folder.join(&end.name)) {
+            Ok(metadata) => Some(place(&metadata)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(error),
+        };
+        if found == Some(wanted) {
             return Ok(());
         }
-        let prepared = self.prepare(&mut end, now).and_then(|()| end.reserve());
-        prepared.map_err(|error| {
-            let path = self.folder.display();
-            let is_full = error.kind() == io::ErrorKind::StorageFull;
-            let remedy = if is_full { "; free space on its disk" } else { "" };
-            format!("the audit cannot be written: {path}: {error}{remedy}")
-        })
+        let name = &end.name;
+        Err(io::Error::other(format!(
+            "{name} was removed or replaced while the server ran; move it back, or restart the \
+             server, which continues the files that are there or begins anew"
+        )))
     }
 
     /// Appends a record, JSON on one line. It is with the kernel when this returns.
@@ -225,6 +293,7 @@ impl Audit {
                 }
                 end.problem = Some(error.to_string());
                 end.lost = end.lost.saturating_add(1);
+                self.lost.fetch_add(1, Ordering::Relaxed);
                 end.write_lost();
                 // The file may have a part of the line.
                 end.file = None;
@@ -238,45 +307,64 @@ impl Audit {
             let last = Self::last(&self.folder)?;
             *end = End { lost: end.lost.saturating_add(last.lost), ..last };
         }
+        self.check_place(end)?;
         let day = day_of(now);
         // A clock that is set back appends to the last day.
         let is_of_day = end.name.get(..day.len()).is_some_and(|begin| begin >= day.as_str());
         if is_of_day && end.bytes < FILE_BYTES && end.file.is_some() {
             return Ok(());
         }
-        if !is_of_day {
-            end.name = format!("{day}.0001.jsonl");
-            end.bytes = 0;
+        let (name, bytes) = if !is_of_day {
+            (format!("{day}.0001.jsonl"), 0)
         } else if end.bytes >= FILE_BYTES {
             let (day, rest) = end.name.split_once('.').unwrap_or((&day, "0"));
             let number: u32 = rest.get(..4).and_then(|number| number.parse().ok()).unwrap_or(0);
-            end.name = format!("{day}.{:04}.jsonl", number + 1);
-            end.bytes = 0;
+            (format!("{day}.{:04}.jsonl", number + 1), 0)
+        } else {
+            (end.name.clone(), end.bytes)
+        };
+        if end.place.is_none() {
+            create(&self.folder)?;
         }
-        let path = self.folder.join(&end.name);
+        let path = self.folder.join(&name);
         let mut options = OpenOptions::new();
         let file = options.create(true).append(true).mode(0o600).open(&path)?;
+        let metadata = file.metadata()?;
         // Of a failed write a part may be there. A cut would also free the reserved room.
-        if file.metadata()?.len() != end.bytes {
-            file.set_len(end.bytes)?;
+        if metadata.len() != bytes {
+            file.set_len(bytes)?;
         }
-        end.reserved = end.bytes;
+        end.place = Some(place(&metadata));
+        (end.name, end.bytes, end.reserved) = (name, bytes, bytes);
         end.file = Some(file);
-        self.delete_oldest(&end.name)
+        self.delete_oldest(&end.name, now)
     }
 
-    /// Deletes the oldest files while all have too many bytes.
-    fn delete_oldest(&self, current: &str) -> io::Result<()> {
+    /// Deletes the oldest files while all have too many bytes. A warning names one that is deleted
+    /// although LookupEvents would still find its records.
+    fn delete_oldest(&self, current: &str, now: UnixMs) -> io::Result<()> {
         let names = names(&self.folder)?;
         let size =
             |name: &String| fs::metadata(self.folder.join(name)).map_or(0, |found| found.len());
+        let oldest = day_of(UnixMs(now.0.saturating_sub(FOUND_DAYS * DAY_MS)));
         let mut total: u64 = names.iter().map(size).sum();
         for name in names.iter().filter(|name| *name != current) {
             if total <= BYTES_MAX {
                 break;
             }
             total = total.saturating_sub(size(name));
-            fs::remove_file(self.folder.join(name))?;
+            let path = self.folder.join(name);
+            fs::remove_file(&path)?;
+            if name.as_str() >= oldest.as_str() {
+                self.removed.fetch_add(1, Ordering::Relaxed);
+                warn!(
+                    "{}: was deleted before it was {FOUND_DAYS} days old, because all files of \
+                     the audit may have {} GiB together; copy them elsewhere in time, and see \
+                     which client makes most calls",
+                    path.display(),
+                    BYTES_MAX >> 30
+                );
+            }
         }
         Ok(())
     }
@@ -361,7 +449,7 @@ impl End {
         let line = if *lost == 0 {
             format!("{BEFORE}{next}{PREVIOUS}{hash}{RECORD}{record}}}\n")
         } else {
-            let gap = format!("{{\"eventType\":\"Gap\",\"lostRecords\":{lost},\"then\":{record}}}");
+            let gap = format!("{GAP}{lost},\"then\":{record}}}");
             format!("{BEFORE}{next}{PREVIOUS}{hash}{RECORD}{gap}}}\n")
         };
         let Some(file) = &mut self.file else { return Err(io::Error::other("no file is open")) };
@@ -383,10 +471,9 @@ impl End {
         let path = folder.join(LOST_FILE);
         match open_lost(&path) {
             Ok((file, text)) => {
-                let number = |digits: &[u8]| std::str::from_utf8(digits).ok()?.parse::<u64>().ok();
-                let (lost, next) = text.split_at(LOST_DIGITS);
-                if number(next) == Some(self.next) {
-                    self.lost = number(lost).unwrap_or_default();
+                let (lost, next) = lost_numbers(&text).unwrap_or_default();
+                if next == self.next {
+                    self.lost = lost;
                 }
                 self.lost_file = Some(file);
             }
@@ -405,6 +492,16 @@ impl End {
             warn!("a crash may forget the number of calls without a record: {error}");
         }
     }
+}
+
+/// Creates the folder if it is missing.
+fn create(folder: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
+}
+
+/// Returns the device and the inode of a file.
+fn place(metadata: &fs::Metadata) -> (u64, u64) {
+    (metadata.dev(), metadata.ino())
 }
 
 /// Opens the file with the number of lost lines, and returns its content. A new one takes its room
@@ -433,6 +530,9 @@ pub struct Verified {
     pub first: u64,
     /// The number of the last line; 0 without any.
     pub last: u64,
+    /// Number of lines that could not be written: those that lines report, and those that the file
+    /// `lost` has for the next line.
+    pub lost: u64,
     /// The hash of the last line. Kept elsewhere, it proves later that no line was cut off.
     pub hash: String,
 }
@@ -470,38 +570,72 @@ pub fn verify(data_dir: &Path, mut seen: impl FnMut(&str)) -> Result<Verified, F
     };
     let names = names(&folder).map_err(io_at(&folder))?;
     let files = names.len();
-    let mut found = Verified { files, lines: 0, first: 0, last: 0, hash: NO_HASH.into() };
+    let mut found = Verified { files, lines: 0, first: 0, last: 0, lost: 0, hash: NO_HASH.into() };
     for name in &names {
         let path = folder.join(name);
-        let lines = BufReader::new(File::open(&path).map_err(io_at(&path))?).lines();
-        for (line, number) in lines.zip(1..) {
-            let line = line.map_err(io_at(&path))?;
-            let fault = |why: String| Fault::Line(path.clone(), number, why);
-            let parsed = Line::parse(&line).ok_or_else(|| fault("it is no record".into()))?;
-            let is_first = found.lines == 0;
-            // Earlier files may have been deleted because of their age.
-            if is_first && parsed.sequence > 1 {
-                found.hash = parsed.previous.to_owned();
-                found.last = parsed.sequence.saturating_sub(1);
+        let mut file = BufReader::new(File::open(&path).map_err(io_at(&path))?);
+        let mut bytes = Vec::new();
+        for number in 1.. {
+            bytes.clear();
+            if file.read_until(b'\n', &mut bytes).map_err(io_at(&path))? == 0 {
+                break;
             }
-            if found.last.checked_add(1) != Some(parsed.sequence) {
-                let wanted = u128::from(found.last) + 1;
-                let text = format!("its number is {}, not {wanted}", parsed.sequence);
-                return Err(fault(format!("{text}: lines are missing or in another order")));
-            }
-            if parsed.previous != found.hash {
-                return Err(fault("the line before it was changed".into()));
-            }
-            if is_first {
-                found.first = parsed.sequence;
-            }
-            found.lines += 1;
-            found.last = parsed.sequence;
-            found.hash = sha256_hex(line.as_bytes());
-            seen(&found.hash);
+            let hash = found.check(&bytes).map_err(|why| Fault::Line(path.clone(), number, why))?;
+            seen(hash);
         }
     }
+    found.lost = found.lost.saturating_add(pending(&folder.join(LOST_FILE), found.last));
     Ok(found)
+}
+
+impl Verified {
+    /// Checks the next line, and returns its hash.
+    ///
+    /// # Errors
+    /// The reason for which it is not as it was written.
+    fn check(&mut self, bytes: &[u8]) -> Result<&str, String> {
+        let bytes = bytes.strip_suffix(b"\n").unwrap_or(bytes);
+        let text = std::str::from_utf8(bytes).map_err(|error| {
+            format!("it was changed: its byte {} is no text", error.valid_up_to() + 1)
+        })?;
+        let line = Line::parse(text).ok_or("it is no record")?;
+        // Earlier files may have been deleted because of their size.
+        let is_first = self.lines == 0;
+        if is_first && line.sequence > 1 {
+            self.hash = line.previous.to_owned();
+            self.last = line.sequence.saturating_sub(1);
+        }
+        if self.last.checked_add(1) != Some(line.sequence) {
+            let wanted = u128::from(self.last) + 1;
+            let text = format!("its number is {}, not {wanted}", line.sequence);
+            return Err(format!("{text}: lines are missing or in another order"));
+        }
+        if line.previous != self.hash {
+            return Err("the line before it was changed".into());
+        }
+        if is_first {
+            self.first = line.sequence;
+        }
+        self.lines += 1;
+        self.last = line.sequence;
+        self.lost = self.lost.saturating_add(line.lost());
+        self.hash = sha256_hex(bytes);
+        Ok(&self.hash)
+    }
+}
+
+/// Returns the number of lost lines that the line after `last` is to report. Without the file, or
+/// if it is of an earlier line, there are none.
+fn pending(path: &Path, last: u64) -> u64 {
+    let text = fs::read(path).unwrap_or_default();
+    let (lost, next) = lost_numbers(&text).unwrap_or_default();
+    if last.checked_add(1) == Some(next) { lost } else { 0 }
+}
+
+/// Reads the two numbers of the file of lost lines.
+fn lost_numbers(text: &[u8]) -> Option<(u64, u64)> {
+    let (lost, next) = std::str::from_utf8(text).ok()?.split_at_checked(LOST_DIGITS)?;
+    Some((lost.parse().ok()?, next.parse().ok()?))
 }
 
 #[cfg(test)]
@@ -572,6 +706,82 @@ mod tests {
     }
 
     #[test]
+    fn a_line_that_is_no_text_is_named_by_its_number() {
+        let folder = tempfile::tempdir().unwrap();
+        let audit = Audit::open(folder.path());
+        (1..=3).for_each(|number| audit.append(DAY, &record(number)));
+        let path = folder.path().join(FOLDER).join("2026-11-30.0001.jsonl");
+        let mut bytes = fs::read(&path).unwrap();
+        let second = bytes.iter().position(|byte| *byte == b'\n').unwrap() + 1;
+        bytes[second] = 0xff;
+        fs::write(&path, bytes).unwrap();
+        let fault = verified(&folder).unwrap_err();
+        assert!(matches!(fault, Fault::Line(_, 2, _)), "{fault}");
+        let text = fault.to_string();
+        assert!(text.contains("line 2: it was changed: its byte 1 is no text"), "{text}");
+    }
+
+    #[test]
+    fn a_removed_file_or_folder_stops_changes_until_it_is_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = folder.path().join(FOLDER);
+        let elsewhere = folder.path().join("elsewhere");
+        let audit = Audit::open(folder.path());
+        assert!(audit.is_new());
+        // Before the first line it is created again.
+        fs::remove_dir_all(&place).unwrap();
+        audit.check_room(DAY).unwrap();
+        audit.append(DAY, &record(1));
+        fs::rename(&place, &elsewhere).unwrap();
+        let refused = |now: UnixMs| {
+            let why = audit.check_room(now).unwrap_err();
+            assert!(why.contains(&place.display().to_string()), "{why}");
+            assert!(why.contains("2026-11-30.0001.jsonl was removed or replaced"), "{why}");
+            assert!(why.contains("move it back, or restart the server"), "{why}");
+            assert_eq!(audit.check_file(), Err(why));
+        };
+        refused(DAY);
+        // Neither a new folder nor a new day begins another chain.
+        fs::create_dir(&place).unwrap();
+        let tomorrow = DAY.plus_ms(DAY_MS);
+        refused(tomorrow);
+        audit.append(tomorrow, &record(2));
+        assert_eq!(names(&place).unwrap().len(), 0);
+        let facts = AuditNow { is_failing: true, lost: 1, removed_files: 0 };
+        assert_eq!(audit.facts(DAY), facts);
+        fs::write(place.join("2026-11-30.0001.jsonl"), "").unwrap();
+        refused(DAY);
+        // Another server, without the folder, begins anew.
+        fs::remove_dir_all(&place).unwrap();
+        assert!(Audit::open(folder.path()).is_new());
+        fs::remove_dir_all(&place).unwrap();
+        fs::rename(&elsewhere, &place).unwrap();
+        audit.check_file().unwrap();
+        audit.check_room(DAY).unwrap();
+        audit.append(DAY, &record(3));
+        assert_eq!(audit.facts(DAY), AuditNow { is_failing: false, ..facts });
+        let found = verified(&folder).unwrap();
+        assert_eq!((found.first, found.last, found.lost), (1, 2, 1));
+        assert!(!Audit::open(folder.path()).is_new());
+    }
+
+    #[test]
+    fn a_file_that_is_deleted_for_the_size_before_its_age_is_counted() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = folder.path().join(FOLDER);
+        let audit = Audit::open(folder.path());
+        audit.append(DAY, &record(1));
+        // Files without blocks: the first may be deleted for its age, the second may not.
+        for name in ["2026-08-31.0001.jsonl", "2026-09-03.0001.jsonl"] {
+            File::create(place.join(name)).unwrap().set_len(BYTES_MAX).unwrap();
+        }
+        audit.append(DAY.plus_ms(DAY_MS), &record(2));
+        assert_eq!(audit.facts(DAY).removed_files, 1);
+        let left: Vec<_> = names(&place).unwrap().into_iter().collect();
+        assert_eq!(left, ["2026-11-30.0001.jsonl", "2026-12-01.0001.jsonl"]);
+    }
+
+    #[test]
     fn a_part_of_a_line_is_cut_off_and_the_chain_continues() {
         let folder = tempfile::tempdir().unwrap();
         let audit = Audit::open(folder.path());
@@ -612,6 +822,7 @@ mod tests {
         (0..3).for_each(|_| audit.append(tomorrow, &record(0)));
         // Another process begins, without an end of this one.
         fs::remove_dir(&next).unwrap();
+        assert_eq!(verified(&folder).unwrap().lost, 3);
         let audit = Audit::open(folder.path());
         audit.append(tomorrow, &record(2));
         let page = audit.find(u64::MAX, 1, |_| true, |_| false).unwrap();
@@ -622,7 +833,8 @@ mod tests {
         audit.append(tomorrow, &record(3));
         let page = audit.find(u64::MAX, 9, |_| true, |_| false).unwrap();
         assert_eq!(numbers(&page)[0], record(3));
-        assert_eq!(verified(&folder).unwrap().last, 3);
+        let found = verified(&folder).unwrap();
+        assert_eq!((found.last, found.lost), (3, 3));
     }
 
     #[test]

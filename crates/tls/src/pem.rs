@@ -63,6 +63,13 @@ pub fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, TlsErro
     }
 }
 
+/// Returns whether a file has certificates and no private key. Certificates are public, so the
+/// access of others to it is no fault.
+#[must_use]
+pub fn is_certificate(file: &Path) -> bool {
+    certificates(file).is_ok() && checked_private_key(file).is_err()
+}
+
 /// Returns the private key in a file that others cannot use.
 ///
 /// # Errors
@@ -71,6 +78,10 @@ pub fn private_key(file: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
     let opened = open(file)?;
     let mode = opened.metadata().map_err(|error| TlsError::new(file, error))?.mode() & 0o7777;
     if mode & FORBIDDEN != 0 {
+        if is_certificate(file) {
+            let problem = "it has a certificate and no private key; name the file with the key";
+            return Err(TlsError::new(file, problem));
+        }
         let problem = format!("others can use it, which is secret (mode {mode:04o}); chmod 600");
         return Err(TlsError::new(file, problem));
     }

@@ -133,3 +133,27 @@ fn a_file_that_never_ends_is_refused() {
     let failure = settings_of(Path::new("/dev/zero")).unwrap_err();
     assert_eq!(failure.message, "/dev/zero: it has more than 1048576 bytes");
 }
+
+#[test]
+fn a_flag_without_a_value_is_true_or_false_in_a_file() {
+    #[derive(clap::Parser)]
+    struct Program {
+        #[arg(long, env = "EVENKEEL_TEST_OF_A_FLAG_WITHOUT_A_VALUE", hide_env_values = true)]
+        test_server: bool,
+    }
+    let parsed = |value: &str| {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("evenkeel.toml");
+        std::fs::write(&path, format!("test-server = {value}\n")).unwrap();
+        let settings = settings_of(&path)?;
+        let command = with_defaults(Program::command(), Path::new("evenkeel.toml"), &settings)?;
+        Ok::<_, Failure>(from::<Program>(command, &words("evenkeel")).unwrap().test_server)
+    };
+    assert_eq!(parsed("true"), Ok(true));
+    assert_eq!(parsed("false"), Ok(false));
+    for value in ["\"yes\"", "1", "[true, true]"] {
+        let failure = parsed(value).unwrap_err().to_string();
+        assert!(failure.contains("evenkeel.toml:1: test-server = "), "{failure}");
+        assert!(failure.ends_with(": must be true or false"), "{failure}");
+    }
+}

@@ -286,6 +286,9 @@ mod tests {
         for service in [&IAM, &STS] {
             let named = service.actions.iter().filter(|action| !action.is_free);
             served.extend(named.map(|action| (service.name, action.name)));
+            // Records of actions that need no right have a bound.
+            let mut free = service.actions.iter().filter(|action| action.is_free);
+            assert!(free.all(|action| (service.name, action.name) == trail::UNRESTRICTED));
         }
         let id = "snap-1";
         let operations = [

@@ -94,14 +94,66 @@ fn without_room_for_records_changes_are_refused_and_nothing_else() {
     let user = client.identity("iam", "CreateUser", &[("UserName", "ann")]).unwrap_err();
     assert_eq!(user.code, "Unavailable");
     client.call("DescribeVolumes", &[]).unwrap();
+    let host = [("host".to_owned(), "localhost".to_owned())];
+    let get = |path: &str| client.send("GET", path, &host, b"");
+    let ready = get("/readyz");
+    assert_eq!(ready.status, 503, "{}", ready.body);
+    assert!(ready.body.contains("the audit cannot be written"), "{}", ready.body);
+    assert_eq!(get("/healthz").status, 200);
+    let metrics = get("/metrics").body;
+    assert!(metrics.contains("\nevenkeel_audit_failing 1\n"), "{metrics}");
+    assert!(metrics.contains("\nevenkeel_audit_lost_records_total 1\n"), "{metrics}");
     std::fs::remove_file(&place).unwrap();
     create(&client, &[]);
+    assert_eq!(get("/readyz").status, 200);
     let found = verify(folder.path(), |_| ()).unwrap();
     assert_eq!((found.first, found.last), (1, 1));
     let all = records(folder.path());
     assert_eq!(all[0]["lostRecords"], 1);
     assert_eq!(all[0]["then"]["eventName"], "CreateVolume");
     server.stop().unwrap();
+}
+
+#[test]
+fn refused_calls_of_a_user_have_short_records_within_a_bound() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path());
+    let root = server.client();
+    root.identity("iam", "CreateUser", &[("UserName", "ann")]).unwrap();
+    let made = root.identity("iam", "CreateAccessKey", &[("UserName", "ann")]).unwrap();
+    let made = made.child("AccessKey").unwrap().clone();
+    let mut ann = root.clone();
+    ann.credentials.access_key_id = made.child_text("AccessKeyId").unwrap().into();
+    ann.credentials.secret_access_key = made.child_text("SecretAccessKey").unwrap().into();
+    let document = "x".repeat(100_000);
+    let policy = [("UserName", "ann"), ("PolicyName", "p"), ("PolicyDocument", &document)];
+    for _ in 0..120 {
+        let refused = ann.identity("iam", "PutUserPolicy", &policy).unwrap_err();
+        assert_eq!(refused.code, "AccessDenied");
+    }
+    // It needs no right.
+    for _ in 0..30 {
+        ann.identity("sts", "GetCallerIdentity", &[]).unwrap();
+    }
+    server.stop().unwrap();
+    let all = records(folder.path());
+    let refused = all.iter().filter(|record| record["eventName"] == "PutUserPolicy");
+    let written = refused.clone().count();
+    assert!((100..120).contains(&written), "{written}");
+    for record in refused {
+        assert!(record.to_string().len() < 4_096, "{record}");
+        let document = record["requestParameters"]["PolicyDocument"].as_str().unwrap();
+        assert!(document.ends_with("(99744 characters left out)"), "{document}");
+    }
+    let left_out = |record: &Value| record["additionalEventData"]["recordsLeftOut"].as_u64();
+    let left_out: u64 = all.iter().filter_map(left_out).sum();
+    let free = all.iter().filter(|record| record["eventName"] == "GetCallerIdentity").count();
+    assert!(free < 30, "{free}");
+    assert_eq!(left_out + (written + free) as u64, 150);
+    let last = all.last().unwrap();
+    assert_eq!(last["eventName"], "LeaveOutCalls");
+    assert_eq!(last["userIdentity"]["userName"], "ann");
+    verify(folder.path(), |_| ()).unwrap();
 }
 
 #[test]

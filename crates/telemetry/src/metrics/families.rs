@@ -725,6 +725,21 @@ pub(super) const ALL: &[Family] = &[
         Of::Server(|snapshot| counted(snapshot.journal.is_failing.into())),
     ),
     Family::gauge(
+        "audit_failing",
+        "1 while changes are refused because their records could not be written.",
+        Of::Server(|snapshot| counted(snapshot.audit?.is_failing.into())),
+    ),
+    Family::counter(
+        "audit_lost_records",
+        "Records of calls and connections that could not be written.",
+        Of::Server(|snapshot| counted(snapshot.audit?.lost)),
+    ),
+    Family::counter(
+        "audit_removed_files",
+        "Files of the audit that were deleted for the size of all before they were 90 days old.",
+        Of::Server(|snapshot| counted(snapshot.audit?.removed_files)),
+    ),
+    Family::gauge(
         "clock_step_seconds",
         "Seconds by which the wall clock was set within the last hour, negative if back; else 0.",
         Of::Server(|snapshot| Some(Value::Real(real_ms(snapshot.clock_step_ms)))),

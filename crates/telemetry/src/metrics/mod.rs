@@ -205,6 +205,8 @@ pub struct Snapshot {
     pub refused: BTreeMap<&'static str, u64>,
     /// The journal's counts.
     pub journal: JournalNow,
+    /// The state of the audit; `None` if no calls are recorded.
+    pub audit: Option<AuditNow>,
     /// Time by which the wall clock was set within the last hour; 0 if it was not.
     pub clock_step_ms: i64,
     /// The last second in which each certificate is valid, since 1970, by its use; empty without
@@ -327,6 +329,18 @@ pub struct JournalNow {
     pub failures: u64,
     /// Whether the last one failed.
     pub is_failing: bool,
+}
+
+/// The state of the audit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct AuditNow {
+    /// Whether changes are refused because their records could not be written.
+    pub is_failing: bool,
+    /// Records that could not be written since the start.
+    pub lost: u64,
+    /// Files that were deleted for the size of all since the start, although LookupEvents would
+    /// still find their records.
+    pub removed_files: u64,
 }
 
 impl Snapshot {

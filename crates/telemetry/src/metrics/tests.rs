@@ -154,6 +154,7 @@ fn snapshot() -> Snapshot {
         certificates: [("api", 1_900_000_000), ("ca", 2_000_000_000), ("nbd", 1_900_000_000)]
             .into(),
         journal: JournalNow { commits: 9, failures: 1, is_failing: true },
+        audit: Some(AuditNow { is_failing: true, lost: 2, removed_files: 1 }),
         refused: [("AuthFailure", 3)].into(),
         recording: Some(RecordingNow { written_bytes: 4_096, lost: 2 }),
         cluster: Some(cluster()),

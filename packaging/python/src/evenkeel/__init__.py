@@ -25,6 +25,6 @@ def program() -> str:
     if found:
         return found
     raise FileNotFoundError(
-        "there is no program evenkeel: install it with `pip install evenkeel`, or name it in "
-        "EVENKEEL_PROGRAM"
+        "there is no program evenkeel: install the wheel of the package evenkeel-ebs, which "
+        "`cargo x package wheel` builds, or name the program in EVENKEEL_PROGRAM"
     )
