@@ -66,7 +66,9 @@ pub use snapshot::{
     ExportAt, ExportKeys, ExportWork, LockMode, S3, SnapshotArgs, SnapshotCopy, SnapshotCreate,
     SnapshotExport, SnapshotImport, SnapshotLock, SnapshotVerb,
 };
-pub use test_server::{ClockArgs, ClockVerb, FaultArgs, FaultStart, FaultVerb, Feel, TestServer};
+pub use test_server::{
+    ClockArgs, ClockVerb, FEEL_SEED, FaultArgs, FaultStart, FaultVerb, Feel, TestServer,
+};
 pub use tls::{ServerNames, TlsArgs, TlsVerb};
 pub use top::Top;
 pub use volume::{

@@ -1,6 +1,6 @@
 //! The configuration of a server that the flags of `evenkeel serve` describe.
 
-use crate::cli::{self, Feel, Quota, Serve};
+use crate::cli::{self, FEEL_SEED, Feel, Quota, Serve};
 use evenkeel_cli::tls::NbdListen;
 use evenkeel_client::output::{Exit, Failure};
 use evenkeel_control::model::zones::ZONES_MAX;
@@ -55,6 +55,13 @@ pub fn of(arguments: &Serve) -> Result<Config, Failure> {
 /// change its time, and nodes of a cluster must agree about the time.
 fn test_server(arguments: &Serve) -> Result<(), Failure> {
     let refused = |text: String| Err(Failure::new(text).exit(Exit::Usage));
+    if arguments.test.feel.is_none() && arguments.test.feel_seed != FEEL_SEED {
+        return refused(
+            "feel-seed: without feel there are no latencies to choose; set feel to ebs beside it, \
+             or leave feel-seed out"
+                .to_owned(),
+        );
+    }
     if !arguments.test.test_server {
         return match arguments.test.feel {
             None => Ok(()),
@@ -265,6 +272,8 @@ mod tests {
         assert_eq!(usual.exit, Exit::Usage);
         assert!(usual.message.contains("set test-server beside it"), "{usual}");
         assert_eq!(checked("evenkeel serve --test-server --feel ebs --feel-seed 7"), Ok(()));
+        let alone = checked("evenkeel serve --test-server --feel-seed 7").unwrap_err();
+        assert!(alone.message.contains("set feel to ebs beside it"), "{alone}");
         for (line, reason) in [
             ("--listen 0.0.0.0:1", "listen is 0.0.0.0:1, which other machines can reach"),
             ("--nbd-listen 127.0.0.1:0,10.0.0.1:9", "nbd-listen is 10.0.0.1:9, which"),

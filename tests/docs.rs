@@ -346,7 +346,7 @@ stand() {
         EVENKEEL_OVERSELL_SPACE=unlimited EVENKEEL_DATA_DIR=$folder \
         command evenkeel "$@" >>served.log 2>&1 &
     BESIDE="$BESIDE $!"
-    until grep -q 'Ctrl-C stops it' served.log; do
+    until grep -q 'SIGTERM stops it' served.log; do
         kill -0 $! || { cat served.log; return 1; }
         sleep 0.1
     done

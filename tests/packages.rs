@@ -197,7 +197,7 @@ fn serve_reports_ready_when_its_listeners_answer_then_life_then_its_stop() {
     manager.messages_to("STOPPING=1");
     let printed = server.finish().ok();
     // What a user at a terminal does next is not in a service's log.
-    assert!(printed.contains("is serving") && !printed.contains("Ctrl-C"), "{printed}");
+    assert!(printed.contains("is serving") && !printed.contains("stops it"), "{printed}");
 }
 
 #[test]
@@ -523,7 +523,7 @@ impl Installed {
         let nbd = server.wait_for_line(" NBD ");
         let nbd = nbd.split("nbd://").nth(1).and_then(|rest| rest.split('/').next());
         let nbd = nbd.expect("an address").to_owned();
-        server.wait_for_line("Ctrl-C stops it");
+        server.wait_for_line("SIGTERM stops it");
         let exports = bare.run("evenkeel env --data-dir /var/lib/evenkeel");
         let pair = |line: &str| {
             let (name, value) = line.strip_prefix("export ")?.split_once('=')?;
@@ -757,7 +757,7 @@ fn the_image_serves_without_root_and_an_engine_and_reports_its_health() {
     assert_eq!(check[0], "CMD");
     let check = Value::from(check[1..].to_vec());
     let mut server = start(&mut image.command(&image.process["args"]));
-    server.wait_for_line("Ctrl-C stops it");
+    server.wait_for_line("SIGTERM stops it");
     assert!(run(&mut image.command(&check)).ok().ends_with(": ok\n"));
     let create = json!(["evenkeel", "volume", "create", "--size", "1", "--attach", "--wait"]);
     assert!(run(&mut image.command(&create)).ok().contains("vol-"));
@@ -766,7 +766,7 @@ fn the_image_serves_without_root_and_an_engine_and_reports_its_health() {
     run(&mut image.command(&check)).fails_with(1);
     // A restarted container has its volume.
     let mut server = start(&mut image.command(&image.process["args"]));
-    server.wait_for_line("Ctrl-C stops it");
+    server.wait_for_line("SIGTERM stops it");
     let list = run(&mut image.command(&json!(["evenkeel", "volume", "ls"]))).ok();
     assert!(list.contains("vol-"), "{list}");
     server.signal(Signal::TERM);
@@ -881,7 +881,7 @@ fn the_wheel_puts_the_program_on_the_path_and_gives_pytest_the_fixture() {
     let mut command = shell(&format!("exec {serve}"));
     command.env("EVENKEEL_LISTEN", "127.0.0.1:0").env("EVENKEEL_NBD_LISTEN", "127.0.0.1:0");
     let mut server = start(command.env("EVENKEEL_STORE", "memory"));
-    server.wait_for_line("Ctrl-C stops it");
+    server.wait_for_line("SIGTERM stops it");
     server.signal(Signal::TERM);
     server.finish().ok();
     let version = run(without_settings(Command::new(fresh.join("bin/evenkeel"))).arg("-V"));

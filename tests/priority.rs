@@ -82,7 +82,7 @@ fn serve(before: &[&str], folder: &Path, options: &str) -> Command {
 fn cores(before: &[&str], options: &str) -> (Standing, String) {
     let (folder, _) = new_folder();
     let mut server = start(serve(before, folder.path(), options).stdin(Stdio::null()));
-    server.wait_for_line("Ctrl-C stops it");
+    server.wait_for_line("SIGTERM stops it");
     let mut own = Vec::new();
     let mut others = Vec::new();
     for (name, standing) in threads(server.id()) {

@@ -74,6 +74,18 @@ fn the_clock_of_the_data_folder_continues_and_a_usual_server_refuses_it() {
 }
 
 #[test]
+fn a_server_for_tests_neither_measures_its_store_nor_reserves_device_time() {
+    let server = Server::start(
+        "--store local --test-server --calibrate first-start --oversell-space unlimited",
+    );
+    let record = server.data_dir().join("calibration.json");
+    assert!(!record.exists(), "it was measured");
+    for _ in 0..3 {
+        server.create("--type io2 --size 100 --iops 100000");
+    }
+}
+
+#[test]
 fn a_usual_server_has_no_clock_to_change() {
     let server = Server::start("--store memory");
     let refused = server.evenkeel("clock advance 1h").fails_with(1);

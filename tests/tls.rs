@@ -233,19 +233,39 @@ fn a_verb_that_cannot_check_the_server_says_what_to_do() {
     ls(endpoint, Some(&ca)).ok();
     let other = server.folder().join("other");
     tls(&other, "init").ok();
-    fails_with(ls(endpoint, Some(&other.join("ca-cert.pem"))), &["authority of another server"]);
+    fails_with(
+        ls(endpoint, Some(&other.join("ca-cert.pem"))),
+        &["other/ca-cert.pem has not signed the server"],
+    );
     fails_with(ls(endpoint, Some(&other.join("ca-key.pem"))), &["no certificate in PEM form"]);
     fails_with(ls(endpoint, Some(&other.join("nothing"))), &["No such file"]);
     if !absent(&["faketime"]) {
-        tls_long_ago(authority, "server").ok();
-        let expired = || ls(endpoint, Some(&ca)).stderr.contains("renew it on the server");
-        assert!(Deadline::after(PATIENCE).comes(expired), "{}", ls(endpoint, Some(&ca)));
+        let mut later = Command::new("faketime");
+        later.args(["2035-01-01 00:00:00", env!("CARGO_BIN_EXE_evenkeel"), "volume", "ls"]);
+        later.args(["--endpoint", endpoint, "--data-dir"]).arg(server.data_dir());
+        fails_with(run(&mut later), &["renew it on the server"]);
     }
+    let plain = endpoint.replace("https://", "http://");
+    fails_with(ls(&plain, None), &["send the request to https://"]);
     // A running server uses a certificate that replaces the former one, also for another name.
     let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
     command.args(["tls", "server", "--name", "127.0.0.2", "--dir"]).arg(authority);
     run(&mut command).ok();
     assert!(Deadline::after(PATIENCE).comes(|| ls(endpoint, None).status.success()));
+}
+
+#[test]
+fn an_expired_certificate_does_not_replace_one_that_works() {
+    if absent(&["faketime"]) {
+        return;
+    }
+    let mut encrypted = Encrypted::start();
+    let Encrypted { server, authority } = &mut encrypted;
+    tls_long_ago(authority, "server").ok();
+    let process = server.process();
+    let is_refused = || process.logged().contains("it has expired on 2022-");
+    assert!(Deadline::after(PATIENCE).comes(is_refused), "{}", process.logged());
+    server.evenkeel("volume ls").ok();
 }
 
 #[test]

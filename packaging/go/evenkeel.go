@@ -142,7 +142,7 @@ func (s *Server) greeted(lines *bufio.Scanner) bool {
 		if found := nbd.FindStringSubmatch(line); found != nil {
 			s.NBD = found[1]
 		}
-		if strings.HasPrefix(line, "Ctrl-C") {
+		if strings.Contains(line, "stops it") {
 			return s.Endpoint != ""
 		}
 	}

@@ -19,9 +19,12 @@ pub struct TestServer {
     pub feel: Option<Feel>,
 
     /// Seed of the latencies of --feel.
-    #[arg(long, env = "EVENKEEL_FEEL_SEED", default_value_t = 1, value_name = "N")]
+    #[arg(long, env = "EVENKEEL_FEEL_SEED", default_value_t = FEEL_SEED, value_name = "N")]
     pub feel_seed: u64,
 }
+
+/// The default of `--feel-seed`.
+pub const FEEL_SEED: u64 = 1;
 
 /// How volumes feel.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]

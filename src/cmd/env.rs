@@ -70,6 +70,12 @@ fn exports(shell: EnvShell, variables: &[(&str, &str)], unset: &[&str]) -> Strin
     text
 }
 
+/// Returns a text as one word of a shell, with quotes if it needs them.
+pub fn word_of_sh(text: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+:@,".contains(&byte);
+    if text.bytes().all(is_plain) { text.to_owned() } else { quoted_sh(text) }
+}
+
 /// In single quotes only the quote itself is special: close, escape, open again.
 fn quoted_sh(value: &str) -> String {
     format!("'{}'", value.replace('\'', r"'\''"))

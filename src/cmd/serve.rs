@@ -1,14 +1,17 @@
 //! `evenkeel serve`: runs the server in the foreground until a signal stops it.
 
+use super::env::word_of_sh;
 use crate::cli::Serve;
 use crate::server_config;
+use evenkeel_cli::flags::DATA_DIR;
 use evenkeel_cli::{log, service, signals};
 use evenkeel_client::output::Failure;
 use evenkeel_server::events;
 use evenkeel_server::store_options;
 use evenkeel_server::{Addresses, Config};
 use std::fmt::Write as _;
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::oneshot;
@@ -29,7 +32,8 @@ pub fn run(arguments: &Serve) -> Result<(), Failure> {
         let mut stdout = std::io::stdout();
         let _ = stdout.write_all(greeting(&shown, addresses).as_bytes());
         if !service::is_managed() {
-            let _ = stdout.write_all(NEXT_STEPS.as_bytes());
+            let is_terminal = std::io::stdin().is_terminal() && stdout.is_terminal();
+            let _ = stdout.write_all(next_steps(&shown.data_dir, is_terminal).as_bytes());
         }
         let _ = stdout.flush();
         service::ready();
@@ -63,12 +67,21 @@ impl StopRequest {
     }
 }
 
-/// The next steps of a user at a terminal.
-const NEXT_STEPS: &str = "\
-Ctrl-C stops it. In another shell, same folder:
-  evenkeel volume create --size 10 --attach
-  eval \"$(evenkeel env)\"; aws ec2 describe-volumes
-";
+/// Returns the next steps of a user. Programs wait for the words `stops it`.
+fn next_steps(data_dir: &Path, is_terminal: bool) -> String {
+    let stop = if is_terminal { "Ctrl-C" } else { "SIGTERM" };
+    let usual = std::path::absolute(DATA_DIR);
+    let (place, flag) = match usual {
+        Ok(usual) if usual == data_dir => (", same folder", String::new()),
+        _ => ("", format!(" --data-dir {}", word_of_sh(&data_dir.display().to_string()))),
+    };
+    format!(
+        "{stop} stops it. In another shell{place}:\n  \
+         eval \"$(evenkeel env{flag})\"\n  \
+         evenkeel volume create --size 10 --attach\n  \
+         aws ec2 describe-volumes\n"
+    )
+}
 
 fn greeting(config: &Config, addresses: &Addresses) -> String {
     let mut text = format!("evenkeel {} is serving\n", env!("CARGO_PKG_VERSION"));
@@ -119,6 +132,19 @@ mod tests {
                  rules  2025-09-26\n"
             )
         );
+    }
+
+    #[test]
+    fn the_next_steps_name_the_data_folder_unless_it_is_the_usual_one() {
+        let usual = std::path::absolute("evenkeel-data").unwrap();
+        let steps = next_steps(&usual, true);
+        assert!(steps.starts_with("Ctrl-C stops it. In another shell, same folder:\n"), "{steps}");
+        assert!(steps.contains("\"$(evenkeel env)\"\n"), "{steps}");
+        for (folder, word) in [("/srv/e", "/srv/e"), ("/srv/my e", "'/srv/my e'")] {
+            let steps = next_steps(Path::new(folder), false);
+            assert!(steps.starts_with("SIGTERM stops it. In another shell:\n"), "{steps}");
+            assert!(steps.contains(&format!("$(evenkeel env --data-dir {word})")), "{steps}");
+        }
     }
 
     #[test]

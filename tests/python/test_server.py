@@ -298,6 +298,7 @@ def fis_rights(flags):
         with_a = {"StringEquals": {"aws:RequestTag/team": "a"}}
         user = user_of_fis(ebs, [
             allow("CreateExperimentTemplate", [f"{TEMPLATES}/*", PAUSE], with_a),
+            allow("TagResource", [f"{TEMPLATES}/*", f"{EXPERIMENTS}/*"]),
             allow("GetExperimentTemplate", f"{TEMPLATES}/*", of_a),
             allow("StartExperiment", [f"{TEMPLATES}/{own}", f"{EXPERIMENTS}/*"]),
             allow(["GetExperiment", "StopExperiment"], f"{EXPERIMENTS}/*", of_a),
@@ -311,6 +312,9 @@ def fis_rights(flags):
             expect(record["userIdentity"]["userName"], "ann")
         assert records[0]["requestParameters"]["ActionArn.1"].endswith(PAUSE.rsplit(":")[-1])
         assert records[-1]["requestParameters"]["ExperimentTemplateArn"].endswith(f"/{other}")
+        for record in (records[0], records[-1]):
+            expect(record["requestParameters"]["VolumeId.1"], volume)
+        expect(records[-1]["requestParameters"]["ExperimentTemplateTag.1.Value"], "b")
 
 
 def calls_of_fis(ebs, user, volume, own, other):

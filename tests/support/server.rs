@@ -176,7 +176,7 @@ impl Server {
         if self.has_option("--nbd-tls-listen") {
             self.nbd_tls = address(&process.wait_for_line("nbds://"), "nbds://", '/');
         }
-        process.wait_for_line("Ctrl-C stops it");
+        process.wait_for_line("SIGTERM stops it");
         self.endpoint = format!("{scheme}://{}", self.api);
         self.process = Some(process);
     }

@@ -1,5 +1,6 @@
-//! The address and the region of the API of a data folder. The server writes them into a file while
-//! it runs, so a verb that knows the folder needs neither, and finds a server on any port.
+//! The address and the region of the API of a data folder. The server writes them into a file when
+//! it starts, so a verb that knows the folder needs neither, and finds a server on any port. The
+//! file stays when the server stops: verbs then name the address at which it was.
 
 use crate::flags::Connection;
 use std::io;
@@ -35,8 +36,8 @@ pub fn authorities(connection: &Connection) -> Option<PathBuf> {
     connection.ca.clone().or_else(|| noted_authorities(connection.data_folder()))
 }
 
-/// The address in the file of a data folder; `None` without a file. A file that a crash left behind
-/// names a server that does not answer.
+/// The address in the file of a data folder; `None` without a file. The file of a stopped server
+/// names an address that does not answer.
 pub fn noted(data_dir: &Path) -> Option<String> {
     line(data_dir, 0)
 }
@@ -67,39 +68,21 @@ pub enum Scheme<'a> {
     Https(Option<&'a Path>),
 }
 
-/// The file of a running server. It is removed on drop. A file that a crash left behind is
-/// overwritten by the next start.
-pub struct Noted(PathBuf);
-
-impl Noted {
-    /// Writes the address and the region of the API into the file, and the authorities of its
-    /// certificate.
-    pub fn new(
-        data_dir: &Path,
-        api: SocketAddr,
-        region: &str,
-        scheme: Scheme<'_>,
-    ) -> io::Result<Self> {
-        let noted = Self(data_dir.join(FILE_NAME));
-        let api = reachable(api);
-        let text = match scheme {
-            Scheme::Http => format!("http://{api}\n{region}\n"),
-            Scheme::Https(None) => format!("https://{api}\n{region}\n"),
-            Scheme::Https(Some(authorities)) => {
-                format!("https://{api}\n{region}\n{}\n", authorities.display())
-            }
-        };
-        std::fs::write(&noted.0, text)?;
-        Ok(noted)
-    }
-}
-
-impl Drop for Noted {
-    fn drop(&mut self) {
-        // A file that cannot be removed names an address at which no server answers, which is
-        // harmless.
-        let _ = std::fs::remove_file(&self.0);
-    }
+/// Writes the address and the region of the API into the file, and the authorities of its
+/// certificate.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn note(data_dir: &Path, api: SocketAddr, region: &str, scheme: Scheme<'_>) -> io::Result<()> {
+    let api = reachable(api);
+    let text = match scheme {
+        Scheme::Http => format!("http://{api}\n{region}\n"),
+        Scheme::Https(None) => format!("https://{api}\n{region}\n"),
+        Scheme::Https(Some(authorities)) => {
+            format!("https://{api}\n{region}\n{}\n", authorities.display())
+        }
+    };
+    std::fs::write(data_dir.join(FILE_NAME), text)
 }
 
 /// An address at which a client on this machine reaches a server that listens on `address`.
@@ -130,22 +113,19 @@ mod tests {
         assert_eq!(region(&connection(None)), DEFAULT_REGION);
         let api = "0.0.0.0:4000".parse().unwrap();
         let ca = Path::new("/a/ca-cert.pem");
-        let noted = Noted::new(folder.path(), api, "eu-1", Scheme::Https(Some(ca))).unwrap();
+        note(folder.path(), api, "eu-1", Scheme::Https(Some(ca))).unwrap();
         assert_eq!(of(&connection(None)), "https://127.0.0.1:4000");
         assert_eq!(authorities(&connection(None)).as_deref(), Some(ca));
-        drop(noted);
-        assert_eq!(authorities(&connection(None)), None);
-        let noted = Noted::new(folder.path(), api, "eu-1", Scheme::Http).unwrap();
+        note(folder.path(), api, "eu-1", Scheme::Http).unwrap();
         assert_eq!(authorities(&connection(None)), None);
         assert_eq!(region(&connection(None)), "eu-1");
         assert_eq!(of(&connection(None)), "http://127.0.0.1:4000");
         assert_eq!(of(&connection(Some("http://a:1"))), "http://a:1");
-        std::fs::write(&noted.0, "http://a:1\neu").unwrap();
+        let file = folder.path().join(FILE_NAME);
+        std::fs::write(&file, "http://a:1\neu").unwrap();
         assert_eq!(region(&connection(None)), DEFAULT_REGION);
-        std::fs::write(&noted.0, "").unwrap();
+        std::fs::write(&file, "").unwrap();
         assert_eq!(of(&connection(None)), USUAL);
-        drop(noted);
-        assert!(!folder.path().join(FILE_NAME).exists());
         assert_eq!(reachable("[::]:1".parse().unwrap()), "[::1]:1".parse().unwrap());
     }
 }

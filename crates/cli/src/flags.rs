@@ -64,7 +64,7 @@ impl From<DataPlanePriority> for Priority {
 }
 
 /// The default data folder of verbs.
-const DATA_DIR: &str = "./evenkeel-data";
+pub const DATA_DIR: &str = "./evenkeel-data";
 
 /// The data folder of the Debian package's service.
 const SERVICE_DATA_DIR: &str = "/var/lib/evenkeel";
@@ -140,13 +140,36 @@ pub fn span(text: &str) -> Result<Duration, String> {
         "d" => 86_400,
         unit => return Err(format!("unit {unit} is not s, m, h or d")),
     };
-    let number: u32 = digits.parse().map_err(|_| "expected a whole number, then s, m, h or d")?;
+    if let Some(ahead) = text.strip_prefix('-') {
+        return Err(format!("{text} is negative; name a time ahead, such as {ahead}"));
+    }
+    let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    if !is_number {
+        return Err("expected a whole number, then s, m, h or d".to_owned());
+    }
+    let too_large = |_| format!("{digits} is too large; the maximum is {}", u32::MAX);
+    let number: u32 = digits.parse().map_err(too_large)?;
     Ok(Duration::from_secs(u64::from(number) * seconds_per_unit))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_span_that_is_no_time_ahead_is_refused_for_its_reason() {
+        assert_eq!(span("6h"), Ok(Duration::from_hours(6)));
+        for (text, reason) in [
+            ("-6h", "-6h is negative; name a time ahead, such as 6h"),
+            ("99999999999h", "99999999999 is too large; the maximum is 4294967295"),
+            ("h", "expected a whole number"),
+            ("1.5h", "expected a whole number"),
+            ("6w", "unit w is not"),
+        ] {
+            let refused = span(text).unwrap_err();
+            assert!(refused.starts_with(reason), "{text}: {refused}");
+        }
+    }
 
     #[test]
     fn the_folder_of_the_service_stands_in_for_a_missing_default_only() {

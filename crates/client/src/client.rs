@@ -7,7 +7,7 @@ use evenkeel_os::clock::{self, Deadline};
 use evenkeel_wire::aws::sigv4::{self, Credentials, Request, Scope};
 use evenkeel_wire::aws::{query, xml::Element};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -20,6 +20,9 @@ pub(crate) const ANSWER_WAIT_MAX: Duration = Duration::from_secs(30);
 
 /// Maximum size of an answer in bytes: ten thousand volumes with all their tags are below it.
 pub(crate) const ANSWER_BYTES_MAX: u64 = 64 << 20;
+
+/// Maximum number of characters of an answer without a document that are shown.
+const SHOWN_MAX: usize = 300;
 
 /// The error code, with status 503, after which a request must be signed and sent again.
 const TOO_EARLY: &str = "<Code>RequestLimitExceeded</Code>";
@@ -53,6 +56,8 @@ pub struct Client {
     pub(crate) region: String,
     pub(crate) keys: Keys,
     pub(crate) agent: ureq::Agent,
+    /// The file of the authorities that it trusts.
+    authorities: Option<PathBuf>,
 }
 
 impl Client {
@@ -90,7 +95,8 @@ impl Client {
             _ => config,
         };
         let agent = config.build().new_agent();
-        Ok(Self { scheme, authority, region: region.to_owned(), keys, agent })
+        let authorities = authorities.map(Path::to_owned);
+        Ok(Self { scheme, authority, region: region.to_owned(), keys, agent, authorities })
     }
 
     /// The server's host and port.
@@ -215,8 +221,16 @@ impl Client {
 
     fn read(&self, action: &str, status: u16, text: &str) -> Result<Element, Failure> {
         let root = Element::parse(text).map_err(|error| {
+            // Servers explain a request that they do not understand in plain text, such as one
+            // without TLS.
+            let plain = text.trim();
+            let reason = if plain.is_empty() || plain.starts_with('<') {
+                error.to_string()
+            } else {
+                plain.chars().take(SHOWN_MAX).collect()
+            };
             Failure::new(format!(
-                "{} answered {action} with status {status} and no EC2 document: {error}",
+                "{} answered {action} with status {status} and no EC2 document: {reason}",
                 self.authority
             ))
             .hint("is it an Evenkeel server? --endpoint names another")
@@ -243,7 +257,10 @@ impl Client {
                 let seconds = ANSWER_WAIT_MAX.as_secs();
                 Failure::new(format!("{at} did not answer within {seconds} s")).exit(Exit::Timeout)
             }
-            other => trust::explained(Failure::new(format!("{at}: {other}"))),
+            other => {
+                let failure = Failure::new(format!("{at}: {other}"));
+                trust::explained(failure, self.authorities.as_deref())
+            }
         }
     }
 
@@ -383,12 +400,10 @@ mod tests {
     #[test]
     fn an_answer_that_is_not_ours_is_told_apart() {
         let failure = client("127.0.0.1:1").read("DeleteVolume", 404, "not found").unwrap_err();
-        assert!(
-            failure.message.starts_with(
-                "127.0.0.1:1 answered DeleteVolume with status 404 and no EC2 document: "
-            ),
-            "{failure}"
-        );
+        let text = "127.0.0.1:1 answered DeleteVolume with status 404 and no EC2 document: ";
+        assert_eq!(failure.message, format!("{text}not found"));
+        let cut = client("127.0.0.1:1").read("DeleteVolume", 502, "<html>").unwrap_err();
+        assert!(cut.message.contains("status 502 and no EC2 document: "), "{cut}");
     }
 
     #[test]

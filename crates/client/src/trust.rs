@@ -34,12 +34,17 @@ pub(crate) fn none(endpoint: &str) -> Failure {
         .hint("name the file of its certificate with --ca, such as ca-cert.pem of `evenkeel tls`")
 }
 
-/// Adds the next step to a failure, if the server's certificate was refused.
-pub(crate) fn explained(failure: Failure) -> Failure {
+/// Adds the next step to a failure, if the server's certificate was refused by the `authorities` in
+/// a file.
+pub(crate) fn explained(failure: Failure, authorities: Option<&Path>) -> Failure {
     let message = failure.message.to_ascii_lowercase();
     let says = |text: &str| message.contains("certificate") && message.contains(text);
     if says("unknownissuer") || says("badsignature") {
-        failure.hint("--ca names the authority of another server: name this one's ca-cert.pem")
+        let trusted = authorities.map_or_else(String::new, |file| format!(" {}", file.display()));
+        failure.hint(format!(
+            "the authority{trusted} has not signed the server's certificate: name the ca-cert.pem \
+             of this server with --ca; without it, the file is the server's tls-ca"
+        ))
     } else if says("not valid for name") {
         failure.hint("the certificate is for other names: `evenkeel tls server --name` adds one")
     } else if says("expired") {

@@ -448,6 +448,9 @@ async fn check_host(
 
 /// Returns the answer where no API is: an error in EC2's form, which its clients can read.
 async fn nothing_here(status: StatusCode, request: Request) -> Response {
+    if let Some(answer) = fis::unknown(&request) {
+        return answer;
+    }
     let method = request.method();
     let path = request.uri().path();
     let text = format!(

@@ -166,8 +166,8 @@ impl fmt::Display for ClockError {
             Self::Io(path, error) => write!(f, "{}: {error}", path.display()),
             Self::Unreadable(path, why) => write!(
                 f,
-                "{}: no state of a test clock ({why}); the folder's times are not known without \
-                 it: use another data folder",
+                "{}: no state of a test clock ({why}); delete the file, and the next start is at \
+                 real time and moves every deadline with it, or use another data folder",
                 path.display()
             ),
             Self::OutOfBounds(path, field) => write!(

@@ -630,7 +630,10 @@ impl Api {
         let action = ACTION;
         let asked = Asked { caller, service, action, is_read_only, params, request_id };
         self.recorded(&asked, || {
-            self.authorize(&asked).map_err(Unauthorized::denied)?;
+            self.authorize(&asked).map_err(|refused| ApiError {
+                code: "AccessDeniedException",
+                ..Unauthorized::denied(refused)
+            })?;
             let lookup = Lookup::read(body)?;
             let Some(trail) = &self.trail else {
                 return Err(ApiError::internal("this server keeps no records"));

@@ -13,7 +13,7 @@ use crate::LabError;
 const START_MAX: Duration = Duration::from_secs(60);
 /// The part of the greeting's last line by which a server is known to be ready. The addresses come
 /// before it.
-const READY: &str = "Ctrl-C";
+const READY: &str = "stops it";
 
 /// Returns the path of this program.
 ///
@@ -77,7 +77,7 @@ pub fn greeting(stdout: ChildStdout) -> Option<(BufReader<ChildStdout>, Vec<Stri
         let mut line = String::new();
         while stdout.read_line(&mut line).is_ok_and(|bytes| bytes > 0) {
             lines.push(std::mem::take(&mut line));
-            if lines.last().is_some_and(|line| line.starts_with(READY)) {
+            if lines.last().is_some_and(|line| line.contains(READY)) {
                 let _ = sender.send((stdout, lines));
                 return;
             }

@@ -3,7 +3,7 @@
 
 use evenkeel_client::output::{Failure, failed};
 use evenkeel_os::clock;
-use evenkeel_tls::server::{Expiry, Refreshed, ServerTls};
+use evenkeel_tls::server::{Expiry, Refreshed, ServerTls, Unfit};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -30,6 +30,8 @@ pub struct Shown {
 enum Warning {
     /// A file's certificate is valid until this second since 1970, which is `left` seconds away.
     Expires { setting: &'static str, file: String, until: u64, left: u64 },
+    /// The certificate of a file is not valid yet, or `tls-ca` has not signed it.
+    Unfit { file: String, unfit: Unfit },
     /// It was valid until this second.
     Expired { setting: &'static str, file: String, until: u64 },
     /// The certificate is for these names, of which the listener's address is none.
@@ -64,6 +66,12 @@ impl fmt::Display for Warning {
                 "{setting}: {file} has expired on {}: clients refuse it, or what it has signed; \
                  replace it, docs/operating/security.md has the commands",
                 clock::utc_text(*until)
+            ),
+            Self::Unfit { file, unfit } => write!(
+                f,
+                "tls-cert: {file}: {unfit}: clients that trust the authority in tls-ca refuse it, \
+                 among them the verbs on this machine; `evenkeel tls server` makes another one, or \
+                 give them its authority as --ca"
             ),
             Self::Name { shown: Shown { setting, address }, file, names } => write!(
                 f,
@@ -106,8 +114,12 @@ impl Watched {
         let ends = all.into_iter().filter_map(|(setting, file, until)| {
             expiring(setting, file?.display().to_string(), until?, now.as_secs())
         });
+        // That it has expired is reported by its end.
+        let unfit = self.tls.check(now).err().filter(|unfit| !matches!(unfit, Unfit::Expired(_)));
+        let file = files.certificate.display().to_string();
+        let unfit = unfit.map(|unfit| Warning::Unfit { file, unfit });
         let names = self.shown.iter().filter_map(|shown| self.misnamed(*shown));
-        ends.chain(names).collect()
+        ends.chain(unfit).chain(names).collect()
     }
 
     /// Returns the warning for a listener that clients reach under no name of the certificate. The
@@ -189,7 +201,7 @@ impl Drop for Refresher {
 /// Returns whether there is a new certificate.
 fn refresh(tls: &ServerTls) -> bool {
     let certificate = tls.files().certificate.display();
-    match tls.refresh() {
+    match tls.refresh(clock::since_1970()) {
         Refreshed::Unchanged => false,
         Refreshed::Replaced => {
             tracing::info!(%certificate, "new connections get the certificate that was read again");
@@ -234,6 +246,27 @@ mod tests {
         let shown = shown.iter().map(|text| Shown::at("listen", text.parse().unwrap())).collect();
         let watched = Watched::new(Arc::new(ServerTls::open(files).unwrap()), shown);
         watched.warnings(NOW + 9 * DAY)
+    }
+
+    #[test]
+    fn a_certificate_of_another_authority_or_of_later_is_reported() {
+        let folder = TempDir::new().unwrap();
+        let path = |name| folder.path().join(name);
+        let valid = Validity { now: NOW, days: 40 };
+        let (authority, _) = Authority::create(valid).unwrap();
+        let (_, made) = Authority::create(valid).unwrap();
+        let server = authority.server(&["a".to_owned()], valid).unwrap();
+        write(path("cert"), server.certificate).unwrap();
+        write(path("ca"), made.certificate).unwrap();
+        write_whole_with_mode(&path("key"), server.key.as_bytes(), 0o600).unwrap();
+        let authority = Some(path("ca"));
+        let files = ServerFiles { certificate: path("cert"), key: path("key"), authority };
+        let watched = Watched::new(Arc::new(ServerTls::open(files).unwrap()), Vec::new());
+        let found = texts(&watched.warnings(NOW + 9 * DAY));
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].contains("cert: tls-ca has not signed it ("), "{found:?}");
+        let early = texts(&watched.warnings(NOW - 9 * DAY));
+        assert!(early[0].contains("cert: it is not valid before 2027-"), "{early:?}");
     }
 
     fn texts(warnings: &[Warning]) -> Vec<String> {

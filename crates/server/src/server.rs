@@ -9,7 +9,7 @@ use crate::takeover_watch::Guard;
 use crate::transport::{self, NbdListeners, Transport};
 use crate::watchdog::{Parts, Watchdog};
 use evenkeel_cli::calibrate::CalibrateWhen;
-use evenkeel_cli::endpoint::Noted;
+use evenkeel_cli::endpoint;
 use evenkeel_cli::flags::{DataPlanePriority, Io};
 use evenkeel_cli::store::{Bytes, StoreKind};
 use evenkeel_client::output::{Failure, failed};
@@ -120,13 +120,12 @@ impl Config {
     }
 
     /// Writes down how other verbs on this machine reach the API.
-    pub(crate) fn note(&self, api: SocketAddr) -> Option<Noted> {
+    pub(crate) fn note(&self, api: SocketAddr) {
         let scheme = self.transport.scheme();
-        let noted = Noted::new(&self.data_dir, api, &self.settings.region, scheme);
-        let noted = noted.inspect_err(|error| {
+        let noted = endpoint::note(&self.data_dir, api, &self.settings.region, scheme);
+        if let Err(error) = noted {
             tracing::warn!(%error, "other verbs need the address {api} as --endpoint");
-        });
-        noted.ok()
+        }
     }
 }
 
@@ -203,12 +202,11 @@ pub fn run(
     control.records = Some(Arc::clone(&records));
     control.test = config.is_test.then(|| faults::executed_by(injector, feel));
     let watchdog = Watchdog::start()?;
-    let mut noted = None;
     let mut failure = None;
     let ready = |api| {
         watchdog.watch(Parts { data_plane: Some(engine.agent()), api: Some(api) });
         config.transport.warn(api, &nbd);
-        noted = config.note(api);
+        config.note(api);
         ready(&Addresses { api, nbd, nbd_tls: nbd_tls.addresses().to_vec() });
     };
     let (fail, fails) = failing();
@@ -231,7 +229,7 @@ pub fn run(
     };
     let result = evenkeel_control::run(control, engine.agent(), attached_up, ready, stops);
     let result = result.map_err(failed);
-    drop((noted, guard));
+    drop(guard);
     engine.shutdown();
     // Connections end with those of the data plane. A file system may hold up the refresher.
     drop((nbd_tls, refresher, records));
@@ -275,8 +273,8 @@ pub fn data_plane(
             None => capacity,
         });
         // A store in memory completes at once, so requests never queue in it and cannot be
-        // reordered. With injected faults the device is slower than its calibration on purpose.
-        if config.store.has_device() && !config.is_test {
+        // reordered.
+        if config.store.has_device() {
             share_device(&engine, &record.calibration().device_model())?;
         }
     }

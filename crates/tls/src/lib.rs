@@ -5,7 +5,7 @@
 //! | [`pem`] | certificates and keys in files, in PEM form |
 //! | [`server`] | the server's certificate, read again when its files change |
 //! | [`host_name`] | the host in a client's certificate |
-//! | [`validity`] | when certificates expire |
+//! | [`validity`] | whether certificates are valid |
 //! | [`authority`] | a local authority: its certificate, those of servers and of hosts |
 //! | [`session`] | TLS on a socket, without a thread of its own |
 //! | [`nbd`] | NBD over TLS: it accepts clients and passes their bytes to the data plane |

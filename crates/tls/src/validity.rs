@@ -1,8 +1,62 @@
-//! The end of the validity of certificates.
+//! Whether certificates are valid at a time, and signed by an authority.
 
+use evenkeel_os::clock;
+use rustls::RootCertStore;
 use rustls::pki_types::{CertificateDer, UnixTime};
+use std::fmt;
 use std::time::Duration;
 use webpki::{ALL_VERIFICATION_ALGS, EndEntityCert, Error, KeyUsage};
+
+/// Why clients refuse a server's certificate.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Unfit {
+    /// It, or a certificate between it and the authority, was valid until this second since 1970.
+    Expired(u64),
+    /// It is valid from this second on.
+    Early(u64),
+    /// The authority does not verify it, for this reason.
+    Unverified(String),
+}
+
+impl fmt::Display for Unfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Expired(until) => write!(f, "it has expired on {}", clock::utc_text(*until)),
+            Self::Early(since) => {
+                write!(f, "it is not valid before {}", clock::utc_text(*since))
+            }
+            Self::Unverified(reason) => write!(f, "tls-ca has not signed it ({reason})"),
+        }
+    }
+}
+
+/// Checks a server's certificate, which is the first of `chain`, at `now` since 1970. Without
+/// `roots` any authority may have signed it.
+///
+/// # Errors
+/// See [`Unfit`].
+pub(crate) fn check(
+    chain: &[CertificateDer<'_>],
+    roots: Option<&RootCertStore>,
+    now: Duration,
+) -> Result<(), Unfit> {
+    if let Some(until) = until(chain).filter(|until| *until < now.as_secs()) {
+        return Err(Unfit::Expired(until));
+    }
+    let Some((own, between)) = chain.split_first() else { return Ok(()) };
+    let unverified = |error: Error| Unfit::Unverified(error.to_string());
+    let parsed = EndEntityCert::try_from(own).map_err(unverified)?;
+    let anchors = roots.map_or(&[][..], |roots| &roots.roots);
+    let usage = KeyUsage::server_auth();
+    let now = UnixTime::since_unix_epoch(now);
+    let verified =
+        parsed.verify_for_usage(ALL_VERIFICATION_ALGS, anchors, between, now, usage, None, None);
+    match verified.map(drop) {
+        Err(Error::CertNotValidYet { not_before, .. }) => Err(Unfit::Early(not_before.as_secs())),
+        Err(error) if roots.is_some() => Err(unverified(error)),
+        _ => Ok(()),
+    }
+}
 
 /// Returns the last second in which all of these certificates are valid, since 1970; `None` if that
 /// of none can be read.

@@ -1,6 +1,7 @@
 """Tests of evenkeel.testing, as a user would write them."""
 
 import datetime
+import json
 import os
 import signal
 import subprocess
@@ -48,6 +49,50 @@ def test_one_server_serves_a_session_still(ebs, request):
 
 
 KEY = pytest.StashKey[str]()
+
+
+@pytest.mark.parametrize("turn", ["first", "second"])
+def test_each_test_finds_no_user_experiment_fault_or_setting_of_another(ebs, turn):
+    ec2, iam, fis = ebs.ec2, ebs.client("iam"), ebs.client("fis")
+    assert iam.list_users()["Users"] == []
+    assert fis.list_experiment_templates()["experimentTemplates"] == []
+    running = [one["state"]["status"] for one in fis.list_experiments()["experiments"]]
+    assert "running" not in running
+    assert ebs.fault.list() == []
+    assert ec2.get_snapshot_block_public_access_state()["State"] == "unblocked"
+    assert ebs.clock.advance("1s") < ebs.clock.now()
+    iam.create_user(UserName="kim")
+    iam.create_access_key(UserName="kim")
+    iam.put_user_policy(UserName="kim", PolicyName="own", PolicyDocument=json.dumps({
+        "Version": "2012-10-17",
+        "Statement": [{"Effect": "Allow", "Action": "ec2:*", "Resource": "*"}],
+    }))
+    managed = iam.list_policies()["Policies"][0]["Arn"]
+    iam.attach_user_policy(UserName="kim", PolicyArn=managed)
+    volume = create(ebs, TagSpecifications=[
+        {"ResourceType": "volume", "Tags": [{"Key": "team", "Value": "db"}]},
+    ])
+    template = fis.create_experiment_template(
+        description="a pause", stopConditions=[{"source": "none"}],
+        roleArn="arn:aws:iam::000000000000:role/fis",
+        targets={"some": {
+            "resourceType": "aws:ec2:ebs-volume", "resourceTags": {"team": "db"},
+            "selectionMode": "ALL",
+        }},
+        actions={"pause": {
+            "actionId": "aws:ebs:pause-volume-io", "parameters": {"duration": "PT1H"},
+            "targets": {"Volumes": "some"},
+        }},
+    )["experimentTemplate"]["id"]
+    started = fis.start_experiment(experimentTemplateId=template)["experiment"]
+    assert started["state"]["status"] == "running"
+    # A program of the test, as the fixture does not see it.
+    words = ["fault", "start", "api-throttle-error", "--operation", "CreateVolume"]
+    subprocess.run([program(), *words], env=ebs.environment(), capture_output=True, check=True)
+    snapshot = ec2.create_snapshot(VolumeId=volume)["SnapshotId"]
+    ec2.lock_snapshot(SnapshotId=snapshot, LockMode="governance", LockDuration=1)
+    ec2.enable_snapshot_block_public_access(State="block-all-sharing")
+    ebs.clock.freeze()
 
 
 def test_a_fresh_server_is_another_one(ebs, ebs_fresh):

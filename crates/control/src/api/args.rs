@@ -63,9 +63,13 @@ impl Args {
     pub fn number<T: FromStr>(&mut self, name: &str) -> Result<Option<T>, ApiError> {
         // Rust's parser would accept "+5".
         let plain = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
-        self.parsed(name, "Must be a whole number that is not negative", |text| {
-            text.parse().ok().filter(|_| plain(text))
-        })
+        let is_number = self.params.get(name).is_some_and(|text| !text.is_empty() && plain(text));
+        let problem = if is_number {
+            "It is too large"
+        } else {
+            "Must be a whole number that is not negative"
+        };
+        self.parsed(name, problem, |text| text.parse().ok().filter(|_| plain(text)))
     }
 
     /// Takes a volume type.

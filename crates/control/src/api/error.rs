@@ -69,10 +69,12 @@ impl ApiError {
             // Of names with an equal common beginning, the first.
             common(one).cmp(&common(two)).then_with(|| two.cmp(one))
         });
+        // A name with nothing in common is no help.
+        let near = near.filter(|name| name.as_bytes().first() == action.as_bytes().first());
+        let near = near.map(|name| format!("; the nearest is {name}")).unwrap_or_default();
         let text = format!(
             "The action {action} is not valid for this web service. docs/reference/api.md lists \
-             the actions that are; the nearest is {}.",
-            near.unwrap_or_default()
+             the actions that are{near}."
         );
         Self::new("InvalidAction", text)
     }
@@ -186,6 +188,21 @@ impl ApiError {
             "SignatureDoesNotMatch",
         ];
         CODES.contains(&self.code)
+    }
+}
+
+impl ApiError {
+    /// Converts an error that is not an action's to the names of services with JSON.
+    #[must_use]
+    pub(crate) fn in_json(self) -> Self {
+        let code = match self.code {
+            "AuthFailure" => "UnrecognizedClientException",
+            "IncompleteSignature" => "IncompleteSignatureException",
+            "MissingAuthenticationToken" => "MissingAuthenticationTokenException",
+            "RequestExpired" | "SignatureDoesNotMatch" => "InvalidSignatureException",
+            _ => return self,
+        };
+        Self { status: 403, code, ..self }
     }
 }
 

@@ -31,6 +31,7 @@ pub(super) fn capacity(shortfall: &Shortfall) -> String {
     let Shortfall { asked, oversell, source: from, row, resource, needed, left, fits, .. } =
         shortfall;
     let row = row.words().map(|words| format!(" {words}")).unwrap_or_default();
+    let from_calibration = *from == Source::Calibration;
     let from = source(*from);
     let unit = unit(*resource);
     let volume_type = asked.volume_type;
@@ -51,6 +52,13 @@ pub(super) fn capacity(shortfall: &Shortfall) -> String {
         " choose a type that reserves less, or make room; `evenkeel volume capacity` lists what is \
          sold.",
     );
+    if from_calibration {
+        text.push_str(
+            " If the machine was busy during its measurement, `evenkeel calibrate` repeats it; \
+             `evenkeel serve --sell-iops N` sets what is sold, and `--no-guarantee` promises \
+             nothing and refuses nothing.",
+        );
+    }
     text
 }
 

@@ -93,7 +93,14 @@ fn describe(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     if !call.plane.faults().is_test() {
         return Err(FaultRefusal::NotATest.into());
     }
-    Ok(vec![set(&call.plane.faults().list())])
+    let mut views = call.plane.faults().list();
+    // The fault of an experiment is as long as one may be, and ends with its action.
+    for (id, end) in call.plane.experiments().ends() {
+        if let Some(view) = views.iter_mut().find(|view| view.id == id) {
+            view.left_ms = view.left_ms.min(end.ms_since(call.now));
+        }
+    }
+    Ok(vec![set(&views)])
 }
 
 /// Reads the description of a fault.
@@ -107,6 +114,7 @@ fn spec(call: &mut Call<'_>) -> Result<FaultSpec, ApiError> {
             known.join(", ")
         ))
     })?;
+    check_fit(args, kind)?;
     let volumes = if kind.is_of_volumes() { args.volume_ids("VolumeId")? } else { Vec::new() };
     let actions = if kind.is_of_api() { args.list("Operation") } else { Vec::new() };
     for (name, count) in [("VolumeId", volumes.len()), ("Operation", actions.len())] {
@@ -118,11 +126,16 @@ fn spec(call: &mut Call<'_>) -> Result<FaultSpec, ApiError> {
     if let Some(unknown) = actions.iter().find(is_unknown) {
         return Err(ApiError::unknown_action(unknown));
     }
+    if let Some(spared) = actions.iter().find(|name| is_spared(name)) {
+        return Err(ApiError::value(format!(
+            "Value ({spared}) for parameter operation is invalid. This action is always answered, \
+             so that faults can be ended and the clock moved; choose others."
+        )));
+    }
     let duration_s = number(args, "DurationSeconds", 1, DURATION_S_MAX)?.unwrap_or(DURATION_S);
     let seed = number(args, "Seed", 0, u64::MAX)?.unwrap_or(SEED);
     let directed = kind.has_directions();
-    let counts_requests = kind.is_of_api() || kind == FaultType::InsufficientVolumeCapacity;
-    let percent = if counts_requests { percent(args, "Percentage")? } else { None };
+    let percent = if counts_requests(kind) { percent(args, "Percentage")? } else { None };
     let percent = percent.unwrap_or(PERCENT);
     let reads = if directed { part(args, kind, "Read")? } else { None };
     let writes = if directed { part(args, kind, "Write")? } else { None };
@@ -133,6 +146,44 @@ fn spec(call: &mut Call<'_>) -> Result<FaultSpec, ApiError> {
         (reads, writes) => (reads.unwrap_or_default(), writes.unwrap_or_default()),
     };
     Ok(FaultSpec { kind, volumes, actions, duration_s, percent, reads, writes, seed })
+}
+
+fn counts_requests(kind: FaultType) -> bool {
+    kind.is_of_api() || kind == FaultType::InsufficientVolumeCapacity
+}
+
+/// A parameter of some types of faults: its name, the flag of `evenkeel fault start`, the types.
+type Own = (&'static str, &'static str, fn(FaultType) -> bool);
+
+/// The parameters that not all types of faults have. Lists have numbers after the name.
+const OWN: [Own; 7] = [
+    ("VolumeId", "volume", |kind| kind.is_of_volumes()),
+    ("Operation", "operation", |kind| kind.is_of_api()),
+    ("Percentage", "percent", counts_requests),
+    ("ReadPercentage", "read-percent", |kind| kind.has_directions()),
+    ("WritePercentage", "write-percent", |kind| kind.has_directions()),
+    ("ReadLatencyMilliseconds", "read-ms", |kind| kind == FaultType::VolumeIoLatency),
+    ("WriteLatencyMilliseconds", "write-ms", |kind| kind == FaultType::VolumeIoLatency),
+];
+
+/// Checks that the request has no parameter of other types of faults.
+fn check_fit(args: &mut Args, kind: FaultType) -> Result<(), ApiError> {
+    for (name, flag, has) in OWN.iter().filter(|(.., has)| !has(kind)) {
+        if args.text(name).is_none() && args.list(name).is_empty() {
+            continue;
+        }
+        let types = FaultType::ALL.iter().filter(|(_, kind)| has(*kind));
+        let types: Vec<&str> = types.map(|(name, _)| *name).collect();
+        return Err(ApiError::new(
+            "InvalidParameterCombination",
+            format!(
+                "The fault {} has no parameter {name} (--{flag}). These have it: {}.",
+                kind.name(),
+                types.join(", ")
+            ),
+        ));
+    }
+    Ok(())
 }
 
 /// Reads the part of one direction; `None` if the request has nothing of it.

@@ -79,8 +79,8 @@ impl FisError {
 
 impl From<ApiError> for FisError {
     fn from(error: ApiError) -> Self {
-        // CloudWatch names the errors of signatures and of throttling as FIS does.
-        let ApiError { status, code, message } = translated(error);
+        // CloudWatch names the errors of throttling as FIS does.
+        let ApiError { status, code, message } = translated(error.in_json());
         Self { status, kind: code, message }
     }
 }

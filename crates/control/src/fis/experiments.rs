@@ -22,6 +22,9 @@ pub const RUNNING_MAX: usize = 5;
 /// Maximum number of experiments that are remembered. The oldest that has ended is forgotten first.
 pub const EXPERIMENTS_MAX: usize = 200;
 
+/// Number of digits of an experiment's place among all that were started.
+pub const PLACE_DIGITS: usize = 20;
+
 /// A template that was created.
 #[derive(Clone, Debug)]
 pub struct Created {
@@ -92,6 +95,11 @@ impl Run {
         &self.step.name
     }
 
+    fn has_lost_its_fault(&self, faults: &Faults) -> bool {
+        let fault = self.fault.as_ref().filter(|_| self.status == Status::Running);
+        fault.is_some_and(|fault| faults.check_stop(std::slice::from_ref(fault)).is_err())
+    }
+
     fn is_over(&self) -> bool {
         !matches!(self.status, Status::Pending | Status::Running)
     }
@@ -148,8 +156,24 @@ pub struct Start {
 }
 
 impl Experiment {
+    /// Returns its place among all that were started, as text in that order.
+    #[must_use]
+    pub fn place(&self) -> String {
+        format!("{:0PLACE_DIGITS$}", self.seed)
+    }
+
     fn step(&mut self, now: UnixMs, faults: &Faults) {
         while self.until.is_none() && self.step_once(now, faults) {}
+        if self.until.is_none()
+            && let Some(run) = self.runs.iter().find(|run| run.has_lost_its_fault(faults))
+        {
+            let reason = format!(
+                "The fault of the action {} was stopped, or has lasted 12 h of real time.",
+                run.name()
+            );
+            self.end(Status::Stopped, now, faults);
+            self.reason = reason;
+        }
         if self.until.is_none() && self.runs.iter().all(Run::is_over) {
             self.until = self.runs.iter().filter_map(|run| run.until).max().or(Some(self.at));
             self.status = Status::Completed;
@@ -337,7 +361,7 @@ impl Experiments {
     }
 
     /// Starts an experiment with this id, or returns the one that the same request has started.
-    /// `volumes` returns the volumes of a target of a template, with this seed.
+    /// `volumes` returns the volumes of a target of a template.
     ///
     /// # Errors
     /// `ResourceNotFoundException`, `ConflictException`, `ServiceQuotaExceededException`.
@@ -347,7 +371,7 @@ impl Experiments {
         start: Start,
         now: UnixMs,
         faults: &Faults,
-        volumes: impl Fn(&Template, &str, u64) -> Vec<VolumeId>,
+        volumes: impl Fn(&Template, &str) -> Vec<VolumeId>,
     ) -> Result<Experiment, FisError> {
         let mut state = self.state();
         state.step(now, faults);
@@ -364,10 +388,7 @@ impl Experiments {
         state.started += 1;
         let seed = state.started;
         let run = |step: Step| {
-            let volumes = match &step.work {
-                Work::Wait => Vec::new(),
-                Work::Fault { target, .. } => volumes(&template, target, seed),
-            };
+            let volumes = step.target().map_or_else(Vec::new, |target| volumes(&template, target));
             let status = Status::Pending;
             Run { step, volumes, status, since: None, until: None, fault: None }
         };
@@ -438,6 +459,15 @@ impl Experiments {
         let mut state = self.state();
         state.step(now, faults);
         state.experiments.clone()
+    }
+
+    /// Returns the faults of actions that run, and when these actions end by the server's clock.
+    #[must_use]
+    pub fn ends(&self) -> Vec<(String, UnixMs)> {
+        let state = self.state();
+        let runs = state.experiments.iter().flat_map(|experiment| &experiment.runs);
+        let end = |run: &Run| Some((run.fault.clone()?, run.since?.plus_ms(run.step.ms)));
+        runs.filter_map(end).collect()
     }
 
     /// Begins and ends the actions that are due at `now`.

@@ -9,16 +9,18 @@ mod error;
 pub mod experiments;
 mod template;
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use evenkeel_core::ids::VolumeId;
 use evenkeel_wire::aws::query::{self, Params};
 use evenkeel_wire::aws::sigv4::{self, Verified};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 pub use self::error::FisError;
-use self::experiments::{Created, Experiment, Run, Start, Status};
-use self::template::Template;
+use self::experiments::{Created, Experiment, PLACE_DIGITS, Run, Start, Status};
+use self::template::{Step, Template};
 use crate::api::error::ApiError;
 use crate::api::{Api, Denied};
 use crate::direct::{Answer, seconds};
@@ -37,6 +39,10 @@ pub const SERVICE: &str = "fis";
 const RESULTS: usize = 100;
 /// Number of random letters in an id.
 const ID_LETTERS: usize = 13;
+/// The beginning of the ids of templates.
+const TEMPLATE_ID: &str = "EXT";
+/// Maximum number of volumes of an experiment that a record names.
+const VOLUMES_NAMED_MAX: usize = 500;
 
 /// An operation, with the id in its path.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -183,8 +189,8 @@ impl Api {
         })
     }
 
-    /// Returns what rights and records know of a request: the ARNs of its resources, and its tags.
-    /// A body that is refused later adds none.
+    /// Returns what rights and records know of a request: the ARNs of its resources, its tags, and
+    /// the volumes that it concerns. A body that is refused later adds none.
     ///
     /// # Errors
     /// The request is too long.
@@ -199,7 +205,9 @@ impl Api {
                     pairs.extend(actions.map(|(id, number)| {
                         (format!("{FIS_ACTION}.{number}"), self.arn("action", id))
                     }));
-                    pairs.extend(tag_pairs(read.tags()));
+                    pairs.extend(tag_pairs("Tag", read.tags()));
+                    pairs.extend(volume_pairs(&read.named_volumes(&self.plane().settings)));
+                    pairs.extend(tag_pairs("TargetTag", &read.target_tags()));
                 }
                 pairs
             }
@@ -207,8 +215,14 @@ impl Api {
             Operation::Start => match serde_json::from_slice::<StartRequest>(body) {
                 Ok(request) => {
                     let id = &request.experiment_template_id;
-                    let named = [template(id), experiment("*")];
-                    named.into_iter().chain(tag_pairs(&request.tags)).collect()
+                    let mut pairs = vec![template(id), experiment("*")];
+                    pairs.extend(tag_pairs("Tag", &request.tags));
+                    if let Ok(Created { template, .. }) = self.plane().experiments().template(id) {
+                        let volumes = self.targets_of(&template, seed_of(body));
+                        pairs.extend(volume_pairs(&volumes));
+                        pairs.extend(tag_pairs("ExperimentTemplateTag", template.tags()));
+                    }
+                    pairs
                 }
                 Err(_) => vec![template("*"), experiment("*")],
             },
@@ -218,6 +232,16 @@ impl Api {
         let pairs = pairs.iter().map(|(name, value)| (name.as_str(), value.as_str()));
         let decoded = Params::decode(query::encode(pairs).as_bytes());
         decoded.map_err(|error| FisError::invalid(error.to_string()))
+    }
+
+    /// Returns the volumes that an experiment of a template would concern now.
+    fn targets_of(&self, template: &Template, seed: u64) -> BTreeSet<VolumeId> {
+        let plane = self.plane();
+        let model = plane.model();
+        let settings = &plane.settings;
+        let steps = template.steps().unwrap_or_default();
+        let targets = steps.iter().filter_map(Step::target);
+        targets.flat_map(|target| template.volumes(target, seed, &model, settings)).collect()
     }
 
     fn arn(&self, kind: &str, id: &str) -> String {
@@ -244,7 +268,7 @@ impl Api {
         let value = match operation {
             Operation::CreateTemplate => {
                 let read = Template::read(body, &plane.settings)?;
-                let key = (id("EXT")?, sigv4::sha256_hex(body));
+                let key = (id(TEMPLATE_ID)?, sigv4::sha256_hex(body));
                 template(&all.create(key, read, now)?)
             }
             Operation::GetTemplate(id) => template(&all.template(id)?),
@@ -258,7 +282,8 @@ impl Api {
             Operation::Start => {
                 let start = start(body)?;
                 let settings = &plane.settings;
-                let volumes = |template: &Template, target: &str, seed| {
+                let seed = seed_of(body);
+                let volumes = |template: &Template, target: &str| {
                     template.volumes(target, seed, &plane.model(), settings)
                 };
                 experiment(&all.start(id("EXP")?, start, now, faults, volumes)?)
@@ -272,7 +297,7 @@ impl Api {
                 let wanted = list.iter().filter(|experiment| {
                     of_template.as_ref().is_none_or(|id| *id == experiment.template_id)
                 });
-                let list = wanted.map(|found| (found.id.clone(), self.head_of_experiment(found)));
+                let list = wanted.map(|found| (found.place(), self.head_of_experiment(found)));
                 page.of("experiments", list.collect())
             }
         };
@@ -332,12 +357,30 @@ impl Api {
     }
 }
 
-/// Returns tags as the parameters of EC2 that name them.
-fn tag_pairs(tags: &Tags) -> impl Iterator<Item = (String, String)> + '_ {
-    tags.iter().zip(1_u32..).flat_map(|((key, value), number)| {
-        let name = |part: &str| format!("Tag.{number}.{part}");
+/// Returns tags as parameters in EC2's form.
+fn tag_pairs(list: &str, tags: &Tags) -> Vec<(String, String)> {
+    let pairs = tags.iter().zip(1_u32..).flat_map(|((key, value), number)| {
+        let name = |part: &str| format!("{list}.{number}.{part}");
         [(name("Key"), key.clone()), (name("Value"), value.clone())]
-    })
+    });
+    pairs.collect()
+}
+
+/// Returns volumes as parameters in EC2's form; of many the first.
+fn volume_pairs(volumes: &BTreeSet<VolumeId>) -> Vec<(String, String)> {
+    let named = volumes.iter().zip(1_u32..).take(VOLUMES_NAMED_MAX);
+    let mut pairs: Vec<(String, String)> =
+        named.map(|(id, number)| (format!("VolumeId.{number}"), id.to_string())).collect();
+    if let Some(more @ 1..) = volumes.len().checked_sub(VOLUMES_NAMED_MAX) {
+        pairs.push(("VolumesLeftOut".to_owned(), more.to_string()));
+    }
+    pairs
+}
+
+/// Returns the seed by which StartExperiment selects volumes. A repeated request selects the same.
+fn seed_of(body: &[u8]) -> u64 {
+    let hash = sigv4::sha256_hex(body);
+    hash.bytes().fold(0, |seed: u64, byte| seed.rotate_left(5) ^ u64::from(byte))
 }
 
 fn summary(api: &Api, created: &Created) -> Value {
@@ -373,10 +416,21 @@ fn id(prefix: &str) -> Result<String, FisError> {
     Ok(format!("{prefix}{letters}"))
 }
 
+/// Returns whether a text has the form of an experiment's place.
+fn is_place(text: &str) -> bool {
+    text.len() == PLACE_DIGITS && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// Returns whether a text has the form of a template's id.
+fn is_template_id(text: &str) -> bool {
+    let letters = text.strip_prefix(TEMPLATE_ID).unwrap_or_default();
+    letters.len() == ID_LETTERS && letters.bytes().all(|byte| byte.is_ascii_alphanumeric())
+}
+
 /// The page of a list that a request asks for.
 struct Page {
     results: usize,
-    /// The id of the last entry before it.
+    /// The key of the last entry before it.
     after: Option<String>,
     /// The template of the experiments.
     template: Option<String>,
@@ -397,6 +451,11 @@ impl Page {
             }
         };
         let after = params.take("nextToken");
+        let is_key = if is_of_experiments { is_place } else { is_template_id };
+        if let Some(text) = after.as_ref().filter(|text| !is_key(text)) {
+            let text: String = text.chars().take(64).collect();
+            return Err(invalid(format!("nextToken is '{text}', which no earlier page had")));
+        }
         let template = if is_of_experiments { params.take("experimentTemplateId") } else { None };
         match params.first_name() {
             None => Ok(Self { results, after, template }),
@@ -404,12 +463,13 @@ impl Page {
         }
     }
 
+    /// Returns the page of all entries, which ascend by their keys. The entry of the token may be
+    /// gone.
     fn of(self, name: &str, all: Vec<(String, Value)>) -> Value {
-        let place = self.after.and_then(|after| all.iter().position(|(id, _)| *id == after));
-        let first = place.map_or(0, |place| place + 1);
-        let mut rest = all.into_iter().skip(first);
+        let is_before = |key: &String| self.after.as_ref().is_some_and(|after| key <= after);
+        let mut rest = all.into_iter().skip_while(|(key, _)| is_before(key));
         let page: Vec<(String, Value)> = rest.by_ref().take(self.results).collect();
-        let last = page.last().map(|(id, _)| id.clone()).filter(|_| rest.next().is_some());
+        let last = page.last().map(|(key, _)| key.clone()).filter(|_| rest.next().is_some());
         let values: Vec<Value> = page.into_iter().map(|(_, value)| value).collect();
         let mut value = json!({ name: values });
         if let Some(last) = last {

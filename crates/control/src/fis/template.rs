@@ -138,6 +138,17 @@ pub struct Step {
     pub after: Vec<String>,
 }
 
+impl Step {
+    /// Returns the target of its work; `None` if it has none.
+    #[must_use]
+    pub fn target(&self) -> Option<&str> {
+        match &self.work {
+            Work::Wait => None,
+            Work::Fault { target, .. } => Some(target),
+        }
+    }
+}
+
 /// How a target is chosen from the volumes that it names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Selection {
@@ -343,6 +354,20 @@ impl Template {
         }
     }
 
+    /// Returns the volumes that its targets name by their ARNs.
+    #[must_use]
+    pub fn named_volumes(&self, settings: &Settings) -> BTreeSet<VolumeId> {
+        let arns = self.targets.values().flat_map(|target| &target.resource_arns);
+        arns.filter_map(|arn| volume_of(arn, settings)).collect()
+    }
+
+    /// Returns the tags by which its targets name volumes. Of a key with several values it has one.
+    #[must_use]
+    pub fn target_tags(&self) -> Tags {
+        let tags = self.targets.values().flat_map(|target| &target.resource_tags);
+        tags.map(|(key, value)| (key.clone(), value.clone())).collect()
+    }
+
     /// Returns the volumes of a target at present. Random choices follow the seed.
     #[must_use]
     pub fn volumes(
@@ -524,6 +549,11 @@ pub(super) fn check_tags(tags: &Tags) -> Result<(), FisError> {
     }
     for (key, value) in tags {
         check_length("the key of a tag", key, 1, 128)?;
+        if key.starts_with("aws:") {
+            let key = marked(key);
+            let text = format!("the key of a tag is {key}; keys that begin with aws: are reserved");
+            return Err(FisError::invalid(text));
+        }
         check_length("the value of a tag", value, 0, 256)?;
     }
     Ok(())

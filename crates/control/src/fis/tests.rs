@@ -93,7 +93,7 @@ impl World {
             template_id: template.to_owned(),
             tags: Tags::new(),
         };
-        let volumes = |_: &Template, _: &str, _| self.volumes.clone();
+        let volumes = |_: &Template, _: &str| self.volumes.clone();
         self.all.start(id.to_owned(), start, UnixMs(now), &self.faults, volumes)
     }
 
@@ -172,6 +172,7 @@ fn elements_that_are_not_executed_are_refused_by_their_names() {
         (set("/roleArn", "role".into()), "roleArn has 4 characters"),
         (set("/clientToken", "".into()), "clientToken has 0"),
         (set("/unknown", 1.into()), "unknown field `unknown`"),
+        (set("/tags", json!({ "aws:team": "a" })), "'aws:team'; keys that begin with aws: are"),
     ] {
         let refused = read(&changed).expect_err(reason);
         assert_eq!((refused.status, refused.kind), (400, "ValidationException"));
@@ -230,6 +231,25 @@ fn actions_begin_after_others_and_end_by_the_given_time() {
         world.all.stop("G", UnixMs(900_009), &world.faults).unwrap().until,
         Some(UnixMs(900_001))
     );
+}
+
+#[test]
+fn an_experiment_whose_fault_is_stopped_is_stopped() {
+    let world = World::new();
+    let actions = json!({
+        "a": action(PAUSE, "PT5M", &[]),
+        "b": action("aws:fis:wait", "PT5M", &["a"]),
+    });
+    world.create("T", &template(&actions));
+    world.start("E", "T", 1_000).unwrap();
+    let [(fault, end)] = world.all.ends().try_into().unwrap();
+    assert_eq!(end, UnixMs(301_000), "the end of the action");
+    world.faults.stop(&[fault]).unwrap();
+    assert_eq!(world.statuses("E", 2_000), (Stopped, vec![Stopped, Cancelled]));
+    let stopped = world.all.experiment("E", UnixMs(9_000), &world.faults).unwrap();
+    assert_eq!(stopped.until, Some(UnixMs(2_000)));
+    assert!(stopped.reason.contains("fault of the action a was stopped"), "{}", stopped.reason);
+    assert_eq!(world.all.ends(), []);
 }
 
 #[test]
@@ -341,21 +361,29 @@ fn targets_are_volumes_by_arn_or_by_tags_and_a_selection_of_them() {
 
 #[test]
 fn lists_have_pages() {
-    let entries = || -> Vec<(String, Value)> {
-        ["A", "B", "C"].map(|id| (id.to_owned(), json!({ "id": id }))).into()
+    let page = |query: &str, keys: [&str; 3]| {
+        let entries = keys.map(|key| (key.to_owned(), json!({ "id": key })));
+        Page::read(query, false).unwrap().of("experimentTemplates", entries.into())
     };
-    let page = |query: &str| Page::read(query, true).unwrap().of("experiments", entries());
-    assert_eq!(page("")["experiments"].as_array().unwrap().len(), 3);
-    assert!(page("")["nextToken"].is_null());
-    let first = page("maxResults=2");
-    assert_eq!(
-        (first["experiments"][1]["id"].as_str(), first["nextToken"].as_str()),
-        (Some("B"), Some("B"))
-    );
-    let second = page("maxResults=2&nextToken=B");
-    assert_eq!(second["experiments"], json!([{ "id": "C" }]));
-    for query in ["maxResults=0", "maxResults=101", "maxResults=x", "other=1"] {
+    let ids = |page: &Value| -> Vec<String> {
+        let entries = page["experimentTemplates"].as_array().unwrap().iter();
+        entries.map(|entry| entry["id"].as_str().unwrap().to_owned()).collect()
+    };
+    let [a, b, c, d] = ["A", "B", "C", "D"].map(|letter| format!("EXT{}", letter.repeat(13)));
+    let all = [a.as_str(), b.as_str(), d.as_str()];
+    assert_eq!(ids(&page("", all)), all);
+    assert!(page("", all)["nextToken"].is_null());
+    let first = page("maxResults=2", all);
+    assert_eq!((ids(&first), first["nextToken"].as_str()), (vec![a.clone(), b.clone()], Some(&*b)));
+    let next = format!("maxResults=2&nextToken={b}");
+    assert_eq!(ids(&page(&next, all)), [d.as_str()]);
+    // The template of the token is deleted between the pages, and another one is new.
+    assert_eq!(ids(&page(&next, [&a, &c, &d])), [c.as_str(), d.as_str()]);
+    for query in ["maxResults=0", "maxResults=101", "maxResults=x", "other=1", "nextToken=x"] {
         assert_eq!(Page::read(query, true).err().unwrap().kind, "ValidationException", "{query}");
     }
+    assert!(Page::read(&format!("nextToken={a}"), true).is_err(), "of the other list");
+    assert!(Page::read(&format!("nextToken={}", "0".repeat(20)), true).is_ok());
+    assert!(Page::read(&format!("nextToken={}", "0".repeat(20)), false).is_err());
     assert!(Page::read("experimentTemplateId=E", false).is_err());
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::Extension;
 use axum::extract::{Request, State};
-use axum::http::StatusCode;
+use axum::http::{Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use evenkeel_wire::aws::sigv4;
 use tracing::debug;
@@ -15,6 +15,9 @@ use super::{Shared, admit, authentic, request_id, respond};
 use crate::api::error::ApiError;
 use crate::direct::Answer;
 use crate::fis::{FisError, Operation, SERVICE};
+
+/// Maximum number of characters of a path that a message shows.
+const PATH_MAX: usize = 200;
 
 /// Serves every operation of FIS.
 pub async fn fis(
@@ -33,6 +36,24 @@ pub async fn fis(
     respond(answer, in_flight, request_id)
 }
 
+/// Returns the answer to a request for FIS on a path without an operation; `None` if the request is
+/// for another service.
+pub fn unknown(request: &Request) -> Option<Response> {
+    let authorization = request.headers().get(header::AUTHORIZATION)?.to_str().ok()?;
+    if !authorization.contains(&format!("/{SERVICE}/aws4_request")) {
+        return None;
+    }
+    let error = no_operation(request.method(), request.uri().path());
+    let answer = FisError::from(error).answer();
+    Some(respond(answer, None, request_id().ok()?))
+}
+
+fn no_operation(method: &Method, path: &str) -> ApiError {
+    let path: String = path.chars().take(PATH_MAX).collect();
+    let text = format!("{method} {path} is no operation of FIS on this server");
+    ApiError { status: 404, ..ApiError::new("UnknownOperationException", text) }
+}
+
 async fn answer(
     shared: &Arc<Shared>,
     slot: &Arc<Slot>,
@@ -43,9 +64,7 @@ async fn answer(
     let path = head.uri.path();
     let Some(operation) = Operation::of(head.method.as_str(), path) else {
         discard(body).await;
-        let text = format!("{} {path} is no operation of FIS", head.method);
-        let unknown = ApiError::new("UnknownOperationException", text);
-        return (Err(ApiError { status: 404, ..unknown }.into()), None);
+        return (Err(no_operation(&head.method, path).into()), None);
     };
     let prepare =
         |signed: &sigv4::Request<'_>| shared.api.prepare_fis(operation, signed, slot.address);

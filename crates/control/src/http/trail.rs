@@ -37,7 +37,7 @@ pub async fn trail(shared: &Shared, slot: &Arc<Slot>, request: Request) -> Respo
     let (status, value) = match result {
         Ok(value) => (200, value),
         Err(error) => {
-            let error = translated(error);
+            let error = translated(error.in_json());
             debug!(request_id, code = error.code, message = error.message, "refused");
             (error.status, json!({ "__type": error.code, "message": error.message }))
         }

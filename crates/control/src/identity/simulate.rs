@@ -56,6 +56,13 @@ pub fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     }
     check_lengths("ActionNames.member", &actions, ACTION_MAX)?;
     check_lengths("ResourceArns.member", &resources, ARN_MAX)?;
+    if let Some(name) = actions.iter().find(|name| !is_action(name)) {
+        let text = format!(
+            "ActionNames has '{name}'; an action is named SERVICE:NAME without wildcards, such as \
+             ec2:CreateVolume"
+        );
+        return Err(ApiError::new("InvalidInput", text));
+    }
     let mut policies = policies_of(call, &source)?;
     policies.extend(given_policies(&given)?);
     check_comparisons(&policies, (&actions, &resources), &context)?;
@@ -72,6 +79,12 @@ pub fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     }
     let list = Element::list("EvaluationResults", results);
     Ok(vec![Element::text("IsTruncated", false), list])
+}
+
+fn is_action(name: &str) -> bool {
+    let parts = name.split_once(':');
+    parts.is_some_and(|(service, name)| !service.is_empty() && !name.is_empty())
+        && !name.contains(['*', '?'])
 }
 
 fn check_lengths(list: &str, texts: &[String], max: usize) -> Result<(), ApiError> {

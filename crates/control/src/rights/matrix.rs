@@ -283,6 +283,41 @@ fn managed_policies_are_decided_as_by_a_plain_evaluator() {
     }
 }
 
+/// Templates and experiments of FIS that get tags need the right to tag them, and a Deny on a tag
+/// of the request holds.
+#[test]
+fn tags_of_fis_are_facts_and_need_the_right_to_set_them() {
+    let model = Model::default();
+    let settings = Settings::default();
+    let experiments = &Experiments::default();
+    let known = Known { model: &model, settings: &settings, experiments, stored: None };
+    let of_prod = json!({ "StringEquals": { "aws:RequestTag/env": "prod" } });
+    let deny = |action: &str, condition: Option<&Value>| {
+        let mut statement = json!({ "Effect": "Deny", "Action": action, "Resource": "*" });
+        if let Some(condition) = condition {
+            statement["Condition"] = condition.clone();
+        }
+        statement
+    };
+    let allow = json!({ "Effect": "Allow", "Action": "*", "Resource": "*" });
+    for action in ["CreateExperimentTemplate", "StartExperiment"] {
+        let is_allowed = |denied: Value, tags: &str| {
+            let (caller, _) = caller(&[allow.clone(), denied]);
+            let text = format!("ExperimentTemplateArn=t&ExperimentArn=e&ActionArn.1=a{tags}");
+            let params = Params::decode(text.as_bytes()).unwrap();
+            check(&caller, ("fis", action), &params, &known).is_ok()
+        };
+        let prod = "&Tag.1.Key=env&Tag.1.Value=prod";
+        let test = "&Tag.1.Key=env&Tag.1.Value=test";
+        let right = format!("fis:{action}");
+        assert!(!is_allowed(deny(&right, Some(&of_prod)), prod), "{action}");
+        assert!(is_allowed(deny(&right, Some(&of_prod)), test), "{action}");
+        assert!(!is_allowed(deny("fis:TagResource", None), test), "{action}");
+        assert!(!is_allowed(deny("fis:TagResource", Some(&of_prod)), prod), "{action}");
+        assert!(is_allowed(deny("fis:TagResource", None), ""), "{action}");
+    }
+}
+
 /// The size and the encryption of an adopted volume are those of its bytes, and its other facts are
 /// those of the request.
 #[test]

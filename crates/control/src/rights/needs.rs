@@ -14,7 +14,7 @@ use evenkeel_iam::{Context, Request};
 use evenkeel_wire::agent::StoredVolume;
 use evenkeel_wire::aws::query::Params;
 
-use super::table::{Object, Row, row};
+use super::table::{EXPERIMENT, Object, Row, TEMPLATE, row};
 use super::{Caller, Known, Principal};
 use crate::fis::experiments::Experiments;
 use crate::model::{Host, Model, Settings, Snapshot, TAGS_MAX, Tags, User, Volume};
@@ -110,6 +110,7 @@ pub fn of(
         asked.need("*".to_owned(), |_| ());
     }
     asked.add_tagging(signed_for, objects);
+    asked.add_tagging_of_fis(signed_for);
     asked.all
 }
 
@@ -418,6 +419,24 @@ impl Asked<'_> {
 
     /// Tags of new resources need the right to CreateTags, too: those of specifications, those that
     /// are named without one (RegisterHost, StartSnapshot), and those that are copied.
+    /// New templates and experiments with tags need the right to tag them.
+    fn add_tagging_of_fis(&mut self, signed_for: &str) {
+        let new = match (signed_for, self.action) {
+            ("fis", "CreateExperimentTemplate") => TEMPLATE,
+            ("fis", "StartExperiment") => EXPERIMENT,
+            _ => return,
+        };
+        let tags = RequestTags::tags(self.params, None);
+        if tags.0.is_empty() {
+            return;
+        }
+        let arn = self.params.get(new).unwrap_or("*");
+        let resource = arn.chars().take(ARN_MAX).collect();
+        let mut context = self.common.clone();
+        tags.add_to(&mut context);
+        self.all.push(Request { action: "fis:TagResource".to_owned(), resource, context });
+    }
+
     fn add_tagging(&mut self, signed_for: &str, objects: &[Object]) {
         if self.action == CREATE_TAGS {
             return;

@@ -69,8 +69,7 @@ const MALFORMED: &[Malformed] = &[
         "CreateVolume",
         &[ZONE, ("Size", "4294967296")],
         "InvalidParameterValue",
-        "Value (4294967296) for parameter size is invalid. Must be a whole number that is \
-             not negative.",
+        "Value (4294967296) for parameter size is invalid. It is too large.",
     ),
     (
         "CreateVolume",

@@ -70,7 +70,9 @@ fn volume_that_does_not_fit_is_refused_with_one_that_would() {
              100 GiB with 6000 IOPS: it reserves what is worth 6000 I/Os of 16 KiB per second, \
              4000 are left, short by 2000. What would fit is an io2 volume of 100 GiB with 4000 \
              IOPS: ask for no more, choose a type that reserves less, or make room; `evenkeel \
-             volume capacity` lists what is sold."
+             volume capacity` lists what is sold. If the machine was busy during its measurement, \
+             `evenkeel calibrate` repeats it; `evenkeel serve --sell-iops N` sets what is sold, \
+             and `--no-guarantee` promises nothing and refuses nothing."
         );
     }
     // An invalid request gets its own error first, as clients that probe for limits expect.

@@ -4,7 +4,7 @@ use evenkeel_control::api::ACTIONS;
 use evenkeel_control::credentials::Credentials;
 use evenkeel_wire::aws::xml::Element;
 
-use crate::support::{Client, Refused, Server, create, local_instance, text};
+use crate::support::{Client, Refused, Server, create, local_instance, text, unix_s};
 
 fn iam(client: &Client, action: &str, params: &[(&str, &str)]) -> Element {
     let answer = client.identity("iam", action, params);
@@ -420,6 +420,11 @@ fn a_simulation_is_bounded() {
         assert!(error.message.contains(named), "{}", error.message);
         assert!(error.message.contains(limit), "{}", error.message);
     }
+    for action in ["CreateVolume", "ec2:", ":CreateVolume", "ec2:Create*", "*"] {
+        let error = simulate(&[("ActionNames.member.2", action)]).expect_err(action);
+        assert_eq!(error.code, "InvalidInput");
+        assert!(error.message.contains(&format!("'{action}'")), "{}", error.message);
+    }
     // Each within its limit, and too much together.
     let policy = policy(&"*a?".repeat(600));
     let names: Vec<String> = (1..=200).map(|n| format!("ResourceArns.member.{n}")).collect();
@@ -431,6 +436,51 @@ fn a_simulation_is_bounded() {
     assert!(error.message.contains("268435456"), "{}", error.message);
     let few = [many[0], (document, policy.as_str())];
     assert_eq!(simulate(&few).unwrap().items("EvaluationResults").len(), 1);
+    server.stop().unwrap();
+}
+
+/// CloudTrail and FIS have names of their own for the errors of signatures and rights, and FIS
+/// answers in JSON on any path.
+#[test]
+fn services_with_json_name_their_errors_as_aws_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path());
+    let root = server.client();
+    let ann = user(&root, "ann");
+    let send = |client: &Client, service: &str, method: &str, path: &str| {
+        let host = client.address.to_string();
+        let target = "com.amazonaws.cloudtrail.v20131101.CloudTrail_20131101.LookupEvents";
+        let all = [("host", host.as_str()), ("x-amz-target", target)];
+        let headers = if service == "fis" { &all[..1] } else { &all };
+        let body = if method == "GET" { "" } else { "{}" };
+        let signed = client.signed_with(service, (method, path), headers, body, unix_s());
+        let answer = client.send(method, path, &signed, body.as_bytes());
+        (answer.status, answer.body)
+    };
+    let keys = &ann.credentials;
+    let with = |id: &str, secret: &str| Client {
+        address: ann.address,
+        credentials: Credentials { access_key_id: id.into(), secret_access_key: secret.into() },
+    };
+    let unknown = with("AKIANOBODY", &keys.secret_access_key);
+    let wrong = with(&keys.access_key_id, "no secret");
+    for (client, code, text) in [
+        (&unknown, "UnrecognizedClientException", "AWS was not able to validate"),
+        (&wrong, "InvalidSignatureException", "signature we calculated"),
+        (&ann, "AccessDeniedException", "is not authorized to perform: "),
+    ] {
+        let (status, body) = send(client, "cloudtrail", "POST", "/");
+        let body: serde_json::Value = serde_json::from_str(&body).unwrap();
+        assert_eq!((status, body["__type"].as_str()), (403, Some(code)));
+        // The type of FIS's errors is in a header.
+        let (status, body) = send(client, "fis", "GET", "/experiments");
+        assert!(status == 403 && body.starts_with("{") && body.contains(text), "{status} {body}");
+    }
+    for path in ["/actions", "/experiments/", "/tags/x", "/experimentTemplates/x/y"] {
+        let (status, body) = send(&root, "fis", "GET", path);
+        assert_eq!(status, 404, "{body}");
+        assert!(body.starts_with('{') && body.contains("is no operation of FIS"), "{body}");
+    }
     server.stop().unwrap();
 }
 

@@ -166,6 +166,37 @@ fn faults_of_io_reach_the_store_and_end_with_the_server() {
 }
 
 #[test]
+fn a_parameter_of_other_faults_and_an_action_without_effect_are_refused_by_their_names() {
+    let Fixture { client, .. } = &fixture();
+    let start = |kind: &str, more: (&str, &str)| {
+        client.call("StartTestFault", &[("FaultType", kind), more]).unwrap_err()
+    };
+    for (kind, parameter, flag, types) in [
+        ("api-throttle-error", "VolumeId", "--volume", "pause-volume-io, volume-io-latency,"),
+        ("pause-volume-io", "Operation", "--operation", "api-throttle-error, api-internal-error,"),
+        ("insufficient-volume-capacity", "Operation", "--operation", "api-throttle-error,"),
+        ("snapshot-error", "Percentage", "--percent", "insufficient-volume-capacity, api-thr"),
+        ("volume-io-error", "ReadLatencyMilliseconds", "--read-ms", "volume-io-latency."),
+    ] {
+        let name = if parameter.ends_with('e') || parameter.ends_with('s') {
+            parameter.to_owned()
+        } else {
+            format!("{parameter}.1")
+        };
+        let Refused { code, message, .. } = start(kind, (&name, "1"));
+        assert_eq!(code, "InvalidParameterCombination", "{message}");
+        let text = format!("{kind} has no parameter {parameter} ({flag}). These have it: {types}");
+        assert!(message.contains(&text), "{message}");
+    }
+    let spared = start("api-internal-error", ("Operation.1", "ModifyTestClock"));
+    assert!(spared.message.contains("(ModifyTestClock)"), "{}", spared.message);
+    assert!(spared.message.contains("always answered"), "{}", spared.message);
+    let unknown = start("api-internal-error", ("Operation.1", "Nope"));
+    assert!(!unknown.message.contains("the nearest"), "{}", unknown.message);
+    assert_eq!(client.call("DescribeTestFaults", &[]).unwrap().items("testFaultSet").len(), 0);
+}
+
+#[test]
 fn another_server_injects_no_faults() {
     let folder = tempfile::tempdir().unwrap();
     let config = config_with(folder.path(), Settings::default());

@@ -696,7 +696,7 @@ impl Client {
         })
     }
 
-    fn signed_with(
+    pub fn signed_with(
         &self,
         service: &str,
         (method, path): (&str, &str),

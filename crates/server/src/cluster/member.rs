@@ -12,7 +12,6 @@ use crate::server;
 use crate::transport::Transport;
 use crate::watchdog::{Parts, Watchdog};
 use crate::{Addresses, Config};
-use evenkeel_cli::endpoint::Noted;
 use evenkeel_client::output::{Exit, Failure, failed};
 use evenkeel_cluster::api_relay::{self, ApiRelay};
 use evenkeel_cluster::etcd::client::EtcdError;
@@ -176,7 +175,6 @@ struct Shell<'a, R> {
     health: Arc<Health>,
     relay: Option<ApiRelay>,
     history: Option<TakingOver>,
-    noted: Option<Noted>,
     /// Leaderships that were won and not resigned, by question.
     won: BTreeMap<Question, Leadership>,
     term: Option<(Question, Option<Term>)>,
@@ -213,7 +211,6 @@ impl<'a, R: FnOnce(&Addresses)> Shell<'a, R> {
             health: Arc::default(),
             relay: None,
             history: None,
-            noted: None,
             won: BTreeMap::new(),
             term: None,
             election: None,
@@ -357,7 +354,7 @@ impl<'a, R: FnOnce(&Addresses)> Shell<'a, R> {
         let serving = Serving::start(config, (cluster, tls.as_ref()), joined, is_stopped, inbox)?;
         serving.watch_health(&self.health, &config.data_dir)?;
         self.election = Some(elector(serving.election(cluster), inbox.clone())?);
-        self.noted = config.note(serving.addresses.api);
+        config.note(serving.addresses.api);
         Ok(serving)
     }
 
@@ -445,7 +442,7 @@ impl<'a, R: FnOnce(&Addresses)> Shell<'a, R> {
 
     fn close(&mut self) -> Event {
         self.watchdog.watch(Parts::default());
-        drop((self.relay.take(), self.history.take(), self.noted.take()));
+        drop((self.relay.take(), self.history.take()));
         if let Some(serving) = self.serving.take() {
             serving.close();
         }

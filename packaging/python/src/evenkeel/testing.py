@@ -53,7 +53,6 @@ class Clock:
 
     def __init__(self, server: "Server") -> None:
         self._server = server
-        self._is_frozen = False
 
     def now(self) -> datetime.datetime:
         """Return its time, in UTC."""
@@ -72,12 +71,10 @@ class Clock:
 
     def freeze(self) -> datetime.datetime:
         """Stop it; return its time."""
-        self._is_frozen = True
         return self._verb("freeze")
 
     def run(self) -> datetime.datetime:
         """Let it run; return its time."""
-        self._is_frozen = False
         return self._verb("run")
 
     @contextlib.contextmanager
@@ -102,7 +99,6 @@ class Faults:
 
     def __init__(self, server: "Server") -> None:
         self._server = server
-        self._were_started = False
 
     def start(
         self,
@@ -123,7 +119,6 @@ class Faults:
         flags += ["--for", _span(lasting)]
         for name, value in more.items():
             flags += [f"--{name.replace('_', '-')}", str(value)]
-        self._were_started = True
         started = self._server._evenkeel("fault", "start", fault, *flags)
         return str(started["faults"][0]["fault_id"])
 
@@ -242,7 +237,7 @@ class Server:
         return self.client("ec2")
 
     def client(self, service: str, **options: Any) -> Any:
-        """Return a client of boto3: for "ec2", "ebs", "cloudwatch", "fis" or "sts"."""
+        """Return a client of boto3: for "ec2", "ebs", "cloudwatch", "fis", "iam" or "sts"."""
         if not options and service in self._clients:
             return self._clients[service]
         import boto3
@@ -288,12 +283,20 @@ class Server:
         return (self._running_folder() / "log").read_text(errors="replace")
 
     def reset(self) -> None:
-        """Delete all volumes, snapshots and hosts but this machine, and wait for that."""
-        if self.fault._were_started:
-            self.fault.stop()
+        """Remove what clients have created, and wait for that.
+
+        That is all volumes, snapshots, hosts but this machine, users with their keys and policies,
+        templates of FIS, experiments that run, faults, and settings of the account. The clock runs
+        again; it does not go back.
+        """
+        # Also what programs beside the fixture have started.
+        self._end_experiments()
+        self.fault.stop()
+        self.clock.run()
+        self._delete_users()
         ec2, own = self.ec2, self._own_host()
-        if self.clock._is_frozen:
-            self.clock.run()
+        ec2.disable_ebs_encryption_by_default()
+        ec2.disable_snapshot_block_public_access()
         hosts = [host for host in self._hosts() if host != own]
         if hosts:
             ec2.terminate_instances(InstanceIds=hosts)
@@ -310,6 +313,33 @@ class Server:
                 raise TimeoutError(f"still there after {CHANGE_MAX_S} s: {left or 'snapshots'}")
             time.sleep(0.05)
 
+    def _end_experiments(self) -> None:
+        """Stop the experiments of FIS that run, and delete the templates."""
+        fis = self.client("fis")
+        for page in fis.get_paginator("list_experiments").paginate():
+            for experiment in page["experiments"]:
+                if experiment["state"]["status"] in ("pending", "initiating", "running"):
+                    fis.stop_experiment(id=experiment["id"])
+        templates = fis.get_paginator("list_experiment_templates").paginate()
+        # All pages are read first: deletions would move the following ones.
+        for template in [one for page in templates for one in page["experimentTemplates"]]:
+            fis.delete_experiment_template(id=template["id"])
+
+    def _delete_users(self) -> None:
+        """Delete the users of IAM with their keys and policies."""
+        iam = self.client("iam")
+        users = iam.get_paginator("list_users").paginate()
+        for name in [user["UserName"] for page in users for user in page["Users"]]:
+            for key in iam.list_access_keys(UserName=name)["AccessKeyMetadata"]:
+                iam.delete_access_key(UserName=name, AccessKeyId=key["AccessKeyId"])
+            own = iam.get_paginator("list_user_policies").paginate(UserName=name)
+            for policy in [one for page in own for one in page["PolicyNames"]]:
+                iam.delete_user_policy(UserName=name, PolicyName=policy)
+            attached = iam.get_paginator("list_attached_user_policies").paginate(UserName=name)
+            for policy in [one for page in attached for one in page["AttachedPolicies"]]:
+                iam.detach_user_policy(UserName=name, PolicyArn=policy["PolicyArn"])
+            iam.delete_user(UserName=name)
+
     def _is_empty(self) -> bool:
         """Delete what can be deleted now; return whether nothing is left."""
         ec2 = self.ec2
@@ -321,6 +351,9 @@ class Server:
         for snapshot in snapshots:
             with contextlib.suppress(ec2.exceptions.ClientError):
                 ec2.delete_snapshot(SnapshotId=snapshot)
+                continue
+            with contextlib.suppress(ec2.exceptions.ClientError):
+                ec2.unlock_snapshot(SnapshotId=snapshot)
         return not volumes and not snapshots
 
     def _volumes(self) -> List[Any]:
@@ -392,13 +425,13 @@ class Server:
             text = ""
             for line in process.stdout:
                 text += line
-                if line.startswith("Ctrl-C"):
+                if "stops it" in line:
                     break
         finally:
             late.cancel()
         api = re.search(r"API +(http\S+) +region (\S+)", text)
         nbd = re.search(r"NBD +nbd://([^/\s]+)/", text)
-        if not api or "Ctrl-C" not in text:
+        if not api or "stops it" not in text:
             raise RuntimeError(f"the server did not start: {self.log()}")
         self.endpoint, self.region = api.groups()
         self.nbd = nbd.group(1) if nbd else ""
