@@ -144,7 +144,7 @@ fn settings_that_make_no_sense_are_refused() {
         ("--oversell gp9=2", "expected standard, st1, sc1, gp2, gp3, io1 or io2"),
         ("--oversell gp3", "expected TYPE=FACTOR"),
         ("--quotas iops", "expected none, ec2, iops=N, throughput=MIB/S or size=GIB"),
-        ("--quotas iops=many", "invalid digit"),
+        ("--quotas iops=many", "iops is 'many'; it must be a whole number from 0 to 4294967295"),
         ("--quotas none,ec2", "quotas: none stands beside a quota; leave one of them out"),
         ("--quotas iops=1,ec2,iops=2", "quotas: iops has two amounts; give it one"),
     ] {

@@ -295,8 +295,12 @@ fn files_that_do_not_fit_keep_the_server_from_starting() {
         let refused = serve(&format!("--tls-cert {irregular} --tls-key {key}"));
         assert!(refused.contains(&format!("{irregular}: it is {kind}")), "{refused}");
     }
-    let open = format!("--tls-cert {cert} --tls-key {cert}");
-    let open = serve(&open);
+    let no_key = serve(&format!("--tls-cert {cert} --tls-key {cert}"));
+    assert!(no_key.contains("has a certificate and no private key"), "{no_key}");
+    let loose = file("loose-key.pem");
+    std::fs::copy(&key, &loose).expect("copied");
+    std::fs::set_permissions(&loose, std::fs::Permissions::from_mode(0o644)).expect("set");
+    let open = serve(&format!("--tls-cert {cert} --tls-key {loose}"));
     assert!(open.contains("others can use"), "{open}");
     let no_authority = format!("--tls-cert {cert} --tls-key {key} --nbd-tls-listen 127.0.0.1:0");
     let no_authority = serve(&no_authority);

@@ -147,7 +147,8 @@ impl Task {
         let folder = Folder::claim(&self.journal, Bounds::default()).expect("the journal");
         let host = Quick(self.api.host(&self.mount));
         let mut controller = Controller::new(host, self.api.clone(), folder.journal(), policy);
-        let deadline = clock::now() + PATIENCE;
+        // On a busy machine the data moves at the least pace.
+        let deadline = clock::now() + 3 * PATIENCE;
         loop {
             let ticked = controller.tick(clock::unix_ms().0).expect("a journal");
             if ticked.observation.is_some() && controller.open_operations() == 0 {
