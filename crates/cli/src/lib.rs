@@ -1,7 +1,7 @@
 //! Code of both programs, `evenkeel` and `evenkeel-bench`, and the values of a server's flags.
 //!
 //! [`flags`], [`store`], [`tls`], [`etcd`] and [`calibrate`] are flags with their values, [`man`]
-//! and [`reference`] the texts that are generated from the definition of a program. [`config`]
+//! and [`mod@reference`] the texts that are generated from the definition of a program. [`config`]
 //! reads the configuration file. [`connect`] and [`endpoint`] find a server and its keys, and
 //! [`top`] shows the load of its volumes on a terminal. [`log`] sets the log up, and [`signals`]
 //! ends a program and the programs that it has started. [`service`] notifies a service manager.

@@ -7,7 +7,7 @@
 //! [`direct`] speaks the EBS direct APIs, which carry blocks of snapshots. [`export`] and
 //! [`migrate`] are built on both: they copy snapshots to files or buckets, and volumes to other
 //! servers. [`output`] has the programs' errors, tables and exit codes, [`progress`] the bar of a
-//! long task, [`clock`] all waiting.
+//! long task.
 //!
 //! Absent on purpose: flags and their help, and where a server's keys and address are kept, which
 //! are the program's.

@@ -18,7 +18,7 @@ pub trait Slot: Copy + Ord + fmt::Debug {
     fn number(self) -> u32;
 }
 
-/// Declares types that implement [`Slot`](crate::slots::Slot), each with its documentation.
+/// Declares types that implement [`Slot`], each with its documentation.
 #[macro_export]
 macro_rules! slots {
     ($($(#[$meaning:meta])* $visibility:vis $name:ident;)+) => {$(

@@ -23,7 +23,7 @@
 //! - The same home may still carry out requests that it got over a connection that broke. So the
 //!   next connection of the same client is let in when no request of the earlier one is under way.
 //!   The front waits for that if the data plane is its own. Otherwise the front of the home waits;
-//!   it identifies both connections by the number of the session in the preamble ([`preamble`]).
+//!   it identifies both connections by the number of the session in the preamble ([`hello`]).
 //!
 //! Why no request is passed on that a client may have sent again elsewhere:
 //!
@@ -33,7 +33,7 @@
 //! - A home takes requests while the front's lease of two seconds holds ([`lease`]), and none of a
 //!   connection that has ended. Late replies do no harm.
 //! - Before it lets a client in, a home learns from each front that relays connections of the same
-//!   address which of them have ended ([`arrivals`]).
+//!   address which of them have ended ([`inbound`]).
 //!
 //! Why a home that is fenced lets no client in: after each arrival the storage confirms that the
 //! node may serve. The client may come from the volume's new home.

@@ -16,7 +16,6 @@
 //! | [`private`] | files that only the server's own user may access |
 //! | `retention` | which stored hour or day is deleted first; pure |
 //! | `varint` | the numbers of records and recordings; pure |
-//! | [`clock`] | the time |
 #![deny(missing_docs)]
 
 pub mod audit;

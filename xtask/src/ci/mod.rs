@@ -362,8 +362,9 @@ fn steps(root: &Path, scope: Scope) -> Vec<(&'static str, Step)> {
             steps.push(("tools of packages", Step::PackageTools));
             steps.push(("tests", Step::Tests(Extent::Full)));
             steps.push(("examples in documentation", cargo(&["test", "--workspace", "--doc"])));
-            let mut documentation = run::cargo(root, &["doc", "--workspace", "--no-deps"]);
-            documentation.env("RUSTDOCFLAGS", "-D warnings");
+            let mut documentation =
+                run::cargo(root, &["doc", "--workspace", "--no-deps", "--document-private-items"]);
+            documentation.env("RUSTDOCFLAGS", "-D warnings -A rustdoc::private_intra_doc_links");
             steps.push(("documentation", Step::Program(documentation)));
             for (name, command) in [
                 ("seeds", fuzz_command(root, FUZZ_CASES)),

@@ -3,10 +3,10 @@
 //!
 //! | function | content |
 //! | --- | --- |
-//! | [`status`] | each file system with its forecast, changes, brakes, alarms and operations |
-//! | [`explain`] | all of a decision, and its replay |
-//! | [`advise`] | the commands of the last decisions |
-//! | [`check`] | the groups of a file of policies |
+//! | [`mod@status`] | each file system with its forecast, changes, brakes, alarms and operations |
+//! | [`mod@explain`] | all of a decision, and its replay |
+//! | [`mod@advise`] | the commands of the last decisions |
+//! | [`mod@check`] | the groups of a file of policies |
 
 mod advise;
 mod check;

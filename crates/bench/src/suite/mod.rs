@@ -64,7 +64,7 @@ pub struct Suite {
     pub live: Plan,
     /// The live workload at the article's length; without it, the one of virtual time is used.
     pub full: Option<Plan>,
-    /// The published figures; read by [`Suite::read`].
+    /// The published figures; read by `Suite::read`.
     point: Vec<toml::Table>,
 }
 

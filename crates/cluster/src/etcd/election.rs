@@ -4,7 +4,7 @@
 //! exist. A thread renews the lease. When it ends, because its holder died, hangs or cannot reach
 //! etcd, etcd removes the key, and another candidate may create it.
 //!
-//! A candidate also compares the cluster's number: see [`number`](super::number).
+//! A candidate also compares the cluster's number: see [`number`].
 //!
 //! A lease is a hint, not a lock: its holder may sleep past its end. A former leader cannot commit
 //! because every commit compares the revision that created the key.

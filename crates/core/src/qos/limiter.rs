@@ -330,8 +330,8 @@ impl Limiter {
     }
 
     /// Applies other limits from the last settling on. Nothing is refilled: saved tokens and
-    /// balances are clamped down, debt is kept (see [`Bucket::set_rate`]), and a new limit starts
-    /// with nothing saved.
+    /// balances are clamped down, debt is kept (see [`super::bucket::Bucket::set_rate`]), and a new
+    /// limit starts with nothing saved.
     pub fn set_limits(&mut self, reserves: &mut Reserves, pacing: &Pacing) {
         reserves.settle(self.settled_at);
         self.tolerance = Tolerance::new(pacing.tolerance);

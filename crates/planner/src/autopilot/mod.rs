@@ -1,7 +1,7 @@
 //! The policy of the autopilot: changes of the volumes below a file system, with brakes.
 //!
 //! Pure, as the rest of the crate. An [`Observation`] has all that is known of one file system and
-//! its volumes at one moment. [`decide`] is given it with the [`State`] of earlier decisions and
+//! its volumes at one moment. [`decide()`] is given it with the [`State`] of earlier decisions and
 //! the [`Policy`] of the group, and returns a [`Decision`]: intents, or the brakes that prevent
 //! them. An intent is an [`Operation`]; [`next_step`] compares its goal with a later observation
 //! and returns the one call or verb that is due. Neither relies on what an executor believes that

@@ -1,7 +1,7 @@
 //! Readers of other tools' recordings. Each converts text to [`Trace`]s, a line or a value at a
 //! time, so that memory is bounded by the intervals and not by the file.
 //!
-//! [`detect`] returns the format of a text by its beginning, [`read`] reads it. Missing data
+//! [`detect()`] returns the format of a text by its beginning, [`read`] reads it. Missing data
 //! becomes a gap or a note; nothing is interpolated.
 
 mod bins;

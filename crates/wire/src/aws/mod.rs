@@ -2,8 +2,8 @@
 //!
 //! No EC2 action is defined here. [`query`] reads and writes form parameters, [`sigv4`] signs and
 //! verifies requests, [`xml`] reads and writes documents, [`timestamp`] has AWS's two forms of a
-//! time, [`checksum`] the checksums of the EBS direct APIs, and [`seal`] makes tokens that only
-//! their server can make.
+//! time, [`checksum`] the checksums of the EBS direct APIs, and [`signed_token`] makes tokens that
+//! only their server can make.
 
 pub mod checksum;
 mod percent;

@@ -1,4 +1,4 @@
-//! Rows of the tables: the records, which hold the JSON of [`format`], and the balances.
+//! Rows of the tables: the records, which hold the JSON of [`mod@format`], and the balances.
 
 use evenkeel_core::convert::{exact, saturating};
 use evenkeel_core::ids::{InstanceId, VolumeId};

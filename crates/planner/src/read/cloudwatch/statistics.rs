@@ -1,5 +1,5 @@
 //! Reads the answer of GetMetricStatistics: one metric, which its `Label` names. It does not name
-//! the volume. [`merge`](crate::read::merge) combines the answers of a volume's metrics.
+//! the volume. [`merge`](crate::read::merge()) combines the answers of a volume's metrics.
 
 use std::io::BufRead;
 
