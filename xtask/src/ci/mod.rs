@@ -30,7 +30,7 @@ pub enum Scope {
 /// Runs of `cargo x fuzz scheduler`: a minute or two.
 pub const FUZZ_RUNS: u32 = 1_000;
 
-/// Runs of `cargo x fuzz histories`: some minutes.
+/// Runs of `cargo x fuzz histories`: about ten minutes.
 pub const FUZZ_HISTORIES: u32 = 1_000;
 
 /// Runs of `cargo x fuzz crashes`: some minutes.

@@ -123,7 +123,7 @@ enum Hold {
 }
 
 /// A lock outlives its process: the kernel keeps the files of a killed process open until its
-/// requests have ended, which takes seconds on a busy disk. The tests of this file do not kill.
+/// requests have ended, which takes seconds on a busy disk. Unit tests kill no process.
 const HOLD_TRIES: u32 = if cfg!(test) { 50 } else { 500 };
 const HOLD_PAUSE: Duration = Duration::from_millis(10);
 /// The number of attempts after which the wait is logged.
