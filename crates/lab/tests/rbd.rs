@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write as _;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -88,7 +88,7 @@ fn volumes_on_a_ceph_cluster() {
     let folder = tempfile::tempdir().unwrap();
     let Some(ceph) = cluster(folder.path(), Setup::default()) else { return };
     type Part = fn(&Ceph);
-    let parts: [(&str, Part); 9] = [
+    let parts: [(&str, Part); 10] = [
         ("it keeps the obligations of a store", it_keeps_the_obligations_of_a_store),
         (
             "snapshots and what is made of them are as a map says",
@@ -103,6 +103,10 @@ fn volumes_on_a_ceph_cluster() {
         (
             "a server that was started again fences the one before",
             a_server_that_was_started_again_fences_the_one_before,
+        ),
+        (
+            "a fenced server does not give a volume back",
+            a_fenced_server_does_not_give_a_volume_back,
         ),
         (
             "a volume that another server has is not taken",
@@ -520,6 +524,33 @@ fn a_server_that_was_started_again_fences_the_one_before(ceph: &Ceph) {
     assert_eq!(read(new.as_mut(), 0, 4_096), Ok(vec![1; 4_096]));
     assert_eq!(read(new.as_mut(), 4_096, 4_096), Ok(vec![2; 4_096]));
     drop((old, before, new, after));
+}
+
+/// Checks that a fenced server does not report a volume as closed, whose lock it has not released.
+fn a_fenced_server_does_not_give_a_volume_back(ceph: &Ceph) {
+    let folder = tempfile::tempdir().unwrap();
+    let place = place(ceph, "kept");
+    let id = VolumeId::from_bits(1);
+    let size = ByteCount(8 * MIB);
+    let before = RbdPool::open(folder.path(), &place).unwrap();
+    before.create(id, size).unwrap();
+    let mut old = before.open(id, size).unwrap();
+    write(old.as_mut(), 0, &[1; 4_096]).unwrap();
+    let next = next_of(folder.path());
+    let after = RbdPool::open(next.path(), &place).unwrap();
+    assert!(!before.is_taken_over(), "it does not know of its fence");
+    // The device of the image's header learns of the fence.
+    let mut info = Command::new("rbd");
+    info.arg("-c").arg(ceph.conf()).args(["info", "--pool", POOL, "--namespace", "kept"]);
+    assert!(info.arg(id.to_string()).stdout(Stdio::null()).status().unwrap().success());
+    drop(old);
+    for _ in 0..2 {
+        let refused = before.wait_closed(id).err().unwrap().to_string();
+        assert!(refused.contains("is fenced, and may still hold the lock"), "{refused}");
+    }
+    assert!(before.is_taken_over());
+    let mut new = after.open(id, size).unwrap();
+    assert_eq!(read(new.as_mut(), 0, 4_096), Ok(vec![1; 4_096]));
 }
 
 fn a_volume_that_another_server_has_is_not_taken(ceph: &Ceph) {

@@ -40,6 +40,8 @@ struct Running {
 
 struct State {
     heard: Option<Heard>,
+    /// The generation that etcd has confirmed to this process.
+    confirmed: Option<LeaderGeneration>,
     file: GenerationFile,
     /// The latest session, and its connection.
     session: SessionId,
@@ -58,12 +60,29 @@ pub(crate) struct Gate {
 impl Gate {
     pub fn new(file: GenerationFile, heard: Option<Heard>) -> Self {
         let running = BTreeMap::new();
-        let state = State { heard, file, session: 0, channel: None, running, is_closed: false };
+        let state = State {
+            heard,
+            confirmed: None,
+            file,
+            session: 0,
+            channel: None,
+            running,
+            is_closed: false,
+        };
         Self { state: Mutex::new(state), left: Condvar::new() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns whether etcd must confirm that the leader of a generation leads. The content of the
+    /// file is not enough: volumes of a node that was stopped have other homes by a later leader,
+    /// which the node's next process has not heard, and a former leader may wake.
+    pub fn must_confirm(&self, generation: LeaderGeneration) -> bool {
+        let state = self.state();
+        let is_lower = state.heard.is_some_and(|(heard, _)| generation < heard);
+        !is_lower && state.confirmed != Some(generation)
     }
 
     /// Returns the highest generation that was received.
@@ -94,6 +113,7 @@ impl Gate {
             state.file.store(said).map_err(|error| (Verdict::Busy, error.to_string()))?;
             state.heard = Some(said);
         }
+        state.confirmed = Some(hello.generation);
         state.session += 1;
         if let Some(former) = state.channel.replace(Arc::clone(channel)) {
             former.close();
@@ -222,7 +242,14 @@ mod tests {
             leader: Leader { node: NodeId(1), incarnation: 1 },
             generation: LeaderGeneration(1),
         };
+        assert!(gate.must_confirm(hello.generation));
         assert_eq!(gate.admit(&hello, &open()), Ok(1));
+        assert!(!gate.must_confirm(hello.generation));
+        assert!(gate.must_confirm(LeaderGeneration(2)));
+        assert!(!gate.must_confirm(LeaderGeneration(0)), "it is refused");
+        let (file, heard) = GenerationFile::open(&folder.path().join("generation")).unwrap();
+        let next_process = Gate::new(file, heard);
+        assert!(next_process.must_confirm(hello.generation));
         gate.close(second);
         let refused = gate.admit(&hello, &open());
         assert_eq!(refused, Err((Verdict::Busy, "this node has stopped".to_owned())));

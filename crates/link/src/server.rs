@@ -312,7 +312,7 @@ impl Shared {
             );
             return Err((Verdict::Certificate, text));
         }
-        if hello.generation > self.gate.generation() {
+        if self.gate.must_confirm(hello.generation) {
             let Confirm(confirm) = &self.config.confirm;
             confirm(hello.leader, hello.generation).map_err(|text| (Verdict::Busy, text))?;
         }

@@ -172,6 +172,23 @@ fn a_generation_that_the_cluster_has_not_is_not_kept() {
     assert_eq!(up(connect(server.address(), 9)).call(Command::Report), Reply::Done);
 }
 
+/// A leader that slept must not command a process that was started after its successor was
+/// elected, also if the node has not heard the successor.
+#[test]
+fn the_next_process_of_a_node_asks_again_whether_a_leader_leads() {
+    let folder = tempfile::tempdir().unwrap();
+    let fake = Fake::new();
+    let server = serve(folder.path(), &fake);
+    let hello = Hello { generation: LeaderGeneration(9), ..hello() };
+    assert_eq!(answer(server.address(), &hello.encode()).1.verdict, Verdict::Welcome);
+    drop(server);
+    let confirm = Confirm::new(|_, _| Err("etcd has no such leader".to_owned()));
+    let config = ServerConfig { confirm, ..server_config(folder.path()) };
+    let server = AgentServer::start(config, Arc::clone(&fake) as Arc<dyn Agent>).unwrap();
+    let (_, answer) = answer(server.address(), &hello.encode());
+    assert_eq!((answer.verdict, answer.text.as_str()), (Verdict::Busy, "etcd has no such leader"));
+}
+
 #[test]
 fn a_client_of_the_wrong_node_tries_on_and_says_why() {
     let folder = tempfile::tempdir().unwrap();

@@ -324,7 +324,8 @@ pub trait Pool: Send + Sync {
     ///
     /// # Errors
     /// [`StoreError::Open`] if it is open; [`StoreError::Closing`] if the storage below does not
-    /// answer in time. Another call continues to wait.
+    /// answer in time; another call continues to wait. [`StoreError::Cluster`] if this process is
+    /// fenced: the volume may still be locked.
     fn wait_closed(&self, _: VolumeId) -> Result<(), StoreError> {
         Ok(())
     }

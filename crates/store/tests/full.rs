@@ -725,17 +725,17 @@ impl World {
     /// Kills or stops the process, or fails the power, and opens everything again.
     fn restart(&mut self, end: End) {
         let stores: Vec<_> = self.volumes.values_mut().map(|volume| volume.store.take()).collect();
-        if end == End::Stopped {
-            drop(stores);
-        } else {
-            // The process has ended, and writes nothing any more.
-            std::mem::forget((stores, self.pool.clone()));
-            self.device = if self.random.one_in(2) {
+        if end == End::Killed {
+            let after = if self.random.one_in(2) {
                 self.device.copy()
             } else {
                 self.device.crash(&mut self.random)
             };
+            // The process has ended: what its stores and threads still do has no effect.
+            self.device.unplug();
+            self.device = after;
         }
+        drop(stores);
         self.bounds = bounds(&mut self.random);
         match LocalPool::open(Arc::new(self.device.clone()), self.bounds) {
             Ok(pool) => self.pool = pool,

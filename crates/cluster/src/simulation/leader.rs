@@ -389,17 +389,20 @@ impl Link {
             return away("no answer");
         }
         let said = self.seat.leader();
-        match session::admit(place.heard, said) {
-            Err(verdict) => return Standing::Deposed(format!("{verdict:?}")),
-            // The node asks etcd about a new generation.
-            Ok(true) if !leads => return away("it is not known whether this node leads"),
-            Ok(_) => place.heard = Some(said),
+        if let Err(verdict) = session::admit(place.heard, said) {
+            return Standing::Deposed(format!("{verdict:?}"));
         }
+        let Some(plane) = &mut place.plane else { return away("no answer") };
+        // Each process of a node asks etcd about a generation that it has not heard.
+        if plane.confirmed != Some(said.0) && !leads {
+            return away("it is not known whether this node leads");
+        }
+        plane.confirmed = Some(said.0);
+        place.heard = Some(said);
         // A new session: commands of the previous one are not executed any more.
         if place.paused_since_ms.is_none() {
             place.late.clear();
         }
-        let Some(plane) = &place.plane else { return away("no answer") };
         let incarnation = u128::from(plane.incarnation);
         let mut accepted = self.accepted.lock().unwrap();
         if *accepted.get_or_insert(incarnation) == incarnation {
@@ -468,6 +471,9 @@ impl Link {
             let Some(plane) = world.plane(self.node) else {
                 return Err(unanswered("the node has closed"));
             };
+            if plane.is_shut_down {
+                return Err(unanswered("the node is fenced"));
+            }
             let incarnation = plane.incarnation;
             let Some(held) = &plane.volumes[volume] else {
                 return Ok(Reply::Balances(CreditReport::default()));

@@ -364,6 +364,7 @@ impl World {
         let plane = Plane {
             incarnation,
             instance,
+            confirmed: None,
             volumes: Default::default(),
             door: Door::default(),
             knocks: Vec::new(),

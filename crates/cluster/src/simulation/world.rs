@@ -49,6 +49,8 @@ pub struct Knock {
 pub struct Plane {
     pub incarnation: u64,
     pub instance: Instance,
+    /// The generation of a leader that etcd has confirmed to this process.
+    pub confirmed: Option<LeaderGeneration>,
     pub volumes: [Option<Held>; VOLUMES],
     pub door: Door,
     pub knocks: Vec<Knock>,

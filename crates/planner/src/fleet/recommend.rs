@@ -378,7 +378,9 @@ impl AtLimit {
         let mut at = Self { ms: 0, iops: false, bytes: false, by_credits: true };
         let spends = (has_credit(pacing.operations), has_credit(pacing.bytes));
         for interval in &trace.intervals {
-            if interval.requests() == 0 && interval.bytes() == 0 {
+            let had_none = interval.requests() == 0 && interval.bytes() == 0;
+            // A request may wait for all of an interval and end after it.
+            if had_none && interval.is_censored != Some(true) {
                 continue;
             }
             // Idle time is not exact enough for less than a second.

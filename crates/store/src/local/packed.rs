@@ -147,6 +147,11 @@ impl PackedDevice {
         contents.failing = first..first + count;
     }
 
+    /// Makes all operations fail from now on, and frees the contents.
+    pub fn unplug(&self) {
+        *self.contents() = Contents { failing: 0..u64::MAX, ..Contents::default() };
+    }
+
     /// Returns the number of writes so far.
     #[must_use]
     pub fn writes(&self) -> u64 {

@@ -441,14 +441,38 @@ impl Shared {
         match volumes.get(&id) {
             Some(State::Open(slot)) if slot.is_closing.load(Ordering::Acquire) => {}
             Some(_) => return Err(StoreError::Open { id }),
-            None => return Ok(()),
+            None => return self.may_be_unlocked(id),
         }
         let is_there = |volumes: &mut BTreeMap<VolumeId, State>| volumes.contains_key(&id);
-        let (_volumes, waited) = self
+        let (volumes, waited) = self
             .closed
             .wait_timeout_while(volumes, CLOSING_MAX, is_there)
             .unwrap_or_else(PoisonError::into_inner);
-        if waited.timed_out() { Err(StoreError::Closing { id }) } else { Ok(()) }
+        drop(volumes);
+        if waited.timed_out() { Err(StoreError::Closing { id }) } else { self.may_be_unlocked(id) }
+    }
+
+    /// Returns an error if this process is fenced: the cluster may have refused to release the lock
+    /// of a volume that was open, and another process cannot open it before the fence is recorded.
+    fn may_be_unlocked(&self, id: VolumeId) -> Result<(), StoreError> {
+        if !self.cluster.is_shut_down() {
+            return Ok(());
+        }
+        let why = format!("this process is fenced, and may still hold the lock of {id}");
+        Err(StoreError::Cluster { why })
+    }
+
+    /// Releases an image's lock. If the cluster refuses it, librbd reports another error (EINVAL in
+    /// 16.2) or none, so the owner is read afterwards.
+    fn unlock(&self, image: &Image) -> Result<(), StoreError> {
+        let unlocked = image.unlock();
+        let owner = image.owner();
+        if let Err(error) = &owner
+            && errno(error) == Some(libc::ESHUTDOWN)
+        {
+            self.cluster.note_shut_down();
+        }
+        owner.and(unlocked)
     }
 
     /// Closes a volume. All of its requests have ended when this returns.
@@ -459,7 +483,7 @@ impl Shared {
         if let Some(opened) = opened.and_then(Arc::into_inner) {
             if !opened.is_lost.load(Ordering::Acquire)
                 && in_flight.iter().all(Option::is_none)
-                && let Err(error) = opened.image.unlock()
+                && let Err(error) = self.unlock(&opened.image)
             {
                 tracing::warn!(volume = %slot.id, %error, "a lock was not given back");
             }

@@ -154,12 +154,16 @@ fn nothing_gets_less_by_what_a_trace_does_not_show() {
     without_bytes.columns.bytes = None;
     let mut censored = quiet();
     censored.intervals[7].is_censored = Some(true);
+    // A request waited for all of the step, and ended after it.
+    let mut censored_and_empty = censored.clone();
+    (censored_and_empty.intervals[7].reads, censored_and_empty.intervals[7].read_bytes) = (0, 0);
     for (trace, reason) in [
         (hours(6 * 24, 100, 100, 16), "6 days of metrics, of 7 days that are needed"),
         (gaps, "% of its metrics are gaps, of at most 20 %"),
         (coarse, "in steps of 3600 s, of at most 300 s"),
         (without_bytes, "its metrics have no bytes"),
         (censored, "it stood at a limit for 300 s"),
+        (censored_and_empty, "it stood at a limit for 300 s"),
     ] {
         let judged = by(&io2, trace);
         assert_eq!((judged.action, judged.finding()), (Action::Keep, Finding::Keep));
