@@ -36,6 +36,11 @@ fn clients_meet_the_faults_that_were_started() {
 }
 
 #[test]
+fn settings_of_the_account_are_reset() {
+    check("settings", "");
+}
+
+#[test]
 fn experiments_of_fis_pause_volumes_and_make_them_slow() {
     check("fis", "");
 }

@@ -5,6 +5,7 @@ Arguments: name of a check, flags of the server.
 
 import datetime
 import json
+import os
 import subprocess
 import sys
 import time
@@ -149,6 +150,25 @@ def faults(flags):
         # A test may end with a fault in force: nothing of it is left.
         ebs.reset()
         expect(ebs.fault.list(), [])
+
+
+def settings(flags):
+    """The settings of the account that a test changed are as before after reset."""
+    key = os.path.abspath("key")
+    with open(os.open(key, os.O_CREAT | os.O_WRONLY, 0o600), "w", encoding="ascii") as file:
+        file.write("7" * 64)
+    with Server([*flags, "--store", "local", "--key-file", key]) as ebs:
+        ec2 = ebs.ec2
+        ec2.enable_ebs_encryption_by_default()
+        ec2.enable_snapshot_block_public_access(State="block-all-sharing")
+        volume = create(ebs, size=1)
+        expect(ec2.describe_volumes(VolumeIds=[volume])["Volumes"][0]["Encrypted"], True)
+        ebs.reset()
+        expect(ec2.get_ebs_encryption_by_default()["EbsEncryptionByDefault"], False)
+        expect(ec2.get_snapshot_block_public_access_state()["State"], "unblocked")
+        expect(ec2.describe_volumes()["Volumes"], [])
+        volume = create(ebs, size=1)
+        expect(ec2.describe_volumes(VolumeIds=[volume])["Volumes"][0]["Encrypted"], False)
 
 
 def io_faults(ebs, volume, uri, other_uri):

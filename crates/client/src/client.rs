@@ -257,6 +257,11 @@ impl Client {
                 let seconds = ANSWER_WAIT_MAX.as_secs();
                 Failure::new(format!("{at} did not answer within {seconds} s")).exit(Exit::Timeout)
             }
+            ureq::Error::Io(io) if is_disconnect(io.kind()) => {
+                let unknown = "it is not known whether the request was executed";
+                Failure::new(format!("{at} ended the connection before it answered: {unknown}"))
+                    .hint("look at what is there before you repeat it")
+            }
             other => {
                 let failure = Failure::new(format!("{at}: {other}"));
                 trust::explained(failure, self.authorities.as_deref())
@@ -284,6 +289,12 @@ impl Client {
             }
         }
     }
+}
+
+/// Returns whether the other side has ended the connection.
+const fn is_disconnect(kind: io::ErrorKind) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+    matches!(kind, BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
 }
 
 /// Returns the scheme and `host:port` of an endpoint.
@@ -359,6 +370,25 @@ mod tests {
         assert_eq!(
             failure.to_string(),
             format!("error: no server at {address}\n hint: start one with `evenkeel serve`")
+        );
+    }
+
+    #[test]
+    fn a_connection_that_ends_without_an_answer_leaves_the_result_unknown() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let served = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            io::Read::read_exact(&mut stream, &mut [0; 16]).unwrap();
+        });
+        let failure = client(&address.to_string()).call("CreateVolume", &[]).unwrap_err();
+        served.join().unwrap();
+        assert_eq!(
+            failure.to_string(),
+            format!(
+                "error: {address} ended the connection before it answered: it is not known whether \
+                 the request was executed\n hint: look at what is there before you repeat it"
+            )
         );
     }
 

@@ -17,12 +17,14 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 /// Maximum time until the leader accepts a connection, and until its TLS handshake ends.
 const CONNECT_MAX: Duration = Duration::from_secs(1);
+/// Maximum time in which clients that wait for an answer get one when the relay stops.
+const STOP_MAX: Duration = Duration::from_secs(1);
 /// Maximum number of bytes that are relayed at once. Each connection has two such buffers.
 const PART_BYTES: usize = 8 << 10;
 /// The first bytes of a request for the liveness of this node.
@@ -55,9 +57,10 @@ trait Leader: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Leader for T {}
 
-/// See the module's text. Dropping it closes all connections and frees the address.
+/// See the module's text. Dropping it frees the address and closes all connections. Clients that
+/// wait for an answer get one by which they repeat their requests.
 pub struct ApiRelay {
-    stop: Option<oneshot::Sender<()>>,
+    stop: watch::Sender<bool>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -72,33 +75,43 @@ impl ApiRelay {
         listener.set_nonblocking(true).map_err(failed)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(failed)?;
-        let (stop, stopped) = oneshot::channel();
+        let (stop, stopped) = watch::channel(false);
         let work = move || {
             runtime.block_on(async {
+                // Each connection holds a sender, so the end of the channel is that of all.
+                let (open, mut ended) = mpsc::channel::<()>(1);
+                let mut is_stopped = stopped.clone();
                 tokio::select! {
-                    () = accept(listener, node, timeouts) => {}
-                    _ = stopped => {}
+                    () = accept(listener, node, timeouts, (stopped, open)) => {}
+                    _ = is_stopped.wait_for(|is_stopped| *is_stopped) => {}
                 }
+                let _ = timeout(STOP_MAX, ended.recv()).await;
             });
             // This closes the connections.
             drop(runtime);
         };
         let thread = std::thread::Builder::new().name("api-relay".to_owned()).spawn(work);
         let thread = Some(thread.map_err(failed)?);
-        Ok(Self { stop: Some(stop), thread })
+        Ok(Self { stop, thread })
     }
 }
 
 impl Drop for ApiRelay {
     fn drop(&mut self) {
-        drop(self.stop.take());
+        // If the thread has ended, nothing receives it.
+        let _ = self.stop.send(true);
         if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
             tracing::error!("the thread that relays the API panicked");
         }
     }
 }
 
-async fn accept(listener: std::net::TcpListener, node: Node, timeouts: Timeouts) {
+async fn accept(
+    listener: std::net::TcpListener,
+    node: Node,
+    timeouts: Timeouts,
+    (stopped, open): (watch::Receiver<bool>, mpsc::Sender<()>),
+) {
     let listener = match TcpListener::from_std(listener) {
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "the API is not relayed"),
@@ -110,13 +123,16 @@ async fn accept(listener: std::net::TcpListener, node: Node, timeouts: Timeouts)
                 // As at the leader, a silent connection is evicted for a new one.
                 let (slot, evicted) = slots.take(peer.ip()).await;
                 let node = node.clone();
+                let mut stopped = stopped.clone();
+                let open = open.clone();
                 tokio::spawn(async move {
-                    let relayed = relay(client, &slot, &node, timeouts);
+                    let relayed = relay(client, &slot, &node, timeouts, &mut stopped);
                     // If the connection breaks, its client makes another one.
                     tokio::select! {
                         Ok(()) = evicted => {}
                         _ = timeout(timeouts.connection, relayed) => {}
                     }
+                    drop(open);
                 });
                 // Gives the task a turn, so that a request that has arrived is seen before its
                 // connection may be evicted.
@@ -136,6 +152,7 @@ async fn relay(
     slot: &Arc<Slot>,
     node: &Node,
     timeouts: Timeouts,
+    stopped: &mut watch::Receiver<bool>,
 ) -> std::io::Result<()> {
     client.set_nodelay(true)?;
     let accepted = accept_stream(client, node.tls.as_ref());
@@ -151,9 +168,12 @@ async fn relay(
         }
         std::io::Result::Ok(())
     };
-    match timeout(timeouts.head, first).await {
-        Ok(first) => first?,
-        Err(_) => return Ok(()),
+    tokio::select! {
+        first = timeout(timeouts.head, first) => match first {
+            Ok(first) => first?,
+            Err(_) => return Ok(()),
+        },
+        _ = stopped.wait_for(|is_stopped| *is_stopped) => return Ok(()),
     }
     let health = match &begin {
         begin if *begin == ALIVE => Some(node.health.check_alive()),
@@ -177,11 +197,16 @@ async fn relay(
         Ok((mut server, address)) => {
             server.write_all(&begin[..read]).await?;
             server.flush().await?;
-            if !pass_on(&mut client, &mut server, slot, timeouts).await? {
+            if !pass_on(&mut client, &mut server, slot, timeouts, stopped).await? {
                 return Ok(());
             }
+            let ended = if *stopped.borrow() {
+                "does not lead any more, and has not answered"
+            } else {
+                "ended before it answered"
+            };
             let unknown = "it is not known whether the request was executed";
-            format!("the leader at {address} ended before it answered, so {unknown}")
+            format!("the leader at {address} {ended}, so {unknown}")
         }
         Err(why) => why,
     };
@@ -199,13 +224,14 @@ async fn connect(address: SocketAddr, tls: Option<&ServerTls>) -> std::io::Resul
     Ok(Box::new(timeout(CONNECT_MAX, secured).await??))
 }
 
-/// Relays the bytes of either side until the server ends. Returns whether the client waits for an
-/// answer then: a leader that steps down may leave a request unanswered.
+/// Relays the bytes of either side until the server ends or the relay stops. Returns whether the
+/// client waits for an answer then: a leader that steps down may leave a request unanswered.
 async fn pass_on(
     client: &mut Stream,
     server: &mut Box<dyn Leader>,
     slot: &Arc<Slot>,
     timeouts: Timeouts,
+    stopped: &mut watch::Receiver<bool>,
 ) -> std::io::Result<bool> {
     let (mut from_client, mut to_client) = tokio::io::split(client);
     let (mut from_server, mut to_server) = tokio::io::split(server);
@@ -249,6 +275,7 @@ async fn pass_on(
     tokio::select! {
         ended = answers => ended?,
         () = requests => {}
+        _ = stopped.wait_for(|is_stopped| *is_stopped) => {}
     }
     let owes = owes.load(Ordering::Relaxed);
     if !owes {
@@ -456,6 +483,25 @@ mod tests {
         // A request that was answered is not answered again.
         assert_eq!(asked(at, "POST / HTTP/1.1\r\n\r\n"), "HTTP/1.1 200 OK\r\n\r\n");
         served.join().unwrap();
+    }
+
+    #[test]
+    fn relay_that_stops_answers_the_clients_that_wait() {
+        let leader = TcpListener::bind("127.0.0.1:0").unwrap();
+        let listen = free();
+        let address = leader.local_addr().unwrap();
+        let who: Arc<WhoLeads> = Arc::new(move || Some(address));
+        let relay = ApiRelay::start(listen, node(who), times(Duration::from_secs(600))).unwrap();
+        let silent = TcpStream::connect(listen).unwrap();
+        let waiting = std::thread::spawn(move || asked(listen, "POST / HTTP/1.1\r\n\r\n"));
+        let (mut stream, _) = leader.accept().unwrap();
+        stream.read_exact(&mut [0; 18]).unwrap();
+        drop(relay);
+        TcpListener::bind(listen).expect("the address is free again");
+        let reply = waiting.join().unwrap();
+        assert!(reply.starts_with("HTTP/1.1 503 "), "{reply}");
+        assert!(reply.contains("does not lead any more, and has not answered, so it"), "{reply}");
+        drop((silent, stream));
     }
 
     #[test]

@@ -34,11 +34,13 @@ impl KnownCapacity {
         &self.now
     }
 
-    /// Processes a reported capacity. Calls `model` only if it differs from the last one.
+    /// Processes a reported capacity. Calls `model` only if it differs from the last one. A server
+    /// for tests sells without limits, so it does not warn about that.
     pub fn learn<M: Deref<Target = Model>>(
         &mut self,
         capacity: Capacity,
         settings: &Settings,
+        is_test: bool,
         model: impl FnOnce() -> M,
     ) {
         if self.logged.is_some() && capacity == self.now {
@@ -52,6 +54,12 @@ impl KnownCapacity {
         self.now = capacity;
         let logged = Logged { calibration, lines };
         if self.logged.as_ref().is_none_or(|before| logged.differs_from(before)) {
+            if logged.lines.is_empty() && !is_test {
+                warn!(
+                    "what may be sold is unknown, so no volume is refused for want of capacity; \
+                     run `evenkeel calibrate`, or set --sell-iops and --sell-throughput"
+                );
+            }
             logged.log(self.logged.as_ref());
             self.logged = Some(logged);
         }
@@ -71,12 +79,6 @@ impl Logged {
     }
 
     fn log(&self, before: Option<&Self>) {
-        if self.lines.is_empty() {
-            warn!(
-                "what may be sold is unknown, so no volume is refused for want of capacity; \
-                 run `evenkeel calibrate`, or set --sell-iops and --sell-throughput"
-            );
-        }
         for line in &self.lines {
             let Line { row, resource, sold, for_sale, .. } = *line;
             let row = row.words().unwrap_or("present");

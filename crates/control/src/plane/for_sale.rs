@@ -36,7 +36,7 @@ impl Plane {
             model.keep_books(&self.settings, sells);
         }
         if let Some(capacity) = answered {
-            known.learn(capacity, &self.settings, || self.model());
+            known.learn(capacity, &self.settings, self.faults().is_test(), || self.model());
         }
         known.now().clone()
     }

@@ -81,7 +81,8 @@ pub(super) fn condition(now: &Observation) -> Option<Step> {
     Some(Step::Wait(format!("{reason}; no data moves before its end")))
 }
 
-/// Returns the end of an operation that has nothing left to undo.
+/// Returns the end of an operation that has nothing left to undo: of a cancelled one it is no
+/// failure.
 pub(super) fn end(open: &Open, reason: String) -> Step {
     if open.cancelled {
         return Step::Done;

@@ -102,7 +102,7 @@ pub(super) fn leave(
              If `btrfs filesystem show` does not list its device, run `wipefs --all` on that"
         );
         let is_late = age_ms(open, now) > limit_ms;
-        return Some(if is_late { end(open, text) } else { Step::Wait(text) });
+        return Some(if is_late { Step::Failed(text) } else { Step::Wait(text) });
     }
     if volume.retired_ms.is_none() {
         return Some(Step::Call(Call::Retire { volume: id }));

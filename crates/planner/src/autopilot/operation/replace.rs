@@ -7,7 +7,7 @@
 
 use evenkeel_core::volume::VolumeSpec;
 
-use super::facts::{STUCK_MS, age_ms, bytes, condition, device, end, made, running, volume};
+use super::facts::{STUCK_MS, age_ms, bytes, condition, device, made, running, volume};
 use super::made::{Made, Proof, back, bring, leave};
 use super::{Open, Step, Verb, remove, room};
 use crate::autopilot::decide::wanted_free_bytes;
@@ -114,10 +114,10 @@ fn backward(
             "{reason}; {id} stays a device: without it {free_bytes} bytes would be free, and \
              {wanted} are needed"
         );
-        return end(open, text);
+        return Step::Failed(text);
     }
     remove::take_away(policy, open, now, id)
-        .unwrap_or_else(|why| end(open, format!("{reason}; {id} stays a device: {why}")))
+        .unwrap_or_else(|why| Step::Failed(format!("{reason}; {id} stays a device: {why}")))
 }
 
 /// Returns an observation as it would be without a device.

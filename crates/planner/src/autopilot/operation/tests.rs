@@ -343,7 +343,9 @@ fn cancelled_replacement_keeps_both_if_room_is_needed() {
     open.cancelled = true;
     assert_eq!(next_step(&policy, &open, &now), Step::Verb(Verb::Cancel));
     assert!(world.execute(&Step::Verb(Verb::Cancel), &now));
-    assert_eq!(next_step(&policy, &open, &world.observe()), Step::Done);
+    let step = next_step(&policy, &open, &world.observe());
+    let Step::Failed(reason) = &step else { panic!("{step:?}") };
+    assert!(reason.starts_with("it was cancelled; vol-1 stays a device: without it "), "{reason}");
     assert_eq!(world.devices.len(), 2);
     // A removal of the new device that has begun is cancelled, too.
     let back = Verb::Remove { volume: "vol-1".to_owned(), bytes_per_s: 1 };
