@@ -33,7 +33,7 @@ fn through(said: Vec<(Command, Reply)>, pieces: Vec<usize>, is_secret: bool) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.div_ceil(2)))]
 
     #[test]
     fn values_go_through_unchanged_and_in_order(

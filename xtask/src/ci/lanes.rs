@@ -50,7 +50,7 @@ const WAITING_TESTS: usize = 4;
 /// core.
 const QUIET_TESTS: usize = 3;
 
-/// Cases of each property test that sets no number of its own, for a change. Their default is 256,
+/// Cases of a property test, for a change; slow ones take a part of it. proptest's default is 256,
 /// and `cargo x fuzz` runs thousands.
 const PROPERTY_CASES: &str = "100";
 

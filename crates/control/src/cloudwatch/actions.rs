@@ -862,7 +862,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(32))]
+        #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.div_ceil(3)))]
 
         /// The oracle has all minutes in a map, and reads each period of the clock.
         #[test]

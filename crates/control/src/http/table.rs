@@ -322,7 +322,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(16))]
+        #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.div_ceil(6)))]
 
         /// After any history, no connection with a request in flight is evicted, and a full table
         /// has a connection to evict for any newcomer.

@@ -480,7 +480,7 @@ fn policy() -> impl Strategy<Value = ModifyPolicy> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.div_ceil(2)))]
 
     #[test]
     fn random_requests_keep_the_rules_of_the_model(

@@ -21,7 +21,7 @@ fn check(agent: &FakeAgent, database: &Path, volume: VolumeId) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(6))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.div_ceil(16)))]
 
     /// For any spending of leased credits, any refill or setting, and any failure of calls to the
     /// data plane: the disk always has a lower bound of the credits left.

@@ -267,8 +267,6 @@ fn best_error(points: &[Point]) -> f64 {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(100))]
-
     #[test]
     fn no_line_fits_better(
         base in 0_u64..1_000_000_000, slope in 0_u64..20_000, lift in 1_000_000_u64..10_000_000,

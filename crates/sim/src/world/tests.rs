@@ -265,7 +265,7 @@ fn the_same_seed_is_the_same_run() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(32))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.div_ceil(3)))]
 
     /// Requests are neither lost nor created: at every moment each one is answered, refused for
     /// now, waiting in the scheduler, or at the device.

@@ -363,7 +363,7 @@ fn p27_the_time_a_volume_waits_is_accounted_for() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.div_ceil(4)))]
 
     /// 1, 13, 12: limits hold on a device, too, whatever the neighbours do, and no volume starves.
     #[test]

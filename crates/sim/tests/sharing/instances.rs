@@ -494,7 +494,7 @@ fn p13_hosts_of_a_shared_volume_take_turns() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(32))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.div_ceil(3)))]
 
     /// 13: the limits of volumes and instances hold at once in every window, and the narrower one
     /// is used up.

@@ -62,7 +62,7 @@ fn going(world: &World) -> Vec<(u64, usize, u32)> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.div_ceil(2)))]
 
     /// 9, 26: polls that the scheduler did not ask for change nothing, and the same inputs yield
     /// the same outputs, to the nanosecond.

@@ -758,7 +758,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(24))]
+        #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.div_ceil(4)))]
 
         /// Two servers record in turn, and the other one copies. The oracle is a map of all
         /// minutes.

@@ -356,7 +356,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(24))]
+        #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.div_ceil(4)))]
 
         /// Two servers record in turn, and the other one copies. The oracle is everything that both
         /// have written.

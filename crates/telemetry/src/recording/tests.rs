@@ -226,7 +226,7 @@ fn a_volume_takes_a_bounded_amount_of_memory() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(32))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.div_ceil(3)))]
 
     /// The oracle has every second. Some samples are missing, and the server is restarted.
     #[test]

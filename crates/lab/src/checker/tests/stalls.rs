@@ -354,8 +354,6 @@ fn a_run_that_stood_still_for_long_is_excused_by_nothing() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
-
     /// A correctly paced volume passes with any stalls.
     #[test]
     fn stalls_alone_never_break_a_promise(

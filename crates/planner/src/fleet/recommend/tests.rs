@@ -341,7 +341,7 @@ fn any_policy() -> impl Strategy<Value = Policy> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.div_ceil(4)))]
 
     /// A change is one that ModifyVolume makes and can take back, has the price of the list, and is
     /// no worse by the replay.

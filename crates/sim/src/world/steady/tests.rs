@@ -236,7 +236,7 @@ fn span() -> impl Strategy<Value = Span> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.div_ceil(4)))]
 
     #[test]
     fn a_run_that_leaps_is_the_run_that_does_not(

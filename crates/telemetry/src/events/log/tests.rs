@@ -46,7 +46,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 proptest! {
     // Every step is synced.
-    #![proptest_config(ProptestConfig::with_cases(48))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.div_ceil(2)))]
     /// Whatever a crash leaves of the last file, the log keeps a part of the appended events,
     /// including all complete lines, and continues after them.
     #[test]
