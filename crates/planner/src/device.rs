@@ -66,6 +66,7 @@ fn is_free_of_limits(trace: &Trace, interval: &Interval) -> bool {
         })
     };
     interval.is_censored != Some(true)
+        && interval.delayed.instance != Some(true)
         && interval.balance_ppm.is_none_or(|ppm| ppm >= EMPTY_PPM)
         && is_low(interval.requests(), trace.source.iops)
         && is_low(interval.bytes(), trace.source.bytes_per_second)

@@ -97,7 +97,12 @@ impl Held {
 impl Reached {
     fn of(source: &SourceLimits, interval: &Interval) -> Option<Self> {
         let is_empty = interval.balance_ppm.is_some_and(|ppm| ppm < EMPTY_PPM);
-        if interval.is_censored == Some(false) && !is_empty {
+        // A limit of the instance hides demand as one of the volume does.
+        let is_censored = match interval.delayed.instance {
+            Some(true) => Some(true),
+            _ => interval.is_censored,
+        };
+        if is_censored == Some(false) && !is_empty {
             return None;
         }
         let (most, mut limits, mut are_earned) = (source.most(), source.most(), [false; 2]);
@@ -107,7 +112,7 @@ impl Reached {
             limits = [source.earned_iops.or(most[0]), source.earned_bytes_per_second.or(most[1])];
         }
         let amounts = source.counted(interval.requests(), interval.bytes());
-        let percent = match interval.is_censored {
+        let percent = match is_censored {
             None if !is_empty => REACHED_PERCENT,
             _ => NEAR_PERCENT,
         };
@@ -115,7 +120,7 @@ impl Reached {
         let reached = match [is_at(0), is_at(1)] {
             // The limit was reached in a part of the interval: it is the one of which more was
             // used.
-            [false, false] if interval.is_censored == Some(true) => more_used(amounts, limits),
+            [false, false] if is_censored == Some(true) => more_used(amounts, limits),
             // Requests are held back, but the limit is unknown.
             [false, false] if is_empty && are_earned == [false; 2] => [false; 2],
             [false, false] => return None,
@@ -135,7 +140,7 @@ fn is_reached(length_ms: u64, amount: u128, limit: Option<u64>, percent: u128) -
 }
 
 /// Returns which limit is used more: I/Os, or bytes.
-fn more_used([operations, amount]: [u128; 2], limits: [Option<u64>; 2]) -> [bool; 2] {
+pub(crate) fn more_used([operations, amount]: [u128; 2], limits: [Option<u64>; 2]) -> [bool; 2] {
     match limits {
         [Some(iops), Some(bytes)] => {
             let is_iops = operations * u128::from(bytes) >= amount * u128::from(iops);

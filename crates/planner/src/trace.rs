@@ -109,8 +109,48 @@ pub struct Interval {
     pub used_bytes: Option<u64>,
     /// Whether a limit of the source delayed requests. Then more was wanted than the amounts show.
     pub is_censored: Option<bool>,
+    /// The limits that did, if the recording names them.
+    pub delayed: Delayed,
     /// The unknown amounts. They are 0 here, and may have been more.
     pub unknown: Amounts,
+}
+
+/// Whether each limit delayed requests in an interval; `None` if that is not recorded.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Delayed {
+    /// The volume's limit in I/Os per second.
+    pub iops: Option<bool>,
+    /// The volume's limit in bytes per second.
+    pub bytes: Option<bool>,
+    /// A limit of the instance.
+    pub instance: Option<bool>,
+}
+
+impl Delayed {
+    /// Returns whether a limit of the volume delayed requests. Unless both are recorded, it is not
+    /// known that none did.
+    #[must_use]
+    pub const fn by_volume(self) -> Option<bool> {
+        match (self.iops, self.bytes) {
+            (Some(true), _) | (_, Some(true)) => Some(true),
+            (Some(false), Some(false)) => Some(false),
+            _ => None,
+        }
+    }
+
+    /// Returns what either records.
+    #[must_use]
+    pub(crate) fn or(self, other: Self) -> Self {
+        let either = |one: Option<bool>, other: Option<bool>| match (one, other) {
+            (Some(one), Some(other)) => Some(one || other),
+            (one, other) => one.or(other),
+        };
+        Self {
+            iops: either(self.iops, other.iops),
+            bytes: either(self.bytes, other.bytes),
+            instance: either(self.instance, other.instance),
+        }
+    }
 }
 
 /// A subset of the four amounts of an interval.

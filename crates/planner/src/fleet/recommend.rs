@@ -17,7 +17,7 @@ use crate::layout::Layout;
 use crate::search;
 use crate::spread::Share;
 use crate::steady;
-use crate::throttled::EMPTY_PPM;
+use crate::throttled::{EMPTY_PPM, more_used};
 use crate::trace::{Interval, SourceLimits, Trace};
 use crate::used::{Source, Used};
 
@@ -26,6 +26,11 @@ const DAY_MS: u64 = 86_400_000;
 const RESOLUTION_MS_MAX: u64 = 300_000;
 /// Percent of a limit from which a volume counts as at it.
 const AT_LIMIT_PERCENT: u128 = 95;
+/// Percent of a limit above which an amount was not recorded under it.
+const ABOVE_LIMIT_PERCENT: u128 = 110;
+/// The least time for which a limit delayed requests if a step says only that it did, in
+/// milliseconds: EBS's checks are those of minutes.
+const CHECK_MS: u64 = 60_000;
 
 /// Returns the judgement of a volume.
 #[must_use]
@@ -200,6 +205,11 @@ fn by_trace(policy: &Policy, volume: &Volume, trace: &Trace, judged: &mut Judged
     let at_limit = AtLimit::of(policy, &volume.spec, trace);
     let known = known(policy, volume, trace, &demand, &at_limit);
     judged.known = Some(known);
+    if let Some(reason) = of_other_limits(policy, &volume.spec, trace) {
+        judged.reasons.push(format!("{reason}; no limit is lowered"));
+        same(policy, volume, judged);
+        return;
+    }
     if let Err(reason) = is_enough(policy, trace, &known) {
         judged.reasons.push(format!("{reason}: no limit is lowered"));
         if trace.columns.requests.is_some() && at_limit.is_long(policy, trace) {
@@ -213,12 +223,8 @@ fn by_trace(policy: &Policy, volume: &Volume, trace: &Trace, judged: &mut Judged
         throttled(policy, volume, trace, &at_limit, true, judged);
         return;
     }
-    if at_limit.ms > 0 {
-        judged.reasons.push(format!(
-            "it stood at a limit for {} s: more was wanted then than was recorded, so no limit is \
-             lowered",
-            at_limit.ms.div_ceil(1_000)
-        ));
+    if let Some(reason) = at_limit.hides_demand() {
+        judged.reasons.push(format!("{reason}, so no limit is lowered"));
         same(policy, volume, judged);
         return;
     }
@@ -279,13 +285,10 @@ pub fn shows_enough(policy: &Policy, volume: &Volume, trace: &Trace) -> Result<(
     let at_limit = AtLimit::of(policy, &volume.spec, trace);
     let demand = Demand::of(trace, policy.assume);
     is_enough(policy, trace, &known(policy, volume, trace, &demand, &at_limit))?;
-    if at_limit.ms > 0 {
-        let seconds = at_limit.ms.div_ceil(1_000);
-        return Err(format!(
-            "it stood at a limit for {seconds} s: more was wanted than was recorded"
-        ));
+    if let Some(reason) = of_other_limits(policy, &volume.spec, trace) {
+        return Err(reason);
     }
-    Ok(())
+    at_limit.hides_demand().map_or(Ok(()), Err)
 }
 
 /// Returns why a trace does not show enough to conclude that less suffices.
@@ -356,31 +359,60 @@ fn never_used(policy: &Policy, known: &Known, judged: &mut Judged) {
     }
 }
 
+/// Returns the reason why a recording is of other limits than a volume has now, if it is. A request
+/// that is split or merged on the way counts otherwise, so some more than a limit is no sign.
+fn of_other_limits(policy: &Policy, spec: &VolumeSpec, trace: &Trace) -> Option<String> {
+    let limits = Limits::of(policy, spec);
+    let is_above = |interval: &&Interval| {
+        let counted = trace.source.counted(interval.requests(), interval.bytes());
+        [limits.iops, limits.bytes].iter().zip(counted).any(|(limit, amount)| {
+            let most = limit.map(|limit| u128::from(limit) * u128::from(interval.length_ms));
+            most.is_some_and(|most| amount * 100_000 > most * ABOVE_LIMIT_PERCENT)
+        })
+    };
+    let count = trace.intervals.iter().filter(is_above).count();
+    (count > 0).then(|| {
+        format!(
+            "{count} of its steps have more I/Os or bytes than its limits allow now: they were \
+             recorded before a change, or the list is older than they are"
+        )
+    })
+}
+
 /// Returns the milliseconds in which a volume stood at its limits.
 pub(super) fn at_limit_ms(policy: &Policy, spec: &VolumeSpec, trace: &Trace) -> u64 {
     AtLimit::of(policy, spec, trace).ms
 }
 
 /// The time in which a volume stood at its limits, so that more may have been wanted than was done.
+#[derive(Default)]
 struct AtLimit {
     ms: u64,
+    /// The part of it that is certain: a check of a step counts as one minute, unless the step's
+    /// amounts are at a limit.
+    least_ms: u64,
     /// Whether the limit in IOPS was one of them, and the one in bytes.
     iops: bool,
     bytes: bool,
     /// Whether it was held up only for lack of credits.
     by_credits: bool,
+    /// Whether it was held up with credits left, by the limits in which there are credits.
+    despite_credits: bool,
+    /// Time in which a limit of the instance delayed requests, in milliseconds.
+    by_instance_ms: u64,
 }
 
 impl AtLimit {
     fn of(policy: &Policy, spec: &VolumeSpec, trace: &Trace) -> Self {
         let pacing = policy.rules.pacing(spec);
         let limits = Limits::of(policy, spec);
-        let mut at = Self { ms: 0, iops: false, bytes: false, by_credits: true };
+        let mut at = Self { by_credits: true, ..Self::default() };
         let spends = (has_credit(pacing.operations), has_credit(pacing.bytes));
         for interval in &trace.intervals {
             let had_none = interval.requests() == 0 && interval.bytes() == 0;
+            let is_by_instance = interval.delayed.instance == Some(true);
             // A request may wait for all of an interval and end after it.
-            if had_none && interval.is_censored != Some(true) {
+            if had_none && interval.is_censored != Some(true) && !is_by_instance {
                 continue;
             }
             // Idle time is not exact enough for less than a second.
@@ -392,33 +424,59 @@ impl AtLimit {
                 most.is_some_and(|most| amount * 100_000 >= most * AT_LIMIT_PERCENT)
             };
             let [operations, bytes] = trace.source.counted(interval.requests(), interval.bytes());
-            let is_iops = reaches(operations, limits.iops);
-            let is_bytes = reaches(bytes, limits.bytes);
+            let is_full = [reaches(operations, limits.iops), reaches(bytes, limits.bytes)];
+            // The source's own statement goes before the estimate.
+            let stated = match interval.is_censored {
+                Some(false) => [Some(false); 2],
+                _ => [interval.delayed.iops, interval.delayed.bytes],
+            };
+            let mut is_at = [0, 1].map(|which: usize| stated[which].unwrap_or(is_full[which]));
             let is_empty = (spends.0 || spends.1)
                 && interval.balance_ppm.is_some_and(|balance_ppm| balance_ppm < EMPTY_PPM);
-            // The source's own statement goes before the estimate.
-            let is_at = match interval.is_censored {
-                Some(is_censored) => is_censored || is_empty,
-                None => is_iops || is_bytes || is_empty,
-            };
-            if is_at {
-                at.ms = at.ms.saturating_add(active_ms);
-                let by = match (is_iops || is_bytes, is_empty) {
-                    (true, _) => (is_iops, is_bytes),
-                    (false, true) => spends,
-                    (false, false) => (true, true),
-                };
-                (at.iops, at.bytes) = (at.iops || by.0, at.bytes || by.1);
-                at.by_credits &= is_empty && !is_iops && !is_bytes;
+            if is_at == [false; 2] && !is_empty && interval.is_censored == Some(true) {
+                is_at = more_used([operations, bytes], [limits.iops, limits.bytes]);
             }
+            if is_by_instance {
+                at.by_instance_ms = at.by_instance_ms.saturating_add(active_ms);
+            }
+            if is_at == [false; 2] && !is_empty {
+                continue;
+            }
+            let is_filled = is_full != [false; 2] || is_empty;
+            let least_ms = if is_filled { active_ms } else { active_ms.min(CHECK_MS) };
+            at.ms = at.ms.saturating_add(active_ms);
+            at.least_ms = at.least_ms.saturating_add(least_ms);
+            let is_by_credits = is_empty && is_full == [false; 2];
+            let by = if is_by_credits { spends } else { (is_at[0], is_at[1]) };
+            (at.iops, at.bytes) = (at.iops || by.0, at.bytes || by.1);
+            at.by_credits &= is_by_credits;
+            let has_credits = interval.balance_ppm.is_some_and(|left| left >= EMPTY_PPM);
+            at.despite_credits |= is_full != [false; 2] || has_credits && !is_by_credits;
         }
         at
     }
 
+    /// Returns the reason why more was wanted than was recorded, if that is possible.
+    fn hides_demand(&self) -> Option<String> {
+        if self.ms > 0 {
+            let seconds = self.ms.div_ceil(1_000);
+            return Some(format!(
+                "it stood at a limit for {seconds} s: more was wanted then than was recorded"
+            ));
+        }
+        (self.by_instance_ms > 0).then(|| {
+            format!(
+                "a limit of its instance held requests back for {} s: another instance gives it \
+                 more, and no change of the volume; more was wanted then than was recorded",
+                self.by_instance_ms.div_ceil(1_000)
+            )
+        })
+    }
+
     /// Returns whether the time is so long that the volume needs more.
     fn is_long(&self, policy: &Policy, trace: &Trace) -> bool {
-        let a_day =
-            u128::from(self.ms) * u128::from(DAY_MS) / u128::from(trace.known_ms().max(DAY_MS));
+        let known_ms = u128::from(trace.known_ms().max(DAY_MS));
+        let a_day = u128::from(self.least_ms) * u128::from(DAY_MS) / known_ms;
         a_day > u128::from(policy.throttled_s_per_day) * 1_000
     }
 }
@@ -469,7 +527,8 @@ fn raised(policy: &Policy, volume: &Volume, at: &AtLimit) -> Limits {
     let raise = |limit: Option<u64>, is_at: bool, has_credit: bool| {
         let limit = limit?;
         // If the burst becomes the rate, credits do not run out again.
-        let percent = if is_at && !has_credit { u64::from(policy.headroom_percent) } else { 0 };
+        let is_short = is_at && (!has_credit || at.despite_credits);
+        let percent = if is_short { u64::from(policy.headroom_percent) } else { 0 };
         Some(limit.saturating_mul(percent + 100).div_ceil(100))
     };
     let limits = Limits::of(policy, &volume.spec);

@@ -126,7 +126,10 @@ fn shown(policy: &Policy, from: &VolumeSpec, to: &VolumeSpec, trace: &Trace) -> 
     let is_busy = |interval: &&Interval| interval.requests() > 0 || interval.bytes() > 0;
     let mut busy = trace.intervals.iter().filter(is_busy);
     let step_ms = trace.resolution_ms();
-    let never = if busy.clone().all(|interval| interval.is_censored == Some(false)) {
+    let is_free = |interval: &Interval| {
+        interval.is_censored == Some(false) && interval.delayed.instance != Some(true)
+    };
+    let never = if busy.clone().all(is_free) {
         "no limit ever delayed a request"
     } else if advice::has_seconds(trace) && at_limit_ms(policy, from, trace) == 0 {
         "no second came near a limit"

@@ -230,6 +230,7 @@ fn add(one: &Interval, other: &Interval) -> Option<Interval> {
             (one, other) => Some(one.or(other)),
         }
     }
+    let delayed = one.delayed.or(other.delayed);
     Some(Interval {
         start_ms: one.start_ms,
         length_ms: one.length_ms,
@@ -243,11 +244,12 @@ fn add(one: &Interval, other: &Interval) -> Option<Interval> {
         queued_milli: option(one.queued_milli, other.queued_milli)?,
         balance_ppm: option(one.balance_ppm, other.balance_ppm)?,
         used_bytes: option(one.used_bytes, other.used_bytes)?,
-        // Each of the two limits has a metric of its own.
+        // Each limit has a metric of its own.
         is_censored: match (one.is_censored, other.is_censored) {
             (Some(one), Some(other)) => Some(one || other),
-            (one, other) => one.or(other),
+            (one, other) => one.or(other).or(delayed.by_volume()),
         },
+        delayed,
         unknown: one.unknown.and(other.unknown),
     })
 }

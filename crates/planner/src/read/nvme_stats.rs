@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::io::BufRead;
 
-use crate::trace::{Clock, Columns, Interval, Kind};
+use crate::trace::{Clock, Columns, Delayed, Interval, Kind};
 
 use super::bins::name_or;
 use super::collect::{NAMES_MAX, Traces, too_many_names};
@@ -287,7 +287,9 @@ fn difference(before: &Before, values: &Values, length_ms: u64) -> Option<(Inter
     }
     let amount = |counter: Counter| amounts.get(counter.index()).copied().flatten();
     let ns = |counter| amount(counter).map(|micros| micros.saturating_mul(1_000));
-    let exceeded = [0, 1, 2, 3].map(|which| amount(Counter::Exceeded(which)));
+    let exceeded = |which| amount(Counter::Exceeded(which)).map(|micros| micros > 0);
+    let delayed = Delayed { iops: exceeded(0), bytes: exceeded(1), instance: exceeded(2) };
+    let delayed = delayed.or(Delayed { instance: exceeded(3), ..Delayed::default() });
     let interval = Interval {
         start_ms: before.ms,
         length_ms,
@@ -297,10 +299,8 @@ fn difference(before: &Before, values: &Values, length_ms: u64) -> Option<(Inter
         write_bytes: amount(Counter::WriteBytes)?,
         read_ns: ns(Counter::ReadMicros),
         write_ns: ns(Counter::WriteMicros),
-        is_censored: exceeded
-            .iter()
-            .any(Option::is_some)
-            .then(|| exceeded.iter().flatten().any(|micros| *micros > 0)),
+        is_censored: delayed.by_volume(),
+        delayed,
         ..Interval::default()
     };
     let counter = Some(Kind::Counter);

@@ -12,7 +12,7 @@ use std::io::BufRead;
 use serde::Deserialize;
 use serde::de::{Deserializer, SeqAccess, Visitor};
 
-use crate::trace::{Amounts, Clock, Columns, Interval, Kind, Note};
+use crate::trace::{Amounts, Clock, Columns, Delayed, Interval, Kind, Note};
 
 use super::collect::{Traces, too_many_intervals};
 use super::device::{FLUSHES, without_flushes};
@@ -368,13 +368,14 @@ impl Span {
         let count = |counter| value(counter).map_or(0, amount);
         let ns = |counter| value(counter).map(|seconds| amount(seconds * 1e9));
         let length_ms = self.length_ms;
-        let exceeded = [
-            Counter::ExceededIops,
-            Counter::ExceededThroughput,
-            Counter::HostExceededIops,
-            Counter::HostExceededThroughput,
-        ]
-        .map(value);
+        let exceeded = |counter| value(counter).map(|seconds| seconds > 0.0);
+        let delayed = Delayed {
+            iops: exceeded(Counter::ExceededIops),
+            bytes: exceeded(Counter::ExceededThroughput),
+            instance: exceeded(Counter::HostExceededIops),
+        };
+        let instance = exceeded(Counter::HostExceededThroughput);
+        let delayed = delayed.or(Delayed { instance, ..Delayed::default() });
         let busy = value(Counter::BusySeconds);
         let weighted = value(Counter::WeightedSeconds);
         let mut unknown = Amounts::default();
@@ -400,10 +401,8 @@ impl Span {
             write_ns: ns(Counter::WriteSeconds),
             idle_ms: busy.map(|seconds| length_ms.saturating_sub(amount(seconds * 1e3))),
             queued_milli: weighted.map(|seconds| amount(seconds * 1e6 / length_ms as f64)),
-            is_censored: exceeded
-                .iter()
-                .any(Option::is_some)
-                .then(|| exceeded.iter().flatten().any(|seconds| *seconds > 0.0)),
+            is_censored: delayed.by_volume(),
+            delayed,
             ..Interval::default()
         }
     }

@@ -6,6 +6,7 @@ use super::*;
 use crate::fleet::testing::{hours, volume};
 use crate::fleet::totals::Totals;
 use crate::fleet::{Class, Policy};
+use crate::trace::Delayed;
 use evenkeel_core::price::PriceList;
 use evenkeel_core::volume::VolumeType::{Gp2, Gp3, Io1, Io2, Sc1, St1, Standard};
 
@@ -207,6 +208,87 @@ fn what_stands_at_a_limit_gets_more() {
         traced(hours(FORTNIGHT_H, 100, 63_000, 4)),
     );
     assert_eq!((judged.action, judged.finding()), (Action::Keep, Finding::Throttled));
+}
+
+/// Sets what the checks of a recording say in each busy step: of IOPS, of throughput, and of the
+/// instance.
+fn checked(mut trace: Trace, checks: [Option<bool>; 3]) -> Trace {
+    let [iops, bytes, instance] = checks;
+    for (at, interval) in trace.intervals.iter_mut().enumerate() {
+        let is_busy = at % 12 == 0;
+        let now = |check: Option<bool>| check.map(|is_delayed| is_delayed && is_busy);
+        interval.delayed = Delayed { iops: now(iops), bytes: now(bytes), instance: now(instance) };
+        interval.is_censored = interval.delayed.by_volume();
+    }
+    trace
+}
+
+#[test]
+fn a_check_of_one_limit_says_nothing_of_the_other() {
+    let no = Some(false);
+    // 124.8 of 125 MiB/s, and 2,000 of 6,000 a second.
+    let gp3 = volume(Gp3, 1_000, Some(6_000), Some(125));
+    let at_bytes = || hours(FORTNIGHT_H, 100, 1_997, 64);
+    for checks in [[None; 3], [no, None, None], [no, Some(true), None]] {
+        let judged = by(&gp3, checked(at_bytes(), checks));
+        assert_eq!(becomes(&judged), (Gp3, Some(6_000), Some(150)), "{checks:?}");
+        assert_eq!(judged.finding(), Finding::Throttled);
+    }
+    let judged = by(&gp3, checked(at_bytes(), [no, no, None]));
+    assert_eq!(becomes(&judged), (Gp3, Some(3_000), Some(125)), "no limit delayed a request");
+    // Only the limit in IOPS was reached: throughput stays.
+    let gp3 = volume(Gp3, 500, None, None);
+    let judged = by(&gp3, checked(hours(FORTNIGHT_H, 100, 2_700, 8), [Some(true), no, None]));
+    assert_eq!(becomes(&judged), (Gp3, Some(3_600), Some(125)));
+}
+
+#[test]
+fn a_limit_of_the_instance_neither_raises_nor_lowers_a_limit() {
+    let no = Some(false);
+    let gp3 = volume(Gp3, 500, Some(10_000), Some(500));
+    let trace = checked(hours(FORTNIGHT_H, 150, 3_600, 8), [no, no, Some(true)]);
+    let judged = by(&gp3, trace);
+    assert_eq!((judged.action, judged.finding()), (Action::Keep, Finding::Keep), "{judged:?}");
+    let reason = &judged.reasons[0];
+    assert!(reason.starts_with("a limit of its instance held requests back for "), "{reason}");
+    let free = checked(hours(FORTNIGHT_H, 150, 3_600, 8), [no; 3]);
+    assert_eq!(becomes(&by(&gp3, free)), (Gp3, Some(4_320), Some(125)));
+}
+
+#[test]
+fn a_recording_of_other_limits_lowers_nothing() {
+    // 11,000 a second and 344 MiB/s, of 12,000 and 125.
+    let gp3 = volume(Gp3, 500, Some(12_000), Some(125));
+    let trace = checked(hours(FORTNIGHT_H, 500, 11_000, 32), [Some(false); 3]);
+    let judged = by(&gp3, trace.clone());
+    assert_eq!(judged.action, Action::Keep, "{judged:?}");
+    assert!(judged.reasons[0].contains("than its limits allow now"), "{judged:?}");
+    assert!(shows_enough(&Policy::usual(), &gp3, &trace).is_err());
+    // A step may have a little more than a limit.
+    let judged = by(&gp3, hours(FORTNIGHT_H, 100, 4_200, 32));
+    assert_eq!(judged.finding(), Finding::Throttled, "{judged:?}");
+}
+
+#[test]
+fn a_burst_that_was_too_slow_gets_the_headroom_though_credits_were_left() {
+    let gp2 = volume(Gp2, 200, None, None);
+    let mut trace = checked(hours(FORTNIGHT_H, 100, 3_000, 8), [Some(true), Some(false), None]);
+    trace.intervals.iter_mut().for_each(|interval| interval.balance_ppm = Some(600_000));
+    assert_eq!(becomes(&by(&gp2, trace)), (Gp3, Some(3_600), Some(250)));
+}
+
+#[test]
+fn a_check_of_a_long_step_counts_as_a_minute() {
+    let policy = Policy { throttled_s_per_day: 2_000, ..Policy::usual() };
+    let gp3 = volume(Gp3, 500, None, None);
+    // 24 steps of 5 minutes a day: 1,440 s if each has a minute at the limit.
+    let checks = [Some(true), Some(false), None];
+    for (rate, finding) in [(1_000, Finding::Keep), (2_990, Finding::Throttled)] {
+        let trace = checked(hours(FORTNIGHT_H, 100, rate, 8), checks);
+        let judged = judge(&policy, &gp3, traced(trace));
+        assert_eq!(judged.finding(), finding, "{judged:?}");
+        assert!(judged.known.unwrap().at_limit_ms > 100_000_000);
+    }
 }
 
 #[test]

@@ -752,9 +752,16 @@ mod tests {
         let trace = read_with(&text, &Hints::default()).unwrap().remove(0);
         let last = trace.intervals[1];
         assert_eq!((last.reads, last.read_ns), (1_200, Some(900_000_000)));
-        let censored: Vec<_> =
-            trace.intervals.iter().map(|interval| interval.is_censored).collect();
-        assert_eq!(censored, [Some(false), Some(true)]);
+        let delayed: Vec<_> = trace
+            .intervals
+            .iter()
+            .map(|interval| {
+                (interval.is_censored, interval.delayed.iops, interval.delayed.instance)
+            })
+            .collect();
+        let no = Some(false);
+        // The counter of throughput is missing.
+        assert_eq!(delayed, [(None, no, no), (None, no, Some(true))]);
         let node = text.replace("diskio_ebs", "node_diskio_ebs");
         assert_eq!(read_with(&node, &Hints::default()).unwrap()[0].intervals, trace.intervals);
     }

@@ -16,7 +16,7 @@ use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, Visitor};
 
-use crate::trace::{Amounts, Clock, Columns, Interval, Kind, Note};
+use crate::trace::{Amounts, Clock, Columns, Delayed, Interval, Kind, Note};
 
 use super::collect::{Traces, too_many_intervals, too_many_names};
 use super::numbers::{amount, is_whole, show_time, time, utc};
@@ -36,10 +36,12 @@ pub(super) enum Metric {
     BurstBalance,
     IopsExceeded,
     ThroughputExceeded,
+    InstanceIopsExceeded,
+    InstanceThroughputExceeded,
 }
 
 /// The number of metrics that are used.
-const METRICS: usize = 11;
+const METRICS: usize = 13;
 const ALL: [Metric; METRICS] = [
     Metric::ReadOps,
     Metric::WriteOps,
@@ -52,6 +54,8 @@ const ALL: [Metric; METRICS] = [
     Metric::BurstBalance,
     Metric::IopsExceeded,
     Metric::ThroughputExceeded,
+    Metric::InstanceIopsExceeded,
+    Metric::InstanceThroughputExceeded,
 ];
 
 /// The form of a metric's values.
@@ -107,9 +111,16 @@ const NAMES: [(Metric, Form, &str); 29] = [
     (Metric::ReadTime, Form::Rds, "ReadLatency"),
     (Metric::WriteTime, Form::Rds, "WriteLatency"),
     (Metric::QueueLength, Form::Rds, "DiskQueueDepth"),
-    // Of the instance, by which the volume was limited, too.
-    (Metric::IopsExceeded, Form::Agent, "diskio_ebs_ec2_instance_performance_exceeded_iops"),
-    (Metric::ThroughputExceeded, Form::Agent, "diskio_ebs_ec2_instance_performance_exceeded_tp"),
+    (
+        Metric::InstanceIopsExceeded,
+        Form::Agent,
+        "diskio_ebs_ec2_instance_performance_exceeded_iops",
+    ),
+    (
+        Metric::InstanceThroughputExceeded,
+        Form::Agent,
+        "diskio_ebs_ec2_instance_performance_exceeded_tp",
+    ),
 ];
 
 /// The metric of credits, which only volumes of types with credits have.
@@ -148,7 +159,13 @@ impl Named {
     }
 
     const fn is_check(self) -> bool {
-        matches!(self.metric, Metric::IopsExceeded | Metric::ThroughputExceeded)
+        matches!(
+            self.metric,
+            Metric::IopsExceeded
+                | Metric::ThroughputExceeded
+                | Metric::InstanceIopsExceeded
+                | Metric::InstanceThroughputExceeded
+        )
     }
 
     /// Returns whether a statistic of it has the meaning of an interval's value.
@@ -660,7 +677,14 @@ impl<'a> Moment<'a> {
                 unknown = unknown.or(amount);
             }
         }
-        let exceeded = [Metric::IopsExceeded, Metric::ThroughputExceeded].map(value);
+        let exceeded = |metric| value(metric).map(|value| value > 0.0);
+        let delayed = Delayed {
+            iops: exceeded(Metric::IopsExceeded),
+            bytes: exceeded(Metric::ThroughputExceeded),
+            instance: exceeded(Metric::InstanceIopsExceeded),
+        };
+        let instance = exceeded(Metric::InstanceThroughputExceeded);
+        let delayed = delayed.or(Delayed { instance, ..Delayed::default() });
         Interval {
             start_ms,
             length_ms,
@@ -675,10 +699,8 @@ impl<'a> Moment<'a> {
             balance_ppm: value(Metric::BurstBalance)
                 .and_then(|percent| u32::try_from(amount(percent.min(100.0) * 1e4)).ok()),
             used_bytes: None,
-            is_censored: exceeded
-                .iter()
-                .any(Option::is_some)
-                .then(|| exceeded.iter().flatten().any(|value| *value > 0.0)),
+            is_censored: delayed.by_volume(),
+            delayed,
             unknown,
         }
     }
