@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 
 import boto3
@@ -144,6 +145,7 @@ def faults(flags):
         volume, other = create(ebs), create(ebs)
         uri, other_uri = ebs.attach(volume), ebs.attach(other)
         io_faults(ebs, volume, uri, other_uri)
+        detaching(ebs)
         api_faults(ebs)
         object_faults(ebs)
         ebs.fault.start("pause-volume-io")
@@ -190,6 +192,26 @@ def io_faults(ebs, volume, uri, other_uri):
         begin = time.monotonic()
         io(uri, "read -P 7 0 4k")
         assert time.monotonic() - begin >= 0.7
+
+
+def detaching(ebs):
+    """Only the client that detaches a volume waits for its requests."""
+    volume = create(ebs, size=1)
+    uri = ebs.attach(volume)
+    with ebs.fault("pause-volume-io", volumes=[volume]) as fault:
+        words = ["qemu-io", "-f", "raw", "-c", "read 0 4k", uri]
+        with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL):
+            wait_for(lambda: requests_of(ebs, fault) > 0, "no request waits")
+            detach = threading.Thread(
+                target=ebs.client("ec2").detach_volume, kwargs={"VolumeId": volume})
+            detach.start()
+            wait_for(lambda: attachment(ebs, volume) == "detaching", "it is not detached")
+            other = create(ebs, size=1)
+            ebs.attach(other)
+            ebs.ec2.modify_volume(VolumeId=other, Iops=4_000, Size=8)
+            assert detach.is_alive(), "the paused request has ended"
+            ebs.fault.stop(fault)
+            detach.join()
 
 
 def api_faults(ebs):

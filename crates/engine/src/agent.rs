@@ -253,7 +253,12 @@ impl EngineAgent {
             // connects meanwhile. If a client already sees the new size, it only gets an error for
             // the new range.
             let attachments = state.attachments.clone();
+            let is_detached = attachments.is_empty();
             self.directory.insert(id, Entry { home, geometry, attachments });
+            if is_detached {
+                // It stays on its core, so other volumes do not wait until its requests end.
+                drop(placement);
+            }
             let applied = self.tell(home, state, Held::Already);
             if applied.as_ref().is_err_and(|failed| failed.kind == FailedKind::Refused) {
                 self.directory.insert(id, entry);
@@ -519,15 +524,20 @@ impl EngineAgent {
         let _turn = self.turns.take(id);
         self.hear_of(id)?;
         self.forget_release(id);
-        {
+        let answer = {
+            // Without attachments it stays on its core, so the lock is not held while its requests
+            // end.
             let _guard = self.placement();
-            if let Some(mut entry) = self.directory.get(id) {
+            self.directory.get(id).map(|mut entry| {
                 entry.attachments.clear();
                 let home = entry.home;
                 self.directory.insert(id, entry);
-                self.ask(home, |ack| Message::Remove(id, ack))?;
-                self.directory.remove(id);
-            }
+                self.post(home, |ack| Message::Remove(id, ack))
+            })
+        };
+        if let Some(answer) = answer {
+            self.wait(&answer)?;
+            self.directory.remove(id);
         }
         if !self.flush_marks.leave(id, self.answer_max) {
             return Err(self.no_answer());

@@ -495,6 +495,9 @@ impl World {
             if self.random.one_in(200) {
                 self.older = self.lasting.killed();
             }
+            if self.random.one_in(100) {
+                self.lasting.fill(self.random.one_in(2));
+            }
             if open.is_empty() {
                 continue;
             }

@@ -169,17 +169,22 @@ pub struct Answered {
     /// Bytes of the present half that are in the file, and those that go there next.
     used: u64,
     pending: Vec<u8>,
-    /// Number of changes for which there was no room.
+    /// Number of changes that could not be noted.
     missed: u64,
 }
+
+/// Number of changes after which the file is tried again, if it could not be created.
+const RETRY: u64 = 64;
 
 #[derive(Debug)]
 enum Notes {
     /// The file is created with the first change.
     Unneeded,
     There(File),
-    /// No change can be noted.
-    Impossible,
+    /// The file could not be created. It is tried again when this number of changes is missed.
+    Absent(u64),
+    /// The file cannot be written, until the volume is opened again.
+    Broken,
 }
 
 impl Answered {
@@ -243,7 +248,9 @@ impl Answered {
     pub fn start(&mut self, session: u64, next: u64) {
         (self.header.session, self.next) = (session, next);
         if matches!(self.file, Notes::There(_)) {
-            self.begin();
+            // Created anew, as the one of the earlier process may have less room.
+            self.file = Notes::Unneeded;
+            self.prepare();
         }
     }
 
@@ -255,19 +262,46 @@ impl Answered {
         self.write(0, &header);
     }
 
+    /// Creates the file, if it is time for that. Changes that were missed before are answered when
+    /// the log has them, so a file may begin with any change.
+    fn prepare(&mut self) {
+        let is_due = match self.file {
+            Notes::Unneeded => true,
+            Notes::Absent(missed) => self.missed >= missed,
+            Notes::There(_) | Notes::Broken => false,
+        };
+        if !is_due {
+            return;
+        }
+        let node = self.header.identity.node;
+        let was_absent = matches!(self.file, Notes::Absent(_));
+        match self.lasting.make(node, HALVES as u64 + 2 * self.header.half) {
+            Ok(file) => {
+                self.file = Notes::There(file);
+                self.begin();
+                if was_absent {
+                    tracing::info!(node, "answered writes of a volume are recorded again");
+                }
+            }
+            Err(error) => {
+                self.file = Notes::Absent(self.missed + RETRY);
+                if !was_absent {
+                    tracing::warn!(
+                        %error, node,
+                        "answered writes of a volume cannot be recorded in the data folder: each \
+                         is answered only when its device has it"
+                    );
+                }
+            }
+        }
+    }
+
     /// Notes a change before it is answered: completely, or not at all if there is no room. It is
     /// in the file after [`Self::settle`].
     pub fn note(&mut self, place: Place, records: &[Record]) {
-        if matches!(self.file, Notes::Unneeded) {
-            match self.lasting.make(self.header.identity.node) {
-                Ok(file) => {
-                    self.file = Notes::There(file);
-                    self.begin();
-                }
-                Err(error) => self.give_up(&error),
-            }
-        }
-        if matches!(self.file, Notes::Impossible) {
+        self.prepare();
+        if !matches!(self.file, Notes::There(_)) {
+            self.missed += 1;
             return;
         }
         let length: usize = records.iter().map(Record::bytes).sum();
@@ -356,10 +390,10 @@ impl Answered {
         let node = self.header.identity.node;
         tracing::warn!(
             %error, node,
-            "answered writes of a volume cannot be recorded in the data folder: if the \
-             server is killed, writes that were not flushed are lost"
+            "answered writes of a volume cannot be recorded in the data folder: until the volume \
+             is opened again, each is answered only when its device has it"
         );
-        self.file = Notes::Impossible;
+        self.file = Notes::Broken;
     }
 }
 

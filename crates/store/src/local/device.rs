@@ -39,7 +39,8 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// If that cannot be read.
     fn room(&self) -> io::Result<u64>;
 
-    /// Extends it to `len` bytes, with space for all of them. Never makes it shorter.
+    /// Extends it to `len` bytes, with space for all of them. Never makes it shorter. A file leaves
+    /// a part of its file system free.
     ///
     /// # Errors
     /// When there is no room, or it cannot grow.
@@ -64,6 +65,11 @@ pub trait Device: Send + Sync + fmt::Debug {
     fn sync(&self) -> io::Result<()>;
 }
 
+/// Part of a file system that a pool's file leaves free, and the most that it leaves. The file never
+/// shrinks, and the server's journal, audit and events may be beside it: without room for them
+/// nothing could be changed, also after volumes are deleted.
+const KEPT_PART: u64 = 20;
+const KEPT_BYTES_MAX: u64 = 64 << 20;
 /// Maximum number of failed reads at which the device does not count as failed.
 const FAILED_READS_MAX: u32 = 256;
 /// Fills bytes that cannot be read. They match no checksum.
@@ -312,7 +318,9 @@ impl Device for FileDevice {
             return Ok(0);
         }
         let filesystem = rustix::fs::fstatvfs(&self.file)?;
-        Ok(filesystem.f_bavail.saturating_mul(filesystem.f_frsize))
+        let bytes = |blocks: u64| blocks.saturating_mul(filesystem.f_frsize);
+        let kept = (bytes(filesystem.f_blocks) / KEPT_PART).min(KEPT_BYTES_MAX);
+        Ok(bytes(filesystem.f_bavail).saturating_sub(kept))
     }
 
     fn grow(&self, len: u64) -> io::Result<()> {
@@ -323,6 +331,9 @@ impl Device for FileDevice {
         let kind = FileType::from_raw_mode(rustix::fs::fstat(&self.file)?.st_mode);
         if kind == FileType::BlockDevice {
             // The size of a block device is fixed.
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        if len - present > self.room()? {
             return Err(io::ErrorKind::StorageFull.into());
         }
         match rustix::fs::fallocate(&self.file, FallocateFlags::empty(), present, len - present) {

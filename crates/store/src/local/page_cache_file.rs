@@ -2,7 +2,7 @@
 //!
 //! The kernel keeps their pages when the process is killed.
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate};
 use rustix::io::Errno;
 use std::fmt;
 use std::fs::File;
@@ -21,11 +21,11 @@ pub trait Lasting: Send + Sync + fmt::Debug {
     /// When there is a file that cannot be opened.
     fn find(&self, node: u32) -> io::Result<Option<File>>;
 
-    /// Creates an empty file for a node that has none.
+    /// Creates an empty file for a node, with room for this number of bytes.
     ///
     /// # Errors
-    /// When it cannot be created.
-    fn make(&self, node: u32) -> io::Result<File>;
+    /// When it cannot be created, or there is no such room.
+    fn make(&self, node: u32, bytes: u64) -> io::Result<File>;
 
     /// Removes a node's file.
     fn forget(&self, node: u32);
@@ -70,10 +70,17 @@ impl Lasting for LastingFiles {
         }
     }
 
-    fn make(&self, node: u32) -> io::Result<File> {
+    fn make(&self, node: u32, bytes: u64) -> io::Result<File> {
         let flags = OPEN | OFlags::CREATE | OFlags::TRUNC;
         let file = rustix::fs::open(self.path(node), flags, Mode::from_bits_truncate(0o600))?;
-        Ok(File::from(file))
+        match fallocate(&file, FallocateFlags::KEEP_SIZE, 0, bytes) {
+            // File systems without this call: a write may find no room later.
+            Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(File::from(file)),
+            Err(error) => {
+                self.forget(node);
+                Err(error.into())
+            }
+        }
     }
 
     fn forget(&self, node: u32) {

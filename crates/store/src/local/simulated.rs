@@ -14,6 +14,7 @@ use std::io;
 use std::os::fd::RawFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Bytes of one sector.
@@ -353,6 +354,7 @@ impl Disk for SimulatedQueue {
 pub struct SimulatedLasting {
     files: Arc<Mutex<BTreeMap<u32, File>>>,
     run: u128,
+    is_full: Arc<AtomicBool>,
 }
 
 impl SimulatedLasting {
@@ -371,7 +373,13 @@ impl SimulatedLasting {
             copy.write_all_at(&bytes, 0).expect("there is memory");
             (*node, copy)
         });
-        Self { files: Arc::new(Mutex::new(copies.collect())), run: self.run }
+        let files = Arc::new(Mutex::new(copies.collect()));
+        Self { files, run: self.run, is_full: Arc::default() }
+    }
+
+    /// Sets whether there is no room for further files.
+    pub fn fill(&self, is_full: bool) {
+        self.is_full.store(is_full, Ordering::Relaxed);
     }
 
     /// Returns a copy of these files with the run number of `present`: they are put back on a
@@ -405,7 +413,10 @@ impl Lasting for SimulatedLasting {
         files.get(&node).map(File::try_clone).transpose()
     }
 
-    fn make(&self, node: u32) -> io::Result<File> {
+    fn make(&self, node: u32, _bytes: u64) -> io::Result<File> {
+        if self.is_full.load(Ordering::Relaxed) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
         let file = file_in_memory()?;
         let ours = file.try_clone()?;
         self.files.lock().unwrap_or_else(PoisonError::into_inner).insert(node, ours);

@@ -4,6 +4,7 @@ use super::super::page_cache_file::{FOLDER, Lasting, LastingFiles};
 use super::super::simulated::{SimulatedDevice, SimulatedLasting, SimulatedQueue};
 use super::*;
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 
 const SIZE: ByteCount = ByteCount(8 << 20);
 const VOLUME: VolumeId = VolumeId::from_bits(7);
@@ -95,6 +96,46 @@ fn a_file_that_was_changed_or_cut_takes_nothing_with_it() {
         run(store.as_mut(), Operation::Flush, 0, 0).unwrap();
         assert_eq!(read(store.as_mut(), 0), 20);
     }
+}
+
+/// Without room for the file, a write is answered when the device has it; with room again, notes
+/// begin anew.
+#[test]
+fn answered_writes_survive_a_kill_also_while_there_is_no_room_for_their_file() {
+    let (_file, device) = device();
+    LocalPool::init(device.as_ref(), &LAYOUT).unwrap();
+    let lasting = SimulatedLasting::default();
+    lasting.fill(true);
+    let (pool, mut store) = begin(&device, lasting.clone());
+    (0..40).for_each(|block| write(store.as_mut(), block, 1));
+    std::mem::forget((pool, store));
+    let lasting = lasting.killed();
+    lasting.fill(true);
+    let (pool, mut store) = begin(&device, lasting.clone());
+    for block in 0..40 {
+        assert_eq!(read(store.as_mut(), block), 1, "block {block}");
+        write(store.as_mut(), block, 2);
+    }
+    assert_eq!(lasting.find(1).unwrap().map(|_| ()), None);
+    lasting.fill(false);
+    for value in 3..=5 {
+        (0..40).for_each(|block| write(store.as_mut(), block, value));
+    }
+    assert!(lasting.find(1).unwrap().is_some(), "it is tried again");
+    std::mem::forget((pool, store));
+    let (_pool, mut store) = begin(&device, lasting.killed());
+    (0..40).for_each(|block| assert_eq!(read(store.as_mut(), block), 5, "block {block}"));
+}
+
+/// A file on a disk without room is an error, and leaves nothing behind.
+#[test]
+fn file_of_answered_writes_has_its_room_from_the_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let files = LastingFiles::in_folder(folder.path(), 1).unwrap();
+    let file = files.make(1, 64 << 10).unwrap();
+    assert!(file.metadata().unwrap().blocks() * 512 >= 64 << 10);
+    assert!(files.make(2, 1 << 60).is_err());
+    assert_eq!(fs::read_dir(folder.path().join(FOLDER)).unwrap().count(), 1);
 }
 
 /// Writes that are logged beside their data never enter a batch. Their notes are removed, too, so
