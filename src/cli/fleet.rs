@@ -61,8 +61,14 @@ pub struct PlanFleet {
     pub page: PlanPageFile,
 }
 
-/// The rules by which volumes are judged.
+/// Help of `--prices`.
+const PRICES: &str = "A price list of AWS for other regions, contracts or currencies: an offer \
+                      file of AmazonEC2 in JSON or CSV, or the output of `aws pricing \
+                      get-products`; several times for its parts";
+
+/// The rules by which volumes are judged. A price book has no prices of EBS.
 #[derive(Args, Clone, Debug)]
+#[command(mut_arg("prices", |prices| prices.help(PRICES)))]
 pub struct FleetPolicy {
     /// Percent that a volume must carry beyond what was recorded.
     #[arg(long, value_name = "PERCENT", default_value_t = advice::HEADROOM_PERCENT)]

@@ -50,9 +50,10 @@ pub struct PlanPageFile {
 pub enum PlanVerb {
     /// Check whether a layout carries a workload: for continuous integration.
     ///
-    /// Exit code 0: it does; 1: requests wait longer than is allowed, it is too small, or it costs
-    /// too much; 2: a flag is wrong; 3: the trace or the prices cannot be read. `-o junit` and `-o
-    /// markdown` print the verdict for continuous integration and for a pull request.
+    /// Exit code 0: it does; 1: requests wait longer than is allowed, it is too small, it costs too
+    /// much, or it cannot be in the place of the source; 2: a flag is wrong; 3: the trace or the
+    /// prices cannot be read, or the page cannot be written. `-o junit` and `-o markdown` print the
+    /// verdict for continuous integration and for a pull request.
     Check(Box<PlanCheck>),
     /// Compare costs and waiting of layouts, side by side.
     Compare(Box<PlanCompare>),

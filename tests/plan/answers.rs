@@ -844,6 +844,12 @@ fn the_exit_code_of_a_check_tells_a_verdict_from_a_mistake() {
     }
     let error = check(&["@declared.toml", "--layout", "gp3 100", "--prices", "nothing.json"], 3);
     assert!(error.contains("nothing.json: No such file"), "{error}");
+    let words = ["@declared.toml", "--layout", "gp3 100"];
+    // A declared workload is no price book.
+    let no_book = format!("{SAMPLES}/declared.toml");
+    check(&[&words[..], &["--prices", &no_book]].concat(), 3);
+    let error = check(&[&words[..], &["--html", "/nonexistent/x.html"]].concat(), 3);
+    assert!(error.contains("/nonexistent/x.html: No such file"), "{error}");
 }
 
 /// A fast device of the price book costs 63.96 EUR per month and has 4,000 GiB and 80,000 IOPS of

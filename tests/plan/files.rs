@@ -80,10 +80,10 @@ fn a_compressed_file_and_a_folder_are_read_as_their_files() {
     let cut = std::fs::read(&compressed).expect("a file");
     std::fs::write(&compressed, &cut[..cut.len() - 20]).expect("a file");
     let (code, told) = plan_of(&[&compressed], &["--volume", "vda"]);
-    assert_eq!(code, Some(1), "{told}");
+    assert_eq!(code, Some(3), "{told}");
     let empty = tempfile::tempdir().expect("a folder");
     let (code, told) = plan_of(&[empty.path()], &[]);
-    assert!(code == Some(1) && told.contains("has no file"), "{told}");
+    assert!(code == Some(3) && told.contains("has no file"), "{told}");
 }
 
 #[test]
@@ -117,17 +117,17 @@ fn a_form_that_is_named_is_read_and_others_are_listed() {
     let before = "\n".repeat(70_000);
     std::fs::write(&file, before + &sample.replace("11/25/26", "05/11/26")).expect("a file");
     let (code, told) = plan_of(&[&file], &[]);
-    assert!(code == Some(1) && told.contains("name it with --form: cloudwatch-data, "), "{told}");
+    assert!(code == Some(3) && told.contains("name it with --form: cloudwatch-data, "), "{told}");
     let (code, told) = plan_of(&[&file], &["--form", "iosta"]);
     assert!(code == Some(2) && told.contains("the forms are cloudwatch-data, "), "{told}");
     let (code, told) = plan_of(&[&file], &["--form", "iostat", "--volume", "vda"]);
-    assert!(code == Some(1) && told.contains("--dates day-first"), "{told}");
+    assert!(code == Some(3) && told.contains("--dates day-first"), "{told}");
     let named = ["--form", "iostat", "--volume", "vda", "--dates", "day-first"];
     let (code, told) = plan_of(&[&file], &named);
     assert_eq!(code, Some(0), "{told}");
     std::fs::write(&file, r#"{"namespace": "Microsoft.Compute/disks"}"#).expect("a file");
     let (code, told) = plan_of(&[&file], &[]);
-    assert!(code == Some(1) && told.contains("this is an answer of Azure Monitor"), "{told}");
+    assert!(code == Some(3) && told.contains("this is an answer of Azure Monitor"), "{told}");
 }
 
 #[test]
@@ -240,17 +240,18 @@ fn mistakes_are_named_with_the_next_step() {
     assert!(text.contains("add --capacity GIB"), "{text}");
     let text = refused("declared.toml", &["--capacity", "100", "--max-monthly", "1"], 1);
     assert!(text.contains("no layout does this") && text.contains("--stripes"), "{text}");
-    let text = refused("iostat_12.1.txt", &["--capacity", "100"], 1);
+    let text = refused("iostat_12.1.txt", &["--capacity", "100"], 3);
     assert!(text.contains("`iostat -xt`"), "{text}");
     // Only bytes, or only requests, are half a workload. The name of fio's log says which it has.
     let text = refused("fio_each_bw.log", &["--capacity", "100", "--types", "nothing"], 2);
     assert!(text.contains("nothing"), "{text}");
-    let text = refused("cloudwatch_statistics_reads.json", &["--capacity", "100"], 1);
+    let text = refused("cloudwatch_statistics_reads.json", &["--capacity", "100"], 3);
     assert!(text.contains("the trace has no bytes") && text.contains("beside this one"), "{text}");
     let value = layouts("fio_each_bw.log", &["--capacity", "100"]);
     assert!(value["asked"]["peak_iops"].as_u64() > Some(0), "{value}");
-    let text = refused("nothing.json", &["--capacity", "100"], 1);
+    let text = refused("nothing.json", &["--capacity", "100"], 3);
     assert!(text.contains("nothing.json: No such file"), "{text}");
+    assert!(text.contains("name a recording, a folder of recordings, or the id"), "{text}");
     let text = refused("declared.toml", &["--capacity", "100", "--instance", "m9.huge"], 2);
     assert!(text.contains("no instance type with published EBS limits"), "{text}");
 }

@@ -199,11 +199,11 @@ fn lists_that_differ_or_cannot_be_read_are_named() {
     let (text, _) = told(folder.path(), &["answer.json"], 0);
     assert!(text.contains("note: not read: b.json: "), "{text}");
     assert!(text.contains("note: the volume is gp2 100 GiB, 300 IOPS, by a.json\n"), "{text}");
-    let (_, error) = told(folder.path(), &["answer.json", "b.json"], 1);
+    let (_, error) = told(folder.path(), &["answer.json", "b.json"], 3);
     assert!(error.contains("b.json: "), "{error}");
     // The volume itself cannot be.
     write(&folder, "b.json", &described(99_999, "us-east-1a"));
-    let (_, error) = told(folder.path(), &["answer.json"], 1);
+    let (_, error) = told(folder.path(), &["answer.json"], 3);
     assert!(error.contains(&format!("b.json: Volumes[1]: {ID}: ")), "{error}");
 }
 
@@ -238,16 +238,16 @@ fn the_queries_of_an_answer_lie_beside_it() {
     };
     copy("cloudwatch_data_ids.json", "answer.json");
     // An answer without its queries does not say its volume.
-    let (_, error) = told(folder.path(), &["answer.json", "--capacity", "9"], 1);
+    let (_, error) = told(folder.path(), &["answer.json", "--capacity", "9"], 3);
     assert!(error.starts_with("error: volume: the trace has no bytes"), "{error}");
     copy("cloudwatch_queries.json", "answer.queries.json");
-    let (_, error) = told(folder.path(), &["answer.json", "--capacity", "9"], 1);
+    let (_, error) = told(folder.path(), &["answer.json", "--capacity", "9"], 3);
     let of_volume = format!("error: {ID}: the trace has no bytes");
     assert!(error.starts_with(&of_volume), "{error}");
     // They are those of the compressed answer, too.
     let text = fs::read(folder.path().join("answer.json")).expect("an answer");
     compress(&folder.path().join("answer.json.gz"), &text);
-    let (_, error) = told(folder.path(), &["answer.json.gz", "--capacity", "9"], 1);
+    let (_, error) = told(folder.path(), &["answer.json.gz", "--capacity", "9"], 3);
     assert!(error.starts_with(&of_volume), "{error}");
 }
 
@@ -287,7 +287,7 @@ fn pages_of_an_answer_may_be_files() {
         assert_eq!(joined["layouts"], whole["layouts"], "{words:?}");
         assert_eq!(joined["trace"]["known_ms"], whole["trace"]["known_ms"], "{words:?}");
     }
-    let (_, error) = told(folder.path(), &["pages/page-1.json", "pages/page-2.json"], 1);
+    let (_, error) = told(folder.path(), &["pages/page-1.json", "pages/page-2.json"], 3);
     assert!(error.contains("pages/page-1.json, pages/page-2.json: \"NextToken\""), "{error}");
     // What `--query MetricDataResults` prints.
     write(&folder, "bare.json", &answer["MetricDataResults"].to_string());
@@ -344,10 +344,10 @@ fn one_of_several_devices_is_named_with_the_most_requests() {
         })
         .collect();
     write(&folder, "disks.jsonl", &lines.concat());
-    let (_, error) = told(folder.path(), &["disks.jsonl"], 1);
+    let (_, error) = told(folder.path(), &["disks.jsonl"], 3);
     assert!(error.contains("there are 3 traces") && error.contains("as --volume sda,"), "{error}");
     write(&folder, "empty.json", " \n");
-    let (_, error) = told(folder.path(), &["empty.json"], 1);
+    let (_, error) = told(folder.path(), &["empty.json"], 3);
     assert!(error.contains("empty.json: the file is empty"), "{error}");
 }
 

@@ -352,16 +352,17 @@ fn a_list_of_a_server_or_of_aws_will_do_without_metrics() {
 #[test]
 fn mistakes_are_named_with_the_next_step() {
     let folder = fleet();
-    let text = refused(folder.path(), &["nothing.csv"], 1);
+    let text = refused(folder.path(), &["nothing.csv"], 3);
     assert!(text.contains("nothing.csv: No such file"), "{text}");
-    let text = refused(folder.path(), &["volumes.csv", "--metrics", "nothing"], 1);
+    assert!(text.contains("`aws ec2 describe-volumes > volumes.json` writes one"), "{text}");
+    let text = refused(folder.path(), &["volumes.csv", "--metrics", "nothing"], 3);
     assert!(text.contains("nothing: No such file"), "{text}");
     fs::create_dir(folder.path().join("empty")).expect("a folder");
-    let text = refused(folder.path(), &["volumes.csv", "--metrics", "empty"], 1);
+    let text = refused(folder.path(), &["volumes.csv", "--metrics", "empty"], 3);
     assert!(text.contains("empty has no file") && text.contains("traces.md"), "{text}");
     let text = refused(folder.path(), &["volumes.csv", "--as-of", "2016-12-01"], 2);
     assert!(text.contains("no volume can be changed in place"), "{text}");
-    let text = refused(folder.path(), &["metrics/page-1.json"], 1);
+    let text = refused(folder.path(), &["metrics/page-1.json"], 3);
     assert!(text.contains("volumes as DescribeVolumes or"), "{text}");
     fs::write(
         folder.path().join("page.json"),
@@ -369,7 +370,7 @@ fn mistakes_are_named_with_the_next_step() {
         \"VolumeType\": \"gp3\", \"Size\": 8}], \"NextToken\": \"x\"}",
     )
     .expect("a file");
-    let text = refused(folder.path(), &["page.json"], 1);
+    let text = refused(folder.path(), &["page.json"], 3);
     assert!(text.contains("--starting-token"), "{text}");
     told(folder.path(), &["page.json", "--allow-partial"]);
     // Without an argument the error names the list of volumes that is missing.
@@ -445,7 +446,7 @@ fn volumes_are_priced_by_their_region_or_not_at_all() {
         "its zone ap-northeast-1a is not in eu-west-1, which --region names: leave --region out, \
          or name ap-northeast-1"
     );
-    let stderr = refused(folder.path(), &["aws.json"], 1);
+    let stderr = refused(folder.path(), &["aws.json"], 3);
     assert!(stderr.contains("no volume can be read; Volumes[0]: its zone"), "{stderr}");
     let value = json(&["--discount", "gp2=10,gp3=12.5"]);
     assert_eq!(of(&value, 1), (json!("gp2-to-gp3"), 9_900_000, 7_700_000 + 115_500));
@@ -458,12 +459,12 @@ fn volumes_are_priced_by_their_region_or_not_at_all() {
     // A type with two discounts, a list of regions without a volume, an empty file.
     write("mars.json", &get_products("mars-1", "0.2"));
     write("empty.json", "");
-    for (more, why) in [
-        (["--discount", "gp3=12,gp3=20"], "--discount names gp3 twice"),
-        (["--prices", "mars.json"], "--prices has prices of mars-1, and "),
-        (["--prices", "empty.json"], "empty.json: the price list is empty"),
+    for (more, why, code) in [
+        (["--discount", "gp3=12,gp3=20"], "--discount names gp3 twice", 2),
+        (["--prices", "mars.json"], "--prices has prices of mars-1, and ", 2),
+        (["--prices", "empty.json"], "empty.json: the price list is empty", 3),
     ] {
-        let (_, error) = run_anywhere(folder.path(), &[&["aws.json"][..], &more].concat(), 2);
+        let (_, error) = run_anywhere(folder.path(), &[&["aws.json"][..], &more].concat(), code);
         assert!(error.contains(why), "{error}");
     }
     told_with(&folder, &["aws.json", "--commands", "change.sh"]);
@@ -792,7 +793,7 @@ fn used_space_says_what_a_smaller_copy_would_save() {
     let more = ["list.csv", "--used", "used", "--free", "50", "-o", "csv"];
     let csv = told_with(&folder, &more);
     assert!(csv.contains(",70,gp3,140,") && csv.contains(",140,gp3,280,"), "{csv}");
-    let missing = refused(folder.path(), &["list.csv", "--used", "none.txt"], 1);
+    let missing = refused(folder.path(), &["list.csv", "--used", "none.txt"], 3);
     assert!(missing.contains("none.txt: No such file"), "{missing}");
 }
 
@@ -866,8 +867,52 @@ fn volumes_of_an_instance_are_compared_with_its_limits() {
     let more = ["list.csv", "--metrics", "metrics", "-o", "json"];
     let value: Value = serde_json::from_str(&told(folder.path(), &more)).expect("JSON");
     assert_eq!(value["volumes"][0]["class"], "safe-now");
-    let refused = refused(folder.path(), &["list.csv", "--instances", "list.csv"], 1);
+    let refused = refused(folder.path(), &["list.csv", "--instances", "list.csv"], 3);
     assert!(refused.contains("aws ec2 describe-instances"), "{refused}");
+}
+
+#[test]
+fn types_of_instances_that_are_not_known_are_named() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut list = "VolumeId,VolumeType,Size,AttachedTo,InstanceType\n".to_owned();
+    for number in 0..30 {
+        list += &format!("vol-a{number},gp3,100,i-{number:08},x{}.huge\n", number % 12);
+    }
+    list += "vol-b,gp3,100,i-00000099,m5.large\nvol-c,gp3,100,,y1.huge\n";
+    fs::write(folder.path().join("list.csv"), list).expect("a file");
+    let text = told(folder.path(), &["list.csv"]);
+    let title = "types of instances without published limits, which are not compared (12):\n  \
+                 x0.huge: 3 volumes\n";
+    assert!(text.contains(title) && text.contains("  2 more: -o json has all\n"), "{text}");
+    let value: Value =
+        serde_json::from_str(&told(folder.path(), &["list.csv", "-o", "json"])).expect("JSON");
+    let types = value["unknown_instance_types"].as_object().expect("types");
+    assert_eq!((types.len(), &types["x0.huge"]), (12, &json!(3)), "{types:?}");
+}
+
+#[test]
+fn a_name_is_no_formula_of_a_spreadsheet() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let names = ["=1+2", "+1", "-1", "@SUM(1)"];
+    let row = |(number, name)| format!("vol-a{number},gp3,100,{name},{name}\n");
+    let rows: String = (0..).zip(names).map(row).collect();
+    let list = format!("VolumeId,VolumeType,Size,Name,tag:Team\n{rows}vol-b,gp3,100,plain,plain\n");
+    fs::write(folder.path().join("list.csv"), list).expect("a file");
+    let csv = told(folder.path(), &["list.csv", "--group-by", "tag:Team", "-o", "csv"]);
+    for name in names {
+        assert!(!csv.contains(&format!(",{name}")), "{csv}");
+    }
+    for cell in [",'=1+2,", ",'+1,", ",'-1,", ",'@SUM(1),", ",plain,"] {
+        assert_eq!(csv.matches(cell).count(), 2, "{cell} {csv}");
+    }
+}
+
+#[test]
+fn help_of_a_fleet_offers_no_price_book() {
+    let help = ended(&mut plan_in(Path::new("."), &["fleet", "--help"]), 0).0;
+    assert!(help.contains("A price list of AWS") && !help.contains("price book"), "{help}");
+    let refused = refused(fleet().path(), &["volumes.csv", "--prices", super::BOOK], 2);
+    assert!(refused.contains("a fleet is one of EBS"), "{refused}");
 }
 
 /// A large volume with few requests: an HDD type is named in a line of its own, and proposed for

@@ -15,7 +15,7 @@ pub enum Exit {
     Usage,
     /// The volume or host does not exist.
     NotFound,
-    /// A file that a verdict needs cannot be read.
+    /// A file of `plan` or of the autopilot cannot be read or written.
     Input,
     /// The server refused for lack of capacity.
     Refused,

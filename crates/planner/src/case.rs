@@ -231,11 +231,13 @@ impl Case {
     /// Returns what a layout of a search must carry, and hold with this capacity.
     pub(crate) fn wanted_with(&self, capacity_gib: u64) -> Wanted {
         let described = self.described.as_ref();
+        let is_shared = |layout: Layout| layout.each.multi_attach;
         Wanted {
             capacity_gib,
             boots: self.wishes.boots || described.is_some_and(|described| described.boots),
             multi_attach: self.wishes.multi_attach
-                || described.is_some_and(|described| described.spec.multi_attach),
+                || described.is_some_and(|described| described.spec.multi_attach)
+                || self.source.is_some_and(is_shared),
             monthly_max: self.wishes.monthly_max,
             ..self.wishes.waits.wanted()
         }
@@ -244,11 +246,8 @@ impl Case {
     /// Returns what a layout that is named must hold and carry.
     pub(crate) fn wanted_of_given(&self) -> Wanted {
         let used_gib = || self.trace.used_bytes_max().map(|bytes| bytes.div_ceil(GIB));
-        Wanted {
-            capacity_gib: self.wishes.capacity_gib.or_else(used_gib).unwrap_or_default(),
-            monthly_max: self.wishes.monthly_max,
-            ..self.wishes.waits.wanted()
-        }
+        let capacity_gib = self.wishes.capacity_gib.or_else(used_gib).unwrap_or_default();
+        self.wanted_with(capacity_gib)
     }
 
     /// Returns the requests that layouts of a search must carry.

@@ -133,29 +133,47 @@ impl Space {
         }
     }
 
-    /// Sorts by cost. Of equal cost, layouts with fewer and smaller volumes come first, and those
-    /// on the preferred instance.
+    /// Sorts by cost. Of equal cost, layouts with fewer volumes come first, then more durable ones,
+    /// smaller ones, those with more IOPS, and those on the preferred instance.
     fn sort(&self, found: &mut [Found]) {
         found.sort_by_key(|found| self.rank(found));
     }
 
     /// Returns the place of a layout in this order.
-    fn rank(&self, found: &Found) -> (u64, u32, u32, Option<usize>) {
+    fn rank(&self, found: &Found) -> Rank {
         let Layout { volumes, each, instance } = found.layout;
         let preferred = self.instances.iter().position(|listed| Some(*listed) == instance);
-        (found.total(), volumes, each.size_gib, preferred)
+        let loss_ppb = found.layout.loss_ppb(self.rules).map_or(u64::MAX, |(_, worst)| worst);
+        (found.total(), volumes, loss_ppb, each.size_gib, Reverse(each.iops), preferred)
+    }
+
+    /// Returns whether a layout is one of those that a search may find, whatever it carries.
+    #[must_use]
+    pub fn is_candidate(&self, layout: &Layout, wanted: &Wanted) -> bool {
+        let Layout { volumes, each, instance } = layout;
+        self.suitable(wanted).any(|rules| rules.volume_type == each.volume_type)
+            && (each.multi_attach || !wanted.multi_attach)
+            && u64::from(*volumes) * u64::from(each.size_gib) >= wanted.capacity_gib
+            && *volumes <= self.volumes_max.min(attachments_max(*instance, wanted.boots))
+            && self.prices.fits(self.rules, each)
     }
 
     /// Returns the maximum number of volumes of a layout on the instance that takes the most.
     #[must_use]
-    pub fn most_volumes(&self) -> u32 {
-        let attached = self.hosts().into_iter().map(attachments_max).max();
-        self.volumes_max.min(attached.unwrap_or(u32::MAX))
+    pub fn most_volumes(&self, wanted: &Wanted) -> u32 {
+        let attached = self.hosts().into_iter().map(|host| attachments_max(host, wanted.boots));
+        self.volumes_max.min(attached.max().unwrap_or(u32::MAX))
     }
 }
 
-fn attachments_max(instance: Option<&InstanceType>) -> u32 {
-    instance.map_or(u32::MAX, |instance| instance.attachments_max)
+/// The place of a layout: its cost, number of volumes, loss, GiB, IOPS, and its instance's place.
+type Rank = (u64, u32, u64, u32, Reverse<Option<u32>>, Option<usize>);
+
+/// Returns the maximum number of volumes of a layout on an instance. Instances boot from a volume,
+/// which takes a place, too, unless the layout `boots` it.
+pub(crate) fn attachments_max(instance: Option<&InstanceType>, boots: bool) -> u32 {
+    let beside_root = u32::from(!boots);
+    instance.map_or(u32::MAX, |instance| instance.attachments_max.saturating_sub(beside_root))
 }
 
 /// Returns whether an instance may boot from a type, if it must, and several may attach it, if they
@@ -312,7 +330,8 @@ fn searches<'a>(
     let rules: Vec<(&TypeRules, Option<&InstanceType>)> =
         priced.flat_map(|rules| hosts.iter().map(move |host| (rules, *host))).collect();
     let of_number = |volumes: u32| {
-        let attached = rules.iter().filter(move |(_, host)| attachments_max(*host) >= volumes);
+        let takes = move |host| attachments_max(host, wanted.boots) >= volumes;
+        let attached = rules.iter().filter(move |(_, host)| takes(*host));
         attached.map(move |(rules, instance)| Search {
             space,
             index,
@@ -326,7 +345,7 @@ fn searches<'a>(
             saves: false,
         })
     };
-    (1..=space.most_volumes()).flat_map(of_number).collect()
+    (1..=space.most_volumes(wanted)).flat_map(of_number).collect()
 }
 
 /// The search among layouts of one type and number of volumes.

@@ -9,9 +9,10 @@ use crate::format::{
     at, basis_lines, currency, money, money_exact, plain, seconds, span_us, waiting,
     waiting_at_most,
 };
+use crate::layout::Layout;
 use crate::refusal::Refusal;
 use crate::risk::limit_words;
-use crate::search::Wanted;
+use crate::search::{Wanted, attachments_max};
 use crate::timeline::{Episode, Timeline, Times};
 use evenkeel_sim::text::{csv, table};
 use serde_json::{Value, json};
@@ -33,6 +34,12 @@ impl Case {
 
 /// The check of the waiting.
 pub const THROTTLED: &str = "throttled a day";
+/// The check of the number of volumes against that of the instance.
+const ATTACHED: &str = "attached";
+/// The check of volumes from which no instance boots.
+const NOT_BOOTABLE: &str = "not bootable";
+/// The check of volumes without Multi-Attach.
+const ONE_HOST: &str = "one-host";
 /// The check of the cost, whose figures are millionths.
 const COST: &str = "cost a month";
 
@@ -75,9 +82,39 @@ impl Check {
         let [allowed, found] = self.shown();
         match *what {
             "capacity" => format!("it has {allowed} {unit}, and must hold {found}"),
+            ATTACHED => format!("it has {found} {unit}, and the instance takes {allowed}"),
+            NOT_BOOTABLE => "its volumes boot no host, and the source boots one".to_owned(),
+            ONE_HOST => "its volumes are for one host only, and the source is for several: a \
+                         layout for these ends in `, Multi-Attach`"
+                .to_owned(),
             what => format!("{what}: {found} {unit}, allowed are {allowed}"),
         }
     }
+}
+
+/// Returns the checks whether a layout is possible in the place of the source.
+fn possible(case: &Case, layout: &Layout, wanted: &Wanted) -> Vec<Check> {
+    let check = |what: &'static str, allowed: u32, found: u32| Check {
+        what,
+        unit: "volumes".to_owned(),
+        allowed: allowed.into(),
+        found: found.into(),
+        pass: found <= allowed,
+    };
+    let mut checks = Vec::new();
+    if let Some(instance) = layout.instance {
+        let most = attachments_max(Some(instance), wanted.boots);
+        checks.push(check(ATTACHED, most, layout.volumes));
+    }
+    let rules = case.space.rules.of(layout.each.volume_type);
+    if wanted.boots {
+        let is_bootable = rules.is_some_and(|rules| rules.boot);
+        checks.push(check(NOT_BOOTABLE, 0, if is_bootable { 0 } else { layout.volumes }));
+    }
+    if wanted.multi_attach {
+        checks.push(check(ONE_HOST, 0, if layout.each.multi_attach { 0 } else { layout.volumes }));
+    }
+    checks
 }
 
 /// The verdict on a layout.
@@ -135,6 +172,7 @@ impl<'a> Verdict<'a> {
                 pass: wanted.capacity_gib <= size_gib,
             });
         }
+        checks.extend(possible(case, layout, wanted));
         checks.extend(wanted.monthly_max.map(|allowed| {
             let found = rated.found.total();
             Check { what: COST, unit: currency(case), allowed, found, pass: found <= allowed }

@@ -1,17 +1,16 @@
 //! `evenkeel plan check`: the verdict whether a layout carries a workload.
 
-use super::{failure, input};
+use super::{failure, input, of_file, write_page};
 use crate::cli::{PlanCheck, PlanFormat};
-use evenkeel_client::output::{self, Exit, Failure};
-use evenkeel_lab::files;
+use evenkeel_client::output::{self, Failure};
 use evenkeel_planner::verdict::NEXT;
 
 pub fn run(arguments: &PlanCheck, format: PlanFormat) -> Result<(), Failure> {
     let wishes = input::wishes_of_check(arguments);
-    let case = input::of_layouts(&arguments.traces, &arguments.rules, wishes).map_err(of_input)?;
-    let verdict = case.check(&arguments.layout).map_err(failure).map_err(of_input)?;
+    let case = input::of_layouts(&arguments.traces, &arguments.rules, wishes).map_err(of_file)?;
+    let verdict = case.check(&arguments.layout).map_err(failure).map_err(of_file)?;
     if let Some(path) = &arguments.page.html {
-        files::write(path, &verdict.html().map_err(failure)?)?;
+        write_page(path, &verdict.html().map_err(failure)?)?;
     }
     output::print(&match format {
         PlanFormat::Text => verdict.text(),
@@ -25,13 +24,4 @@ pub fn run(arguments: &PlanCheck, format: PlanFormat) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::new(verdict.failure_words()).hint(NEXT))
-}
-
-/// Sets the exit code of a failure before the verdict: 1 is the verdict that the layout does not
-/// carry the workload.
-fn of_input(failure: Failure) -> Failure {
-    match failure.exit {
-        Exit::Failed => failure.exit(Exit::Input),
-        _ => failure,
-    }
 }

@@ -1,6 +1,6 @@
 //! `evenkeel plan explain`: step by step what happens on a layout.
 
-use super::{failure, input};
+use super::{failure, input, of_file};
 use crate::cli::PlanExplain;
 use evenkeel_client::output::{self, Failure, Format};
 use evenkeel_planner::case::Wishes;
@@ -10,9 +10,10 @@ pub fn run(arguments: &PlanExplain, format: Format) -> Result<(), Failure> {
     let traces = &arguments.traces;
     let rules = &arguments.rules;
     let case = match &arguments.layout {
-        Some(_) => input::of_layouts(traces, rules, Wishes::default())?,
-        None => input::of_search(traces, rules, &arguments.wanted, 1)?,
+        Some(_) => input::of_layouts(traces, rules, Wishes::default()),
+        None => input::of_search(traces, rules, &arguments.wanted, 1),
     };
+    let case = case.map_err(of_file)?;
     let excerpt = Excerpt {
         step_s: arguments.step,
         from: arguments.from,

@@ -1,6 +1,6 @@
 //! Reads flags and files into a question of the planner.
 
-use super::{described, failure, prices, recordings};
+use super::{described, failure, prices, recordings, unopened};
 use crate::cli::{
     Assumption, DateWords, PlanAllowed, PlanCheck, PlanRules, PlanTraces, PlanWanted,
 };
@@ -127,8 +127,8 @@ struct Files {
 impl Files {
     fn read(arguments: &PlanTraces, rules: &'static Rules) -> Result<Self, Failure> {
         let queries = arguments.queries.as_ref().map(|path| {
-            std::fs::read_to_string(path)
-                .map_err(|error| Failure::new(format!("{}: {error}", path.display())))
+            let hint = "name the file of --metric-data-queries of `aws cloudwatch get-metric-data`";
+            std::fs::read_to_string(path).map_err(|error| unopened(path, &error, hint))
         });
         let hints = Hints {
             name: arguments.volume.clone(),

@@ -17,6 +17,8 @@ use evenkeel_client::output::{self, Exit, Failure};
 use evenkeel_lab::files;
 use evenkeel_planner::Case;
 use evenkeel_planner::refusal::{Cause, Refusal};
+use std::io;
+use std::path::Path;
 
 pub fn run(arguments: &Plan) -> Result<(), Failure> {
     let output = &arguments.output;
@@ -57,7 +59,8 @@ fn one_volume(arguments: &Plan) {
 
 fn plan(arguments: &Plan) -> Result<(), Failure> {
     let case =
-        input::of_search(&arguments.traces, &arguments.rules, &arguments.wanted, arguments.top)?;
+        input::of_search(&arguments.traces, &arguments.rules, &arguments.wanted, arguments.top);
+    let case = case.map_err(of_file)?;
     let format = arguments.output.format;
     let has_page = arguments.page.html.is_some() || format == PlanFormat::Html;
     if case.is_without_size() && !has_page {
@@ -65,7 +68,7 @@ fn plan(arguments: &Plan) -> Result<(), Failure> {
     }
     let answer = case.answer().map_err(failure)?;
     if let Some(path) = &arguments.page.html {
-        files::write(path, &answer.html().map_err(failure)?)?;
+        write_page(path, &answer.html().map_err(failure)?)?;
     }
     output::print(&match format {
         PlanFormat::Text | PlanFormat::Junit | PlanFormat::Markdown => answer.text(),
@@ -84,6 +87,29 @@ fn without_size(case: &Case, format: PlanFormat) -> Result<(), Failure> {
             answer.text()
         }
     })
+}
+
+/// Writes a page beside an answer.
+fn write_page(path: &Path, page: &str) -> Result<(), Failure> {
+    files::write(path, page).map_err(|error| of_file(error.into()))
+}
+
+/// Sets the exit code of a file that cannot be read or written: 1 says that no layout does what is
+/// wanted, or that one does not carry the workload.
+fn of_file(failure: Failure) -> Failure {
+    match failure.exit {
+        Exit::Failed => failure.exit(Exit::Input),
+        _ => failure,
+    }
+}
+
+/// Returns the failure of a file that cannot be opened; `hint` says which files there are.
+fn unopened(path: &Path, error: &io::Error, hint: &str) -> Failure {
+    let failure = Failure::new(format!("{}: {error}", path.display())).exit(Exit::Input);
+    match error.kind() {
+        io::ErrorKind::NotFound => failure.hint(hint),
+        _ => failure,
+    }
 }
 
 /// Returns the failure with the exit code of a refusal.

@@ -1,6 +1,6 @@
 //! Reads the files of `--prices`.
 
-use super::failure;
+use super::{failure, unopened};
 use crate::cli::{Connection, PlanPrices};
 use crate::cmd;
 use crate::price_book;
@@ -31,7 +31,8 @@ pub fn read(flags: &PlanPrices, as_of: Option<Date>) -> Result<PriceSources, Fai
         if file.is_list {
             add(path, file.input, offers.get_or_insert_default())?;
         } else {
-            books.push(price_book::read(path, &mut file.input)?);
+            let book = price_book::read(path, &mut file.input);
+            books.push(book.map_err(|failure| failure.exit(Exit::Input))?);
         }
     }
     PriceSources::new(books, offers, discounts, as_of).map_err(failure)
@@ -48,14 +49,15 @@ struct PriceFile {
 impl PriceFile {
     /// Opens a file, once, because it may be a pipe.
     fn open(path: &Path) -> Result<Self, Failure> {
-        let fail = |error: std::io::Error| Failure::new(format!("{}: {error}", path.display()));
+        let hint = "name a price book, or the output of `aws pricing get-products`";
+        let fail = |error: std::io::Error| unopened(path, &error, hint);
         let mut input = cmd::input(path).map_err(fail)?;
         let mut head = Vec::new();
         input.by_ref().take(HEAD_BYTES).read_to_end(&mut head).map_err(fail)?;
         if head.is_empty() {
             let message = format!("{}: the price list is empty", path.display());
             return Err(Failure::new(message)
-                .exit(Exit::Usage)
+                .exit(Exit::Input)
                 .hint("look whether `aws pricing get-products` failed, and write the file anew"));
         }
         let is_list = offers::is_list(&head);
@@ -65,5 +67,5 @@ impl PriceFile {
 
 fn add(path: &Path, input: Box<dyn Read>, offers: &mut Offers) -> Result<(), Failure> {
     let read = offers.read(&mut BufReader::new(input));
-    read.map_err(|broken| Failure::new(format!("{}: {broken}", path.display())).exit(Exit::Usage))
+    read.map_err(|broken| Failure::new(format!("{}: {broken}", path.display())).exit(Exit::Input))
 }

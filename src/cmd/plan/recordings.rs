@@ -1,7 +1,7 @@
 //! Opens recordings: files in any form, compressed by gzip or not, and folders of them. The logs of
 //! the jobs of fio belong together, as do the pages of an answer of CloudWatch.
 
-use super::described;
+use super::{described, unopened};
 use crate::cmd;
 use evenkeel_client::output::{Exit, Failure};
 use evenkeel_core::volume::Rules;
@@ -21,6 +21,9 @@ const HEAD_BYTES: u64 = 64 << 10;
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 /// The most bytes of a file after it is decompressed.
 const DECOMPRESSED_BYTES_MAX: u64 = 16 << 30;
+/// The hint for a recording that does not exist.
+const NO_RECORDING: &str = "name a recording, a folder of recordings, or the id of a volume of the \
+                            server, vol-...; docs/reference/traces.md shows how to record";
 /// The most files of a folder.
 const FILES_MAX: usize = 10_000;
 /// The most bytes of queries that lie beside an answer: those of some 10,000 metrics.
@@ -195,7 +198,7 @@ struct Opened {
 }
 
 fn open(path: &Path) -> Result<Opened, Failure> {
-    let fail = |error: io::Error| Failure::new(format!("{}: {error}", path.display()));
+    let fail = |error: io::Error| unopened(path, &error, NO_RECORDING);
     let (head, rest) = decompressed(path).and_then(with_head).map_err(fail)?;
     let mut input: Box<dyn BufRead> =
         Box::new(Cursor::new(head.clone()).chain(BufReader::new(rest)));

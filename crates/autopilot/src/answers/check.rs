@@ -3,6 +3,8 @@
 use crate::audit::mode;
 use crate::policy_file;
 use evenkeel_client::output::{self, Failure, Format};
+use evenkeel_core::volume::ModifyPolicy;
+use evenkeel_planner::autopilot::PolicyFile;
 use evenkeel_planner::autopilot::policy::{Keep, Policy};
 use evenkeel_planner::fleet;
 use evenkeel_sim::text::{csv, table};
@@ -21,15 +23,37 @@ pub fn text(path: &Path, format: Format) -> Result<String, Failure> {
     Ok(match format {
         Format::Text => {
             let paused = if file.paused { "all groups are paused\n" } else { "" };
-            table(&COLUMNS, &rows) + paused
+            table(&COLUMNS, &rows) + paused + &notes(&file)
         }
         Format::Csv => csv(&COLUMNS, &rows),
         Format::Json => output::json(&json!({
             "schema": "evenkeel.autopilot-policy/1",
             "paused": file.paused,
             "groups": rows.iter().map(to_json).collect::<Vec<_>>(),
+            "notes": notes(&file).lines().collect::<Vec<_>>(),
         })),
     })
+}
+
+/// Returns a line for each group that counts on more modifications than AWS accepts. A server may
+/// accept any number.
+fn notes(file: &PolicyFile) -> String {
+    let mut notes = String::new();
+    for policy in file.groups.iter().filter(|policy| policy.has_whole_days()) {
+        let counted = policy.budget.modifications_per_day;
+        let modify = policy.plan.rules.modify_rules().map(|rules| rules.policy);
+        if let Some(ModifyPolicy::Rolling { modifications_max, hours }) = modify
+            && counted > modifications_max
+        {
+            notes += &format!(
+                "note: modifications_per_day = {counted} of group {:?}: AWS accepts \
+                 {modifications_max} of a volume in {hours} hours; a server accepts more with \
+                 --modify-policy immediate\n",
+                policy.name
+            );
+        }
+    }
+    notes
 }
 
 fn to_json(row: &Vec<String>) -> Value {
@@ -58,4 +82,26 @@ fn row(policy: &Policy) -> Vec<String> {
         rates.to_owned(),
         windows,
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_modifications_than_aws_accepts_are_a_note() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("policy.toml");
+        let shown = |whole: &str, most: u32| {
+            let budget = format!("[group.budget]\nmodifications_per_day = {most}\n");
+            std::fs::write(&path, format!("{whole}[[group]]\nname = \"a\"\n{budget}")).unwrap();
+            text(&path, Format::Text).unwrap()
+        };
+        let note = "note: modifications_per_day = 9 of group \"a\": AWS accepts 4 of a volume in \
+                    24 hours; a server accepts more with --modify-policy immediate\n";
+        assert!(shown("", 9).ends_with(note));
+        assert!(!shown("", 4).contains("note"));
+        // The days of a trial are shorter than those of AWS.
+        assert!(!shown("[autopilot]\nday_s = 30\n", 9).contains("note"));
+    }
 }

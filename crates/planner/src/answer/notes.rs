@@ -6,7 +6,7 @@ use crate::case::Case;
 use crate::fleet::{FREE_PERCENT, gib_with_free};
 use crate::format::{currency, layout_words, money, money_more, no_price};
 use crate::prices::{Prices, Unpriced};
-use crate::search::{self, Space, Wanted};
+use crate::search::{self, Space, Wanted, attachments_max};
 use evenkeel_core::units::GIB;
 use evenkeel_core::volume::{IopsRule, TypeRules, VolumeType};
 
@@ -25,12 +25,25 @@ pub fn of(
         notes.push(unpriced(space, &without));
     }
     notes.extend(capped(case, wanted));
+    notes.extend(attached(space, wanted));
     notes.extend(smaller(case, wanted, rated));
     if space.instances.len() > 1 {
         notes.push("instances have no price here: costs are those of the volumes".to_owned());
         notes.extend(unfit(case, wanted, rated));
     }
     notes
+}
+
+/// Returns the note about instances that take fewer volumes than are allowed.
+fn attached(space: &Space, wanted: &Wanted) -> Option<String> {
+    let beside = if wanted.boots { "" } else { " beside its root volume" };
+    let words = space.instances.iter().filter_map(|instance| {
+        let most = attachments_max(Some(*instance), wanted.boots);
+        (most < space.volumes_max)
+            .then(|| format!("{} takes at most {most} volumes{beside}", instance.name))
+    });
+    let words: Vec<String> = words.collect();
+    (!words.is_empty()).then(|| words.join("; "))
 }
 
 /// Returns the note that a smaller layout has room for what the file systems use, if the trace says

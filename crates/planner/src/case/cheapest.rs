@@ -43,12 +43,36 @@ impl Case {
     /// Returns the first `count` layouts that carry the workload with its headroom, cheapest first,
     /// as they carry what was recorded; there is at least one.
     pub(crate) fn cheapest(&self, wanted: &Wanted, count: usize) -> Result<Vec<Rated>, Refusal> {
-        let found = cheapest_in(&self.space, self, wanted, count);
-        if found.is_empty() {
-            return Err(nothing(self, wanted));
+        let mut found = cheapest_in(&self.space, self, wanted, count);
+        let Some(first) = found.first() else { return Err(nothing(self, wanted)) };
+        if let Some(source) = as_cheap_source(self, wanted, first) {
+            found.retain(|found| !source.layout.is_same_volumes(&found.layout));
+            found.insert(0, source);
+            found.truncate(count);
         }
         Ok(rated(self, found))
     }
+}
+
+/// Returns the source, on the instance of the first layout of the search, if it is a candidate
+/// that costs no more than this one and carries the workload month after month.
+fn as_cheap_source(case: &Case, wanted: &Wanted, first: &Found) -> Option<Found> {
+    let space = &case.space;
+    let demand = case.wanted_demand();
+    let layout = Layout { instance: first.layout.instance, ..case.source? };
+    let monthly_max = wanted.monthly_max.map_or(first.total(), |most| most.min(first.total()));
+    if !space.is_candidate(&layout, wanted) || space.monthly(&layout)?.total() > monthly_max {
+        return None;
+    }
+    let mut found = search::given(space, demand, &layout)?;
+    let does = if space.tolerance == Tolerance::Evenkeel {
+        found.exact = exact::replay(space, demand, &layout, EXACT_REQUESTS_MAX);
+        found.exact.as_ref()?.does(demand, wanted)
+    } else {
+        search::does(&found.outcome, demand, wanted)
+    };
+    let is_cheap = found.total() <= monthly_max;
+    (does && is_cheap && search::carries(space, &case.demand, wanted, &found)).then_some(found)
 }
 
 /// Returns the layouts with one unit less than the first.
@@ -149,7 +173,7 @@ fn nothing(case: &Case, wanted: &Wanted) -> Refusal {
         let message = format!(
             "no layout holds {} GiB: with at most {} volumes the largest has {most} GiB",
             wanted.capacity_gib,
-            case.space.most_volumes()
+            case.space.most_volumes(wanted)
         );
         return Refusal::new(message)
             .hint("allow more volumes (--stripes) or types (--types), or ask for less --capacity");
@@ -172,7 +196,7 @@ fn nothing(case: &Case, wanted: &Wanted) -> Refusal {
 
 /// Returns the GiB of the largest layout of the types that are allowed; `None` if no type is.
 fn largest(space: &Space, wanted: &Wanted) -> Option<u64> {
-    let volumes = u64::from(space.most_volumes());
+    let volumes = u64::from(space.most_volumes(wanted));
     space.suitable(wanted).map(|rules| u64::from(rules.size_gib_max) * volumes).max()
 }
 

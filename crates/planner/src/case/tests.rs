@@ -1,6 +1,7 @@
 //! Tests of questions and their answers.
 
 use super::*;
+use crate::price_book::PriceBook;
 use crate::price_sources::PriceSources;
 use crate::prices::Discounts;
 use crate::spread::Spread;
@@ -114,6 +115,99 @@ fn check_agrees_with_the_answer_of_the_search() {
         failed.map(|check| check.what).collect::<Vec<_>>()
     };
     assert_eq!(failed(&small), ["capacity"]);
+}
+
+/// Returns the source as a list describes it.
+fn described(source: &str, boots: bool) -> Described {
+    let space = terms(&[]).space("us-east-1", &[], 1).unwrap();
+    let spec = layout("--source", source, &space).unwrap().each;
+    let file = "volumes.json".to_owned();
+    Described { spec, boots, region: None, zone: None, file }
+}
+
+#[test]
+fn a_source_for_several_hosts_is_replaced_by_one() {
+    let source = "io1 500 GiB, 9000 IOPS, Multi-Attach";
+    let case = of_search(&STEADY, Some(source), wishes(None));
+    for rated in &case.answer().unwrap().rated {
+        assert!(rated.found.layout.each.multi_attach, "{}", rated.found.layout);
+    }
+}
+
+#[test]
+fn a_source_that_costs_as_much_as_the_cheapest_is_kept() {
+    let steady = [300_000; 60];
+    let advice = |source: Option<&str>, book: Option<PriceBook>, types: &[VolumeType]| {
+        let books = book.into_iter().collect();
+        let prices = PriceSources::new(books, None, Discounts::default(), None).unwrap();
+        let terms = Terms::new(None, prices, Spread::STRIPED, &[]).unwrap();
+        let space = terms.space("us-east-1", types, 1).unwrap();
+        let wishes = wishes(Some(500));
+        let case = Case::of_search(workload(&steady, source), space, wishes).unwrap();
+        let answer = case.answer().unwrap();
+        let words = crate::answer::sentence::advice(&answer).unwrap();
+        words.split_once(',').unwrap().0.to_owned()
+    };
+    let io = [VolumeType::Io1, VolumeType::Io2];
+    let keep = "keep io2 500 GiB";
+    assert_eq!(advice(Some("io2 500 GiB, 5000 IOPS"), None, &io), keep);
+    assert_eq!(advice(Some("io1 500 GiB, 5000 IOPS"), None, &io), "keep io1 500 GiB");
+    assert_eq!(advice(Some("io1 500 GiB, 6000 IOPS"), None, &io), "buy io2 500 GiB");
+    assert_eq!(advice(None, None, &io), "buy io2 500 GiB", "the more durable one");
+    // By this book, such a volume pays for its space.
+    let text = include_str!("../../books/price_book.toml");
+    let book = PriceBook::read(text, &mut |path| Err(path.to_owned())).unwrap();
+    let fast = Some("gp3 500 GiB, 8000 IOPS");
+    assert_eq!(advice(fast, Some(book), &[]), "keep gp3 500 GiB");
+}
+
+#[test]
+fn check_fails_a_layout_that_cannot_take_the_place_of_the_source() {
+    let check = |described, instance: &str, layout: &str| {
+        let prices = PriceSources::new(vec![], None, Discounts::default(), None).unwrap();
+        let names: Vec<String> = instance.split_whitespace().map(str::to_owned).collect();
+        let terms = Terms::new(None, prices, Spread::STRIPED, &names).unwrap();
+        let space = terms.space("us-east-1", &[], 1).unwrap();
+        let workload = Workload { described, ..workload(&[60; 60], None) };
+        let case = Case::of_layouts(workload, space, Wishes::default()).unwrap();
+        let verdict = case.check(layout).unwrap();
+        let words = verdict.failure_words();
+        (verdict.passes(), words.split_once(": ").unwrap().1.to_owned())
+    };
+    let passes = (true, String::new());
+    let fails = |words: &str| (false, words.to_owned());
+    let many = "it has 27 volumes, and the instance takes 26";
+    assert_eq!(check(None, "m5.24xlarge", "27 x gp3 150"), fails(many));
+    assert_eq!(check(None, "m5.24xlarge", "26 x gp3 150"), passes);
+    let root = described("gp3 150", true);
+    assert_eq!(check(Some(root.clone()), "m5.24xlarge", "27 x gp3 150"), passes);
+    let hdd = fails("its volumes boot no host, and the source boots one");
+    assert_eq!(check(Some(root), "", "st1 150"), hdd);
+    let shared = described("io1 150 GiB, 3000 IOPS, Multi-Attach", false);
+    let one_host = fails(
+        "its volumes are for one host only, and the source is for several: a layout for these \
+         ends in `, Multi-Attach`",
+    );
+    assert_eq!(check(Some(shared.clone()), "", "gp3 150"), one_host);
+    assert_eq!(check(Some(shared), "", "io2 150, 100 IOPS, Multi-Attach"), passes);
+}
+
+#[test]
+fn an_instance_keeps_a_place_for_its_root_volume() {
+    let notes = |boots| {
+        let prices = PriceSources::new(vec![], None, Discounts::default(), None).unwrap();
+        let names = ["m5.24xlarge".to_owned()];
+        let terms = Terms::new(None, prices, Spread::STRIPED, &names).unwrap();
+        let space = terms.space("us-east-1", &[VolumeType::Gp3], 40).unwrap();
+        let wishes = Wishes { boots, layouts_max: 40, ..wishes(Some(4_000)) };
+        let case = Case::of_search(workload(&STEADY, None), space, wishes).unwrap();
+        let answer = case.answer().unwrap();
+        let volumes = answer.rated.iter().map(|rated| rated.found.layout.volumes).max();
+        (volumes.unwrap(), answer.notes)
+    };
+    let note = |words: &str| vec![format!("m5.24xlarge takes at most {words}")];
+    assert_eq!(notes(false), (26, note("26 volumes beside its root volume")));
+    assert_eq!(notes(true), (27, note("27 volumes")));
 }
 
 #[test]

@@ -30,6 +30,8 @@ pub struct FleetAnswer<'a> {
     pub group_by: Option<&'a GroupBy>,
     /// The instances whose limits their volumes exceed.
     pub hosts: Vec<Host>,
+    /// Types of instances without published limits, and the number of their volumes.
+    pub unknown_types: BTreeMap<String, usize>,
     /// Parts of the metrics that are not used, with the reasons.
     pub left_out: &'a [String],
 }

@@ -1,7 +1,7 @@
 //! Instances with several volumes: the limits of an instance type apply to all volumes attached to
 //! it together, so more than that is paid for and cannot be used.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::BufRead;
 
 use evenkeel_core::instance::{self, InstanceType};
@@ -112,6 +112,21 @@ pub fn of<'a>(
         }
     }
     hosts
+}
+
+/// Returns the types of instances without published limits, whose volumes are not compared with
+/// any, and the number of their volumes.
+#[must_use]
+pub fn unknown(volumes: &[Volume], types: &BTreeMap<String, String>) -> BTreeMap<String, usize> {
+    let mut unknown = BTreeMap::new();
+    for volume in volumes {
+        let named = |id: String| types.get(&id).or(volume.instance_type.as_ref());
+        let names: BTreeSet<&String> = ids(volume).filter_map(named).collect();
+        for name in names.into_iter().filter(|name| instance::by_name(name).is_none()) {
+            *unknown.entry(name.clone()).or_default() += 1;
+        }
+    }
+    unknown
 }
 
 impl Host {

@@ -276,10 +276,10 @@ impl Field {
             let unit = unit.strip_prefix("in").unwrap_or(unit);
             let measure = field.measure()?;
             // The name as it was written tells MB from Mb.
-            let written = name.trim().trim_end_matches([')', ']']);
-            let written = &written[written.len().saturating_sub(unit.len())..];
-            let is_written = written.eq_ignore_ascii_case(unit);
-            let unit = measure.unit(if is_written { written } else { unit })?;
+            let written = name.trim_end_matches(|c: char| !c.is_ascii_alphanumeric());
+            let written = written.get(written.len().saturating_sub(unit.len())..);
+            let written = written.filter(|written| written.eq_ignore_ascii_case(unit));
+            let unit = measure.unit(written.unwrap_or(unit))?;
             Some((*field, Some(unit)))
         })
     }

@@ -2,7 +2,8 @@
 
 use super::parts::made_by;
 use crate::fleet::answer::text::{
-    self, action_word, assume_word, days, deleted, header, missing, money, unused, what,
+    self, action_word, assume_word, days, deleted, header, missing, money, unknown_types, unused,
+    what,
 };
 use crate::fleet::answer::{FleetAnswer, script};
 use crate::fleet::totals::Sum;
@@ -41,6 +42,7 @@ pub fn page(answer: &FleetAnswer<'_>, top: usize) -> Result<String, Refusal> {
     parts.extend(savings(answer, &changes));
     parts.extend(list(answer, &changes, top));
     parts.extend(lines("Not judged", not_judged(answer)));
+    parts.extend(lines("Types of instances that are not compared", unknown_types(answer)));
     parts.extend(lines("Left out of the metrics", answer.left_out.to_vec()));
     parts.push(assumptions(answer));
     let mut about = sentences(&header(answer));

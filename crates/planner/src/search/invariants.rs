@@ -46,7 +46,8 @@ fn of_layout(space: &Space, wanted: &Wanted, found: &Found) {
         "the type is a candidate: {layout}"
     );
     assert!(
-        layout.volumes <= space.volumes_max && layout.volumes <= attachments_max(layout.instance),
+        layout.volumes <= space.volumes_max
+            && layout.volumes <= attachments_max(layout.instance, wanted.boots),
         "that many volumes can be attached: {layout}"
     );
     let gib = u64::from(layout.volumes) * u64::from(layout.each.size_gib);

@@ -65,8 +65,8 @@ pub trait Device: Send + Sync + fmt::Debug {
     fn sync(&self) -> io::Result<()>;
 }
 
-/// Part of a file system that a pool's file leaves free, and the most that it leaves. The file never
-/// shrinks, and the server's journal, audit and events may be beside it: without room for them
+/// Part of a file system that a pool's file leaves free, and the most that it leaves. The file does
+/// not shrink, and the server's journal, audit and events may be beside it: without room for them
 /// nothing could be changed, also after volumes are deleted.
 const KEPT_PART: u64 = 20;
 const KEPT_BYTES_MAX: u64 = 64 << 20;

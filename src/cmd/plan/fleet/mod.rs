@@ -4,7 +4,7 @@ mod evidence;
 mod files;
 mod used;
 
-use super::{failure, input, prices};
+use super::{failure, input, of_file, prices, unopened, write_page};
 use crate::cli::{FleetPolicy, PlanFleet, PlanFormat, PlanOutput, RiskMax};
 use evenkeel_client::output::{self, Exit, Failure};
 use evenkeel_core::price::PriceList;
@@ -26,15 +26,15 @@ const GIVE_ZONES: &str = "or give a list with the column AvailabilityZone, as `a
 
 pub fn run(arguments: &PlanFleet, region: Option<&str>, format: PlanFormat) -> Result<(), Failure> {
     let policy = policy(&arguments.policy)?;
-    let mut list = volumes(arguments, &policy, region)?;
-    let mut left_out = used::fill(&arguments.used, &mut list)?;
-    let types = arguments.instances.as_deref().map(instance_types).transpose()?;
+    let mut list = volumes(arguments, &policy, region).map_err(of_file)?;
+    let mut left_out = used::fill(&arguments.used, &mut list).map_err(of_file)?;
+    let types = arguments.instances.as_deref().map(instance_types).transpose().map_err(of_file)?;
     let prices = prices::read(&arguments.policy.priced, arguments.policy.as_of)?;
     let policies = Policies::of(&policy, &prices, &list).map_err(failure)?;
     let ids: BTreeMap<&str, usize> =
         list.volumes.iter().map(|volume| volume.id.as_str()).zip(0..).collect();
     let (files, broken) = match &arguments.metrics {
-        Some(folder) => files::find(folder, &ids)?,
+        Some(folder) => files::find(folder, &ids).map_err(of_file)?,
         None => (Vec::new(), Vec::new()),
     };
     left_out.extend(broken);
@@ -45,7 +45,8 @@ pub fn run(arguments: &PlanFleet, region: Option<&str>, format: PlanFormat) -> R
     let mut outcome = evidence::judge(&fleet, &groups, jobs, arguments.allow_partial);
     left_out.extend(outcome.left_out);
     let all = list.volumes.iter().zip(&outcome.judged);
-    let hosts = hosts::of(&policy, all, &types.unwrap_or_default());
+    let types = types.unwrap_or_default();
+    let hosts = hosts::of(&policy, all, &types);
     hosts::warn(&list.volumes, &mut outcome.judged, &hosts);
     let script = arguments.commands.as_ref().map(|path| {
         let most = risk_max(arguments.risk_max);
@@ -61,14 +62,16 @@ pub fn run(arguments: &PlanFleet, region: Option<&str>, format: PlanFormat) -> R
         judged: &outcome.judged,
         group_by: arguments.group_by.as_ref(),
         hosts: hosts.into_values().filter(Host::is_exceeded).collect(),
+        unknown_types: hosts::unknown(&list.volumes, &types),
         left_out: &left_out,
     };
     if let (Some(path), Some(written)) = (&arguments.commands, &answer.script) {
-        evenkeel_lab::files::write_whole(path, &script::script(&answer, written))?;
+        let wrote = evenkeel_lab::files::write_whole(path, &script::script(&answer, written));
+        wrote.map_err(|error| of_file(error.into()))?;
     }
     let top = arguments.top as usize;
     if let Some(path) = &arguments.page.html {
-        evenkeel_lab::files::write(path, &answer.html(top).map_err(failure)?)?;
+        write_page(path, &answer.html(top).map_err(failure)?)?;
     }
     match format {
         PlanFormat::Text => output::print(&answer.text(top)),
@@ -113,8 +116,8 @@ fn policy(arguments: &FleetPolicy) -> Result<Policy, Failure> {
 /// Reads the types of instances by their ids.
 fn instance_types(path: &Path) -> Result<BTreeMap<String, String>, Failure> {
     let name = path.display();
-    let input =
-        crate::cmd::input(path).map_err(|error| Failure::new(format!("{name}: {error}")))?;
+    let hint = "`aws ec2 describe-instances > instances.json` writes one";
+    let input = crate::cmd::input(path).map_err(|error| unopened(path, &error, hint))?;
     let types = hosts::read(&mut BufReader::new(input));
     types.map_err(|broken| Failure::new(format!("{name}: {broken}")))
 }
@@ -123,8 +126,8 @@ fn instance_types(path: &Path) -> Result<BTreeMap<String, String>, Failure> {
 fn volumes(arguments: &PlanFleet, policy: &Policy, region: Option<&str>) -> Result<List, Failure> {
     let path = &arguments.volumes;
     let name = path.display();
-    let input =
-        crate::cmd::input(path).map_err(|error| Failure::new(format!("{name}: {error}")))?;
+    let hint = "`aws ec2 describe-volumes > volumes.json` writes one";
+    let input = crate::cmd::input(path).map_err(|error| unopened(path, &error, hint))?;
     let options = Options {
         region,
         group_by: arguments.group_by.as_ref(),

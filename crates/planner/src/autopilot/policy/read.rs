@@ -8,6 +8,7 @@ use toml::de::DeTable;
 
 use super::{Brakes, Budget, Keep, Mode, Policy, PolicyFile, Rate, Schedule, Space, Window};
 use crate::fleet;
+use crate::format::money_exact;
 use crate::price_book::BookError;
 use crate::price_book::table::Table;
 
@@ -178,7 +179,7 @@ fn group(mut table: Table<'_>, plan: &fleet::Policy, whole: &Whole) -> Result<Po
         policy.windows.push(window_alone(inner)?);
     }
     for inner in times(&mut table, "schedule", "[[group.schedule]]")? {
-        policy.schedules.push(schedule(inner)?);
+        policy.schedules.push(schedule(inner, policy.space.gib_max)?);
     }
     table.done()?;
     Ok(policy)
@@ -251,6 +252,14 @@ fn rate(mut table: Table<'_>, plan: &mut fleet::Policy) -> Result<Rate, Malforme
     set(t, "down_percent_max", (1, 99), &mut rate.down_percent_max)?;
     set(t, "confirm_s", (0, 30 * DAY_S), &mut rate.confirm_s)?;
     set(t, "watch_s", (0, 30 * DAY_S), &mut rate.watch_s)?;
+    if rate.exceeded_s_max >= rate.window_s {
+        let message = format!(
+            "exceeded_s_max = {} in [group.rate]: expected less than window_s = {}, or limits \
+             never rise; managed = false leaves them as they are",
+            rate.exceeded_s_max, rate.window_s
+        );
+        return Err(Malformed::in_table(&table, message));
+    }
     table.done()?;
     Ok(rate)
 }
@@ -276,6 +285,17 @@ fn budget(mut table: Table<'_>) -> Result<Budget, Malformed> {
             "kept_for_undo and kept_for_emergency in [group.budget] are {kept} together: expected \
              less than modifications_per_day = {}",
             budget.modifications_per_day
+        );
+        return Err(Malformed::in_table(&table, message));
+    }
+    if let (Some(group), Some(each)) = (budget.group_monthly_micro_max, budget.monthly_micro_max)
+        && group < each
+    {
+        let message = format!(
+            "group_monthly_max = {} in [group.budget] is less than monthly_max = {}, which is of \
+             one file system",
+            money_exact(group),
+            money_exact(each)
         );
         return Err(Malformed::in_table(&table, message));
     }
@@ -327,7 +347,7 @@ fn window(table: &mut Table<'_>) -> Result<Window, Malformed> {
     Ok(Window { days, from_minute: from, minutes })
 }
 
-fn schedule(mut table: Table<'_>) -> Result<Schedule, Malformed> {
+fn schedule(mut table: Table<'_>, gib_max: u32) -> Result<Schedule, Malformed> {
     let window = window(&mut table)?;
     let iops_min = table.whole("iops_min", 1..=10_000_000)?.map(narrow);
     let mibps_min = table.whole("mibps_min", 1..=1_000_000)?.map(narrow);
@@ -335,6 +355,13 @@ fn schedule(mut table: Table<'_>) -> Result<Schedule, Malformed> {
     if iops_min.is_none() && mibps_min.is_none() && gib_min.is_none() {
         let error = table.missing("limit", "iops_min, mibps_min or gib_min");
         return Err(error.into());
+    }
+    if let Some(gib_min) = gib_min.filter(|gib_min| *gib_min > gib_max) {
+        let message = format!(
+            "gib_min = {gib_min} in [[group.schedule]] is more than gib_max = {gib_max} in \
+             [group.space]"
+        );
+        return Err(Malformed::in_table(&table, message));
     }
     table.done()?;
     Ok(Schedule { window, iops_min, mibps_min, gib_min })

@@ -191,6 +191,30 @@ fn parse_names_the_line_the_key_the_value_and_the_limit() {
 }
 
 #[test]
+fn parse_refuses_keys_that_contradict_each_other() {
+    for (rest, expected) in [
+        (
+            "[group.budget]\nmonthly_max = 500\ngroup_monthly_max = 1.5",
+            "line 3: group_monthly_max = 1.50 in [group.budget] is less than monthly_max = \
+             500.00, which is of one file system",
+        ),
+        (
+            "[group.rate]\nexceeded_s_max = 900",
+            "line 3: exceeded_s_max = 900 in [group.rate]: expected less than window_s = 900, or \
+             limits never rise; managed = false leaves them as they are",
+        ),
+        (
+            "[[group.schedule]]\ndays = \"mon\"\nfrom = \"01:00\"\nto = \"02:00\"\n\
+             gib_min = 16385",
+            "line 3: gib_min = 16385 in [[group.schedule]] is more than gib_max = 16384 in \
+             [group.space]",
+        ),
+    ] {
+        assert_eq!(error(&format!("[[group]]\nname = \"a\"\n{rest}\n")), expected);
+    }
+}
+
+#[test]
 fn parse_suggests_a_key_that_is_near() {
     let error = error("[[group]]\nname = \"a\"\n[group.space]\ngrow_precent = 3\n");
     let start = "line 4: unknown key \"grow_precent\" in [group.space]: did you mean \

@@ -49,6 +49,7 @@ pub fn json_of(answer: &FleetAnswer<'_>) -> Value {
         "groups": groups.collect::<Map<_, _>>(),
         "after_a_copy": copies_json(&Copies::of(answer), currency),
         "hosts": answer.hosts.iter().map(host_json).collect::<Vec<_>>(),
+        "unknown_instance_types": answer.unknown_types,
         "free_percent": policy.free_percent,
         "missing": { "refused": missing.refused, "without_price": missing.unpriced },
         "deleted_gib": answer.totals.deleted_gib,

@@ -5,7 +5,7 @@ use crate::cost;
 use crate::fleet::hosts::{Host, Rates};
 use crate::fleet::totals::{Sum, Totals};
 use crate::fleet::{Action, Class, Finding, Judged, OnHdd, Volume};
-use crate::format::{list_words, money_exact, seconds};
+use crate::format::{list_words, money_exact, plain, seconds};
 use crate::layout::Layout;
 use crate::prices::ListPrices;
 use crate::used::{Source, Used};
@@ -16,6 +16,8 @@ use evenkeel_sim::text::{self, or_dash};
 
 /// Files that are not used of which each has a line.
 const LEFT_OUT_SHOWN: usize = 10;
+/// Title of the types of instances without published limits.
+const UNKNOWN_TYPES: &str = "types of instances without published limits, which are not compared";
 const MS_PER_DAY: u64 = 86_400_000;
 
 /// Returns the titles of columns, with the currency of their amounts.
@@ -89,8 +91,8 @@ fn row(volume: &Volume, judged: &Judged) -> Vec<String> {
         or_dash(judged.waits.as_ref().map(|waits| seconds(of(waits))))
     };
     vec![
-        volume.id.clone(),
-        volume.name.clone().unwrap_or_default(),
+        as_text(&volume.id),
+        as_text(volume.name.as_deref().unwrap_or_default()),
         judged.finding().id().to_owned(),
         also.join(" "),
         action_word(&judged.action).to_owned(),
@@ -115,13 +117,20 @@ fn row(volume: &Volume, judged: &Judged) -> Vec<String> {
         volume.price_region.clone(),
         or_dash(judged.class().map(Class::id)),
         or_dash(judged.snapshot_at_most.map(money_exact)),
-        or_dash(volume.group.as_deref()),
+        or_dash(volume.group.as_deref().map(as_text)),
         or_dash(used(volume, judged).map(|used| used.bytes.div_ceil(1 << 30))),
         or_dash(judged.smaller.map(|smaller| smaller.spec.volume_type)),
         or_dash(judged.smaller.map(|smaller| smaller.spec.size_gib)),
         or_dash(judged.smaller.map(|smaller| money_exact(smaller.after))),
         or_dash(judged.on_hdd.map(|hdd| money_exact(hdd.after))),
     ]
+}
+
+/// Returns a cell that no spreadsheet takes for a formula: `'` stands before a text that begins as
+/// one (OWASP, CSV injection).
+fn as_text(cell: &str) -> String {
+    let mark = if cell.starts_with(['=', '+', '-', '@', '\t', '\r']) { "'" } else { "" };
+    format!("{mark}{cell}")
 }
 
 /// Returns the used space of a volume, by a file or by its metrics.
@@ -193,6 +202,7 @@ pub fn text(answer: &FleetAnswer<'_>, top: usize) -> String {
     text += &copies::text(answer, top);
     text += &on_hdd(answer);
     text += &hosts(answer, top);
+    text += &section(UNKNOWN_TYPES, &unknown_types(answer));
     text + &not_judged(answer)
 }
 
@@ -218,6 +228,12 @@ fn on_hdd(answer: &FleetAnswer<'_>) -> String {
 
 fn small(hdd: &&OnHdd) -> u64 {
     hdd.small_permille
+}
+
+/// Returns the types of instances without published limits, a line for each.
+pub fn unknown_types(answer: &FleetAnswer<'_>) -> Vec<String> {
+    let line = |(name, volumes): (&String, &usize)| format!("{}: {volumes} volumes", plain(name));
+    answer.unknown_types.iter().map(line).collect()
 }
 
 /// Returns the table of instances whose limits their volumes exceed.

@@ -182,6 +182,11 @@ fn numbers_have_units_or_are_refused() {
     // The unit may stand in the header; one that is not known is refused.
     let volume = one("VolumeId,VolumeType,Size (TiB),Throughput (MB/s)\nvol-0a,gp3,2,250\n");
     assert_eq!(of(&volume), (2_048, Some(3_000), Some(250)));
+    for name in ["Size（TiB）", "Size “TiB”", "Size TiB…", "Size [TiB]", "Size T…iB", "…Size TiB"]
+    {
+        let volume = one(&format!("VolumeId,VolumeType,{name}\nvol-0a,gp3,2\n"));
+        assert_eq!(volume.spec.size_gib, 2_048, "{name}");
+    }
     let broken = read_text("VolumeId,VolumeType,Size,Throughput (Mbps)\nvol-0a,gp3,2,250\n");
     let broken = broken.unwrap_err().to_string();
     assert!(broken.starts_with("line 1: \"Throughput (Mbps)\": expected a column of"), "{broken}");
