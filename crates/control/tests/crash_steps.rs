@@ -10,7 +10,7 @@ mod support;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use evenkeel_control::DATABASE_FILE_NAME;
 use evenkeel_control::api::Api;
@@ -25,6 +25,7 @@ use evenkeel_control::model::{
 use evenkeel_control::plane::{Plane, PlaneError};
 use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
 use evenkeel_core::time::UnixMs;
+use evenkeel_core::units::ByteCount;
 use evenkeel_core::volume::{VolumeChange, VolumeRequest, VolumeType};
 use evenkeel_wire::agent::{Agent, Command, Failed, FailedKind, HostAddress, Reply, UNIT_BYTES};
 use evenkeel_wire::aws::checksum::{self, Linear};
@@ -43,6 +44,8 @@ struct Moments {
     /// Number of moments left; the server has ended when it is zero.
     left: AtomicU64,
     passed: AtomicU64,
+    /// Whether the store has no space for further volumes. Bytes that exist stay.
+    is_full: AtomicBool,
 }
 
 impl Moments {
@@ -70,6 +73,11 @@ fn store(moments: Arc<Moments>) -> Arc<FakeAgent> {
         let gone = || failed(FailedKind::Down, "the server is gone");
         if moments.is_over() || !moments.pass() {
             return gone();
+        }
+        if matches!(command, Command::Create(_) | Command::CreateFrom(..))
+            && moments.is_full.load(Ordering::SeqCst)
+        {
+            return failed(FailedKind::NoSpace, "the store is full");
         }
         let of = match &command {
             Command::Apply(volume) | Command::Grow(volume, _) => Some(volume.id),
@@ -522,6 +530,57 @@ fn check_all_moments(bin_days: u32, ask: &Ask) {
         world.check(&why);
         let found = shape(&world.model());
         assert!(found == before || found == after, "{why}: {:#?}", differs(&before, &found));
+    }
+}
+
+/// Makes the change, with an end at moment `first`, a start on a full store with an end at moment
+/// `second`, and a start without an end. Returns whether the first server has ended.
+fn run_twice(world: &mut World, ask: &Ask, first: u64, second: u64) -> bool {
+    furnish(world);
+    if !run_until(world, ask, first) {
+        return false;
+    }
+    world.moments.is_full.store(true, Ordering::SeqCst);
+    _ = world.begin(second);
+    world.recover();
+    true
+}
+
+/// The bytes of the volume may exist already, and then it cannot be opened.
+#[test]
+fn a_creation_that_cannot_be_continued_leaves_no_bytes_whenever_the_server_ends() {
+    for ask in [
+        create(10, None, None, false),
+        create(10, Some(0), None, false),
+        create(10, None, Some(1), false),
+    ] {
+        for second in [1, 20, 24, 28, 32] {
+            for first in 1.. {
+                let mut world = World::new(1, None);
+                if !run_twice(&mut world, &ask, first, second) {
+                    break;
+                }
+                world.check(&format!("{ask:?}, ended at moments {first} and {second}"));
+            }
+        }
+    }
+}
+
+/// The bytes of an adopted volume have data of before.
+#[test]
+fn an_adoption_that_cannot_be_continued_leaves_the_bytes() {
+    let request = request(VolumeType::Io2, 8);
+    let zone = "local-1a".to_owned();
+    let tags = Tags::new();
+    let adopt = order(Order::AdoptVolume { id: vol(20), is_encrypted: false, request, zone, tags });
+    for first in 1.. {
+        let mut world = World::new(1, None);
+        world.store.with(|state| state.unowned.insert(vol(20), ByteCount::from_gib(8)));
+        if !run_twice(&mut world, &adopt, first, u64::MAX - 1) {
+            break;
+        }
+        let has_bytes = world.store.with(|state| state.unowned.contains_key(&vol(20)));
+        assert!(has_bytes, "ended at moment {first}");
     }
 }
 

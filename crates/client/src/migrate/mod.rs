@@ -207,6 +207,7 @@ impl<'a> Migration<'a> {
 
     /// Checks by a dry run that the target would make the volume now.
     fn would_be_made(&self, volume: &VolumeDescription) -> Result<(), Failure> {
+        state::check_tags(volume)?;
         let parameters = self.parameters(volume, None);
         let parameters: Vec<(&str, &str)> =
             parameters.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();

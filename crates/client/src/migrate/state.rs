@@ -19,6 +19,8 @@ pub const BASE: &str = "evenkeel:migrate-base";
 pub const CHANGES: &str = "evenkeel:migrate-changes";
 /// Tag of the new volume: the volume at the source.
 pub const FROM: &str = "evenkeel:migrated-from";
+/// Maximum number of tags of a volume.
+const TAGS_MAX: usize = 50;
 /// Text before the volume's id in [`FROM`], until the migration is complete.
 const UNFINISHED: &str = "unfinished ";
 /// Tag of the first snapshot at the source, with a host's id: the device name of the volume there.
@@ -76,6 +78,23 @@ pub fn from(volume: &str, is_finished: bool) -> (String, String) {
 pub fn own_tags(volume: &VolumeDescription) -> Vec<(String, String)> {
     let tags = volume.tags.clone().into_iter();
     tags.filter(|(key, _)| !key.starts_with(PREFIX)).collect()
+}
+
+/// Checks that the new volume can have the volume's own tags and [`FROM`].
+///
+/// # Errors
+/// If the volume has as many tags of its own as a volume may have.
+pub fn check_tags(volume: &VolumeDescription) -> Result<(), Failure> {
+    let own = own_tags(volume).len();
+    if own < TAGS_MAX {
+        return Ok(());
+    }
+    let id = &volume.volume_id;
+    let message = format!(
+        "{id} has {own} tags, and the new volume gets one more, {FROM}; a volume has at most \
+         {TAGS_MAX}"
+    );
+    Err(Failure::new(message).hint("remove a tag of it with DeleteTags, and repeat the command"))
 }
 
 /// Hosts of a volume when it was detached.
@@ -194,5 +213,25 @@ mod tests {
         let volume = VolumeDescription { tags: tags.into(), ..VolumeDescription::default() };
         let keys: Vec<String> = own_tags(&volume).into_iter().map(|(key, _)| key).collect();
         assert_eq!(keys, ["Name", "evenkeel:other"]);
+    }
+
+    /// At AWS and here, tags that a migration adds count as others do.
+    #[test]
+    fn a_volume_without_room_for_the_tag_of_a_migration_is_refused_with_its_name() {
+        let tagged = |count: usize| {
+            let tags = (0..count).map(|n| (format!("k{n}"), String::new())).collect();
+            VolumeDescription { volume_id: "vol-1".into(), tags, ..VolumeDescription::default() }
+        };
+        assert!(check_tags(&tagged(49)).is_ok());
+        let refused = check_tags(&tagged(50)).unwrap_err();
+        assert_eq!(
+            refused.message,
+            "vol-1 has 50 tags, and the new volume gets one more, evenkeel:migrated-from; a \
+             volume has at most 50"
+        );
+        // One of an earlier migration is replaced.
+        let mut again = tagged(49);
+        again.tags.insert(FROM.to_owned(), "vol-0".to_owned());
+        assert!(check_tags(&again).is_ok());
     }
 }

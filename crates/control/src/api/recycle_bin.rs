@@ -2,6 +2,7 @@
 //! ListSnapshotsInRecycleBin, RestoreSnapshotFromRecycleBin; and PurgeVolume and PurgeSnapshot,
 //! which EC2 does not have: they delete an object in the bin before its time.
 
+use evenkeel_core::ids::{SnapshotId, VolumeId};
 use evenkeel_core::time::UnixMs;
 use evenkeel_wire::aws::xml::Element;
 
@@ -27,13 +28,15 @@ fn list_volumes(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     let page = call.args.page(5, 500)?;
     call.args.done()?;
     let settings = &call.plane.settings;
+    let now = call.plane.now();
     let model = call.plane.model();
-    let absent: Vec<_> =
-        ids.iter().copied().filter(|id| model.binned_volume(*id).is_err()).collect();
+    let is_listed =
+        |id: &VolumeId| model.volumes.get(id).is_some_and(|volume| volume.is_restorable(now));
+    let absent: Vec<_> = ids.iter().copied().filter(|id| !is_listed(id)).collect();
     if !absent.is_empty() {
         return Err(Refusal::VolumesNotFound(absent).into());
     }
-    let all = model.volumes.values().filter(|volume| !volume.is_shown());
+    let all = model.volumes.values().filter(|volume| volume.is_restorable(now));
     let wanted = all.filter(|volume| ids.is_empty() || ids.contains(&volume.id));
     let (found, token) = page.cut(wanted, |volume| volume.id.to_string());
     let items = found.into_iter().map(|it| Element::list("item", volume(settings, it)));
@@ -88,14 +91,16 @@ fn list_snapshots(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     let ids = call.args.snapshot_ids("SnapshotId")?;
     let page = call.args.page(5, 1_000)?;
     call.args.done()?;
+    let now = call.plane.now();
     let model = call.plane.model();
-    let absent: Vec<_> =
-        ids.iter().copied().filter(|id| model.binned_snapshot(*id).is_err()).collect();
+    let is_listed = |id: &SnapshotId| {
+        model.snapshots.get(id).is_some_and(|snapshot| snapshot.is_restorable(now))
+    };
+    let absent: Vec<_> = ids.iter().copied().filter(|id| !is_listed(id)).collect();
     if !absent.is_empty() {
         return Err(Refusal::SnapshotsNotFound(absent).into());
     }
-    let all =
-        model.snapshots.values().filter(|snapshot| model.binned_snapshot(snapshot.id).is_ok());
+    let all = model.snapshots.values().filter(|snapshot| snapshot.is_restorable(now));
     let wanted = all.filter(|snapshot| ids.is_empty() || ids.contains(&snapshot.id));
     let (found, token) = page.cut(wanted, |snapshot| snapshot.id.to_string());
     let items = found.into_iter().map(|it| Element::list("item", snapshot(it)));

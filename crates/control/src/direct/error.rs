@@ -168,7 +168,7 @@ impl From<PlaneError> for DirectError {
                     let reason = "SNAPSHOT_NOT_FOUND";
                     Self::new(404, kind, Some(reason), message)
                 }
-                FailedKind::Refused => Self::snapshot(message),
+                FailedKind::Refused | FailedKind::Damaged => Self::snapshot(message),
                 _ => Self::internal(message),
             },
             other => Self::internal(other),

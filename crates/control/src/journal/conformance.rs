@@ -403,6 +403,7 @@ fn event() -> impl Strategy<Value = Event> {
                 is_encrypted,
                 is_fast_restored,
                 auto_enable_io,
+                is_adopted: is_encrypted && state == 0,
                 ..volume(number)
             })
         }),

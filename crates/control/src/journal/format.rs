@@ -244,6 +244,9 @@ struct VolumeForm {
     encrypted: bool,
     fast_restored: bool,
     auto_enable_io: bool,
+    /// Written only while it is true, so the bytes of other volumes are those of version 0.1.0.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    adopted: bool,
 }
 
 /// A snapshot's id in its text form, for optional fields.
@@ -535,6 +538,7 @@ impl From<&Volume> for VolumeForm {
             encrypted: volume.is_encrypted,
             fast_restored: volume.is_fast_restored,
             auto_enable_io: volume.auto_enable_io,
+            adopted: volume.is_adopted,
         }
     }
 }
@@ -557,6 +561,7 @@ impl From<VolumeForm> for Volume {
             is_encrypted: form.encrypted,
             is_fast_restored: form.fast_restored,
             auto_enable_io: form.auto_enable_io,
+            is_adopted: form.adopted,
         }
     }
 }

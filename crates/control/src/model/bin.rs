@@ -24,6 +24,22 @@ impl Settings {
     }
 }
 
+impl Volume {
+    /// Returns whether it is in the bin, and its time there has not ended.
+    #[must_use]
+    pub fn is_restorable(&self, now: UnixMs) -> bool {
+        matches!(self.phase, Phase::Binned { until, .. } if now < until)
+    }
+}
+
+impl Snapshot {
+    /// Returns whether it is in the bin, and its time there has not ended.
+    #[must_use]
+    pub fn is_restorable(&self, now: UnixMs) -> bool {
+        matches!(self.phase, SnapshotPhase::Binned { until, .. } if now < until)
+    }
+}
+
 impl Model {
     /// Returns a volume in the bin, or the refusal that it is not there.
     ///
@@ -47,16 +63,23 @@ impl Model {
     pub(super) fn restore_volume(&self, id: VolumeId, now: UnixMs) -> Result<Decision, Refusal> {
         let volume = self.binned_volume(id)?;
         // After its time in the bin, its bytes may be deleted.
-        if matches!(volume.phase, Phase::Binned { until, .. } if now >= until) {
+        if !volume.is_restorable(now) {
             return Err(Refusal::VolumesNotFound(vec![id]));
         }
-        // The data plane reports whether its bytes are intact.
-        let restored = Volume { phase: Phase::Ready, ..volume.clone() };
-        Ok(Decision::reopening(restored))
+        // The data plane has opened its bytes already.
+        Ok(Decision::changing(Volume { phase: Phase::Ready, ..volume.clone() }))
     }
 
-    pub(super) fn restore_snapshot(&self, id: SnapshotId) -> Result<Decision, Refusal> {
+    pub(super) fn restore_snapshot(
+        &self,
+        id: SnapshotId,
+        now: UnixMs,
+    ) -> Result<Decision, Refusal> {
         let snapshot = self.binned_snapshot(id)?.clone();
+        // After its time in the bin, its bytes may be deleted.
+        if !snapshot.is_restorable(now) {
+            return Err(Refusal::SnapshotsNotFound(vec![id]));
+        }
         let SnapshotPhase::Binned { data, ended, .. } = snapshot.phase else {
             return Err(Refusal::SnapshotsNotFound(vec![id]));
         };

@@ -54,6 +54,7 @@ pub(super) struct NewCopy<'a> {
 
 /// How a new volume begins.
 pub(super) struct Beginning {
+    pub is_adopted: bool,
     pub is_encrypted: bool,
     pub is_fast_restored: bool,
     pub through: Option<SnapshotId>,
@@ -75,6 +76,7 @@ impl Model {
     ) -> Result<Beginning, Refusal> {
         let Begins { snapshot, source, is_encrypted, initialization_mibps, spares } = *begins;
         let mut beginning = Beginning {
+            is_adopted: false,
             is_encrypted: false,
             is_fast_restored: false,
             through: None,

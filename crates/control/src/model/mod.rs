@@ -248,6 +248,9 @@ pub struct Volume {
     pub source: Option<VolumeId>,
     /// While it is created: the snapshot that was made only for it, with which it begins.
     pub through: Option<SnapshotId>,
+    /// While it is created: whether it is made of stored bytes that belonged to no volume. If it
+    /// cannot be created, they stay.
+    pub is_adopted: bool,
     /// Whether its bytes are encrypted.
     pub is_encrypted: bool,
     /// Whether a credit of its snapshot's fast restore was taken for it.
@@ -280,6 +283,7 @@ impl Volume {
             snapshot: None,
             source: None,
             through: None,
+            is_adopted: false,
             is_encrypted: false,
             is_fast_restored: false,
             auto_enable_io: false,
@@ -828,7 +832,7 @@ impl Model {
                 self.copy_snapshot(settings, &new, now)
             }
             Command::DeleteSnapshot { id } => self.delete_snapshot(settings, *id, now),
-            Command::RestoreSnapshot { id } => self.restore_snapshot(*id),
+            Command::RestoreSnapshot { id } => self.restore_snapshot(*id, now),
             Command::PurgeSnapshot { id } => self.purge_snapshot(*id),
             Command::LockSnapshot { id, lock } => self.lock_snapshot(*id, lock, now),
             Command::UnlockSnapshot { id } => self.unlock_snapshot(*id, now),

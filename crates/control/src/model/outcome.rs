@@ -103,6 +103,7 @@ fn confirmed(settings: &Settings, volume: &Volume, now: UnixMs) -> Option<Volume
         Phase::Binned { .. } => {}
     }
     after.through = None;
+    after.is_adopted = false;
     after.attachments.retain(|a| a.state != AttachmentState::Detaching);
     for attachment in &mut after.attachments {
         attachment.state = AttachmentState::Attached;

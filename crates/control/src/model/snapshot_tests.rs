@@ -323,3 +323,21 @@ fn snapshot_copy_counts_with_its_final_size() {
     assert_eq!(world.model.bytes_sold().0, before + 3 * GIB);
     assert_eq!(world.delete(1), Err(Refusal::SnapshotBeingCopied { id: of, copy: id.to_string() }));
 }
+
+/// Its bytes may be deleted at any time.
+#[test]
+fn snapshot_is_restored_until_its_time_in_the_bin_ends() {
+    let mut world = World::new(VolumeType::Gp3);
+    world.settings.recycle_bin_days = 1;
+    world.create(1).unwrap();
+    let restore = Command::RestoreSnapshot { id: snap(1) };
+    world.store(1, true);
+    world.look_up();
+    world.delete(1).unwrap();
+    let SnapshotPhase::Binned { until, .. } = world.model.snapshots[&snap(1)].phase else {
+        panic!("not in the bin: {:?}", world.model.snapshots);
+    };
+    let decide = |now| world.model.decide(&world.settings, &Capacity::Unknown, &restore, now);
+    assert_eq!(decide(until), Err(Refusal::SnapshotsNotFound(vec![snap(1)])));
+    assert!(decide(UnixMs(until.0 - 1)).is_ok());
+}

@@ -78,7 +78,7 @@ impl Model {
         if !settings.has_zone(zone) {
             return Err(Refusal::UnknownZone(zone.into()));
         }
-        let Beginning { is_encrypted, is_fast_restored, through, events } = beginning;
+        let Beginning { is_adopted, is_encrypted, is_fast_restored, through, events } = beginning;
         let spec = settings.rules.resolve(request).map_err(Refusal::Spec)?;
         if tags.len() > TAGS_MAX {
             return Err(Refusal::TooManyTags(id.to_string()));
@@ -93,6 +93,7 @@ impl Model {
             snapshot: begins.snapshot,
             source: begins.source,
             through,
+            is_adopted,
             is_encrypted,
             is_fast_restored,
             tags: tags.clone(),
@@ -122,6 +123,7 @@ impl Model {
         now: UnixMs,
     ) -> Result<Decision, Refusal> {
         let beginning = Beginning {
+            is_adopted: true,
             is_encrypted: new.begins.is_encrypted == Some(true),
             is_fast_restored: false,
             through: None,

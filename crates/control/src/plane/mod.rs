@@ -293,7 +293,7 @@ impl Plane {
     ) -> Result<Outcome, PlaneError> {
         let capacity = self.capacity();
         let filled = self.filled(command);
-        let decided = match self.decide(command, dry_run, &capacity, &filled) {
+        let decide = |dry_run| match self.decide(command, dry_run, &capacity, &filled) {
             Err(PlaneError::Refused(Refusal::Space(_) | Refusal::SpaceForSnapshot { .. })) => {
                 // Space may have been freed since it was read last.
                 self.refresh_space();
@@ -301,7 +301,13 @@ impl Plane {
             }
             decided => decided,
         };
-        let (decision, opening) = decided?;
+        if let (Command::RestoreVolume { id }, false) = (command, dry_run) {
+            match decide(true) {
+                Err(PlaneError::DryRun) => self.open_binned(*id)?,
+                refused => _ = refused?,
+            }
+        }
+        let (decision, opening) = decide(dry_run)?;
         let mut _keys = keys;
         let known = match decision.calls {
             _ if !decision.events.is_empty() => None,

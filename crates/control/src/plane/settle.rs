@@ -6,7 +6,7 @@
 
 use evenkeel_core::ids::VolumeId;
 use evenkeel_wire::agent::{Command as AgentCommand, Failed, FailedKind};
-use tracing::error;
+use tracing::{error, warn};
 
 use super::copies::Own;
 use super::{Plane, PlaneError};
@@ -56,7 +56,9 @@ impl Plane {
             volume.attachments.iter().any(|a| a.state == AttachmentState::Detaching)
         });
         let deleting = before(|volume| volume.phase == Phase::Deleting);
-        let answer = self.call(command);
+        let is_made = before(|volume| volume.phase == Phase::Creating && !volume.is_adopted);
+        let unmade = self.writer()?.unmade.get(&id).cloned();
+        let answer = unmade.map_or_else(|| self.call(command), Err);
         if let Err(failed) = &answer
             && failed.kind == FailedKind::Unanswered
         {
@@ -66,7 +68,12 @@ impl Plane {
         }
         match &answer {
             Ok(()) => self.confirm(id, self.now())?,
-            Err(failed) => self.revert(id, failed, settled(failed, settling, was_in_error))?,
+            Err(failed) => {
+                if is_made && self.nodes.is_none() {
+                    self.delete_unmade(id, failed)?;
+                }
+                self.revert(id, failed, settled(failed, settling, was_in_error))?;
+            }
         }
         // A volume that is not served is unreachable for every host, so it counts as detached.
         let is_shut = detaching
@@ -93,6 +100,29 @@ impl Plane {
             Err(_) if is_shut => Ok(()),
             answer => answer.map_err(PlaneError::Agent),
         }
+    }
+
+    /// Deletes what is stored of a volume that could not be created for the reason `why`. An
+    /// earlier call may have made it, also one of a server that was killed, and no client has the
+    /// volume. If this fails, the volume stays in creation, and the tick repeats the deletion only.
+    ///
+    /// Not for a cluster: there a server that leads no more may come here, and a later leader may
+    /// have created the volume.
+    fn delete_unmade(&self, id: VolumeId, why: &Failed) -> Result<(), PlaneError> {
+        let deleted = self.call(AgentCommand::Delete(id));
+        let mut writer = self.writer()?;
+        let Err(error) = deleted else {
+            writer.unmade.remove(&id);
+            return Ok(());
+        };
+        let left = error.message;
+        warn!(volume = %id, left, "could not be created, and its bytes are left; trying again");
+        writer.unmade.insert(id, why.clone());
+        let kind = match why.kind {
+            FailedKind::Down => FailedKind::Down,
+            _ => FailedKind::Unanswered,
+        };
+        Err(PlaneError::Agent(Failed { kind, message: why.message.clone() }))
     }
 
     /// Commits the outcome for a volume whose desired state the data plane did not put in force.
@@ -129,6 +159,13 @@ impl Plane {
     pub(super) fn salvage(&self, id: VolumeId) -> Result<(), PlaneError> {
         self.call(AgentCommand::Salvage(id)).map_err(PlaneError::Agent)?;
         self.settle(id, Settling::Again, &Credits::default())
+    }
+
+    /// Opens the bytes of a volume in the recycle bin, as they are opened at each start. Called
+    /// before the decision that restores it: if they cannot be opened, it stays in the bin.
+    pub(super) fn open_binned(&self, id: VolumeId) -> Result<(), PlaneError> {
+        let command = self.desired(id, &Credits::default())?;
+        command.map_or(Ok(()), |command| self.call(command).map_err(PlaneError::Agent))
     }
 
     fn desired(&self, id: VolumeId, opening: &Credits) -> Result<Option<AgentCommand>, PlaneError> {

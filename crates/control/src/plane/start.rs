@@ -118,10 +118,7 @@ impl Plane {
         warn_of_crash(&stop, &model);
         let mut opening = balances_after(&settings, &model, &found, &stop, &moment);
         let stored = unleased(&settings, &model, &opening);
-        let events = match model.local_host() {
-            Some(_) => Vec::new(),
-            None => local_host(&model, &settings, now)?,
-        };
+        let events = local_host(&model, &settings, now)?;
         let vitals = Arc::<Vitals>::default();
         vitals.answered();
         let mut writer = Writer {
@@ -132,6 +129,7 @@ impl Plane {
             born: BTreeMap::new(),
             is_settled: false,
             unanswered: BTreeSet::new(),
+            unmade: BTreeMap::new(),
         };
         let mut change = Change { events, unleased: writer.stored.clone(), ..Change::default() };
         change.clock = Some(Moment { unix: now, boot: moment.boot });
@@ -310,6 +308,9 @@ fn warn_of_crash(stop: &credits::Stop, model: &Model) {
 
 /// Returns the registration of this machine as a host, if it is missing.
 fn local_host(model: &Model, settings: &Settings, now: UnixMs) -> Result<Vec<Event>, PlaneError> {
+    if model.local_host().is_some() {
+        return Ok(vec![]);
+    }
     let id = random::instance_id()?;
     let instance_type = LOCAL_TYPE.into();
     let address = HostAddress::Local;

@@ -9,6 +9,7 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 
 use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::time::UnixMs;
+use evenkeel_wire::agent::Failed;
 
 use super::vitals::Vitals;
 use super::{Plane, PlaneError};
@@ -33,6 +34,8 @@ pub(super) struct Writer {
     /// Volumes whose last command the data plane has not answered. The model may call some of
     /// them settled. The tick repeats the command until it is answered.
     pub(super) unanswered: BTreeSet<VolumeId>,
+    /// Volumes that could not be created, with the reason, whose bytes must still be deleted.
+    pub(super) unmade: BTreeMap<VolumeId, Failed>,
 }
 
 impl Writer {

@@ -291,6 +291,24 @@ fn pages_follow_each_other() {
     assert_eq!(error("pageToken=AAAA"), "INVALID_PAGE_TOKEN");
 }
 
+/// A repeated request would fail again, so it is no error of the server.
+#[test]
+fn a_snapshot_without_its_key_is_refused_as_a_snapshot() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path());
+    let client = server.client();
+    let id = started(&client, "t");
+    let refused = (400, "ValidationException", "INVALID_SNAPSHOT_ID".to_owned());
+    server.agent.with(|state| state.fail_always = Some(FailedKind::Damaged));
+    assert_eq!(put(&client, &id, 0, &unit(9)).error(), refused);
+    server.agent.with(|state| state.fail_always = None);
+    assert_eq!(put(&client, &id, 0, &unit(9)).status, 201);
+    assert_eq!(complete(&client, &id, 1, None).status, 202);
+    server.agent.with(|state| state.fail_always = Some(FailedKind::Damaged));
+    assert_eq!(get(&client, &format!("/snapshots/{id}/blocks")).error(), refused);
+    server.agent.with(|state| state.fail_always = None);
+}
+
 #[test]
 fn errors_have_their_type_reason_and_status() {
     let folder = tempfile::tempdir().unwrap();

@@ -3,6 +3,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::support::{FakeAgent, gp2, plane};
 use evenkeel_control::Settings;
@@ -12,7 +13,7 @@ use evenkeel_control::plane::{Plane, PlaneError};
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::units::{ByteCount, GIB};
 use evenkeel_core::volume::{VolumeRequest, VolumeType};
-use evenkeel_wire::agent::{Command, FailedKind, Space, VolumeState};
+use evenkeel_wire::agent::{Command, Failed, FailedKind, Reply, Space, VolumeState};
 
 /// More ticks than pass between two retries of volumes in error.
 const TICKS: u32 = 10;
@@ -231,6 +232,43 @@ fn bytes_that_no_volume_has_take_space_until_they_are_adopted() {
     let adopt = Change::AdoptVolume { id: lost, is_encrypted, request, zone, tags };
     world.plane.execute(&adopt, false).unwrap();
     assert_eq!(world.plane.model().bytes_sold(), ByteCount(210 * GIB));
+}
+
+/// The tick repeats the deletion only: the creation was answered with an error.
+#[test]
+fn a_volume_that_could_not_be_created_is_gone_once_its_bytes_can_be_deleted() {
+    let folder = tempfile::tempdir().unwrap();
+    let is_down = Arc::new(AtomicBool::new(true));
+    let its = Arc::clone(&is_down);
+    let failed = |kind| Reply::Failed(Failed { kind, message: "the disk".to_owned() });
+    let agent = FakeAgent::scripted(move |agent, command| match &command {
+        Command::Create(_) if its.load(Ordering::SeqCst) => failed(FailedKind::NoSpace),
+        Command::Delete(_) if its.load(Ordering::SeqCst) => failed(FailedKind::Internal),
+        _ => agent.execute(command),
+    });
+    let plane = plane(folder.path(), &agent);
+    let id = VolumeId::from_bits(7);
+    let request = VolumeRequest {
+        volume_type: VolumeType::Gp3,
+        size_gib: 1,
+        iops: None,
+        throughput_mibps: None,
+        multi_attach: false,
+    };
+    let begins = Begins::default();
+    let zone = "local-1a".to_owned();
+    let tags = Tags::new();
+    let create = Change::CreateVolume { id, request, begins, zone, tags, token: None };
+    let refused = plane.execute(&create, false).unwrap_err();
+    assert!(refused.to_string().contains("the disk"), "{refused}");
+    plane.tick();
+    assert_eq!(plane.model().volumes[&id].phase, Phase::Creating);
+    is_down.store(false, Ordering::SeqCst);
+    plane.tick();
+    assert!(!plane.model().volumes.contains_key(&id));
+    let log = agent.with(|state| state.log.clone());
+    assert!(!log.iter().any(|command| matches!(command, Command::Create(_))), "{log:?}");
+    assert!(log.contains(&Command::Delete(id)), "{log:?}");
 }
 
 #[test]

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use crate::support::{Client, Server, config_with, create, text};
 use evenkeel_control::Settings;
+use evenkeel_core::ids::VolumeId;
+use evenkeel_wire::agent::FailedKind;
 use evenkeel_wire::aws::xml::Element;
 
 struct Fixture {
@@ -75,6 +77,52 @@ fn deleted_volumes_and_snapshots_are_in_the_bin_and_are_restored() {
     assert_eq!(text(&fixture.shown(&id), "status"), "completed");
     let code = client.code("ListSnapshotsInRecycleBin", &[("SnapshotId.1", &id)]);
     assert_eq!(code, "InvalidSnapshot.NotFound");
+}
+
+/// For example an encrypted volume, if the server has started without its key.
+#[test]
+fn a_volume_that_cannot_be_opened_stays_in_the_bin_and_can_be_restored_later() {
+    let fixture = fixture(7);
+    let client = &fixture.client;
+    let id = create(client, &[("VolumeType", "gp3")]);
+    let volume = ("VolumeId", id.as_str());
+    client.call("DeleteVolume", &[volume]).unwrap();
+    let bin = || client.call("ListVolumesInRecycleBin", &[]).unwrap().items("volumeSet").to_vec();
+    let before = bin();
+    let number: VolumeId = id.parse().unwrap();
+    fixture.server.agent.with(|state| {
+        state.volumes.remove(&number);
+        state.damaged.insert(number);
+    });
+    for _ in 0..2 {
+        assert_eq!(client.code("RestoreVolumeFromRecycleBin", &[volume]), "IncorrectState");
+        assert_eq!(bin(), before);
+        assert!(client.call("DescribeVolumes", &[]).unwrap().items("volumeSet").is_empty());
+    }
+    let dry_run = [volume, ("DryRun", "true")];
+    assert_eq!(client.code("RestoreVolumeFromRecycleBin", &dry_run), "DryRunOperation");
+    fixture.server.agent.with(|state| state.damaged.clear());
+    client.call("RestoreVolumeFromRecycleBin", &[volume]).unwrap();
+    let back = client.call("DescribeVolumes", &[("VolumeId.1", &id)]).unwrap();
+    assert_eq!(text(&back.items("volumeSet")[0], "status"), "available");
+    assert!(bin().is_empty());
+}
+
+/// It stays in the bin until its bytes are deleted, and cannot be restored meanwhile.
+#[test]
+fn a_volume_whose_time_in_the_bin_is_over_is_not_listed() {
+    let fixture = fixture(7);
+    let client = &fixture.client;
+    let id = create(client, &[("VolumeType", "gp3")]);
+    let volume = ("VolumeId", id.as_str());
+    client.call("DeleteVolume", &[volume]).unwrap();
+    fixture.server.agent.with(|state| state.fail_always = Some(FailedKind::Internal));
+    client.call("PurgeVolume", &[volume]).unwrap_err();
+    assert!(client.call("ListVolumesInRecycleBin", &[]).unwrap().items("volumeSet").is_empty());
+    let by_id = [("VolumeId.1", id.as_str())];
+    assert_eq!(client.code("ListVolumesInRecycleBin", &by_id), "InvalidVolume.NotFound");
+    assert_eq!(client.code("RestoreVolumeFromRecycleBin", &[volume]), "InvalidVolume.NotFound");
+    fixture.server.agent.with(|state| state.fail_always = None);
 }
 
 #[test]

@@ -58,6 +58,14 @@ fn stored(info: SnapshotInfo) -> StoredSnapshot {
     StoredSnapshot { id, volume, size, data, is_complete, is_encrypted }
 }
 
+/// Converts a store's error of a snapshot. The store names a volume with the snapshot's number.
+fn of_snapshot(error: StoreError) -> Failed {
+    let StoreError::Locked { id, why } = error else { return failed(error) };
+    let id = SnapshotId::from_bits(id.bits());
+    let message = format!("snapshot {id} is encrypted, and its key cannot be had: {why}");
+    Failed { kind: FailedKind::Damaged, message }
+}
+
 /// Maximum number of units in one answer.
 const UNITS_MAX: u32 = 10_000;
 
@@ -197,19 +205,19 @@ impl EngineAgent {
     pub(super) fn snapshot_units(&self, wanted: UnitsWanted) -> Result<Units, Failed> {
         let UnitsWanted { id, older, first, max } = wanted;
         let max = max.min(UNITS_MAX) as usize;
-        let found = self.snapshots()?.units(id, older, first, max).map_err(failed)?;
+        let found = self.snapshots()?.units(id, older, first, max).map_err(of_snapshot)?;
         Ok(Units { units: found.units, next: found.next })
     }
 
     pub(super) fn read_snapshot(&self, id: SnapshotId, unit: u64) -> Result<Option<Bytes>, Failed> {
         let snapshots = self.snapshots()?;
         let _permit = self.permit_unit(Work::Read)?;
-        Ok(snapshots.read(id, unit).map_err(failed)?.map(Bytes))
+        Ok(snapshots.read(id, unit).map_err(of_snapshot)?.map(Bytes))
     }
 
     pub(super) fn start_snapshot(&self, new: NewSnapshot) -> Result<(), Failed> {
         let NewSnapshot { id, size, parent, is_encrypted } = new;
-        self.snapshots()?.start(id, size, parent, is_encrypted).map_err(failed)
+        self.snapshots()?.start(id, size, parent, is_encrypted).map_err(of_snapshot)
     }
 
     pub(super) fn put_snapshot(
@@ -220,11 +228,11 @@ impl EngineAgent {
     ) -> Result<(), Failed> {
         let snapshots = self.snapshots()?;
         let _permit = self.permit_unit(Work::Fill)?;
-        snapshots.put(id, unit, &bytes.0).map_err(failed)
+        snapshots.put(id, unit, &bytes.0).map_err(of_snapshot)
     }
 
     pub(super) fn complete_snapshot(&self, id: SnapshotId) -> Result<(), Failed> {
-        self.snapshots()?.complete(id).map_err(failed)
+        self.snapshots()?.complete(id).map_err(of_snapshot)
     }
 
     /// Has the stores attend for which a request waits in the pool.
@@ -245,5 +253,23 @@ impl EngineAgent {
         let _guard = self.placement();
         let Some(entry) = self.directory.get(id) else { return Ok(()) };
         self.ask(entry.home, |ack| Message::Attend(id, ack)).map(|_: bool| ())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_key_of_a_snapshot_names_the_snapshot() {
+        let why = "serve with --key-file".to_owned();
+        let Failed { kind, message } =
+            of_snapshot(StoreError::Locked { id: VolumeId::from_bits(7), why });
+        assert_eq!(kind, FailedKind::Damaged);
+        assert_eq!(
+            message,
+            "snapshot snap-00000000000000007 is encrypted, and its key cannot be had: \
+             serve with --key-file"
+        );
     }
 }
