@@ -150,7 +150,7 @@ fn mistakes_of_a_recording_are_named() {
     assert!(text.contains("/dev/null is neither a block device nor a volume"), "{text}");
     let text = server.evenkeel("record /dev/null --since 1h").fails_with(2);
     assert!(text.contains("a disk is recorded from now on"), "{text}");
-    let text = server.evenkeel("plan vol-00000000000000fff").fails_with(1);
+    let text = server.evenkeel("plan vol-00000000000000fff").fails_with(3);
     assert!(text.contains("--record-days 0"), "{text}");
 }
 
