@@ -409,6 +409,27 @@ fn any_evidence() -> impl Strategy<Value = Evidence> {
     prop_oneof![4 => trace, 1 => Just(Evidence::Absent)]
 }
 
+/// Returns a trace with its amounts divided, so that none is above the limits of a volume.
+fn below_limits(policy: &Policy, volume: &Volume, mut trace: Trace) -> Trace {
+    let mut source = SourceLimits::default();
+    source.fill(&policy.rules.pacing(&volume.spec), Share::ALL);
+    let limits = Limits::of(policy, &volume.spec);
+    let excess = trace.intervals.iter().flat_map(|interval| {
+        let counted = source.counted(interval.requests(), interval.bytes());
+        let parts = [limits.iops, limits.bytes].into_iter().zip(counted);
+        parts.filter_map(|(limit, amount)| {
+            let most = u128::from(limit?) * u128::from(interval.length_ms);
+            Some(amount.saturating_mul(1_000).div_ceil(most.max(1)))
+        })
+    });
+    let divisor = saturating::<_, u64>(excess.max().unwrap_or(1).max(1));
+    for interval in &mut trace.intervals {
+        interval.reads /= divisor;
+        interval.read_bytes /= divisor;
+    }
+    trace
+}
+
 fn any_policy() -> impl Strategy<Value = Policy> {
     let types = prop_oneof![3 => Just(Vec::new()), 1 => Just(VolumeType::ALL.to_vec())];
     (types, any::<bool>(), 0..50_u32, prop_oneof![Just(0), Just(60), Just(86_400)]).prop_map(
@@ -432,7 +453,14 @@ proptest! {
         policy in any_policy(),
         volume in any_volume(),
         evidence in any_evidence(),
+        is_of_other_limits in prop::bool::weighted(0.2),
     ) {
+        let evidence = match evidence {
+            Evidence::Trace(trace) if !is_of_other_limits => {
+                traced(below_limits(&policy, &volume, *trace))
+            }
+            evidence => evidence,
+        };
         let judged = judge(&policy, &volume, evidence.clone());
         let price = |spec: &VolumeSpec| policy.prices.monthly(spec).unwrap().total();
         prop_assert_eq!((judged.present, judged.before), (volume.spec, price(&volume.spec)));
