@@ -126,7 +126,21 @@ pub struct Delayed {
     pub instance: Option<bool>,
 }
 
+/// Returns whether either delayed requests, of what is recorded.
+fn either(one: Option<bool>, other: Option<bool>) -> Option<bool> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one || other),
+        (one, other) => one.or(other),
+    }
+}
+
 impl Delayed {
+    /// Creates it from the limits in I/Os and in bytes of the volume, and those of the instance.
+    pub(crate) fn new(volume: [Option<bool>; 2], instance: [Option<bool>; 2]) -> Self {
+        let [iops, bytes] = volume;
+        Self { iops, bytes, instance: either(instance[0], instance[1]) }
+    }
+
     /// Returns whether a limit of the volume delayed requests. Unless both are recorded, it is not
     /// known that none did.
     #[must_use]
@@ -141,10 +155,6 @@ impl Delayed {
     /// Returns what either records.
     #[must_use]
     pub(crate) fn or(self, other: Self) -> Self {
-        let either = |one: Option<bool>, other: Option<bool>| match (one, other) {
-            (Some(one), Some(other)) => Some(one || other),
-            (one, other) => one.or(other),
-        };
         Self {
             iops: either(self.iops, other.iops),
             bytes: either(self.bytes, other.bytes),

@@ -288,8 +288,7 @@ fn difference(before: &Before, values: &Values, length_ms: u64) -> Option<(Inter
     let amount = |counter: Counter| amounts.get(counter.index()).copied().flatten();
     let ns = |counter| amount(counter).map(|micros| micros.saturating_mul(1_000));
     let exceeded = |which| amount(Counter::Exceeded(which)).map(|micros| micros > 0);
-    let delayed = Delayed { iops: exceeded(0), bytes: exceeded(1), instance: exceeded(2) };
-    let delayed = delayed.or(Delayed { instance: exceeded(3), ..Delayed::default() });
+    let delayed = Delayed::new([0, 1].map(exceeded), [2, 3].map(exceeded));
     let interval = Interval {
         start_ms: before.ms,
         length_ms,

@@ -369,13 +369,10 @@ impl Span {
         let ns = |counter| value(counter).map(|seconds| amount(seconds * 1e9));
         let length_ms = self.length_ms;
         let exceeded = |counter| value(counter).map(|seconds| seconds > 0.0);
-        let delayed = Delayed {
-            iops: exceeded(Counter::ExceededIops),
-            bytes: exceeded(Counter::ExceededThroughput),
-            instance: exceeded(Counter::HostExceededIops),
-        };
-        let instance = exceeded(Counter::HostExceededThroughput);
-        let delayed = delayed.or(Delayed { instance, ..Delayed::default() });
+        let delayed = Delayed::new(
+            [Counter::ExceededIops, Counter::ExceededThroughput].map(exceeded),
+            [Counter::HostExceededIops, Counter::HostExceededThroughput].map(exceeded),
+        );
         let busy = value(Counter::BusySeconds);
         let weighted = value(Counter::WeightedSeconds);
         let mut unknown = Amounts::default();

@@ -678,13 +678,10 @@ impl<'a> Moment<'a> {
             }
         }
         let exceeded = |metric| value(metric).map(|value| value > 0.0);
-        let delayed = Delayed {
-            iops: exceeded(Metric::IopsExceeded),
-            bytes: exceeded(Metric::ThroughputExceeded),
-            instance: exceeded(Metric::InstanceIopsExceeded),
-        };
-        let instance = exceeded(Metric::InstanceThroughputExceeded);
-        let delayed = delayed.or(Delayed { instance, ..Delayed::default() });
+        let delayed = Delayed::new(
+            [Metric::IopsExceeded, Metric::ThroughputExceeded].map(exceeded),
+            [Metric::InstanceIopsExceeded, Metric::InstanceThroughputExceeded].map(exceeded),
+        );
         Interval {
             start_ms,
             length_ms,
