@@ -30,10 +30,13 @@ pub(super) fn accepts(world: &World, command: &Command) -> Option<bool> {
             let found = snapshot(world, id);
             found.is_some_and(|it| !is_locked(it, *now)) && !model.snapshots.values().any(is_copied)
         }
-        Command::RestoreSnapshot { id } | Command::PurgeSnapshot { id } => {
-            let found = model.snapshots.get(id);
-            found.is_some_and(|it| matches!(it.phase, SnapshotPhase::Binned { .. }))
-        }
+        Command::RestoreSnapshot { id } => model.snapshots.get(id).is_some_and(
+            |snapshot| matches!(snapshot.phase, SnapshotPhase::Binned { until, .. } if *now < until),
+        ),
+        Command::PurgeSnapshot { id } => model
+            .snapshots
+            .get(id)
+            .is_some_and(|snapshot| matches!(snapshot.phase, SnapshotPhase::Binned { .. })),
         Command::LockSnapshot { id, .. } if snapshot(world, id).is_none() => false,
         Command::UnlockSnapshot { id } => snapshot(world, id)
             .is_some_and(|snapshot| snapshot.lock.is_some() && !is_locked_for_good(snapshot, *now)),
