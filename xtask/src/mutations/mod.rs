@@ -5,10 +5,13 @@ pub mod list;
 
 use self::list::{LISTS, Mutation, mutations};
 use crate::run;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::fs;
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::thread;
 
 /// Time limit of a test, in seconds. A mutation that makes the test hang counts as caught.
 const TEST_SECONDS_MAX: u32 = 240;
@@ -22,9 +25,11 @@ const TIMED_OUT: i32 = 124;
 /// The text that seeded tests print in front of their failing seed.
 const SEED: &str = "EVENKEEL_SEED=";
 
-/// Breaks every rule in turn, or only those of the named lists and properties, and prints a table.
+/// Number of copies in which rules are broken side by side. Each takes 5 GB on the disk.
+const COPIES_MAX: usize = 4;
+
+/// Breaks every rule, or only those of the named lists and properties, and prints a table.
 pub fn run(root: &Path, wanted: &[&str]) -> Result<(), String> {
-    let mut copy = Copy::new(root, &root.join("target/mutations"))?;
     let mut chosen = Vec::new();
     for (name, list) in LISTS {
         let is_wanted =
@@ -32,19 +37,21 @@ pub fn run(root: &Path, wanted: &[&str]) -> Result<(), String> {
         chosen.extend(mutations(list)?.into_iter().filter(|it| is_wanted(it.property)));
     }
     println!("| property | rule broken | caught by |\n| ---: | --- | --- |");
-    let mut missed = Vec::new();
-    for mutation in &chosen {
-        let caught = copy.catches(mutation)?;
-        let by = match &caught {
-            Some(Some(seed)) => format!("`{}`, seed {seed}", mutation.test),
-            Some(None) => format!("`{}`", mutation.test),
-            None => "**nothing**".to_string(),
+    let copies_max = thread::available_parallelism().map_or(1, NonZero::get).min(COPIES_MAX);
+    let work = Work { left: Mutex::new(chosen.into()), passing: Mutex::default() };
+    let missed = thread::scope(|scope| {
+        let start = |copy: usize| {
+            let place = root.join(format!("target/mutations/{copy}"));
+            let work = &work;
+            scope.spawn(move || work.take(root, &place))
         };
-        println!("| {} | {} | {by} |", mutation.property, mutation.rule);
-        if caught.is_none() {
-            missed.push(mutation.property.to_string());
+        let workers: Vec<_> = (1..=copies_max).map(start).collect();
+        let mut missed = Vec::new();
+        for worker in workers {
+            missed.extend(worker.join().map_err(|_| "a thread of mutations panicked")??);
         }
-    }
+        Ok::<_, String>(missed)
+    })?;
     if missed.is_empty() {
         return Ok(());
     }
@@ -54,12 +61,44 @@ pub fn run(root: &Path, wanted: &[&str]) -> Result<(), String> {
     ))
 }
 
+/// What all copies have in common.
+struct Work<'a> {
+    /// The rules that no copy has broken yet.
+    left: Mutex<VecDeque<Mutation<'a>>>,
+    /// Tests that pass without a broken rule.
+    passing: Mutex<BTreeSet<String>>,
+}
+
+impl Work<'_> {
+    /// Breaks one rule after the other in a copy in `place`, and prints the rows of the table.
+    /// Returns the properties whose mutations no test notices.
+    fn take(&self, root: &Path, place: &Path) -> Result<Vec<String>, String> {
+        let copy = Copy::new(root, place)?;
+        let mut missed = Vec::new();
+        loop {
+            let next = self.left.lock().expect("not poisoned").pop_front();
+            let Some(mutation) = next else { return Ok(missed) };
+            let caught = copy.catches(&mutation, &self.passing).inspect_err(|_| {
+                // The other copies end with their present rule.
+                self.left.lock().expect("not poisoned").clear();
+            })?;
+            let by = match &caught {
+                Some(Some(seed)) => format!("`{}`, seed {seed}", mutation.test),
+                Some(None) => format!("`{}`", mutation.test),
+                None => "**nothing**".to_string(),
+            };
+            println!("| {} | {} | {by} |", mutation.property, mutation.rule);
+            if caught.is_none() {
+                missed.push(mutation.property.to_string());
+            }
+        }
+    }
+}
+
 /// A copy of the sources in which rules are broken.
 pub struct Copy {
     folder: PathBuf,
     target: PathBuf,
-    /// Tests that pass without a broken rule.
-    passing: BTreeSet<String>,
 }
 
 impl Copy {
@@ -86,7 +125,7 @@ impl Copy {
             }
             fs::copy(&from, &to).map_err(|error| format!("{file}: {error}"))?;
         }
-        Ok(Self { folder, target, passing: BTreeSet::new() })
+        Ok(Self { folder, target })
     }
 
     /// Returns the target folder.
@@ -119,14 +158,18 @@ impl Copy {
 
     /// Returns the seed at which the test fails with the broken rule, if it printed one; `None` if
     /// it does not fail. A test that fails without the mutation, too, is an error.
-    fn catches(&mut self, mutation: &Mutation<'_>) -> Result<Option<Option<String>>, String> {
+    fn catches(
+        &self,
+        mutation: &Mutation<'_>,
+        passing: &Mutex<BTreeSet<String>>,
+    ) -> Result<Option<Option<String>>, String> {
         let tested = self.with_broken(mutation, |_| self.build_and_test(mutation))?;
         let (code, seed) = tested?;
         if code == Some(TIMED_OUT) {
             return Ok(Some(None));
         }
         let tested = format!("{} {}", mutation.test, mutation.histories.unwrap_or_default());
-        if !self.passing.contains(&tested) {
+        if !passing.lock().expect("not poisoned").contains(&tested) {
             let Mutation { property, test, .. } = mutation;
             match self.build_and_test(mutation)?.0 {
                 Some(0) => {}
@@ -142,7 +185,7 @@ impl Copy {
                     ));
                 }
             }
-            self.passing.insert(tested);
+            passing.lock().expect("not poisoned").insert(tested);
         }
         Ok((code != Some(0)).then_some(seed))
     }
@@ -176,6 +219,9 @@ impl Copy {
         let mut command = run::bounded(&run::cargo(&self.folder, &arguments), seconds_max);
         command
             .env("CARGO_TARGET_DIR", &self.target)
+            // A mutation changes one line of a crate, and nothing steps through the result.
+            .env("CARGO_INCREMENTAL", "1")
+            .env("CARGO_PROFILE_DEV_DEBUG", "false")
             // The variable of this process belongs to this program.
             .env_remove("CARGO_MANIFEST_DIR")
             .env("PROPTEST_FAILURE_PERSISTENCE", "off")

@@ -4,7 +4,7 @@
 //! short steps, and no limit held the volume up.
 
 use evenkeel_core::convert::saturating;
-use evenkeel_core::qos::pacing::Limit;
+use evenkeel_core::qos::pacing::{CountingRule, Limit};
 use evenkeel_core::units::{GIB, MIB};
 use evenkeel_core::volume::{IopsRule, ThroughputRule, VolumeSpec, VolumeType};
 
@@ -359,24 +359,59 @@ fn never_used(policy: &Policy, known: &Known, judged: &mut Judged) {
     }
 }
 
-/// Returns the reason why a recording is of other limits than a volume has now, if it is. A request
-/// that is split or merged on the way counts otherwise, so some more than a limit is no sign.
+/// Returns the reason why a recording is of other limits than a volume has now, if it is: for a
+/// minute there were more I/Os or bytes than they allow, however requests were merged on their way.
 fn of_other_limits(policy: &Policy, spec: &VolumeSpec, trace: &Trace) -> Option<String> {
     let limits = Limits::of(policy, spec);
-    let is_above = |interval: &&Interval| {
-        let counted = trace.source.counted(interval.requests(), interval.bytes());
-        [limits.iops, limits.bytes].iter().zip(counted).any(|(limit, amount)| {
-            let most = limit.map(|limit| u128::from(limit) * u128::from(interval.length_ms));
+    let counting = policy.rules.pacing(spec).counting;
+    let is_above = |minute: &Amounts| {
+        let least = [(limits.iops, minute.operations_min(counting)), (limits.bytes, minute.bytes)];
+        least.into_iter().any(|(limit, amount)| {
+            let most = limit.map(|limit| u128::from(limit) * u128::from(minute.ms));
             most.is_some_and(|most| amount * 100_000 > most * ABOVE_LIMIT_PERCENT)
         })
     };
-    let count = trace.intervals.iter().filter(is_above).count();
-    (count > 0).then(|| {
+    let mut above_ms = 0_u64;
+    let mut minute = Amounts::default();
+    for interval in &trace.intervals {
+        // A second may have what an earlier one began, as after a pause of the client.
+        minute.add(interval);
+        if minute.ms >= CHECK_MS {
+            above_ms += if is_above(&minute) { minute.ms } else { 0 };
+            minute = Amounts::default();
+        }
+    }
+    (above_ms > 0).then(|| {
         format!(
-            "{count} of its steps have more I/Os or bytes than its limits allow now: they were \
-             recorded before a change, or the list is older than they are"
+            "for {} s it had more I/Os or bytes than its limits allow now: they were recorded \
+             before a change, or the list is older than they are",
+            above_ms.div_ceil(1_000)
         )
     })
+}
+
+/// What was done in some steps of a recording.
+#[derive(Default)]
+struct Amounts {
+    ms: u64,
+    requests: u128,
+    bytes: u128,
+}
+
+impl Amounts {
+    fn add(&mut self, interval: &Interval) {
+        self.ms = self.ms.saturating_add(interval.length_ms);
+        self.requests += u128::from(interval.requests());
+        self.bytes += u128::from(interval.bytes());
+    }
+
+    /// Returns the least I/Os that these requests count as, whatever their order and sizes. Only
+    /// those that are large enough can be merged with others.
+    fn operations_min(&self, counting: CountingRule) -> u128 {
+        let merged_max = self.bytes / u128::from(counting.merge_bytes_min.max(1));
+        let units = self.bytes / u128::from(counting.unit_bytes.max(1));
+        self.requests.saturating_sub(merged_max).max(units)
+    }
 }
 
 /// Returns the milliseconds in which a volume stood at its limits.

@@ -3,7 +3,7 @@
 use evenkeel_core::units::GIB;
 use evenkeel_core::volume::VolumeSpec;
 
-use super::{Brake, Braked, Decision, Intent, brakes, budget, commands, words};
+use super::{Brake, Braked, Decision, Intent, brakes, budget, commands, moves, words};
 use crate::autopilot::evidence::{Evidence, Judged};
 use crate::autopilot::observation::{
     Device, Kind, Observation, Profile, RunningKind, Volume, VolumeState,
@@ -195,6 +195,12 @@ impl<'a> Facts<'a> {
     /// to a device that is being removed.
     pub fn line_bytes_per_s(&self) -> u64 {
         self.line_of(self.members.iter().filter(|member| !self.is_leaving(member)))
+    }
+
+    /// Returns whether the kernel moves the data of a btrfs.
+    pub fn is_moving(&self) -> bool {
+        let running = self.now.file_system.running.as_ref();
+        running.is_some_and(|running| moves::is_move(running.kind))
     }
 
     /// Returns whether the kernel moves the data of a volume to the others.

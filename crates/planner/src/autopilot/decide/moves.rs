@@ -43,7 +43,7 @@ fn free_bytes_per_s(policy: &Policy, volume: &Volume, own: u64) -> u64 {
 }
 
 /// Returns whether an operation of the kernel is a move of the autopilot.
-const fn is_move(kind: RunningKind) -> bool {
+pub const fn is_move(kind: RunningKind) -> bool {
     match kind {
         RunningKind::Remove | RunningKind::Compact => true,
         RunningKind::Add | RunningKind::Foreign => false,

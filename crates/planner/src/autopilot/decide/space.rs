@@ -122,7 +122,10 @@ fn wanted(facts: &Facts<'_>) -> Option<Wanted> {
     let file_system = &facts.now.file_system;
     let space = &facts.policy.space;
     let need = forecast::need(facts);
-    let short = need.wanted().saturating_sub(file_system.free_bytes);
+    // Nothing is written into a chunk that the kernel empties, and it is free again after that. The
+    // reserve has room for it.
+    let emptied = if facts.is_moving() { room::chunk_bytes(file_system) } else { 0 };
+    let short = need.wanted().saturating_sub(file_system.free_bytes.saturating_add(emptied));
     let copies = facts.copies();
     let size = file_system.size_bytes;
     let scheduled = scheduled_bytes(facts).saturating_sub(size);

@@ -270,6 +270,31 @@ fn a_recording_of_other_limits_lowers_nothing() {
 }
 
 #[test]
+fn a_second_above_a_limit_and_requests_that_may_be_merged_are_no_sign_of_other_limits() {
+    let io2 = volume(Io2, 4, Some(400), None);
+    let policy = Policy::usual();
+    // Each case has the I/Os and bytes of its steps of a second.
+    let seconds = |each: fn(u64) -> (u64, u64)| {
+        let mut trace = hours(1, 0, 0, 4);
+        trace.intervals = (0..120)
+            .map(|second| {
+                let (reads, read_bytes) = each(second);
+                let start_ms = second * 1_000;
+                Interval { start_ms, length_ms: 1_000, reads, read_bytes, ..Interval::default() }
+            })
+            .collect();
+        trace
+    };
+    let is_of_other = |trace: Trace| of_other_limits(&policy, &io2.spec, &trace).is_some();
+    assert!(is_of_other(seconds(|_| (600, 600 * 4_096))));
+    assert!(!is_of_other(seconds(|_| (420, 420 * 4_096))));
+    // 500 writes of 32 KiB in order count as 63 I/Os.
+    assert!(!is_of_other(seconds(|_| (500, 500 * 32_768))));
+    // After a pause of half a second its answers come at once.
+    assert!(!is_of_other(seconds(|second| if second % 2 == 0 { (800, 0) } else { (0, 0) })));
+}
+
+#[test]
 fn a_burst_that_was_too_slow_gets_the_headroom_though_credits_were_left() {
     let gp2 = volume(Gp2, 200, None, None);
     let mut trace = checked(hours(FORTNIGHT_H, 100, 3_000, 8), [Some(true), Some(false), None]);

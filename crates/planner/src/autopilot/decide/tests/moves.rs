@@ -105,6 +105,18 @@ fn decide_does_not_cancel_a_removal_for_the_line_rate_of_its_own_device() {
     assert!(!decision.cancels.is_empty() || !decision.intents.is_empty(), "{decision:#?}");
 }
 
+/// A chunk that is emptied takes no writes, so less is free until its data has moved.
+#[test]
+fn decide_does_not_cancel_a_removal_for_the_chunk_that_it_empties() {
+    let (mut now, state) = removing(60);
+    now.file_system.free_bytes = u64::MAX / 2;
+    let wanted = decide(&policy(), &now, &state).0.forecast.wanted_free_bytes;
+    now.file_system.free_bytes = wanted - GIB;
+    assert!(decide(&policy(), &now, &state).0.cancels.is_empty());
+    now.file_system.free_bytes = wanted - GIB - 1;
+    assert_eq!(decide(&policy(), &now, &state).0.cancels.len(), 1);
+}
+
 #[test]
 fn decide_cancels_a_move_if_room_is_needed() {
     let (mut now, state) = removing(60);
