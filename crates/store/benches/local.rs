@@ -39,7 +39,8 @@ const ROUNDS: usize = 5;
 /// Number of measurements of aged volumes, which are aged anew before each.
 const AGED_ROUNDS: u64 = 3;
 
-/// A load: its operation, the length of its requests, and the number under way.
+/// A load: its operation, the length of its requests, and the number under way. With flushes each
+/// of them is a writer that flushes after its write, and waits for both.
 #[derive(Clone, Copy)]
 struct Load {
     name: &'static str,
@@ -54,7 +55,7 @@ struct Load {
 const AGE: u64 = 2;
 
 /// Loads of a volume that was written in order.
-const FRESH: [Load; 7] = [
+const FRESH: [Load; 8] = [
     Load {
         name: "256 KiB sequential write, 8 deep",
         writes: true,
@@ -104,11 +105,19 @@ const FRESH: [Load; 7] = [
         is_random: true,
     },
     Load {
-        name: "4 KiB write and flush, 1 deep",
+        name: "4 KiB write and flush, one writer",
         writes: true,
         flushes: true,
         bytes: 4_096,
         depth: 1,
+        is_random: true,
+    },
+    Load {
+        name: "4 KiB write and flush, eight writers",
+        writes: true,
+        flushes: true,
+        bytes: 4_096,
+        depth: 8,
         is_random: true,
     },
 ];
@@ -326,14 +335,15 @@ fn measure(
     let before = side.traffic();
     let processor_before = clock::process_time();
     let start = clock::monotonic();
-    let mut is_flush = false;
+    let mut flushes_due = 0_u32;
     loop {
         let is_over = match until {
             Until::Time => clock::monotonic().since(start) >= LENGTH,
             Until::Requests(requests) => next >= requests,
         };
         while !is_over && under_way < load.depth {
-            if load.flushes && is_flush {
+            if flushes_due > 0 {
+                flushes_due -= 1;
                 side.submit(Operation::Flush, 0, None, 0);
             } else {
                 let place = if load.is_random { random.below(places) } else { next % places };
@@ -343,7 +353,6 @@ fn measure(
                 let buffer = buffers.pop();
                 side.submit(operation, place * u64::from(load.bytes), buffer, load.bytes);
             }
-            is_flush = !is_flush;
             under_way += 1;
         }
         if under_way == 0 {
@@ -352,6 +361,7 @@ fn measure(
         for buffer in side.done()? {
             under_way -= 1;
             count += u64::from(buffer.is_some());
+            flushes_due += u32::from(load.flushes && buffer.is_some());
             buffers.extend(buffer);
         }
     }
