@@ -298,8 +298,12 @@ fn failed(path: &Path, error: rusqlite::Error) -> JournalError {
 mod tests {
     use std::collections::BTreeMap;
 
+    use evenkeel_core::ids::VolumeId;
+    use evenkeel_core::time::UnixMs;
+
     use super::*;
     use crate::journal::{Subject, conformance, format};
+    use crate::model::{Event, Model, Token};
 
     #[test]
     fn conforms() {
@@ -372,6 +376,29 @@ mod tests {
                 let count: u32 = db.query_row(&count, [], |row| row.get(0)).unwrap();
                 assert!(count > 0, "{column} of {view} is always NULL");
             }
+        }
+    }
+
+    /// They are decoded in several batches, and the last one may be empty.
+    #[test]
+    fn many_records_are_loaded_as_they_were_stored() {
+        let volume = VolumeId::from_bits(7);
+        for count in [2 * rows::BATCH_RECORDS, 2 * rows::BATCH_RECORDS + 1] {
+            let mut journal = SqliteJournal::in_memory();
+            let mut model = Model::default();
+            let tokens = (0..count).map(|number| {
+                let used = UnixMs(u64::try_from(number).unwrap());
+                let token = Token { fingerprint: format!("f{number}"), volume, used };
+                Event::Token(format!("t{number}"), token)
+            });
+            let events: Vec<Event> = tokens.collect();
+            events.iter().for_each(|event| model.apply(event.clone()));
+            journal.commit(&Change::from(events), Revision::default()).unwrap();
+            assert_eq!(journal.load().unwrap().model, model);
+            let update = "UPDATE records SET json = '{}' WHERE id = 't5000'";
+            journal.connection.execute(update, []).unwrap();
+            let error = journal.load().unwrap_err().to_string();
+            assert!(error.contains("token t5000: the value cannot be read"), "{error}");
         }
     }
 

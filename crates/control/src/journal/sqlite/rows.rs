@@ -1,9 +1,14 @@
 //! Rows of the tables: the records, which hold the JSON of [`mod@format`], and the balances.
 
+use std::collections::VecDeque;
+use std::num::NonZero;
+use std::panic::resume_unwind;
+use std::thread;
+
 use evenkeel_core::convert::{exact, saturating};
 use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::qos::pacing::Balances;
-use rusqlite::{Connection, Transaction, params};
+use rusqlite::{Connection, Rows, Transaction, params};
 
 use super::Fault;
 use crate::credits::Stop;
@@ -99,36 +104,101 @@ fn load_credits(db: &Connection) -> Result<Credits, Fault> {
 }
 
 pub(super) fn load(db: &Connection) -> Result<Loaded, Fault> {
-    let mut model = Model::default();
-    let mut stop = Stop::Crash;
-    let mut clock = None;
+    let mut found = Found::default();
     let mut find = db.prepare("SELECT kind, id, json FROM records")?;
     let mut rows = find.query([])?;
-    while let Some(row) = rows.next()? {
-        let text = |column| row.get_ref(column)?.as_str().map_err(rusqlite::Error::from);
-        let kind = text(0)?;
-        let id = text(1)?;
-        let json = text(2)?.as_bytes();
-        let unreadable = |error| unreadable(kind, id, error);
-        match kind {
-            STOP => stop = Stop::Clean(format::decode_moment(json).map_err(unreadable)?),
-            CLOCK => clock = Some(format::decode_moment(json).map_err(unreadable)?),
-            _ => {
-                let event = format::decode(json).map_err(unreadable)?;
-                let (subject, is_there) = Subject::of(&event);
-                let found = subject.kind_and_id();
-                if !is_there || (found.0, found.1.as_str()) != (kind, id) {
-                    let why = "its value is of another object".to_owned();
-                    return Err(unreadable(FormatError::Malformed(why)));
-                }
-                fill(&mut model, event);
+    // Parsing takes most of a start with many objects, and this thread is busy with reading.
+    let threads_max = thread::available_parallelism().map_or(1, NonZero::get);
+    thread::scope(|scope| {
+        let mut decoding = VecDeque::with_capacity(threads_max);
+        loop {
+            let batch = next_batch(&mut rows)?;
+            let is_last = batch.len() < BATCH_RECORDS;
+            decoding.push_back(scope.spawn(move || decode_all(&batch)));
+            while decoding.len() == threads_max || (is_last && !decoding.is_empty()) {
+                let oldest = decoding.pop_front().expect("invariant: it is not empty");
+                let records = oldest.join().unwrap_or_else(|panic| resume_unwind(panic))?;
+                records.into_iter().for_each(|record| found.add(record));
+            }
+            if is_last {
+                return Ok::<_, Fault>(());
             }
         }
-    }
+    })?;
+    let Found { mut model, stop, clock } = found;
     model.reindex();
     let credits = load_credits(db)?;
     let revision = revision(db)?;
+    let stop = stop.map_or(Stop::Crash, Stop::Clean);
     Ok(Loaded { model, credits, stop, clock, revision })
+}
+
+/// The number of records that one thread decodes: some megabytes of JSON.
+pub(super) const BATCH_RECORDS: usize = 4_096;
+
+/// A row of the table of records.
+struct Row {
+    kind: String,
+    id: String,
+    json: String,
+}
+
+/// The value of a record.
+enum Record {
+    Object(Event),
+    Stop(Moment),
+    Clock(Moment),
+}
+
+/// The values of all records.
+#[derive(Default)]
+struct Found {
+    model: Model,
+    stop: Option<Moment>,
+    clock: Option<Moment>,
+}
+
+impl Found {
+    fn add(&mut self, record: Record) {
+        match record {
+            Record::Object(event) => fill(&mut self.model, event),
+            Record::Stop(moment) => self.stop = Some(moment),
+            Record::Clock(moment) => self.clock = Some(moment),
+        }
+    }
+}
+
+/// Returns the next rows; fewer than [`BATCH_RECORDS`] at the end.
+fn next_batch(rows: &mut Rows<'_>) -> rusqlite::Result<Vec<Row>> {
+    let mut batch = Vec::new();
+    while batch.len() < BATCH_RECORDS {
+        let Some(row) = rows.next()? else { break };
+        batch.push(Row { kind: row.get(0)?, id: row.get(1)?, json: row.get(2)? });
+    }
+    Ok(batch)
+}
+
+fn decode_all(rows: &[Row]) -> Result<Vec<Record>, Fault> {
+    rows.iter()
+        .map(|row| decode(row).map_err(|error| unreadable(&row.kind, &row.id, error)))
+        .collect()
+}
+
+fn decode(row: &Row) -> Result<Record, FormatError> {
+    let json = row.json.as_bytes();
+    match row.kind.as_str() {
+        STOP => format::decode_moment(json).map(Record::Stop),
+        CLOCK => format::decode_moment(json).map(Record::Clock),
+        kind => {
+            let event = format::decode(json)?;
+            let (subject, is_there) = Subject::of(&event);
+            let found = subject.kind_and_id();
+            if !is_there || found.0 != kind || found.1 != row.id {
+                return Err(FormatError::Malformed("its value is of another object".to_owned()));
+            }
+            Ok(Record::Object(event))
+        }
+    }
 }
 
 /// Returns the journal's revision.
