@@ -127,7 +127,7 @@ pub struct Delayed {
 }
 
 /// Returns whether either delayed requests, of what is recorded.
-fn either(one: Option<bool>, other: Option<bool>) -> Option<bool> {
+pub(crate) fn either(one: Option<bool>, other: Option<bool>) -> Option<bool> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one || other),
         (one, other) => one.or(other),

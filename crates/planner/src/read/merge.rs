@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::trace::{Amounts, Clock, Columns, Interval, Kind, Note, Sizes, Trace};
+use crate::trace::{Amounts, Clock, Columns, Interval, Kind, Note, Sizes, Trace, either};
 
 use super::Broken;
 use super::collect::malformed;
@@ -245,10 +245,7 @@ fn add(one: &Interval, other: &Interval) -> Option<Interval> {
         balance_ppm: option(one.balance_ppm, other.balance_ppm)?,
         used_bytes: option(one.used_bytes, other.used_bytes)?,
         // Each limit has a metric of its own.
-        is_censored: match (one.is_censored, other.is_censored) {
-            (Some(one), Some(other)) => Some(one || other),
-            (one, other) => one.or(other).or(delayed.by_volume()),
-        },
+        is_censored: either(one.is_censored, other.is_censored).or(delayed.by_volume()),
         delayed,
         unknown: one.unknown.and(other.unknown),
     })
