@@ -31,7 +31,7 @@ pub fn read(path: &Path, input: &mut dyn Read) -> Result<PriceBook, Failure> {
 
 fn failed(path: &Path, why: &str) -> Failure {
     Failure::new(format!("{}: {why}", path.display()))
-        .exit(Exit::Usage)
+        .exit(Exit::Input)
         .hint("docs/operating/capacity.md describes price books")
 }
 

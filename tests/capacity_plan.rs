@@ -139,7 +139,7 @@ fn mistakes_are_named_with_the_next_step() {
     folder.write("record.json", "{}");
     for (flags, code, words) in [
         ("", 2, "--calibration <FILE>..."),
-        ("--calibration none.json", 2, "volumes.csv: line 2: \"gp3,0\": expected a volume"),
+        ("--calibration none.json", 3, "volumes.csv: line 2: \"gp3,0\": expected a volume"),
         ("--prices book.toml --space 3", 2, "cannot be used with"),
     ] {
         let refused = folder.plan(flags).fails_with(code);
@@ -148,8 +148,9 @@ fn mistakes_are_named_with_the_next_step() {
     folder.write("volumes.csv", "type,gib\ngp3,1\n");
     for (flags, code, words) in [
         ("--calibration none.json", 3, "none.json: there is no such calibration record"),
-        ("--calibration record.json", 1, "record.json: not a calibration record"),
-        ("--prices book.toml", 2, "line 1: the price book has no kwh"),
+        ("--calibration record.json", 3, "record.json: not a calibration record"),
+        ("--prices book.toml", 3, "line 1: the price book has no kwh"),
+        ("--prices none.toml", 3, "none.toml: No such file or directory"),
     ] {
         let refused = folder.plan(flags).fails_with(code);
         assert!(refused.contains(words), "{flags}: {refused}");
@@ -157,4 +158,7 @@ fn mistakes_are_named_with_the_next_step() {
     let refused = folder.plan(&format!("--prices {BOOK} --next ssd")).fails_with(2);
     assert!(refused.contains("--next ssd: there is no such device"), "{refused}");
     assert!(refused.contains("1 to 2, or one of nvme, hdd"), "{refused}");
+    std::fs::remove_file(folder.0.path().join("volumes.csv")).expect("removed");
+    let refused = folder.plan(&format!("--prices {BOOK}")).fails_with(3);
+    assert!(refused.contains("volumes.csv: No such file or directory"), "{refused}");
 }

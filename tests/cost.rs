@@ -78,7 +78,7 @@ fn a_price_book_stands_beside_aws() {
     assert!(text.contains("EUR/MONTH  USD/MONTH AT AWS"), "{text}");
     assert!(text.contains("613.04 of it are not charged"), "{text}");
     std::fs::write(server.folder().join("bad.toml"), "currency = \"EUR\"\nkwh = -1\n").expect("it");
-    let refused = server.evenkeel("report cost --prices bad.toml").fails_with(2);
+    let refused = server.evenkeel("report cost --prices bad.toml").fails_with(3);
     assert!(refused.contains("bad.toml: line 2: kwh = -1 in the price book"), "{refused}");
 }
 

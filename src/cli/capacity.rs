@@ -18,7 +18,7 @@ pub enum CapacityVerb {
     /// Say whether volumes fit on devices, on which each goes, and how many more are needed.
     ///
     /// Counts what admission counts: device time by what a volume reserves, and its whole size.
-    /// Exit code 0: all fit; 4: they do not; 6: undecided. The page
+    /// Exit code 0: all fit; 3: a file cannot be read; 4: they do not; 6: undecided. The page
     /// docs/operating/capacity.md has more.
     Plan(CapacityPlan),
 }

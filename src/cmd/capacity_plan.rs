@@ -31,7 +31,7 @@ fn question(flags: &CapacityPlan) -> Result<capacity::Capacity, Failure> {
     let volumes = list(&flags.volumes)?;
     if volumes.is_empty() {
         let message = format!("{}: there is no volume in this list", flags.volumes.display());
-        return Err(Failure::new(message).exit(Exit::Usage));
+        return Err(Failure::new(message).exit(Exit::Input));
     }
     let kinds = match &flags.prices {
         None => calibrated(flags)?,
@@ -42,10 +42,10 @@ fn question(flags: &CapacityPlan) -> Result<capacity::Capacity, Failure> {
 
 /// Reads the volumes of a file.
 fn list(path: &Path) -> Result<Vec<Listed>, Failure> {
-    let failed = |why: String| Failure::new(format!("{}: {why}", path.display()));
+    let failed = |why: String| Failure::new(format!("{}: {why}", path.display())).exit(Exit::Input);
     let input = super::input(path).map_err(|error| failed(error.to_string()))?;
     volumes::read(&mut BufReader::new(input), Rules::newest())
-        .map_err(|broken| failed(broken.to_string()).exit(Exit::Usage))
+        .map_err(|broken| failed(broken.to_string()))
 }
 
 /// Returns the bandwidth of a server's network in each direction, in bytes a second.
@@ -61,7 +61,8 @@ fn calibrated(flags: &CapacityPlan) -> Result<Vec<(Named, u32)>, Failure> {
 /// Returns the device of a calibration record.
 fn calibrated_device(flags: &CapacityPlan, path: &Path) -> Result<Named, Failure> {
     let name = path.display().to_string();
-    let record = Record::load(path)?.ok_or_else(|| {
+    let record = Record::load(path).map_err(|failure| failure.exit(Exit::Input))?;
+    let record = record.ok_or_else(|| {
         Failure::new(format!("{name}: there is no such calibration record"))
             .exit(Exit::NotFound)
             .hint("`evenkeel calibrate` writes calibration.json into the data folder")

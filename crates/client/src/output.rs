@@ -15,7 +15,7 @@ pub enum Exit {
     Usage,
     /// The volume or host does not exist.
     NotFound,
-    /// A file of `plan` or of the autopilot cannot be read or written.
+    /// A file of `plan`, `capacity plan`, `report cost` or the autopilot cannot be read or written.
     Input,
     /// The server refused for lack of capacity.
     Refused,

@@ -31,8 +31,7 @@ pub fn read(flags: &PlanPrices, as_of: Option<Date>) -> Result<PriceSources, Fai
         if file.is_list {
             add(path, file.input, offers.get_or_insert_default())?;
         } else {
-            let book = price_book::read(path, &mut file.input);
-            books.push(book.map_err(|failure| failure.exit(Exit::Input))?);
+            books.push(price_book::read(path, &mut file.input)?);
         }
     }
     PriceSources::new(books, offers, discounts, as_of).map_err(failure)
