@@ -163,6 +163,31 @@ fn an_export_of_cloudwatch_becomes_a_ranking() {
     assert_eq!(csv.lines().count(), 3, "{csv}");
 }
 
+/// The storage of a database instance is no volume of EBS.
+#[test]
+fn a_recording_of_rds_gets_no_price_and_no_command_of_ebs() {
+    let layout = ["--layout", "gp3 100"];
+    for more in [&[][..], &["--capacity", "100"]] {
+        let (shown, error) = ended(&mut plan("cloudwatch_rds.json", more), 6);
+        assert!(shown.is_empty(), "{shown}");
+        for part in [
+            "orders-db: asked for: at most 140 requests and 3 MiB a second",
+            "and with 20 % more 168 requests and 3 MiB a second at most",
+            "No price and no command is named: it is the storage of a database instance of RDS",
+            "aws rds describe-valid-db-instance-modifications --db-instance-identifier orders-db`",
+            "`aws rds modify-db-instance` with --allocated-storage, --iops",
+        ] {
+            assert!(error.contains(part), "{part}: {error}");
+        }
+        assert!(!error.contains("aws ec2") && !error.contains("USD"), "{error}");
+    }
+    let mut check = super::plan();
+    check.arg("check").arg(format!("{SAMPLES}/cloudwatch_rds.json")).args(layout);
+    ended(&mut check, 6);
+    let text = answer("cloudwatch_rds.json", &["--capacity", "100", "--prices", BOOK]);
+    assert!(text.contains("note: metrics of RDS: rates a second"), "{text}");
+}
+
 /// The least size that lasts for a month carries one run with a GiB less, too.
 #[test]
 fn one_gib_less_than_lasts_a_month_runs_dry() {

@@ -26,7 +26,7 @@ use crate::throttled::HeldBack;
 use crate::trace::{Note, Trace};
 use evenkeel_core::units::{GIB, MIB};
 use evenkeel_core::volume::{VolumeSpec, VolumeType};
-use workload::is_declared;
+use workload::{check_of_volumes, is_declared};
 
 /// The most requests of one volume that are replayed one by one: some seconds.
 pub(crate) const EXACT_REQUESTS_MAX: u64 = 20_000_000;
@@ -114,7 +114,8 @@ impl Case {
     /// Creates a question about layouts that are named.
     ///
     /// # Errors
-    /// If the source is no layout by the rules of the space.
+    /// If the source is no layout by the rules of the space, or if list prices of EBS are for what
+    /// is no volume of EBS.
     pub fn of_layouts(
         workload: Workload,
         mut space: Space,
@@ -140,6 +141,11 @@ impl Case {
         }
         let assume = workload.assume.unwrap_or_else(|| advice::assume(&trace));
         let demand = Demand::of(&trace, assume);
+        // Volumes of Evenkeel may take the place of any storage.
+        if matches!(space.prices, Prices::List(_)) {
+            let percent = wishes.headroom_percent.unwrap_or(advice::HEADROOM_PERCENT);
+            check_of_volumes(&trace, &demand, percent)?;
+        }
         let of_source = source.and_then(|source| search::given(&space, &demand, &source));
         let source_monthly = of_source.map(|found| found.total());
         Ok(Self {
@@ -162,7 +168,7 @@ impl Case {
     /// where none are named.
     ///
     /// # Errors
-    /// If the source is no layout by the rules of the space.
+    /// As of [`Case::of_layouts`].
     pub fn of_search(workload: Workload, space: Space, wishes: Wishes) -> Result<Self, Refusal> {
         let mut case = Self::of_layouts(workload, space, wishes)?;
         let default_percent = if is_declared(&case.trace) { 0 } else { advice::HEADROOM_PERCENT };

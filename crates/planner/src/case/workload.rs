@@ -1,14 +1,17 @@
 //! A recorded or declared workload, and what is known of its volume.
 
-use crate::demand::Assume;
+use crate::advice;
+use crate::answer;
+use crate::demand::{Assume, Demand};
 use crate::described::Described;
-use crate::format::plain;
+use crate::format::{asked_words, plain};
 use crate::layout::Layout;
 use crate::read;
 use crate::refusal::{Cause, Refusal};
 use crate::regions::{self, DEFAULT_REGION};
 use crate::trace::{Interval, Note, Trace};
 use evenkeel_core::ids::VolumeId;
+use evenkeel_core::units::MIB;
 use evenkeel_core::volume::VolumeSpec;
 use std::collections::BTreeSet;
 
@@ -87,7 +90,46 @@ impl Workload {
 
 /// Returns whether a workload was declared, and not recorded.
 pub(super) fn is_declared(trace: &Trace) -> bool {
-    trace.notes.iter().any(|note| matches!(note, Note::Remark(it) if it == read::DECLARED))
+    has_remark(trace, read::DECLARED)
+}
+
+fn has_remark(trace: &Trace, remark: &str) -> bool {
+    trace.notes.iter().any(|note| matches!(note, Note::Remark(it) if it == remark))
+}
+
+/// Checks that a trace is not of the storage of a database instance of RDS, which list prices of
+/// EBS, its limits and its commands do not apply to. `demand` is what was recorded, and layouts
+/// carry `headroom_percent` more.
+///
+/// # Errors
+/// If it is; the error has the load.
+pub(super) fn check_of_volumes(
+    trace: &Trace,
+    demand: &Demand,
+    headroom_percent: u32,
+) -> Result<(), Refusal> {
+    if !has_remark(trace, read::OF_RDS) {
+        return Ok(());
+    }
+    let wanted = answer::asked(&advice::with_headroom(demand, headroom_percent));
+    let name = plain(&trace.name);
+    let message = format!(
+        "{name}: {}, and with {headroom_percent} % more {} requests and {} MiB a second at most. \
+         No price and no command is named: it is the storage of a database instance of RDS, which \
+         RDS stripes over volumes of its own, with other prices, minimums and commands than \
+         volumes of EBS",
+        asked_words(&answer::asked(demand)),
+        wanted.peak_iops,
+        wanted.peak_bytes_per_second.div_ceil(MIB),
+    );
+    let is_id = |c: char| c.is_ascii_alphanumeric() || c == '-';
+    let id = if trace.name.chars().all(is_id) { trace.name.as_str() } else { "NAME" };
+    Err(Refusal::new(message).cause(Cause::Undecided).hint(format!(
+        "`aws rds describe-valid-db-instance-modifications --db-instance-identifier {id}` lists \
+         what it may have, and `aws rds modify-db-instance` with --allocated-storage, --iops and \
+         --storage-throughput changes it; a price book in --prices plans it for volumes of your \
+         own, and a declared workload with this load for volumes of EBS"
+    )))
 }
 
 /// Merges the traces of one volume. `named` is the name of the volume, if the question has one.

@@ -49,6 +49,8 @@ const FOUND_CHARS_MAX: usize = 80;
 
 /// The remark on a declared trace.
 pub const DECLARED: &str = "declared, not recorded";
+/// The remark on a trace of the storage of a database instance.
+pub const OF_RDS: &str = "metrics of RDS: rates a second, of all volumes of the instance together";
 
 /// An error in a text: the part that a reader does not understand.
 #[derive(Clone, PartialEq, Eq, Debug)]

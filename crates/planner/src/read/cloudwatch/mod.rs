@@ -20,7 +20,7 @@ use crate::trace::{Amounts, Clock, Columns, Delayed, Interval, Kind, Note};
 
 use super::collect::{Traces, too_many_intervals, too_many_names};
 use super::numbers::{amount, is_whole, show_time, time, utc};
-use super::{Broken, Hints, INTERVAL_MS, INTERVALS_TOTAL_MAX, NAMES_MAX, Read};
+use super::{Broken, Hints, INTERVAL_MS, INTERVALS_TOTAL_MAX, NAMES_MAX, OF_RDS, Read};
 
 /// A metric that is used.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -574,10 +574,7 @@ impl Volume {
         }
         let has_rates = self.names.values().any(|named| named.form == Form::Rds);
         if has_rates {
-            remarks.push(
-                "metrics of RDS: rates a second, of all volumes of the instance together"
-                    .to_owned(),
-            );
+            remarks.push(OF_RDS.to_owned());
         }
         if !self.unsaid.is_empty() {
             let assumed = if has_rates {
