@@ -74,6 +74,7 @@ fn main() {
                 boots: false,
                 multi_attach: false,
                 monthly_max: None,
+                no_less_than: None,
             };
             let (mut fluids, mut searches, mut answers) = (vec![], vec![], vec![]);
             let mut cheapest = 0;

@@ -2,15 +2,21 @@
 //! volume may become, the headroom over what was recorded, and the least evidence.
 
 use evenkeel_core::convert::saturating;
-use evenkeel_core::volume::{Rules, TypeRules, VolumeType};
+use evenkeel_core::qos::pacing::{Limit, Pacing};
+use evenkeel_core::volume::{Rules, TypeRules, VolumeSpec, VolumeType};
 
 use crate::demand::{Assume, Demand, Span};
-use crate::trace::Trace;
+use crate::trace::{Interval, Trace};
 
 /// Percent that a layout must carry beyond what was recorded.
 pub const HEADROOM_PERCENT: u32 = 20;
 /// Days that must be recorded to conclude that less suffices, or to name a price a month.
 pub const DAYS_MIN: u32 = 7;
+/// Percent of the time of a recording that may be gaps to conclude that less suffices.
+pub const GAPS_PERCENT_MAX: u32 = 20;
+/// The longest steps of a recording that shows enough, in milliseconds: a mean of an hour hides a
+/// short batch.
+pub(crate) const STEP_MS_MAX: u64 = 300_000;
 /// Requests of fewer bytes are small: Linux reads ahead this much of a sequential stream.
 const SMALL_BYTES: u64 = 128 << 10;
 const DAY_MS: u64 = 86_400_000;
@@ -71,6 +77,67 @@ pub fn too_short(known_ms: u64, days_min: u32) -> Option<String> {
     let is_short = known_ms < u64::from(days_min) * DAY_MS;
     let known = evenkeel_sim::text::span(known_ms / 1_000);
     is_short.then(|| format!("{known} of metrics, of {days_min} days that are needed"))
+}
+
+/// Returns the milliseconds from the first interval of a trace to its last that are not known in
+/// full.
+#[must_use]
+pub fn gaps_ms(trace: &Trace) -> u64 {
+    let start_ms = trace.intervals.first().map_or(0, |first| first.start_ms);
+    let end_ms = trace.intervals.last().map_or(0, Interval::end_ms);
+    end_ms.saturating_sub(start_ms).saturating_sub(known_ms(trace))
+}
+
+/// Checks that a recording shows enough to conclude that less than a volume has suffices: it has
+/// requests and bytes, `days_min` days, few gaps, and short steps.
+///
+/// # Errors
+/// Returns the reason why it does not.
+pub fn shows_enough(trace: &Trace, days_min: u32, gaps_percent_max: u32) -> Result<(), String> {
+    for (kind, what) in [(trace.columns.requests, "requests"), (trace.columns.bytes, "bytes")] {
+        if kind.is_none() {
+            return Err(format!("its metrics have no {what}"));
+        }
+    }
+    let known_ms = known_ms(trace);
+    if let Some(missing) = too_short(known_ms, days_min) {
+        return Err(missing);
+    }
+    let gaps_ms = gaps_ms(trace);
+    let length_ms = known_ms.saturating_add(gaps_ms);
+    let gaps_percent = u128::from(gaps_ms) * 100 / u128::from(length_ms.max(1));
+    if gaps_percent > gaps_percent_max.into() {
+        return Err(format!(
+            "{gaps_percent} % of its metrics are gaps, of at most {gaps_percent_max} %"
+        ));
+    }
+    let resolution_ms = trace.resolution_ms();
+    if resolution_ms > STEP_MS_MAX {
+        let found = resolution_ms / 1_000;
+        let most = STEP_MS_MAX / 1_000;
+        return Err(format!("its metrics are in steps of {found} s, of at most {most} s"));
+    }
+    Ok(())
+}
+
+/// Returns whether a volume never does less than another, for any requests.
+#[must_use]
+pub fn never_less(rules: &Rules, spec: &VolumeSpec, than: &VolumeSpec) -> bool {
+    let [now, before]: [Pacing; 2] = [spec, than].map(|spec| rules.pacing(spec));
+    let has = |now: Option<Limit>, before: Option<Limit>| match (now, before) {
+        (None, _) => true,
+        (Some(_), None) => false,
+        (Some(now), Some(before)) => {
+            // A lower baseline may save more credits, so both must be no less.
+            let credits = |limit: Limit| limit.credit.map_or(u64::MAX, |credit| credit.capacity);
+            now.per_second >= before.per_second
+                && now.sustained_per_second() >= before.sustained_per_second()
+                && (now.sustained_per_second() >= now.per_second || credits(now) >= credits(before))
+        }
+    };
+    now.counting == before.counting
+        && has(now.operations, before.operations)
+        && has(now.bytes, before.bytes)
 }
 
 /// Returns how requests are taken to lie within an interval: what was recorded is what was asked

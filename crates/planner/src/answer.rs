@@ -111,7 +111,7 @@ impl Answer<'_> {
     }
 
     /// Returns whether a layout is the source.
-    fn is_present(&self, rated: &Rated) -> bool {
+    pub(crate) fn is_present(&self, rated: &Rated) -> bool {
         let source = self.case.source.as_ref();
         source.is_some_and(|source| source.is_same_volumes(&rated.found.layout))
     }
@@ -317,6 +317,7 @@ mod tests {
             boots: false,
             multi_attach: false,
             monthly_max: None,
+            no_less_than: None,
         };
         let found = cheapest(&space, &demand, &wanted);
         let rated = rate(&space, &trace, &demand, found).remove(0);

@@ -59,6 +59,18 @@ pub struct Case {
     pub is_at_aws: bool,
     /// The requirements of layouts.
     pub wishes: Wishes,
+    /// Why what was recorded does not show that less suffices; `None` if it does, if the workload
+    /// is declared, or if layouts are named.
+    pub not_shown: Option<NotShown>,
+}
+
+/// The reason why a recording does not show that less than the source suffices.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NotShown {
+    /// The reason.
+    pub why: String,
+    /// The next step.
+    pub next: String,
 }
 
 /// The size and the workload that layouts hold and carry.
@@ -161,6 +173,7 @@ impl Case {
             described,
             is_at_aws,
             wishes,
+            not_shown: None,
         })
     }
 
@@ -171,6 +184,7 @@ impl Case {
     /// As of [`Case::of_layouts`].
     pub fn of_search(workload: Workload, space: Space, wishes: Wishes) -> Result<Self, Refusal> {
         let mut case = Self::of_layouts(workload, space, wishes)?;
+        case.not_shown = case.find_not_shown();
         let default_percent = if is_declared(&case.trace) { 0 } else { advice::HEADROOM_PERCENT };
         case.headroom_percent = case.wishes.headroom_percent.unwrap_or(default_percent);
         case.demand_with_headroom = (case.headroom_percent > 0)
@@ -194,6 +208,30 @@ impl Case {
         let offered = VolumeType::ALL.into_iter();
         let offered = offered.filter(|volume_type| advice::is_offered(present, *volume_type));
         offered.filter(is_durable).collect()
+    }
+
+    /// Returns why what was recorded does not show that less suffices, by the rules of fleets.
+    fn find_not_shown(&self) -> Option<NotShown> {
+        if is_declared(&self.trace) {
+            return None;
+        }
+        let percent = advice::GAPS_PERCENT_MAX;
+        if let Err(why) = advice::shows_enough(&self.trace, self.wishes.days_min, percent) {
+            let step_s = advice::STEP_MS_MAX / 1_000;
+            let next = format!(
+                "record steps of {step_s} s or less with at most {percent} % of gaps, as `evenkeel \
+                 plan aws` and `evenkeel record` do, and plan again"
+            );
+            return Some(NotShown { why, next });
+        }
+        None
+    }
+
+    /// Returns whether a layout of a search is advice: not one for a new volume by a recording that
+    /// does not show what suffices.
+    #[must_use]
+    pub fn is_advised(&self) -> bool {
+        self.not_shown.is_none() || self.source.is_some()
     }
 
     /// Checks that enough was recorded to name a price a month.
@@ -245,6 +283,7 @@ impl Case {
                 || described.is_some_and(|described| described.spec.multi_attach)
                 || self.source.is_some_and(is_shared),
             monthly_max: self.wishes.monthly_max,
+            no_less_than: self.source.filter(|_| self.not_shown.is_some()),
             ..self.wishes.waits.wanted()
         }
     }

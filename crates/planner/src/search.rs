@@ -28,6 +28,7 @@ use evenkeel_core::volume::{
     VolumeType,
 };
 
+use crate::advice;
 use crate::bisect::least;
 use crate::delays::Delays;
 use crate::demand::{DAY_US, Demand};
@@ -59,6 +60,18 @@ pub struct Wanted {
     pub multi_attach: bool,
     /// Maximum monthly cost, in millionths of the currency.
     pub monthly_max: Option<u64>,
+    /// The volumes than which none does less, for any requests; `None` if what was recorded shows
+    /// that less suffices.
+    pub no_less_than: Option<Layout>,
+}
+
+impl Wanted {
+    /// Returns whether a layout has no less than it must, whatever the requests are.
+    fn is_no_less(&self, rules: &Rules, layout: &Layout) -> bool {
+        self.no_less_than.is_none_or(|than| {
+            layout.volumes >= than.volumes && advice::never_less(rules, &layout.each, &than.each)
+        })
+    }
 }
 
 /// The bursts above a limit that a plan counts on.
@@ -605,9 +618,11 @@ impl Search<'_> {
         Some(self.space.rules.pacing(&self.layout(point)?.each).counting)
     }
 
-    /// Returns whether no limit is below the rates that the demand alone requires.
+    /// Returns whether no limit is below the rates that the demand alone requires, or below those
+    /// of the volumes that it must not be less than.
     fn is_fast(&self, layout: &Layout) -> bool {
         !layout.all(self.space).any(|limit| self.floor.is_above(limit))
+            && self.wanted.is_no_less(self.space.rules, layout)
     }
 
     /// Returns the parts that are not quiet on a layout.

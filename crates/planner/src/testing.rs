@@ -7,7 +7,7 @@ use crate::demand::{Demand, Span};
 use crate::layout::Layout;
 use crate::search::{Space, Tolerance, Wanted};
 use crate::spread::Spread;
-use crate::trace::{Clock, Columns, Interval, Trace};
+use crate::trace::{Clock, Columns, Interval, Kind, Trace};
 
 /// Microseconds of a second.
 pub const S: u64 = 1_000_000;
@@ -56,8 +56,10 @@ pub fn minutes(all: &[u64]) -> Trace {
         read_bytes: reads * 4_096,
         ..Interval::default()
     };
+    let known = Some(Kind::Sum);
+    let columns = Columns { requests: known, bytes: known, ..Columns::default() };
     let intervals = (0..).zip(all).map(minute).collect();
-    Trace::new("v", Clock::Unix, Columns::default(), intervals).expect("a trace")
+    Trace::new("v", Clock::Unix, columns, intervals).expect("a trace")
 }
 
 /// Returns requirements: GiB, and seconds per day in which requests may wait.
@@ -69,5 +71,6 @@ pub fn wanted(capacity_gib: u64, throttled_s_per_day: u64) -> Wanted {
         boots: false,
         multi_attach: false,
         monthly_max: None,
+        no_less_than: None,
     }
 }

@@ -63,6 +63,7 @@ fn wanted(capacity_gib: u64) -> Wanted {
         boots: false,
         multi_attach: false,
         monthly_max: None,
+        no_less_than: None,
     }
 }
 

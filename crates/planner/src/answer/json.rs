@@ -45,6 +45,7 @@ pub fn json_of(answer: &Answer<'_>) -> Value {
         "source": source_json(case),
         "headroom_percent": case.headroom_percent,
         "advice": sentence::advice(answer),
+        "evidence": evidence_json(case),
         "present": present.as_ref().map(|rated| layout_json(case, rated)),
         "layouts": layouts,
         "if_latency_does_not_matter": on_hdd.as_ref().map(|rated| json!({
@@ -59,6 +60,16 @@ pub fn json_of(answer: &Answer<'_>) -> Value {
         "neighbours": less,
     });
     with_basis(case, value)
+}
+
+/// Returns whether what was recorded shows that less than the source suffices, and if it does not,
+/// why, and the next step.
+pub fn evidence_json(case: &Case) -> Value {
+    json!({
+        "is_enough": case.not_shown.is_none(),
+        "why_not": case.not_shown.as_ref().map(|lack| &lack.why),
+        "next": case.not_shown.as_ref().map(|lack| &lack.next),
+    })
 }
 
 /// Adds the rules and the prices of an answer to its JSON.
@@ -207,7 +218,7 @@ pub fn layout_json(case: &Case, rated: &Rated) -> Value {
         "worst_hour": hour,
         "loss_ppb_per_year": rated.loss_ppb.map(|(best, worst)| json!([best, worst])),
         "risks": risks.iter().map(risk).collect::<Vec<_>>(),
-        "commands": commands(case, &found.layout).json(),
+        "commands": case.is_advised().then(|| commands(case, &found.layout).json()),
     });
     let (key, monthly) = monthly_json(case, found);
     value[key] = monthly;

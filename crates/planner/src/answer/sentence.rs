@@ -1,6 +1,7 @@
 //! The advice in one sentence: which volumes, the saving, the reason, the risk.
 
 use super::{Answer, Rated, assumed_ms};
+use crate::case::{Case, NotShown};
 use crate::format::{currency, layout_words, money, saving_words, seconds};
 use crate::risk;
 
@@ -8,10 +9,19 @@ use crate::risk;
 pub fn advice(answer: &Answer<'_>) -> Option<String> {
     let first = answer.rated.first()?;
     let case = answer.case;
+    if !case.is_advised() {
+        return not_shown(case);
+    }
     let layout = layout_words(case, &first.found.layout);
     if answer.is_present(first) {
-        let reason = "no layout that carries the workload costs less";
-        return Some(format!("keep {layout}, because {reason}; {}", risk_words(answer, first)));
+        let reason = match &case.not_shown {
+            Some(lack) => format!("{}, so no limit is lowered", lack.why),
+            None => "no layout that carries the workload costs less".to_owned(),
+        };
+        let risk = risk_words(answer, first);
+        let next = case.not_shown.as_ref();
+        let next = next.map_or_else(String::new, |lack| format!("; next: {}", lack.next));
+        return Some(format!("keep {layout}, because {reason}; {risk}{next}"));
     }
     let cost = format!("{} {} a month", money(first.found.total()), currency(case));
     let saving = case.source_monthly.and_then(|_| saving_words(case, first.found.total()));
@@ -21,6 +31,12 @@ pub fn advice(answer: &Answer<'_>) -> Option<String> {
         reason(answer, first),
         risk_words(answer, first)
     ))
+}
+
+/// Returns that no layout is advised, with the next step; `None` if what was recorded shows enough.
+pub fn not_shown(case: &Case) -> Option<String> {
+    let NotShown { why, next } = case.not_shown.as_ref()?;
+    Some(format!("no layout is advised, because {why}; next: {next}"))
 }
 
 /// Returns why the first layout is proposed.
@@ -34,6 +50,9 @@ fn reason(answer: &Answer<'_>, first: &Rated) -> String {
             let [now, then] = [now_ms, then_ms].map(seconds);
             return format!("requests wait {now} s a day on the source, and {then} s on this");
         }
+    }
+    if let Some(NotShown { why, .. }) = &case.not_shown {
+        return format!("it never has less than the source; no limit is lowered, because {why}");
     }
     let more = match case.headroom_percent {
         0 => "what was recorded".to_owned(),

@@ -94,6 +94,9 @@ pub fn text(answer: &Answer<'_>) -> String {
     if answer.is_present(first) {
         return text + "nothing to do: this is the present layout\n";
     }
+    if !answer.case.is_advised() {
+        return text + "no commands: no layout is advised\n";
+    }
     text + &commands(answer.case, &first.found.layout).text()
 }
 

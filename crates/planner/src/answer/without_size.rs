@@ -1,7 +1,7 @@
 //! A plan of a volume whose size is not known: what its IOPS and MiB/s cost, and what each GiB
 //! adds.
 
-use super::{Rated, asked, assumed_ms, json, text};
+use super::{Rated, asked, assumed_ms, json, sentence, text};
 use crate::case::Case;
 use crate::format::{
     asked_words, basis_lines, currency, headroom_words, money, money_exact, waiting,
@@ -170,7 +170,9 @@ fn text_of(case: &Case, rows: &[Row]) -> String {
     text += &headroom_words(case).map_or_else(String::new, |words| format!("{words}\n"));
     text += &text::notes(&case.trace);
     text += &format!("{}\n", basis_lines(case));
-    if let Some(first) = rows.first() {
+    if let Some(words) = sentence::not_shown(case) {
+        text += &format!("{words}\n\n");
+    } else if let Some(first) = rows.first() {
         text += &format!(
             "{}: {} {} a month and {} for each GiB, from {} GiB on\n\n",
             first.volumes(),
@@ -208,6 +210,7 @@ fn json_of(case: &Case, rows: &[Row]) -> Value {
         "schema": "evenkeel.plan.without_size/1",
         "trace": json::trace_json(&case.trace),
         "headroom_percent": case.headroom_percent,
+        "evidence": json::evidence_json(case),
         "layouts": rows.iter().map(layout).collect::<Vec<_>>(),
         "next": NEXT,
     });

@@ -32,7 +32,9 @@ impl Case {
         let rated = self.cheapest(&wanted, self.wishes.layouts_max)?;
         let first = rated.first();
         let on_hdd = first.and_then(|first| on_hdd(self, &wanted, first));
-        let less = first.map_or_else(Vec::new, |first| one_less(self, &wanted, first));
+        // One less is no question if nothing shows that less suffices.
+        let less = first.filter(|_| self.not_shown.is_none());
+        let less = less.map_or_else(Vec::new, |first| one_less(self, &wanted, first));
         let in_bursts = first.and_then(|first| in_bursts(self, &wanted, first));
         let notes = notes::of(self, &wanted, &rated, in_bursts.as_ref());
         let present = present(self, &rated);
@@ -44,23 +46,29 @@ impl Case {
     /// as they carry what was recorded; there is at least one.
     pub(crate) fn cheapest(&self, wanted: &Wanted, count: usize) -> Result<Vec<Rated>, Refusal> {
         let mut found = cheapest_in(&self.space, self, wanted, count);
-        let Some(first) = found.first() else { return Err(nothing(self, wanted)) };
-        if let Some(source) = as_cheap_source(self, wanted, first) {
+        if let Some(source) = as_cheap_source(self, wanted, found.first()) {
             found.retain(|found| !source.layout.is_same_volumes(&found.layout));
             found.insert(0, source);
             found.truncate(count);
+        }
+        if found.is_empty() {
+            return Err(nothing(self, wanted));
         }
         Ok(rated(self, found))
     }
 }
 
 /// Returns the source, on the instance of the first layout of the search, if it is a candidate
-/// that costs no more than this one and carries the workload month after month.
-fn as_cheap_source(case: &Case, wanted: &Wanted, first: &Found) -> Option<Found> {
+/// that costs no more than this one and carries the workload month after month. If what was
+/// recorded does not show that less suffices, it needs no headroom to be kept.
+fn as_cheap_source(case: &Case, wanted: &Wanted, first: Option<&Found>) -> Option<Found> {
     let space = &case.space;
-    let demand = case.wanted_demand();
-    let layout = Layout { instance: first.layout.instance, ..case.source? };
-    let monthly_max = wanted.monthly_max.map_or(first.total(), |most| most.min(first.total()));
+    let demand = if case.not_shown.is_some() { &case.demand } else { case.wanted_demand() };
+    let source = case.source?;
+    let instance = first.map_or(source.instance, |first| first.layout.instance);
+    let layout = Layout { instance, ..source };
+    let costs = first.map(Found::total).into_iter().chain(wanted.monthly_max);
+    let monthly_max = costs.min().unwrap_or(u64::MAX);
     if !space.is_candidate(&layout, wanted) || space.monthly(&layout)?.total() > monthly_max {
         return None;
     }
@@ -184,6 +192,9 @@ fn nothing(case: &Case, wanted: &Wanted) -> Refusal {
         peak_bytes_per_second / MIB
     );
     message += &format::headroom_words(case).map_or_else(String::new, |words| format!(", {words}"));
+    if let Some(lack) = &case.not_shown {
+        message += &format!("; {}", lack.why);
+    }
     for note in notes::capped(case, wanted) {
         message += &format!("; {note}");
     }

@@ -88,6 +88,91 @@ fn answer_needs_a_size_and_enough_days() {
     assert!(refusal.hint.unwrap().starts_with("record at least 7 days"));
 }
 
+/// Returns the trace of [`STEADY`] in steps of an hour.
+fn in_hours() -> Trace {
+    let mut trace = minutes(&STEADY[..12]);
+    for (at, interval) in (0..).zip(&mut trace.intervals) {
+        (interval.start_ms, interval.length_ms) = (at * 3_600_000, 3_600_000);
+        interval.reads *= 60;
+        interval.read_bytes *= 60;
+    }
+    trace
+}
+
+/// Returns the trace of [`STEADY`] without 48 % of its minutes.
+fn with_gaps() -> Trace {
+    let mut trace = minutes(&STEADY[..50]);
+    trace.intervals.retain(|interval| interval.start_ms / 60_000 % 25 < 13);
+    trace.intervals.extend(minutes(&STEADY[..50]).intervals.last());
+    trace
+}
+
+/// Returns the question about a trace.
+fn of_trace(trace: Trace, source: Option<&str>) -> Case {
+    let space = terms(&[]).space("us-east-1", &[], 2).unwrap();
+    let workload = Workload { trace, ..workload(&[], source) };
+    Case::of_search(workload, space, wishes(Some(100))).unwrap()
+}
+
+#[test]
+fn what_does_not_show_that_less_suffices_lowers_nothing() {
+    let hours = "its metrics are in steps of 3600 s, of at most 300 s";
+    let gaps = "46 % of its metrics are gaps, of at most 20 %";
+    for (trace, why) in [(in_hours(), hours), (with_gaps(), gaps)] {
+        let source = "gp3 100 GiB, 6000 IOPS, 250 MiB/s";
+        let case = of_trace(trace.clone(), Some(source));
+        let answer = case.answer().unwrap();
+        let text = answer.text();
+        let keep = format!("keep {source}, because {why}, so no limit is lowered; risk: ");
+        assert!(text.contains(&keep), "{text}");
+        let next = "; next: record steps of 300 s or less with at most 20 % of gaps";
+        assert!(text.contains(next) && text.ends_with("this is the present layout\n"), "{text}");
+        for rated in &answer.rated {
+            let each = rated.found.layout.each;
+            assert!(each.iops >= Some(6_000) && rated.found.total() >= 28_000_000, "{each:?}");
+        }
+        let evidence = &answer.json()["evidence"];
+        assert_eq!((&evidence["is_enough"], &evidence["why_not"]), (&false.into(), &why.into()));
+        assert!(answer.html().unwrap().contains(why));
+        // The fleet's words.
+        let policy = crate::fleet::Policy { days_min: 0, ..crate::fleet::Policy::usual() };
+        let mut volume = crate::fleet::testing::volume(VolumeType::Gp3, 100, Some(6_000), None);
+        volume.spec.throughput_mibps = Some(250);
+        let evidence = crate::fleet::Evidence::Trace(Box::new(trace));
+        let judged = crate::fleet::judge(&policy, &volume, evidence);
+        assert_eq!(judged.action, crate::fleet::Action::Keep);
+        assert_eq!(judged.reasons, [format!("{why}: no limit is lowered")]);
+    }
+    let enough = of_trace(minutes(&STEADY), Some("gp3 100 GiB, 6000 IOPS"));
+    assert_eq!(enough.not_shown, None);
+    assert_eq!(enough.answer().unwrap().json()["evidence"]["is_enough"], true);
+}
+
+#[test]
+fn a_volume_that_never_does_less_needs_no_evidence() {
+    let case = of_trace(in_hours(), Some("gp2 100"));
+    let answer = case.answer().unwrap();
+    let text = answer.text();
+    let gp3 = "buy gp3 100 GiB, 3000 IOPS, 128 MiB/s, 8.12 USD a month: saves 1.88 USD a month";
+    assert!(text.contains(gp3), "{text}");
+    let why = "because it never has less than the source; no limit is lowered, because its metrics";
+    assert!(text.contains(why), "{text}");
+}
+
+#[test]
+fn without_a_source_nothing_is_advised_by_what_does_not_show_enough() {
+    let case = of_trace(in_hours(), None);
+    let answer = case.answer().unwrap();
+    let text = answer.text();
+    let words =
+        "no layout is advised, because its metrics are in steps of 3600 s, of at most 300 s";
+    assert!(text.contains(words) && text.contains("LAYOUT"), "{text}");
+    assert!(text.ends_with("no commands: no layout is advised\n"), "{text}");
+    let json = answer.json();
+    assert!(json["layouts"][0]["commands"].is_null(), "{json}");
+    assert!(json["advice"].as_str().unwrap().starts_with(words), "{json}");
+}
+
 #[test]
 fn answer_of_a_cost_that_no_layout_has_is_refused() {
     let case = of_search(&STEADY, None, Wishes { monthly_max: Some(1), ..wishes(Some(100)) });

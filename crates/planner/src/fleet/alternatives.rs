@@ -2,7 +2,7 @@
 //! grew can be changed back; by a change that ModifyVolume allows; and no worse.
 
 use evenkeel_core::convert::saturating;
-use evenkeel_core::qos::pacing::{CountingRule, Limit, Pacing};
+use evenkeel_core::qos::pacing::{CountingRule, Limit};
 use evenkeel_core::units::MIB;
 use evenkeel_core::volume::{
     IopsRule, ThroughputRule, TypeRules, VolumeChange, VolumeSpec, VolumeType,
@@ -39,26 +39,6 @@ impl Limits {
         let most = |limit: Option<Limit>| limit.map(|limit| limit.per_second);
         Self { iops: most(pacing.operations), bytes: most(pacing.bytes) }
     }
-}
-
-/// Returns whether a volume never does less than another, for any requests.
-#[must_use]
-pub fn never_less(policy: &Policy, spec: &VolumeSpec, than: &VolumeSpec) -> bool {
-    let [now, before]: [Pacing; 2] = [spec, than].map(|spec| policy.rules.pacing(spec));
-    let has = |now: Option<Limit>, before: Option<Limit>| match (now, before) {
-        (None, _) => true,
-        (Some(_), None) => false,
-        (Some(now), Some(before)) => {
-            // A lower baseline may save more credits, so both must be no less.
-            let credits = |limit: Limit| limit.credit.map_or(u64::MAX, |credit| credit.capacity);
-            now.per_second >= before.per_second
-                && now.sustained_per_second() >= before.sustained_per_second()
-                && (now.sustained_per_second() >= now.per_second || credits(now) >= credits(before))
-        }
-    };
-    now.counting == before.counting
-        && has(now.operations, before.operations)
-        && has(now.bytes, before.bytes)
 }
 
 /// Returns the types that a volume may become, its own included.
@@ -111,7 +91,10 @@ pub fn at_least(policy: &Policy, volume: &Volume, limits: Limits) -> Option<Volu
     for volume_type in types(policy, volume) {
         let Some(spec) = least_with(policy, present, volume_type, limits) else { continue };
         let is_legal = spec == *present || modified(policy, present, &spec).is_some();
-        if !is_legal || !never_less(policy, &spec, present) || !has_always(policy, &spec, limits) {
+        if !is_legal
+            || !advice::never_less(policy.rules, &spec, present)
+            || !has_always(policy, &spec, limits)
+        {
             continue;
         }
         let Some(cost) = monthly(policy, &spec) else { continue };
@@ -209,6 +192,7 @@ impl Bound {
                 boots: volume.boots,
                 multi_attach: volume.spec.multi_attach,
                 monthly_max: None,
+                no_less_than: None,
             },
             is_still: outcome.waited_us() == 0,
         }

@@ -3,7 +3,7 @@
 
 use evenkeel_core::volume::{VolumeSpec, VolumeType};
 
-use super::alternatives::{self, Bound, Limits, least_with, never_less};
+use super::alternatives::{self, Bound, Limits, least_with};
 use super::{Action, Finding, Judged, Policy, Volume};
 use crate::advice;
 use crate::bisect::least;
@@ -88,7 +88,7 @@ fn of_type(
     let of_size = |size_gib: u32| {
         let sized = VolumeSpec { size_gib, ..*present };
         let spec = least_with(policy, &sized, volume_type, limits)?;
-        never_less(policy, &spec, present).then_some(spec)
+        advice::never_less(policy.rules, &spec, present).then_some(spec)
     };
     least((from, largest), of_size).map(|(_, spec)| spec)
 }

@@ -16,7 +16,7 @@ pub mod policies;
 mod recommend;
 mod risk;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 pub mod totals;
 
 use evenkeel_core::convert::saturating;
@@ -83,7 +83,7 @@ impl Policy {
             assume: Assume::Active,
             headroom_percent: advice::HEADROOM_PERCENT,
             days_min: advice::DAYS_MIN,
-            gaps_percent_max: 20,
+            gaps_percent_max: advice::GAPS_PERCENT_MAX,
             throttled_s_per_day: 60,
             free_percent: FREE_PERCENT,
         }

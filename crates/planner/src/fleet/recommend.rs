@@ -22,8 +22,6 @@ use crate::trace::{Interval, SourceLimits, Trace};
 use crate::used::{Source, Used};
 
 const DAY_MS: u64 = 86_400_000;
-/// The longest steps of a trace that shows enough: a mean of an hour hides a short batch.
-const RESOLUTION_MS_MAX: u64 = 300_000;
 /// Percent of a limit from which a volume counts as at it.
 const AT_LIMIT_PERCENT: u128 = 95;
 /// Percent of a limit above which an amount was not recorded under it.
@@ -210,7 +208,7 @@ fn by_trace(policy: &Policy, volume: &Volume, trace: &Trace, judged: &mut Judged
         same(policy, volume, judged);
         return;
     }
-    if let Err(reason) = is_enough(policy, trace, &known) {
+    if let Err(reason) = is_enough(policy, trace) {
         judged.reasons.push(format!("{reason}: no limit is lowered"));
         if trace.columns.requests.is_some() && at_limit.is_long(policy, trace) {
             throttled(policy, volume, trace, &at_limit, false, judged);
@@ -283,36 +281,16 @@ fn on_hdd(
 /// Returns the reason why it does not.
 pub fn shows_enough(policy: &Policy, volume: &Volume, trace: &Trace) -> Result<(), String> {
     let at_limit = AtLimit::of(policy, &volume.spec, trace);
-    let demand = Demand::of(trace, policy.assume);
-    is_enough(policy, trace, &known(policy, volume, trace, &demand, &at_limit))?;
+    is_enough(policy, trace)?;
     if let Some(reason) = of_other_limits(policy, &volume.spec, trace) {
         return Err(reason);
     }
     at_limit.hides_demand().map_or(Ok(()), Err)
 }
 
-/// Returns why a trace does not show enough to conclude that less suffices.
-fn is_enough(policy: &Policy, trace: &Trace, known: &Known) -> Result<(), String> {
-    for (kind, what) in [(trace.columns.requests, "requests"), (trace.columns.bytes, "bytes")] {
-        if kind.is_none() {
-            return Err(format!("its metrics have no {what}"));
-        }
-    }
-    if let Some(missing) = advice::too_short(known.known_ms, policy.days_min) {
-        return Err(missing);
-    }
-    let length_ms = known.known_ms.saturating_add(known.gaps_ms);
-    let gaps_percent = u128::from(known.gaps_ms) * 100 / u128::from(length_ms.max(1));
-    if gaps_percent > policy.gaps_percent_max.into() {
-        let most = policy.gaps_percent_max;
-        return Err(format!("{gaps_percent} % of its metrics are gaps, of at most {most} %"));
-    }
-    if known.resolution_ms > RESOLUTION_MS_MAX {
-        let found = known.resolution_ms / 1_000;
-        let most = RESOLUTION_MS_MAX / 1_000;
-        return Err(format!("its metrics are in steps of {found} s, of at most {most} s"));
-    }
-    Ok(())
+/// Checks that a trace shows enough to conclude that less suffices.
+fn is_enough(policy: &Policy, trace: &Trace) -> Result<(), String> {
+    advice::shows_enough(trace, policy.days_min, policy.gaps_percent_max)
 }
 
 fn known(
@@ -322,14 +300,11 @@ fn known(
     demand: &Demand,
     at_limit: &AtLimit,
 ) -> Known {
-    let known_ms = advice::known_ms(trace);
-    let start = trace.intervals.first().map_or(0, |first| first.start_ms);
-    let end = trace.intervals.last().map_or(0, Interval::end_ms);
     let counting = policy.rules.pacing(&volume.spec).counting;
     let peaks = alternatives::peaks(demand, counting);
     Known {
-        known_ms,
-        gaps_ms: end.saturating_sub(start).saturating_sub(known_ms),
+        known_ms: advice::known_ms(trace),
+        gaps_ms: advice::gaps_ms(trace),
         resolution_ms: trace.resolution_ms(),
         at_limit_ms: at_limit.ms,
         used_bytes: trace.used_bytes_max(),

@@ -3,7 +3,7 @@
 use evenkeel_core::volume::{TypeRules, VolumeSpec};
 
 use super::Policy;
-use super::alternatives::{Limits, never_less, peaks, space};
+use super::alternatives::{Limits, peaks, space};
 use super::recommend::at_limit_ms;
 use crate::advice;
 use crate::answer::ms_per_day;
@@ -95,7 +95,7 @@ pub(super) fn of_change(
 ) -> (Risk, Vec<String>) {
     let mut reasons = weaker(policy, from, to);
     let promise = if reasons.is_empty() { Risk::None } else { Risk::Low };
-    if never_less(policy, to, from) {
+    if advice::never_less(policy.rules, to, from) {
         return (promise, reasons);
     }
     let Some((waits, trace)) = replayed else { return (Risk::High, reasons) };

@@ -8,7 +8,7 @@ mod frontier;
 mod parts;
 mod worst;
 
-use crate::answer::{Rated, assumed_ms};
+use crate::answer::{Rated, assumed_ms, sentence};
 use crate::commands::commands;
 use crate::comparison::Comparison;
 use crate::fleet::answer::FleetAnswer;
@@ -83,10 +83,13 @@ fn page(answer: &Answer<'_>) -> Result<String, Refusal> {
     let mut all: Vec<Found> = rated.iter().map(|rated| rated.found.clone()).collect();
     all.extend(frontier::with_allowances(case, wanted));
     parts.push(frontier::frontier(case, all, ALLOWED));
-    parts.push(Part::Commands {
-        title: "There and back".to_owned(),
-        commands: all_commands(case, first),
-    });
+    let is_change = case.is_advised() && !answer.is_present(first);
+    if case.not_shown.is_none() || is_change {
+        parts.push(Part::Commands {
+            title: "There and back".to_owned(),
+            commands: all_commands(case, first),
+        });
+    }
     parts.push(parts::assumptions(case, allowed(wanted), &answer.notes));
     let page = Page {
         verb: "plan",
@@ -111,6 +114,7 @@ fn about(answer: &Answer<'_>, total: u64) -> Vec<String> {
     let case = answer.case;
     let mut about = vec![parts::recording(case), asked_words(&answer.asked)];
     about.extend(headroom_words(case));
+    about.extend(sentence::advice(answer).filter(|_| case.not_shown.is_some()));
     about.extend(answer.on_hdd.iter().map(|on_hdd| hdd_words(case, on_hdd, total)));
     about.extend(saving_words(case, total).map(|words| format!("The cheapest {words}")));
     about

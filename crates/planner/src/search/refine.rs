@@ -291,7 +291,9 @@ impl<'a> Sharpening<'a> {
         let space = self.search.space;
         let wanted = self.search.wanted;
         let layout = self.search.layout(point)?;
-        if layout.all(space).any(|limit| self.held.is_above(limit)) {
+        if layout.all(space).any(|limit| self.held.is_above(limit))
+            || !wanted.is_no_less(space.rules, &layout)
+        {
             return None;
         }
         let (judged, sent) = self.busy.judge(space, &layout, wanted, self.left.get());

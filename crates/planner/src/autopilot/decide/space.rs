@@ -8,6 +8,7 @@ use super::facts::{Change, Facts, Member, Rule, gib_down, gib_up, percent};
 use super::forecast::{self, Need};
 use super::words::{self, bytes};
 use super::{Brake, Braked, Decision, budget, commands, instance};
+use crate::advice;
 use crate::autopilot::observation::{Kind, Profile};
 use crate::autopilot::operation::Operation;
 use crate::autopilot::operation::room;
@@ -676,7 +677,7 @@ fn smaller(
     let make = |size_gib: u32| {
         takes_over(size_gib).ok()?;
         let with = rules.resolve(&VolumeSpec { size_gib, ..spec }.request()).ok()?;
-        let is_same = alternatives::never_less(&facts.policy.plan, &with, &spec);
+        let is_same = advice::never_less(facts.policy.plan.rules, &with, &spec);
         let carries = || peak.as_ref().is_ok_and(|peak| peak.check(facts, id, &with).is_ok());
         (is_same || carries()).then_some(with)
     };

@@ -510,7 +510,7 @@ proptest! {
             prop_assert!(least(&to).is_some_and(|now| now.min_ppm >= before.min_ppm));
         }
         let Evidence::Trace(trace) = evidence else {
-            prop_assert!(alternatives::never_less(&policy, &to, &volume.spec));
+            prop_assert!(advice::never_less(policy.rules, &to, &volume.spec));
             return Ok(());
         };
         let known_ms = trace.known_ms();
@@ -528,9 +528,9 @@ proptest! {
             let outcome = search::replay(&space, &demand, &Layout::one(to)).1;
             prop_assert_eq!(outcome.waited_us(), 0);
         } else if is_throttled || is_censored || known_ms < 7 * DAY_MS {
-            prop_assert!(alternatives::never_less(&policy, &to, &volume.spec));
+            prop_assert!(advice::never_less(policy.rules, &to, &volume.spec));
         }
-        if !alternatives::never_less(&policy, &to, &volume.spec) {
+        if !advice::never_less(policy.rules, &to, &volume.spec) {
             // The oracle replays both by itself.
             let demand = with_headroom(&Demand::of(&trace, policy.assume), policy.headroom_percent);
             let space = crate::testing::space(&[], 1);
@@ -575,6 +575,7 @@ proptest! {
             boots: false,
             multi_attach: false,
             monthly_max: None,
+            no_less_than: None,
         };
         let searched = search::cheapest(&space, &demand, &wanted);
         let searched = searched.first().map(|found| found.layout.each);
