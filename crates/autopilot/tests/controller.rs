@@ -590,7 +590,7 @@ fn sample_folder_is_what_a_controller_writes() {
     let now_ms = fake.0.borrow().now_ms;
     let spec = fake.0.borrow().volumes[0].spec;
     let recorded = [("vol-1".to_owned(), spec, recording(now_ms))];
-    let made = evidence(&controller.policy, &recorded, now_ms);
+    let made = evidence(&controller.policy, &recorded, None, now_ms);
     folder.keep_page(&made, &page(&controller.policy, &recorded, &made)).unwrap();
     controller.evidence = Some(made);
     controller.tick(now_ms).unwrap();

@@ -17,6 +17,7 @@ use crate::described::Described;
 use crate::exact;
 use crate::fleet::{FREE_PERCENT, gib_with_free};
 use crate::format::{no_price, plain};
+use crate::instances;
 use crate::layout::Layout;
 use crate::layout_text;
 use crate::prices::Prices;
@@ -224,7 +225,10 @@ impl Case {
             );
             return Some(NotShown { why, next });
         }
-        None
+        let stood = |instance| instances::stood(std::iter::once(&self.trace), instance);
+        let why = self.space.instances.iter().find_map(|instance| stood(instance))?;
+        let next = "record the workload on the larger instance, and plan again".to_owned();
+        Some(NotShown { why, next })
     }
 
     /// Returns whether a layout of a search is advice: not one for a new volume by a recording that

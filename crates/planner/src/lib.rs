@@ -29,6 +29,7 @@ pub mod fleet;
 pub mod fluid;
 pub mod format;
 pub mod hot_intervals;
+pub mod instances;
 pub mod layout;
 pub mod layout_text;
 pub mod neighbours;

@@ -3,6 +3,7 @@
 use crate::counters::Counters;
 use crate::journal::Folder;
 use evenkeel_core::ids::VolumeId;
+use evenkeel_core::instance;
 use evenkeel_core::volume::VolumeSpec;
 use evenkeel_planner::autopilot::evidence::{Evidence, evidence};
 use evenkeel_planner::autopilot::observation::{Observation, VolumeState};
@@ -44,7 +45,7 @@ impl Judge {
         let volumes: Vec<(String, VolumeSpec)> =
             attached.map(|volume| (volume.id.clone(), volume.spec)).collect();
         if self.is_due(policy, seen, changed_ms, &volumes) {
-            self.begin(policy, counters, folder, seen.unix_ms, volumes);
+            self.begin(policy, counters, folder, seen, volumes);
         }
         made
     }
@@ -73,7 +74,7 @@ impl Judge {
         policy: &Policy,
         counters: &Counters,
         folder: &Folder,
-        now_ms: u64,
+        seen: &Observation,
         volumes: Vec<(String, VolumeSpec)>,
     ) {
         let (sender, receiver) = sync_channel(1);
@@ -81,6 +82,9 @@ impl Judge {
         let counters = counters.clone();
         let folder = folder.clone();
         self.judged.clone_from(&volumes);
+        let now_ms = seen.unix_ms;
+        let host = seen.instance.as_ref();
+        let host = host.and_then(|host| instance::by_name(&host.instance_type));
         let work = move || {
             // A day beside those that lower a limit, as far as they are kept.
             let days = policy.rate.days.saturating_add(1).min(crate::counters::DAYS);
@@ -91,7 +95,7 @@ impl Judge {
                 Some((id, spec, trace))
             };
             let traces: Vec<_> = volumes.into_iter().filter_map(trace).collect();
-            let made = evidence(&policy, &traces, now_ms);
+            let made = evidence(&policy, &traces, host, now_ms);
             // Without a receiver the agent has ended.
             let _ = sender.send(made.clone());
             // No decision depends on the page. `explain` says that it is not kept.

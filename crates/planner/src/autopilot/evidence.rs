@@ -4,6 +4,7 @@
 //! last 24 hours for more, and with all that was recorded, taken pessimistically, for less: in
 //! steps longer than a second, requests are taken to come as fast as the limits allowed.
 
+use evenkeel_core::instance::InstanceType;
 use evenkeel_core::qos::pacing::{CreditLimit, Limit};
 use evenkeel_core::volume::VolumeSpec;
 use evenkeel_wire::aws::checksum::{self, Linear};
@@ -17,6 +18,7 @@ use crate::answer::ms_per_day;
 use crate::demand::{Assume, Demand};
 use crate::fleet::alternatives::{monthly, peaks, space};
 use crate::fleet::{self, Action, Finding, Risk, Volume};
+use crate::instances;
 use crate::layout::Layout;
 use crate::spread::Share;
 use crate::trace::{Clock, Interval, SourceLimits, Trace};
@@ -82,15 +84,24 @@ pub struct Proposal {
     pub monthly_micro: u64,
 }
 
-/// Returns the evidence of the recordings of volumes, each with its present specification.
+/// Returns the evidence of the recordings of volumes, each with its present specification. `host`
+/// is the type of their instance, if its limits are published.
 #[must_use]
-pub fn evidence(policy: &Policy, volumes: &[(String, VolumeSpec, Trace)], now_ms: u64) -> Evidence {
+pub fn evidence(
+    policy: &Policy,
+    volumes: &[(String, VolumeSpec, Trace)],
+    host: Option<&InstanceType>,
+    now_ms: u64,
+) -> Evidence {
+    // The instance has one limit for all volumes.
+    let traces = || volumes.iter().map(|(_, _, trace)| trace);
+    let stood = host.and_then(|host| instances::stood(traces(), host));
     let judged = |(id, spec, trace): &(String, VolumeSpec, Trace)| {
         let volume = volume(policy, id, *spec);
         let mut trace = trace.clone();
         trace.source = SourceLimits::default();
         trace.source.fill(&policy.plan.rules.pacing(spec), Share::ALL);
-        judge(policy, &volume, &trace, now_ms)
+        judge(policy, &volume, &trace, stood.as_ref(), now_ms)
     };
     Evidence {
         made_ms: now_ms,
@@ -119,7 +130,13 @@ fn volume(policy: &Policy, id: &str, spec: VolumeSpec) -> Volume {
     }
 }
 
-fn judge(policy: &Policy, volume: &Volume, trace: &Trace, now_ms: u64) -> Judged {
+fn judge(
+    policy: &Policy,
+    volume: &Volume,
+    trace: &Trace,
+    stood: Option<&String>,
+    now_ms: u64,
+) -> Judged {
     // Within a second, what was recorded is what was asked for; in longer steps, requests may have
     // come as fast as the limits allowed.
     let is_exact = advice::has_seconds(trace);
@@ -136,6 +153,7 @@ fn judge(policy: &Policy, volume: &Volume, trace: &Trace, now_ms: u64) -> Judged
     let peak = has_amounts.then(|| peaks(&demand, counting));
     let enough = long_enough(policy, trace);
     let enough = enough.and_then(|()| fleet::shows_enough(&cautious, volume, trace));
+    let enough = enough.and_then(|()| stood.cloned().map_or(Ok(()), Err));
     let mut reasons: Vec<String> = enough.err().into_iter().collect();
     let is_shown = reasons.is_empty();
     let down = is_shown.then(|| down(&cautious, volume, trace, &demand)).flatten();

@@ -173,6 +173,29 @@ fn without_a_source_nothing_is_advised_by_what_does_not_show_enough() {
     assert!(json["advice"].as_str().unwrap().starts_with(words), "{json}");
 }
 
+/// An m5.large sustains 3,600 IOPS.
+#[test]
+fn a_load_that_stands_at_the_limit_of_its_instance_lowers_nothing() {
+    let text = |instance: &str, per_second: u64| {
+        let prices = PriceSources::new(vec![], None, Discounts::default(), None).unwrap();
+        let names = [instance.to_owned()];
+        let terms = Terms::new(None, prices, Spread::STRIPED, &names).unwrap();
+        let space = terms.space("us-east-1", &[], 1).unwrap();
+        let workload = workload(&[per_second * 60; 60], Some("gp3 100 GiB, 6000 IOPS"));
+        let case = Case::of_search(workload, space, wishes(None)).unwrap();
+        case.answer().unwrap().text()
+    };
+    let kept = text("m5.large", 3_600);
+    let keep = "keep gp3 100 GiB, 6000 IOPS, 125 MiB/s, because it stood at the 3600 IOPS that \
+                m5.large sustains for 1 h, so the instance may have held requests back: \
+                m5.xlarge is the smallest of its family that has more, so no limit is lowered";
+    assert!(kept.contains(keep), "{kept}");
+    assert!(kept.contains("next: record the workload on the larger instance"), "{kept}");
+    for lowered in [text("m5.xlarge", 3_600), text("m5.large", 3_200)] {
+        assert!(lowered.contains("buy gp3 100 GiB, 3"), "{lowered}");
+    }
+}
+
 #[test]
 fn answer_of_a_cost_that_no_layout_has_is_refused() {
     let case = of_search(&STEADY, None, Wishes { monthly_max: Some(1), ..wishes(Some(100)) });

@@ -114,6 +114,17 @@ pub fn of<'a>(
     hosts
 }
 
+/// Sets the types of the instances of volumes, each of which is attached to one. `types` has them
+/// by the ids of instances.
+pub fn name_types(volumes: &mut [Volume], types: &BTreeMap<String, String>) {
+    for volume in volumes {
+        let named: Vec<&String> = ids(volume).filter_map(|id| types.get(&id)).collect();
+        if let [only] = named.as_slice() {
+            volume.instance_type = Some((*only).clone());
+        }
+    }
+}
+
 /// Returns the types of instances without published limits, whose volumes are not compared with
 /// any, and the number of their volumes.
 #[must_use]
@@ -286,5 +297,18 @@ mod tests {
             let broken = read(&mut text.as_bytes()).unwrap_err().to_string();
             assert!(broken.contains("describe-instances"), "{broken}");
         }
+    }
+
+    #[test]
+    fn volumes_of_one_instance_have_its_type() {
+        let types = BTreeMap::from([(HOST.to_owned(), "m5.large".to_owned())]);
+        let on = |hosts: &str| Volume {
+            attached_to: Some(hosts.to_owned()),
+            ..volume(Gp3, 500, None, None)
+        };
+        let mut volumes = [on(HOST), on("i-00000000000000000"), on(&format!("{HOST}, {HOST}"))];
+        name_types(&mut volumes, &types);
+        let named = volumes.map(|volume| volume.instance_type);
+        assert_eq!(named, [Some("m5.large".to_owned()), None, None]);
     }
 }

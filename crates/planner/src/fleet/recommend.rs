@@ -4,6 +4,7 @@
 //! short steps, and no limit held the volume up.
 
 use evenkeel_core::convert::saturating;
+use evenkeel_core::instance;
 use evenkeel_core::qos::pacing::{CountingRule, Limit};
 use evenkeel_core::units::{GIB, MIB};
 use evenkeel_core::volume::{IopsRule, ThroughputRule, VolumeSpec, VolumeType};
@@ -13,6 +14,7 @@ use super::risk::of_change;
 use super::{Action, Evidence, Finding, Judged, Known, OnHdd, Policy, Risk, Volume, Waits, copy};
 use crate::advice::{self, with_headroom};
 use crate::demand::{Assume, Demand};
+use crate::instances;
 use crate::layout::Layout;
 use crate::search;
 use crate::spread::Share;
@@ -221,7 +223,7 @@ fn by_trace(policy: &Policy, volume: &Volume, trace: &Trace, judged: &mut Judged
         throttled(policy, volume, trace, &at_limit, true, judged);
         return;
     }
-    if let Some(reason) = at_limit.hides_demand() {
+    if let Some(reason) = at_limit.hides_demand().or_else(|| at_instance(volume, trace)) {
         judged.reasons.push(format!("{reason}, so no limit is lowered"));
         same(policy, volume, judged);
         return;
@@ -285,7 +287,14 @@ pub fn shows_enough(policy: &Policy, volume: &Volume, trace: &Trace) -> Result<(
     if let Some(reason) = of_other_limits(policy, &volume.spec, trace) {
         return Err(reason);
     }
-    at_limit.hides_demand().map_or(Ok(()), Err)
+    at_limit.hides_demand().or_else(|| at_instance(volume, trace)).map_or(Ok(()), Err)
+}
+
+/// Returns why more may have been wanted than was recorded, if the requests of a volume stood at a
+/// limit of its instance.
+fn at_instance(volume: &Volume, trace: &Trace) -> Option<String> {
+    let instance = instance::by_name(volume.instance_type.as_ref()?)?;
+    instances::stood(std::iter::once(trace), instance)
 }
 
 /// Checks that a trace shows enough to conclude that less suffices.

@@ -29,6 +29,8 @@ pub fn run(arguments: &PlanFleet, region: Option<&str>, format: PlanFormat) -> R
     let mut list = volumes(arguments, &policy, region).map_err(of_file)?;
     let mut left_out = used::fill(&arguments.used, &mut list).map_err(of_file)?;
     let types = arguments.instances.as_deref().map(instance_types).transpose().map_err(of_file)?;
+    let types = types.unwrap_or_default();
+    hosts::name_types(&mut list.volumes, &types);
     let prices = prices::read(&arguments.policy.priced, arguments.policy.as_of)?;
     let policies = Policies::of(&policy, &prices, &list).map_err(failure)?;
     let ids: BTreeMap<&str, usize> =
@@ -45,7 +47,6 @@ pub fn run(arguments: &PlanFleet, region: Option<&str>, format: PlanFormat) -> R
     let mut outcome = evidence::judge(&fleet, &groups, jobs, arguments.allow_partial);
     left_out.extend(outcome.left_out);
     let all = list.volumes.iter().zip(&outcome.judged);
-    let types = types.unwrap_or_default();
     let hosts = hosts::of(&policy, all, &types);
     hosts::warn(&list.volumes, &mut outcome.judged, &hosts);
     let script = arguments.commands.as_ref().map(|path| {

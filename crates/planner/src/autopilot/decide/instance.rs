@@ -6,6 +6,7 @@ use evenkeel_core::volume::VolumeSpec;
 
 use super::facts::{Facts, narrow};
 use crate::fleet::alternatives::Limits;
+use crate::instances::larger;
 
 /// Rates that the volumes of an instance have together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -106,8 +107,9 @@ fn burst_words(facts: &Facts<'_>, host: &InstanceType, sum: Sum) -> Option<Strin
         return None;
     }
     let id = facts.now.instance.as_ref().map_or("", |instance| instance.id.as_str());
-    let sustains =
-        larger(host, sum, |other| (other.baseline_iops.into(), other.baseline_bytes_per_second()));
+    let sustains = larger(host, (sum.iops, sum.bytes), |other| {
+        (other.baseline_iops.into(), other.baseline_bytes_per_second())
+    });
     let would = sustains.map_or_else(String::new, |larger| format!("; {} does", larger.name));
     Some(format!(
         "{id} ({}) sustains {} IOPS and {} MiB/s of the {} IOPS and {} MiB/s of its volumes{would}",
@@ -123,7 +125,7 @@ fn burst_words(facts: &Facts<'_>, host: &InstanceType, sum: Sum) -> Option<Strin
 fn words(facts: &Facts<'_>, host: &InstanceType, sum: Sum) -> String {
     let id = facts.now.instance.as_ref().map_or("", |instance| instance.id.as_str());
     let most = |other: &InstanceType| (other.iops_max.into(), other.bytes_per_second_max());
-    let would = match larger(host, sum, most) {
+    let would = match larger(host, (sum.iops, sum.bytes), most) {
         Some(larger) => format!("{} is the smallest of its family that carries it", larger.name),
         None => "no type of its family carries it".to_owned(),
     };
@@ -136,24 +138,4 @@ fn words(facts: &Facts<'_>, host: &InstanceType, sum: Sum) -> String {
         host.iops_max,
         host.bytes_per_second_max() / MIB,
     )
-}
-
-/// Returns the smallest type of the family of an instance whose I/Os and bytes a second, by
-/// `rates`, carry a sum.
-fn larger(
-    host: &InstanceType,
-    sum: Sum,
-    rates: impl Fn(&InstanceType) -> (u64, u64),
-) -> Option<&'static InstanceType> {
-    let family = |name: &str| name.split_once('.').map(|(family, _)| family.to_owned());
-    let own = family(host.name)?;
-    let carries = |other: &&InstanceType| {
-        let (iops, bytes) = rates(other);
-        family(other.name).as_deref() == Some(own.as_str())
-            && iops >= sum.iops
-            && bytes >= sum.bytes
-    };
-    instance::all().iter().filter(carries).min_by_key(|other| {
-        (other.baseline_iops, other.baseline_mbps, other.iops_max, other.mbps_max, other.name)
-    })
 }

@@ -51,7 +51,7 @@ fn policy() -> Policy {
 }
 
 fn judged(policy: &Policy, spec: VolumeSpec, trace: Trace) -> Judged {
-    let mut evidence = evidence(policy, &[("vol-1".to_owned(), spec, trace)], NOW_MS);
+    let mut evidence = evidence(policy, &[("vol-1".to_owned(), spec, trace)], None, NOW_MS);
     assert_eq!(evidence.made_ms, NOW_MS);
     evidence.volumes.pop().expect("a volume")
 }
@@ -233,7 +233,7 @@ fn page_has_the_answer_of_a_plan_with_the_proposed_layout() {
     policy.rate.days = 1;
     policy.plan.days_min = 1;
     let volumes = [("vol-1".to_owned(), gp3(8_000), recording(2, 1, |second| 100 + second % 300))];
-    let made = evidence(&policy, &volumes, NOW_MS);
+    let made = evidence(&policy, &volumes, None, NOW_MS);
     let down = made.volumes[0].down.clone().expect("a proposal");
     let text = page(&policy, &volumes, &made);
     assert!(text.starts_with("vol-1: 2 days, in steps of 1 s\n"), "{text}");
@@ -253,7 +253,7 @@ fn page_of_a_volume_that_needs_more_is_about_its_last_day() {
         interval.is_censored = Some(true);
     }
     let volumes = [("vol-1".to_owned(), gp3(3_000), trace)];
-    let made = evidence(&policy, &volumes, NOW_MS);
+    let made = evidence(&policy, &volumes, None, NOW_MS);
     assert!(made.volumes[0].up.is_some(), "{made:?}");
     let text = page(&policy, &volumes, &made);
     assert!(text.starts_with("vol-1: 24 h, in steps of 60 s\n"), "{text}");
@@ -265,6 +265,24 @@ fn page_of_a_recording_without_an_answer_has_the_reason() {
     let mut policy = policy();
     policy.plan.types = vec![VolumeType::St1];
     let volumes = [("vol-1".to_owned(), gp3(8_000), recording(1, 60, |_| 7_000))];
-    let text = page(&policy, &volumes, &evidence(&policy, &volumes, NOW_MS));
+    let text = page(&policy, &volumes, &evidence(&policy, &volumes, None, NOW_MS));
     assert!(text.starts_with("vol-1: no layout: "), "{text}");
+}
+
+/// Two volumes of 1,800 IOPS each stand at the 3,600 that their m5.large sustains.
+#[test]
+fn volumes_that_stand_at_the_limit_of_their_instance_are_not_lowered() {
+    let policy = policy();
+    let volume = |id: &str| (id.to_owned(), gp3(6_000), recording(15, 60, |_| 1_800));
+    let volumes = [volume("vol-1"), volume("vol-2")];
+    let judged_on = |instance: &str| {
+        let host = evenkeel_core::instance::by_name(instance);
+        evidence(&policy, &volumes, host, NOW_MS).volumes
+    };
+    for judged in judged_on("m5.large") {
+        assert_eq!(judged.down, None);
+        let reason = judged.reasons.first().expect("a reason");
+        assert!(reason.contains("stood at the 3600 IOPS that m5.large sustains"), "{reason}");
+    }
+    assert!(judged_on("m5.xlarge").iter().all(|judged| judged.reasons.is_empty()));
 }

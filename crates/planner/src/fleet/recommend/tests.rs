@@ -618,3 +618,26 @@ proptest! {
         prop_assert!(totals.all.never_used_iops <= totals.all.iops);
     }
 }
+
+/// An m5.large sustains 3,600 IOPS for all its volumes.
+#[test]
+fn a_load_that_stands_at_the_limit_of_its_instance_lowers_nothing() {
+    let policy = Policy::usual();
+    let judged = |instance: Option<&str>| {
+        let instance_type = instance.map(str::to_owned);
+        let gp3 = Volume { instance_type, ..volume(Gp3, 500, Some(6_000), None) };
+        let flat = hours(14 * 24, 3_600, 3_600, 4);
+        let is_enough = shows_enough(&policy, &gp3, &flat).is_ok();
+        (is_enough, judge(&policy, &gp3, Evidence::Trace(Box::new(flat))))
+    };
+    let (is_enough, kept) = judged(Some("m5.large"));
+    assert_eq!((is_enough, kept.action), (false, Action::Keep));
+    let reason = "it stood at the 3600 IOPS that m5.large sustains for 14 days, so the instance \
+                  may have held requests back: m5.xlarge is the smallest of its family that has \
+                  more, so no limit is lowered";
+    assert_eq!(kept.reasons, [reason]);
+    for instance in [None, Some("m5.xlarge"), Some("no.type")] {
+        let (is_enough, lowered) = judged(instance);
+        assert!(is_enough && matches!(lowered.action, Action::Modify(_)), "{lowered:?}");
+    }
+}
