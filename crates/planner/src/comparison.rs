@@ -11,6 +11,7 @@ use crate::prices::Prices;
 use crate::refusal::{Cause, Refusal};
 use crate::risk;
 use crate::search::Found;
+use crate::verdict;
 use evenkeel_sim::text::{csv, or_dash, table};
 use serde_json::{Value, json};
 
@@ -23,6 +24,8 @@ pub struct Comparison<'a> {
     pub case: &'a Case,
     /// The layouts, in the order in which they are named.
     pub rated: Vec<Rated>,
+    /// Why each of them cannot be in the place of the source; `None` if it can.
+    pub impossible: Vec<Option<String>>,
 }
 
 /// Checks the number of layouts of a comparison.
@@ -48,7 +51,9 @@ impl Case {
     pub fn compare(&self, layouts: &[String]) -> Result<Comparison<'_>, Refusal> {
         check_count(layouts.len())?;
         let rated = layouts.iter().map(|text| self.given(text, COMPARED_REQUESTS_MAX));
-        Ok(Comparison { case: self, rated: rated.collect::<Result<_, _>>()? })
+        let rated: Vec<Rated> = rated.collect::<Result<_, _>>()?;
+        let impossible = rated.iter().map(|rated| verdict::impossible(self, &rated.found.layout));
+        Ok(Comparison { case: self, impossible: impossible.collect(), rated })
     }
 }
 
@@ -56,7 +61,25 @@ impl Comparison<'_> {
     /// Returns the comparison in lines.
     #[must_use]
     pub fn text(&self) -> String {
-        text(self.case, &self.rated)
+        text(self)
+    }
+
+    /// Returns whether each layout is possible, and a row for each value.
+    #[must_use]
+    pub fn rows(&self) -> Vec<Vec<String>> {
+        let verdicts = self.impossible.iter().map(|why| if why.is_some() { "no" } else { "yes" });
+        let verdicts = std::iter::once("possible").chain(verdicts).map(str::to_owned);
+        std::iter::once(verdicts.collect()).chain(rows(self.case, &self.rated)).collect()
+    }
+
+    /// Returns each layout that cannot be in the place of the source, with the reasons.
+    #[must_use]
+    pub fn impossible_words(&self) -> Vec<String> {
+        let reasons = letters(self.rated.len()).into_iter().zip(&self.impossible);
+        let words = reasons.filter_map(|(letter, why)| {
+            why.as_ref().map(|why| format!("{letter} is impossible: {why}"))
+        });
+        words.collect()
     }
 
     /// Returns the comparison as CSV, with a column for each layout.
@@ -64,14 +87,14 @@ impl Comparison<'_> {
     pub fn csv(&self) -> String {
         let layouts = self.rated.iter().map(|rated| rated.found.layout.to_string());
         let mut all = vec![std::iter::once("layout".to_owned()).chain(layouts).collect()];
-        all.extend(rows(self.case, &self.rated));
+        all.extend(self.rows());
         csv(&columns(&letters(self.rated.len())), &all)
     }
 
     /// Returns the comparison as JSON.
     #[must_use]
     pub fn json(&self) -> Value {
-        json_of(self.case, &self.rated)
+        json_of(self)
     }
 }
 
@@ -85,16 +108,20 @@ fn columns(letters: &[String]) -> Vec<&str> {
     std::iter::once("WHAT").chain(letters.iter().map(String::as_str)).collect()
 }
 
-fn text(case: &Case, rated: &[Rated]) -> String {
+fn text(comparison: &Comparison<'_>) -> String {
+    let Comparison { case, rated, .. } = comparison;
     let letters = letters(rated.len());
     let mut text = format!("{}\n{}", plain(&case.trace.name), basis_lines(case));
     for (letter, it) in letters.iter().zip(rated) {
         text += &format!("{letter}: {}\n", it.found.layout);
     }
+    for words in comparison.impossible_words() {
+        text += &format!("{words}\n");
+    }
     text.push('\n');
-    text += &table(&columns(&letters), &rows(case, rated));
+    text += &table(&columns(&letters), &comparison.rows());
     text.push('\n');
-    if let [first, others @ ..] = rated {
+    if let [first, others @ ..] = rated.as_slice() {
         for (letter, other) in letters.iter().skip(1).zip(others) {
             text += &format!("{letter} against A: {}\n", better(case, first, other));
         }
@@ -207,7 +234,8 @@ fn least_credits(case: &Case, rated: &Rated) -> Option<String> {
     Some(format!("{} %", least / 10_000))
 }
 
-fn json_of(case: &Case, rated: &[Rated]) -> Value {
+fn json_of(comparison: &Comparison<'_>) -> Value {
+    let Comparison { case, rated, impossible } = comparison;
     let signed = |of: u64, than: u64| i128::from(of) - i128::from(than);
     let first = rated.first();
     let difference = |it: &Rated| {
@@ -232,6 +260,7 @@ fn json_of(case: &Case, rated: &[Rated]) -> Value {
         "schema": "evenkeel.plan.compare/1",
         "trace": json::trace_json(&case.trace),
         "layouts": rated.iter().map(|rated| json::layout_json(case, rated)).collect::<Vec<_>>(),
+        "impossible": impossible,
         "against_the_first": rated.iter().skip(1).map(difference).collect::<Vec<_>>(),
     });
     json::with_basis(case, value)

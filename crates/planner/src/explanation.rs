@@ -8,6 +8,7 @@ use crate::layout::LimitKind;
 use crate::refusal::{Cause, Refusal};
 use crate::timeline::{STEPS_MAX, Step, Timeline, Times, least_step_us};
 use crate::trace::Clock;
+use crate::verdict;
 use evenkeel_core::units::MIB;
 use evenkeel_sim::text::{csv, or_dash, table};
 use serde_json::{Value, json};
@@ -64,7 +65,8 @@ impl Case {
         let times = Times::of(&self.trace);
         let shown = shown(self, &times, &timeline, excerpt)?;
         let lines = lines(&timeline, shown, excerpt.lines_max);
-        Ok(Explanation { case: self, rated, timeline, times, step_us, lines })
+        let impossible = verdict::impossible(self, &rated.found.layout);
+        Ok(Explanation { case: self, rated, impossible, timeline, times, step_us, lines })
     }
 }
 
@@ -252,6 +254,8 @@ struct Figures {
 pub struct Explanation<'a> {
     case: &'a Case,
     rated: Rated,
+    /// Why the layout cannot be in the place of the source; `None` if it can.
+    impossible: Option<String>,
     timeline: Timeline,
     times: Times,
     step_us: u64,
@@ -280,6 +284,13 @@ impl Explanation<'_> {
             limit: limit.and_then(|place| self.timeline.limits.get(place)).copied(),
             delay_us: steps.iter().map(|step| step.delay_us).max().unwrap_or_default(),
         }
+    }
+
+    /// Returns why the layout cannot be in the place of the source; `None` if it can.
+    #[must_use]
+    pub fn impossible_words(&self) -> Option<String> {
+        let layout = self.rated.found.layout;
+        self.impossible.as_ref().map(|why| format!("{layout} is impossible: {why}"))
     }
 
     fn rows(&self) -> Vec<Vec<String>> {
@@ -323,6 +334,9 @@ impl Explanation<'_> {
             format::money(self.rated.found.total()),
             format::currency(self.case)
         );
+        if let Some(why) = &self.impossible {
+            text += &format!("impossible: {why}\n");
+        }
         text += &format::basis_lines(self.case);
         text += &format!(
             "steps of {}; a line of several steps has the most of them, and the least credits\n\n",
@@ -375,6 +389,7 @@ impl Explanation<'_> {
             "schema": "evenkeel.plan.explain/1",
             "trace": json::trace_json(&self.case.trace),
             "layout": json::layout_json(self.case, &self.rated),
+            "impossible": self.impossible,
             "step_ms": self.step_us / 1_000,
             "lines": self.lines.iter().map(line).collect::<Vec<_>>(),
             "after_the_end_ms": after_us / 1_000,

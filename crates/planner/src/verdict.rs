@@ -34,6 +34,8 @@ impl Case {
 
 /// The check of the waiting.
 pub const THROTTLED: &str = "throttled a day";
+/// The check of the size.
+const CAPACITY: &str = "capacity";
 /// The check of the number of volumes against that of the instance.
 const ATTACHED: &str = "attached";
 /// The check of volumes from which no instance boots.
@@ -81,7 +83,7 @@ impl Check {
         let Self { what, unit, .. } = self;
         let [allowed, found] = self.shown();
         match *what {
-            "capacity" => format!("it has {allowed} {unit}, and must hold {found}"),
+            CAPACITY => format!("it has {allowed} {unit}, and must hold {found}"),
             ATTACHED => format!("it has {found} {unit}, and the instance takes {allowed}"),
             NOT_BOOTABLE => "its volumes boot no host, and the source boots one".to_owned(),
             ONE_HOST => "its volumes are for one host only, and the source is for several: a \
@@ -92,7 +94,29 @@ impl Check {
     }
 }
 
-/// Returns the checks whether a layout is possible in the place of the source.
+/// Returns why a layout cannot be in the place of the source: what it lacks, with the limits.
+/// Returns `None` if it can.
+pub fn impossible(case: &Case, layout: &Layout) -> Option<String> {
+    let wanted = case.wanted_of_given();
+    let checks = [capacity(layout, &wanted).into_iter().collect(), possible(case, layout, &wanted)];
+    let failed = checks.iter().flatten().filter(|check| !check.pass);
+    let words: Vec<String> = failed.map(Check::words).collect();
+    (!words.is_empty()).then(|| words.join("; "))
+}
+
+/// Returns the check of the capacity, if some is needed.
+fn capacity(layout: &Layout, wanted: &Wanted) -> Option<Check> {
+    let size_gib = u64::from(layout.each.size_gib) * u64::from(layout.volumes);
+    (wanted.capacity_gib > 0).then(|| Check {
+        what: CAPACITY,
+        unit: "GiB".to_owned(),
+        allowed: size_gib,
+        found: wanted.capacity_gib,
+        pass: wanted.capacity_gib <= size_gib,
+    })
+}
+
+/// Returns the checks whether a layout is possible in the place of the source, whatever its size.
 fn possible(case: &Case, layout: &Layout, wanted: &Wanted) -> Vec<Check> {
     let check = |what: &'static str, allowed: u32, found: u32| Check {
         what,
@@ -162,16 +186,7 @@ impl<'a> Verdict<'a> {
             });
         }
         let layout = &rated.found.layout;
-        let size_gib = u64::from(layout.each.size_gib) * u64::from(layout.volumes);
-        if wanted.capacity_gib > 0 {
-            checks.push(Check {
-                what: "capacity",
-                unit: "GiB".to_owned(),
-                allowed: size_gib,
-                found: wanted.capacity_gib,
-                pass: wanted.capacity_gib <= size_gib,
-            });
-        }
+        checks.extend(capacity(layout, wanted));
         checks.extend(possible(case, layout, wanted));
         checks.extend(wanted.monthly_max.map(|allowed| {
             let found = rated.found.total();

@@ -5,6 +5,7 @@ use crate::cli::{PlanCompare, PlanFormat, PlanOutput};
 use evenkeel_client::output::{self, Failure};
 use evenkeel_planner::case::Wishes;
 use evenkeel_planner::comparison;
+use evenkeel_planner::verdict::NEXT;
 
 pub fn run(arguments: &PlanCompare, format: PlanFormat) -> Result<(), Failure> {
     // Before files are read, which takes time.
@@ -21,5 +22,9 @@ pub fn run(arguments: &PlanCompare, format: PlanFormat) -> Result<(), Failure> {
         PlanFormat::Json => output::json(&comparison.json()),
         PlanFormat::Html => comparison.html().map_err(failure)?,
         PlanFormat::Junit | PlanFormat::Markdown => return Err(PlanOutput::no_verdict()),
-    })
+    })?;
+    match comparison.impossible_words().as_slice() {
+        [] => Ok(()),
+        words => Err(Failure::new(words.join("; ")).hint(NEXT)),
+    }
 }

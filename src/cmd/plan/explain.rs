@@ -5,6 +5,7 @@ use crate::cli::PlanExplain;
 use evenkeel_client::output::{self, Failure, Format};
 use evenkeel_planner::case::Wishes;
 use evenkeel_planner::explanation::Excerpt;
+use evenkeel_planner::verdict::NEXT;
 
 pub fn run(arguments: &PlanExplain, format: Format) -> Result<(), Failure> {
     let traces = &arguments.traces;
@@ -25,5 +26,9 @@ pub fn run(arguments: &PlanExplain, format: Format) -> Result<(), Failure> {
         Format::Text => explanation.text(),
         Format::Csv => explanation.csv(),
         Format::Json => output::json(&explanation.json()),
-    })
+    })?;
+    match explanation.impossible_words() {
+        None => Ok(()),
+        Some(words) => Err(Failure::new(words).hint(NEXT)),
+    }
 }

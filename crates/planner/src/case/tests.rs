@@ -1,6 +1,7 @@
 //! Tests of questions and their answers.
 
 use super::*;
+use crate::explanation::Excerpt;
 use crate::price_book::PriceBook;
 use crate::price_sources::PriceSources;
 use crate::prices::Discounts;
@@ -298,6 +299,37 @@ fn check_fails_a_layout_that_cannot_take_the_place_of_the_source() {
     );
     assert_eq!(check(Some(shared.clone()), "", "gp3 150"), one_host);
     assert_eq!(check(Some(shared), "", "io2 150, 100 IOPS, Multi-Attach"), passes);
+}
+
+#[test]
+fn compare_and_explain_name_a_layout_that_is_impossible() {
+    let prices = PriceSources::new(vec![], None, Discounts::default(), None).unwrap();
+    let names = ["m5.24xlarge".to_owned()];
+    let terms = Terms::new(None, prices, Spread::STRIPED, &names).unwrap();
+    let space = terms.space("us-east-1", &[], 1).unwrap();
+    let case = Case::of_layouts(workload(&STEADY, None), space, Wishes::default()).unwrap();
+    let layouts = ["26 x gp3 150", "27 x gp3 150"];
+    let comparison = case.compare(&layouts.map(str::to_owned)).unwrap();
+    let words = "B is impossible: it has 27 volumes, and the instance takes 26";
+    assert_eq!(comparison.impossible_words(), [words]);
+    assert!(comparison.text().contains(words), "{}", comparison.text());
+    assert!(comparison.csv().contains("\npossible,yes,no\n"), "{}", comparison.csv());
+    assert!(comparison.html().unwrap().contains(words));
+    let reasons = &comparison.json()["impossible"];
+    assert_eq!((&reasons[0], reasons[1].is_string()), (&serde_json::Value::Null, true));
+    let excerpt = Excerpt { step_s: None, from: None, to: None, lines_max: 5 };
+    let explained = |layout| case.explain(Some(layout), &excerpt).unwrap();
+    let [can, cannot] = layouts.map(explained);
+    assert_eq!((can.impossible_words(), can.text().contains("impossible")), (None, false));
+    let why = "impossible: it has 27 volumes, and the instance takes 26\n";
+    assert!(cannot.text().contains(why), "{}", cannot.text());
+    assert!(cannot.json()["impossible"].is_string());
+    // What the rules of the day do not allow is refused.
+    for layout in ["gp3 100 GiB, 100000 IOPS", "gp3 10 GiB, 6000 IOPS", "io1 20000 GiB, 100 IOPS"] {
+        let both = [layouts[0].to_owned(), layout.to_owned()];
+        assert_eq!(case.compare(&both).err().unwrap().cause, Cause::Question, "{layout}");
+        assert_eq!(case.explain(Some(layout), &excerpt).err().unwrap().cause, Cause::Question);
+    }
 }
 
 #[test]

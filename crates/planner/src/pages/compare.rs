@@ -3,7 +3,7 @@
 use super::curves::{DRAWN_MAX, Drawn};
 use super::{frontier, parts};
 use crate::answer;
-use crate::comparison::{Comparison, better, letters, rows};
+use crate::comparison::{Comparison, better, letters};
 use crate::format::{asked_words, layout_words, plain};
 use crate::refusal::Refusal;
 use evenkeel_pages::page::{Mark, Page, Part, Table};
@@ -22,7 +22,7 @@ pub fn page(comparison: &Comparison<'_>) -> Result<String, Refusal> {
         .collect();
     let side_by_side = Table {
         columns: std::iter::once("".to_owned()).chain(letters.iter().cloned()).collect(),
-        rows: rows(case, rated).into_iter().map(Into::into).collect(),
+        rows: comparison.rows().into_iter().map(Into::into).collect(),
         words: vec![0],
     };
     let mut parts = vec![parts::layouts(case, rated, rated.len())];
@@ -55,7 +55,7 @@ pub fn page(comparison: &Comparison<'_>) -> Result<String, Refusal> {
         about: vec![parts::recording(case), asked_words(&answer::asked(&case.demand))],
         headline: words.join("; "),
         mark: Mark::Plain,
-        warnings: Vec::new(),
+        warnings: comparison.impossible_words(),
         parts,
     };
     Ok(page.to_html()?)
