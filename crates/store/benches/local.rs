@@ -252,7 +252,7 @@ impl Stored {
         LocalPool::init(device.as_ref(), &Layout::for_bytes(0x5eed_5eed, 2 * SIZE))?;
         // As a server opens it: what is answered is noted in case the process is killed.
         let folder = tempfile::tempdir_in(file.parent().unwrap_or(Path::new(".")))?;
-        let lasting = LastingFiles::in_folder(folder.path(), 0)?;
+        let lasting = LastingFiles::in_folder(folder.path(), 0);
         let bounds = Bounds::default();
         let lasting = notes.then(|| Arc::new(lasting) as Arc<dyn Lasting>);
         let mut pool = LocalPool::open_noting(device, bounds, lasting)?;

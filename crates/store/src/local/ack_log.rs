@@ -194,7 +194,8 @@ impl Answered {
     /// When the file that an earlier process has left cannot be opened.
     pub fn new(lasting: Arc<dyn Lasting>, identity: Identity, room: usize) -> io::Result<Self> {
         let file = lasting.find(identity.node)?.map_or(Notes::Unneeded, Notes::There);
-        let run = lasting.run();
+        // The run is named when the file is made.
+        let run = 0;
         let half = room as u64 / 2;
         let session = 0;
         let fills = 0;
@@ -218,7 +219,7 @@ impl Answered {
         let mut first = vec![0; HALVES];
         read(file, &mut first, 0)?;
         let Some(header) = Header::decode(&first) else { return Ok(Vec::new()) };
-        let is_ours = (header.identity, header.run) == (self.header.identity, self.header.run);
+        let is_ours = (header.identity, header.run) == (self.header.identity, self.lasting.run()?);
         // False if another opening came between, which this file does not know; if the file is of a
         // later opening than the pool knows, and was put back; or if the log has grown without the
         // file.
@@ -275,8 +276,11 @@ impl Answered {
         }
         let node = self.header.identity.node;
         let was_absent = matches!(self.file, Notes::Absent(_));
-        match self.lasting.make(node, HALVES as u64 + 2 * self.header.half) {
-            Ok(file) => {
+        let bytes = HALVES as u64 + 2 * self.header.half;
+        let run = self.lasting.run();
+        match run.and_then(|run| Ok((run, self.lasting.make(node, bytes)?))) {
+            Ok((run, file)) => {
+                self.header.run = run;
                 self.file = Notes::There(file);
                 self.begin();
                 if was_absent {

@@ -7,7 +7,7 @@
 use super::BLOCK_BYTES;
 use super::device::{Device, FileDevice, read_readable};
 use super::format::{SESSIONS_MAX, Superblock, SuperblockError, is_anchor};
-use super::page_cache_file::{Lasting, LastingFiles};
+use super::page_cache_file::LastingFiles;
 use super::pool::{CHUNK_BYTES, Layout, LocalPool};
 use super::table::{SECTOR_BYTES, is_written};
 use super::volume::Bounds;
@@ -259,8 +259,9 @@ impl LocalPool {
         }
         let superblock = read_superblock(&device)?;
         note.accepts(&device)?;
-        let lasting = lasting(path, note.identity);
-        let pool = Self::open_noting(Arc::new(device), Bounds::default(), lasting)?.with_clerk()?;
+        let lasting = Arc::new(LastingFiles::in_folder(path, note.identity));
+        let pool = Self::open_noting(Arc::new(device), Bounds::default(), Some(lasting))?;
+        let pool = pool.with_clerk()?;
         note.session = superblock.session + 1;
         match note.write(path) {
             // On a full disk the note misses one opening; it still detects an older copy.
@@ -270,22 +271,6 @@ impl LocalPool {
             written => written?,
         }
         Ok(pool)
-    }
-}
-
-/// Returns the directory for a folder's logs of answered changes, if it can be used.
-fn lasting(folder: &Path, pool: u128) -> Option<Arc<dyn Lasting>> {
-    match LastingFiles::in_folder(folder, pool) {
-        Ok(files) => Some(Arc::new(files)),
-        Err(error) => {
-            let folder = folder.display();
-            tracing::warn!(
-                %error, %folder,
-                "answered writes cannot be recorded: if the server is killed, writes that were not \
-                 flushed are lost"
-            );
-            None
-        }
     }
 }
 

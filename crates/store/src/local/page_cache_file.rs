@@ -2,6 +2,7 @@
 //!
 //! The kernel keeps their pages when the process is killed.
 
+use evenkeel_os::clock::{BOOT_ID, boot_id};
 use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate};
 use rustix::io::Errno;
 use std::fmt;
@@ -32,28 +33,24 @@ pub trait Lasting: Send + Sync + fmt::Debug {
 
     /// Returns a number that names the run of the machine and the pool. Notes of another run may be
     /// older than the device.
-    fn run(&self) -> u128;
+    ///
+    /// # Errors
+    /// When the kernel does not name its run.
+    fn run(&self) -> io::Result<u128>;
 }
 
-/// Files in a data folder, one for each node.
+/// Files in a data folder, one for each node. Their folder is made with the first of them.
 #[derive(Debug)]
 pub struct LastingFiles {
     folder: PathBuf,
-    run: u128,
+    pool: u128,
 }
 
 impl LastingFiles {
     /// Returns the files of a data folder, for the pool of this identity.
-    ///
-    /// # Errors
-    /// When the folder cannot be made, or the kernel does not name its run.
-    pub fn in_folder(path: &Path, pool: u128) -> io::Result<Self> {
-        let folder = path.join(FOLDER);
-        std::fs::create_dir_all(&folder)?;
-        let boot = evenkeel_os::clock::boot_id()?;
-        let digits: String = boot.chars().filter(char::is_ascii_hexdigit).collect();
-        let boot = u128::from_str_radix(&digits, 16).map_err(io::Error::other)?;
-        Ok(Self { folder, run: boot ^ pool })
+    #[must_use]
+    pub fn in_folder(path: &Path, pool: u128) -> Self {
+        Self { folder: path.join(FOLDER), pool }
     }
 
     fn path(&self, node: u32) -> PathBuf {
@@ -65,20 +62,24 @@ impl Lasting for LastingFiles {
     fn find(&self, node: u32) -> io::Result<Option<File>> {
         match rustix::fs::open(self.path(node), OPEN, Mode::empty()) {
             Ok(file) => Ok(Some(File::from(file))),
-            Err(Errno::NOENT) => Ok(None),
-            Err(error) => Err(error.into()),
+            // With a file in the place of the folder there are none, too.
+            Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
+            Err(error) => Err(at("open", &self.path(node), error.into())),
         }
     }
 
     fn make(&self, node: u32, bytes: u64) -> io::Result<File> {
         let flags = OPEN | OFlags::CREATE | OFlags::TRUNC;
-        let file = rustix::fs::open(self.path(node), flags, Mode::from_bits_truncate(0o600))?;
+        let path = self.path(node);
+        std::fs::create_dir_all(&self.folder).map_err(|e| at("make", &self.folder, e))?;
+        let file = rustix::fs::open(&path, flags, Mode::from_bits_truncate(0o600))
+            .map_err(|error| at("make", &path, error.into()))?;
         match fallocate(&file, FallocateFlags::KEEP_SIZE, 0, bytes) {
             // File systems without this call: a write may find no room later.
             Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(File::from(file)),
             Err(error) => {
                 self.forget(node);
-                Err(error.into())
+                Err(at("make room for", &path, error.into()))
             }
         }
     }
@@ -92,7 +93,16 @@ impl Lasting for LastingFiles {
         }
     }
 
-    fn run(&self) -> u128 {
-        self.run
+    fn run(&self) -> io::Result<u128> {
+        let named = |error| at("read", Path::new(BOOT_ID), error);
+        let boot = boot_id().map_err(named)?;
+        let digits: String = boot.chars().filter(char::is_ascii_hexdigit).collect();
+        let boot = u128::from_str_radix(&digits, 16).map_err(io::Error::other).map_err(named)?;
+        Ok(boot ^ self.pool)
     }
+}
+
+/// Adds what was done, and the path, to an error.
+fn at(doing: &str, path: &Path, error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{doing} {}: {error}", path.display()))
 }

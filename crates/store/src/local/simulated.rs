@@ -427,7 +427,7 @@ impl Lasting for SimulatedLasting {
         self.files.lock().unwrap_or_else(PoisonError::into_inner).remove(&node);
     }
 
-    fn run(&self) -> u128 {
-        self.run
+    fn run(&self) -> io::Result<u128> {
+        Ok(self.run)
     }
 }

@@ -33,7 +33,7 @@ fn read(store: &mut dyn Store, block: u64) -> u8 {
 #[test]
 fn answered_writes_survive_a_killed_process() {
     let folder = tempfile::tempdir().unwrap();
-    let files = |pool| LastingFiles::in_folder(folder.path(), pool).unwrap();
+    let files = |pool| LastingFiles::in_folder(folder.path(), pool);
     let (_file, device) = device();
     LocalPool::init(device.as_ref(), &LAYOUT).unwrap();
     for round in 1..=3 {
@@ -63,7 +63,7 @@ fn answered_writes_survive_a_killed_process() {
 fn a_file_that_was_changed_or_cut_takes_nothing_with_it() {
     for damage in 0..60_u64 {
         let folder = tempfile::tempdir().unwrap();
-        let files = || LastingFiles::in_folder(folder.path(), 1).unwrap();
+        let files = || LastingFiles::in_folder(folder.path(), 1);
         let (_file, device) = device();
         LocalPool::init(device.as_ref(), &LAYOUT).unwrap();
         let (pool, mut store) = begin(&device, files());
@@ -131,11 +131,65 @@ fn answered_writes_survive_a_kill_also_while_there_is_no_room_for_their_file() {
 #[test]
 fn file_of_answered_writes_has_its_room_from_the_start() {
     let folder = tempfile::tempdir().unwrap();
-    let files = LastingFiles::in_folder(folder.path(), 1).unwrap();
+    let files = LastingFiles::in_folder(folder.path(), 1);
     let file = files.make(1, 64 << 10).unwrap();
     assert!(file.metadata().unwrap().blocks() * 512 >= 64 << 10);
     assert!(files.make(2, 1 << 60).is_err());
     assert_eq!(fs::read_dir(folder.path().join(FOLDER)).unwrap().count(), 1);
+}
+
+/// Copies a data folder while its server runs: this is what a kill leaves.
+fn copy_folder(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let to = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy_folder(&entry.path(), &to);
+        } else {
+            fs::copy(entry.path(), to).unwrap();
+        }
+    }
+}
+
+/// Opens a data folder and its volume.
+fn open_folder(path: &Path) -> (LocalPool, Box<dyn Store>) {
+    let pool = LocalPool::in_folder(path, None).unwrap();
+    if pool.list().unwrap().is_empty() {
+        pool.create(VOLUME, SIZE).unwrap();
+    }
+    let store = pool.open(VOLUME, SIZE).unwrap();
+    (pool, store)
+}
+
+/// While a file is in the place of the folder of the records, a write is answered when the device
+/// has it. Records begin when the folder can be made.
+#[test]
+fn answered_writes_survive_a_kill_also_while_the_folder_of_their_files_cannot_be_made() {
+    let parent = tempfile::tempdir().unwrap();
+    let path = |name: &str| parent.path().join(name);
+    drop(LocalPool::in_folder(&path("first"), None).unwrap());
+    let place = |name: &str| path(name).join(FOLDER);
+    fs::write(place("first"), "no folder").unwrap();
+    let error = LastingFiles::in_folder(&path("first"), 1).make(1, 4_096).unwrap_err().to_string();
+    assert!(error.contains(&place("first").display().to_string()), "{error}");
+
+    let (_pool, mut store) = open_folder(&path("first"));
+    (0..40).for_each(|block| write(store.as_mut(), block, 1));
+    copy_folder(&path("first"), &path("second"));
+    let (_pool, mut store) = open_folder(&path("second"));
+    for block in 0..40 {
+        assert_eq!(read(store.as_mut(), block), 1, "block {block}");
+        write(store.as_mut(), block, 2);
+    }
+    fs::remove_file(place("second")).unwrap();
+    for value in 3..=5 {
+        (0..40).for_each(|block| write(store.as_mut(), block, value));
+    }
+    assert_eq!(fs::read_dir(place("second")).unwrap().count(), 1, "it is tried again");
+    copy_folder(&path("second"), &path("third"));
+    let (_pool, mut store) = open_folder(&path("third"));
+    (0..40).for_each(|block| assert_eq!(read(store.as_mut(), block), 5, "block {block}"));
 }
 
 /// Writes that are logged beside their data never enter a batch. Their notes are removed, too, so
