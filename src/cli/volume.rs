@@ -62,6 +62,8 @@ pub enum VolumeVerb {
     /// List the volumes in the recycle bin.
     Bin,
     /// Take a volume out of the recycle bin.
+    ///
+    /// One whose bytes cannot be opened comes back in the state `error`, and can be salvaged.
     Restore {
         /// The volume's id.
         #[arg(value_name = "VOLUME", value_parser = volume_id)]

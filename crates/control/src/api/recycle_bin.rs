@@ -69,7 +69,7 @@ fn stay(entered: UnixMs, until: UnixMs) -> [Element; 2] {
 fn restore_volume(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     let id = call.args.volume_id("VolumeId")?;
     call.args.done()?;
-    call.execute(&Command::RestoreVolume { id })?;
+    call.execute(&Command::RestoreVolume { id, error: None })?;
     Ok(view::success())
 }
 

@@ -48,6 +48,10 @@ fn of_volume(before: Option<&Volume>, after: Option<&Volume>, cause: &str) -> Ve
     };
     let mut all: Vec<What> = of_phases(before, after, cause).into_iter().collect();
     let (Some(before), Some(after)) = (before, after) else { return all };
+    if let (Phase::Binned { .. }, Phase::Error(_)) = (&before.phase, &after.phase) {
+        let target = Target::Volume(id);
+        all.insert(0, What::Bin { target, event: BinEvent::Restored });
+    }
     let is_lost =
         matches!(after.phase, Phase::Error(_)) && !matches!(before.phase, Phase::Error(_));
     if let (true, Phase::Error(reason)) = (is_lost, &after.phase)

@@ -524,7 +524,7 @@ fn volume_in_the_bin_reserves_nothing_and_is_restored_only_if_it_fits() {
     world.run(&create(0, VolumeType::Io2, 100, Some(10_000))).unwrap();
     world.begin(&Command::DeleteVolume { id: vol(0) }).unwrap();
     world.run(&create(1, VolumeType::Io2, 100, Some(10_000))).unwrap();
-    let restore = Command::RestoreVolume { id: vol(0) };
+    let restore = Command::RestoreVolume { id: vol(0), error: None };
     let refused = world.begin(&restore).unwrap_err();
     assert!(matches!(refused, Refusal::Capacity(_)), "{refused:?}");
     world.settings.recycle_bin_days = 0;

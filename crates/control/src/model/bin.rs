@@ -60,14 +60,20 @@ impl Model {
         found.ok_or_else(|| Refusal::SnapshotsNotFound(vec![id]))
     }
 
-    pub(super) fn restore_volume(&self, id: VolumeId, now: UnixMs) -> Result<Decision, Refusal> {
+    pub(super) fn restore_volume(
+        &self,
+        id: VolumeId,
+        error: Option<&String>,
+        now: UnixMs,
+    ) -> Result<Decision, Refusal> {
         let volume = self.binned_volume(id)?;
         // After its time in the bin, its bytes may be deleted.
         if !volume.is_restorable(now) {
             return Err(Refusal::VolumesNotFound(vec![id]));
         }
-        // The data plane has opened its bytes already.
-        Ok(Decision::changing(Volume { phase: Phase::Ready, ..volume.clone() }))
+        // The data plane has opened its bytes already, or cannot.
+        let phase = error.map_or(Phase::Ready, |error| Phase::Error(error.clone()));
+        Ok(Decision::changing(Volume { phase, ..volume.clone() }))
     }
 
     pub(super) fn restore_snapshot(

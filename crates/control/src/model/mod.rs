@@ -409,6 +409,8 @@ pub enum Command {
     RestoreVolume {
         /// The volume.
         id: VolumeId,
+        /// The error with which its bytes cannot be opened: it comes back in this state.
+        error: Option<String>,
     },
     /// Set the attribute `autoEnableIO`.
     SetAutoEnableIo {
@@ -801,7 +803,7 @@ impl Model {
             }
             Command::DeleteVolume { id } => self.delete_volume(settings, *id, now),
             Command::DeleteWithHost { id, host } => self.delete_with(settings, *id, *host, now),
-            Command::RestoreVolume { id } => self.restore_volume(*id, now),
+            Command::RestoreVolume { id, error } => self.restore_volume(*id, error.as_ref(), now),
             Command::SetAutoEnableIo { id, is_on } => self.set_auto_enable_io(*id, *is_on),
             Command::SetDeleteOnTermination { instance, devices } => {
                 self.set_delete_on_termination(*instance, devices)

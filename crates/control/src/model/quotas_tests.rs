@@ -203,7 +203,7 @@ impl Oracle {
             }
             Step::Restore(number) => {
                 let (wanted, is_binned) = *self.0.get(&number)?;
-                let command = Command::RestoreVolume { id: vol(number) };
+                let command = Command::RestoreVolume { id: vol(number), error: None };
                 is_binned.then_some((command, number, (wanted, false), wanted.amounts()))
             }
             Step::Create(..) | Step::Adopt(..) => None,

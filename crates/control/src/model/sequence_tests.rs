@@ -330,7 +330,10 @@ fn of_volumes(kind: u8, [a, b, c]: [u8; 3]) -> Command {
         }
         8 if c % 2 == 0 => Command::DeleteWithHost { id: vol(a), host: host(b) },
         8 => Command::DeleteVolume { id: vol(a) },
-        9 => Command::RestoreVolume { id: vol(a) },
+        9 => {
+            let error = (b % 3 == 0).then(|| "damaged".to_owned());
+            Command::RestoreVolume { id: vol(a), error }
+        }
         10 => Command::SetAutoEnableIo { id: vol(a), is_on: b % 2 == 0 },
         11 => {
             let devices = vec![(DEVICES[usize::from(b) % 3].into(), c % 2 == 0)];

@@ -293,7 +293,7 @@ impl Plane {
     ) -> Result<Outcome, PlaneError> {
         let capacity = self.capacity();
         let filled = self.filled(command);
-        let decide = |dry_run| match self.decide(command, dry_run, &capacity, &filled) {
+        let decide = |command, dry_run| match self.decide(command, dry_run, &capacity, &filled) {
             Err(PlaneError::Refused(Refusal::Space(_) | Refusal::SpaceForSnapshot { .. })) => {
                 // Space may have been freed since it was read last.
                 self.refresh_space();
@@ -301,13 +301,17 @@ impl Plane {
             }
             decided => decided,
         };
-        if let (Command::RestoreVolume { id }, false) = (command, dry_run) {
-            match decide(true) {
-                Err(PlaneError::DryRun) => self.open_binned(*id)?,
-                refused => _ = refused?,
+        let (decision, opening) = match command {
+            Command::RestoreVolume { id, .. } if !dry_run => {
+                match decide(command, true) {
+                    Err(PlaneError::DryRun) => {}
+                    refused => _ = refused?,
+                }
+                let error = self.open_binned(*id)?;
+                decide(&Command::RestoreVolume { id: *id, error }, false)?
             }
-        }
-        let (decision, opening) = decide(dry_run)?;
+            _ => decide(command, dry_run)?,
+        };
         let mut _keys = keys;
         let known = match decision.calls {
             _ if !decision.events.is_empty() => None,
@@ -353,7 +357,7 @@ impl Plane {
             Command::AdoptVolume { id, .. }
             | Command::DeleteVolume { id }
             | Command::DeleteWithHost { id, .. }
-            | Command::RestoreVolume { id }
+            | Command::RestoreVolume { id, .. }
             | Command::SetAutoEnableIo { id, .. }
             | Command::DetachVolume { id, .. }
             | Command::ModifyVolume { id, .. } => vec![Key::Volume(*id)],

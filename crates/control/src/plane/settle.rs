@@ -162,10 +162,18 @@ impl Plane {
     }
 
     /// Opens the bytes of a volume in the recycle bin, as they are opened at each start. Called
-    /// before the decision that restores it: if they cannot be opened, it stays in the bin.
-    pub(super) fn open_binned(&self, id: VolumeId) -> Result<(), PlaneError> {
-        let command = self.desired(id, &Credits::default())?;
-        command.map_or(Ok(()), |command| self.call(command).map_err(PlaneError::Agent))
+    /// before the decision that restores it. Returns the reason if they cannot be opened: the
+    /// volume comes back in error, as after such a start, and can be salvaged.
+    pub(super) fn open_binned(&self, id: VolumeId) -> Result<Option<String>, PlaneError> {
+        let Some(command) = self.desired(id, &Credits::default())? else { return Ok(None) };
+        match self.call(command) {
+            Ok(()) => Ok(None),
+            Err(Failed { kind: FailedKind::Damaged | FailedKind::Internal, message }) => {
+                error!(volume = %id, reason = message, "is restored in error");
+                Ok(Some(message))
+            }
+            Err(failed) => Err(PlaneError::Agent(failed)),
+        }
     }
 
     fn desired(&self, id: VolumeId, opening: &Credits) -> Result<Option<AgentCommand>, PlaneError> {

@@ -7,7 +7,7 @@ use super::*;
 pub(super) fn accepts(world: &World, command: &Command) -> Option<bool> {
     let World { model, settings, now, .. } = world;
     Some(match command {
-        Command::RestoreVolume { id } => model.volumes.get(id).is_some_and(
+        Command::RestoreVolume { id, .. } => model.volumes.get(id).is_some_and(
             |volume| matches!(volume.phase, Phase::Binned { until, .. } if *now < until),
         ),
         Command::SetAutoEnableIo { id, .. } => shown(world, id).is_some(),
@@ -31,7 +31,7 @@ pub(super) fn accepts(world: &World, command: &Command) -> Option<bool> {
             found.is_some_and(|it| !is_locked(it, *now)) && !model.snapshots.values().any(is_copied)
         }
         Command::RestoreSnapshot { id } => model.snapshots.get(id).is_some_and(
-            |snapshot| matches!(snapshot.phase, SnapshotPhase::Binned { until, .. } if *now < until),
+            |found| matches!(found.phase, SnapshotPhase::Binned { until, .. } if *now < until),
         ),
         Command::PurgeSnapshot { id } => model
             .snapshots

@@ -187,6 +187,6 @@ fn becomes(before: &Phase, after: &Phase) -> bool {
         Phase::Creating => matches!(after, Phase::Ready),
         Phase::Ready | Phase::Error(_) => !matches!(after, Phase::Creating),
         Phase::Deleting => matches!(after, Phase::Error(_)),
-        Phase::Binned { .. } => matches!(after, Phase::Ready),
+        Phase::Binned { .. } => matches!(after, Phase::Ready | Phase::Error(_)),
     }
 }
