@@ -88,7 +88,7 @@ fn volumes_on_a_ceph_cluster() {
     let folder = tempfile::tempdir().unwrap();
     let Some(ceph) = cluster(folder.path(), Setup::default()) else { return };
     type Part = fn(&Ceph);
-    let parts: [(&str, Part); 10] = [
+    let parts: [(&str, Part); 11] = [
         ("it keeps the obligations of a store", it_keeps_the_obligations_of_a_store),
         (
             "snapshots and what is made of them are as a map says",
@@ -114,6 +114,10 @@ fn volumes_on_a_ceph_cluster() {
         ),
         ("a full pool is told at once", a_full_pool_is_told_at_once),
         ("what is deleted gives its space back", what_is_deleted_gives_its_space_back),
+        (
+            "an image that its server did not finish is removed",
+            an_image_that_its_server_did_not_finish_is_removed,
+        ),
     ];
     for (name, part) in parts {
         println!("{name}");
@@ -645,21 +649,75 @@ fn what_is_deleted_gives_its_space_back(ceph: &Ceph) {
     assert_eq!(read(store.as_mut(), 0, 4_096), Ok(vec![0; 4_096]));
     drop(store);
     pool.delete(one).unwrap();
+    images_become(ceph, "space", &[]);
+}
+
+/// Returns what a program of Ceph prints.
+fn output(ceph: &Ceph, program: &str, words: &[&str]) -> String {
+    let done = Command::new(program).arg("-c").arg(ceph.conf()).args(words).output().unwrap();
+    assert!(done.status.success(), "{program} {words:?}: {done:?}");
+    String::from_utf8_lossy(&done.stdout).into_owned()
+}
+
+/// Waits until a namespace has these images.
+fn images_become(ceph: &Ceph, namespace: &str, expected: &[&str]) {
     let mut names = String::new();
     for _ in 0..300 {
-        let listed = Command::new("rbd")
-            .arg("-c")
-            .arg(ceph.conf())
-            .args(["ls", "--pool", POOL, "--namespace", "space"])
-            .output()
-            .unwrap();
-        names = String::from_utf8_lossy(&listed.stdout).into_owned();
-        if names.trim().is_empty() {
+        names = output(ceph, "rbd", &["ls", "--pool", POOL, "--namespace", namespace]);
+        if names.lines().eq(expected.iter().copied()) {
             return;
         }
         std::thread::park_timeout(Duration::from_millis(100));
     }
     panic!("images that nothing needs were not removed: {names}");
+}
+
+/// A server that is killed after it has made an image, and before a volume has it.
+fn an_image_that_its_server_did_not_finish_is_removed(ceph: &Ceph) {
+    let [folder, other] = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let name = "unmade";
+    let place = place(ceph, name);
+    let seat = |node: &str| Seat::Member {
+        cluster: "unmade".to_owned(),
+        number: 1,
+        node: node.to_owned(),
+    };
+    let open = |folder: &Path, node| RbdPool::open_as(folder, &place, None, &seat(node)).unwrap();
+    let pool = open(folder.path(), "one");
+    let [kept, unmade] = [1, 2].map(VolumeId::from_bits);
+    let size = ByteCount(8 * MIB);
+    pool.create(kept, size).unwrap();
+    let books = |words: &[&str]| {
+        let all = [&["--pool", POOL, "--namespace", name], words].concat();
+        output(ceph, "rados", &all)
+    };
+    let making = || {
+        let keys = books(&["listomapkeys", "evenkeel.books"]);
+        keys.lines().filter(|key| key.starts_with("p/")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert!(making().is_empty());
+    // An image of this size cannot be made; an end of the server would leave the same record.
+    pool.create(unmade, ByteCount(1 << 62)).unwrap_err();
+    assert_eq!(making(), [format!("p/{unmade}")]);
+    let image = [&["create", "--pool", POOL, "--namespace", name], &["--size", "8"][..]].concat();
+    let left = unmade.to_string();
+    output(ceph, "rbd", &[&image[..], &[&left]].concat());
+    // A volume has this one, whatever the records of ended servers are.
+    let stale = format!("p/{kept}");
+    books(&["setomapval", "evenkeel.books", &stale, r#"{"maker":"127.0.0.1:0/7"}"#]);
+    // The maker still runs, and another process has the same volume made under another name.
+    let other = open(other.path(), "two");
+    other.create(unmade, size).unwrap();
+    let [kept_image, again] = [kept.to_string(), format!("{unmade}.1")];
+    images_become(ceph, name, &[&kept_image, &left, &again]);
+    drop(pool);
+    let pool = open(folder.path(), "one");
+    images_become(ceph, name, &[&kept_image, &again]);
+    for id in [kept, unmade] {
+        let mut store = pool.open(id, size).unwrap();
+        write(store.as_mut(), 0, &[1; 4_096]).unwrap();
+    }
+    assert!(making().is_empty());
 }
 
 /// Writes random blocks, each with its own number, until it is asked to stop. Returns the longest

@@ -26,6 +26,8 @@ pub(super) const ZEROES_KEEP: c_int = 1;
 pub(super) const OPTION_FEATURES: c_int = 1;
 pub(super) const OPTION_ORDER: c_int = 2;
 pub(super) const OPTION_CLONE_FORMAT: c_int = 12;
+/// `LIBRADOS_CMPXATTR_OP_EQ`.
+pub(super) const EQUAL: u8 = 1;
 
 macro_rules! library {
     ($(from $shared:ident $(fn $name:ident($($argument:ty),*) $(-> $result:ty)?;)*)*) => {
@@ -72,6 +74,9 @@ library! {
     fn rados_write_op_create(Handle, c_int, *const c_char);
     fn rados_write_op_omap_set2(
         Handle, *const *const c_char, *const *const c_char, *const usize, *const usize, usize
+    );
+    fn rados_write_op_omap_cmp2(
+        Handle, *const c_char, u8, *const c_char, usize, usize, *mut c_int
     );
     fn rados_write_op_omap_rm_keys2(Handle, *const *const c_char, *const usize, usize);
     fn rados_write_op_operate(Handle, Handle, *const c_char, *mut libc::time_t, c_int) -> c_int;

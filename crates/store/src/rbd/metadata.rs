@@ -9,12 +9,13 @@
 //! | `v/<volume>` | [`VolumeRecord`] |
 //! | `s/<snapshot>` | [`SnapshotRecord`] |
 //! | `g/<image>` | an image that is removed when nothing needs it |
+//! | `p/<image>` | [`MakingRecord`]: an image that is being made; no volume or snapshot has it |
 //! | `i/<address>` | [`InstanceRecord`]: a process that may hold locks |
 //! | `f/<address>` | [`InstanceRecord`]: one that was fenced |
 //! | `u/<volume>` | `true`: a flush of the volume has failed, and it was not attached since |
 
 use super::cluster::{Cluster, check, text};
-use super::library::{Handle, Library};
+use super::library::{EQUAL, Handle, Library};
 use crate::StoreError;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -80,6 +81,13 @@ pub(super) struct SnapshotRecord {
     pub(super) key: String,
 }
 
+/// An image that is being made.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct MakingRecord {
+    /// The address of the process that makes it.
+    pub(super) maker: String,
+}
+
 /// A process that has, or had, an instance at the cluster.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct InstanceRecord {
@@ -99,11 +107,21 @@ pub(super) struct Books {
 /// Changes that take effect all together or not at all.
 #[derive(Default)]
 pub(super) struct Changes {
+    /// An entry without which none takes effect.
+    expected: Option<(CString, Vec<u8>)>,
     set: Vec<(CString, Vec<u8>)>,
     removed: Vec<CString>,
 }
 
 impl Changes {
+    /// Makes the changes depend on an entry that the object must have. If it has not, the error has
+    /// ECANCELED.
+    pub(super) fn expect<T: Serialize>(mut self, key: &str, value: &T) -> Result<Self, StoreError> {
+        let bytes = serde_json::to_vec(value).map_err(|error| unreadable(key, &error))?;
+        self.expected = Some((text(key)?, bytes));
+        Ok(self)
+    }
+
     /// Adds the setting of an entry.
     pub(super) fn set<T: Serialize>(mut self, key: &str, value: &T) -> Result<Self, StoreError> {
         let bytes = serde_json::to_vec(value).map_err(|error| unreadable(key, &error))?;
@@ -155,11 +173,23 @@ impl Books {
         let set_lengths = lengths(&set);
         let gone_pointers = pointers(&removed);
         let gone_lengths = lengths(&removed);
+        let mut compared = 0;
         // SAFETY: every pointer below is to memory that lives until the operation is released, and
         // every length is that of its memory.
         let code = unsafe {
             let operation = (library.rados_create_write_op)();
             (library.rados_write_op_create)(operation, 0, ptr::null());
+            if let Some((key, value)) = &changes.expected {
+                (library.rados_write_op_omap_cmp2)(
+                    operation,
+                    key.as_ptr(),
+                    EQUAL,
+                    value.as_ptr().cast(),
+                    key.as_bytes().len(),
+                    value.len(),
+                    &raw mut compared,
+                );
+            }
             if !set.is_empty() {
                 (library.rados_write_op_omap_set2)(
                     operation,

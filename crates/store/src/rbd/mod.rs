@@ -35,7 +35,7 @@ use evenkeel_core::ids::{SnapshotId, VolumeId};
 use evenkeel_core::units::ByteCount;
 use fence::Instance;
 use image::{Exactness, Image};
-use metadata::{Books, Changes, SnapshotRecord, VolumeRecord};
+use metadata::{Books, Changes, MakingRecord, SnapshotRecord, VolumeRecord};
 use objects::Objects;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -102,6 +102,10 @@ fn flush_key(id: VolumeId) -> String {
 
 fn gone_key(image: &str) -> String {
     format!("g/{image}")
+}
+
+fn making_key(image: &str) -> String {
+    format!("p/{image}")
 }
 
 /// Returns the bytes of an image for a volume or a snapshot of `size`: whole blocks.
@@ -204,22 +208,40 @@ impl Shared {
         Ok(Some(Cipher::new(&key)))
     }
 
-    /// Returns a name for a new image: that of its volume, unless an earlier image of this name has
-    /// not been removed yet.
-    fn free_name(&self, id: &dyn std::fmt::Display) -> Result<String, StoreError> {
+    /// Records that an image is being made, so that it is removed if this process ends before a
+    /// volume or a snapshot has it. Returns its name: that of its volume, unless an earlier image
+    /// of this name has not been removed yet, or another process began one.
+    fn begin_image(&self, id: &dyn std::fmt::Display) -> Result<String, StoreError> {
+        let ours = self.making();
         for number in 0..NAMES_MAX {
             let name = match number {
                 0 => id.to_string(),
                 _ => format!("{id}.{number}"),
             };
-            if self.books.get::<bool>(&gone_key(&name))?.is_none() {
+            let begun = self.books.get::<MakingRecord>(&making_key(&name))?;
+            if begun.is_none_or(|begun| begun == ours)
+                && self.books.get::<bool>(&gone_key(&name))?.is_none()
+            {
+                self.books.set(&making_key(&name), &ours)?;
                 return Ok(name);
             }
         }
         Err(StoreError::Exists { what: format!("{NAMES_MAX} images of {id}") })
     }
 
-    /// Creates an image that the metadata does not name yet. An image that an earlier attempt has
+    /// Returns the record of an image that this process makes.
+    fn making(&self) -> MakingRecord {
+        MakingRecord { maker: self.instance.address().to_owned() }
+    }
+
+    /// Returns the changes that end the making of an image. They have no effect if another process
+    /// has given it up, since it counts this one as ended.
+    fn made(&self, image: &str) -> Result<Changes, StoreError> {
+        let key = making_key(image);
+        Changes::default().expect(&key, &self.making())?.remove(&key)
+    }
+
+    /// Creates an image that no volume or snapshot has yet. An image that an earlier attempt has
     /// left is removed first.
     fn make_image(
         &self,
@@ -244,10 +266,11 @@ impl Shared {
             return same_size(id, ByteCount(present.size), size);
         }
         let key = if is_encrypted { self.new_key(id)? } else { String::new() };
-        let image = self.free_name(&id)?;
+        let image = self.begin_image(&id)?;
         self.make_empty(&image, size.0)?;
+        let made = self.made(&image)?;
         let record = VolumeRecord { image, size: size.0, origin: None, key };
-        self.books.set(&volume_key(id), &record)
+        self.books.change(&made.set(&volume_key(id), &record)?)
     }
 
     /// Opens an image with its exclusive lock.

@@ -298,13 +298,14 @@ impl Snapshots for Shared {
             let present = ByteCount(snapshot.size);
             return Err(StoreError::Size { id, present, asked: size });
         }
-        let image = self.free_name(&id)?;
+        let image = self.begin_image(&id)?;
         let name = of.to_string();
         self.clone_image(&snapshot.image, &name, &image, (snapshot.size, size.0))?;
+        let made = self.made(&image)?;
         let origin = Some(name);
         let key = snapshot.key;
         let record = VolumeRecord { image, size: size.0, origin, key };
-        self.books.set(&volume_key(id), &record)
+        self.books.change(&made.set(&volume_key(id), &record)?)
     }
 
     fn waiting(&self) -> Vec<VolumeId> {
@@ -394,14 +395,16 @@ impl Snapshots for Shared {
                 Err(StoreError::Exists { what: id.to_string() })
             };
         }
-        let image = self.free_name(&format!("fill-{id}"))?;
+        let parent = parent.map(|parent| Ok((parent, self.complete_one(parent)?))).transpose()?;
+        if let Some((_, parent_record)) = &parent
+            && size.0 < parent_record.size
+        {
+            let present = ByteCount(parent_record.size);
+            return Err(StoreError::Size { id: NOBODY, present, asked: size });
+        }
+        let image = self.begin_image(&format!("fill-{id}"))?;
         let key = match parent {
-            Some(parent) => {
-                let parent_record = self.complete_one(parent)?;
-                if size.0 < parent_record.size {
-                    let present = ByteCount(parent_record.size);
-                    return Err(StoreError::Size { id: NOBODY, present, asked: size });
-                }
+            Some((parent, parent_record)) => {
                 self.clone_image(
                     &parent_record.image,
                     &parent.to_string(),
@@ -416,11 +419,12 @@ impl Snapshots for Shared {
                 key
             }
         };
+        let made = self.made(&image)?;
         let state = SnapshotState::Filling;
         let volume = None;
         let maker = String::new();
         let record = SnapshotRecord { image, volume, size: size.0, data: 0, state, maker, key };
-        self.books.set(&snapshot_key(id), &record)
+        self.books.change(&made.set(&snapshot_key(id), &record)?)
     }
 
     fn put(&self, id: SnapshotId, unit: u64, bytes: &[u8]) -> Result<(), StoreError> {

@@ -2,10 +2,12 @@
 //! one checks for overdue requests.
 
 use super::cluster::errno;
-use super::metadata::{InstanceRecord, SnapshotRecord, SnapshotState, VolumeRecord};
+use super::metadata::{
+    Changes, InstanceRecord, MakingRecord, SnapshotRecord, SnapshotState, VolumeRecord,
+};
 use super::volume::Work;
 use super::watchdog::TICK;
-use super::{Shared, State, gone_key, image};
+use super::{Shared, State, gone_key, image, making_key};
 use crate::StoreError;
 use evenkeel_os::clock;
 use std::collections::BTreeSet;
@@ -155,6 +157,7 @@ impl Shared {
 
     /// Removes the images that nothing needs.
     fn sweep(&self, is_ending: &AtomicBool) -> Result<(), StoreError> {
+        self.give_up_unmade()?;
         let gone = self.books.all::<bool>("g/")?;
         if gone.is_empty() {
             return Ok(());
@@ -169,6 +172,10 @@ impl Shared {
         for name in gone.keys().filter(|name| !needed.contains(name.as_str())) {
             if is_ending.load(Ordering::Acquire) {
                 return Ok(());
+            }
+            // Another process may have removed it, and a new one may have its name.
+            if self.books.get::<bool>(&gone_key(name))?.is_none() {
+                continue;
             }
             match image::remove(&self.cluster, name) {
                 Ok(()) => {}
@@ -192,6 +199,33 @@ impl Shared {
             }
             self.remove_unlocked(&record.image, &id)?;
             self.books.remove(&format!("s/{id}"))?;
+        }
+        Ok(())
+    }
+
+    /// Gives up images whose making process has ended before a volume or a snapshot had them. They
+    /// are removed like those of deleted volumes.
+    fn give_up_unmade(&self) -> Result<(), StoreError> {
+        for (image, record) in self.books.all::<MakingRecord>("p/")? {
+            if self.may_be_making(&record.maker)? {
+                continue;
+            }
+            let key = making_key(&image);
+            let given_up = Changes::default().expect(&key, &record)?.remove(&key)?;
+            match self.books.change(&given_up.set(&gone_key(&image), &true)?) {
+                Ok(()) => {
+                    let MakingRecord { maker } = record;
+                    tracing::warn!(
+                        image,
+                        maker,
+                        "an image is removed: its server has ended while it made it, and no \
+                         volume or snapshot has it"
+                    );
+                }
+                // Another process was first.
+                Err(error) if errno(&error) == Some(libc::ECANCELED) => {}
+                Err(error) => return Err(error),
+            }
         }
         Ok(())
     }
