@@ -207,6 +207,12 @@ impl Model {
         }
     }
 
+    /// Returns whether a client token that is still known created this volume.
+    #[must_use]
+    pub fn has_token(&self, id: VolumeId) -> bool {
+        self.index.tokens_of(id).next().is_some()
+    }
+
     /// Returns whether a volume waits for the snapshot with which it begins.
     fn waits(&self, volume: &Volume) -> bool {
         let own = volume.through.and_then(|own| self.snapshots.get(&own));

@@ -56,7 +56,7 @@ impl Plane {
             volume.attachments.iter().any(|a| a.state == AttachmentState::Detaching)
         });
         let deleting = before(|volume| volume.phase == Phase::Deleting);
-        let is_made = before(|volume| volume.phase == Phase::Creating && !volume.is_adopted);
+        let is_made = self.is_surely_made(id)?;
         let unmade = self.writer()?.unmade.get(&id).cloned();
         let answer = unmade.map_or_else(|| self.call(command), Err);
         if let Err(failed) = &answer
@@ -100,6 +100,19 @@ impl Plane {
             Err(_) if is_shut => Ok(()),
             answer => answer.map_err(PlaneError::Agent),
         }
+    }
+
+    /// Returns whether a volume is being created, and its bytes began with it.
+    ///
+    /// Version 0.1.0 did not record that a volume is being adopted. So of one whose creation an
+    /// earlier process began, only what no adoption has shows that: a client token, or an origin.
+    fn is_surely_made(&self, id: VolumeId) -> Result<bool, PlaneError> {
+        let writer = self.writer()?;
+        let model = self.model();
+        let Some(volume) = model.volumes.get(&id) else { return Ok(false) };
+        let has_origin = volume.snapshot.is_some() || volume.source.is_some();
+        let is_known = has_origin || model.has_token(id) || writer.born.contains_key(&id);
+        Ok(volume.phase == Phase::Creating && !volume.is_adopted && is_known)
     }
 
     /// Deletes what is stored of a volume that could not be created for the reason `why`. An

@@ -26,8 +26,8 @@ pub(super) struct Writer {
     pub(super) revision: Revision,
     /// The unleased part of all balances, as the journal has it.
     pub(super) stored: Credits,
-    /// The revision at which each new volume got its row. A renewal that began earlier ignores
-    /// the volume.
+    /// The revision at which each volume that this process created got its row. A renewal that
+    /// began earlier ignores the volume.
     pub(super) born: BTreeMap<VolumeId, Revision>,
     /// Whether no volume was unsettled at the last check and no event has been applied since.
     pub(super) is_settled: bool,

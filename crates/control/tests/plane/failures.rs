@@ -237,6 +237,45 @@ fn bytes_that_no_volume_has_take_space_until_they_are_adopted() {
 /// The tick repeats the deletion only: the creation was answered with an error.
 #[test]
 fn a_volume_that_could_not_be_created_is_gone_once_its_bytes_can_be_deleted() {
+/// Version 0.1.0 did not record that a volume is being adopted, and may have been killed then. Of
+/// such a creation only a client token shows that the volume's bytes are new.
+#[test]
+fn bytes_that_may_be_adopted_stay_when_an_upgraded_server_cannot_open_them() {
+    for (token, is_deleted) in [(None, false), (Some(("t".to_owned(), "f".to_owned())), true)] {
+        let folder = tempfile::tempdir().unwrap();
+        let id = VolumeId::from_bits(7);
+        let request = VolumeRequest {
+            volume_type: VolumeType::Gp3,
+            size_gib: 1,
+            iops: None,
+            throughput_mibps: None,
+            multi_attach: false,
+        };
+        let begins = Begins::default();
+        let zone = "local-1a".to_owned();
+        let tags = Tags::new();
+        // The record of an adoption by that version is the same.
+        let create = Change::CreateVolume { id, request, begins, zone, tags, token };
+        let killed = Arc::new(FakeAgent::default());
+        let before = plane(folder.path(), &killed);
+        killed.with(|state| state.silent = true);
+        before.execute(&create, false).unwrap_err();
+        drop(before);
+
+        let failed = |kind| Reply::Failed(Failed { kind, message: "the disk".to_owned() });
+        let agent = FakeAgent::scripted(move |agent, command| match &command {
+            Command::Create(_) => failed(FailedKind::Internal),
+            _ => agent.execute(command),
+        });
+        agent.with(|state| state.unowned.insert(id, ByteCount(GIB)));
+        let after = plane(folder.path(), &agent);
+        after.tick();
+        assert!(!after.model().volumes.contains_key(&id));
+        let log = agent.with(|state| state.log.clone());
+        assert_eq!(log.contains(&Command::Delete(id)), is_deleted, "{log:?}");
+    }
+}
+
     let folder = tempfile::tempdir().unwrap();
     let is_down = Arc::new(AtomicBool::new(true));
     let its = Arc::clone(&is_down);
