@@ -270,6 +270,40 @@ fn fill_a_disk(options: &str, mount: &Mount, room_mib: Range<u64>) {
     server.stop();
 }
 
+/// Returns the bytes of a file system that are free.
+fn free_bytes(mount: &Mount) -> u64 {
+    let state = rustix::fs::statvfs(mount.path()).expect("mounted");
+    state.f_bavail * state.f_frsize
+}
+
+/// The journal and the audit may be beside the pool: a twentieth stays free, and at most 64 MiB.
+#[test]
+fn pool_file_leaves_a_part_of_its_disk_free() {
+    let Some(mount) = Mount::tmpfs(FULL_SOON) else { return };
+    let serve = |mount: &Mount| {
+        let folder = tempfile::tempdir().expect("a folder");
+        let pool = mount.path().join("pool");
+        File::create(&pool).expect("an empty file");
+        let data = folder.path().join("data");
+        Server::start_in(folder, data, &format!("--pool {}", pool.display()))
+    };
+    let server = serve(&mount);
+    let volume = server.attached(FAST);
+    let mut client = Client::open(server.nbd, &volume).expect("attached");
+    assert_eq!(fill(&mut client).1, ENOSPC);
+    let part = 96 * MIB / 20;
+    let free = free_bytes(&mount);
+    assert!((part..part + 4 * MIB).contains(&free), "{free} bytes are free, not {part}");
+    drop((client, server));
+
+    let Some(large) = Mount::tmpfs("size=4g") else { return };
+    let server = serve(&large);
+    // An eighth of a pool is for its own pages.
+    let bytes = Metrics::of(&server).single("store_total_bytes") / 7.0 * 8.0;
+    let most = (4_096 - 64) as f64 * MIB as f64;
+    assert!(bytes <= most && bytes > most - 64.0 * MIB as f64, "{bytes} of {most} bytes");
+}
+
 #[test]
 fn full_disk_is_an_error_and_no_exit_with_io_uring() {
     a_full_disk_is_an_error_and_no_end("--io uring");
