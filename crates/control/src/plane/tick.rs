@@ -14,7 +14,7 @@ use super::settle::Settling;
 use super::{Plane, PlaneError};
 use crate::journal::Credits;
 use crate::key_locks::Key;
-use crate::model::{Command, Event, Phase, Volume};
+use crate::model::{Command, Event, Phase, Refusal, Volume};
 use crate::reconcile;
 
 /// State that lasts from tick to tick.
@@ -103,14 +103,19 @@ impl Plane {
     fn empty_bin(&self) {
         let (volumes, snapshots) = self.model().outdated(self.now());
         for id in volumes.into_iter().take(PURGED_MAX) {
-            match self.purge_volume(id, false) {
+            // If its key is locked, the holder deletes it.
+            let Some(_keys) = self.keys.try_lock(vec![Key::Volume(id)]) else { continue };
+            match self.purge_locked(id, false) {
                 Ok(()) => info!(volume = %id, "its time in the recycle bin is over"),
+                // A request has deleted it since it was found here.
+                Err(PlaneError::Refused(Refusal::VolumesNotFound(_))) => {}
                 Err(error) => warn!(volume = %id, %error, "could not be deleted; trying again"),
             }
         }
         for id in snapshots.into_iter().take(PURGED_MAX) {
             match self.execute(&Command::PurgeSnapshot { id }, false) {
                 Ok(_) => info!(snapshot = %id, "its time in the recycle bin is over"),
+                Err(PlaneError::Refused(Refusal::SnapshotsNotFound(_))) => {}
                 Err(error) => warn!(snapshot = %id, %error, "could not be deleted; trying again"),
             }
         }
@@ -140,6 +145,11 @@ impl Plane {
     /// See [`PlaneError`].
     pub fn purge_volume(&self, id: VolumeId, dry_run: bool) -> Result<(), PlaneError> {
         let _keys = self.lock_keys(vec![Key::Volume(id)])?;
+        self.purge_locked(id, dry_run)
+    }
+
+    /// Deletes a volume whose key is locked, as [`Self::purge_volume`].
+    fn purge_locked(&self, id: VolumeId, dry_run: bool) -> Result<(), PlaneError> {
         let end = self.model().end_in_bin(id, self.now())?;
         if dry_run {
             return Err(PlaneError::DryRun);

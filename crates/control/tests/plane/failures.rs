@@ -3,7 +3,10 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
 
 use crate::support::{FakeAgent, gp2, plane};
 use evenkeel_control::Settings;
@@ -13,7 +16,7 @@ use evenkeel_control::plane::{Plane, PlaneError};
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::units::{ByteCount, GIB};
 use evenkeel_core::volume::{VolumeRequest, VolumeType};
-use evenkeel_wire::agent::{Command, Failed, FailedKind, Reply, Space, VolumeState};
+use evenkeel_wire::agent::{Agent, Command, Failed, FailedKind, Reply, Space, VolumeState};
 
 /// More ticks than pass between two retries of volumes in error.
 const TICKS: u32 = 10;
@@ -234,9 +237,6 @@ fn bytes_that_no_volume_has_take_space_until_they_are_adopted() {
     assert_eq!(world.plane.model().bytes_sold(), ByteCount(210 * GIB));
 }
 
-/// The tick repeats the deletion only: the creation was answered with an error.
-#[test]
-fn a_volume_that_could_not_be_created_is_gone_once_its_bytes_can_be_deleted() {
 /// Version 0.1.0 did not record that a volume is being adopted, and may have been killed then. Of
 /// such a creation only a client token shows that the volume's bytes are new.
 #[test]
@@ -276,6 +276,9 @@ fn bytes_that_may_be_adopted_stay_when_an_upgraded_server_cannot_open_them() {
     }
 }
 
+/// The tick repeats the deletion only: the creation was answered with an error.
+#[test]
+fn a_volume_that_could_not_be_created_is_gone_once_its_bytes_can_be_deleted() {
     let folder = tempfile::tempdir().unwrap();
     let is_down = Arc::new(AtomicBool::new(true));
     let its = Arc::clone(&is_down);
@@ -365,4 +368,45 @@ fn bytes_that_are_served_are_neither_deleted_nor_adopted_although_no_volume_has_
     world.plane.delete_unowned(lost, false).unwrap();
     let last = world.agent.with(|agent| agent.log.last().cloned());
     assert_eq!(last, Some(Command::Delete(lost)));
+}
+
+/// The tick finds a volume whose time in the bin has ended while a request deletes its bytes. It
+/// neither waits for the request nor deletes them a second time.
+#[test]
+fn a_tick_leaves_a_volume_to_the_request_that_purges_it() {
+    let (tells, deleting) = channel();
+    let (lets, go_on) = channel();
+    let go_on = Mutex::new(go_on);
+    let agent = FakeAgent::scripted(move |agent, command| {
+        if matches!(command, Command::Delete(_)) {
+            let _ = tells.send(());
+            let _ = go_on.lock().unwrap().recv();
+        }
+        agent.execute(command)
+    });
+    let settings = Settings { recycle_bin_days: 7, ..Settings::default() };
+    let its = Arc::clone(&agent) as Arc<dyn Agent>;
+    let plane = Plane::start(Box::<MemoryJournal>::default(), settings, its, || {}).unwrap();
+    let id = gp2(&plane);
+    plane.execute(&Change::DeleteVolume { id }, false).unwrap();
+    std::thread::scope(|scope| {
+        let purges = scope.spawn(|| plane.purge_volume(id, false));
+        deleting.recv().unwrap();
+        let (tells, ticked) = channel();
+        let plane = &plane;
+        scope.spawn(move || {
+            plane.tick();
+            tells.send(()).unwrap();
+        });
+        // Long only if the tick waits.
+        let waited = ticked.recv_timeout(Duration::from_secs(20));
+        lets.send(()).unwrap();
+        drop(lets);
+        assert_ne!(waited, Err(RecvTimeoutError::Timeout), "the tick waits for the request");
+        purges.join().unwrap().unwrap();
+    });
+    assert!(!plane.model().volumes.contains_key(&id));
+    let log = agent.with(|state| state.log.clone());
+    let deletions = log.iter().filter(|command| **command == Command::Delete(id)).count();
+    assert_eq!(deletions, 1, "{log:?}");
 }
