@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fmt;
 use std::fs;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use zeroize::Zeroizing;
@@ -98,11 +98,25 @@ impl Keys {
         let failed =
             |doing: &str, source: io::Error| KeyError(format!("{doing} {shown}: {source}"));
         let metadata = fs::metadata(path).map_err(|source| failed("the key file", source))?;
+        let kind = metadata.file_type();
+        // A pipe is how a shell gives the output of a program: <(program).
+        if !kind.is_file() && !kind.is_fifo() {
+            let kind = if kind.is_dir() { "a folder" } else { "a device or a socket" };
+            return error(format!(
+                "the key file {shown} is {kind}; name a file with a key, made with: openssl rand \
+                 -hex {FILE_KEY_BYTES}"
+            ));
+        }
         let mode = metadata.permissions().mode() & 0o777;
         let credentials = std::env::var_os("CREDENTIALS_DIRECTORY");
         if mode & forbidden(path, credentials.as_deref().map(Path::new)) != 0 {
+            let next = if kind.is_file() {
+                format!("run chmod 600 {shown}")
+            } else {
+                "it is a pipe; name a file that is yours alone".to_owned()
+            };
             return error(format!(
-                "the key file {shown} may be used by others (mode {mode:o}): run chmod 600 {shown}"
+                "the key file {shown} may be used by others (mode {mode:o}): {next}"
             ));
         }
         let text = fs::read(path).map(Zeroizing::new);
@@ -288,6 +302,7 @@ pub(crate) fn from_hex(digits: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
 
     fn key_file(folder: &Path, name: &str, text: &str) -> PathBuf {
         let path = folder.join(name);
@@ -338,6 +353,18 @@ mod tests {
         fs::set_permissions(&open, fs::Permissions::from_mode(0o644)).unwrap();
         assert!(refused(&open).contains("chmod 600"), "{}", refused(&open));
         assert!(refused(&folder.path().join("none")).contains("No such file"));
+        for (path, kind) in
+            [(Path::new("/dev/null"), "is a device or a socket;"), (folder.path(), "is a folder;")]
+        {
+            let error = refused(path);
+            assert!(error.contains(kind) && error.contains("name a file with a key"), "{error}");
+            assert!(!error.contains("chmod"), "{error}");
+        }
+        let pipe = folder.path().join("pipe");
+        mknodat(CWD, &pipe, FileType::Fifo, Mode::from_bits_truncate(0o622), 0).unwrap();
+        fs::set_permissions(&pipe, fs::Permissions::from_mode(0o622)).unwrap();
+        let expected = "(mode 622): it is a pipe; name a file that is yours alone";
+        assert!(refused(&pipe).ends_with(expected), "{}", refused(&pipe));
     }
 
     #[test]
