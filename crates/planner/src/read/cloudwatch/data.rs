@@ -482,6 +482,44 @@ mod tests {
         assert!(traces[0].notes.contains(&remark));
     }
 
+    /// Each series has points every five minutes, from another minute on.
+    #[test]
+    fn metrics_that_begin_at_offsets_have_their_own_period() {
+        let result = |metric: &str, minutes: [u32; 4]| {
+            let times = minutes.map(|minute| format!("\"2026-11-25T19:{minute:02}:00Z\""));
+            let times = times.join(",");
+            format!(
+                r#"{{"Id": "m", "Label": "vol-0123 {metric}", "StatusCode": "Complete",
+                "Timestamps": [{times}], "Values": {minutes:?}}}"#
+            )
+        };
+        let results = [
+            result("VolumeReadOps", [10, 15, 20, 30]),
+            result("VolumeWriteOps", [11, 16, 21, 26]),
+            result("VolumeQueueLength", [9, 14, 19, 24]),
+        ];
+        let text = format!(r#"{{"MetricDataResults": [{}]}}"#, results.join(","));
+        let traces = read_with(&text, &Hints::default()).unwrap();
+        let found = traces[0].intervals.iter().map(|interval| {
+            let minute = interval.start_ms / 60_000 % 60;
+            let queued = interval.queued_milli.map(|queued| queued / 1_000);
+            (minute, interval.length_ms / 60_000, interval.reads, interval.writes, queued)
+        });
+        let found: Vec<_> = found.collect();
+        let expected = [
+            (10, 5, 10, 11, Some(9)),
+            (15, 5, 15, 16, Some(14)),
+            (20, 5, 20, 21, Some(19)),
+            (25, 5, 0, 26, Some(24)),
+            (30, 5, 30, 0, None),
+        ];
+        assert_eq!(found, expected);
+        let remark = "VolumeWriteOps, VolumeQueueLength with periods that begin at other times \
+                      than those of VolumeReadOps: ";
+        let is_there = |note: &Note| matches!(note, Note::Remark(it) if it.starts_with(remark));
+        assert!(traces[0].notes.iter().any(is_there), "{:?}", traces[0].notes);
+    }
+
     /// Returns a page with points of some minutes of both directions.
     fn page_of(minutes: &[u32], status: &str, token: &str) -> Answers {
         let times: Vec<String> =

@@ -348,11 +348,13 @@ pub(super) fn assemble(
     volumes.values_mut().for_each(Volume::sum_averages);
     let mut traces = Traces::new(Clock::Unix);
     let mut remarks = BTreeMap::new();
-    for (name, volume) in &volumes {
+    for (name, volume) in &mut volumes {
         volume.refuse_unsuitable(name, needs_amounts)?;
         volume.refuse_fractions(name)?;
         traces.of(name)?;
-        let notes = volume.intervals(name, period_ms, needs_amounts, &mut traces)?;
+        let aligned = volume.align(period_ms).map(Note::Remark);
+        let mut notes = volume.intervals(name, period_ms, needs_amounts, &mut traces)?;
+        notes.extend(aligned);
         remarks.insert(name.clone(), notes);
     }
     if traces.is_empty() {
@@ -522,6 +524,37 @@ impl Volume {
             return Err(Broken::whole(place, expected));
         }
         Ok(())
+    }
+
+    /// Gives series whose periods begin at other times than those of the longest series of requests
+    /// or bytes the times of that one. Returns a remark with their names.
+    fn align(&mut self, period_ms: Option<u64>) -> Option<String> {
+        let amounts = self.series.iter().filter(|(metric, _)| metric.is_amount());
+        let longest = amounts.rev().max_by_key(|(_, points)| points.len());
+        let (grid, points) = longest?;
+        let grid = *grid;
+        let times = |points: &[(u64, f64)]| points.iter().map(|point| point.0).collect::<Vec<_>>();
+        let grid_times = times(points);
+        let mut moved = Vec::new();
+        for (metric, points) in self.series.iter_mut().filter(|(metric, _)| **metric != grid) {
+            let starts = times(points);
+            if starts == grid_times {
+                continue;
+            }
+            let Some(on_grid) = period::on_grid(&starts, &grid_times, period_ms) else { continue };
+            for (point, start_ms) in points.iter_mut().zip(on_grid) {
+                point.0 = start_ms;
+            }
+            moved.extend(self.names.get(metric).map(|named| named.name));
+        }
+        let grid = self.names.get(&grid)?.name;
+        (!moved.is_empty()).then(|| {
+            format!(
+                "{} with periods that begin at other times than those of {grid}: each value counts \
+                 in the period of {grid} that it shares most of",
+                moved.join(", ")
+            )
+        })
     }
 
     /// Returns the times at which a needed metric has a value.

@@ -56,6 +56,52 @@ fn is_repeated(spacings: &[u64], period: u64) -> bool {
     })
 }
 
+/// Returns the times of points on the grid of other points of the same volume, whose periods are as
+/// long and begin at other times; `None` if they are on that grid, or there is none. Both are in
+/// order.
+///
+/// Each series of an answer begins where it was asked to. Taken together, the points of two would
+/// have their offset as the least spacing.
+pub(super) fn on_grid(
+    starts_ms: &[u64],
+    grid_ms: &[u64],
+    said_ms: Option<u64>,
+) -> Option<Vec<u64>> {
+    let lengths = regular(starts_ms, said_ms)?;
+    let grid_lengths = regular(grid_ms, said_ms)?;
+    let moved = |(start_ms, length_ms): (&u64, &u64)| {
+        let after = grid_ms.partition_point(|grid_ms| grid_ms <= start_ms);
+        let near = [after.checked_sub(1), Some(after)].into_iter().flatten();
+        let near = near.filter_map(|index| Some((*grid_ms.get(index)?, *grid_lengths.get(index)?)));
+        let nearest = near.min_by_key(|(grid_ms, _)| grid_ms.abs_diff(*start_ms));
+        let on_grid = nearest.filter(|(_, length)| length == length_ms).and_then(|(grid_ms, _)| {
+            // A point of a stated period may be without its neighbours.
+            let is_possible = |said_ms| !grid_ms.abs_diff(*start_ms).is_multiple_of(said_ms);
+            said_ms.is_none_or(is_possible).then(|| rounded(*start_ms, grid_ms, *length_ms))?
+        });
+        on_grid.unwrap_or(*start_ms)
+    };
+    let moved: Vec<u64> = starts_ms.iter().zip(&lengths).map(moved).collect();
+    (moved != starts_ms && moved.is_sorted_by(|one, next| one < next)).then_some(moved)
+}
+
+/// Returns the time that is nearest to this one, and a multiple of a length from a time of the
+/// grid.
+fn rounded(start_ms: u64, grid_ms: u64, length_ms: u64) -> Option<u64> {
+    let phase_ms = grid_ms % length_ms;
+    let since_ms = start_ms.checked_add(length_ms - phase_ms + length_ms / 2)?;
+    (since_ms / length_ms * length_ms + phase_ms).checked_sub(length_ms)
+}
+
+/// Returns the lengths of points, if most of them are next to each other.
+fn regular(starts_ms: &[u64], said_ms: Option<u64>) -> Option<Vec<u64>> {
+    let lengths = lengths(starts_ms, said_ms)?;
+    let pairs = starts_ms.windows(2).zip(&lengths);
+    let is_next = |(pair, length): &(&[u64], &u64)| matches!(pair, [a, b] if b - a == **length);
+    let next = pairs.filter(is_next).count();
+    (next > 0 && 2 * next >= starts_ms.len() - 1).then_some(lengths)
+}
+
 /// Returns a remark with the inferred period of each stretch.
 pub(super) fn remark(starts: &[u64], lengths: &[u64], said_ms: Option<u64>) -> Option<String> {
     let mut stretches: Vec<(u64, u64)> = Vec::new();
@@ -102,6 +148,24 @@ mod tests {
         assert_eq!(lengths(&[60_000], None), None);
         assert_eq!(lengths(&[60_000], Some(300_000)), Some(vec![300_000]));
         assert_eq!(lengths(&[], None), Some(vec![]));
+    }
+
+    #[test]
+    fn points_at_an_offset_are_put_on_the_grid() {
+        let moved = |starts: &[u64], said: Option<u64>| {
+            let ms = |all: &[u64]| all.iter().map(|minute| minute * 60_000).collect::<Vec<_>>();
+            let said = said.map(|minutes| minutes * 60_000);
+            let moved = on_grid(&ms(starts), &ms(&[5, 10, 15, 30, 35, 40]), said)?;
+            Some(moved.iter().map(|ms| ms / 60_000).collect::<Vec<_>>())
+        };
+        assert_eq!(moved(&[6, 11, 16, 21, 31, 41], None), Some(vec![5, 10, 15, 20, 30, 40]));
+        assert_eq!(moved(&[4, 9, 14, 24], Some(5)), Some(vec![5, 10, 15, 25]));
+        // On the grid; single minutes of a stated period; another period; no period.
+        assert_eq!(moved(&[0, 5, 10, 20, 25], None), None);
+        assert_eq!(moved(&[6, 11, 16, 21], Some(1)), None);
+        assert_eq!(moved(&[6, 8, 10, 12, 14], None), None);
+        assert_eq!(moved(&[6, 11, 26, 56, 91, 126], None), None);
+        assert_eq!(moved(&[6], None), None);
     }
 
     #[test]
