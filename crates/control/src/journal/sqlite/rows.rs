@@ -104,9 +104,16 @@ fn load_credits(db: &Connection) -> Result<Credits, Fault> {
 }
 
 pub(super) fn load(db: &Connection) -> Result<Loaded, Fault> {
-    let mut found = Found::default();
+    let mut model = Model::default();
+    let mut stop = None;
+    let mut clock = None;
     let mut find = db.prepare("SELECT kind, id, json FROM records")?;
     let mut rows = find.query([])?;
+    let mut add = |decoded: Decoded| {
+        decoded.events.into_iter().for_each(|event| fill(&mut model, event));
+        stop = decoded.stop.or(stop.take());
+        clock = decoded.clock.or(clock.take());
+    };
     // Parsing takes most of a start with many objects, and this thread is busy with reading.
     let threads_max = thread::available_parallelism().map_or(1, NonZero::get);
     thread::scope(|scope| {
@@ -117,15 +124,13 @@ pub(super) fn load(db: &Connection) -> Result<Loaded, Fault> {
             decoding.push_back(scope.spawn(move || decode_all(&batch)));
             while decoding.len() == threads_max || (is_last && !decoding.is_empty()) {
                 let oldest = decoding.pop_front().expect("invariant: it is not empty");
-                let records = oldest.join().unwrap_or_else(|panic| resume_unwind(panic))?;
-                records.into_iter().for_each(|record| found.add(record));
+                add(oldest.join().unwrap_or_else(|panic| resume_unwind(panic))?);
             }
             if is_last {
                 return Ok::<_, Fault>(());
             }
         }
     })?;
-    let Found { mut model, stop, clock } = found;
     model.reindex();
     let credits = load_credits(db)?;
     let revision = revision(db)?;
@@ -143,28 +148,33 @@ struct Row {
     json: String,
 }
 
-/// The value of a record.
-enum Record {
-    Object(Event),
-    Stop(Moment),
-    Clock(Moment),
-}
-
-/// The values of all records.
+/// The values of a batch of records.
 #[derive(Default)]
-struct Found {
-    model: Model,
+struct Decoded {
+    events: Vec<Event>,
     stop: Option<Moment>,
     clock: Option<Moment>,
 }
 
-impl Found {
-    fn add(&mut self, record: Record) {
-        match record {
-            Record::Object(event) => fill(&mut self.model, event),
-            Record::Stop(moment) => self.stop = Some(moment),
-            Record::Clock(moment) => self.clock = Some(moment),
+impl Decoded {
+    fn add(&mut self, row: &Row) -> Result<(), FormatError> {
+        let json = row.json.as_bytes();
+        match row.kind.as_str() {
+            STOP => self.stop = Some(format::decode_moment(json)?),
+            CLOCK => self.clock = Some(format::decode_moment(json)?),
+            kind => {
+                let event = format::decode(json)?;
+                let (subject, is_there) = Subject::of(&event);
+                let found = subject.kind_and_id();
+                if !is_there || found.0 != kind || found.1 != row.id {
+                    return Err(FormatError::Malformed(
+                        "its value is of another object".to_owned(),
+                    ));
+                }
+                self.events.push(event);
+            }
         }
+        Ok(())
     }
 }
 
@@ -178,27 +188,12 @@ fn next_batch(rows: &mut Rows<'_>) -> rusqlite::Result<Vec<Row>> {
     Ok(batch)
 }
 
-fn decode_all(rows: &[Row]) -> Result<Vec<Record>, Fault> {
-    rows.iter()
-        .map(|row| decode(row).map_err(|error| unreadable(&row.kind, &row.id, error)))
-        .collect()
-}
-
-fn decode(row: &Row) -> Result<Record, FormatError> {
-    let json = row.json.as_bytes();
-    match row.kind.as_str() {
-        STOP => format::decode_moment(json).map(Record::Stop),
-        CLOCK => format::decode_moment(json).map(Record::Clock),
-        kind => {
-            let event = format::decode(json)?;
-            let (subject, is_there) = Subject::of(&event);
-            let found = subject.kind_and_id();
-            if !is_there || found.0 != kind || found.1 != row.id {
-                return Err(FormatError::Malformed("its value is of another object".to_owned()));
-            }
-            Ok(Record::Object(event))
-        }
+fn decode_all(rows: &[Row]) -> Result<Decoded, Fault> {
+    let mut decoded = Decoded::default();
+    for row in rows {
+        decoded.add(row).map_err(|error| unreadable(&row.kind, &row.id, error))?;
     }
+    Ok(decoded)
 }
 
 /// Returns the journal's revision.
