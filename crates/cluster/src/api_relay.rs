@@ -25,6 +25,8 @@ use tokio_rustls::TlsConnector;
 const CONNECT_MAX: Duration = Duration::from_secs(1);
 /// Maximum time in which clients that wait for an answer get one when the relay stops.
 const STOP_MAX: Duration = Duration::from_secs(1);
+/// Time between two looks at who leads while a client waits for an answer.
+const LOOK: Duration = Duration::from_millis(200);
 /// Maximum number of bytes that are relayed at once. Each connection has two such buffers.
 const PART_BYTES: usize = 8 << 10;
 /// The first bytes of a request for the liveness of this node.
@@ -197,10 +199,11 @@ async fn relay(
         Ok((mut server, address)) => {
             server.write_all(&begin[..read]).await?;
             server.flush().await?;
-            if !pass_on(&mut client, &mut server, slot, timeouts, stopped).await? {
+            let is_deposed = || (node.leader)().is_some_and(|present| present != address);
+            if !pass_on(&mut client, &mut server, slot, timeouts, &is_deposed, stopped).await? {
                 return Ok(());
             }
-            let ended = if *stopped.borrow() {
+            let ended = if *stopped.borrow() || is_deposed() {
                 "does not lead any more, and has not answered"
             } else {
                 "ended before it answered"
@@ -224,13 +227,15 @@ async fn connect(address: SocketAddr, tls: Option<&ServerTls>) -> std::io::Resul
     Ok(Box::new(timeout(CONNECT_MAX, secured).await??))
 }
 
-/// Relays the bytes of either side until the server ends or the relay stops. Returns whether the
-/// client waits for an answer then: a leader that steps down may leave a request unanswered.
+/// Relays the bytes of either side until the server ends, the relay stops, or another node leads
+/// while the client waits for an answer: a leader that hangs gives none. Returns whether the client
+/// waits for an answer then: a leader that steps down may leave a request unanswered.
 async fn pass_on(
     client: &mut Stream,
     server: &mut Box<dyn Leader>,
     slot: &Arc<Slot>,
     timeouts: Timeouts,
+    is_deposed: &(dyn Fn() -> bool + Sync),
     stopped: &mut watch::Receiver<bool>,
 ) -> std::io::Result<bool> {
     let (mut from_client, mut to_client) = tokio::io::split(client);
@@ -272,9 +277,18 @@ async fn pass_on(
         }
         std::io::Result::Ok(())
     };
+    let deposed = async {
+        loop {
+            tokio::time::sleep(LOOK).await;
+            if owes.load(Ordering::Relaxed) && is_deposed() {
+                break;
+            }
+        }
+    };
     tokio::select! {
         ended = answers => ended?,
         () = requests => {}
+        () = deposed => {}
         _ = stopped.wait_for(|is_stopped| *is_stopped) => {}
     }
     let owes = owes.load(Ordering::Relaxed);
@@ -483,6 +497,31 @@ mod tests {
         // A request that was answered is not answered again.
         assert_eq!(asked(at, "POST / HTTP/1.1\r\n\r\n"), "HTTP/1.1 200 OK\r\n\r\n");
         served.join().unwrap();
+    }
+
+    /// A leader that hangs is replaced, and answers nothing.
+    #[test]
+    fn relay_answers_the_clients_that_wait_once_another_node_leads() {
+        let hung = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = free();
+        let other = free();
+        let address = hung.local_addr().unwrap();
+        let leads = Arc::new(Mutex::new(Some(address)));
+        let present = leads.clone();
+        let who: Arc<WhoLeads> = Arc::new(move || *present.lock().unwrap());
+        let _relay = ApiRelay::start(at, node(who), times(Duration::from_secs(600))).unwrap();
+        let waiting = std::thread::spawn(move || asked(at, "POST / HTTP/1.1\r\n\r\n"));
+        let (mut stream, _) = hung.accept().unwrap();
+        stream.read_exact(&mut [0; 18]).unwrap();
+        // It is not known who leads while etcd does not answer.
+        *leads.lock().unwrap() = None;
+        std::thread::sleep(2 * LOOK);
+        assert!(!waiting.is_finished());
+        *leads.lock().unwrap() = Some(other);
+        let reply = waiting.join().unwrap();
+        assert!(reply.starts_with("HTTP/1.1 503 "), "{reply}");
+        let text = format!("the leader at {address} does not lead any more, and has not answered");
+        assert!(reply.contains(&text), "{reply}");
     }
 
     #[test]
