@@ -1,12 +1,27 @@
 //! Limits of instances in recordings: a load that stands at one is cut by it, and what was wanted
-//! is not known.
+//! is not known. What instances that are not built on the Nitro System do not carry.
 
 use std::ops::RangeInclusive;
 
 use evenkeel_core::instance::{self, InstanceType};
 use evenkeel_core::units::MIB;
+use evenkeel_core::volume::{VolumeSpec, VolumeType};
 
 use crate::trace::{Interval, Trace};
+
+/// The families of `data/instances.csv` that are not built on the Nitro System, except for bare
+/// metal, which is: `DescribeInstanceTypes` has the hypervisor `xen` of each of their types, and of
+/// no other in the table.
+///
+/// Source: `moto/ec2/resources/instance_types.json.gz` of moto 5.2.5 (2026), a dump of
+/// `DescribeInstanceTypes`.
+const XEN_FAMILIES: [&str; 15] =
+    ["c1", "c3", "c4", "d2", "h1", "i2", "i3", "m1", "m2", "m3", "m4", "r3", "r4", "x1", "x1e"];
+/// The most IOPS that such an instance achieves on a volume of io1 or io2, whatever is provisioned.
+///
+/// Source: EBS user guide, provisioned-iops (copy of 2026-11-30), and EC2 API reference,
+/// ModifyVolume: "On other instances, you can achieve performance up to 32,000 IOPS".
+const XEN_IOPS_MAX: u32 = 32_000;
 
 /// The part of a limit, in percent, at which a load stands at it: a limit cuts a load flat.
 const AT_LIMIT_PERCENT: RangeInclusive<u128> = 98..=102;
@@ -153,6 +168,46 @@ pub fn stood<'a>(
     ))
 }
 
+/// Returns whether a type is built on the Nitro System.
+fn is_nitro(instance: &InstanceType) -> bool {
+    let is_bare = |size: &str| size.starts_with("metal");
+    let parts = instance.name.split_once('.');
+    parts.is_none_or(|(family, size)| !XEN_FAMILIES.contains(&family) || is_bare(size))
+}
+
+/// Returns the most IOPS that an instance achieves on a volume of a type; `None` if that is what is
+/// provisioned, or without an instance.
+#[must_use]
+pub fn iops_max(instance: Option<&InstanceType>, volume_type: VolumeType) -> Option<u32> {
+    let has_limit = matches!(volume_type, VolumeType::Io1 | VolumeType::Io2);
+    instance.filter(|instance| has_limit && !is_nitro(instance)).map(|_| XEN_IOPS_MAX)
+}
+
+/// Returns whether an instance takes volumes with Multi-Attach. Source: EC2 API reference,
+/// ModifyVolume: "up to 16 Nitro-based instances".
+#[must_use]
+pub fn takes_multi_attach(instance: Option<&InstanceType>) -> bool {
+    instance.is_none_or(is_nitro)
+}
+
+/// Returns why an instance does not carry all that a volume provides, if it is not built on the
+/// Nitro System; `None` if it does.
+#[must_use]
+pub fn not_carried(instance: Option<&InstanceType>, spec: &VolumeSpec) -> Option<String> {
+    let name = instance?.name;
+    let most = iops_max(instance, spec.volume_type).filter(|most| spec.iops > Some(*most));
+    if let Some(most) = most {
+        let volume_type = spec.volume_type;
+        return Some(format!(
+            "{name} is not built on the Nitro System, and achieves at most {most} IOPS on a volume \
+             of {volume_type}"
+        ));
+    }
+    (spec.multi_attach && !takes_multi_attach(instance)).then(|| {
+        format!("{name} is not built on the Nitro System, and takes no volume with Multi-Attach")
+    })
+}
+
 /// Returns the smallest type of the family of an instance whose I/Os and bytes a second, by
 /// `rates`, are no less than these.
 pub(crate) fn larger(
@@ -205,6 +260,31 @@ mod tests {
         assert!(burst.contains("the 18750 IOPS that m5.large has at most for 10 min"), "{burst}");
         let largest = on("c4.8xlarge", &[32_000; 10]).expect("a reason");
         assert!(largest.ends_with("no type of its family has more"), "{largest}");
+    }
+
+    #[test]
+    fn families_without_nitro_are_those_of_the_table() {
+        let families = |is_meant: fn(&InstanceType) -> bool| {
+            let types = instance::all().iter().filter(|instance| is_meant(instance));
+            let families = types.filter_map(|instance| instance.name.split_once('.'));
+            families.map(|(family, _)| family).collect::<std::collections::BTreeSet<_>>()
+        };
+        assert_eq!(families(|instance| !is_nitro(instance)), XEN_FAMILIES.into_iter().collect());
+        for name in ["r5.24xlarge", "t3.nano", "c5n.metal", "m7a.large", "u-6tb1.metal"] {
+            assert!(instance::by_name(name).is_none_or(is_nitro), "{name}");
+        }
+        let io2 = crate::testing::layout(1, VolumeType::Io2, 1_000, Some(40_000)).each;
+        let on = |name| not_carried(instance::by_name(name), &io2);
+        let words = "r4.16xlarge is not built on the Nitro System, and achieves at most 32000 IOPS \
+                     on a volume of io2";
+        assert_eq!(on("r4.16xlarge").as_deref(), Some(words));
+        assert_eq!(on("r5.24xlarge"), None);
+        let enough = VolumeSpec { iops: Some(32_000), ..io2 };
+        assert_eq!(not_carried(instance::by_name("r4.16xlarge"), &enough), None);
+        let shared = VolumeSpec { multi_attach: true, ..enough };
+        let words = not_carried(instance::by_name("r4.16xlarge"), &shared).expect("a reason");
+        assert!(words.ends_with("takes no volume with Multi-Attach"), "{words}");
+        assert_eq!(not_carried(None, &shared), None);
     }
 
     #[test]

@@ -35,6 +35,7 @@ use crate::demand::{DAY_US, Demand};
 use crate::exact::Exact;
 use crate::fluid::{Bucket, Fluid, MICRO, Outcome};
 use crate::hot_intervals::{Floor, Hottest, Index, Parts, Split};
+use crate::instances;
 use crate::layout::{Layout, LimitKind};
 use crate::prices::Prices;
 use crate::spread::Spread;
@@ -168,6 +169,7 @@ impl Space {
             && (each.multi_attach || !wanted.multi_attach)
             && u64::from(*volumes) * u64::from(each.size_gib) >= wanted.capacity_gib
             && *volumes <= self.volumes_max.min(attachments_max(*instance, wanted.boots))
+            && instances::not_carried(*instance, each).is_none()
             && self.prices.fits(self.rules, each)
     }
 
@@ -343,7 +345,10 @@ fn searches<'a>(
     let rules: Vec<(&TypeRules, Option<&InstanceType>)> =
         priced.flat_map(|rules| hosts.iter().map(move |host| (rules, *host))).collect();
     let of_number = |volumes: u32| {
-        let takes = move |host| attachments_max(host, wanted.boots) >= volumes;
+        let takes = move |host| {
+            attachments_max(host, wanted.boots) >= volumes
+                && (instances::takes_multi_attach(host) || !wanted.multi_attach)
+        };
         let attached = rules.iter().filter(move |(_, host)| takes(*host));
         attached.map(move |(rules, instance)| Search {
             space,
@@ -446,9 +451,13 @@ impl Search<'_> {
         self.space.monthly(&lowest)
     }
 
-    /// Returns the maximum IOPS of a volume: those of its type that have a price.
+    /// Returns the maximum IOPS of a volume: those of its type that have a price, and that the
+    /// instance carries.
     fn iops_max(&self, of_type: u32) -> u32 {
-        of_type.min(self.space.prices.iops_max(self.rules.volume_type))
+        let volume_type = self.rules.volume_type;
+        let of_instance = instances::iops_max(self.instance, volume_type);
+        let most = of_instance.map_or(of_type, |most| most.min(of_type));
+        most.min(self.space.prices.iops_max(volume_type))
     }
 
     /// Returns the least size of a volume; `None` if the type has none of that size.
@@ -653,7 +662,8 @@ impl Search<'_> {
             multi_attach: self.wanted.multi_attach,
         };
         let each = self.space.rules.resolve(&request).ok()?;
-        Some(Layout { volumes: self.volumes, each, instance: self.instance })
+        let is_carried = instances::not_carried(self.instance, &each).is_none();
+        is_carried.then_some(Layout { volumes: self.volumes, each, instance: self.instance })
     }
 
     fn cost(&self, point: Point) -> Option<Cost> {

@@ -9,6 +9,7 @@ use crate::format::{
     at, basis_lines, currency, money, money_exact, plain, seconds, span_us, waiting,
     waiting_at_most,
 };
+use crate::instances;
 use crate::layout::Layout;
 use crate::refusal::Refusal;
 use crate::risk::limit_words;
@@ -38,6 +39,10 @@ pub const THROTTLED: &str = "throttled a day";
 const CAPACITY: &str = "capacity";
 /// The check of the number of volumes against that of the instance.
 const ATTACHED: &str = "attached";
+/// The check of the IOPS of a volume on an instance that is not built on the Nitro System.
+const NOT_ON_NITRO: &str = "without Nitro";
+/// The check of Multi-Attach on such an instance.
+const NO_MULTI_ATTACH: &str = "Multi-Attach without Nitro";
 /// The check of volumes from which no instance boots.
 const NOT_BOOTABLE: &str = "not bootable";
 /// The check of volumes without Multi-Attach.
@@ -85,6 +90,13 @@ impl Check {
         match *what {
             CAPACITY => format!("it has {allowed} {unit}, and must hold {found}"),
             ATTACHED => format!("it has {found} {unit}, and the instance takes {allowed}"),
+            NOT_ON_NITRO => format!(
+                "a volume has {found} {unit}, and an instance that is not built on the Nitro \
+                 System achieves at most {allowed}"
+            ),
+            NO_MULTI_ATTACH => "its volumes have Multi-Attach, and an instance that is not built \
+                                on the Nitro System takes none such"
+                .to_owned(),
             NOT_BOOTABLE => "its volumes boot no host, and the source boots one".to_owned(),
             ONE_HOST => "its volumes are for one host only, and the source is for several: a \
                          layout for these ends in `, Multi-Attach`"
@@ -134,6 +146,16 @@ fn possible(case: &Case, layout: &Layout, wanted: &Wanted) -> Vec<Check> {
     if wanted.boots {
         let is_bootable = rules.is_some_and(|rules| rules.boot);
         checks.push(check(NOT_BOOTABLE, 0, if is_bootable { 0 } else { layout.volumes }));
+    }
+    let each = &layout.each;
+    if let (Some(most), Some(iops)) =
+        (instances::iops_max(layout.instance, each.volume_type), each.iops)
+    {
+        let unit = "IOPS".to_owned();
+        checks.push(Check { unit, ..check(NOT_ON_NITRO, most, iops) });
+    }
+    if each.multi_attach && !instances::takes_multi_attach(layout.instance) {
+        checks.push(check(NO_MULTI_ATTACH, 0, layout.volumes));
     }
     if wanted.multi_attach {
         checks.push(check(ONE_HOST, 0, if layout.each.multi_attach { 0 } else { layout.volumes }));

@@ -5,8 +5,10 @@ use super::{InBursts, Rated, asked};
 use crate::case::Case;
 use crate::fleet::{FREE_PERCENT, gib_with_free};
 use crate::format::{currency, layout_words, money, money_more, no_price};
+use crate::instances;
 use crate::prices::{Prices, Unpriced};
 use crate::search::{self, Space, Wanted, attachments_max};
+use evenkeel_core::instance::InstanceType;
 use evenkeel_core::units::GIB;
 use evenkeel_core::volume::{IopsRule, TypeRules, VolumeType};
 
@@ -25,6 +27,7 @@ pub fn of(
         notes.push(unpriced(space, &without));
     }
     notes.extend(capped(case, wanted));
+    notes.extend(without_nitro(case, wanted));
     notes.extend(attached(space, wanted));
     notes.extend(smaller(case, wanted, rated));
     if space.instances.len() > 1 {
@@ -114,6 +117,26 @@ pub fn capped(case: &Case, wanted: &Wanted) -> Vec<String> {
         matters.then(|| format!("{}: they are no candidates", no_price(prices.list(), &lacks)))
     };
     space.suitable(wanted).filter_map(note).collect()
+}
+
+/// Returns a note for each instance that is not built on the Nitro System, if the busiest interval
+/// asks for more IOPS than it achieves on a volume of a type.
+pub fn without_nitro(case: &Case, wanted: &Wanted) -> Vec<String> {
+    let peak_iops = asked(case.wanted_demand()).peak_iops;
+    let note = |instance: &&InstanceType| {
+        let limits = case.space.suitable(wanted).filter_map(|rules| {
+            let most = instances::iops_max(Some(instance), rules.volume_type)?;
+            (peak_iops > most.into())
+                .then(|| format!("{most} on a volume of {}", rules.volume_type))
+        });
+        let limits: Vec<String> = limits.collect();
+        let name = instance.name;
+        (!limits.is_empty()).then(|| {
+            let limits = limits.join(" and ");
+            format!("{name} is not built on the Nitro System: IOPS are at most {limits}")
+        })
+    };
+    case.space.instances.iter().filter_map(note).collect()
 }
 
 /// Returns the instances on which no layout does what is wanted. One that is only dearer than all

@@ -195,7 +195,7 @@ fn nothing(case: &Case, wanted: &Wanted) -> Refusal {
     if let Some(lack) = &case.not_shown {
         message += &format!("; {}", lack.why);
     }
-    for note in notes::capped(case, wanted) {
+    for note in notes::capped(case, wanted).into_iter().chain(notes::without_nitro(case, wanted)) {
         message += &format!("; {note}");
     }
     Refusal::new(message).hint(

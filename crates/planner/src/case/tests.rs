@@ -332,6 +332,39 @@ fn compare_and_explain_name_a_layout_that_is_impossible() {
     }
 }
 
+/// An r4.16xlarge is not built on the Nitro System.
+#[test]
+fn no_volume_has_more_iops_than_an_instance_without_nitro_achieves() {
+    let case = |instance: &str, stripes: u32| {
+        let prices = PriceSources::new(vec![], None, Discounts::default(), None).unwrap();
+        let terms = Terms::new(None, prices, Spread::STRIPED, &[instance.to_owned()]).unwrap();
+        let space = terms.space("us-east-1", &[VolumeType::Io2], stripes).unwrap();
+        let workload = workload(&[40_000 * 60; 60], None);
+        Case::of_search(workload, space, wishes(Some(1_000))).unwrap()
+    };
+    let nitro = case("r5.24xlarge", 2);
+    assert_eq!(nitro.answer().unwrap().rated[0].found.layout.volumes, 1);
+    let xen = case("r4.16xlarge", 2);
+    let answer = xen.answer().unwrap();
+    for rated in &answer.rated {
+        assert!(rated.found.layout.each.iops <= Some(32_000), "{}", rated.found.layout);
+    }
+    let note = "r4.16xlarge is not built on the Nitro System: IOPS are at most 32000 on a volume \
+                of io2";
+    assert_eq!(answer.notes, [note]);
+    let refusal = case("r4.16xlarge", 1).answer().err().unwrap();
+    assert!(refusal.message.contains(note), "{refusal}");
+    let space = xen.space.clone();
+    let named = Case::of_layouts(workload(&STEADY, None), space, Wishes::default()).unwrap();
+    let check = |layout: &str| named.check(layout).unwrap().failure_words();
+    let fails = "a volume has 40000 IOPS, and an instance that is not built on the Nitro System \
+                 achieves at most 32000";
+    assert!(check("io2 1000 GiB, 40000 IOPS").contains(fails));
+    assert!(named.check("io2 1000 GiB, 32000 IOPS").unwrap().passes());
+    let shared = check("io2 1000 GiB, 3000 IOPS, Multi-Attach");
+    assert!(shared.contains("on the Nitro System takes none such"), "{shared}");
+}
+
 #[test]
 fn an_instance_keeps_a_place_for_its_root_volume() {
     let notes = |boots| {

@@ -13,6 +13,7 @@ use crate::advice;
 use crate::bisect::{largest, least};
 use crate::demand::{DAY_US, Demand};
 use crate::fluid::Outcome;
+use crate::instances;
 use crate::layout::Layout;
 use crate::prices::Prices;
 use crate::search::{self, Space, Tolerance, Wanted};
@@ -64,6 +65,13 @@ pub fn modified(policy: &Policy, from: &VolumeSpec, to: &VolumeSpec) -> Option<V
     (after == *to && after.size_gib == from.size_gib).then_some(after)
 }
 
+/// Returns whether ModifyVolume makes a volume exactly another one, all of which its instance
+/// carries.
+fn is_legal(policy: &Policy, volume: &Volume, to: &VolumeSpec) -> bool {
+    modified(policy, &volume.spec, to).is_some()
+        && instances::not_carried(volume.instance(), to).is_none()
+}
+
 /// Returns the change from one volume to another of the same size.
 #[must_use]
 pub fn change(from: &VolumeSpec, to: &VolumeSpec) -> VolumeChange {
@@ -90,7 +98,7 @@ pub fn at_least(policy: &Policy, volume: &Volume, limits: Limits) -> Option<Volu
     let mut best: Option<(u64, VolumeSpec)> = None;
     for volume_type in types(policy, volume) {
         let Some(spec) = least_with(policy, present, volume_type, limits) else { continue };
-        let is_legal = spec == *present || modified(policy, present, &spec).is_some();
+        let is_legal = spec == *present || is_legal(policy, volume, &spec);
         if !is_legal
             || !advice::never_less(policy.rules, &spec, present)
             || !has_always(policy, &spec, limits)
@@ -119,7 +127,7 @@ pub fn at_least_asked(
         let counting = policy.rules.of(volume_type)?.counting;
         let limits = is_meant(counting).then(|| asked(counting))?;
         let spec = least_with(policy, present, volume_type, limits)?;
-        let does = modified(policy, present, &spec).is_some() && has_always(policy, &spec, limits);
+        let does = is_legal(policy, volume, &spec) && has_always(policy, &spec, limits);
         does.then_some((monthly(policy, &spec)?, spec))
     };
     let all = types(policy, volume).filter_map(of);
@@ -273,7 +281,7 @@ fn of_type(
     budget: u64,
 ) -> Option<(u64, VolumeSpec)> {
     let present = &volume.spec;
-    let is_legal = |spec: &VolumeSpec| modified(policy, present, spec).is_some();
+    let is_legal = |spec: &VolumeSpec| is_legal(policy, volume, spec);
     if bound.is_still {
         // Nothing waits exactly if no span asks for more than a limit, so no search is needed.
         let peaks = peaks(demand, policy.rules.of(least.1.volume_type)?.counting);

@@ -9,6 +9,7 @@ use std::fmt;
 use std::io::BufRead;
 use std::str::FromStr;
 
+use evenkeel_core::instance::{self, InstanceType};
 use evenkeel_core::volume::{Rules, VolumeRequest, VolumeSpec, VolumeType};
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
@@ -59,6 +60,14 @@ pub struct Volume {
     pub group: Option<String>,
     /// Its used space, if it is known.
     pub used: Option<Used>,
+}
+
+impl Volume {
+    /// Returns the type of its instance, if it is known and its limits are published.
+    #[must_use]
+    pub fn instance(&self) -> Option<&'static InstanceType> {
+        instance::by_name(self.instance_type.as_ref()?)
+    }
 }
 
 /// A property by whose values volumes are added up.

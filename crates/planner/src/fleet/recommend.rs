@@ -4,7 +4,6 @@
 //! short steps, and no limit held the volume up.
 
 use evenkeel_core::convert::saturating;
-use evenkeel_core::instance;
 use evenkeel_core::qos::pacing::{CountingRule, Limit};
 use evenkeel_core::units::{GIB, MIB};
 use evenkeel_core::volume::{IopsRule, ThroughputRule, VolumeSpec, VolumeType};
@@ -70,6 +69,7 @@ pub fn judge(policy: &Policy, volume: &Volume, evidence: Evidence) -> Judged {
             by_trace(policy, volume, &trace, &mut judged);
         }
     }
+    judged.reasons.extend(instances::not_carried(volume.instance(), &volume.spec));
     if judged.findings.is_empty() {
         judged.findings.push(Finding::Keep);
     }
@@ -293,8 +293,7 @@ pub fn shows_enough(policy: &Policy, volume: &Volume, trace: &Trace) -> Result<(
 /// Returns why more may have been wanted than was recorded, if the requests of a volume stood at a
 /// limit of its instance.
 fn at_instance(volume: &Volume, trace: &Trace) -> Option<String> {
-    let instance = instance::by_name(volume.instance_type.as_ref()?)?;
-    instances::stood(std::iter::once(trace), instance)
+    instances::stood(std::iter::once(trace), volume.instance()?)
 }
 
 /// Checks that a trace shows enough to conclude that less suffices.
@@ -532,11 +531,17 @@ fn throttled(
     let cost = |spec: &VolumeSpec| alternatives::monthly(policy, spec);
     match found.into_iter().flatten().filter(|to| *to != volume.spec).min_by_key(cost) {
         Some(to) => judged.change(policy, to, Some(trace)),
-        None => judged.reasons.push(
-            "no change in place gives it more: a larger volume or a stripe does, which `evenkeel \
-             plan` finds"
-                .to_owned(),
-        ),
+        None => {
+            judged.reasons.push(
+                "no change in place gives it more: a larger volume or a stripe does, which \
+                 `evenkeel plan` finds"
+                    .to_owned(),
+            );
+            let raised = raised(policy, volume, at).iops;
+            let iops = raised.map(saturating::<_, u32>);
+            let wanted = VolumeSpec { iops, ..volume.spec };
+            judged.reasons.extend(instances::not_carried(volume.instance(), &wanted));
+        }
     }
 }
 

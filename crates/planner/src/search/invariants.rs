@@ -2,6 +2,7 @@
 
 use super::{Found, Space, Wanted, attachments_max, does, replay, suits};
 use crate::demand::Demand;
+use crate::instances;
 use crate::layout::Layout;
 
 /// Maximum number of spans of a demand that is replayed once more: debug builds stay usable.
@@ -50,6 +51,7 @@ fn of_layout(space: &Space, wanted: &Wanted, found: &Found) {
             && layout.volumes <= attachments_max(layout.instance, wanted.boots),
         "that many volumes can be attached: {layout}"
     );
+    assert_eq!(instances::not_carried(layout.instance, &layout.each), None, "{layout}");
     let gib = u64::from(layout.volumes) * u64::from(layout.each.size_gib);
     assert!(gib >= wanted.capacity_gib, "it has the capacity of {}: {layout}", wanted.capacity_gib);
     let resolved = space.rules.resolve(&layout.each.request());

@@ -6,7 +6,7 @@ use evenkeel_core::volume::VolumeSpec;
 
 use super::facts::{Facts, narrow};
 use crate::fleet::alternatives::Limits;
-use crate::instances::larger;
+use crate::instances::{self, larger};
 
 /// Rates that the volumes of an instance have together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,6 +66,16 @@ impl Facts<'_> {
 /// never become less than the present ones.
 pub fn carried(facts: &Facts<'_>, volume: &str, from: &VolumeSpec, to: VolumeSpec) -> Carried {
     let Some(host) = facts.instance_type() else { return Carried::whole(to) };
+    if let Some(words) = instances::not_carried(Some(host), &to) {
+        let most = instances::iops_max(Some(host), to.volume_type).max(from.iops);
+        let spec = VolumeSpec { iops: to.iops.min(most), ..to };
+        if spec == to || facts.policy.plan.rules.resolve(&spec.request()) != Ok(spec) {
+            return Carried { reason: Some(words), ..Carried::whole(*from) };
+        }
+        let carried = carried(facts, volume, from, spec);
+        let words = carried.reason.iter().fold(words, |words, more| format!("{words}; {more}"));
+        return Carried { reason: Some(words), ..carried };
+    }
     let beside = facts.beside(volume);
     let sum = beside.and(facts.limits(&to));
     let exceeds_iops = sum.iops > host.iops_max.into();
@@ -96,7 +106,9 @@ pub fn carried(facts: &Facts<'_>, volume: &str, from: &VolumeSpec, to: VolumeSpe
 pub fn carries_beside(facts: &Facts<'_>, spec: &VolumeSpec) -> bool {
     let Some(host) = facts.instance_type() else { return true };
     let sum = facts.beside("").and(facts.limits(spec));
-    sum.iops <= host.iops_max.into() && sum.bytes <= host.bytes_per_second_max()
+    sum.iops <= host.iops_max.into()
+        && sum.bytes <= host.bytes_per_second_max()
+        && instances::not_carried(Some(host), spec).is_none()
 }
 
 /// Returns the remark on rates that an instance has only in a burst.

@@ -641,3 +641,25 @@ fn a_load_that_stands_at_the_limit_of_its_instance_lowers_nothing() {
         assert!(is_enough && matches!(lowered.action, Action::Modify(_)), "{lowered:?}");
     }
 }
+
+/// An r4.16xlarge is not built on the Nitro System.
+#[test]
+fn no_volume_gets_more_iops_than_its_instance_without_nitro_achieves() {
+    let policy = Policy { types: vec![Io2], ..Policy::usual() };
+    let judged = |instance: &str, iops: u32| {
+        let instance_type = Some(instance.to_owned());
+        let io2 = Volume { instance_type, ..volume(Io2, 1_000, Some(iops), None) };
+        let rate = u64::from(iops);
+        let full = hours(14 * 24, rate, rate, 4);
+        judge(&policy, &io2, Evidence::Trace(Box::new(full)))
+    };
+    let raised = judged("r5.24xlarge", 30_000);
+    assert!(matches!(raised.action, Action::Modify(to) if to.iops == Some(36_000)), "{raised:?}");
+    let kept = judged("r4.16xlarge", 30_000);
+    let words = "r4.16xlarge is not built on the Nitro System, and achieves at most 32000 IOPS on \
+                 a volume of io2";
+    assert_eq!((kept.action, kept.reasons.last().unwrap().as_str()), (Action::Keep, words));
+    // What is provisioned and not achieved is named, too.
+    let present = judged("r4.16xlarge", 40_000);
+    assert!(present.reasons.iter().any(|reason| reason == words), "{present:?}");
+}

@@ -1,6 +1,8 @@
 //! Money, and the instance's limits.
 
 use super::*;
+use crate::autopilot::decide::facts::Facts;
+use crate::autopilot::decide::instance;
 
 #[test]
 fn decide_grows_to_the_largest_size_that_the_caps_allow() {
@@ -103,6 +105,29 @@ fn decide_buys_no_more_than_the_instance_carries() {
     let reason = &only(&decision).reason;
     assert!(reason.contains("(m5.large) sustains 3600 IOPS"), "{reason}");
     assert!(reason.ends_with("; m5.2xlarge does"), "{reason}");
+}
+
+/// An r4.16xlarge is not built on the Nitro System, and carries 75,000 IOPS of all its volumes.
+#[test]
+fn an_instance_without_nitro_carries_no_more_iops_of_a_volume_than_it_achieves() {
+    let io1 = |iops: u32| spec(VolumeType::Io1, 1_000, Some(iops), None);
+    let policy = policy();
+    let state = State::default();
+    let carried = |host: &str, from: u32| {
+        let mut now = btrfs(&[io1(from)], 200);
+        now.instance.as_mut().unwrap().instance_type = host.to_owned();
+        let facts = Facts::new(&policy, &now, &state, None);
+        let is_carried_beside = instance::carries_beside(&facts, &io1(40_000));
+        let carried = instance::carried(&facts, "vol-1", &io1(from), io1(40_000));
+        (carried.spec, carried.reason, is_carried_beside)
+    };
+    assert_eq!(carried("r5.24xlarge", 30_000), (io1(40_000), None, true));
+    let words = "r4.16xlarge is not built on the Nitro System, and achieves at most 32000 IOPS on \
+                 a volume of io1";
+    for from in [30_000, 32_000] {
+        let reason = Some(words.to_owned());
+        assert_eq!(carried("r4.16xlarge", from), (io1(32_000), reason, false));
+    }
 }
 
 #[test]
