@@ -110,6 +110,7 @@ fn doctor_tells_what_the_cluster_takes_away(cluster: &Cluster, folder: &Path) {
         "Ceph map changes: ok",
         "Ceph recovery: warn",
         "Ceph hung devices: ok",
+        "Ceph images: ok",
     ];
     assert_eq!(verdicts(examined(cluster, folder, "")), alone);
     let mut pool = std::process::Command::new("ceph");

@@ -25,6 +25,7 @@ use evenkeel_lab::ceph::{Ceph, POOL, Setup, USER};
 use evenkeel_store::buffer::Buffer;
 use evenkeel_store::conformance::{self, Encrypting, RingDisk};
 use evenkeel_store::encryption::keys::Keys;
+use evenkeel_store::rbd::examine::{Weight, examine};
 use evenkeel_store::rbd::{Place, RbdPool, Seat};
 use evenkeel_store::snapshots::{Snapshots, UNIT_BYTES};
 use evenkeel_store::unaligned::Anywhere;
@@ -718,6 +719,16 @@ fn an_image_that_its_server_did_not_finish_is_removed(ceph: &Ceph) {
         write(store.as_mut(), 0, &[1; 4_096]).unwrap();
     }
     assert!(making().is_empty());
+    // Version 0.1.0 had no record of what it was making.
+    let unnamed = || {
+        let found = examine(&place).into_iter().find(|finding| finding.what == "Ceph images");
+        found.unwrap()
+    };
+    assert_eq!(unnamed().weight, Weight::Well, "{:?}", unnamed());
+    output(ceph, "rbd", &[&image[..], &["vol-00000000000000009"]].concat());
+    let found = unnamed();
+    assert_eq!(found.weight, Weight::Worse, "{found:?}");
+    assert!(found.found.ends_with("1 of evenkeel/unmade: vol-00000000000000009"), "{found:?}");
 }
 
 /// Writes random blocks, each with its own number, until it is asked to stop. Returns the longest

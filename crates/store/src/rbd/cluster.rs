@@ -239,9 +239,18 @@ impl Cluster {
         check(code, || format!("open the pool {pool} of the Ceph cluster {}", self.fsid)).map(drop)
     }
 
-    /// Creates the namespace if it is missing, and selects it for all later operations.
-    fn enter_namespace(&self) -> Result<(), StoreError> {
+    /// Selects the namespace for all later operations, if it exists. Returns whether it does.
+    pub(super) fn enter_existing_namespace(&self) -> Result<bool, StoreError> {
         let space = text(&self.place.namespace)?;
+        let exists = self.has_namespace(&space)?;
+        if exists {
+            // SAFETY: the handle is that of the pool, and the namespace ends with a zero byte.
+            unsafe { (self.library.rados_ioctx_set_namespace)(self.io, space.as_ptr()) };
+        }
+        Ok(exists)
+    }
+
+    fn has_namespace(&self, space: &CStr) -> Result<bool, StoreError> {
         let mut exists = false;
         // SAFETY: the namespace ends with a zero byte, and there is room for the answer.
         let code = unsafe {
@@ -254,8 +263,14 @@ impl Cluster {
                 explained(error, libc::EPERM, &hint)
             },
         )?;
-        if !exists {
-            // SAFETY: as above.
+        Ok(exists)
+    }
+
+    /// Creates the namespace if it is missing, and selects it for all later operations.
+    fn enter_namespace(&self) -> Result<(), StoreError> {
+        let space = text(&self.place.namespace)?;
+        if !self.has_namespace(&space)? {
+            // SAFETY: the namespace ends with a zero byte.
             let code = unsafe { (self.library.rbd_namespace_create)(self.io, space.as_ptr()) };
             match code {
                 // Another node has created it.

@@ -2,7 +2,8 @@
 
 use super::cluster::{Cluster, check, errno, plain, text, until_zero};
 use super::library::{
-    EVENT_TYPE_EVENTFD, Handle, LOCK_EXCLUSIVE, OPTION_CLONE_FORMAT, OPTION_FEATURES, OPTION_ORDER,
+    EVENT_TYPE_EVENTFD, Handle, ImageSpec, LOCK_EXCLUSIVE, OPTION_CLONE_FORMAT, OPTION_FEATURES,
+    OPTION_ORDER,
 };
 use crate::StoreError;
 use evenkeel_core::convert::saturating;
@@ -93,6 +94,35 @@ pub(super) fn remove(cluster: &Cluster, name: &str) -> Result<(), StoreError> {
     // SAFETY: the name ends with a zero byte.
     let code = unsafe { (cluster.library.rbd_remove)(cluster.io, image.as_ptr()) };
     check(code, || format!("remove the image {}", shown(cluster, name))).map(drop)
+}
+
+/// Maximum number of images of a namespace that are listed.
+const LISTED_MAX: usize = 1 << 20;
+
+/// Returns the names of all images of the namespace.
+pub(super) fn list(cluster: &Cluster) -> Result<Vec<String>, StoreError> {
+    let mut room = 1_024;
+    loop {
+        let mut images = vec![ImageSpec { id: ptr::null_mut(), name: ptr::null_mut() }; room];
+        let mut count = images.len();
+        // SAFETY: there is room for this number of images.
+        let code =
+            unsafe { (cluster.library.rbd_list2)(cluster.io, images.as_mut_ptr(), &raw mut count) };
+        if code == -libc::ERANGE && room < LISTED_MAX {
+            // More may be made meanwhile.
+            room = LISTED_MAX.min(count.max(room) * 2);
+            continue;
+        }
+        check(code, || format!("list the images of {}", cluster.place().name()))?;
+        let names = images.iter().take(count).map(|image| {
+            // SAFETY: the library has put a text there, which is released below.
+            unsafe { CStr::from_ptr(image.name) }.to_string_lossy().into_owned()
+        });
+        let names = names.collect();
+        // SAFETY: these are the images that the library has put there; they are released once.
+        unsafe { (cluster.library.rbd_image_spec_list_cleanup)(images.as_mut_ptr(), count) };
+        return Ok(names);
+    }
 }
 
 fn shown(cluster: &Cluster, name: &str) -> String {

@@ -16,6 +16,14 @@ pub(super) type Handle = *mut c_void;
 /// Called for each range of a difference, with offset, length, whether it has data, and argument.
 pub(super) type OnDifference = extern "C" fn(u64, usize, c_int, *mut c_void) -> c_int;
 
+/// `rbd_image_spec_t`: the id and the name of an image, which the library has made.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct ImageSpec {
+    pub(super) id: *mut c_char,
+    pub(super) name: *mut c_char,
+}
+
 /// `RBD_LOCK_MODE_EXCLUSIVE`.
 pub(super) const LOCK_EXCLUSIVE: c_int = 0;
 /// `EVENT_TYPE_EVENTFD`.
@@ -105,6 +113,8 @@ library! {
         Handle, *const c_char, *const c_char, Handle, *const c_char, Handle
     ) -> c_int;
     fn rbd_remove(Handle, *const c_char) -> c_int;
+    fn rbd_list2(Handle, *mut ImageSpec, *mut usize) -> c_int;
+    fn rbd_image_spec_list_cleanup(*mut ImageSpec, usize);
     fn rbd_open(Handle, *const c_char, *mut Handle, *const c_char) -> c_int;
     fn rbd_open_read_only(Handle, *const c_char, *mut Handle, *const c_char) -> c_int;
     fn rbd_close(Handle) -> c_int;

@@ -1,6 +1,7 @@
 //! Checks which properties of a Ceph cluster endanger its volumes' promises, and what to change
 //! there. Only reads; it creates, sets and writes nothing.
 
+mod images;
 mod judge;
 mod state;
 
@@ -51,8 +52,13 @@ struct Mon {
 /// Examines the cluster of a place. An answer that cannot be had is a finding, too.
 #[must_use]
 pub fn examine(place: &Place) -> Vec<Finding> {
-    match Cluster::look(place).and_then(|cluster| seen(&cluster)) {
-        Ok(seen) => judge::findings(&seen),
+    let looked = Cluster::look(place);
+    match looked.and_then(|cluster| Ok((seen(&cluster)?, cluster))) {
+        Ok((seen, cluster)) => {
+            let mut findings = judge::findings(&seen);
+            findings.push(images::finding(cluster));
+            findings
+        }
         Err(error) => vec![Finding {
             what: "Ceph cluster",
             weight: Weight::Unusable,
