@@ -29,6 +29,9 @@ pub(super) struct Detail {
     pub chunk_bytes: u64,
     /// Why no device can leave; `None` if none is pinned.
     pub pin: Option<String>,
+    /// Bytes of files that `statfs` counts as free until the next commit: what writers have, and
+    /// what was deleted and cannot be written again before it.
+    pub uncommitted_bytes: u64,
 }
 
 /// The folder of a btrfs in sysfs.
@@ -102,6 +105,16 @@ pub(super) fn observe(
         facts.seen.used_bytes += folder.number(&format!("allocation/{kind}/disk_used"))?;
     }
     let first = kinds[0];
+    // `disk_used` follows when the kernel commits, by default after 30 s.
+    let written = folder.number(&format!("allocation/{first}/bytes_may_use"))?
+        + folder.number(&format!("allocation/{first}/bytes_reserved"))?;
+    let pinned = folder.number(&format!("allocation/{first}/bytes_pinned"))?;
+    let copies = match facts.seen.data {
+        Some(Profile::Dup | Profile::Raid1) => 2,
+        _ => 1,
+    };
+    facts.seen.used_bytes += written * copies;
+    facts.detail.uncommitted_bytes = written + pinned;
     let total = folder.number(&format!("allocation/{first}/total_bytes"))?;
     let used = folder.number(&format!("allocation/{first}/bytes_used"))?;
     facts.seen.chunk_slack_bytes = total.saturating_sub(used);

@@ -181,7 +181,8 @@ impl LinuxHost {
         let space = space.map_err(|error| {
             Fault::Later(format!("{}: its space: {error}", self.mount.display()))
         })?;
-        facts.seen.free_bytes = space.f_bavail.saturating_mul(space.f_frsize);
+        let free = space.f_bavail.saturating_mul(space.f_frsize);
+        facts.seen.free_bytes = free.saturating_sub(facts.detail.uncommitted_bytes);
         if block.is_some() {
             let seen = &mut facts.seen;
             seen.used_bytes = seen.size_bytes.saturating_sub(seen.free_bytes);

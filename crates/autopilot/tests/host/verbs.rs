@@ -94,6 +94,23 @@ fn plain_file_systems_grow_and_refuse_what_only_btrfs_can() {
     }
 }
 
+/// Until the kernel commits, its own figures do not have what was written.
+#[test]
+fn what_is_written_is_not_free_before_the_next_commit() {
+    let Some(mut stage) = Stage::new(&[400], 1) else { return };
+    let before = stage.host.observe().unwrap();
+    let data = stage.mounted.folder.join("data");
+    std::fs::write(&data, vec![7; 100 << 20]).unwrap();
+    let after = stage.host.observe().unwrap();
+    assert!(after.free_bytes <= before.free_bytes - 100 * MIB, "{before:?} {after:?}");
+    assert!(after.used_bytes >= before.used_bytes + 100 * MIB, "{before:?} {after:?}");
+    // Written out, and not committed.
+    let file = std::fs::File::open(&data).unwrap();
+    file.sync_data().unwrap();
+    let synced = stage.host.observe().unwrap();
+    assert!(synced.free_bytes <= before.free_bytes - 100 * MIB, "{before:?} {synced:?}");
+}
+
 #[test]
 fn btrfs_grows_by_a_longer_device_and_by_another_one() {
     let Some(mut stage) = Stage::new(&[300, 300], 1) else { return };
