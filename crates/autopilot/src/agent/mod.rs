@@ -54,6 +54,9 @@ const DEVICES: &str = "devices.json";
 const MODIFICATIONS: &str = "modifications";
 /// Time between two readings of the counters, in milliseconds.
 const SECOND_MS: u64 = 1_000;
+/// The longest time between two ticks while an operation is open, in milliseconds: each of its steps
+/// takes one, and the policy counts on room within seconds.
+const OPEN_MS: u64 = 2_000;
 /// The longest wait for the ticks that have begun, if the agent is asked to stop: less than the
 /// 90 s after which systemd kills a service.
 const STOP_MAX: Duration = Duration::from_secs(75);
@@ -181,6 +184,8 @@ impl Agent {
                 is_ready = true;
             }
             let now_ms = clock::unix_ms().0;
+            let is_open = self.mounts.iter().any(|mount| mount.open_operations() > 0);
+            let every_ms = if is_open { every_ms.min(OPEN_MS) } else { every_ms };
             let pause = Duration::from_millis(every_ms - now_ms % every_ms);
             if self.is_stopped_within(pause, stop) {
                 drop(sampler);
