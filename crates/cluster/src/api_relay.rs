@@ -503,14 +503,14 @@ mod tests {
     #[test]
     fn relay_answers_the_clients_that_wait_once_another_node_leads() {
         let hung = TcpListener::bind("127.0.0.1:0").unwrap();
-        let at = free();
+        let listen = free();
         let other = free();
         let address = hung.local_addr().unwrap();
         let leads = Arc::new(Mutex::new(Some(address)));
         let present = leads.clone();
         let who: Arc<WhoLeads> = Arc::new(move || *present.lock().unwrap());
-        let _relay = ApiRelay::start(at, node(who), times(Duration::from_secs(600))).unwrap();
-        let waiting = std::thread::spawn(move || asked(at, "POST / HTTP/1.1\r\n\r\n"));
+        let _relay = ApiRelay::start(listen, node(who), times(Duration::from_secs(600))).unwrap();
+        let waiting = std::thread::spawn(move || asked(listen, "POST / HTTP/1.1\r\n\r\n"));
         let (mut stream, _) = hung.accept().unwrap();
         stream.read_exact(&mut [0; 18]).unwrap();
         // It is not known who leads while etcd does not answer.

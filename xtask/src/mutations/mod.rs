@@ -61,7 +61,7 @@ pub fn run(root: &Path, wanted: &[&str]) -> Result<(), String> {
     ))
 }
 
-/// What all copies have in common.
+/// The rules that are left, and the tests that pass, of all copies.
 struct Work<'a> {
     /// The rules that no copy has broken yet.
     left: Mutex<VecDeque<Mutation<'a>>>,

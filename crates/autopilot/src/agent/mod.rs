@@ -54,8 +54,8 @@ const DEVICES: &str = "devices.json";
 const MODIFICATIONS: &str = "modifications";
 /// Time between two readings of the counters, in milliseconds.
 const SECOND_MS: u64 = 1_000;
-/// The longest time between two ticks while an operation is open, in milliseconds: each of its steps
-/// takes one, and the policy counts on room within seconds.
+/// The longest time between two ticks while an operation is open, in milliseconds: each step of one
+/// takes a tick, and the policy counts on room within seconds.
 const OPEN_MS: u64 = 2_000;
 /// The longest wait for the ticks that have begun, if the agent is asked to stop: less than the
 /// 90 s after which systemd kills a service.

@@ -373,7 +373,7 @@ fn of_other_limits(policy: &Policy, spec: &VolumeSpec, trace: &Trace) -> Option<
     })
 }
 
-/// What was done in some steps of a recording.
+/// The requests of some steps of a recording.
 #[derive(Default)]
 struct Amounts {
     ms: u64,
