@@ -237,9 +237,29 @@ fn agent_adds_a_volume_before_a_filling_file_system_is_full_and_survives_kills()
     let address: SocketAddr = address.trim_end_matches("/metrics").parse().expect("an address");
     let metrics = get(address, "/metrics");
     assert!(metrics.contains("evenkeel_agent_devices{mount="), "{metrics}");
+    let uuid = made["tags"]["evenkeel:fs"].as_str().expect("a UUID");
+    deletes_a_retired_volume(&stack, uuid, &mut agent);
     agent.signal(rustix::process::Signal::TERM);
     agent.finish().ok();
     run(tool("btrfs", "scrub start -B").arg(&stack.mount)).ok();
+}
+
+/// Checks that the agent deletes a volume that was retired long ago, of which it has no probe: it
+/// makes a device of it, finds no superblock, and removes the device.
+fn deletes_a_retired_volume(stack: &Stack, uuid: &str, agent: &mut Running) {
+    let flags = format!(
+        "--type gp3 --size 1 --tag App=files --tag evenkeel:fs={uuid} --tag \
+         evenkeel:retired=1 --region us-east-1"
+    );
+    let id = &stack.server.create(&flags);
+    let deadline = Deadline::after(ADDED_MAX);
+    while stack.server_volumes().iter().any(|volume| volume["volume_id"] == **id) {
+        assert!(agent.is_running(), "the agent has ended: {}", agent.logged());
+        assert!(!deadline.left().is_zero(), "{id} is there: {}", agent.logged());
+        pass(Duration::from_millis(500));
+    }
+    let file = stack.path("disks").join(id).join("nbd");
+    assert!(!file.exists(), "its device is removed");
 }
 
 #[test]

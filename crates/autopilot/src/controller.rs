@@ -146,6 +146,7 @@ fn obey(orders: &Orders, memory: &mut Memory, unix_ms: u64) {
         memory.released_ms = orders.released_ms;
         memory.state.hold = None;
         memory.state.failures = 0;
+        memory.state.failure = None;
     }
     if let Some(held) = orders.hold.as_ref().filter(|held| held.until_ms > unix_ms) {
         let until_ms = held.until_ms;

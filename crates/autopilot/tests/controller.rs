@@ -42,6 +42,8 @@ struct Outside {
     is_killed: bool,
     is_api_away: bool,
     is_host_away: bool,
+    /// Whether no volume has a device that can be probed.
+    is_unprobed: bool,
     refuses: Option<&'static str>,
 }
 
@@ -187,7 +189,7 @@ impl Host for Fake {
     }
 
     fn has_superblock(&mut self, _: &str) -> Result<Option<bool>, Fault> {
-        Ok(Some(false))
+        Ok((!self.0.borrow().is_unprobed).then_some(false))
     }
 
     fn execute(&mut self, verb: &Verb) -> Result<(), Fault> {
@@ -397,12 +399,35 @@ fn step_that_is_refused_twice_ends_its_operation() {
     let fake = outside(36 * GIB);
     fake.0.borrow_mut().refuses = Some("modify");
     let mut controller = fake.controller(Mode::Act);
-    fake.ticks(&mut controller, 2);
+    fake.ticks(&mut controller, 1);
     let state = fake.0.borrow().memory.clone().unwrap().state;
+    assert_eq!((state.waiting.len(), state.failures), (1, 0));
+    assert_eq!(state.waiting[0].reason, "modify is refused");
+    fake.ticks(&mut controller, 1);
+    let state = fake.0.borrow().memory.clone().unwrap().state;
+    assert_eq!(state.failure.as_deref(), Some("modify is refused"));
     assert_eq!((state.open.len(), state.open[0].cancelled, state.failures), (1, true, 1));
     fake.ticks(&mut controller, 1);
     let state = fake.0.borrow().memory.clone().unwrap().state;
-    assert_eq!((state.open.len(), state.failures), (0, 1));
+    assert_eq!((state.open.len(), state.failures, state.waiting.len()), (0, 1, 0));
+}
+
+/// A volume that cannot be probed keeps its operation open; `status` has the reason.
+#[test]
+fn operation_that_waits_is_remembered_with_its_reason() {
+    let fake = outside(GIB);
+    fake.0.borrow_mut().is_unprobed = true;
+    let mut left = volume("vol-2", 10);
+    left.made_by = Some("0badcafe-9.0".to_owned());
+    left.retired_ms = Some(START_MS);
+    fake.0.borrow_mut().volumes.push(left);
+    let mut controller = fake.controller(Mode::Act);
+    fake.ticks(&mut controller, 2);
+    let state = fake.0.borrow().memory.clone().unwrap().state;
+    assert_eq!((state.open.len(), state.waiting.len()), (1, 1), "{state:#?}");
+    assert_eq!(state.waiting[0].operation, state.open[0].id);
+    assert!(state.waiting[0].reason.contains("no device here that can be probed"));
+    assert_eq!(state.waiting[0].since_ms, START_MS);
 }
 
 #[test]

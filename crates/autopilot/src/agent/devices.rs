@@ -70,6 +70,12 @@ impl Devices {
         self.given.get(volume).filter(|path| !self.is_gone(path)).cloned()
     }
 
+    /// For tests: returns it with another folder of disks.
+    #[cfg(test)]
+    pub fn with_disks(self, disks: PathBuf) -> Self {
+        Self { disks, ..self }
+    }
+
     /// Returns whether a device has no bytes: its disk is not connected.
     fn is_gone(&self, device: &Path) -> bool {
         self.text(device, "size").is_some_and(|size| size == "0")

@@ -46,16 +46,16 @@ impl Front {
         Self { ec2, devices, commands, uri, faults: Vec::new() }
     }
 
-    /// Makes the devices of volumes that an operation has made and attached.
+    /// Makes the devices of volumes that an operation has made or retired, and attached: a retired
+    /// volume is probed before it is detached and deleted.
     fn make_devices(&mut self, volumes: &[Volume]) {
         self.faults.clear();
         if self.commands.attach.is_empty() {
             return;
         }
         for volume in volumes {
-            let is_wanted = volume.made_by.is_some()
-                && volume.retired_ms.is_none()
-                && volume.state == VolumeState::Attached;
+            let is_own = volume.made_by.is_some() || volume.retired_ms.is_some();
+            let is_wanted = is_own && volume.state == VolumeState::Attached;
             if is_wanted && !self.devices.has(&volume.id) {
                 let made = self.make_device(&volume.id);
                 self.faults.extend(made.err().map(|fault| fault.to_string()));
@@ -125,6 +125,32 @@ fn run(words: &[String]) -> Result<String, Fault> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cloud::tests::{UUID, with_retired};
+    use std::collections::BTreeMap;
+
+    /// Returns a front end whose commands note their words as names of files in a folder, with a
+    /// retired volume that is attached.
+    fn front(volume: &str, folder: &tempfile::TempDir) -> Front {
+        let devices = Devices::new(BTreeMap::new(), folder.path().join("devices.json"));
+        let devices = devices.with_disks(folder.path().join("block"));
+        let path = folder.path().display();
+        let words = |name: &str| vec!["touch".to_owned(), format!("{path}/{name}")];
+        let attach = words("attach-{volume}-{uri}");
+        let commands = Commands { attach, detach: words("detach-{volume}") };
+        let uri: Uri = Box::new(|_| Ok("uri".to_owned()));
+        Front::new(with_retired(volume, folder), devices, commands, uri)
+    }
+
+    /// An agent that starts again knows no probe, so the volume is attached for one.
+    #[test]
+    fn retired_volume_gets_a_device_to_be_probed() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut front = front("vol-1", &folder);
+        front.observe(UUID, &[]).unwrap();
+        assert!(folder.path().join("attach-vol-1-uri").exists());
+        // This command prints no path.
+        assert!(front.faults[0].contains("which is no block device"), "{:?}", front.faults);
+    }
 
     #[test]
     fn words_are_filled_without_a_shell() {

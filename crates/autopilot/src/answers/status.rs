@@ -129,11 +129,19 @@ fn rows(shown: &Shown) -> Vec<Vec<String>> {
     for open in &shown.memory.state.open {
         let way = if open.cancelled { ", which is being undone" } else { "" };
         let since = words::time(open.since_ms);
-        let text = format!("{}, since {since}{way}", words::operation(&open.operation));
+        let mut text = format!("{}, since {since}{way}", words::operation(&open.operation));
+        let mut waiting = shown.memory.state.waiting.iter();
+        if let Some(waiting) = waiting.find(|waiting| waiting.operation == open.id) {
+            let _ = write!(text, "; waits since {}: ", words::time(waiting.since_ms));
+            text += &waiting.reason;
+        }
         rows.push(row(uuid, "operation", &open.id, text));
     }
     if shown.memory.state.failures > 0 {
-        let text = format!("{} operations in a row", shown.memory.state.failures);
+        let mut text = format!("{} operations in a row", shown.memory.state.failures);
+        if let Some(failure) = &shown.memory.state.failure {
+            let _ = write!(text, "; the last one: {failure}");
+        }
         rows.push(row(uuid, "failed", "", text));
     }
     rows
@@ -154,6 +162,45 @@ fn to_json(shown: &Shown) -> Value {
         "free_bytes": last.map(|last| last.observation.file_system.free_bytes),
         "size_bytes": last.map(|last| last.observation.file_system.size_bytes),
         "operations": shown.memory.state.open,
+        "waiting": shown.memory.state.waiting,
         "failures": shown.memory.state.failures,
+        "failure": shown.memory.state.failure,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use evenkeel_planner::autopilot::operation::{Open, Operation};
+    use evenkeel_planner::autopilot::state;
+
+    #[test]
+    fn open_operation_is_shown_with_what_it_waits_for() {
+        let mut memory = Memory::default();
+        memory.state.open.push(Open {
+            id: "0b8e-7.0".to_owned(),
+            operation: Operation::Delete { volume: "vol-1".to_owned() },
+            since_ms: 1_795_633_200_000,
+            cancelled: false,
+            is_emergency: false,
+            is_scheduled: false,
+            exceeded_s_per_day_max: None,
+        });
+        let reason = Some("vol-1 has no device".to_owned());
+        state::waits(&mut memory.state, "0b8e-7.0", reason, 1_795_633_260_000);
+        memory.state.failures = 2;
+        state::failed(&mut memory.state, "no room");
+        let shown = Shown { uuid: "u".to_owned(), memory, last: None };
+        let row = |kind: &str, name: &str, text: &str| ["u", kind, name, text].map(str::to_owned);
+        let waits = "delete vol-1, since 2026-11-25T19:00:00Z; waits since \
+                     2026-11-25T19:01:00Z: vol-1 has no device";
+        assert_eq!(
+            rows(&shown),
+            [
+                row("operation", "0b8e-7.0", waits),
+                row("failed", "", "2 operations in a row; the last one: no room"),
+            ]
+        );
+        assert_eq!(to_json(&shown)["waiting"][0]["reason"], "vol-1 has no device");
+    }
 }

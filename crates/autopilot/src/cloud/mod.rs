@@ -437,4 +437,4 @@ fn filters_of(group: &BTreeMap<String, String>) -> Vec<(String, Vec<String>)> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 
 /// An hour in milliseconds.
 const HOUR_MS: u64 = 3_600_000;
-const UUID: &str = "0b8e5e3c-6b5d-4a3c-9d0e-000000000001";
+pub const UUID: &str = "0b8e5e3c-6b5d-4a3c-9d0e-000000000001";
 const HOST: &str = "i-1";
 const NOW: u64 = 1_795_633_200_000;
 
@@ -113,6 +113,13 @@ fn ec2(memory: Memory, folder: &tempfile::TempDir) -> Ec2 {
 }
 
 const OWN: (&str, &str) = (FILE_SYSTEM_TAG, UUID);
+
+/// Returns an API with a retired volume that is attached to the host.
+pub fn with_retired(id: &str, folder: &tempfile::TempDir) -> Ec2 {
+    let tags = [OWN, (RETIRED_TAG, "1795633100000")];
+    let volumes = vec![described(id, "attached", HOST, &tags)];
+    ec2(Memory { volumes, ..Memory::default() }, folder)
+}
 
 #[test]
 fn observation_has_the_devices_and_the_tagged_volumes_in_their_states() {

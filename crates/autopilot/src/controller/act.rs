@@ -39,11 +39,16 @@ impl<H: Host, C: Cloud, J: Journal> Controller<H, C, J> {
         let mut has_changed = false;
         for open in state.open.clone() {
             let step = next_step(policy, &open, now);
-            if matches!(step, Step::Wait(_)) || (has_changed && is_exclusive(&step)) {
+            if let Step::Wait(reason) = step {
+                state::waits(state, &open.id, Some(reason), now.unix_ms);
+                continue;
+            }
+            if has_changed && is_exclusive(&step) {
                 continue;
             }
             has_changed |= is_exclusive(&step);
             let fault = self.execute(&now.file_system.uuid, &step);
+            state::waits(state, &open.id, fault.as_ref().map(Fault::to_string), now.unix_ms);
             self.note(policy, now, &open, &step, fault.as_ref(), state);
             steps.push((open.id.clone(), step, fault));
         }
@@ -85,6 +90,11 @@ impl<H: Host, C: Cloud, J: Journal> Controller<H, C, J> {
         if matches!(step, Step::Done | Step::Failed(_)) {
             self.refused.remove(&open.id);
             let failures = state.failures;
+            if let Step::Failed(reason) = step
+                && !open.cancelled
+            {
+                state::failed(state, reason);
+            }
             state::ended(state, policy, &open.id, *step == Step::Done, now.unix_ms);
             if open.cancelled {
                 // Going back is no success: a refusal before it still counts.
@@ -105,6 +115,7 @@ impl<H: Host, C: Cloud, J: Journal> Controller<H, C, J> {
             return;
         }
         self.refused.remove(&open.id);
+        state::failed(state, &fault.map(Fault::to_string).unwrap_or_default());
         state.no_capacity_ms = fault.filter(|fault| lacks_capacity(fault)).map(|_| now.unix_ms);
         if let Some(kept) = state.open.iter_mut().find(|kept| kept.id == open.id) {
             kept.cancelled = true;

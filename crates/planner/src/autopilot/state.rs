@@ -12,6 +12,8 @@ use super::spec_form;
 const PAST_DAYS_MIN: u64 = 28;
 /// Maximum number of changes that are remembered.
 const PAST_MAX: usize = 1_024;
+/// Maximum number of characters of the reason why an operation waits or failed.
+const REASON_CHARS_MAX: usize = 1_000;
 const DAY_MS: u64 = 86_400_000;
 
 /// The memory of decisions about one file system.
@@ -22,6 +24,9 @@ pub struct State {
     pub decisions: u64,
     /// Operations that have not ended.
     pub open: Vec<Open>,
+    /// What open operations wait for: one each at most.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub waiting: Vec<Waiting>,
     /// Changes that ended in the last 28 days, or as many as the policy compares.
     pub past: Vec<Past>,
     /// Lower limits that the evidence has proposed, and since when: one a volume at most.
@@ -34,6 +39,9 @@ pub struct State {
     pub hold: Option<Hold>,
     /// Failures in a row.
     pub failures: u32,
+    /// Why the last of them failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
     /// Windows of flushes above the target in a row since the move began.
     pub slow_windows: u32,
     /// Milliseconds of this month in which flushes were above the target during moves.
@@ -64,6 +72,18 @@ impl State {
         let changes = changes.filter(|past| past.axis == Axis::Rate || !past.is_up);
         changes.map(|past| past.ended_ms).max()
     }
+}
+
+/// What an open operation waits for.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Waiting {
+    /// The id of the operation.
+    pub operation: String,
+    /// The reason, or the fault of its last step.
+    pub reason: String,
+    /// Since when it is the same but for its figures, in milliseconds since 1970.
+    pub since_ms: u64,
 }
 
 /// Used bytes at one time.
@@ -181,6 +201,34 @@ pub fn begun(state: &mut State, intent: &Intent, now_ms: u64) {
     });
 }
 
+/// Remembers what an open operation waits for; `None` if its last step was executed.
+pub fn waits(state: &mut State, operation: &str, reason: Option<String>, now_ms: u64) {
+    let before = state.waiting.iter().position(|waiting| waiting.operation == operation);
+    let before = before.map(|place| state.waiting.remove(place));
+    let Some(reason) = reason else { return };
+    let reason = bounded(&reason);
+    let since_ms = match before {
+        Some(before) if without_figures(&before.reason) == without_figures(&reason) => {
+            before.since_ms
+        }
+        _ => now_ms,
+    };
+    state.waiting.push(Waiting { operation: operation.to_owned(), reason, since_ms });
+}
+
+/// Remembers why the last operation failed.
+pub fn failed(state: &mut State, reason: &str) {
+    state.failure = Some(bounded(reason));
+}
+
+fn bounded(text: &str) -> String {
+    text.chars().take(REASON_CHARS_MAX).collect()
+}
+
+fn without_figures(text: &str) -> String {
+    text.chars().filter(|letter| !letter.is_ascii_digit()).collect()
+}
+
 /// Removes an operation that has ended from the open ones, and remembers what it changed.
 ///
 /// A controller calls this if [`next_step`](super::next_step) returns `Done` (`is_done`) or
@@ -190,8 +238,12 @@ pub fn begun(state: &mut State, intent: &Intent, now_ms: u64) {
 pub fn ended(state: &mut State, policy: &Policy, id: &str, is_done: bool, now_ms: u64) {
     let Some(index) = state.open.iter().position(|open| open.id == id) else { return };
     let open = state.open.remove(index);
+    waits(state, id, None, now_ms);
     if !open.cancelled {
         state.failures = if is_done { 0 } else { state.failures.saturating_add(1) };
+        if is_done {
+            state.failure = None;
+        }
     }
     // A cancelled operation that is undone has changed nothing.
     let is_done = is_done && !open.cancelled;

@@ -9,9 +9,12 @@ use crate::autopilot::observation::{
     Device, Kind, Observation, Profile, RunningKind, Volume, VolumeState,
 };
 use crate::autopilot::operation::Operation;
-use crate::autopilot::policy::Policy;
-use crate::autopilot::state::{Axis, State};
+use crate::autopilot::policy::{Mode, Policy};
+use crate::autopilot::state::{Axis, State, Waiting};
 use crate::fleet::alternatives::{self, Limits};
+
+/// The wait of an open operation from which it is an alarm, in milliseconds.
+const WAITED_MS: u64 = 5 * 60_000;
 
 /// The rule that proposes a change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -335,6 +338,30 @@ impl<'a> Facts<'a> {
                  autopilot release`",
                 self.state.failures
             ));
+        }
+        if self.policy.mode == Mode::Act && !decision.is_stopped {
+            self.late(decision);
+        }
+    }
+
+    /// Adds the alarms of open operations that wait for long. A move, and what forbids one, may
+    /// last for hours.
+    fn late(&self, decision: &mut Decision) {
+        let file_system = &self.now.file_system;
+        let conditions = &file_system.conditions;
+        let is_held = conditions.scrub || conditions.balance || conditions.snapshot_pending;
+        if file_system.running.is_some() || is_held {
+            return;
+        }
+        for waiting in &self.state.waiting {
+            let waited_ms = self.now.unix_ms.saturating_sub(waiting.since_ms);
+            if waited_ms >= WAITED_MS {
+                let Waiting { operation, reason, .. } = waiting;
+                let minutes = waited_ms / 60_000;
+                decision.alarms.push(format!(
+                    "the operation {operation} has waited for {minutes} minutes: {reason}"
+                ));
+            }
         }
     }
 }

@@ -3,7 +3,7 @@
 //! A volume is probed while it is attached. A probe is remembered for an hour, so that it is still
 //! known after the volume was detached.
 
-use super::facts::{STUCK_MS, device, end, volume};
+use super::facts::{STUCK_MS, device, end, no_device, volume};
 use super::made::is_stuck;
 use super::{Call, Open, Step};
 use crate::autopilot::observation::{Observation, Volume, VolumeState};
@@ -41,7 +41,7 @@ pub(super) fn step(policy: &Policy, open: &Open, now: &Observation, id: &str) ->
         }
         VolumeState::Available => Step::Call(Call::Attach { volume: id }),
         VolumeState::Attached if volume.has_superblock.is_none() && !is_late => {
-            Step::Wait(format!("{id} has no device here that can be probed"))
+            no_device(&id)
         }
         VolumeState::Elsewhere => end(open, format!("{id} has failed, or another host has it")),
         _ => give_back(now, volume),

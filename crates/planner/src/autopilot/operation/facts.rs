@@ -36,6 +36,14 @@ pub(super) fn made<'a>(now: &'a Observation, operation: &str) -> Option<&'a Volu
         .min_by_key(|volume| (device(now, &volume.id).is_none(), volume.retired_ms.is_some()))
 }
 
+/// Returns the wait for the device of an attached volume that is to be probed.
+pub(super) fn no_device(volume: &str) -> Step {
+    Step::Wait(format!(
+        "{volume} is attached, and has no device here that can be probed: the attach command of \
+         the agent makes one, or --device names it"
+    ))
+}
+
 /// Returns the time since an operation was decided, in milliseconds.
 pub(super) fn age_ms(open: &Open, now: &Observation) -> u64 {
     now.unix_ms.saturating_sub(open.since_ms)

@@ -5,7 +5,7 @@
 
 use evenkeel_core::volume::VolumeSpec;
 
-use super::facts::{ATTACH_STUCK_MS, age_ms, device, end, made, running};
+use super::facts::{ATTACH_STUCK_MS, age_ms, device, end, made, no_device, running};
 use super::{Call, Open, Step};
 use crate::autopilot::observation::{Observation, Volume, VolumeState};
 
@@ -115,7 +115,7 @@ pub(super) fn leave(
             Some(Step::Wait(format!("{id} is being attached")))
         }
         VolumeState::Attached if volume.has_superblock.is_none() && proof == Proof::Probe => {
-            Some(Step::Wait(format!("{id} has no device here that can be probed")))
+            Some(no_device(&id))
         }
         VolumeState::Attaching { .. } | VolumeState::Attached => {
             Some(Step::Call(Call::Detach { volume: id }))

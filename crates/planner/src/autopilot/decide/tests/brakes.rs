@@ -344,3 +344,27 @@ fn decide_deletes_retired_volumes_after_their_grace_time() {
     };
     assert!(decide(&policy(), &now, &open_one).0.intents.is_empty(), "once");
 }
+
+#[test]
+fn decide_alarms_if_an_open_operation_waits_for_long() {
+    let mut state = State {
+        open: vec![open("d-2.0", Operation::Delete { volume: "vol-9".to_owned() }, 1)],
+        ..State::default()
+    };
+    let waits = |state: &mut State, reason: &str, ago_ms: u64| {
+        state::waits(state, "d-2.0", Some(reason.to_owned()), NOW_MS - ago_ms);
+    };
+    waits(&mut state, "vol-9 is being attached", 900_000);
+    waits(&mut state, "no device after 7 tries", 300_000);
+    waits(&mut state, "no device after 8 tries", 1);
+    let mut now = btrfs(&[gp3(100)], 60);
+    let alarms = |now: &Observation, state: &State| decide(&policy(), now, state).0.alarms;
+    let late = "the operation d-2.0 has waited for 5 minutes: no device after 8 tries";
+    assert_eq!(alarms(&now, &state), [late]);
+    // A scrub or a move lasts.
+    now.file_system.conditions.scrub = true;
+    assert_eq!(alarms(&now, &state), Vec::<String>::new());
+    now.file_system.conditions.scrub = false;
+    state::waits(&mut state, "d-2.0", None, NOW_MS);
+    assert_eq!(alarms(&now, &state), Vec::<String>::new());
+}
