@@ -21,6 +21,10 @@ const END_MAX: Duration = Duration::from_secs(10);
 const ANSWER_BYTES_MAX: u64 = 256 << 20;
 /// The most characters of the program's message that an error repeats.
 const SAID_CHARS_MAX: usize = 600;
+/// The start of an error of the API, after which its code, the call and the reason follow.
+const ERROR_START: &str = "An error occurred (";
+/// What is before a word of thousands of characters that only AWS decodes.
+const ENCODED_START: &str = "Encoded authorization failure message:";
 /// Settings of the program, unless the user has set them: throttled calls are repeated at a rate
 /// that falls.
 const RETRIES: [(&str, &str); 2] = [("AWS_RETRY_MODE", "adaptive"), ("AWS_MAX_ATTEMPTS", "6")];
@@ -122,11 +126,25 @@ fn plain_lines(text: &str) -> String {
     lines.join(" ")
 }
 
+/// Returns the reason in what the program says, in one line: the beginning of an error of the API,
+/// without its encoded message; otherwise the end.
+fn reason_in(said: &str) -> String {
+    let mut said = said.trim().to_owned();
+    if let Some((before, after)) = said.split_once(ENCODED_START) {
+        let after = after.trim_start();
+        let encoded = after.find(char::is_whitespace).unwrap_or(after.len());
+        said = format!("{}{}", before.trim_end(), &after[encoded..]);
+    }
+    if let Some(start) = said.find(ERROR_START) {
+        return plain_lines(&said[start..]).chars().take(SAID_CHARS_MAX).collect();
+    }
+    let start = said.char_indices().rev().nth(SAID_CHARS_MAX).map_or(0, |(at, _)| at);
+    plain_lines(&said[start..])
+}
+
 /// The error of a call that failed, with the next step for what the program says.
 fn failed(what: &str, status: &str, said: &str) -> Failure {
-    let said = said.trim();
-    let start = said.char_indices().rev().nth(SAID_CHARS_MAX).map_or(0, |(at, _)| at);
-    let said = plain_lines(&said[start..]);
+    let said = reason_in(said);
     let reason = if said.is_empty() { status } else { &said };
     let message = format!("{what} failed: {reason}");
     let failure = Failure::new(message);
@@ -217,6 +235,26 @@ mod tests {
             assert_eq!(failure.exit, exit, "{said}");
             assert!(failure.hint.unwrap().contains(part), "{said}");
         }
+        let encoded = "CqaWKhVsKD9r".repeat(300);
+        let denied = format!(
+            "\naws: [ERROR]: An error occurred (UnauthorizedOperation) when calling the \
+             CreateVolume operation: You are not authorized to perform this operation. User: \
+             arn:aws:iam::123456789012:user/agent is not authorized to perform: \
+             ec2:CreateVolume. Encoded authorization failure message: {encoded}\n"
+        );
+        assert_eq!(
+            failed("aws ec2 create-volume", "exit status: 254", &denied).message,
+            "aws ec2 create-volume failed: An error occurred (UnauthorizedOperation) when calling \
+             the CreateVolume operation: You are not authorized to perform this operation. User: \
+             arn:aws:iam::123456789012:user/agent is not authorized to perform: ec2:CreateVolume."
+        );
+        let long = format!("An error occurred (A) when: {}", "b".repeat(2 * SAID_CHARS_MAX));
+        let message = failed("aws", "exit status: 254", &long).message;
+        assert!(message.starts_with("aws failed: An error occurred (A) when: bbb"), "{message}");
+        assert_eq!(message.chars().count(), "aws failed: ".len() + SAID_CHARS_MAX);
+        let trace = format!("Traceback\n{}\nKeyError: x", "c\n".repeat(SAID_CHARS_MAX));
+        let message = failed("aws", "exit status: 1", &trace).message;
+        assert!(message.ends_with("c c KeyError: x"), "{message}");
         let failure = failed("aws", "exit status: 7", "");
         assert_eq!(failure.message, "aws failed: exit status: 7");
         assert_eq!(failure.hint, None);
