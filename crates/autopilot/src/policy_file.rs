@@ -17,15 +17,18 @@ const EVERY_KEY: &str = "`evenkeel agent --print-policy` prints every key with i
 /// # Errors
 /// If it is no regular file, is too large, is no text, or is malformed.
 pub fn read(path: &Path, plan: &fleet::Policy) -> Result<(String, PolicyFile), Failure> {
-    let failed = |text: String| {
-        Failure::new(format!("{}: {text}", path.display())).exit(Exit::Input).hint(EVERY_KEY)
+    let failed = |exit: Exit| {
+        move |text: String| {
+            Failure::new(format!("{}: {text}", path.display())).exit(exit).hint(EVERY_KEY)
+        }
     };
-    let text = text(path).map_err(failed)?;
-    let file = PolicyFile::parse(&text, plan).map_err(|error| failed(error.to_string()))?;
-    Ok((text, file))
+    let bytes = bytes(path).map_err(failed(Exit::Input))?;
+    let text = text(bytes).map_err(failed(Exit::Usage))?;
+    let file = PolicyFile::parse(&text, plan).map_err(|error| error.to_string());
+    Ok((text, file.map_err(failed(Exit::Usage))?))
 }
 
-fn text(path: &Path) -> Result<String, String> {
+fn bytes(path: &Path) -> Result<Vec<u8>, String> {
     // A pipe would block, and could not be read again when the policies change.
     let found = fs::metadata(path).map_err(|error| error.to_string())?;
     if !found.is_file() {
@@ -42,6 +45,10 @@ fn text(path: &Path) -> Result<String, String> {
     let mut bytes = Vec::new();
     // The file may grow in the meantime.
     file.take(bytes_max + 1).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+    Ok(bytes)
+}
+
+fn text(bytes: Vec<u8>) -> Result<String, String> {
     String::from_utf8(bytes).map_err(|error| {
         let valid = error.utf8_error().valid_up_to();
         format!("byte {valid} is not UTF-8: save the file as UTF-8 text")
@@ -58,6 +65,7 @@ mod tests {
         let path = folder.path().join("policy.toml");
         let refused = || read(&path, &fleet::Policy::usual()).unwrap_err();
         let failure = refused();
+        assert_eq!(failure.exit, Exit::Input);
         assert!(failure.message.ends_with("policy.toml: No such file or directory (os error 2)"));
         assert_eq!(failure.hint.as_deref(), Some(EVERY_KEY));
         fs::write(&path, b"[[group]]\nname = \"\xff\"\n").unwrap();
@@ -71,6 +79,7 @@ mod tests {
         let expected = "the policy has 10485760 bytes, of at most 1048576: split its groups";
         assert!(message.contains(expected), "{message}");
         fs::write(&path, "").unwrap();
+        assert_eq!(refused().exit, Exit::Usage);
         let message = refused().message;
         assert!(message.ends_with("it has no [[group]]: add one"), "{message}");
         fs::remove_file(&path).unwrap();

@@ -35,18 +35,34 @@ pub fn text(path: &Path, format: Format) -> Result<String, Failure> {
     })
 }
 
-/// Returns a line for each group that counts on more modifications than AWS accepts. A server may
-/// accept any number.
+/// Returns a line for each group that applies to no file system, and for each that counts on more
+/// modifications than AWS accepts. A server may accept any number.
 fn notes(file: &PolicyFile) -> String {
     let mut notes = String::new();
-    for policy in file.groups.iter().filter(|policy| policy.has_whole_days()) {
+    for (place, policy) in file.groups.iter().enumerate() {
+        let hides = |other: &&Policy| {
+            other.tags.iter().all(|(key, value)| policy.tags.get(key) == Some(value))
+        };
+        if let Some(first) = file.groups[..place].iter().find(hides) {
+            notes += &format!(
+                "note: group {:?} never applies: each file system with its tags has those of \
+                 group {:?}, and the first group applies; put it before that one, or give it \
+                 other tags\n",
+                policy.name, first.name
+            );
+        }
         let counted = policy.budget.modifications_per_day;
         let modify = policy.plan.rules.modify_rules().map(|rules| rules.policy);
         if let Some(ModifyPolicy::Rolling { modifications_max, hours }) = modify
             && counted > modifications_max
         {
+            let day_s = policy.day_s;
+            let days = match policy.has_whole_days() {
+                true => String::new(),
+                false => format!(", with day_s = {day_s}"),
+            };
             notes += &format!(
-                "note: modifications_per_day = {counted} of group {:?}: AWS accepts \
+                "note: modifications_per_day = {counted} of group {:?}{days}: AWS accepts \
                  {modifications_max} of a volume in {hours} hours; a server accepts more with \
                  --modify-policy immediate\n",
                 policy.name
@@ -102,6 +118,26 @@ mod tests {
         assert!(shown("", 9).ends_with(note));
         assert!(!shown("", 4).contains("note"));
         // The days of a trial are shorter than those of AWS.
-        assert!(!shown("[autopilot]\nday_s = 30\n", 9).contains("note"));
+        let trial = shown("[autopilot]\nday_s = 30\n", 9);
+        assert!(trial.contains("= 9 of group \"a\", with day_s = 30: AWS accepts 4"), "{trial}");
+    }
+
+    #[test]
+    fn group_that_never_applies_is_a_note() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("policy.toml");
+        let shown = |groups: &[&str]| {
+            let groups: Vec<String> =
+                groups.iter().map(|group| format!("[[group]]\n{group}\n")).collect();
+            std::fs::write(&path, groups.concat()).unwrap();
+            text(&path, Format::Text).unwrap()
+        };
+        let some = "name = \"db\"\ntags = { App = \"db\" }";
+        let all = "name = \"all\"";
+        let second = "name = \"second\"";
+        assert!(!shown(&[some, all]).contains("note"));
+        let hidden = shown(&[some, all, second]);
+        assert!(hidden.contains("note: group \"second\" never applies: "), "{hidden}");
+        assert!(shown(&[all, some]).contains("note: group \"db\" never applies: "));
     }
 }
