@@ -70,6 +70,12 @@ impl Devices {
         self.given.get(volume).filter(|path| !self.is_gone(path)).cloned()
     }
 
+    /// Returns the device of a volume over NBD about which the kernel says whose it is.
+    pub fn found_for(&self, volume: &str) -> Option<PathBuf> {
+        let found = self.by_kernel().remove(volume);
+        found.filter(|path| keeps_its_size(&path.display().to_string()))
+    }
+
     /// For tests: returns it with another folder of disks.
     #[cfg(test)]
     pub fn with_disks(self, disks: PathBuf) -> Self {

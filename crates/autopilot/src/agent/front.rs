@@ -72,10 +72,11 @@ impl Front {
     }
 
     /// Removes the device of a volume, unless it goes with the volume.
-    fn remove_device(&self, volume: &str) -> Result<(), Fault> {
+    fn remove_device(&mut self, volume: &str) -> Result<(), Fault> {
         let made = self.devices.made_for(volume);
         let is_made = made.is_some();
         let Some(device) = made.or_else(|| self.devices.given_for(volume)) else {
+            self.remove_found(volume);
             return self.devices.forget(volume);
         };
         if self.commands.detach.is_empty() && !is_made {
@@ -89,6 +90,20 @@ impl Front {
         }
         run(&filled(&self.commands.detach, &[("{volume}", volume), ("{device}", &device)]))?;
         self.devices.forget(volume)
+    }
+
+    /// Removes the device over NBD of a volume that a person has attached. The command may not know
+    /// that person's client of NBD, so the volume leaves also if it fails.
+    fn remove_found(&mut self, volume: &str) {
+        let Some(device) = self.devices.found_for(volume) else { return };
+        if self.commands.detach.is_empty() {
+            return;
+        }
+        let device = device.display().to_string();
+        let words = filled(&self.commands.detach, &[("{volume}", volume), ("{device}", &device)]);
+        if let Err(fault) = run(&words) {
+            self.faults.push(format!("{device} of {volume} is still there: {fault}"));
+        }
     }
 }
 
@@ -150,6 +165,24 @@ mod tests {
         assert!(folder.path().join("attach-vol-1-uri").exists());
         // This command prints no path.
         assert!(front.faults[0].contains("which is no block device"), "{:?}", front.faults);
+    }
+
+    #[test]
+    fn device_that_a_person_has_attached_is_removed_before_its_volume() {
+        let folder = tempfile::tempdir().unwrap();
+        let id = "vol-0123456789abcdef1";
+        let disk = folder.path().join("block/loop77/loop");
+        std::fs::create_dir_all(&disk).unwrap();
+        std::fs::write(disk.join("backing_file"), format!("/run/evenkeel/{id}/nbd\n")).unwrap();
+        let mut front = front(id, &folder);
+        let detach = Call::Detach { volume: id.to_owned() };
+        front.execute(UUID, &detach).unwrap();
+        assert!(folder.path().join(format!("detach-{id}")).exists());
+        assert_eq!(front.faults, Vec::<String>::new());
+        // The command may not know the client of that person.
+        front.commands.detach = vec!["false".to_owned()];
+        front.execute(UUID, &detach).unwrap();
+        assert!(front.faults[0].contains("/dev/loop77 of vol-"), "{:?}", front.faults);
     }
 
     #[test]
