@@ -121,6 +121,24 @@ def test_settings_of_the_user_are_not_used(ebs, monkeypatch):
     assert '"volumes": []' in shown.stdout or '"volumes":[]' in shown.stdout
 
 
+def test_clients_have_no_profile_file_or_proxy_of_the_user(monkeypatch, tmp_path):
+    damaged = tmp_path / "config"
+    damaged.write_text("[profile\nno file of settings")
+    monkeypatch.setenv("AWS_PROFILE", "nosuch")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(damaged))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(damaged))
+    monkeypatch.setenv("AWS_RETRY_MODE", "nosuch")
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.delenv("no_proxy", raising=False)
+    for name in ("HTTP_PROXY", "http_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    with Server() as ebs:
+        assert volume_ids(ebs) == []
+        patient = botocore.config.Config(retries={"total_max_attempts": 1})
+        assert ebs.client("ec2", config=patient).describe_volumes()["Volumes"] == []
+        assert ebs.environment()["no_proxy"] == "127.0.0.1"
+
+
 def test_a_refused_flag_is_an_error_with_the_log():
     with pytest.raises(RuntimeError, match="--no-such-flag"):
         Server(["--no-such-flag"]).start()

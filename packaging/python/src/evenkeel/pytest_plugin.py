@@ -17,7 +17,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--evenkeel-serve",
         default="",
         metavar="FLAGS",
-        help="further flags of `evenkeel serve` for the fixtures ebs and ebs_fresh",
+        help="further flags of `evenkeel serve` for the fixtures ebs and ebs_fresh; with one flag "
+        "alone write --evenkeel-serve=--any-region",
     )
     group.addoption(
         "--evenkeel-feel",

@@ -39,6 +39,8 @@ PREFIX = "evenkeel-testing-"
 PR_SET_PDEATHSIG = 1
 #: Settings of these services would make SDKs use other servers or keys.
 FOREIGN = ("AWS_", "EVENKEEL_")
+#: The address of servers.
+HOST = "127.0.0.1"
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -178,8 +180,8 @@ class Server:
             raise RuntimeError("the server runs")
         self._folder = _new_folder()
         atexit.register(self.stop)
-        command = [self._binary, "serve", "--listen", "127.0.0.1:0"]
-        command += ["--nbd-listen", "127.0.0.1:0", "--calibrate", "never"]
+        command = [self._binary, "serve", "--listen", f"{HOST}:0"]
+        command += ["--nbd-listen", f"{HOST}:0", "--calibrate", "never"]
         command += ["--test-server", "--oversell-space", "unlimited"]
         command += ["--data-dir", str(self._folder / "data")]
         command += self._flags
@@ -242,8 +244,8 @@ class Server:
             return self._clients[service]
         import boto3
 
-        # A session of its own: profiles and files of the user have no part in a test.
         session = boto3.session.Session(
+            botocore_session=_session_without_foreign_settings(),
             aws_access_key_id=self.access_key_id,
             aws_secret_access_key=self.secret_access_key,
             region_name=self.region,
@@ -262,6 +264,10 @@ class Server:
         environment["AWS_CONFIG_FILE"] = nothing
         environment["AWS_SHARED_CREDENTIALS_FILE"] = nothing
         environment["AWS_EC2_METADATA_DISABLED"] = "true"
+        # A proxy of the user cannot reach this server.
+        for name in ("NO_PROXY", "no_proxy"):
+            known = environment.get(name)
+            environment[name] = f"{known},{HOST}" if known else HOST
         return environment
 
     def attach(self, volume_id: str) -> str:
@@ -487,6 +493,24 @@ def _new_folder() -> Path:
 
 def _without_foreign_settings() -> Dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
+
+
+def _session_without_foreign_settings() -> Any:
+    """Return a session of botocore that reads neither variables nor files, and has no proxy."""
+    import botocore.config
+    import botocore.configprovider
+    import botocore.session
+
+    variables = {
+        name: (key, None, default, convert)
+        for name, (key, _, default, convert) in
+        botocore.configprovider.BOTOCORE_DEFAUT_SESSION_VARIABLES.items()
+    }
+    for name in ("config_file", "credentials_file"):
+        variables[name] = (None, None, os.devnull, None)
+    session = botocore.session.Session(session_vars=variables)
+    session.set_default_client_config(botocore.config.Config(proxies={}))
+    return session
 
 
 class EbsTestCase(unittest.TestCase):
