@@ -8,7 +8,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 import time
 
 import boto3
@@ -195,23 +194,24 @@ def io_faults(ebs, volume, uri, other_uri):
 
 
 def detaching(ebs):
-    """Only the client that detaches a volume waits for its requests."""
+    """A volume whose requests wait is detaching until the pause ends, and delays no call."""
     volume = create(ebs, size=1)
     uri = ebs.attach(volume)
     with ebs.fault("pause-volume-io", volumes=[volume]) as fault:
         words = ["qemu-io", "-f", "raw", "-c", "read 0 4k", uri]
         with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL):
             wait_for(lambda: requests_of(ebs, fault) > 0, "no request waits")
-            detach = threading.Thread(
-                target=ebs.client("ec2").detach_volume, kwargs={"VolumeId": volume})
-            detach.start()
-            wait_for(lambda: attachment(ebs, volume) == "detaching", "it is not detached")
+            expect(ebs.ec2.detach_volume(VolumeId=volume)["State"], "detaching")
+            expect(attachment(ebs, volume), "detaching")
+            snapshot = ebs.ec2.create_snapshot(VolumeId=volume)["SnapshotId"]
+            ebs.ec2.get_waiter("snapshot_completed").wait(
+                SnapshotIds=[snapshot], WaiterConfig={"Delay": 1, "MaxAttempts": 30})
             other = create(ebs, size=1)
             ebs.attach(other)
             ebs.ec2.modify_volume(VolumeId=other, Iops=4_000, Size=8)
-            assert detach.is_alive(), "the paused request has ended"
+            expect(attachment(ebs, volume), "detaching")
             ebs.fault.stop(fault)
-            detach.join()
+            wait_for(lambda: attachment(ebs, volume) is None, "it is still detaching")
 
 
 def api_faults(ebs):
@@ -507,8 +507,8 @@ def states(ebs, volume):
 
 
 def attachment(ebs, volume):
-    found = ebs.ec2.describe_volumes(VolumeIds=[volume])["Volumes"][0]
-    return found["Attachments"][0]["State"]
+    found = ebs.ec2.describe_volumes(VolumeIds=[volume])["Volumes"][0]["Attachments"]
+    return found[0]["State"] if found else None
 
 
 def requests_of(ebs, fault):

@@ -112,8 +112,8 @@ use crate::health::Health;
 use crate::journal::Credits;
 use crate::key_locks::{self, Key, KeyGuard, KeyLocks};
 use crate::model::{
-    Attachment, AttachmentState, Begins, Calls, Command, Decision, Event, Model, Phase, Refusal,
-    Settings, Snapshot, SnapshotPhase, Tagged, Volume,
+    AttachmentState, Begins, Calls, Command, Decision, Event, Model, Phase, Refusal, Settings,
+    Snapshot, SnapshotPhase, Tagged, Volume,
 };
 use crate::nodes::Nodes;
 use crate::rights::Keyring;
@@ -500,11 +500,18 @@ impl Plane {
         }
     }
 
-    /// Returns whether a fault keeps a volume from being attached.
-    fn is_stuck(&self, volume: &Volume) -> bool {
-        let is_attaching = |it: &Attachment| it.state == AttachmentState::Attaching;
-        volume.attachments.iter().any(is_attaching)
-            && self.faults.is_met(FaultType::StuckAttachment, volume.id)
+    /// Returns the fault that keeps a volume from being attached or detached.
+    fn stuck_by(&self, volume: &Volume) -> Option<FaultType> {
+        let is_met = |state: AttachmentState, fault: FaultType| {
+            volume.attachments.iter().any(|it| it.state == state)
+                && self.faults.is_met(fault, volume.id)
+        };
+        if is_met(AttachmentState::Attaching, FaultType::StuckAttachment) {
+            return Some(FaultType::StuckAttachment);
+        }
+        // The data plane would wait for the requests that the pause holds, longer than it may.
+        let is_paused = is_met(AttachmentState::Detaching, FaultType::PauseVolumeIo);
+        is_paused.then_some(FaultType::PauseVolumeIo)
     }
 
     /// Calls the data plane with a volume; with `reopens` even if the volume is settled.
@@ -519,8 +526,8 @@ impl Plane {
         if is_new {
             self.begin_own(id)?;
         }
-        let is_stuck = decided.as_ref().is_some_and(|volume| self.is_stuck(volume))
-            && self.faults.of_volumes(FaultType::StuckAttachment, &[id]).is_some();
+        let fault = decided.as_ref().and_then(|volume| self.stuck_by(volume));
+        let is_stuck = fault.is_some_and(|fault| self.faults.of_volumes(fault, &[id]).is_some());
         let is_due = decided.as_ref().is_some_and(|volume| !volume.is_settled());
         if reopens || is_due && !is_stuck {
             self.settle(id, Settling::Asked, opening)?;

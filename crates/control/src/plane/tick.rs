@@ -76,9 +76,8 @@ impl Plane {
             if is_settled && !self.writer().is_ok_and(|writer| writer.unanswered.contains(&id)) {
                 continue;
             }
-            let is_stuck =
-                self.model().volumes.get(&id).is_some_and(|volume| self.is_stuck(volume));
-            if is_stuck {
+            let stuck_by = self.model().volumes.get(&id).and_then(|volume| self.stuck_by(volume));
+            if stuck_by.is_some() {
                 continue;
             }
             match self.settle(id, Settling::Again, &Credits::default()) {

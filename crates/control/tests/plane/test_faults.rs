@@ -10,6 +10,7 @@ use crate::support::{
 use evenkeel_control::faults::FAULTS_MAX;
 use evenkeel_control::{ControlConfig, Settings, TestIo};
 use evenkeel_core::io_fault::IoFaultKind;
+use evenkeel_wire::agent::Command;
 use evenkeel_wire::aws::query;
 use evenkeel_wire::aws::xml::Element;
 
@@ -124,6 +125,40 @@ fn an_attachment_is_stuck_until_the_fault_ends() {
         assert!(end.pause(std::time::Duration::from_millis(50)), "still attaching");
     }
     client.call("DetachVolume", &detach).unwrap();
+}
+
+#[test]
+fn a_detachment_of_a_paused_volume_is_answered_at_once_and_ends_with_the_pause() {
+    let fixture = fixture();
+    let client = &fixture.client;
+    let id = create(client, &[]);
+    let host = local_instance(client);
+    let place = [("VolumeId", &*id), ("InstanceId", &*host), ("Device", "/dev/sdf")];
+    client.call("AttachVolume", &place).unwrap();
+    let fault = fixture.start("pause-volume-io", &[("VolumeId.1", &id)]);
+    let calls = || fixture.server.agent.with(|state| state.log.len());
+    let before = calls();
+    let detaching = client.call("DetachVolume", &[("VolumeId", &id)]).unwrap();
+    assert_eq!(text(&detaching, "status"), "detaching");
+    let is_of_id =
+        |command: &Command| matches!(command, Command::Apply(it) if it.id.to_string() == id);
+    // The data plane would not answer. The tick, too, leaves the volume as it is.
+    let later = evenkeel_os::clock::Deadline::after(std::time::Duration::from_millis(2_500));
+    while later.pause(std::time::Duration::from_millis(500)) {
+        let attachments = fixture.volume(&id).items("attachmentSet").to_vec();
+        assert_eq!(text(&attachments[0], "status"), "detaching");
+        let log = fixture.server.agent.with(|state| state.log[before..].to_vec());
+        assert!(!log.iter().any(is_of_id), "{log:?}");
+    }
+    let snapshot = client.call("CreateSnapshot", &[("VolumeId", &id)]).unwrap();
+    let snapshot = [("SnapshotId.1", text(&snapshot, "snapshotId"))];
+    let described = client.call("DescribeSnapshots", &snapshot).unwrap();
+    assert_eq!(text(&described.items("snapshotSet")[0], "status"), "completed");
+    fixture.stop(&fault);
+    let end = evenkeel_os::clock::Deadline::after(std::time::Duration::from_secs(60));
+    while !fixture.volume(&id).items("attachmentSet").is_empty() {
+        assert!(end.pause(std::time::Duration::from_millis(50)), "still detaching");
+    }
 }
 
 #[test]
