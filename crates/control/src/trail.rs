@@ -162,7 +162,10 @@ impl Trail {
             } else {
                 self.audit.check_room(now)
             };
-            checked.map_err(NoRoom)?;
+            checked.map_err(|why| {
+                self.audit.lose_refused();
+                NoRoom(why)
+            })?;
         }
         let Self { account, region, .. } = self;
         let Asked { caller, service, action, is_read_only, request_id, .. } = *asked;

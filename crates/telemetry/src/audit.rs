@@ -292,13 +292,23 @@ impl Audit {
                     error!("calls are not audited: {}: {error}", self.folder.display());
                 }
                 end.problem = Some(error.to_string());
-                end.lost = end.lost.saturating_add(1);
-                self.lost.fetch_add(1, Ordering::Relaxed);
-                end.write_lost();
+                self.lose(&mut end);
                 // The file may have a part of the line.
                 end.file = None;
             }
         }
+    }
+
+    /// Counts the record of a change that was refused because it might find no room.
+    pub fn lose_refused(&self) {
+        self.lose(&mut self.end());
+    }
+
+    /// Counts a line that is not written.
+    fn lose(&self, end: &mut End) {
+        end.lost = end.lost.saturating_add(1);
+        self.lost.fetch_add(1, Ordering::Relaxed);
+        end.write_lost();
     }
 
     /// Opens the file for the next line.

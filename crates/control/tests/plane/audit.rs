@@ -102,14 +102,15 @@ fn without_room_for_records_changes_are_refused_and_nothing_else() {
     assert_eq!(get("/healthz").status, 200);
     let metrics = get("/metrics").body;
     assert!(metrics.contains("\nevenkeel_audit_failing 1\n"), "{metrics}");
-    assert!(metrics.contains("\nevenkeel_audit_lost_records_total 1\n"), "{metrics}");
+    assert!(metrics.contains("\nevenkeel_audit_lost_records_total 3\n"), "{metrics}");
     std::fs::remove_file(&place).unwrap();
     create(&client, &[]);
     assert_eq!(get("/readyz").status, 200);
     let found = verify(folder.path(), |_| ()).unwrap();
     assert_eq!((found.first, found.last), (1, 1));
     let all = records(folder.path());
-    assert_eq!(all[0]["lostRecords"], 1);
+    // Two changes that were refused, and a call that reads.
+    assert_eq!(all[0]["lostRecords"], 3);
     assert_eq!(all[0]["then"]["eventName"], "CreateVolume");
     server.stop().unwrap();
 }
