@@ -138,9 +138,12 @@ pub fn snapshot(plane: &Plane, snapshot: &Snapshot) -> Vec<Element> {
             fields.push(Element::text("fullSnapshotSizeInBytes", data.0));
         }
         SnapshotPhase::Error(reason) => fields.push(Element::text("statusMessage", reason)),
+        SnapshotPhase::Copying { .. } => {
+            let reason = plane.copy_waits_for(snapshot.id);
+            fields.extend(reason.map(|reason| Element::text("statusMessage", reason)));
+        }
         SnapshotPhase::Pending
         | SnapshotPhase::Filling
-        | SnapshotPhase::Copying { .. }
         | SnapshotPhase::Deleting { .. }
         | SnapshotPhase::Binned { .. } => {}
     }

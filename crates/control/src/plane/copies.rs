@@ -17,7 +17,7 @@ use evenkeel_core::units::ByteCount;
 use evenkeel_wire::agent::{
     Bytes, Command as AgentCommand, Failed, FailedKind, NewSnapshot, UNIT_BYTES, UnitsWanted,
 };
-use tracing::{info, warn};
+use tracing::warn;
 
 use super::{Plane, PlaneError};
 use crate::events::During;
@@ -30,6 +30,8 @@ use evenkeel_os::clock;
 const SLICE: Duration = Duration::from_millis(900);
 /// Maximum number of units of one snapshot that one call copies, whatever the time.
 const UNITS_MAX: u32 = 4_096;
+/// Time between two log lines of a copy that waits.
+const LOG_PAUSE: Duration = Duration::from_secs(60);
 /// Maximum number of units that are requested at once.
 const PAGE: u32 = 256;
 
@@ -40,6 +42,16 @@ pub(super) struct Copying {
     next: BTreeMap<SnapshotId, u64>,
     /// The copy that was served last; the others come first.
     last: Option<SnapshotId>,
+    /// Copies whose last attempt has failed.
+    waiting: BTreeMap<SnapshotId, Waiting>,
+}
+
+/// A copy whose last attempt has failed.
+#[derive(Debug)]
+struct Waiting {
+    reason: String,
+    /// When the last log line of it was written, since the machine's start.
+    logged: Duration,
 }
 
 /// State of the snapshot with which a volume begins.
@@ -69,6 +81,34 @@ impl Plane {
         saturating::<_, u32>(next.saturating_mul(100) / units.max(1)).min(99)
     }
 
+    /// Returns the reason for which a copy waits; `None` if its last attempt has not failed.
+    #[must_use]
+    pub fn copy_waits_for(&self, id: SnapshotId) -> Option<String> {
+        self.copies().waiting.get(&id).map(|waiting| waiting.reason.clone())
+    }
+
+    /// Notes the failure of an attempt, and logs it if the last line is old enough.
+    fn note_waiting(&self, id: SnapshotId, error: &PlaneError) {
+        let now = clock::since_boot();
+        let mut copies = self.copies();
+        let before = copies.waiting.get(&id).map(|waiting| waiting.logged);
+        let is_logged = before.is_none_or(|logged| now.saturating_sub(logged) >= LOG_PAUSE);
+        let logged = before.filter(|_| !is_logged).unwrap_or(now);
+        let reason = match error {
+            PlaneError::Agent(failed) => failed.message.clone(),
+            error => error.to_string(),
+        };
+        copies.waiting.insert(id, Waiting { reason, logged });
+        drop(copies);
+        if is_logged {
+            warn!(
+                snapshot = %id,
+                %error,
+                "a copy has failed, and is tried again each second; delete it to end that"
+            );
+        }
+    }
+
     /// Continues all copies for one tick.
     pub fn copy_on(&self) {
         let began = clock::since_boot();
@@ -76,6 +116,7 @@ impl Plane {
         let first = {
             let mut copies = self.copies();
             copies.next.retain(|id, _| ids.contains(id));
+            copies.waiting.retain(|id, _| ids.contains(id));
             ids.partition_point(|id| copies.last.is_some_and(|last| *id <= last))
         };
         for &id in ids.iter().cycle().skip(first).take(ids.len()) {
@@ -84,9 +125,15 @@ impl Plane {
             }
             self.copies().last = Some(id);
             let Some(_keys) = self.keys.try_lock(vec![Key::Snapshot(id)]) else { continue };
-            if let Err(error) = self.copy(id) {
-                warn!(snapshot = %id, %error, "a copy has failed; trying again");
-            }
+            self.try_copy(id);
+        }
+    }
+
+    /// Continues a copy whose key is locked, and notes why it waits if that fails.
+    fn try_copy(&self, id: SnapshotId) {
+        match self.copy(id) {
+            Ok(()) => _ = self.copies().waiting.remove(&id),
+            Err(error) => self.note_waiting(id, &error),
         }
     }
 
@@ -183,9 +230,7 @@ impl Plane {
             return Ok(());
         }
         // The copy is decided and committed: the client gets it, and the tick continues it.
-        if let Err(error) = self.copy(copy.id) {
-            info!(snapshot = %copy.id, %error, "not copied yet");
-        }
+        self.try_copy(copy.id);
         Ok(())
     }
 

@@ -1,11 +1,12 @@
 //! Copies of volumes and snapshots, and encryption, over HTTP, on a data plane in a map.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::support::{Client, Server, config_with, create, text};
+use crate::support::{Client, FakeAgent, Server, config_with, create, text};
 use evenkeel_control::{Settings, StoreKey};
 use evenkeel_core::ids::{SnapshotId, VolumeId};
-use evenkeel_wire::agent::{Bytes, Command, FailedKind, StoredSnapshot, UNIT_BYTES};
+use evenkeel_wire::agent::{Bytes, Command, Failed, FailedKind, Reply, StoredSnapshot, UNIT_BYTES};
 use evenkeel_wire::aws::xml::Element;
 
 const KEY: &str = "01234567-89ab-cdef-0123-456789abcdef";
@@ -344,4 +345,43 @@ fn a_volume_that_waits_for_its_copy_can_be_deleted() {
     fixture.server.agent.with(|state| state.snapshots_pend = false);
     let again = fixture.copy(&source, &[("ClientToken", "t")]);
     assert_ne!(text(&again, "volumeId"), id, "its token is free");
+}
+
+#[test]
+fn a_copy_that_waits_for_space_says_so_and_can_be_deleted() {
+    let is_full = Arc::new(AtomicBool::new(false));
+    let full = Arc::clone(&is_full);
+    let agent = FakeAgent::scripted(move |agent, command| match command {
+        Command::CompleteSnapshot(_) if full.load(Ordering::SeqCst) => {
+            let message = "no space in the pool".to_owned();
+            Reply::Failed(Failed { kind: FailedKind::NoSpace, message })
+        }
+        command => agent.execute(command),
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let config = config_with(folder.path(), Settings::default());
+    let server = Server::start_with(config, Arc::clone(&agent)).unwrap();
+    let fixture = Fixture { client: server.client(), server, folder };
+    let volume = create(&fixture.client, &[]);
+    let made = fixture.client.call("CreateSnapshot", &[("VolumeId", &volume)]).unwrap();
+    let of = text(&made, "snapshotId");
+    is_full.store(true, Ordering::SeqCst);
+    let copy = || {
+        let params = [("SourceSnapshotId", of), ("SourceRegion", "local-1")];
+        let copy = fixture.client.call("CopySnapshot", &params).unwrap();
+        text(&copy, "snapshotId").to_owned()
+    };
+    let [kept, deleted] = [copy(), copy()];
+    let shown = fixture.snapshot(&deleted);
+    assert_eq!(text(&shown, "status"), "pending");
+    assert_eq!(text(&shown, "statusMessage"), "no space in the pool");
+    fixture.client.call("DeleteSnapshot", &[("SnapshotId", &deleted)]).unwrap();
+    let listed = fixture.client.call("DescribeSnapshots", &[]).unwrap();
+    let ids: Vec<&str> =
+        listed.items("snapshotSet").iter().map(|it| text(it, "snapshotId")).collect();
+    assert!(!ids.contains(&&*deleted), "{ids:?}");
+    is_full.store(false, Ordering::SeqCst);
+    fixture.comes(|| text(&fixture.snapshot(&kept), "status") == "completed");
+    assert_eq!(fixture.snapshot(&kept).child_text("statusMessage"), None);
+    fixture.client.call("DeleteSnapshot", &[("SnapshotId", of)]).unwrap();
 }
