@@ -244,10 +244,17 @@ def object_faults(ebs):
         time.sleep(1.5)
         expect(attachment(ebs, volume), "attaching")
     wait_for(lambda: attachment(ebs, volume) == "attached", "it is still attaching")
-    with ebs.fault("snapshot-error", volumes=[volume]):
+    with ebs.fault("snapshot-error", volumes=[volume]) as fault:
         snapshot = ebs.ec2.create_snapshot(VolumeId=volume)["SnapshotId"]
         found = ebs.ec2.describe_snapshots(SnapshotIds=[snapshot])["Snapshots"][0]
         expect(found["State"], "error")
+        # The copy is removed, so the events have the reason.
+        try:
+            ebs._evenkeel("volume", "copy", volume, "--wait")
+        except RuntimeError as error:
+            assert f"was not created: {fault} was started" in str(error), error
+        else:
+            raise AssertionError("a copy without its snapshot was made")
 
 
 def fis(flags):

@@ -1,5 +1,6 @@
 //! Creates, attaches and reads volumes, and waits for their states; the parameters of tags.
 
+use crate::events::{PAGE, Page};
 use crate::model::{Credits, VolumeDescription, VolumeStatus};
 use crate::output::{Exit, Failure, or_dash};
 use crate::progress::Progress;
@@ -75,9 +76,38 @@ pub fn once_available(
     volume: VolumeDescription,
     timeout: Option<Duration>,
 ) -> Result<VolumeDescription, Failure> {
-    match timeout {
-        Some(timeout) => wait_for_state(client, &volume.volume_id, "available", timeout),
-        None => Ok(volume),
+    let Some(timeout) = timeout else { return Ok(volume) };
+    let id = &volume.volume_id;
+    wait_for_state(client, id, "available", timeout).map_err(|failure| {
+        // The server removes a volume whose creation fails.
+        let is_gone = failure.exit == Exit::NotFound;
+        let reason = is_gone.then(|| failed_creation(client, id)).flatten();
+        reason.map_or(failure, |reason| Failure::new(format!("{id} was not created: {reason}")))
+    })
+}
+
+/// Returns the reason for which the server has removed a new volume, from its events; `None` if
+/// they do not have it.
+fn failed_creation(client: &Client, id: &str) -> Option<String> {
+    let mut after = 0;
+    let mut reason = None;
+    loop {
+        let after_text = after.to_string();
+        let wanted = [
+            ("AfterSequence", after_text.as_str()),
+            ("MaxResults", PAGE),
+            ("Filter.1.Name", "resource"),
+            ("Filter.1.Value.1", id),
+            ("Filter.2.Name", "event"),
+            ("Filter.2.Value.1", "createVolume"),
+        ];
+        let page = Page::read(&client.call("DescribeEvents", &wanted).ok()?);
+        let causes = page.events.iter().filter_map(|it| it.event["detail"]["cause"].as_str());
+        reason = causes.filter(|cause| !cause.is_empty()).last().map(str::to_owned).or(reason);
+        if page.examined <= after || page.examined >= page.last {
+            return reason;
+        }
+        after = page.examined;
     }
 }
 

@@ -77,14 +77,8 @@ impl Plane {
                 continue;
             }
             let stuck_by = self.model().volumes.get(&id).and_then(|volume| self.stuck_by(volume));
-            if stuck_by.is_some() {
-                continue;
-            }
-            match self.settle(id, Settling::Again, &Credits::default()) {
-                Ok(()) => {}
-                // The client that requested the change has this error already.
-                Err(error) if error.is_unanswered() => debug!(volume = %id, "still no answer"),
-                Err(error) => warn!(volume = %id, %error, "could not be settled; trying again"),
+            if stuck_by.is_none() {
+                self.settle_again(id);
             }
         }
         self.retry_in_error(upkeep);
@@ -95,6 +89,23 @@ impl Plane {
             upkeep.ticks_to_space_check.checked_sub(1).unwrap_or(SPACE_TICKS);
         if upkeep.ticks_to_space_check == 0 {
             self.refresh_space();
+        }
+    }
+
+    /// Settles a volume whose key is locked. A failure is logged.
+    fn settle_again(&self, id: VolumeId) {
+        match self.settle(id, Settling::Again, &Credits::default()) {
+            Ok(()) => {}
+            // The client that requested the change has this error already.
+            Err(error) if error.is_unanswered() => debug!(volume = %id, "still no answer"),
+            Err(error) => {
+                let is_due = self.model().volumes.get(&id).is_some_and(|it| !it.is_settled());
+                if is_due {
+                    warn!(volume = %id, %error, "could not be settled; trying again");
+                } else {
+                    warn!(volume = %id, %error, "its change has failed, and is given up");
+                }
+            }
         }
     }
 
