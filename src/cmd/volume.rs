@@ -22,7 +22,7 @@ const NO_VOLUMES: &str =
 
 /// Text of a listing of an empty recycle bin.
 pub const EMPTY_BIN: &str =
-    "the recycle bin is empty; `evenkeel serve --recycle-bin-days N` enables it";
+    "the recycle bin is empty; a server with --recycle-bin-days keeps here what is deleted";
 
 const NO_UNOWNED: &str = "every volume's bytes in the store belong to a volume";
 

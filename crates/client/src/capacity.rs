@@ -245,7 +245,7 @@ pub struct Amount {
 
 /// The text while nothing is measured or configured.
 const UNKNOWN: &str =
-    "sold: capacity is unknown, so nothing is refused; see `evenkeel volume capacity`";
+    "sold: capacity is unknown, so nothing is refused; `evenkeel calibrate` measures it";
 
 impl Space {
     /// Returns whether more is sold than is for sale.
