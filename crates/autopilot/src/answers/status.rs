@@ -192,8 +192,8 @@ mod tests {
         state::failed(&mut memory.state, "no room");
         let shown = Shown { uuid: "u".to_owned(), memory, last: None };
         let row = |kind: &str, name: &str, text: &str| ["u", kind, name, text].map(str::to_owned);
-        let waits = "delete vol-1, since 2026-11-25T19:00:00Z; waits since \
-                     2026-11-25T19:01:00Z: vol-1 has no device";
+        let waits = "delete vol-1, since 2026-11-25T19:00:00.000Z; waits since \
+                     2026-11-25T19:01:00.000Z: vol-1 has no device";
         assert_eq!(
             rows(&shown),
             [

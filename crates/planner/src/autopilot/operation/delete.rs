@@ -40,9 +40,7 @@ pub(super) fn step(policy: &Policy, open: &Open, now: &Observation, id: &str) ->
             Step::Wait(format!("the host has no free attachment to probe {id}"))
         }
         VolumeState::Available => Step::Call(Call::Attach { volume: id }),
-        VolumeState::Attached if volume.has_superblock.is_none() && !is_late => {
-            no_device(&id)
-        }
+        VolumeState::Attached if volume.has_superblock.is_none() && !is_late => no_device(&id),
         VolumeState::Elsewhere => end(open, format!("{id} has failed, or another host has it")),
         _ => give_back(now, volume),
     }
