@@ -25,7 +25,7 @@ pub mod policy_file;
 pub mod world;
 
 use evenkeel_planner::autopilot::observation::{
-    Account, FileSystem, Instance, Observation, Volume,
+    Account, FileSystem, FrontEnd, Instance, Observation, Volume,
 };
 use evenkeel_planner::autopilot::operation::{Call, Verb};
 use evenkeel_planner::autopilot::state::State;
@@ -99,6 +99,11 @@ pub trait Cloud {
     /// # Errors
     /// If the API does not answer.
     fn observe(&mut self, uuid: &str, devices: &[String]) -> Result<Known, Fault>;
+
+    /// Returns the front end that makes disks of volumes; `None` if they have devices themselves.
+    fn front_end(&self) -> Option<FrontEnd> {
+        None
+    }
 
     /// Makes a call for the file system with this UUID. A call that is repeated after a lost
     /// answer has no further effect.

@@ -8,7 +8,7 @@ use super::devices::Devices;
 use crate::cloud::Ec2;
 use crate::{Cloud, Fault, Known};
 use evenkeel_lab::child::run_within;
-use evenkeel_planner::autopilot::observation::{Volume, VolumeState};
+use evenkeel_planner::autopilot::observation::{FrontEnd, Volume, VolumeState};
 use evenkeel_planner::autopilot::operation::Call;
 use std::path::Path;
 use std::process::Command;
@@ -26,6 +26,17 @@ pub struct Commands {
     pub detach: Vec<String>,
 }
 
+impl Commands {
+    /// Returns those of the documentation.
+    fn of_documentation() -> Self {
+        let words = |text: &str| text.split(' ').map(str::to_owned).collect();
+        Self {
+            attach: words("deploy/agent/attach {volume} {uri}"),
+            detach: words("deploy/agent/detach {volume} {device}"),
+        }
+    }
+}
+
 /// Returns the address of a volume.
 pub type Uri = Box<dyn Fn(&str) -> Result<String, Fault> + Send>;
 
@@ -38,12 +49,29 @@ pub struct Front {
     uri: Uri,
     /// Why the attach command has made no device, by volume.
     pub faults: Vec<String>,
+    /// The commands by which a person makes disks of volumes.
+    by_hand: Option<FrontEnd>,
 }
 
 impl Front {
     /// Creates it.
     pub const fn new(ec2: Ec2, devices: Devices, commands: Commands, uri: Uri) -> Self {
-        Self { ec2, devices, commands, uri, faults: Vec::new() }
+        Self { ec2, devices, commands, uri, faults: Vec::new(), by_hand: None }
+    }
+
+    /// Finds the commands by which a person makes disks of volumes: those of the agent, or those of
+    /// the documentation. Volumes of AWS have no address, and devices by themselves.
+    fn find_by_hand(&mut self, volumes: &[Volume]) {
+        let Some(volume) = volumes.first().filter(|_| self.by_hand.is_none()) else { return };
+        // The server answers again at a later observation.
+        let Ok(uri) = (self.uri)(&volume.id) else { return };
+        let Commands { attach, detach } = match self.commands.attach.is_empty() {
+            true if uri.is_empty() => return,
+            true => Commands::of_documentation(),
+            false => self.commands.clone(),
+        };
+        let uri = uri.replace(&volume.id, "{volume}");
+        self.by_hand = Some(FrontEnd { attach, detach, uri });
     }
 
     /// Makes the devices of volumes that an operation has made or retired, and attached: a retired
@@ -110,8 +138,13 @@ impl Front {
 impl Cloud for Front {
     fn observe(&mut self, uuid: &str, devices: &[String]) -> Result<Known, Fault> {
         let known = self.ec2.observe(uuid, devices)?;
+        self.find_by_hand(&known.volumes);
         self.make_devices(&known.volumes);
         Ok(known)
+    }
+
+    fn front_end(&self) -> Option<FrontEnd> {
+        self.by_hand.clone()
     }
 
     fn execute(&mut self, uuid: &str, call: &Call) -> Result<(), Fault> {
@@ -183,6 +216,25 @@ mod tests {
         front.commands.detach = vec!["false".to_owned()];
         front.execute(UUID, &detach).unwrap();
         assert!(front.faults[0].contains("/dev/loop77 of vol-"), "{:?}", front.faults);
+    }
+
+    #[test]
+    fn printed_commands_are_those_of_the_agent_or_of_the_documentation() {
+        let folder = tempfile::tempdir().unwrap();
+        let found = |commands: Option<Commands>, uri: &'static str| {
+            let mut front = front("vol-1", &folder);
+            front.uri = Box::new(move |volume| Ok(uri.replace("VOLUME", volume)));
+            front.commands = commands.unwrap_or(front.commands);
+            front.observe(UUID, &[]).unwrap();
+            front.front_end()
+        };
+        let own = found(None, "nbd://h:1/VOLUME").unwrap();
+        assert_eq!(own.attach[0], "touch");
+        assert_eq!(own.uri, "nbd://h:1/{volume}");
+        let documented = found(Some(Commands::default()), "nbd://h:1/VOLUME").unwrap();
+        assert_eq!(documented.attach, ["deploy/agent/attach", "{volume}", "{uri}"]);
+        assert_eq!(documented.detach, ["deploy/agent/detach", "{volume}", "{device}"]);
+        assert_eq!(found(Some(Commands::default()), ""), None, "a volume of AWS");
     }
 
     #[test]

@@ -20,7 +20,7 @@ mod listen;
 mod metrics;
 mod mount;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 mod turns;
 
 pub use lines::{name, step_words};

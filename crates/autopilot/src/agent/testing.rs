@@ -107,5 +107,6 @@ fn observation() -> Observation {
             clock_skew_ms: None,
         },
         evidence: None,
+        front_end: None,
     }
 }

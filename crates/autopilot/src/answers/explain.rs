@@ -12,7 +12,7 @@ use evenkeel_planner::autopilot::evidence::{Evidence, Proposal};
 use evenkeel_planner::autopilot::observation::{Ages, Observation};
 use evenkeel_planner::autopilot::{Decision, PolicyFile};
 use evenkeel_planner::{fleet, format};
-use evenkeel_sim::text::{csv, span, table};
+use evenkeel_sim::text::{command_line, csv, span, table};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 
@@ -42,10 +42,12 @@ pub fn explain(reader: &Reader, id: &str, format: Format) -> Result<Explanation,
     let page = page(reader, &read)?;
     let replayed = replay(reader, &read.line);
     let page = page.as_deref();
+    let latest = Read::last(reader, &read.line.uuid)?;
+    let latest = latest.as_ref().unwrap_or(&read);
     let text = match format {
         Format::Json => output::json(&to_json(&read, &found, page, &replayed)),
         Format::Csv => csv(&COLUMNS, &rows(&read, &found, page, &replayed)),
-        Format::Text => text(&read, &found, page, &replayed),
+        Format::Text => text(&read, &found, page, &replayed, &latest.observation),
     };
     let verdict = match replayed {
         Ok(Replayed::Same) => Ok(()),
@@ -95,6 +97,7 @@ fn text(
     found: &Found,
     page: Option<&str>,
     replayed: &Result<Replayed, String>,
+    latest: &Observation,
 ) -> String {
     let Read { line, observation, decision } = read;
     let mut text = format!("decision {} of {}\n", decision.id, words::time(decision.unix_ms));
@@ -111,7 +114,7 @@ fn text(
         text += &indented(page.unwrap_or("its page is not kept\n"));
     }
     text += "\ndecided\n";
-    text += &decided(decision, line);
+    text += &decided(decision, line, latest);
     text += "\nsteps\n";
     let steps = steps(found);
     if steps.is_empty() {
@@ -274,7 +277,7 @@ fn money(micro: u64, line: &Decided) -> String {
     list.map_or_else(|_| format::money(micro), |list| amounts::money(micro, list.currency()))
 }
 
-fn decided(decision: &Decision, line: &Decided) -> String {
+fn decided(decision: &Decision, line: &Decided, latest: &Observation) -> String {
     let mut text = String::new();
     if decision.intents.is_empty() {
         text += if decision.brakes.is_empty() {
@@ -292,6 +295,7 @@ fn decided(decision: &Decision, line: &Decided) -> String {
             let _ = writeln!(text, "    $ {command}");
         }
         for command in &intent.undo {
+            let command = with_ids(command, intent, latest);
             let _ = writeln!(text, "    undo $ {command}");
         }
     }
@@ -310,6 +314,21 @@ fn decided(decision: &Decision, line: &Decided) -> String {
         let _ = writeln!(text, "  ALARM {alarm}");
     }
     text
+}
+
+/// Returns a command of a way back with the volume that the operation has made, and its device, as
+/// far as they are known: another shell has no variables with them.
+fn with_ids(command: &str, intent: &Intent, latest: &Observation) -> String {
+    let mut volumes = latest.volumes.iter();
+    let made = volumes.find(|volume| volume.made_by.as_ref() == Some(&intent.id));
+    let Some(made) = made else { return command.to_owned() };
+    let mut devices = latest.file_system.devices.iter();
+    let device = devices.find(|device| device.volume.as_ref() == Some(&made.id));
+    let command = command.replace("\"$NEW\"", &made.id);
+    match device {
+        Some(device) => command.replace("\"$DEVICE\"", &command_line(&[&device.path])),
+        None => command,
+    }
 }
 
 /// Returns the monthly cost of the volumes before a change, and after it.
@@ -387,4 +406,43 @@ fn to_json(
         "replayed": state,
         "replay": reason,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent::testing::ticked;
+    use evenkeel_core::volume::{VolumeSpec, VolumeType};
+    use evenkeel_planner::autopilot::observation::{Device, Volume, VolumeState};
+
+    #[test]
+    fn way_back_has_the_ids_of_what_the_operation_has_made() {
+        let ticked = ticked();
+        let mut latest = ticked.observation.unwrap();
+        let intent = ticked.decision.unwrap().intents.remove(0);
+        let commands = ["detach \"$NEW\" \"$DEVICE\"", "btrfs device add -K \"$OLD_DEVICE\" /srv"];
+        let shown = |latest: &Observation| commands.map(|line| with_ids(line, &intent, latest));
+        assert_eq!(shown(&latest), commands);
+        let spec = VolumeSpec {
+            volume_type: VolumeType::Gp3,
+            size_gib: 8,
+            iops: None,
+            throughput_mibps: None,
+            multi_attach: false,
+        };
+        let mut made = Volume::new("vol-9".to_owned(), spec, VolumeState::Attached, 1);
+        made.made_by = Some(intent.id.clone());
+        latest.volumes.push(made);
+        assert_eq!(shown(&latest)[0], "detach vol-9 \"$DEVICE\"");
+        latest.file_system.devices.push(Device {
+            devid: 3,
+            path: "/dev/loop9".to_owned(),
+            volume: Some("vol-9".to_owned()),
+            device_bytes: 1,
+            size_bytes: 1,
+            allocated_bytes: 1,
+            errors: 0,
+        });
+        assert_eq!(shown(&latest), ["detach vol-9 /dev/loop9", commands[1]]);
+    }
 }

@@ -119,6 +119,7 @@ impl<H: Host, C: Cloud, J: Journal> Controller<H, C, J> {
             account: known.map_or_else(Default::default, |known| known.account),
             ages,
             evidence: self.evidence.clone(),
+            front_end: self.cloud.front_end(),
         })
     }
 

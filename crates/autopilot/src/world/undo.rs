@@ -123,12 +123,16 @@ impl Before {
     /// If a command fails, or if something is not as before afterwards.
     pub(super) fn execute(&self, world: &World, is_running: bool) -> Result<Undone, String> {
         let made = world.made_by(&self.intent.id);
-        let mut person =
-            Person { world: world.at_rest(), new: made.unwrap_or_default(), created: 0 };
+        let mut person = Person {
+            world: world.at_rest(),
+            new: made.unwrap_or_default(),
+            old: String::new(),
+            created: 0,
+        };
         let used = world.space.used();
         let mut is_advice = false;
         for line in &self.intent.undo {
-            if is_running && line.starts_with("NEW=") {
+            if is_running && line.starts_with("OLD=") {
                 break;
             }
             if line.starts_with('#') {
@@ -215,6 +219,8 @@ struct Person {
     world: World,
     /// The volume of `$NEW` and of `$DEVICE`.
     new: String,
+    /// The volume of `$OLD` and of `$OLD_DEVICE`.
+    old: String,
     created: u32,
 }
 
@@ -239,7 +245,7 @@ impl Person {
                 let volume = self.volume(&words)?;
                 self.call(&Call::Delete { volume })
             }
-            ["btrfs", "device", "add", "-K", _, _] => self.add(),
+            ["btrfs", "device", "add", "-K", device, _] => self.add(device),
             ["btrfs", "balance", "start", ..] => {
                 self.world.start_compaction(COMPACTED_PERCENT, u32::MAX, PACE);
                 self.finish()
@@ -250,8 +256,17 @@ impl Person {
             }
             ["btrfs", "device", "remove", device, _] => self.remove(device),
             ["btrfs", "filesystem", "resize", size, _] => self.resize(size),
-            [first, ..] if first.starts_with("NEW=$(aws") => self.create(&words),
-            [first, ..] if first.starts_with("DEVICE=") => Ok(()),
+            [first, ..] if first.starts_with("NEW=$(aws") => {
+                self.new = self.create(&words)?;
+                Ok(())
+            }
+            [first, ..] if first.starts_with("OLD=$(aws") => {
+                self.old = self.create(&words)?;
+                Ok(())
+            }
+            [first, ..] if first.starts_with("DEVICE=") || first.starts_with("OLD_DEVICE=") => {
+                Ok(())
+            }
             _ => Err(Stop::Failed("the command is not known".to_owned())),
         }
     }
@@ -259,7 +274,16 @@ impl Person {
     fn volume(&self, words: &[&str]) -> Result<String, Stop> {
         let id = flag(words, "--volume-id");
         let id = id.ok_or_else(|| Stop::Failed("no --volume-id".to_owned()))?;
-        Ok(if id == "\"$NEW\"" { self.new.clone() } else { id.to_owned() })
+        Ok(self.named(id).to_owned())
+    }
+
+    /// Returns the volume of a word of the shell.
+    fn named<'a>(&'a self, word: &'a str) -> &'a str {
+        match word {
+            "\"$NEW\"" | "\"$DEVICE\"" => &self.new,
+            "\"$OLD\"" | "\"$OLD_DEVICE\"" => &self.old,
+            other => other,
+        }
     }
 
     /// Makes a call, again and again until the API accepts it.
@@ -309,7 +333,8 @@ impl Person {
         self.call(&Call::Modify { volume, to })
     }
 
-    fn create(&mut self, words: &[&str]) -> Result<(), Stop> {
+    /// Returns the volume that it makes.
+    fn create(&mut self, words: &[&str]) -> Result<String, Stop> {
         let invalid = || Stop::Failed("a flag of create-volume is absent".to_owned());
         let spec = VolumeSpec {
             volume_type: type_of(words).ok_or_else(invalid)?,
@@ -322,25 +347,21 @@ impl Person {
         let operation = format!("by-hand-{}", self.created);
         self.call(&Call::Create { operation: operation.clone(), spec })?;
         let made = self.world.made_by(&operation);
-        self.new = made.ok_or_else(|| Stop::Failed("no volume was made".to_owned()))?;
-        Ok(())
+        made.ok_or_else(|| Stop::Failed("no volume was made".to_owned()))
     }
 
-    fn new_bytes(&self) -> u64 {
-        let spec = self.world.spec(&self.new);
-        spec.map_or(0, |spec| u64::from(spec.size_gib) * GIB)
-    }
-
-    fn add(&mut self) -> Result<(), Stop> {
-        let bytes = self.new_bytes();
-        let is_here = self.world.ec2.is_attached(&self.new);
+    fn add(&mut self, device: &str) -> Result<(), Stop> {
+        let volume = self.named(device).to_owned();
+        let spec = self.world.spec(&volume);
+        let bytes = spec.map_or(0, |spec| u64::from(spec.size_gib) * GIB);
+        let is_here = self.world.ec2.is_attached(&volume);
         match &mut self.world.space {
             Space::Btrfs(btrfs) if is_here => {
                 let devid = btrfs.next_devid();
-                btrfs.add(devid, &self.new, bytes);
+                btrfs.add(devid, &volume, bytes);
                 Ok(())
             }
-            _ => Err(Stop::Failed(format!("{} cannot be added", self.new))),
+            _ => Err(Stop::Failed(format!("{volume} cannot be added"))),
         }
     }
 
@@ -350,7 +371,7 @@ impl Person {
         };
         let devid = match device.parse() {
             Ok(devid) => Some(devid),
-            Err(_) => btrfs.of_volume(&self.new).map(|device| device.devid),
+            Err(_) => btrfs.of_volume(self.named(device)).map(|device| device.devid),
         };
         let devid = devid.ok_or_else(|| Stop::Failed(format!("{device} is no device")))?;
         self.world.start_removal(devid, PACE);

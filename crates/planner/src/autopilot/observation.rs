@@ -26,6 +26,23 @@ pub struct Observation {
     pub ages: Ages,
     /// The judgement of the recordings of the volumes; `None` before the first.
     pub evidence: Option<Evidence>,
+    /// The front end that makes disks of volumes; `None` if they have devices by themselves, as on
+    /// AWS.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub front_end: Option<FrontEnd>,
+}
+
+/// The commands that make a disk of an attached volume, and remove it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct FrontEnd {
+    /// The words of the command that makes it, in which `{volume}` and `{uri}` are replaced. It
+    /// prints the path of the device as its last line.
+    pub attach: Vec<String>,
+    /// The words of the command that removes it, in which `{volume}` and `{device}` are replaced.
+    pub detach: Vec<String>,
+    /// The address of a volume, in which `{volume}` is replaced.
+    pub uri: String,
 }
 
 /// The kind of a file system.

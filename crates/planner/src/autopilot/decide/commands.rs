@@ -11,12 +11,14 @@ use crate::autopilot::operation::room::{self, COMPACTED_PERCENT, Removal};
 use crate::autopilot::state::same_rates;
 use crate::regions::{self, DEFAULT_REGION};
 
-/// Where a Nitro instance has the device of the volume `$NEW`.
-const NEW_DEVICE: &str =
-    "DEVICE=/dev/disk/by-id/nvme-Amazon_Elastic_Block_Store_$(echo \"$NEW\" | tr -d -)";
-/// The wait for the device of a volume that was attached: its name appears some seconds later.
-const NEW_DEVICE_IS_THERE: &str =
-    "timeout 300 sh -c 'until [ -b \"$0\" ]; do sleep 1; done' \"$DEVICE\"";
+/// The beginning of the path of a volume's device on a Nitro instance.
+const NITRO_DEVICE: &str = "/dev/disk/by-id/nvme-Amazon_Elastic_Block_Store_";
+/// The volume that an operation makes.
+const NEW: Made = Made { volume: "NEW", device: "DEVICE" };
+/// The volume that takes the place of one that an operation has removed.
+const OLD: Made = Made { volume: "OLD", device: "OLD_DEVICE" };
+/// The comment of the first command of a way back that is not needed while the move runs.
+const AFTERWARDS: &str = "  # if it has ended; otherwise the next command is the detachment";
 /// The longest wait for a modification to be in force, in seconds.
 const IN_FORCE_S_MAX: u32 = 900;
 
@@ -24,6 +26,38 @@ const IN_FORCE_S_MAX: u32 = 900;
 pub struct Commands {
     pub forward: Vec<String>,
     pub back: Vec<String>,
+}
+
+/// The variables of the shell with the id of a volume that commands make, and its device.
+#[derive(Clone, Copy)]
+struct Made {
+    volume: &'static str,
+    device: &'static str,
+}
+
+impl Made {
+    /// Returns the words of the shell for the id and the device.
+    fn words(self) -> (String, String) {
+        (format!("\"${}\"", self.volume), format!("\"${}\"", self.device))
+    }
+}
+
+/// Returns the words of a command for a shell, with these words in place of others.
+fn shell_words(words: &[String], values: &[(&str, &str)]) -> String {
+    let word = |word: &String| {
+        let Some((name, _)) = values.iter().find(|(name, _)| word.contains(name)) else {
+            return command_line(&[word]);
+        };
+        // All else of the word is quoted by itself: "$NEW"/disk.
+        let mut parts = word.split(name).map(|part| match part {
+            "" => String::new(),
+            part => shell_words(&[part.to_owned()], values),
+        });
+        let first = parts.next().unwrap_or_default();
+        let value = values.iter().find(|(other, _)| other == name).map_or("", |(_, value)| value);
+        parts.fold(first, |text, part| text + value + &part)
+    };
+    words.iter().map(word).collect::<Vec<_>>().join(" ")
 }
 
 /// Returns the commands of an operation.
@@ -161,9 +195,8 @@ impl Tool<'_, '_> {
         Commands { forward, back }
     }
 
-    /// Returns the commands that create a volume as `$NEW` beside the others, and attach it as
-    /// `$DEVICE`.
-    fn create(&self, spec: &VolumeSpec) -> Vec<String> {
+    /// Returns the commands that create a volume beside the others, and attach it.
+    fn create(&self, spec: &VolumeSpec, made: Made) -> Vec<String> {
         let beside =
             self.facts.members.first().map(|member: &Member<'_>| member.volume.id.as_str());
         let zone = self.ec2(&[
@@ -186,44 +219,82 @@ impl Tool<'_, '_> {
         let host = self.facts.now.instance.as_ref().map_or("INSTANCE", |host| host.id.as_str());
         let host = command_line(&[host]);
         let region = &self.region;
-        vec![
+        let name = made.volume;
+        let volume = made.words().0;
+        let mut commands = vec![
             format!(
-                "NEW=$(aws ec2 create-volume --availability-zone \"$({zone})\" {flags} --query \
+                "{name}=$(aws ec2 create-volume --availability-zone \"$({zone})\" {flags} --query \
                  VolumeId --output text{region})"
             ),
-            format!("aws ec2 wait volume-available --volume-ids \"$NEW\"{region}"),
+            format!("aws ec2 wait volume-available --volume-ids {volume}{region}"),
             format!(
-                "aws ec2 attach-volume --volume-id \"$NEW\" --instance-id {host} --device \
+                "aws ec2 attach-volume --volume-id {volume} --instance-id {host} --device \
                  /dev/sdp{region}  # or another name that is free there"
             ),
-            format!("aws ec2 wait volume-in-use --volume-ids \"$NEW\"{region}"),
-            NEW_DEVICE.to_owned(),
-            NEW_DEVICE_IS_THERE.to_owned(),
-        ]
+            format!("aws ec2 wait volume-in-use --volume-ids {volume}{region}"),
+        ];
+        commands.extend(self.device(made));
+        commands
+    }
+
+    /// Returns the commands by which an attached volume has a device. That of a Nitro instance
+    /// appears some seconds later.
+    fn device(&self, made: Made) -> Vec<String> {
+        let name = made.device;
+        let (volume, device) = made.words();
+        match &self.facts.now.front_end {
+            Some(front) => {
+                let uri = shell_words(std::slice::from_ref(&front.uri), &[("{volume}", &volume)]);
+                let values = [("{volume}", volume.as_str()), ("{uri}", &uri)];
+                let attach = shell_words(&front.attach, &values);
+                vec![format!("{name}=$({attach} | tail -n 1)")]
+            }
+            None => vec![
+                format!("{name}={NITRO_DEVICE}$(echo {volume} | tr -d -)"),
+                format!("timeout 300 sh -c 'until [ -b \"$0\" ]; do sleep 1; done' {device}"),
+            ],
+        }
     }
 
     fn add(&self, spec: &VolumeSpec) -> Commands {
         let mount = self.mount();
-        let mut forward = self.create(spec);
-        forward.push(format!("btrfs device add -K \"$DEVICE\" {mount}"));
+        let (volume, device) = NEW.words();
+        let mut forward = self.create(spec, NEW);
+        forward.push(format!("btrfs device add -K {device} {mount}"));
         let region = &self.region;
-        let back = vec![
-            format!("btrfs device remove \"$DEVICE\" {mount}"),
-            format!("aws ec2 detach-volume --volume-id \"$NEW\"{region}"),
-            format!("aws ec2 wait volume-available --volume-ids \"$NEW\"{region}"),
-            format!("aws ec2 delete-volume --volume-id \"$NEW\"{region}"),
-        ];
+        let mut back = vec![format!("btrfs device remove {device} {mount}")];
+        back.extend(self.detached(&volume, &device));
+        back.push(format!("aws ec2 wait volume-available --volume-ids {volume}{region}"));
+        back.push(format!("aws ec2 delete-volume --volume-id {volume}{region}"));
         Commands { forward, back }
     }
 
-    /// Returns the detachment of a volume whose data has moved. It is deleted after the grace time.
-    fn retired(&self, volume: &str) -> [String; 2] {
+    /// Returns the detachment of a volume, by words of the shell: its disk goes before.
+    fn detached(&self, volume: &str, device: &str) -> Vec<String> {
+        let front = self.facts.now.front_end.as_ref();
+        let values = [("{volume}", volume), ("{device}", device)];
+        let mut commands: Vec<String> =
+            front.map(|front| shell_words(&front.detach, &values)).into_iter().collect();
+        let region = &self.region;
+        commands.push(format!("aws ec2 detach-volume --volume-id {volume}{region}"));
+        commands
+    }
+
+    /// Returns the detachment of a volume whose data has moved, by words of the shell. It is
+    /// deleted after the grace time.
+    fn left(&self, volume: &str, device: &str) -> Vec<String> {
         let hours = self.facts.policy.budget.grace_hours;
-        let delete = self.ec2(&["delete-volume", "--volume-id", volume]);
-        [
-            self.ec2(&["detach-volume", "--volume-id", volume]),
-            format!("{delete}  # after {hours} h"),
-        ]
+        let region = &self.region;
+        let mut commands = self.detached(volume, device);
+        commands
+            .push(format!("aws ec2 delete-volume --volume-id {volume}{region}  # after {hours} h"));
+        commands
+    }
+
+    /// Returns the same of a volume of the file system.
+    fn retired(&self, volume: &str) -> Vec<String> {
+        let path = self.facts.member(volume).map_or("DEVICE", |member| &member.device.path);
+        self.left(&command_line(&[volume]), &command_line(&[path]))
     }
 
     fn remove(&self, volume: &str) -> Commands {
@@ -236,8 +307,8 @@ impl Tool<'_, '_> {
         forward.extend(self.retired(volume));
         let mut back = vec![format!("btrfs device remove cancel {mount}  # while it runs")];
         if let Some(member) = self.facts.member(volume) {
-            back.extend(self.create(&member.volume.spec));
-            back.push(format!("btrfs device add -K \"$DEVICE\" {mount}"));
+            back.extend(self.create(&member.volume.spec, OLD));
+            back.push(format!("btrfs device add -K {} {mount}", OLD.words().1));
         }
         Commands { forward, back }
     }
@@ -253,8 +324,8 @@ impl Tool<'_, '_> {
     /// Returns the commands by which a smaller volume takes the place of one.
     fn replaced(&self, volume: &str, with: &VolumeSpec) -> Vec<String> {
         let mount = self.mount();
-        let mut commands = self.create(with);
-        commands.push(format!("btrfs device add -K \"$DEVICE\" {mount}"));
+        let mut commands = self.create(with, NEW);
+        commands.push(format!("btrfs device add -K {} {mount}", NEW.words().1));
         if self.is_compacted_to_replace(volume, with) {
             commands.push(format!("btrfs balance start -dusage={COMPACTED_PERCENT} {mount}"));
         }
@@ -273,21 +344,28 @@ impl Tool<'_, '_> {
     }
 
     /// Returns the commands of a replacement, and those that undo it: while the data moves, the end
-    /// of the move and the removal of the new device.
+    /// of the move; afterwards another volume in the place of the new one. The new one leaves.
     fn replace(&self, volume: &str, with: &VolumeSpec) -> Commands {
         let mount = self.mount();
         let forward = self.replaced(volume, with);
+        let (new, device) = NEW.words();
         let mut back = vec![
             format!("btrfs device remove cancel {mount}  # while it runs"),
-            format!("btrfs device remove \"$DEVICE\" {mount}  # while it runs"),
+            format!("btrfs device remove {device} {mount}  # while it runs"),
         ];
-        let Some(member) = self.facts.member(volume) else { return Commands { forward, back } };
-        back.extend(self.create(&member.volume.spec));
-        back.push(format!("btrfs device add -K \"$DEVICE\" {mount}"));
-        // The kernel has numbered the new device by the next number.
-        let devids = self.facts.members.iter().map(|member| member.device.devid);
-        let smaller = devids.max().unwrap_or(0).saturating_add(1);
-        back.push(format!("btrfs device remove {smaller} {mount}"));
+        if let Some(member) = self.facts.member(volume) {
+            let mut again = self.create(&member.volume.spec, OLD);
+            if let Some(first) = again.first_mut() {
+                *first += AFTERWARDS;
+            }
+            back.extend(again);
+            back.push(format!("btrfs device add -K {} {mount}", OLD.words().1));
+            // The kernel has numbered the new device by the next number.
+            let devids = self.facts.members.iter().map(|member| member.device.devid);
+            let smaller = devids.max().unwrap_or(0).saturating_add(1);
+            back.push(format!("btrfs device remove {smaller} {mount}"));
+        }
+        back.extend(self.left(&new, &device));
         Commands { forward, back }
     }
 }

@@ -13,8 +13,8 @@ use evenkeel_core::volume::{Rules, VolumeRequest, VolumeSpec, VolumeType};
 use super::*;
 use crate::autopilot::evidence::{Evidence, Judged, Proposal};
 use crate::autopilot::observation::{
-    Account, Ages, Conditions, Device, FileSystem, Flush, Instance, Kind, Profile, Running,
-    RunningKind, Volume, VolumeState,
+    Account, Ages, Conditions, Device, FileSystem, Flush, FrontEnd, Instance, Kind, Profile,
+    Running, RunningKind, Volume, VolumeState,
 };
 use crate::autopilot::operation::Open;
 use crate::autopilot::policy::Keep;
@@ -112,6 +112,7 @@ pub fn btrfs(specs: &[VolumeSpec], used_gib: u64) -> Observation {
             clock_skew_ms: Some(0),
         },
         evidence: None,
+        front_end: None,
     }
 }
 

@@ -435,7 +435,14 @@ fn decide_replaces_a_volume_by_a_smaller_one_with_its_limits() {
     let undo: Vec<&String> = intent.undo.iter().filter(moves).collect();
     assert_eq!(undo[0], "btrfs device remove cancel /data  # while it runs");
     assert!(undo[1].starts_with("btrfs device remove \"$DEVICE\" /data"));
-    assert_eq!(undo[2..], ["btrfs device add -K \"$DEVICE\" /data", "btrfs device remove 2 /data"]);
+    let again = "btrfs device add -K \"$OLD_DEVICE\" /data";
+    assert_eq!(undo[2..], [again, "btrfs device remove 2 /data"]);
+    // The smaller one leaves.
+    let left = [
+        "aws ec2 detach-volume --volume-id \"$NEW\"",
+        "aws ec2 delete-volume --volume-id \"$NEW\"  # after 24 h",
+    ];
+    assert_eq!(intent.undo[intent.undo.len() - 2..], left);
     assert!(intent.undo.iter().any(|line| line.contains("--size 400 --iops 6000")));
     let mut two = btrfs(&[fast, fast], 200);
     two.evidence = evidence(vec![judged("vol-1"), judged("vol-2")], NOW_MS - 1);
@@ -443,7 +450,34 @@ fn decide_replaces_a_volume_by_a_smaller_one_with_its_limits() {
     let intent = only(&decision);
     assert!(intent.commands.iter().any(|line| line == "btrfs device remove 1 /data"));
     // After 1 and 2, the kernel numbers the new device by 3.
-    assert_eq!(intent.undo.last().map(String::as_str), Some("btrfs device remove 3 /data"));
+    assert!(intent.undo.iter().any(|line| line == "btrfs device remove 3 /data"));
+}
+
+/// Where a front end makes the disks of volumes, its commands are among those that are printed.
+#[test]
+fn commands_over_nbd_use_those_of_the_front_end() {
+    let words = |text: &str| text.split(' ').map(str::to_owned).collect();
+    let mut now = btrfs(&[gp3(400)], 100);
+    now.file_system.devices[0].path = "/dev/loop1".to_owned();
+    now.front_end = Some(FrontEnd {
+        attach: words("/opt/attach --id={volume} {uri}"),
+        detach: words("/opt/detach {volume} {device}"),
+        uri: "nbd+unix:///{volume}?socket=/run/nbd".to_owned(),
+    });
+    let decision = first(&policy(), &now);
+    let intent = only(&decision);
+    assert!(matches!(intent.operation, Operation::Replace { .. }), "{decision:#?}");
+    let device = "DEVICE=$(/opt/attach --id=\"$NEW\" nbd+unix:///\"$NEW\"'?socket=/run/nbd' | \
+                  tail -n 1)";
+    let place = |lines: &[String], line: &str| lines.iter().position(|other| other == line);
+    let end = intent.commands.len();
+    assert_eq!(place(&intent.commands, device), Some(4), "{:#?}", intent.commands);
+    assert_eq!(intent.commands[end - 3], "/opt/detach vol-1 /dev/loop1");
+    assert_eq!(intent.commands[end - 2], "aws ec2 detach-volume --volume-id vol-1");
+    let again = device.replace("DEVICE=", "OLD_DEVICE=").replace("$NEW", "$OLD");
+    assert!(place(&intent.undo, &again).is_some(), "{:#?}", intent.undo);
+    assert!(place(&intent.undo, "/opt/detach \"$NEW\" \"$DEVICE\"").is_some());
+    assert!(!intent.commands.concat().contains("by-id"), "{:#?}", intent.commands);
 }
 
 /// The baseline of gp2 follows its size, so less of it needs a recording.

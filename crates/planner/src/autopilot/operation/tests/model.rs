@@ -303,6 +303,7 @@ impl World {
                 clock_skew_ms: Some(0),
             },
             evidence: None,
+            front_end: None,
         }
     }
 
