@@ -52,8 +52,8 @@ pub struct Evidence {
 pub struct Judged {
     /// The volume.
     pub volume: String,
-    /// The least that carries the last 24 hours with the headroom, of the present type if it can;
-    /// `None` if the present volume does.
+    /// The cheapest modification that carries the last 24 hours with the headroom, which may make
+    /// the volume larger; `None` if the present volume does.
     pub up: Option<Proposal>,
     /// A cheaper one that carries the recording by the upper bound; `None` if there is none.
     pub down: Option<Proposal>,
@@ -208,8 +208,8 @@ fn down(
     (is_shown && lasts()).then(|| proposal(policy, to, demand))
 }
 
-/// Returns the least volume that carries the last 24 hours, if the present one does not: of its
-/// type, or of another if its type has none.
+/// Returns the cheapest modification that carries the last 24 hours, if the present volume does
+/// not: of its type, of another one, or of its type with more GiB.
 fn up(
     policy: &Policy,
     volume: &Volume,
@@ -220,26 +220,29 @@ fn up(
     if last.intervals.is_empty() {
         return Err("its last 24 h were not recorded".to_owned());
     }
-    let own = vec![volume.spec.volume_type];
-    let of_types = [own, policy.plan.types.clone()];
-    for types in of_types {
-        let rules = fleet::Policy {
-            types,
-            days_min: 0,
-            throttled_s_per_day: throttled_s(policy),
-            ..policy.plan.clone()
-        };
-        let evidence = fleet::Evidence::Trace(Box::new(last.clone()));
-        let judged = fleet::judge(&rules, volume, evidence);
-        if !judged.findings.contains(&Finding::Throttled) {
-            return Ok(None);
-        }
-        if let Action::Modify(to) = judged.action {
-            let demand = Demand::of(&last, Assume::Worst);
-            return Ok(Some(proposal(&rules, to, &demand)));
-        }
+    let mut rules = fleet::Policy {
+        days_min: 0,
+        throttled_s_per_day: throttled_s(policy),
+        ..policy.plan.clone()
+    };
+    // Without types in the policy, all are offered.
+    if !rules.types.is_empty() && !rules.types.contains(&volume.spec.volume_type) {
+        rules.types.push(volume.spec.volume_type);
     }
-    Ok(None)
+    let judged = fleet::judge(&rules, volume, fleet::Evidence::Trace(Box::new(last.clone())));
+    if !judged.findings.contains(&Finding::Throttled) {
+        return Ok(None);
+    }
+    let in_place = match judged.action {
+        Action::Modify(to) => Some(to),
+        Action::Keep | Action::Delete => None,
+    };
+    let larger = fleet::larger(&rules, volume, &last);
+    let cost = |spec: &VolumeSpec| monthly(&rules, spec).unwrap_or(u64::MAX);
+    // The first of equal ones keeps its size.
+    let cheapest = in_place.into_iter().chain(larger).min_by_key(cost);
+    let demand = Demand::of(&last, Assume::Worst);
+    Ok(cheapest.map(|to| proposal(&rules, to, &demand)))
 }
 
 /// Returns the seconds of a day in which a limit may delay requests; of a shorter day in a trial.

@@ -202,7 +202,7 @@ pub fn next_step(policy: &Policy, open: &Open, now: &Observation) -> Step {
         return Step::Wait(reason);
     }
     match &open.operation {
-        Operation::Modify { volume, from, to } => modify::step(open, now, volume, from, to),
+        Operation::Modify { volume, from, to } => modify::step(policy, open, now, volume, from, to),
         Operation::Add { spec } => add::step(policy, open, now, spec),
         Operation::Remove { volume } => remove::step(policy, open, now, volume),
         Operation::Replace { volume, with } => replace::step(policy, open, now, volume, with),

@@ -152,6 +152,8 @@ pub struct Budget {
     /// The percentage of the fleet's volumes that may be changed in an hour: the file's. One volume
     /// always may. Growth is exempt.
     pub fleet_percent_per_hour_max: u32,
+    /// A raise of limits costs at most this many times the present volume, or 1.00 if that is more.
+    pub cost_factor_max: u32,
     /// The least monthly saving of a change to less, in millionths of the currency.
     pub saving_micro_min: u64,
     /// The saving of a change to less must be this many times what the change costs.
@@ -295,6 +297,14 @@ impl Policy {
     }
 }
 
+impl Space {
+    /// Returns whether a file system grows with its volume.
+    #[must_use]
+    pub const fn grows_file_systems(&self) -> bool {
+        self.is_managed && self.grows_volumes
+    }
+}
+
 impl Default for Space {
     fn default() -> Self {
         Self {
@@ -342,6 +352,7 @@ impl Default for Budget {
             group_monthly_micro_max: None,
             fleet_monthly_micro_max: None,
             fleet_percent_per_hour_max: 5,
+            cost_factor_max: 5,
             saving_micro_min: 1_000_000,
             saving_times_min: 3,
             operations_per_host_max: 2,

@@ -1,5 +1,7 @@
-//! The volumes that a volume could become: of the same size, since no volume shrinks and none that
-//! grew can be changed back; by a change that ModifyVolume allows; and no worse.
+//! The volumes that a volume could become: by a change that ModifyVolume allows, and no worse.
+//!
+//! They have the same size, since no volume shrinks and none that grew can be changed back; only
+//! [`larger`] returns one that is larger.
 
 use evenkeel_core::convert::saturating;
 use evenkeel_core::qos::pacing::{CountingRule, Limit};
@@ -61,8 +63,7 @@ pub fn types<'a>(policy: &'a Policy, volume: &'a Volume) -> impl Iterator<Item =
 #[must_use]
 pub fn modified(policy: &Policy, from: &VolumeSpec, to: &VolumeSpec) -> Option<VolumeSpec> {
     let change = change(from, to);
-    let after = policy.rules.modify(from, &change).ok()?;
-    (after == *to && after.size_gib == from.size_gib).then_some(after)
+    policy.rules.modify(from, &change).ok().filter(|after| after == to)
 }
 
 /// Returns whether ModifyVolume makes a volume exactly another one, all of which its instance
@@ -72,13 +73,13 @@ fn is_legal(policy: &Policy, volume: &Volume, to: &VolumeSpec) -> bool {
         && instances::not_carried(volume.instance(), to).is_none()
 }
 
-/// Returns the change from one volume to another of the same size.
+/// Returns the change from one volume to another.
 #[must_use]
 pub fn change(from: &VolumeSpec, to: &VolumeSpec) -> VolumeChange {
     let asked = to.request();
     VolumeChange {
         volume_type: (to.volume_type != from.volume_type).then_some(to.volume_type),
-        size_gib: None,
+        size_gib: (to.size_gib != from.size_gib).then_some(to.size_gib),
         iops: asked.iops,
         throughput_mibps: asked.throughput_mibps,
         multi_attach: None,
@@ -111,6 +112,24 @@ pub fn at_least(policy: &Policy, volume: &Volume, limits: Limits) -> Option<Volu
         }
     }
     best.map(|(_, spec)| spec)
+}
+
+/// Returns the least growth of a volume that gives it at least these limits, and never does less;
+/// the same size if that suffices. Types give more IOPS to larger volumes.
+#[must_use]
+pub fn larger(policy: &Policy, volume: &Volume, limits: Limits) -> Option<VolumeSpec> {
+    let present = &volume.spec;
+    let volume_type = present.volume_type;
+    let size_gib_max = policy.rules.of(volume_type)?.size_gib_max;
+    let has = |size_gib: u32| {
+        let sized = VolumeSpec { size_gib, ..*present };
+        let spec = least_with(policy, &sized, volume_type, limits)?;
+        let does = is_legal(policy, volume, &spec)
+            && advice::never_less(policy.rules, &spec, present)
+            && has_always(policy, &spec, limits);
+        does.then_some(spec)
+    };
+    least((present.size_gib, size_gib_max), has).map(|(_, spec)| spec)
 }
 
 /// Returns the cheapest change to a volume that has, with credits or without, the limits that

@@ -31,7 +31,7 @@ use crate::trace::Trace;
 pub use copy::Smaller;
 pub use copy::gib_with_free;
 pub use list::{GroupBy, List, Options, Reason, Refused, Volume};
-pub use recommend::{judge, not_judged, shows_enough};
+pub use recommend::{judge, larger, not_judged, shows_enough};
 pub use risk::{Risk, Waits};
 
 /// An action that makes a volume more than this many times as dear is for a person to decide.

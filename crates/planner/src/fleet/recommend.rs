@@ -545,6 +545,15 @@ fn throttled(
     }
 }
 
+/// Returns the least growth of a volume, without a change of its type, that gives it the headroom
+/// more of the limits at which it stood; `None` if it stood at none for long, or no size gives it.
+#[must_use]
+pub fn larger(policy: &Policy, volume: &Volume, trace: &Trace) -> Option<VolumeSpec> {
+    let at = AtLimit::of(policy, &volume.spec, trace);
+    let is_long = at.is_long(policy, trace);
+    is_long.then(|| alternatives::larger(policy, volume, raised(policy, volume, &at))).flatten()
+}
+
 /// Returns the limits of a volume, with the headroom more of those that it stood at.
 fn raised(policy: &Policy, volume: &Volume, at: &AtLimit) -> Limits {
     let pacing = policy.rules.pacing(&volume.spec);

@@ -1,7 +1,7 @@
 //! The budgets of modifications, attachments and money.
 
 use super::facts::{Change, Check, Facts, Member, Rule};
-use super::{Brake, Braked};
+use super::{Brake, Braked, words};
 use crate::autopilot::observation::Modification;
 use crate::autopilot::operation::Operation;
 use crate::format;
@@ -9,10 +9,13 @@ use crate::trace::Clock;
 
 /// Hours of the month by which prices count.
 const HOURS_OF_MONTH: u128 = 720;
+/// The least cost whose multiple a raise may cost, in millionths of the currency: a larger multiple
+/// of less is little money.
+const FACTOR_OF_MICRO_MIN: u64 = 1_000_000;
 
 /// Returns the brakes of a change.
 pub fn of(facts: &Facts<'_>, change: &Change) -> Vec<Braked> {
-    let checks: [Check; 5] = [modifications, cooldown, slots, money, saving];
+    let checks: [Check; 6] = [modifications, cooldown, slots, money, factor, saving];
     let found = checks.into_iter().filter_map(|check| check(facts, change));
     found.map(|(brake, reason)| Braked::of(brake, change, reason)).collect()
 }
@@ -120,9 +123,35 @@ fn money(facts: &Facts<'_>, change: &Change) -> Option<(Brake, String)> {
     None
 }
 
-/// Returns whether a change keeps all caps of money.
+/// A limit of a type may be passed only by a type that costs a hundred times as much. A person
+/// decides about that, also without caps.
+fn factor(facts: &Facts<'_>, change: &Change) -> Option<(Brake, String)> {
+    let Operation::Modify { volume, from, to } = &change.operation else { return None };
+    if change.rule != Rule::Raise {
+        return None;
+    }
+    let before = facts.monthly(from)?;
+    let after = facts.monthly(to)?;
+    let times = facts.policy.budget.cost_factor_max;
+    let most = before.max(FACTOR_OF_MICRO_MIN).saturating_mul(times.into());
+    (after > most).then(|| {
+        let reason = format!(
+            "{volume} would cost {} a month as {}, and costs {} now: cost_factor_max = {times} \
+             allows {}, and no cheaper modification carries it; a stripe with a further volume \
+             like it has twice its limits for {} more",
+            facts.money(after),
+            words::spec(to),
+            facts.money(before),
+            facts.money(most),
+            facts.money(before),
+        );
+        (Brake::Money, reason)
+    })
+}
+
+/// Returns whether a change keeps all limits of money.
 pub fn is_affordable(facts: &Facts<'_>, change: &Change) -> bool {
-    money(facts, change).is_none()
+    money(facts, change).is_none() && factor(facts, change).is_none()
 }
 
 fn saving(facts: &Facts<'_>, change: &Change) -> Option<(Brake, String)> {

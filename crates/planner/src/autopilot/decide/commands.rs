@@ -154,7 +154,8 @@ impl Tool<'_, '_> {
     }
 
     fn modify(&self, volume: &str, from: &VolumeSpec, to: &VolumeSpec) -> Commands {
-        let grows = to.size_gib > from.size_gib || from == to;
+        let is_larger = to.size_gib > from.size_gib;
+        let grows = from == to || is_larger && self.facts.policy.space.grows_file_systems();
         let mut forward = Vec::new();
         if from != to {
             forward.push(self.modify_volume(volume, from, to));
@@ -171,7 +172,9 @@ impl Tool<'_, '_> {
             let rates = VolumeSpec { size_gib: to.size_gib, ..*from };
             back.push(self.modify_volume(volume, to, &rates));
         }
-        if to.size_gib > from.size_gib {
+        if is_larger && !grows {
+            back.push(format!("# {volume} keeps its {} GiB: no volume shrinks", to.size_gib));
+        } else if is_larger {
             match self.facts.now.file_system.kind {
                 Kind::Btrfs => back.extend(self.replaced(volume, from)),
                 Kind::Xfs | Kind::Ext4 => back.push(format!(

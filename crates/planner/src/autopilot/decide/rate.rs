@@ -1,6 +1,7 @@
 //! The rules of IOPS, MiB/s and the type: to the planner's answer, up at once, down after a second
 //! confirmation and under watch.
 
+use evenkeel_core::units::GIB;
 use evenkeel_core::volume::VolumeSpec;
 
 use super::brakes::is_within;
@@ -118,7 +119,14 @@ fn since_change(facts: &Facts<'_>, counted_ms: u64, volume: &Volume) -> u32 {
 
 /// Returns a volume with the type and limits of another, if a modification makes exactly it.
 fn with_rates(facts: &Facts<'_>, from: &VolumeSpec, rates: &VolumeSpec) -> Option<VolumeSpec> {
-    let wanted = VolumeSpec { size_gib: from.size_gib, multi_attach: from.multi_attach, ..*rates };
+    no_smaller(facts, from, &VolumeSpec { size_gib: from.size_gib, ..*rates })
+}
+
+/// Returns a volume with the type and limits of another, and as large as the larger of both, if a
+/// modification makes exactly it.
+fn no_smaller(facts: &Facts<'_>, from: &VolumeSpec, wanted: &VolumeSpec) -> Option<VolumeSpec> {
+    let size_gib = from.size_gib.max(wanted.size_gib);
+    let wanted = VolumeSpec { size_gib, multi_attach: from.multi_attach, ..*wanted };
     let rules = facts.policy.plan.rules;
     let to = rules.resolve(&wanted.request()).ok()?;
     (to != *from && alternatives::modified(&facts.policy.plan, from, &to).is_some()).then_some(to)
@@ -193,7 +201,7 @@ fn raised(
         (Brake::Evidence, format!("{trigger}; it cannot be modified to {wanted}"))
     };
     let wanted = no_less(&spec, proposal.spec);
-    let to = with_rates(facts, &spec, &wanted).ok_or_else(invalid)?;
+    let to = no_smaller(facts, &spec, &wanted).ok_or_else(invalid)?;
     if !has_more(&spec, &to) {
         return Err(invalid());
     }
@@ -209,7 +217,7 @@ fn raised(
     if let Some(words) = carried.reason {
         let id = &member.volume.id;
         decision.brakes.push(up(Brake::Instance, format!("{id}: {words}")));
-        if carried.spec == spec {
+        if !has_more(&spec, &carried.spec) {
             let reason = format!("{reason}, which the instance does not carry");
             return Err((Brake::Instance, reason));
         }
@@ -217,10 +225,41 @@ fn raised(
     if let Some(note) = carried.note {
         reason += &format!("; {note}");
     }
+    reason += &growth_words(facts, &spec, &carried.spec)
+        .map_err(|words| (Brake::Limit, format!("{reason}{words}")))?;
     let mut change = Change::new(Rule::Raise, modification(member, carried.spec), reason);
     // Requests wait now: more is given back although less was taken lately, and less waits longer.
     change.is_emergency = super::brakes::opposed(facts, &change).is_some();
     Ok(change)
+}
+
+/// Returns the words about the growth of a volume that has higher limits only if it is larger; none
+/// if it keeps its size. It is an error if the file system would grow beyond its largest size.
+fn growth_words(facts: &Facts<'_>, from: &VolumeSpec, to: &VolumeSpec) -> Result<String, String> {
+    let more_gib = to.size_gib.saturating_sub(from.size_gib);
+    if more_gib == 0 {
+        return Ok(String::new());
+    }
+    let words = format!(
+        "; the cheapest way is more than its {} GiB, since larger volumes of {} have more IOPS",
+        from.size_gib, to.volume_type
+    );
+    let space = &facts.policy.space;
+    if !space.grows_file_systems() {
+        let kept = "the volume grows, the file system need not, and neither shrinks again";
+        return Ok(format!("{words}: {kept}"));
+    }
+    let most = u64::from(space.gib_max).saturating_mul(GIB);
+    let size = facts.now.file_system.size_bytes;
+    let grown = size.saturating_add(u64::from(more_gib).saturating_mul(GIB));
+    if grown > most {
+        let grown = words::bytes(grown);
+        let most = words::bytes(most);
+        return Err(format!(
+            "{words}: the file system would have {grown}, of at most {most} by gib_max"
+        ));
+    }
+    Ok(format!("{words}: the volume and its file system grow"))
 }
 
 /// Returns a proposal with no less of a limit than a volume of its type has.
@@ -248,7 +287,7 @@ fn stepped(facts: &Facts<'_>, member: &Member<'_>, to: &VolumeSpec) -> Option<Vo
         throughput_mibps: twice_above(from.throughput_mibps, to.throughput_mibps),
         ..*to
     };
-    let twice = with_rates(facts, &from, &wanted)?;
+    let twice = no_smaller(facts, &from, &wanted)?;
     let change = Change::new(Rule::Raise, modification(member, twice), String::new());
     let is_carried = instance::carried(facts, &member.volume.id, &from, twice).spec == twice;
     (is_carried && budget::is_affordable(facts, &change)).then_some(twice)
@@ -487,7 +526,7 @@ pub fn merged(facts: &Facts<'_>, chosen: Change, rest: &mut Vec<Change>) -> Chan
     }
     for change in taken {
         let Operation::Modify { to: rates, .. } = &change.operation else { continue };
-        let wanted = VolumeSpec { size_gib: to.size_gib, ..*rates };
+        let wanted = VolumeSpec { size_gib: to.size_gib.max(rates.size_gib), ..*rates };
         let Ok(both) = facts.policy.plan.rules.resolve(&wanted.request()) else {
             rest.push(change);
             continue;

@@ -175,6 +175,27 @@ fn evidence_proposes_more_after_a_limit_delayed_requests() {
     assert!(found.reasons[0].starts_with("it stood at a limit"));
 }
 
+/// A gp3 has 500 IOPS for each GiB above 3,000. An io2 of 4 GiB with 3,600 costs 234.50 a month.
+#[test]
+fn evidence_of_a_small_volume_proposes_a_larger_one_if_that_is_the_cheapest() {
+    let mut trace = recording(1, 60, |_| 3_000);
+    for interval in &mut trace.intervals {
+        interval.is_censored = Some(true);
+    }
+    let small = |gib: u32| spec(VolumeType::Gp3, gib, Some(3_000), Some(125));
+    let up = |policy: &Policy, gib: u32| judged(policy, small(gib), trace.clone()).up.expect("one");
+    let found = up(&policy(), 4);
+    assert_eq!(found.spec, spec(VolumeType::Gp3, 8, Some(3_600), Some(125)));
+    assert_eq!(found.monthly_micro, 3_640_000);
+    // It keeps a size that suffices.
+    assert_eq!(up(&policy(), 8).spec, spec(VolumeType::Gp3, 8, Some(3_600), Some(125)));
+    assert_eq!(up(&policy(), 9).spec, spec(VolumeType::Gp3, 9, Some(3_600), Some(125)));
+    // Its own type is meant also if the policy names another one.
+    let mut other = policy();
+    other.plan.types = vec![VolumeType::Io2];
+    assert_eq!(up(&other, 4).spec, found.spec);
+}
+
 /// 100 GiB of gp2 earn 300 a second.
 #[test]
 fn evidence_says_when_credits_are_empty() {

@@ -5,9 +5,11 @@ use evenkeel_core::volume::VolumeSpec;
 use super::facts::{BEGIN_MS, STUCK_MS, age_ms, bytes, device, end, is_equal, running, volume};
 use super::{Call, Open, Step, Verb, room};
 use crate::autopilot::observation::{Modification, Observation, Volume, VolumeState};
+use crate::autopilot::policy::Policy;
 
 /// Returns the step that is due.
 pub(super) fn step(
+    policy: &Policy,
     open: &Open,
     now: &Observation,
     id: &str,
@@ -21,8 +23,9 @@ pub(super) fn step(
         return Step::Wait(format!("the modification of {id} is not in force yet"));
     }
     if is_equal(&known.spec, to) {
-        // If both are equal, the volume has grown before, and the file system has not.
-        let grows = to.size_gib > from.size_gib || from == to;
+        // If both are equal, the volume has grown before, and the file system has not. Some devices
+        // never see that their volumes have grown.
+        let grows = from == to || to.size_gib > from.size_gib && policy.space.grows_file_systems();
         if !grows {
             return Step::Done;
         }

@@ -134,6 +134,21 @@ fn modification_to_the_present_size_grows_the_file_system_into_a_volume_that_gre
 }
 
 #[test]
+fn modification_to_a_larger_size_is_done_without_growth_if_devices_keep_theirs() {
+    let mut world = World::new(1, NO_FAULTS, &[(20, 4 * GIB)]);
+    world.devices[0].device_bytes = 10 * GIB;
+    world.devices[0].size_bytes = 10 * GIB;
+    let modify = Operation::Modify { volume: "vol-0".to_owned(), from: gp3(10), to: gp3(20) };
+    let open = open(&world, "op", modify);
+    let mut policy = policy();
+    let now = world.observe();
+    let rescan = Verb::Rescan { volume: "vol-0".to_owned() };
+    assert_eq!(next_step(&policy, &open, &now), Step::Verb(rescan));
+    policy.space.grows_volumes = false;
+    assert_eq!(next_step(&policy, &open, &now), Step::Done);
+}
+
+#[test]
 fn modification_of_limits_needs_no_growth() {
     let mut world = World::new(1, NO_FAULTS, &[(10, 4 * GIB)]);
     let mut to = gp3(10);

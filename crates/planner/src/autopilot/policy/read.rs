@@ -272,6 +272,7 @@ fn budget(mut table: Table<'_>) -> Result<Budget, Malformed> {
     set(t, "kept_for_emergency", (0, 100), &mut budget.kept_for_emergency)?;
     budget.monthly_micro_max = t.amount("monthly_max", 0..=MONEY_MAX)?;
     budget.group_monthly_micro_max = t.amount("group_monthly_max", 0..=MONEY_MAX)?;
+    set(t, "cost_factor_max", (1, 1_000_000), &mut budget.cost_factor_max)?;
     let saving_min = t.amount("saving_min", 0..=MONEY_MAX)?;
     budget.saving_micro_min = saving_min.unwrap_or(budget.saving_micro_min);
     set(t, "saving_times_min", (0, 1_000), &mut budget.saving_times_min)?;

@@ -53,6 +53,81 @@ fn decide_raises_limits_that_delay_requests() {
     }
 }
 
+/// Returns a small file system whose volume needs this.
+fn small(up: VolumeSpec) -> (Policy, Observation) {
+    let mut policy = policy();
+    policy.space.keep = Keep::Likely;
+    policy.space.reserve_bytes_min = 0;
+    let mut now = btrfs(&[gp3(4)], 1);
+    now.volumes[0].exceeded_s = Some(61);
+    let up = Judged { up: proposal(up), ..judged("vol-1") };
+    now.evidence = evidence(vec![up], NOW_MS - 1);
+    (policy, now)
+}
+
+#[test]
+fn decide_grows_a_volume_whose_type_has_the_limits_only_at_a_larger_size() {
+    let larger = spec(VolumeType::Gp3, 8, Some(3_600), Some(125));
+    let (mut policy, now) = small(larger);
+    let decision = first(&policy, &now);
+    assert_eq!(rates(&decision), larger);
+    let intent = only(&decision);
+    assert_eq!(intent.axis, Axis::Rate);
+    assert!(
+        intent.reason.ends_with("more IOPS: the volume and its file system grow"),
+        "{intent:?}"
+    );
+    assert_eq!(intent.commands[2..], ["btrfs filesystem resize 1:max /data"]);
+    // The size counts, too.
+    policy.space.gib_max = 7;
+    let decision = first(&policy, &now);
+    let words = reason(&decision, Brake::Limit);
+    assert!(words.ends_with("would have 8 GiB, of at most 7 GiB by gib_max"), "{words}");
+    // A device that keeps its size is no obstacle.
+    policy.space.gib_max = 8;
+    policy.space.grows_volumes = false;
+    let decision = first(&policy, &now);
+    assert_eq!(rates(&decision), larger);
+    let intent = only(&decision);
+    assert!(intent.reason.contains("the volume grows, the file system need not"), "{intent:?}");
+    assert_eq!(
+        intent.commands,
+        ["aws ec2 modify-volume --volume-id vol-1 --size 8 --volume-type gp3 --iops 3600 \
+          --throughput 125"]
+    );
+    assert_eq!(intent.undo.len(), 2);
+}
+
+/// In one call with growth, the larger size counts.
+#[test]
+fn decide_grows_by_the_larger_of_two_sizes_in_one_call() {
+    let (mut policy, mut now) = small(spec(VolumeType::Gp3, 8, Some(3_600), Some(125)));
+    policy.space.grow_gib_min = 1;
+    now.file_system.free_bytes = GIB / 2;
+    let to = rates(&first(&policy, &now));
+    assert_eq!((to.size_gib, to.iops), (8, Some(3_600)));
+    policy.space.grow_gib_min = 10;
+    let to = rates(&first(&policy, &now));
+    assert_eq!((to.size_gib, to.iops), (14, Some(3_600)));
+}
+
+#[test]
+fn decide_raises_no_limits_for_many_times_the_cost() {
+    let dear = spec(VolumeType::Io2, 4, Some(3_600), None);
+    let (mut policy, now) = small(dear);
+    let decision = first(&policy, &now);
+    assert_eq!(
+        reason(&decision, Brake::Money),
+        "vol-1 would cost 234.50 USD a month as io2 4 GiB, 3600 IOPS, and costs 0.32 USD now: \
+         cost_factor_max = 5 allows 5.00 USD, and no cheaper modification carries it; a stripe \
+         with a further volume like it has twice its limits for 0.32 USD more"
+    );
+    policy.budget.cost_factor_max = 234;
+    assert!(names(&first(&policy, &now)).contains(&Brake::Money));
+    policy.budget.cost_factor_max = 235;
+    assert_eq!(rates(&first(&policy, &now)), dear);
+}
+
 /// A limit hides how much is wanted, and a volume takes few modifications in a day.
 #[test]
 fn decide_doubles_the_step_of_limits_after_a_modification_in_24_hours() {
