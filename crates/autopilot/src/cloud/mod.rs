@@ -374,8 +374,7 @@ impl Ec2 {
         let is_recent = |ms: u64| ms != 0 && now_ms.saturating_sub(ms) < hour_ms;
         let has_changed = |volume: &&Described| {
             let modified = modifications.iter().filter(|modified| modified.volume == volume.id);
-            is_recent(volume.created_ms)
-                || retired_ms(volume).is_some_and(is_recent)
+            retired_ms(volume).is_some_and(is_recent)
                 || modified.map(|modified| modified.started_ms).any(is_recent)
         };
         let in_group = |volume: &&Described| {

@@ -124,10 +124,11 @@ pub fn with_retired(id: &str, folder: &tempfile::TempDir) -> Ec2 {
 #[test]
 fn observation_has_the_devices_and_the_tagged_volumes_in_their_states() {
     let folder = tempfile::tempdir().unwrap();
+    let new = described("vol-2", "attaching", HOST, &[OWN, (OPERATION_TAG, "0b8e-7.0")]);
     let memory = Memory {
         volumes: vec![
             described("vol-1", "attached", HOST, &[("app", "db")]),
-            described("vol-2", "attaching", HOST, &[OWN, (OPERATION_TAG, "0b8e-7.0")]),
+            Described { created_ms: NOW - 90_000, ..new },
             described("vol-3", "", HOST, &[OWN, (RETIRED_TAG, "1795633100000")]),
             described("vol-4", "attached", "i-2", &[OWN]),
             described("vol-5", "attached", HOST, &[]),
@@ -168,7 +169,7 @@ fn observation_has_the_devices_and_the_tagged_volumes_in_their_states() {
     let ten_gib = 800_000;
     assert_eq!(known.account.fleet_volumes, 6);
     assert_eq!(known.account.group_monthly_micro, 6 * ten_gib);
-    // One was modified, and one retired, in the last hour.
+    // One was modified, and one retired, in the last hour. A new one is no change.
     assert_eq!(known.account.fleet_changed_last_hour, 2);
     assert_eq!(known.unix_ms, Some(NOW - 5));
 }

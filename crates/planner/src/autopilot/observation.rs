@@ -307,7 +307,8 @@ pub struct Account {
     pub group_monthly_micro: u64,
     /// Volumes of the policy's groups.
     pub fleet_volumes: u32,
-    /// Volumes of them that were created, modified or retired in the last hour.
+    /// Volumes of them that were modified or retired in the last hour. A new volume is no
+    /// change of one that is in use.
     pub fleet_changed_last_hour: u32,
 }
 

@@ -150,7 +150,7 @@ pub struct Budget {
     /// The maximum monthly cost of all groups together, in millionths of the currency: the file's.
     pub fleet_monthly_micro_max: Option<u64>,
     /// The percentage of the fleet's volumes that may be changed in an hour: the file's. One volume
-    /// always may. Growth is exempt.
+    /// always may. Growth and raises of limits without another type are exempt.
     pub fleet_percent_per_hour_max: u32,
     /// A raise of limits costs at most this many times the present volume, or 1.00 if that is more.
     pub cost_factor_max: u32,

@@ -327,9 +327,15 @@ fn error_budget(facts: &Facts<'_>, change: &Change) -> Option<(Brake, String)> {
 }
 
 fn blast_radius(facts: &Facts<'_>, change: &Change) -> Option<(Brake, String)> {
+    // It bounds changes that can do harm: to less, to another type, or of where data lies.
+    let keeps_type = match &change.operation {
+        Operation::Modify { from, to, .. } => from.volume_type == to.volume_type,
+        _ => false,
+    };
     let is_exempt = match change.rule {
         Rule::Grow | Rule::Undo | Rule::Delete => true,
-        Rule::Shrink | Rule::Raise | Rule::Lower | Rule::Scheduled | Rule::Ended => false,
+        Rule::Raise | Rule::Scheduled => keeps_type,
+        Rule::Shrink | Rule::Lower | Rule::Ended => false,
     };
     if is_exempt {
         return None;

@@ -1,8 +1,8 @@
 //! Each brake of `brakes.rs` and `retired.rs`, and the modes.
 
 use super::*;
-use crate::autopilot::policy::Window;
-use crate::autopilot::state::Hold;
+use crate::autopilot::policy::{Schedule, Window};
+use crate::autopilot::state::{Hold, Scheduled};
 
 /// Returns a file system that would be shrunk, and one that would grow.
 fn shrinks() -> Observation {
@@ -226,6 +226,41 @@ fn decide_limits_the_blast_radius() {
     // One volume of a small fleet always may.
     now.account = Account { fleet_volumes: 3, ..Account::default() };
     assert_eq!(first(&policy(), &now).intents.len(), 1);
+}
+
+/// More of the same type does no harm, and requests wait for it.
+#[test]
+fn decide_raises_limits_whatever_else_changed_in_the_last_hour() {
+    let faster = |t: VolumeType| spec(t, 400, Some(4_000), None);
+    let mut now = btrfs(&[gp3(400)], 320);
+    now.account.fleet_changed_last_hour = 1_000;
+    now.instance.as_mut().unwrap().operations = 9;
+    now.volumes[0].exceeded_s = Some(61);
+    let mut with_up = |to: VolumeSpec| {
+        let up = Judged { up: proposal(to), ..judged("vol-1") };
+        now.evidence = evidence(vec![up], NOW_MS - 1);
+        let mut policy = policy();
+        policy.budget.cost_factor_max = 100;
+        first(&policy, &now)
+    };
+    assert_eq!(only(&with_up(faster(VolumeType::Gp3))).axis, Axis::Rate);
+    let decision = with_up(faster(VolumeType::Io2));
+    assert!(decision.intents.is_empty(), "{decision:#?}");
+    assert!(names(&decision).contains(&Brake::BlastRadius));
+    // So do schedules, and their end waits.
+    let mut policy = policy();
+    let window = Window { days: 0b000_0100, from_minute: 722, minutes: 60 };
+    let schedule = Schedule { window, iops_min: Some(5_000), mibps_min: None, gib_min: None };
+    policy.schedules = vec![schedule];
+    let mut now = btrfs(&[gp3(400)], 320);
+    now.account.fleet_changed_last_hour = 1_000;
+    let (decision, mut state) = decide(&policy, &now, &State::default());
+    assert!(only(&decision).is_scheduled, "{decision:#?}");
+    state.scheduled = vec![Scheduled { volume: "vol-1".to_owned(), before: gp3(400) }];
+    now.volumes[0].spec.iops = Some(5_000);
+    now.unix_ms += 62 * 60_000;
+    let (decision, _) = decide(&policy, &now, &state);
+    assert!(names(&decision).contains(&Brake::BlastRadius), "{decision:#?}");
 }
 
 #[test]
