@@ -5,14 +5,11 @@ use crate::journal::Folder;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::instance;
 use evenkeel_core::volume::VolumeSpec;
-use evenkeel_planner::autopilot::evidence::{Evidence, evidence};
+use evenkeel_planner::autopilot::evidence::{Evidence, JUDGEMENTS_A_DAY_MAX, evidence};
 use evenkeel_planner::autopilot::observation::{Observation, VolumeState};
 use evenkeel_planner::autopilot::page::page;
 use evenkeel_planner::autopilot::policy::Policy;
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
-
-/// Judgements in a day while requests wait at a limit; otherwise there is one.
-const A_DAY_MAX: u64 = 144;
 
 /// Makes the evidence of a file system's recordings.
 #[derive(Default)]
@@ -66,7 +63,7 @@ impl Judge {
         let is_older = changed_ms.is_some_and(|changed_ms| begun_ms <= changed_ms);
         let has_changed = is_older || volumes != self.judged;
         let day_ms = policy.day_ms();
-        age_ms >= day_ms || (age_ms >= day_ms / A_DAY_MAX && (is_pressed || has_changed))
+        age_ms >= day_ms || (age_ms >= day_ms / JUDGEMENTS_A_DAY_MAX && (is_pressed || has_changed))
     }
 
     fn begin(

@@ -31,6 +31,10 @@ const MONTH_S: u64 = 30 * 86_400;
 /// The parts of the burns, in thousandths, that are the far and the near end of the time to empty.
 const FAR_PERMILLE: u64 = 500;
 const NEAR_PERMILLE: u64 = 990;
+/// Judgements in a day while requests wait at a limit; otherwise there is one.
+pub const JUDGEMENTS_A_DAY_MAX: u64 = 144;
+/// The reason of a recording without the last 24 hours.
+pub(super) const NOT_RECORDED: &str = "its last 24 h were not recorded";
 /// Intervals of one part of the digest.
 const DIGEST_INTERVALS: usize = 1_024;
 
@@ -218,7 +222,7 @@ fn up(
 ) -> Result<Option<Proposal>, String> {
     let last = last_day(policy, trace, now_ms);
     if last.intervals.is_empty() {
-        return Err("its last 24 h were not recorded".to_owned());
+        return Err(NOT_RECORDED.to_owned());
     }
     let mut rules = fleet::Policy {
         days_min: 0,
@@ -246,7 +250,7 @@ fn up(
 }
 
 /// Returns the seconds of a day in which a limit may delay requests; of a shorter day in a trial.
-fn throttled_s(policy: &Policy) -> u32 {
+pub(super) fn throttled_s(policy: &Policy) -> u32 {
     let of_day = u64::from(policy.plan.throttled_s_per_day) * policy.day_ms() / DAY_MS;
     u32::try_from(of_day).expect("invariant: at most those of a whole day")
 }

@@ -8,7 +8,7 @@ use super::brakes::is_within;
 use super::facts::{Change, Facts, Member, Rule, percent};
 use super::words;
 use super::{Brake, Braked, Decision, budget, instance};
-use crate::autopilot::evidence::Proposal;
+use crate::autopilot::evidence::{JUDGEMENTS_A_DAY_MAX, NOT_RECORDED, Proposal, throttled_s};
 use crate::autopilot::observation::{Observation, Volume};
 use crate::autopilot::operation::Operation;
 use crate::autopilot::policy::{Policy, Schedule};
@@ -187,13 +187,16 @@ fn raised(
     decision: &mut Decision,
 ) -> Result<Change, (Brake, String)> {
     let judged = facts.judged(&member.volume.id);
-    let judged = judged.map_err(|reason| (Brake::Evidence, format!("{trigger}; {reason}")))?;
+    let waits = |reason: &str| {
+        let next = next_judgement(facts);
+        (Brake::Evidence, format!("{trigger}; {reason}; {next}"))
+    };
+    let judged = judged.map_err(|reason| waits(&reason))?;
     let Some(proposal) = &judged.up else {
-        let reason = match judged.reasons.first() {
-            Some(reason) => reason.as_str(),
-            None => "the present limits carry its last 24 h with the headroom",
-        };
-        return Err((Brake::Evidence, format!("{trigger}; {reason}")));
+        // The other reasons are about lower limits.
+        let is_recorded = !judged.reasons.iter().any(|reason| reason == NOT_RECORDED);
+        let carried = "the present limits carry what was judged of its last 24 h";
+        return Err(waits(if is_recorded { carried } else { NOT_RECORDED }));
     };
     let spec = member.volume.spec;
     let invalid = || {
@@ -231,6 +234,22 @@ fn raised(
     // Requests wait now: more is given back although less was taken lately, and less waits longer.
     change.is_emergency = super::brakes::opposed(facts, &change).is_some();
     Ok(change)
+}
+
+/// Returns when recordings are judged next while requests wait, and what a raise needs.
+fn next_judgement(facts: &Facts<'_>) -> String {
+    let policy = facts.policy;
+    let made_ms = facts.now.evidence.as_ref().map(|evidence| evidence.made_ms);
+    let next_ms = made_ms.map(|ms| ms.saturating_add(policy.day_ms() / JUDGEMENTS_A_DAY_MAX));
+    let next = match next_ms {
+        Some(next_ms) if next_ms > facts.now.unix_ms => {
+            format!("the next judgement is at {}", format::at(Clock::Unix, next_ms))
+        }
+        Some(_) => "the next judgement is due".to_owned(),
+        None => "the first judgement is due".to_owned(),
+    };
+    let least = throttled_s(policy);
+    format!("{next}: a raise needs more than {least} s at a limit in the recording of 24 h")
 }
 
 /// Returns the words about the growth of a volume that has higher limits only if it is larger; none

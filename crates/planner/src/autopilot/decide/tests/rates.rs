@@ -42,7 +42,10 @@ fn decide_raises_limits_that_delay_requests() {
     // Without a judgement, or with an old one, it is a brake.
     for (found, words) in [
         (None, "no recording of its volumes has been judged"),
-        (evidence(vec![judged("vol-1")], NOW_MS - 1), "the present limits carry its last 24 h"),
+        (
+            evidence(vec![judged("vol-1")], NOW_MS - 1),
+            "the present limits carry what was judged of its last 24 h",
+        ),
         (evidence(vec![judged("vol-2")], NOW_MS - 1), "no recording of vol-1 has been judged"),
         (evidence(vec![], NOW_MS - 3 * DAY_MS), "judged 3 days ago, more than 2 days"),
     ] {
@@ -126,6 +129,26 @@ fn decide_raises_no_limits_for_many_times_the_cost() {
     assert!(names(&first(&policy, &now)).contains(&Brake::Money));
     policy.budget.cost_factor_max = 235;
     assert_eq!(rates(&first(&policy, &now)), dear);
+}
+
+/// A raise needs no 14 days, so the reason of lower limits is not said.
+#[test]
+fn decide_says_when_recordings_are_judged_next_and_what_a_raise_needs() {
+    let mut now = now_on(fast(3_000));
+    now.volumes[0].exceeded_s = Some(61);
+    let short = "0 s of metrics, of 14 days that are needed".to_owned();
+    let judged = Judged { reasons: vec![short], ..judged("vol-1") };
+    now.evidence = evidence(vec![judged.clone()], NOW_MS - 60_000);
+    let words = |now: &Observation| reason(&first(&policy(), now), Brake::Evidence).to_owned();
+    let found = words(&now);
+    assert!(!found.contains("14 days"), "{found}");
+    assert!(found.contains("; the next judgement is at 2026-07-01T12:09:00"), "{found}");
+    let needs = ": a raise needs more than 60 s at a limit in the recording of 24 h";
+    assert!(found.ends_with(needs), "{found}");
+    now.evidence = evidence(vec![judged], NOW_MS - 600_000);
+    assert!(words(&now).contains("; the next judgement is due: "));
+    now.evidence = None;
+    assert!(words(&now).contains("has been judged; the first judgement is due: "));
 }
 
 /// A limit hides how much is wanted, and a volume takes few modifications in a day.
