@@ -21,6 +21,8 @@ use crate::fleet::alternatives;
 const FAST_PERCENT: u32 = 50;
 /// How many times larger its steps are.
 const FAST_TIMES: u64 = 2;
+/// A file system with less than this percentage of its size free is full: writers wait.
+const FULL_PERCENT: u32 = 1;
 /// How many times larger a step is if the last one came too late, or was refused.
 const LATE_TIMES: u64 = 4;
 
@@ -160,13 +162,16 @@ fn larger(facts: &Facts<'_>, usual: u64, is_late: bool) -> (u64, String) {
     let is_fast = is_fast(facts);
     let rate = bytes(facts.growth_per_s.unwrap_or(0));
     let has_failed = facts.state.failures > 0;
-    let (times, why) = if is_late {
+    let (times, why) = if is_late && waits_for_room(facts) {
         // Writers that wait for room do not show how fast they are.
         (LATE_TIMES, "writers wait for room".to_owned())
     } else if is_fast && has_failed {
         (LATE_TIMES, "the last operation failed".to_owned())
     } else if is_fast {
         (FAST_TIMES, format!("it grows by {rate} a second"))
+    } else if is_late && facts.growth_per_s.is_none() && !facts.takes_another_volume() {
+        // The next step may be possible only after hours.
+        (1, "how fast it grows is not known".to_owned())
     } else {
         return (usual, String::new());
     };
@@ -176,6 +181,13 @@ fn larger(facts: &Facts<'_>, usual: u64, is_late: bool) -> (u64, String) {
     }
     let size = facts.now.file_system.size_bytes;
     (step.max(size), format!("; {why}, and its size doubles, since no volume can be added"))
+}
+
+/// Returns whether writers may wait for room: the file system grows, or is all but full.
+fn waits_for_room(facts: &Facts<'_>) -> bool {
+    let file_system = &facts.now.file_system;
+    let is_full = file_system.free_bytes < percent(file_system.size_bytes, FULL_PERCENT);
+    is_full || facts.growth_per_s.is_some_and(|growth| growth > 0)
 }
 
 /// Returns whether a file system grows at a large part of its line rate.

@@ -136,6 +136,13 @@ pub fn steady(now: &Observation) -> State {
     State { reading: Some(reading), ..State::default() }
 }
 
+/// Returns the state after a reading of a MiB less, half a minute before.
+pub fn growing(now: &Observation) -> State {
+    let used_bytes = now.file_system.used_bytes - MIB;
+    let reading = Reading { unix_ms: now.unix_ms - 30_000, used_bytes };
+    State { reading: Some(reading), ..State::default() }
+}
+
 /// Returns the only intent of a decision.
 pub fn only(decision: &Decision) -> &Intent {
     let [intent] = decision.intents.as_slice() else { panic!("one intent: {decision:#?}") };

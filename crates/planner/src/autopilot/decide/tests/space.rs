@@ -107,7 +107,28 @@ fn decide_grows_in_larger_steps_while_half_of_the_line_rate_is_written() {
     assert!(matches!(only(&decision).operation, Operation::Add { .. }), "{decision:#?}");
     // Twice the missing 30.3 GiB, four times, since writers wait for room.
     now.file_system.free_bytes = 3 * GIB;
-    assert_eq!(resized(&first(&policy(), &now)).2, 200 + 243);
+    assert_eq!(resized(&decide(&policy(), &now, &growing(&now)).0).2, 200 + 243);
+    // Nothing is written, or that is not known: the next step can follow.
+    assert_eq!(resized(&decide(&policy(), &now, &steady(&now)).0).2, 200 + 61);
+    assert_eq!(resized(&first(&policy(), &now)).2, 200 + 61);
+    // Who writes to a full one waits.
+    now.file_system.free_bytes = 2 * GIB - 1;
+    assert_eq!(resized(&decide(&policy(), &now, &steady(&now)).0).2, 200 + 251);
+}
+
+/// A file system that is smaller than its need is always below its reserve.
+#[test]
+fn decide_gives_an_idle_file_system_of_a_gib_the_usual_step() {
+    let mut policy = policy();
+    policy.space.actuation_s = 10;
+    policy.space.grows_volumes = false;
+    let now = btrfs(&[gp3(1)], 0);
+    for state in [State::default(), steady(&now)] {
+        let decision = decide(&policy, &now, &state).0;
+        let Operation::Add { spec } = &only(&decision).operation else { panic!("{decision:#?}") };
+        assert_eq!(spec.size_gib, 10 + 2, "and the need of a second volume");
+        assert!(!only(&decision).reason.contains("writers wait"), "{decision:#?}");
+    }
 }
 
 /// A volume of the service may not be modified again for hours, so what cannot take another volume
@@ -133,7 +154,7 @@ fn decide_doubles_a_fast_file_system_that_takes_no_further_volume() {
     assert!(only(&decision).reason.ends_with("since no volume can be added"), "{decision:#?}");
     let mut now = btrfs(&[gp3(1_000)], 960);
     now.file_system.free_bytes = 3 * GIB;
-    assert_eq!(resized(&first(&policy(), &now)).2, 1_400);
+    assert_eq!(resized(&decide(&policy(), &now, &growing(&now)).0).2, 1_400);
     now.instance.as_mut().unwrap().free_slots = 0;
     assert_eq!(resized(&first(&policy(), &now)).2, 2_000);
 }
@@ -182,7 +203,7 @@ fn decide_asks_for_half_at_each_second_try_after_a_refusal_for_want_of_capacity(
     now.file_system.free_bytes = 15 * GIB;
     let step = |now: &Observation, failures: u32, refused_ago_ms: u64| {
         let no_capacity_ms = Some(NOW_MS - refused_ago_ms);
-        let state = State { failures, no_capacity_ms, ..steady(now) };
+        let state = State { failures, no_capacity_ms, ..growing(now) };
         resized(&decide(&policy(), now, &state).0).2 - 1_000
     };
     // Writers wait for room, so the size doubles.
@@ -190,13 +211,13 @@ fn decide_asks_for_half_at_each_second_try_after_a_refusal_for_want_of_capacity(
     assert_eq!(steps, [500, 1_000, 500, 1_000, 500, 1_000]);
     // It was another reason, or long ago.
     assert_eq!(step(&now, 1, 3_600_001), 1_000);
-    let state = State { failures: 1, ..steady(&now) };
+    let state = State { failures: 1, ..growing(&now) };
     assert_eq!(resized(&decide(&policy(), &now, &state).0).2, 2_000);
     // A btrfs has another way.
     now = btrfs(&[gp3(1_000)], 960);
     now.file_system.free_bytes = 15 * GIB;
     now.volumes[0].modifiable_from_ms = Some(NOW_MS + 1);
-    let state = State { failures: 1, no_capacity_ms: Some(NOW_MS), ..steady(&now) };
+    let state = State { failures: 1, no_capacity_ms: Some(NOW_MS), ..growing(&now) };
     let decision = decide(&policy(), &now, &state).0;
     assert!(matches!(only(&decision).operation, Operation::Add { spec } if spec.size_gib == 430));
 }
