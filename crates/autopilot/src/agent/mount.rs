@@ -15,7 +15,7 @@ use crate::journal::FolderJournal;
 use crate::{Fault, Host, Journal, Ticked};
 use evenkeel_client::output::Failure;
 use evenkeel_os::clock;
-use evenkeel_planner::autopilot::observation::FileSystem;
+use evenkeel_planner::autopilot::observation::{FileSystem, Kind};
 use evenkeel_planner::autopilot::operation::Verb;
 use evenkeel_planner::autopilot::policy::{Mode, Policy};
 use std::collections::BTreeMap;
@@ -72,6 +72,8 @@ struct Running {
     digest: String,
     /// A device that keeps its size when its volume grows.
     fixed: Option<String>,
+    /// The kind of the file system.
+    kind: Kind,
     _claim: Claim,
 }
 
@@ -216,7 +218,7 @@ impl Mount {
         let Some(running) = &mut self.running else { return Ok(()) };
         if running.digest != shared.policies.digest {
             let policy = group(shared, &running.tags)?;
-            check_growth(policy, running.fixed.as_deref())?;
+            check_growth(policy, running.fixed.as_deref(), running.kind)?;
             running.controller.cloud.ec2.set_policy(policy, &shared.policies.file);
             running.controller.policy = policy.clone();
             running.controller.policy_digest.clone_from(&shared.policies.digest);
@@ -242,12 +244,16 @@ fn group<'a>(shared: &'a Shared, tags: &BTreeMap<String, String>) -> Result<&'a 
 }
 
 /// Checks that volumes grow only if devices do: the file system would wait for the room forever.
-fn check_growth(policy: &Policy, fixed: Option<&str>) -> Result<(), String> {
+fn check_growth(policy: &Policy, fixed: Option<&str>, kind: Kind) -> Result<(), String> {
+    let then = match kind.room_by_hand() {
+        None => "so that volumes are added",
+        Some(by_hand) => by_hand,
+    };
     match fixed.filter(|_| policy.space.is_managed && policy.space.grows_volumes) {
         None => Ok(()),
         Some(device) => Err(format!(
             "its device {device} keeps its size when its volume grows, as all do over NBD: set \
-             `grow_volumes = false` in [group.space] of the group {:?}, so that volumes are added",
+             `grow_volumes = false` in [group.space] of the group {:?}, {then}",
             policy.name
         )),
     }
@@ -288,7 +294,7 @@ fn open(path: &Path, shared: &Shared) -> Result<Running, String> {
     let mut ec2 = Ec2::new(api, setting);
     let tags = common(ec2.tags(&seen.uuid, &volumes).map_err(said)?);
     let policy = group(shared, &tags)?;
-    check_growth(policy, fixed.as_deref())?;
+    check_growth(policy, fixed.as_deref(), seen.kind)?;
     ec2.set_policy(policy, &shared.policies.file);
     if policy.brakes.window_s != first.brakes.window_s {
         host = self::host(path, shared, policy).map_err(said)?;
@@ -300,7 +306,8 @@ fn open(path: &Path, shared: &Shared) -> Result<Running, String> {
     let mut controller = Controller::new(host, front, journal, policy.clone());
     controller.policy_digest.clone_from(&shared.policies.digest);
     let digest = shared.policies.digest.clone();
-    Ok(Running { controller, tags, digest, fixed, _claim: claim })
+    let kind = seen.kind;
+    Ok(Running { controller, tags, digest, fixed, kind, _claim: claim })
 }
 
 /// Gives the file system's volumes its tag in mode `act`, unless a person has stopped it.
@@ -335,4 +342,22 @@ fn common(all: Vec<BTreeMap<String, String>>) -> BTreeMap<String, String> {
         tags.retain(|key, value| other.get(key) == Some(value));
     }
     tags
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use evenkeel_planner::fleet;
+
+    #[test]
+    fn refusal_of_a_device_that_keeps_its_size_says_how_its_file_system_gets_room() {
+        let mut policy = Policy::usual("files", fleet::Policy::usual());
+        let refused = |kind| check_growth(&policy, Some("/dev/nbd0"), kind).expect_err("refused");
+        assert!(refused(Kind::Btrfs).ends_with(", so that volumes are added"));
+        assert!(refused(Kind::Xfs).contains("XFS takes no further volume, so a person gives room"));
+        assert!(refused(Kind::Ext4).contains("`resize2fs` uses it"));
+        assert_eq!(check_growth(&policy, None, Kind::Xfs), Ok(()));
+        policy.space.grows_volumes = false;
+        assert_eq!(check_growth(&policy, Some("/dev/nbd0"), Kind::Xfs), Ok(()));
+    }
 }

@@ -57,6 +57,27 @@ pub enum Kind {
     Ext4,
 }
 
+impl Kind {
+    /// Returns how a person gives a file system room if its device keeps its size when its volume
+    /// grows; `None` for a btrfs, to which volumes are added.
+    #[must_use]
+    pub const fn room_by_hand(self) -> Option<&'static str> {
+        match self {
+            Self::Btrfs => None,
+            Self::Xfs => Some(
+                "XFS takes no further volume, so a person gives room: `evenkeel volume modify` \
+                 makes the volume larger, and after `umount`, a new connection of the device and \
+                 `mount`, `xfs_growfs` uses it; or copy its files to a btrfs",
+            ),
+            Self::Ext4 => Some(
+                "ext4 takes no further volume, so a person gives room: `evenkeel volume modify` \
+                 makes the volume larger, and after `umount`, a new connection of the device and \
+                 `mount`, `resize2fs` uses it; or copy its files to a btrfs",
+            ),
+        }
+    }
+}
+
 /// How a btrfs places the chunks of a kind of data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -73,7 +73,9 @@ pub fn grow(facts: &Facts<'_>, decision: &mut Decision) -> Growth {
     } else {
         let options = options(facts, &wanted, step_gib);
         if options.is_empty() {
-            let reason = "no volume may grow or be added";
+            let by_hand = facts.now.file_system.kind.room_by_hand();
+            let by_hand = by_hand.filter(|_| !facts.policy.space.grows_volumes);
+            let reason = by_hand.unwrap_or("no volume may grow or be added");
             decision.alarms.push(format!("no growth: {}: {reason}", wanted.reason));
         }
         for option in options {

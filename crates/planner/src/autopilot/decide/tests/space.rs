@@ -131,6 +131,21 @@ fn decide_gives_an_idle_file_system_of_a_gib_the_usual_step() {
     }
 }
 
+/// Over NBD neither the volume nor another one gives an XFS or ext4 room.
+#[test]
+fn decide_says_how_a_person_gives_room_where_nothing_may_grow() {
+    let mut policy = policy();
+    policy.space.grows_volumes = false;
+    for (kind, words) in [(Kind::Xfs, "`xfs_growfs` uses it"), (Kind::Ext4, "`resize2fs` uses it")]
+    {
+        let now = of_kind(kind, btrfs(&[gp3(100)], 95));
+        let decision = decide(&policy, &now, &steady(&now)).0;
+        assert!(decision.intents.is_empty(), "{decision:#?}");
+        let alarm = &decision.alarms[0];
+        assert!(alarm.contains("takes no further volume") && alarm.contains(words), "{alarm}");
+    }
+}
+
 /// A volume of the service may not be modified again for hours, so what cannot take another volume
 /// doubles.
 #[test]
