@@ -508,14 +508,22 @@ mod tests {
         let address = hung.local_addr().unwrap();
         let leads = Arc::new(Mutex::new(Some(address)));
         let present = leads.clone();
-        let who: Arc<WhoLeads> = Arc::new(move || *present.lock().unwrap());
+        let (looks, looked) = std::sync::mpsc::channel();
+        let looks = Mutex::new(looks);
+        let who: Arc<WhoLeads> = Arc::new(move || {
+            let present = *present.lock().unwrap();
+            let _ = looks.lock().unwrap().send(present);
+            present
+        });
         let _relay = ApiRelay::start(listen, node(who), times(Duration::from_secs(600))).unwrap();
         let waiting = std::thread::spawn(move || asked(listen, "POST / HTTP/1.1\r\n\r\n"));
         let (mut stream, _) = hung.accept().unwrap();
         stream.read_exact(&mut [0; 18]).unwrap();
         // It is not known who leads while etcd does not answer.
         *leads.lock().unwrap() = None;
-        std::thread::sleep(2 * LOOK);
+        for _ in 0..2 {
+            while looked.recv_timeout(Duration::from_secs(60)).unwrap().is_some() {}
+        }
         assert!(!waiting.is_finished());
         *leads.lock().unwrap() = Some(other);
         let reply = waiting.join().unwrap();
