@@ -788,3 +788,48 @@ fn osds_that_die_or_hang_lose_nothing_and_fail_nothing() {
     }
     drop(store);
 }
+
+/// Time in which each OSD is stopped: the cluster counts a client as gone after 30 s.
+const SILENCE: Duration = Duration::from_secs(38);
+
+/// Checks that a volume is served again after the cluster was silent for longer than the lock of
+/// an image is watched, and that it stays with its server.
+#[test]
+#[ignore = "full: crates/lab/tests/rbd.rs::volumes_on_a_ceph_cluster stays"]
+fn volume_is_served_again_after_the_cluster_was_silent() {
+    let folder = tempfile::tempdir().unwrap();
+    let setup = Setup { osds: 3, osd_gib: 4, ..Setup::default() };
+    let Some(ceph) = cluster(folder.path(), setup) else { return };
+    let pool = RbdPool::open(&folder.path().join("data"), &place(&ceph, "silent")).unwrap();
+    let size = ByteCount(64 * MIB);
+    let ids: Vec<VolumeId> = (1..=4).map(VolumeId::from_bits).collect();
+    for id in &ids {
+        pool.create(*id, size).unwrap();
+    }
+    let mut stores: Vec<_> = ids.iter().map(|id| pool.open(*id, size).unwrap()).collect();
+    let ends = &AtomicBool::new(false);
+    let held: Vec<BTreeMap<u64, u64>> = std::thread::scope(|scope| {
+        let writers: Vec<_> = (7..)
+            .zip(&mut stores)
+            .map(|(seed, store)| scope.spawn(move || write_until(store.as_mut(), seed, ends)))
+            .collect();
+        for _ in 0..2 {
+            std::thread::park_timeout(Duration::from_secs(3));
+            (0..setup.osds).for_each(|osd| ceph.pause_osd(osd).unwrap());
+            std::thread::park_timeout(SILENCE);
+            (0..setup.osds).for_each(|osd| ceph.resume_osd(osd).unwrap());
+            ceph.wait_until_clean().unwrap();
+        }
+        std::thread::park_timeout(Duration::from_secs(3));
+        ends.store(true, Ordering::Release);
+        writers.into_iter().map(|writer| writer.join().unwrap().1).collect()
+    });
+    for (store, held) in stores.iter_mut().zip(held) {
+        println!("{} blocks are written", held.len());
+        for (at, number) in held {
+            let got = read(store.as_mut(), at, 4_096).unwrap();
+            assert!(got == number.to_le_bytes().repeat(512), "block at {at}, number {number}");
+        }
+    }
+    assert!(!pool.is_taken_over());
+}

@@ -13,6 +13,7 @@ mod image;
 mod library;
 mod metadata;
 mod objects;
+mod relock;
 mod snapshots;
 mod upkeep;
 mod volume;
@@ -357,13 +358,7 @@ impl Shared {
             image => image?,
         };
         self.cut_off(id, &image, ByteCount(record.size))?;
-        let mut objects = Objects::default();
-        let whole = (0, image_bytes(record.size));
-        image.differences(None, whole, Exactness::Objects, &mut |it, exists| {
-            if exists {
-                objects.note(it.offset, it.length);
-            }
-        })?;
+        let objects = objects_with_data(&image, image_bytes(record.size))?;
         Ok((image, objects))
     }
 
@@ -517,6 +512,17 @@ impl Shared {
         self.volumes().remove(&slot.id);
         self.closed.notify_all();
     }
+}
+
+/// Returns the objects of an image that have data.
+fn objects_with_data(image: &Image, bytes: u64) -> Result<Objects, StoreError> {
+    let mut objects = Objects::default();
+    image.differences(None, (0, bytes), Exactness::Objects, &mut |it, exists| {
+        if exists {
+            objects.note(it.offset, it.length);
+        }
+    })?;
+    Ok(objects)
 }
 
 /// Exclusive right to open or delete a volume, until it is dropped.

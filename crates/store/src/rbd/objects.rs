@@ -23,6 +23,15 @@ impl Objects {
         }
     }
 
+    /// Records those of another set, too.
+    pub(super) fn add(&mut self, others: &Self) {
+        let length = self.words.len().max(others.words.len());
+        self.words.resize(length, 0);
+        for (word, other) in self.words.iter_mut().zip(&others.words) {
+            *word |= other;
+        }
+    }
+
     fn is_noted(&self, object: u64) -> bool {
         let word = self.words.get((object / 64) as usize).copied().unwrap_or(0);
         word & (1 << (object % 64)) != 0

@@ -109,6 +109,12 @@ fn work_off(shared: &Shared, works: &Mutex<Receiver<Work>>) {
                 slot.open(|| shared.open_image(slot.id, &slot.image));
                 slot.overdue.ended(begun);
             }
+            Ok(Work::Relock(slot, pause)) => {
+                clock::pause(pause);
+                let begun = slot.overdue.begun();
+                slot.relock(|image| shared.relock(image));
+                slot.overdue.ended(begun);
+            }
             Ok(Work::Close(slot, in_flight)) => shared.close(&slot, in_flight),
             Err(_) => return,
         }

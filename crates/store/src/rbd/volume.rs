@@ -25,19 +25,38 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 /// Maximum number of completions that one call takes.
 const BATCH: usize = 32;
 /// The token of the only operation on the disk: the wait for the eventfd.
 const EVENT: u64 = 0;
 
+/// Pause between two attempts to lock an image again.
+const RELOCK_PAUSE: Duration = Duration::from_secs(1);
+
 /// Answer to requests when the cluster refuses this server's. Another server has the volume, or
 /// will have it, and clients are to go there. The front of a node sends such a request again; an
 /// error of the device would stop a file system.
 const SERVED_ELSEWHERE: Failure = Failure::ShuttingDown;
 
-/// The open image with the objects that have data, or the error of its opening.
-pub(super) type Outcome = Result<(Arc<Opened>, Objects), StoreError>;
+/// Result of work on the image, for the core.
+pub(super) enum Outcome {
+    /// The open image with the objects that have data, or the error of its opening.
+    Opened(Result<(Arc<Opened>, Objects), StoreError>),
+    /// Result of an attempt to lock the open image again.
+    Relocked(Result<Relock, StoreError>),
+}
+
+/// Result of an attempt to lock an open image again whose lock librbd has lost.
+pub(super) enum Relock {
+    /// This instance has the lock. These objects have data.
+    Held(Objects),
+    /// This instance is fenced, or the instance with this address has the lock.
+    Lost(String),
+    /// It is not decided yet.
+    Undecided,
+}
 
 /// A volume that a core serves. Its image is opened at the first request, since that takes a while,
 /// and an open image costs memory and processor time.
@@ -96,6 +115,24 @@ impl Slot {
             Ok((image, objects))
         });
         drop(opened);
+        self.report(Outcome::Opened(outcome));
+    }
+
+    /// Locks the open image again, and notifies the core.
+    pub(super) fn relock(&self, relock: impl FnOnce(&Image) -> Result<Relock, StoreError>) {
+        // No other thread closes or uses the image meanwhile.
+        let opened = self.opened();
+        let Some(image) = opened.as_ref().filter(|_| !self.is_closing.load(Ordering::Acquire))
+        else {
+            return;
+        };
+        let outcome = relock(&image.image);
+        drop(opened);
+        self.report(Outcome::Relocked(outcome));
+    }
+
+    /// Stores a result, and notifies the core.
+    fn report(&self, outcome: Outcome) {
         *self.outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
         if let Some(event) = self.event.get() {
             // The counter cannot overflow.
@@ -116,6 +153,8 @@ pub(super) struct Opened {
 pub(super) enum Work {
     /// Open its image.
     Open(Arc<Slot>),
+    /// Lock its open image again, after a pause.
+    Relock(Arc<Slot>, Duration),
     /// Close it. The requests in flight keep their memory until they have ended.
     Close(Arc<Slot>, Vec<Option<Active>>),
 }
@@ -134,6 +173,14 @@ pub(super) struct Active {
     begun: usize,
 }
 
+impl Active {
+    /// Returns the request as it was submitted, to be submitted again.
+    fn again(self) -> Submission {
+        let Self { ticket, operation, offset, length, buffer, .. } = self;
+        Submission { ticket, operation, offset, length, buffer }
+    }
+}
+
 /// State of the image.
 enum Stage {
     /// There was no request yet.
@@ -142,13 +189,26 @@ enum Stage {
     Opening,
     /// It is open.
     Open(Arc<Opened>),
+    /// It is open, and librbd has lost its lock. Requests wait until it is locked again.
+    Relocking(Arc<Opened>),
+}
+
+impl Stage {
+    /// Returns the image, if it is open.
+    fn opened(&self) -> Option<&Arc<Opened>> {
+        match self {
+            Self::Open(opened) | Self::Relocking(opened) => Some(opened),
+            Self::Unused | Self::Opening => None,
+        }
+    }
 }
 
 /// See the module's text.
 pub(super) struct RbdStore {
     slot: Arc<Slot>,
     stage: Stage,
-    /// Requests that arrived before the image was open; no more than the caller has in flight.
+    /// Requests that wait until the image is open and locked; no more than the caller has in
+    /// flight.
     waiting: VecDeque<Submission>,
     size: ByteCount,
     objects: Objects,
@@ -159,6 +219,8 @@ pub(super) struct RbdStore {
     is_armed: bool,
     finished: VecDeque<Completion>,
     work: Sender<Work>,
+    /// Pause before the next attempt to lock the image again; zero after a write has succeeded.
+    pause: Duration,
 }
 
 impl RbdStore {
@@ -180,6 +242,7 @@ impl RbdStore {
             is_armed: false,
             finished: VecDeque::new(),
             work,
+            pause: Duration::ZERO,
         }
     }
 
@@ -198,18 +261,16 @@ impl RbdStore {
         self.arm(disk);
     }
 
-    /// Takes the result of the opening, if there is one, and submits or fails the requests that
-    /// wait.
+    /// Takes the result of work on the image, if there is one, and submits or fails the requests
+    /// that wait.
     fn look_for_image(&mut self, disk: &mut dyn Disk) {
         match self.slot.take_outcome() {
-            Some(Ok((opened, objects))) => {
+            Some(Outcome::Opened(Ok((opened, objects)))) => {
                 self.objects = objects;
                 self.stage = Stage::Open(opened);
-                for submission in std::mem::take(&mut self.waiting) {
-                    self.submit(submission, disk);
-                }
+                self.submit_waiting(disk);
             }
-            Some(Err(error)) => {
+            Some(Outcome::Opened(Err(error))) => {
                 tracing::error!(volume = %self.slot.id, %error, "the volume could not be opened");
                 let failure = match errno(&error) {
                     Some(libc::ESHUTDOWN) => SERVED_ELSEWHERE,
@@ -221,8 +282,80 @@ impl RbdStore {
                     self.finish(ticket, Err(failure), buffer);
                 }
             }
+            Some(Outcome::Relocked(result)) => self.relocked(result, disk),
             None => {}
         }
+    }
+
+    fn submit_waiting(&mut self, disk: &mut dyn Disk) {
+        for submission in std::mem::take(&mut self.waiting) {
+            self.submit(submission, disk);
+        }
+    }
+
+    /// Has the image locked again, unless that has begun or the volume is lost. Returns whether
+    /// requests are to wait for it.
+    fn relock(&mut self) -> bool {
+        match &self.stage {
+            Stage::Open(opened) if !opened.is_lost.load(Ordering::Acquire) => {
+                if self.pause.is_zero() {
+                    tracing::warn!(
+                        volume = %self.slot.id,
+                        "this server and the Ceph cluster did not hear of each other for some \
+                         time, so the lock of the volume is taken again; requests wait"
+                    );
+                }
+                self.stage = Stage::Relocking(Arc::clone(opened));
+                self.begin_relock();
+                true
+            }
+            Stage::Relocking(_) => true,
+            Stage::Open(_) | Stage::Unused | Stage::Opening => false,
+        }
+    }
+
+    fn begin_relock(&mut self) {
+        let pause = std::mem::replace(&mut self.pause, RELOCK_PAUSE);
+        // The threads end after the last store.
+        let _ = self.work.send(Work::Relock(Arc::clone(&self.slot), pause));
+    }
+
+    /// Takes the result of an attempt to lock the image again.
+    fn relocked(&mut self, result: Result<Relock, StoreError>, disk: &mut dyn Disk) {
+        let Stage::Relocking(opened) = &self.stage else { return };
+        let opened = Arc::clone(opened);
+        let volume = self.slot.id;
+        match result {
+            Ok(Relock::Held(objects)) => {
+                tracing::info!(%volume, "the lock of the volume is taken again");
+                self.objects.add(&objects);
+            }
+            Ok(Relock::Lost(why)) => self.lose(&opened, &why),
+            Err(error) if errno(&error) == Some(libc::ESHUTDOWN) => {
+                self.lose(&opened, "this server is fenced");
+            }
+            Ok(Relock::Undecided) => return self.begin_relock(),
+            Err(error) => {
+                tracing::warn!(%volume, %error, "the lock of the volume is not taken again yet");
+                return self.begin_relock();
+            }
+        }
+        self.stage = Stage::Open(opened);
+        self.submit_waiting(disk);
+    }
+
+    /// Refuses all requests of the volume from now on. The process gives up its connection to the
+    /// cluster: a server alone ends, and a node of a cluster joins anew.
+    fn lose(&self, opened: &Opened, why: &str) {
+        if !opened.is_lost.swap(true, Ordering::AcqRel) {
+            tracing::error!(
+                volume = %self.slot.id,
+                why,
+                "the Ceph cluster refuses this server; nothing of the volume is served until the \
+                 server has joined or is started anew"
+            );
+        }
+        opened.image.cluster.note_shut_down();
     }
 
     fn owed(&self) -> usize {
@@ -243,6 +376,10 @@ impl RbdStore {
         if code < 0 {
             self.free.push(slot);
             self.slot.overdue.ended(active.begun);
+            if code == -libc::EROFS && self.relock() {
+                self.waiting.push_back(active.again());
+                return self.arm(disk);
+            }
             let failure = self.failure(code);
             return self.finish(active.ticket, Err(failure), active.buffer);
         }
@@ -252,7 +389,7 @@ impl RbdStore {
 
     /// Begins a request in librbd. Returns a negative number if that fails.
     fn begin(&self, slot: usize, active: &mut Active) -> c_int {
-        let Stage::Open(opened) = &self.stage else { return -libc::EINVAL };
+        let Some(opened) = self.stage.opened() else { return -libc::EINVAL };
         let library = opened.image.cluster.library;
         let mut completion: Handle = ptr::null_mut();
         // SAFETY: the argument is a number, and there is room for the completion.
@@ -316,7 +453,7 @@ impl RbdStore {
         if let Some(event) = self.slot.event.get() {
             let _ = rustix::io::read(event, &mut count);
         }
-        let Stage::Open(opened) = &self.stage else { return };
+        let Some(opened) = self.stage.opened() else { return };
         let library = opened.image.cluster.library;
         let image = opened.image.handle;
         loop {
@@ -348,6 +485,16 @@ impl RbdStore {
         };
         self.free.push(slot);
         self.slot.overdue.ended(active.begun);
+        // librbd has not begun it: it lost its watch of the image, and with it the lock.
+        if code == -(libc::EROFS as isize) && self.relock() {
+            return self.waiting.push_back(active.again());
+        }
+        // Reads and flushes need no lock.
+        if code >= 0
+            && !matches!(active.operation, Operation::Read | Operation::Flush | Operation::Cache)
+        {
+            self.pause = Duration::ZERO;
+        }
         let is_read = active.operation == Operation::Read;
         let result = match code {
             // A short read does not have the whole range.
@@ -368,22 +515,15 @@ impl RbdStore {
             libc::ENOSPC | libc::EDQUOT => Failure::NoSpace,
             libc::EINVAL => Failure::Invalid,
             libc::ENOMEM => Failure::NoMemory,
-            // The instance was fenced, which is final; or another one has taken the lock.
-            number @ (libc::ESHUTDOWN | libc::EROFS) => {
-                let Stage::Open(opened) = &self.stage else { return SERVED_ELSEWHERE };
-                if number == libc::ESHUTDOWN {
-                    opened.image.cluster.note_shut_down();
-                }
-                if !opened.is_lost.swap(true, Ordering::AcqRel) {
-                    tracing::error!(
-                        volume = %self.slot.id,
-                        error = number,
-                        "the Ceph cluster refuses this server: it was fenced, or another one has \
-                         the volume; nothing of it is served until the server is started anew"
-                    );
+            // The instance was fenced, which is final.
+            libc::ESHUTDOWN => {
+                if let Some(opened) = self.stage.opened() {
+                    self.lose(opened, "this server is fenced");
                 }
                 SERVED_ELSEWHERE
             }
+            // The volume is lost, and its image has no lock.
+            libc::EROFS => SERVED_ELSEWHERE,
             _ => Failure::Io,
         }
     }
@@ -425,6 +565,10 @@ impl Store for RbdStore {
     fn submit(&mut self, submission: Submission, disk: &mut dyn Disk) {
         let is_lost = match &self.stage {
             Stage::Open(opened) => opened.is_lost.load(Ordering::Acquire),
+            Stage::Relocking(_) => {
+                self.waiting.push_back(submission);
+                return self.arm(disk);
+            }
             // Nothing was written through this store, so there is nothing to flush.
             _ if matches!(submission.operation, Operation::Flush | Operation::Cache) => {
                 return self.finish(submission.ticket, Ok(()), submission.buffer);
@@ -460,7 +604,7 @@ impl Store for RbdStore {
     fn disk_done(&mut self, _: DiskDone, disk: &mut dyn Disk) {
         self.is_armed = false;
         self.drain();
-        if matches!(self.stage, Stage::Opening) {
+        if matches!(self.stage, Stage::Opening | Stage::Relocking(_)) {
             self.look_for_image(disk);
         }
         self.arm(disk);
