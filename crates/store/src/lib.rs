@@ -7,6 +7,8 @@
 //! - Each submission is completed exactly once, with its buffer, whatever happens.
 //! - A write is complete when a later read returns its data. It is *durable* only if it carried
 //!   `fua`, or after the end of a flush that was submitted after the write's completion.
+//! - A flush that fails with [`Failure::NoSpace`] has lost nothing, unless [`Store::must_reopen`]
+//!   returns true: the store keeps the changes, and a later flush makes them durable.
 //! - After a failed write the range has the old bytes, the new bytes, or a mixture in whole blocks,
 //!   and the completion is an error. Data that cannot be read back as it was written is an error,
 //!   and is never returned.

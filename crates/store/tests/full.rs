@@ -38,6 +38,8 @@ const STEPS: u64 = 60;
 const MIB_BLOCKS: u64 = 256;
 /// Chunks with the superblocks and both copies of each of the two tables.
 const TABLE_CHUNKS: u64 = 5;
+/// Blocks that a page of a volume's map describes.
+const LEAF_BLOCKS: u64 = 512;
 const UNIT_BLOCKS: u64 = UNIT_BYTES / BLOCK;
 
 /// Waiting operations, which are answered in any order.
@@ -186,6 +188,11 @@ impl World {
         let mut random = Random::new(seed, 9);
         let large = random.one_in(40) && std::env::var("EVENKEEL_FUZZ_CASES").is_ok();
         let mib = if large { 1_000 + random.below(7_000) } else { 40 + random.below(300) };
+        Self::of(seed, mib, random)
+    }
+
+    /// The world of a pool of at most this size.
+    fn of(seed: u64, mib: u64, mut random: Random) -> Self {
         // A full disk that is extended, or a pool of maximum size.
         let to_come = if random.one_in(2) { (mib / 2) << 20 } else { 0 };
         let capacity = ((mib + 64) << 20) - to_come;
@@ -259,6 +266,32 @@ impl World {
             29 => self.be_taken_over(id),
             _ => self.flush(id),
         }
+    }
+
+    /// Fills a volume, makes a snapshot of it, and opens it again and again. The first change of a
+    /// page of the map takes a block for good, since the snapshot keeps the old page. In the end no
+    /// such block is left.
+    fn run_beside_snapshot(&mut self) {
+        self.make_volume_of(1_000);
+        let Some(id) = self.some_volume() else { self.fail("no volume") };
+        self.write_until_full(id);
+        self.flush(id);
+        self.snapshot(id);
+        for _ in 0..3 {
+            let end = self.random.among(&[End::Stopped, End::Killed]);
+            self.restart(end);
+            for start in (0..self.volumes[&id].blocks - LEAF_BLOCKS).step_by(LEAF_BLOCKS as usize) {
+                let start = start + self.random.below(LEAF_BLOCKS);
+                let count = 1 + self.random.below(16);
+                if self.random.one_in(8) {
+                    self.write_all(id, &[start], count);
+                } else {
+                    self.clear(id, start, count);
+                }
+                self.flush(id);
+            }
+        }
+        self.prove();
     }
 
     fn some_volume(&mut self) -> Option<VolumeId> {
@@ -390,29 +423,34 @@ impl World {
         for _ in 0..self.random.below(8) {
             let count = self.random.among(&[1, 5, 512, 4_000]).min(self.volumes[&id].blocks);
             let start = self.random.below(self.volumes[&id].blocks - count + 1);
-            let fua = self.random.one_in(4);
-            let is_discard = self.random.one_in(2);
-            let operation = if is_discard {
-                Operation::Discard { fua }
-            } else {
-                Operation::WriteZeroes { fua, keep_allocated: false, only_if_fast: false }
-            };
-            let offset = start * BLOCK;
-            let length = (count * BLOCK) as u32;
-            let clear = Submission { ticket: 0, operation, offset, length, buffer: None };
-            let done = self.carry_out(id, vec![clear]);
-            let shares = self.volumes[&id].shares;
-            match done[0].result {
-                Ok(()) if !(is_discard && shares) => self.note(id, start..start + count, 0),
-                // A discard of blocks that a snapshot shares frees nothing, and may have no effect.
-                Ok(()) => self.learn(id, start..start + count),
-                // A part of the range may be done.
-                Err(Failure::NoSpace) if !is_discard && shares => {
-                    self.learn(id, start..start + count);
-                }
-                Err(failure) => {
-                    self.fail(&format!("{id}: {operation:?} of {count} at {start}: {failure:?}"))
-                }
+            self.clear(id, start, count);
+        }
+    }
+
+    /// Discards these blocks, or writes zeroes.
+    fn clear(&mut self, id: VolumeId, start: u64, count: u64) {
+        let fua = self.random.one_in(4);
+        let is_discard = self.random.one_in(2);
+        let operation = if is_discard {
+            Operation::Discard { fua }
+        } else {
+            Operation::WriteZeroes { fua, keep_allocated: false, only_if_fast: false }
+        };
+        let offset = start * BLOCK;
+        let length = (count * BLOCK) as u32;
+        let clear = Submission { ticket: 0, operation, offset, length, buffer: None };
+        let done = self.carry_out(id, vec![clear]);
+        let shares = self.volumes[&id].shares;
+        match done[0].result {
+            Ok(()) if !(is_discard && shares) => self.note(id, start..start + count, 0),
+            // A discard of blocks that a snapshot shares frees nothing, and may have no effect.
+            Ok(()) => self.learn(id, start..start + count),
+            // A part of the range may be done.
+            Err(Failure::NoSpace) if !is_discard && shares => {
+                self.learn(id, start..start + count);
+            }
+            Err(failure) => {
+                self.fail(&format!("{id}: {operation:?} of {count} at {start}: {failure:?}"))
             }
         }
     }
@@ -479,9 +517,13 @@ impl World {
         if self.volumes.len() >= 4 {
             return;
         }
-        let id = VolumeId::from_bits(u128::from(self.number()));
         let space = self.pool.space().unwrap().unwrap().total.0 >> 20;
         let mib = space / self.random.among(&[1, 2, 8]) + 1;
+        self.make_volume_of(mib);
+    }
+
+    fn make_volume_of(&mut self, mib: u64) {
+        let id = VolumeId::from_bits(u128::from(self.number()));
         let size = ByteCount(mib << 20);
         self.pool.create(id, size).unwrap_or_else(|error| self.fail(&error.to_string()));
         let versions = vec![0; (mib * MIB_BLOCKS) as usize];
@@ -1038,6 +1080,14 @@ impl World {
 fn histories() {
     for seed in seeds(CASES) {
         World::new(seed).run();
+    }
+}
+
+/// However often a full volume with a snapshot is opened again, each flush and discard succeeds.
+#[test]
+fn restarts_beside_a_snapshot() {
+    for seed in seeds(3) {
+        World::of(seed, 1_000, Random::new(seed, 9)).run_beside_snapshot();
     }
 }
 

@@ -500,7 +500,11 @@ impl RbdStore {
             // A short read does not have the whole range.
             0.. if is_read && code.unsigned_abs() != active.length as usize => Err(Failure::Io),
             0.. => Ok(()),
-            code => Err(self.failure(saturating(code))),
+            code => match (active.operation, self.failure(saturating(code))) {
+                // It is not known whether the library keeps the data.
+                (Operation::Flush, Failure::NoSpace) => Err(Failure::Io),
+                (_, failure) => Err(failure),
+            },
         };
         if let (Ok(()), true, Some(cipher), Some(buffer)) =
             (result, is_read, &self.cipher, &mut active.buffer)

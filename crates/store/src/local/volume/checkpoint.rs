@@ -10,7 +10,6 @@
 //!
 //! If one copy of the anchor cannot be written, only the other one is, as the first.
 
-use super::commit::COMMIT_BYTES;
 use super::reclaim::Reclaim;
 use super::{Note, Noting, Purpose, Volume, Waiter, Wanted, Which};
 use crate::buffer::Buffer;
@@ -195,7 +194,7 @@ impl Volume {
         }
         // The log continues in the same chunk after the checkpoint, which frees the chunks before
         // it.
-        if self.batch.bytes() > COMMIT_BYTES || self.must_turn_first() {
+        if !self.fits_checkpoint() {
             return self.begin_commit(disk);
         }
         // The log needs whole chunks, and pages would take blocks of the last ones.

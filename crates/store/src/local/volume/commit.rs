@@ -25,6 +25,15 @@ pub(super) const COMMIT_BYTES: usize = COMMIT_BLOCKS_MAX / 2 * LOG_RECORDS_BYTES
 /// opening finds there that it was written.
 const LEFT_MIN: u32 = COMMIT_BLOCKS_MAX as u32 + 1;
 
+/// Maximum number of log blocks that the records of new snapshots take.
+const NAMES_BLOCKS: usize = 2;
+
+/// Returns the maximum number of log blocks that records of this many bytes take. A record may
+/// leave half a block empty.
+fn blocks_for(bytes: usize) -> usize {
+    2 * bytes / LOG_RECORDS_BYTES + 2
+}
+
 /// Changes that are in memory only.
 #[derive(Debug, Default)]
 pub(in crate::local) struct Batch {
@@ -180,6 +189,8 @@ pub(in crate::local) struct Commit {
     /// Requests that wait for the batch to be written to the log.
     next_waiters: Vec<usize>,
     has_failed: bool,
+    /// The log had no room for the batch: the next request that waits asks the pool again.
+    was_refused: bool,
     /// The batch is to be written as soon as the log has room.
     is_wanted: bool,
     /// The batch is to be written before the next flush.
@@ -270,6 +281,9 @@ impl Volume {
             self.end(request, Err(Failure::Io));
         } else if !self.batch.is_empty() {
             self.commit.next_waiters.push(request);
+            if std::mem::take(&mut self.commit.was_refused) {
+                self.is_full = false;
+            }
             self.advance_commit(disk);
         } else if self.commit.is_open {
             self.commit.waiters.push(request);
@@ -514,6 +528,10 @@ impl Volume {
             _ if !self.is_full => self.ask_for_chunks(disk),
             // The checkpoint under way frees some.
             _ if self.checkpoint.is_under_way() && !self.checkpoint.is_preparing() => {}
+            // So does one that is about to begin: it writes the batch.
+            _ if self.checkpoint.is_preparing()
+                && !self.commit.wants_flush
+                && self.fits_checkpoint() => {}
             // A new checkpoint writes the batch to the rest of the present chunk, and frees some.
             _ if !self.checkpoint.is_under_way() && self.fits_present_chunk() => {
                 self.begin_checkpoint(disk);
@@ -530,6 +548,7 @@ impl Volume {
     /// memory, and the next flush tries again.
     fn refuse_commit(&mut self, disk: &mut dyn Disk) {
         (self.commit.is_wanted, self.commit.wants_flush) = (false, false);
+        self.commit.was_refused = true;
         let commit = &mut self.commit;
         let waiters = commit.waiters.drain(..).chain(commit.next_waiters.drain(..));
         for request in waiters.collect::<Vec<_>>() {
@@ -538,6 +557,11 @@ impl Volume {
         if self.checkpoint.is_preparing() {
             self.put_off_checkpoint(disk);
         }
+    }
+
+    /// Returns whether the next checkpoint can write the whole batch.
+    pub(super) fn fits_checkpoint(&self) -> bool {
+        self.batch.bytes() <= COMMIT_BYTES && !self.must_turn_first()
     }
 
     /// Returns whether the log enters its next chunk before a checkpoint. The batch may not fit the
@@ -551,13 +575,19 @@ impl Volume {
     /// Returns whether the batch certainly fits the log's present chunk and leaves two blocks of
     /// it.
     fn fits_present_chunk(&self) -> bool {
-        // A record may leave half a block empty.
-        let of_records = 2 * self.batch.bytes() / LOG_RECORDS_BYTES + 2;
-        let of_records = if self.batch.is_empty() { 0 } else { of_records };
+        let of_records = if self.batch.is_empty() { 0 } else { blocks_for(self.batch.bytes()) };
         // The records of new snapshots, unless they are in the log already.
         let names = !self.wanted_snapshots.is_empty() && !self.is_replaying;
-        let blocks = of_records + if names { 2 } else { 0 };
+        let blocks = of_records + if names { NAMES_BLOCKS } else { 0 };
         blocks == 0 || blocks + 1 < self.log.left() as usize
+    }
+
+    /// Returns whether the batch and this record certainly fit the log, without a chunk that is not
+    /// reserved yet, and even if snapshots are made meanwhile.
+    pub(super) fn log_takes(&self, record: &Record) -> bool {
+        let blocks = blocks_for(self.batch.bytes() + record.bytes()) + NAMES_BLOCKS;
+        let spare = self.log.spares.len() * CHUNK_BLOCKS as usize;
+        blocks + 1 < self.log.left() as usize + spare
     }
 
     /// Writes a log block that confirms the last flush, if none does so yet. Without it, an opening

@@ -450,13 +450,14 @@ impl Volume {
     }
 
     /// Reads space leaves until the free blocks that the next checkpoint may need are known.
-    /// Returns whether there are enough.
+    /// Returns whether there are enough. Whole chunks that the log has not taken yet do not count: a
+    /// checkpoint that took their blocks would leave the log without a chunk to continue in.
     ///
     /// # Errors
     /// The page of the space tree that must be read first.
     pub(super) fn has_floor(&mut self) -> Result<bool, Missing> {
         let floor = self.floor();
-        while self.space.known_free() < floor {
+        while self.space.free_beside_kept() < floor {
             match self.space.know_more() {
                 Ok(()) => {}
                 Err(Lacking::Leaf(page)) => return Err(page),

@@ -307,6 +307,8 @@ impl Volume {
         volume.note_anchored(anchor).map_err(note)?;
         volume.fit_space().map_err(&read_space)?;
         volume.hold_log(&tail, anchor.log).map_err(&read_space)?;
+        // The checkpoint of a snapshot that is replayed leaves them to the log.
+        volume.space.keep_whole(SPARES);
         volume.replay_log(&blocks, left, &tail).map_err(replay)?;
         let has_snapshots = volume.space.epoch() > anchor.epoch;
         let retired = volume.end_replay(&tail, session).map_err(&read_space)?;

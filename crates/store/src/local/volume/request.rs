@@ -674,7 +674,10 @@ impl Volume {
         if replaced.is_empty() {
             return Ok(());
         }
-        if !self.is_replaying && !self.has_floor().map_err(|page| Refused::Next(space(page)))? {
+        let record = Record::Unmap { first, count };
+        if !self.is_replaying
+            && !self.may_clear(&record).map_err(|page| Refused::Next(space(page)))?
+        {
             return Err(Refused::Next(Next::Stall));
         }
         for block in first..first + u64::from(count) {
@@ -686,9 +689,23 @@ impl Volume {
         self.batch.cleared += u64::from(count);
         // A replayed change is in the log already.
         if !self.is_replaying {
-            self.add_to_batch(vec![Record::Unmap { first, count }]);
+            self.add_to_batch(vec![record]);
         }
         Ok(())
+    }
+
+    /// Returns whether blocks may be made holes: the next checkpoint finds blocks for the changed
+    /// pages, and the log has room for the change. Otherwise a flush would fail.
+    ///
+    /// # Errors
+    /// The page of the space tree that must be read first.
+    fn may_clear(&mut self, record: &Record) -> Result<bool, Missing> {
+        // The log's chunks are reserved first, as for a write. Without them a hole may still be
+        // made: it may make a whole chunk free.
+        if let Err(Lacking::Leaf(page)) = self.keep_spares() {
+            return Err(page);
+        }
+        Ok(self.has_floor()? && self.log_takes(record))
     }
 
     /// Finds the holes from the beginning of the range on, in pages of the map that are in memory,
