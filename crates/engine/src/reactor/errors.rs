@@ -7,6 +7,9 @@
 //! volume fail: no change could become durable, and writes behind a gap make the damage larger.
 //! Reads succeed. A mark in the pool tells the next process (`flush_marks.rs`). A file system ends
 //! at the first such error, and a database stops.
+//!
+//! A flush for which a store has no space is no such failure: the store keeps the acknowledged
+//! data, and a later flush makes it durable.
 
 use crate::flush_marks::FlushMarks;
 use evenkeel_core::ids::VolumeId;
@@ -44,6 +47,8 @@ impl Errors {
             (Operation::Flush, Ok(())) if self.0.flush_failed => Err(Failure::Io),
             // Another server has the volume and the acknowledged data: nothing is lost.
             (Operation::Flush, Err(Failure::ShuttingDown)) => result,
+            // The store keeps the acknowledged data, and a later flush makes it durable.
+            (Operation::Flush, Err(Failure::NoSpace)) if !must_reopen => result,
             (Operation::Flush, Err(_)) => self.flush_failed((id, marks), result),
             // It is made durable by the same means as a flush.
             (operation, Err(Failure::Io | Failure::Rotten)) if operation.is_durable() => {
@@ -117,7 +122,7 @@ mod tests {
         let write = Operation::Write { fua: false };
         for (failing, failure) in [
             (flush, Failure::Io),
-            (flush, Failure::NoSpace),
+            (flush, Failure::Rotten),
             (Operation::Write { fua: true }, Failure::Io),
             (Operation::Discard { fua: true }, Failure::Io),
         ] {
@@ -158,6 +163,25 @@ mod tests {
         for operation in [Operation::Read, Operation::BlockStatus, Operation::Cache] {
             assert!(!errors.refuses(operation), "{operation:?}");
         }
+    }
+
+    /// A store that has no space for a flush keeps what was acknowledged.
+    #[test]
+    fn a_flush_without_space_can_be_repeated() {
+        let id = VolumeId::from_bits(1);
+        let flush = Operation::Flush;
+        let mut errors = Errors::default();
+        let marks = FlushMarks::default();
+        let no_space = Err(Failure::NoSpace);
+        for must_reopen in [false, true] {
+            let mut seen = |result| errors.seen((id, &marks), flush, result, must_reopen);
+            assert_eq!(seen(no_space), no_space);
+            if !must_reopen {
+                assert_eq!(seen(Ok(())), Ok(()), "there is space again");
+                assert!(!errors.refuses(flush) && !marks.has(id));
+            }
+        }
+        assert!(errors.refuses(flush) && marks.has(id), "the store must be opened again");
     }
 
     #[test]

@@ -450,8 +450,8 @@ impl Volume {
     }
 
     /// Reads space leaves until the free blocks that the next checkpoint may need are known.
-    /// Returns whether there are enough. Whole chunks that the log has not taken yet do not count: a
-    /// checkpoint that took their blocks would leave the log without a chunk to continue in.
+    /// Returns whether there are enough. Whole chunks that the log has not taken yet do not count:
+    /// a checkpoint that took their blocks would leave the log without a chunk to continue in.
     ///
     /// # Errors
     /// The page of the space tree that must be read first.
