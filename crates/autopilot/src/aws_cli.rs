@@ -23,7 +23,7 @@ const ANSWER_BYTES_MAX: u64 = 256 << 20;
 const SAID_CHARS_MAX: usize = 600;
 /// The start of an error of the API, after which its code, the call and the reason follow.
 const ERROR_START: &str = "An error occurred (";
-/// What is before a word of thousands of characters that only AWS decodes.
+/// The text before a word of thousands of characters that only AWS decodes.
 const ENCODED_START: &str = "Encoded authorization failure message:";
 /// Settings of the program, unless the user has set them: throttled calls are repeated at a rate
 /// that falls.

@@ -102,7 +102,8 @@ fn failed_creation(client: &Client, id: &str) -> Option<String> {
             ("Filter.2.Value.1", "createVolume"),
         ];
         let page = Page::read(&client.call("DescribeEvents", &wanted).ok()?);
-        let mut causes = page.events.iter().filter_map(|it| it.event["detail"]["cause"].as_str());
+        let mut causes =
+            page.events.iter().filter_map(|event| event.event["detail"]["cause"].as_str());
         reason = causes.rfind(|cause| !cause.is_empty()).map(str::to_owned).or(reason);
         if page.examined <= after || page.examined >= page.last {
             return reason;

@@ -124,7 +124,7 @@ pub fn shows_enough(trace: &Trace, days_min: u32, gaps_percent_max: u32) -> Resu
 #[must_use]
 pub fn never_less(rules: &Rules, spec: &VolumeSpec, than: &VolumeSpec) -> bool {
     let [now, before]: [Pacing; 2] = [spec, than].map(|spec| rules.pacing(spec));
-    let has = |now: Option<Limit>, before: Option<Limit>| match (now, before) {
+    let is_no_less = |now: Option<Limit>, before: Option<Limit>| match (now, before) {
         (None, _) => true,
         (Some(_), None) => false,
         (Some(now), Some(before)) => {
@@ -136,8 +136,8 @@ pub fn never_less(rules: &Rules, spec: &VolumeSpec, than: &VolumeSpec) -> bool {
         }
     };
     now.counting == before.counting
-        && has(now.operations, before.operations)
-        && has(now.bytes, before.bytes)
+        && is_no_less(now.operations, before.operations)
+        && is_no_less(now.bytes, before.bytes)
 }
 
 /// Returns how requests are taken to lie within an interval: what was recorded is what was asked

@@ -65,11 +65,12 @@ impl Front {
         let Some(volume) = volumes.first().filter(|_| self.by_hand.is_none()) else { return };
         // The server answers again at a later observation.
         let Ok(uri) = (self.uri)(&volume.id) else { return };
-        let Commands { attach, detach } = match self.commands.attach.is_empty() {
-            true if uri.is_empty() => return,
-            true => Commands::of_documentation(),
-            false => self.commands.clone(),
-        };
+        let has_own = !self.commands.attach.is_empty();
+        if !has_own && uri.is_empty() {
+            return;
+        }
+        let commands = if has_own { self.commands.clone() } else { Commands::of_documentation() };
+        let Commands { attach, detach } = commands;
         let uri = uri.replace(&volume.id, "{volume}");
         self.by_hand = Some(FrontEnd { attach, detach, uri });
     }

@@ -57,9 +57,10 @@ fn notes(file: &PolicyFile) -> String {
             && counted > modifications_max
         {
             let day_s = policy.day_s;
-            let days = match policy.has_whole_days() {
-                true => String::new(),
-                false => format!(", with day_s = {day_s}"),
+            let days = if policy.has_whole_days() {
+                String::new()
+            } else {
+                format!(", with day_s = {day_s}")
             };
             notes += &format!(
                 "note: modifications_per_day = {counted} of group {:?}{days}: AWS accepts \

@@ -114,7 +114,7 @@ fn ec2(memory: Memory, folder: &tempfile::TempDir) -> Ec2 {
 
 const OWN: (&str, &str) = (FILE_SYSTEM_TAG, UUID);
 
-/// Returns an API with a retired volume that is attached to the host.
+/// For tests: returns an API with a retired volume that is attached to the host.
 pub fn with_retired(id: &str, folder: &tempfile::TempDir) -> Ec2 {
     let tags = [OWN, (RETIRED_TAG, "1795633100000")];
     let volumes = vec![described(id, "attached", HOST, &tags)];

@@ -503,7 +503,7 @@ impl Plane {
     /// Returns the fault that keeps a volume from being attached or detached.
     fn stuck_by(&self, volume: &Volume) -> Option<FaultType> {
         let is_met = |state: AttachmentState, fault: FaultType| {
-            volume.attachments.iter().any(|it| it.state == state)
+            volume.attachments.iter().any(|attachment| attachment.state == state)
                 && self.faults.is_met(fault, volume.id)
         };
         if is_met(AttachmentState::Attaching, FaultType::StuckAttachment) {

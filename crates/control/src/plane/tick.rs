@@ -99,7 +99,8 @@ impl Plane {
             // The client that requested the change has this error already.
             Err(error) if error.is_unanswered() => debug!(volume = %id, "still no answer"),
             Err(error) => {
-                let is_due = self.model().volumes.get(&id).is_some_and(|it| !it.is_settled());
+                let is_due =
+                    self.model().volumes.get(&id).is_some_and(|volume| !volume.is_settled());
                 if is_due {
                     warn!(volume = %id, %error, "could not be settled; trying again");
                 } else {

@@ -364,10 +364,10 @@ fn a_copy_that_waits_for_space_says_so_and_can_be_deleted() {
     let fixture = Fixture { client: server.client(), server, folder };
     let volume = create(&fixture.client, &[]);
     let made = fixture.client.call("CreateSnapshot", &[("VolumeId", &volume)]).unwrap();
-    let of = text(&made, "snapshotId");
+    let source = text(&made, "snapshotId");
     is_full.store(true, Ordering::SeqCst);
     let copy = || {
-        let params = [("SourceSnapshotId", of), ("SourceRegion", "local-1")];
+        let params = [("SourceSnapshotId", source), ("SourceRegion", "local-1")];
         let copy = fixture.client.call("CopySnapshot", &params).unwrap();
         text(&copy, "snapshotId").to_owned()
     };
@@ -378,10 +378,10 @@ fn a_copy_that_waits_for_space_says_so_and_can_be_deleted() {
     fixture.client.call("DeleteSnapshot", &[("SnapshotId", &deleted)]).unwrap();
     let listed = fixture.client.call("DescribeSnapshots", &[]).unwrap();
     let ids: Vec<&str> =
-        listed.items("snapshotSet").iter().map(|it| text(it, "snapshotId")).collect();
+        listed.items("snapshotSet").iter().map(|snapshot| text(snapshot, "snapshotId")).collect();
     assert!(!ids.contains(&&*deleted), "{ids:?}");
     is_full.store(false, Ordering::SeqCst);
     fixture.comes(|| text(&fixture.snapshot(&kept), "status") == "completed");
     assert_eq!(fixture.snapshot(&kept).child_text("statusMessage"), None);
-    fixture.client.call("DeleteSnapshot", &[("SnapshotId", of)]).unwrap();
+    fixture.client.call("DeleteSnapshot", &[("SnapshotId", source)]).unwrap();
 }

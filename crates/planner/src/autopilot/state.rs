@@ -24,7 +24,7 @@ pub struct State {
     pub decisions: u64,
     /// Operations that have not ended.
     pub open: Vec<Open>,
-    /// What open operations wait for: one each at most.
+    /// The waits of open operations: one each at most.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub waiting: Vec<Waiting>,
     /// Changes that ended in the last 28 days, or as many as the policy compares.
@@ -74,7 +74,7 @@ impl State {
     }
 }
 
-/// What an open operation waits for.
+/// The wait of an open operation.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Waiting {

@@ -121,7 +121,7 @@ pub fn larger(policy: &Policy, volume: &Volume, limits: Limits) -> Option<Volume
     let present = &volume.spec;
     let volume_type = present.volume_type;
     let size_gib_max = policy.rules.of(volume_type)?.size_gib_max;
-    let has = |size_gib: u32| {
+    let carries = |size_gib: u32| {
         let sized = VolumeSpec { size_gib, ..*present };
         let spec = least_with(policy, &sized, volume_type, limits)?;
         let does = is_legal(policy, volume, &spec)
@@ -129,7 +129,7 @@ pub fn larger(policy: &Policy, volume: &Volume, limits: Limits) -> Option<Volume
             && has_always(policy, &spec, limits);
         does.then_some(spec)
     };
-    least((present.size_gib, size_gib_max), has).map(|(_, spec)| spec)
+    least((present.size_gib, size_gib_max), carries).map(|(_, spec)| spec)
 }
 
 /// Returns the cheapest change to a volume that has, with credits or without, the limits that

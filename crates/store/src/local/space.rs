@@ -454,8 +454,8 @@ impl Space {
         if self.empty.len() > self.kept_whole { self.empty.first() } else { None }
     }
 
-    /// Returns the number of free blocks of the chunks that are known, without the whole chunks that
-    /// are kept for the log.
+    /// Returns the number of free blocks of the chunks that are known, without the whole chunks
+    /// that are kept for the log.
     #[must_use]
     pub fn free_beside_kept(&self) -> u64 {
         let kept = self.kept_whole.min(self.empty.len()) as u64 * u64::from(CHUNK_BLOCKS);
