@@ -77,7 +77,7 @@ fn usual_text_has_only_keys_with_an_effect() {
         assert_ne!(shown(&file), usual, "{key}");
         changed += 1;
     }
-    assert_eq!(changed, 38);
+    assert_eq!(changed, 39);
 }
 
 #[test]

@@ -234,7 +234,9 @@ fn decide_raises_limits_whatever_else_changed_in_the_last_hour() {
     let faster = |t: VolumeType| spec(t, 400, Some(4_000), None);
     let mut now = btrfs(&[gp3(400)], 320);
     now.account.fleet_changed_last_hour = 1_000;
-    now.instance.as_mut().unwrap().operations = 9;
+    let host = now.instance.as_mut().unwrap();
+    host.operations = 9;
+    host.instance_type = "m5.24xlarge".to_owned();
     now.volumes[0].exceeded_s = Some(61);
     let mut with_up = |to: VolumeSpec| {
         let up = Judged { up: proposal(to), ..judged("vol-1") };

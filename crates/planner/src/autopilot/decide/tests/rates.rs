@@ -62,6 +62,7 @@ fn small(up: VolumeSpec) -> (Policy, Observation) {
     policy.space.keep = Keep::Likely;
     policy.space.reserve_bytes_min = 0;
     let mut now = btrfs(&[gp3(4)], 1);
+    now.instance.as_mut().unwrap().instance_type = "m5.24xlarge".to_owned();
     now.volumes[0].exceeded_s = Some(61);
     let up = Judged { up: proposal(up), ..judged("vol-1") };
     now.evidence = evidence(vec![up], NOW_MS - 1);
