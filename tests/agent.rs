@@ -381,7 +381,10 @@ fn agent_names_each_mistake_in_its_policy() {
             .fails_with(2);
         assert!(error.contains(part), "{name}: {error}");
         assert!(error.contains("`evenkeel agent --print-policy` prints every key"), "{error}");
-        let error = run(evenkeel(folder.path()).args(["autopilot", "check", name])).fails_with(3);
+        // What is not read is no malformed policy.
+        let code = if name == "large.toml" { 3 } else { 2 };
+        let checked = run(evenkeel(folder.path()).args(["autopilot", "check", name]));
+        let error = checked.fails_with(code);
         assert!(error.contains(part), "{name}: {error}");
     };
     wrong("empty.toml", b"", "empty.toml: it has no [[group]]: add one");
