@@ -394,12 +394,12 @@ fn agent_names_each_mistake_in_its_policy() {
         (
             "keep = ",
             "kep = \"hard\" # ",
-            "line 19: unknown key \"kep\" in [group.space]: did you mean",
+            "line 20: unknown key \"kep\" in [group.space]: did you mean",
         ),
         ("actuation_s = ", "actuation_s = \"4 min\" # ", "expected a whole number from 1 to 86400"),
         ("reserve_percent = ", "reserve_percent = 200 # ", "expected a whole number from 0 to 50"),
         ("saving_min = ", "saving_min = \"1 USD\" # ", "expected a number from 0 to 1000000000"),
-        ("mode = ", "mode = act # ", "line 13: string values must be quoted"),
+        ("mode = ", "mode = act # ", "line 14: string values must be quoted"),
     ] {
         wrong(
             "wrong.toml",
