@@ -3,9 +3,9 @@
 //! it again by itself. Until it has the lock it fails writes with EROFS, which also means that
 //! another instance has the lock.
 //!
-//! It writes nothing between the two: before it releases a lock it waits for its own writes.
-//! A node takes a lock only after the one before has released the volume, or was fenced. So if this
-//! instance is not fenced and has the lock, no other node has written to the image.
+//! librbd waits for its own writes before it releases a lock, and writes nothing without one.
+//! Another node locks an image only after this process has released the volume or is fenced. So if
+//! this process is not fenced and has the lock again, no other node has written to the image.
 
 use super::Shared;
 use super::cluster::errno;
