@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::support::{FakeAgent, planned};
+use crate::support::{FakeAgent, creation, planned};
 use evenkeel_control::journal::sqlite::SqliteJournal;
 use evenkeel_control::journal::{Change, Journal};
 use evenkeel_control::model::{Command, Lock, LockMode, ModificationPhase, Phase};
@@ -15,7 +15,7 @@ use evenkeel_control::time::Moment;
 use evenkeel_control::{DATABASE_FILE_NAME, ModifyPolicy, Settings};
 use evenkeel_core::ids::{SnapshotId, VolumeId};
 use evenkeel_core::time::UnixMs;
-use evenkeel_core::volume::{VolumeChange, VolumeRequest, VolumeType};
+use evenkeel_core::volume::{VolumeChange, VolumeType};
 
 const DAY_MS: u64 = 86_400_000;
 const MONTH_MS: u64 = 30 * DAY_MS;
@@ -191,21 +191,8 @@ fn the_servers_time_is_stored_with_each_change() {
 
 /// Creates a volume with a client token. Returns the number of volumes.
 fn created_with_token(plane: &Plane, bits: u128) -> usize {
-    let request = VolumeRequest {
-        volume_type: VolumeType::Gp3,
-        size_gib: 10,
-        iops: None,
-        throughput_mibps: None,
-        multi_attach: false,
-    };
-    let create = Command::CreateVolume {
-        id: VolumeId::from_bits(bits),
-        request,
-        begins: Default::default(),
-        zone: "local-1a".into(),
-        tags: Default::default(),
-        token: Some(("once".into(), "f".into())),
-    };
+    let token = Some(("once".to_owned(), "f".to_owned()));
+    let create = creation(VolumeId::from_bits(bits), VolumeType::Gp3, 10, token);
     plane.execute(&create, false).unwrap();
     plane.model().volumes.len()
 }

@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
-use crate::support::{FakeAgent, gp2, plane};
+use crate::support::{FakeAgent, creation, gp2, plane, usual};
 use evenkeel_control::Settings;
 use evenkeel_control::journal::memory::MemoryJournal;
-use evenkeel_control::model::{Begins, Command as Change, Phase, Refusal, Tags};
+use evenkeel_control::model::{Command as Change, Phase, Refusal, Tags};
 use evenkeel_control::plane::{Plane, PlaneError};
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::units::{ByteCount, GIB};
-use evenkeel_core::volume::{VolumeRequest, VolumeType};
+use evenkeel_core::volume::VolumeType;
 use evenkeel_wire::agent::{Agent, Command, Failed, FailedKind, Reply, Space, VolumeState};
 
 /// More ticks than pass between two retries of volumes in error.
@@ -202,35 +202,17 @@ fn bytes_that_no_volume_has_take_space_until_they_are_adopted() {
             agent.with(|state| (state.space, state.unowned) = (space, unowned));
         })
     };
-    let request = |size_gib| VolumeRequest {
-        volume_type: VolumeType::Gp2,
-        size_gib,
-        iops: None,
-        throughput_mibps: None,
-        multi_attach: false,
-    };
-    let zone = || "local-1a".to_owned();
-    let tags = Tags::new;
     let create = |number, size_gib| {
-        let id = VolumeId::from_bits(number);
-        let request = request(size_gib);
-        let create = Change::CreateVolume {
-            id,
-            request,
-            begins: Begins::default(),
-            zone: zone(),
-            tags: tags(),
-            token: None,
-        };
+        let create = creation(VolumeId::from_bits(number), VolumeType::Gp2, size_gib, None);
         world.plane.execute(&create, false).map(drop)
     };
     // 210 GiB, of which the volume has 200, and 6 belong to no volume.
     let refused = create(10, 5).unwrap_err();
     assert!(matches!(refused, PlaneError::Refused(Refusal::Space(_))), "{refused}");
     create(11, 4).unwrap();
-    let request = request(6);
-    let zone = zone();
-    let tags = tags();
+    let request = usual(VolumeType::Gp2, 6);
+    let zone = "local-1a".to_owned();
+    let tags = Tags::new();
     let is_encrypted = false;
     let adopt = Change::AdoptVolume { id: lost, is_encrypted, request, zone, tags };
     world.plane.execute(&adopt, false).unwrap();
@@ -244,18 +226,8 @@ fn bytes_that_may_be_adopted_stay_when_an_upgraded_server_cannot_open_them() {
     for (token, is_deleted) in [(None, false), (Some(("t".to_owned(), "f".to_owned())), true)] {
         let folder = tempfile::tempdir().unwrap();
         let id = VolumeId::from_bits(7);
-        let request = VolumeRequest {
-            volume_type: VolumeType::Gp3,
-            size_gib: 1,
-            iops: None,
-            throughput_mibps: None,
-            multi_attach: false,
-        };
-        let begins = Begins::default();
-        let zone = "local-1a".to_owned();
-        let tags = Tags::new();
         // The record of an adoption by that version is the same.
-        let create = Change::CreateVolume { id, request, begins, zone, tags, token };
+        let create = creation(id, VolumeType::Gp3, 1, token);
         let killed = Arc::new(FakeAgent::default());
         let before = plane(folder.path(), &killed);
         killed.with(|state| state.silent = true);
@@ -290,17 +262,7 @@ fn a_volume_that_could_not_be_created_is_gone_once_its_bytes_can_be_deleted() {
     });
     let plane = plane(folder.path(), &agent);
     let id = VolumeId::from_bits(7);
-    let request = VolumeRequest {
-        volume_type: VolumeType::Gp3,
-        size_gib: 1,
-        iops: None,
-        throughput_mibps: None,
-        multi_attach: false,
-    };
-    let begins = Begins::default();
-    let zone = "local-1a".to_owned();
-    let tags = Tags::new();
-    let create = Change::CreateVolume { id, request, begins, zone, tags, token: None };
+    let create = creation(id, VolumeType::Gp3, 1, None);
     let refused = plane.execute(&create, false).unwrap_err();
     assert!(refused.to_string().contains("the disk"), "{refused}");
     plane.tick();

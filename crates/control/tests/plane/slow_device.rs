@@ -4,24 +4,15 @@ use std::sync::Mutex;
 use std::sync::mpsc::channel;
 
 use crate::support;
-use crate::support::{FakeAgent, gp2, plane};
-use evenkeel_control::model::{Begins, Command as Change, Tagged, Tags};
+use crate::support::{FakeAgent, creation, gp2, plane};
+use evenkeel_control::model::{Command as Change, Tagged};
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::qos::pacing::Balances;
-use evenkeel_core::volume::{VolumeChange, VolumeRequest, VolumeType};
+use evenkeel_core::volume::{VolumeChange, VolumeType};
 use evenkeel_wire::agent::Command;
 
 fn create(id: VolumeId) -> Change {
-    let request = VolumeRequest {
-        volume_type: VolumeType::Gp2,
-        size_gib: 10,
-        iops: None,
-        throughput_mibps: None,
-        multi_attach: false,
-    };
-    let zone = "local-1a".into();
-    let tags = Tags::new();
-    Change::CreateVolume { id, request, begins: Begins::default(), zone, tags, token: None }
+    creation(id, VolumeType::Gp2, 10, None)
 }
 
 #[test]

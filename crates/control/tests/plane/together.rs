@@ -5,13 +5,13 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use crate::support::FakeAgent;
+use crate::support::{FakeAgent, creation};
 use evenkeel_control::journal::memory::MemoryJournal;
 use evenkeel_control::journal::{Change, Journal, JournalError, Loaded, Revision, Watch};
-use evenkeel_control::model::{Begins, Command as Order, Event, Phase, Settings, StoreKey, Tags};
+use evenkeel_control::model::{Command as Order, Event, Phase, Settings, StoreKey};
 use evenkeel_control::plane::{Plane, PlaneError};
 use evenkeel_core::ids::VolumeId;
-use evenkeel_core::volume::{VolumeRequest, VolumeType};
+use evenkeel_core::volume::VolumeType;
 use evenkeel_wire::agent::{Agent, Command};
 
 /// Volumes that are created at once.
@@ -175,16 +175,7 @@ impl World {
 }
 
 fn create(id: VolumeId) -> Order {
-    let request = VolumeRequest {
-        volume_type: VolumeType::Gp2,
-        size_gib: 1,
-        iops: None,
-        throughput_mibps: None,
-        multi_attach: false,
-    };
-    let zone = "local-1a".into();
-    let tags = Tags::new();
-    Order::CreateVolume { id, request, begins: Begins::default(), zone, tags, token: None }
+    creation(id, VolumeType::Gp2, 1, None)
 }
 
 #[test]

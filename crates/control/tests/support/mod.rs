@@ -496,19 +496,26 @@ pub fn gp2(plane: &Plane) -> VolumeId {
 /// Creates a volume with the default limits of its type.
 pub fn planned(plane: &Plane, bits: u128, volume_type: VolumeType, size_gib: u32) -> VolumeId {
     let id = VolumeId::from_bits(bits);
-    let request = VolumeRequest {
-        volume_type,
-        size_gib,
-        iops: None,
-        throughput_mibps: None,
-        multi_attach: false,
-    };
-    let zone = "local-1a".into();
-    let tags = Tags::new();
-    let create =
-        Change::CreateVolume { id, request, begins: Begins::default(), zone, tags, token: None };
-    plane.execute(&create, false).unwrap();
+    plane.execute(&creation(id, volume_type, size_gib, None), false).unwrap();
     id
+}
+
+/// Returns the creation of an empty volume with the default limits of its type. `token` is the
+/// client token with its fingerprint.
+pub fn creation(
+    id: VolumeId,
+    volume_type: VolumeType,
+    size_gib: u32,
+    token: Option<(String, String)>,
+) -> Change {
+    let request = usual(volume_type, size_gib);
+    let zone = "local-1a".to_owned();
+    Change::CreateVolume { id, request, begins: Begins::default(), zone, tags: Tags::new(), token }
+}
+
+/// Returns the request of a volume with the default limits of its type.
+pub const fn usual(volume_type: VolumeType, size_gib: u32) -> VolumeRequest {
+    VolumeRequest { volume_type, size_gib, iops: None, throughput_mibps: None, multi_attach: false }
 }
 
 impl Server {
