@@ -14,6 +14,8 @@ pub const HEADROOM_PERCENT: u32 = 20;
 pub const DAYS_MIN: u32 = 7;
 /// Percent of the time of a recording that may be gaps to conclude that less suffices.
 pub const GAPS_PERCENT_MAX: u32 = 20;
+/// Percent of a limit above which an amount was not recorded under it.
+pub(crate) const ABOVE_LIMIT_PERCENT: u128 = 110;
 /// The longest steps of a recording that shows enough, in milliseconds: a mean of an hour hides a
 /// short batch.
 pub(crate) const STEP_MS_MAX: u64 = 300_000;

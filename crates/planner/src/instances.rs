@@ -7,6 +7,7 @@ use evenkeel_core::instance::{self, InstanceType};
 use evenkeel_core::units::MIB;
 use evenkeel_core::volume::{VolumeSpec, VolumeType};
 
+use crate::advice::ABOVE_LIMIT_PERCENT;
 use crate::trace::{Interval, Trace};
 
 /// The families of `data/instances.csv` that are not built on the Nitro System, except for bare
@@ -25,8 +26,6 @@ const XEN_IOPS_MAX: u32 = 32_000;
 
 /// The part of a limit, in percent, at which a load stands at it: a limit cuts a load flat.
 const AT_LIMIT_PERCENT: RangeInclusive<u128> = 98..=102;
-/// Percent of a maximum above which a load was not recorded on the instance.
-const ABOVE_LIMIT_PERCENT: u128 = 110;
 /// The least time in a row at a limit, in milliseconds, and the least number of steps of it. A load
 /// that rises or falls through a limit is not at it for as long.
 const STOOD_MS_MIN: u64 = 300_000;

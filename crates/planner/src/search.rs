@@ -662,8 +662,7 @@ impl Search<'_> {
             multi_attach: self.wanted.multi_attach,
         };
         let each = self.space.rules.resolve(&request).ok()?;
-        let is_carried = instances::not_carried(self.instance, &each).is_none();
-        is_carried.then_some(Layout { volumes: self.volumes, each, instance: self.instance })
+        Some(Layout { volumes: self.volumes, each, instance: self.instance })
     }
 
     fn cost(&self, point: Point) -> Option<Cost> {

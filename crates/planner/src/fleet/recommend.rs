@@ -11,7 +11,7 @@ use evenkeel_core::volume::{IopsRule, ThroughputRule, VolumeSpec, VolumeType};
 use super::alternatives::{self, Bound, Limits};
 use super::risk::of_change;
 use super::{Action, Evidence, Finding, Judged, Known, OnHdd, Policy, Risk, Volume, Waits, copy};
-use crate::advice::{self, with_headroom};
+use crate::advice::{self, ABOVE_LIMIT_PERCENT, with_headroom};
 use crate::demand::{Assume, Demand};
 use crate::instances;
 use crate::layout::Layout;
@@ -25,8 +25,6 @@ use crate::used::{Source, Used};
 const DAY_MS: u64 = 86_400_000;
 /// Percent of a limit from which a volume counts as at it.
 const AT_LIMIT_PERCENT: u128 = 95;
-/// Percent of a limit above which an amount was not recorded under it.
-const ABOVE_LIMIT_PERCENT: u128 = 110;
 /// The least time for which a limit delayed requests if a step says only that it did, in
 /// milliseconds: EBS's checks are those of minutes.
 const CHECK_MS: u64 = 60_000;
