@@ -2,7 +2,7 @@
 //! home, and the new home applies the volume. Requests of clients wait meanwhile at the fronts of
 //! the nodes, which send them again.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,8 +43,9 @@ impl Fleet {
     /// Moves a volume and its group to a node. Their clients wait meanwhile.
     ///
     /// # Errors
-    /// If the node may have no volumes, a node does not answer, or a volume cannot be applied. A
-    /// volume that was released stays unapplied, and is applied again later.
+    /// If the node may have no volumes, a node does not answer, or a volume cannot be applied. If
+    /// the node refuses a volume, the previous homes get all of them back. Otherwise a volume that
+    /// was released stays unapplied, and is applied again later.
     pub(super) fn move_volume(&self, id: VolumeId, to: NodeId) -> Result<(), Failed> {
         let (_guard, colocation) = self.lock_found(|fleet_state| {
             if !fleet_state.eligible_nodes().any(|eligible| eligible == to) {
@@ -54,13 +55,41 @@ impl Fleet {
             let colocation = fleet_state.colocation(id, fleet_state.attachments(id), to);
             Ok((colocation.keys.clone(), colocation))
         })?;
-        // All are released before the first one is applied, so that the limits of their hosts are
-        // at one node at any time.
         let Colocation { elsewhere, .. } = colocation;
+        let former = self.state().served_homes(&elsewhere);
         let moved = self.rehome(&elsewhere, to);
+        let is_moved = moved.is_ok();
         // Also if the move failed, since some of the volumes may have been released.
-        let applied = elsewhere.iter().map(|id| self.apply_again(*id));
-        std::iter::once(moved).chain(applied.collect::<Vec<_>>()).collect()
+        let applied = self.apply_all(&elsewhere);
+        let refused = applied.as_ref().err().filter(|it| it.kind != FailedKind::Unanswered);
+        if let (true, Some(refused)) = (is_moved, refused) {
+            return Err(self.take_back(&former, refused));
+        }
+        moved.and(applied)
+    }
+
+    /// Applies volumes at their homes. All were released before, so that the limits of their hosts
+    /// are at one node at any time.
+    fn apply_all(&self, ids: &BTreeSet<VolumeId>) -> Result<(), Failed> {
+        let applied: Vec<_> = ids.iter().map(|id| self.apply_again(*id)).collect();
+        applied.into_iter().collect()
+    }
+
+    /// Gives volumes back to their former homes, since their new one has refused one of them: it
+    /// may have another key. Returns the failure of the move.
+    fn take_back(&self, former: &BTreeMap<NodeId, BTreeSet<VolumeId>>, refused: &Failed) -> Failed {
+        let mut message = refused.message.clone();
+        for (home, ids) in former {
+            let name = self.state().name(*home);
+            let moved = self.rehome(ids, *home);
+            // Also if the move failed, since some of the volumes may have been released.
+            let applied = self.apply_all(ids);
+            message += &match moved.and(applied) {
+                Ok(()) => format!("; the node {name} serves what it had before"),
+                Err(why) => format!("; the node {name} gets back what it had: {}", why.message),
+            };
+        }
+        Failed { kind: refused.kind, message }
     }
 
     /// Locks volumes and hosts in the order of arrival, and waits at most [`LOCK_MAX`].

@@ -342,6 +342,20 @@ impl FleetState {
         }
     }
 
+    /// Returns which of these volumes are served, by their homes that answer.
+    pub(super) fn served_homes(
+        &self,
+        ids: &BTreeSet<VolumeId>,
+    ) -> BTreeMap<NodeId, BTreeSet<VolumeId>> {
+        let mut served: BTreeMap<NodeId, BTreeSet<VolumeId>> = BTreeMap::new();
+        for id in ids.iter().filter(|id| !self.unapplied.contains(id)) {
+            if let Some(home) = self.homes.get(id).filter(|home| self.up(**home).is_some()) {
+                served.entry(*home).or_default().insert(*id);
+            }
+        }
+        served
+    }
+
     /// Removes a volume, except its home.
     pub(super) fn forget(&mut self, id: VolumeId) {
         self.found.remove(&id);

@@ -332,7 +332,7 @@ impl Opened {
         // The store creates the folder, and refuses an occupied one.
         shared::keep_id(&config.data_dir, *id)?;
         shared::credentials(kv, &config.data_dir)?;
-        let settings = settings::published(config);
+        let settings = settings::published(config)?;
         Ok(Self { nodes, homes, leader, pool, presence, settings, _folder: folder })
     }
 }

@@ -1,6 +1,7 @@
 //! The settings that all nodes of a cluster must share, as each node publishes them in etcd.
 
 use crate::Config;
+use evenkeel_client::output::Failure;
 use evenkeel_control::{AccountQuotas, ModifyPolicy, Settings};
 use std::collections::BTreeMap;
 
@@ -8,7 +9,10 @@ use std::collections::BTreeMap;
 ///
 /// Limits of the API's own load (`--api-rate`, `--api-host`) and properties of a machine (cores,
 /// addresses, priorities) may differ, and are left out.
-pub fn published(config: &Config) -> BTreeMap<String, String> {
+///
+/// # Errors
+/// The key file cannot be read.
+pub fn published(config: &Config) -> Result<BTreeMap<String, String>, Failure> {
     let Settings {
         region,
         zones,
@@ -52,6 +56,11 @@ pub fn published(config: &Config) -> BTreeMap<String, String> {
     publish("quotas", if listed.is_empty() { "none".to_owned() } else { listed.join(",") });
     publish("oversell", oversold.join(","));
     publish("oversell-space", space_oversell.to_string());
+    // Every node opens the encrypted volumes of the others. The id does not reveal the key, and is
+    // in the API's answers. All key commands have the same id.
+    if let Some(keys) = config.store_options.keys()? {
+        publish("key", keys.id());
+    }
     publish("no-guarantee", (!config.guarantee).to_string());
     // Nodes relay requests to the leader's API by the same scheme.
     if config.transport.files.is_some() {
@@ -61,5 +70,5 @@ pub fn published(config: &Config) -> BTreeMap<String, String> {
         publish("sell-iops", figure.operations_per_second().to_string());
         publish("sell-throughput", figure.mibps().to_string());
     }
-    published
+    Ok(published)
 }

@@ -166,6 +166,31 @@ fn volume_released_without_an_answer_is_served_again_with_its_unleased_balance()
     assert_eq!(control.world.things().truth.volumes[&id], CAPACITY / 2);
 }
 
+#[test]
+fn volumes_of_a_refused_move_are_served_at_their_former_home() {
+    let mut control = control(2, 2);
+    let ids: Vec<_> = control.volumes.keys().copied().collect();
+    let host = *control.hosts.keys().last().unwrap();
+    for id in &ids {
+        control.attach_to(*id, host);
+    }
+    let from = control.fleet.home(ids[0]).unwrap();
+    let to = node(if from == node(1) { 2 } else { 1 });
+    control.world.things().spend(ids[0], 0, 300);
+    control.world.things().keyless = Some(to.0 as usize - 1);
+    let failed = control.fleet.move_to(ids[0], to).unwrap_err();
+    assert_eq!(failed.kind, FailedKind::Damaged);
+    let name = name(from.0);
+    let back = format!("cannot be had; the node {name} serves what it had before");
+    assert!(failed.message.ends_with(&back), "{}", failed.message);
+    for id in &ids {
+        assert_eq!(control.fleet.home(*id), Some(from));
+        assert_eq!(control.world.things().holders(*id).len(), 1);
+    }
+    assert_eq!(control.world.things().truth.volumes[&ids[0]], CAPACITY - 300);
+    control.check_end();
+}
+
 /// After etcd was away, all leases have ended, while all nodes live.
 #[test]
 fn new_leader_does_not_move_volumes_of_nodes_without_a_lease() {

@@ -97,6 +97,8 @@ pub struct Things {
     pub random: u64,
     /// The next command of this kind gets no answer; `true` if it is executed.
     pub lose_next: Option<(Kind, bool)>,
+    /// Index of the node that cannot open volumes: it does not have their key.
+    pub keyless: Option<usize>,
 }
 
 /// The cluster.
@@ -234,6 +236,9 @@ impl Things {
         let id = state.id;
         if !self.stored.contains(&id) {
             return failed(FailedKind::Damaged, "the bytes of the volume are missing");
+        }
+        if self.keyless == Some(at) {
+            return failed(FailedKind::Damaged, "the key of the volume cannot be had");
         }
         if !self.processes[at].volumes.contains_key(&id) {
             self.begins(at, &state);
