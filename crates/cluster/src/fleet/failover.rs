@@ -101,6 +101,7 @@ impl Fleet {
                     fleet_state.nodes.get_mut(&member.number).and_then(|it| it.node.take());
                 // A new process has no hosts. Commands to the previous process do not count.
                 fleet_state.forget_hosts_at(member.number);
+                fleet_state.forget_unopened_at(member.number);
                 fleet_state.at(member.number).into_iter().for_each(|id| fleet_state.mark_lost(id));
                 if let Some(node_state) = fleet_state.nodes.get_mut(&member.number) {
                     (node_state.node, node_state.process) = (Some(node), process);
@@ -264,8 +265,8 @@ impl Fleet {
         }
         let unapplied: Vec<VolumeId> = self.state().unapplied.iter().copied().collect();
         for id in unapplied {
-            let regroup_target = self.state().regroup_target(id);
-            let served = match regroup_target {
+            let target = self.state().target_of_unapplied(id);
+            let served = match target {
                 Some(to) => self.move_volume(id, to),
                 None => self.apply_if_unapplied(id),
             };
@@ -311,15 +312,16 @@ impl Fleet {
             if !node_state.is_to_be_empty() || node_state.up().is_none() {
                 return 0;
             }
-            fleet_state.at(number).into_iter().take(at_most).collect()
+            let has_target = |id: &VolumeId| fleet_state.target_of(*id).is_some();
+            fleet_state.at(number).into_iter().filter(has_target).take(at_most).collect()
         };
         for &id in &volumes {
             // The volume may have moved with another volume of its host.
             if self.home(id) != Some(number) {
                 continue;
             }
-            let to = self.state().least_loaded();
-            let Some(to) = to else { return 0 };
+            let to = self.state().target_of(id);
+            let Some(to) = to else { continue };
             if let Err(failed) = self.move_volume(id, to) {
                 warn!(volume = %id, why = failed.message, "not moved yet");
             }

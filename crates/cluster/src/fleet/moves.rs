@@ -2,7 +2,7 @@
 //! home, and the new home applies the volume. Requests of clients wait meanwhile at the fronts of
 //! the nodes, which send them again.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use evenkeel_wire::agent::{
 };
 use tracing::info;
 
-use super::state::{Colocation, FleetState, overlay};
+use super::state::{FleetState, ServedHomes, overlay};
 use super::{Fleet, Node, not_leading, not_yet, refused};
 
 /// Maximum time that a change of a volume or a host waits for earlier ones.
@@ -39,13 +39,24 @@ pub(super) fn retryable(failed: Failed) -> Failed {
     }
 }
 
+/// Returns whether a node has answered a command, and does not execute it.
+pub(super) fn is_refusal(failed: &Failed) -> bool {
+    failed.kind != FailedKind::Unanswered
+}
+
+/// What [`Fleet::colocate`] has moved.
+pub(super) struct Moved {
+    pub(super) former: ServedHomes,
+    /// The failure to apply one of the volumes, which stays unapplied.
+    failed: Option<Failed>,
+}
+
 impl Fleet {
     /// Moves a volume and its group to a node. Their clients wait meanwhile.
     ///
     /// # Errors
-    /// If the node may have no volumes, a node does not answer, or a volume cannot be applied. If
-    /// the node refuses a volume, the previous homes get all of them back. Otherwise a volume that
-    /// was released stays unapplied, and is applied again later.
+    /// If the node may have no volumes, a node does not answer, or a volume cannot be applied. See
+    /// [`Fleet::colocate`].
     pub(super) fn move_volume(&self, id: VolumeId, to: NodeId) -> Result<(), Failed> {
         let (_guard, colocation) = self.lock_found(|fleet_state| {
             if !fleet_state.eligible_nodes().any(|eligible| eligible == to) {
@@ -55,36 +66,59 @@ impl Fleet {
             let colocation = fleet_state.colocation(id, fleet_state.attachments(id), to);
             Ok((colocation.keys.clone(), colocation))
         })?;
-        let Colocation { elsewhere, .. } = colocation;
-        let former = self.state().served_homes(&elsewhere);
-        let moved = self.rehome(&elsewhere, to);
-        let is_moved = moved.is_ok();
-        // Also if the move failed, since some of the volumes may have been released.
-        let applied = self.apply_all(&elsewhere);
-        let refused = applied.as_ref().err().filter(|it| it.kind != FailedKind::Unanswered);
-        if let (true, Some(refused)) = (is_moved, refused) {
-            return Err(self.take_back(&former, refused));
-        }
-        moved.and(applied)
+        let moved = self.colocate(&colocation.elsewhere, to, None)?;
+        moved.failed.map_or(Ok(()), Err)
     }
 
-    /// Applies volumes at their homes. All were released before, so that the limits of their hosts
-    /// are at one node at any time.
-    fn apply_all(&self, ids: &BTreeSet<VolumeId>) -> Result<(), Failed> {
-        let applied: Vec<_> = ids.iter().map(|id| self.apply_again(*id)).collect();
-        applied.into_iter().collect()
+    /// Makes a node the home of volumes, and applies them there except one, which the caller
+    /// applies. All are released before the first one is applied, so that the limits of their hosts
+    /// are at one node at any time. A volume whose application fails stays unapplied, and is
+    /// applied again later. The caller must have locked the volumes and their hosts.
+    ///
+    /// # Errors
+    /// If a node does not answer, or the new home refuses a volume that was served. Then the former
+    /// homes get all of them back.
+    pub(super) fn colocate(
+        &self,
+        ids: &BTreeSet<VolumeId>,
+        to: NodeId,
+        except: Option<VolumeId>,
+    ) -> Result<Moved, Failed> {
+        let former = self.state().served_homes(ids);
+        let moved = self.rehome(ids, to);
+        let mut failed = None;
+        let mut refused = None;
+        for id in ids {
+            // Each also if the move failed, since some of the volumes may have been released.
+            if moved.is_ok() && except == Some(*id) {
+                continue;
+            }
+            let Err(why) = self.apply_again(*id) else { continue };
+            if is_refusal(&why) && former.values().any(|served| served.contains(id)) {
+                refused = Some(why);
+            } else {
+                failed = Some(why);
+            }
+        }
+        moved?;
+        match refused {
+            Some(refused) => Err(self.take_back(&former, &refused)),
+            None => Ok(Moved { former, failed }),
+        }
     }
 
     /// Gives volumes back to their former homes, since their new one has refused one of them: it
-    /// may have another key. Returns the failure of the move.
-    fn take_back(&self, former: &BTreeMap<NodeId, BTreeSet<VolumeId>>, refused: &Failed) -> Failed {
+    /// may not have the key. Returns the failure of the move.
+    pub(super) fn take_back(&self, former: &ServedHomes, refused: &Failed) -> Failed {
         let mut message = refused.message.clone();
         for (home, ids) in former {
             let name = self.state().name(*home);
-            let moved = self.rehome(ids, *home);
-            // Also if the move failed, since some of the volumes may have been released.
-            let applied = self.apply_all(ids);
-            message += &match moved.and(applied) {
+            let mut result = self.rehome(ids, *home);
+            for id in ids {
+                // Each also if the move failed, since some of the volumes may have been released.
+                result = result.and(self.apply_again(*id));
+            }
+            message += &match result {
                 Ok(()) => format!("; the node {name} serves what it had before"),
                 Err(why) => format!("; the node {name} gets back what it had: {}", why.message),
             };
@@ -222,9 +256,15 @@ impl Fleet {
         let node = node.ok_or_else(|| self.no_answer(state.id, home))?;
         self.store_home(state.id, home)?;
         self.apply_hosts_of(home, &node, &state)?;
-        done(node.call(command(state.clone())))?;
-        self.state().mark_applied(state);
-        Ok(())
+        let applied = done(node.call(command(state.clone())));
+        match &applied {
+            Ok(()) => self.state().mark_applied(state, home),
+            Err(failed) if failed.kind == FailedKind::Damaged => {
+                self.state().mark_unopened(state.id, home);
+            }
+            Err(_) => {}
+        }
+        applied
     }
 
     /// Applies at a node the hosts with limits to which a volume is attached.

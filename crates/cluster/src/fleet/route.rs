@@ -12,8 +12,8 @@ use evenkeel_wire::agent::{
     Agent, BackgroundReport, Command, CreditReport, Failed, FailedKind, Reply, Report, VolumeState,
 };
 
-use super::moves::{done, retryable};
-use super::state::{Colocation, overlay};
+use super::moves::{done, is_refusal, retryable};
+use super::state::{Colocation, ServedHomes, overlay};
 use super::{Fleet, Node, not_leading, not_yet, refused};
 
 impl Agent for Fleet {
@@ -115,24 +115,28 @@ impl Fleet {
             Ok((colocation.keys.clone(), colocation))
         })?;
         let is_first = self.home(id).is_none();
-        if !elsewhere.is_empty() {
-            let moved = self.rehome(&elsewhere, place);
-            for other in elsewhere.iter().filter(|elsewhere| moved.is_err() || **elsewhere != id) {
-                // A volume whose application fails stays unapplied.
-                let _ = self.apply_again(*other);
-            }
-            moved?;
-        }
+        let former = if elsewhere.is_empty() {
+            ServedHomes::new()
+        } else {
+            self.colocate(&elsewhere, place, Some(id))?.former
+        };
         let mut state = state;
         if let Some((balances, unleased)) = self.state().remaining_balances(id) {
             overlay(&mut state.balances, &balances);
             overlay(&mut state.unleased, &unleased);
         }
         let applied = self.apply_at(place, state, command);
-        if is_first && applied.as_ref().is_err_and(|it| it.kind != FailedKind::Unanswered) {
-            self.forget(id);
+        match applied {
+            Err(refused) if is_refusal(&refused) && is_first => {
+                self.forget(id);
+                Err(refused)
+            }
+            // Only a volume that has moved here is taken back.
+            Err(refused) if is_refusal(&refused) && elsewhere.contains(&id) => {
+                Err(self.take_back(&former, &refused))
+            }
+            applied => applied,
         }
-        applied
     }
 
     /// Removes a volume and its home. If etcd does not answer, its home is removed there later.
@@ -146,6 +150,7 @@ impl Fleet {
         fleet_state.set_home(id, None);
         fleet_state.forget(id);
         fleet_state.unapplied.remove(&id);
+        fleet_state.unopened.retain(|(unopened, _)| *unopened != id);
     }
 
     fn delete(&self, id: VolumeId) -> Result<(), Failed> {

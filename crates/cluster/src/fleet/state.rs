@@ -87,6 +87,9 @@ pub(super) struct Group {
     pub(super) hosts: BTreeSet<InstanceId>,
 }
 
+/// Volumes that are served, by their homes.
+pub(super) type ServedHomes = BTreeMap<NodeId, BTreeSet<VolumeId>>;
+
 /// A plan that brings a volume and its group to one node.
 pub(super) struct Colocation {
     /// The node.
@@ -114,6 +117,9 @@ pub(super) struct FleetState {
     pub(super) hosts: BTreeMap<InstanceId, HostState>,
     /// Volumes that must be applied at their homes before they are served.
     pub(super) unapplied: BTreeSet<VolumeId>,
+    /// Volumes with the nodes whose present process cannot open them, for example without their
+    /// key.
+    pub(super) unopened: BTreeSet<(VolumeId, NodeId)>,
     /// Volumes whose homes may not be in etcd yet.
     pub(super) unstored: BTreeSet<VolumeId>,
     /// Number of volumes whose home each node is.
@@ -171,6 +177,30 @@ impl FleetState {
     /// Returns the node with the fewest volumes among those that may get volumes.
     pub(super) fn least_loaded(&self) -> Option<NodeId> {
         self.eligible_nodes().min_by_key(|number| (self.load(*number), *number))
+    }
+
+    /// Returns the node with the fewest volumes among those that may get a volume and its group. A
+    /// node that could not open one of them is left out.
+    fn target(&self, id: VolumeId, attachments: &[Attachment]) -> Option<NodeId> {
+        let mut volumes = self.group(id, attachments).volumes;
+        volumes.insert(id);
+        let opens = |node: &NodeId| !volumes.iter().any(|of| self.unopened.contains(&(*of, *node)));
+        self.eligible_nodes().filter(opens).min_by_key(|number| (self.load(*number), *number))
+    }
+
+    /// Returns the node that gets a volume whose home must have none.
+    pub(super) fn target_of(&self, id: VolumeId) -> Option<NodeId> {
+        self.target(id, self.attachments(id))
+    }
+
+    /// Records that the present process of a node cannot open a volume.
+    pub(super) fn mark_unopened(&mut self, id: VolumeId, at: NodeId) {
+        self.unopened.insert((id, at));
+    }
+
+    /// Forgets which volumes the former process of a node could not open.
+    pub(super) fn forget_unopened_at(&mut self, at: NodeId) {
+        self.unopened.retain(|(_, node)| *node != at);
     }
 
     /// Returns the data plane of a node, if it executes commands.
@@ -238,7 +268,8 @@ impl FleetState {
 
     /// Records that a volume was applied, so that it spends credits. If its node is lost, it begins
     /// with its unleased balance.
-    pub(super) fn mark_applied(&mut self, mut state: VolumeState) {
+    pub(super) fn mark_applied(&mut self, mut state: VolumeState, home: NodeId) {
+        self.unopened.remove(&(state.id, home));
         if let Some(before) = self.volumes.get(&state.id) {
             // A data plane that already holds the volume keeps its own amount, which may be less.
             state.unleased = least(&state.unleased, &before.unleased);
@@ -343,11 +374,8 @@ impl FleetState {
     }
 
     /// Returns which of these volumes are served, by their homes that answer.
-    pub(super) fn served_homes(
-        &self,
-        ids: &BTreeSet<VolumeId>,
-    ) -> BTreeMap<NodeId, BTreeSet<VolumeId>> {
-        let mut served: BTreeMap<NodeId, BTreeSet<VolumeId>> = BTreeMap::new();
+    pub(super) fn served_homes(&self, ids: &BTreeSet<VolumeId>) -> ServedHomes {
+        let mut served = ServedHomes::new();
         for id in ids.iter().filter(|id| !self.unapplied.contains(id)) {
             if let Some(home) = self.homes.get(id).filter(|home| self.up(**home).is_some()) {
                 served.entry(*home).or_default().insert(*id);
@@ -480,15 +508,21 @@ impl FleetState {
         match (most, home) {
             (Some((most, _)), _) => Some(*most),
             (None, Some(home)) if self.keeps(home) => Some(home),
-            _ => self.least_loaded().or(home),
+            _ => self.target(id, attachments).or(home),
         }
     }
 
-    /// Returns the node to which a volume must move to join its group; `None` if its home has all
-    /// of the group.
-    pub(super) fn regroup_target(&self, id: VolumeId) -> Option<NodeId> {
+    /// Returns the node to which an unapplied volume must move, to join its group or since its home
+    /// cannot open it; `None` if it stays.
+    pub(super) fn target_of_unapplied(&self, id: VolumeId) -> Option<NodeId> {
         let attachments = &self.volumes.get(&id)?.attachments;
         let home = self.homes.get(&id);
+        if home.is_some_and(|home| self.unopened.contains(&(id, *home))) {
+            let target = self.target(id, attachments);
+            if target.is_some() {
+                return target;
+            }
+        }
         let is_elsewhere = |other: &VolumeId| self.homes.get(other) != home;
         let is_split = self.group(id, attachments).volumes.iter().any(is_elsewhere);
         if is_split { self.place(id, attachments) } else { None }

@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use evenkeel_control::nodes::{Nodes, State};
 use evenkeel_core::ids::SnapshotId;
 use evenkeel_core::time::{Duration, Instant};
-use evenkeel_wire::agent::{Agent, Capacity, Command, CreditReport, FailedKind, Measured, Reply};
+use evenkeel_wire::agent::{
+    Agent, Attachment, Capacity, Command, CreditReport, FailedKind, HostAddress, Measured, Reply,
+};
 
 use super::super::sharing;
 use super::control_plane::{CAPACITY, ControlPlane};
@@ -170,7 +172,7 @@ fn volume_released_without_an_answer_is_served_again_with_its_unleased_balance()
 fn volumes_of_a_refused_move_are_served_at_their_former_home() {
     let mut control = control(2, 2);
     let ids: Vec<_> = control.volumes.keys().copied().collect();
-    let host = *control.hosts.keys().last().unwrap();
+    let host = *control.hosts.keys().next().unwrap();
     for id in &ids {
         control.attach_to(*id, host);
     }
@@ -188,6 +190,64 @@ fn volumes_of_a_refused_move_are_served_at_their_former_home() {
         assert_eq!(control.world.things().holders(*id).len(), 1);
     }
     assert_eq!(control.world.things().truth.volumes[&ids[0]], CAPACITY - 300);
+    control.check_end();
+}
+
+#[test]
+fn drained_and_lost_volumes_avoid_a_node_that_cannot_open_them() {
+    let mut control = control(3, 3);
+    (0..3).for_each(|_| _ = control.create());
+    control.world.things().keyless = Some(0);
+    control.fleet.set_state(&name(2), State::Draining).unwrap();
+    for _ in 0..10 {
+        control.check_nodes();
+        control.fleet.drain_nodes();
+    }
+    let of_first = control.fleet.state().at(node(1));
+    assert_eq!(of_first.len(), 2, "those that it has opened before");
+    assert!(control.fleet.state().at(node(2)).is_empty());
+    control.check_end();
+
+    // No other node can open what the node 3 has. Each volume is moved there and back once.
+    control.fleet.set_state(&name(3), State::Draining).unwrap();
+    let drain = |control: &mut ControlPlane| {
+        for _ in 0..5 {
+            control.check_nodes();
+            control.fleet.drain_nodes();
+        }
+        control.fleet.state().counts.moves
+    };
+    let moves = drain(&mut control);
+    assert_eq!(drain(&mut control), moves);
+    let of_last = control.fleet.state().at(node(3));
+    assert_eq!(of_last.len(), 4);
+    assert!(of_last.iter().all(|id| control.world.things().holders(*id) == [3]));
+
+    control.fleet.set_state(&name(2), State::Up).unwrap();
+    control.check_nodes();
+    lose(&mut control, 3);
+    control.fleet.apply_unapplied();
+    assert_eq!(control.fleet.state().at(node(2)).len(), 4);
+    assert_eq!(control.fleet.state().at(node(1)), of_first);
+    control.check_end();
+}
+
+#[test]
+fn attachment_that_a_node_refuses_leaves_the_volume_served_where_it_was() {
+    let mut control = control(2, 2);
+    let ids: Vec<_> = control.volumes.keys().copied().collect();
+    let host = *control.hosts.keys().next().unwrap();
+    control.attach_to(ids[0], host);
+    let place = control.fleet.home(ids[0]).unwrap();
+    let former = control.fleet.home(ids[1]).unwrap();
+    assert_ne!(place, former);
+    control.world.things().keyless = Some(place.0 as usize - 1);
+    let mut state = control.fleet.state().volume(ids[1]).cloned().unwrap();
+    state.attachments.push(Attachment { host, address: HostAddress::Local });
+    let Reply::Failed(failed) = control.fleet.call(Command::Apply(state)) else { panic!() };
+    assert!(failed.message.ends_with("serves what it had before"), "{}", failed.message);
+    assert_eq!(control.fleet.home(ids[1]), Some(former));
+    assert_eq!(control.world.things().holders(ids[1]), [former.0]);
     control.check_end();
 }
 
