@@ -89,7 +89,7 @@ fn volumes_on_a_ceph_cluster() {
     let folder = tempfile::tempdir().unwrap();
     let Some(ceph) = cluster(folder.path(), Setup::default()) else { return };
     type Part = fn(&Ceph);
-    let parts: [(&str, Part); 11] = [
+    let parts: [(&str, Part); 12] = [
         ("it keeps the obligations of a store", it_keeps_the_obligations_of_a_store),
         (
             "snapshots and what is made of them are as a map says",
@@ -112,6 +112,10 @@ fn volumes_on_a_ceph_cluster() {
         (
             "a volume that another server has is not taken",
             a_volume_that_another_server_has_is_not_taken,
+        ),
+        (
+            "a lock that is lost is taken again unless another server has it",
+            a_lock_that_is_lost_is_taken_again_unless_another_server_has_it,
         ),
         ("a full pool is told at once", a_full_pool_is_told_at_once),
         ("what is deleted gives its space back", what_is_deleted_gives_its_space_back),
@@ -558,6 +562,44 @@ fn a_fenced_server_does_not_give_a_volume_back(ceph: &Ceph) {
     assert_eq!(read(new.as_mut(), 0, 4_096), Ok(vec![1; 4_096]));
 }
 
+/// Returns a data folder of another node of the cluster of a data folder.
+fn other_node_of(folder: &Path) -> tempfile::TempDir {
+    let next = next_of(folder);
+    let file = next.path().join("rbd-node");
+    let text = fs::read_to_string(&file).unwrap();
+    let cluster = text.split(" node ").next().unwrap();
+    fs::write(&file, format!("{cluster} node 0123456789abcdef\n")).unwrap();
+    next
+}
+
+/// librbd releases the lock of an image by itself after the cluster was silent, and answers EROFS
+/// then, as it does if another server has the lock.
+fn a_lock_that_is_lost_is_taken_again_unless_another_server_has_it(ceph: &Ceph) {
+    let folder = tempfile::tempdir().unwrap();
+    let place = place(ceph, "released");
+    let id = VolumeId::from_bits(1);
+    let size = ByteCount(8 * MIB);
+    let pool = RbdPool::open(folder.path(), &place).unwrap();
+    pool.create(id, size).unwrap();
+    let mut store = pool.open(id, size).unwrap();
+    write(store.as_mut(), 0, &[1; 4_096]).unwrap();
+    assert!(pool.release_lock(id).unwrap());
+    write(store.as_mut(), 4_096, &[2; 4_096]).unwrap();
+    let expected = [[1; 4_096], [2; 4_096]].concat();
+    assert_eq!(read(store.as_mut(), 0, 8_192).unwrap(), expected);
+
+    assert!(pool.release_lock(id).unwrap());
+    let next = other_node_of(folder.path());
+    let other = RbdPool::open(next.path(), &place).unwrap();
+    let mut there = other.open(id, size).unwrap();
+    write(there.as_mut(), 0, &[3; 4_096]).unwrap();
+    assert!(!pool.is_taken_over());
+    assert_eq!(write(store.as_mut(), 0, &[4; 4_096]), Err(Failure::ShuttingDown));
+    assert!(pool.is_taken_over());
+    let expected = [[3; 4_096], [2; 4_096]].concat();
+    assert_eq!(read(there.as_mut(), 0, 8_192).unwrap(), expected);
+}
+
 fn a_volume_that_another_server_has_is_not_taken(ceph: &Ceph) {
     let folder = tempfile::tempdir().unwrap();
     let place = place(ceph, "elsewhere");
@@ -567,12 +609,7 @@ fn a_volume_that_another_server_has_is_not_taken(ceph: &Ceph) {
     rbd_pool.create(id, size).unwrap();
     let mut store = rbd_pool.open(id, size).unwrap();
     write(store.as_mut(), 4_096, &[1; 4_096]).unwrap();
-    // Another node of the same cluster.
-    let next = next_of(folder.path());
-    let file = next.path().join("rbd-node");
-    let text = fs::read_to_string(&file).unwrap();
-    let cluster = text.split(" node ").next().unwrap();
-    fs::write(&file, format!("{cluster} node 0123456789abcdef\n")).unwrap();
+    let next = other_node_of(folder.path());
     let other = RbdPool::open(next.path(), &place).unwrap();
     // The first request detects that the volume is elsewhere; the next one tries again.
     let mut there = other.open(id, size).unwrap();

@@ -115,6 +115,22 @@ const fn image_bytes(size: u64) -> u64 {
 }
 
 impl RbdPool {
+    /// For tests: releases the lock of a volume's open image, as librbd does after it has lost its
+    /// watch. Returns whether the image is open.
+    ///
+    /// # Errors
+    /// When the lock cannot be released.
+    pub fn release_lock(&self, id: VolumeId) -> Result<bool, StoreError> {
+        let slot = match self.shared.volumes().get(&id) {
+            Some(State::Open(slot)) => Arc::clone(slot),
+            Some(State::Opening) | None => return Ok(false),
+        };
+        let opened = slot.opened();
+        let Some(opened) = opened.as_ref() else { return Ok(false) };
+        opened.image.unlock()?;
+        Ok(true)
+    }
+
     /// Connects to a cluster and opens the pool of a data folder there; creates it at the first
     /// start. Earlier processes of this folder that ended without leaving are fenced.
     ///
