@@ -14,7 +14,9 @@
 use super::bits::{Bits, WORDS, count, find_near, find_run, mask};
 use super::tree::{Missing, Page, Tree};
 use super::{CHUNK_BLOCKS, Pointer};
-use std::collections::{BTreeMap, BTreeSet};
+use foldhash::fast::FixedState;
+use smallvec::SmallVec;
+use std::collections::{BTreeSet, HashMap};
 
 /// Number of chunks that a leaf describes.
 pub const LEAF_CHUNKS: u32 = 63;
@@ -49,6 +51,15 @@ impl Run {
         self.block..self.block + self.count
     }
 }
+
+/// A few runs.
+pub type Runs = SmallVec<[Run; 2]>;
+
+/// Parts of a run in one chunk each: the index of the chunk, and the range of blocks in it.
+type Parts = SmallVec<[(u32, u32, u32); 2]>;
+
+/// A map by indexes or numbers of chunks, in no order.
+type ByChunk<T> = HashMap<u32, T, FixedState>;
 
 /// Reason for which blocks could not be taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -92,8 +103,8 @@ pub struct Space {
     /// The pool's chunk for each index of the volume; 0 if it has none with that index.
     chunks: Vec<u32>,
     /// The volume's index for chunks of the pool.
-    indexes: BTreeMap<u32, u32>,
-    busy: BTreeMap<u32, Bits>,
+    indexes: ByChunk<u32>,
+    busy: ByChunk<Bits>,
     /// Free blocks of each chunk; `None` while its leaf is not in memory, and for the chunks that
     /// are being filled.
     free: Vec<Option<u32>>,
@@ -119,7 +130,7 @@ pub struct Space {
     /// Blocks that are not frozen any more, but that no checkpoint has recorded so yet. After a
     /// crash they are frozen again, and the reclaim of the snapshot thaws them again. Until a
     /// checkpoint has recorded them they are not used for other data.
-    thawed: BTreeMap<u32, Bits>,
+    thawed: ByChunk<Bits>,
     /// Thawed blocks that the volume has replaced.
     late: Vec<Run>,
 }
@@ -132,8 +143,8 @@ impl Space {
         let mut space = Self {
             tree: Tree::new(height, root),
             chunks: Vec::new(),
-            indexes: BTreeMap::new(),
-            busy: BTreeMap::new(),
+            indexes: ByChunk::default(),
+            busy: ByChunk::default(),
             free: Vec::new(),
             total_free: 0,
             empty: BTreeSet::new(),
@@ -145,7 +156,7 @@ impl Space {
             unknown: 0,
             epoch,
             aside: Vec::new(),
-            thawed: BTreeMap::new(),
+            thawed: ByChunk::default(),
             late: Vec::new(),
         };
         for (index, chunk) in (0..).zip(chunks) {
@@ -421,10 +432,13 @@ impl Space {
     fn occupy(&mut self, index: u32, start: u32, length: u32) -> Run {
         let block = self.chunks[index as usize] * CHUNK_BLOCKS + start;
         self.mark_busy(index, start, start + length, true);
+        self.recount(index);
         self.total_free -= u64::from(length);
         Run { block, count: length }
     }
 
+    /// Begins or ends the busy state of blocks. The caller counts the chunk again, unless the
+    /// blocks are in use.
     fn mark_busy(&mut self, index: u32, from: u32, to: u32, is_busy: bool) {
         let bits = self.busy.entry(index).or_default();
         for (word, bits) in bits.iter_mut().enumerate() {
@@ -433,7 +447,11 @@ impl Space {
         if *bits == [0; WORDS] {
             self.busy.remove(&index);
         }
-        if self.free[index as usize].is_some() && !self.current.contains(&Some(index)) {
+    }
+
+    /// Counts a chunk again whose free blocks are counted, unless it is being filled.
+    fn recount(&mut self, index: u32) {
+        if self.is_counted(index) && !self.current.contains(&Some(index)) {
             self.count_chunk(index);
         }
     }
@@ -525,19 +543,20 @@ impl Space {
                 Change::Thaw => page[frozen] &= !mask,
             }
         }
-        if self.free[index as usize].is_some() {
-            self.total_free = self.total_free + u64::from(freed) - u64::from(taken);
-        }
-        if self.free[index as usize].is_some() && !self.current.contains(&Some(index)) {
-            self.count_chunk(index);
+        // Most changes are of busy blocks, and leave the free ones as they are.
+        if taken > 0 || freed > 0 {
+            if self.is_counted(index) {
+                self.total_free = self.total_free + u64::from(freed) - u64::from(taken);
+            }
+            self.recount(index);
         }
         Ok(())
     }
 
-    /// Splits a run into parts of one chunk each: its index, and the range of blocks in it.
-    fn parts(&self, run: Run) -> Vec<(u32, u32, u32)> {
+    /// Splits a run into its parts.
+    fn parts(&self, run: Run) -> Parts {
         let end = run.block.saturating_add(run.count);
-        let mut parts = Vec::new();
+        let mut parts = Parts::new();
         let mut block = run.block;
         while block < end {
             let until = end.min((block / CHUNK_BLOCKS + 1).saturating_mul(CHUNK_BLOCKS));
@@ -555,11 +574,17 @@ impl Space {
     /// # Errors
     /// The page that must be read first.
     pub fn prepare(&mut self, run: Run) -> Result<(), Missing> {
-        for (index, ..) in self.parts(run) {
+        self.prepared(run).map(drop)
+    }
+
+    /// Requires the same, and returns the parts of the run.
+    fn prepared(&mut self, run: Run) -> Result<Parts, Missing> {
+        let parts = self.parts(run);
+        for (index, ..) in &parts {
             self.know(index / LEAF_CHUNKS)?;
             self.tree.leaf(u64::from(index / LEAF_CHUNKS))?;
         }
-        Ok(())
+        Ok(parts)
     }
 
     /// Marks busy blocks as in use, also after a crash: the map names them.
@@ -567,8 +592,7 @@ impl Space {
     /// # Errors
     /// As [`Self::prepare`].
     pub fn commit(&mut self, run: Run) -> Result<(), Missing> {
-        self.prepare(run)?;
-        for (index, from, to) in self.parts(run) {
+        for (index, from, to) in self.prepared(run)? {
             self.change(index, from, to, Change::Use)?;
             self.mark_busy(index, from, to, false);
         }
@@ -581,10 +605,10 @@ impl Space {
     ///
     /// # Errors
     /// As [`Self::prepare`].
-    pub fn retire(&mut self, run: Run) -> Result<Vec<Run>, Missing> {
-        self.prepare(run)?;
-        let mut retired = Vec::new();
-        for (index, from, to) in self.parts(run) {
+    pub fn retire(&mut self, run: Run) -> Result<Runs, Missing> {
+        let parts = self.prepared(run)?;
+        let mut retired = Runs::new();
+        for (index, from, to) in parts {
             let (_, frozen) = self.at_rest(index)?;
             let thawed = self.thawed.get(&index).copied().unwrap_or_default();
             let is_in =
@@ -597,8 +621,12 @@ impl Space {
                 if !is_frozen {
                     self.give_back(index, start, end)?;
                     let block = self.chunks[index as usize] * CHUNK_BLOCKS + start;
-                    let list = if is_thawed { &mut self.late } else { &mut retired };
-                    list.push(Run { block, count: end - start });
+                    let run = Run { block, count: end - start };
+                    if is_thawed {
+                        self.late.push(run);
+                    } else {
+                        retired.push(run);
+                    }
                 }
                 start = end;
             }
@@ -612,8 +640,7 @@ impl Space {
     /// # Errors
     /// As [`Self::prepare`].
     pub fn free(&mut self, run: Run) -> Result<(), Missing> {
-        self.prepare(run)?;
-        for (index, from, to) in self.parts(run) {
+        for (index, from, to) in self.prepared(run)? {
             self.give_back(index, from, to)?;
         }
         Ok(())
@@ -624,8 +651,7 @@ impl Space {
     /// # Errors
     /// As [`Self::prepare`].
     pub fn thaw(&mut self, run: Run) -> Result<(), Missing> {
-        self.prepare(run)?;
-        for (index, from, to) in self.parts(run) {
+        for (index, from, to) in self.prepared(run)? {
             self.change(index, from, to, Change::Thaw)?;
             let bits = self.thawed.entry(index).or_default();
             (0..).zip(bits).for_each(|(word, bits)| *bits |= mask(word, from, to));
@@ -689,10 +715,10 @@ impl Space {
     /// # Errors
     /// As [`Self::prepare`].
     pub fn hold(&mut self, run: Run) -> Result<(), Missing> {
-        self.prepare(run)?;
-        for (index, from, to) in self.parts(run) {
+        for (index, from, to) in self.prepared(run)? {
             let before = count(&self.used(index)?);
             self.mark_busy(index, from, to, true);
+            self.recount(index);
             self.total_free -= u64::from(count(&self.used(index)?) - before);
         }
         Ok(())
@@ -703,6 +729,7 @@ impl Space {
         for (index, from, to) in self.parts(run) {
             let before = self.used(index).map_or(0, |used| count(&used));
             self.mark_busy(index, from, to, false);
+            self.recount(index);
             let after = self.used(index).map_or(0, |used| count(&used));
             if self.free[index as usize].is_some() {
                 self.total_free += u64::from(before - after);
@@ -766,14 +793,14 @@ mod tests {
         let run = space.take(4, 0, false).unwrap();
         space.commit(run).unwrap();
         space.freeze_all(7);
-        assert_eq!(space.retire(run), Ok(vec![]), "frozen");
+        assert_eq!(space.retire(run), Ok(Runs::new()), "frozen");
         space.thaw(run).unwrap();
         let first = Run { count: 2, ..run };
         let second = Run { block: run.block + 2, count: 2 };
-        assert_eq!(space.retire(first), Ok(vec![]));
+        assert_eq!(space.retire(first), Ok(Runs::new()));
         assert_eq!(space.take_late(), [first]);
         space.thaws_recorded();
-        assert_eq!(space.retire(second), Ok(vec![second]));
+        assert_eq!(space.retire(second).unwrap()[..], [second]);
         assert_eq!(space.take_late(), []);
     }
 
@@ -845,7 +872,7 @@ mod tests {
                     }
                     4 if !used.is_empty() => {
                         let run = used.swap_remove(random.below(used.len() as u64) as usize);
-                        assert_eq!(space.retire(run), Ok(vec![run]), "nothing is frozen");
+                        assert_eq!(space.retire(run).unwrap()[..], [run], "nothing is frozen");
                         retired.push(run);
                     }
                     5 => {

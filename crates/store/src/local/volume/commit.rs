@@ -9,7 +9,7 @@ use crate::buffer::Buffer;
 use crate::disk::Disk;
 use crate::local::ack_log::{Answered, Place, TABLE_MAX};
 use crate::local::format::{LOG_HEADER_BYTES, LOG_RECORDS_BYTES, LogHead, Record};
-use crate::local::space::{Lacking, Run};
+use crate::local::space::{Lacking, Run, Runs};
 use crate::local::{BLOCK_BYTES, CHUNK_BLOCKS};
 use evenkeel_core::request::Failure;
 use std::collections::VecDeque;
@@ -337,7 +337,7 @@ impl Volume {
 
     /// Handles a write whose records are in the log and which is in the map now. The blocks that it
     /// replaced are free when it is durable.
-    pub(super) fn applied_beside(&mut self, replaced: Vec<Run>, disk: &mut dyn Disk) {
+    pub(super) fn applied_beside(&mut self, replaced: Runs, disk: &mut dyn Disk) {
         self.commit.retired.extend(replaced);
         self.commit.unapplied -= 1;
         if self.commit.unapplied == 0 {

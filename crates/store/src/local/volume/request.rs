@@ -7,12 +7,13 @@ use crate::disk::Disk;
 use crate::encryption::crypt::Cipher;
 use crate::local::ack_log::Place;
 use crate::local::format::{RECORD_BLOCKS_MAX, Record};
-use crate::local::space::{LARGE, Lacking, Run};
+use crate::local::space::{LARGE, Lacking, Run, Runs};
 use crate::local::tree::{FANOUT, Missing};
 use crate::local::{BLOCK_BYTES, CHUNK_BLOCKS, Pointer, checksum};
 use crate::{EXTENTS_MAX, Extent, Submission};
 use evenkeel_core::limits::QUANTUM_BYTES_MAX;
 use evenkeel_core::request::{Failure, Operation};
+use smallvec::SmallVec;
 
 /// Maximum number of times that a read is repeated because the map names another block by then.
 const TRIES_MAX: u32 = 64;
@@ -24,6 +25,9 @@ const STATUS_LEAVES_MAX: u32 = 64;
 /// Blocks of zeroes that are written at once: as many as the largest write that a client is charged
 /// for.
 const ZEROES_BLOCKS: u32 = QUANTUM_BYTES_MAX / BLOCK_BYTES as u32;
+
+/// Entries of the map for the blocks of a request, most of which have one block.
+type Pointers = SmallVec<[Pointer; 2]>;
 
 /// Progress of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,7 +48,7 @@ pub(super) struct Request {
     submission: Submission,
     stage: Stage,
     /// The runs of its data, in order. Holes of a read have block 0.
-    runs: Vec<Run>,
+    runs: Runs,
     /// Parts of the device that a read of several runs reads: each run is in one of them. They may
     /// have blocks between that the request does not want.
     spans: Vec<Run>,
@@ -58,7 +62,7 @@ pub(super) struct Request {
     /// Blocks of zeroes that are written and in the map.
     zeroed: u32,
     /// The map's entries for the blocks of a read, and the checksums of a write.
-    pointers: Vec<Pointer>,
+    pointers: Pointers,
     /// Blocks that have a place, or are done.
     blocks_done: u32,
     parts_left: usize,
@@ -77,13 +81,13 @@ impl Request {
         Self {
             submission,
             stage: Stage::Begin,
-            runs: Vec::new(),
+            runs: Runs::new(),
             spans: Vec::new(),
             gap_blocks: 0,
             is_exact: false,
             sealed: None,
             zeroed: 0,
-            pointers: Vec::new(),
+            pointers: Pointers::new(),
             blocks_done: 0,
             parts_left: 0,
             failure: None,
@@ -231,7 +235,7 @@ impl Volume {
 
     /// Logs the places of these blocks from the map, since the log names runs to which they could
     /// not be written. The runs are free when that is durable.
-    fn correct_log(&mut self, first: u64, count: u64, runs: Vec<Run>) {
+    fn correct_log(&mut self, first: u64, count: u64, runs: Runs) {
         let pointers: Result<Vec<Pointer>, Missing> =
             (first..first + count).map(|block| self.pointer(block)).collect();
         // The pages were in memory when the write was logged. If they are not any more, nothing may
@@ -566,7 +570,7 @@ impl Volume {
             self.batch.retired.extend(replaced);
             self.add_to_batch(records(first, &runs, &request.pointers));
             if logged.is_some() {
-                self.applied_beside(Vec::new(), disk);
+                self.applied_beside(Runs::new(), disk);
             }
         }
         request.must_wait |= self.unnoted() > unnoted;
@@ -595,7 +599,7 @@ impl Volume {
         first: u64,
         runs: &[Run],
         sums: &[Pointer],
-    ) -> Result<Vec<Run>, Refused> {
+    ) -> Result<Runs, Refused> {
         let replaced = self.prepare(first, sums.len() as u64, true)?;
         for &run in runs {
             self.space.commit(run).map_err(|page| Refused::Next(space(page)))?;
@@ -610,14 +614,9 @@ impl Volume {
 
     /// Loads the pages that a change of these blocks needs. Returns the runs that the blocks are in
     /// now.
-    pub(super) fn prepare(
-        &mut self,
-        first: u64,
-        count: u64,
-        makes: bool,
-    ) -> Result<Vec<Run>, Refused> {
+    pub(super) fn prepare(&mut self, first: u64, count: u64, makes: bool) -> Result<Runs, Refused> {
         self.fit_map().map_err(|page| Refused::Next(map(page)))?;
-        let mut pointers = Vec::new();
+        let mut pointers = Pointers::new();
         for block in first..first + count {
             pointers.push(self.pointer(block).map_err(|page| Refused::Next(map(page)))?);
         }
@@ -626,7 +625,7 @@ impl Volume {
                 self.map.leaf_mut(leaf).map_err(|page| Refused::Next(map(page)))?;
             }
         }
-        let replaced: Vec<Run> = runs(&pointers).filter(|run| run.block != 0).collect();
+        let replaced: Runs = runs(&pointers).filter(|run| run.block != 0).collect();
         for &run in &replaced {
             self.space.prepare(run).map_err(|page| Refused::Next(space(page)))?;
         }
@@ -646,8 +645,8 @@ impl Volume {
 
     /// Frees in the space tree the blocks that a change has replaced and that no snapshot uses.
     /// Returns them; they stay busy until the change is durable.
-    pub(super) fn retire(&mut self, replaced: &[Run]) -> Result<Vec<Run>, Refused> {
-        let mut retired = Vec::new();
+    pub(super) fn retire(&mut self, replaced: &[Run]) -> Result<Runs, Refused> {
+        let mut retired = Runs::new();
         for &run in replaced {
             retired.extend(self.space.retire(run).map_err(|page| Refused::Next(space(page)))?);
         }
