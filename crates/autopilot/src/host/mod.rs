@@ -7,6 +7,7 @@
 
 mod btrfs;
 mod device;
+mod dirty;
 mod flush;
 mod ioctl;
 mod job;
@@ -30,6 +31,7 @@ use evenkeel_planner::autopilot::operation::Verb;
 
 use self::btrfs::Detail;
 use self::device::Block;
+use self::dirty::Dirty;
 use self::flush::Probe;
 use self::job::Job;
 use self::pace::{Group, Limits, Move};
@@ -101,6 +103,12 @@ impl LinuxHost {
     #[must_use]
     pub fn pacing(&self) -> String {
         match &self.limits {
+            Some(limits) if self.kind == Kind::Btrfs && Dirty::of(&self.uuid()).is_none() => {
+                format!(
+                    "moves are paced by {limits}; flushes wait behind their bursts of writes, since \
+                     this kernel cannot bound the dirty pages of a file system: use Linux 6.2 or later"
+                )
+            }
             Some(limits) => format!("moves are paced by {limits}"),
             None => "moves are refused, since nothing paces them: no cgroup controller blkio (v1) \
                      or io (v2) is mounted"
@@ -161,7 +169,7 @@ impl LinuxHost {
             metadata: None,
             devices: Vec::new(),
             chunk_slack_bytes: 0,
-            dirty_limit_bytes: dirty_limit_bytes(kind, &hex(uuid))?,
+            dirty_limit_bytes: self.dirty_limit_bytes()?,
             largest_jump_bytes: 0,
             peak_used_bytes: 0,
             largest_growth_bytes: 0,
@@ -200,16 +208,54 @@ impl LinuxHost {
         Ok(facts)
     }
 
+    /// Returns the most bytes of dirty pages that the host keeps for the file system: those of all,
+    /// or fewer if a btrfs has a strict bound of its own. The bound of a move does not count.
+    fn dirty_limit_bytes(&self) -> Result<u64, Fault> {
+        let all = all_dirty_bytes()?;
+        let uuid = self.uuid();
+        let kept = self.groups().into_iter().find_map(|group| group.dirty);
+        let own = kept.or_else(|| Dirty::of(&uuid));
+        Ok(own.map_or(all, |own| own.bytes(all)))
+    }
+
+    /// Returns the cgroups of the moves of the file system.
+    fn groups(&self) -> Vec<Group> {
+        self.limits.as_ref().map(|limits| limits.groups(&self.uuid())).unwrap_or_default()
+    }
+
     /// Ends what belongs to a move, if none runs.
     fn tidy_up(&mut self, facts: &Facts) {
+        if let Some(group) = &facts.detail.group {
+            self.bound_again(group);
+        }
         if facts.seen.running.is_some() || self.background.is_some() {
             return;
         }
-        for group in self.limits.iter().flat_map(|limits| limits.groups(&facts.seen.uuid)) {
-            // If its superblocks cannot be cleared now, the next observation finds the group again.
-            if clear_left(facts, &group).is_ok() {
+        for group in self.groups() {
+            // If one of them fails now, the next observation finds the group again.
+            if group.restore_dirty(&facts.seen.uuid).is_ok() && clear_left(facts, &group).is_ok() {
                 group.remove();
             }
+        }
+    }
+
+    /// Bounds the dirty pages of a move that an earlier agent has begun, which has restored their
+    /// bound at its end.
+    fn bound_again(&self, group: &Group) {
+        let uuid = self.uuid();
+        let (Some(pace), Some(_)) = (group.pace(), group.dirty) else { return };
+        if group.dirty == Dirty::of(&uuid) {
+            // The next observation tries again.
+            let _ = verbs::bound_dirty(&uuid, group, pace);
+        }
+    }
+}
+
+impl Drop for LinuxHost {
+    /// Without an agent, nothing would restore the bound of the dirty pages at the end of a move.
+    fn drop(&mut self) {
+        for group in self.groups() {
+            let _ = group.restore_dirty(&self.uuid());
         }
     }
 }
@@ -290,18 +336,7 @@ fn identity(folder: &Path) -> Result<Identity, Fault> {
     Ok(Identity { kind, uuid, open, block: Some(block), is_degraded })
 }
 
-/// Returns the most bytes of dirty pages that the host keeps for a file system: those of all, or
-/// fewer if a btrfs has a strict limit of its own.
-fn dirty_limit_bytes(kind: Kind, uuid: &str) -> Result<u64, Fault> {
-    let all = all_dirty_bytes()?;
-    let folder = format!("/sys/fs/btrfs/{uuid}/bdi");
-    let is_strict = kind == Kind::Btrfs && number(&format!("{folder}/strict_limit")) == Ok(1);
-    match number(&format!("{folder}/max_bytes")) {
-        Ok(own) if is_strict && own > 0 => Ok(own.min(all)),
-        _ => Ok(all),
-    }
-}
-
+/// Returns the most bytes of dirty pages that the host keeps for all file systems.
 fn all_dirty_bytes() -> Result<u64, Fault> {
     let bytes = number("/proc/sys/vm/dirty_bytes")?;
     if bytes != 0 {

@@ -2,12 +2,13 @@
 //!
 //! The kernel's copy runs in the program's context, so a limit for the program's cgroup limits the
 //! copy, and no other reader. The name of the cgroup's folder says which move it is for. So an
-//! agent that starts again finds the move and its pace.
+//! agent that starts again finds the move, its pace, and the bound of the dirty pages before it.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::dirty::Dirty;
 use crate::Fault;
 
 /// The lowest pace, in bytes a second: at zero, the kernel would lift the limit.
@@ -44,6 +45,8 @@ pub(super) struct Group {
     pub bytes: u64,
     /// The number of that device, `8:17`; `0:0` for all of them.
     pub number: String,
+    /// The bound of the dirty pages before the move; `None` if the kernel has none.
+    pub dirty: Option<Dirty>,
     folder: PathBuf,
     is_v1: bool,
 }
@@ -98,7 +101,15 @@ impl Limits {
         let devid = words.next()?.parse().ok()?;
         let bytes = words.next()?.parse().ok()?;
         let number = words.next()?.to_owned();
-        Some(Group { moves, devid, bytes, number, folder, is_v1: matches!(self, Self::V1(_)) })
+        // A group of an older version has no bound.
+        let dirty = match (words.next(), words.next()) {
+            (Some(per_million), Some(strict)) => {
+                Some(Dirty { per_million: per_million.parse().ok()?, is_strict: strict == "1" })
+            }
+            _ => None,
+        };
+        let is_v1 = matches!(self, Self::V1(_));
+        Some(Group { moves, devid, bytes, number, dirty, folder, is_v1 })
     }
 
     /// Makes the cgroup of a move.
@@ -110,8 +121,10 @@ impl Limits {
         bytes: u64,
     ) -> Result<Group, Fault> {
         for old in self.groups(uuid) {
+            old.restore_dirty(uuid)?;
             old.remove();
         }
+        let dirty = Dirty::of(uuid);
         if let Self::V2(root) = self {
             let control = root.join("cgroup.subtree_control");
             let is_on = fs::read_to_string(&control).is_ok_and(|text| text.contains("io"));
@@ -119,7 +132,10 @@ impl Limits {
                 fs::write(&control, "+io").map_err(|error| failed(&control, &error))?;
             }
         }
-        let name = format!("{PREFIX}{uuid}-{}-{devid}-{bytes}-{number}", moves.name());
+        let kept = dirty.map_or_else(String::new, |Dirty { per_million, is_strict }| {
+            format!("-{per_million}-{}", u8::from(is_strict))
+        });
+        let name = format!("{PREFIX}{uuid}-{}-{devid}-{bytes}-{number}{kept}", moves.name());
         let folder = self.root().join(name);
         match fs::create_dir(&folder) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
@@ -128,7 +144,8 @@ impl Limits {
             _ => {}
         }
         let number = number.to_owned();
-        Ok(Group { moves, devid, bytes, number, folder, is_v1: matches!(self, Self::V1(_)) })
+        let is_v1 = matches!(self, Self::V1(_));
+        Ok(Group { moves, devid, bytes, number, dirty, folder, is_v1 })
     }
 
     fn root(&self) -> &Path {
@@ -174,6 +191,11 @@ impl Group {
     pub fn pace(&self) -> Option<u64> {
         let text = fs::read_to_string(self.file()).ok()?;
         text.lines().filter_map(pace).min()
+    }
+
+    /// Puts the bound of the dirty pages before the move in force again.
+    pub fn restore_dirty(&self, uuid: &str) -> Result<(), Fault> {
+        self.dirty.map_or(Ok(()), |dirty| dirty.restore(uuid))
     }
 
     /// Removes the folder, if no program is in it.
@@ -250,6 +272,12 @@ mod tests {
         assert_eq!(made.pace(), Some(PACE_MIN));
         made.limit("7:1", 5 << 20).unwrap();
         assert_eq!(made.pace(), Some(5 << 20));
+        let with_bound = "evenkeel-ab-cd-compact-0-77-0:0-250000-1";
+        fs::create_dir(root.path().join(with_bound)).unwrap();
+        let found = limits.groups("ab-cd").into_iter().find(|group| group.moves == Move::Compact);
+        let dirty = Dirty { per_million: 250_000, is_strict: true };
+        assert_eq!(found.unwrap().dirty, Some(dirty));
+        assert_eq!(made.dirty, None, "the kernel has no such file system");
     }
 
     #[test]

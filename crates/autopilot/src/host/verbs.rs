@@ -409,14 +409,22 @@ fn pace(facts: &Facts, bytes_per_s: u64) -> Result<(), Fault> {
     }
 }
 
-/// Limits the reads of the devices that a move empties.
+/// Limits the reads of the devices that a move empties, and the dirty pages.
 fn limit(facts: &Facts, group: &Group, bytes_per_s: u64) -> Result<(), Fault> {
     let is_emptied = |device: &&Device| group.devid == 0 || device.devid == group.devid;
     for device in facts.seen.devices.iter().filter(is_emptied) {
         let disk = Block::at_path(device.path.as_ref())?.disk_number()?;
         group.limit(&disk, bytes_per_s)?;
     }
-    Ok(())
+    bound_dirty(&facts.seen.uuid, group, bytes_per_s)
+}
+
+/// Bounds the dirty pages of a file system during a move.
+pub(super) fn bound_dirty(uuid: &str, group: &Group, bytes_per_s: u64) -> Result<(), Fault> {
+    match group.dirty {
+        Some(dirty) => dirty.bound(uuid, super::all_dirty_bytes()?, bytes_per_s),
+        None => Ok(()),
+    }
 }
 
 /// Returns whether two verbs have one effect, at whatever pace.

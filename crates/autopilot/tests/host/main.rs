@@ -4,7 +4,6 @@
 mod agent;
 mod cycles;
 mod load;
-mod paces;
 mod replacements;
 mod support;
 mod verbs;

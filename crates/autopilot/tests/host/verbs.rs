@@ -136,6 +136,24 @@ fn btrfs_grows_by_a_longer_device_and_by_another_one() {
     assert_eq!(host.has_superblock("vol-2"), Ok(Some(true)));
 }
 
+/// Asserts that the file system may have few dirty pages, or as many as before a move.
+fn assert_bursts_are_short(stage: &mut Stage, is_moving: bool) {
+    let uuid = stage.host.uuid();
+    let bound = |name: &str| {
+        let text = std::fs::read_to_string(format!("/sys/fs/btrfs/{uuid}/bdi/{name}")).ok()?;
+        text.trim().parse::<u64>().ok()
+    };
+    let Some(max_bytes) = bound("max_bytes") else {
+        return skipped("no strict bound of dirty pages in bytes: Linux 6.2 has one");
+    };
+    assert_eq!(bound("strict_limit"), Some(u64::from(is_moving)));
+    if is_moving {
+        assert!(max_bytes <= 5 * MIB, "{max_bytes}");
+    } else {
+        assert_eq!(bound("max_ratio_fine"), Some(1_000_000));
+    }
+}
+
 #[test]
 fn data_leaves_a_removed_device_at_the_set_pace() {
     let Some(mut stage) = Stage::new(&[400, 700, 300], 1) else { return };
@@ -145,6 +163,8 @@ fn data_leaves_a_removed_device_at_the_set_pace() {
     let running = begun(&mut stage.host, &slow, RunningKind::Remove);
     assert_eq!(running.devid, Some(1));
     assert!(running.done_permille.is_some());
+    let dirty_limit = stage.host.observe().unwrap().dirty_limit_bytes;
+    assert_bursts_are_short(&mut stage, true);
     let later = stage.host.execute(&verb("grow", "vol-2"));
     assert_eq!(later, Ok(()), "it has its full size, so nothing is due");
     let later = stage.host.execute(&verb("add", "vol-3"));
@@ -154,8 +174,13 @@ fn data_leaves_a_removed_device_at_the_set_pace() {
     let host = &mut stage.host;
     let running = host.observe().unwrap().running.expect("it continues");
     assert_eq!((running.kind, running.devid), (RunningKind::Remove, Some(1)));
+    assert_bursts_are_short(&mut stage, true);
+    let host = &mut stage.host;
     host.execute(&Verb::Remove { volume: "vol-1".to_owned(), bytes_per_s: 1_000 * MIB }).unwrap();
     let seen = settled(host);
+    assert!(seen.dirty_limit_bytes.abs_diff(dirty_limit) < dirty_limit / 10);
+    assert_bursts_are_short(&mut stage, false);
+    let host = &mut stage.host;
     assert_eq!(seen.devices.len(), 1);
     assert_eq!(seen.devices[0].volume.as_deref(), Some("vol-2"));
     assert_eq!(host.has_superblock("vol-1"), Ok(Some(false)));
