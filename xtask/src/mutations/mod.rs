@@ -25,7 +25,7 @@ const TIMED_OUT: i32 = 124;
 /// The text that seeded tests print in front of their failing seed.
 const SEED: &str = "EVENKEEL_SEED=";
 
-/// Number of copies in which rules are broken side by side. Each takes 5 GB on the disk.
+/// Number of copies in which rules are broken side by side. Each takes about 0.5 GB on the disk.
 const COPIES_MAX: usize = 4;
 
 /// Breaks every rule, or only those of the named lists and properties, and prints a table.
