@@ -4,17 +4,12 @@
 
 mod support;
 
-use std::fs::{self, File};
+use std::fs;
 use std::net::SocketAddr;
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use evenkeel_autopilot::Host;
-use evenkeel_autopilot::host::LinuxHost;
-use evenkeel_os::clock;
-use evenkeel_planner::autopilot::operation::Verb;
 use serde_json::Value;
 use support::bench::run_within;
 use support::clock::{Deadline, pass};
@@ -79,31 +74,24 @@ struct Stack {
 }
 
 impl Stack {
-    /// Creates two volumes and the file system on both.
+    /// Creates the volumes and the file system.
     fn new() -> Self {
-        let flags = "--type gp3 --size 1";
-        Self::of("", &[flags, flags], 2)
-    }
-
-    /// Creates a volume for each set of flags, and the file system on the first `used` of them.
-    fn of(options: &str, flags: &[&str], used: usize) -> Self {
-        let server = Server::start(&format!("--region us-east-1 --zone us-east-1a {options}"));
+        let server = Server::start("--region us-east-1 --zone us-east-1a");
         let mut stack = Self { mount: server.folder().join("mnt"), server, volumes: Vec::new() };
         fs::create_dir(&stack.mount).expect("a folder");
         stack.script("attach", ATTACH);
         stack.script("detach", DETACH);
-        for flags in flags {
-            let flags = format!("{flags} --tag App=files --region us-east-1");
-            let volume = stack.server.attached(&flags);
+        for _ in 0..2 {
+            let flags = "--type gp3 --size 1 --tag App=files --region us-east-1";
+            let volume = stack.server.attached(flags);
             let uri = stack.server.unix_uri(&volume);
             let attach = stack.path("attach");
             let made = run(tool("timeout", "60").arg(attach).args([&volume, &uri])).ok();
             stack.volumes.push((volume, made.trim().to_owned()));
         }
         let devices: Vec<&str> = stack.volumes.iter().map(|(_, device)| device.as_str()).collect();
-        let mkfs = "-q -f -K -d single -m single";
-        run(tool("mkfs.btrfs", mkfs).args(&devices[..used])).ok();
-        stack.mount_first(used);
+        run(tool("mkfs.btrfs", "-q -f -K -d single -m single").args(&devices)).ok();
+        stack.mount();
         stack
     }
 
@@ -152,14 +140,9 @@ impl Stack {
     }
 
     fn mount(&self) {
-        self.mount_first(self.volumes.len());
-    }
-
-    /// Mounts the file system, which is on the first `used` volumes.
-    fn mount_first(&self, used: usize) {
-        let devices = self.volumes[..used].iter().map(|(_, device)| format!(",device={device}"));
-        let options = format!("noatime,nodiscard{}", devices.collect::<String>());
-        run(tool("mount", "-o").arg(options).args([&self.volumes[0].1]).arg(&self.mount)).ok();
+        let devices: Vec<&str> = self.volumes.iter().map(|(_, device)| device.as_str()).collect();
+        let options = format!("noatime,nodiscard,device={},device={}", devices[0], devices[1]);
+        run(tool("mount", "-o").arg(options).arg(devices[0]).arg(&self.mount)).ok();
     }
 
     fn once(&self, flags: &str) -> Output {
@@ -498,88 +481,4 @@ fn get(address: SocketAddr, path: &str) -> String {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("an answer");
     answer
-}
-
-/// Writes 4 KiB durably each 50 ms until it is stopped. Returns how long each write took.
-fn write_durably(path: &Path, is_stopped: &AtomicBool) -> Vec<Duration> {
-    const PERIOD: Duration = Duration::from_millis(50);
-    let file = File::create(path).expect("a file");
-    file.write_all_at(&vec![1; 1 << 20], 0).and_then(|()| file.sync_all()).expect("durable");
-    let mut took = Vec::new();
-    for number in 0.. {
-        if is_stopped.load(Ordering::Relaxed) {
-            break;
-        }
-        let begin = clock::now();
-        let written = file.write_all_at(&[number as u8; 4_096], number % 256 * 4_096);
-        written.and_then(|()| file.sync_data()).expect("durable");
-        took.push(clock::now() - begin);
-        pass(PERIOD.saturating_sub(took[took.len() - 1]));
-    }
-    took
-}
-
-fn summary(mut took: Vec<Duration>) -> String {
-    took.sort_unstable();
-    let ms = |percent: usize| took[(took.len() * percent / 100).min(took.len() - 1)].as_millis();
-    format!("{} writes, p50 {} ms, p99 {} ms, max {} ms", took.len(), ms(50), ms(99), ms(100))
-}
-
-/// Moves 400 MiB to a volume with these limits at a pace, and prints how long durable writes take.
-fn measure_move(limits: &str, mib_per_s: u64) {
-    const MIB: u64 = 1 << 20;
-    let flags = ["--type io2 --size 4 --iops 480", &format!("{limits} --size 4")];
-    let stack = Stack::of("--store memory --calibrate never", &flags, 1);
-    fill(&stack.mount, "data", 400).ok();
-    let volumes = stack.volumes.clone();
-    let attached = volumes.iter().map(|(id, device)| (id.clone(), PathBuf::from(device)));
-    let attached: Vec<(String, PathBuf)> = attached.collect();
-    let found = Box::new(move || Ok(attached.clone()));
-    let mut host = LinuxHost::open(&stack.mount, found, Duration::from_secs(10)).expect("mounted");
-    host.execute(&Verb::Add { volume: volumes[1].0.clone() }).expect("added");
-    let path = stack.mount.join("durable");
-    let write_while = |work: &mut dyn FnMut()| {
-        let is_stopped = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            let writer = scope.spawn(|| write_durably(&path, &is_stopped));
-            work();
-            is_stopped.store(true, Ordering::Relaxed);
-            summary(writer.join().expect("written"))
-        })
-    };
-    let before = write_while(&mut || pass(Duration::from_secs(5)));
-    let mut took = Duration::ZERO;
-    let during = write_while(&mut || {
-        let begin = clock::now();
-        let volume = volumes[0].0.clone();
-        let bytes_per_s = mib_per_s * MIB;
-        host.execute(&Verb::Remove { volume, bytes_per_s }).expect("begun");
-        let deadline = Deadline::after(ADDED_MAX);
-        while host.observe().expect("observed").running.is_some() {
-            assert!(!deadline.left().is_zero(), "the move has not ended");
-            pass(Duration::from_millis(50));
-        }
-        took = clock::now() - begin;
-    });
-    assert_eq!(stack.devices(), 1);
-    println!(
-        "{limits}, at {mib_per_s} MiB/s: {:.1} s; {during}; before the move {before}",
-        took.as_secs_f64()
-    );
-}
-
-/// Prints a table. Durations are not judged, since they depend on the machine.
-#[test]
-#[ignore = "full: tests/agent.rs::\
-            agent_adds_a_volume_before_a_filling_file_system_is_full_and_survives_kills stays"]
-fn durable_writes_are_measured_while_data_moves() {
-    if lacks_btrfs() {
-        return;
-    }
-    let _turn = mounts();
-    measure_move("--type io2 --iops 231", 31);
-    measure_move("--type io2 --iops 480", 62);
-    for mib_per_s in [15, 62, 1_000] {
-        measure_move("--type gp3", mib_per_s);
-    }
 }

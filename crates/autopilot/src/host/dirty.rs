@@ -11,9 +11,9 @@ use std::io;
 use crate::Fault;
 
 /// The least bound during a move, in bytes. With less, a move does not reach its pace.
-const BYTES_MIN: u64 = 4 << 20;
+const BYTES_MIN: u64 = 2 << 20;
 /// The bound during a move is what the move reads in one part of this many of a second.
-const PARTS: u64 = 16;
+const PARTS: u64 = 32;
 /// The parts of the host's dirty pages in which the kernel counts.
 const MILLION: u64 = 1_000_000;
 

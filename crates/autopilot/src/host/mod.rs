@@ -105,8 +105,9 @@ impl LinuxHost {
         match &self.limits {
             Some(limits) if self.kind == Kind::Btrfs && Dirty::of(&self.uuid()).is_none() => {
                 format!(
-                    "moves are paced by {limits}; flushes wait behind their bursts of writes, since \
-                     this kernel cannot bound the dirty pages of a file system: use Linux 6.2 or later"
+                    "moves are paced by {limits}; flushes wait behind their bursts of writes, \
+                     since this kernel cannot bound the dirty pages of a file system: use Linux \
+                     6.2 or later"
                 )
             }
             Some(limits) => format!("moves are paced by {limits}"),
@@ -243,8 +244,8 @@ impl LinuxHost {
     /// bound at its end.
     fn bound_again(&self, group: &Group) {
         let uuid = self.uuid();
-        let (Some(pace), Some(_)) = (group.pace(), group.dirty) else { return };
-        if group.dirty == Dirty::of(&uuid) {
+        let Some(pace) = group.pace() else { return };
+        if group.dirty.is_some() && group.dirty == Dirty::of(&uuid) {
             // The next observation tries again.
             let _ = verbs::bound_dirty(&uuid, group, pace);
         }

@@ -4,6 +4,7 @@
 mod agent;
 mod cycles;
 mod load;
+mod moves;
 mod replacements;
 mod support;
 mod verbs;

@@ -44,8 +44,9 @@ pub(super) fn is_refusal(failed: &Failed) -> bool {
     failed.kind != FailedKind::Unanswered
 }
 
-/// What [`Fleet::colocate`] has moved.
+/// Result of [`Fleet::colocate`].
 pub(super) struct Moved {
+    /// The volumes that were served, by their former homes.
     pub(super) former: ServedHomes,
     /// The failure to apply one of the volumes, which stays unapplied.
     failed: Option<Failed>,

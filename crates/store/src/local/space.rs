@@ -16,7 +16,7 @@ use super::tree::{Missing, Page, Tree};
 use super::{CHUNK_BLOCKS, Pointer};
 use foldhash::fast::FixedState;
 use smallvec::SmallVec;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 /// Number of chunks that a leaf describes.
 pub const LEAF_CHUNKS: u32 = 63;
@@ -59,7 +59,8 @@ pub type Runs = SmallVec<[Run; 2]>;
 type Parts = SmallVec<[(u32, u32, u32); 2]>;
 
 /// A map by indexes or numbers of chunks, in no order.
-type ByChunk<T> = HashMap<u32, T, FixedState>;
+#[expect(clippy::disallowed_types, reason = "no order is used, and each run has the same one")]
+type ByChunk<T> = std::collections::HashMap<u32, T, FixedState>;
 
 /// Reason for which blocks could not be taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
