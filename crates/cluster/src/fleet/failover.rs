@@ -237,9 +237,7 @@ impl Fleet {
                 group.insert(first);
                 group.retain(|id| left.remove(id));
                 // Other volumes of the group may be at another node already.
-                let to = fleet_state.place(first, &attachments);
-                let to =
-                    to.filter(|to| fleet_state.eligible_nodes().any(|eligible| eligible == *to));
+                let to = fleet_state.place_of_lost(first, &attachments);
                 // The next check takes over the volumes that are left.
                 let Some(to) = to else { break };
                 for id in group {
@@ -265,14 +263,18 @@ impl Fleet {
         }
         let unapplied: Vec<VolumeId> = self.state().unapplied.iter().copied().collect();
         for id in unapplied {
-            let target = self.state().target_of_unapplied(id);
-            let served = match target {
-                Some(to) => self.move_volume(id, to),
-                None => self.apply_if_unapplied(id),
-            };
-            match served {
-                Ok(()) => info!(volume = %id, "is served again"),
-                Err(failed) => warn!(volume = %id, why = failed.message, "not served yet"),
+            match self.serve_unapplied(id) {
+                Ok(()) => {
+                    self.state().unserved.remove(&id);
+                    info!(volume = %id, "is served again");
+                }
+                Err(failed) => {
+                    // Once for each reason, since each check tries again.
+                    let last = self.state().unserved.insert(id, failed.message.clone());
+                    if last.as_ref() != Some(&failed.message) {
+                        warn!(volume = %id, why = failed.message, "not served yet");
+                    }
+                }
             }
         }
     }

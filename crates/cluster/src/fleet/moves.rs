@@ -14,9 +14,9 @@ use evenkeel_os::clock;
 use evenkeel_wire::agent::{
     Command, CreditReport, Failed, FailedKind, HostState, Reply, VolumeState,
 };
-use tracing::info;
+use tracing::{info, warn};
 
-use super::state::{FleetState, ServedHomes, overlay};
+use super::state::{Colocation, FleetState, ServedHomes, overlay};
 use super::{Fleet, Node, not_leading, not_yet, refused};
 
 /// Maximum time that a change of a volume or a host waits for earlier ones.
@@ -68,7 +68,32 @@ impl Fleet {
             Ok((colocation.keys.clone(), colocation))
         })?;
         let moved = self.colocate(&colocation.elsewhere, to, None)?;
-        moved.failed.map_or(Ok(()), Err)
+        if let Some(failed) = moved.failed {
+            return Err(failed);
+        }
+        // It may have been there before, and not be served.
+        if self.state().unapplied.contains(&id) { self.apply_again(id) } else { Ok(()) }
+    }
+
+    /// Applies a volume if it is unapplied, after moving its group to one node, or to a node that
+    /// can open it, if necessary.
+    pub(super) fn serve_unapplied(&self, id: VolumeId) -> Result<(), Failed> {
+        let (_guard, (is_unapplied, colocation)) = self.lock_found(|fleet_state| {
+            let is_unapplied = fleet_state.unapplied.contains(&id);
+            let target = fleet_state.target_of_unapplied(id).filter(|_| is_unapplied);
+            let attachments = fleet_state.attachments(id);
+            let colocation = target.map(|to| fleet_state.colocation(id, attachments, to));
+            let keys = match &colocation {
+                Some(colocation) => colocation.keys.clone(),
+                None => fleet_state.keys(id),
+            };
+            Ok((keys, (is_unapplied, colocation)))
+        })?;
+        if let Some(Colocation { place, elsewhere, .. }) = colocation {
+            let moved = self.colocate(&elsewhere, place, None)?;
+            return moved.failed.map_or(Ok(()), Err);
+        }
+        if is_unapplied { self.apply_again(id) } else { Ok(()) }
     }
 
     /// Makes a node the home of volumes, and applies them there except one, which the caller
@@ -124,7 +149,9 @@ impl Fleet {
                 Err(why) => format!("; the node {name} gets back what it had: {}", why.message),
             };
         }
-        Failed { kind: refused.kind, message }
+        warn!(why = message, "a move is refused");
+        // The volumes are as they were.
+        Failed { kind: FailedKind::Refused, message }
     }
 
     /// Locks volumes and hosts in the order of arrival, and waits at most [`LOCK_MAX`].
@@ -216,15 +243,6 @@ impl Fleet {
         not_yet(format!("{id} is on the node {name}, which does not answer"))
     }
 
-    /// Applies a volume at its home if it is unapplied. Waits for the locks of other changes.
-    pub(super) fn apply_if_unapplied(&self, id: VolumeId) -> Result<(), Failed> {
-        let look = |fleet_state: &FleetState| {
-            Ok((fleet_state.keys(id), fleet_state.unapplied.contains(&id)))
-        };
-        let (_guard, is_unapplied) = self.lock_found(look)?;
-        if is_unapplied { self.apply_again(id) } else { Ok(()) }
-    }
-
     /// Stores the home of a volume in etcd, if an earlier attempt has failed.
     fn store_home(&self, id: VolumeId, home: NodeId) -> Result<(), Failed> {
         if self.state().unstored.contains(&id) {
@@ -257,15 +275,19 @@ impl Fleet {
         let node = node.ok_or_else(|| self.no_answer(state.id, home))?;
         self.store_home(state.id, home)?;
         self.apply_hosts_of(home, &node, &state)?;
-        let applied = done(node.call(command(state.clone())));
-        match &applied {
-            Ok(()) => self.state().mark_applied(state, home),
-            Err(failed) if failed.kind == FailedKind::Damaged => {
-                self.state().mark_unopened(state.id, home);
+        match done(node.call(command(state.clone()))) {
+            Ok(()) => {
+                self.state().mark_applied(state, home);
+                Ok(())
             }
-            Err(_) => {}
+            Err(Failed { kind: FailedKind::Damaged, message }) => {
+                let mut fleet_state = self.state();
+                fleet_state.mark_unopened(state.id, home);
+                let message = format!("the node {}: {message}", fleet_state.name(home));
+                Err(Failed { kind: FailedKind::Damaged, message })
+            }
+            Err(failed) => Err(failed),
         }
-        applied
     }
 
     /// Applies at a node the hosts with limits to which a volume is attached.

@@ -101,16 +101,34 @@ impl Fleet {
         self.any_reachable_node()
     }
 
-    /// Applies a volume at its home, after moving its group to one node if necessary.
+    /// Applies a volume at its home, after moving its group to one node if necessary. If its home
+    /// cannot open it, another node becomes its home.
     fn apply(
         &self,
         state: VolumeState,
-        command: impl FnOnce(VolumeState) -> Command,
+        command: impl Fn(VolumeState) -> Command,
+    ) -> Result<(), Failed> {
+        let nodes = self.state().nodes.len();
+        for _ in 1..nodes {
+            let applied = self.apply_once(state.clone(), &command);
+            let is_damaged = applied.as_ref().is_err_and(|it| it.kind == FailedKind::Damaged);
+            if !is_damaged || !self.state().has_other_place(&state) {
+                return applied;
+            }
+        }
+        self.apply_once(state, &command)
+    }
+
+    fn apply_once(
+        &self,
+        state: VolumeState,
+        command: impl Fn(VolumeState) -> Command,
     ) -> Result<(), Failed> {
         let id = state.id;
         let (_guard, Colocation { place, elsewhere, .. }) = self.lock_found(|fleet_state| {
             let none = || not_yet(format!("no node of the cluster may have {id} now"));
-            let place = fleet_state.place(id, &state.attachments).ok_or_else(none)?;
+            let place = fleet_state.place(id, &state.attachments, state.is_encrypted);
+            let place = place.ok_or_else(none)?;
             let colocation = fleet_state.colocation(id, &state.attachments, place);
             Ok((colocation.keys.clone(), colocation))
         })?;
@@ -170,7 +188,7 @@ impl Fleet {
     /// Executes a command about one volume at its home.
     fn at_home(&self, id: VolumeId, command: Command) -> Result<Reply, Failed> {
         if self.state().unapplied.contains(&id) {
-            self.apply_if_unapplied(id)?;
+            self.serve_unapplied(id)?;
         }
         let _guard = match command {
             // These commands change nothing.
@@ -229,7 +247,7 @@ impl Fleet {
             }
         }
         for (id, _) in &set {
-            self.apply_if_unapplied(*id)?;
+            self.serve_unapplied(*id)?;
             if !self.is_known(*id) {
                 return Err(not_yet(format!("{id} is being brought up")));
             }

@@ -87,6 +87,11 @@ pub(super) struct Group {
     pub(super) hosts: BTreeSet<InstanceId>,
 }
 
+/// Returns the id of a node's key, which it publishes with its settings.
+fn key_of(node_state: &NodeState) -> Option<&str> {
+    node_state.member.inst.as_ref()?.settings.get("key").map(String::as_str)
+}
+
 /// Volumes that are served, by their homes.
 pub(super) type ServedHomes = BTreeMap<NodeId, BTreeSet<VolumeId>>;
 
@@ -120,6 +125,8 @@ pub(super) struct FleetState {
     /// Volumes with the nodes whose present process cannot open them, for example without their
     /// key.
     pub(super) unopened: BTreeSet<(VolumeId, NodeId)>,
+    /// Why volumes are not served, as was logged last.
+    pub(super) unserved: BTreeMap<VolumeId, String>,
     /// Volumes whose homes may not be in etcd yet.
     pub(super) unstored: BTreeSet<VolumeId>,
     /// Number of volumes whose home each node is.
@@ -179,18 +186,61 @@ impl FleetState {
         self.eligible_nodes().min_by_key(|number| (self.load(*number), *number))
     }
 
-    /// Returns the node with the fewest volumes among those that may get a volume and its group. A
-    /// node that could not open one of them is left out.
-    fn target(&self, id: VolumeId, attachments: &[Attachment]) -> Option<NodeId> {
-        let mut volumes = self.group(id, attachments).volumes;
-        volumes.insert(id);
-        let opens = |node: &NodeId| !volumes.iter().any(|of| self.unopened.contains(&(*of, *node)));
+    /// Returns the id of the key of encrypted volumes: that of most nodes. `None` if no node has
+    /// published one.
+    fn key(&self) -> Option<&str> {
+        let keys: Vec<&str> = self.nodes.values().filter_map(key_of).collect();
+        let count = |key: &str| keys.iter().filter(|other| **other == key).count();
+        // Of two with equal counts, that of the first node.
+        keys.iter().rev().max_by_key(|key| count(key)).copied()
+    }
+
+    /// Returns whether a node has another key than the encrypted volumes, or none.
+    fn lacks_key(&self, at: NodeId) -> bool {
+        let key = self.key();
+        key.is_some() && self.nodes.get(&at).and_then(key_of) != key
+    }
+
+    /// Returns whether a volume is applied at a node.
+    fn is_served_at(&self, id: VolumeId, at: NodeId) -> bool {
+        let is_applied = self.volumes.contains_key(&id) && !self.unapplied.contains(&id);
+        is_applied && self.homes.get(&id) == Some(&at)
+    }
+
+    /// Returns whether a node can probably open a volume.
+    fn can_open(&self, at: NodeId, id: VolumeId, is_encrypted: bool) -> bool {
+        let is_refused = self.unopened.contains(&(id, at));
+        self.is_served_at(id, at) || !is_refused && !(is_encrypted && self.lacks_key(at))
+    }
+
+    /// Returns whether a volume is encrypted, as far as this leader knows.
+    fn is_encrypted(&self, id: VolumeId) -> bool {
+        self.volumes.get(&id).is_some_and(|state| state.is_encrypted)
+    }
+
+    /// Returns the node with the fewest volumes among those that may get a volume and its group,
+    /// and can open them.
+    fn target(&self, id: VolumeId, attachments: &[Attachment], encrypted: bool) -> Option<NodeId> {
+        let group = self.group(id, attachments).volumes;
+        let opens = |at: &NodeId| {
+            let opens_other =
+                |other: &VolumeId| self.can_open(*at, *other, self.is_encrypted(*other));
+            self.can_open(*at, id, encrypted) && group.iter().all(opens_other)
+        };
         self.eligible_nodes().filter(opens).min_by_key(|number| (self.load(*number), *number))
     }
 
     /// Returns the node that gets a volume whose home must have none.
     pub(super) fn target_of(&self, id: VolumeId) -> Option<NodeId> {
-        self.target(id, self.attachments(id))
+        self.target(id, self.attachments(id), self.is_encrypted(id))
+    }
+
+    /// Returns whether the home of a volume that could not be opened is another node now, or may
+    /// be: another node can probably open it.
+    pub(super) fn has_other_place(&self, state: &VolumeState) -> bool {
+        let place = self.place(state.id, &state.attachments, state.is_encrypted);
+        let opens = |at: &NodeId| self.can_open(*at, state.id, state.is_encrypted);
+        self.homes.contains_key(&state.id) && place.is_some_and(|place| opens(&place))
     }
 
     /// Records that the present process of a node cannot open a volume.
@@ -492,9 +542,14 @@ impl FleetState {
     }
 
     /// Chooses the home of a volume with these attachments: the node with most of its group, else
-    /// its present home, else the node with the fewest volumes. If no node may get volumes, its
-    /// present home.
-    pub(super) fn place(&self, id: VolumeId, attachments: &[Attachment]) -> Option<NodeId> {
+    /// its present home, else the node with the fewest volumes, among those that can open it. If
+    /// there is none, its present home.
+    pub(super) fn place(
+        &self,
+        id: VolumeId,
+        attachments: &[Attachment],
+        is_encrypted: bool,
+    ) -> Option<NodeId> {
         let mut at = BTreeMap::<NodeId, usize>::new();
         for volume in self.group(id, attachments).volumes {
             if let Some(home) = self.homes.get(&volume) {
@@ -502,30 +557,39 @@ impl FleetState {
             }
         }
         let home = self.homes.get(&id).copied();
-        let most = at.iter().filter(|(home, _)| self.keeps(**home));
+        let serves = |home: NodeId| self.keeps(home) && self.can_open(home, id, is_encrypted);
+        let most = at.iter().filter(|(home, _)| serves(**home));
         // Of two nodes with equal counts, the present home.
         let most = most.max_by_key(|(at, count)| (**count, Some(**at) == home));
         match (most, home) {
             (Some((most, _)), _) => Some(*most),
-            (None, Some(home)) if self.keeps(home) => Some(home),
-            _ => self.target(id, attachments).or(home),
+            (None, Some(home)) if serves(home) => Some(home),
+            _ => self.target(id, attachments, is_encrypted).or(home),
         }
+    }
+
+    /// Returns the home of a volume of a lost node: as [`Self::place`], and if no node can open it,
+    /// one that may get volumes.
+    pub(super) fn place_of_lost(&self, id: VolumeId, attachments: &[Attachment]) -> Option<NodeId> {
+        let is_eligible = |at: &NodeId| self.eligible_nodes().any(|eligible| eligible == *at);
+        let place = self.place(id, attachments, self.is_encrypted(id)).filter(is_eligible);
+        place.or_else(|| self.least_loaded())
     }
 
     /// Returns the node to which an unapplied volume must move, to join its group or since its home
     /// cannot open it; `None` if it stays.
     pub(super) fn target_of_unapplied(&self, id: VolumeId) -> Option<NodeId> {
-        let attachments = &self.volumes.get(&id)?.attachments;
+        let state = self.volumes.get(&id)?;
         let home = self.homes.get(&id);
-        if home.is_some_and(|home| self.unopened.contains(&(id, *home))) {
-            let target = self.target(id, attachments);
+        if home.is_some_and(|home| !self.can_open(*home, id, state.is_encrypted)) {
+            let target = self.target_of(id);
             if target.is_some() {
                 return target;
             }
         }
         let is_elsewhere = |other: &VolumeId| self.homes.get(other) != home;
-        let is_split = self.group(id, attachments).volumes.iter().any(is_elsewhere);
-        if is_split { self.place(id, attachments) } else { None }
+        let is_split = self.group(id, &state.attachments).volumes.iter().any(is_elsewhere);
+        if is_split { self.place(id, &state.attachments, state.is_encrypted) } else { None }
     }
 
     /// Returns the nodes at which a host was applied; `Err` with a node that is away and has

@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 
 use evenkeel_control::nodes::{Nodes, State};
-use evenkeel_core::ids::SnapshotId;
+use evenkeel_core::ids::{SnapshotId, VolumeId};
 use evenkeel_core::time::{Duration, Instant};
 use evenkeel_wire::agent::{
     Agent, Attachment, Capacity, Command, CreditReport, FailedKind, HostAddress, Measured, Reply,
+    VolumeState,
 };
 
 use super::super::sharing;
@@ -181,7 +182,7 @@ fn volumes_of_a_refused_move_are_served_at_their_former_home() {
     control.world.things().spend(ids[0], 0, 300);
     control.world.things().keyless = Some(to.0 as usize - 1);
     let failed = control.fleet.move_to(ids[0], to).unwrap_err();
-    assert_eq!(failed.kind, FailedKind::Damaged);
+    assert_eq!(failed.kind, FailedKind::Refused, "the volumes are as they were");
     let name = name(from.0);
     let back = format!("cannot be had; the node {name} serves what it had before");
     assert!(failed.message.ends_with(&back), "{}", failed.message);
@@ -230,6 +231,76 @@ fn drained_and_lost_volumes_avoid_a_node_that_cannot_open_them() {
     assert_eq!(control.fleet.state().at(node(2)).len(), 4);
     assert_eq!(control.fleet.state().at(node(1)), of_first);
     control.check_end();
+}
+
+/// Returns the state of a volume as the fleet has it, encrypted.
+fn encrypted(control: &ControlPlane, id: VolumeId) -> VolumeState {
+    let state = control.fleet.state().volume(id).cloned().unwrap();
+    VolumeState { is_encrypted: true, ..state }
+}
+
+#[test]
+fn encrypted_volumes_get_homes_at_nodes_with_the_key_of_most() {
+    let mut control = control(3, 1);
+    for (number, key) in [(1, "other"), (2, "key"), (3, "key")] {
+        control.world.things().keys.insert(number, key.to_owned());
+    }
+    control.check_nodes();
+    let plain = *control.volumes.keys().next().unwrap();
+    let of_first = encrypted(&control, plain);
+    for number in 100..106 {
+        let state = VolumeState { id: VolumeId::from_bits(number), ..of_first.clone() };
+        assert_eq!(control.fleet.call(Command::Create(state)), Reply::Done);
+    }
+    let at = |number| control.fleet.state().at(node(number)).len();
+    assert_eq!([at(1), at(2), at(3)], [1, 3, 3]);
+}
+
+/// The previous leader may have chosen a home that cannot open the volume, and a leader that has
+/// just been elected does not know which volumes are encrypted.
+#[test]
+fn new_leader_gives_a_volume_another_home_if_the_recorded_one_cannot_open_it() {
+    for is_published in [true, false] {
+        let mut control = control(3, 3);
+        let id = *control.volumes.keys().next().unwrap();
+        let state = encrypted(&control, id);
+        control.elect();
+        control.world.things().keyless = Some(2);
+        if is_published {
+            for number in [1, 2] {
+                control.world.things().keys.insert(number, "key".to_owned());
+            }
+            control.check_nodes();
+        }
+        {
+            let mut fleet_state = control.fleet.state();
+            fleet_state.set_home(id, Some(node(3)));
+            fleet_state.mark_lost(id);
+        }
+        assert_eq!(control.fleet.call(Command::Apply(state)), Reply::Done);
+        assert_ne!(control.fleet.home(id), Some(node(3)), "{is_published}");
+        assert_eq!(control.world.things().holders(id), [control.fleet.home(id).unwrap().0]);
+    }
+}
+
+#[test]
+fn volumes_of_a_lost_node_that_no_node_can_open_have_a_home_and_are_served_later() {
+    let mut control = control(2, 2);
+    control.world.things().keyless = Some(0);
+    let of_second = control.fleet.state().at(node(2));
+    lose(&mut control, 2);
+    let fences = control.world.things().fences.len();
+    for _ in 0..5 {
+        control.check_nodes();
+        control.fleet.apply_unapplied();
+    }
+    assert_eq!(control.world.things().fences.len(), fences, "it is fenced once");
+    assert!(of_second.iter().all(|id| control.fleet.home(*id) == Some(node(1))));
+    assert_eq!(control.fleet.state().unserved.len(), of_second.len());
+    control.world.things().keyless = None;
+    control.fleet.apply_unapplied();
+    assert!(control.fleet.state().unserved.is_empty());
+    assert!(of_second.iter().all(|id| control.world.things().holders(*id) == [1]));
 }
 
 #[test]

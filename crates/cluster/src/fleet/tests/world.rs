@@ -99,6 +99,8 @@ pub struct Things {
     pub lose_next: Option<(Kind, bool)>,
     /// Index of the node that cannot open volumes: it does not have their key.
     pub keyless: Option<usize>,
+    /// The id of the key that each node publishes.
+    pub keys: BTreeMap<u32, String>,
 }
 
 /// The cluster.
@@ -561,7 +563,12 @@ impl Cluster for Seen {
                 nbd: vec![],
                 is_leaving: false,
                 version: String::new(),
-                settings: BTreeMap::new(),
+                settings: things
+                    .keys
+                    .get(&number)
+                    .map(|key| ("key".to_owned(), key.clone()))
+                    .into_iter()
+                    .collect(),
             };
             let last = Some(inst.clone());
             let inst = is_leased.then_some(inst);
