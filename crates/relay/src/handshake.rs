@@ -177,6 +177,7 @@ async fn find(
     let searched = timeout(timing.first_contact, async {
         let mut pause = timing.retry_first;
         let mut unheard = Duration::ZERO;
+        let mut unknown = Duration::ZERO;
         loop {
             let target = match shared.config.homes.home(volume) {
                 Home::Unsettled => {
@@ -197,6 +198,8 @@ async fn find(
                 Err(Trouble::Passing(what)) => {
                     why = Some(format!("{target} does not serve it now: {what}; try again"));
                 }
+                // It may have released the volume, which has another home in a moment.
+                Err(Trouble::Unknown) if unknown < timing.word => unknown += pause,
                 Err(trouble) => return Err(trouble),
             }
             rest(shared, volume, target, pause).await;

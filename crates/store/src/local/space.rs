@@ -635,6 +635,18 @@ impl Space {
         Ok(retired)
     }
 
+    /// Returns whether a block is free when the volume has replaced it: no snapshot uses it.
+    ///
+    /// # Errors
+    /// As [`Self::prepare`].
+    pub fn gives_back(&mut self, block: u32) -> Result<bool, Missing> {
+        let parts = self.prepared(Run { block, count: 1 })?;
+        // The blocks of a snapshot that the volume was made of are in chunks of others.
+        let Some(&(index, at, _)) = parts.first() else { return Ok(false) };
+        let (_, frozen) = self.at_rest(index)?;
+        Ok(frozen[at as usize / 64] >> (at % 64) & 1 == 0)
+    }
+
     /// Frees blocks that neither the volume nor a snapshot uses. They stay busy until
     /// [`Self::release`].
     ///

@@ -407,7 +407,7 @@ impl Volume {
                 continue;
             }
             let mut taken = self.space.take(wanted, floor + OVERWRITE_BLOCKS, may_grow);
-            if taken == Err(Lacking::Chunk) && !may_grow && self.has_all(first, count)? {
+            if taken == Err(Lacking::Chunk) && !may_grow && self.gives_all_back(first, count)? {
                 taken = self.space.take(wanted, floor, may_grow);
             }
             match taken {
@@ -452,10 +452,14 @@ impl Volume {
         }
     }
 
-    /// Returns whether none of these blocks is a hole.
-    fn has_all(&mut self, first: u64, count: u32) -> Result<bool, Refused> {
+    /// Returns whether a write of these blocks gives as many blocks back as it takes: none of them
+    /// is a hole or in a snapshot.
+    fn gives_all_back(&mut self, first: u64, count: u32) -> Result<bool, Refused> {
         for block in first..first + u64::from(count) {
-            if self.pointer(block).map_err(|page| Refused::Next(map(page)))?.block == 0 {
+            let at = self.pointer(block).map_err(|page| Refused::Next(map(page)))?.block;
+            let gives_back =
+                at != 0 && self.space.gives_back(at).map_err(|page| Refused::Next(space(page)))?;
+            if !gives_back {
                 return Ok(false);
             }
         }
