@@ -111,7 +111,8 @@ impl Fleet {
         let nodes = self.state().nodes.len();
         for _ in 1..nodes {
             let applied = self.apply_once(state.clone(), &command);
-            let is_damaged = applied.as_ref().is_err_and(|it| it.kind == FailedKind::Damaged);
+            let is_damaged =
+                applied.as_ref().is_err_and(|failed| failed.kind == FailedKind::Damaged);
             if !is_damaged || !self.state().has_other_place(&state) {
                 return applied;
             }

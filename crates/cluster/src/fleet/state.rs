@@ -209,8 +209,11 @@ impl FleetState {
 
     /// Returns whether a node can probably open a volume.
     fn can_open(&self, at: NodeId, id: VolumeId, is_encrypted: bool) -> bool {
+        if self.is_served_at(id, at) {
+            return true;
+        }
         let is_refused = self.unopened.contains(&(id, at));
-        self.is_served_at(id, at) || !is_refused && !(is_encrypted && self.lacks_key(at))
+        !is_refused && (!is_encrypted || !self.lacks_key(at))
     }
 
     /// Returns whether a volume is encrypted, as far as this leader knows.

@@ -642,9 +642,9 @@ impl Space {
     pub fn gives_back(&mut self, block: u32) -> Result<bool, Missing> {
         let parts = self.prepared(Run { block, count: 1 })?;
         // The blocks of a snapshot that the volume was made of are in chunks of others.
-        let Some(&(index, at, _)) = parts.first() else { return Ok(false) };
+        let Some(&(index, start, _)) = parts.first() else { return Ok(false) };
         let (_, frozen) = self.at_rest(index)?;
-        Ok(frozen[at as usize / 64] >> (at % 64) & 1 == 0)
+        Ok(frozen[start as usize / 64] >> (start % 64) & 1 == 0)
     }
 
     /// Frees blocks that neither the volume nor a snapshot uses. They stay busy until

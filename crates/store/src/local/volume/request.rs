@@ -456,9 +456,9 @@ impl Volume {
     /// is a hole or in a snapshot.
     fn gives_all_back(&mut self, first: u64, count: u32) -> Result<bool, Refused> {
         for block in first..first + u64::from(count) {
-            let at = self.pointer(block).map_err(|page| Refused::Next(map(page)))?.block;
-            let gives_back =
-                at != 0 && self.space.gives_back(at).map_err(|page| Refused::Next(space(page)))?;
+            let place = self.pointer(block).map_err(|page| Refused::Next(map(page)))?.block;
+            let gives_back = place != 0
+                && self.space.gives_back(place).map_err(|page| Refused::Next(space(page)))?;
             if !gives_back {
                 return Ok(false);
             }
