@@ -94,6 +94,15 @@ fn state(server: &Server, volume: &str) -> Value {
     server.list("volume ls").into_iter().find(|it| it["volume_id"] == volume).expect("the volume")
 }
 
+/// Ends a writer when dropped.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Writes blocks at random until it is disconnected or asked to stop. Returns the acknowledged
 /// blocks, without the last one if it was disconnected, as its outcome is unknown.
 fn writer(nbd: SocketAddr, volume: &str, ends: &AtomicBool) -> BTreeMap<u64, Vec<u8>> {
@@ -129,8 +138,10 @@ fn a_volume_in_use_moves_with_all_that_it_has() {
     let nbd = server.nbd;
     let (moved, written) = std::thread::scope(|scope| {
         let writes = scope.spawn(|| writer(nbd, &volume, &ends));
+        // Also if the migration fails: the scope waits for the writer.
+        let end = Ends(&ends);
         let moved = migrated(&server, &other, &format!("{volume} --detach"));
-        ends.store(true, Ordering::Relaxed);
+        drop(end);
         (moved, writes.join().expect("it ends"))
     });
     let new = moved["volume_id"].as_str().expect("an id");

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::support::{
-    Disk, MIB, Mounted, PATIENCE, Place, host, is_unable, mounts, run, skipped, write_file,
+    Disk, MIB, Mounted, PATIENCE, Place, attempt, host, is_unable, mounts, run, skipped, write_file,
 };
 use evenkeel_autopilot::Host;
 use evenkeel_lab::child::{Guarded, find, wait_until};
@@ -20,11 +20,23 @@ use evenkeel_planner::autopilot::operation::Verb;
 /// Time between two durable writes.
 const PERIOD: Duration = Duration::from_millis(50);
 
+/// A client that presents a volume as a file. It is unmounted when dropped.
+struct Client {
+    file: PathBuf,
+    _process: Guarded,
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        attempt(&["fusermount3".as_ref(), "-u".as_ref(), "-z".as_ref(), self.file.as_os_str()]);
+    }
+}
+
 /// A server, and disks of its volumes.
 struct Served {
     // Dropped in this order.
     disks: Vec<Disk>,
-    _clients: Vec<Guarded>,
+    _clients: Vec<Client>,
     _server: Guarded,
 }
 
@@ -63,7 +75,8 @@ impl Served {
             let uri = format!("nbd+unix:///{id}?socket={}", socket.display());
             let mut client = Command::new("nbdfuse");
             client.args(["-C", "4"]).arg(&file).arg(uri).stdout(Stdio::null());
-            clients.push(Guarded::spawn(&mut client, "nbdfuse").expect("a client"));
+            let process = Guarded::spawn(&mut client, "nbdfuse").expect("a client");
+            clients.push(Client { file: file.clone(), _process: process });
             let is_there = || fs::metadata(&file).is_ok_and(|found| found.len() > 0);
             wait_until("the client", PATIENCE, is_there).expect("the client");
             let losetup = ["losetup", "--find", "--show", "--direct-io=on"].map(AsRef::as_ref);

@@ -264,10 +264,7 @@ impl Fleet {
         let unapplied: Vec<VolumeId> = self.state().unapplied.iter().copied().collect();
         for id in unapplied {
             match self.serve_unapplied(id) {
-                Ok(()) => {
-                    self.state().unserved.remove(&id);
-                    info!(volume = %id, "is served again");
-                }
+                Ok(()) => info!(volume = %id, "is served again"),
                 Err(failed) => {
                     // Once for each reason, since each check tries again.
                     let last = self.state().unserved.insert(id, failed.message.clone());

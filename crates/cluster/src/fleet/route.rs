@@ -170,6 +170,7 @@ impl Fleet {
         fleet_state.forget(id);
         fleet_state.unapplied.remove(&id);
         fleet_state.unopened.retain(|(unopened, _)| *unopened != id);
+        fleet_state.unserved.remove(&id);
     }
 
     fn delete(&self, id: VolumeId) -> Result<(), Failed> {

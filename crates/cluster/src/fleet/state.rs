@@ -323,6 +323,7 @@ impl FleetState {
     /// with its unleased balance.
     pub(super) fn mark_applied(&mut self, mut state: VolumeState, home: NodeId) {
         self.unopened.remove(&(state.id, home));
+        self.unserved.remove(&state.id);
         if let Some(before) = self.volumes.get(&state.id) {
             // A data plane that already holds the volume keeps its own amount, which may be less.
             state.unleased = least(&state.unleased, &before.unleased);
