@@ -191,6 +191,18 @@ fn a_failed_flush_is_remembered_until_the_volume_is_attached_anew() {
     assert_eq!(metrics.sum("flush_failed", &[&volume]), 1.0);
     assert_eq!(metrics.sum("io_errors_total", &[&volume, "device"]), 7.0);
     assert_eq!(metrics.sum("flush_failed", &[&other]), 0.0);
+    // Verbs name the volume, and the next step as soon as the server has noted the failure.
+    let shown = format!("volume show {volume}");
+    Deadline::after(PATIENCE).ask("the failure in `volume show`", || {
+        let words = "impaired: A flush failed. Detach the volume from all instances";
+        server.evenkeel(&shown).ok().contains(words)
+    });
+    let text = server.evenkeel("doctor").fails_with(1);
+    assert!(text.contains(&format!("{volume}: impaired: A flush failed. Detach")), "{text}");
+    assert!(text.contains("alerts.md#data") && !text.contains(&other), "{text}");
+    let listed = server.evenkeel("volume ls").ok();
+    assert!(listed.contains(&format!("\nimpaired: {volume}; ")), "{listed}");
+    assert!(!server.evenkeel(&format!("volume show {other}")).ok().contains("impaired"));
     Client::open(server.nbd, &other).expect("attached").flush().expect("nothing of it failed");
     server.evenkeel(&format!("volume detach {volume} --wait")).ok();
     server.evenkeel(&format!("volume attach {volume} --wait")).ok();
@@ -198,6 +210,9 @@ fn a_failed_flush_is_remembered_until_the_volume_is_attached_anew() {
     client.write(0, &[3; 4_096]).expect("written");
     client.flush().expect("it begins anew");
     assert_eq!(Metrics::of(&server).sum("flush_failed", &[&volume]), 0.0);
+    let text = server.evenkeel("doctor").ok();
+    assert!(text.contains("2, none in error or impaired"), "{text}");
+    assert!(!server.evenkeel("volume ls").ok().contains("impaired"));
 }
 
 /// Each process counts the device's flushes from the start, so the first flush after a start would

@@ -3,14 +3,19 @@
 mod support;
 
 use serde_json::Value;
+use support::PATIENCE;
+use support::clock::Deadline;
 use support::metrics::Metrics;
 use support::mount::Mount;
+use support::nbd::Client;
 use support::process::run;
 use support::server::Server;
 use support::tools::{absent, in_venv};
 
 /// 10,000 IOPS of 16 KiB, or 500 MiB/s.
 const SELLS: &str = "--store memory --sell-iops 10000 --sell-throughput 500";
+/// `NBD_ENOSPC`.
+const ENOSPC: i32 = 28;
 const IO2_6000: &str = "--type io2 --size 100 --iops 6000";
 
 fn json(server: &Server, verb: &str) -> Value {
@@ -121,12 +126,40 @@ fn unknown_capacity_is_shown_as_unknown() {
 fn doctor_shows_the_sold_capacity() {
     let server = Server::start(SELLS);
     server.create(IO2_6000);
-    let flags = format!("--listen {} --nbd-listen {}", server.api, server.nbd);
-    let checks = server.list(&format!("doctor {flags}"));
-    let capacity = checks.iter().find(|check| check["what"] == "capacity").expect("a check");
-    assert_eq!(capacity["verdict"], "ok");
-    let found = capacity["found"].as_str().expect("a text");
-    assert_eq!(found, "sold: device time worth 6000 of 10000 I/Os of 16 KiB per second (operator)");
+    // It finds the server's addresses by itself.
+    let checks = server.list("doctor");
+    let found = |what: &str| {
+        let check = checks.iter().find(|check| check["what"] == what).expect("a check");
+        assert_eq!(check["verdict"], "ok");
+        check["found"].as_str().expect("a text")
+    };
+    let sold = "sold: device time worth 6000 of 10000 I/Os of 16 KiB per second (operator)";
+    assert_eq!(found("capacity"), sold);
+    let used = format!("{} is used by the server that runs here", server.nbd);
+    assert_eq!(found("NBD port"), used);
+}
+
+#[test]
+fn doctor_fails_on_a_full_pool() {
+    let Some((_mount, server)) = small_disk("150m", "--oversell-space 20") else { return };
+    let pool_space = || {
+        let text = server.evenkeel("doctor -o json").stdout;
+        let doctor: Value = serde_json::from_str(&text).expect("JSON");
+        let checks = doctor["checks"].as_array().expect("checks");
+        checks.iter().find(|check| check["what"] == "pool space").expect("a check").clone()
+    };
+    assert_eq!(pool_space()["verdict"], "ok");
+    let volume = server.attached("--size 1");
+    let mut client = Client::open(server.nbd, &volume).expect("attached");
+    let full = (0..1_024).find_map(|mib| client.write(mib << 20, &[1; 1 << 20]).err());
+    assert_eq!(full.expect("it is full").raw_os_error(), Some(ENOSPC));
+    Deadline::after(PATIENCE).ask("a failure", || pool_space()["verdict"] == "fail");
+    let check = pool_space();
+    assert!(check["found"].as_str().is_some_and(|text| text.contains("ENOSPC")), "{check}");
+    assert!(
+        check["advice"].as_str().is_some_and(|text| text.contains("delete volumes")),
+        "{check}"
+    );
 }
 
 #[test]

@@ -127,8 +127,8 @@ fn scrub_finds_data_changed_on_the_disk_before_a_client_reads_it() {
     assert_eq!(metrics.single("scrub_rotten_places"), 1.0);
     assert_eq!(metrics.single("scrub_running"), 0.0);
     assert!(metrics.sum("background_bytes_total", &["verify"]) > 0.0);
-    let impaired = server.evenkeel("volume ls").ok();
-    assert!(impaired.contains(&volume), "{impaired}");
+    let doctor = server.evenkeel("doctor").fails_with(1);
+    assert!(doctor.contains(&format!("1 damaged places, the first is of {text}")), "{doctor}");
     fill(&server, &volume, 2, BLOCKS);
     let clean = server.evenkeel("store scrub --wait --rate 1000").ok();
     assert!(clean.contains("completed") && clean.contains("0 places"), "{clean}");

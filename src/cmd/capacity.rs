@@ -2,7 +2,7 @@
 
 use evenkeel_client::Client;
 use evenkeel_client::capacity::{Capacity, MEASURE, NOT_SHOWN, TypeSold};
-use evenkeel_client::model::VolumeDescription;
+use evenkeel_client::model::{VolumeDescription, VolumeStatus};
 use evenkeel_client::output::{self, Failure, Format, Item, listing};
 use serde_json::json;
 
@@ -39,11 +39,40 @@ pub fn volumes(
             let field = VolumeDescription::FIELD;
             output::json(&json!({ "schema": schema, field: volumes, "capacity": capacity }))
         }
-        Format::Text => match Capacity::get_if_allowed(client)? {
-            Some(capacity) => below(list, &capacity.summary()),
-            None => below(list, &[NOT_SHOWN.to_owned()]),
-        },
+        Format::Text => {
+            let mut lines = match Capacity::get_if_allowed(client)? {
+                Some(capacity) => capacity.summary(),
+                None => vec![NOT_SHOWN.to_owned()],
+            };
+            lines.extend(impaired(client, volumes)?);
+            below(list, &lines)
+        }
     })
+}
+
+/// Maximum number of impaired volumes that are named.
+const IMPAIRED_MAX: usize = 3;
+
+/// Returns a line with the impaired ones of these volumes; `None` if there are none. The table
+/// shows those in the state `error`.
+fn impaired(client: &Client, volumes: &[VolumeDescription]) -> Result<Option<String>, Failure> {
+    if volumes.is_empty() {
+        return Ok(None);
+    }
+    let statuses = VolumeStatus::impaired(client, None)?;
+    let is_impaired = |volume: &&VolumeDescription| {
+        volume.state != "error"
+            && statuses.iter().any(|status| status.volume_id == volume.volume_id)
+    };
+    let ids: Vec<&str> =
+        volumes.iter().filter(is_impaired).map(|volume| volume.volume_id.as_str()).collect();
+    let named = ids.iter().take(IMPAIRED_MAX).copied().collect::<Vec<_>>().join(", ");
+    let others = match ids.len().saturating_sub(IMPAIRED_MAX) {
+        0 => String::new(),
+        others => format!(" and {others} more"),
+    };
+    let line = || format!("impaired: {named}{others}; `evenkeel volume status` shows the reasons");
+    Ok((!ids.is_empty()).then(line))
 }
 
 /// A table with remarks below.

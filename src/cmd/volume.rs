@@ -209,6 +209,10 @@ fn show(client: &Client, id: &str, format: Format) -> Result<(), Failure> {
         return output::print(&output::json(&value));
     }
     let mut rows = details(&volume);
+    if volume.state != "error" {
+        let statuses = VolumeStatus::impaired(client, Some(id))?;
+        rows.extend(statuses.iter().map(|status| ("status", reasons(status))));
+    }
     if reach.is_empty() {
         let there = endpoints.elsewhere().join(", ");
         rows.push(("NBD", format!("not from this machine; the server listens at: {there}")));
@@ -223,6 +227,12 @@ fn show(client: &Client, id: &str, format: Format) -> Result<(), Failure> {
     let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
     let lines = rows.iter().map(|(name, value)| format!("{name:<width$}  {value}\n"));
     output::print(&lines.collect::<String>())
+}
+
+/// Returns a status with the descriptions of its events.
+fn reasons(status: &VolumeStatus) -> String {
+    let events = status.events.iter().map(|event| format!(": {}", event.description));
+    [status.status.clone()].into_iter().chain(events).collect()
 }
 
 fn details(volume: &VolumeDescription) -> Vec<(&'static str, String)> {

@@ -15,8 +15,13 @@ pub const MEASURE: &str =
 pub const NOT_SHOWN: &str =
     "sold: not shown, since this user has no right to evenkeel:DescribeCapacity";
 
-/// The end of the message of a call without the right to it.
-const UNAUTHORIZED: &str = "(UnauthorizedOperation)";
+/// Returns a call's answer; `None` if the user has no right to the call.
+pub(crate) fn if_allowed<T>(answer: Result<T, Failure>) -> Result<Option<T>, Failure> {
+    match answer {
+        Err(failure) if failure.message.ends_with("(UnauthorizedOperation)") => Ok(None),
+        answer => answer.map(Some),
+    }
+}
 
 /// An answer to DescribeCapacity.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
@@ -135,10 +140,7 @@ impl Capacity {
 
     /// The present capacity; `None` if the user may not ask for it.
     pub fn get_if_allowed(client: &Client) -> Result<Option<Self>, Failure> {
-        match Self::get(client) {
-            Err(failure) if failure.message.ends_with(UNAUTHORIZED) => Ok(None),
-            answer => answer.map(Some),
-        }
+        if_allowed(Self::get(client))
     }
 
     fn read(answer: &Element) -> Self {
@@ -247,15 +249,23 @@ pub struct Amount {
 const UNKNOWN: &str =
     "sold: capacity is unknown, so nothing is refused; `evenkeel calibrate` measures it";
 
+fn gib(bytes: u64) -> String {
+    format!("{:.1} GiB", bytes as f64 / (1_u64 << 30) as f64)
+}
+
 impl Space {
     /// Returns whether more is sold than is for sale.
     fn is_short(&self) -> bool {
         self.for_sale_bytes.is_some_and(|for_sale| self.sold_bytes > for_sale)
     }
 
+    /// Returns the free part of the space, for people.
+    pub fn free(&self) -> String {
+        format!("{} of {} are free", gib(self.free_bytes), gib(self.total_bytes))
+    }
+
     fn line(&self) -> String {
         let Self { total_bytes, free_bytes, sold_bytes, for_sale_bytes, oversell } = self;
-        let gib = |bytes: u64| format!("{:.1} GiB", bytes as f64 / (1_u64 << 30) as f64);
         let times = match oversell.as_str() {
             "1" => "once".to_owned(),
             "unlimited" => "without a bound".to_owned(),

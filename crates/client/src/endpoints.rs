@@ -57,6 +57,11 @@ impl Endpoints {
         endpoints
     }
 
+    /// Returns the addresses over TCP and TLS, `host:port` each.
+    pub fn addresses(&self) -> impl Iterator<Item = &str> {
+        self.tcp.iter().chain(&self.tls).map(String::as_str)
+    }
+
     /// The addresses of a volume from here: over TCP, over TLS, and over unix sockets.
     pub fn uris(&self, volume: &str) -> Vec<String> {
         let tcp = self.tcp.iter().map(|address| format!("nbd://{address}/{volume}"));
@@ -114,6 +119,9 @@ mod tests {
         all.push(unix.clone());
         assert_eq!(here.uris("vol-1"), all);
         assert_eq!(here.nearest("vol-1"), Some(unix));
+        let addresses: Vec<&str> = here.addresses().collect();
+        let ports = ["127.0.0.1:4000", "127.0.0.1:4001", "192.0.2.7:4002", "127.0.0.1:4003"];
+        assert_eq!(addresses, ports);
         assert_eq!(here.elsewhere(), ["/nowhere/nbd.sock"]);
         assert_eq!(from("[::1]").uris("vol-1")[1], "nbd://[::1]:4001/vol-1");
         let far = from("store.example");

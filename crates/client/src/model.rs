@@ -1,5 +1,7 @@
 //! Volumes and hosts, parsed from the API's XML.
 
+use crate::Client;
+use crate::capacity::if_allowed;
 use crate::output::{Failure, Item, or_dash};
 use evenkeel_core::price::{self, PriceList};
 use evenkeel_core::qos::credit::Credit;
@@ -62,6 +64,16 @@ pub struct StatusEvent {
 }
 
 impl VolumeStatus {
+    /// Returns the volumes whose status is `impaired`, of one volume or of all; none if the user
+    /// has no right to DescribeVolumeStatus.
+    pub fn impaired(client: &Client, id: Option<&str>) -> Result<Vec<Self>, Failure> {
+        let mut parameters =
+            vec![("Filter.1.Name", "volume-status.status"), ("Filter.1.Value.1", "impaired")];
+        parameters.extend(id.map(|id| ("VolumeId.1", id)));
+        let answer = if_allowed(client.call("DescribeVolumeStatus", &parameters))?;
+        Ok(answer.iter().flat_map(Self::set).collect())
+    }
+
     /// All items of an answer to DescribeVolumeStatus.
     pub fn set(answer: &Element) -> Vec<Self> {
         let event = |event: &Element| StatusEvent {

@@ -4,6 +4,7 @@ use crate::model::{number, optional, text};
 use crate::output::or_dash;
 use evenkeel_wire::aws::xml::Element;
 use serde::Serialize;
+use std::fmt;
 
 /// A scrub.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
@@ -29,6 +30,12 @@ pub struct Rotten {
     pub resource_id: String,
     /// The byte at which it begins.
     pub offset: u64,
+}
+
+impl fmt::Display for Rotten {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at byte {}", self.resource_id, self.offset)
+    }
 }
 
 impl Scrub {
@@ -63,11 +70,7 @@ impl Scrub {
             ("verified", format!("{} bytes", self.verified_bytes)),
             ("rotten", format!("{} places", self.rotten_places)),
         ];
-        rows.extend(
-            self.rotten
-                .iter()
-                .map(|rotten| ("", format!("{} at byte {}", rotten.resource_id, rotten.offset))),
-        );
+        rows.extend(self.rotten.iter().map(|rotten| ("", rotten.to_string())));
         if self.unread_resources > 0 {
             rows.push(("unread", format!("{} (see the server's log)", self.unread_resources)));
         }

@@ -71,7 +71,7 @@ pub mod rights;
 pub mod scrub;
 pub mod server_clock;
 pub mod server_time;
-mod space;
+pub mod space;
 pub mod time;
 mod trail;
 mod visits;

@@ -19,10 +19,13 @@ pub(crate) const CRITICAL_PERCENT: u64 = 3;
 
 /// Level of free space.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
-pub(crate) enum Level {
+pub enum Level {
+    /// A tenth of the total, or more.
     #[default]
     Enough,
+    /// Less than a tenth of the total.
     Low,
+    /// Less than 3 % of the total: writes to new places are about to fail.
     Critical,
 }
 
@@ -95,7 +98,9 @@ impl KnownSpace {
     }
 }
 
-pub(crate) fn level(total: ByteCount, free: ByteCount) -> Level {
+/// Returns the level of free space, relative to the total.
+#[must_use]
+pub fn level(total: ByteCount, free: ByteCount) -> Level {
     let below = |percent: u64| u128::from(free.0) * 100 < u128::from(total.0) * u128::from(percent);
     match (below(CRITICAL_PERCENT), below(LOW_PERCENT)) {
         (true, _) => Level::Critical,

@@ -93,7 +93,7 @@ pub struct Subject<'a> {
     pub region: &'a str,
     /// Address of its API.
     pub listen: SocketAddr,
-    /// Addresses of its NBD server.
+    /// Addresses of its NBD server, unless a running server reports others.
     pub nbd_listen: &'a [SocketAddr],
     /// Its store.
     pub options: &'a StoreOptions,
@@ -110,8 +110,11 @@ pub fn checks(subject: &Subject) -> Vec<Check> {
         api.is_some(),
         "choose another with --listen",
     ));
-    checks.extend(subject.nbd_listen.iter().map(|address| {
-        machine::port("NBD port", *address, api.is_some(), "choose another with --nbd-listen")
+    // A server that runs has its own addresses, whatever the flags are.
+    let served = api.and_then(|api| running::nbd_addresses(subject, api));
+    let nbd = served.unwrap_or_else(|| subject.nbd_listen.to_vec());
+    checks.extend(nbd.into_iter().map(|address| {
+        machine::port("NBD port", address, api.is_some(), "choose another with --nbd-listen")
     }));
     checks.extend(machine::data_folder(subject.data_dir));
     checks.push(machine::fio());
