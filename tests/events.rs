@@ -95,6 +95,32 @@ fn events_of_a_volume_and_its_snapshot_come_in_order() {
     assert_eq!(after[1]["detail"]["previousServer"], "stopped");
 }
 
+/// A deletion from the bin has its event, by PurgeVolume and after the days of the bin.
+#[test]
+fn a_volume_that_is_deleted_from_the_bin_is_purged() {
+    let server = Server::start("--store memory --recycle-bin-days 1 --test-server");
+    let [purged, expired] = [0, 1].map(|_| server.create("--size 1"));
+    for volume in [&purged, &expired] {
+        server.evenkeel(&format!("volume rm {volume}")).ok();
+    }
+    server.evenkeel(&format!("volume rm --bin {purged}")).ok();
+    server.evenkeel("clock advance 2d").ok();
+    for volume in [purged, expired] {
+        let mut found = Vec::new();
+        Deadline::after(PATIENCE).ask("the deletion", || {
+            found = names(&kept(&server, &format!("--resource {volume}")));
+            found.len() >= 4
+        });
+        let expected = [
+            "createVolume available",
+            "recycleBinEntered succeeded",
+            "recycleBinPurged succeeded",
+            "deleteVolume deleted",
+        ];
+        assert_eq!(found, expected);
+    }
+}
+
 #[test]
 fn events_are_printed_as_they_happen() {
     let server = Server::start("--store memory");

@@ -47,6 +47,10 @@ fn of_volume(before: Option<&Volume>, after: Option<&Volume>, cause: &str) -> Ve
         What::Volume { id, event, result, cause }
     };
     let mut all: Vec<What> = of_phases(before, after, cause).into_iter().collect();
+    if let (Some(Phase::Binned { .. }), None) = (before.map(|volume| &volume.phase), after) {
+        // Its record stays in the bin until its bytes are deleted.
+        all.insert(0, What::Bin { target: Target::Volume(id), event: BinEvent::Purged });
+    }
     let (Some(before), Some(after)) = (before, after) else { return all };
     if let (Phase::Binned { .. }, Phase::Error(_)) = (&before.phase, &after.phase) {
         let target = Target::Volume(id);
@@ -118,16 +122,13 @@ fn of_phases(before: Option<&Volume>, after: Option<&Volume>, cause: &str) -> Op
             Some(What::Bin { target, event: BinEvent::Entered(*until) })
         }
         (Some(Binned { .. }), Some(Ready)) => Some(What::Bin { target, event: BinEvent::Restored }),
-        (Some(Binned { .. }), Some(Deleting)) => {
-            Some(What::Bin { target, event: BinEvent::Purged })
-        }
         // No event: other fields have changed, a change has only begun, or the transition cannot
         // occur.
         (None, None | Some(Creating | Deleting))
         | (Some(Creating | Ready | Deleting | Error(_)), Some(Creating | Deleting))
         | (Some(Ready | Deleting), Some(Ready))
         | (Some(Error(_)), Some(Error(_)))
-        | (Some(Binned { .. }), Some(Creating | Binned { .. })) => None,
+        | (Some(Binned { .. }), Some(Creating | Deleting | Binned { .. })) => None,
     }
 }
 
