@@ -84,6 +84,8 @@ fn bytes_that_are_missing_are_an_error_and_never_zeroes() {
         assert!(shown.contains(reason), "{shown}");
         server.evenkeel(&format!("volume modify {volume} --size 3")).fails_with(1);
     }
+    let reason = described(&server, longer)["error_reason"].to_string();
+    assert!(reason.contains("`volume adopt` keeps the data"), "{reason}");
     // The server of the data folder is found, whatever address it listens on.
     for doctor in ["doctor".to_owned(), format!("doctor --listen {}", server.api)] {
         let text = server.evenkeel(&doctor).fails_with(1);
@@ -95,6 +97,15 @@ fn bytes_that_are_missing_are_an_error_and_never_zeroes() {
     server.evenkeel(&format!("volume detach {missing} --wait")).ok();
     server.evenkeel(&format!("volume rm {missing}")).ok();
     assert_eq!(server.list("volume ls").len(), 2);
+    // The way that the error of the longer volume names.
+    server.stop();
+    remove_database(&server);
+    server.restart();
+    assert_eq!(server.list("volume unowned").len(), 2);
+    server.evenkeel(&format!("volume adopt {longer} --type gp3")).ok();
+    server.evenkeel(&format!("volume attach {longer} --wait")).ok();
+    check_mark(&server, longer, 2);
+    assert_eq!(described(&server, longer)["size_gib"], 2);
 }
 
 #[test]

@@ -646,11 +646,7 @@ impl fmt::Display for StoreError {
                 "the store holds no volume {id}: its data were in memory and are lost with the \
                  process that served it; delete the volume"
             ),
-            Self::Differs { id, present, expected } => write!(
-                f,
-                "volume {id} has {expected}, but the store holds {present} of it; put back the \
-                 pool that belongs to this control.db, or delete the volume"
-            ),
+            Self::Differs { id, present, expected } => differs(f, *id, *present, *expected),
             Self::Unfinished { id, doing, source } => write!(
                 f,
                 "volume {id} is being deleted, but that is not durable yet: failed to {doing}: \
@@ -701,6 +697,22 @@ fn other_kind(f: &mut fmt::Formatter<'_>, path: &Path, present: &str, asked: &st
     f.write_str(
         "which this version does not have; use the version that wrote the folder, or name another \
          folder",
+    )
+}
+
+/// Writes the message for a volume with another size in the store.
+fn differs(
+    f: &mut fmt::Formatter<'_>,
+    id: VolumeId,
+    present: ByteCount,
+    expected: ByteCount,
+) -> fmt::Result {
+    write!(
+        f,
+        "volume {id} has {expected}, but the store holds {present} of it: control.db and the pool \
+         do not belong together; put back the one that belongs to the other. Without it, `volume \
+         adopt` keeps the data: stop the server, move control.db* away, start it, and see `volume \
+         unowned` and docs/operating/store.md. A deletion of the volume deletes its data"
     )
 }
 
