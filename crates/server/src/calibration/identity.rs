@@ -103,9 +103,18 @@ impl Identity {
             }
         }
         if let Some(bytes) = self.bytes {
-            text.push_str(&format!(", {} GiB", bytes >> 30));
+            text.push_str(&format!(", {}", exact(bytes)));
         }
         text
+    }
+}
+
+/// A size in words; those of two sizes differ.
+fn exact(bytes: u64) -> String {
+    const GIB: u64 = 1 << 30;
+    match bytes % GIB {
+        0 => format!("{} GiB", bytes / GIB),
+        _ => format!("{:.1} GiB ({bytes} bytes)", bytes as f64 / GIB as f64),
     }
 }
 
@@ -152,6 +161,15 @@ mod tests {
         assert!(!first.is_same(&device("259:0", Some("b"))));
         assert!(!first.is_same(&Identity { bytes: Some(1 << 41), ..first.clone() }));
         assert_eq!(first.describe(), "xfs on device 259:0, model M, serial a, 1024 GiB");
+    }
+
+    #[test]
+    fn a_device_that_has_grown_is_described_otherwise() {
+        let described =
+            |mib: u64| Identity { bytes: Some(mib << 20), ..Identity::default() }.describe();
+        assert_eq!(described(400), ", 0.4 GiB (419430400 bytes)");
+        assert_eq!(described(401), ", 0.4 GiB (420478976 bytes)");
+        assert_eq!(described(1_024), ", 1 GiB");
     }
 
     #[test]
