@@ -396,15 +396,6 @@ impl ServerClock {
         })
     }
 
-    /// Returns by how much the clock is to be moved to this time, in milliseconds.
-    ///
-    /// # Errors
-    /// [`ClockRefusal::Backwards`].
-    pub fn ms_until(&self, to: UnixMs) -> Result<u64, ClockRefusal> {
-        let now = self.unix_ms();
-        if to < now { Err(ClockRefusal::Backwards { now, to }) } else { Ok(to.ms_since(now)) }
-    }
-
     fn change(
         &self,
         changed: impl FnOnce(Shift, Reading) -> Result<Shift, ClockRefusal>,
@@ -540,7 +531,6 @@ mod tests {
         assert!(refused.contains("start with --test-server"), "{refused}");
         let next = ServerClock::of_test(folder.path()).unwrap();
         assert!(next.unix_ms() >= now);
-        assert!(matches!(next.ms_until(UnixMs(5)), Err(ClockRefusal::Backwards { .. })));
         std::fs::write(folder.path().join(FILE_NAME), "{").unwrap();
         let unreadable = ServerClock::of_test(folder.path()).unwrap_err().to_string();
         assert!(unreadable.contains("no state of a test clock"), "{unreadable}");

@@ -55,7 +55,7 @@ impl Plane {
             ClockChange::Freeze => return Ok(self.clock.set_frozen(true)?),
             ClockChange::Run => return Ok(self.clock.set_frozen(false)?),
             ClockChange::Advance(ms) => ms,
-            ClockChange::Set(to) => self.clock.ms_until(to)?,
+            ClockChange::Set(to) => self.ms_until(to)?,
         };
         self.clock.advance(ms)?;
         self.store_time_now()?;
@@ -76,10 +76,17 @@ impl Plane {
             match change {
                 ClockChange::Freeze | ClockChange::Run => {}
                 ClockChange::Advance(ms) => self.clock.check_advance(*ms)?,
-                ClockChange::Set(to) => self.clock.check_advance(self.clock.ms_until(*to)?)?,
+                ClockChange::Set(to) => self.clock.check_advance(self.ms_until(*to)?)?,
             }
         }
         Ok(())
+    }
+
+    /// Returns by how much the clock is to be moved for this server to be at a time, in
+    /// milliseconds. The server's time follows the machine's, and can be some milliseconds behind.
+    fn ms_until(&self, to: UnixMs) -> Result<u64, ClockRefusal> {
+        let now = self.now();
+        if to < now { Err(ClockRefusal::Backwards { now, to }) } else { Ok(to.ms_since(now)) }
     }
 
     /// Adds the credits that an idle volume earns in `ms` milliseconds.
