@@ -235,9 +235,11 @@ impl Fleet {
             let to = {
                 let fleet_state = self.state();
                 let eligible: BTreeSet<NodeId> = fleet_state.eligible_nodes().collect();
+                let opens_all =
+                    |home: &NodeId| fleet_state.can_open_all(*home, set.iter().map(|(id, _)| *id));
                 homes
                     .into_iter()
-                    .find(|home| eligible.contains(home))
+                    .find(|home| eligible.contains(home) && opens_all(home))
                     .or(fleet_state.least_loaded())
             };
             let none = || not_yet("no node may have the volumes of these snapshots now".to_owned());

@@ -221,14 +221,17 @@ impl FleetState {
         self.volumes.get(&id).is_some_and(|state| state.is_encrypted)
     }
 
+    /// Returns whether a node can probably open all of these volumes.
+    pub(super) fn can_open_all(&self, at: NodeId, mut ids: impl Iterator<Item = VolumeId>) -> bool {
+        ids.all(|id| self.can_open(at, id, self.is_encrypted(id)))
+    }
+
     /// Returns the node with the fewest volumes among those that may get a volume and its group,
     /// and can open them.
     fn target(&self, id: VolumeId, attachments: &[Attachment], encrypted: bool) -> Option<NodeId> {
         let group = self.group(id, attachments).volumes;
         let opens = |at: &NodeId| {
-            let opens_other =
-                |other: &VolumeId| self.can_open(*at, *other, self.is_encrypted(*other));
-            self.can_open(*at, id, encrypted) && group.iter().all(opens_other)
+            self.can_open(*at, id, encrypted) && self.can_open_all(*at, group.iter().copied())
         };
         self.eligible_nodes().filter(opens).min_by_key(|number| (self.load(*number), *number))
     }

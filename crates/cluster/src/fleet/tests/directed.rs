@@ -113,6 +113,20 @@ fn snapshots_of_one_moment_move_volumes_of_two_nodes_to_one() {
 }
 
 #[test]
+fn snapshots_of_one_moment_are_made_at_a_home_that_opens_all_volumes() {
+    let control = control(2, 2);
+    let ids: Vec<_> = control.volumes.keys().copied().collect();
+    control.world.things().keyless = Some(0);
+    let second = ids[1];
+    assert!(control.fleet.move_to(second, node(1)).is_err());
+    let number = |id: &VolumeId| (*id, SnapshotId::from_bits(id.bits()));
+    let set: Vec<_> = ids.iter().map(number).collect();
+    assert_eq!(control.fleet.call(Command::SnapshotSet(set)), Reply::Done);
+    ids.iter().for_each(|id| assert_eq!(control.fleet.home(*id), Some(node(2))));
+    control.check_end();
+}
+
+#[test]
 fn snapshots_of_a_drained_nodes_volumes_are_made_at_another() {
     let mut control = control(2, 2);
     control.fleet.set_state(&name(1), State::Draining).unwrap();
